@@ -1,0 +1,92 @@
+"""The errors gpuspawner raises on purpose.
+
+GpuspawnerError
+ ├── CatalogError      what the administrator wrote cannot be used; holds every Problem found
+ ├── RequestRefused    what a user asked for cannot be given; says what was asked, the bound and the remedy
+ ├── Conflict          the thing asked to act on is not in a state that allows it (HTTP 409)
+ ├── Unavailable       a part that must answer does not: the store, the hub, the service (HTTP 503)
+ └── Superseded        a newer service owns the store: this process must end
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SHOWN_CHARACTERS = 60
+"""How much of a refused value a message quotes. Arbitrary: enough to recognise it, too little to flood a page."""
+
+
+class GpuspawnerError(Exception):
+    """Base of every error that gpuspawner raises on purpose."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing wrong in a catalog: where, what, and what would be right."""
+
+    file: str
+    line: int | None
+    entry: str
+    wrong: str
+    right: str
+
+    def __str__(self) -> str:
+        """Return the problem as one line, in the form compilers use: ``file:line: entry: wrong; right``."""
+        place = self.file if self.line is None else f"{self.file}:{self.line}"
+        return f"{place}: {self.entry}: {self.wrong}. {self.right}"
+
+
+class CatalogError(GpuspawnerError):
+    """The catalog cannot be used. ``problems`` holds all that is wrong with it, at least one."""
+
+    def __init__(self, problems: tuple[Problem, ...]) -> None:
+        """Keep every problem; the message is one line for each and a count."""
+        self.problems = problems
+        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+        super().__init__("\n".join([*map(str, problems), f"{count} in the catalog"]))
+
+
+def quoted(value: object) -> str:
+    """Return a refused value as a message may show it: one line, at most SHOWN_CHARACTERS, never raising."""
+    text = f"{value[: 4 * SHOWN_CHARACTERS]!r}" if isinstance(value, str) else _bounded_repr(value)
+    printable = "".join(c if c.isprintable() else "?" for c in text)
+    return printable if len(printable) <= SHOWN_CHARACTERS else printable[: SHOWN_CHARACTERS - 1] + "…"
+
+
+def _bounded_repr(value: object) -> str:
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 256:
+        return "a very large number"  # repr() of a huge int is quadratic, and refused by Python past 4,300 digits
+    if isinstance(value, (list, tuple, dict, set)):
+        import reprlib
+
+        return reprlib.repr(value)
+    return repr(value)
+
+
+class RequestRefused(GpuspawnerError):
+    """A request that cannot be granted, ever or as long as a limit stands.
+
+    Args:
+        field: which part of the request, as the user names it: ``count``, ``memory``, ...
+        asked: the refused value, quoted for display (see :func:`quoted`).
+        limit: what would be allowed, in words: ``1 to 4``.
+        remedy: the next step, a sentence.
+        status: the HTTP status: 400 for a bad value, 403 for a limit of this user.
+    """
+
+    def __init__(self, field: str, asked: str, limit: str, remedy: str, status: int = 400) -> None:
+        """Keep the four parts; the message is all of them in a sentence."""
+        self.field, self.asked, self.limit, self.remedy, self.status = field, asked, limit, remedy, status
+        super().__init__(f"{field}: {asked} was asked; allowed: {limit}. {remedy}")
+
+
+class Conflict(GpuspawnerError):
+    """The thing asked for is not possible in the present state. The message says which state, and what to do."""
+
+
+class Unavailable(GpuspawnerError):
+    """A part that must answer does not. The message names the part and says what happens next."""
+
+
+class Superseded(GpuspawnerError):
+    """Another service process opened the store later: this one must end without writing."""

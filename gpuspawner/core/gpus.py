@@ -1,0 +1,66 @@
+"""GPU kinds, devices, and the shares of them that leases hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+
+@dataclass(frozen=True)
+class GpuKind:
+    """What people may ask for: an entry of the catalog's ``gpus``.
+
+    A share is a kind of its own, counted whole: ``of`` names the kind whose devices it divides into ``shares``.
+    """
+
+    name: str
+    title: str
+    memory_bytes: int
+    compute: str = ""
+    match: str = ""
+    price_per_hour: float | None = None
+    of: str | None = None
+    shares: int = 1
+
+    @property
+    def pool(self) -> str:
+        """The kind whose devices serve this one: all kinds of a pool compete for the same GPUs."""
+        return self.of or self.name
+
+    @property
+    def share(self) -> Fraction:
+        """How much of one device one unit of this kind takes, 0 < share <= 1."""
+        return Fraction(1, self.shares)
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One device of the fleet. ``pool`` is the catalog kind it matches, ``""`` where it matches none."""
+
+    id: str
+    pool: str
+    node: str
+    index: int
+    model: str
+    memory_bytes: int
+    simulated: bool = False
+    healthy: bool = True
+    foreign: bool = False
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """All GPUs at one instant. Nothing is granted on a fleet that was never completely observed."""
+
+    gpus: tuple[Gpu, ...] = ()
+    complete: bool = False
+    observed_at: float = 0.0
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A right to a share of one device. An exclusive right has share 1."""
+
+    gpu: str
+    share: Fraction = Fraction(1)

@@ -1,0 +1,69 @@
+"""Lifecycle policies as the decisions see them: DevGPUVMLifecyclePolicy, all times in seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class Mode(str, Enum):
+    """How far an idle verdict goes: recorded, told, or carried out. Expiry always acts."""
+
+    OBSERVE = "observe"
+    WARN = "warn"
+    ENFORCE = "enforce"
+
+
+@dataclass(frozen=True)
+class IdlePolicy:
+    """When a workspace counts as idle. Defaults are those of the original system (design, section 7)."""
+
+    below_percent: float = 5.0
+    """A GPU read at or above this is busy."""
+    for_seconds: float = 1800.0
+    """Known idle time before the grace period begins."""
+    sample_seconds: float = 60.0
+    """The period of sampling."""
+    grace_seconds: float = 600.0
+    """Between the warning and the end."""
+    coverage: float = 0.8
+    """The part of the non-soft time since the streak began that must be known idle."""
+    unknown_in_a_row: int = 5
+    """More unknown samples than this in a row reset the streak."""
+    cpu_bound_cores: float = 0.1
+    """CPU use above this, averaged over the interval, is evidence of work."""
+    soft_budget_seconds: tuple[tuple[str, float], ...] = (("cpu", 3600.0),)
+    """For each softer evidence that counts, how long after the last busy sample it may hold an idle GPU."""
+    start_up_seconds: float = 60.0
+    """A workspace younger than this is unknown."""
+
+
+@dataclass(frozen=True)
+class KeepPolicy:
+    """How often, and for how long each time, a user may keep an idle workspace."""
+
+    times: int = 3
+    each_seconds: float = 7200.0
+
+
+@dataclass(frozen=True)
+class ExtendPolicy:
+    """How far a user may move the deadline, and when the coming end is told."""
+
+    each_seconds: float = 4 * 3600.0
+    total_seconds: float = 24 * 3600.0
+    warn_seconds: tuple[float, ...] = (3600.0, 600.0)
+    """Told this long before the deadline, in falling order."""
+
+
+@dataclass(frozen=True)
+class LifecyclePolicy:
+    """One entry of the catalog's ``policies``."""
+
+    name: str = "default"
+    mode: Mode = Mode.OBSERVE
+    idle: IdlePolicy = field(default_factory=IdlePolicy)
+    keep: KeepPolicy = field(default_factory=KeepPolicy)
+    extend: ExtendPolicy = field(default_factory=ExtendPolicy)
+    lifetime_seconds: tuple[int, int] = (60, 30 * 86400)
+    """Bounds of what a request may ask under this policy."""

@@ -1,0 +1,43 @@
+"""What one probe of one workspace measured. None always means unknown, never zero."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class GpuReading:
+    """One GPU as one probe of its workspace saw it.
+
+    ``utilization_percent`` is the highest of the probe's readings, 0 to 100. ``holders`` counts the workspace's
+    processes with the device open (the probe's own nvidia-smi is none), ``holders_cpu_cores`` is their CPU use
+    averaged over the interval since the sample before. ``problem`` says in words why something is unknown.
+    """
+
+    gpu: str
+    utilization_percent: float | None = None
+    memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    holders: int | None = None
+    holders_cpu_cores: float | None = None
+    shared: bool = False
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """All that one probe told of one workspace.
+
+    ``interval_seconds`` is the time since the sample before (monotonic; the period for the first one),
+    ``age_seconds`` the time since the workspace runs. ``problem`` is set when the probe as a whole failed: then
+    ``gpus`` may be empty and nothing in it may be believed. ``cpu_cores`` counts all processes of the workspace.
+    ``leased`` names the GPUs that the lease holds: a sample that sees more or fewer of them is unknown.
+    """
+
+    leased: tuple[str, ...]
+    gpus: tuple[GpuReading, ...]
+    interval_seconds: float
+    age_seconds: float
+    cpu_cores: float | None = None
+    soft: frozenset[str] = frozenset()
+    problem: str = ""

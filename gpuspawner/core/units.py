@@ -1,0 +1,214 @@
+"""Sizes, times, percentages and counts: strict readers of what people write, and writers of what they read.
+
+Every reader takes any value at all, raises only :class:`BadValue`, quickly, and takes ASCII digits alone: no NaN,
+infinity, exponent, sign or other script's digits, and ``True`` is no number.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from fractions import Fraction
+from typing import TypeVar
+
+from gpuspawner.core.errors import quoted
+
+T = TypeVar("T", int, float)
+
+LONGEST = 40
+"""Characters in a value, at most. Arbitrary: more than any sensible one, so that a flood is refused unread."""
+MEBIBYTE = 2**20
+GIBIBYTE = 2**30
+MOST_BYTES = 2**50
+"""1 PiB. Arbitrary: more than any machine's memory."""
+MOST_SECONDS = 366 * 86400.0
+"""A leap year. Arbitrary: whatever should last longer has no end worth stating."""
+MOST_CORES = 4096
+"""Arbitrary: more than any machine's cores."""
+MOST_GPUS = 1024
+"""Arbitrary: more GPUs than one workspace, or one person, ever holds."""
+
+_SIZES = {"KiB": 2**10, "MiB": MEBIBYTE, "GiB": GIBIBYTE, "TiB": 2**40}
+_SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(KiB|MiB|GiB|TiB)")
+_DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?[dhms])+")
+_DURATION_PART = re.compile(r"([0-9.]+)([dhms])")
+_DECIMAL = re.compile(r"[0-9]+(?:\.[0-9]{1,3})?")
+_PERCENT = re.compile(r"([0-9]+(?:\.[0-9]{1,3})?) ?%?")
+_WHOLE = re.compile(r"[0-9]+")
+
+
+class BadValue(ValueError):  # noqa: N818 - it is a value, and bad
+    """A value that cannot be read. ``wrong`` says why, quoting it; ``right`` which form would be right."""
+
+    def __init__(self, wrong: str, right: str) -> None:
+        """Keep both halves; the message is both."""
+        self.wrong, self.right = wrong, right
+        super().__init__(f"{wrong}; {right}")
+
+
+def parse_bytes(value: object) -> int:
+    """Read a size: ``64GiB``, ``1.5 GiB``, ``512MiB``, or a whole number of bytes, from 1 MiB to 1 PiB.
+
+    ``16G`` and ``16GB`` are refused: they mean 10^9 to some and 2^30 to others.
+
+    Raises:
+        BadValue: anything else.
+    """
+    right = "write a size with its unit, for example 64GiB or 512MiB"
+    if isinstance(value, int) and not isinstance(value, bool):
+        size = Fraction(value)
+    else:
+        text = _text(value, "a size", right)
+        if found := _SIZE.fullmatch(text):
+            size = Fraction(found[1]) * _SIZES[found[2]]
+        elif _WHOLE.fullmatch(text):
+            size = Fraction(text)
+        else:
+            raise BadValue(f"{quoted(value)} is no size", right)
+    if size < MEBIBYTE:
+        raise BadValue(f"{quoted(value)} is less than 1 MiB", right)
+    if size > MOST_BYTES:
+        raise BadValue(f"{quoted(value)} is more than 1024 TiB", right)
+    return int(size)
+
+
+def parse_duration(value: object) -> float:
+    """Read a time: ``90s``, ``30m``, ``1h30m``, ``1.5h``, ``2d``; seconds, at most 366 days.
+
+    A bare number is refused: it does not say whether it means seconds or minutes.
+
+    Raises:
+        BadValue: anything else.
+    """
+    right = "write a time with its unit, for example 90s, 30m, 8h, 1h30m or 2d"
+    text = _text(value, "a time", right)
+    if not _DURATION.fullmatch(text):
+        raise BadValue(f"{quoted(value)} is no time", right)
+    parts = _DURATION_PART.findall(text)
+    units = [unit for _, unit in parts]
+    if units != [unit for unit in _SECONDS if unit in units]:
+        raise BadValue(f"{quoted(value)} does not go from long to short, each unit once", right)
+    seconds = float(sum(Fraction(number) * _SECONDS[unit] for number, unit in parts))
+    if seconds > MOST_SECONDS:
+        raise BadValue(f"{quoted(value)} is more than 366 days", right)
+    return seconds
+
+
+def parse_percent(value: object) -> float:
+    """Read a percentage from 0 to 100: ``5%``, ``5``, ``2.5``.
+
+    Raises:
+        BadValue: anything else.
+    """
+    right = "write a percentage from 0% to 100%, for example 5%"
+    text = _number_text(value, "a percentage", right)
+    found = _PERCENT.fullmatch(text)
+    if not found:
+        raise BadValue(f"{quoted(value)} is no percentage", right)
+    percent = float(found[1])
+    if percent > 100:  # noqa: PLR2004 - what a percentage is
+        raise BadValue(f"{quoted(value)} is more than 100 %", right)
+    return percent
+
+
+def parse_cpu(value: object) -> float:
+    """Read a number of cores above 0: ``8``, ``0.5``; three decimals at most.
+
+    Raises:
+        BadValue: anything else.
+    """
+    right = "write a number of cores, for example 4 or 0.5"
+    text = _number_text(value, "a number of cores", right)
+    if not _DECIMAL.fullmatch(text):
+        raise BadValue(f"{quoted(value)} is no number of cores", right)
+    cores = float(text)
+    if not 0 < cores <= MOST_CORES:
+        raise BadValue(f"{quoted(value)} is not from 0.001 to {MOST_CORES} cores", right)
+    return cores
+
+
+def parse_count(value: object) -> int:
+    """Read a whole number from 0 to 1024: ``4``, ``"4"``.
+
+    Raises:
+        BadValue: anything else.
+    """
+    right = "write a whole number, for example 2"
+    if isinstance(value, int) and not isinstance(value, bool):
+        count = value
+    else:
+        text = _text(value, "a whole number", right)
+        if not _WHOLE.fullmatch(text):
+            raise BadValue(f"{quoted(value)} is no whole number", right)
+        count = int(text)
+    if not 0 <= count <= MOST_GPUS:
+        raise BadValue(f"{quoted(value)} is not from 0 to {MOST_GPUS}", right)
+    return count
+
+
+def parse_range(value: object, parse: Callable[[object], T]) -> tuple[T, T]:
+    """Read ``1-4`` into its two ends, each by ``parse``; a single value is both ends of its range.
+
+    Raises:
+        BadValue: an end that ``parse`` refuses, or ends in the wrong order.
+    """
+    if not isinstance(value, str) or "-" not in value[: 2 * LONGEST]:
+        only = parse(value)
+        return only, only
+    low_text, _, high_text = value.partition("-")
+    if not low_text.strip(" ") or not high_text.strip(" "):
+        raise BadValue(f"{quoted(value)} is no range", "write it from low to high, for example 1-4, 8GiB-64GiB, 1h-8h")
+    low, high = parse(low_text.strip(" ")), parse(high_text.strip(" "))
+    if low > high:
+        raise BadValue(f"{quoted(value)} runs backwards", f"write {high_text.strip(' ')}-{low_text.strip(' ')}")
+    return low, high
+
+
+def show_bytes(size_bytes: float) -> str:
+    """Write a size for people: ``64 GiB``, ``1.5 GiB``, ``512 MiB``, ``0 MiB``."""
+    for unit in ("TiB", "GiB"):
+        if size_bytes >= _SIZES[unit]:
+            return f"{_short(size_bytes / _SIZES[unit], 1)} {unit}"
+    return f"{_short(size_bytes / MEBIBYTE, 1)} MiB"
+
+
+def show_duration(seconds: float) -> str:
+    """Write a time for people, its two largest units: ``45 s``, ``1 h 30 min``, ``24 h``, ``3 d 2 h``."""
+    if seconds < 10:  # noqa: PLR2004 - tenths still matter there
+        return f"{_short(max(seconds, 0.0), 1)} s"
+    rest = round(seconds)
+    parts: list[str] = []
+    for unit, size, least in (("d", 86400, 172800), ("h", 3600, 3600), ("min", 60, 60), ("s", 1, 1)):
+        if rest >= (size if parts else least):
+            parts.append(f"{rest // size} {unit}")
+            rest %= size
+        elif parts:
+            break
+    return " ".join(parts[:2])
+
+
+def show_cpu(cores: float) -> str:
+    """Write a number of cores: ``8``, ``0.5``."""
+    return _short(cores, 3)
+
+
+def _short(number: float, decimals: int) -> str:
+    return f"{number:.{decimals}f}".rstrip("0").rstrip(".")
+
+
+def _text(value: object, what: str, right: str) -> str:
+    if not isinstance(value, str):
+        raise BadValue(f"{quoted(value)} is not {what}", right)
+    if len(value) > LONGEST:
+        raise BadValue(f"{quoted(value)} is {len(value)} characters long", right)
+    return value.strip(" ")
+
+
+def _number_text(value: object, what: str, right: str) -> str:
+    """Return a number or a text as text; a number too large, too fine or not finite becomes none that is read."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        if not 0 <= value < 10**9:  # NaN fails this too
+            raise BadValue(f"{quoted(value)} is not {what}", right)
+        return _short(value, 3) if round(value, 3) == value else str(value)
+    return _text(value, what, right)

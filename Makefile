@@ -1,0 +1,20 @@
+# The two commands: `make run` and `make test`. Everything they install stays in this folder.
+.DEFAULT_GOAL := help
+.PHONY: help run test bench clean
+python = python=$$(sh tools/python.sh) && exec $$python
+
+help: ## what can be made
+	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' Makefile | expand -t 12
+	@echo "For run: PORT=8001, FAST=1 (a policy's half hour takes a minute), DEMO=0 (no scripted colleagues), DATA=folder"
+
+run: ## hub, proxy and service on http://127.0.0.1:8000, with simulated GPUs where there are none
+	@$(python) -m demo.run
+
+test: ## lint, types and every test, the browser's included
+	@$(python) -m tools.check
+
+bench: ## figures of the hot paths
+	@$(python) -m tools.bench
+
+clean: ## remove all that run and test made, the demo's data included
+	rm -rf .venv .venv-hub5 .run .cache .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

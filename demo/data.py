@@ -1,0 +1,147 @@
+"""What the demo keeps between runs, and what it says of itself: settings, passwords, homes, the welcome."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from demo.ports import HOST
+from tools.install import ROOT
+from tools.progress import StepError, bold
+
+DEMO = Path(__file__).resolve().parent
+PEOPLE = {"alice": "team vision", "bob": "team speech", "admin": "administrator"}
+"""Those who sign in. Each has a password of their own."""
+COLLEAGUES = ("carol", "dave")
+FAST_FACTOR = 30.0
+"""What FAST=1 means: a policy's half hour takes a minute."""
+PORTS = range(1024, 65536)
+LETTERS = "abcdefghijkmnpqrstuvwxyz23456789"  # none that are read as one another: 32, so 5 bits each
+NO_NEWS = {"fetchNews": "false", "checkForUpdates": False}
+"""JupyterLab's settings for a demo that talks to nobody else."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What ``make run`` can be told. ``fast`` divides the policy's times, None leaves them as written."""
+
+    port: int
+    data: Path
+    fast: float | None
+    colleagues: bool
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> Settings:
+        """Read PORT, DATA, FAST and DEMO.
+
+        Raises:
+            StepError: a value cannot be used; names it and what would be right.
+        """
+        port = environment.get("PORT") or "8000"
+        if not (port.isascii() and port.isdigit() and int(port) in PORTS):
+            raise StepError(f"PORT={port} is no port: give a number from {PORTS[0]} to {PORTS[-1]}, like PORT=8001.")
+        switches = {}
+        for name, default in (("FAST", "0"), ("DEMO", "1")):
+            value = environment.get(name) or default
+            if value not in ("0", "1"):
+                raise StepError(f"{name}={value} is not known: give {name}=1 or {name}=0.")
+            switches[name] = value == "1"
+        data = ROOT / (environment.get("DATA") or ".run")
+        return cls(int(port), data, FAST_FACTOR if switches["FAST"] else None, switches["DEMO"])
+
+    @property
+    def url(self) -> str:
+        """The hub's address, without a slash at its end."""
+        return f"http://{HOST}:{self.port}"
+
+    @property
+    def logs(self) -> Path:
+        """Where the hub's log lies."""
+        return self.data / "logs"
+
+
+def prepare(settings: Settings) -> dict[str, str]:
+    """Make the data directory, the homes and the passwords, where they are not there yet; return the passwords."""
+    settings.logs.mkdir(parents=True, exist_ok=True)
+    settings.data.chmod(0o700)
+    for user in (*PEOPLE, *COLLEAGUES):
+        home = settings.data / "homes" / user
+        lab_settings = home / ".jupyter/lab/user-settings/@jupyterlab/apputils-extension"
+        lab_settings.mkdir(parents=True, exist_ok=True)
+        (lab_settings / "notification.jupyterlab-settings").write_text(json.dumps(NO_NEWS))
+        if not (home / "demo.ipynb").exists():
+            shutil.copy(DEMO / "demo.ipynb", home)
+    path = settings.data / "secrets.json"
+    if not path.exists():
+        # Kept as they are, for they are shown at every start: readable by this machine's user alone, as the homes are.
+        made = {"passwords": {user: new_password() for user in PEOPLE}, "colleagues_token": secrets.token_hex(32)}
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
+            json.dump(made, stream)
+    passwords: dict[str, str] = json.loads(path.read_text())["passwords"]
+    return passwords
+
+
+def new_password() -> str:
+    """Return a password of 40 random bits that is easily typed."""
+    text = "".join(secrets.choice(LETTERS) for _ in range(8))
+    return f"{text[:4]}-{text[4:]}"
+
+
+def describe_machine(settings: Settings, python: Path) -> dict[str, str]:
+    """Return the ``catalog`` to use and a sentence on this machine's ``gpus``.
+
+    Raises:
+        StepError: the demo's catalog cannot be read.
+    """
+    found = subprocess.run(
+        [python, "-m", "demo.machine", settings.data], cwd=ROOT, check=False, capture_output=True, text=True
+    )
+    if found.returncode:
+        raise StepError(f"The demo's catalog cannot be used: {found.stderr.strip()}")
+    described: dict[str, str] = json.loads(found.stdout)
+    return described
+
+
+def shown(path: Path) -> str:
+    """Return ``path`` as a person in the project's folder would type it."""
+    return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
+
+
+def welcome(settings: Settings, passwords: Mapping[str, str], gpus: str) -> str:
+    """Return what is said once everything runs."""
+    people = "\n".join(
+        f"  {'Sign in' if number == 0 else '':11}{bold(f'{user:6}')} {passwords[user]}   {role}"
+        for number, (user, role) in enumerate(PEOPLE.items())
+    )
+    colleagues = "carol (busy on 2 GPUs) and dave (idle on 1), scripted, marked demo; DEMO=0 omits them"
+    idle, grace = ("1 minute", "30 seconds") if settings.fast else ("30 minutes", "15 minutes")
+    pace = (
+        f"FAST: every policy time runs {settings.fast:g} times faster, and the pages say so"
+        if settings.fast
+        else "as in the catalog; make run FAST=1 makes half an hour a minute"
+    )
+    folder = shown(settings.data)
+    return f"""
+  {bold("gpuspawner runs on this machine alone")}
+
+  Open       {bold(settings.url)}
+{people}
+  GPUs       {gpus}
+  Times      {pace}
+  Colleagues {colleagues if settings.colleagues else "none (DEMO=0)"}
+
+  Four things to try
+  1  As alice, press Start. JupyterLab opens on demo.ipynb: run its cells, and watch the GPU work.
+  2  Let it rest: after {idle} idle it warns for {grace}. Press Keep, or let it end and read why.
+  3  As bob (a private window), ask for 4 GPUs: you get a place in the queue, and the start comes unaided.
+  4  As admin, open the hub's GPU page: every workspace, the queue, and who stopped what, and why.
+
+  Data       {folder} (kept for the next run)      Log  {folder}/logs/hub.log
+  Ctrl-C     ends everything that this started
+"""

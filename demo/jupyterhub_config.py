@@ -1,0 +1,65 @@
+"""The demo's hub: people with passwords, local processes as workspaces, and gpuspawner last."""
+
+import json
+import os
+import secrets
+from pathlib import Path
+
+from jupyterhub.auth import Authenticator
+
+from gpuspawner.spawner import configure
+
+demo = json.loads(os.environ["GPUSPAWNER_DEMO"])  # written by demo/run.py
+data = Path(demo["data"])
+kept = json.loads((data / "secrets.json").read_text())
+
+
+class DemoAuthenticator(Authenticator):
+    """A password for each demo person, from a file that only this machine's user can read."""
+
+    async def authenticate(self, _handler: object, credentials: dict[str, str]) -> str | None:
+        """Return the name if its password is right; colleagues have none, so nobody signs in as them."""
+        password = kept["passwords"].get(credentials["username"])
+        given = credentials["password"].encode()
+        if password and secrets.compare_digest(password.encode(), given):
+            return credentials["username"]
+        return None
+
+
+c.JupyterHub.authenticator_class = DemoAuthenticator
+c.Authenticator.allowed_users = {"alice", "bob", "carol", "dave"}
+c.Authenticator.admin_users = {"admin"}
+c.JupyterHub.load_groups = {
+    "vision": {"users": ["alice", "carol"]},
+    "speech": {"users": ["bob", "dave"]},
+}
+
+# This machine alone, on ports that are free. The hub's database and cookie secret lie in its working directory.
+c.JupyterHub.bind_url = f"http://127.0.0.1:{demo['port']}"
+c.JupyterHub.hub_bind_url = f"http://127.0.0.1:{demo['hub_port']}"
+c.ConfigurableHTTPProxy.api_url = f"http://127.0.0.1:{demo['proxy_port']}"
+c.JupyterHub.upgrade_db = True  # a later version finds the data of an earlier one
+
+c.JupyterHub.spawner_class = "simple"
+c.SimpleLocalProcessSpawner.home_dir_template = str(data / "homes" / "{username}")
+c.Spawner.default_url = "/lab/tree/demo.ipynb"
+if os.geteuid() == 0:
+    c.Spawner.args = ["--allow-root"]
+
+# The scripted colleagues (demo/colleagues.py) may start and use carol's and dave's servers, and nothing else.
+c.JupyterHub.services = [{"name": "demo-colleagues", "api_token": kept["colleagues_token"]}]
+c.JupyterHub.load_roles = [
+    {
+        "name": "demo-colleagues",
+        "services": ["demo-colleagues"],
+        "scopes": [f"{scope}!user={user}" for user in ("carol", "dave") for scope in ("servers", "access:servers")],
+    }
+]
+
+configure(
+    c,
+    catalog=demo["catalog"],
+    data_dir=data / "gpuspawner",
+    port=demo["service_port"],
+    fast=demo["fast"],
+)

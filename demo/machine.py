@@ -1,0 +1,65 @@
+"""This machine's GPUs for the demo: its own, by nvidia-smi, or the simulated ones of the demo's catalog.
+
+Prints one JSON object: the catalog's path, and a sentence on the GPUs.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+CATALOG = Path(__file__).with_name("catalog.yaml")
+QUERY = ["nvidia-smi", "--query-gpu=name,memory.total,compute_cap", "--format=csv,noheader,nounits"]
+MIB = "MiB"
+
+
+def own_gpus() -> Counter[tuple[str, str, str]]:
+    """Count this machine's GPUs by name, memory in MiB and compute capability; empty where nvidia-smi does not work."""
+    try:
+        result = subprocess.run(QUERY, check=True, capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.SubprocessError):
+        return Counter()
+    rows = [tuple(field.strip() for field in row) for row in csv.reader(result.stdout.splitlines())]
+    return Counter((row[0], row[1], row[2]) for row in rows if len(row) == 3 and row[1].isdigit())  # noqa: PLR2004
+
+
+def with_own(catalog: dict[str, Any], own: Counter[tuple[str, str, str]]) -> dict[str, Any]:
+    """Return the demo's catalog with this machine's kinds in place of the written ones."""
+    kinds, counts = {}, {}
+    for (name, memory, compute), count in own.items():
+        slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+        kinds[slug] = {"title": name, "match": name, "memory": f"{memory}{MIB}", "compute": float(compute)}
+        counts[slug] = f"1-{count}" if count > 1 else 1
+    pytorch = catalog["templates"]["pytorch"]
+    template = {**pytorch, "gpus": counts, "default": {**pytorch["default"], "gpu": next(iter(kinds))}}
+    kept = {key: value for key, value in catalog.items() if key != "simulated"}
+    return {**kept, "gpus": kinds, "templates": {**catalog["templates"], "pytorch": template}}
+
+
+def main(data: Path) -> None:
+    """Print what the launcher needs; writes a catalog to ``data`` where this machine has GPUs."""
+    catalog = yaml.safe_load(CATALOG.read_text())
+    own = own_gpus()
+    if own:
+        path = data / "catalog.yaml"
+        path.write_text(yaml.safe_dump(with_own(catalog, own), sort_keys=False))
+        listed = ", ".join(f"{count} {name}" for (name, _, _), count in own.items())
+        gpus = f"this machine's own: {listed}"
+    else:
+        path = CATALOG
+        simulated = catalog["simulated"]
+        listed = ", ".join(f"{count} {kind.upper()}" for kind, count in simulated.items())
+        gpus = f"{sum(simulated.values())} simulated GPUs, this machine has none: {listed}"
+    print(json.dumps({"catalog": str(path), "gpus": gpus}))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

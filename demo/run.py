@@ -1,0 +1,220 @@
+"""`make run`: installs what is missing, starts the demo hub on this machine alone, and ends all of it on Ctrl-C.
+
+Run by any Python from 3.10 on with its standard library: the hub itself runs in the project's .venv.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import sys
+import time
+import urllib.error
+import urllib.request
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from demo import data, ports, processes
+from demo.data import DEMO, Settings
+from tools.install import ROOT, ensure
+from tools.progress import StepError, Steps, report_failure, say
+
+READY_WITHIN_SECONDS = 90
+END_WITHIN_SECONDS = 25
+"""The hub gives its workspaces 5 to 10 s to end by themselves."""
+KILL_AFTER_SECONDS = 3
+
+
+class Asked(BaseException):  # like KeyboardInterrupt: no error, and not caught as one
+    """Someone asked for the end: Ctrl-C, SIGTERM, or the terminal was closed."""
+
+
+@dataclass
+class Ending:
+    """The first signal is raised as ``Asked``; once the end has begun, a further one only hurries it."""
+
+    begun: bool = False
+    hurried: bool = False
+
+    def listen(self) -> None:
+        """Take over the signals that ask for the end."""
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self._take)
+
+    def in_a_hurry(self) -> bool:
+        """Tell whether the end was asked for again."""
+        return self.hurried
+
+    def _take(self, _number: int, _frame: object) -> None:
+        if self.begun:
+            self.hurried = True
+        else:
+            self.begun = True
+            raise Asked
+
+
+def main() -> int:
+    """Run the demo until its end is asked for; 0 then, 1 where it cannot start or the hub ends by itself."""
+    ending = Ending()
+    ending.listen()
+    processes.adopt_orphans()
+    try:
+        settings = Settings.from_environment(os.environ)
+        with take_lock(settings):
+            refuse_taken_port(settings.port)
+            steps = Steps()
+            try:
+                run_hub(steps, settings, ensure(steps, ["run"]))
+            finally:
+                ending.begun = True
+                end_all(settings, ending)
+    except Asked:
+        return 0
+    except StepError as error:
+        report_failure(error)
+    return 1
+
+
+def take_lock(settings: Settings) -> IO[str]:
+    """Make this process the only one on its data directory.
+
+    Raises:
+        StepError: another one runs there; says which, and where its page is.
+    """
+    settings.data.mkdir(parents=True, exist_ok=True, mode=0o700)
+    lock = (settings.data / "lock").open("a+")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.seek(0)
+        raise StepError(
+            f"`make run` already runs here: {lock.read().strip()}.\n"
+            "Use that one, or end it with Ctrl-C. For a second demo beside it: make run PORT=8001 DATA=.run/second"
+        ) from None
+    lock.truncate(0)
+    lock.write(f"process {os.getpid()}, {settings.url}\n")
+    lock.flush()
+    return lock
+
+
+def refuse_taken_port(port: int) -> None:
+    """Check the port before anything is installed or started.
+
+    Raises:
+        StepError: it is taken; says by whom, and what to run instead.
+    """
+    if not ports.is_free(port):
+        raise StepError(
+            f"Port {port} is taken by {ports.holder_of(port)}.\n"
+            f"End that, or take another port: PORT={ports.first_free_after(port)} make run"
+        )
+
+
+def run_hub(steps: Steps, settings: Settings, python: Path) -> None:
+    """Start everything, say that it runs, and wait for the hub's end.
+
+    Raises:
+        StepError: the hub ended by itself.
+    """
+    with steps.step("Data and homes"):
+        secrets = data.prepare(settings)
+        machine = data.describe_machine(settings, python)
+    hub_port, proxy_port, service_port = ports.pick_free(3)
+    env = {
+        **os.environ,
+        "VIRTUAL_ENV": str(python.parents[1]),
+        "PATH": f"{python.parent}:{os.environ.get('PATH', os.defpath)}",
+        "GPUSPAWNER_DEMO": json.dumps(
+            {
+                "data": str(settings.data),
+                "catalog": machine["catalog"],
+                "port": settings.port,
+                "hub_port": hub_port,
+                "proxy_port": proxy_port,
+                "service_port": service_port,
+                "fast": settings.fast,
+            }
+        ),
+    }
+    log_path = settings.logs / "hub.log"
+    with suppress(FileNotFoundError):
+        log_path.replace(log_path.with_suffix(".previous.log"))
+    with log_path.open("a") as log:
+        hub = processes.start(
+            [python, "-m", "jupyterhub", "-f", DEMO / "jupyterhub_config.py"], cwd=settings.data, env=env, log=log
+        )
+        with steps.step("Hub and proxy"):
+            wait_until_answers(f"{settings.url}/hub/api/", hub, log_path)
+        with steps.step("GPU service"):
+            wait_until_answers(f"http://{ports.HOST}:{service_port}/services/gpu/", hub, log_path)
+        if settings.colleagues:
+            processes.start([python, "-m", "demo.colleagues", settings.url], cwd=ROOT, env=env, log=log)
+    say(data.welcome(settings, secrets, machine["gpus"]))
+    raise_if_ended(hub, log_path, wait=True)
+
+
+def wait_until_answers(url: str, hub: int, log: Path) -> None:
+    """Wait until ``url`` gives any answer but a 5xx or "no such page".
+
+    Raises:
+        StepError: the hub ended, or no answer came in time.
+    """
+    deadline = time.monotonic() + READY_WITHIN_SECONDS
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    while time.monotonic() < deadline:
+        raise_if_ended(hub, log)
+        try:
+            opener.open(url, timeout=2).close()
+        except urllib.error.HTTPError as error:
+            if error.code in (401, 403):  # up, and asks who we are
+                return
+        except OSError:
+            pass
+        else:
+            return
+        time.sleep(0.1)
+    raise StepError(f"No answer from {url} within {READY_WITHIN_SECONDS} s.", log)
+
+
+def raise_if_ended(hub: int, log: Path, *, wait: bool = False) -> None:
+    """Read finished children, with ``wait`` until the hub is one of them.
+
+    Raises:
+        StepError: the hub ended.
+    """
+    while True:
+        pid, status = os.waitpid(-1, 0 if wait else os.WNOHANG)
+        if pid == hub:
+            code = os.waitstatus_to_exitcode(status)
+            how = f"with code {code}" if code >= 0 else f"by {signal.Signals(-code).name}"
+            raise StepError(f"The hub ended {how}; its log says why.", log)
+        if pid == 0:
+            return
+
+
+def end_all(settings: Settings, ending: Ending) -> None:
+    """End the hub first, which ends its service, workspaces and proxy; then whatever is left."""
+    processes.reap()
+    left = processes.descendants()
+    if not left:
+        return
+    say(f"\nEnding the hub and all it started ({len(left)} processes). Ctrl-C again to hurry.")
+    for pid in processes.children():
+        processes.send(pid, signal.SIGTERM)
+    gone = (
+        processes.wait_for_none(END_WITHIN_SECONDS, ending.in_a_hurry)
+        or processes.end_descendants(KILL_AFTER_SECONDS, signal.SIGTERM, ending.in_a_hurry)
+        or processes.end_descendants(KILL_AFTER_SECONDS, signal.SIGKILL, lambda: False)
+    )
+    if gone:
+        say(f"All ended. Users, homes and history stay in {data.shown(settings.data)}")
+    else:
+        say(f"Not ended: processes {processes.descendants()}. The kernel, or another user, holds them.")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,27 @@
+"""`make bench`: every file of bench/ prints its figures. Nothing here fails by time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from tools.install import ROOT, ensure
+from tools.progress import StepError, Steps, bold, report_failure, say
+
+
+def main() -> int:
+    """Run each bench; 1 if one could not run."""
+    try:
+        python = ensure(Steps(), ["run", "test"])
+    except StepError as error:
+        report_failure(error)
+        return 1
+    failed = False
+    for path in sorted((ROOT / "bench").glob("*.py")):
+        say(f"\n{bold(path.stem)}")
+        failed |= subprocess.run([python, path], check=False, cwd=ROOT).returncode != 0
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -10,6 +10,7 @@ GpuspawnerError
 
 from __future__ import annotations
 
+import reprlib
 from dataclasses import dataclass
 
 SHOWN_CHARACTERS = 60
@@ -56,11 +57,10 @@ def quoted(value: object) -> str:
 def _bounded_repr(value: object) -> str:
     if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 256:
         return "a very large number"  # repr() of a huge int is quadratic, and refused by Python past 4,300 digits
-    if isinstance(value, (list, tuple, dict, set)):
-        import reprlib
-
-        return reprlib.repr(value)
-    return repr(value)
+    try:
+        return reprlib.repr(value)[: 4 * SHOWN_CHARACTERS]
+    except Exception:  # noqa: BLE001 - a huge number inside a list, or a value whose own repr() fails
+        return f"a {type(value).__name__} that cannot be shown"
 
 
 class RequestRefused(GpuspawnerError):

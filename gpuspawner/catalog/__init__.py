@@ -1,0 +1,27 @@
+"""What the administrator writes, and what a request may therefore ask.
+
+Belongs here: the catalog's models, its loading and checking, errors that name file, line and entry, and the one path
+that turns what a user asked into a request.
+Never here: what is free, queued or in use, JupyterHub, HTTP, SQL, a clock.
+"""
+
+from gpuspawner.catalog.load import check, load_catalog, load_text
+from gpuspawner.catalog.resolve import OPTIONS, RESERVED, from_form, resolve, to_options
+from gpuspawner.catalog.values import NO_GPU, Bounds, Catalog, Defaults, Template, scaled
+
+__all__ = [
+    "NO_GPU",
+    "OPTIONS",
+    "RESERVED",
+    "Bounds",
+    "Catalog",
+    "Defaults",
+    "Template",
+    "check",
+    "from_form",
+    "load_catalog",
+    "load_text",
+    "resolve",
+    "scaled",
+    "to_options",
+]

@@ -1,0 +1,114 @@
+"""From entries to the catalog: ``extends``, references, defaults, and what only two entries together can get wrong.
+
+One rule for all that ``extends`` brings: what an entry writes itself must fit; what it inherits and no longer fits
+(a default count, a longest lifetime) is moved to the nearest that does.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any
+
+from gpuspawner.catalog.build_gpus import build_kind, check_gpus
+from gpuspawner.catalog.build_template import DEFAULT_POLICY, Surroundings, build_template
+from gpuspawner.catalog.document import Issue
+from gpuspawner.catalog.extends import Flat, Named, flattened
+from gpuspawner.catalog.models import CatalogEntry, PolicyEntry
+from gpuspawner.catalog.values import Catalog, Template
+from gpuspawner.core.policy import ExtendPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy
+from gpuspawner.core.units import show_duration
+
+
+def build(entries: CatalogEntry, issues: list[Issue], *, empty: bool) -> Catalog:
+    """Return the catalog, adding an issue for each thing wrong. With any issue the catalog is not to be used.
+
+    Args:
+        entries: what passed the schema.
+        issues: what did not; nothing follows from an entry that is already known to be wrong.
+        empty: whether the file held nothing at all.
+    """
+    named = Named.of(entries, issues)
+    if entries.version is None and not named.is_wrong("version"):
+        issues.append(Issue(("version",), "missing", "begin the file with version: 1"))
+    if not entries.templates and not named.is_wrong("templates"):
+        wrong = "the catalog is empty" if empty else "missing, or without a template"
+        issues.append(
+            Issue(("templates",), wrong, "write at least one, for example templates: {lab: {gpus: {a100: 1}}}")
+        )
+    issues.extend(check_gpus(entries, named))
+    quota_name, quota = _quota(entries, named, issues)
+    with_default = {DEFAULT_POLICY: PolicyEntry(), **entries.policies}
+    flat_policies = flattened("policies", with_default, named, issues)
+    policies = {name: _policy(name, flat, issues) for name, flat in flat_policies.items()}
+    around = Surroundings(named, entries.gpus, policies, flat_policies, quota)
+    templates: dict[str, Template] = {}
+    for name, template in flattened("templates", entries.templates, named, issues).items():
+        templates[name] = build_template(name, template, around, issues)
+    return Catalog(
+        gpus=MappingProxyType({name: build_kind(name, entries.gpus) for name in entries.gpus}),
+        templates=MappingProxyType(templates),
+        policies=MappingProxyType(policies),
+        quota=quota,
+        quota_name=quota_name,
+        simulated=MappingProxyType(dict(entries.simulated)),
+    )
+
+
+def _quota(entries: CatalogEntry, named: Named, issues: list[Issue]) -> tuple[str, int | None]:
+    found: tuple[str, int | None] = ("", None)
+    for name, entry in entries.quotas.items():
+        loc = ("quotas", name)
+        if named.is_wrong(*loc):
+            continue
+        if entry.each is None:
+            issues.append(Issue(loc, "whom it limits is not said", "add each: user"))
+        if entry.gpus.hard is None:
+            issues.append(Issue(loc, "it limits nothing", "add gpus: {hard: 4}"))
+        if found[0]:
+            wrong = f"a second quota beside `{found[0]}`: not built yet in this version"
+            issues.append(Issue(loc, wrong, "keep one of them"))
+        else:
+            found = name, entry.gpus.hard
+    return found
+
+
+def _policy(name: str, flat: Flat[PolicyEntry], issues: list[Issue]) -> LifecyclePolicy:
+    entry, own = flat.entry, flat.own
+    softer = None
+    if "also_counts" in entry.model_fields_set:  # then it says all that counts
+        softer = () if entry.also_counts.cpu is None else (("cpu", entry.also_counts.cpu),)
+    idle = _written(
+        below_percent=entry.idle.below,
+        for_seconds=entry.idle.for_,
+        sample_seconds=entry.idle.sample,
+        grace_seconds=entry.idle.grace,
+        soft_budget_seconds=softer,
+    )
+    extend = _written(
+        each_seconds=entry.extend.each,
+        total_seconds=entry.extend.total,
+        warn_seconds=None if entry.extend.warn is None else tuple(entry.extend.warn),
+    )
+    policy = LifecyclePolicy(
+        name=name,
+        idle=IdlePolicy(**idle),
+        keep=KeepPolicy(**_written(times=entry.keep.times, each_seconds=entry.keep.each)),
+        extend=ExtendPolicy(**extend),
+        **_written(mode=entry.mode, lifetime_seconds=entry.lifetime),
+    )
+    if not flat.clean:
+        return policy
+    if own.idle.model_fields_set & {"for_", "sample"} and policy.idle.for_seconds < policy.idle.sample_seconds:
+        sample = show_duration(policy.idle.sample_seconds)
+        wrong = f"{show_duration(policy.idle.for_seconds)} is less than one sample, {sample}"
+        issues.append(Issue(("policies", name, "idle"), wrong, "let `for` last several samples"))
+    if own.extend.model_fields_set & {"each", "total"} and 0 < policy.extend.total_seconds < policy.extend.each_seconds:
+        total = show_duration(policy.extend.total_seconds)
+        wrong = f"each extension, {show_duration(policy.extend.each_seconds)}, is more than all together, {total}"
+        issues.append(Issue(("policies", name, "extend"), wrong, "raise total, or lower each"))
+    return policy
+
+
+def _written(**values: Any) -> dict[str, Any]:
+    """Return what was written: for the rest the record's own defaults hold."""
+    return {name: value for name, value in values.items() if value is not None}

@@ -1,0 +1,83 @@
+"""The GPU kinds: whole ones, shares of them, and how many of which to simulate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from gpuspawner.catalog.document import Issue
+from gpuspawner.catalog.explain import did_you_mean
+from gpuspawner.catalog.extends import Named
+from gpuspawner.catalog.models import CatalogEntry, GpuEntry
+from gpuspawner.core.gpus import GpuKind
+from gpuspawner.core.units import show_bytes
+
+
+def build_kind(name: str, kinds: Mapping[str, GpuEntry]) -> GpuKind:
+    """Return a kind of GPU. A share takes from the kind it divides what it does not say: memory and price by parts."""
+    entry = kinds[name]
+    whole = kinds.get(entry.of or "", GpuEntry())
+    shares = entry.shares or 1
+    price = entry.price
+    if price is None and whole.price is not None:
+        price = whole.price / shares
+    return GpuKind(
+        name=name,
+        title=entry.title or name,
+        memory_bytes=entry.memory or (whole.memory or 0) // shares,
+        compute=entry.compute or whole.compute or "",
+        match=entry.match or "",
+        price_per_hour=price,
+        of=entry.of,
+        shares=shares,
+    )
+
+
+def check_gpus(entries: CatalogEntry, named: Named) -> Iterator[Issue]:
+    """Yield what is wrong with the kinds that passed the schema, and with ``simulated``."""
+    matches: dict[str, str] = {}
+    for name, entry in entries.gpus.items():
+        if named.is_wrong("gpus", name):
+            continue
+        if entry.of or entry.shares:
+            yield from _check_share(name, entry, entries, named)
+            continue
+        yield from _check_whole(name, entry, entries, named)
+        if entry.match and matches.setdefault(entry.match, name) != name:
+            wrong = f"the same as that of `{matches[entry.match]}`"
+            yield Issue(("gpus", name, "match"), wrong, "let each GPU match one kind; divide a kind by of and shares")
+    for name in entries.simulated:
+        kind = entries.gpus.get(name)
+        if not named.has("gpus", name):
+            yield Issue(("simulated", name), f"no GPU kind is called `{name}`", did_you_mean(name, entries.gpus))
+        elif kind is not None and kind.of is not None:
+            right = f"simulate `{kind.of}`, which it divides"
+            yield Issue(("simulated", name), "a share is not simulated by itself", right)
+
+
+def _check_whole(name: str, entry: GpuEntry, entries: CatalogEntry, named: Named) -> Iterator[Issue]:
+    if entry.memory is None:
+        yield Issue(("gpus", name), "memory is missing", "add the memory of one GPU, for example memory: 80GiB")
+    if entry.match is None and name not in entries.simulated and not named.is_wrong("simulated", name):
+        right = "add match: with the name nvidia-smi shows, for example match: NVIDIA A100*"
+        yield Issue(("gpus", name), "without match, no GPU is ever of this kind", right)
+
+
+def _check_share(name: str, entry: GpuEntry, entries: CatalogEntry, named: Named) -> Iterator[Issue]:
+    loc = ("gpus", name)
+    if entry.match is not None:
+        yield Issue((*loc, "match"), "a share has the GPUs of the kind it divides", "remove match")
+    if entry.of is None:
+        yield Issue((*loc, "shares"), "of which kind is not said", "add of: with the kind whose GPUs are divided")
+        return
+    if entry.shares is None:
+        yield Issue((*loc, "of"), "into how many shares is not said", "add shares: 2 or more")
+    if not named.has("gpus", entry.of):
+        yield Issue((*loc, "of"), f"no GPU kind is called `{entry.of}`", did_you_mean(entry.of, entries.gpus))
+        return
+    divided = entries.gpus.get(entry.of, GpuEntry())
+    if divided.of is not None:
+        yield Issue((*loc, "of"), f"`{entry.of}` is itself a share", "divide a kind that has GPUs of its own")
+    elif entry.memory and entry.shares and divided.memory and entry.memory * entry.shares > divided.memory:
+        wrong = f"{entry.shares} shares of {show_bytes(entry.memory)} are more than `{entry.of}` has"
+        right = f"write at most {show_bytes(divided.memory / entry.shares)}, or leave it out"
+        yield Issue((*loc, "memory"), wrong, right)

@@ -1,0 +1,140 @@
+"""One template: its GPU kinds, its bounds, and defaults that fit them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TypeVar
+
+from gpuspawner.catalog.document import Issue
+from gpuspawner.catalog.explain import did_you_mean
+from gpuspawner.catalog.extends import Flat, Named
+from gpuspawner.catalog.models import GpuEntry, PolicyEntry, TemplateEntry
+from gpuspawner.catalog.values import NO_GPU, Bounds, Defaults, Template
+from gpuspawner.core.policy import LifecyclePolicy
+from gpuspawner.core.units import GIBIBYTE, show_bytes, show_cpu, show_duration
+
+T = TypeVar("T", int, float)
+
+DEFAULT_POLICY = "default"
+CPU_BOUNDS = (1.0, 8.0)
+MEMORY_BOUNDS = (GIBIBYTE, 32 * GIBIBYTE)
+LIFETIME_BOUNDS = (1800, 86400)
+"""What a template allows that writes no bounds. Arbitrary: a workstation's size, and half an hour to a day."""
+CPU, MEMORY, LIFETIME = 2.0, 8 * GIBIBYTE, 8 * 3600
+"""What a request gets where neither it nor its template says. Arbitrary: a notebook's use for a working day."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a template refers to."""
+
+    named: Named
+    kinds: Mapping[str, GpuEntry]
+    policies: Mapping[str, LifecyclePolicy]
+    flat_policies: Mapping[str, Flat[PolicyEntry]]
+    quota: int | None
+
+
+def build_template(name: str, flat: Flat[TemplateEntry], around: Surroundings, issues: list[Issue]) -> Template:
+    """Return a template with every default filled in, adding an issue for each reference or value that is wrong."""
+    entry = flat.entry
+    policy = entry.policy or DEFAULT_POLICY
+    _check_references(name, flat.own, around, issues)
+    found: list[Issue] = []
+    bounds = Bounds(
+        cpu_cores=entry.bounds.cpu or CPU_BOUNDS,
+        memory_bytes=entry.bounds.memory or MEMORY_BOUNDS,
+        lifetime_seconds=_lifetimes(name, flat, policy, around, found),
+    )
+    template = Template(
+        name=name,
+        title=entry.title or name,
+        description=entry.description or "",
+        policy=policy,
+        gpus=MappingProxyType(dict(entry.gpus)),
+        bounds=bounds,
+        default=_defaults(name, flat, bounds, found),
+    )
+    if flat.clean:  # or what it lacks would be said twice
+        issues.extend(found)
+    return template
+
+
+def _check_references(name: str, own: TemplateEntry, around: Surroundings, issues: list[Issue]) -> None:
+    for kind, (least, _) in own.gpus.items():
+        loc = ("templates", name, "gpus", kind)
+        if not around.named.has("gpus", kind):
+            issues.append(Issue(loc, f"no GPU kind is called `{kind}`", did_you_mean(kind, around.kinds)))
+        elif around.quota is not None and least > around.quota:
+            wrong = f"at least {least}, but the quota allows a user {around.quota}"
+            issues.append(Issue(loc, wrong, "lower it, or raise the quota"))
+    if own.policy is not None and own.policy not in around.policies and not around.named.has("policies", own.policy):
+        wrong = f"no policy is called `{own.policy}`"
+        issues.append(Issue(("templates", name, "policy"), wrong, did_you_mean(own.policy, around.policies)))
+
+
+def _lifetimes(
+    name: str, flat: Flat[TemplateEntry], policy: str, around: Surroundings, found: list[Issue]
+) -> tuple[int, int]:
+    """Return the lifetimes a request may ask: the template's, else the policy's; never beyond the policy's."""
+    if policy not in around.policies or not around.flat_policies[policy].clean:
+        return flat.entry.bounds.lifetime or LIFETIME_BOUNDS
+    allowed = around.policies[policy].lifetime_seconds
+    written = around.flat_policies[policy].entry.lifetime
+    least, most = flat.entry.bounds.lifetime or written or LIFETIME_BOUNDS
+    narrowed = max(least, allowed[0]), min(most, allowed[1])
+    is_own = flat.own.bounds.lifetime is not None
+    if narrowed[0] > narrowed[1] or (is_own and narrowed != (least, most)):
+        wrong = f"{_shown(least, most, show_duration)} is not within its policy's {_shown(*allowed, show_duration)}"
+        loc = ("templates", name, "bounds", "lifetime") if is_own else ("templates", name, "policy")
+        found.append(Issue(loc, wrong, f"shorten it, or write lifetime: in policies.{policy}"))
+        return least, most
+    return narrowed
+
+
+def _defaults(name: str, flat: Flat[TemplateEntry], bounds: Bounds, found: list[Issue]) -> Defaults:
+    entry, own = flat.entry.default, flat.own.default.model_fields_set
+    loc = ("templates", name, "default")
+
+    def fitted(key: str, written: T | None, otherwise: T, ends: tuple[T, T], show: Callable[[T], str]) -> T:
+        value = otherwise if written is None else written
+        if key in own and not ends[0] <= value <= ends[1]:
+            wrong = f"{show(value)} is outside the bounds, {_shown(*ends, show)}"
+            found.append(Issue((*loc, key), wrong, f"write a value within them, or widen bounds: {{{key}: ...}}"))
+        return min(max(value, ends[0]), ends[1])
+
+    gpu = _default_gpu(flat, (*loc, "gpu"), found)
+    count = 0
+    if gpu is None and "count" in own:
+        found.append(Issue((*loc, "count"), "a count without a GPU", "remove it, or add gpus"))
+    if gpu is not None:
+        least, most = flat.entry.gpus[gpu]
+        count = min(max(entry.count or least, least), most)
+        if "count" in own and entry.count != count:
+            wrong = f"{entry.count} is outside {gpu}'s {_shown(least, most, str)}"
+            found.append(Issue((*loc, "count"), wrong, f"write a value within it, or widen gpus: {{{gpu}: ...}}"))
+    return Defaults(
+        gpu=gpu,
+        count=count,
+        cpu_cores=fitted("cpu", entry.cpu, CPU, bounds.cpu_cores, show_cpu),
+        memory_bytes=fitted("memory", entry.memory, MEMORY, bounds.memory_bytes, show_bytes),
+        lifetime_seconds=fitted("lifetime", entry.lifetime, LIFETIME, bounds.lifetime_seconds, show_duration),
+    )
+
+
+def _default_gpu(flat: Flat[TemplateEntry], loc: tuple[str, ...], found: list[Issue]) -> str | None:
+    gpus, written = flat.entry.gpus, flat.entry.default.gpu
+    if written == NO_GPU:
+        return None
+    if written in gpus:
+        return written
+    if written is not None and "gpu" in flat.own.default.model_fields_set:
+        wrong = f"`{written}` is not among this template's gpus"
+        found.append(Issue(loc, wrong, did_you_mean(written, [*gpus, NO_GPU])))
+    return next(iter(gpus), None)
+
+
+def _shown(least: T, most: T, show: Callable[[T], str]) -> str:
+    return show(least) if least == most else f"{show(least)} to {show(most)}"

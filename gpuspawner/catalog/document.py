@@ -1,0 +1,193 @@
+"""A catalog as written: plain data, the line of every entry, and what is wrong before any meaning is looked at.
+
+YAML is read in a small, safe part: mappings, lists and plain scalars. A scalar without quotes is null, true, false, a
+decimal number, or text; ``no``, ``on``, ``1:30`` and dates are text, which is what an administrator meant by them.
+Anchors, aliases, tags and second documents are refused: ``extends`` says the same in words, and none can be a bomb.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gpuspawner.core.errors import quoted
+from gpuspawner.core.units import show_bytes
+
+LARGEST_BYTES = 256 * 1024
+"""Of a catalog file. Arbitrary: a thousand templates, read in seconds."""
+DEEPEST = 12
+"""Levels of nesting. Arbitrary: twice what the catalog uses."""
+
+Loc = tuple[str | int, ...]
+"""The path to an entry: ``("templates", "pytorch", "bounds", "cpu")``."""
+
+_WHOLE = re.compile(r"[-+]?[0-9]{1,30}")
+_DECIMAL = re.compile(r"[-+]?[0-9]{1,30}\.[0-9]{1,30}")
+_WORDS = {"": None, "~": None, "null": None, "true": True, "false": False}
+
+
+@dataclass(frozen=True)
+class Issue:
+    """One thing wrong at ``loc``. ``line`` is set only where the line is not that of the entry at ``loc``."""
+
+    loc: Loc
+    wrong: str
+    right: str
+    line: int | None = None
+
+
+@dataclass
+class Document:
+    """A catalog read so far. ``data`` is None where nothing could be read."""
+
+    data: Any = None
+    lines: dict[Loc, int] = field(default_factory=dict)
+    issues: list[Issue] = field(default_factory=list)
+
+    def line_of(self, loc: Loc) -> int | None:
+        """Return the line of an entry, or of the closest one around it that was written; None without lines."""
+        for end in range(len(loc), -1, -1):
+            if loc[:end] in self.lines:
+                return self.lines[loc[:end]]
+        return None
+
+
+def read_mapping(data: Mapping[Any, Any]) -> Document:
+    """Copy a catalog given as a dict: it has no lines."""
+    return Document(data=_plain(data))
+
+
+def read_file(path: Path) -> Document:
+    """Read a catalog file. Never raises: what stops the reading is the document's issue."""
+    try:
+        if path.exists() and not path.is_file():
+            return _stopped("not a file", "name the catalog's YAML file")
+        with path.open("rb") as file:
+            raw = file.read(LARGEST_BYTES + 1)
+    except FileNotFoundError:
+        return _stopped("no such file", "name the catalog's YAML file, or copy hub_config/catalog.yaml to begin one")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        return _stopped(f"cannot be read: {reason}", "make it readable for the user that runs the hub")
+    if len(raw) > LARGEST_BYTES:
+        return _stopped(f"larger than {show_bytes(LARGEST_BYTES)}", "shorten it: `extends` repeats an entry in a line")
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw[: error.start].count(b"\n") + 1
+        return _stopped("not UTF-8 text", "save the file in UTF-8", line)
+    return read_text(text)
+
+
+def read_text(text: str) -> Document:
+    """Read YAML text. Never raises: what stops the reading is the document's issue."""
+    try:
+        node = _Loader(text).get_single_node()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        wrong, right = _explained(str(error.problem or error.context))
+        return _stopped(wrong, right, mark.line + 1 if mark else None)
+    except yaml.reader.ReaderError as error:
+        line = text[: error.position].count("\n") + 1
+        return _stopped(f"character {error.character!r} is not allowed in YAML", "remove it", line)
+    except (ValueError, OverflowError):  # an escape or a version that is no number Python can hold
+        return _stopped("not YAML: an escape or directive holds an impossible number", "remove it")
+    document = Document(lines={(): 1})
+    if node is not None:
+        document.data = _converted(node, (), document)
+    return document
+
+
+class _Loader(yaml.SafeLoader):
+    """Composes nodes, refusing what could make them a graph, a bomb, or objects."""
+
+    depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]  # types-PyYAML has no type for it
+        refused = ""
+        if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
+            refused = "anchors and aliases (& and *) are not read"
+        elif getattr(event, "tag", None) is not None:
+            refused = "tags (!) are not read"
+        elif self.depth >= DEEPEST:
+            refused = f"nested more than {DEEPEST} levels deep"
+        if refused:
+            raise yaml.composer.ComposerError(None, None, refused, event.start_mark)
+        self.depth += 1
+        node: yaml.Node | None = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+
+def _explained(problem: str) -> tuple[str, str]:
+    if "'\\t'" in problem:
+        return "a tab stands where YAML wants spaces", "indent with spaces"
+    if "&" in problem:
+        return problem, "write the entry out, or use `extends`"
+    if "single document" in problem:
+        return "a second document begins here", "remove the line `---` and what follows"
+    if "tags (!)" in problem:
+        return problem, "write the plain value; put text that begins with ! in quotes"
+    if "nested" in problem:
+        return problem, "compare with hub_config/catalog.yaml"
+    return f"not YAML: {problem}", "check quotes, colons, brackets and indentation here and on the line before"
+
+
+def _stopped(wrong: str, right: str, line: int | None = None) -> Document:
+    return Document(issues=[Issue(("catalog",), wrong, right, line)])
+
+
+def _converted(node: yaml.Node, loc: Loc, document: Document) -> Any:
+    """Turn a node into plain data, noting the line of each entry; a key that stands twice keeps its first value."""
+    if isinstance(node, yaml.SequenceNode):
+        return [_converted(child, (*loc, i), document) for i, child in enumerate(node.value)]
+    if isinstance(node, yaml.ScalarNode):
+        return _scalar(node)
+    data: dict[str, Any] = {}
+    for key_node, value_node in node.value:
+        line = key_node.start_mark.line + 1
+        if not isinstance(key_node, yaml.ScalarNode):
+            document.issues.append(Issue(loc, "a key is a list or a mapping", "write a plain word as key", line))
+            continue
+        key = _readable(key_node.value)
+        here = (*loc, key)
+        if key in data:
+            first = document.lines[here]
+            wrong = f"written twice, first in line {first}"
+            document.issues.append(Issue(here, wrong, "keep one of them, or give this one another name", line))
+            continue
+        document.lines[here] = line
+        data[key] = _converted(value_node, here, document)
+    return data
+
+
+def _scalar(node: yaml.ScalarNode) -> Any:
+    text: str = node.value
+    if node.style is not None:
+        return text
+    if text in _WORDS:
+        return _WORDS[text]
+    if _WHOLE.fullmatch(text):
+        return int(text)
+    return float(text) if _DECIMAL.fullmatch(text) else text
+
+
+def _readable(key: str) -> str:
+    """Return a key that every part of the check, and UTF-8, can hold."""
+    return key.encode("utf-8", "backslashreplace").decode()
+
+
+def _plain(data: Any, depth: int = 0) -> Any:
+    """Copy mappings and lists as dict and list, keys as text, down to the depth that a catalog can have."""
+    if depth < DEEPEST:
+        if isinstance(data, Mapping):
+            return {_readable(k if isinstance(k, str) else quoted(k)): _plain(v, depth + 1) for k, v in data.items()}
+        if isinstance(data, (list, tuple)):
+            return [_plain(item, depth + 1) for item in data]
+    return data

@@ -1,0 +1,92 @@
+"""The schema's check: every key and value by itself, all errors at once, in words."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from gpuspawner.catalog.document import Document, Issue, Loc
+from gpuspawner.catalog.models import CatalogEntry, Entry
+from gpuspawner.core.errors import quoted
+from gpuspawner.core.units import BadValue
+
+NOT_BUILT = "not built yet in this version"
+
+
+def checked(document: Document) -> CatalogEntry:
+    """Return the entries that are right by themselves, adding an issue to the document for each that is not.
+
+    What is wrong is taken out of the document's data and the rest read again, so that one error hides no other.
+    """
+    while True:
+        try:
+            return CatalogEntry.model_validate(document.data)
+        except ValidationError as error:
+            found = error.errors(include_url=False)
+        for details in found:
+            loc = _entry_of(details["loc"])
+            document.issues.append(Issue(loc, *_explained(details, loc)))
+            _take_out(document, loc)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return the remedy for a name that is not known: the closest one that is, or all of them."""
+    names = list(known)
+    close = difflib.get_close_matches(name[:100], names[:100], n=1)  # bounded: it is slow
+    if close:
+        return f"did you mean `{close[0]}`?"
+    return f"known: {', '.join(names[:20])}" if names else "none is defined; define one, or remove this"
+
+
+def _entry_of(loc: Loc) -> Loc:
+    """Return the path as the file has it: pydantic marks a bad key of a map by an element of its own."""
+    return loc[:-1] if loc and loc[-1] == "[key]" else loc
+
+
+def _explained(details: ErrorDetails, loc: Loc) -> tuple[str, str]:
+    """Return what is wrong and what would be right."""
+    error = details.get("ctx", {}).get("error")
+    if isinstance(error, BadValue):
+        return error.wrong, error.right
+    if details["type"] == "extra_forbidden":
+        return _unknown_key(loc)
+    wrong = f"{quoted(details['input'])} is not a mapping"
+    example = "version: 1" if not loc else f"{loc[-1]}: {{key: value}}"
+    return wrong, f"write keys and values, for example {example}"
+
+
+def _unknown_key(loc: Loc) -> tuple[str, str]:
+    key, entry = str(loc[-1]), _model_at(loc[:-1])
+    if key in entry.later:
+        return NOT_BUILT, "remove it"
+    known = [field.alias or name for name, field in entry.model_fields.items()]
+    return f"unknown key {quoted(key)}", did_you_mean(key, known)
+
+
+def _model_at(loc: Loc) -> type[Entry]:
+    """Return the model that describes the mapping at a path of the catalog."""
+    annotation: Any = CatalogEntry
+    for part in loc:
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            fields = {field.alias or name: field for name, field in annotation.model_fields.items()}
+            annotation = fields[str(part)].annotation
+        else:  # dict[name, model]: the name is free, the model is the second argument, perhaps annotated
+            annotation = get_args(annotation)[1]
+            annotation = getattr(annotation, "__origin__", annotation)
+    assert isinstance(annotation, type)
+    assert issubclass(annotation, Entry)
+    return annotation
+
+
+def _take_out(document: Document, loc: Loc) -> None:
+    if not loc:
+        document.data = {}
+        return
+    holder = document.data
+    for part in loc[:-1]:
+        holder = holder.get(part, {})  # gone where the whole entry was wrong too
+    holder.pop(loc[-1], None)

@@ -1,0 +1,130 @@
+"""The loaded catalog: frozen values, every default filled in, every reference resolved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from gpuspawner.core.gpus import GpuKind
+from gpuspawner.core.policy import LifecyclePolicy
+
+NO_GPU = "none"
+"""How form, link and REST write "without a GPU". No kind may have this name."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The least and the most that a request may ask, both included."""
+
+    cpu_cores: tuple[float, float]
+    memory_bytes: tuple[int, int]
+    lifetime_seconds: tuple[int, int]
+    """Already narrowed to what the template's policy allows."""
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """What a request gets that does not ask otherwise. ``count`` is 0 exactly when ``gpu`` is None."""
+
+    gpu: str | None
+    count: int
+    cpu_cores: float
+    memory_bytes: int
+    lifetime_seconds: int
+
+
+@dataclass(frozen=True)
+class Template:
+    """What a workspace can be: DevGPUVMTemplate. ``gpus`` gives the least and the most of each kind it offers.
+
+    A template without kinds never gets a GPU; one with kinds may also be asked without.
+    """
+
+    name: str
+    title: str
+    description: str
+    policy: str
+    gpus: Mapping[str, tuple[int, int]]
+    bounds: Bounds
+    default: Defaults
+
+    def default_count(self, gpu: str | None) -> int:
+        """Return how many of ``gpu`` a request gets that names no number: the default moved into the kind's range."""
+        if gpu is None:
+            return 0
+        least, most = self.gpus[gpu]
+        return min(max(self.default.count, least), most)
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """Everything the administrator wrote. ``policies`` always has ``default``; the order of all is as written."""
+
+    gpus: Mapping[str, GpuKind]
+    templates: Mapping[str, Template]
+    policies: Mapping[str, LifecyclePolicy]
+    quota: int | None = None
+    """GPUs that one user may hold at once, or None for no limit."""
+    quota_name: str = ""
+    """The name of the quota's entry, for messages."""
+    simulated: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    """How many GPUs of each kind to simulate where the machine has none."""
+    fast: float | None = None
+    """The factor by which all times were shortened (:func:`scaled`), for pages to say so; None when they were not."""
+
+    def policy_of(self, template: str) -> LifecyclePolicy:
+        """Return the lifecycle policy of a template of this catalog."""
+        return self.policies[self.templates[template].policy]
+
+
+def scaled(catalog: Catalog, factor: float) -> Catalog:
+    """Return the catalog with every time divided by ``factor``, at least 1: to watch an hour in two minutes.
+
+    Percentages, counts and budgets of use stay. Lifetimes stay whole seconds, at least one.
+    """
+    if not 1 <= factor <= 3600:  # noqa: PLR2004 - beyond it an hour is less than a second
+        raise ValueError(f"times can be shortened by a factor from 1 to 3600, not {factor}")
+    return replace(
+        catalog,
+        policies=MappingProxyType({name: _scaled_policy(p, factor) for name, p in catalog.policies.items()}),
+        templates=MappingProxyType({name: _scaled_template(t, factor) for name, t in catalog.templates.items()}),
+        fast=factor * (catalog.fast or 1.0),
+    )
+
+
+def _whole(seconds: float, factor: float) -> int:
+    return max(1, round(seconds / factor))
+
+
+def _scaled_policy(policy: LifecyclePolicy, factor: float) -> LifecyclePolicy:
+    idle, extend = policy.idle, policy.extend
+    return replace(
+        policy,
+        idle=replace(
+            idle,
+            for_seconds=idle.for_seconds / factor,
+            sample_seconds=idle.sample_seconds / factor,
+            grace_seconds=idle.grace_seconds / factor,
+            start_up_seconds=idle.start_up_seconds / factor,
+            soft_budget_seconds=tuple((what, budget / factor) for what, budget in idle.soft_budget_seconds),
+        ),
+        keep=replace(policy.keep, each_seconds=policy.keep.each_seconds / factor),
+        extend=replace(
+            extend,
+            each_seconds=extend.each_seconds / factor,
+            total_seconds=extend.total_seconds / factor,
+            warn_seconds=tuple(before / factor for before in extend.warn_seconds),
+        ),
+        lifetime_seconds=(_whole(policy.lifetime_seconds[0], factor), _whole(policy.lifetime_seconds[1], factor)),
+    )
+
+
+def _scaled_template(template: Template, factor: float) -> Template:
+    least, most = template.bounds.lifetime_seconds
+    default = template.default
+    return replace(
+        template,
+        bounds=replace(template.bounds, lifetime_seconds=(_whole(least, factor), _whole(most, factor))),
+        default=replace(default, lifetime_seconds=_whole(default.lifetime_seconds, factor)),
+    )

@@ -1,0 +1,117 @@
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gpuspawner.catalog import Bounds, Defaults, check, load_catalog, load_text, scaled
+from gpuspawner.core.gpus import GpuKind
+from gpuspawner.core.policy import ExtendPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy, Mode
+
+GIB = 2**30
+EXAMPLE = Path(__file__).parents[2] / "hub_config" / "catalog.yaml"
+SMALLEST = """\
+version: 1
+gpus:
+  a100: {match: NVIDIA A100*, memory: 80GiB}
+templates:
+  lab: {gpus: {a100: 1}}
+"""
+
+
+def test_gpu_kinds(catalog):
+    assert catalog.gpus == {
+        "a100": GpuKind("a100", "A100 80 GB", 80 * GIB, "8.0", "NVIDIA A100*", 2.1),
+        "t4": GpuKind("t4", "t4", 16 * GIB, match="Tesla T4"),
+        "half": GpuKind("half", "half", 40 * GIB, "8.0", price_per_hour=1.05, of="a100", shares=2),
+    }
+    assert catalog.simulated == {"a100": 4, "t4": 2}
+
+
+def test_a_template_has_what_was_written(catalog):
+    template = catalog.templates["pytorch"]
+    assert (template.title, template.policy) == ("PyTorch", "default")
+    assert template.gpus == {"a100": (1, 4), "t4": (1, 1), "half": (1, 1)}
+    assert template.bounds == Bounds((2, 32), (8 * GIB, 256 * GIB), (1800, 86400))
+    assert template.default == Defaults("a100", 2, 8, 64 * GIB, 28800)
+
+
+def test_what_a_template_inherits_is_moved_into_its_own_bounds(catalog):
+    template = catalog.templates["pytorch-4x"]
+    assert (template.title, template.policy) == ("Four at once", "night")
+    assert template.gpus == {"a100": (4, 4)}
+    assert template.default.count == 4
+    assert template.bounds.lifetime_seconds == (3600, 43200)
+
+
+def test_a_template_of_which_nothing_is_written(catalog):
+    template = catalog.templates["cpu"]
+    assert (template.title, template.gpus) == ("cpu", {})
+    assert template.bounds == Bounds((1, 8), (GIB, 32 * GIB), (600, 172800))
+    assert template.default == Defaults(None, 0, 2, 8 * GIB, 28800)
+
+
+def test_policies(catalog):
+    default = LifecyclePolicy(
+        "default",
+        Mode.WARN,
+        IdlePolicy(
+            below_percent=10,
+            for_seconds=1200,
+            sample_seconds=30,
+            grace_seconds=300,
+            soft_budget_seconds=(("cpu", 7200),),
+        ),
+        KeepPolicy(2, 3600),
+        ExtendPolicy(7200, 43200, (3600, 600)),
+        (600, 172800),
+    )
+    night = catalog.policies["night"]
+    assert catalog.policies["default"] == default
+    assert (night.mode, night.idle.for_seconds, night.idle.grace_seconds) == (Mode.WARN, 900, 300)
+    assert (night.keep, night.idle.soft_budget_seconds) == (KeepPolicy(1, 3600), ())
+    assert catalog.policy_of("pytorch-4x") is night
+
+
+def test_quota(catalog):
+    assert (catalog.quota, catalog.quota_name) == (4, "each-user")
+
+
+def test_the_smallest_catalog_has_the_built_in_policy_and_no_quota():
+    catalog = load_text(SMALLEST)
+    assert catalog.policies == {"default": LifecyclePolicy()}
+    assert catalog.policies["default"].mode is Mode.OBSERVE
+    assert (catalog.quota, catalog.simulated, catalog.fast) == (None, {}, None)
+    assert catalog.templates["lab"].default.gpu == "a100"
+
+
+def test_a_dict_loads_as_its_file_does(catalog, text):
+    assert load_catalog(yaml.safe_load(text)) == catalog
+
+
+def test_the_example_passes():
+    assert check(EXAMPLE) == ()
+    assert sum(load_catalog(str(EXAMPLE)).simulated.values()) == 8
+
+
+def test_the_peoples_words_of_yaml_are_text():
+    catalog = load_text(SMALLEST.replace("lab:", "no:") + "  on: {title: 2024-01-01}\n  y: {title: 1:30}\n")
+    assert {name: t.title for name, t in catalog.templates.items()} == {"no": "no", "on": "2024-01-01", "y": "1:30"}
+
+
+def test_scaled_divides_every_time_and_nothing_else(catalog):
+    fast = scaled(catalog, 30)
+    policy, template = fast.policies["default"], fast.templates["pytorch"]
+    assert (policy.idle.for_seconds, policy.idle.sample_seconds, policy.idle.grace_seconds) == (40, 1, 10)
+    assert (policy.idle.start_up_seconds, policy.idle.soft_budget_seconds) == (2, (("cpu", 240),))
+    assert (policy.idle.below_percent, policy.idle.coverage, policy.keep) == (10, 0.8, KeepPolicy(2, 120))
+    assert (policy.extend, policy.lifetime_seconds) == (ExtendPolicy(240, 1440, (120, 20)), (20, 5760))
+    assert (template.bounds.lifetime_seconds, template.default.lifetime_seconds) == ((60, 2880), 960)
+    assert (template.bounds.cpu_cores, template.gpus) == ((2, 32), catalog.templates["pytorch"].gpus)
+    assert (fast.fast, fast.gpus, fast.quota) == (30, catalog.gpus, 4)
+    assert scaled(fast, 2).fast == 60
+
+
+@pytest.mark.parametrize("factor", [0, -1, 0.5, float("nan"), float("inf"), 1e9])
+def test_scaled_refuses_what_is_no_factor(catalog, factor):
+    with pytest.raises(ValueError, match="factor from 1 to 3600"):
+        scaled(catalog, factor)

@@ -1,0 +1,80 @@
+"""The seam: what the service asks of the place where workspaces live."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from gpuspawner.core.gpus import Fleet, Slot
+
+LEASE_ID = "GPUSPAWNER_LEASE_ID"
+"""The variable by which a process is known to belong to a lease."""
+ATTEMPT = "GPUSPAWNER_ATTEMPT"
+"""Which ``start()`` of that lease made it: a whole number, counted from 1."""
+VARIABLE_PREFIX = "GPUSPAWNER_"
+"""Variables with this prefix rebuild a lease after the store is lost."""
+
+
+@dataclass(frozen=True)
+class Running:
+    """One attempt of one lease, as it runs now.
+
+    ``pids`` are its processes, oldest first. ``environment`` holds the ``GPUSPAWNER_*`` variables of the oldest, among
+    them what rebuilds the lease. ``age_seconds`` is the time since the oldest one started.
+    """
+
+    lease_id: str
+    attempt: int
+    pids: tuple[int, ...] = ()
+    age_seconds: float = 0.0
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
+class ProbeResult:
+    """What one run of the probe script printed, or in ``problem`` why nothing of it may be believed."""
+
+    text: str = ""
+    problem: str = ""
+
+
+class Backend(Protocol):
+    """A place where workspaces live. Every method may be called at any time, also while another one runs."""
+
+    async def fleet(self) -> Fleet:
+        """Return all GPUs as they are now, matched to the catalog's kinds.
+
+        Raises:
+            Unavailable: they cannot be read now. An empty fleet is an observation, this is none.
+        """
+        ...
+
+    async def workspaces(self) -> tuple[Running, ...]:
+        """Return every attempt of every lease that runs now, ordered by lease and attempt.
+
+        Raises:
+            Unavailable: they cannot be read now.
+        """
+        ...
+
+    async def probe(self, lease_id: str, attempt: int, leased: tuple[str, ...], deadline_seconds: float) -> ProbeResult:
+        """Run the probe inside the workspace over its ``leased`` GPUs (uuids, none for a workspace without).
+
+        Never raises for a bad probe: a time-out, a failure or too much output is a result that says so.
+        """
+        ...
+
+    async def end(self, lease_id: str, attempts: frozenset[int] | None = None) -> bool:
+        """End all that runs for these attempts of the lease (None: all), and nothing else.
+
+        Returns True once nothing of it is left, False when something outlived every attempt to end it.
+        """
+        ...
+
+    def patch(self, slots: tuple[Slot, ...]) -> dict[str, Any]:
+        """Return what the spawner applies so that a workspace gets these slots and no other GPU: plain JSON.
+
+        On one machine ``{"environment": {name: value}, "path_prefix": folder or ""}``.
+        """
+        ...

@@ -1,0 +1,172 @@
+"""Workspaces as processes of this machine: the backend."""
+
+from __future__ import annotations
+
+import asyncio
+import glob
+import hashlib
+import platform
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from gpuspawner.backends.base import ProbeResult, Running
+from gpuspawner.backends.local import nvidia, processes, simulated
+from gpuspawner.backends.local.run_probe import run_probe
+from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.gpus import Fleet, Gpu, GpuKind, Slot
+
+
+DEVICES = "/dev/nvidia[0-9]*"
+"""Of real GPUs. The pattern leaves out nvidiactl and nvidia-uvm, which say nothing of which GPU is used."""
+
+
+class LocalBackend:
+    """Processes of this machine, with its own GPUs or, where it has none, the simulated ones of the catalog.
+
+    Which of the two is decided once: GPUs that stop answering are unknown, and never turn into simulated ones.
+
+    Args:
+        kinds: the catalog's GPU kinds, in its order.
+        simulated_counts: how many of each kind to simulate, by the kind's name.
+        data_dir: where the simulated GPUs' files go.
+        readings: how many readings one probe takes. More miss fewer bursts; each costs a run of ``nvidia-smi``, 0.1 s.
+        pause_seconds: between them, at most: a short deadline makes it shorter.
+        grace_seconds: between SIGTERM and SIGKILL when a workspace is ended.
+    """
+
+    def __init__(
+        self,
+        kinds: Iterable[GpuKind],
+        simulated_counts: Mapping[str, int],
+        data_dir: Path,
+        *,
+        readings: int = 3,
+        pause_seconds: float = 1.0,
+        grace_seconds: float = 5.0,
+    ) -> None:
+        """Take the settings; the machine is first looked at by ``fleet``."""
+        self._kinds = {kind.name: kind for kind in kinds}
+        self._counts = dict(simulated_counts)
+        self._folder = Path(data_dir).resolve() / "simulated-gpus"
+        self._readings, self._pause_seconds, self._grace_seconds = readings, pause_seconds, grace_seconds
+        self._simulates: bool | None = None
+        self._command: str | None = None
+        self._probing: set[tuple[str, int]] = set()
+
+    async def fleet(self) -> Fleet:
+        """Return the GPUs of this machine. Raises Unavailable where it has some that cannot be read."""
+        if self._simulates is None:
+            self._simulates = await self._must_simulate()
+        gpus = self._simulated() if self._simulates else await self._real()
+        return Fleet(gpus, complete=True, observed_at=time.time())
+
+    async def workspaces(self) -> tuple[Running, ...]:
+        """Return what runs, from ``/proc``."""
+        found: dict[tuple[str, int], list[processes.Process]] = {}
+        for process in await asyncio.to_thread(processes.scan):
+            found.setdefault((process.lease_id, process.attempt), []).append(process)
+        return tuple(
+            Running(*key, tuple(p.pid for p in own), processes.age_seconds(own[0]), own[0].environment)
+            for key, own in sorted(found.items())
+        )
+
+    async def probe(self, lease_id: str, attempt: int, leased: tuple[str, ...], deadline_seconds: float) -> ProbeResult:
+        """Run the probe with the environment, and as the user, of the workspace's oldest process."""
+        key = lease_id, attempt
+        if key in self._probing:
+            return ProbeResult(problem="the probe before has not ended yet")
+        self._probing.add(key)
+        try:
+            own = [p for p in await asyncio.to_thread(processes.scan) if (p.lease_id, p.attempt) == key]
+            if not own:
+                return ProbeResult(problem="no process of the workspace was found")
+            return await run_probe(own[0].pid, self._parameters(own, leased, deadline_seconds), deadline_seconds)
+        finally:
+            self._probing.discard(key)
+
+    async def end(self, lease_id: str, attempts: frozenset[int] | None = None) -> bool:
+        """End every process of these attempts, those that left their session and ignore SIGTERM too."""
+        return await processes.end(
+            lambda process: process.lease_id == lease_id and (attempts is None or process.attempt in attempts),
+            self._grace_seconds,
+        )
+
+    def patch(self, slots: tuple[Slot, ...]) -> dict[str, Any]:
+        """Return the variables that show a workspace its GPUs and no other, and where the stand-in goes on its PATH."""
+        uuids = ",".join(dict.fromkeys(slot.gpu for slot in slots))
+        environment = {
+            "CUDA_VISIBLE_DEVICES": uuids,  # empty: CUDA sees none
+            "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # so that CUDA and nvidia-smi count alike
+            "NVIDIA_VISIBLE_DEVICES": uuids or "void",
+            simulated.GPUS: uuids,
+        }
+        if not self._simulates:
+            return {"environment": environment, "path_prefix": ""}
+        environment |= {simulated.FOLDER: str(self._folder), "GPUSPAWNER_PYTHON": sys.executable}
+        return {"environment": environment, "path_prefix": str(nvidia.STAND_IN)}
+
+    async def _must_simulate(self) -> bool:
+        self._command = nvidia.find()
+        if not self._counts or nvidia.has_devices():
+            return False
+        try:
+            return self._command is None or not await nvidia.listing(self._command)
+        except Unavailable:
+            return True
+
+    def _simulated(self) -> tuple[Gpu, ...]:
+        kinds = [self._kinds[name] for name, count in self._counts.items() for _ in range(count)]
+        own_index = [index for count in self._counts.values() for index in range(count)]
+        gpus = tuple(
+            Gpu(
+                id=uuid_of(kind.name, own),
+                pool=kind.name,
+                node=platform.node(),
+                index=index,
+                model=f"{kind.title} (simulated)",
+                memory_bytes=kind.memory_bytes,
+                simulated=True,
+            )
+            for index, (kind, own) in enumerate(zip(kinds, own_index, strict=True))
+        )
+        try:
+            simulated.create(
+                self._folder,
+                [
+                    simulated.SimulatedGpu(gpu.id, gpu.model, gpu.memory_bytes, self._kinds[gpu.pool].compute)
+                    for gpu in gpus
+                ],
+            )
+        except OSError as error:
+            raise Unavailable(f"the simulated GPUs' files cannot be written: {error}") from None
+        return gpus
+
+    async def _real(self) -> tuple[Gpu, ...]:
+        if self._command is None:
+            if nvidia.has_devices():
+                raise Unavailable("This machine has NVIDIA devices but no nvidia-smi to read them. Nothing is granted.")
+            return ()
+        rows, apps = await nvidia.listing(self._command), await nvidia.compute_processes(self._command)
+        found = await asyncio.to_thread(processes.scan)
+        return nvidia.to_gpus(rows, apps, found, self._kinds.values(), platform.node())
+
+    def _parameters(
+        self, own: list[processes.Process], leased: tuple[str, ...], deadline_seconds: float
+    ) -> dict[str, str]:
+        pause_seconds = min(self._pause_seconds, deadline_seconds / (2 * self._readings))
+        return {
+            "GPUSPAWNER_PROBE_GPUS": ",".join(dict.fromkeys(leased)),
+            "GPUSPAWNER_PROBE_READINGS": str(self._readings if leased else 0),
+            "GPUSPAWNER_PROBE_PAUSE": f"{pause_seconds:.2f}",
+            "GPUSPAWNER_PROBE_DEVICES": f"{glob.escape(str(self._folder))}/GPU-*" if self._simulates else DEVICES,
+            "GPUSPAWNER_PROBE_PIDS": " ".join(str(process.pid) for process in own),
+        }
+
+
+def uuid_of(kind: str, index: int) -> str:
+    """Return the UUID of the index-th simulated GPU of a kind: always the same, and recognisably simulated."""
+    digest = hashlib.sha256(kind.encode()).hexdigest()
+    return f"GPU-51a00000-{digest[:4]}-{digest[4:8]}-{digest[8:12]}-{index:012x}"

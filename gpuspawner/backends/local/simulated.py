@@ -1,0 +1,201 @@
+"""Simulated GPUs: one file each, in one folder, and ``busy``, which makes them work.
+
+A process holds a simulated GPU while it has the GPU's file open. What it does there stands in a record of its own in
+``holders/``, which it keeps locked: a record that nobody locks is a dead process's and says nothing.
+The standard library alone, and little of it: workspaces and the stand-in ``nvidia-smi`` import this.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import select
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+FOLDER = "GPUSPAWNER_SIMULATED_DIR"
+"""The variable that names the folder of simulated GPUs."""
+GPUS = "GPUSPAWNER_GPUS"
+"""The variable that names a workspace's GPUs: UUIDs with commas between."""
+HOLDERS = "holders"
+MIB = 1024 * 1024
+
+
+class SimulatedGpu(NamedTuple):
+    """One simulated GPU, as its file describes it."""
+
+    uuid: str
+    name: str
+    memory_bytes: int
+    compute: str
+
+
+class Holder(NamedTuple):
+    """A process that holds a simulated GPU: what it says to do there."""
+
+    pid: int
+    percent: int
+    memory_bytes: int
+
+
+def create(folder: Path, gpus: Iterable[SimulatedGpu]) -> None:
+    """Write the GPUs' files, leaving those that are right as they are: holders have them open.
+
+    The folder is writable by all, like /tmp: workspaces of other system users hold GPUs too.
+    """
+    for path in (folder, folder / HOLDERS):
+        path.mkdir(parents=True, exist_ok=True)
+        path.chmod(0o1777)
+    for gpu in gpus:
+        text = json.dumps(gpu._asdict())
+        # In place, never by renaming: an open file must stay the GPU's file.
+        with (folder / gpu.uuid).open("a+", encoding="utf-8") as file:
+            file.seek(0)
+            if file.read() != text:
+                file.truncate(0)
+                file.write(text)
+                os.fchmod(file.fileno(), 0o644)
+
+
+def own_gpus(environ: Mapping[str, str]) -> tuple[SimulatedGpu, ...]:
+    """Return the simulated GPUs that an environment gives, in its order; none where it gives no simulated GPU."""
+    folder = environ.get(FOLDER)
+    uuids = environ.get(GPUS, "").split(",") if folder else []
+    return tuple(gpu for uuid in uuids if (gpu := _read_gpu(Path(folder or "") / Path(uuid).name)) is not None)
+
+
+def holders(folder: Path, uuid: str) -> tuple[Holder, ...]:
+    """Return the live processes that say what they do on a GPU, by pid."""
+    records = (folder / HOLDERS).glob(f"*.{uuid}")
+    return tuple(sorted(holder for record in records if (holder := _read_holder(record)) is not None))
+
+
+def busy(seconds: float, percent: int = 80, gpus: Iterable[int] | None = None, memory_percent: int = 40) -> None:
+    """Make this workspace's simulated GPUs work, and say so while they do.
+
+    Args:
+        seconds: for how long. An interrupt (the notebook's stop button) ends it earlier and frees the GPUs.
+        percent: of utilization, 0 to 100. It burns as much of one processor core. 0 holds the GPU without using it.
+        gpus: which, by the index that ``nvidia-smi`` shows; None for all.
+        memory_percent: of each GPU's memory, 0 to 100.
+
+    Raises:
+        RuntimeError: this workspace has no simulated GPU.
+        ValueError: a number is out of its range.
+    """
+    own = own_gpus(os.environ)
+    if not own:
+        raise RuntimeError(_why_none(os.environ))
+    for name, value, highest in (
+        ("seconds", seconds, 10**7),
+        ("percent", percent, 100),
+        ("memory_percent", memory_percent, 100),
+    ):
+        if not 0 <= value <= highest:
+            raise ValueError(f"{name} is {value}; it may be 0 to {highest}")
+    chosen = range(len(own)) if gpus is None else sorted(set(gpus))
+    if not chosen or any(index not in range(len(own)) for index in chosen):
+        raise ValueError(f"gpus is {list(chosen)}; this workspace has GPU 0 to {len(own) - 1}")
+    title = "GPU " + ", ".join(f"{index} ({own[index].name})" for index in chosen)
+    uuids = ",".join(own[index].uuid for index in chosen)
+    _watch(title, seconds, percent, [os.environ[FOLDER], uuids, str(percent), str(memory_percent)])
+
+
+def _watch(title: str, seconds: float, percent: int, arguments: list[str]) -> None:
+    """Run the holder and print how far it is, once a second, until the time is over."""
+    import subprocess  # noqa: PLC0415 (the stand-in nvidia-smi imports this file, and must start fast)
+
+    command = [sys.executable, "-I", "-S", str(Path(__file__).resolve()), *arguments]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:  # noqa: S603 (our own file)
+        assert holder.stdout is not None
+        try:
+            if holder.stdout.readline() != b"holding\n":
+                raise RuntimeError(f"{title} could not be held: its file in {arguments[0]} cannot be opened")
+            began = time.monotonic()
+            while (past := time.monotonic() - began) < seconds and holder.poll() is None:
+                _show(f"\r{title}: {percent} % busy, {past:.0f} of {seconds:.0f} s ")
+                time.sleep(min(1.0, seconds - past))
+            if holder.poll() is not None:
+                raise RuntimeError(f"{title}: the process that kept it busy was ended from outside after {past:.0f} s")
+            _show(f"\r{title}: was {percent} % busy for {seconds:.0f} s and is free again.\n")
+        except KeyboardInterrupt:
+            _show(f"\n{title}: interrupted, free again.\n")
+            raise
+        finally:
+            assert holder.stdin is not None
+            holder.stdin.close()  # its sign to end
+
+
+def hold(folder: str, uuids: str, percent: str, memory_percent: str) -> None:
+    """Hold GPUs and burn processor time, until standard input ends: what ``busy`` runs as a process of its own."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # so that the records below are removed
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt goes to the whole group; ``busy`` answers it
+    duty = int(percent) / 100
+    period_seconds = 0.1
+    with contextlib.ExitStack() as held:
+        for uuid in uuids.split(","):
+            (gpu,) = own_gpus({FOLDER: folder, GPUS: uuid})
+            held.enter_context((Path(folder) / uuid).open(encoding="utf-8"))
+            path = Path(folder) / HOLDERS / f"{os.getpid()}.{uuid}"
+            record = held.enter_context(path.open("w", encoding="utf-8"))
+            held.callback(path.unlink)
+            fcntl.flock(record, fcntl.LOCK_EX)
+            memory_bytes = gpu.memory_bytes * int(memory_percent) // 100
+            json.dump({"percent": int(percent), "memory_bytes": memory_bytes}, record)
+            record.flush()
+        _show("holding\n")
+        while not select.select([sys.stdin], [], [], period_seconds * (1 - duty))[0]:
+            until = time.perf_counter() + period_seconds * duty
+            while time.perf_counter() < until:
+                pass
+
+
+def _read_gpu(path: Path) -> SimulatedGpu | None:
+    try:
+        return SimulatedGpu(**json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _read_holder(path: Path) -> Holder | None:
+    try:
+        with path.open(encoding="utf-8") as file:
+            if not _is_locked(file):
+                return None
+            record = json.load(file)
+        return Holder(int(path.name.partition(".")[0]), int(record["percent"]), int(record["memory_bytes"]))
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def _why_none(environ: Mapping[str, str]) -> str:
+    if environ.get(FOLDER):
+        return "This workspace was started without a GPU. Start one with a GPU on the hub's page, then call busy again."
+    if environ.get(GPUS):
+        return "This workspace has a real GPU, and busy() is for simulated ones. Any CUDA program makes it work."
+    return "There is no simulated GPU here: busy() works in a workspace that gpuspawner started with one."
+
+
+def _is_locked(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    return False
+
+
+def _show(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    hold(*sys.argv[1:])

@@ -1,0 +1,100 @@
+"""What a simulated board says of itself: the values behind every form."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from gpuspawner.backends.local.simulated import FOLDER, MIB, SimulatedGpu, holders, own_gpus
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DRIVER, CUDA = "590.48.01", "13.1"
+"""Of the captures that the forms were taken from."""
+IDLE_WATTS, FULL_WATTS = 60, 400
+"""Arbitrary, of the order of a data centre GPU: power follows the utilization between them."""
+
+
+class Worker(NamedTuple):
+    """A process on a board."""
+
+    pid: int
+    name: str
+    memory_mib: int
+
+
+class Board(NamedTuple):
+    """One simulated GPU at one instant."""
+
+    number: int
+    gpu: SimulatedGpu
+    workers: tuple[Worker, ...]
+    percent: int
+
+    @property
+    def bus_id(self) -> str:
+        """A PCI address, by the number."""
+        return f"00000000:{self.number + 1:02X}:00.0"
+
+    @property
+    def total_mib(self) -> int:
+        """All its memory."""
+        return self.gpu.memory_bytes // MIB
+
+    @property
+    def used_mib(self) -> int:
+        """What its processes hold, at most all of it."""
+        return min(self.total_mib, sum(worker.memory_mib for worker in self.workers))
+
+    @property
+    def free_mib(self) -> int:
+        """What is left."""
+        return self.total_mib - self.used_mib
+
+    @property
+    def memory_percent(self) -> int:
+        """How busy the memory is: a tenth of the utilization, as matrix work shows it."""
+        return self.percent // 10
+
+    @property
+    def watts(self) -> float:
+        """Power drawn now."""
+        return IDLE_WATTS + (FULL_WATTS - IDLE_WATTS) * self.percent / 100
+
+    @property
+    def celsius(self) -> int:
+        """Temperature now."""
+        return 28 + self.percent // 3
+
+    @property
+    def clock_mhz(self) -> int:
+        """Of graphics and multiprocessors."""
+        return 1410 if self.percent else 210
+
+
+def boards(environ: Mapping[str, str]) -> tuple[Board, ...]:
+    """Return the workspace's own boards, in the order in which it got them."""
+    folder = Path(environ.get(FOLDER, ""))
+    found = []
+    for number, gpu in enumerate(own_gpus(environ)):
+        held = holders(folder, gpu.uuid)
+        workers = tuple(Worker(one.pid, _program(one.pid), one.memory_bytes // MIB) for one in held)
+        found.append(Board(number, gpu, workers, min(100, sum(one.percent for one in held))))
+    return tuple(found)
+
+
+def chosen(all_boards: tuple[Board, ...], wanted: str | None) -> tuple[Board, ...]:
+    """Return the boards that ``-i`` names by index, UUID or bus id, with commas between; all for None."""
+    if wanted is None:
+        return all_boards
+    names = {name.strip().lower() for name in wanted.split(",")}
+    return tuple(b for b in all_boards if names & {str(b.number), b.gpu.uuid.lower(), b.bus_id.lower()})
+
+
+def _program(pid: int) -> str:
+    try:
+        return os.readlink(f"/proc/{pid}/exe")  # noqa: PTH115 (a path is only shown)
+    except OSError:
+        return "[Not Found]"

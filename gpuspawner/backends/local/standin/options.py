@@ -1,0 +1,140 @@
+"""The options of the real tool that the stand-in takes, and its exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from gpuspawner.backends.local.standin import query, report, table
+from gpuspawner.backends.local.standin.board import CUDA, DRIVER, Board, boards, chosen
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+HELP = f"""\
+NVIDIA System Management Interface -- v{DRIVER}, stand-in for simulated GPUs
+
+It shows the simulated GPUs of this workspace in the forms of the real tool, and changes nothing.
+
+    -h,   --help                Print usage information and exit.
+          --version             Print version information and exit.
+    -L,   --list-gpus           Display a list of GPUs connected to the system.
+    <no arguments>              Show a summary of GPUs connected to the system.
+    -q,   --query               Display GPU info.
+    -x,   --xml-format          Produce XML output, with -q.
+    -d,   --display=            Display only selected information, with -q: {", ".join(report.DISPLAYS)}
+          --query-gpu=          Information about GPU, by fields.
+          --query-compute-apps= List of currently active compute processes, by fields.
+          --format=             csv, with noheader and nounits after commas.
+    -i,   --id=                 Target specific GPUs: index, UUID or bus id.
+    -l,   --loop=               Probe until Ctrl+C at specified second interval.
+    -lms, --loop-ms=            Probe until Ctrl+C at specified millisecond interval.
+"""
+VERSION = f"""\
+NVIDIA-SMI version  : {DRIVER} (simulated)
+NVML version        : {DRIVER.rpartition(".")[0]}
+DRIVER version      : {DRIVER}
+CUDA Version        : {CUDA}
+"""
+LONG = {
+    "--help": "-h", "--list-gpus": "-L", "--query": "-q", "--xml-format": "-x", "--display": "-d", "--id": "-i",
+    "--loop": "-l", "--loop-ms": "-lms",
+}  # fmt: skip
+VALUED = ("--query-gpu", "--query-compute-apps", "--format", "-d", "-i", "-lms", "-l")
+FLAGS = ("-h", "--version", "-L", "-q", "-x")
+INVALID, NO_DEVICE = 2, 6
+"""Exit codes of the real tool."""
+
+
+class Refused(NamedTuple):
+    """What is printed instead, and the exit code."""
+
+    text: str
+    code: int
+
+
+def main(arguments: list[str]) -> int:
+    """Print what the arguments ask for, as often as they say, and return the exit code."""
+    options = read(arguments)
+    if isinstance(options, Refused):
+        sys.stdout.write(options.text + "\n")
+        return options.code
+    if "-h" in options or "--version" in options:
+        sys.stdout.write(HELP if "-h" in options else VERSION)
+        return 0
+    pause_seconds = float(options.get("-l") or 5) if "-l" in options else float(options.get("-lms") or 5000) / 1000
+    looping = "-l" in options or "-lms" in options
+    try:
+        while True:
+            code = show(options)
+            if not looping or code:
+                return code
+            time.sleep(pause_seconds)
+    except (KeyboardInterrupt, BrokenPipeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still buffered has no reader
+        return 0
+
+
+def read(arguments: list[str]) -> dict[str, str] | Refused:
+    """Return the options by their short name, with their values, or why they cannot be taken."""
+    options: dict[str, str] = {}
+    rest = list(arguments)
+    while rest:
+        name, equals, value = rest.pop(0).partition("=")
+        name = LONG.get(name, name)
+        if name[:2] in {"-l", "-i"} and name[2:].isdigit():  # `-l1` is `-l 1`
+            name, equals, value = name[:2], "=", name[2:]
+        if name in FLAGS and not equals:
+            options[name] = ""
+        elif name in VALUED:
+            if not equals:
+                value = rest.pop(0) if rest and not rest[0].startswith("-") else ""
+            options[name] = value
+        else:
+            return Refused(f"ERROR: Option {name} is not recognized. Please run 'nvidia-smi -h'.\n", INVALID)
+    queries = [name for name in ("--query-gpu", "--query-compute-apps") if name in options]
+    words = {word.strip() for word in options.get("--format", "").split(",")} - {""}
+    if bool(queries) != bool(words) or len(queries) > 1 or ("-x" in options and "-q" not in options):
+        return Refused("Invalid combination of input arguments. Please run 'nvidia-smi -h' for help.\n", INVALID)
+    if words and ("csv" not in words or words - {"csv", "noheader", "nounits"}):
+        return Refused(f"Option --format={options['--format']} is not supported: csv, noheader, nounits.\n", INVALID)
+    for name in ("-l", "-lms"):
+        if options.get(name) and not (options[name].isascii() and options[name].isdigit()):
+            return Refused(f"Option {name} takes a whole number above 0, not {options[name]!r}.\n", INVALID)
+    return options
+
+
+def show(options: dict[str, str]) -> int:
+    """Print once; return the exit code."""
+    shown = chosen(boards(os.environ), options.get("-i"))
+    if not shown:
+        sys.stdout.write("No devices were found\n")
+        return NO_DEVICE
+    try:
+        text = "".join(line + "\n" for line in _lines(options, shown))
+    except query.UnknownFieldError as error:
+        sys.stdout.write(f'Field "{error}" is not a valid field to query.\n\n')
+        return INVALID
+    except KeyError as error:
+        sys.stdout.write(f"Option -d does not take {error}. Please run 'nvidia-smi -h'.\n")
+        return INVALID
+    sys.stdout.write(text)
+    sys.stdout.flush()
+    return 0
+
+
+def _lines(options: dict[str, str], shown: tuple[Board, ...]) -> Iterable[str]:
+    words = set(options.get("--format", "").replace(" ", "").split(","))
+    if "--query-gpu" in options:
+        return query.query_gpu(options["--query-gpu"], shown, words)
+    if "--query-compute-apps" in options:
+        return query.query_apps(options["--query-compute-apps"], shown, words)
+    if "-L" in options:
+        return table.listing(shown)
+    if "-x" in options:
+        return report.xml(shown)
+    if "-q" in options:
+        return report.report(shown, options.get("-d"))
+    return table.table(shown)

@@ -1,0 +1,296 @@
+"""The strict reading of what ``probe.sh`` prints.
+
+Pure: text in, a sample out. Never raises, whatever the text: what is not understood is unknown, and said in words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from typing import TypeVar
+
+from gpuspawner.backends.base import ProbeResult
+from gpuspawner.core.errors import quoted
+from gpuspawner.core.readings import GpuReading, Sample
+
+Number = TypeVar("Number", int, float)
+
+MIB = 1024 * 1024
+BEGIN, END = "gpuspawner-probe 1 begin", "gpuspawner-probe 1 end"
+FIELDS = 8
+"""Of one row: index, uuid, name, MIG mode, utilization, memory used, memory total, power."""
+
+_UUID = re.compile(r"GPU-[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_WHOLE = re.compile(r"[0-9]{1,15}")
+_CLOCK = re.compile(r"clock ([0-9]{1,12}\.[0-9]{1,9}) ([1-9][0-9]{0,5})")
+_PROCESS = re.compile(r"process ([0-9]{1,9}) ([0-9]{1,9}) ([0-9]{1,18}) ([0-9]{1,18}) ([0-9]{1,18})")
+_UNREADABLE = re.compile(r"unreadable ([0-9]{1,9})")
+_OPEN = re.compile(r"open ([0-9]{1,9}) (/.+)")
+_DRIVER = re.compile(r"driver (GPU UUID|Device Minor):[ \t]*(\S*)\s*")
+_READING = re.compile(r"reading ([0-9]{1,3})")
+_REAL_DEVICE = re.compile(r"/dev/nvidia([0-9]{1,5})")
+
+
+def script() -> bytes:
+    """Return the probe script, to be sent on the stdin of ``sh -s``."""
+    return resources.files("gpuspawner.backends").joinpath("probe.sh").read_bytes()
+
+
+@dataclass(frozen=True)
+class ProcessTime:
+    """CPU time of one process in clock ticks: its own, and that of its ended, waited-for children."""
+
+    ppid: int
+    own_ticks: int
+    children_ticks: int
+
+    @property
+    def ticks(self) -> int:
+        """All of it."""
+        return self.own_ticks + self.children_ticks
+
+
+@dataclass(frozen=True)
+class ProcessTable:
+    """The processes of a workspace at one instant: ``times`` by (pid, start time in ticks since boot).
+
+    Kept from one probe to the next, whose difference is the CPU use between them.
+    """
+
+    clock_seconds: float
+    ticks_per_second: int
+    times: Mapping[tuple[int, int], ProcessTime] = field(default_factory=dict)
+
+    def cores_since(self, previous: ProcessTable | None) -> dict[int, float] | None:
+        """Return the CPU cores that each process used on average since ``previous``, by pid; None where unknown.
+
+        A process new since then counts whole. When one ended, its time moves to the parent that waited for it: what
+        was already counted is taken off there. Time of ended processes that nobody here waited for is missed.
+        """
+        if previous is None or self.clock_seconds <= previous.clock_seconds:
+            return None
+        counted_of_ended: dict[int, int] = {}
+        for key, before in previous.times.items():
+            if key not in self.times:
+                counted_of_ended[before.ppid] = counted_of_ended.get(before.ppid, 0) + before.ticks
+        seconds = self.clock_seconds - previous.clock_seconds
+        cores = {}
+        for key, now in self.times.items():
+            before = previous.times.get(key, ProcessTime(0, 0, 0))
+            waited_for = now.children_ticks - before.children_ticks - counted_of_ended.get(key[0], 0)
+            ticks = max(0, now.own_ticks - before.own_ticks) + max(0, waited_for)
+            cores[key[0]] = ticks / self.ticks_per_second / seconds
+        return cores
+
+
+def parse_probe(
+    result: ProbeResult,
+    leased: tuple[str, ...],
+    previous: ProcessTable | None,
+    *,
+    interval_seconds: float,
+    age_seconds: float,
+    shared: frozenset[str] = frozenset(),
+) -> tuple[Sample, ProcessTable | None]:
+    """Return the sample that one probe told, and the table to give as ``previous`` to the next.
+
+    Args:
+        result: of the backend's ``probe``.
+        leased: UUIDs of the GPUs that the lease holds.
+        previous: the table of the probe before, None for the first: CPU use is then unknown.
+        interval_seconds: since the sample before; kept in the sample, CPU use is measured by the script's own clock.
+        age_seconds: since the workspace runs.
+        shared: those of ``leased`` that other leases may use too.
+    """
+    lines, problem = _body(result)
+    if problem:
+        return Sample(leased, (), interval_seconds, age_seconds, problem=problem), previous
+    processes = _Processes(lines)
+    cores = processes.table.cores_since(previous) if processes.table else None
+    gpus = []
+    seen = _readings(lines)
+    for uuid in dict.fromkeys((*leased, *sorted(seen))):  # two shares of one device are one device
+        values = _of_one_gpu(seen.get(uuid, ()), _passes(lines))
+        holders, why = processes.holders(uuid)
+        held = None if holders is None or cores is None else sum(cores.get(pid, 0.0) for pid in holders)
+        gpus.append(
+            GpuReading(
+                gpu=uuid,
+                utilization_percent=values.utilization_percent,
+                memory_used_bytes=values.memory_used_bytes,
+                memory_total_bytes=values.memory_total_bytes,
+                holders=None if holders is None else len(holders),
+                holders_cpu_cores=held,
+                shared=uuid in shared,
+                problem="; ".join(filter(None, (values.problem, why))),
+            )
+        )
+    total = None if cores is None else sum(cores.values())
+    sample = Sample(leased, tuple(gpus), interval_seconds, age_seconds, cpu_cores=total)
+    return sample, processes.table or previous
+
+
+def _body(result: ProbeResult) -> tuple[list[str], str]:
+    """Return the lines between the markers, or why there are none."""
+    if result.problem:
+        return [], result.problem
+    lines = [line.rstrip("\r") for line in result.text.split("\n")]
+    if BEGIN not in lines:
+        return [], "the probe printed no beginning"
+    lines = lines[lines.index(BEGIN) + 1 :]
+    if END not in lines:
+        return [], "the probe's output was cut off"
+    return lines[: lines.index(END)], ""
+
+
+class _Processes:
+    """The process lines of one probe. Anything odd among them makes all of them unknown."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self.problem = ""
+        self.has_devices = False
+        self.unreadable = 0
+        self.open: dict[str, set[int]] = {}
+        self.minors: dict[str, str] = {}
+        self.times: dict[tuple[int, int], ProcessTime] = {}
+        self.clock = (0.0, 0)
+        uuid = ""
+        for line in lines:
+            if match := _DRIVER.fullmatch(line):
+                if match[1] == "GPU UUID":
+                    uuid = match[2]
+                elif uuid:
+                    self.minors[match[2]], uuid = uuid, ""
+            elif not (self._takes(line) or line.startswith("smi ") or _READING.fullmatch(line)):
+                self.problem = f"a line of the probe is not understood: {quoted(line)}"
+        self.table = ProcessTable(*self.clock, self.times) if self.clock[1] and not self.problem else None
+
+    def _takes(self, line: str) -> bool:
+        if match := _CLOCK.fullmatch(line):
+            self.clock = float(match[1]), int(match[2])
+        elif match := _PROCESS.fullmatch(line):
+            pid, ppid, start, own, children = map(int, match.groups())
+            self.times[pid, start] = ProcessTime(ppid, own, children)
+        elif match := _OPEN.fullmatch(line):
+            self.open.setdefault(match[2], set()).add(int(match[1]))
+        elif _UNREADABLE.fullmatch(line):
+            self.unreadable += 1
+        elif line.startswith("device /"):
+            self.has_devices = True
+        else:
+            return False
+        return True
+
+    def holders(self, uuid: str) -> tuple[set[int] | None, str]:
+        """Return the pids that hold this GPU's device, or None and why that is unknown."""
+        if self.table is None:
+            return None, self.problem or "the probe told no clock"
+        if not self.has_devices:
+            return None, "its processes are unknown: no GPU device file is visible"
+        if self.unreadable:
+            return None, f"its processes are unknown: the open files of {self.unreadable} could not be read"
+        holders: set[int] = set()
+        known = uuid in self.minors.values()
+        for device, pids in self.open.items():
+            minor = _REAL_DEVICE.fullmatch(device)
+            if minor and minor[1] not in self.minors:
+                return None, f"its processes are unknown: the driver does not tell which GPU {quoted(device)} is"
+            if (self.minors[minor[1]] if minor else device.rsplit("/", 1)[-1]) == uuid:
+                holders |= pids
+                known = True
+        if not known and any(_REAL_DEVICE.fullmatch(device) for device in self.open):
+            return None, "its processes are unknown: the driver does not tell its device file"
+        return holders, ""
+
+
+@dataclass(frozen=True)
+class _Values:
+    utilization_percent: float | None = None
+    memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    problem: str = ""
+
+
+def _passes(lines: Iterable[str]) -> tuple[tuple[int, str], ...]:
+    """Return exit code and first line that is no row, for each run of nvidia-smi."""
+    passes: list[tuple[int, str]] = []
+    for line in lines:
+        if match := _READING.fullmatch(line):
+            passes.append((int(match[1]), ""))
+        elif passes and line.startswith("smi ") and line[4:].strip() and not passes[-1][1] and _row(line[4:]) is None:
+            passes[-1] = (passes[-1][0], line[4:].strip())
+    return tuple(passes)
+
+
+def _row(text: str) -> tuple[str, _Values] | None:
+    """Return UUID and values of one CSV row, or None for a line that is none. A row that is odd in part says so."""
+    cells = [cell.strip() for cell in text.split(",")]
+    if len(cells) < 2 or not _UUID.fullmatch(cells[1]):  # noqa: PLR2004 (index and UUID begin a row)
+        return None
+    if len(cells) != FIELDS or not _WHOLE.fullmatch(cells[0]):
+        return cells[1], _Values(problem=f"nvidia-smi printed a row that is not understood: {quoted(text)}")
+    utilization, used, total = cells[4:7]
+    percent = _whole(utilization, 100)
+    used_mib, total_mib = _whole(used, 2**40), _whole(total, 2**40)
+    problems = [
+        f"{name}: {quoted(value)}"
+        for name, value, number in (
+            ("utilization", utilization, percent),
+            ("memory used", used, used_mib),
+            ("memory total", total, total_mib),
+        )
+        if number is None
+    ]
+    if used_mib is not None and total_mib is not None and used_mib > total_mib:
+        problems.append(f"memory used: {used_mib} of {total_mib} MiB")
+        used_mib = total_mib = None
+    return cells[1], _Values(
+        None if percent is None else float(percent),
+        None if used_mib is None else used_mib * MIB,
+        None if total_mib is None else total_mib * MIB,
+        ", ".join(problems),
+    )
+
+
+def _whole(text: str, highest: int) -> int | None:
+    return int(text) if _WHOLE.fullmatch(text) and int(text) <= highest else None
+
+
+def _readings(lines: Iterable[str]) -> dict[str, tuple[tuple[int, _Values], ...]]:
+    """Return for each UUID its rows, each with the number of the run that printed it."""
+    found: dict[str, list[tuple[int, _Values]]] = {}
+    number = 0
+    for line in lines:
+        if _READING.fullmatch(line):
+            number += 1
+        elif line.startswith("smi ") and (row := _row(line[4:])) is not None:
+            found.setdefault(row[0], []).append((number, row[1]))
+    return {uuid: tuple(rows) for uuid, rows in found.items()}
+
+
+def _of_one_gpu(rows: tuple[tuple[int, _Values], ...], passes: tuple[tuple[int, str], ...]) -> _Values:
+    """Join a GPU's readings: the highest of each value, and unknown if one reading of it was unknown."""
+    if not passes:
+        return _Values(problem="nvidia-smi was not run")
+    for code, text in passes:
+        if code != 0:
+            missing = "nvidia-smi is not there" if code == 127 else f"nvidia-smi failed with exit code {code}"  # noqa: PLR2004
+            return _Values(problem=f"{missing}: {quoted(text)}" if text else missing)
+    if [number for number, _ in rows] != list(range(1, len(passes) + 1)):
+        said = next((text for _, text in passes if text), "")
+        listed = f"nvidia-smi listed it {len(rows)} times in {len(passes)} readings"
+        return _Values(problem=f"{listed}: {quoted(said)}" if said else listed)
+    values = [value for _, value in rows]
+    return _Values(
+        _highest([value.utilization_percent for value in values]),
+        _highest([value.memory_used_bytes for value in values]),
+        _highest([value.memory_total_bytes for value in values]),
+        next((value.problem for value in values if value.problem), ""),
+    )
+
+
+def _highest(values: list[Number | None]) -> Number | None:
+    known = [value for value in values if value is not None]
+    return max(known) if len(known) == len(values) else None

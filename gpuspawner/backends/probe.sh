@@ -1,0 +1,105 @@
+# Tells what a workspace does with its GPUs. Sent on stdin to `sh -s`, so that any image with a POSIX shell, ls and
+# sleep will do. What it prints is read by probe.py, which believes nothing without the end marker.
+# Parameters, all from the environment:
+#   GPUSPAWNER_PROBE_GPUS      leased UUIDs with commas between; empty: whatever nvidia-smi shows
+#   GPUSPAWNER_PROBE_READINGS  how many readings; 0: the workspace has no GPU
+#   GPUSPAWNER_PROBE_PAUSE     seconds between readings
+#   GPUSPAWNER_PROBE_DEVICES   the pattern of GPU device files
+#   GPUSPAWNER_PROBE_PIDS      the workspace's processes with spaces between, or `all` where it is alone (a pod)
+probe_process() { # pid: prints one line and, where its open files cannot be listed, a second one
+    stat=
+    { while IFS= read -r part; do stat="$stat $part"; done <"/proc/$1/stat"; } 2>/dev/null
+    case $stat in *')'*) ;; *) return ;; esac
+    pid=$1
+    # The name stands in parentheses and may itself hold spaces, parentheses and line ends: cut at the last one.
+    # shellcheck disable=SC2086
+    set -- ${stat##*)}
+    [ "$#" -ge 20 ] || return
+    [ "$2" = "$$" ] && return # the probe's own
+    case $1 in Z | X) return ;; esac # ended: it holds nothing, and its parent counts its time
+    echo "process $pid $2 ${20} $((${12} + ${13})) $((${14} + ${15}))"
+    if [ -r "/proc/$pid/fd" ] && [ -x "/proc/$pid/fd" ]; then
+        folders="$folders /proc/$pid/fd"
+    else
+        echo "unreadable $pid"
+    fi
+}
+probe_open_files() { # reads `ls -ln` of several fd folders
+    pid='' unreadable=''
+    while IFS= read -r line; do
+        case $line in
+        /proc/*/fd:)
+            pid=${line#/proc/}
+            pid=${pid%/fd:}
+            ;;
+        l*' -> '*)
+            # shellcheck disable=SC2254
+            case $pid:${line#*' -> '} in
+            self:*) ;; # asked for so that ls always prints which folder it lists
+            $pid:$GPUSPAWNER_PROBE_DEVICES) echo "open $pid ${line#*' -> '}" ;;
+            esac
+            ;;
+        l*) # a link that could not be followed: closed meanwhile, or forbidden
+            [ "$unreadable" != "$pid" ] && [ -h "/proc/$pid/fd/${line##* }" ] && unreadable=$pid && echo "unreadable $pid"
+            ;;
+        esac
+    done
+}
+probe_devices() {
+    (
+        IFS=
+        set +f
+        # shellcheck disable=SC2086
+        for device in $GPUSPAWNER_PROBE_DEVICES; do
+            [ -e "$device" ] && echo "device $device"
+        done
+        for file in /proc/driver/nvidia/gpus/*/information; do
+            [ -r "$file" ] || continue
+            while IFS= read -r line; do
+                case $line in 'GPU UUID:'* | 'Device Minor:'*) echo "driver $line" ;; esac
+            done <"$file"
+        done
+    )
+}
+probe_reading() {
+    text=$(
+        nvidia-smi ${GPUSPAWNER_PROBE_GPUS:+-i "$GPUSPAWNER_PROBE_GPUS"} \
+            --query-gpu=index,uuid,name,mig.mode.current,utilization.gpu,memory.used,memory.total,power.draw \
+            --format=csv,noheader,nounits 2>&1
+    )
+    echo "reading $?"
+    printf '%s\n' "$text" | while IFS= read -r line; do printf 'smi %s\n' "$line"; done
+}
+probe() {
+    LC_ALL=C
+    export LC_ALL
+    set -f
+    echo 'gpuspawner-probe 1 begin'
+    uptime=
+    { read -r uptime _ </proc/uptime; } 2>/dev/null
+    echo "clock ${uptime:-?} $(getconf CLK_TCK 2>/dev/null || echo 100)"
+    folders=
+    pids=$GPUSPAWNER_PROBE_PIDS
+    if [ "$pids" = all ]; then
+        pids=
+        set +f
+        for entry in /proc/[0-9]*; do
+            [ "$entry" = "/proc/$$" ] || pids="$pids ${entry#/proc/}"
+        done
+        set -f
+    fi
+    for pid in $pids; do probe_process "$pid"; done
+    if [ "$GPUSPAWNER_PROBE_READINGS" -gt 0 ]; then
+        probe_devices
+        # shellcheck disable=SC2086
+        [ -z "$folders" ] || ls -ln /proc/self/fd $folders 2>/dev/null | probe_open_files
+    fi
+    left=$GPUSPAWNER_PROBE_READINGS
+    while [ "$left" -gt 0 ]; do
+        probe_reading
+        left=$((left - 1))
+        [ "$left" -eq 0 ] || sleep "$GPUSPAWNER_PROBE_PAUSE" 2>/dev/null || sleep 1
+    done
+    echo 'gpuspawner-probe 1 end'
+}
+probe </dev/null

@@ -1,0 +1,69 @@
+"""The Jupyter server's side: ``/gpuspawner/state``, ``keep`` and ``extend``, for the page of the same server."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from jupyter_server.auth.decorator import authorized
+from jupyter_server.base.handlers import APIHandler
+from jupyter_server.utils import url_path_join
+from tornado import web
+
+from gpuspawner.workspace.service import Reply, ServiceClient
+
+ABSENT = Reply(200, {"absent": True})
+"""The answer where no GPU service stands behind this server: the page then asks no more."""
+
+
+class StateHandler(APIHandler):
+    """GET the workspace document, ``{"away": true}`` or ``{"absent": true}``."""
+
+    auth_resource = "gpuspawner"
+    # The page asks every few seconds by itself: that is nobody's activity.
+    _track_activity = False
+
+    def initialize(self, client: ServiceClient | None) -> None:
+        """Keep the way to the service, None where there is none."""
+        self.client = client
+
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        """Answer with the state of this workspace."""
+        _finish(self, await self.client.state() if self.client else ABSENT)
+
+
+class ActHandler(APIHandler):
+    """POST ``keep`` or ``extend``: the answer is the service's."""
+
+    auth_resource = "gpuspawner"
+
+    def initialize(self, client: ServiceClient | None) -> None:
+        """Keep the way to the service, None where there is none."""
+        self.client = client
+
+    @web.authenticated
+    @authorized
+    async def post(self, action: str) -> None:
+        """Pass the user's click on to the service."""
+        _finish(self, await self.client.act(action) if self.client else ABSENT)
+
+
+def _finish(handler: APIHandler, reply: Reply) -> None:
+    handler.set_status(reply.status)
+    handler.finish(json.dumps(reply.body))
+
+
+def _load_jupyter_server_extension(server_app: Any) -> None:
+    """Add the handlers to a Jupyter server, also one that ``jupyterhub-singleuser`` runs."""
+    client = ServiceClient.from_environment(os.environ, server_app.log)
+    base = url_path_join(server_app.web_app.settings["base_url"], "gpuspawner")
+    server_app.web_app.add_handlers(
+        ".*$",
+        [
+            (url_path_join(base, "state"), StateHandler, {"client": client}),
+            (url_path_join(base, "(keep|extend)"), ActHandler, {"client": client}),
+        ],
+    )

@@ -1,0 +1,179 @@
+/* The plugin: asks this server's gpuspawner extension, and shows what it answers. */
+import { Meter } from './meter.js';
+import { Warning } from './warning.js';
+import { duration } from './words.js';
+
+const POLL_SECONDS = 5; // arbitrary: a meter that lives, on a server that hardly notices
+const POLL_FAST_SECONDS = 2; // where a demonstration scales a policy's minutes to seconds
+const POLL_REFUSED_SECONDS = 30; // after an error or the end: its log must not fill with the same question
+const ANSWER_MILLISECONDS = 8000; // more than the 5 s within which the server extension answers in any case
+const ENDED = 'This workspace has ended, or its server cannot be reached. Files that were saved stay.';
+
+/** Ask our server extension. Resolves to {status, body}: status 0 is no answer, body null is none of its answers. */
+async function ask(baseUrl, method, path) {
+  const xsrf = /(?:^|; )_xsrf=([^;]*)/.exec(document.cookie);
+  try {
+    const response = await fetch(`${baseUrl}gpuspawner/${path}`, {
+      method,
+      cache: 'no-store',
+      credentials: 'same-origin',
+      headers: { Accept: 'application/json', ...(xsrf ? { 'X-XSRFToken': xsrf[1] } : {}) },
+      signal: AbortSignal.timeout(ANSWER_MILLISECONDS)
+    });
+    return { status: response.status, body: await response.json().catch(() => null) };
+  } catch {
+    return { status: 0, body: null };
+  }
+}
+
+class Watch {
+  constructor(shellNode, baseUrl) {
+    this.baseUrl = baseUrl;
+    this.warning = new Warning(action => this.act(action));
+    this.shellNode = shellNode;
+    this.turn = 0;
+    this.unanswered = 0;
+    this.nextPoll = 0;
+    this.timer = setInterval(() => this.tick(), 1000);
+    document.addEventListener('visibilitychange', () => {
+      this.nextPoll = 0;
+      this.tick();
+    });
+    this.tick();
+  }
+
+  /** Every second: nothing while the page is hidden, else the countdown, and a question when it is time. */
+  tick() {
+    if (document.hidden || !this.timer) {
+      return;
+    }
+    this.showTime();
+    if (Date.now() >= this.nextPoll) {
+      void this.poll();
+    }
+  }
+
+  async poll() {
+    this.nextPoll = Infinity;
+    const turn = ++this.turn;
+    const answer = await ask(this.baseUrl, 'GET', 'state');
+    if (turn !== this.turn) {
+      return; // a click overtook this question: its own answer is newer
+    }
+    try {
+      this.take(answer);
+    } finally {
+      const pause = this.workspace?.fast ? POLL_FAST_SECONDS : POLL_SECONDS;
+      this.nextPoll = Date.now() + (answer.status >= 400 ? POLL_REFUSED_SECONDS : pause) * 1000;
+    }
+    this.showTime();
+  }
+
+  /** Carry out Keep or Extend, then say what came of it, by a fresh look at the workspace. */
+  async act(action) {
+    this.turn += 1;
+    this.nextPoll = Infinity;
+    this.warning.pending = true;
+    const { status, body } = await ask(this.baseUrl, 'POST', action);
+    await this.poll();
+    this.warning.pending = false;
+    const failed = action === 'keep' ? 'Not kept' : 'Not extended';
+    if (status === 200 && !body?.away) {
+      this.warning.showResult(this.done(action));
+    } else if (body?.error) {
+      this.warning.showResult(`${failed}: ${body.error.message}`);
+    } else {
+      const who = body?.away ? 'the GPU service is away' : 'this server did not answer';
+      this.warning.showResult(`${failed}: ${who}. Try again.`);
+    }
+    this.showTime();
+  }
+
+  /** What a Keep or Extend that succeeded has brought. */
+  done(action) {
+    if (action === 'extend') {
+      const left = this.secondsTo(this.workspace?.ends_at);
+      return left === null ? 'Extended.' : `Extended: ends in ${duration(left)}.`;
+    }
+    const keep = this.workspace?.keep;
+    return keep ? `Kept for ${duration(keep.each_seconds)}; ${keep.left} left.` : 'Kept.';
+  }
+
+  take({ status, body }) {
+    const first = !this.meter;
+    if (body?.absent || (first && status === 404)) {
+      clearInterval(this.timer); // no GPU service behind this server, or no server extension: stay silent
+      this.timer = 0;
+      return;
+    }
+    this.meter ??= new Meter(this.shellNode);
+    this.unanswered = status === 0 ? this.unanswered + 1 : 0;
+    this.away = Boolean(body?.away);
+    if (status === 200 && body && !this.away) {
+      this.workspace = body;
+      this.clockOffset = body.now - Date.now() / 1000;
+      this.page = this.pageUrl(body.page);
+      this.meter.show(body, this.page);
+      this.warning.show(body.warning, body, this.page);
+    } else if (this.away) {
+      this.meter.showNote('GPU service away', this.page, body.message);
+    } else if (body?.error) {
+      this.meter.showNote(`GPU: ${body.error.message}`, this.page);
+    } else if (status === 403) {
+      this.meter.showNote('GPU: sign in again', null);
+    } else if (status !== 0 || this.unanswered > 1) {
+      this.workspace = null; // one question may get lost; the hub's own answer (424, 503) may not
+      this.meter.showNote('Workspace ended', this.page);
+      this.warning.show({ kind: 'ended', text: ENDED, ends_at: null, actions: [] }, null, this.page);
+    }
+  }
+
+  showTime() {
+    const workspace = this.workspace;
+    const warned = workspace?.warning ? this.secondsTo(workspace.warning.ends_at) : null;
+    if (this.away) {
+      this.warning.tick(null, 'The GPU service is away: the time left is not known.');
+      return;
+    }
+    this.warning.tick(warned);
+    const ends = this.secondsTo(workspace?.ends_at);
+    const soonest = warned === null ? ends : Math.min(warned, ends ?? Infinity);
+    this.meter?.showLeft(soonest, warned !== null);
+  }
+
+  /** Seconds from now, by the service's clock, to a moment of it; null for none. */
+  secondsTo(moment) {
+    return typeof moment === 'number' ? moment - (Date.now() / 1000 + this.clockOffset) : null;
+  }
+
+  /** The workspace's page at the hub, null for anything but an address there. */
+  pageUrl(path) {
+    const config = JSON.parse(document.getElementById('jupyter-config-data')?.textContent || '{}');
+    const hub = new URL(config.hubHost || '/', this.baseUrl);
+    const page = new URL(path, hub);
+    return page.origin === hub.origin ? page.href : null;
+  }
+}
+
+function addStyle() {
+  const link = document.createElement('link');
+  link.rel = 'stylesheet';
+  link.href = new URL('gpuspawner.css', import.meta.url).href;
+  document.head.append(link);
+}
+
+export default {
+  id: 'gpuspawner:plugin',
+  description: 'Shows the GPUs of this workspace, the time left, and warnings before it ends.',
+  autoStart: true,
+  activate(app) {
+    addStyle();
+    const watch = new Watch(app.shell.node, app.serviceManager.serverSettings.baseUrl);
+    // An editor and a terminal keep the Tab key for themselves: this leads out of them, to the warning.
+    app.commands.addCommand('gpuspawner:warning', {
+      label: 'Go to the GPU Workspace Warning',
+      execute: () => watch.warning.focus()
+    });
+    app.commands.addKeyBinding({ command: 'gpuspawner:warning', keys: ['Alt Shift G'], selector: 'body' });
+  }
+};

@@ -1,0 +1,130 @@
+/* The warning before a workspace ends: what was measured, a countdown, and what can be done about it. */
+import { append, duration, say } from './words.js';
+
+const RESULT_SECONDS = 8; // how long the result of Keep stays once the warning is over; arbitrary: time to read it
+
+export class Warning {
+  /** `act(action)` is called with "keep" or "extend" when the user asks for it. */
+  constructor(act) {
+    this.closed = null;
+    this.warning = null;
+    this.resultUntil = 0;
+    // First in the document: Tab from the top of the page comes here before it wanders through JupyterLab.
+    this.node = document.createElement('section');
+    this.node.className = 'gpuspawner-warning';
+    this.node.setAttribute('aria-label', 'GPU workspace');
+    this.node.hidden = true;
+    document.body.prepend(this.node);
+    this.text = append(this.node, 'p', 'gpuspawner-text');
+    this.text.setAttribute('role', 'alert');
+    this.countdown = append(this.node, 'p', 'gpuspawner-countdown');
+    this.countdown.setAttribute('role', 'timer'); // not read out every second, unlike the alert
+    this.result = append(this.node, 'p', 'gpuspawner-result');
+    this.result.setAttribute('role', 'status');
+    this.actions = append(this.node, 'div', 'gpuspawner-actions');
+    this.actions.title = 'Alt+Shift+G goes here';
+    this._addButtons(this.actions, act);
+    this.node.addEventListener('focusin', event => {
+      if (event.relatedTarget && !this.node.contains(event.relatedTarget)) {
+        this.cameFrom = event.relatedTarget;
+      }
+    });
+  }
+
+  /** Show `warning` of the workspace document, or end it where that is null. */
+  show(warning, workspace, page) {
+    if (this.warning && !warning) {
+      this._giveFocusBack(); // its buttons go
+    }
+    this.warning = warning;
+    if (this.closed?.kind !== warning?.kind) {
+      this.closed = null; // that one is over: the next of its kind is news
+    }
+    if (!warning) {
+      say(this.text, '');
+      this.keep.hidden = this.extend.hidden = true;
+      return;
+    }
+    say(this.text, warning.text);
+    this.keep.hidden = !warning.actions.includes('keep');
+    this.extend.hidden = !warning.actions.includes('extend');
+    if (!this.keep.hidden) {
+      say(this.keep, `Keep ${duration(workspace.keep.each_seconds)} (${workspace.keep.left} left)`);
+    }
+    if (!this.extend.hidden) {
+      say(this.extend, `Extend ${duration(Math.min(workspace.extend.each_seconds, workspace.extend.left_seconds))}`);
+    }
+    this.more.hidden = !page;
+    this.more.href = page || '';
+  }
+
+  /** Show the time left, called every second: `seconds` is null where it is not known, `why` says then why. */
+  tick(seconds, why = '') {
+    if (this.warning) {
+      // One that was closed comes back when half of the time that was left has passed: nobody is surprised.
+      const reminded = this.closed && seconds !== null && seconds < this.closed.left / 2;
+      say(this.countdown, seconds === null ? why : seconds > 0 ? `Ends in ${duration(seconds)}` : 'Ending now');
+      this._setHidden(this.closed !== null && !reminded);
+      this.secondsLeft = seconds;
+    } else {
+      say(this.countdown, '');
+      this._setHidden(Date.now() >= this.resultUntil);
+    }
+    if (Date.now() >= this.resultUntil) {
+      say(this.result, '');
+    }
+  }
+
+  /** Move the focus to what can be done first. */
+  focus() {
+    const first = [...this.actions.children].find(element => !element.hidden);
+    first.focus();
+  }
+
+  /** Say what came of a click. */
+  showResult(words) {
+    this.resultUntil = Date.now() + RESULT_SECONDS * 1000;
+    say(this.result, words);
+  }
+
+  /** While a click is on its way, no second one. Not `disabled`, which would take the focus away. */
+  set pending(value) {
+    for (const button of [this.keep, this.extend]) {
+      button.setAttribute('aria-disabled', String(value));
+    }
+  }
+
+  _addButtons(parent, act) {
+    for (const action of ['keep', 'extend']) {
+      this[action] = append(parent, 'button', 'gpuspawner-button');
+      this[action].addEventListener('click', event => {
+        if (event.currentTarget.getAttribute('aria-disabled') !== 'true') {
+          void act(action);
+        }
+      });
+    }
+    this.keep.classList.add('gpuspawner-primary');
+    this.more = append(parent, 'a', 'gpuspawner-button', 'More');
+    this.more.target = '_blank';
+    this.more.rel = 'noopener';
+    const close = append(parent, 'button', 'gpuspawner-button', 'Close');
+    close.addEventListener('click', () => {
+      this.closed = this.warning && { kind: this.warning.kind, left: this.secondsLeft ?? Infinity };
+      this.resultUntil = 0;
+      this._setHidden(true);
+    });
+  }
+
+  _setHidden(hidden) {
+    if (hidden) {
+      this._giveFocusBack();
+    }
+    this.node.hidden = hidden;
+  }
+
+  _giveFocusBack() {
+    if (this.node.contains(document.activeElement)) {
+      this.cameFrom?.focus();
+    }
+  }
+}

@@ -1,0 +1,230 @@
+"""JupyterLab in a real Chromium: the meter, the warning, Keep by mouse and keyboard, and what happens when parts go.
+
+One page for the whole file: JupyterLab takes seconds to load. Each test says what the service answers from then on.
+"""
+
+import re
+import shutil
+import time
+
+import pytest
+from playwright.sync_api import expect, sync_playwright
+
+TOKEN = "workspace-token-that-nobody-else-may-see"
+CHROMIUM = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+SET_HIDDEN = """hidden => {
+    Object.defineProperty(document, 'hidden', {configurable: true, get: () => hidden});
+    document.dispatchEvent(new Event('visibilitychange'));
+}"""
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=CHROMIUM)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def lab_page(lab, running_service, browser):
+    running_service.reset()
+    page = browser.new_page(viewport={"width": 1280, "height": 720})
+    page.seen, page.problems = [], []
+    page.on("response", lambda response: page.seen.append(response))  # noqa: PLW0108 - playwright takes no builtin
+    page.on("pageerror", lambda error: page.problems.append(str(error)))
+    page.goto(f"{lab.url}lab?token={lab.token}")
+    page.locator(".gpuspawner-meter").wait_for(timeout=30_000)
+    yield page
+    assert page.problems == []
+    page.close()
+
+
+@pytest.fixture
+def page(lab_page, service):
+    """Give the page a fresh look at a workspace that is busy and warned of nothing."""
+    with lab_page.expect_response("**/gpuspawner/state"):
+        look_again(lab_page)
+    expect(lab_page.locator(".gpuspawner-text")).to_have_text("")
+    expect(lab_page.locator(".gpuspawner-meter")).to_contain_text("78 %")
+    return lab_page
+
+
+def look_again(page):
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+
+
+def warn(page, service, workspace, warning):
+    service.document = workspace(warning=warning)
+    look_again(page)
+    expect(page.get_by_role("alert")).to_have_text(warning["text"])
+
+
+def button(page, name):
+    return page.locator(".gpuspawner-warning").get_by_role("button", name=name)
+
+
+def test_the_meter_shows_use_and_the_time_left_and_says_simulated(page):
+    meter = page.locator(".gpuspawner-meter")
+    expect(meter).to_have_text(re.compile(r"^A100 80 GB 0:78 %simulatedends in (4 h|3 h 59 min)$"))
+    assert page.locator(".gpuspawner-fill").evaluate("fill => fill.style.width") == "78.4%"
+    assert "3.0 of 80.0 GiB used" in meter.get_attribute("title")
+    assert meter.get_attribute("href").endswith("/services/gpu/workspaces/lease-7")
+    expect(page.locator(".gpuspawner-warning")).to_be_hidden()
+
+
+def test_unknown_is_said_and_never_shown_as_zero(page, service, workspace):
+    gpus = service.document["gpus"]
+    unknown = {**gpus[0], "index": 1, "utilization_percent": None, "problem": "nvidia-smi timed out"}
+    service.document = workspace(gpus=[*gpus, unknown])
+    look_again(page)
+    expect(page.locator(".gpuspawner-gpus")).to_have_text("A100 80 GB 0:78 %1:unknown")
+    assert "nvidia-smi timed out" in page.locator(".gpuspawner-meter").get_attribute("title")
+
+
+def test_idle_time_counts_up_in_the_meter(page, service, workspace):
+    service.document = workspace(
+        idle={"state": "idle", "idle_seconds": 40, "for_seconds": 60, "because": "GPU 0 at 1 %"}
+    )
+    look_again(page)
+    expect(page.locator(".gpuspawner-idle")).to_have_text("idle 40 s of 1 min")
+
+
+def test_a_workspace_without_a_gpu_says_so(page, service, workspace):
+    service.document = workspace(gpus=[], simulated=False)
+    look_again(page)
+    expect(page.locator(".gpuspawner-meter")).to_have_text(re.compile(r"^No GPUends in"))
+
+
+def test_keep_by_mouse_reaches_the_service_and_says_what_it_brought(page, service, workspace, idle_warning):
+    warn(page, service, workspace, idle_warning(120))
+    countdown = page.locator(".gpuspawner-countdown")
+    expect(countdown).to_have_text(re.compile(r"^Ends in 1 min 5\d s$"))
+    first = countdown.text_content()
+    expect(countdown).not_to_have_text(first)
+    button(page, "Keep 2 h (2 left)").click()
+    expect(page.locator(".gpuspawner-result")).to_have_text("Kept for 2 h; 1 left.")
+    expect(page.get_by_role("alert")).to_have_text("")
+    assert service.posts() == [("POST", "/keep", f"token {TOKEN}")]
+
+
+def test_the_warning_is_reached_and_answered_by_keyboard_alone(page, service, workspace, idle_warning):
+    warn(page, service, workspace, idle_warning(actions=("keep", "extend")))
+    page.locator(".jp-LauncherCard").first.focus()
+    page.keyboard.press("Alt+Shift+G")
+    expect(button(page, "Keep 2 h (2 left)")).to_be_focused()
+    page.keyboard.press("Tab")
+    expect(button(page, "Extend 4 h")).to_be_focused()
+    look_again(page)
+    time.sleep(0.3)
+    expect(button(page, "Extend 4 h")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator(".gpuspawner-result")).to_have_text("Extended: ends in 8 h.")
+    assert service.posts() == [("POST", "/extend", f"token {TOKEN}")]
+    expect(page.locator(".jp-LauncherCard").first).to_be_focused()
+
+
+def test_a_refused_keep_says_why_and_the_warning_stays(page, service, workspace, idle_warning):
+    warn(page, service, workspace, idle_warning())
+    page.route("**/gpuspawner/keep", lambda route: refuse(route, service))
+    button(page, re.compile("^Keep")).click()
+    expect(page.locator(".gpuspawner-result")).to_have_text("Not kept: 0 of 3 Keeps are left.")
+    expect(page.get_by_role("alert")).to_be_visible()
+    page.unroute("**/gpuspawner/keep")
+
+
+def refuse(route, service):
+    """Let the service refuse this one call: the reply still comes from the real server extension."""
+    service.answer = (409, b'{"error": {"message": "0 of 3 Keeps are left."}}')
+    response = route.fetch()
+    service.answer = None
+    route.fulfill(response=response)
+
+
+def test_close_hides_this_warning_until_half_of_its_time_has_passed(page, service, workspace, idle_warning):
+    warn(page, service, workspace, idle_warning(8))
+    button(page, "Close").click()
+    banner = page.locator(".gpuspawner-warning")
+    expect(banner).to_be_hidden()
+    expect(page.locator(".gpuspawner-left")).to_have_text(re.compile(r"^ends in [678] s$"))
+    expect(banner).to_be_visible(timeout=6_000)
+    button(page, "Close").click()
+    service.document = workspace(warning={**idle_warning(3600, actions=["extend"]), "kind": "expiry"})
+    look_again(page)
+    expect(button(page, "Extend 4 h")).to_be_visible()
+
+
+def test_text_from_the_service_is_never_markup(page, service, workspace, idle_warning):
+    evil = '<img src=x onerror="window.evil = 1">'
+    warn(page, service, lambda **parts: workspace(page="javascript:window.evil = 1", **parts), idle_warning(text=evil))
+    assert page.locator(".gpuspawner-warning img").count() == 0
+    assert page.locator(".gpuspawner-meter").get_attribute("href") is None
+    expect(page.get_by_role("link", name="More")).to_have_count(0)
+
+
+def test_hidden_it_asks_nothing_and_shown_again_at_once(page, service):
+    page.evaluate(SET_HIDDEN, arg=True)
+    time.sleep(0.2)
+    service.received.clear()
+    time.sleep(2.5)
+    assert service.received == []
+    page.evaluate(SET_HIDDEN, arg=False)
+    time.sleep(0.5)
+    assert len(service.received) == 1
+
+
+def test_the_service_away_is_said_and_passes(page, running_service, lab, workspace, idle_warning):
+    warn(page, running_service, workspace, idle_warning())
+    running_service.close()
+    try:
+        look_again(page)
+        expect(page.locator(".gpuspawner-meter")).to_have_text("GPU service away")
+        expect(page.locator(".gpuspawner-countdown")).to_have_text(re.compile("time left is not known"))
+        button(page, re.compile("^Keep")).click()
+        expect(page.locator(".gpuspawner-result")).to_have_text("Not kept: the GPU service is away. Try again.")
+    finally:
+        running_service.listen()
+    expect(page.locator(".gpuspawner-meter")).to_contain_text("78 %")
+    assert "Traceback" not in lab.log()
+
+
+def test_the_workspaces_end_is_said(page):
+    """What the hub answers for a server that has stopped; the page itself is all that is left of the workspace."""
+    page.route("**/gpuspawner/state", lambda route: route.fulfill(status=424, json={"message": "no longer running"}))
+    look_again(page)
+    expect(page.get_by_role("alert")).to_have_text(re.compile("^This workspace has ended"))
+    expect(page.locator(".gpuspawner-meter")).to_have_text("Workspace ended")
+    expect(page.get_by_role("link", name="More")).to_be_visible()
+    expect(button(page, re.compile("^Keep"))).to_be_hidden()
+    page.unroute("**/gpuspawner/state")
+
+
+def test_the_token_is_in_no_page_no_answer_and_no_log(page, lab):
+    own = [response for response in page.seen if response.url.startswith(lab.url) and response.status == 200]
+    asked = [response for response in own if "/gpuspawner/" in response.url]
+    assert len(asked) > 10
+    for response in [own[0], *asked]:
+        assert TOKEN not in response.text()
+        assert TOKEN not in str(response.all_headers())
+    assert TOKEN not in page.content()
+    assert TOKEN not in lab.log()
+
+
+def test_where_there_is_no_gpu_service_nothing_shows_and_it_asks_once(plain_lab, browser):
+    page = browser.new_page()
+    asked = []
+    page.on("request", lambda request: asked.append(request.url) if "/gpuspawner/state" in request.url else None)
+    page.goto(f"{plain_lab.url}lab?token={plain_lab.token}")
+    page.locator(".jp-Launcher").wait_for(timeout=30_000)
+    time.sleep(1.5)
+    assert len(asked) == 1
+    assert page.locator(".gpuspawner-meter").count() == 0
+    page.close()

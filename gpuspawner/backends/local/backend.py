@@ -18,7 +18,6 @@ from gpuspawner.backends.local.run_probe import run_probe
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus import Fleet, Gpu, GpuKind, Slot
 
-
 DEVICES = "/dev/nvidia[0-9]*"
 """Of real GPUs. The pattern leaves out nvidiactl and nvidia-uvm, which say nothing of which GPU is used."""
 

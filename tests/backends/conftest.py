@@ -1,0 +1,65 @@
+"""Processes with a lease's id, and real captures of nvidia-smi."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+CAPTURES = Path(__file__).parents[2].parent / "shared" / "data" / "nvidia-smi" / "captures"
+
+
+@pytest.fixture
+def lease_id() -> str:
+    return uuid.uuid4().hex
+
+
+@pytest.fixture
+def start(lease_id: str) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Start ``python -c CODE``, which prints a line once it is set up, as a process of the lease."""
+    started = []
+
+    def start(code: str, lease: str = lease_id, attempt: str = "1", **variables: str) -> subprocess.Popen[bytes]:
+        environment = {**os.environ, "GPUSPAWNER_LEASE_ID": lease, "GPUSPAWNER_ATTEMPT": attempt, **variables}
+        process = subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE)
+        started.append(process)
+        assert process.stdout is not None
+        process.stdout.readline()
+        return process
+
+    yield start
+    for process in started:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+@pytest.fixture(params=sorted(CAPTURES.glob("*.txt")), ids=lambda path: path.stem.removeprefix("linux-x86_64__"))
+def capture(request: pytest.FixtureRequest) -> dict[str, list[str]]:
+    """One machine's real outputs: the lines below each heading."""
+    return sections(request.param)
+
+
+@pytest.fixture
+def h200() -> dict[str, list[str]]:
+    """The capture whose forms the stand-in follows."""
+    return sections(next(CAPTURES.glob("*h200__590*")))
+
+
+def sections(path: Path) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    title = ""
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if line.startswith("# ") and " :: " in line:
+            title = line[2:]
+            found[title] = []
+        elif title and not line.startswith(("####", "# $")):
+            found[title].append(line)
+    return {title: [line for line in lines if line.strip()] for title, lines in found.items()}

@@ -1,0 +1,114 @@
+"""``busy``: what the demo notebook calls inside a workspace."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gpuspawner.backends.local import busy, simulated
+
+UUIDS = ("GPU-51a00000-0000-0000-0000-000000000000", "GPU-51a00000-0000-0000-0000-000000000001")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    simulated.create(tmp_path, [simulated.SimulatedGpu(uuid, "T4 (simulated)", 16 * 2**30, "7.5") for uuid in UUIDS])
+    monkeypatch.setenv("GPUSPAWNER_SIMULATED_DIR", str(tmp_path))
+    monkeypatch.setenv("GPUSPAWNER_GPUS", ",".join(UUIDS))
+    return tmp_path
+
+
+def test_it_says_what_it_does_and_frees_the_gpu(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    busy(0.3, percent=10, gpus=[1], memory_percent=50)
+    shown = capsys.readouterr().out
+    assert "GPU 1 (T4 (simulated)): 10 % busy, 0 of 0 s" in shown
+    assert shown.endswith("is free again.\n")
+    assert simulated.holders(folder, UUIDS[1]) == ()
+    assert list((folder / "holders").iterdir()) == []
+
+
+def test_an_interrupt_ends_it_and_frees_the_gpu(folder: Path) -> None:
+    code = "from gpuspawner.backends.local import busy; busy(60, percent=30)"
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    with subprocess.Popen(
+        [sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        _wait_until(lambda: len(simulated.holders(folder, UUIDS[0])) == 1)
+        (holder,) = simulated.holders(folder, UUIDS[0])
+        assert (holder.percent, holder.memory_bytes) == (30, 16 * 2**30 * 40 // 100)
+        os.killpg(process.pid, signal.SIGINT)  # as a notebook's stop button does
+        shown, _ = process.communicate(timeout=10)
+    assert "interrupted, free again." in shown
+    assert process.returncode == -signal.SIGINT
+    _wait_until(lambda: simulated.holders(folder, UUIDS[0]) == ())
+
+
+def test_a_killed_kernel_frees_the_gpu(folder: Path) -> None:
+    code = "from gpuspawner.backends.local import busy; busy(60, percent=5)"
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    with subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.DEVNULL) as process:
+        _wait_until(lambda: len(simulated.holders(folder, UUIDS[1])) == 1)
+        process.kill()
+    _wait_until(lambda: simulated.holders(folder, UUIDS[1]) == ())
+
+
+def test_a_record_that_nobody_locks_says_nothing(folder: Path) -> None:
+    record = folder / "holders" / f"123.{UUIDS[0]}"
+    record.write_text('{"percent": 99, "memory_bytes": 1}', encoding="utf-8")
+    assert simulated.holders(folder, UUIDS[0]) == ()
+
+
+def test_the_gpus_files_stay_the_same_files(folder: Path) -> None:
+    before = (folder / UUIDS[0]).stat().st_ino
+    gpu = simulated.SimulatedGpu(UUIDS[0], "T4, renamed (simulated)", 8 * 2**30, "")
+    simulated.create(folder, [gpu])
+    assert (folder / UUIDS[0]).stat().st_ino == before
+    assert simulated.own_gpus({"GPUSPAWNER_SIMULATED_DIR": str(folder), "GPUSPAWNER_GPUS": UUIDS[0]}) == (gpu,)
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        pytest.param({}, "There is no simulated GPU here", id="nowhere"),
+        pytest.param({"GPUSPAWNER_SIMULATED_DIR": "/tmp"}, "started without a GPU", id="none-leased"),
+        pytest.param({"GPUSPAWNER_GPUS": "GPU-1"}, "has a real GPU", id="real"),
+    ],
+)
+def test_it_refuses_where_there_is_none(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], said: str) -> None:
+    for name in ("GPUSPAWNER_SIMULATED_DIR", "GPUSPAWNER_GPUS"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(RuntimeError, match=said):
+        busy(1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"seconds": -1}, "seconds is -1; it may be 0 to"),
+        ({"seconds": float("nan")}, "seconds is nan"),
+        ({"seconds": 1, "percent": 101}, "percent is 101; it may be 0 to 100"),
+        ({"seconds": 1, "memory_percent": 101}, "memory_percent is 101"),
+        ({"seconds": 1, "gpus": [2]}, r"gpus is \[2\]; this workspace has GPU 0 to 1"),
+        ({"seconds": 1, "gpus": []}, r"gpus is \[\]"),
+    ],
+    ids=str,
+)
+def test_it_names_a_bad_number_and_its_bounds(folder: Path, arguments: dict[str, float], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        busy(**arguments)  # type: ignore[arg-type]
+
+
+def _wait_until(is_so: object) -> None:
+    deadline = time.monotonic() + 10
+    assert callable(is_so)
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

@@ -1,0 +1,87 @@
+"""Simulated fleets, and which machine gets one."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from gpuspawner.backends.base import Backend
+from gpuspawner.backends.local import nvidia
+from gpuspawner.backends.local.backend import LocalBackend
+from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.gpus import GpuKind, Slot
+
+KINDS = [
+    GpuKind("a100", "A100 80 GB", 80 * 2**30, compute="8.0"),
+    GpuKind("t4", "T4 16 GB", 16 * 2**30),
+    GpuKind("half", "Half an A100", 40 * 2**30, of="a100", shares=2),
+]
+
+
+@pytest.fixture
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine without GPUs, whose hub itself runs with the stand-in on its PATH."""
+    monkeypatch.setenv("PATH", f"{nvidia.STAND_IN}:{tmp_path / 'bin'}")
+    monkeypatch.setattr(nvidia, "has_devices", lambda: False)
+    (tmp_path / "bin").mkdir()
+    return tmp_path
+
+
+async def test_a_simulated_fleet_is_always_the_same(bare: Path) -> None:
+    fleet = await LocalBackend(KINDS, {"a100": 2, "t4": 1}, bare).fleet()
+    assert fleet.complete
+    assert [(gpu.pool, gpu.index, gpu.model) for gpu in fleet.gpus] == [
+        ("a100", 0, "A100 80 GB (simulated)"),
+        ("a100", 1, "A100 80 GB (simulated)"),
+        ("t4", 2, "T4 16 GB (simulated)"),
+    ]
+    assert all(gpu.simulated and gpu.healthy for gpu in fleet.gpus)
+    assert len({gpu.id for gpu in fleet.gpus}) == 3
+    again = await LocalBackend(KINDS, {"t4": 1, "a100": 3}, bare).fleet()
+    assert {gpu.id for gpu in fleet.gpus} < {gpu.id for gpu in again.gpus}
+
+
+async def test_a_broken_tool_without_devices_is_no_gpu(bare: Path) -> None:
+    (bare / "bin" / "nvidia-smi").write_text("#!/bin/sh\necho no driver\nexit 9\n", encoding="utf-8")
+    (bare / "bin" / "nvidia-smi").chmod(0o755)
+    assert len((await LocalBackend(KINDS, {"t4": 1}, bare).fleet()).gpus) == 1
+
+
+async def test_without_simulated_gpus_there_are_none(bare: Path) -> None:
+    fleet = await LocalBackend(KINDS, {}, bare).fleet()
+    assert (fleet.gpus, fleet.complete) == ((), True)
+
+
+async def test_devices_without_a_tool_are_unavailable(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvidia, "has_devices", lambda: True)
+    with pytest.raises(Unavailable, match="no nvidia-smi"):
+        await LocalBackend(KINDS, {"t4": 1}, bare).fleet()
+
+
+async def test_files_that_cannot_be_written_are_unavailable(bare: Path) -> None:
+    (bare / "simulated-gpus").write_text("", encoding="utf-8")
+    with pytest.raises(Unavailable, match="cannot be written"):
+        await LocalBackend(KINDS, {"t4": 1}, bare).fleet()
+
+
+async def test_the_patch_is_plain_json_and_puts_the_stand_in_first(bare: Path) -> None:
+    backend: Backend = LocalBackend(KINDS, {"a100": 2}, bare)
+    gpus = (await backend.fleet()).gpus
+    patch = backend.patch((Slot(gpus[1].id),))
+    assert json.loads(json.dumps(patch)) == patch
+    assert os.access(Path(patch["path_prefix"]) / "nvidia-smi", os.X_OK)
+    assert patch["environment"]["GPUSPAWNER_GPUS"] == gpus[1].id
+    assert Path(patch["environment"]["GPUSPAWNER_SIMULATED_DIR"], gpus[1].id).is_file()
+    none = backend.patch(())
+    assert none["environment"]["CUDA_VISIBLE_DEVICES"] == ""
+    assert none["path_prefix"] == patch["path_prefix"], "there nvidia-smi says that there is no GPU"
+
+
+def test_devices_are_those_files_that_name_a_gpu(tmp_path: Path) -> None:
+    (tmp_path / "nvidiactl").touch()
+    assert not nvidia.has_devices(tmp_path)
+    (tmp_path / "nvidia7").touch()
+    assert nvidia.has_devices(tmp_path)

@@ -1,0 +1,234 @@
+"""What the probe's output means: one golden text, and one fault at a time planted in it."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuspawner.backends.base import ProbeResult
+from gpuspawner.backends.probe import MIB, ProcessTable, ProcessTime, parse_probe
+from gpuspawner.core.readings import Sample
+
+A = "GPU-aaaaaaaa-0000-0000-0000-000000000000"
+B = "GPU-bbbbbbbb-0000-0000-0000-000000000001"
+GOLDEN = f"""\
+gpuspawner-probe 1 begin
+clock 1000.00 100
+process 10 1 500 1200 300
+process 11 10 600 400 0
+device /dev/nvidia0
+device /dev/nvidia3
+driver GPU UUID: \t {B}
+driver Device Minor: \t 0
+driver GPU UUID: \t {A}
+driver Device Minor: \t 3
+open 11 /dev/nvidia3
+open 11 /dev/nvidia3
+reading 0
+smi 0, {A}, NVIDIA H200, Disabled, 12, 1024, 143771, 77.71
+smi 1, {B}, NVIDIA H200, Disabled, 0, 0, 143771, 77.71
+reading 0
+smi 0, {A}, NVIDIA H200, Disabled, 97, 2048, 143771, 627.40
+smi 1, {B}, NVIDIA H200, Disabled, 1, 0, 143771, 77.71
+gpuspawner-probe 1 end
+"""
+ROW = f"smi 0, {A}, NVIDIA H200, Disabled, 97, 2048, 143771, 627.40"
+
+
+def parse(text: str, leased: tuple[str, ...] = (A, B), previous: ProcessTable | None = None) -> Sample:
+    return parse_probe(ProbeResult(text), leased, previous, interval_seconds=60.0, age_seconds=600.0)[0]
+
+
+def test_golden() -> None:
+    sample, table = parse_probe(
+        ProbeResult(GOLDEN), (A, B), None, interval_seconds=60.0, age_seconds=600.0, shared=frozenset({B})
+    )
+    assert not sample.problem
+    first, second = sample.gpus
+    assert (first.gpu, first.utilization_percent, first.memory_used_bytes) == (A, 97.0, 2048 * MIB)
+    assert (first.memory_total_bytes, first.holders, first.shared, first.problem) == (143771 * MIB, 1, False, "")
+    assert (second.gpu, second.utilization_percent, second.memory_used_bytes, second.holders) == (B, 1.0, 0, 0)
+    assert second.shared
+    assert sample.cpu_cores is None, "CPU use needs a probe before"
+    assert first.holders_cpu_cores is None
+    assert table == ProcessTable(
+        1000.0, 100, {(10, 500): ProcessTime(1, 1200, 300), (11, 600): ProcessTime(10, 400, 0)}
+    )
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "[N/A]",
+        "[Unknown Error]",
+        "[Insufficient Permissions]",
+        "[GPU requires reset]",
+        "[Not Supported]",
+        "N/A",
+        "",
+        "ERR!",
+        "101",
+        "-1",
+        "1e1",
+        "0x10",
+        "9.5",
+        "+5",
+        "٣",  # a digit to int(), none to nvidia-smi
+        "5 %",
+        "nan",
+        "9" * 400,
+    ],
+)
+def test_a_utilization_that_is_no_number_is_unknown(value: str) -> None:
+    sample = parse(GOLDEN.replace(ROW, ROW.replace(" 97,", f" {value},")))
+    first, second = sample.gpus
+    assert first.utilization_percent is None
+    assert first.problem.startswith("utilization: ")
+    assert first.memory_used_bytes == 2048 * MIB
+    assert second.utilization_percent == 1.0, "one GPU's fault is not the other's"
+
+
+@pytest.mark.parametrize("value", ["[N/A]", "[Insufficient Permissions]", "143772", "1,5", "-3", ""])
+def test_memory_that_is_no_number_or_more_than_all_is_unknown(value: str) -> None:
+    first = parse(GOLDEN.replace(ROW, ROW.replace(" 2048,", f" {value},"))).gpus[0]
+    assert first.memory_used_bytes is None
+    assert first.problem
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        pytest.param(f"smi 0, {A}, NVIDIA H200, Disab", id="half-line"),
+        pytest.param(f"smi 0, {A}", id="quarter-line"),
+        pytest.param(ROW.replace("627.40", "627,40"), id="decimal-comma"),
+        pytest.param(ROW + ", 3", id="one-more"),
+        pytest.param(ROW.replace("smi 0", "smi warning 0"), id="noise-glued-on"),
+        pytest.param(f"smi 0, {A}, , , , , , ", id="empty-values"),
+    ],
+)
+def test_a_row_that_is_odd_says_nothing(row: str) -> None:
+    first = parse(GOLDEN.replace(ROW, row)).gpus[0]
+    assert (first.utilization_percent, first.memory_used_bytes) == (None, None)
+    assert first.problem
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        pytest.param("reading 0", "reading 127", "nvidia-smi is not there", id="absent"),
+        pytest.param("reading 0", "reading 9", "exit code 9", id="failed"),
+        pytest.param(ROW + "\n", "", "listed it 1 times in 2 readings", id="missing-once"),
+        pytest.param(ROW, f"{ROW}\n{ROW}", "listed it 3 times in 2 readings", id="listed-twice"),
+        pytest.param("reading 0\n", "", "nvidia-smi was not run", id="never-run"),
+    ],
+)
+def test_a_failing_nvidia_smi_is_unknown(old: str, new: str, said: str) -> None:
+    first = parse(GOLDEN.replace(old, new)).gpus[0]
+    assert first.utilization_percent is None
+    assert said in first.problem
+
+
+def test_the_error_text_of_nvidia_smi_is_told() -> None:
+    lost = "Unable to determine the device handle for GPU0: 0000:83:00.0: Unknown Error"
+    text = GOLDEN.replace("reading 0", f"reading 15\nsmi {lost}")
+    assert "Unable to determine the device handle" in parse(text).gpus[0].problem
+
+
+def test_noise_before_the_rows_changes_nothing() -> None:
+    noisy = GOLDEN.replace("reading 0\n", "reading 0\nsmi WARNING: infoROM is corrupted at gpu 0000:83:00.0\nsmi \n")
+    assert parse(noisy) == parse(GOLDEN)
+    assert parse("bash: warning: setlocale\r\n" + GOLDEN.replace("\n", "\r\n")) == parse(GOLDEN)
+
+
+@pytest.mark.parametrize("end", range(0, len(GOLDEN) - 2, 37))
+def test_output_cut_off_anywhere_is_unknown(end: int) -> None:
+    sample = parse(GOLDEN[:end])
+    assert sample.problem
+    assert sample.gpus == ()
+
+
+def test_mig() -> None:
+    row = f"smi 0, {A}, NVIDIA H100 80GB HBM3, Enabled, [N/A], 11125, 81559, 433.78"
+    first = parse(GOLDEN.replace(ROW, row)).gpus[0]
+    assert (first.utilization_percent, first.memory_used_bytes) == (None, 11125 * MIB)
+
+
+def test_more_and_fewer_gpus_than_leased_are_shown() -> None:
+    sample = parse(GOLDEN, leased=(A,))
+    assert [gpu.gpu for gpu in sample.gpus] == [A, B]
+    other = "GPU-cccccccc-0000-0000-0000-000000000002"
+    sample = parse(GOLDEN, leased=(A, B, other))
+    assert sample.gpus[2].utilization_percent is None
+    assert "listed it 0 times" in sample.gpus[2].problem
+
+
+def test_two_shares_of_one_gpu_are_one_gpu() -> None:
+    assert [gpu.gpu for gpu in parse(GOLDEN, leased=(A, A, B)).gpus] == [A, B]
+
+
+def test_sixteen_gpus() -> None:
+    uuids = tuple(f"GPU-{number:08x}-0000-0000-0000-000000000000" for number in range(16))
+    rows = "".join(f"smi {n}, {u}, Tesla V100, [N/A], {n}, {n}, 32768, 40.00\n" for n, u in enumerate(uuids))
+    text = f"gpuspawner-probe 1 begin\nclock 1.00 100\nreading 0\n{rows}gpuspawner-probe 1 end\n"
+    assert [gpu.utilization_percent for gpu in parse(text, leased=uuids).gpus] == list(map(float, range(16)))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        pytest.param("device /dev/nvidia0\ndevice /dev/nvidia3\n", "", id="no-device-visible"),
+        pytest.param("open 11", "unreadable 10\nopen 11", id="open-files-unreadable"),
+        pytest.param("clock 1000.00 100\n", "", id="no-clock"),
+        pytest.param("process 11 10 600 400 0", "process 11 10 6", id="half-a-process"),
+        pytest.param("open 11 /dev/nvidia3", "open 11 /dev/nvidia7", id="a-device-the-driver-does-not-tell"),
+        pytest.param("Device Minor: \t 3", "Device Minor: \t ?", id="no-minor"),
+    ],
+)
+def test_holders_are_unknown(old: str, new: str) -> None:
+    first = parse(GOLDEN.replace(old, new)).gpus[0]
+    assert first.holders is None
+    assert first.holders_cpu_cores is None
+    assert first.problem
+    assert first.utilization_percent == 97.0, "utilization is known all the same"
+
+
+def test_a_problem_of_the_whole_probe_is_kept_and_keeps_the_table() -> None:
+    table = ProcessTable(1.0, 100, {})
+    failed = ProbeResult(problem="the probe did not end within 10 s")
+    sample, kept = parse_probe(failed, (A,), table, interval_seconds=60.0, age_seconds=600.0)
+    assert (sample.problem, sample.gpus, kept) == (failed.problem, (), table)
+
+
+class TestCpu:
+    def cores(self, before: dict[tuple[int, int], ProcessTime], after: dict[tuple[int, int], ProcessTime]) -> float:
+        cores = ProcessTable(160.0, 100, after).cores_since(ProcessTable(100.0, 100, before))
+        assert cores is not None
+        return round(sum(cores.values()), 6)
+
+    def test_the_average_between_two_probes(self) -> None:
+        assert self.cores({(1, 5): ProcessTime(0, 1000, 0)}, {(1, 5): ProcessTime(0, 4000, 0)}) == 0.5
+
+    def test_a_new_process_counts_whole(self) -> None:
+        assert self.cores({}, {(1, 5): ProcessTime(0, 600, 0)}) == 0.1
+
+    def test_a_pid_used_again_is_a_new_process(self) -> None:
+        assert self.cores({(1, 5): ProcessTime(0, 90000, 0)}, {(1, 9): ProcessTime(0, 600, 0)}) == 0.1
+
+    def test_an_ended_child_is_not_counted_twice(self) -> None:
+        before = {(1, 5): ProcessTime(0, 0, 0), (2, 6): ProcessTime(1, 3000, 0)}
+        assert self.cores(before, {(1, 5): ProcessTime(0, 0, 3600)}) == 0.1
+
+    def test_it_is_never_negative(self) -> None:
+        before = {(1, 5): ProcessTime(0, 50, 50), (2, 6): ProcessTime(1, 3000, 0)}
+        assert self.cores(before, {(1, 5): ProcessTime(0, 40, 50)}) == 0.0
+
+    def test_a_clock_that_does_not_advance_is_unknown(self) -> None:
+        table = ProcessTable(100.0, 100, {})
+        assert table.cores_since(table) is None
+        assert table.cores_since(None) is None
+
+    def test_holders_and_all(self) -> None:
+        before = ProcessTable(940.0, 100, {(10, 500): ProcessTime(1, 600, 300), (11, 600): ProcessTime(10, 100, 0)})
+        sample = parse(GOLDEN, previous=before)
+        assert sample.cpu_cores == pytest.approx(0.15)
+        assert sample.gpus[0].holders_cpu_cores == pytest.approx(0.05)
+        assert sample.gpus[1].holders_cpu_cores == 0.0

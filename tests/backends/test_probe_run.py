@@ -1,0 +1,260 @@
+"""The probe script itself, beside real processes, with every fault that nvidia-smi and the machine can have."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gpuspawner.backends.base import ProbeResult
+from gpuspawner.backends.local import nvidia, processes, run_probe
+from gpuspawner.backends.local.backend import LocalBackend
+from gpuspawner.backends.probe import ProcessTable, parse_probe
+from gpuspawner.core.gpus import GpuKind
+from gpuspawner.core.readings import Sample
+
+Start = Callable[..., "subprocess.Popen[bytes]"]
+
+A100 = GpuKind("a100", "A100 80 GB", 80 * 2**30)
+SLEEP = "import time; print('up', flush=True); time.sleep(60)"
+
+
+@pytest.fixture
+async def backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalBackend:
+    monkeypatch.setattr(nvidia, "find", lambda: None)
+    monkeypatch.setattr(nvidia, "has_devices", lambda: False)
+    backend = LocalBackend([A100], {"a100": 2}, tmp_path / "da[t]a dir", pause_seconds=0.05, readings=2)
+    await backend.fleet()
+    return backend
+
+
+@pytest.fixture
+async def uuids(backend: LocalBackend) -> tuple[str, ...]:
+    return tuple(gpu.id for gpu in (await backend.fleet()).gpus)
+
+
+@pytest.fixture
+def tool(tmp_path: Path) -> Callable[[str], dict[str, str]]:
+    """Return the environment of a workspace whose nvidia-smi is this shell script."""
+
+    def tool(script: str) -> dict[str, str]:
+        folder = tmp_path / "tools"
+        folder.mkdir()
+        (folder / "nvidia-smi").write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+        (folder / "nvidia-smi").chmod(0o755)
+        return {"PATH": f"{folder}:{os.environ['PATH']}"}
+
+    return tool
+
+
+def sample_of(result: ProbeResult, leased: tuple[str, ...], previous: ProcessTable | None = None) -> Sample:
+    return parse_probe(result, leased, previous, interval_seconds=60.0, age_seconds=600.0)[0]
+
+
+def row(uuid: str, percent: str = "42") -> str:
+    return f"0, {uuid}, Test GPU, [N/A], {percent}, 100, 2000, [N/A]"
+
+
+async def test_a_simulated_gpu_from_end_to_end(
+    backend: LocalBackend, uuids: tuple[str, ...], start: Start, lease_id: str
+) -> None:
+    patch = backend.patch(())
+    environment = {
+        **patch["environment"],
+        "GPUSPAWNER_GPUS": ",".join(uuids),
+        "PATH": f"{patch['path_prefix']}:{os.environ['PATH']}",
+    }
+    worker = start(
+        "import sys, threading, time\n"
+        "from gpuspawner.backends.local import busy\n"
+        "threading.Thread(target=busy, args=(30, 60, [1], 25), daemon=True).start()\n"
+        "time.sleep(1)\nprint('\\nup', flush=True)\ntime.sleep(60)",
+        PYTHONPATH=str(Path(__file__).parents[2]),
+        **environment,
+    )
+    deadline = time.monotonic() + 10
+    while len([p for p in processes.scan() if p.lease_id == lease_id]) < 2 and time.monotonic() < deadline:
+        await asyncio.sleep(0.05)
+    first, table = parse_probe(
+        await backend.probe(lease_id, 1, uuids, 10.0), uuids, None, interval_seconds=60.0, age_seconds=600.0
+    )
+    await asyncio.sleep(0.5)
+    second = sample_of(await backend.probe(lease_id, 1, uuids, 10.0), uuids, table)
+    assert not first.problem
+    assert [gpu.problem for gpu in second.gpus] == ["", ""]
+    assert [gpu.utilization_percent for gpu in second.gpus] == [0.0, 60.0]
+    assert [gpu.holders for gpu in second.gpus] == [0, 1]
+    assert [gpu.memory_used_bytes for gpu in second.gpus] == [0, 20 * 2**30]
+    assert second.cpu_cores is not None
+    assert second.cpu_cores > 0.05
+    assert (second.gpus[0].holders_cpu_cores, second.gpus[1].holders_cpu_cores) == (0.0, pytest.approx(0.6, abs=0.55))
+    assert await backend.end(lease_id), "busy() ends with its workspace"
+    assert worker.wait(5) < 0
+
+
+async def test_a_workspace_without_gpus_tells_its_cpu(backend: LocalBackend, start: Start, lease_id: str) -> None:
+    start("print('up', flush=True)\nwhile True: pass")
+    _, table = parse_probe(await backend.probe(lease_id, 1, (), 10.0), (), None, interval_seconds=1, age_seconds=1)
+    await asyncio.sleep(0.5)
+    sample = sample_of(await backend.probe(lease_id, 1, (), 10.0), (), table)
+    assert (sample.gpus, sample.problem) == ((), "")
+    assert sample.cpu_cores is not None
+    assert 0.1 < sample.cpu_cores < 1.5
+
+
+async def test_the_probe_is_no_part_of_the_workspace(
+    backend: LocalBackend, uuids: tuple[str, ...], start: Start, lease_id: str, tool: Callable[[str], dict[str, str]]
+) -> None:
+    process = start(SLEEP, **tool('env >"${0%/*}/seen"; exec sleep 60'))
+    probe = asyncio.create_task(backend.probe(lease_id, 1, uuids, 2.0))
+    await asyncio.sleep(1.0)
+    assert [running.pids for running in await backend.workspaces() if running.lease_id == lease_id] == [(process.pid,)]
+    assert (await backend.probe(lease_id, 1, uuids, 2.0)).problem == "the probe before has not ended yet"
+    assert (await probe).problem == "the probe did not end within 2 s"
+    assert "GPUSPAWNER_LEASE_ID" not in (_tools(process.pid) / "seen").read_text(encoding="utf-8")
+
+
+async def test_a_hanging_nvidia_smi_is_killed_with_all_it_started(
+    backend: LocalBackend, uuids: tuple[str, ...], start: Start, lease_id: str, tool: Callable[[str], dict[str, str]]
+) -> None:
+    process = start(SLEEP, **tool('sleep 61 & echo "$! $$" >"${0%/*}/pids"; sleep 61'))
+    began = time.monotonic()
+    result = await backend.probe(lease_id, 1, uuids, 1.0)
+    assert result == ProbeResult(problem="the probe did not end within 1 s")
+    assert time.monotonic() - began < 5
+    for pid in (_tools(process.pid) / "pids").read_text(encoding="utf-8").split():
+        assert not Path(f"/proc/{pid}").exists() or _is_zombie(int(pid))
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        pytest.param("exit 3", "nvidia-smi failed with exit code 3", id="fails"),
+        pytest.param(
+            "echo 'Failed to initialize NVML: Unknown Error'; exit 255", "Failed to initialize", id="nvml-lost"
+        ),
+        pytest.param("kill -9 $$", "exit code 137", id="killed"),
+        pytest.param("echo 'No devices were found'; exit 6", "No devices were found", id="no-devices"),
+        pytest.param("exit 0", "listed it 0 times", id="silent"),
+        pytest.param("printf '0, {a}, Test GP'", "not understood", id="half-line"),
+        pytest.param("echo '0, {a}, Test GPU, [N/A], [N/A], 1, 2, 3'", "utilization: '[N/A]'", id="not-available"),
+        pytest.param("echo '0, {a}, Test GPU, [N/A], 42, 1, 2, 39,32'", "not understood", id="decimal-comma"),
+        pytest.param("echo 'gpuspawner-probe 1 end'; echo 'reading 0'", "listed it 0 times", id="forges-the-marker"),
+    ],
+)
+async def test_a_faulty_nvidia_smi_is_unknown_and_says_why(  # noqa: PLR0917 - fixtures, not arguments
+    backend: LocalBackend,
+    uuids: tuple[str, ...],
+    start: Start,
+    lease_id: str,
+    tool: Callable[[str], dict[str, str]],
+    script: str,
+    said: str,
+) -> None:
+    start(SLEEP, **tool(script.replace("{a}", uuids[0])))
+    (gpu,) = sample_of(await backend.probe(lease_id, 1, uuids[:1], 10.0), uuids[:1]).gpus
+    assert gpu.utilization_percent is None
+    assert said in gpu.problem
+
+
+async def test_the_highest_of_several_readings_counts_and_stderr_is_no_fault(
+    backend: LocalBackend, uuids: tuple[str, ...], start: Start, lease_id: str, tool: Callable[[str], dict[str, str]]
+) -> None:
+    script = (
+        'echo "warning: infoROM is corrupted" >&2; n="${0%/*}/n"; [ -e "$n" ] && percent=3 || percent=93; : >"$n";'
+        f'echo "{row(uuids[0], "$percent")}"'
+    )
+    start(SLEEP, **tool(script))
+    (gpu,) = sample_of(await backend.probe(lease_id, 1, uuids[:1], 10.0), uuids[:1]).gpus
+    assert (gpu.utilization_percent, gpu.problem) == (93.0, "")
+
+
+async def test_only_the_leased_gpus_are_asked_for(
+    backend: LocalBackend, uuids: tuple[str, ...], start: Start, lease_id: str, tool: Callable[[str], dict[str, str]]
+) -> None:
+    process = start(SLEEP, **tool('echo "$*" >>"${0%/*}/arguments"'))
+    await backend.probe(lease_id, 1, uuids, 10.0)
+    asked = (_tools(process.pid) / "arguments").read_text(encoding="utf-8").splitlines()
+    assert [line.split()[:2] for line in asked] == [["-i", ",".join(uuids)]] * 2
+
+
+async def test_ten_megabytes_are_too_much(
+    backend: LocalBackend, uuids: tuple[str, ...], start: Start, lease_id: str, tool: Callable[[str], dict[str, str]]
+) -> None:
+    start(SLEEP, **tool("yes 0123456789012345678901234567890123456789012345678901234567890123 | head -c 10485760"))
+    result = await backend.probe(lease_id, 1, uuids, 20.0)
+    assert result.problem == f"the probe printed more than {run_probe.MAX_OUTPUT_BYTES} bytes"
+
+
+async def test_no_nvidia_smi_at_all(
+    backend: LocalBackend, uuids: tuple[str, ...], start: Start, lease_id: str, tmp_path: Path
+) -> None:
+    (tmp_path / "bin").mkdir()
+    for name in ("ls", "sleep"):
+        (tmp_path / "bin" / name).symlink_to(f"/bin/{name}")
+    start(SLEEP, PATH=str(tmp_path / "bin"))
+    (gpu,) = sample_of(await backend.probe(lease_id, 1, uuids[:1], 10.0), uuids[:1]).gpus
+    assert "nvidia-smi is not there" in gpu.problem
+    assert gpu.holders == 0
+
+
+async def test_a_workspace_that_is_gone(backend: LocalBackend, lease_id: str) -> None:
+    assert (await backend.probe(lease_id, 1, (), 1.0)).problem == "no process of the workspace was found"
+
+
+async def test_a_shell_that_fails_is_told(
+    backend: LocalBackend, start: Start, lease_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start(SLEEP)
+    monkeypatch.setattr(run_probe, "script", lambda: b"echo 'no such thing' >&2; exit 4")
+    assert (await backend.probe(lease_id, 1, (), 5.0)).problem == "the probe failed with exit code 4: 'no such thing'"
+
+
+@pytest.mark.parametrize("shell", ["dash", "bash --posix", "busybox sh"])
+def test_the_script_runs_in_every_shell_there_is(shell: str) -> None:
+    command = shell.split()
+    if subprocess.run(["sh", "-c", f"command -v {command[0]}"], capture_output=True, check=False).returncode:
+        pytest.skip(f"{command[0]} is not installed")
+    parameters = {
+        "GPUSPAWNER_PROBE_PIDS": "all",
+        "GPUSPAWNER_PROBE_READINGS": "1",
+        "GPUSPAWNER_PROBE_PAUSE": "0",
+        "GPUSPAWNER_PROBE_DEVICES": "/dev/nul[l]",
+        "PATH": os.environ["PATH"],
+    }
+    done = subprocess.run([*command, "-s"], input=run_probe.script(), env=parameters, capture_output=True, check=True)
+    lines = done.stdout.decode().splitlines()
+    assert done.stderr == b""
+    assert lines[0] == "gpuspawner-probe 1 begin"
+    assert lines[-1] == "gpuspawner-probe 1 end"
+    assert f"process {os.getpid()} " in done.stdout.decode()
+    assert "device /dev/null" in lines
+    sample = sample_of(ProbeResult(done.stdout.decode()), ())
+    assert not sample.problem
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+async def test_the_probe_runs_as_the_workspaces_user(lease_id: str, tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        ["/bin/sleep", "60"], env={"GPUSPAWNER_LEASE_ID": lease_id, "PATH": os.environ["PATH"]}, user=65534, group=65534
+    )
+    try:
+        assert run_probe._as_user(process.pid) == {"user": 65534, "group": 65534, "extra_groups": []}
+        backend = LocalBackend([], {}, tmp_path)
+        assert not (await backend.probe(lease_id, 0, (), 5.0)).problem
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _tools(pid: int) -> Path:
+    return Path(processes.environment(pid)["PATH"].split(":")[0])
+
+
+def _is_zombie(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] in "ZX"

@@ -4,6 +4,7 @@ GpuspawnerError
  ├── CatalogError      what the administrator wrote cannot be used; holds every Problem found
  ├── RequestRefused    what a user asked for cannot be given; says what was asked, the bound and the remedy
  ├── Conflict          the thing asked to act on is not in a state that allows it (HTTP 409)
+ │    └── Gone         it has ended meanwhile (HTTP 410)
  ├── Unavailable       a part that must answer does not: the store, the hub, the service (HTTP 503)
  └── Superseded        a newer service owns the store: this process must end
 """
@@ -12,6 +13,8 @@ from __future__ import annotations
 
 import reprlib
 from dataclasses import dataclass
+
+LARGE_BITS = 256
 
 SHOWN_CHARACTERS = 60
 """How much of a refused value a message quotes. Arbitrary: enough to recognise it, too little to flood a page."""
@@ -55,7 +58,7 @@ def quoted(value: object) -> str:
 
 
 def _bounded_repr(value: object) -> str:
-    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 256:
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > LARGE_BITS:
         return "a very large number"  # repr() of a huge int is quadratic, and refused by Python past 4,300 digits
     try:
         return reprlib.repr(value)[: 4 * SHOWN_CHARACTERS]
@@ -82,6 +85,10 @@ class RequestRefused(GpuspawnerError):
 
 class Conflict(GpuspawnerError):
     """The thing asked for is not possible in the present state. The message says which state, and what to do."""
+
+
+class Gone(Conflict):
+    """The lease has ended, or a newer start took it over: who speaks for the older one must stop."""
 
 
 class Unavailable(GpuspawnerError):

@@ -1,0 +1,9 @@
+"""The command line: ``gpuspawner check | serve | list | stop``.
+
+Belongs here: reading arguments, calling a room or the REST API, printing.
+Never here: a number that pages would show differently.
+"""
+
+from gpuspawner.cli.main import main
+
+__all__ = ["main"]

@@ -1,0 +1,130 @@
+"""``gpuspawner list`` and ``stop``: the same REST API that the pages use."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
+
+from gpuspawner.core.units import show_duration
+
+REFUSED, AWAY = 2, 3
+TIMEOUT_SECONDS = 20.0
+
+
+def add_parsers(commands: Any) -> None:
+    """Add the commands that ask a running service."""
+    listing = commands.add_parser("list", help="list workspaces")
+    listing.add_argument("--all", action="store_true", help="those of all users (administrators)")
+    listing.add_argument("--ended", type=int, default=0, metavar="N", help="the last N that ended, too")
+    listing.set_defaults(run=list_workspaces)
+    stopping = commands.add_parser("stop", help="stop a workspace, or withdraw a waiting one")
+    stopping.add_argument("id", metavar="ID", help="its id, or the beginning of it, as list shows it")
+    stopping.set_defaults(run=stop)
+    for parser in (listing, stopping):
+        parser.add_argument(
+            "--url",
+            default=os.environ.get("GPUSPAWNER_URL", "http://127.0.0.1:8000/services/gpu"),
+            help="the service behind the hub (default: $GPUSPAWNER_URL, else %(default)s)",
+        )
+        parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+class _RefusedError(Exception):
+    pass
+
+
+class _AwayError(Exception):
+    pass
+
+
+def _call(url: str, path: str, method: str = "GET") -> dict[str, Any]:
+    token = os.environ.get("GPUSPAWNER_TOKEN")
+    if not token:
+        raise _RefusedError("GPUSPAWNER_TOKEN is not set. Make a token on the hub's page /hub/token and export it.")
+    if not url.startswith(("http://", "https://")):
+        raise _RefusedError(f"{url} is no http address.")
+    request = Request(  # noqa: S310 - the scheme is checked above
+        url.rstrip("/") + path,
+        method=method,
+        data=b"{}" if method == "POST" else None,
+        headers={"Authorization": f"token {token}", "Content-Type": "application/json"},
+    )
+    try:
+        with urlopen(request, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310 - likewise
+            answer: dict[str, Any] = json.load(response)
+            return answer
+    except HTTPError as error:
+        try:
+            message = json.load(error)["error"]["message"]
+        except (ValueError, KeyError, TypeError):
+            message = f"The service answered {error.code}."
+        if error.code >= 500:  # noqa: PLR2004 - HTTP's own number
+            raise _AwayError(message) from error
+        raise _RefusedError(message) from error
+    except (URLError, OSError, ValueError) as error:
+        raise _AwayError(
+            f"No GPU service answers at {url}. Is the hub running? Set --url or GPUSPAWNER_URL."
+        ) from error
+
+
+def _told(error: Exception) -> int:
+    print(error, file=sys.stderr)
+    return AWAY if isinstance(error, _AwayError) else REFUSED
+
+
+def list_workspaces(arguments: argparse.Namespace) -> int:
+    """Print the workspaces as a table."""
+    path = f"/api/v1/workspaces?all={int(arguments.all)}&ended={max(0, arguments.ended)}"
+    try:
+        answer = _call(arguments.url, path)
+    except (_RefusedError, _AwayError) as error:
+        return _told(error)
+    if arguments.json:
+        print(json.dumps(answer, indent=1))
+        return 0
+    workspaces = answer["workspaces"]
+    if not workspaces:
+        print("No workspaces. Start one on the hub's page /hub/spawn.")
+        return 0
+    rows: list[tuple[str, ...]] = [("ID", "USER", "SERVER", "STATE", "ENDS", "IDLE")]
+    rows += [_row(workspace) for workspace in workspaces]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    return 0
+
+
+def _row(workspace: dict[str, Any]) -> tuple[str, ...]:
+    state = workspace["words"]
+    if workspace["queue"]:
+        state += f" (place {workspace['queue']['place']} of {workspace['queue']['of']})"
+    if workspace["end"]:
+        state = f"{workspace['end']['words']} ({workspace['end']['by']})"
+    ends = workspace["ends_at"]
+    left = "" if ends is None or workspace["end"] else "in " + show_duration(max(0, round(ends - time.time())))
+    idle = workspace["idle"]["words"] if workspace["idle"] else ""
+    return workspace["id"][:8], workspace["user"], workspace["server"] or "-", state, left, idle
+
+
+def stop(arguments: argparse.Namespace) -> int:
+    """Stop the one workspace whose id begins as given."""
+    try:
+        listed = _call(arguments.url, "/api/v1/workspaces")["workspaces"]
+        if _call(arguments.url, "/api/v1/")["admin"]:
+            listed = _call(arguments.url, "/api/v1/workspaces?all=1")["workspaces"]
+        found = [workspace for workspace in listed if workspace["id"].startswith(arguments.id)]
+        if len(found) != 1:
+            count = "no workspace" if not found else f"{len(found)} workspaces"
+            print(f"{count} with an id that begins with {arguments.id!r}. See gpuspawner list.", file=sys.stderr)
+            return REFUSED
+        answer = _call(arguments.url, f"/api/v1/workspaces/{found[0]['id']}/stop", "POST")
+    except (_RefusedError, _AwayError) as error:
+        return _told(error)
+    print(json.dumps(answer, indent=1) if arguments.json else f"{answer['words']}. Its files stay.")
+    return 0

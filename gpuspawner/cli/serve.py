@@ -1,0 +1,70 @@
+"""``gpuspawner serve``: the service, as the hub starts it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from gpuspawner.backends.local.backend import LocalBackend
+from gpuspawner.catalog import load_catalog, scaled
+from gpuspawner.core.errors import CatalogError
+from gpuspawner.service.app import Options, Service, read_secret
+from gpuspawner.service.settings import Settings
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command's arguments."""
+    parser = commands.add_parser("serve", help="run the service (the hub does this by itself)")
+    parser.add_argument("--catalog", required=True, metavar="FILE", help="the catalog, YAML or JSON")
+    parser.add_argument("--data", required=True, metavar="DIR", help="where configure() put secret and hub id")
+    parser.add_argument("--fast", type=float, metavar="N", help="divide every time of the catalog by N")
+    parser.set_defaults(run=serve)
+
+
+def serve(arguments: argparse.Namespace) -> int:
+    """Run the service until it is stopped, superseded, or its hub is gone."""
+    logging.basicConfig(level=logging.INFO, format="[gpu %(asctime)s %(levelname)s] %(message)s")
+    names = ("JUPYTERHUB_API_URL", "JUPYTERHUB_API_TOKEN", "JUPYTERHUB_SERVICE_URL", "JUPYTERHUB_SERVICE_PREFIX")
+    missing = [name for name in names if name not in os.environ]
+    if missing:
+        print(
+            f"gpuspawner serve: {', '.join(missing)} not set. JupyterHub starts the service by itself; put "
+            "configure(c, catalog=...) into its configuration.",
+            file=sys.stderr,
+        )
+        return 1
+    try:
+        catalog = load_catalog(arguments.catalog)
+    except CatalogError as error:
+        print(error, file=sys.stderr)
+        return 1
+    if arguments.fast is not None:
+        catalog = scaled(catalog, arguments.fast)
+    data = Path(arguments.data)
+    hub_pid = os.environ.get("GPUSPAWNER_HUB_PID")
+    options = Options(
+        store_url=f"sqlite:///{data / 'gpuspawner.sqlite'}",
+        secret=read_secret(data / "secret"),
+        hub_id=(data / "hub-id").read_text(encoding="ascii").strip(),
+        hub_api_url=os.environ["JUPYTERHUB_API_URL"],
+        hub_api_token=os.environ["JUPYTERHUB_API_TOKEN"],
+        service_url=os.environ["JUPYTERHUB_SERVICE_URL"],
+        prefix=os.environ["JUPYTERHUB_SERVICE_PREFIX"],
+        hub_pid=int(hub_pid) if hub_pid else None,
+    )
+    changed = json.loads(os.environ.get("GPUSPAWNER_SETTINGS", "{}"))
+    if "back_off_seconds" in changed:
+        changed["back_off_seconds"] = tuple(changed["back_off_seconds"])
+    backend = LocalBackend(catalog.gpus.values(), catalog.simulated, data)
+    asyncio.run(_run(options, catalog, backend, Settings(**changed)))
+    return 0
+
+
+async def _run(options: Options, catalog: Any, backend: LocalBackend, settings: Settings) -> None:
+    await Service(options, catalog, backend, settings).run()

@@ -1,0 +1,158 @@
+"""What one sample of a workspace proves: busy, unknown, soft or idle (design, section 7)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from gpuspawner.core.policy import IdlePolicy
+from gpuspawner.core.readings import GpuReading, Sample
+from gpuspawner.core.units import show_duration
+
+CPU = "cpu"
+"""The soft evidence that is measured by ``Sample.cpu_cores`` instead of named in ``Sample.soft``."""
+
+
+class SampleKind(str, Enum):
+    """What a sample proves, strongest first."""
+
+    BUSY = "busy"
+    """The workspace computes on a GPU."""
+    UNKNOWN = "unknown"
+    """Nobody can say that it does not."""
+    SOFT = "soft"
+    """Its GPUs are low, but something else holds them, for as long as the policy lets it."""
+    IDLE = "idle"
+    """Every GPU is known to be low, and nothing holds them."""
+
+
+@dataclass(frozen=True)
+class GpuEvidence:
+    """What a sample proves of one GPU: busy, unknown or idle, and why, in words for people."""
+
+    gpu: str
+    kind: SampleKind
+    because: str
+
+
+@dataclass(frozen=True)
+class Classified:
+    """What a sample proves, and why, in words for people.
+
+    ``gpus`` has an entry for every leased GPU, and one for each that was seen without being leased.
+    ``peak_percent`` is the highest utilization of the exclusive GPUs that are low, None where none says anything:
+    a shared GPU shows its neighbours' work, a GPU that nvidia-smi woke shows nvidia-smi's.
+    """
+
+    kind: SampleKind
+    because: str
+    gpus: tuple[GpuEvidence, ...] = ()
+    peak_percent: float | None = None
+
+
+def classify(sample: Sample, policy: IdlePolicy, since_busy_seconds: float) -> Classified:
+    """Judge one sample by the first rule that fits.
+
+    1. busy: a leased GPU is in use, whatever else is unknown.
+    2. unknown: a GPU cannot be judged, one is missing or too many, the workspace is too young or has no GPU, or its
+       CPU use, while it counts as softer evidence, could not be measured.
+    3. soft: evidence that the policy counts and whose budget, counted from the last busy sample, is not spent.
+    4. idle: the rest.
+
+    Args:
+        sample: what the probe told.
+        policy: thresholds, bounds and budgets.
+        since_busy_seconds: the time between the last busy sample (or the workspace's start) and this one.
+    """
+    readings = () if sample.problem else sample.gpus
+    gpus = _gpus(sample, readings, policy)
+    if busy := [gpu.because for gpu in gpus if gpu.kind is SampleKind.BUSY]:
+        return Classified(SampleKind.BUSY, ", ".join(busy), gpus)
+    counting = {name for name, budget_seconds in policy.soft_budget_seconds if since_busy_seconds <= budget_seconds}
+    if unknown := _unknown(sample, policy, gpus, cpu_counts=CPU in counting):
+        return Classified(SampleKind.UNKNOWN, unknown, gpus)
+    low = [gpu.because for gpu in gpus]
+    percents = [r.utilization_percent for r in readings if not r.shared and r.utilization_percent is not None]
+    peak_percent = max((percent for percent in percents if percent < policy.below_percent), default=None)
+    if soft := _soft(sample, policy, counting):
+        return Classified(SampleKind.SOFT, ", ".join(low + soft), gpus, peak_percent)
+    return Classified(SampleKind.IDLE, ", ".join(low), gpus, peak_percent)
+
+
+def _gpus(sample: Sample, readings: tuple[GpuReading, ...], policy: IdlePolicy) -> tuple[GpuEvidence, ...]:
+    """Judge every leased GPU, and report those that were seen without being leased."""
+    evidence = []
+    leased = tuple(dict.fromkeys(sample.leased))  # two shares of one device are one device
+    for index, gpu in enumerate(leased):
+        name = f"GPU {index}"
+        own = [
+            (_shared if reading.shared else _exclusive)(reading, name, policy)
+            for reading in readings
+            if reading.gpu == gpu
+        ]
+        busy = [one for one in own if one.kind is SampleKind.BUSY]
+        if busy or len(own) == 1:
+            evidence.append((busy or own)[0])
+        else:
+            problem = sample.problem or ("it is listed twice" if own else "it is not listed")
+            evidence.append(_unreadable(gpu, name, problem))
+    foreign = sorted({reading.gpu for reading in readings} - set(leased))
+    return (*evidence, *(GpuEvidence(gpu, SampleKind.UNKNOWN, f"{gpu} is seen, not leased") for gpu in foreign))
+
+
+def _exclusive(reading: GpuReading, name: str, policy: IdlePolicy) -> GpuEvidence:
+    """Judge a GPU that the workspace has alone, by its utilization."""
+    gpu, percent = reading.gpu, reading.utilization_percent
+    if percent is None or not 0 <= percent <= 100:  # noqa: PLR2004 - a percentage; NaN is none
+        return _unreadable(gpu, name, reading.problem or "no utilization")
+    if percent < policy.below_percent:
+        return GpuEvidence(gpu, SampleKind.IDLE, f"{name} at {percent:g} %")
+    if reading.holders == 0 and reading.memory_used_bytes == 0:
+        # Without persistence mode nvidia-smi wakes the GPU that it reads: an idle L40S shows 100 %.
+        return GpuEvidence(gpu, SampleKind.IDLE, f"{name} held by no process")
+    return GpuEvidence(gpu, SampleKind.BUSY, f"{name} at {percent:g} %")
+
+
+def _shared(reading: GpuReading, name: str, policy: IdlePolicy) -> GpuEvidence:
+    """Judge a GPU that others compute on too, by the CPU use of the workspace's processes that hold it."""
+    gpu, cores = reading.gpu, reading.holders_cpu_cores
+    if reading.holders is None:
+        return _unreadable(gpu, name, reading.problem or "its processes are unknown")
+    if reading.holders == 0:
+        return GpuEvidence(gpu, SampleKind.IDLE, f"{name} held by no process")
+    if cores is None or not cores >= 0:  # NaN is no measurement
+        return _unreadable(gpu, name, reading.problem or "its processes' CPU use is unknown")
+    kind = SampleKind.BUSY if cores > policy.cpu_bound_cores else SampleKind.IDLE
+    return GpuEvidence(gpu, kind, f"{name}'s processes at {_cores(cores)}")
+
+
+def _unreadable(gpu: str, name: str, problem: str) -> GpuEvidence:
+    return GpuEvidence(gpu, SampleKind.UNKNOWN, f"{name} can't be read ({problem})")
+
+
+def _unknown(sample: Sample, policy: IdlePolicy, gpus: tuple[GpuEvidence, ...], *, cpu_counts: bool) -> str:
+    """Return why the sample proves nothing, or an empty text."""
+    if not gpus:
+        return "no GPU is leased"
+    if sample.problem:
+        return f"the workspace can't be read ({sample.problem})"
+    if unknown := [gpu.because for gpu in gpus if gpu.kind is SampleKind.UNKNOWN]:
+        return ", ".join(unknown)
+    if sample.age_seconds < policy.start_up_seconds:
+        running, needed = show_duration(sample.age_seconds), show_duration(policy.start_up_seconds)
+        return f"running for {running}, judged after {needed}"
+    if cpu_counts and (sample.cpu_cores is None or not sample.cpu_cores >= 0):
+        return "the workspace's CPU use can't be read"
+    return ""
+
+
+def _soft(sample: Sample, policy: IdlePolicy, counting: set[str]) -> list[str]:
+    """Return the softer evidence that counts, in words."""
+    words = [f"{name} active" for name in sorted(sample.soft & counting)]
+    if CPU in counting and sample.cpu_cores is not None and sample.cpu_cores > policy.cpu_bound_cores:
+        words.insert(0, f"CPU at {_cores(sample.cpu_cores)}")
+    return words
+
+
+def _cores(cores: float) -> str:
+    return f"{round(cores, 2):g} cores"

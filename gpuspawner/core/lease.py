@@ -1,0 +1,246 @@
+"""The lease: a granted or queued right to GPUs, and every step it can take.
+
+Phases: ``queued`` (a waiter in the hub listens) ⇄ ``parked`` (nobody listens) → ``reserved`` → ``starting`` →
+``running`` ⇄ ``reclaiming`` (grace) → ``stopping`` → ``ended`` with one reason. Each transition is a function from a
+lease to a new one; a transition that the phase does not allow raises Conflict, so that no caller can skip a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any
+
+from gpuspawner.core import lifetime
+from gpuspawner.core.errors import Conflict
+from gpuspawner.core.gpus import Slot
+from gpuspawner.core.idleness import Streak, kept
+from gpuspawner.core.request import Request
+
+
+class Phase(str, Enum):
+    """Where a lease stands."""
+
+    QUEUED = "queued"
+    PARKED = "parked"
+    RESERVED = "reserved"
+    STARTING = "starting"
+    RUNNING = "running"
+    RECLAIMING = "reclaiming"
+    STOPPING = "stopping"
+    ENDED = "ended"
+
+
+WAITING = frozenset({Phase.QUEUED, Phase.PARKED})
+JOINABLE = WAITING | {Phase.RESERVED, Phase.STARTING}
+UP = frozenset({Phase.RUNNING, Phase.RECLAIMING})
+HOLDING = frozenset({Phase.RESERVED, Phase.STARTING, Phase.STOPPING}) | UP
+
+
+class Reason(str, Enum):
+    """Why a lease ended. Exactly one."""
+
+    STOPPED = "stopped"
+    IDLE = "idle"
+    EXPIRED = "expired"
+    PREEMPTED = "preempted"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    ORPHANED = "orphaned"
+
+
+@dataclass(frozen=True)
+class Key:
+    """Which workspace: at most one live lease a key. Names and numeric ids are reused; ``user_created`` is not."""
+
+    hub: str
+    user_created: str
+    server: str
+
+
+@dataclass(frozen=True)
+class Lease:
+    """One lease. Times are seconds of the service's clock (see service.clock); None where it has not happened."""
+
+    id: str
+    key: Key
+    user: str
+    request: Request
+    options: Mapping[str, Any]
+    asked_at: float
+    phase: Phase = Phase.QUEUED
+    phase_since: float = 0.0
+    attempt: int = 1
+    start_id: str = ""
+    boot_id: str = ""
+    heard_at: float = 0.0
+    slots: tuple[Slot, ...] = ()
+    granted_at: float | None = None
+    running_at: float | None = None
+    server_started: str = ""
+    deadline_at: float | None = None
+    extended_seconds: float = 0.0
+    keeps_used: int = 0
+    kept_until: float | None = None
+    warned_seconds: tuple[float, ...] = ()
+    streak: Streak = field(default_factory=Streak)
+    sampled_at: float | None = None
+    failed_starts: int = 0
+    not_before: float = 0.0
+    adopted: bool = False
+    reason: Reason | None = None
+    ended_by: str = ""
+    message: str = ""
+    unattended: bool = False
+    hub_gone: bool = False
+    stop_sent_at: float | None = None
+    ended_at: float | None = None
+    token_hash: str = ""
+    seen_by_user: bool = False
+
+    @property
+    def live(self) -> bool:
+        """Whether the lease has not ended."""
+        return self.phase is not Phase.ENDED
+
+
+def _need(lease: Lease, allowed: frozenset[Phase] | set[Phase], what: str) -> None:
+    if lease.phase not in allowed:
+        raise Conflict(f"This workspace is {lease.phase.value}: it cannot be {what} now.")
+
+
+def _to(lease: Lease, phase: Phase, now: float, **changes: Any) -> Lease:
+    return replace(lease, phase=phase, phase_since=now, **changes)
+
+
+def join(
+    lease: Lease, request: Request, options: Mapping[str, Any], *, start_id: str, boot_id: str, now: float
+) -> Lease:
+    """Return the live lease for a new ``start()`` of the same key.
+
+    The same ``start_id`` is a repeated message and changes nothing but when it was heard. Otherwise a new attempt
+    begins: the same request keeps the phase's GPUs and the place; a changed one gives the GPUs back, and keeps its
+    place only if it asks for the same kind and no more of it.
+
+    Raises:
+        Conflict: the lease is past the point where it could be joined; the new attempt must wait for its end.
+    """
+    _need(lease, JOINABLE, "joined by a new start")
+    if lease.start_id == start_id:
+        return heard(lease, now)
+    same = lease.request.digest == request.digest
+    asked_at = lease.asked_at if same or request.keeps_place_of(lease.request) else now
+    joined = replace(
+        lease,
+        request=request,
+        options=options,
+        asked_at=asked_at,
+        attempt=lease.attempt + 1,
+        start_id=start_id,
+        boot_id=boot_id,
+        heard_at=now,
+        unattended=False,
+        not_before=0.0,
+    )
+    if same and lease.phase not in WAITING:
+        return _to(joined, Phase.RESERVED, now)
+    return _to(joined, Phase.QUEUED, now, slots=(), granted_at=None)
+
+
+def grant(lease: Lease, slots: tuple[Slot, ...], now: float) -> Lease:
+    """Queued or parked → reserved, holding ``slots``."""
+    _need(lease, WAITING, "granted")
+    return _to(lease, Phase.RESERVED, now, slots=slots, granted_at=now)
+
+
+def acknowledge(lease: Lease, token_hash: str, now: float) -> Lease:
+    """Reserved → starting: the waiter has the grant, and will create the server."""
+    _need(lease, {Phase.RESERVED, Phase.STARTING}, "started")
+    phase_since = now if lease.phase is Phase.RESERVED else lease.phase_since
+    return replace(lease, phase=Phase.STARTING, phase_since=phase_since, heard_at=now, token_hash=token_hash)
+
+
+def heard(lease: Lease, now: float) -> Lease:
+    """The waiter or the starting spawner is there. A parked lease that is heard again is queued."""
+    phase = Phase.QUEUED if lease.phase is Phase.PARKED else lease.phase
+    return replace(lease, phase=phase, heard_at=now, unattended=False)
+
+
+def park(lease: Lease, now: float) -> Lease:
+    """Nobody listens any more: queued or reserved → parked, at the same place; a reserved GPU goes back."""
+    _need(lease, {Phase.QUEUED, Phase.PARKED, Phase.RESERVED}, "parked")
+    return _to(lease, Phase.PARKED, now, slots=(), granted_at=None, unattended=True)
+
+
+BACK_OFF_SECONDS = (60.0, 120.0, 300.0)
+"""How long a lease whose start was dropped lets others pass: 1, 2, 5 minutes (design, section 6)."""
+START_LIMIT = 3
+"""So many dropped starts end the lease."""
+
+
+def drop_start(lease: Lease, now: float, back_off_seconds: tuple[float, ...] = BACK_OFF_SECONDS) -> Lease:
+    """A reservation lapsed or the hub dropped the start: park at ``asked_at``, backing off; the third one ends it."""
+    _need(lease, {Phase.RESERVED, Phase.STARTING}, "taken back")
+    failed = lease.failed_starts + 1
+    if failed >= START_LIMIT:
+        message = f"The hub did not start it in {failed} tries. Press Start to ask again; your files are untouched."
+        return end(stop(lease, Reason.FAILED, "gpuspawner", message, now), now)
+    wait = back_off_seconds[min(failed, len(back_off_seconds)) - 1]
+    return _to(
+        lease,
+        Phase.PARKED,
+        now,
+        slots=(),
+        granted_at=None,
+        unattended=True,
+        failed_starts=failed,
+        not_before=now + wait,
+        token_hash="",
+    )
+
+
+def run(lease: Lease, server_started: str, now: float) -> Lease:
+    """Starting → running, on the observation of the server with this lease's id and attempt.
+
+    The lifetime counts from here; that of a lease rebuilt from what runs from its grant, which is all that is known.
+    """
+    _need(lease, {Phase.STARTING}, "running")
+    since = lease.granted_at if lease.adopted and lease.granted_at is not None else now
+    deadline = lifetime.deadline(since, lease.request.lifetime_seconds)
+    return _to(
+        lease, Phase.RUNNING, now, running_at=now, server_started=server_started, deadline_at=deadline, failed_starts=0
+    )
+
+
+def begin_grace(lease: Lease, now: float) -> Lease:
+    """Running → reclaiming: the grace period begins."""
+    _need(lease, {Phase.RUNNING}, "warned")
+    return _to(lease, Phase.RECLAIMING, now)
+
+
+def end_grace(lease: Lease, now: float) -> Lease:
+    """Reclaiming → running: it is used again, or its user keeps it."""
+    _need(lease, {Phase.RECLAIMING}, "returned to running")
+    return _to(lease, Phase.RUNNING, now)
+
+
+def keep(lease: Lease, until: float, now: float) -> Lease:
+    """The user keeps it: no idle time counts before ``until``; a grace period ends."""
+    _need(lease, UP, "kept")
+    kept_lease = replace(lease, keeps_used=lease.keeps_used + 1, kept_until=until, streak=kept(lease.streak))
+    return _to(kept_lease, Phase.RUNNING, now)
+
+
+def stop(lease: Lease, reason: Reason, by: str, message: str, now: float) -> Lease:
+    """Any live phase → stopping. The first reason stands: a stop of what is stopping already changes nothing."""
+    if lease.phase is Phase.STOPPING:
+        return lease
+    _need(lease, frozenset(Phase) - {Phase.ENDED}, "stopped")
+    return _to(lease, Phase.STOPPING, now, reason=reason, ended_by=by, message=message)
+
+
+def end(lease: Lease, now: float) -> Lease:
+    """Stopping → ended: backend and hub both say gone. The GPUs are free from here."""
+    _need(lease, {Phase.STOPPING}, "ended")
+    return _to(lease, Phase.ENDED, now, ended_at=now, token_hash="")

@@ -1,0 +1,72 @@
+"""Which GPUs a request gets: the tightest fit over what no lease and no process uses."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+
+from gpuspawner.core.gpus import Fleet, Gpu, GpuKind, Slot
+from gpuspawner.core.lease import HOLDING, Lease
+
+
+def used_shares(leases: Iterable[Lease], others: Iterable[Slot] = ()) -> dict[str, Fraction]:
+    """Return the share in use of each GPU id: leases that hold GPUs, and ``others`` seen running without a lease.
+
+    What runs for a lease that holds its GPUs must not be in ``others``: it would count twice.
+    """
+    used: dict[str, Fraction] = {}
+    for slot in [*(slot for lease in leases if lease.phase in HOLDING for slot in lease.slots), *others]:
+        used[slot.gpu] = used.get(slot.gpu, Fraction(0)) + slot.share
+    return used
+
+
+def grantable(gpu: Gpu) -> bool:
+    """Whether a device may be given at all."""
+    return gpu.healthy and not gpu.foreign
+
+
+def place(kind: GpuKind, count: int, fleet: Fleet, used: Mapping[str, Fraction]) -> tuple[Slot, ...] | None:
+    """Return ``count`` slots of ``kind`` on distinct devices, or None where they do not fit.
+
+    Devices are taken in this order, so that shares stay together and whole GPUs stay whole:
+
+    1. the node with the fewest free GPUs of the pool that still fits all (several GPUs of one lease share a node);
+    2. the device with the largest share in use;
+    3. node name, index, id.
+    """
+    if not fleet.complete:
+        return None
+    candidates = [
+        gpu
+        for gpu in fleet.gpus
+        if gpu.pool == kind.pool and grantable(gpu) and used.get(gpu.id, Fraction(0)) + kind.share <= 1
+    ]
+    free_on_node = Counter(gpu.node for gpu in candidates)
+    fitting = [gpu for gpu in candidates if free_on_node[gpu.node] >= count]
+    if not fitting:
+        return None
+    fitting.sort(key=lambda g: (free_on_node[g.node], g.node, -used.get(g.id, Fraction(0)), g.index, g.id))
+    node = fitting[0].node
+    return tuple(Slot(gpu.id, kind.share) for gpu in [g for g in fitting if g.node == node][:count])
+
+
+def largest_fit(kind: GpuKind, fleet: Fleet) -> int:
+    """Return how many units of ``kind`` an empty fleet could give one lease (GPUs of a lease share a node)."""
+    nodes = Counter(gpu.node for gpu in fleet.gpus if gpu.pool == kind.pool and grantable(gpu))
+    return max(nodes.values(), default=0)
+
+
+def count_free(kind: GpuKind, fleet: Fleet, used: Mapping[str, Fraction]) -> int:
+    """Return how many units of ``kind`` are free now: slices of a shared device count each."""
+    free = Fraction(0)
+    for gpu in fleet.gpus:
+        if gpu.pool == kind.pool and grantable(gpu):
+            left = 1 - used.get(gpu.id, Fraction(0))
+            free += left // kind.share if left > 0 else 0
+    return int(free)
+
+
+def count_all(kind: GpuKind, fleet: Fleet) -> int:
+    """Return how many units of ``kind`` the fleet has."""
+    return sum(kind.shares for gpu in fleet.gpus if gpu.pool == kind.pool)

@@ -1,0 +1,68 @@
+"""The seam to a scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from gpuspawner.core.gpus import Fleet, Slot
+from gpuspawner.core.lease import Lease
+from gpuspawner.core.queue import Conditions, Place
+
+
+@dataclass(frozen=True)
+class Grant:
+    """A decision: this lease holds these slots from now on."""
+
+    lease: Lease
+    slots: tuple[Slot, ...]
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What could be had of one kind at one instant. ``free`` is None where the fleet is unknown: never 0 for that."""
+
+    kind: str
+    free: int | None
+    total: int | None
+    largest: int | None
+    waiting: int
+    simulated: bool
+
+
+class Scheduler(Protocol):
+    """Answers what could be had, decides who gets it, and says where everybody stands.
+
+    ``owns_queue`` tells whether the order of waiting is ours or the scheduler's: places come from the owner alone.
+    """
+
+    owns_queue: bool
+
+    async def observe(self, now: float) -> Fleet:
+        """Return the newest view of the GPUs. Raises Unavailable; the last complete view stays in force."""
+        ...
+
+    @property
+    def fleet(self) -> Fleet:
+        """The last view that was observed."""
+        ...
+
+    def decide(self, leases: Sequence[Lease], at: Conditions) -> list[Grant]:
+        """Return the grants to make now, in order."""
+        ...
+
+    def offers(self, leases: Sequence[Lease], others: Sequence[Slot]) -> list[Offer]:
+        """Return what could be had of every kind."""
+        ...
+
+    def place(self, lease: Lease, leases: Sequence[Lease], others: Sequence[Slot], now: float) -> Place:
+        """Return where a waiting lease stands."""
+        ...
+
+    def patch(self, lease: Lease) -> dict[str, Any]:
+        """Return, as JSON, what the spawner applies to the workspace of a lease that holds its slots.
+
+        On one machine ``{"environment": {...}, "path_prefix": str}``; on Kubernetes the pod's patch.
+        """
+        ...

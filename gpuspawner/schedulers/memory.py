@@ -1,0 +1,65 @@
+"""The in-memory scheduler: GPUs as a backend sees them, first come, first served. It decides before a start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gpuspawner.backends.base import Backend
+from gpuspawner.core.gpus import Fleet, GpuKind, Slot
+from gpuspawner.core.lease import WAITING, Lease
+from gpuspawner.core.placement import count_all, count_free, largest_fit, used_shares
+from gpuspawner.core.queue import Conditions, Place, next_grants, pool_of, queue_place
+from gpuspawner.schedulers.base import Grant, Offer
+
+
+class InMemoryScheduler:
+    """Grants what the backend's fleet has, by the functions of ``core.queue`` and ``core.placement``."""
+
+    owns_queue = True
+
+    def __init__(self, backend: Backend, kinds: Mapping[str, GpuKind]) -> None:
+        """Serve ``kinds`` from ``backend``. The fleet is unknown, and nothing granted, before the first observation."""
+        self._backend = backend
+        self._kinds = kinds
+        self._fleet = Fleet()
+
+    @property
+    def fleet(self) -> Fleet:
+        """The last view that was observed."""
+        return self._fleet
+
+    async def observe(self, now: float) -> Fleet:
+        """Ask the backend. Raises Unavailable; the last complete view stays in force."""
+        seen = await self._backend.fleet()
+        self._fleet = Fleet(seen.gpus, seen.complete, now)
+        return self._fleet
+
+    def decide(self, leases: Sequence[Lease], at: Conditions) -> list[Grant]:
+        """Return the grants to make now, in order."""
+        return [Grant(lease, slots) for lease, slots in next_grants(leases, self._fleet, self._kinds, at)]
+
+    def offers(self, leases: Sequence[Lease], others: Sequence[Slot]) -> list[Offer]:
+        """Return what could be had of every kind, in the catalog's order."""
+        used = used_shares(leases, others)
+        known = self._fleet.complete
+        waiting = [pool_of(lease, self._kinds) for lease in leases if lease.phase in WAITING]
+        return [
+            Offer(
+                kind.name,
+                count_free(kind, self._fleet, used) if known else None,
+                count_all(kind, self._fleet) if known else None,
+                largest_fit(kind, self._fleet) if known else None,
+                waiting.count(kind.pool),
+                any(gpu.simulated for gpu in self._fleet.gpus if gpu.pool == kind.pool),
+            )
+            for kind in self._kinds.values()
+        ]
+
+    def place(self, lease: Lease, leases: Sequence[Lease], others: Sequence[Slot], now: float) -> Place:
+        """Return where a waiting lease stands."""
+        return queue_place(lease, leases, self._fleet, self._kinds, others, now)
+
+    def patch(self, lease: Lease) -> dict[str, Any]:
+        """Return what shows the workspace its GPUs, and no others."""
+        return self._backend.patch(lease.slots)

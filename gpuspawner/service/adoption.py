@@ -1,0 +1,86 @@
+"""Leases made from what runs: of a server that has none, or after the store was lost."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import asdict
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from gpuspawner.backends.base import Running
+from gpuspawner.core.gpus import Slot
+from gpuspawner.core.lease import Key, Lease, Phase
+from gpuspawner.core.request import Request
+from gpuspawner.service.hub import HubServer
+
+_request: TypeAdapter[Request] = TypeAdapter(Request)
+_slots: TypeAdapter[tuple[Slot, ...]] = TypeAdapter(tuple[Slot, ...])
+
+
+def lease_variables(lease: Lease) -> dict[str, str]:
+    """Return the variables a workspace carries: the lease's id, and all that rebuilds the lease."""
+    document = {
+        "user": lease.user,
+        "user_created": lease.key.user_created,
+        "server": lease.key.server,
+        "request": asdict(lease.request),
+        "options": dict(lease.options),
+        "asked_at": lease.asked_at,
+        "granted_at": lease.granted_at,
+        "slots": [[slot.gpu, str(slot.share)] for slot in lease.slots],
+    }
+    return {
+        "GPUSPAWNER_LEASE_ID": lease.id,
+        "GPUSPAWNER_ATTEMPT": str(lease.attempt),
+        "GPUSPAWNER_HUB_ID": lease.key.hub,
+        "GPUSPAWNER_LEASE": json.dumps(document, separators=(",", ":")),
+    }
+
+
+def rebuilt_lease(running: Running, hub_id: str, now: float) -> Lease | None:
+    """Return the lease that a workspace of this hub carries, as starting: hub and backend then say what it is.
+
+    None where it is another hub's, or where its variables say nothing that could be believed.
+    """
+    if running.environment.get("GPUSPAWNER_HUB_ID") != hub_id:
+        return None
+    try:
+        document: dict[str, Any] = json.loads(running.environment.get("GPUSPAWNER_LEASE", ""))
+        return Lease(
+            id=running.lease_id,
+            key=Key(hub_id, str(document["user_created"]), str(document["server"])),
+            user=str(document["user"]),
+            request=_request.validate_python(document["request"]),
+            options=dict(document["options"]),
+            asked_at=float(document["asked_at"]),
+            granted_at=float(document["granted_at"]),
+            phase=Phase.STARTING,
+            phase_since=now,
+            heard_at=now,
+            attempt=running.attempt,
+            slots=_slots.validate_python([{"gpu": gpu, "share": share} for gpu, share in document["slots"]]),
+            adopted=True,
+        )
+    except (ValueError, KeyError, TypeError, ValidationError):
+        return None
+
+
+def adopted_server(key: Key, server: HubServer, now: float) -> Lease:
+    """Return the lease of a server that ran before gpuspawner did: no GPU known, no deadline until its next start."""
+    request = Request(server.user, "", "default", None, 0, 0.0, 0, 0)
+    return Lease(
+        id=uuid.uuid4().hex,
+        key=key,
+        user=server.user,
+        request=request,
+        options={},
+        asked_at=now,
+        granted_at=now,
+        phase=Phase.RUNNING,
+        phase_since=now,
+        running_at=now,
+        server_started=server.started,
+        adopted=True,
+    )

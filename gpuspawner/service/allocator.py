@@ -1,0 +1,205 @@
+"""Acquire, acknowledge, release: the lease protocol as the spawner speaks it, and the grants."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import secrets
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gpuspawner.catalog import Catalog
+from gpuspawner.core import lease as leases
+from gpuspawner.core.errors import Conflict, Gone, RequestRefused
+from gpuspawner.core.gpus import Slot
+from gpuspawner.core.lease import JOINABLE, UP, WAITING, Key, Lease, Phase, Reason
+from gpuspawner.core.queue import Conditions
+from gpuspawner.core.quota import check_quota
+from gpuspawner.core.request import Request
+from gpuspawner.schedulers.base import Scheduler
+from gpuspawner.service.book import Book
+from gpuspawner.service.clock import Clock
+from gpuspawner.service.settings import Settings
+from gpuspawner.service.store import AuditLine
+
+log = logging.getLogger("gpuspawner.allocator")
+
+WORKSPACE_TOKEN_PREFIX = "gpuws-"  # noqa: S105 - it marks a kind of token, and is none
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One ``start()``: ``start_id`` is its own, ``boot_id`` the hub process that runs it."""
+
+    key: Key
+    user: str
+    request: Request
+    options: Mapping[str, Any]
+    start_id: str
+    boot_id: str
+
+
+def hash_token(token: str) -> str:
+    """Return what is stored of a workspace's token."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+class Allocator:
+    """The one place that makes leases and gives GPUs."""
+
+    def __init__(self, book: Book, scheduler: Scheduler, catalog: Catalog, clock: Clock, settings: Settings) -> None:
+        """Serve from ``scheduler``. ``others`` is what runs without a lease that holds it; the reconciler fills it."""
+        self.book, self.scheduler, self.catalog, self.clock, self.settings = book, scheduler, catalog, clock, settings
+        self.others: tuple[Slot, ...] = ()
+        self.processes_known = False
+        self.hub_answers = False
+        self.recent_stops: dict[Key, float] = {}
+
+    def acquire(self, ask: Ask) -> Lease:
+        """Return the lease of this start: a new one, or the live one of its key with a new attempt. Idempotent.
+
+        Raises:
+            RequestRefused: over the hard quota, or more than the fleet could ever give.
+            Conflict: an earlier workspace of this key still ends; ask again in a second.
+        """
+        now = self.clock.now()
+        self._check(ask.request, ask.key)
+        lease = self.book.of_key(ask.key)
+        if lease is None:
+            lease = Lease(
+                uuid.uuid4().hex,
+                ask.key,
+                ask.user,
+                ask.request,
+                ask.options,
+                asked_at=now,
+                phase_since=now,
+                start_id=ask.start_id,
+                boot_id=ask.boot_id,
+                heard_at=now,
+            )
+            self.book.save(lease, audit=[self.line(lease, lease.user, "asked", _asked(ask.request))])
+        elif lease.phase in JOINABLE:
+            joined = leases.join(lease, ask.request, ask.options, start_id=ask.start_id, boot_id=ask.boot_id, now=now)
+            self.book.save(joined)
+        else:
+            if lease.phase in UP:
+                # The hub starts it anew, so it knows no server of it any more: what runs was lost sight of.
+                message = "The hub started it again and no longer knew the server that ran. Your files are untouched."
+                gone = replace(leases.stop(lease, Reason.ORPHANED, "gpuspawner", message, now), hub_gone=True)
+                self.book.save(gone, audit=[self.line(gone, "gpuspawner", "stop", message)])
+            raise Conflict("Your previous workspace is still ending; this start waits for it.")
+        self.give()
+        return self.book.of_key(ask.key) or lease
+
+    def check(self, request: Request, key: Key | None) -> None:
+        """Raise what :meth:`acquire` would raise for this request, without asking for anything."""
+        self._check(request, key)
+
+    def _check(self, request: Request, key: Key | None) -> None:
+        check_quota(request, key, self.book, self.catalog.quota)
+        offer = next((o for o in self.scheduler.offers(list(self.book), self.others) if o.kind == request.gpu), None)
+        if offer is not None and offer.largest is not None and request.count > offer.largest:
+            title = self.catalog.gpus[offer.kind].title
+            limit = f"at most {offer.largest} {title} in one workspace" if offer.largest else f"no {title} is there now"
+            raise RequestRefused("count", str(request.count), limit, "Ask for fewer, or for another GPU.", status=403)
+
+    def give(self) -> None:
+        """Make every grant that is possible now."""
+        if not self.processes_known:
+            return  # a process that a crash left behind may use a GPU that no lease holds
+        now = self.clock.now()
+        starting = sum(x.phase in {Phase.RESERVED, Phase.STARTING} for x in self.book)
+        at = Conditions(now, self.hub_answers, self.settings.concurrent_starts - starting, self.others)
+        for grant in self.scheduler.decide(list(self.book), at):
+            granted = leases.grant(grant.lease, grant.slots, now)
+            gpus = ", ".join(slot.gpu for slot in grant.slots) or "no GPU"
+            self.book.save(granted, audit=[self.line(granted, "gpuspawner", "granted", gpus)])
+
+    def current(self, lease_id: str, attempt: int) -> Lease:
+        """Return the live lease for a message of ``attempt``.
+
+        Raises:
+            Gone: it ends or has ended, or a newer attempt took over: the sender must stop.
+        """
+        lease = self.book.get(lease_id)
+        if lease is None:
+            ended = self.book.store.lease(lease_id)
+            raise Gone(ended.message if ended is not None and ended.message else "This start is over.")
+        if attempt != lease.attempt:
+            raise Gone("A newer start took this one over.")
+        if lease.phase is Phase.STOPPING:
+            raise Gone(lease.message)
+        return lease
+
+    def hear(self, lease_id: str, attempt: int) -> Lease:
+        """Note that the sender of this attempt lives."""
+        lease = self.current(lease_id, attempt)
+        if lease.phase in JOINABLE:
+            lease = leases.heard(lease, self.clock.now())
+            self.book.save(lease)
+            self.give()
+        return self.book.get(lease_id) or lease
+
+    def acknowledge(self, lease_id: str, attempt: int) -> tuple[Lease, str]:
+        """Reserved → starting. Return the lease and a fresh token for its workspace, which is stored hashed."""
+        token = WORKSPACE_TOKEN_PREFIX + secrets.token_urlsafe(32)
+        lease = leases.acknowledge(self.current(lease_id, attempt), hash_token(token), self.clock.now())
+        self.book.save(lease)
+        return lease, token
+
+    def park(self, lease_id: str, attempt: int) -> Lease:
+        """The waiter leaves, the place stays. A grant that crossed it on the way stands until it lapses."""
+        lease = self.current(lease_id, attempt)
+        if lease.phase in WAITING:
+            lease = leases.park(lease, self.clock.now())
+            self.book.save(lease)
+        return lease
+
+    def release(self, lease_id: str, attempt: int, outcome: str, message: str) -> None:
+        """The spawner tells how a start or a server ended. An older attempt is ignored, a repeated message harmless.
+
+        ``outcome`` is ``cancelled`` or ``failed`` of a start, ``stopped`` or ``died`` of a server that ran.
+        """
+        lease = self.book.get(lease_id)
+        if lease is None or lease.attempt != attempt:
+            return
+        now = self.clock.now()
+        sent_at = self.recent_stops.get(lease.key)
+        ours = sent_at is not None and now - sent_at <= self.settings.stop_race_seconds
+        if outcome == "cancelled" and ours and lease.phase in JOINABLE:
+            # Our stop was meant for the workspace before; it hit this start. It goes back to its place.
+            parked = leases.park(lease, now) if lease.phase is not Phase.STARTING else leases.drop_start(lease, now)
+            self.book.save(replace(parked, not_before=0.0))
+            return
+        reason, by, words = _END_OF[outcome](lease)
+        was_waiting = lease.phase in WAITING or lease.phase is Phase.RESERVED
+        lease = replace(leases.stop(lease, reason, by, message or words, now), hub_gone=True)
+        lines = [self.line(lease, by, "stop", lease.message)]
+        if was_waiting:
+            lease = leases.end(lease, now)
+        self.book.save(lease, audit=lines)
+        self.give()
+
+    def line(self, lease: Lease, actor: str, action: str, why: str) -> AuditLine:
+        """Return an audit line of now."""
+        return AuditLine(self.clock.now(), lease.id, lease.user, actor, action, why)
+
+
+_END_OF: dict[str, Callable[[Lease], tuple[Reason, str, str]]] = {
+    "cancelled": lambda lease: (Reason.CANCELLED, lease.user, "The start was cancelled."),
+    "failed": lambda _: (Reason.FAILED, "hub", "The server did not start. Nothing was charged; your files are safe."),
+    "stopped": lambda lease: (
+        (Reason.STOPPED, lease.user, "It was stopped from the hub.")
+        if lease.phase in UP
+        else (Reason.FAILED, "hub", "Its server was stopped before it answered: cancelled, or too slow to start.")
+    ),
+    "died": lambda _: (Reason.FAILED, "hub", "Its server ended by itself. Your files are untouched."),
+}
+
+
+def _asked(request: Request) -> str:
+    gpu = f"{request.count} {request.gpu}" if request.gpu else "no GPU"
+    return f"{request.template}, {gpu}, {request.lifetime_seconds} s"

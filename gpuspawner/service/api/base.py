@@ -1,0 +1,146 @@
+"""Who asks, and how errors are told."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from jupyterhub.services.auth import HubOAuth, HubOAuthenticated
+from tornado.web import HTTPError, RequestHandler
+
+from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Superseded, Unavailable
+from gpuspawner.core.lease import Lease
+from gpuspawner.core.tickets import ticket_user
+from gpuspawner.service.allocator import WORKSPACE_TOKEN_PREFIX, hash_token
+from gpuspawner.service.parts import Parts
+
+log = logging.getLogger("gpuspawner.api")
+
+USE, ADMIN = "custom:gpu:use", "custom:gpu:admin"
+LARGEST_BODY_BYTES = 65536
+
+
+@dataclass(frozen=True)
+class Person:
+    """Who asks. ``lease`` is set for a workspace's own token: it may act on this one lease alone."""
+
+    name: str
+    admin: bool = False
+    lease: str | None = None
+
+
+class BaseHandler(HubOAuthenticated, RequestHandler):
+    """Finds out who asks before anything else, and turns the errors of ``core`` into answers with a reason."""
+
+    person: Person | None = None
+    hub_model: dict[str, Any] | None = None
+    """What the hub says of who asks, also where the right to use GPUs is lacking; None where it was not asked."""
+
+    def initialize(self, parts: Parts) -> None:
+        """Keep the service's parts."""
+        self.parts = parts
+
+    def set_default_headers(self) -> None:
+        """Nothing here is for caches, other sites or guessing browsers."""
+        self.set_header("Cache-Control", "no-store")
+        self.set_header("X-Content-Type-Options", "nosniff")
+
+    def _authorization(self) -> tuple[str, str]:
+        scheme, _, credential = self.request.headers.get("Authorization", "").partition(" ")
+        return scheme.lower(), credential.strip()
+
+    async def find_person(self) -> Person | None:
+        """Return who asks: by a page's ticket, a workspace's token, a hub token, or the service's cookie."""
+        scheme, credential = self._authorization()
+        if scheme == "ticket":
+            user = ticket_user(self.parts.secret, credential, self.parts.clock.now())
+            return Person(user) if user is not None else None
+        if scheme in {"token", "bearer"} and credential.startswith(WORKSPACE_TOKEN_PREFIX):
+            hashed = hash_token(credential)
+            found = (x for x in self.parts.book if x.token_hash and hmac.compare_digest(x.token_hash, hashed))
+            lease = next(found, None)
+            return Person(lease.user, lease=lease.id) if lease is not None else None
+        hub_auth: HubOAuth = self.hub_auth
+        try:
+            model = self.hub_model = await hub_auth.get_user(self, sync=False)
+        except HTTPError as error:
+            # JupyterHub's client answers 500 or 502, which would read as an error of ours.
+            message = "The hub does not answer: who you are can't be checked now. Try again in a minute."
+            raise Unavailable(message) from error
+        if not model:
+            return None
+        admin = bool(hub_auth.check_scopes({ADMIN}, model))
+        if not admin and not hub_auth.check_scopes({USE}, model):
+            return None
+        return Person(model["name"], admin)
+
+    def own(self, lease_id: str) -> Lease:
+        """Return the lease that this person may see and act on. To others it does not exist."""
+        person = self.must()
+        lease = self.parts.book.get(lease_id) or self.parts.store.lease(lease_id)
+        mine = lease is not None and (person.admin or lease.user == person.name)
+        if lease is None or not mine or person.lease not in {None, lease_id}:
+            raise HTTPError(404, reason=f"You have no workspace with the id {lease_id[:40]}.")
+        return lease
+
+    def must(self) -> Person:
+        """Return who asks. Raises 403 where nobody does."""
+        if self.person is None:
+            raise HTTPError(403, reason="Sign in to the hub, or send a token with the scope custom:gpu:use.")
+        return self.person
+
+    def body(self) -> dict[str, Any]:
+        """Return the request's JSON object. Raises 400 where it is none, 413 where it is too long."""
+        if len(self.request.body) > LARGEST_BODY_BYTES:
+            raise HTTPError(413, reason=f"The request has more than {LARGEST_BODY_BYTES} bytes.")
+        try:
+            body = json.loads(self.request.body or b"{}")
+        except ValueError as error:
+            raise HTTPError(400, reason="The request is not JSON.") from error
+        if not isinstance(body, dict):
+            raise HTTPError(400, reason="The request is not a JSON object.")
+        return body
+
+    def answer(self, document: dict[str, Any], status: int = 200) -> None:
+        """Write a JSON document."""
+        self.set_status(status)
+        self.set_header("Content-Type", "application/json")
+        self.finish(json.dumps(document))
+
+    def error_of(self, error: BaseException | None) -> tuple[int, dict[str, Any]]:
+        """Return the status and the document that tell an error."""
+        if isinstance(error, RequestRefused):
+            details = {"field": error.field, "asked": error.asked, "limit": error.limit, "remedy": error.remedy}
+            return error.status, {"message": str(error), **details}
+        if isinstance(error, Gone):
+            return 410, {"message": str(error)}
+        if isinstance(error, Conflict):
+            return 409, {"message": str(error)}
+        if isinstance(error, (Unavailable, Superseded)):
+            return 503, {"message": str(error)}
+        if isinstance(error, HTTPError):
+            return error.status_code, {"message": error.reason or "The request could not be served."}
+        return 500, {"message": "The service met an error of its own; the administrator finds it in its log."}
+
+    def log_exception(self, typ: Any, value: BaseException | None, tb: Any) -> None:
+        """Errors that are answers need no traceback."""
+        if not isinstance(value, (RequestRefused, Conflict, Unavailable, Superseded)):
+            super().log_exception(typ, value, tb)
+
+
+class ApiHandler(BaseHandler):
+    """A BaseHandler that answers in JSON, errors too."""
+
+    async def prepare(self) -> None:
+        """Know who asks; nobody is refused at once."""
+        self.person = await self.find_person()
+        self.must()
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """Answer an error as ``{"error": {"message": ...}}``."""
+        error = kwargs.get("exc_info", (None, None, None))[1]
+        status, document = self.error_of(error) if error is not None else (status_code, {"message": "Not possible."})
+        self.answer({"error": document}, status)

@@ -1,0 +1,146 @@
+"""What the spawner asks: acquire, wait, acknowledge, heartbeat, release. Its own fixed token, never the hub's."""
+
+from __future__ import annotations
+
+import hmac
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from tornado.web import HTTPError
+
+from gpuspawner.catalog import resolve
+from gpuspawner.core.lease import WAITING, Key, Lease
+from gpuspawner.service.adoption import lease_variables
+from gpuspawner.service.allocator import Ask
+from gpuspawner.service.api.base import ApiHandler
+from gpuspawner.service.views import lease_view
+
+LONGEST_WAIT_SECONDS = 10.0
+
+
+class AcquireBody(BaseModel):
+    """What the spawner sends to ask for a lease."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    hub: str
+    user: str
+    user_created: str
+    server: str
+    options: dict[str, Any]
+    start_id: str
+    boot_id: str
+
+
+class SpawnerHandler(ApiHandler):
+    """Only the spawner of this hub gets past here. The hub is not asked: it may be booting."""
+
+    async def prepare(self) -> None:
+        """Compare the fixed token in constant time."""
+        scheme, credential = self._authorization()
+        if scheme != "spawner" or not hmac.compare_digest(credential.encode(), self.parts.secret.hex().encode()):
+            raise HTTPError(403, reason="Only the hub's spawner may ask this.")
+
+    def attempt(self) -> int:
+        """Return the attempt that the request names."""
+        try:
+            return int(self.get_argument("attempt"))
+        except ValueError as error:
+            raise HTTPError(400, reason="attempt is not a whole number.") from error
+
+    def view(self, lease: Lease) -> dict[str, Any]:
+        """Return what a waiter needs to know of its lease."""
+        return {"lease": lease_view(self.parts, lease), "attempt": lease.attempt}
+
+
+class Acquire(SpawnerHandler):
+    """POST: the lease of a start. The service validates the options itself: one path for all."""
+
+    def post(self) -> None:
+        """Answer the lease, 409 while an earlier workspace of the key still ends, 4xx where it is refused."""
+        try:
+            body = AcquireBody.model_validate(self.body())
+        except ValidationError as error:
+            raise HTTPError(400, reason="The spawner's request is not understood: is its version the same?") from error
+        request = resolve(self.parts.catalog, body.options, body.user)
+        key = Key(body.hub, body.user_created, body.server)
+        ask = Ask(key, body.user, request, body.options, body.start_id, body.boot_id)
+        self.answer(self.view(self.parts.allocator.acquire(ask)))
+
+
+class Wait(SpawnerHandler):
+    """GET ?attempt=: heard, and answered at the next change of the lease, or after some seconds."""
+
+    async def get(self, lease_id: str) -> None:
+        """Answer the lease as soon as it is granted or its place changes."""
+        allocator, attempt = self.parts.allocator, self.attempt()
+        lease = allocator.hear(lease_id, attempt)
+        known = self.get_argument("known", "")
+        until = self.parts.clock.now() + LONGEST_WAIT_SECONDS
+        while lease.phase in WAITING and self.parts.clock.now() < until:
+            view = self.view(lease)
+            if str(view["lease"]["queue"]["place"]) != known:
+                break
+            await self.parts.book.wait_for_change(until - self.parts.clock.now())
+            lease = allocator.current(lease_id, attempt)
+        self.answer(self.view(lease))
+
+
+class Acknowledge(SpawnerHandler):
+    """POST ?attempt=: the waiter takes the grant; what earlier attempts left is ended first."""
+
+    async def post(self, lease_id: str) -> None:
+        """Answer the patch, the lease's variables and a fresh token; 409 while leftovers still end."""
+        allocator, attempt = self.parts.allocator, self.attempt()
+        lease = allocator.hear(lease_id, attempt)
+        if not await self.parts.reclaimer.end_attempts(lease):
+            self.answer({"error": {"message": "What an earlier start left is still ending."}}, 409)
+            return
+        lease, token = allocator.acknowledge(lease_id, attempt)
+        patch = self.parts.scheduler.patch(lease)
+        variables = {
+            **patch.get("environment", {}),
+            **lease_variables(lease),
+            "GPUSPAWNER_WORKSPACE_TOKEN": token,
+            "GPUSPAWNER_SERVICE_URL": self.parts.public_url,
+        }
+        self.answer({**self.view(lease), "patch": {**patch, "environment": variables}})
+
+
+class Heartbeat(SpawnerHandler):
+    """POST ?attempt=: the start is still under way."""
+
+    def post(self, lease_id: str) -> None:
+        """Answer the lease; 409 where this start is over."""
+        self.answer(self.view(self.parts.allocator.hear(lease_id, self.attempt())))
+
+
+class Park(SpawnerHandler):
+    """POST ?attempt=: the waiter leaves, the place stays."""
+
+    def post(self, lease_id: str) -> None:
+        """Answer the lease: reserved where a grant crossed the message."""
+        self.answer(self.view(self.parts.allocator.park(lease_id, self.attempt())))
+
+
+class Release(SpawnerHandler):
+    """POST ?attempt=&outcome=: how a start or a server ended."""
+
+    def post(self, lease_id: str) -> None:
+        """Note it. Older attempts and repeats are harmless."""
+        outcome = self.get_argument("outcome")
+        if outcome not in {"cancelled", "failed", "stopped", "died"}:
+            raise HTTPError(400, reason="outcome is one of cancelled, failed, stopped, died.")
+        message = str(self.body().get("message", ""))[:2000]
+        self.parts.allocator.release(lease_id, self.attempt(), outcome, message)
+        self.answer({})
+
+
+ROUTES = [
+    (r"/internal/acquire", Acquire),
+    (r"/internal/leases/([^/]+)", Wait),
+    (r"/internal/leases/([^/]+)/acknowledge", Acknowledge),
+    (r"/internal/leases/([^/]+)/heartbeat", Heartbeat),
+    (r"/internal/leases/([^/]+)/park", Park),
+    (r"/internal/leases/([^/]+)/release", Release),
+]

@@ -1,0 +1,191 @@
+"""What people and pages ask: offers, a check, the queue, workspaces and what may be done about them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tornado.web import HTTPError
+
+from gpuspawner import __version__
+from gpuspawner.catalog import resolve
+from gpuspawner.core.lease import WAITING, Key, Lease
+from gpuspawner.core.tickets import sign_ticket
+from gpuspawner.service.api.actions import act
+from gpuspawner.service.api.base import ApiHandler
+from gpuspawner.service.sentences import gpus_asked, starts_now, waits
+from gpuspawner.service.views import (
+    audit_view,
+    lease_view,
+    offer_of,
+    offer_view,
+    place_of,
+    reading_view,
+)
+
+LONGEST_LIST = 200
+
+
+class Root(ApiHandler):
+    """GET: the version, and who asks."""
+
+    def get(self) -> None:
+        """Answer name, rights and version."""
+        person = self.must()
+        self.answer({"version": __version__, "user": person.name, "admin": person.admin})
+
+
+class Ticket(ApiHandler):
+    """POST: a fresh ticket, for a page that stays open longer than its own is good for."""
+
+    def post(self) -> None:
+        """Answer the ticket of who asks. A workspace's token gets none: it may act on its own lease alone."""
+        person = self.must()
+        if person.lease is not None:
+            raise HTTPError(403, reason="A workspace's own token gets no ticket.")
+        self.answer({"ticket": sign_ticket(self.parts.secret, person.name, self.parts.clock.now())})
+
+
+class Offers(ApiHandler):
+    """GET: what could be had of every GPU kind now."""
+
+    def get(self) -> None:
+        """Answer counts, null where they are unknown, and the age of the view."""
+        parts = self.parts
+        offers = parts.scheduler.offers(list(parts.book), parts.allocator.others)
+        age = parts.clock.now() - parts.scheduler.fleet.observed_at if parts.scheduler.fleet.complete else None
+        self.answer({"offers": [offer_view(offer, parts) for offer in offers], "age_seconds": age})
+
+
+class Check(ApiHandler):
+    """POST options: what Start would do now. Nothing is asked for."""
+
+    def post(self) -> None:
+        """Answer the sentence; 4xx, as Start would, where it would be refused."""
+        parts, person = self.parts, self.must()
+        body = self.body()
+        server = str(body.pop("server", ""))
+        request = resolve(parts.catalog, body, person.name)
+        now = parts.clock.now()
+        mine = next((x for x in parts.book if x.user == person.name and x.key.server == server), None)
+        parts.allocator.check(request, mine.key if mine else None)
+        offer = offer_of(parts, request.gpu)
+        keeps = mine is not None and mine.phase in WAITING and request.keeps_place_of(mine.request)
+        asked_at = mine.asked_at if mine is not None and keeps else now
+        imagined = Lease("imagined", Key("", person.name, server), person.name, request, {}, asked_at=asked_at)
+        others = [x for x in parts.book if mine is None or x.id != mine.id]
+        place = parts.scheduler.place(imagined, others, parts.allocator.others, now)
+        waiting = request.gpu is not None and (place.number > 1 or place.likely_seconds != 0)
+        sentence = (
+            waits(place, request, parts.catalog, offer) if waiting else starts_now(request, parts.catalog, offer, now)
+        )
+        if mine is not None and mine.phase in WAITING and not keeps:
+            sentence += " This changes your request: your old place in the queue is lost."
+        self.answer(
+            {
+                "sentence": sentence,
+                "starts_now": not waiting,
+                "place": place.number if waiting else None,
+                "asked": gpus_asked(request, parts.catalog),
+                "ends_at": None if waiting else now + request.lifetime_seconds,
+            }
+        )
+
+
+class Queue(ApiHandler):
+    """GET: who waits, in order. Names are shown to administrators, and one's own."""
+
+    def get(self) -> None:
+        """Answer each waiting lease's place, kind, count and time."""
+        parts, person = self.parts, self.must()
+        line = []
+        for lease in sorted((x for x in parts.book if x.phase in WAITING), key=lambda x: (x.asked_at, x.id)):
+            place = place_of(parts, lease)
+            mine = person.admin or lease.user == person.name
+            line.append(
+                {
+                    "id": lease.id if mine else None,
+                    "user": lease.user if mine else None,
+                    "mine": lease.user == person.name,
+                    "gpu": lease.request.gpu,
+                    "count": lease.request.count,
+                    "place": place.number,
+                    "asked_at": lease.asked_at,
+                    "at_most_seconds": place.at_most_seconds,
+                    "likely_seconds": place.likely_seconds,
+                }
+            )
+        self.answer({"queue": line})
+
+
+class Workspaces(ApiHandler):
+    """GET [?all=1] [?ended=N]: live workspaces of one's own, or of all for administrators; the last ended ones too."""
+
+    def get(self) -> None:
+        """Answer the workspaces, the oldest first, then those that ended, the newest first."""
+        parts, person = self.parts, self.must()
+        everybody = self.get_argument("all", "") == "1"
+        if everybody and not person.admin:
+            raise HTTPError(403, reason="Only administrators (scope custom:gpu:admin) see the workspaces of all.")
+        text = self.get_argument("ended", "0")
+        if not (text.isascii() and text.isdigit() and int(text) <= LONGEST_LIST):
+            raise HTTPError(400, reason=f"ended is a whole number up to {LONGEST_LIST}.")
+        live = [x for x in parts.book if everybody or x.user == person.name]
+        live = [x for x in live if person.lease in {None, x.id}]
+        ended = (
+            parts.store.ended(None if everybody else person.name, int(text)) if int(text) and not person.lease else []
+        )
+        self.answer({"workspaces": [lease_view(parts, x) for x in [*sorted(live, key=lambda x: x.asked_at), *ended]]})
+
+
+class Workspace(ApiHandler):
+    """GET: one workspace, also after its end."""
+
+    def get(self, lease_id: str) -> None:
+        """Answer the workspace."""
+        self.answer(lease_view(self.parts, self.own(lease_id)))
+
+
+class Readings(ApiHandler):
+    """GET [?since=]: the readings of a workspace's GPUs, oldest first."""
+
+    def get(self, lease_id: str) -> None:
+        """Answer the readings, null where unknown."""
+        lease = self.own(lease_id)
+        try:
+            since = float(self.get_argument("since", "0"))
+        except ValueError as error:
+            raise HTTPError(400, reason="since is a time in seconds since 1970.") from error
+        rows = self.parts.store.readings(lease.id, since)
+        self.answer({"readings": [reading_view(row) for row in rows]})
+
+
+class Audit(ApiHandler):
+    """GET: who did what to a workspace, the newest first."""
+
+    def get(self, lease_id: str) -> None:
+        """Answer the audit lines."""
+        self.answer({"audit": [audit_view(line) for line in self.parts.store.audit(self.own(lease_id).id)]})
+
+
+class Act(ApiHandler):
+    """POST: keep, extend, stop or seen."""
+
+    async def post(self, lease_id: str, action: str) -> None:
+        """Do it, and answer the workspace as it is then; 409 with the reason where it can't be done."""
+        self.body()
+        await act(self.parts, self.must(), self.own(lease_id), action)
+        self.answer(lease_view(self.parts, self.own(lease_id)))
+
+
+ROUTES: list[Any] = [
+    (r"/api/v1/?", Root),
+    (r"/api/v1/ticket", Ticket),
+    (r"/api/v1/offers", Offers),
+    (r"/api/v1/check", Check),
+    (r"/api/v1/queue", Queue),
+    (r"/api/v1/(?:workspaces|leases)", Workspaces),
+    (r"/api/v1/(?:workspaces|leases)/([^/]+)", Workspace),
+    (r"/api/v1/(?:workspaces|leases)/([^/]+)/readings", Readings),
+    (r"/api/v1/(?:workspaces|leases)/([^/]+)/audit", Audit),
+    (r"/api/v1/(?:workspaces|leases)/([^/]+)/(keep|extend|stop|seen)", Act),
+]

@@ -1,0 +1,194 @@
+"""Wires the service's parts and runs them: one process, one event loop, one writer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlparse
+
+from jupyterhub.services.auth import HubOAuthCallbackHandler
+from tornado.httpserver import HTTPServer
+from tornado.web import Application
+
+from gpuspawner.backends.base import Backend
+from gpuspawner.catalog import Catalog
+from gpuspawner.core.errors import Superseded, Unavailable
+from gpuspawner.schedulers.memory import InMemoryScheduler
+from gpuspawner.service.allocator import Allocator
+from gpuspawner.service.api import internal, public
+from gpuspawner.service.api.base import BaseHandler
+from gpuspawner.service.book import Book
+from gpuspawner.service.clock import Clock, SteadyClock
+from gpuspawner.service.hub import Hub
+from gpuspawner.service.lifecycle import Lifecycle
+from gpuspawner.service.parts import Parts
+from gpuspawner.service.reclaimer import Reclaimer
+from gpuspawner.service.reconciler import Reconciler
+from gpuspawner.service.sampler import Sampler
+from gpuspawner.service.settings import Settings
+from gpuspawner.service.store import Store
+from gpuspawner.service.web import ROUTES as WEB_ROUTES
+from gpuspawner.service.web import STATIC
+
+log = logging.getLogger("gpuspawner")
+
+BIND_SECONDS = 10.0
+"""How long a new service tries to bind while the old one, seeing the newer epoch, goes away."""
+THIN_SECONDS = 600.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the service is started with. ``hub_pid`` is the hub process that started it: gone, the service ends too."""
+
+    store_url: str
+    secret: bytes
+    hub_id: str
+    hub_api_url: str
+    hub_api_token: str
+    service_url: str
+    prefix: str
+    hub_pid: int | None
+
+
+def wire(options: Options, catalog: Catalog, backend: Backend, settings: Settings, clock: Clock) -> Parts:
+    """Make every part, nothing opened yet."""
+    store = Store(options.store_url)
+    book = Book(store)
+    hub = Hub(options.hub_api_url, options.hub_api_token)
+    scheduler = InMemoryScheduler(backend, catalog.gpus)
+    allocator = Allocator(book, scheduler, catalog, clock, settings)
+    reclaimer = Reclaimer(book, allocator, hub, backend, clock, settings)
+    lifecycle = Lifecycle(book, allocator, reclaimer, clock)
+    reconciler = Reconciler(book, allocator, reclaimer, hub, backend, clock, settings, options.hub_id)
+    sampler = Sampler(book, backend, catalog, clock, settings, lifecycle.act)
+    url = options.service_url.rstrip("/") + options.prefix.rstrip("/")
+    return Parts(
+        store, book, catalog, scheduler, allocator, lifecycle, reclaimer, reconciler, sampler, clock, settings,
+        options.secret, options.prefix, url,
+    )  # fmt: skip
+
+
+def application(parts: Parts) -> Application:
+    """Return the web application: API, spawner's API, pages."""
+    prefix = parts.prefix.rstrip("/")
+    routes = [(prefix + path, handler, {"parts": parts}) for path, handler in [*internal.ROUTES, *public.ROUTES]]
+    routes += [(prefix + path, handler, {"parts": parts}) for path, handler in WEB_ROUTES]
+    routes += [(prefix + "/oauth_callback", HubOAuthCallbackHandler, {})]
+    return Application(
+        routes,
+        default_handler_class=WEB_ROUTES[-1][1] if WEB_ROUTES else BaseHandler,
+        default_handler_args={"parts": parts},
+        cookie_secret=parts.secret,
+        static_path=str(STATIC),
+        static_url_prefix=f"{prefix}/static/",
+        log_function=lambda _handler: None,
+    )
+
+
+class Service:
+    """Runs the parts until it is stopped, superseded, or its hub is gone."""
+
+    def __init__(self, options: Options, catalog: Catalog, backend: Backend, settings: Settings) -> None:
+        """Prepare; nothing is opened before :meth:`run`."""
+        self._options, self._settings = options, settings
+        self.parts = wire(options, catalog, backend, settings, SteadyClock())
+        self._stopped = asyncio.Event()
+
+    def stop(self, why: str) -> None:
+        """End the service soon."""
+        if not self._stopped.is_set():
+            log.warning("the service ends: %s", why)
+            self._stopped.set()
+
+    async def run(self) -> None:
+        """Open the store, raise the epoch, then bind; serve until stopped."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop, f"signal {number.name}")
+        await self._open()
+        server = HTTPServer(application(self.parts), xheaders=True)
+        await self._bind(server)
+        log.info("serving %s, epoch %s", self.parts.public_url, self.parts.store.epoch)
+        period = self._settings.tick_seconds
+        loops = [
+            self._every(self._settings.fleet_seconds, self._observe_fleet),
+            self._every(period, self.parts.reconciler.round),
+            self._every(min(period, 0.5), self._sample_and_judge),
+            self._every(0.5, self._watch),
+            self._every(THIN_SECONDS, self._thin),
+        ]
+        tasks = [asyncio.create_task(one) for one in loops]
+        await self._stopped.wait()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.parts.sampler.close()
+        await self.parts.reconciler.close()
+        server.stop()
+        self.parts.store.close()
+
+    async def _open(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                self.parts.store.open()
+                self.parts.book.load()
+                self.parts.lifecycle.resume()
+            except Unavailable as error:
+                # A managed service that exits takes the hub with it: wait for the store instead.
+                log.error("%s", error)  # noqa: TRY400 - the message says it all
+                await asyncio.sleep(1.0)
+            else:
+                return
+
+    async def _bind(self, server: HTTPServer) -> None:
+        url = urlparse(self._options.service_url)
+        until = asyncio.get_running_loop().time() + BIND_SECONDS
+        while True:
+            try:
+                server.listen(url.port or 80, url.hostname or "127.0.0.1")
+            except OSError:
+                if asyncio.get_running_loop().time() > until:
+                    raise
+                await asyncio.sleep(0.1)
+            else:
+                return
+
+    async def _every(self, seconds: float, step: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            try:
+                await step()
+            except Superseded as error:
+                self.stop(str(error))
+            except Unavailable as error:
+                log.warning("%s", error)
+            except Exception:
+                # A step that fails is tried again: ending here would take the hub with it.
+                log.exception("a step failed and is tried again")
+            await asyncio.sleep(seconds)
+
+    async def _observe_fleet(self) -> None:
+        await self.parts.scheduler.observe(self.parts.clock.now())
+        self.parts.allocator.give()
+
+    async def _sample_and_judge(self) -> None:
+        self.parts.sampler.start_due()
+        self.parts.lifecycle.deadlines()
+
+    async def _watch(self) -> None:
+        self.parts.store.check_epoch()
+        if self._options.hub_pid is not None and os.getppid() != self._options.hub_pid:
+            self.stop("its hub is gone")
+
+    async def _thin(self) -> None:
+        self.parts.store.thin_readings(self.parts.clock.now())
+
+
+def read_secret(path: Path) -> bytes:
+    """Return the secret that spawner and service share, from its 0600 file."""
+    return bytes.fromhex(path.read_text().strip())

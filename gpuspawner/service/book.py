@@ -1,0 +1,64 @@
+"""The live leases in memory, and the one way to change them: write first, then remember, then tell who waits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+
+from gpuspawner.core.errors import Conflict
+from gpuspawner.core.lease import Key, Lease
+from gpuspawner.service.store import AuditLine, ReadingRow, Store
+
+
+class Book:
+    """All live leases. Everything here runs in the service's one event loop and never waits between read and write."""
+
+    def __init__(self, store: Store) -> None:
+        """Start empty; :meth:`load` reads what the store holds."""
+        self.store = store
+        self._leases: dict[str, Lease] = {}
+        self._changed = asyncio.Event()
+
+    def load(self) -> None:
+        """Read every live lease from the store."""
+        self._leases = {lease.id: lease for lease in self.store.live()}
+
+    def __iter__(self) -> Iterator[Lease]:
+        """Iterate over the live leases as they are now."""
+        return iter(list(self._leases.values()))
+
+    def get(self, lease_id: str) -> Lease | None:
+        """Return a live lease."""
+        return self._leases.get(lease_id)
+
+    def of_key(self, key: Key) -> Lease | None:
+        """Return the live lease of a key: there is at most one."""
+        return next((lease for lease in self._leases.values() if lease.key == key), None)
+
+    def save(self, *leases: Lease, audit: Iterable[AuditLine] = (), readings: Iterable[ReadingRow] = ()) -> None:
+        """Write, and only then remember. A lease that another step changed meanwhile must be read again by the caller.
+
+        Raises:
+            Unavailable: the store does not answer; nothing changed.
+            Superseded: a newer service owns the store; nothing changed.
+        """
+        for lease in leases:
+            other = self.of_key(lease.key)
+            if lease.live and other is not None and other.id != lease.id and other.id not in {x.id for x in leases}:
+                raise Conflict("This workspace has a live lease already.")
+        self.store.save(leases, audit, readings)
+        for lease in leases:
+            if lease.live:
+                self._leases[lease.id] = lease
+            else:
+                self._leases.pop(lease.id, None)
+        if leases:
+            self._changed.set()
+            self._changed = asyncio.Event()
+
+    async def wait_for_change(self, timeout_seconds: float) -> None:
+        """Return at the next change of any lease, or after the timeout."""
+        try:
+            await asyncio.wait_for(self._changed.wait(), timeout_seconds)
+        except (TimeoutError, asyncio.TimeoutError):  # two classes before Python 3.11
+            return

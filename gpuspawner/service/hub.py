@@ -1,0 +1,127 @@
+"""The hub as the service sees it: its list of servers, a start, a stop."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from tornado.httpclient import HTTPClientError, HTTPRequest
+from tornado.simple_httpclient import SimpleAsyncHTTPClient
+
+from gpuspawner.core.errors import Unavailable
+
+PAGE = "application/jupyterhub-pagination+json"
+
+
+@dataclass(frozen=True)
+class HubServer:
+    """One server in the hub's list. ``user_created`` and ``name`` are the part of the key that the hub knows."""
+
+    user: str
+    user_created: str
+    name: str
+    started: str
+    ready: bool
+    pending: str | None
+    url: str
+
+
+class Hub:
+    """JupyterHub's REST API, with the service's own token.
+
+    Raises:
+        Unavailable: the hub does not answer, or answers with an error of its own.
+    """
+
+    def __init__(self, api_url: str, token: str) -> None:
+        """Talk to ``api_url`` (JUPYTERHUB_API_URL)."""
+        self._api_url = api_url.rstrip("/")
+        self._headers = {"Authorization": f"token {token}", "Content-Type": "application/json", "Accept": PAGE}
+
+    async def servers(self) -> tuple[HubServer, ...]:
+        """Return every server that is active or pending: a complete list, or nothing."""
+        found: list[HubServer] = []
+        offset: int | None = 0
+        while offset is not None:
+            page = await self._fetch("GET", f"/users?offset={offset}&limit=200")
+            if not isinstance(page, dict) or "items" not in page:
+                raise Unavailable("The hub's list of users has no pages: it is not a JupyterHub of 5.5 or later.")
+            for user in page["items"]:
+                found.extend(_server(user, server) for server in (user.get("servers") or {}).values())
+            following = page["_pagination"]["next"]
+            offset = following["offset"] if following else None
+        return tuple(found)
+
+    async def server(self, user: str, name: str) -> HubServer | None:
+        """Return one server, None where the hub says that there is none."""
+        try:
+            model = await self._fetch("GET", f"/users/{quote(user, safe='')}")
+        except _NotFoundError:
+            return None
+        server = (model.get("servers") or {}).get(name)
+        return _server(model, server) if server else None
+
+    async def start(self, user: str, name: str, options: Mapping[str, Any]) -> None:
+        """Ask for a start with the bare options (5.x knows no other form). Read the server back to see what came of it.
+
+        201, 202, 400-pending and a time-out all mean "look again", so none of them is told apart here.
+        """
+        try:
+            await self._fetch("POST", _server_path(user, name), dict(options), timeout_seconds=20.0)
+        except (_NotFoundError, Unavailable):
+            return
+
+    async def stop(self, user: str, name: str) -> None:
+        """Ask for a stop. A server that is not there is stopped."""
+        try:
+            await self._fetch("DELETE", _server_path(user, name), timeout_seconds=20.0)
+        except _NotFoundError:
+            return
+
+    async def _fetch(self, method: str, path: str, body: Any = None, timeout_seconds: float = 10.0) -> Any:
+        request = HTTPRequest(
+            self._api_url + path,
+            method=method,
+            headers=self._headers,
+            body=None if method in {"GET", "DELETE"} else json.dumps(body),
+            request_timeout=timeout_seconds,
+            connect_timeout=5.0,
+            allow_nonstandard_methods=True,
+        )
+        # A client of its own for each call: slow starts would fill the ten places of the shared one.
+        client = SimpleAsyncHTTPClient(force_instance=True)
+        try:
+            response = await client.fetch(request)
+        except HTTPClientError as error:
+            if error.code == 404:  # noqa: PLR2004 - HTTP's own number
+                raise _NotFoundError from error
+            raise Unavailable(f"The hub answered {error.code} to {method} {path.partition('?')[0]}.") from error
+        except OSError as error:
+            raise Unavailable(f"The hub does not answer ({error}).") from error
+        finally:
+            client.close()
+        return json.loads(response.body) if response.body else None
+
+
+class _NotFoundError(Exception):
+    pass
+
+
+def _server_path(user: str, name: str) -> str:
+    # The default server has a path of its own: with an empty name, /servers/ would be another route.
+    return f"/users/{quote(user, safe='')}/" + (f"servers/{quote(name, safe='')}" if name else "server")
+
+
+def _server(user: Mapping[str, Any], server: Mapping[str, Any]) -> HubServer:
+    return HubServer(
+        user["name"],
+        user.get("created") or "",
+        server["name"],
+        server.get("started") or "",
+        bool(server.get("ready")),
+        server.get("pending"),
+        server.get("url") or "",
+    )

@@ -1,0 +1,128 @@
+"""Carries verdicts and deadlines out: begins and ends grace, warns, and asks the reclaimer to stop."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from gpuspawner.core import lease as leases
+from gpuspawner.core import lifetime
+from gpuspawner.core.errors import Conflict, Unavailable
+from gpuspawner.core.idleness import Verdict, after_restart
+from gpuspawner.core.lease import UP, Lease, Phase, Reason
+from gpuspawner.core.policy import Mode
+from gpuspawner.core.units import show_duration
+from gpuspawner.service.allocator import Allocator
+from gpuspawner.service.book import Book
+from gpuspawner.service.clock import Clock
+from gpuspawner.service.policies import policy_of
+from gpuspawner.service.reclaimer import Reclaimer
+from gpuspawner.service.sentences import measured
+
+log = logging.getLogger("gpuspawner.lifecycle")
+
+
+class Lifecycle:
+    """What happens to a running workspace, by its policy; and what its user may do about it."""
+
+    def __init__(self, book: Book, allocator: Allocator, reclaimer: Reclaimer, clock: Clock) -> None:
+        """Act on the leases of ``book``."""
+        self._book, self._allocator, self._reclaimer, self._clock = book, allocator, reclaimer, clock
+        self._catalog = allocator.catalog
+
+    def resume(self) -> None:
+        """After a restart: enough of a grace that ran is left for its user to object."""
+        for lease in self._book:
+            streak = after_restart(lease.streak, policy_of(self._catalog, lease).idle)
+            if streak != lease.streak:
+                self._book.save(replace(lease, streak=streak))
+
+    def act(self, lease_id: str, verdict: Verdict) -> None:
+        """Carry out the verdict on the newest sample. Raises Unavailable; the next sample's verdict tries again."""
+        lease = self._book.get(lease_id)
+        if lease is None or lease.phase not in UP:
+            return
+        now = self._clock.now()
+        if verdict is Verdict.BEGIN_GRACE:
+            # In mode warn the workspace goes on running: nothing will be reclaimed.
+            warned = leases.begin_grace(lease, now) if lease.streak.mode is Mode.ENFORCE else lease
+            self._book.save(warned, audit=[self._allocator.line(lease, "gpuspawner", "warned", measured(lease))])
+        elif verdict is Verdict.END_GRACE and lease.phase is Phase.RECLAIMING:
+            line = self._allocator.line(lease, "gpuspawner", "grace ended", lease.streak.because)
+            self._book.save(leases.end_grace(lease, now), audit=[line])
+        elif verdict in {Verdict.WOULD_BEGIN_GRACE, Verdict.WOULD_RECLAIM}:
+            action = "would warn" if verdict is Verdict.WOULD_BEGIN_GRACE else "would stop"
+            line = self._allocator.line(lease, "gpuspawner", action, measured(lease))
+            self._book.save(audit=[line])
+        elif verdict is Verdict.RECLAIM:
+            self._reclaim(lease)
+
+    def _reclaim(self, lease: Lease) -> None:
+        policy = policy_of(self._catalog, lease)
+        grace = show_duration(policy.idle.grace_seconds)
+        message = f"{measured(lease)} Nobody kept it in the {grace} after the warning."
+
+        def still_idle(newest: Lease) -> bool:
+            """Nothing changed since the verdict: same server, newest sample, still in its grace, not kept."""
+            return (
+                newest.phase is Phase.RECLAIMING
+                and newest.server_started == lease.server_started
+                and newest.sampled_at == lease.sampled_at
+                and newest.streak.grace_left_seconds == 0
+                and (newest.kept_until is None or newest.kept_until <= self._clock.now())
+            )
+
+        try:
+            self._reclaimer.mark(lease.id, Reason.IDLE, "gpuspawner", message, still_idle)
+        except Conflict as error:
+            log.info("%s is not reclaimed: %s", lease.id, error)
+
+    def deadlines(self) -> None:
+        """Tell and carry out what the deadlines say. Expiry acts in every mode."""
+        now = self._clock.now()
+        for lease in self._book:
+            if lease.phase not in UP or lease.deadline_at is None:
+                continue
+            try:
+                self._deadline(lease, lease.deadline_at, now)
+            except (Conflict, Unavailable) as error:
+                log.warning("deadline of %s waits: %s", lease.id, error)
+
+    def _deadline(self, lease: Lease, deadline_at: float, now: float) -> None:
+        extend = policy_of(self._catalog, lease).extend
+        lifetime_seconds = lease.request.lifetime_seconds + lease.extended_seconds
+        due = lifetime.due_warnings(deadline_at, lease.warned_seconds, extend, lifetime_seconds, now)
+        if due is not None:
+            told = (*lease.warned_seconds, *due.thresholds)
+            why = f"ends in {show_duration(max(0.0, due.deadline - now))}"
+            line = self._allocator.line(lease, "gpuspawner", "warned", why)
+            self._book.save(replace(lease, deadline_at=due.deadline, warned_seconds=told), audit=[line])
+            return
+        if lifetime.is_expired(deadline_at, lease.warned_seconds, now):
+            message = f"Its lifetime of {show_duration(lifetime_seconds)} was over."
+            self._reclaimer.mark(
+                lease.id, Reason.EXPIRED, "gpuspawner", message, lambda newest: newest.deadline_at == deadline_at
+            )
+
+    def keep(self, lease: Lease, by: str) -> Lease:
+        """Keep an idle workspace for its policy's time. Raises Conflict where none is left, or it does not run."""
+        now = self._clock.now()
+        policy = policy_of(self._catalog, lease)
+        until = lifetime.keep(lease.keeps_used, policy.keep, now)
+        kept = leases.keep(lease, until, now)
+        why = f"for {show_duration(policy.keep.each_seconds)}"
+        self._book.save(kept, audit=[self._allocator.line(kept, by, "kept", why)])
+        return kept
+
+    def extend(self, lease: Lease, by: str) -> Lease:
+        """Move the deadline by its policy's step. Raises Conflict where nothing is left, or there is no deadline."""
+        if lease.phase not in UP or lease.deadline_at is None:
+            raise Conflict("This workspace has no running lifetime to extend.")
+        policy = policy_of(self._catalog, lease)
+        deadline_at, extended = lifetime.extend(
+            lease.deadline_at, lease.extended_seconds, policy.extend, self._clock.now()
+        )
+        why = f"by {show_duration(extended - lease.extended_seconds)}"
+        changed = replace(lease, deadline_at=deadline_at, extended_seconds=extended, warned_seconds=())
+        self._book.save(changed, audit=[self._allocator.line(changed, by, "extended", why)])
+        return changed

@@ -1,0 +1,37 @@
+"""The service's parts, wired once by ``app`` and handed to every handler."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpuspawner.catalog import Catalog
+from gpuspawner.schedulers.base import Scheduler
+from gpuspawner.service.allocator import Allocator
+from gpuspawner.service.book import Book
+from gpuspawner.service.clock import Clock
+from gpuspawner.service.lifecycle import Lifecycle
+from gpuspawner.service.reclaimer import Reclaimer
+from gpuspawner.service.reconciler import Reconciler
+from gpuspawner.service.sampler import Sampler
+from gpuspawner.service.settings import Settings
+from gpuspawner.service.store import Store
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Everything a handler may call. ``secret`` is shared with the spawner; it signs tickets."""
+
+    store: Store
+    book: Book
+    catalog: Catalog
+    scheduler: Scheduler
+    allocator: Allocator
+    lifecycle: Lifecycle
+    reclaimer: Reclaimer
+    reconciler: Reconciler
+    sampler: Sampler
+    clock: Clock
+    settings: Settings
+    secret: bytes
+    prefix: str
+    public_url: str

@@ -1,0 +1,248 @@
+"""Brings leases in line with what hub and backend show. Absence is believed only when both say so."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from functools import partial
+from typing import Any
+
+from gpuspawner.backends.base import Backend, Running
+from gpuspawner.core import lease as leases
+from gpuspawner.core.errors import Conflict, Unavailable
+from gpuspawner.core.gpus import Slot
+from gpuspawner.core.lease import HOLDING, UP, Key, Lease, Phase, Reason
+from gpuspawner.service.adoption import adopted_server, rebuilt_lease
+from gpuspawner.service.allocator import Allocator
+from gpuspawner.service.book import Book
+from gpuspawner.service.clock import Clock
+from gpuspawner.service.hub import Hub, HubServer
+from gpuspawner.service.reclaimer import Reclaimer
+from gpuspawner.service.settings import Settings
+
+log = logging.getLogger("gpuspawner.reconciler")
+
+MANY_ORPHANS, MANY_ORPHANS_SHARE = 3, 0.2
+"""More than both at once is no accident of a few servers: alert, and end nothing (design, section 6)."""
+
+
+class Reconciler:
+    """One round a tick: look at processes, then at the hub, then move each lease by at most one step."""
+
+    def __init__(
+        self,
+        book: Book,
+        allocator: Allocator,
+        reclaimer: Reclaimer,
+        hub: Hub,
+        backend: Backend,
+        clock: Clock,
+        settings: Settings,
+        hub_id: str,
+    ) -> None:
+        """Reconcile the workspaces of the hub ``hub_id``."""
+        self._book, self._allocator, self._reclaimer, self._hub = book, allocator, reclaimer, hub
+        self._backend, self._clock, self._settings, self._hub_id = backend, clock, settings, hub_id
+        self._running: tuple[Running, ...] = ()
+        self._servers: dict[tuple[str, str], HubServer] | None = None
+        self._listed_at = 0.0
+        self._absent_since: dict[str, float] = {}
+        self._started: set[tuple[str, float]] = set()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self.alert = ""
+
+    def _aside(self, name: str, step: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run a step that waits for the hub beside the rounds, one of a name at a time."""
+        if name not in self._tasks:
+            task = asyncio.create_task(step())
+            self._tasks[name] = task
+            task.add_done_callback(lambda _: self._tasks.pop(name, None))
+
+    async def close(self) -> None:
+        """Cancel what runs beside the rounds: every step of it can be taken again."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def round(self) -> None:
+        """Observe and act once. What cannot be observed now is left as it is."""
+        try:
+            self._running = await self._backend.workspaces()
+        except Unavailable as error:
+            log.warning("workspaces are not seen now: %s", error)
+            return
+        await self._list_servers()
+        self._rebuild()
+        self._count_others()
+        self._allocator.processes_known = True
+        for lease_id in [lease.id for lease in self._book]:
+            lease = self._book.get(lease_id)  # as it is now: another step may have changed it while one was awaited
+            try:
+                if lease is not None:
+                    await self._step(lease)
+            except (Unavailable, Conflict) as error:
+                log.warning("lease %s waits: %s", lease_id, error)
+        await self._end_orphans()
+        self._allocator.give()
+
+    async def _list_servers(self) -> None:
+        now = self._clock.now()
+        if self._servers is not None and now - self._listed_at < self._settings.hub_seconds:
+            return
+        self._listed_at = now
+        try:
+            servers = await self._hub.servers()
+        except Unavailable as error:
+            if self._allocator.hub_answers:
+                log.warning("%s Parked workspaces wait.", error)
+            self._allocator.hub_answers = False
+            self._servers = None
+            return
+        self._allocator.hub_answers = True
+        self._servers = {(s.user_created, s.name): s for s in servers}
+        self._adopt()
+
+    def _server(self, lease: Lease) -> HubServer | None:
+        return (self._servers or {}).get((lease.key.user_created, lease.key.server))
+
+    def _processes(self, lease: Lease) -> list[Running]:
+        return [running for running in self._running if running.lease_id == lease.id]
+
+    def _adopt(self) -> None:
+        """Adopt ready servers that have no lease: no GPU is known of them, and no deadline stands."""
+        now = self._clock.now()
+        for server in (self._servers or {}).values():
+            key = Key(self._hub_id, server.user_created, server.name)
+            lease = self._book.of_key(key)
+            if lease is not None:
+                if lease.user != server.user:
+                    self._book.save(replace(lease, user=server.user))
+            elif server.ready and not self._is_rebuilt(key):
+                lease = adopted_server(key, server, now)
+                self._book.save(lease, audit=[self._allocator.line(lease, "gpuspawner", "adopted", "no lease")])
+
+    def _is_rebuilt(self, key: Key) -> bool:
+        """Whether a process carries a lease of this key: then it is rebuilt from there."""
+        found = (rebuilt_lease(r, self._hub_id, self._clock.now()) for r in self._running)
+        return any(lease is not None and lease.key == key for lease in found)
+
+    def _rebuild(self) -> None:
+        """Rebuild leases that the store does not know from what runs."""
+        now = self._clock.now()
+        for running in self._running:
+            if self._book.get(running.lease_id) is not None:
+                continue
+            lease = rebuilt_lease(running, self._hub_id, now)
+            if lease is None or self._book.of_key(lease.key) or self._book.store.lease(lease.id):
+                continue
+            line = self._allocator.line(lease, "gpuspawner", "adopted", "rebuilt from what runs")
+            self._book.save(lease, audit=[line])
+
+    def _count_others(self) -> None:
+        """Count what runs without a lease that holds its GPUs: it uses them all the same."""
+        held = {lease.id for lease in self._book if lease.phase in HOLDING}
+        self._allocator.others = tuple(
+            slot for running in self._running if running.lease_id not in held for slot in _slots_of(running)
+        )
+
+    async def _step(self, lease: Lease) -> None:
+        now = self._clock.now()
+        if lease.phase is Phase.QUEUED and now - lease.heard_at > self._settings.listen_seconds:
+            self._book.save(leases.park(lease, now))
+        elif lease.phase is Phase.RESERVED:
+            await self._reserved(lease, now)
+        elif lease.phase is Phase.STARTING:
+            await self._starting(lease, now)
+        elif lease.phase in UP:
+            await self._up(lease, now)
+        elif lease.phase is Phase.STOPPING:
+            self._aside(f"stop {lease.id}", partial(self._reclaimer.drive, lease.id))
+
+    async def _reserved(self, lease: Lease, now: float) -> None:
+        if now - max(lease.phase_since, lease.heard_at) > self._settings.reserved_seconds:
+            self._drop(lease, now)
+            return
+        granted = (lease.id, lease.granted_at or 0.0)
+        if lease.unattended and granted not in self._started:
+            self._started.add(granted)
+            log.info("starting the parked workspace of %s", lease.user)
+            start = partial(self._hub.start, lease.user, lease.key.server, lease.options)
+            self._aside(f"start {lease.id}", start)
+
+    async def _starting(self, lease: Lease, now: float) -> None:
+        if not self._processes(lease):
+            if now - lease.heard_at > self._settings.heartbeat_seconds:
+                self._drop(lease, now)
+            return
+        server = await self._hub.server(lease.user, lease.key.server)
+        current = self._book.get(lease.id)
+        if current is None or current.phase is not Phase.STARTING or current.attempt != lease.attempt:
+            return
+        own = any(running.attempt == lease.attempt for running in self._processes(lease))
+        if own and server is not None and server.ready and server.user_created == lease.key.user_created:
+            running = leases.run(current, server.started, self._clock.now())
+            self._book.save(running, audit=[self._allocator.line(lease, "gpuspawner", "running", "")])
+
+    def _drop(self, lease: Lease, now: float) -> None:
+        dropped = leases.drop_start(lease, now, self._settings.back_off_seconds)
+        why = f"the hub did not start it (try {lease.failed_starts + 1})"
+        self._book.save(dropped, audit=[self._allocator.line(lease, "gpuspawner", dropped.phase.value, why)])
+
+    async def _up(self, lease: Lease, now: float) -> None:
+        """A workspace that neither hub nor backend shows has ended without a word."""
+        if self._servers is None or self._processes(lease) or self._server(lease) is not None:
+            return
+        server = await self._hub.server(lease.user, lease.key.server)
+        current = self._book.get(lease.id)
+        if server is not None or current is None or current.phase not in UP:
+            return
+        if current.adopted:
+            reason, message = Reason.STOPPED, "It was stopped from the hub."
+        else:
+            reason, message = Reason.FAILED, "Its server ended by itself. Your files are untouched."
+        ended = leases.stop(current, reason, "hub", message, now)
+        self._book.save(
+            replace(ended, hub_gone=True), audit=[self._allocator.line(lease, "gpuspawner", "stop", message)]
+        )
+
+    async def _end_orphans(self) -> None:
+        """End what a complete list of the hub lacked twice, ``orphan_seconds`` apart."""
+        if self._servers is None:
+            return
+        now = self._clock.now()
+        live = [lease for lease in self._book if lease.phase in UP | {Phase.STARTING} and self._processes(lease)]
+        known = {lease.id for lease in self._book}
+        absent = {lease.id for lease in live if self._server(lease) is None}
+        absent |= {r.lease_id for r in self._running if r.lease_id not in known and self._is_ours(r)}
+        self._absent_since = {i: self._absent_since.get(i, now) for i in sorted(absent)}
+        due = [i for i, since in self._absent_since.items() if now - since >= self._settings.orphan_seconds]
+        total = len({running.lease_id for running in self._running})
+        if len(due) > MANY_ORPHANS and len(due) > MANY_ORPHANS_SHARE * total:
+            self.alert = f"{len(due)} of {total} workspaces run that the hub does not know: nothing is ended."
+            log.error("%s Look at the hub's database.", self.alert)
+            return
+        self.alert = ""
+        message = "The hub no longer knew its server. Your files are untouched."
+        for lease_id in due:
+            if self._book.get(lease_id) is not None:
+                lease = self._reclaimer.mark(lease_id, Reason.ORPHANED, "gpuspawner", message)
+                self._book.save(replace(lease, hub_gone=True))
+            else:
+                await self._backend.end(lease_id)
+
+    def _is_ours(self, running: Running) -> bool:
+        """Whether a process belongs to this hub: another hub's on this machine are not ours to end."""
+        return running.environment.get("GPUSPAWNER_HUB_ID") == self._hub_id
+
+
+def _slots_of(running: Running) -> Sequence[Slot]:
+    try:
+        stored = json.loads(running.environment.get("GPUSPAWNER_LEASE", "{}")).get("slots", [])
+        return [Slot(str(gpu), Fraction(share)) for gpu, share in stored]
+    except (ValueError, TypeError, AttributeError):
+        return []  # its own variables were changed: it holds what its lease says, or nothing

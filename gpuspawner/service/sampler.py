@@ -1,0 +1,152 @@
+"""Measures every running workspace at its policy's period, and keeps its streak. It stops nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from gpuspawner.backends.base import Backend
+from gpuspawner.backends.probe import ProcessTable, parse_probe
+from gpuspawner.catalog import Catalog
+from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.evidence import classify
+from gpuspawner.core.idleness import Verdict, judge
+from gpuspawner.core.lease import UP, Lease
+from gpuspawner.core.policy import LifecyclePolicy
+from gpuspawner.core.readings import Sample
+from gpuspawner.service.book import Book
+from gpuspawner.service.clock import Clock
+from gpuspawner.service.policies import policy_of
+from gpuspawner.service.settings import Settings
+from gpuspawner.service.store import ReadingRow
+
+log = logging.getLogger("gpuspawner.sampler")
+
+BECAUSE_CHARACTERS = 255
+
+
+class Sampler:
+    """Probes each workspace that holds GPUs. ``act`` is told the verdict on each sample."""
+
+    def __init__(
+        self,
+        book: Book,
+        backend: Backend,
+        catalog: Catalog,
+        clock: Clock,
+        settings: Settings,
+        act: Callable[[str, Verdict], None],
+    ) -> None:
+        """Probe through ``backend``, by the policies of ``catalog``."""
+        self._book, self._backend, self._catalog, self._clock = book, backend, catalog, clock
+        self._settings, self._act = settings, act
+        self._tables: dict[str, ProcessTable | None] = {}
+        self._due_at: dict[str, float] = {}
+        self._slots = asyncio.Semaphore(settings.probes_at_once)
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._newest: dict[str, dict[str, ReadingRow]] = {}
+        self.counts: Counter[str] = Counter()
+
+    def start_due(self) -> None:
+        """Start a probe of every workspace that is due and not being probed. Returns at once."""
+        now = self._clock.now()
+        up = {lease.id: lease for lease in self._book if lease.phase in UP and lease.slots}
+        for gone in set(self._due_at) - set(up):
+            self._due_at.pop(gone)
+            self._tables.pop(gone, None)
+            self._newest.pop(gone, None)
+        for lease_id, lease in up.items():
+            if now >= self._due_at.get(lease_id, 0.0) and lease_id not in self._tasks:
+                self._due_at[lease_id] = now + policy_of(self._catalog, lease).idle.sample_seconds
+                task = asyncio.create_task(self._sample(lease_id))
+                self._tasks[lease_id] = task
+                task.add_done_callback(partial(self._forget, lease_id))
+
+    def _forget(self, lease_id: str, _task: asyncio.Task[None]) -> None:
+        self._tasks.pop(lease_id, None)
+
+    def newest(self, lease_id: str) -> dict[str, ReadingRow]:
+        """Return the newest reading of each GPU of a running workspace, by GPU id."""
+        return self._newest.get(lease_id, {})
+
+    async def close(self) -> None:
+        """Cancel the probes under way."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _sample(self, lease_id: str) -> None:
+        try:
+            async with self._slots:
+                await self._probe(lease_id)
+        except Unavailable as error:
+            log.warning("no sample of %s kept: %s", lease_id, error)
+        except Exception:
+            # One workspace's bad probe must not end the sampling of the others; nothing is judged by it.
+            log.exception("sampling %s failed", lease_id)
+
+    async def _probe(self, lease_id: str) -> None:
+        lease = self._book.get(lease_id)
+        if lease is None:
+            return
+        policy, now = policy_of(self._catalog, lease), self._clock.now()
+        leased = tuple(slot.gpu for slot in lease.slots)
+        deadline = min(self._settings.probe_deadline_seconds, max(1.0, policy.idle.sample_seconds))
+        result = await self._backend.probe(lease_id, lease.attempt, leased, deadline)
+        lease = self._book.get(lease_id)
+        if lease is None or lease.phase not in UP:
+            return
+        at = self._clock.now()
+        since = lease.sampled_at if lease.sampled_at is not None else at - policy.idle.sample_seconds
+        sample, self._tables[lease_id] = parse_probe(
+            result,
+            leased,
+            self._tables.get(lease_id),
+            interval_seconds=max(0.0, at - since),
+            age_seconds=at - (lease.running_at or now),
+            shared=frozenset(slot.gpu for slot in lease.slots if slot.share < 1),
+        )
+        self._keep(lease, sample, policy, at)
+
+    def _keep(self, lease: Lease, sample: Sample, policy: LifecyclePolicy, at: float) -> None:
+        """Store sample and streak in one step, then tell the verdict."""
+        verdict = Verdict.NONE
+        streak = lease.streak
+        if lease.kept_until is not None and at < lease.kept_until:
+            seen = classify(sample, policy.idle, 0.0)
+            streak = replace(streak, kind=seen.kind, because=seen.because)
+        else:
+            streak, verdict = judge(streak, sample, policy.idle, policy.mode)
+        rows = _rows(lease.id, sample, policy, at)
+        self._book.save(replace(lease, streak=streak, sampled_at=at), readings=rows)
+        self._newest[lease.id] = {row.gpu: row for row in rows}
+        if streak.kind is not None:
+            self.counts[streak.kind.value] += 1
+        self._act(lease.id, verdict)
+
+
+def _rows(lease_id: str, sample: Sample, policy: LifecyclePolicy, at: float) -> list[ReadingRow]:
+    seen = {gpu.gpu: gpu for gpu in classify(sample, policy.idle, 0.0).gpus}
+    read = {reading.gpu: reading for reading in sample.gpus}
+    rows = []
+    for gpu in sample.leased:
+        reading = read.get(gpu)
+        rows.append(
+            ReadingRow(
+                lease=lease_id,
+                at=at,
+                seconds=min(sample.interval_seconds, 1.5 * policy.idle.sample_seconds),
+                gpu=gpu,
+                utilization_percent=reading.utilization_percent if reading else None,
+                memory_used_bytes=reading.memory_used_bytes if reading else None,
+                memory_total_bytes=reading.memory_total_bytes if reading else None,
+                kind=seen[gpu].kind.value if gpu in seen else "unknown",
+                because=(sample.problem or seen[gpu].because)[:BECAUSE_CHARACTERS],
+            )
+        )
+    return rows

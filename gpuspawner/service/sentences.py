@@ -1,0 +1,113 @@
+"""The sentences that people read about a request, a place and an end. One wording for pages, progress, API and CLI."""
+
+from __future__ import annotations
+
+import time
+
+from gpuspawner.catalog import Catalog
+from gpuspawner.core.lease import Lease, Phase
+from gpuspawner.core.queue import Place
+from gpuspawner.core.request import Request
+from gpuspawner.core.units import show_duration
+from gpuspawner.schedulers.base import Offer
+
+ORDINALS = {1: "1st", 2: "2nd", 3: "3rd"}
+TENS, TEEN = 10, 11
+
+
+def clock(at: float, now: float) -> str:
+    """Return a time as people say it: ``18:30``, with the day where it is not today; with seconds within minutes."""
+    there, here = time.localtime(at), time.localtime(now)
+    text = time.strftime("%H:%M:%S" if abs(at - now) < 600 else "%H:%M", there)  # noqa: PLR2004 - ten minutes
+    if there[:3] == here[:3]:
+        return text
+    return time.strftime("%a %d %b ", there) + text
+
+
+def ordinal(number: int) -> str:
+    """Return ``1st``, ``2nd``, ``11th``."""
+    if number // TENS % TENS == 1:
+        return f"{number}th"
+    return ORDINALS.get(number % TENS, "").replace(str(number % TENS), str(number), 1) or f"{number}th"
+
+
+def gpus_asked(request: Request, catalog: Catalog) -> str:
+    """Return ``2 A100 80 GB``, or ``no GPU``."""
+    if request.gpu is None:
+        return "no GPU"
+    kind = catalog.gpus.get(request.gpu)
+    return f"{request.count} {kind.title if kind else request.gpu}"
+
+
+def starts_now(request: Request, catalog: Catalog, offer: Offer | None, now: float) -> str:
+    """Return the sentence of a request that would be granted at once."""
+    free = "" if offer is None or offer.free is None else f" ({offer.free} free)"
+    gpus = "without a GPU" if request.gpu is None else f"on {gpus_asked(request, catalog)}{free}"
+    end = clock(now + request.lifetime_seconds, now)
+    return f"Starts now {gpus}. Ends at {end}, after {show_duration(request.lifetime_seconds)}."
+
+
+def waits(place: Place, request: Request, catalog: Catalog, offer: Offer | None) -> str:
+    """Return the sentence of a place in the queue."""
+    kind = catalog.gpus.get(request.gpu or "")
+    title = kind.title if kind else str(request.gpu)
+    if offer is None or offer.free is None:
+        return (
+            f"The {title} can't be counted at this moment. You are {ordinal(place.number)} in line; your place stays."
+        )
+    free = f"{offer.free} of {offer.total} {title} are free" if offer.free else f"All {offer.total} {title} are in use"
+    asked = f", and you ask for {request.count}" if request.count > 1 else ""
+    return (
+        f"{free}{asked}. You are {ordinal(place.number)} in line; {wait_range(place)}. "
+        "You can close this page; your place stays."
+    )
+
+
+def wait_range(place: Place) -> str:
+    """Return how long it takes, as far as it is known: an upper bound, and less where a grace period runs out."""
+    most, likely = place.at_most_seconds, place.likely_seconds
+    if most is None:
+        return "how long it takes is not known"
+    if likely is not None and likely < most:
+        return f"about {show_duration(_rounded(likely))}, at the latest {show_duration(_rounded(most))}"
+    return f"at the latest in {show_duration(_rounded(most))}, sooner if somebody stops or idles"
+
+
+def _rounded(seconds: float) -> float:
+    step = 5 if seconds < 120 else 60 if seconds < 7200 else 600  # noqa: PLR2004 - seconds, minutes, tens of minutes
+    return max(step, round(seconds / step) * step)
+
+
+def phase_words(lease: Lease, catalog: Catalog) -> str:
+    """Return a lease's phase in words."""
+    gpus = gpus_asked(lease.request, catalog)
+    on = "without a GPU" if lease.request.gpu is None else f"on {gpus}"
+    return {
+        Phase.QUEUED: f"Waiting for {gpus}",
+        Phase.PARKED: f"Waiting for {gpus}; it starts by itself",
+        Phase.RESERVED: f"Got {gpus}; starting",
+        Phase.STARTING: f"Starting {on}",
+        Phase.RUNNING: f"Running {on}",
+        Phase.RECLAIMING: f"Idle {on}: ends soon",
+        Phase.STOPPING: "Stopping",
+        Phase.ENDED: "Ended",
+    }[lease.phase]
+
+
+def measured(lease: Lease) -> str:
+    """Return what was measured of an idle workspace, as people read it."""
+    streak = lease.streak
+    gpus = "GPU 0 has" if len(lease.slots) == 1 else f"All {len(lease.slots)} GPUs have"
+    peak = f" (highest {streak.peak_percent:g} %)" if streak.peak_percent is not None else ""
+    return f"{gpus} done nothing for {show_duration(round(streak.idle_seconds))}{peak}."
+
+
+REASONS = {
+    "stopped": "It was stopped",
+    "idle": "It was idle",
+    "expired": "Its time was over",
+    "preempted": "Its GPUs were needed for something more urgent",
+    "failed": "It failed",
+    "cancelled": "Its start was cancelled",
+    "orphaned": "The hub had lost sight of it",
+}

@@ -1,0 +1,37 @@
+"""What the service's steps wait for, in seconds. Each says why it has its value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Times of the lease protocol (design, section 6)."""
+
+    listen_seconds: float = 30.0
+    """A waiter not heard for this long no longer listens: three of its long polls."""
+    reserved_seconds: float = 30.0
+    """A reservation lapses unless it is acknowledged within this."""
+    heartbeat_seconds: float = 60.0
+    """A start without heartbeat and without process for this long was dropped by the hub."""
+    tick_seconds: float = 1.0
+    """The period of looking at processes and due times: well under the 5 s in which a freed GPU starts the next."""
+    fleet_seconds: float = 5.0
+    """The age at which the view of the GPUs is renewed."""
+    hub_seconds: float = 10.0
+    """The age at which the hub's list of servers is renewed, and how long its last answer counts as answering."""
+    orphan_seconds: float = 300.0
+    """A process whose server is absent is seen so twice, this far apart, before it is ended."""
+    stop_retry_seconds: float = 10.0
+    """A stop that the hub was sent is sent again after this."""
+    stop_race_seconds: float = 5.0
+    """A start cancelled this soon after our own stop of the same workspace was cancelled by us: restart it."""
+    back_off_seconds: tuple[float, ...] = (60.0, 120.0, 300.0)
+    """After a dropped start, others pass for this long."""
+    probe_deadline_seconds: float = 20.0
+    """A probe that takes longer says nothing. Driver start-up takes 1 to 3 s for each GPU that nobody holds."""
+    probes_at_once: int = 8
+    """Probes running at the same time: each is a process on this machine."""
+    concurrent_starts: int = 20
+    """Starts under way at the same time, instead of the hub's concurrent_spawn_limit, which waiters would fill."""

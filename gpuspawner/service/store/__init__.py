@@ -1,0 +1,9 @@
+"""What must survive a restart: leases, readings, audit and the epoch, in SQL.
+
+Belongs here: tables, migrations and plain reads and writes, each in one transaction that checks the epoch.
+Never here: decisions, waiting, or a second writer.
+"""
+
+from gpuspawner.service.store.store import AuditLine, ReadingRow, Store
+
+__all__ = ["AuditLine", "ReadingRow", "Store"]

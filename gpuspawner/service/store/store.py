@@ -1,0 +1,236 @@
+"""Reads and writes, each in one transaction that checks the epoch."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+from pydantic import TypeAdapter
+
+from gpuspawner.core.errors import Superseded, Unavailable
+from gpuspawner.core.lease import Lease, Phase
+from gpuspawner.service.store import tables
+
+RAW_SECONDS = 24 * 3600.0
+"""Raw readings are kept this long (design, section 7)."""
+MAXIMA_SECONDS = 30 * 24 * 3600.0
+"""Ten-minute maxima are kept this long."""
+BUCKET_SECONDS = 600.0
+
+_lease_json: TypeAdapter[Lease] = TypeAdapter(Lease)
+
+
+@dataclass(frozen=True)
+class ReadingRow:
+    """One reading of one GPU as stored. ``seconds`` is the time it covers; ``kept`` rows are behind a stop."""
+
+    lease: str
+    at: float
+    seconds: float
+    gpu: str
+    utilization_percent: float | None
+    memory_used_bytes: int | None
+    memory_total_bytes: int | None
+    kind: str
+    because: str
+    kept: bool = False
+
+
+@dataclass(frozen=True)
+class AuditLine:
+    """Who or what did what to a lease, when and why."""
+
+    at: float
+    lease: str
+    user: str
+    actor: str
+    action: str
+    why: str
+
+
+class Store:
+    """The service's database. All methods block for the time of one small transaction.
+
+    Raises:
+        Unavailable: the database does not answer, is locked or full.
+        Superseded: another service raised the epoch after this one.
+    """
+
+    def __init__(self, url: str) -> None:
+        """Prepare; nothing is read or written before :meth:`open`."""
+        self.epoch = 0
+        self._engine = sa.create_engine(url, pool_pre_ping=True)
+        if self._engine.dialect.name == "sqlite":
+            sa.event.listen(self._engine, "connect", _sqlite_settings)
+            sa.event.listen(self._engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+
+    def open(self) -> None:
+        """Migrate the schema, then raise the epoch: from here older services can write no more."""
+        logging.getLogger("alembic").setLevel(logging.WARNING)
+        config = Config()
+        config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+        with _translated(), self._engine.begin() as connection:
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+        with _translated(), self._engine.begin() as connection:
+            epoch = self._read_epoch(connection)
+            connection.execute(tables.meta.delete().where(tables.meta.c.name == "epoch"))
+            connection.execute(tables.meta.insert().values(name="epoch", number=epoch + 1))
+        self.epoch = epoch + 1
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._engine.dispose()
+
+    def check_epoch(self) -> None:
+        """Raise Superseded where a newer service has opened the store."""
+        with self._transaction():
+            pass
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sa.Connection]:
+        with _translated(), self._engine.begin() as connection:
+            epoch = self._read_epoch(connection)
+            if epoch != self.epoch:
+                raise Superseded(f"A newer service owns the store (epoch {epoch}; this is {self.epoch}).")
+            yield connection
+
+    @staticmethod
+    def _read_epoch(connection: sa.Connection) -> int:
+        return int(connection.scalar(sa.select(tables.meta.c.number).where(tables.meta.c.name == "epoch")) or 0)
+
+    def save(
+        self, leases: Iterable[Lease], audit: Iterable[AuditLine] = (), readings: Iterable[ReadingRow] = ()
+    ) -> None:
+        """Write leases, audit lines and readings in one transaction: all of it or nothing."""
+        with self._transaction() as connection:
+            # What ends goes first: a key may pass from a lease that ends to a new one in the same transaction.
+            for lease in sorted(leases, key=lambda x: x.live):
+                row = _lease_row(lease)
+                found = connection.execute(tables.leases.update().where(tables.leases.c.id == lease.id).values(row))
+                if not found.rowcount:
+                    connection.execute(tables.leases.insert().values(row))
+            lines = [asdict(line) for line in audit]
+            if lines:
+                connection.execute(tables.audit.insert(), lines)
+            rows = [asdict(row) for row in readings]
+            if rows:
+                connection.execute(tables.readings.insert(), rows)
+
+    def live(self) -> list[Lease]:
+        """Return every lease that has not ended."""
+        return self._leases(tables.leases.c.phase != Phase.ENDED.value)
+
+    def lease(self, lease_id: str) -> Lease | None:
+        """Return one lease, ended or not."""
+        return next(iter(self._leases(tables.leases.c.id == lease_id)), None)
+
+    def ended(self, user: str | None, limit: int = 20) -> list[Lease]:
+        """Return the leases of ``user`` (None: of all) that ended last, the newest first."""
+        where = tables.leases.c.phase == Phase.ENDED.value
+        if user is not None:
+            where = where & (tables.leases.c.user == user)
+        return self._leases(where, order=tables.leases.c.ended_at.desc(), limit=limit)
+
+    def count_ends(self) -> dict[str, int]:
+        """Return how many leases have ended, by reason."""
+        reason = tables.leases.c.document["reason"].as_string()
+        query = (
+            sa.select(reason, sa.func.count())
+            .where(tables.leases.c.phase == Phase.ENDED.value, reason.is_not(None))
+            .group_by(reason)
+        )
+        with self._transaction() as connection:
+            return {str(row[0]): int(row[1]) for row in connection.execute(query)}
+
+    def _leases(
+        self, where: sa.ColumnElement[bool], order: sa.ColumnElement[object] | None = None, limit: int | None = None
+    ) -> list[Lease]:
+        query = sa.select(tables.leases.c.document).where(where).limit(limit)
+        if order is not None:
+            query = query.order_by(order, tables.leases.c.id)
+        with self._transaction() as connection:
+            return [_lease_json.validate_python(document) for document in connection.scalars(query)]
+
+    def readings(self, lease_id: str, since: float = 0.0) -> list[ReadingRow]:
+        """Return the readings of one lease, oldest first."""
+        columns = [c for c in tables.readings.c if c.name != "number"]
+        query = (
+            sa.select(*columns)
+            .where(tables.readings.c.lease == lease_id, tables.readings.c.at >= since)
+            .order_by(tables.readings.c.at, tables.readings.c.number)
+        )
+        with self._transaction() as connection:
+            return [ReadingRow(**row) for row in connection.execute(query).mappings()]
+
+    def keep_readings(self, lease_id: str, since: float) -> None:
+        """Mark the readings behind a stop: they stay as long as its audit."""
+        with self._transaction() as connection:
+            connection.execute(
+                tables.readings.update()
+                .where(tables.readings.c.lease == lease_id, tables.readings.c.at >= since)
+                .values(kept=True)
+            )
+
+    def audit(self, lease_id: str | None = None, limit: int = 100) -> list[AuditLine]:
+        """Return the audit of one lease (None: of all), the newest first."""
+        columns = [c for c in tables.audit.c if c.name != "number"]
+        query = sa.select(*columns).order_by(tables.audit.c.number.desc()).limit(limit)
+        if lease_id is not None:
+            query = query.where(tables.audit.c.lease == lease_id)
+        with self._transaction() as connection:
+            return [AuditLine(**row) for row in connection.execute(query).mappings()]
+
+    def thin_readings(self, now: float) -> None:
+        """Keep raw readings for a day, ten-minute maxima for 30 days, and what is behind a stop for ever."""
+        r = tables.readings.c
+        bucket = sa.cast(r.at / BUCKET_SECONDS, sa.Integer)
+        old = (r.at < now - RAW_SECONDS) & ~r.kept
+        # Of each GPU's bucket the row with the highest reading stays; the latest where several do.
+        rank = sa.func.row_number().over(
+            partition_by=(r.lease, r.gpu, bucket),
+            order_by=(sa.func.coalesce(r.utilization_percent, -1.0).desc(), r.number.desc()),
+        )
+        ranked = sa.select(r.number, rank.label("rank")).where(old).subquery()
+        with self._transaction() as connection:
+            connection.execute(tables.readings.delete().where((r.at < now - MAXIMA_SECONDS) & ~r.kept))
+            connection.execute(
+                tables.readings.delete().where(r.number.in_(sa.select(ranked.c.number).where(ranked.c.rank > 1)))
+            )
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except sa.exc.OperationalError as error:
+        raise Unavailable(f"The store does not answer ({error.orig}). It is tried again at every step.") from error
+
+
+def _sqlite_settings(connection: object, _record: object) -> None:
+    connection.isolation_level = None  # type: ignore[attr-defined]  # SQLAlchemy's own advice: we send BEGIN
+    cursor = connection.cursor()  # type: ignore[attr-defined]
+    cursor.execute("PRAGMA journal_mode=WAL")
+    cursor.execute("PRAGMA synchronous=FULL")
+    cursor.execute("PRAGMA busy_timeout=3000")
+    cursor.close()
+
+
+def _lease_row(lease: Lease) -> dict[str, object]:
+    return {
+        "id": lease.id,
+        "hub": lease.key.hub,
+        "user_created": lease.key.user_created,
+        "server": lease.key.server,
+        "user": lease.user,
+        "phase": lease.phase.value,
+        "asked_at": lease.asked_at,
+        "ended_at": lease.ended_at,
+        "document": _lease_json.dump_python(lease, mode="json"),
+    }

@@ -1,0 +1,70 @@
+"""The tables. A change here needs a migration beside it (migrations/versions)."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+metadata = sa.MetaData()
+
+meta = sa.Table(
+    "meta",
+    metadata,
+    sa.Column("name", sa.String(64), primary_key=True),
+    sa.Column("number", sa.Integer, nullable=False),
+)
+
+leases = sa.Table(
+    "leases",
+    metadata,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("hub", sa.String(64), nullable=False),
+    sa.Column("user_created", sa.String(64), nullable=False),
+    sa.Column("server", sa.String(255), nullable=False),
+    sa.Column("user", sa.String(255), nullable=False),
+    sa.Column("phase", sa.String(16), nullable=False),
+    sa.Column("asked_at", sa.Float, nullable=False),
+    sa.Column("ended_at", sa.Float),
+    sa.Column("document", sa.JSON, nullable=False),
+    sa.Index("ix_leases_user", "user", "asked_at"),
+    # The database itself refuses a second live lease of a key.
+    sa.Index(
+        "uq_leases_live_key",
+        "hub",
+        "user_created",
+        "server",
+        unique=True,
+        sqlite_where=sa.text("phase <> 'ended'"),
+        postgresql_where=sa.text("phase <> 'ended'"),
+    ),
+)
+
+readings = sa.Table(
+    "readings",
+    metadata,
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("lease", sa.String(64), nullable=False),
+    sa.Column("at", sa.Float, nullable=False),
+    sa.Column("seconds", sa.Float, nullable=False),
+    sa.Column("gpu", sa.String(128), nullable=False),
+    sa.Column("utilization_percent", sa.Float),
+    sa.Column("memory_used_bytes", sa.BigInteger),
+    sa.Column("memory_total_bytes", sa.BigInteger),
+    sa.Column("kind", sa.String(16), nullable=False),
+    sa.Column("because", sa.String(255), nullable=False),
+    sa.Column("kept", sa.Boolean, nullable=False),
+    sa.Index("ix_readings_lease", "lease", "at"),
+    sa.Index("ix_readings_at", "at"),
+)
+
+audit = sa.Table(
+    "audit",
+    metadata,
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("at", sa.Float, nullable=False),
+    sa.Column("lease", sa.String(64), nullable=False),
+    sa.Column("user", sa.String(255), nullable=False),
+    sa.Column("actor", sa.String(255), nullable=False),
+    sa.Column("action", sa.String(32), nullable=False),
+    sa.Column("why", sa.Text, nullable=False),
+    sa.Index("ix_audit_lease", "lease"),
+)

@@ -1,0 +1,239 @@
+"""Leases, offers and readings as JSON: what API, pages, command line and workspaces show, one source for all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpuspawner.core.idleness import explain
+from gpuspawner.core.lease import UP, WAITING, Lease, Phase
+from gpuspawner.core.policy import Mode
+from gpuspawner.core.queue import Place
+from gpuspawner.core.units import show_duration
+from gpuspawner.schedulers.base import Offer
+from gpuspawner.service.parts import Parts
+from gpuspawner.service.policies import policy_of
+from gpuspawner.service.sentences import REASONS, clock, measured, phase_words, waits
+from gpuspawner.service.store import AuditLine, ReadingRow
+
+
+def lease_view(parts: Parts, lease: Lease) -> dict[str, Any]:
+    """Return one lease as JSON. Times are seconds since the epoch; null is unknown or not so."""
+    request = lease.request
+    return {
+        "id": lease.id,
+        "user": lease.user,
+        "server": lease.key.server,
+        "phase": lease.phase.value,
+        "words": phase_words(lease, parts.catalog),
+        "now": parts.clock.now(),
+        "fast": parts.catalog.fast,
+        "page": f"{parts.prefix}workspaces/{lease.id}",
+        "request": {
+            "template": request.template,
+            "gpu": request.gpu,
+            "count": request.count,
+            "cpu_cores": request.cpu_cores,
+            "memory_bytes": request.memory_bytes,
+            "lifetime_seconds": request.lifetime_seconds,
+        },
+        "options": dict(lease.options),
+        "asked_at": lease.asked_at,
+        "granted_at": lease.granted_at,
+        "running_at": lease.running_at,
+        "ends_at": lease.deadline_at,
+        "adopted": lease.adopted,
+        "gpus": _gpus(parts, lease),
+        "simulated": any(gpu.simulated for gpu in parts.scheduler.fleet.gpus if gpu.id in _ids(lease)),
+        "queue": _queue(parts, lease),
+        "idle": _idle(parts, lease),
+        "keep": _keep(parts, lease),
+        "extend": _extend(parts, lease),
+        "warning": _warning(parts, lease),
+        "end": _end(lease),
+    }
+
+
+def _ids(lease: Lease) -> list[str]:
+    return [slot.gpu for slot in lease.slots]
+
+
+def _gpus(parts: Parts, lease: Lease) -> list[dict[str, Any]]:
+    known = {gpu.id: gpu for gpu in parts.scheduler.fleet.gpus}
+    kind = parts.catalog.gpus.get(lease.request.gpu or "")
+    newest = parts.sampler.newest(lease.id)
+    gpus = []
+    for index, slot in enumerate(lease.slots):
+        gpu, reading = known.get(slot.gpu), newest.get(slot.gpu)
+        gpus.append(
+            {
+                "index": index,
+                "id": slot.gpu,
+                "name": (kind.title if kind else "GPU") + (" (simulated)" if gpu is not None and gpu.simulated else ""),
+                "model": gpu.model if gpu else "",
+                "share": str(slot.share),
+                "simulated": gpu is not None and gpu.simulated,
+                "utilization_percent": reading.utilization_percent if reading else None,
+                "memory_used_bytes": reading.memory_used_bytes if reading else None,
+                "memory_total_bytes": reading.memory_total_bytes if reading else None,
+                "state": reading.kind if reading else "unknown",
+                "problem": reading.because if reading and reading.kind == "unknown" else "",
+            }
+        )
+    return gpus
+
+
+def offer_of(parts: Parts, kind: str | None) -> Offer | None:
+    """Return what could be had of a kind now."""
+    offers = parts.scheduler.offers(list(parts.book), parts.allocator.others)
+    return next((offer for offer in offers if offer.kind == kind), None)
+
+
+def place_of(parts: Parts, lease: Lease) -> Place:
+    """Return where a waiting (or imagined) lease stands."""
+    return parts.scheduler.place(lease, list(parts.book), parts.allocator.others, parts.clock.now())
+
+
+def _queue(parts: Parts, lease: Lease) -> dict[str, Any] | None:
+    if lease.phase not in WAITING:
+        return None
+    place = place_of(parts, lease)
+    sentence = waits(place, lease.request, parts.catalog, offer_of(parts, lease.request.gpu))
+    if lease.not_before > parts.clock.now():
+        wait = show_duration(lease.not_before - parts.clock.now())
+        sentence = f"The hub did not start it; it is tried again in {wait}. Others pass meanwhile."
+    elif not parts.allocator.hub_answers and lease.phase is Phase.PARKED:
+        sentence = "The hub does not answer at this moment; your place stays."
+    return {
+        "place": place.number,
+        "of": place.of,
+        "likely_seconds": place.likely_seconds,
+        "at_most_seconds": place.at_most_seconds,
+        "sentence": sentence,
+    }
+
+
+def _idle(parts: Parts, lease: Lease) -> dict[str, Any] | None:
+    if lease.phase not in UP or not lease.slots:
+        return None
+    policy, now = policy_of(parts.catalog, lease), parts.clock.now()
+    seen = explain(lease.streak, policy.idle)
+    kept = lease.kept_until is not None and lease.kept_until > now
+    grace = seen.grace_left_seconds
+    idle, needed = show_duration(seen.idle_seconds), show_duration(seen.for_seconds)
+    words = (
+        f"idle {idle} of {needed}, because: {seen.because}"
+        if seen.idle_seconds
+        else f"in use or not judged: {seen.because}"
+    )
+    if kept and lease.kept_until is not None:
+        words = f"kept until {clock(lease.kept_until, now)}; {seen.because}"
+    return {
+        "state": "kept" if kept else seen.state.value,
+        "mode": policy.mode.value,
+        "idle_seconds": seen.idle_seconds,
+        "for_seconds": seen.for_seconds,
+        "below_percent": policy.idle.below_percent,
+        "because": seen.because,
+        "words": words,
+        "peak_percent": seen.peak_percent,
+        "known_share": seen.known_share,
+        "grace_ends_at": None if grace is None or policy.mode is not Mode.ENFORCE else _grace_end(lease, grace),
+        "kept_until": lease.kept_until if kept else None,
+        "unreadable": [{"gpu": gpu, "seconds": seconds} for gpu, seconds in seen.unreadable],
+    }
+
+
+def _grace_end(lease: Lease, left_seconds: float) -> float:
+    return (lease.sampled_at or lease.phase_since) + left_seconds
+
+
+def _keep(parts: Parts, lease: Lease) -> dict[str, Any]:
+    keep = policy_of(parts.catalog, lease).keep
+    return {"left": max(0, keep.times - lease.keeps_used), "each_seconds": keep.each_seconds}
+
+
+def _extend(parts: Parts, lease: Lease) -> dict[str, Any]:
+    extend = policy_of(parts.catalog, lease).extend
+    left = max(0.0, extend.total_seconds - lease.extended_seconds)
+    return {"left_seconds": left, "each_seconds": min(extend.each_seconds, left)}
+
+
+def _warning(parts: Parts, lease: Lease) -> dict[str, Any] | None:
+    """Return what its user is to be told now: the idle warning first, then the coming end."""
+    now, policy = parts.clock.now(), policy_of(parts.catalog, lease)
+    grace = lease.streak.grace_left_seconds
+    if lease.phase is Phase.RECLAIMING and grace is not None:
+        ends_at = _grace_end(lease, grace)
+        text = (
+            f"{measured(lease)} This workspace ends at {clock(ends_at, now)}. Running kernels and what they hold on "
+            "the GPU would be lost; files stay."
+        )
+        return {
+            "kind": "idle",
+            "text": text,
+            "ends_at": ends_at,
+            "actions": ["keep"] if _keep(parts, lease)["left"] else [],
+        }
+    if lease.phase in UP and grace is not None and policy.mode is Mode.WARN:
+        text = f"{measured(lease)} Please stop this workspace if you do not need it. Nothing is stopped for it."
+        return {
+            "kind": "idle",
+            "text": text,
+            "ends_at": None,
+            "actions": ["keep"] if _keep(parts, lease)["left"] else [],
+        }
+    if lease.phase in UP and lease.warned_seconds and lease.deadline_at is not None:
+        text = (
+            f"The lifetime of this workspace ends at {clock(lease.deadline_at, now)}. Save your work: running kernels "
+            "would be lost; files stay."
+        )
+        can = _extend(parts, lease)["each_seconds"] > 0
+        return {"kind": "expiry", "text": text, "ends_at": lease.deadline_at, "actions": ["extend"] if can else []}
+    return None
+
+
+def _end(lease: Lease) -> dict[str, Any] | None:
+    if lease.reason is None:
+        return None
+    return {
+        "reason": lease.reason.value,
+        "words": REASONS[lease.reason.value],
+        "message": lease.message,
+        "by": lease.ended_by,
+        "at": lease.ended_at,
+        "seen": lease.seen_by_user,
+    }
+
+
+def offer_view(offer: Offer, parts: Parts) -> dict[str, Any]:
+    """Return an offer as JSON: null is unknown, never 0 for that."""
+    kind = parts.catalog.gpus[offer.kind]
+    return {
+        "kind": offer.kind,
+        "title": kind.title,
+        "memory_bytes": kind.memory_bytes,
+        "price_per_hour": kind.price_per_hour,
+        "free": offer.free,
+        "total": offer.total,
+        "waiting": offer.waiting,
+        "simulated": offer.simulated,
+    }
+
+
+def reading_view(row: ReadingRow) -> dict[str, Any]:
+    """Return a stored reading as JSON."""
+    return {
+        "at": row.at,
+        "seconds": row.seconds,
+        "gpu": row.gpu,
+        "utilization_percent": row.utilization_percent,
+        "memory_used_bytes": row.memory_used_bytes,
+        "memory_total_bytes": row.memory_total_bytes,
+        "kind": row.kind,
+        "because": row.because,
+    }
+
+
+def audit_view(line: AuditLine) -> dict[str, Any]:
+    """Return an audit line as JSON."""
+    return {"at": line.at, "user": line.user, "actor": line.actor, "action": line.action, "why": line.why}

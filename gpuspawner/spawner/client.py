@@ -1,0 +1,102 @@
+"""The spawner's client of the service: a few calls, each with a deadline, each error told apart."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from tornado.httpclient import HTTPClientError, HTTPRequest
+from tornado.simple_httpclient import SimpleAsyncHTTPClient
+
+from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
+
+STOP_PATH_SECONDS = 2.0
+"""Calls in stop paths take no longer: at its shutdown the hub ends the service before the servers."""
+
+
+@dataclass(frozen=True)
+class LeaseClient:
+    """Talks to ``url`` (the service with its prefix) as the hub's spawner.
+
+    Every method raises RequestRefused for a 4xx with its reason, Gone for a 410, Conflict for a 409, and
+    Unavailable where the service does not answer or answers with an error of its own.
+    """
+
+    url: str
+    secret: str
+
+    async def acquire(self, ask: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask for the lease of a start. Repeating it is harmless."""
+        return await self._call("POST", "/internal/acquire", body=ask)
+
+    async def wait(self, lease: str, attempt: int, known_place: int | None) -> dict[str, Any]:
+        """Wait some seconds for a change of the lease; being heard keeps the place attended."""
+        known = "" if known_place is None else str(known_place)
+        return await self._call("GET", f"/internal/leases/{lease}", {"attempt": attempt, "known": known}, seconds=20.0)
+
+    async def acknowledge(self, lease: str, attempt: int) -> dict[str, Any]:
+        """Take the grant: answers the patch and the workspace's token. Conflict while leftovers still end."""
+        return await self._call("POST", f"/internal/leases/{lease}/acknowledge", {"attempt": attempt}, seconds=30.0)
+
+    async def heartbeat(self, lease: str, attempt: int) -> dict[str, Any]:
+        """Say that the start is under way."""
+        return await self._call("POST", f"/internal/leases/{lease}/heartbeat", {"attempt": attempt})
+
+    async def park(self, lease: str, attempt: int) -> dict[str, Any]:
+        """Leave the queue's waiting room; the place stays."""
+        return await self._call("POST", f"/internal/leases/{lease}/park", {"attempt": attempt})
+
+    async def release(self, lease: str, attempt: int, outcome: str, message: str) -> None:
+        """Tell how a start or a server ended."""
+        arguments = {"attempt": attempt, "outcome": outcome}
+        path = f"/internal/leases/{lease}/release"
+        await self._call("POST", path, arguments, {"message": message}, seconds=STOP_PATH_SECONDS)
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        arguments: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | None = None,
+        seconds: float = 5.0,
+    ) -> dict[str, Any]:
+        request = HTTPRequest(
+            f"{self.url}{path}?{urlencode(arguments or {})}",
+            method=method,
+            headers={"Authorization": f"spawner {self.secret}", "Content-Type": "application/json"},
+            body=json.dumps(body or {}) if method == "POST" else None,
+            request_timeout=seconds,
+            connect_timeout=min(seconds, 3.0),
+        )
+        # A client of its own for each call: waiters would fill the ten places of the hub's shared one.
+        client = SimpleAsyncHTTPClient(force_instance=True)
+        try:
+            response = await client.fetch(request)
+        except HTTPClientError as error:
+            raise _told(error) from error
+        except OSError as error:
+            raise Unavailable("The GPU service does not answer.") from error
+        finally:
+            client.close()
+        answer: dict[str, Any] = json.loads(response.body)
+        return answer
+
+
+def _told(error: HTTPClientError) -> Exception:
+    try:
+        document = json.loads(error.response.body)["error"] if error.response is not None else {}
+    except (ValueError, KeyError, TypeError):
+        document = {}
+    message = document.get("message", "The GPU service does not answer.")
+    if error.code == 410:  # noqa: PLR2004 - HTTP's own number
+        return Gone(message)
+    if error.code == 409:  # noqa: PLR2004 - HTTP's own number
+        return Conflict(message)
+    if {"field", "asked", "limit", "remedy"} <= set(document):
+        return RequestRefused(
+            document["field"], document["asked"], document["limit"], document["remedy"], status=error.code
+        )
+    return Unavailable(message)

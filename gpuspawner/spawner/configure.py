@@ -1,0 +1,212 @@
+"""``configure(c, catalog=...)``: puts gpuspawner into a JupyterHub configuration, as its last line."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sys
+import uuid
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from jupyterhub import __version__ as hub_version
+from jupyterhub.spawner import LocalProcessSpawner, SimpleLocalProcessSpawner, Spawner
+from traitlets.utils.importstring import import_item
+
+from gpuspawner.catalog import load_catalog, scaled
+from gpuspawner.core.errors import CatalogError
+from gpuspawner.spawner import pages
+from gpuspawner.spawner.mixin import GPUSpawnerMixin, LocalGPUSpawner
+
+SERVICE = "gpu"
+SERVICE_SCOPES = ["list:users", "read:users", "read:servers", "servers", "delete:servers"]
+SHORT_NAMES = {"simple": SimpleLocalProcessSpawner, "localprocess": LocalProcessSpawner}
+
+
+def configure(
+    c: Any,
+    *,
+    catalog: str | Path | Mapping[str, Any],
+    data_dir: str | Path = "gpuspawner-data",
+    port: int = 9470,
+    fast: float | None = None,
+    service_settings: Mapping[str, Any] | None = None,
+) -> None:
+    """Wrap the configured spawner class, and add the service, its roles and the pages.
+
+    Args:
+        c: the configuration that JupyterHub gives its file.
+        catalog: a YAML file, or the same as a mapping.
+        data_dir: where the service keeps its database, its secret and this hub's id.
+        port: where the service listens, on 127.0.0.1.
+        fast: divide every time of the catalog by this, to watch an hour in two minutes.
+        service_settings: times of the lease protocol in seconds, by the names of ``service.settings.Settings``.
+
+    Raises:
+        SystemExit: the catalog or the configuration cannot be used, with what is wrong and how to mend it.
+    """
+    try:
+        loaded = load_catalog(catalog)
+    except CatalogError as error:
+        raise SystemExit(f"gpuspawner: the hub does not start with this catalog:\n{error}") from None
+    if fast is not None:
+        loaded = scaled(loaded, fast)
+    _refuse_conflicts(c)
+    data = _data_folder(Path(data_dir))
+    catalog_file = _catalog_file(catalog, data)
+    prefix = str(c.JupyterHub.get("base_url", "/")).rstrip("/") + f"/services/{SERVICE}/"
+    url = f"http://127.0.0.1:{port}"
+    spawner = c.GPUSpawnerMixin
+    c.JupyterHub.spawner_class = _wrapped(c.JupyterHub.get("spawner_class"))
+    spawner.gpu_catalog = loaded
+    spawner.gpu_service_url = url + prefix.rstrip("/")
+    spawner.gpu_service_prefix = prefix
+    spawner.gpu_hub_id = _written_once(data / "hub-id", lambda: uuid.uuid4().hex)
+    spawner.gpu_boot_id = uuid.uuid4().hex
+    spawner.gpu_secret_file = str(data / "secret")
+    _written_once(data / "secret", lambda: secrets.token_hex(32))
+    command = [sys.executable, "-m", "gpuspawner.cli", "serve", "--catalog", str(catalog_file), "--data", str(data)]
+    command += ["--fast", str(fast)] if fast is not None else []
+    environment = {"GPUSPAWNER_HUB_PID": str(os.getpid())}
+    if service_settings:
+        environment["GPUSPAWNER_SETTINGS"] = json.dumps(dict(service_settings))
+    _add_service(c, url, command, environment)
+    _add_roles(c)
+    _set_limits(c)
+    c.JupyterHub.template_paths = [*c.JupyterHub.get("template_paths", []), *pages.template_paths()]
+    variables = pages.page_variables(loaded, prefix, data / "secret")
+    c.JupyterHub.template_vars = {**c.JupyterHub.get("template_vars", {}), **variables}
+
+
+def _wrapped(configured: Any) -> type[Spawner]:
+    """Return the mixin over the class that is configured: its own traits and settings stay in force."""
+    base = configured or LocalProcessSpawner
+    if isinstance(base, str):
+        base = SHORT_NAMES.get(base) or _imported(base)
+    if issubclass(base, GPUSpawnerMixin):
+        return base  # type: ignore[no-any-return]
+    if base is LocalProcessSpawner:
+        return LocalGPUSpawner
+    return type(f"GPU{base.__name__}", (GPUSpawnerMixin, base), {"__doc__": f"{base.__name__} with GPU leases."})
+
+
+def _imported(name: str) -> Any:
+    for entry in entry_points(group="jupyterhub.spawners"):
+        if entry.name.lower() == name.lower():
+            return entry.load()
+    try:
+        return import_item(name)
+    except ImportError as error:
+        raise SystemExit(
+            f"gpuspawner: c.JupyterHub.spawner_class = {name!r} cannot be imported ({error}). "
+            "Install its package, or set another class before configure()."
+        ) from None
+
+
+def _refuse_conflicts(c: Any) -> None:
+    if c.JupyterHub.get("active_server_limit", 0):
+        raise SystemExit(
+            "gpuspawner: c.JupyterHub.active_server_limit counts people who only wait in the queue as active. "
+            "Remove it; limit GPUs per user by a quota in the catalog."
+        )
+    if "options_form" in c.Spawner or "options_from_form" in c.Spawner:
+        raise SystemExit(
+            "gpuspawner: c.Spawner.options_form would replace gpuspawner's form. Remove it: what people may choose "
+            "stands in the catalog's templates."
+        )
+
+
+def _set_limits(c: Any) -> None:
+    c.JupyterHub.concurrent_spawn_limit = 0  # waiters would fill it; the service limits concurrent starts instead
+    c.JupyterHub.init_spawners_timeout = 1  # nothing at the hub's boot needs the service
+    if int(hub_version.split(".")[0]) < 6:  # noqa: PLR2004 - before 6.0 each refusal counts as a failure
+        c.Spawner.consecutive_failure_limit = 0
+        print("gpuspawner: JupyterHub 5.x counts refusals as failures: consecutive_failure_limit is set to 0.")  # noqa: T201
+
+
+def _data_folder(data: Path) -> Path:
+    data = data.absolute()
+    try:
+        data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise SystemExit(f"gpuspawner: data_dir {data} cannot be made ({error.strerror}). Name another.") from None
+    return data
+
+
+def _written_once(path: Path, make: Any) -> str:
+    """Return the text of a 0600 file, made at the first start."""
+    try:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(make() + "\n")
+    except FileExistsError:
+        pass
+    return path.read_text(encoding="ascii").strip()
+
+
+def _catalog_file(catalog: str | Path | Mapping[str, Any], data: Path) -> Path:
+    if not isinstance(catalog, Mapping):
+        return Path(catalog).absolute()
+    path = data / "catalog.json"  # JSON is YAML: the service reads both alike
+    path.write_text(json.dumps(catalog, indent=1))
+    return path
+
+
+def _add_service(c: Any, url: str, command: list[str], environment: dict[str, str]) -> None:
+    services = [s for s in c.JupyterHub.get("services", []) if s.get("name") != SERVICE]
+    service = {
+        "name": SERVICE,
+        "url": url,
+        "command": command,
+        "environment": {**_python_path(), **environment},
+        "oauth_no_confirm": True,
+        "oauth_client_allowed_scopes": ["custom:gpu:use", "custom:gpu:admin"],
+    }
+    c.JupyterHub.services = [*services, service]
+
+
+def _python_path() -> dict[str, str]:
+    # A managed service inherits only env_keep: a hub that finds gpuspawner by PYTHONPATH must pass it on.
+    return {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
+
+
+def _add_roles(c: Any) -> None:
+    """Merge our roles into those configured; replace none."""
+    c.JupyterHub.custom_scopes = {
+        **c.JupyterHub.get("custom_scopes", {}),
+        "custom:gpu:use": {"description": "Ask for GPU workspaces, and see and act on one's own."},
+        "custom:gpu:admin": {
+            "description": "See and act on the GPU workspaces of all.",
+            "subscopes": ["custom:gpu:use"],
+        },
+    }
+    roles = [dict(role) for role in c.JupyterHub.get("load_roles", [])]
+    user = next((role for role in roles if role["name"] == "user"), None)
+    if user is None:
+        user = {"name": "user", "scopes": ["self"]}
+        roles.append(user)
+    own = ["custom:gpu:use", f"access:services!service={SERVICE}"]
+    user["scopes"] = [*user.get("scopes", []), *(scope for scope in own if scope not in user.get("scopes", []))]
+    admins = sorted(c.Authenticator.get("admin_users", set()))
+    ours = [
+        {"name": "gpuspawner-service", "scopes": SERVICE_SCOPES, "services": [SERVICE]},
+        {
+            "name": "gpu-admin",
+            "description": "Administers GPU workspaces.",
+            "scopes": ["custom:gpu:admin", f"access:services!service={SERVICE}"],
+            "users": admins,
+        },
+    ]
+    for role in ours:
+        named = next((r for r in roles if r["name"] == role["name"]), None)
+        if named is None:
+            roles.append(role)
+        else:
+            for field in ("scopes", "services", "users"):
+                named[field] = [
+                    *named.get(field, []),
+                    *(x for x in role.get(field, []) if x not in named.get(field, [])),
+                ]
+    c.JupyterHub.load_roles = roles

@@ -1,0 +1,265 @@
+"""The mixin over any spawner class: asks for a lease, waits with progress, starts, reports the end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from jupyterhub.spawner import LocalProcessSpawner
+from jupyterhub.utils import isoformat
+from traitlets import Float, Unicode
+
+from gpuspawner.catalog import resolve
+from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
+from gpuspawner.spawner.client import LeaseClient
+from gpuspawner.spawner.options import FormOptions
+from gpuspawner.spawner.refusals import ended
+
+HEARTBEAT_SECONDS = 10.0
+FENCE_SECONDS = 20.0
+"""Nothing is created unless a heartbeat was acknowledged within this (design, section 6)."""
+RETRY_SECONDS = 1.0
+WAITING = frozenset({"queued", "parked"})
+
+
+class GPUSpawnerMixin(FormOptions):
+    """What every gpuspawner spawner adds to the class it stands before in the order of bases."""
+
+    user_options: dict[str, Any]
+    start_timeout: int
+
+    wait_in_hub_seconds = Float(
+        120.0, min=0, help="How long start() waits for a GPU before the place is kept without it."
+    ).tag(config=True)
+    gpu_service_url = Unicode(help="Where the service is, with its prefix. Set by configure().").tag(config=True)
+    gpu_hub_id = Unicode(help="This hub's id. Set by configure().").tag(config=True)
+    gpu_boot_id = Unicode(help="This hub process. Set by configure().").tag(config=True)
+
+    _gpu_lease = ""
+    _gpu_attempt = 0
+    _gpu_outcome = ""
+    _gpu_stop_called = False
+    _gpu_message = ""
+    _gpu_patch: Mapping[str, Any] = {}
+    _gpu_heard_at = 0.0
+    _gpu_start_timeout: int | None = None
+
+    def __init__(self, **kwargs: Any) -> None:
+        """Keep the steps of a start for its progress page."""
+        super().__init__(**kwargs)
+        self._gpu_steps: list[dict[str, Any]] = []
+        self._gpu_stepped = asyncio.Event()
+
+    def _client(self) -> LeaseClient:
+        return LeaseClient(self.gpu_service_url, self.gpu_secret())
+
+    def _step(self, progress: int, message: str) -> None:
+        if self._gpu_steps and self._gpu_steps[-1]["message"] == message:
+            return
+        self._gpu_steps.append({"progress": progress, "message": message})
+        self._gpu_stepped.set()
+        self._gpu_stepped = asyncio.Event()
+
+    async def progress(self) -> AsyncIterator[dict[str, Any]]:
+        """Yield every step of this start, those before the listener came included."""
+        seen = 0
+        while True:
+            while seen < len(self._gpu_steps):
+                yield self._gpu_steps[seen]
+                seen += 1
+            await self._gpu_stepped.wait()
+
+    async def run_pre_spawn_hook(self) -> None:
+        """Validate before anything else, and give the start the time to wait; then the administrator's own hook."""
+        self._gpu_lease, self._gpu_attempt, self._gpu_outcome, self._gpu_patch = "", 0, "", {}
+        self._gpu_stop_called, self._gpu_message = False, ""
+        self._gpu_steps.clear()
+        try:
+            resolve(self.catalog, self.user_options, self.user.name)
+        except RequestRefused as error:
+            # The hub saved the options before anybody saw them: the next plain start must not meet them again.
+            self.user_options = self.orm_spawner.user_options = {}
+            raise ended(str(error), reason="refused", status=error.status) from error
+        self._gpu_start_timeout = self.start_timeout
+        self.start_timeout = int(self.start_timeout + self.wait_in_hub_seconds + FENCE_SECONDS)
+        result = super().run_pre_spawn_hook()
+        if asyncio.iscoroutine(result):
+            await result
+
+    async def start(self) -> Any:
+        """Wait for a lease, then start the server on its GPUs."""
+        until = time.monotonic() + self.wait_in_hub_seconds
+        heartbeat: asyncio.Task[None] | None = None
+        self._gpu_outcome = "in flight"
+        try:
+            await self._wait_for_grant(until)
+            heartbeat = asyncio.create_task(self._heartbeat())
+            started = await self._create()
+        except asyncio.CancelledError:
+            if self._gpu_outcome == "in flight":
+                self._gpu_outcome = "cancelled"
+            raise
+        except Exception as error:
+            if self._gpu_outcome == "in flight":
+                self._gpu_outcome, self._gpu_message = "failed", str(error)
+            raise
+        finally:
+            if heartbeat is not None:
+                heartbeat.cancel()
+            if self._gpu_start_timeout is not None:
+                self.start_timeout, self._gpu_start_timeout = self._gpu_start_timeout, None
+        self._gpu_outcome = "started"
+        return started
+
+    async def _wait_for_grant(self, until: float) -> None:
+        """Acquire, wait and acknowledge; park when the time is over. Every call may be repeated."""
+        client, start_id = self._client(), uuid.uuid4().hex
+        ask = {
+            "hub": self.gpu_hub_id,
+            "user": self.user.name,
+            "user_created": isoformat(self.user.orm_user.created),
+            "server": self.name,
+            "options": self.user_options or {},
+            "start_id": start_id,
+            "boot_id": self.gpu_boot_id,
+        }
+        self._step(5, "Asking for a GPU" if self._asks_for_gpu() else "Asking for a place")
+        answer: dict[str, Any] | None = None
+        while True:
+            try:
+                answer = await (
+                    client.acquire(ask)
+                    if answer is None
+                    else client.wait(self._gpu_lease, self._gpu_attempt, self._place(answer))
+                )
+                self._gpu_lease, self._gpu_attempt = answer["lease"]["id"], answer["attempt"]
+                if answer["lease"]["phase"] not in WAITING:
+                    answer = await client.acknowledge(self._gpu_lease, self._gpu_attempt)
+                    self._gpu_heard_at = time.monotonic()
+                    self._gpu_patch = answer["patch"]
+                    self._step(50, f"{answer['lease']['words']}.")
+                    return
+                self._step(20, answer["lease"]["queue"]["sentence"])
+            except RequestRefused as error:
+                self._gpu_outcome = "cancelled"
+                raise ended(str(error), reason="refused", status=error.status) from error
+            except Gone as error:
+                self._gpu_outcome = "gone"  # nothing of it is left to release
+                raise ended(str(error), reason="withdrawn", status=409) from error
+            except Conflict as error:
+                self._step(15, str(error))
+                answer = None
+                await asyncio.sleep(RETRY_SECONDS)
+            except Unavailable as error:
+                self._step(10, f"{error} This start tries again; your place, if you had one, stays.")
+                await asyncio.sleep(RETRY_SECONDS)
+            if time.monotonic() >= until:
+                await self._leave(client, answer)
+
+    def _asks_for_gpu(self) -> bool:
+        return resolve(self.catalog, self.user_options, self.user.name).gpu is not None
+
+    @staticmethod
+    def _place(answer: Mapping[str, Any]) -> int | None:
+        queue = answer["lease"]["queue"]
+        return None if queue is None else int(queue["place"])
+
+    async def _leave(self, client: LeaseClient, answer: Mapping[str, Any] | None) -> None:
+        """The hub's time for waiting is over: keep the place without it, and tell where it is shown."""
+        if answer is None:
+            self._gpu_outcome = "parked"
+            message = "The GPU service does not answer. Nothing is lost: press Start again in some minutes."
+            raise ended(message, reason="unavailable", status=503)
+        with contextlib.suppress(Unavailable):
+            parked = await client.park(self._gpu_lease, self._gpu_attempt)
+            if parked["lease"]["phase"] not in WAITING:
+                return  # granted at the last moment
+            answer = parked
+        self._gpu_outcome = "parked"
+        queue = answer["lease"]["queue"] or {}
+        message = f"{queue.get('sentence', 'Your place in the queue stays.')} It starts by itself."
+        raise ended(message, reason="queued", status=409, link=answer["lease"]["page"], link_text="See your place")
+
+    async def _heartbeat(self) -> None:
+        client = self._client()
+        while True:
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+            try:
+                await client.heartbeat(self._gpu_lease, self._gpu_attempt)
+                self._gpu_heard_at = time.monotonic()
+            except Conflict as error:
+                self.log.warning("this start of %s is over: %s", self._log_name, error)
+                return
+            except (Unavailable, RequestRefused) as error:
+                self.log.warning("heartbeat of %s not heard: %s", self._log_name, error)
+
+    async def _create(self) -> Any:
+        """Start the server, if the grant is fresh, within the start's own limit."""
+        if time.monotonic() - self._gpu_heard_at > FENCE_SECONDS:
+            message = "The grant is too old to start on. Your place is kept; press Start again."
+            raise ended(message, reason="fenced", status=503)
+        limit = self._gpu_start_timeout or self.start_timeout
+        try:
+            started = await asyncio.wait_for(super().start(), limit)
+        except (TimeoutError, asyncio.TimeoutError) as error:
+            message = f"The server did not start within {limit} seconds. Start it again, or ask your administrator."
+            self._gpu_outcome, self._gpu_message = "failed", message
+            raise ended(message, reason="timeout", status=504) from error
+        self._step(80, "The server is starting; waiting until it answers.")
+        return started
+
+    def get_env(self) -> dict[str, str]:
+        """Return the environment with the lease's patch applied, as one, after everything else."""
+        environment: dict[str, str] = {**super().get_env(), **self._gpu_patch.get("environment", {})}
+        prefix = self._gpu_patch.get("path_prefix", "")
+        if prefix:
+            path = environment.get("PATH") or os.environ.get("PATH", os.defpath)
+            environment["PATH"] = f"{prefix}{os.pathsep}{path}"
+        return environment
+
+    def get_state(self) -> dict[str, Any]:
+        """Add which lease the running server has."""
+        state: dict[str, Any] = super().get_state()
+        if self._gpu_lease:
+            state["gpu_lease"], state["gpu_attempt"] = self._gpu_lease, self._gpu_attempt
+        return state
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Take back which lease the running server has."""
+        super().load_state(state)
+        self._gpu_lease, self._gpu_attempt = state.get("gpu_lease", ""), state.get("gpu_attempt", 0)
+        if self._gpu_lease:
+            self._gpu_outcome = "started"
+
+    def clear_state(self) -> None:
+        """Forget the lease."""
+        super().clear_state()
+        self._gpu_lease, self._gpu_attempt, self._gpu_outcome = "", 0, ""
+
+    async def stop(self, now: bool = False) -> Any:
+        """Note that the hub stopped it: a server that ended by itself is never stopped."""
+        self._gpu_stop_called = True
+        return await super().stop(now=now)
+
+    async def run_post_stop_hook(self) -> None:
+        """After a stop or a failure: release what ended, never what is parked or in flight. Then the own hook."""
+        result = super().run_post_stop_hook()
+        if asyncio.iscoroutine(result):
+            await result
+        stopped = "stopped" if self._gpu_stop_called else "died"
+        outcome = {"started": stopped, "failed": "failed", "cancelled": "cancelled"}.get(self._gpu_outcome)
+        if outcome is None or not self._gpu_lease:
+            return
+        try:
+            await self._client().release(self._gpu_lease, self._gpu_attempt, outcome, self._gpu_message)
+        except Exception as error:  # noqa: BLE001 - a stop must go on: the service sees the end by itself
+            self.log.warning("the end of %s was not reported: %s", self._log_name, error)
+
+
+class LocalGPUSpawner(GPUSpawnerMixin, LocalProcessSpawner):
+    """Workspaces as local processes: one machine, one team."""

@@ -1,0 +1,49 @@
+"""The errors by which a start ends, in the form each JupyterHub understands."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+from tornado.web import HTTPError
+
+try:
+    from jupyterhub.spawner import SpawnException
+except ImportError:  # JupyterHub 5.x
+    SpawnException = None
+
+
+if SpawnException is None:
+
+    class StartEnded(HTTPError):
+        """A start that ended with a reason for its user: on 5.x a 4xx, told by JupyterHub from these attributes."""
+
+        def __init__(self, message: str, *, reason: str, status: int, message_html: str = "") -> None:
+            """Tell ``message``; ``message_html`` may hold links."""
+            super().__init__(status, message.replace("%", "%%"))
+            self.gpu_reason = reason
+            self.jupyterhub_message = message
+            self.jupyterhub_html_message = message_html or escape(message)
+
+else:
+
+    class StartEnded(SpawnException):  # type: ignore[no-redef]
+        """A start that ended with a reason for its user: on 6.x no failure of the hub's.
+
+        JupyterHub 6.1.1 shows the two jupyterhub_ attributes, which its own SpawnException does not set.
+        """
+
+        def __init__(self, message: str, *, reason: str, status: int, message_html: str = "") -> None:
+            """Tell ``message``; ``message_html`` may hold links."""
+            html = message_html or escape(message)
+            super().__init__(message, reason=reason, message_html=html, status_code=status)
+            self.jupyterhub_message = message
+            self.jupyterhub_html_message = html
+
+
+def ended(message: str, *, reason: str, status: int, link: str = "", link_text: str = "") -> Any:
+    """Return the error of a start that ended; with a link, pages show it behind the message."""
+    html = escape(message)
+    if link:
+        html += f' <a href="{escape(link)}">{escape(link_text)}</a>'
+    return StartEnded(message, reason=reason, status=status, message_html=html)

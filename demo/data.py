@@ -18,7 +18,7 @@ from tools.progress import StepError, bold
 DEMO = Path(__file__).resolve().parent
 PEOPLE = {"alice": "team vision", "bob": "team speech", "admin": "administrator"}
 """Those who sign in. Each has a password of their own."""
-COLLEAGUES = ("carol", "dave")
+COLLEAGUES = ("carol-demo", "dave-demo")
 FAST_FACTOR = 30.0
 """What FAST=1 means: a policy's half hour takes a minute."""
 PORTS = range(1024, 65536)
@@ -93,8 +93,17 @@ def new_password() -> str:
     return f"{text[:4]}-{text[4:]}"
 
 
-def describe_machine(settings: Settings, python: Path) -> dict[str, str]:
-    """Return the ``catalog`` to use and a sentence on this machine's ``gpus``.
+@dataclass(frozen=True)
+class Machine:
+    """This machine's GPUs: a sentence on them, whether they are simulated, and the catalog that offers them."""
+
+    catalog: str
+    gpus: str
+    simulated: bool
+
+
+def describe_machine(settings: Settings, python: Path) -> Machine:
+    """Find this machine's GPUs, and the catalog for them.
 
     Raises:
         StepError: the demo's catalog cannot be read.
@@ -104,8 +113,7 @@ def describe_machine(settings: Settings, python: Path) -> dict[str, str]:
     )
     if found.returncode:
         raise StepError(f"The demo's catalog cannot be used: {found.stderr.strip()}")
-    described: dict[str, str] = json.loads(found.stdout)
-    return described
+    return Machine(**json.loads(found.stdout))
 
 
 def shown(path: Path) -> str:
@@ -113,13 +121,18 @@ def shown(path: Path) -> str:
     return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
 
 
-def welcome(settings: Settings, passwords: Mapping[str, str], gpus: str) -> str:
+def welcome(settings: Settings, passwords: Mapping[str, str], machine: Machine) -> str:
     """Return what is said once everything runs."""
     people = "\n".join(
         f"  {'Sign in' if number == 0 else '':11}{bold(f'{user:6}')} {passwords[user]}   {role}"
         for number, (user, role) in enumerate(PEOPLE.items())
     )
-    colleagues = "carol (busy on 2 GPUs) and dave (idle on 1), scripted, marked demo; DEMO=0 omits them"
+    if not machine.simulated:
+        colleagues = "none: the GPUs are real, and all yours"
+    elif settings.colleagues:
+        colleagues = "carol-demo (busy on 2 A100) and dave-demo (idle on 1 H100), scripted; DEMO=0 omits them"
+    else:
+        colleagues = "none (DEMO=0)"
     idle, grace = ("1 minute", "30 seconds") if settings.fast else ("30 minutes", "15 minutes")
     pace = (
         f"FAST: every policy time runs {settings.fast:g} times faster, and the pages say so"
@@ -132,9 +145,9 @@ def welcome(settings: Settings, passwords: Mapping[str, str], gpus: str) -> str:
 
   Open       {bold(settings.url)}
 {people}
-  GPUs       {gpus}
+  GPUs       {machine.gpus}
   Times      {pace}
-  Colleagues {colleagues if settings.colleagues else "none (DEMO=0)"}
+  Colleagues {colleagues}
 
   Four things to try
   1  As alice, press Start. JupyterLab opens on demo.ipynb: run its cells, and watch the GPU work.

@@ -27,11 +27,11 @@ class DemoAuthenticator(Authenticator):
 
 
 c.JupyterHub.authenticator_class = DemoAuthenticator
-c.Authenticator.allowed_users = {"alice", "bob", "carol", "dave"}
+c.Authenticator.allowed_users = {"alice", "bob", "carol-demo", "dave-demo"}
 c.Authenticator.admin_users = {"admin"}
 c.JupyterHub.load_groups = {
-    "vision": {"users": ["alice", "carol"]},
-    "speech": {"users": ["bob", "dave"]},
+    "vision": {"users": ["alice", "carol-demo"]},
+    "speech": {"users": ["bob", "dave-demo"]},
 }
 
 # This machine alone, on ports that are free. The hub's database and cookie secret lie in its working directory.
@@ -46,13 +46,15 @@ c.Spawner.default_url = "/lab/tree/demo.ipynb"
 if os.geteuid() == 0:
     c.Spawner.args = ["--allow-root"]
 
-# The scripted colleagues (demo/colleagues.py) may start and use carol's and dave's servers, and nothing else.
+# The scripted colleagues (demo/colleagues.py) may start and use those two's servers, and nothing else.
 c.JupyterHub.services = [{"name": "demo-colleagues", "api_token": kept["colleagues_token"]}]
 c.JupyterHub.load_roles = [
     {
         "name": "demo-colleagues",
         "services": ["demo-colleagues"],
-        "scopes": [f"{scope}!user={user}" for user in ("carol", "dave") for scope in ("servers", "access:servers")],
+        "scopes": [
+            f"{scope}!user={user}" for user in ("carol-demo", "dave-demo") for scope in ("servers", "access:servers")
+        ],
     }
 ]
 

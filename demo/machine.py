@@ -1,6 +1,6 @@
 """This machine's GPUs for the demo: its own, by nvidia-smi, or the simulated ones of the demo's catalog.
 
-Prints one JSON object: the catalog's path, and a sentence on the GPUs.
+Prints one JSON object: the catalog's path, and a sentence on the GPUs, and whether they are simulated.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def main(data: Path) -> None:
         simulated = catalog["simulated"]
         listed = ", ".join(f"{count} {kind.upper()}" for kind, count in simulated.items())
         gpus = f"{sum(simulated.values())} simulated GPUs, this machine has none: {listed}"
-    print(json.dumps({"catalog": str(path), "gpus": gpus}))
+    print(json.dumps({"catalog": str(path), "gpus": gpus, "simulated": not own}))
 
 
 if __name__ == "__main__":

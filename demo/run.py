@@ -131,7 +131,7 @@ def run_hub(steps: Steps, settings: Settings, python: Path) -> None:
         "GPUSPAWNER_DEMO": json.dumps(
             {
                 "data": str(settings.data),
-                "catalog": machine["catalog"],
+                "catalog": machine.catalog,
                 "port": settings.port,
                 "hub_port": hub_port,
                 "proxy_port": proxy_port,
@@ -151,9 +151,9 @@ def run_hub(steps: Steps, settings: Settings, python: Path) -> None:
             wait_until_answers(f"{settings.url}/hub/api/", hub, log_path)
         with steps.step("GPU service"):
             wait_until_answers(f"http://{ports.HOST}:{service_port}/services/gpu/", hub, log_path)
-        if settings.colleagues:
+        if settings.colleagues and machine.simulated:
             processes.start([python, "-m", "demo.colleagues", settings.url], cwd=ROOT, env=env, log=log)
-    say(data.welcome(settings, secrets, machine["gpus"]))
+    say(data.welcome(settings, secrets, machine))
     raise_if_ended(hub, log_path, wait=True)
 
 

@@ -1,0 +1,115 @@
+"""Two scripted colleagues, so that the fleet is not empty: carol-demo works on two GPUs, dave-demo leaves his idle.
+
+Their workspaces are real, started through the hub's REST API with a token that reaches only these two users' servers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import uuid
+from pathlib import Path
+from typing import Any
+
+from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
+from tornado.websocket import websocket_connect
+
+WORK_SECONDS = 180
+WORK_PERCENT = 30
+"""Of two simulated GPUs: it burns as much of one processor core, and a laptop shall stay quiet."""
+PAUSE_SECONDS = 45
+"""Between two rounds: in it, whoever queues gets carol's GPUs."""
+POLL_SECONDS = 1
+READY_WITHIN_SECONDS = 600
+"""A start may wait in the queue; past this it is left to it."""
+CODE = f"from gpuspawner.backends.local import busy\nbusy({WORK_SECONDS}, percent={WORK_PERCENT})"
+CAROL = {"template": "pytorch", "gpu": "a100", "count": 2, "lifetime": "2h"}
+DAVE = {"template": "pytorch", "gpu": "h100", "count": 1, "lifetime": "8h"}
+
+
+class Hub:
+    """The hub's API and its users' servers, for one token."""
+
+    def __init__(self, url: str, token: str) -> None:
+        self.url = url
+        self.headers = {"Authorization": f"token {token}", "Content-Type": "application/json"}
+
+    async def ask(self, method: str, path: str, body: object = None) -> Any:
+        """Send one request and return its JSON, None where there is none.
+
+        Raises:
+            HTTPClientError: it was refused.
+            OSError: there was no answer.
+        """
+        text = json.dumps(body) if body is not None else "" if method == "POST" else None
+        request = HTTPRequest(f"{self.url}{path}", method, self.headers, text, request_timeout=60)
+        answer = (await AsyncHTTPClient().fetch(request)).body
+        return json.loads(answer) if answer else None
+
+    async def start(self, user: str, options: dict[str, Any]) -> bool:
+        """Start a user's workspace; tell whether it was ready in time."""
+        await self.ask("POST", f"/hub/api/users/{user}/server", options)
+        for _ in range(READY_WITHIN_SECONDS // POLL_SECONDS):
+            server = await self.server(user)
+            if server is None or server["ready"]:
+                return server is not None
+            await asyncio.sleep(POLL_SECONDS)
+        return False
+
+    async def server(self, user: str) -> dict[str, Any] | None:
+        """Return the hub's record of a user's workspace, if one runs or starts."""
+        found: dict[str, Any] | None = (await self.ask("GET", f"/hub/api/users/{user}"))["servers"].get("")
+        return found
+
+    async def run(self, user: str, code: str) -> str:
+        """Run ``code`` in a new kernel of a user's workspace; return how that ended, "cut off" with the workspace."""
+        kernel = await self.ask("POST", f"/user/{user}/api/kernels", {"name": "python3"})
+        address = f"{self.url.replace('http', 'ws', 1)}/user/{user}/api/kernels/{kernel['id']}/channels"
+        channel = await websocket_connect(HTTPRequest(address, headers=self.headers))
+        header = {"msg_id": uuid.uuid4().hex, "msg_type": "execute_request", "version": "5.3"}
+        content = {"code": code, "silent": False}
+        message = {"header": header, "parent_header": {}, "metadata": {}, "content": content, "channel": "shell"}
+        await channel.write_message(json.dumps(message))
+        while (text := await channel.read_message()) is not None:
+            reply = json.loads(text)
+            if reply["msg_type"] == "execute_reply" and reply["parent_header"].get("msg_id") == header["msg_id"]:
+                channel.close()
+                outcome = reply["content"]
+                return f"{outcome['status']} {outcome.get('evalue', '')}".strip()
+        return "cut off"
+
+
+async def carol(hub: Hub) -> None:
+    """One round: start, work, stop."""
+    if await hub.start("carol-demo", CAROL):
+        print(f"demo colleague carol: worked, {await hub.run('carol-demo', CODE)}", flush=True)
+        await hub.ask("DELETE", "/hub/api/users/carol-demo/server")
+
+
+async def dave(hub: Hub) -> None:
+    """One round: start unless it runs, and do nothing with it."""
+    if await hub.server("dave-demo") is None:
+        await hub.start("dave-demo", DAVE)
+
+
+async def main(url: str) -> None:
+    """Play both for as long as the demo runs."""
+    demo = json.loads(os.environ["GPUSPAWNER_DEMO"])
+    kept = json.loads((Path(demo["data"]) / "secrets.json").read_text())
+    hub = Hub(url, kept["colleagues_token"])
+
+    async def in_rounds(play: Any) -> None:
+        while True:
+            try:
+                await play(hub)
+            except (HTTPClientError, OSError) as error:  # an ending hub, a queue, a stop by the administrator
+                print(f"demo colleague {play.__name__}: {error}", flush=True)
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    await asyncio.gather(in_rounds(carol), in_rounds(dave))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))

@@ -16,7 +16,6 @@ from typing import Any
 import yaml
 
 from gpuspawner.core.errors import quoted
-from gpuspawner.core.units import show_bytes
 
 LARGEST_BYTES = 256 * 1024
 """Of a catalog file. Arbitrary: a thousand templates, read in seconds."""
@@ -75,7 +74,7 @@ def read_file(path: Path) -> Document:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         return _stopped(f"cannot be read: {reason}", "make it readable for the user that runs the hub")
     if len(raw) > LARGEST_BYTES:
-        return _stopped(f"larger than {show_bytes(LARGEST_BYTES)}", "shorten it: `extends` repeats an entry in a line")
+        return _stopped(f"larger than {LARGEST_BYTES // 1024} KiB", "shorten it: `extends` repeats an entry in a line")
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -87,16 +86,17 @@ def read_file(path: Path) -> Document:
 def read_text(text: str) -> Document:
     """Read YAML text. Never raises: what stops the reading is the document's issue."""
     try:
-        node = _Loader(text).get_single_node()
+        loader = _Loader(text)
+        node = loader.get_single_node()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         wrong, right = _explained(str(error.problem or error.context))
         return _stopped(wrong, right, mark.line + 1 if mark else None)
     except yaml.reader.ReaderError as error:
         line = text[: error.position].count("\n") + 1
-        return _stopped(f"character {error.character!r} is not allowed in YAML", "remove it", line)
+        return _stopped(f"character {text[error.position]!r} is not allowed in YAML", "remove it", line)
     except (ValueError, OverflowError):  # an escape or a version that is no number Python can hold
-        return _stopped("not YAML: an escape or directive holds an impossible number", "remove it")
+        return _stopped("not YAML: an escape or directive holds an impossible number", "remove it", loader.line + 1)
     document = Document(lines={(): 1})
     if node is not None:
         document.data = _converted(node, (), document)
@@ -130,7 +130,7 @@ def _explained(problem: str) -> tuple[str, str]:
         return "a tab stands where YAML wants spaces", "indent with spaces"
     if "&" in problem:
         return problem, "write the entry out, or use `extends`"
-    if "single document" in problem:
+    if "another document" in problem:
         return "a second document begins here", "remove the line `---` and what follows"
     if "tags (!)" in problem:
         return problem, "write the plain value; put text that begins with ! in quotes"

@@ -146,7 +146,7 @@ def _parse_mode(value: object) -> Mode:
 
 
 def _parse_opens(value: object) -> list[str]:
-    later = [item for item in value if item in ("vscode", "ssh")] if isinstance(value, list) else []
+    later = [item for item in ("vscode", "ssh") if isinstance(value, list) and item in value]
     if later:
         raise BadValue(f"{' and '.join(later)}: not built yet in this version", "write opens: [lab], or leave it out")
     if value != ["lab"]:

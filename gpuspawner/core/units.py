@@ -38,7 +38,7 @@ _PERCENT = re.compile(r"([0-9]+(?:\.[0-9]{1,3})?) ?%?")
 _WHOLE = re.compile(r"[0-9]+")
 
 
-class BadValue(ValueError): - it is a value, and bad
+class BadValue(ValueError):
     """A value that cannot be read. ``wrong`` says why, quoting it; ``right`` which form would be right."""
 
     def __init__(self, wrong: str, right: str) -> None:

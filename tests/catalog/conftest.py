@@ -1,6 +1,7 @@
 import pytest
 
 from gpuspawner.catalog import Catalog, load_text
+from gpuspawner.core.errors import CatalogError
 
 CATALOG = """\
 version: 1
@@ -31,6 +32,15 @@ quotas:
 """
 
 
+HEAD = """\
+version: 1
+gpus:
+  a100: {match: NVIDIA A100*, memory: 80GiB}
+templates:
+  lab: {gpus: {a100: 1-4}}
+"""
+
+
 @pytest.fixture(scope="session")
 def text() -> str:
     return CATALOG
@@ -39,3 +49,24 @@ def text() -> str:
 @pytest.fixture(scope="session")
 def catalog() -> Catalog:
     return load_text(CATALOG)
+
+
+@pytest.fixture(scope="session")
+def head() -> str:
+    """Return a small catalog of five lines, right, to which entries can be appended: it ends within `templates`."""
+    return HEAD
+
+
+@pytest.fixture(scope="session")
+def problems_of():
+    """Return a function from a wrong catalog's text to its problems, each as ``line entry: wrong. right``."""
+
+    def problems(text: str) -> list[str]:
+        with pytest.raises(CatalogError) as caught:
+            load_text(text, "c.yaml")
+        lines = str(caught.value).splitlines()
+        assert [str(problem) for problem in caught.value.problems] == lines[:-1]
+        assert all(line.startswith("c.yaml:") for line in lines[:-1])
+        return [line.removeprefix("c.yaml:").replace(": ", " ", 1) for line in lines[:-1]]
+
+    return problems

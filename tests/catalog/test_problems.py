@@ -1,0 +1,380 @@
+"""Every entry that is wrong: its line, its name, the words."""
+
+import time
+
+import pytest
+
+from gpuspawner.catalog.document import LARGEST_BYTES
+
+# Appended to the fixture `head`, which ends with line 5.
+ENTRIES = {
+    "unknown section": (
+        "tmplates: {}\n",
+        "6 tmplates: unknown key 'tmplates'. Did you mean `templates`?",
+    ),
+    "unknown key": (
+        "  b: {titel: B}\n",
+        "6 templates.b.titel: unknown key 'titel'. Did you mean `title`?",
+    ),
+    "unknown key without a likeness": (
+        "quotas: {u: {each: user, gpus: {hard: 2, zzz: 1}}}\n",
+        "6 quotas.u.gpus.zzz: unknown key 'zzz'. Known: hard.",
+    ),
+    "section that is a list": (
+        "policies: [default]\n",
+        "6 policies: ['default'] is not a mapping. Write keys and values, for example policies: {key: value}.",
+    ),
+    "entry that is a text": (
+        "  b: yes please\n",
+        "6 templates.b: 'yes please' is not a mapping. Write keys and values, for example b: {key: value}.",
+    ),
+    "key written twice": (
+        "  lab: {}\n",
+        "6 templates.lab: written twice, first in line 5. Keep one of them, or give this one another name.",
+    ),
+    "key that is a list": (
+        "  ? [a, b]\n  : {}\n",
+        "6 templates: a key is a list or a mapping. Write a plain word as key.",
+    ),
+    "name with capitals": (
+        "  PyTorch: {}\n",
+        (
+            "6 templates.PyTorch: 'PyTorch' is no name. Use small letters, digits and dashes, at most 63, "
+            "for example a100-80gb."
+        ),
+    ),
+    "value left out": (
+        "quotas:\n  u:\n    each: user\n    gpus:\n      hard:\n",
+        "10 quotas.u.gpus.hard: None is not a whole number. Write a whole number from 1 to 1024.",
+    ),
+    "true for a number": (
+        "quotas: {u: {each: user, gpus: {hard: true}}}\n",
+        "6 quotas.u.gpus.hard: True is not a whole number. Write a whole number from 1 to 1024.",
+    ),
+    "no GPUs at all": (
+        "quotas: {u: {each: user, gpus: {hard: 0}}}\n",
+        "6 quotas.u.gpus.hard: 0 is not from 1 to 1024. Write a whole number from 1 to 1024.",
+    ),
+    "quota for nobody": ("quotas: {u: {gpus: {hard: 2}}}\n", "6 quotas.u: whom it limits is not said. Add each: user."),
+    "quota of nothing": ("quotas: {u: {each: user}}\n", "6 quotas.u: it limits nothing. Add gpus: {hard: 4}."),
+    "quota for each group": (
+        "quotas: {u: {each: group, gpus: {hard: 2}}}\n",
+        "6 quotas.u.each: each: group: not built yet in this version. Write each: user.",
+    ),
+    "quota for each server": (
+        "quotas: {u: {each: server, gpus: {hard: 2}}}\n",
+        "6 quotas.u.each: 'server' is not whom a quota can be for. Write each: user.",
+    ),
+    "second quota": (
+        "quotas:\n  u: {each: user, gpus: {hard: 4}}\n  v: {each: user, gpus: {hard: 8}}\n",
+        "8 quotas.v: a second quota beside `u`: not built yet in this version. Keep one of them.",
+    ),
+    "template above the quota": (
+        "  all: {gpus: {a100: 8}}\nquotas: {u: {each: user, gpus: {hard: 4}}}\n",
+        "6 templates.all.gpus.a100: at least 8, but the quota allows a user 4. Lower it, or raise the quota.",
+    ),
+    "unknown kind": (
+        "  b: {gpus: {a10: 1}}\n",
+        "6 templates.b.gpus.a10: no GPU kind is called `a10`. Did you mean `a100`?",
+    ),
+    "kind called none": (
+        "  b: {gpus: {none: 1}}\n",
+        "6 templates.b.gpus.none: 'none' means no GPU. Choose another name for this kind.",
+    ),
+    "range reversed": ("  b: {gpus: {a100: 4-1}}\n", "6 templates.b.gpus.a100: '4-1' runs backwards. Write 1-4."),
+    "count of other digits": (
+        "  b: {gpus: {a100: ٣}}\n",
+        "6 templates.b.gpus.a100: '٣' is no whole number. Write a whole number from 1 to 1024.",
+    ),
+    "range without unit": (
+        "  b: {bounds: {memory: 8-64GiB}}\n",
+        "6 templates.b.bounds.memory: '8' is less than 1 MiB. Write a size with its unit, for example 64GiB or 512MiB.",
+    ),
+    "size without unit": (
+        "  b: {default: {memory: 64}}\n",
+        "6 templates.b.default.memory: 64 is less than 1 MiB. Write a size with its unit, for example 64GiB or 512MiB.",
+    ),
+    "default outside bounds": (
+        "  b:\n    bounds: {cpu: 2-4}\n    default:\n      cpu: 8\n",
+        (
+            "9 templates.b.default.cpu: 8 is outside the bounds, 2 to 4. "
+            "Write a value within them, or widen bounds: {cpu: ...}."
+        ),
+    ),
+    "default outside the bounds that hold where none are written": (
+        "  b: {default: {memory: 64GiB}}\n",
+        (
+            "6 templates.b.default.memory: 64 GiB is outside the bounds, 1 GiB to 32 GiB. "
+            "Write a value within them, or widen bounds: {memory: ...}."
+        ),
+    ),
+    "default kind not offered": (
+        "  b: {gpus: {a100: 1}, default: {gpu: h100}}\n",
+        "6 templates.b.default.gpu: `h100` is not among this template's gpus. Did you mean `a100`?",
+    ),
+    "default count not offered": (
+        "  b: {gpus: {a100: 1-2}, default: {count: 3}}\n",
+        "6 templates.b.default.count: 3 is outside a100's 1 to 2. Write a value within it, or widen gpus: {a100: ...}.",
+    ),
+    "default count without GPU": (
+        "  b: {gpus: {a100: 1}, default: {gpu: none, count: 1}}\n",
+        "6 templates.b.default.count: a count without a GPU. Remove it, or add gpus.",
+    ),
+    "unknown policy": (
+        "  b: {policy: nihgt}\npolicies: {night: {}}\n",
+        "6 templates.b.policy: no policy is called `nihgt`. Did you mean `night`?",
+    ),
+    "longer than its policy": (
+        "  b: {bounds: {lifetime: 1h-8h}, policy: p}\npolicies: {p: {lifetime: 1h-4h}}\n",
+        (
+            "6 templates.b.bounds.lifetime: 1 h to 8 h is not within its policy's 1 h to 4 h. "
+            "Shorten it, or write lifetime: in policies.p."
+        ),
+    ),
+    "inherited bounds beside its policy": (
+        "  b: {bounds: {lifetime: 1h-2h}}\n  c: {extends: b, policy: p}\npolicies: {p: {lifetime: 4h-8h}}\n",
+        (
+            "7 templates.c.policy: 1 h to 2 h is not within its policy's 4 h to 8 h. "
+            "Shorten it, or write lifetime: in policies.p."
+        ),
+    ),
+    "extends what is not": (
+        "  b: {extends: labb}\n",
+        "6 templates.b.extends: nothing in templates is called `labb`. Did you mean `lab`?",
+    ),
+    "extends in a circle": (
+        "  x: {extends: b}\n  b: {extends: c}\n  c: {extends: b}\n",
+        "7 templates.b.extends: goes in a circle: b > c > b. Take out one of these extends.",
+    ),
+    "extends itself": (
+        "policies: {p: {extends: p}}\n",
+        "6 policies.p.extends: goes in a circle: p > p. Take out one of these extends.",
+    ),
+    "extends too far": (
+        "".join(f"  t{i}: {{extends: t{i + 1}}}\n" for i in range(11)) + "  t11:\n",
+        "6 templates.t0.extends: goes over more than 10 entries. Extend a nearer one.",
+    ),
+    "opens what is not built": (
+        "  b: {opens: [lab, vscode, ssh]}\n",
+        "6 templates.b.opens: vscode and ssh: not built yet in this version. Write opens: [lab], or leave it out.",
+    ),
+    "opens what is not": (
+        "  b: {opens: emacs}\n",
+        "6 templates.b.opens: 'emacs' is not what a workspace can open. Write opens: [lab], or leave it out.",
+    ),
+    "title of spaces": (
+        '  b: {title: "  "}\n',
+        (
+            "6 templates.b.title: '  ' is no text. "
+            "Write one to 100 characters of text; put it in quotes if it looks like something else."
+        ),
+    ),
+    "title that rings": (
+        '  b: {title: "\\x07"}\n',
+        (
+            "6 templates.b.title: '\\x07' is too long or has characters that cannot be shown. "
+            "Write one to 100 characters of text; put it in quotes if it looks like something else."
+        ),
+    ),
+    "unknown mode": (
+        "policies: {p: {mode: kill}}\n",
+        "6 policies.p.mode: 'kill' is no mode. Write observe (only record), warn (tell people) or enforce (stop).",
+    ),
+    "threshold of nothing": (
+        "policies: {p: {idle: {below: much}}}\n",
+        "6 policies.p.idle.below: 'much' is no percentage. Write a percentage from 0% to 100%, for example 5%.",
+    ),
+    "everything idle": (
+        "policies: {p: {idle: {below: 101%}}}\n",
+        "6 policies.p.idle.below: '101%' is more than 100 %. Write a percentage from 0% to 100%, for example 5%.",
+    ),
+    "nothing idle": (
+        "policies: {p: {idle: {below: 0}}}\n",
+        "6 policies.p.idle.below: 0 would make every GPU busy. Write a percentage above 0%, for example 5%.",
+    ),
+    "idle at once": (
+        "policies: {p: {idle: {for: 0s}}}\n",
+        "6 policies.p.idle.for: '0s' is no time at all. Write a time above 0, for example 30m.",
+    ),
+    "time without unit": (
+        "policies: {p: {idle: {grace: 10}}}\n",
+        "6 policies.p.idle.grace: 10 is not a time. Write a time with its unit, for example 90s, 30m, 8h, 1h30m or 2d.",
+    ),
+    "sampling without pause": (
+        "policies: {p: {idle: {sample: 0.05s}}}\n",
+        "6 policies.p.idle.sample: '0.05s' would sample without pause. Write at least 0.1s; 60s is usual.",
+    ),
+    "idle before it is sampled": (
+        "policies: {p: {idle: {for: 30s}}}\n",
+        "6 policies.p.idle: 30 s is less than one sample, 1 min. Let `for` last several samples.",
+    ),
+    "extension above its total": (
+        "policies: {p: {extend: {total: 2h}}}\n",
+        "6 policies.p.extend: each extension, 4 h, is more than all together, 2 h. Raise total, or lower each.",
+    ),
+    "warnings that are no list": (
+        "policies: {p: {extend: {warn: 1h}}}\n",
+        "6 policies.p.extend.warn: '1h' is no list of at most 5 times. Write for example [1h, 10m].",
+    ),
+    "kept too often": (
+        "policies: {p: {keep: {times: 101}}}\n",
+        "6 policies.p.keep.times: 101 is not from 0 to 100. Write a whole number from 0 to 100.",
+    ),
+    "simulated kind unknown": (
+        "simulated: {a10: 1}\n",
+        "6 simulated.a10: no GPU kind is called `a10`. Did you mean `a100`?",
+    ),
+}
+
+# Appended to a file that ends with line 3, inside `gpus`.
+KINDS = {
+    "without memory": (
+        "  t4: {match: T4}\n",
+        "4 gpus.t4: memory is missing. Add the memory of one GPU, for example memory: 80GiB.",
+    ),
+    "without match": (
+        "  t4: {memory: 16GiB}\n",
+        (
+            "4 gpus.t4: without match, no GPU is ever of this kind. "
+            "Add match: with the name nvidia-smi shows, for example match: NVIDIA A100*."
+        ),
+    ),
+    "matching another's GPUs": (
+        "  t4: {memory: 16GiB, match: NVIDIA A100*}\n",
+        "4 gpus.t4.match: the same as that of `a100`. Let each GPU match one kind; divide a kind by of and shares.",
+    ),
+    "shares of nothing": (
+        "  t4: {shares: 2}\n",
+        "4 gpus.t4.shares: of which kind is not said. Add of: with the kind whose GPUs are divided.",
+    ),
+    "share without number": (
+        "  t4: {of: a100}\n",
+        "4 gpus.t4.of: into how many shares is not said. Add shares: 2 or more.",
+    ),
+    "a single share": (
+        "  t4: {of: a100, shares: 1}\n",
+        "4 gpus.t4.shares: 1 is not from 2 to 64. Write a whole number from 2 to 64.",
+    ),
+    "share of what is not": (
+        "  t4: {of: v100, shares: 2}\n",
+        "4 gpus.t4.of: no GPU kind is called `v100`. Did you mean `a100`?",
+    ),
+    "share of a share": (
+        "  half: {of: a100, shares: 2}\n  quarter: {of: half, shares: 2}\n",
+        "5 gpus.quarter.of: `half` is itself a share. Divide a kind that has GPUs of its own.",
+    ),
+    "share that matches": (
+        "  half: {of: a100, shares: 2, match: T4}\n",
+        "4 gpus.half.match: a share has the GPUs of the kind it divides. Remove match.",
+    ),
+    "shares that do not fit": (
+        "  half: {of: a100, shares: 2, memory: 80GiB}\n",
+        "4 gpus.half.memory: 2 shares of 80 GiB are more than `a100` has. Write at most 40 GiB, or leave it out.",
+    ),
+    "simulated share": (
+        "  half: {of: a100, shares: 2}\nsimulated: {half: 2}\n",
+        "5 simulated.half: a share is not simulated by itself. Simulate `a100`, which it divides.",
+    ),
+    "compute in words": (
+        "  t4: {match: T4, memory: 16GiB, compute: ampere}\n",
+        "4 gpus.t4.compute: 'ampere' is no compute capability. Write it as NVIDIA does, for example 8.0.",
+    ),
+    "price with currency": (
+        "  t4: {match: T4, memory: 16GiB, price: 2 EUR}\n",
+        "4 gpus.t4.price: '2 EUR' is no price. Write a plain number, the price of an hour, for example 2.10.",
+    ),
+    "price that is not a number": (
+        "  t4: {match: T4, memory: 16GiB, price: .nan}\n",
+        "4 gpus.t4.price: '.nan' is no price. Write a plain number, the price of an hour, for example 2.10.",
+    ),
+}
+
+
+def table(cases):
+    return [pytest.param(*case, id=name) for name, case in cases.items()]
+
+
+@pytest.mark.parametrize(("appended", "problem"), table(ENTRIES))
+def test_promise_10_an_entry_that_is_wrong_is_refused_by_its_line(appended, problem, head, problems_of):
+    assert problems_of(head + appended) == [problem]
+
+
+@pytest.mark.parametrize(("appended", "problem"), table(KINDS))
+def test_promise_10_a_gpu_kind_that_is_wrong_is_refused_by_its_line(appended, problem, head, problems_of):
+    start, rest = head[: head.index("templates")], head[head.index("templates") :]
+    assert problems_of(start + appended + rest) == [problem]
+
+
+LATER = {
+    "timezone": "timezone: Europe/Zurich\n",
+    "hours": "hours: []\n",
+    "holds": "holds: []\n",
+    "gpus.x.resource": "  x: {resource: a/b}\n",
+    "gpus.x.autoscale": "  x: {autoscale: {max: 8}}\n",
+    "gpus.x.groups": "  x: {groups: [vision]}\n",
+    "templates.b.image": "  b: {image: registry.example.org/x}\n",
+    "templates.b.volumes": "  b: {volumes: []}\n",
+    "templates.b.ports": "  b: {ports: []}\n",
+    "templates.b.tools": "  b: {tools: []}\n",
+    "templates.b.substitutes": "  b: {substitutes: {a100: [h100]}}\n",
+    "templates.b.needs": "  b: {needs: {memory: 10GiB}}\n",
+    "templates.b.groups": "  b: {groups: [vision]}\n",
+    "policies.p.activity": "policies: {p: {activity: {none_for: 1h}}}\n",
+    "policies.p.preemption": "policies: {p: {preemption: {grace: 5m}}}\n",
+    "policies.p.queue": "policies: {p: {queue: {wait: 12h}}}\n",
+    "policies.p.also_counts.kernel": "policies: {p: {also_counts: {kernel: 1h}}}\n",
+    "policies.p.also_counts.ssh": "policies: {p: {also_counts: {ssh: 1h}}}\n",
+    "policies.p.also_counts.terminal": "policies: {p: {also_counts: {terminal: 1h}}}\n",
+    "policies.p.also_counts.editor": "policies: {p: {also_counts: {editor: 1h}}}\n",
+    "quotas.q.gpus.soft": "quotas: {q: {each: user, gpus: {hard: 4, soft: 2}}}\n",
+    "quotas.q.group": "quotas: {q: {group: vision, gpus: {hard: 4}}}\n",
+    "quotas.q.namespace": "quotas: {q: {namespace: ml, gpus: {hard: 4}}}\n",
+    "quotas.q.types": "quotas: {q: {each: user, gpus: {hard: 4}, types: {}}}\n",
+    "quotas.q.workspaces": "quotas: {q: {each: user, gpus: {hard: 4}, workspaces: {hard: 3}}}\n",
+    "quotas.q.gpu_hours": "quotas: {q: {each: user, gpus: {hard: 4}, gpu_hours: {per: week}}}\n",
+}
+
+
+@pytest.mark.parametrize(("entry", "written"), LATER.items())
+def test_a_key_that_is_not_built_yet_is_refused_by_name(entry, written, head, problems_of):
+    text = head.replace("templates:\n", f"{written}templates:\n") if entry.startswith("gpus") else head + written
+    (problem,) = problems_of(text)
+    assert problem[2:] == f"{entry}: not built yet in this version. Remove it."
+
+
+def test_promise_10_all_errors_are_told_at_once_in_the_order_of_the_file(problems_of):
+    found = problems_of(
+        """\
+verson: 1
+gpus:
+  a100: {match: NVIDIA A100*, memory: 80GB}
+templates:
+  lab: {gpus: {a100: 1, h100: 1}, bounds: {cpu: 8-2}, policy: nigth}
+policies:
+  night: {mode: stop, idle: {for: 30}}
+"""
+    )
+    assert [problem.split(": ")[0] for problem in found] == [
+        "1 verson",
+        "1 version",
+        "3 gpus.a100.memory",
+        "5 templates.lab.bounds.cpu",
+        "5 templates.lab.gpus.h100",
+        "5 templates.lab.policy",
+        "7 policies.night.mode",
+        "7 policies.night.idle.for",
+    ]
+
+
+def test_what_follows_from_an_error_is_not_told_again(head, problems_of):
+    found = problems_of(head.replace("80GiB", "much") + "  b: {extends: lab, gpus: {a100: 1}, policy: P}\n")
+    assert [problem.split(": ")[0] for problem in found] == ["3 gpus.a100.memory", "6 templates.b.policy"]
+
+
+def test_a_large_catalog_full_of_errors_is_checked_in_seconds(head, problems_of):
+    lines = [f"  t{i}: {{extends: t{i + 1}, gpus: {{z{i}: 1}}, policy: p}}\n" for i in range(2000)]
+    text = head + "".join(lines)
+    assert len(text) < LARGEST_BYTES
+    begun = time.monotonic()
+    assert len(problems_of(text)) > 4000
+    assert time.monotonic() - begun < 30

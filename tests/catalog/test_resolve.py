@@ -1,0 +1,197 @@
+import math
+
+import pytest
+
+from gpuspawner.catalog import RESERVED, from_form, resolve, scaled, to_options
+from gpuspawner.core.errors import RequestRefused
+from gpuspawner.core.request import Request
+
+GIB = 2**30
+DEFAULT = Request("alice", "pytorch", "default", "a100", 2, 8, 64 * GIB, 28800)
+
+
+@pytest.mark.parametrize("options", [None, {}, {"template": "pytorch"}, {"gpu": "a100"}, {"count": 2}])
+def test_what_is_not_asked_is_the_default(catalog, options):
+    assert resolve(catalog, options, "alice") == DEFAULT
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"gpu": "a100", "count": 3, "cpu": 2.5, "memory": "16GiB", "lifetime": "1h30m"},
+        {"gpu": "a100", "count": "3", "cpu": "2.5", "memory": 16 * GIB, "lifetime": "5400s"},
+    ],
+)
+def test_numbers_and_texts_mean_the_same(catalog, options):
+    request = Request("alice", "pytorch", "default", "a100", 3, 2.5, 16 * GIB, 5400)
+    assert resolve(catalog, options, "alice") == request
+    assert resolve(catalog, options, "alice").digest == request.digest
+
+
+@pytest.mark.parametrize(
+    ("options", "gpu", "count"),
+    [
+        pytest.param({"gpu": "t4"}, "t4", 1, id="the default count moves into the kind's range"),
+        pytest.param({"gpu": "half"}, "half", 1, id="a share"),
+        pytest.param({"template": "pytorch-4x"}, "a100", 4, id="a whole node"),
+        pytest.param({"template": "cpu"}, None, 0, id="a template without GPUs"),
+        pytest.param({"template": "cpu", "gpu": "none", "count": 0}, None, 0, id="none of none"),
+        pytest.param({"gpu": "none"}, None, 0, id="none where there are some"),
+        pytest.param({"gpu": None}, None, 0, id="null is none"),
+    ],
+)
+def test_gpus(catalog, options, gpu, count):
+    request = resolve(catalog, options, "alice")
+    assert (request.gpu, request.count) == (gpu, count)
+
+
+def test_the_policy_is_the_templates(catalog):
+    assert resolve(catalog, {"template": "pytorch-4x"}, "alice").policy == "night"
+
+
+def test_a_scaled_catalog_takes_scaled_lifetimes(catalog):
+    fast = scaled(catalog, 30)
+    assert resolve(fast, {"lifetime": "60s"}, "alice").lifetime_seconds == 60
+    with pytest.raises(RequestRefused, match="allowed: 1 min to 48 min"):
+        resolve(fast, {"lifetime": "8h"}, "alice")
+
+
+BAD = [
+    *[True, False, [2, 3], {}, {"a": 1}, math.nan, math.inf, 1e309, 10**30, 10**5000, -1, "-1", "٣", "\uff13", "1e3"],
+    *["", " ", "x" * 2_000_000, "9" * 2_000_000, "\0", "\ud800", "a\nb", "<script>", "none;", 0],
+]
+LIMITS = {
+    "template": "pytorch, pytorch-4x, cpu",
+    "gpu": "a100, t4, half, none",
+    "count": "1 to 4",
+    "cpu": "2 to 32",
+    "memory": "8 GiB to 256 GiB",
+    "lifetime": "30 min to 24 h",
+}
+
+
+@pytest.mark.parametrize("field", LIMITS)
+@pytest.mark.parametrize("value", BAD, ids=range(len(BAD)))
+def test_promise_10_a_bad_value_is_refused_with_value_bound_and_remedy(catalog, field, value):
+    with pytest.raises(RequestRefused) as caught:
+        resolve(catalog, {field: value}, "alice")
+    refused = caught.value
+    assert (refused.field, refused.limit, refused.status) == (field, LIMITS[field], 400)
+    assert refused.asked
+    assert refused.remedy.endswith(".")
+    assert len(str(refused)) < 300
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        pytest.param(
+            {"count": 5}, "count: 5 was asked; allowed: 1 to 4. Ask for 1 to 4 a100.", id="more than the template has"
+        ),
+        pytest.param(
+            {"gpu": "t4", "count": 2}, "count: 2 was asked; allowed: 1. Ask for 1 t4.", id="more than the kind has"
+        ),
+        pytest.param(
+            {"gpu": "none", "count": 1},
+            "count: 1 was asked; allowed: 0. Choose a GPU, or leave the count out.",
+            id="a count without GPU",
+        ),
+        pytest.param(
+            {"template": "pytorch-4x", "gpu": "t4"},
+            "gpu: 't4' was asked; allowed: a100, none. Choose one of them: template pytorch-4x offers no other.",
+            id="another template's kind",
+        ),
+        pytest.param(
+            {"template": "pytorhc"},
+            "template: 'pytorhc' was asked; allowed: pytorch, pytorch-4x, cpu. Choose one of them.",
+            id="no such template",
+        ),
+        pytest.param(
+            {"cpu": 64},
+            "cpu: 64 was asked; allowed: 2 to 32. Ask for 32, or something within the limits.",
+            id="above",
+        ),
+        pytest.param(
+            {"memory": "1GiB"},
+            "memory: '1GiB' was asked; allowed: 8 GiB to 256 GiB. Ask for 8 GiB, or something within the limits.",
+            id="below",
+        ),
+        pytest.param(
+            {"memory": "64"},
+            "memory: '64' was asked; allowed: 8 GiB to 256 GiB. "
+            "Write a size with its unit, for example 64GiB or 512MiB.",
+            id="no unit",
+        ),
+        pytest.param(
+            {"lifetime": 8},
+            "lifetime: 8 was asked; allowed: 30 min to 24 h. "
+            "Write a time with its unit, for example 90s, 30m, 8h, 1h30m or 2d.",
+            id="a bare time",
+        ),
+        pytest.param(
+            {"memroy": "64GiB"},
+            "'memroy': an option that does not exist was asked; allowed: template, gpu, count, cpu, memory, lifetime. "
+            "Unknown option; did you mean `memory`?",
+            id="unknown key",
+        ),
+        pytest.param(
+            [2, 3],
+            "options: [2, 3] was asked; allowed: a mapping of template, gpu, count, cpu, memory, lifetime. "
+            'Send for example {"gpu": "a100", "count": 1}.',
+            id="no mapping",
+        ),
+    ],
+)
+def test_promise_10_refusals_in_words(catalog, options, message):
+    with pytest.raises(RequestRefused) as caught:
+        resolve(catalog, options, "alice")
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("options", ["pytorch", 7, True, [], math.nan])
+def test_promise_10_options_that_are_no_mapping_are_refused(catalog, options):
+    with pytest.raises(RequestRefused, match="options: "):
+        resolve(catalog, options, "alice")
+
+
+@pytest.mark.parametrize("key", ["", "x" * 2_000_000, 7, None, ("a",), "GPU", "\ud800"])
+def test_promise_10_unknown_keys_are_refused(catalog, key):
+    with pytest.raises(RequestRefused, match="an option that does not exist") as caught:
+        resolve(catalog, {key: 1}, "alice")
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("key", RESERVED)
+def test_promise_10_jupyterhubs_own_names_are_refused_with_the_reason(catalog, key):
+    with pytest.raises(RequestRefused, match="JupyterHub takes"):
+        resolve(catalog, {key: {"gpu": "a100"}}, "alice")
+
+
+@pytest.mark.parametrize("options", [{}, {"gpu": "none"}, {"gpu": "t4", "cpu": 2.125, "lifetime": "1h1m1s"}])
+def test_a_requests_options_resolve_to_it_again(catalog, options):
+    request = resolve(catalog, options, "alice")
+    assert resolve(catalog, to_options(request), "alice") == request
+    form = {key: [str(value)] for key, value in to_options(request).items()}
+    assert resolve(catalog, from_form(form), "alice") == request
+
+
+def test_a_form_sends_lists_and_empty_fields(catalog):
+    form = {"_xsrf": ["2|abc"], "template": ["pytorch"], "gpu": [""], "count": ["3"], "memory": [" 16GiB "], "cpu": []}
+    assert from_form(form) == {"template": "pytorch", "count": "3", "memory": "16GiB"}
+    assert resolve(catalog, from_form(form), "alice").count == 3
+
+
+def test_a_forms_count_means_nothing_without_a_gpu(catalog):
+    form = {"template": ["cpu"], "gpu": ["none"], "count": ["1"]}
+    assert resolve(catalog, from_form(form), "alice").gpu is None
+
+
+def test_promise_10_a_form_with_two_values_for_a_field_is_refused():
+    with pytest.raises(RequestRefused, match="count: 2 values was asked; allowed: one value"):
+        from_form({"count": ["1", "2"]})
+
+
+@pytest.mark.parametrize("field", ["image", "display_name", "count_file"])
+def test_promise_10_a_form_with_another_field_is_refused(field):
+    with pytest.raises(RequestRefused, match="an option that does not exist"):
+        from_form({field: ["1"]})

@@ -21,6 +21,7 @@ from gpuspawner.core.readings import Sample
 Start = Callable[..., "subprocess.Popen[bytes]"]
 
 A100 = GpuKind("a100", "A100 80 GB", 80 * 2**30)
+PIPES = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
 SLEEP = "import time; print('up', flush=True); time.sleep(60)"
 
 
@@ -147,7 +148,7 @@ async def test_a_hanging_nvidia_smi_is_killed_with_all_it_started(
         pytest.param("echo 'gpuspawner-probe 1 end'; echo 'reading 0'", "listed it 0 times", id="forges-the-marker"),
     ],
 )
-async def test_a_faulty_nvidia_smi_is_unknown_and_says_why(  # noqa: PLR0917 - fixtures, not arguments
+async def test_a_faulty_nvidia_smi_is_unknown_and_says_why(
     backend: LocalBackend,
     uuids: tuple[str, ...],
     start: Start,
@@ -177,10 +178,11 @@ async def test_the_highest_of_several_readings_counts_and_stderr_is_no_fault(
 async def test_only_the_leased_gpus_are_asked_for(
     backend: LocalBackend, uuids: tuple[str, ...], start: Start, lease_id: str, tool: Callable[[str], dict[str, str]]
 ) -> None:
-    process = start(SLEEP, **tool('echo "$*" >>"${0%/*}/arguments"'))
+    process = start(SLEEP, **tool('echo "$* $LC_ALL" >>"${0%/*}/arguments"'), LC_ALL="de_DE.UTF-8")
     await backend.probe(lease_id, 1, uuids, 10.0)
     asked = (_tools(process.pid) / "arguments").read_text(encoding="utf-8").splitlines()
     assert [line.split()[:2] for line in asked] == [["-i", ",".join(uuids)]] * 2
+    assert {line.split()[-1] for line in asked} == {"C"}, "no decimal commas"
 
 
 async def test_ten_megabytes_are_too_much(
@@ -227,15 +229,19 @@ def test_the_script_runs_in_every_shell_there_is(shell: str) -> None:
         "GPUSPAWNER_PROBE_DEVICES": "/dev/nul[l]",
         "PATH": os.environ["PATH"],
     }
-    done = subprocess.run([*command, "-s"], input=run_probe.script(), env=parameters, capture_output=True, check=True)
-    lines = done.stdout.decode().splitlines()
-    assert done.stderr == b""
+    with subprocess.Popen([*command, "-s"], env=parameters, **PIPES) as process:
+        stdout, stderr = process.communicate(run_probe.script(), timeout=20)
+    lines = stdout.decode().splitlines()
+    assert (process.returncode, stderr) == (0, b"")
     assert lines[0] == "gpuspawner-probe 1 begin"
     assert lines[-1] == "gpuspawner-probe 1 end"
-    assert f"process {os.getpid()} " in done.stdout.decode()
     assert "device /dev/null" in lines
-    sample = sample_of(ProbeResult(done.stdout.decode()), ())
+    sample, table = parse_probe(ProbeResult(stdout.decode()), (), None, interval_seconds=1, age_seconds=1)
     assert not sample.problem
+    assert table is not None
+    assert os.getpid() in {pid for pid, _ in table.times}
+    assert process.pid not in {pid for pid, _ in table.times}, "the probe's own processes do not count"
+    assert process.pid not in {time.ppid for time in table.times.values()}
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")

@@ -1,0 +1,259 @@
+"""What one sample proves, by the four ordered rules of the design's section 7."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuspawner.core.evidence import SampleKind, classify
+from gpuspawner.core.policy import IdlePolicy
+from gpuspawner.core.readings import GpuReading, Sample
+
+POLICY = IdlePolicy(soft_budget_seconds=(("cpu", 3600.0), ("kernel", 600.0)))
+BUSY, UNKNOWN, SOFT, IDLE = SampleKind.BUSY, SampleKind.UNKNOWN, SampleKind.SOFT, SampleKind.IDLE
+
+
+def exclusive(percent: float | None, gpu: str = "a", **more) -> GpuReading:
+    return GpuReading(gpu, percent, **{"memory_used_bytes": 2**30, "holders": 1, **more})
+
+
+def shared(holders: int | None, cores: float | None, gpu: str = "a", **more) -> GpuReading:
+    return GpuReading(gpu, holders=holders, holders_cpu_cores=cores, shared=True, **more)
+
+
+def sample(*gpus: GpuReading, leased: tuple[str, ...] | None = None, **more) -> Sample:
+    names = tuple(gpu.gpu for gpu in gpus) if leased is None else leased
+    return Sample(names, gpus, **{"interval_seconds": 60.0, "age_seconds": 3600.0, "cpu_cores": 0.0, **more})
+
+
+LOW = exclusive(1.0)
+
+
+@pytest.mark.parametrize(
+    ("seen", "kind", "because"),
+    [
+        pytest.param(sample(exclusive(97)), BUSY, "GPU 0 at 97 %", id="in use"),
+        pytest.param(sample(exclusive(5)), BUSY, "GPU 0 at 5 %", id="at the threshold"),
+        pytest.param(sample(exclusive(4.99)), IDLE, "GPU 0 at 4.99 %", id="just below the threshold"),
+        pytest.param(sample(LOW, exclusive(40, "b")), BUSY, "GPU 1 at 40 %", id="one of two in use"),
+        pytest.param(sample(LOW, exclusive(0, "b")), IDLE, "GPU 0 at 1 %, GPU 1 at 0 %", id="both of two low"),
+        pytest.param(
+            sample(exclusive(100, holders=0, memory_used_bytes=0)), IDLE, "GPU 0 held by no process", id="woken by us"
+        ),
+        pytest.param(sample(exclusive(100, holders=None, memory_used_bytes=0)), BUSY, "GPU 0 at 100 %", id="holders?"),
+        pytest.param(sample(exclusive(100, holders=0, memory_used_bytes=None)), BUSY, "GPU 0 at 100 %", id="memory?"),
+        pytest.param(sample(exclusive(100, holders=0, memory_used_bytes=1)), BUSY, "GPU 0 at 100 %", id="memory used"),
+        pytest.param(sample(exclusive(100, holders=1, memory_used_bytes=0)), BUSY, "GPU 0 at 100 %", id="held"),
+        pytest.param(sample(exclusive(97), age_seconds=1), BUSY, "GPU 0 at 97 %", id="young but in use"),
+        pytest.param(sample(exclusive(97), cpu_cores=None), BUSY, "GPU 0 at 97 %", id="in use, CPU unknown"),
+        pytest.param(sample(exclusive(97), exclusive(None, "b")), BUSY, "GPU 0 at 97 %", id="in use beside unknown"),
+        pytest.param(sample(exclusive(97), LOW), BUSY, "GPU 0 at 97 %", id="listed twice, once in use"),
+        pytest.param(sample(shared(1, 0.11)), BUSY, "GPU 0's processes at 0.11 cores", id="shared, holders compute"),
+        pytest.param(sample(shared(1, 0.1)), IDLE, "GPU 0's processes at 0.1 cores", id="shared, at the bound"),
+        pytest.param(sample(shared(0, None)), IDLE, "GPU 0 held by no process", id="shared, no holder"),
+        pytest.param(
+            sample(shared(1, 0.0, utilization_percent=99)),
+            IDLE,
+            "GPU 0's processes at 0 cores",
+            id="shared, a neighbour computes",
+        ),
+    ],
+)
+def test_busy_or_idle(seen: Sample, kind: SampleKind, because: str) -> None:
+    judged = classify(seen, POLICY, 60.0)
+    assert (judged.kind, judged.because) == (kind, because)
+
+
+@pytest.mark.parametrize(
+    ("seen", "because"),
+    [
+        pytest.param(sample(exclusive(None, problem="[N/A]")), "GPU 0 can't be read ([N/A])", id="bracketed"),
+        pytest.param(sample(exclusive(None)), "GPU 0 can't be read (no utilization)", id="no value, no problem named"),
+        pytest.param(sample(exclusive(math.nan)), "GPU 0 can't be read (no utilization)", id="not a number"),
+        pytest.param(sample(exclusive(101)), "GPU 0 can't be read (no utilization)", id="over 100 %"),
+        pytest.param(sample(exclusive(-1)), "GPU 0 can't be read (no utilization)", id="negative"),
+        pytest.param(
+            sample(LOW, exclusive(None, "b", problem="[N/A]")), "GPU 1 can't be read ([N/A])", id="one of two N/A"
+        ),
+        pytest.param(sample(LOW, leased=("a", "b")), "GPU 1 can't be read (it is not listed)", id="fewer than leased"),
+        pytest.param(sample(LOW, exclusive(0, "x"), leased=("a",)), "x is seen, not leased", id="more than leased"),
+        pytest.param(
+            sample(LOW, exclusive(90, "x"), leased=("a",)), "x is seen, not leased", id="work on another's GPU"
+        ),
+        pytest.param(sample(LOW, LOW, leased=("a",)), "GPU 0 can't be read (it is listed twice)", id="listed twice"),
+        pytest.param(
+            sample(leased=("a", "b"), problem="nvidia-smi timed out"),
+            "the workspace can't be read (nvidia-smi timed out)",
+            id="probe failed",
+        ),
+        pytest.param(
+            sample(exclusive(97), exclusive(0, "x"), leased=("a",), problem="output cut short"),
+            "the workspace can't be read (output cut short)",
+            id="nothing of a failed probe is believed",
+        ),
+        pytest.param(
+            sample(shared(None, 0.0)), "GPU 0 can't be read (its processes are unknown)", id="shared, holders unknown"
+        ),
+        pytest.param(
+            sample(shared(None, None, problem="no /dev/nvidia*")),
+            "GPU 0 can't be read (no /dev/nvidia*)",
+            id="shared, no device visible",
+        ),
+        pytest.param(
+            sample(shared(1, None)),
+            "GPU 0 can't be read (its processes' CPU use is unknown)",
+            id="shared, holders' CPU unknown",
+        ),
+        pytest.param(
+            sample(shared(1, math.nan)),
+            "GPU 0 can't be read (its processes' CPU use is unknown)",
+            id="shared, holders' CPU not a number",
+        ),
+        pytest.param(sample(LOW, age_seconds=12), "running for 12 s, judged after 1 min", id="too young"),
+        pytest.param(sample(LOW, cpu_cores=None), "the workspace's CPU use can't be read", id="CPU unknown"),
+        pytest.param(sample(LOW, cpu_cores=math.nan), "the workspace's CPU use can't be read", id="CPU no number"),
+        pytest.param(sample(), "no GPU is leased", id="no GPU"),
+        pytest.param(sample(problem="frozen"), "no GPU is leased", id="no GPU, probe failed"),
+    ],
+)
+def test_unknown(seen: Sample, because: str) -> None:
+    judged = classify(seen, POLICY, 60.0)
+    assert (judged.kind, judged.because, judged.peak_percent) == (UNKNOWN, because, None)
+
+
+@pytest.mark.parametrize(
+    ("seen", "since_busy_seconds", "kind", "because"),
+    [
+        pytest.param(sample(LOW, cpu_cores=1.4), 60, SOFT, "GPU 0 at 1 %, CPU at 1.4 cores", id="CPU"),
+        pytest.param(sample(LOW, cpu_cores=1.4), 3600, SOFT, "GPU 0 at 1 %, CPU at 1.4 cores", id="CPU, last moment"),
+        pytest.param(sample(LOW, cpu_cores=1.4), 3601, IDLE, "GPU 0 at 1 %", id="CPU, budget spent"),
+        pytest.param(sample(LOW, cpu_cores=0.1), 60, IDLE, "GPU 0 at 1 %", id="CPU at its bound"),
+        pytest.param(sample(LOW, cpu_cores=None), 3601, IDLE, "GPU 0 at 1 %", id="CPU unknown, but no longer counts"),
+        pytest.param(sample(LOW, soft=frozenset({"kernel"})), 600, SOFT, "GPU 0 at 1 %, kernel active", id="kernel"),
+        pytest.param(sample(LOW, soft=frozenset({"kernel"})), 601, IDLE, "GPU 0 at 1 %", id="kernel, budget spent"),
+        pytest.param(sample(LOW, soft=frozenset({"ssh"})), 60, IDLE, "GPU 0 at 1 %", id="not counted by the policy"),
+        pytest.param(
+            sample(LOW, cpu_cores=2, soft=frozenset({"kernel"})),
+            60,
+            SOFT,
+            "GPU 0 at 1 %, CPU at 2 cores, kernel active",
+            id="two at once",
+        ),
+        pytest.param(
+            sample(LOW, cpu_cores=2, soft=frozenset({"kernel"})),
+            601,
+            SOFT,
+            "GPU 0 at 1 %, CPU at 2 cores",
+            id="one spent, one not",
+        ),
+        pytest.param(
+            sample(exclusive(None), cpu_cores=2),
+            60,
+            UNKNOWN,
+            "GPU 0 can't be read (no utilization)",
+            id="unknown first",
+        ),
+    ],
+)
+def test_softer_evidence_has_a_budget(seen: Sample, since_busy_seconds: float, kind: SampleKind, because: str) -> None:
+    judged = classify(seen, POLICY, since_busy_seconds)
+    assert (judged.kind, judged.because) == (kind, because)
+
+
+def test_two_shares_of_one_device_are_one_device() -> None:
+    seen = sample(shared(0, None), leased=("a", "a"))
+    assert classify(seen, POLICY, 60.0).kind is IDLE
+
+
+def test_each_gpu_has_its_own_word() -> None:
+    seen = sample(exclusive(97), exclusive(None, "b", problem="[N/A]"), exclusive(2, "c"))
+    assert [(one.gpu, one.kind) for one in classify(seen, POLICY, 60.0).gpus] == [
+        ("a", BUSY),
+        ("b", UNKNOWN),
+        ("c", IDLE),
+    ]
+
+
+def test_a_workspace_too_young_does_not_make_its_gpus_unreadable() -> None:
+    judged = classify(sample(LOW, age_seconds=59.9), POLICY, 59.9)
+    assert (judged.kind, judged.gpus[0].kind) == (UNKNOWN, IDLE)
+    assert classify(sample(LOW, age_seconds=60.0), POLICY, 60.0).kind is IDLE
+
+
+@pytest.mark.parametrize(
+    ("gpus", "peak_percent"),
+    [
+        pytest.param((exclusive(1), exclusive(3, "b")), 3, id="the highest of several"),
+        pytest.param((exclusive(1), exclusive(100, "b", holders=0, memory_used_bytes=0)), 1, id="not the woken one"),
+        pytest.param((exclusive(1), exclusive(5, "b", holders=0, memory_used_bytes=0)), 1, id="nor at the threshold"),
+        pytest.param((exclusive(1), shared(0, None, "b", utilization_percent=4)), 1, id="not the neighbours'"),
+        pytest.param((shared(0, None),), None, id="none measured"),
+    ],
+)
+def test_the_peak_is_what_the_workspace_itself_did(gpus: tuple[GpuReading, ...], peak_percent: float | None) -> None:
+    assert classify(sample(*gpus), POLICY, 60.0).peak_percent == peak_percent
+
+
+NUMBERS = st.one_of(st.none(), st.just(math.nan), st.floats(-1, 101))
+READINGS = st.builds(
+    GpuReading,
+    gpu=st.sampled_from("abc"),
+    utilization_percent=NUMBERS,
+    memory_used_bytes=st.sampled_from([None, 0, 2**30]),
+    holders=st.sampled_from([None, 0, 2]),
+    holders_cpu_cores=NUMBERS,
+    shared=st.booleans(),
+)
+SAMPLES = st.builds(
+    Sample,
+    leased=st.lists(st.sampled_from("ab"), unique=True).map(tuple),
+    gpus=st.lists(READINGS, max_size=3).map(tuple),
+    interval_seconds=st.just(60.0),
+    age_seconds=st.sampled_from([0.0, 3600.0]),
+    cpu_cores=NUMBERS,
+    soft=st.frozensets(st.sampled_from(["kernel", "ssh"])),
+    problem=st.sampled_from(["", "timed out"]),
+)
+
+
+def is_known_low(reading: GpuReading) -> bool:
+    """Say again, in other words, when one GPU is known not to be worked on."""
+    if reading.shared:
+        cores = reading.holders_cpu_cores
+        return reading.holders == 0 or (reading.holders is not None and cores is not None and 0 <= cores <= 0.1)
+    percent = reading.utilization_percent
+    woken = reading.holders == 0 and reading.memory_used_bytes == 0
+    return percent is not None and (0 <= percent < 5 or (woken and 5 <= percent <= 100))
+
+
+@given(SAMPLES, st.floats(0, 7200))
+def test_promise_4_a_sample_is_idle_only_if_every_leased_gpu_is_known_to_be(seen: Sample, since: float) -> None:
+    all_known_low = (
+        bool(seen.leased)
+        and not seen.problem
+        and seen.age_seconds >= 60
+        and sorted(reading.gpu for reading in seen.gpus) == sorted(seen.leased)
+        and all(map(is_known_low, seen.gpus))
+    )
+    kind = classify(seen, POLICY, since).kind
+    assert (kind in {IDLE, SOFT}) <= all_known_low
+    if all_known_low and since > 3600:
+        assert kind is IDLE  # no budget is left, so nothing shields it
+
+
+@given(SAMPLES, st.floats(0, 7200))
+def test_losing_a_reading_never_makes_a_workspace_idle(seen: Sample, since: float) -> None:
+    before = classify(seen, POLICY, since).kind
+    for index, reading in enumerate(seen.gpus):
+        for lost in (
+            replace(reading, utilization_percent=None, holders=None),
+            replace(reading, holders=None, holders_cpu_cores=None),
+            replace(reading, memory_used_bytes=None),
+        ):
+            gpus = (*seen.gpus[:index], lost, *seen.gpus[index + 1 :])
+            if classify(replace(seen, gpus=gpus), POLICY, since).kind is IDLE:
+                assert before is IDLE

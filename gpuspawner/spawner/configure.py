@@ -77,7 +77,7 @@ def configure(
     _add_roles(c)
     _set_limits(c)
     c.JupyterHub.template_paths = [*c.JupyterHub.get("template_paths", []), *pages.template_paths()]
-    variables = pages.page_variables(loaded, prefix, data / "secret")
+    variables = pages.page_variables(loaded, prefix, spawner.gpu_service_url, data / "secret")
     c.JupyterHub.template_vars = {**c.JupyterHub.get("template_vars", {}), **variables}
 
 

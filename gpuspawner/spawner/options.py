@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from time import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from jupyterhub.spawner import Spawner
 from traitlets import Any as AnyTrait
 from traitlets import Unicode, default
+from traitlets.config import LoggingConfigurable
 
 from gpuspawner.catalog import Catalog, from_form, resolve
 from gpuspawner.core.errors import RequestRefused
@@ -18,7 +18,15 @@ from gpuspawner.spawner import form
 from gpuspawner.spawner.refusals import ended
 
 
-class FormOptions(Spawner):
+if TYPE_CHECKING:
+    from jupyterhub.spawner import Spawner
+
+    _Base = Spawner
+else:
+    _Base = LoggingConfigurable  # JupyterHub's Spawner refuses subclasses that do not start servers themselves
+
+
+class FormOptions(_Base):
     """The part of the mixin that JupyterHub's spawn page meets."""
 
     gpu_catalog = AnyTrait(help="The loaded catalog. Set by configure().").tag(config=True)

@@ -1,0 +1,334 @@
+"""A real JupyterHub with a real proxy in processes of its own, to be asked, killed and started again."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import requests
+
+REPO = Path(__file__).parents[2]
+TINY = Path(__file__).parent / "tiny_server.py"
+ADMIN_TOKEN = "test-admin-token-0123456789"
+
+CATALOG = """
+version: 1
+gpus:
+  a100: {title: A100, match: NVIDIA-A100, memory: 80GiB}
+  half: {title: Half an A100, of: a100, shares: 2}
+simulated: {a100: %(gpus)d}
+templates:
+  lab:
+    title: Lab
+    gpus: {a100: 1-8, half: 1}
+    bounds: {cpu: 1-4, memory: 1GiB-8GiB, lifetime: 1s-24h}
+    default: {gpu: a100, count: 1, cpu: 1, memory: 1GiB, lifetime: %(lifetime)s}
+  cpu:
+    title: No GPU
+    bounds: {cpu: 1-4, memory: 1GiB-8GiB, lifetime: 1s-24h}
+    default: {cpu: 1, memory: 1GiB, lifetime: %(lifetime)s}
+policies:
+  default:
+    mode: enforce
+    lifetime: 1s-24h
+    idle: {below: 5%%, for: %(idle)s, sample: %(sample)s, grace: %(grace)s}
+    keep: {times: 2, each: 1h}
+    extend: {each: 1h, total: 3h, warn: [%(warn)s]}
+quotas:
+  each-user: {each: user, gpus: {hard: %(quota)d}}
+"""
+
+CONFIG = """
+import sys
+sys.path.insert(0, {repo!r})
+from jupyterhub.spawner import SimpleLocalProcessSpawner
+
+
+class TinySpawner(SimpleLocalProcessSpawner):
+    cmd = [sys.executable, {tiny!r}]
+    home_dir_template = {homes!r}
+
+    async def _slow(self):
+        import asyncio, os
+        delay = {homes!r}.replace("{{username}}", self.user.name) + ".delay"
+        if os.path.exists(delay):
+            await asyncio.sleep(float(open(delay).read()))
+
+    async def start(self):
+        await self._slow()
+        return await super().start()
+
+
+c = get_config()  # noqa
+c.JupyterHub.bind_url = "http://127.0.0.1:{port}"
+c.JupyterHub.hub_bind_url = "http://127.0.0.1:{hub_port}"
+c.ConfigurableHTTPProxy.api_url = "http://127.0.0.1:{proxy_port}"
+c.ConfigurableHTTPProxy.should_start = False
+c.ConfigurableHTTPProxy.auth_token = "proxy-token"
+c.JupyterHub.cleanup_proxy = False
+c.JupyterHub.cleanup_servers = {cleanup_servers}
+c.JupyterHub.db_url = "sqlite:///{folder}/hub.sqlite"
+c.JupyterHub.cookie_secret_file = "{folder}/cookie_secret"
+c.JupyterHub.authenticator_class = "dummy"
+c.Authenticator.allow_all = True
+c.Authenticator.admin_users = {{"admin"}}
+c.JupyterHub.allow_named_servers = True
+c.JupyterHub.spawner_class = TinySpawner
+c.JupyterHub.slow_spawn_timeout = {slow_spawn_timeout}
+c.JupyterHub.tornado_settings = {{"slow_spawn_timeout": {slow_spawn_timeout}}}
+c.Spawner.http_timeout = 20
+c.Spawner.poll_interval = 2
+c.Spawner.environment = {{"TINY_HUB_VERSION": __import__("jupyterhub").__version__}}
+c.Spawner.consecutive_failure_limit = {failure_limit}
+c.JupyterHub.services = [{{"name": "tests", "api_token": {token!r}}}]
+c.JupyterHub.load_roles = [{{"name": "tests", "services": ["tests"], "scopes": [
+    "admin:users", "admin:servers", "tokens", "custom:gpu:admin", "access:services", "shutdown"]}}]
+{extra}
+from gpuspawner.spawner import configure
+configure(c, catalog={catalog!r}, data_dir="{folder}/gpu", port={service_port}, service_settings={settings!r})
+c.GPUSpawnerMixin.wait_in_hub_seconds = {wait}
+"""
+
+FAST = {
+    "listen_seconds": 4.0,
+    "reserved_seconds": 6.0,
+    "heartbeat_seconds": 8.0,
+    "tick_seconds": 0.3,
+    "fleet_seconds": 1.0,
+    "hub_seconds": 1.0,
+    "orphan_seconds": 4.0,
+    "stop_retry_seconds": 4.0,
+    "back_off_seconds": [1.0, 2.0, 3.0],
+}
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+def eventually(check, seconds: float = 20.0, what: str = ""):
+    """Return the first true answer of ``check``; fail with the last answer or error after ``seconds``."""
+    until = time.monotonic() + seconds
+    last: Any = None
+    while time.monotonic() < until:
+        try:
+            last = check()
+            if last:
+                return last
+        except (requests.RequestException, KeyError, IndexError) as error:
+            last = error
+        time.sleep(0.1)
+    raise AssertionError(f"not within {seconds} s: {what or check}; last: {last!r}")
+
+
+@dataclass
+class RealHub:
+    """One hub and its proxy. ``folder`` holds everything that survives a restart."""
+
+    folder: Path
+    gpus: int = 2
+    python: str = sys.executable
+    wait: float = 60.0
+    idle: str = "1h"
+    sample: str = "1s"
+    grace: str = "1m"
+    warn: str = "10m"
+    lifetime: str = "8h"
+    quota: int = 8
+    cleanup_servers: bool = False
+    slow_spawn_timeout: float = 1.0
+    failure_limit: int = 3
+    extra: str = ""
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.port, self.hub_port, self.proxy_port, self.service_port = (free_port() for _ in range(4))
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.hub: subprocess.Popen[bytes] | None = None
+        self.proxy: subprocess.Popen[bytes] | None = None
+        self.log = self.folder / "hub.log"
+        self.catalog = self.folder / "catalog.yaml"
+        self.catalog.write_text(CATALOG % vars(self))
+
+    # --- processes
+
+    def start(self) -> RealHub:
+        self.start_proxy()
+        self.start_hub()
+        return self
+
+    def start_proxy(self) -> None:
+        binary = os.environ.get("GPUSPAWNER_PROXY_BIN", "")
+        environment = {**os.environ, "CONFIGPROXY_AUTH_TOKEN": "proxy-token"}
+        if binary:
+            environment["PATH"] = f"{binary}{os.pathsep}{environment['PATH']}"
+        command = ["configurable-http-proxy", "--ip", "127.0.0.1", "--port", str(self.port)]
+        command += ["--api-ip", "127.0.0.1", "--api-port", str(self.proxy_port)]
+        command += ["--error-target", f"http://127.0.0.1:{self.hub_port}/hub/error"]
+        self.proxy = subprocess.Popen(
+            command, env=environment, stdout=(self.folder / "proxy.log").open("ab"), stderr=subprocess.STDOUT
+        )
+
+    def start_hub(self) -> None:
+        config = self.folder / "jupyterhub_config.py"
+        homes = str(self.folder / "homes" / "{username}")
+        settings = {**FAST, **self.settings}
+        values = {**vars(self), "repo": str(REPO), "tiny": str(TINY), "homes": homes, "token": ADMIN_TOKEN}
+        values |= {"catalog": str(self.catalog), "settings": settings, "extra": textwrap.dedent(self.extra)}
+        (self.folder / "homes").mkdir(exist_ok=True)
+        config.write_text(CONFIG.format(**values))
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(("JUPYTERHUB_", "GPUSPAWNER_"))}
+        environment |= {"PYTHONPATH": str(REPO), "PYTHONWARNINGS": "default"}
+        self.hub = subprocess.Popen(
+            [self.python, "-m", "jupyterhub", "-f", str(config)],
+            cwd=self.folder,
+            env=environment,
+            stdout=self.log.open("ab"),
+            stderr=subprocess.STDOUT,
+        )
+        hub = self.hub
+        eventually(lambda: hub.poll() is not None or self.api("GET", "/").ok, 40, f"the hub answers; see {self.log}")
+        assert hub.poll() is None, self.log.read_text()[-2000:]
+
+    def kill_hub(self) -> None:
+        """As a crash does: nothing is cleaned up."""
+        assert self.hub is not None
+        self.hub.kill()
+        self.hub.wait()
+        self.hub = None
+
+    def terminate_hub(self) -> None:
+        """As a shutdown does."""
+        assert self.hub is not None
+        self.hub.terminate()
+        self.hub.wait(30)
+        self.hub = None
+
+    def service_pids(self) -> list[int]:
+        """The service's processes, found by the folder they serve."""
+        mark = f"{self.folder}/gpu".encode()
+        return [pid for pid, line in _command_lines() if b"gpuspawner.cli" in line and mark in line]
+
+    def kill_service(self) -> None:
+        for pid in self.service_pids():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def workspace_pids(self, lease: str = "") -> list[int]:
+        """Processes of this hub's workspaces that live, found by the id they carry."""
+        marks = [b"GPUSPAWNER_HUB_ID=" + (self.folder / "gpu" / "hub-id").read_bytes().strip()]
+        if lease:
+            marks.append(f"GPUSPAWNER_LEASE_ID={lease}".encode())
+        return [pid for pid, environ in _environments() if all(mark in environ.split(b"\0") for mark in marks)]
+
+    def close(self) -> None:
+        for process in (self.hub, self.proxy):
+            if process is not None:
+                process.kill()
+                process.wait()
+        self.kill_service()
+        for pid in self.workspace_pids() if (self.folder / "gpu" / "hub-id").exists() else []:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    # --- the hub's and the service's REST API
+
+    def api(self, method: str, path: str, body: Any = None, token: str = ADMIN_TOKEN, seconds: float = 30):
+        return requests.request(
+            method,
+            f"{self.url}/hub/api{path}",
+            headers={"Authorization": f"token {token}"},
+            data=None if body is None else json.dumps(body),
+            timeout=seconds,
+        )
+
+    def gpu(self, path: str, method: str = "GET", body: Any = None, token: str = ADMIN_TOKEN) -> dict[str, Any]:
+        response = requests.request(
+            method,
+            f"{self.url}/services/gpu/api/v1{path}",
+            headers={"Authorization": f"token {token}"},
+            data=json.dumps(body or {}) if method == "POST" else None,
+            timeout=30,
+        )
+        response.raise_for_status()
+        return response.json()
+
+    def add_user(self, *names: str) -> None:
+        for name in names:
+            response = self.api("POST", f"/users/{name}")
+            assert response.status_code in {201, 409}, response.text
+
+    def begin(self, user: str, server: str = "", **options: Any):
+        """Ask for a start by the REST API; returns the answer."""
+        path = f"/users/{user}/servers/{server}" if server else f"/users/{user}/server"
+        return self.api("POST", path, options)
+
+    def stop(self, user: str, server: str = ""):
+        return self.api("DELETE", f"/users/{user}/servers/{server}" if server else f"/users/{user}/server")
+
+    def server(self, user: str, server: str = "") -> dict[str, Any] | None:
+        return self.api("GET", f"/users/{user}").json().get("servers", {}).get(server)
+
+    def workspaces(self, ended: int = 0) -> list[dict[str, Any]]:
+        return self.gpu(f"/workspaces?all=1&ended={ended}")["workspaces"]
+
+    def lease(self, user: str, server: str = "") -> dict[str, Any]:
+        """The live lease of a user; KeyError where there is none."""
+        for lease in self.workspaces():
+            if lease["user"] == user and lease["server"] == server:
+                return lease
+        raise KeyError(user)
+
+    def last_end(self, user: str) -> dict[str, Any]:
+        """The end of the workspace of this user that ended last."""
+        return next(x for x in self.workspaces(ended=50) if x["user"] == user and x["end"] and x["phase"] == "ended")
+
+    def until(self, user: str, phase: str, seconds: float = 20.0, server: str = "") -> dict[str, Any]:
+        """Wait until a user's lease is in a phase."""
+        return eventually(
+            lambda: (lease := self.lease(user, server))["phase"] == phase and lease, seconds, f"{user} is {phase}"
+        )
+
+    def until_ended(self, user: str, reason: str, seconds: float = 20.0) -> dict[str, Any]:
+        return eventually(
+            lambda: (end := self.last_end(user))["end"]["reason"] == reason and end, seconds, f"{user} ended by {reason}"
+        )
+
+    def delay_start(self, user: str, seconds: float | None) -> None:
+        """Make this user's spawner take so long before it creates the process."""
+        path = self.folder / "homes" / f"{user}.delay"
+        path.unlink(missing_ok=True) if seconds is None else path.write_text(str(seconds))
+
+    def login(self, user: str) -> requests.Session:
+        """A browser's session."""
+        session = requests.Session()
+        page = session.get(f"{self.url}/hub/login", timeout=20)
+        token = re.search(r'name="_xsrf" value="([^"]+)"', page.text)
+        data = {"username": user, "password": "x", "_xsrf": token.group(1) if token else ""}
+        session.post(f"{self.url}/hub/login", data=data, timeout=20).raise_for_status()
+        return session
+
+
+def _command_lines():
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            yield int(folder.name), (folder / "cmdline").read_bytes()
+
+
+def _environments():
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            yield int(folder.name), (folder / "environ").read_bytes()

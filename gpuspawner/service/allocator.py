@@ -18,6 +18,7 @@ from gpuspawner.core.lease import JOINABLE, UP, WAITING, Key, Lease, Phase, Reas
 from gpuspawner.core.queue import Conditions
 from gpuspawner.core.quota import check_quota
 from gpuspawner.core.request import Request
+from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.service.book import Book
 from gpuspawner.service.clock import Clock
@@ -202,4 +203,4 @@ _END_OF: dict[str, Callable[[Lease], tuple[Reason, str, str]]] = {
 
 def _asked(request: Request) -> str:
     gpu = f"{request.count} {request.gpu}" if request.gpu else "no GPU"
-    return f"{request.template}, {gpu}, {request.lifetime_seconds} s"
+    return f"{request.template}, {gpu}, {show_duration(request.lifetime_seconds)}"

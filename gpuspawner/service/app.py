@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlparse
 
-from jupyterhub.services.auth import HubOAuthCallbackHandler
 from tornado.httpserver import HTTPServer
 from tornado.web import Application
 
@@ -20,8 +19,8 @@ from gpuspawner.catalog import Catalog
 from gpuspawner.core.errors import Superseded, Unavailable
 from gpuspawner.schedulers.memory import InMemoryScheduler
 from gpuspawner.service.allocator import Allocator
+from gpuspawner.service import metrics
 from gpuspawner.service.api import internal, public
-from gpuspawner.service.api.base import BaseHandler
 from gpuspawner.service.book import Book
 from gpuspawner.service.clock import Clock, SteadyClock
 from gpuspawner.service.hub import Hub
@@ -33,7 +32,7 @@ from gpuspawner.service.sampler import Sampler
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import Store
 from gpuspawner.service.web import ROUTES as WEB_ROUTES
-from gpuspawner.service.web import STATIC
+from gpuspawner.service.web import STATIC, NotFound
 
 log = logging.getLogger("gpuspawner")
 
@@ -66,7 +65,7 @@ def wire(options: Options, catalog: Catalog, backend: Backend, settings: Setting
     reclaimer = Reclaimer(book, allocator, hub, backend, clock, settings)
     lifecycle = Lifecycle(book, allocator, reclaimer, clock)
     reconciler = Reconciler(book, allocator, reclaimer, hub, backend, clock, settings, options.hub_id)
-    sampler = Sampler(book, backend, catalog, clock, settings, lifecycle.act)
+    sampler = Sampler(book, backend, catalog, clock, settings, lifecycle)
     url = options.service_url.rstrip("/") + options.prefix.rstrip("/")
     return Parts(
         store, book, catalog, scheduler, allocator, lifecycle, reclaimer, reconciler, sampler, clock, settings,
@@ -78,11 +77,10 @@ def application(parts: Parts) -> Application:
     """Return the web application: API, spawner's API, pages."""
     prefix = parts.prefix.rstrip("/")
     routes = [(prefix + path, handler, {"parts": parts}) for path, handler in [*internal.ROUTES, *public.ROUTES]]
-    routes += [(prefix + path, handler, {"parts": parts}) for path, handler in WEB_ROUTES]
-    routes += [(prefix + "/oauth_callback", HubOAuthCallbackHandler, {})]
+    routes += [(prefix + path, handler, {"parts": parts}) for path, handler in [*metrics.ROUTES, *WEB_ROUTES]]
     return Application(
         routes,
-        default_handler_class=WEB_ROUTES[-1][1] if WEB_ROUTES else BaseHandler,
+        default_handler_class=NotFound,
         default_handler_args={"parts": parts},
         cookie_secret=parts.secret,
         static_path=str(STATIC),

@@ -18,8 +18,15 @@ from gpuspawner.service.clock import Clock
 from gpuspawner.service.policies import policy_of
 from gpuspawner.service.reclaimer import Reclaimer
 from gpuspawner.service.sentences import measured
+from gpuspawner.service.store import AuditLine
 
 log = logging.getLogger("gpuspawner.lifecycle")
+
+DOUBLE_CLICK_SHARE = 0.9
+"""With more than this of a Keep still to go, another one is taken for the same click. Arbitrary."""
+
+COMING_END = "ends in "
+"""How the audit of a warning begins that is for a coming deadline, not for idleness."""
 
 
 class Lifecycle:
@@ -37,27 +44,26 @@ class Lifecycle:
             if streak != lease.streak:
                 self._book.save(replace(lease, streak=streak))
 
-    def act(self, lease_id: str, verdict: Verdict) -> None:
-        """Carry out the verdict on the newest sample. Raises Unavailable; the next sample's verdict tries again."""
-        lease = self._book.get(lease_id)
-        if lease is None or lease.phase not in UP:
-            return
-        now = self._clock.now()
+    def apply(self, lease: Lease, verdict: Verdict) -> tuple[Lease, list[AuditLine]]:
+        """Return the lease after the verdict on its newest sample, and what to audit. It is saved by the caller.
+
+        A stop is none of it: that is :meth:`reclaim`, once the sample is stored.
+        """
+        now, in_force = self._clock.now(), lease.streak.mode is Mode.ENFORCE
         if verdict is Verdict.BEGIN_GRACE:
             # In mode warn the workspace goes on running: nothing will be reclaimed.
-            warned = leases.begin_grace(lease, now) if lease.streak.mode is Mode.ENFORCE else lease
-            self._book.save(warned, audit=[self._allocator.line(lease, "gpuspawner", "warned", measured(lease))])
-        elif verdict is Verdict.END_GRACE and lease.phase is Phase.RECLAIMING:
+            warned = leases.begin_grace(lease, now) if in_force else lease
+            return warned, [self._allocator.line(lease, "gpuspawner", "warned", measured(lease))]
+        if verdict is Verdict.END_GRACE and lease.phase is Phase.RECLAIMING:
             line = self._allocator.line(lease, "gpuspawner", "grace ended", lease.streak.because)
-            self._book.save(leases.end_grace(lease, now), audit=[line])
-        elif verdict in {Verdict.WOULD_BEGIN_GRACE, Verdict.WOULD_RECLAIM}:
+            return leases.end_grace(lease, now), [line]
+        if verdict in {Verdict.WOULD_BEGIN_GRACE, Verdict.WOULD_RECLAIM}:
             action = "would warn" if verdict is Verdict.WOULD_BEGIN_GRACE else "would stop"
-            line = self._allocator.line(lease, "gpuspawner", action, measured(lease))
-            self._book.save(audit=[line])
-        elif verdict is Verdict.RECLAIM:
-            self._reclaim(lease)
+            return lease, [self._allocator.line(lease, "gpuspawner", action, measured(lease))]
+        return lease, []
 
-    def _reclaim(self, lease: Lease) -> None:
+    def reclaim(self, lease: Lease) -> None:
+        """Have an idle workspace stopped whose grace has passed, unless anything changed since."""
         policy = policy_of(self._catalog, lease)
         grace = show_duration(policy.idle.grace_seconds)
         message = f"{measured(lease)} Nobody kept it in the {grace} after the warning."
@@ -94,7 +100,7 @@ class Lifecycle:
         due = lifetime.due_warnings(deadline_at, lease.warned_seconds, extend, lifetime_seconds, now)
         if due is not None:
             told = (*lease.warned_seconds, *due.thresholds)
-            why = f"ends in {show_duration(max(0.0, due.deadline - now))}"
+            why = f"{COMING_END}{show_duration(max(0.0, due.deadline - now))}"
             line = self._allocator.line(lease, "gpuspawner", "warned", why)
             self._book.save(replace(lease, deadline_at=due.deadline, warned_seconds=told), audit=[line])
             return
@@ -105,9 +111,14 @@ class Lifecycle:
             )
 
     def keep(self, lease: Lease, by: str) -> Lease:
-        """Keep an idle workspace for its policy's time. Raises Conflict where none is left, or it does not run."""
+        """Keep an idle workspace for its policy's time. Raises Conflict where none is left, or it does not run.
+
+        Soon after another Keep it changes nothing: a second click, or a second page, must not use one up.
+        """
         now = self._clock.now()
         policy = policy_of(self._catalog, lease)
+        if lease.kept_until is not None and lease.kept_until - now > DOUBLE_CLICK_SHARE * policy.keep.each_seconds:
+            return lease
         until = lifetime.keep(lease.keeps_used, policy.keep, now)
         kept = leases.keep(lease, until, now)
         why = f"for {show_duration(policy.keep.each_seconds)}"

@@ -51,6 +51,7 @@ class Reconciler:
         self._servers: dict[tuple[str, str], HubServer] | None = None
         self._listed_at = 0.0
         self._absent_since: dict[str, float] = {}
+        self._gone_since: dict[str, float] = {}
         self._started: set[tuple[str, float]] = set()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self.alert = ""
@@ -196,7 +197,11 @@ class Reconciler:
     async def _up(self, lease: Lease, now: float) -> None:
         """A workspace that neither hub nor backend shows has ended without a word."""
         if self._servers is None or self._processes(lease) or self._server(lease) is not None:
+            self._gone_since.pop(lease.id, None)
             return
+        if now - self._gone_since.setdefault(lease.id, now) < self._settings.settle_seconds:
+            return
+        self._gone_since.pop(lease.id)
         server = await self._hub.server(lease.user, lease.key.server)
         current = self._book.get(lease.id)
         if server is not None or current is None or current.phase not in UP:

@@ -1,11 +1,10 @@
-"""Measures every running workspace at its policy's period, and keeps its streak. It stops nothing."""
+"""Measures every running workspace at its policy's period, and keeps its streak with what follows from it."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -14,12 +13,13 @@ from gpuspawner.backends.probe import ProcessTable, parse_probe
 from gpuspawner.catalog import Catalog
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.evidence import classify
-from gpuspawner.core.idleness import Verdict, judge
+from gpuspawner.core.idleness import Verdict, judge, kept
 from gpuspawner.core.lease import UP, Lease
 from gpuspawner.core.policy import LifecyclePolicy
 from gpuspawner.core.readings import Sample
 from gpuspawner.service.book import Book
 from gpuspawner.service.clock import Clock
+from gpuspawner.service.lifecycle import Lifecycle
 from gpuspawner.service.policies import policy_of
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import ReadingRow
@@ -30,7 +30,7 @@ BECAUSE_CHARACTERS = 255
 
 
 class Sampler:
-    """Probes each workspace that holds GPUs. ``act`` is told the verdict on each sample."""
+    """Probes each workspace that holds GPUs, and hands the verdict on each sample to ``lifecycle``."""
 
     def __init__(
         self,
@@ -39,11 +39,11 @@ class Sampler:
         catalog: Catalog,
         clock: Clock,
         settings: Settings,
-        act: Callable[[str, Verdict], None],
+        lifecycle: Lifecycle,
     ) -> None:
         """Probe through ``backend``, by the policies of ``catalog``."""
         self._book, self._backend, self._catalog, self._clock = book, backend, catalog, clock
-        self._settings, self._act = settings, act
+        self._settings, self._lifecycle = settings, lifecycle
         self._tables: dict[str, ProcessTable | None] = {}
         self._due_at: dict[str, float] = {}
         self._slots = asyncio.Semaphore(settings.probes_at_once)
@@ -114,20 +114,18 @@ class Sampler:
         self._keep(lease, sample, policy, at)
 
     def _keep(self, lease: Lease, sample: Sample, policy: LifecyclePolicy, at: float) -> None:
-        """Store sample and streak in one step, then tell the verdict."""
-        verdict = Verdict.NONE
-        streak = lease.streak
+        """Store sample, streak and what follows in one step: a crash between them would warn nobody."""
+        streak, verdict = judge(lease.streak, sample, policy.idle, policy.mode)
         if lease.kept_until is not None and at < lease.kept_until:
-            seen = classify(sample, policy.idle, 0.0)
-            streak = replace(streak, kind=seen.kind, because=seen.because)
-        else:
-            streak, verdict = judge(streak, sample, policy.idle, policy.mode)
+            streak, verdict = kept(streak), Verdict.NONE
+        lease, lines = self._lifecycle.apply(replace(lease, streak=streak, sampled_at=at), verdict)
         rows = _rows(lease.id, sample, policy, at)
-        self._book.save(replace(lease, streak=streak, sampled_at=at), readings=rows)
+        self._book.save(lease, audit=lines, readings=rows)
         self._newest[lease.id] = {row.gpu: row for row in rows}
         if streak.kind is not None:
             self.counts[streak.kind.value] += 1
-        self._act(lease.id, verdict)
+        if verdict is Verdict.RECLAIM:
+            self._lifecycle.reclaim(lease)
 
 
 def _rows(lease_id: str, sample: Sample, policy: LifecyclePolicy, at: float) -> list[ReadingRow]:

@@ -23,6 +23,8 @@ class Settings:
     """The age at which the hub's list of servers is renewed, and how long its last answer counts as answering."""
     orphan_seconds: float = 300.0
     """A process whose server is absent is seen so twice, this far apart, before it is ended."""
+    settle_seconds: float = 3.0
+    """A workspace gone from hub and backend is ended after this without a word: the hub's report tells why it ended."""
     stop_retry_seconds: float = 10.0
     """A stop that the hub was sent is sent again after this."""
     stop_race_seconds: float = 5.0

@@ -61,7 +61,7 @@ def configure(
     url = f"http://127.0.0.1:{port}"
     spawner = c.GPUSpawnerMixin
     c.JupyterHub.spawner_class = _wrapped(c.JupyterHub.get("spawner_class"))
-    spawner.gpu_catalog = loaded
+    spawner.gpu_catalog = lambda: loaded  # traitlets copies values, and a catalog is not to be copied
     spawner.gpu_service_url = url + prefix.rstrip("/")
     spawner.gpu_service_prefix = prefix
     spawner.gpu_hub_id = _written_once(data / "hub-id", lambda: uuid.uuid4().hex)

@@ -43,6 +43,7 @@ class GPUSpawnerMixin(FormOptions):
     _gpu_lease = ""
     _gpu_attempt = 0
     _gpu_outcome = ""
+    _gpu_saved = False
     _gpu_stop_called = False
     _gpu_message = ""
     _gpu_patch: Mapping[str, Any] = {}
@@ -113,7 +114,7 @@ class GPUSpawnerMixin(FormOptions):
                 heartbeat.cancel()
             if self._gpu_start_timeout is not None:
                 self.start_timeout, self._gpu_start_timeout = self._gpu_start_timeout, None
-        self._gpu_outcome = "started"
+        self._gpu_outcome, self._gpu_saved = "started", True
         return started
 
     async def _wait_for_grant(self, until: float) -> None:
@@ -225,7 +226,7 @@ class GPUSpawnerMixin(FormOptions):
     def get_state(self) -> dict[str, Any]:
         """Add which lease the running server has."""
         state: dict[str, Any] = super().get_state()
-        if self._gpu_lease:
+        if self._gpu_saved:
             state["gpu_lease"], state["gpu_attempt"] = self._gpu_lease, self._gpu_attempt
         return state
 
@@ -234,12 +235,12 @@ class GPUSpawnerMixin(FormOptions):
         super().load_state(state)
         self._gpu_lease, self._gpu_attempt = state.get("gpu_lease", ""), state.get("gpu_attempt", 0)
         if self._gpu_lease:
-            self._gpu_outcome = "started"
+            self._gpu_outcome, self._gpu_saved = "started", True
 
     def clear_state(self) -> None:
-        """Forget the lease."""
+        """Save no lease any more. It is still known: local processes clear the state before the end is reported."""
         super().clear_state()
-        self._gpu_lease, self._gpu_attempt, self._gpu_outcome = "", 0, ""
+        self._gpu_saved = False
 
     async def stop(self, now: bool = False) -> Any:
         """Note that the hub stopped it: a server that ended by itself is never stopped."""

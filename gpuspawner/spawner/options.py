@@ -7,21 +7,18 @@ from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING, Any
 
-from traitlets import Any as AnyTrait
-from traitlets import Unicode, default
+from traitlets import Callable, Unicode, default
 from traitlets.config import LoggingConfigurable
 
 from gpuspawner.catalog import Catalog, from_form, resolve
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.tickets import sign_ticket
 from gpuspawner.spawner import form
-from gpuspawner.spawner.refusals import ended
-
+from gpuspawner.spawner.live import ServiceView
+from gpuspawner.spawner.refusals import LinkOnlyFillsIn, ended
 
 if TYPE_CHECKING:
-    from jupyterhub.spawner import Spawner
-
-    _Base = Spawner
+    from jupyterhub.spawner import Spawner as _Base
 else:
     _Base = LoggingConfigurable  # JupyterHub's Spawner refuses subclasses that do not start servers themselves
 
@@ -29,7 +26,7 @@ else:
 class FormOptions(_Base):
     """The part of the mixin that JupyterHub's spawn page meets."""
 
-    gpu_catalog = AnyTrait(help="The loaded catalog. Set by configure().").tag(config=True)
+    gpu_catalog = Callable(help="Gives the loaded catalog. Set by configure().").tag(config=True)
     gpu_service_prefix = Unicode("/services/gpu/", help="Where browsers find the service. Set by configure().").tag(
         config=True
     )
@@ -40,12 +37,14 @@ class FormOptions(_Base):
     @property
     def catalog(self) -> Catalog:
         """The loaded catalog."""
-        assert isinstance(self.gpu_catalog, Catalog)
-        return self.gpu_catalog
+        catalog: Catalog = self.gpu_catalog()
+        return catalog
 
     def gpu_secret(self) -> str:
         """Return the secret shared with the service, as written in its file."""
         return Path(self.gpu_secret_file).read_text(encoding="ascii").strip()
+
+    handler: Any
 
     @default("apply_user_options")
     def _apply_user_options_default(self) -> Any:
@@ -58,6 +57,8 @@ class FormOptions(_Base):
 
     def options_from_form(self, formdata: Mapping[str, list[str]]) -> dict[str, Any]:
         """Return the options of a submitted form. A refused one shows the form again, with the reason."""
+        # JupyterHub 6.1 shows a named server's form again by asking the default one: the user is what both have.
+        self.user.gpu_posted = form.prefill_from_post(formdata)
         try:
             options = from_form(formdata)
             resolve(self.catalog, options, self.user.name)
@@ -65,19 +66,28 @@ class FormOptions(_Base):
             raise ended(str(error), reason="refused", status=error.status) from error
         return options
 
-    def options_from_query(self, _query: Mapping[str, list[str]]) -> dict[str, Any]:
+    def options_from_query(self, query: Mapping[str, list[str]]) -> dict[str, Any]:
         """Never start by a link: the hub then shows the form, which the link fills in."""
-        raise ended("Filled in from your link. Press Start when it is what you want.", reason="link", status=200)
+        raise LinkOnlyFillsIn(sorted(query))
 
-    def render_form(self) -> str:
-        """Return the form, filled in from the link, else from what was last used."""
-        handler = getattr(self, "handler", None)
-        query = handler.request.arguments if handler is not None else {}
+    async def render_form(self) -> str:
+        """Return the form as a hub page shows it, with the service's numbers of this moment."""
+        chosen = self._filled_in()
+        ticket = sign_ticket(bytes.fromhex(self.gpu_secret()), self.user.name, time())
         return form.render(
             self.catalog,
             user=self.user.name,
             server=self.name,
-            ticket=sign_ticket(bytes.fromhex(self.gpu_secret()), self.user.name, time()),
+            ticket=ticket,
             service_prefix=self.gpu_service_prefix,
-            chosen=form.prefill_from_query(query) or dict(self.user_options or {}),
+            chosen=chosen,
+            live=await ServiceView(self.gpu_service_url, ticket).live(chosen, self.name),
         )
+
+    def _filled_in(self) -> Mapping[str, Any]:
+        """Return what the form shows as chosen: what was posted and refused, else the link's, else the last use's."""
+        posted = self.user.__dict__.pop("gpu_posted", None)
+        handler, self.handler = self.handler, None  # the hub sets it for a GET alone, and leaves it there
+        if handler is not None and handler.request.method == "GET":
+            posted = form.prefill_from_query(handler.request.query_arguments)
+        return posted or dict(self.user_options or {})

@@ -41,6 +41,18 @@ else:
             self.jupyterhub_html_message = html
 
 
+class LinkOnlyFillsIn(Exception):
+    """Makes the hub show its form instead of starting. The hub logs it as a failure; its page shows no message."""
+
+    jupyterhub_message = ""
+
+    def __init__(self, arguments: list[str]) -> None:
+        """Say in the hub's log that nothing is wrong."""
+        super().__init__(
+            f"nothing is wrong: a link only fills in the form ({', '.join(arguments)[:200]})"
+        )
+
+
 def ended(message: str, *, reason: str, status: int, link: str = "", link_text: str = "") -> Any:
     """Return the error of a start that ended; with a link, pages show it behind the message."""
     html = escape(message)

@@ -200,7 +200,11 @@ class RealHub:
             stderr=subprocess.STDOUT,
         )
         hub = self.hub
-        eventually(lambda: hub.poll() is not None or self.api("GET", "/").ok, 40, f"the hub answers; see {self.log}")
+        eventually(
+            lambda: hub.poll() is not None or self.api("GET", "/users").status_code == 200,
+            40,
+            f"the hub answers; see {self.log}",
+        )
         assert hub.poll() is None, self.log.read_text()[-2000:]
 
     def kill_hub(self) -> None:
@@ -304,7 +308,9 @@ class RealHub:
 
     def until_ended(self, user: str, reason: str, seconds: float = 20.0) -> dict[str, Any]:
         return eventually(
-            lambda: (end := self.last_end(user))["end"]["reason"] == reason and end, seconds, f"{user} ended by {reason}"
+            lambda: (end := self.last_end(user))["end"]["reason"] == reason and end,
+            seconds,
+            f"{user} ended by {reason}",
         )
 
     def delay_start(self, user: str, seconds: float | None) -> None:

@@ -67,6 +67,8 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
         try:
             model = self.hub_model = await hub_auth.get_user(self, sync=False)
         except HTTPError as error:
+            if error.status_code < 500:  # noqa: PLR2004 - HTTP's own numbers
+                raise
             # JupyterHub's client answers 500 or 502, which would read as an error of ours.
             message = "The hub does not answer: who you are can't be checked now. Try again in a minute."
             raise Unavailable(message) from error

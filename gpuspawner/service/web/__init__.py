@@ -9,6 +9,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from gpuspawner.service.web.base import NotFound, SignIn
+from gpuspawner.service.web.pages import Act, Home, WorkspacePage
+
+__all__ = ["ROUTES", "STATIC", "NotFound"]
+
 STATIC = Path(__file__).parent / "static"
 
-ROUTES: list[Any] = []
+ROUTES: list[Any] = [
+    (r"/?", Home),
+    (r"/workspaces/([^/]+)", WorkspacePage),
+    (r"/workspaces/([^/]+)/(keep|extend|stop|seen)", Act),
+    (r"/oauth_callback", SignIn),
+]

@@ -1,0 +1,148 @@
+"""What all pages share: who looks, templates, security headers, errors as pages."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jupyterhub.services.auth import HubOAuthCallbackHandler
+from tornado.web import HTTPError
+
+from gpuspawner.core.units import show_bytes, show_cpu, show_duration
+from gpuspawner.service.api.base import USE, ApiHandler, BaseHandler, Person
+from gpuspawner.service.parts import Parts
+from gpuspawner.service.sentences import clock
+
+SECURITY_HEADERS = {
+    # Nothing inline, nothing from elsewhere: text that slipped through escaping could still run nothing.
+    "Content-Security-Policy": (
+        "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+    ),
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+}
+
+HEADINGS = {
+    403: "Not allowed",
+    404: "Nothing here",
+    409: "Not possible now",
+    503: "Not available now",
+}
+
+
+@cache
+def templates() -> Environment:
+    """Return the environment of all templates: everything escaped, a missing value an error."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(bytes=show_bytes, cpu=show_cpu, duration=show_duration, clock=clock)
+    return environment
+
+
+class ErrorPages(BaseHandler):
+    """Renders pages, and every error as one."""
+
+    def set_default_headers(self) -> None:
+        """Add to the service's own headers those that protect a page."""
+        super().set_default_headers()
+        for name, value in SECURITY_HEADERS.items():
+            self.set_header(name, value)
+
+    def render_page(self, template: str, status: int = 200, **values: Any) -> None:
+        """Answer with a template. ``values`` are what it shows besides what every page has."""
+        name = self.person.name if self.person else (self.hub_model or {}).get("name", "")
+        self.set_status(status)
+        self.set_header("Content-Type", "text/html; charset=UTF-8")
+        self.finish(
+            templates()
+            .get_template(template)
+            .render(
+                prefix=self.parts.prefix.rstrip("/") + "/",
+                hub_prefix=self.hub_prefix,
+                static_url=self.static_url,
+                person=name,
+                admin=self.person.admin if self.person else False,
+                xsrf=self.xsrf_text() if self.person else "",
+                fast=self.parts.catalog.fast,
+                now=self.parts.clock.now(),
+                **values,
+            )
+        )
+
+    @property
+    def hub_prefix(self) -> str:
+        """The hub's own pages, with a slash at the end."""
+        return f"{self.hub_auth.hub_host}{self.hub_auth.hub_prefix}"
+
+    def xsrf_text(self) -> str:
+        """Return the token that a form must send back."""
+        token = self.xsrf_token
+        return token.decode() if isinstance(token, bytes) else str(token)
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """Answer an error as a page that says what happened and what can be done."""
+        error = kwargs.get("exc_info", (None, None, None))[1]
+        status, document = self.error_of(error) if error is not None else (status_code, {"message": "Not possible."})
+        self.render_page(
+            "error.html",
+            status,
+            heading=HEADINGS.get(status, "That did not work"),
+            message=document["message"],
+        )
+
+
+class PageHandler(ErrorPages):
+    """A page for people who are signed in and may use GPUs."""
+
+    async def prepare(self) -> None:
+        """Know who looks; whoever is not signed in signs in first."""
+        self.person = await self.find_person()
+        if self.person is None:
+            self._sign_in()
+        elif self.person.lease is not None:
+            raise HTTPError(403, reason="A workspace's own token opens no pages: it is for the API.")
+        else:
+            self.current_user = self.person.name  # JupyterHub's XSRF code asks for it, and would ask the hub again
+
+    def _sign_in(self) -> None:
+        if self.hub_model is not None:
+            raise HTTPError(403, reason=f"Your account may not use GPUs here: it lacks the scope {USE}.")
+        if self.request.method != "GET":
+            raise HTTPError(403, reason="This page was open for too long, or came from elsewhere. Nothing was done.")
+        if self.request.headers.get("Sec-Fetch-Mode", "navigate") != "navigate":
+            raise HTTPError(403, reason="You are no longer signed in.")  # a script can't sign anybody in
+        self.redirect(self.get_login_url())
+
+    def viewer(self) -> Person:
+        """Return who looks."""
+        return self.must()
+
+
+class NotFound(ErrorPages):
+    """Whatever address is none of ours."""
+
+    async def prepare(self) -> None:
+        """Say so, whoever asks."""
+        raise HTTPError(404, reason="There is nothing at this address.")
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """Answer in JSON below the API, as a page elsewhere."""
+        if "/api/" in self.request.path or "/internal/" in self.request.path:
+            ApiHandler.write_error(self, status_code, **kwargs)  # type: ignore[arg-type]  # it uses BaseHandler alone
+        else:
+            super().write_error(status_code, **kwargs)
+
+
+class SignIn(ErrorPages, HubOAuthCallbackHandler):
+    """Where the hub sends people back to; JupyterHub's own, with its errors as pages."""
+
+    def initialize(self, parts: Parts) -> None:
+        """Keep the service's parts."""
+        self.parts = parts

@@ -1,0 +1,140 @@
+"""Turns readings into the shapes of a chart. Pure: what is drawn is decided here, how it looks in the template.
+
+Every length along the time axis is a percentage of its width, so that one drawing fits each screen and its text is
+never scaled. Nothing is drawn between readings: time that no reading covers is unknown, and shown as such.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from gpuspawner.service.store import ReadingRow
+
+PLOT_HEIGHT = 120
+"""Pixels of the plot: 100 % is at its top."""
+SLACK_SECONDS = 0.5
+"""Readings come a little late: a crack this narrow between two is none. Arbitrary: under any sampling period."""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A reading's time and height. ``left`` and ``width`` in percent of the time axis, ``y`` in pixels from the top."""
+
+    left: float
+    width: float
+    y: float
+
+    @property
+    def right(self) -> float:
+        """Where it ends, in percent of the time axis."""
+        return round(self.left + self.width, 3)
+
+    @property
+    def height(self) -> float:
+        """Down to the bottom, in pixels."""
+        return PLOT_HEIGHT - self.y
+
+
+@dataclass(frozen=True)
+class Band:
+    """A stretch of time without height."""
+
+    left: float
+    width: float
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Something that happened: ``letter`` stands in the chart, ``words`` in the key below it."""
+
+    at: float
+    letter: str
+    words: str
+    left: float
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One GPU. ``known_seconds`` of the axis's time are covered by readings; ``highest_percent`` is None for none."""
+
+    gpu: str
+    used: tuple[Bar, ...]
+    memory: tuple[Bar, ...]
+    unknown: tuple[Band, ...]
+    highest_percent: float | None
+    known_seconds: float
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The time shown, in seconds since the epoch."""
+
+    start: float
+    end: float
+
+    def left(self, at: float) -> float:
+        """Return where a time lies, in percent; what is outside lies on the edge."""
+        span = max(self.end - self.start, 1.0)
+        return round(100 * min(max((at - self.start) / span, 0.0), 1.0), 3)
+
+    def band(self, start: float, end: float) -> Band:
+        """Return a stretch of time."""
+        return Band(self.left(start), round(self.left(end) - self.left(start), 3))
+
+    def ticks(self) -> tuple[tuple[float, float], ...]:
+        """Return four times and where they lie."""
+        return tuple((self.start + (self.end - self.start) * i / 3, round(100 * i / 3, 3)) for i in range(4))
+
+
+def panels(rows: Sequence[ReadingRow], gpus: Iterable[str], axis: Axis) -> tuple[Panel, ...]:
+    """Return one panel a GPU, in the order given. ``rows`` are of one lease, oldest first."""
+    return tuple(_panel(gpu, [row for row in rows if row.gpu == gpu], axis) for gpu in dict.fromkeys(gpus))
+
+
+def is_known(row: ReadingRow) -> bool:
+    """Whether a reading says how busy its GPU was."""
+    return row.kind != "unknown" and row.utilization_percent is not None
+
+
+def _panel(gpu: str, rows: Sequence[ReadingRow], axis: Axis) -> Panel:
+    used, memory, unknown = [], [], []
+    highest: float | None = None
+    known_seconds, covered_until = 0.0, axis.start
+    for row in rows:
+        # A reading never covers time that an earlier one has covered, nor any outside the axis.
+        start, end = max(row.at - row.seconds, covered_until), min(row.at, axis.end)
+        if end <= start:
+            continue
+        if start - covered_until <= SLACK_SECONDS:
+            start = covered_until
+        else:
+            unknown.append((covered_until, start))
+        covered_until = end
+        band = axis.band(start, end)
+        if not is_known(row) or row.utilization_percent is None:
+            unknown.append((start, end))
+        else:
+            used.append(Bar(band.left, band.width, _y(row.utilization_percent)))
+            highest = max(highest or 0.0, row.utilization_percent)
+            known_seconds += end - start
+        if row.memory_used_bytes is not None and row.memory_total_bytes:
+            memory.append(Bar(band.left, band.width, _y(100 * row.memory_used_bytes / row.memory_total_bytes)))
+    if axis.end - covered_until > SLACK_SECONDS:
+        unknown.append((covered_until, axis.end))
+    hatched = tuple(axis.band(start, end) for start, end in _joined(unknown))
+    return Panel(gpu, tuple(used), tuple(memory), hatched, highest, known_seconds)
+
+
+def _joined(stretches: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    joined: list[tuple[float, float]] = []
+    for start, end in stretches:
+        if joined and joined[-1][1] == start:
+            joined[-1] = (joined[-1][0], end)
+        else:
+            joined.append((start, end))
+    return joined
+
+
+def _y(percent: float) -> float:
+    return round(PLOT_HEIGHT * (1 - min(max(percent, 0.0), 100.0) / 100), 1)

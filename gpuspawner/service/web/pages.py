@@ -1,0 +1,129 @@
+"""The pages: home, and one for each workspace."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpuspawner.core.errors import Conflict
+from gpuspawner.core.lease import HOLDING, UP, WAITING, Lease, Phase
+from gpuspawner.service.api.actions import act
+from gpuspawner.service.gpu_states import NO_KIND, STATES, gpu_states
+from gpuspawner.service.parts import Parts
+from gpuspawner.service.views import audit_view, lease_view, offer_view, place_of
+from gpuspawner.service.web import story
+from gpuspawner.service.web.base import PageHandler
+
+ENDED_SHOWN = 5
+ENDED_SHOWN_TO_ADMINISTRATORS = 20
+
+
+class Home(PageHandler):
+    """GET: my workspaces, what is free, who waits; administrators see those of all."""
+
+    def get(self) -> None:
+        """Answer the page."""
+        parts, person = self.parts, self.viewer()
+        live = sorted(parts.book, key=lambda x: (x.asked_at, x.id))
+        mine = [x for x in live if x.user == person.name]
+        ended = parts.store.ended(person.name, ENDED_SHOWN)
+        offers = parts.scheduler.offers(live, parts.allocator.others)
+        self.render_page(
+            "home.html",
+            mine=[self.card(x) for x in mine],
+            ended=[self.card(x) for x in ended],
+            offers=[offer_view(offer, parts) for offer in offers],
+            queue=[_waiter(parts, x, shown=person.admin or x.user == person.name) for x in live if x.phase in WAITING],
+            everybody=self._everybody(live) if person.admin else None,
+        )
+
+    def _everybody(self, live: list[Lease]) -> dict[str, Any]:
+        """Return what administrators see besides."""
+        parts = self.parts
+        counted = gpu_states(parts)
+        idle = [x for x in live if x.phase in UP and x.slots and x.streak.idle_seconds]
+        return {
+            "alert": parts.reconciler.alert,
+            "live": [self.card(x) for x in live if x.phase in HOLDING],
+            "idle": [self.card(x) for x in sorted(idle, key=lambda x: -x.streak.idle_seconds * len(x.slots))],
+            "ended": [self.card(x) for x in parts.store.ended(None, ENDED_SHOWN_TO_ADMINISTRATORS)],
+            "states": STATES,
+            "counts": [
+                {
+                    "title": parts.catalog.gpus[kind].title if kind in parts.catalog.gpus else "no kind of the catalog",
+                    "counts": [counted[kind, state] for state in STATES],
+                }
+                for kind in [*parts.catalog.gpus, NO_KIND]
+                if any(counted[kind, state] for state in STATES)
+            ],
+        }
+
+    def card(self, lease: Lease) -> dict[str, Any]:
+        """Return what a list shows of a workspace."""
+        links = {"open": story.server_link(self.hub_prefix, lease) if lease.phase in UP else ""}
+        return {**lease_view(self.parts, lease), **story.describe_request(self.parts, lease), **links}
+
+
+def _waiter(parts: Parts, lease: Lease, *, shown: bool) -> dict[str, Any]:
+    place = place_of(parts, lease)
+    kind = parts.catalog.gpus.get(lease.request.gpu or "")
+    return {
+        "place": place.number,
+        "gpus": f"{lease.request.count} {kind.title if kind else lease.request.gpu}" if lease.request.gpu else "no GPU",
+        "asked_at": lease.asked_at,
+        "place_view": place,
+        "user": lease.user if shown else None,
+        "page": f"{parts.prefix.rstrip('/')}/workspaces/{lease.id}" if shown else None,
+    }
+
+
+class WorkspacePage(PageHandler):
+    """GET: one workspace, while it waits, runs, and after its end. Looking changes nothing."""
+
+    def get(self, lease_id: str) -> None:
+        """Answer the page."""
+        self.show(self.own(lease_id))
+
+    def show(self, lease: Lease, problem: str = "", status: int = 200) -> None:
+        """Answer the page of a lease; ``problem`` says why what was asked for was not done."""
+        parts, person = self.parts, self.viewer()
+        rows, lines = parts.store.readings(lease.id), parts.store.audit(lease.id)
+        self.render_page(
+            "workspace.html",
+            status,
+            doc=lease_view(parts, lease),
+            about=story.describe_request(parts, lease),
+            chart=story.chart_of(parts, lease, rows, lines),
+            history=[{**audit_view(line), "words": story.history_words(line)} for line in lines],
+            used_gpu_hours=story.used_gpu_hours(lease, parts.clock.now()),
+            policy=lease.request.policy,
+            problem=problem,
+            mine=lease.user == person.name,
+            up=lease.phase in UP,
+            waiting=lease.phase in WAITING,
+            starting=lease.phase in {Phase.RESERVED, Phase.STARTING},
+            open_link=story.server_link(self.hub_prefix, lease),
+            start_link=story.server_link(self.hub_prefix, lease, "hub/spawn-pending").rstrip("/"),
+            again=story.start_again_links(self.hub_prefix, lease),
+            end=story.ended_view(lease, person.name) if lease.reason else None,
+        )
+
+
+class Act(WorkspacePage):
+    """POST: keep, extend, stop or seen, from a form of the page. A GET only shows the page, which asks."""
+
+    def get(self, lease_id: str, _action: str = "") -> None:
+        """Go to the page: this address is where a form was sent to."""
+        self.redirect(self._page(self.own(lease_id)))
+
+    async def post(self, lease_id: str, action: str) -> None:
+        """Do it and return to the page; where it can't be done the page says why."""
+        lease = self.own(lease_id)
+        try:
+            await act(self.parts, self.viewer(), lease, action)
+        except Conflict as error:
+            self.show(self.own(lease_id), str(error), 409)
+        else:
+            self.redirect(self._page(lease), status=303)
+
+    def _page(self, lease: Lease) -> str:
+        return f"{self.parts.prefix.rstrip('/')}/workspaces/{lease.id}"

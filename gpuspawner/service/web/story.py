@@ -1,0 +1,183 @@
+"""What a page tells of one workspace beyond the API's view: its chart, its history in words, its end, links on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from string import ascii_uppercase
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from gpuspawner.catalog.resolve import OPTIONS
+from gpuspawner.catalog.values import NO_GPU
+from gpuspawner.core.lease import Lease, Reason
+from gpuspawner.service.lifecycle import COMING_END
+from gpuspawner.service.parts import Parts
+from gpuspawner.service.policies import policy_of
+from gpuspawner.service.sentences import clock
+from gpuspawner.service.store import AuditLine, ReadingRow
+from gpuspawner.service.store.store import RAW_SECONDS
+from gpuspawner.service.web.chart import Axis, Band, Mark, Panel, panels
+
+IDLE_TIMES_SHOWN = 6
+"""The chart shows six times the policy's idle minutes: three hours of the default's half hour."""
+LONGEST_SHOWN_SECONDS = 12 * 3600.0
+ROWS_SHOWN = 60
+"""Samples in the table of numbers; all of them are in the API."""
+MARKS_SHOWN = 9
+
+ACTIONS = {
+    "asked": "Asked for",
+    "granted": "Granted",
+    "running": "It runs",
+    "warned": "Warned",
+    "grace ended": "No longer idle",
+    "kept": "Kept",
+    "extended": "Extended",
+    "would warn": "Would have warned (this policy only records)",
+    "would stop": "Would have stopped (this policy only records or warns)",
+    "parked": "Back in the queue",
+    "ended": "Ended",
+    "adopted": "Taken over from the hub",
+    "stop": "Stop",
+}
+MARKED = {"warned", "grace ended", "kept", "extended", "would warn", "would stop", "stop"}
+"""What the chart marks."""
+
+
+@dataclass(frozen=True)
+class ChartView:
+    """All that the chart's template draws. ``deciding`` is the time that led to the stop."""
+
+    axis: Axis
+    panels: tuple[Panel, ...]
+    marks: tuple[Mark, ...]
+    graces: tuple[Band, ...]
+    deciding: Band | None
+    below_percent: float
+    samples: list[tuple[float, dict[str, ReadingRow]]]
+
+
+def chart_of(parts: Parts, lease: Lease, rows: Sequence[ReadingRow], lines: Sequence[AuditLine]) -> ChartView | None:
+    """Return the chart of a workspace: up to now, or up to the decision to stop it.
+
+    None where it never ran on a GPU, and where its readings have been thinned since it ended.
+    """
+    since = lease.running_at or lease.granted_at
+    if not lease.slots or since is None or (lease.running_at is None and not rows):
+        return None
+    now, idle = parts.clock.now(), policy_of(parts.catalog, lease).idle
+    stopped_at = max((line.at for line in lines if line.action == "stop"), default=lease.ended_at)
+    thinned = stopped_at is not None and stopped_at < now - RAW_SECONDS
+    if thinned and not any(row.kept for row in rows):
+        return None
+    end = now if stopped_at is None else stopped_at
+    if stopped_at is None and lease.sampled_at is not None and now - lease.sampled_at < 2 * idle.sample_seconds:
+        end = lease.sampled_at  # the next sample is not late: what it will show is not unknown yet
+    span_seconds = min(IDLE_TIMES_SHOWN * idle.for_seconds, LONGEST_SHOWN_SECONDS)
+    axis = Axis(max(since, end - span_seconds), end)
+    deciding = None
+    if lease.reason is Reason.IDLE and lease.sampled_at is not None:
+        deciding = axis.band(lease.sampled_at - lease.streak.observed_seconds, end)
+    return ChartView(
+        axis,
+        panels(rows, (slot.gpu for slot in lease.slots), axis),
+        _marks(lines, axis),
+        _graces(lines, axis),
+        deciding,
+        idle.below_percent,
+        _samples(rows, axis),
+    )
+
+
+def _marks(lines: Iterable[AuditLine], axis: Axis) -> tuple[Mark, ...]:
+    """Return what happened within the chart, oldest first, lettered."""
+    shown = sorted((x for x in lines if x.action in MARKED and x.at >= axis.start), key=lambda x: x.at)[-MARKS_SHOWN:]
+    return tuple(
+        Mark(line.at, letter, history_words(line), axis.left(line.at))
+        for letter, line in zip(ascii_uppercase, shown, strict=False)
+    )
+
+
+def _graces(lines: Iterable[AuditLine], axis: Axis) -> tuple[Band, ...]:
+    """Return the stretches between an idle warning and what ended it."""
+    bands, begun = [], None
+    for line in sorted(lines, key=lambda x: x.at):
+        if line.action == "warned" and not line.why.startswith(COMING_END):
+            begun = line.at
+        elif begun is not None and line.action in {"grace ended", "kept", "stop"}:
+            bands.append((begun, line.at))
+            begun = None
+    if begun is not None:
+        bands.append((begun, axis.end))
+    return tuple(axis.band(start, end) for start, end in bands if end > axis.start)
+
+
+def _samples(rows: Iterable[ReadingRow], axis: Axis) -> list[tuple[float, dict[str, ReadingRow]]]:
+    """Return the newest samples of the chart, newest first: time, and each GPU's reading."""
+    samples: dict[float, dict[str, ReadingRow]] = {}
+    for row in rows:
+        if axis.start <= row.at <= axis.end:
+            samples.setdefault(row.at, {})[row.gpu] = row
+    return sorted(samples.items(), reverse=True)[:ROWS_SHOWN]
+
+
+def history_words(line: AuditLine) -> str:
+    """Return an audit line as people read it."""
+    words = ACTIONS.get(line.action, line.action.capitalize())
+    return f"{words}: {line.why}" if line.why else words
+
+
+def used_gpu_hours(lease: Lease, now: float) -> float:
+    """Return the GPU hours that a lease has held so far, shares counted as the part that they are."""
+    if lease.granted_at is None:
+        return 0.0
+    until = lease.ended_at if lease.ended_at is not None else now
+    return float(sum(slot.share for slot in lease.slots)) * max(0.0, until - lease.granted_at) / 3600
+
+
+def ended_view(lease: Lease, person: str) -> dict[str, str]:
+    """Return who decided, what was lost and what is kept."""
+    deciders = {
+        Reason.IDLE: f"the idle policy “{lease.request.policy}”",
+        Reason.EXPIRED: "the lifetime it was asked with",
+    }
+    named = {person: "you", "hub": "the hub", "gpuspawner": "gpuspawner"}
+    by = named.get(lease.ended_by, lease.ended_by)
+    if lease.ended_by == "gpuspawner" and lease.reason is not None:
+        by = deciders.get(lease.reason, by)
+    if lease.running_at is None:
+        lost = "Nothing: it had not started."
+    else:
+        lost = "Running kernels and terminals, with what they held in memory and on the GPU."
+    return {"by": by, "lost": lost, "kept": "All files, as they were last saved. They are there when it starts again."}
+
+
+def start_again_links(hub_prefix: str, lease: Lease) -> dict[str, str]:
+    """Return links to the hub's form, prefilled as this workspace was asked for; the form waits for the click."""
+    server = f"/{quote(lease.key.server, safe='@~')}" if lease.key.server else ""
+    form = f"{hub_prefix}spawn/{quote(lease.user, safe='@~')}{server}"
+    options = {key: str(lease.options[key]) for key in OPTIONS if isinstance(lease.options.get(key), (str, int, float))}
+    without = {key: value for key, value in options.items() if key not in {"gpu", "count"}} | {"gpu": NO_GPU}
+    return {"same": _with_options(form, options), "without_gpu": _with_options(form, without)}
+
+
+def _with_options(form: str, options: dict[str, str]) -> str:
+    return f"{form}?{urlencode({f'opt-{key}': value for key, value in options.items()})}" if options else form
+
+
+def server_link(hub_prefix: str, lease: Lease, page: str = "user") -> str:
+    """Return the address of a workspace's server, or with ``page="hub/spawn-pending"`` of its start's progress."""
+    base = hub_prefix.removesuffix("hub/")
+    return f"{base}{page}/{quote(lease.user, safe='@~')}/" + (
+        f"{quote(lease.key.server, safe='@~')}/" if lease.key.server else ""
+    )
+
+
+def describe_request(parts: Parts, lease: Lease) -> dict[str, Any]:
+    """Return the titles of what was asked; names where the catalog no longer has them."""
+    template = parts.catalog.templates.get(lease.request.template)
+    return {
+        "template": template.title if template else lease.request.template or "not known",
+        "name": lease.key.server or "default workspace",
+    }

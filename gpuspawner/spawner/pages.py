@@ -1,0 +1,69 @@
+"""The hub's own pages: where our templates lie, and what they may use."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpuspawner.catalog import Catalog
+from gpuspawner.core.tickets import sign_ticket
+from gpuspawner.spawner.live import ServiceView, of_server
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+def template_paths() -> list[str]:
+    """Return what to append to ``c.JupyterHub.template_paths``: the administrator's own templates come first."""
+    return [str(TEMPLATES)]
+
+
+def page_variables(catalog: Catalog, service_prefix: str, service_url: str, secret_file: Path) -> dict[str, Any]:
+    """Return what to merge into ``c.JupyterHub.template_vars``: ``gpuspawner``, a PageView of who looks.
+
+    The hub calls it at each rendering, so that every page has a fresh ticket.
+    """
+    return {"gpuspawner": viewer(catalog, service_prefix, service_url, secret_file)}
+
+
+def viewer(
+    catalog: Catalog, service_prefix: str, service_url: str, secret_file: Path
+) -> Callable[[Any], PageView | None]:
+    """Return the function from the hub's user (None: nobody is signed in) to what pages may use."""
+
+    def view(user: Any) -> PageView | None:
+        if user is None:
+            return None
+        secret = bytes.fromhex(secret_file.read_text(encoding="ascii").strip())
+        ticket = sign_ticket(secret, user.name, time.time())
+        return PageView(user.name, ticket, service_prefix, service_url, catalog.fast)
+
+    return view
+
+
+@dataclass(frozen=True)
+class PageView:
+    """What the templates use. Methods ask the service; Jinja awaits them, in the hub's asynchronous rendering only."""
+
+    user: str
+    ticket: str
+    prefix: str
+    service_url: str
+    fast: float | None
+
+    async def workspaces(self) -> tuple[Mapping[str, Any], ...] | None:
+        """Return the user's workspaces, live ones first, None where the service does not answer."""
+        return await ServiceView(self.service_url, self.ticket).workspaces()
+
+    async def workspace(self, server: str) -> Mapping[str, Any] | None:
+        """Return the workspace of one's own server, live or ended last, None where there is none or no answer."""
+        return of_server(await self.workspaces(), server)
+
+    @staticmethod
+    def clock(at: float) -> str:
+        """Return a time as a page shows it: ``18:30``, with the day where it is not today."""
+        there = time.localtime(at)
+        today = there[:3] == time.localtime()[:3]
+        return time.strftime("%H:%M" if today else "%a %d %b %H:%M", there)

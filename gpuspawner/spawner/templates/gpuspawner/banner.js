@@ -1,0 +1,103 @@
+// Warnings of one's own workspaces with Keep and Extend, and why the last one ended, on every page of the hub.
+(() => {
+  "use strict";
+  const { duration, element, poll, service, setText } = window.gpuspawner;
+  const root = document.getElementById("gs-banner");
+  const list = document.getElementById("gs-warnings");
+  const api = service(root.dataset.prefix, root.dataset.ticket);
+  const notes = new Map(); // by what they tell: built once, then changed in place, so that nobody loses the focus
+
+  const name = (one) => (one.server ? `Workspace ${one.server}: ` : "");
+  const button = (text, act) => {
+    const made = element("button", { type: "button", className: "btn btn-sm btn-outline-secondary", textContent: text });
+    made.addEventListener("click", async () => {
+      made.disabled = true;
+      try {
+        await act();
+      } catch (error) {
+        made.after(element("span", { className: "gs-small", textContent: error.message }));
+      } finally {
+        made.disabled = false;
+      }
+      await look();
+    });
+    return made;
+  };
+  const act = (one, action) => () => api.call(`workspaces/${one.id}/${action}`, {});
+  const more = (one, text) =>
+    element("a", { href: one.page, className: "btn btn-sm btn-outline-secondary", textContent: text });
+
+  const warning = (one) => {
+    const left = element("span", { className: "gs-left" });
+    left.setAttribute("aria-hidden", "true"); // the text says when; a countdown read aloud every second says nothing else
+    const buttons = element("div");
+    const { each_seconds: keep, left: times } = one.keep;
+    if (one.warning.actions.includes("keep")) {
+      buttons.append(button(`Keep ${duration(keep)} (${times} left)`, act(one, "keep")));
+    }
+    if (one.warning.actions.includes("extend")) {
+      buttons.append(button(`Extend ${duration(one.extend.each_seconds)}`, act(one, "extend")));
+    }
+    buttons.append(more(one, "More"));
+    const text = element("span", { className: "gs-text", textContent: name(one) + one.warning.text });
+    return element("div", { className: "gs-note gs-warn" }, element("p", {}, text, " ", left), buttons);
+  };
+
+  const ended = (one) => {
+    const text = `${name(one)}${one.end.words}. ${one.end.message ?? ""} `;
+    const why = more(one, "Why, with what was measured");
+    why.addEventListener("click", () => act(one, "seen")().catch(() => {}));
+    const lead = element("b", { textContent: "Your last workspace ended. " });
+    return element("div", { className: "gs-note gs-warn" }, element("p", {}, lead, text), why, button("Got it", act(one, "seen")));
+  };
+
+  // What there is to tell now: [key, build, workspace].
+  const told = (workspaces) => {
+    const all = workspaces.filter((one) => one.warning).map((one) => {
+      const { kind, actions } = one.warning;
+      return [`${one.id} ${kind} ${actions} ${one.keep.left} ${one.extend.each_seconds}`, warning, one];
+    });
+    const last = workspaces.find((one) => one.end);
+    if (!last || last.end.seen || last.end.by === last.user) return all;
+    const page = document.getElementById("gs-ended")?.dataset;
+    if (page?.lease !== last.id) all.push([`${last.id} ended`, ended, last]);
+    else if (page.read) act(last, "seen")().catch(() => {}); // this page is about nothing else
+    return all;
+  };
+
+  let ends = [];
+  const look = async () => {
+    let workspaces;
+    try {
+      ({ workspaces } = await api.call("workspaces?ended=1"));
+    } catch {
+      return; // what stands there was true; the next look tells
+    }
+    const now = told(workspaces);
+    const keys = now.map(([key]) => key);
+    for (const [key, note] of notes) {
+      if (!keys.includes(key)) {
+        note.remove();
+        notes.delete(key);
+      }
+    }
+    ends = [];
+    for (const [key, build, one] of now) {
+      if (!notes.has(key)) {
+        notes.set(key, build(one));
+        list.append(notes.get(key));
+      }
+      const note = notes.get(key);
+      if (one.warning) {
+        setText(note.querySelector(".gs-text"), name(one) + one.warning.text);
+        const at = one.warning.ends_at;
+        ends.push([note.querySelector(".gs-left"), at === null ? null : Date.now() / 1000 + at - one.now]);
+      }
+    }
+  };
+
+  setInterval(() => {
+    for (const [node, at] of ends) setText(node, at === null ? "" : `(in ${duration(at - Date.now() / 1000)})`);
+  }, 1000);
+  poll(5, look);
+})();

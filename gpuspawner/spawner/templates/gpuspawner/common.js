@@ -1,0 +1,97 @@
+// What every hub page of ours needs: asking the service, and asking again while somebody looks.
+window.gpuspawner ??= (() => {
+  "use strict";
+  const TICKET_SECONDS = 300; // half of what a ticket is good for
+
+  // Text as everywhere else: "45 s", "8 min 31 s", "1 h 30 min".
+  const duration = (seconds) => {
+    let rest = Math.max(0, Math.round(seconds));
+    const parts = [];
+    for (const [unit, size] of [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]]) {
+      if (parts.length < 2 && (rest >= size || (unit === "s" && !parts.length))) {
+        parts.push(`${Math.floor(rest / size)} ${unit}`);
+      } else if (parts.length) break;
+      rest %= size;
+    }
+    return parts.filter((part, index) => index === 0 || !part.startsWith("0 ")).join(" ");
+  };
+
+  const element = (name, properties = {}, ...children) => {
+    const made = Object.assign(document.createElement(name), properties);
+    made.append(...children);
+    return made;
+  };
+
+  // Change a text only if it differs: screen readers then hear changes alone.
+  const setText = (node, text) => {
+    if (node && node.textContent !== text) node.textContent = text;
+  };
+
+  // The service, asked as the user of the page's ticket.
+  const service = (prefix, firstTicket) => {
+    let ticket = firstTicket;
+    const fetched = (path, body) =>
+      fetch(`${prefix}api/v1/${path}`, {
+        method: body === undefined ? "GET" : "POST",
+        headers: { Authorization: `ticket ${ticket}`, "Content-Type": "application/json" },
+        body: body === undefined ? undefined : JSON.stringify(body),
+        cache: "no-store",
+        keepalive: body !== undefined, // a click on a link may leave the page
+        signal: AbortSignal.timeout(8000),
+      });
+    // After a sleep the ticket is too old to be renewed by itself: another page of the hub has a fresh one.
+    const replaceTicket = async () => {
+      const page = await fetch(`${window.jhdata?.base_url ?? "/hub/"}home`, { cache: "no-store" });
+      const parsed = new DOMParser().parseFromString(await page.text(), "text/html");
+      const fresh = parsed.querySelector("#gs-banner")?.dataset.ticket;
+      if (fresh) ticket = fresh;
+      return Boolean(fresh);
+    };
+    // Answers the document; throws an Error with `status` and, for a refusal, `refusal`. No status: no answer.
+    const call = async (path, body, again = true) => {
+      const response = await fetched(path, body);
+      const text = await response.text();
+      let answer = null;
+      try {
+        answer = JSON.parse(text);
+      } catch {
+        // The proxy's own page: the service is away.
+      }
+      if (response.ok && answer) return answer;
+      if (response.status === 403 && again && !answer?.error?.field && (await replaceTicket())) {
+        return call(path, body, false);
+      }
+      const error = new Error(answer?.error?.message ?? "The GPU service does not answer.");
+      error.status = answer?.error ? response.status : undefined;
+      error.refusal = answer?.error?.field ? answer.error : null;
+      throw error;
+    };
+    const renew = async () => {
+      ({ ticket } = await call("ticket", {}));
+    };
+    setInterval(() => renew().catch(() => {}), TICKET_SECONDS * 1000);
+    return { call };
+  };
+
+  // Run now and then every `seconds`, one at a time, and not while the page is hidden.
+  const poll = (seconds, step) => {
+    let timer;
+    let running = false;
+    const run = async () => {
+      clearTimeout(timer);
+      if (running) return;
+      running = true;
+      try {
+        if (!document.hidden) await step();
+      } finally {
+        running = false;
+        if (!document.hidden) timer = setTimeout(run, seconds * 1000);
+      }
+    };
+    document.addEventListener("visibilitychange", () => !document.hidden && run());
+    run();
+    return run;
+  };
+
+  return { duration, element, poll, service, setText };
+})();

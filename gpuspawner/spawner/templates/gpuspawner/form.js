@@ -1,0 +1,152 @@
+// The options form: fits the fields to the template chosen, and keeps numbers and the sentence fresh.
+(() => {
+  "use strict";
+  const { poll, service, setText } = window.gpuspawner;
+  const root = document.getElementById("gs-form");
+  const form = root?.closest("form");
+  if (!form) return;
+  const { templates, quota } = JSON.parse(document.getElementById("gs-data").textContent);
+  const { server, user, away } = root.dataset;
+  const api = service(root.dataset.prefix, root.dataset.ticket);
+  const FIELDS = ["count", "cpu", "memory", "lifetime"];
+  const input = (name) => document.getElementById(`gs-${name}`);
+  const chosen = (name) => root.querySelector(`input[name=${name}]:checked:not(:disabled)`)?.value ?? "";
+  const template = () => templates[chosen("template")];
+
+  const preset = {}; // what we filled in ourselves: replaced with the template, while the user has not changed it
+  const fill = (name, value) => {
+    const field = input(name);
+    if (field.value === "" || field.value === preset[name]) field.value = value;
+    preset[name] = value;
+    field.placeholder = value;
+  };
+
+  const fit = () => {
+    const now = template();
+    let first = true;
+    for (const row of root.querySelectorAll("[data-kind]")) {
+      const offered = row.dataset.kind in now.gpus;
+      row.hidden = !offered;
+      row.querySelector("input").disabled = !offered;
+      row.classList.toggle("gs-first", offered && first);
+      first &&= !offered;
+    }
+    const usual = root.querySelector("#gs-usual");
+    usual.hidden = true;
+    usual.querySelector("input").disabled = true;
+    if (!chosen("gpu")) root.querySelector(`input[name=gpu][value="${CSS.escape(now.gpu)}"]`).checked = true;
+    const ends = now.gpus[chosen("gpu")];
+    const count = input("count");
+    count.disabled = !ends;
+    fill("count", ends ? String(ends.default) : "");
+    if (!ends) count.value = "";
+    setText(input("count-hint"), ends ? (ends.least === ends.most ? `${ends.most}` : `${ends.least} to ${ends.most}`) : "none");
+    for (const name of FIELDS.slice(1)) {
+      fill(name, now[name].default);
+      setText(input(`${name}-hint`), now[name].hint);
+      input(`${name}-list`).replaceChildren(...now[name].suggestions.map((text) => new Option("", text)));
+    }
+  };
+
+  const options = () => {
+    const all = { template: chosen("template"), gpu: chosen("gpu") };
+    for (const name of FIELDS) {
+      const value = input(name).value.trim();
+      if (value && !input(name).disabled) all[name] = value;
+    }
+    return all;
+  };
+
+  const tell = (sentence, field, warns) => {
+    setText(root.querySelector("#gs-sentence"), sentence);
+    root.querySelector("#gs-does").classList.toggle("gs-warn", warns);
+    for (const name of FIELDS) {
+      input(name).setAttribute("aria-invalid", String(name === field));
+    }
+  };
+
+  let asked = 0;
+  const check = async () => {
+    const number = ++asked;
+    try {
+      const answer = await api.call("check", { ...options(), server });
+      if (number === asked) tell(answer.sentence, null, !answer.starts_now);
+    } catch (error) {
+      if (number !== asked) return; // what was asked meanwhile tells instead
+      tell(error.status ? error.message : away, error.refusal?.field, true);
+    }
+  };
+
+  const showOffers = (offers) => {
+    for (const row of root.querySelectorAll("[data-kind]")) {
+      const offer = offers.find((one) => one.kind === row.dataset.kind);
+      const known = offer && offer.free !== null && offer.total !== null;
+      const waiting = offer?.waiting ? `, ${offer.waiting} waiting` : "";
+      setText(row.querySelector("[data-free]"), known ? `${offer.free} of ${offer.total} free${waiting}` : "free: unknown");
+      if (offer) row.querySelector("[data-simulated]").hidden = !offer.simulated;
+    }
+  };
+
+  const showQuota = (workspaces) => {
+    const held = workspaces.filter((one) => one.end === null).reduce((sum, one) => sum + one.request.count, 0);
+    if (quota !== null) setText(root.querySelector("#gs-quota"), `You use or wait for ${held} of ${quota} GPUs.`);
+  };
+
+  const look = async () => {
+    try {
+      const [{ offers }, { workspaces }] = await Promise.all([api.call("offers"), api.call("workspaces")]);
+      showOffers(offers);
+      showQuota(workspaces);
+    } catch {
+      showOffers([]);
+    }
+    await check();
+  };
+
+  const link = () => {
+    const url = new URL(`${window.jhdata?.base_url ?? "/hub/"}spawn`, window.location.href);
+    if (server) url.pathname += `/${encodeURIComponent(user)}/${encodeURIComponent(server)}`;
+    for (const [name, value] of Object.entries(options())) url.searchParams.set(`opt-${name}`, value);
+    return url.href;
+  };
+
+  const copy = async () => {
+    const field = input("url");
+    field.hidden = false;
+    field.value = link();
+    field.select();
+    try {
+      await navigator.clipboard.writeText(field.value);
+      setText(input("copied"), "Copied. The link fills in this form; it starts nothing.");
+    } catch {
+      setText(input("copied"), "Copy it from here. The link fills in this form; it starts nothing.");
+    }
+  };
+
+  const seen = async () => {
+    const note = root.querySelector("#gs-ended");
+    try {
+      await api.call(`workspaces/${note.dataset.lease}/seen`, {});
+    } finally {
+      note.remove();
+    }
+  };
+
+  let waiting;
+  const changed = () => {
+    fit();
+    input("url").hidden = true;
+    setText(input("copied"), "");
+    clearTimeout(waiting);
+    waiting = setTimeout(check, 300);
+  };
+
+  for (const node of root.querySelectorAll(".gs-script")) node.hidden = false;
+  for (const node of root.querySelectorAll(".gs-plain")) node.hidden = true;
+  root.addEventListener("input", changed);
+  input("copy").addEventListener("click", copy);
+  input("seen")?.addEventListener("click", () => seen().catch(() => {}));
+  root.querySelector("#gs-ended a")?.addEventListener("click", () => seen().catch(() => {}));
+  fit();
+  poll(5, look);
+})();

@@ -1,0 +1,123 @@
+// A start under way: its sentence, its steps, and on to the workspace when it is ready. A hub that restarts meanwhile
+// ends the hub's own event stream: this page asks instead, until the hub is back and says what became of the start.
+(() => {
+  "use strict";
+  const { duration, element, poll, service, setText } = window.gpuspawner;
+  const root = document.getElementById("gs-progress");
+  const { server, state, user } = root.dataset;
+  const api = service(root.dataset.prefix, root.dataset.ticket);
+  const sentence = document.getElementById("gs-sentence");
+  const steps = document.getElementById("gs-steps");
+  const log = document.getElementById("gs-log");
+  const withdraw = document.getElementById("gs-withdraw");
+  const hubApi = `${window.jhdata.base_url}api/users/${encodeURIComponent(user)}`;
+  const headers = { "X-XSRFToken": window.jhdata.xsrf_token };
+  const DONE = "done", NOW = "now", LATER = "later";
+  let own = null;
+  let offset = 0; // the service's clock less this browser's, seconds
+  let withdrawn = false;
+
+  const seconds = (from, to) => (from === null ? "" : duration((to ?? Date.now() / 1000 + offset) - from));
+
+  // The steps of a start: [what it is, where it stands, how long it took or takes].
+  const plan = (one) => {
+    const waits = one.queue !== null;
+    const gpus = one.request.count ? "GPU" : "Place";
+    const place = waits ? `place ${one.queue.place} of ${one.queue.of}, ` : "";
+    const served = one.running_at !== null;
+    const starting = one.granted_at !== null && !waits;
+    return [
+      [gpus, waits ? NOW : DONE, place + seconds(one.asked_at, waits ? null : one.granted_at)],
+      ["Server", starting ? (served ? DONE : NOW) : LATER, starting ? seconds(one.granted_at, one.running_at) : ""],
+      ["Its pages answer", served ? NOW : LATER, served ? seconds(one.running_at, null) : ""],
+    ];
+  };
+
+  const draw = () => {
+    if (!own || own.end) return;
+    plan(own).forEach(([what, mark, time], index) => {
+      const row = steps.children[index] ?? steps.appendChild(element(
+        "li", {},
+        element("span", { className: "gs-mark" }),
+        element("span", { className: "gs-what" }),
+        element("span", { className: "gs-free" }),
+      ));
+      [mark, what, time].forEach((text, part) => setText(row.children[part], text));
+      if (mark === NOW) row.setAttribute("aria-current", "step");
+      else row.removeAttribute("aria-current");
+    });
+  };
+
+  const look = async () => {
+    try {
+      const { workspaces } = await api.call("workspaces");
+      own = workspaces.find((one) => one.server === server) ?? null;
+      if (!own) return;
+      offset = own.now - Date.now() / 1000;
+      setText(sentence, own.queue ? own.queue.sentence : `${own.words}.`);
+      document.getElementById("gs-page").href = own.page;
+      setText(withdraw, own.queue ? "Withdraw from the queue" : "Stop this start");
+      draw();
+    } catch (error) {
+      if (!withdrawn) setText(sentence, `${error.message} Your place, if you have one, stays; this page looks again.`);
+    }
+  };
+
+  // What the hub says of the server, in the words of data-state.
+  const hubState = async () => {
+    const response = await fetch(hubApi, { headers, cache: "no-store", signal: AbortSignal.timeout(8000) });
+    if (response.status === 401 || response.status === 403) return "signed out";
+    if (!response.ok) throw new Error("The hub does not answer.");
+    const found = (await response.json()).servers?.[server];
+    if (found?.ready) return "ready";
+    return found?.pending ? "pending" : "stopped";
+  };
+
+  // Reload as soon as the hub would show another page than this one.
+  const follow = async () => {
+    if (events?.readyState === EventSource.OPEN) return;
+    try {
+      if ((await hubState()) !== state) window.location.reload();
+    } catch {
+      setText(sentence, "The hub does not answer at this moment; it may be restarting. Your place stays, and this page looks again.");
+    }
+  };
+
+  const stop = async () => {
+    withdraw.disabled = withdrawn = true;
+    setText(sentence, "Withdrawing…");
+    try {
+      if (own) {
+        await api.call(`workspaces/${own.id}/stop`, {});
+      } else {
+        await fetch(`${hubApi}/${server ? `servers/${encodeURIComponent(server)}` : "server"}`, { method: "DELETE", headers });
+      }
+    } catch (error) {
+      setText(sentence, error.message);
+      withdraw.disabled = withdrawn = false;
+      return;
+    }
+    if (state === "stopped") window.location.reload();
+  };
+
+  let events = null;
+  if (root.dataset.events) {
+    events = new EventSource(root.dataset.events);
+    events.addEventListener("message", ({ data }) => {
+      const event = JSON.parse(data);
+      if (event.message) log.append(element("li", { textContent: event.message }));
+      if (event.ready || event.failed) {
+        events.close();
+        window.location.reload(); // the hub then shows the server, or why there is none
+      }
+    });
+  }
+
+  withdraw.hidden = false;
+  setText(withdraw, "Withdraw");
+  withdraw.addEventListener("click", stop);
+  setInterval(draw, 1000);
+  poll(2, look);
+  poll(3, follow);
+  window._jupyterhub_page_loaded = true; // as the hub's own page says to its tests
+})();

@@ -150,7 +150,7 @@ def run_hub(steps: Steps, settings: Settings, python: Path) -> None:
         with steps.step("Hub and proxy"):
             wait_until_answers(f"{settings.url}/hub/api/", hub, log_path)
         with steps.step("GPU service"):
-            wait_until_answers(f"http://{ports.HOST}:{service_port}/services/gpu/", hub, log_path)
+            wait_until_answers(f"http://{ports.HOST}:{service_port}/services/gpu/api/v1/", hub, log_path)
         if settings.colleagues and machine.simulated:
             processes.start([python, "-m", "demo.colleagues", settings.url], cwd=ROOT, env=env, log=log)
     say(data.welcome(settings, secrets, machine))

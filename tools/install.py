@@ -41,13 +41,15 @@ def ensure(steps: Steps, extras: Iterable[str]) -> Path:
 def ensure_environment(venv: Path, extras: Iterable[str] = (), requirements: Iterable[str] = ()) -> Path:
     """Install the project, editable, with ``extras`` and ``requirements`` in ``venv``; return its Python.
 
-    It is made anew where pyproject.toml, the Python or the folder's place changed; extras are only ever added.
+    It is made anew where pyproject.toml's packages, the Python or the folder changed; extras are only ever added.
     """
     stamp = venv / ".installed.json"
     python = venv / "bin" / "python"
     found = json.loads(stamp.read_text()) if stamp.exists() else {}
     version = "{}.{}".format(*sys.version_info)
-    base = _digest([ROOT / "pyproject.toml"], version, str(venv), *requirements)
+    # What follows are the settings of lint, types and tests: they change nothing that is installed.
+    project = (ROOT / "pyproject.toml").read_text().partition("\n[tool.ruff")[0]
+    base = _digest([], project, version, str(venv), *requirements)
     if found.get("base") != base:
         found = {}
         shutil.rmtree(venv, ignore_errors=True)
@@ -60,9 +62,9 @@ def ensure_environment(venv: Path, extras: Iterable[str] = (), requirements: Ite
     have = set(found.get("extras", ()))
     if found.get("copied") != copied or not have >= set(extras):
         wanted = sorted(have | set(extras))
-        project = f"{ROOT}[{','.join(wanted)}]" if wanted else str(ROOT)
+        source = f"{ROOT}[{','.join(wanted)}]" if wanted else str(ROOT)
         run_logged(
-            [python, "-m", "pip", "install", "--disable-pip-version-check", "--editable", project, *requirements],
+            [python, "-m", "pip", "install", "--disable-pip-version-check", "--editable", source, *requirements],
             LOG,
             "pip could not install the packages. Is your package index reachable? Then run it again.",
             env={**os.environ, **_cache("PIP_CACHE_DIR", Path(".cache/pip"))},

@@ -1,0 +1,80 @@
+"""What make run can be told, and what it keeps between runs."""
+
+import stat
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import yaml
+
+from demo import data, machine
+from demo.data import Settings
+from gpuspawner.catalog import load_catalog
+from tools.install import ROOT
+from tools.progress import StepError
+
+
+def test_nothing_given_means_port_8000_real_minutes_and_colleagues():
+    assert Settings.from_environment({}) == Settings(8000, ROOT / ".run", None, colleagues=True)
+
+
+def test_every_setting_is_read():
+    given = {"PORT": "8001", "DATA": "/elsewhere", "FAST": "1", "DEMO": "0"}
+    assert Settings.from_environment(given) == Settings(8001, Path("/elsewhere"), 30.0, colleagues=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("PORT", value) for value in ("eight", "0", "80", "65536", "-1", "8000.0", "\uff18000", " 8000")),
+        ("FAST", "yes"),
+        ("DEMO", "false"),
+    ],
+)
+def test_a_setting_that_cannot_be_used_is_named_with_what_would_be_right(name, value):
+    with pytest.raises(StepError, match=rf"(?s)^{name}={value} .*{name}="):
+        Settings.from_environment({name: value})
+
+
+def test_passwords_are_each_persons_own_readable_by_nobody_else_and_kept(tmp_path):
+    settings = Settings(8000, tmp_path / "data", None, colleagues=True)
+    first = data.prepare(settings)
+    assert set(first) == {"alice", "bob", "admin"}
+    assert len(set(first.values())) == 3
+    assert stat.S_IMODE((settings.data / "secrets.json").stat().st_mode) == 0o600
+    assert stat.S_IMODE(settings.data.stat().st_mode) == 0o700
+    assert data.prepare(settings) == first
+
+
+def test_a_home_keeps_the_notebook_that_its_user_changed(tmp_path):
+    settings = Settings(8000, tmp_path / "data", None, colleagues=True)
+    data.prepare(settings)
+    notebook = settings.data / "homes" / "alice" / "demo.ipynb"
+    notebook.write_text("mine")
+    data.prepare(settings)
+    assert notebook.read_text() == "mine"
+
+
+def test_the_welcome_says_all_that_is_needed(tmp_path):
+    settings = Settings(8001, tmp_path / "data", 30.0, colleagues=True)
+    passwords = data.prepare(settings)
+    simulated = data.Machine("catalog.yaml", "8 simulated GPUs, this machine has none", simulated=True)
+    text = data.welcome(settings, passwords, simulated)
+    for part in ("http://127.0.0.1:8001", *passwords.values(), "8 simulated GPUs", "carol-demo", "30 times", "Ctrl-C"):
+        assert part in text
+    real = data.Machine("catalog.yaml", "this machine's own: 1 NVIDIA L40S", simulated=False)
+    assert "carol-demo" not in data.welcome(settings, passwords, real)
+
+
+def test_the_demos_catalog_is_right_and_enforces():
+    catalog = load_catalog(machine.CATALOG)
+    assert dict(catalog.simulated) == {"a100": 4, "h100": 2, "t4": 2}
+    assert {policy.mode for policy in catalog.policies.values()} == {"enforce"}
+
+
+def test_a_machine_with_gpus_offers_its_own_by_name(tmp_path):
+    own = Counter({("NVIDIA H100 80GB HBM3", "81559", "9.0"): 2, ("Tesla T4", "15360", "7.5"): 1})
+    catalog = load_catalog(machine.with_own(yaml.safe_load(machine.CATALOG.read_text()), own))
+    assert {kind.match for kind in catalog.gpus.values()} == {"NVIDIA H100 80GB HBM3", "Tesla T4"}
+    assert dict(catalog.templates["pytorch"].gpus) == {"nvidia-h100-80gb-hbm3": (1, 2), "tesla-t4": (1, 1)}
+    assert not catalog.simulated

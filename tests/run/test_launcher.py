@@ -1,0 +1,166 @@
+"""make run, whole: it starts, says what it must, and leaves no process behind, however it ends."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import requests
+
+from demo import ports
+from demo.colleagues import Hub
+from tools.install import ROOT
+
+STARTS_WITHIN_SECONDS = 180  # the first run on a machine installs
+ENDS_WITHIN_SECONDS = 30
+STRAY = "sleep 86398.5"
+"""A job that left its session and its environment behind: only its parentage can find it."""
+
+
+class Launcher:
+    """``python -m demo.run``, its output in a file."""
+
+    def __init__(self, data: Path, port: int, **settings: str) -> None:
+        self.data = data
+        self.url = f"http://{ports.HOST}:{port}"
+        self.log = data.parent / f"launcher-{port}.log"
+        env = {**os.environ, "PORT": str(port), "DATA": str(data), "DEMO": "0", "FAST": "1", **settings}
+        command = [sys.executable, "-m", "demo.run"]
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=log, stderr=log, start_new_session=True)
+
+    def text(self) -> str:
+        return self.log.read_text()
+
+    def wait_until_it_runs(self) -> None:
+        deadline = time.monotonic() + STARTS_WITHIN_SECONDS
+        while "Ctrl-C     ends everything" not in self.text():
+            assert self.process.poll() is None, self.text()
+            assert time.monotonic() < deadline, self.text()
+            time.sleep(0.1)
+
+    def end(self, number: int) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(ENDS_WITHIN_SECONDS)
+
+    def left(self) -> list[str]:
+        """What runs and names the data directory in its environment or its command, or is the stray job."""
+        found = []
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                command = (process / "cmdline").read_bytes().replace(b"\0", b" ")
+                known = command + (process / "environ").read_bytes()
+                if str(self.data).encode() in known or STRAY.encode() in command:
+                    found.append(f"{process.name}: {command.decode()}")
+        return found
+
+    def sign_in(self, user: str) -> requests.Session:
+        password = json.loads((self.data / "secrets.json").read_text())["passwords"][user]
+        session = requests.Session()
+        session.trust_env = False
+        session.get(f"{self.url}/hub/login")
+        form = {"username": user, "password": password, "_xsrf": session.cookies["_xsrf"]}
+        answer = session.post(f"{self.url}/hub/login", data=form, allow_redirects=False)
+        assert answer.status_code == 302, answer.text
+        return session
+
+    def token_of(self, user: str) -> str:
+        session = self.sign_in(user)
+        session.get(f"{self.url}/hub/home")
+        xsrf = session.cookies.get("_xsrf", path="/hub/")
+        answer = session.post(
+            f"{self.url}/hub/api/users/{user}/tokens",
+            headers={"X-XSRFToken": xsrf, "Referer": f"{self.url}/hub/token"},
+            json={},
+        )
+        assert answer.status_code == 201, answer.text
+        return answer.json()["token"]
+
+
+@pytest.fixture
+def launch(tmp_path):
+    started = []
+
+    def start(**settings: str) -> Launcher:
+        started.append(Launcher(tmp_path / "data", ports.pick_free(1)[0], **settings))
+        return started[-1]
+
+    yield start
+    for launcher in started:
+        if launcher.process.poll() is None:
+            launcher.end(signal.SIGTERM)
+
+
+async def test_ctrl_c_ends_workspaces_and_the_jobs_they_left_and_a_second_run_knows_everything(launch):
+    launcher = launch()
+    launcher.wait_until_it_runs()
+    hub = Hub(launcher.url, launcher.token_of("alice"))
+    assert await hub.start("alice", {"template": "pytorch", "gpu": "a100", "count": 1})
+    outcome = await hub.run(
+        "alice", f"import subprocess; subprocess.Popen(['env', '-i', *{STRAY.split()}], start_new_session=True); None"
+    )
+    assert outcome == "ok"
+    assert any(STRAY in line for line in launcher.left())
+
+    assert launcher.end(signal.SIGINT) == 0
+    assert launcher.left() == []
+    assert "All ended." in launcher.text()
+
+    again = launch()
+    again.wait_until_it_runs()
+    assert again.sign_in("alice").get(f"{again.url}/hub/home").status_code == 200
+
+
+def test_a_second_one_in_the_same_data_is_refused_and_told_where_the_first_is(launch):
+    first = launch()
+    first.wait_until_it_runs()
+    second = launch()
+    assert second.process.wait(ENDS_WITHIN_SECONDS) == 1
+    assert f"process {first.process.pid}, {first.url}" in second.text()
+
+
+def test_a_closed_terminal_ends_everything(launch):
+    launcher = launch()
+    launcher.wait_until_it_runs()
+    assert launcher.end(signal.SIGHUP) == 0
+    assert launcher.left() == []
+
+
+def test_a_launcher_killed_outright_takes_everything_along(launch):
+    launcher = launch()
+    launcher.wait_until_it_runs()
+    launcher.end(signal.SIGKILL)
+    deadline = time.monotonic() + ENDS_WITHIN_SECONDS
+    while launcher.left():
+        assert time.monotonic() < deadline, launcher.left()
+        time.sleep(0.2)
+
+
+def test_a_hub_that_dies_is_said_with_its_log_and_the_rest_ends(launch):
+    launcher = launch()
+    launcher.wait_until_it_runs()
+    hub = next(line for line in launcher.left() if "-m jupyterhub -f" in line)
+    os.kill(int(hub.split(":")[0]), signal.SIGKILL)
+    assert launcher.process.wait(ENDS_WITHIN_SECONDS) == 1
+    assert "The hub ended by SIGKILL" in launcher.text()
+    assert "JupyterHub is now running" in launcher.text()
+    assert launcher.left() == []
+
+
+def test_a_taken_port_is_refused_before_anything_starts_with_its_holder_and_the_remedy(tmp_path):
+    with socket.create_server((ports.HOST, 0)) as holder:
+        port = holder.getsockname()[1]
+        launcher = Launcher(tmp_path / "data", port)
+        assert launcher.process.wait(ENDS_WITHIN_SECONDS) == 1
+    assert f"Port {port} is taken by process {os.getpid()}: " in launcher.text()
+    remedy = re.search(r"PORT=(\d+) make run", launcher.text())
+    assert remedy
+    assert ports.is_free(int(remedy[1]))
+    assert not (tmp_path / "data" / "logs").exists()

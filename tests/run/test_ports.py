@@ -1,0 +1,51 @@
+"""A taken port is named with its holder; free ones are free."""
+
+import os
+import socket
+
+import pytest
+
+from demo import ports
+
+
+@pytest.fixture
+def taken():
+    with socket.create_server((ports.HOST, 0)) as server:
+        yield server.getsockname()[1]
+
+
+def test_a_listening_port_is_taken_and_its_holder_is_named_by_pid_and_command(taken):
+    assert not ports.is_free(taken)
+    assert ports.holder_of(taken).startswith(f"process {os.getpid()}: ")
+    assert "pytest" in ports.holder_of(taken)
+
+
+def test_a_port_taken_on_all_addresses_is_taken(request):
+    with socket.create_server(("0.0.0.0", 0)) as server:
+        assert not ports.is_free(server.getsockname()[1])
+
+
+def test_a_port_with_connections_that_linger_from_an_earlier_run_is_free():
+    with socket.create_server((ports.HOST, 0)) as server:
+        address = server.getsockname()
+        with socket.create_connection(address) as client:
+            accepted, _ = server.accept()
+            accepted.close()  # closed here first: TIME_WAIT stays on the server's port
+            assert client.recv(1) == b""
+    assert ports.is_free(address[1])
+
+
+def test_the_next_free_port_skips_the_taken_one(taken):
+    following = ports.first_free_after(taken - 1)
+    assert following > taken
+    assert ports.is_free(following)
+
+
+def test_picked_ports_differ_and_are_free():
+    picked = ports.pick_free(3)
+    assert len(set(picked)) == 3
+    assert all(map(ports.is_free, picked))
+
+
+def test_a_port_without_a_visible_holder_is_said_to_be_another_users():
+    assert ports.holder_of(ports.pick_free(1)[0]) == "a process of another user"

@@ -138,10 +138,13 @@ class Allocator:
     def hear(self, lease_id: str, attempt: int) -> Lease:
         """Note that the sender of this attempt lives."""
         lease = self.current(lease_id, attempt)
-        if lease.phase in JOINABLE:
-            lease = leases.heard(lease, self.clock.now())
-            self.book.save(lease)
+        now = self.clock.now()
+        heard = leases.heard(lease, now) if lease.phase in JOINABLE else lease
+        if heard.phase is not lease.phase or heard.unattended != lease.unattended:
+            self.book.save(heard)
             self.give()
+        else:
+            self.book.note_heard(lease_id, now)
         return self.book.get(lease_id) or lease
 
     def acknowledge(self, lease_id: str, attempt: int) -> tuple[Lease, str]:

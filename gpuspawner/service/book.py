@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.lease import Key, Lease
@@ -47,18 +48,39 @@ class Book:
             if lease.live and other is not None and other.id != lease.id and other.id not in {x.id for x in leases}:
                 raise Conflict("This workspace has a live lease already.")
         self.store.save(leases, audit, readings)
+        moved = any(_matters_to_others(self._leases.get(lease.id), lease) for lease in leases)
         for lease in leases:
             if lease.live:
                 self._leases[lease.id] = lease
             else:
                 self._leases.pop(lease.id, None)
-        if leases:
+        if moved:
             self._changed.set()
             self._changed = asyncio.Event()
 
+    def note_heard(self, lease_id: str, now: float) -> None:
+        """Remember that somebody spoke for a lease. Not written: after a restart, everybody counts as just heard."""
+        lease = self._leases.get(lease_id)
+        if lease is not None:
+            self._leases[lease_id] = replace(lease, heard_at=now)
+
     async def wait_for_change(self, timeout_seconds: float) -> None:
-        """Return at the next change of any lease, or after the timeout."""
+        """Return at the next change that may move somebody in the queue, or after the timeout."""
         try:
             await asyncio.wait_for(self._changed.wait(), timeout_seconds)
         except (TimeoutError, asyncio.TimeoutError):  # two classes before Python 3.11
             return
+
+
+def _matters_to_others(before: Lease | None, after: Lease) -> bool:
+    """Whether a change can move a place or an estimate: samples and heartbeats cannot, and come by the thousand."""
+    if before is None:
+        return True
+    return (before.phase, before.asked_at, before.slots, before.deadline_at, before.request, before.not_before) != (
+        after.phase,
+        after.asked_at,
+        after.slots,
+        after.deadline_at,
+        after.request,
+        after.not_before,
+    )

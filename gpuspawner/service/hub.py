@@ -46,7 +46,7 @@ class Hub:
         found: list[HubServer] = []
         offset: int | None = 0
         while offset is not None:
-            page = await self._fetch("GET", f"/users?offset={offset}&limit=200")
+            page = await self._fetch("GET", f"/users?state=active&offset={offset}&limit=200")
             if not isinstance(page, dict) or "items" not in page:
                 raise Unavailable("The hub's list of users has no pages: it is not a JupyterHub of 5.5 or later.")
             for user in page["items"]:

@@ -7,7 +7,7 @@ from typing import Any
 from gpuspawner.core.idleness import explain
 from gpuspawner.core.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.policy import Mode
-from gpuspawner.core.queue import Place
+from gpuspawner.core.queue import Place, in_order, pool_of
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.parts import Parts
@@ -91,6 +91,13 @@ def offer_of(parts: Parts, kind: str | None) -> Offer | None:
 def place_of(parts: Parts, lease: Lease) -> Place:
     """Return where a waiting (or imagined) lease stands."""
     return parts.scheduler.place(lease, list(parts.book), parts.allocator.others, parts.clock.now())
+
+
+def number_of(parts: Parts, lease: Lease) -> int:
+    """Return the number of a waiting lease among those that wait for the same GPUs, without the estimates."""
+    kinds = parts.catalog.gpus
+    line = [x.id for x in in_order(parts.book) if pool_of(x, kinds) == pool_of(lease, kinds)]
+    return line.index(lease.id) + 1
 
 
 def _queue(parts: Parts, lease: Lease) -> dict[str, Any] | None:

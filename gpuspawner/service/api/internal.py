@@ -13,7 +13,7 @@ from gpuspawner.core.lease import WAITING, Key, Lease
 from gpuspawner.service.adoption import lease_variables
 from gpuspawner.service.allocator import Ask
 from gpuspawner.service.api.base import ApiHandler
-from gpuspawner.service.views import lease_view
+from gpuspawner.service.views import lease_view, number_of
 
 LONGEST_WAIT_SECONDS = 10.0
 
@@ -78,8 +78,7 @@ class Wait(SpawnerHandler):
         known = self.get_argument("known", "")
         until = self.parts.clock.now() + LONGEST_WAIT_SECONDS
         while lease.phase in WAITING and self.parts.clock.now() < until:
-            view = self.view(lease)
-            if str(view["lease"]["queue"]["place"]) != known:
+            if str(number_of(self.parts, lease)) != known:
                 break
             await self.parts.book.wait_for_change(until - self.parts.clock.now())
             lease = allocator.current(lease_id, attempt)

@@ -96,7 +96,9 @@ c.JupyterHub.load_roles = [{{"name": "tests", "services": ["tests"], "scopes": [
     "admin:users", "admin:servers", "tokens", "custom:gpu:admin", "access:services", "shutdown"]}}]
 {extra}
 from gpuspawner.spawner import configure
-configure(c, catalog={catalog!r}, data_dir="{folder}/gpu", port={service_port}, service_settings={settings!r})
+configure(
+    c, catalog={catalog!r}, data_dir="{folder}/gpu", port={service_port}, fast={fast!r}, service_settings={settings!r}
+)
 c.GPUSpawnerMixin.wait_in_hub_seconds = {wait}
 """
 
@@ -151,6 +153,7 @@ class RealHub:
     cleanup_servers: bool = False
     slow_spawn_timeout: float = 1.0
     failure_limit: int = 3
+    fast: float | None = None
     extra: str = ""
     settings: dict[str, Any] = field(default_factory=dict)
 
@@ -237,6 +240,11 @@ class RealHub:
         if lease:
             marks.append(f"GPUSPAWNER_LEASE_ID={lease}".encode())
         return [pid for pid, environ in _environments() if all(mark in environ.split(b"\0") for mark in marks)]
+
+    def environment(self, lease: str) -> dict[str, str]:
+        """The environment of a workspace's server, as the kernel has it."""
+        text = Path(f"/proc/{min(self.workspace_pids(lease))}/environ").read_text()
+        return dict(line.split("=", 1) for line in text.split("\0") if "=" in line)
 
     def close(self) -> None:
         for process in (self.hub, self.proxy):
@@ -326,6 +334,14 @@ class RealHub:
         data = {"username": user, "password": "x", "_xsrf": token.group(1) if token else ""}
         session.post(f"{self.url}/hub/login", data=data, timeout=20).raise_for_status()
         return session
+
+    def submit(self, session: requests.Session, user: str, server: str = "", **fields: Any) -> requests.Response:
+        """Send the form of a user's server as a browser does: with its page's XSRF token, and redirects not followed."""
+        url = f"{self.url}/hub/spawn/{user}" + (f"/{server}" if server else "")
+        token = re.search(r'name="_xsrf" value="([^"]+)"', session.get(url, timeout=20).text)
+        assert token is not None, "the page has no form"
+        data = {"_xsrf": token.group(1), **fields}
+        return session.post(url, data=data, timeout=30, allow_redirects=False)
 
 
 def _command_lines():

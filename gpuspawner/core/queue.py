@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from heapq import heapify, heappop, heappush
+from math import inf
 
-from gpuspawner.core.gpus import Fleet, GpuKind, Slot
+from gpuspawner.core.gpus import Fleet, Gpu, GpuKind, Slot
 from gpuspawner.core.lease import HOLDING, UP, WAITING, Lease, Phase
 from gpuspawner.core.placement import grantable, largest_fit, place, used_shares
 
@@ -115,46 +118,77 @@ def _wait_seconds(
     *,
     use_grace: bool,
 ) -> float | None:
-    """Replay the coming ends in order, granting the line each time, until its last lease is served."""
-    used = used_shares(holders, others)
-    ends = sorted(
-        ((_end_at(x, now, use_grace=use_grace), x.id, x.slots) for x in holders if x.phase in HOLDING and x.slots),
-        key=lambda e: (e[0] if e[0] is not None else float("inf"), e[1]),
-    )
-    waiting = list(ahead)
-    at: float | None = now
-    while waiting:
-        while waiting:
-            kind = kinds.get(waiting[0].request.gpu or "")
-            slots = place(kind, waiting[0].request.count, fleet, used) if kind else None
-            if slots is None:
-                break
-            first = waiting.pop(0)
-            for slot in slots:
-                used[slot.gpu] = used.get(slot.gpu, Fraction(0)) + slot.share
-            if at is not None and waiting:
-                ends.append((at + first.request.lifetime_seconds, first.id, slots))
-                ends.sort(key=lambda e: (e[0] if e[0] is not None else float("inf"), e[1]))
-        if not waiting:
-            break
-        if not ends or ends[0][0] is None:
+    """Replay the coming ends in order, serving the line in turn, until its last lease is served."""
+    pool = pool_of(ahead[-1], kinds)
+    room = _Room([gpu for gpu in fleet.gpus if gpu.pool == pool and grantable(gpu)], used_shares(holders, others))
+    ends = [(_end_at(x, now, use_grace=use_grace), x.id, x.slots) for x in holders if x.phase in HOLDING and x.slots]
+    heapify(ends)
+    at, served = now, True
+    for lease in ahead:
+        kind = kinds.get(lease.request.gpu or "")
+        served = kind is not None and lease.request.count <= room.largest
+        if kind is None or not served:
+            continue  # nothing that ends could serve it; it blocks nobody
+        while (slots := room.take(kind.share, lease.request.count)) is None:
+            if not ends or ends[0][0] == inf:
+                return None
+            end, _, freed = heappop(ends)
+            at = max(at, end)
+            room.give(freed)
+        heappush(ends, (at + lease.request.lifetime_seconds, lease.id, slots))
+    return at - now if served else None
+
+
+class _Room:
+    """What is left of the GPUs of one pool while coming ends are replayed: quick for whole GPUs, exact for shares."""
+
+    def __init__(self, gpus: Sequence[Gpu], used: Mapping[str, Fraction]) -> None:
+        self._left = {gpu.id: 1 - used.get(gpu.id, Fraction(0)) for gpu in gpus}
+        self._node = {gpu.id: gpu.node for gpu in gpus}
+        self._whole: dict[str, list[str]] = {gpu.node: [] for gpu in gpus}
+        for gpu in gpus:
+            if self._left[gpu.id] == 1:
+                self._whole[gpu.node].append(gpu.id)
+        self.largest = max(Counter(self._node.values()).values(), default=0)
+
+    def take(self, share: Fraction, count: int) -> tuple[Slot, ...] | None:
+        """Take ``count`` shares of distinct GPUs of one node, the fullest node and the most used GPUs first."""
+        by_node = self._whole if share == 1 else self._with_room(share)
+        fitting = [node for node, ids in by_node.items() if len(ids) >= count]
+        if not fitting:
             return None
-        at, _, freed = ends.pop(0)
-        for slot in freed:
-            used[slot.gpu] -= slot.share
-    return None if at is None else max(0.0, at - now)
+        ids = by_node[min(fitting, key=lambda node: (len(by_node[node]), node))][:count]
+        for gpu in ids:
+            self._change(gpu, -share)
+        return tuple(Slot(gpu, share) for gpu in ids)
+
+    def give(self, slots: Sequence[Slot]) -> None:
+        """Take back what a lease held; GPUs that may not be given meanwhile stay away."""
+        for slot in slots:
+            if slot.gpu in self._left:
+                self._change(slot.gpu, slot.share)
+
+    def _with_room(self, share: Fraction) -> dict[str, list[str]]:
+        by_node: dict[str, list[str]] = {}
+        for gpu, left in sorted(self._left.items(), key=lambda item: item[1]):
+            if left >= share:
+                by_node.setdefault(self._node[gpu], []).append(gpu)
+        return by_node
+
+    def _change(self, gpu: str, share: Fraction) -> None:
+        was_whole = self._left[gpu] == 1
+        self._left[gpu] += share
+        if was_whole:
+            self._whole[self._node[gpu]].remove(gpu)
+        elif self._left[gpu] == 1:
+            self._whole[self._node[gpu]].append(gpu)
 
 
-def _end_at(lease: Lease, now: float, *, use_grace: bool) -> float | None:
+def _end_at(lease: Lease, now: float, *, use_grace: bool) -> float:
     if lease.phase is Phase.STOPPING:
         return now
     if use_grace and lease.phase is Phase.RECLAIMING and lease.streak.grace_left_seconds is not None:
         return now + lease.streak.grace_left_seconds
     if lease.phase in UP:
-        return lease.deadline_at
+        return inf if lease.deadline_at is None else lease.deadline_at
     return now + lease.request.lifetime_seconds
-
-
-def usable(fleet: Fleet, kind: GpuKind) -> bool:
-    """Whether the fleet has any device of the kind's pool that may be given."""
-    return any(gpu.pool == kind.pool and grantable(gpu) for gpu in fleet.gpus)

@@ -185,14 +185,18 @@ class RealHub:
             command, env=environment, stdout=(self.folder / "proxy.log").open("ab"), stderr=subprocess.STDOUT
         )
 
-    def start_hub(self) -> None:
-        config = self.folder / "jupyterhub_config.py"
+    def config(self) -> str:
+        """The hub's configuration, ending as an administrator's does: with configure()."""
         homes = str(self.folder / "homes" / "{username}")
         settings = {**FAST, **self.settings}
         values = {**vars(self), "repo": str(REPO), "tiny": str(TINY), "homes": homes, "token": ADMIN_TOKEN}
         values |= {"catalog": str(self.catalog), "settings": settings, "extra": textwrap.dedent(self.extra)}
+        return CONFIG.format(**values)
+
+    def start_hub(self) -> None:
+        config = self.folder / "jupyterhub_config.py"
         (self.folder / "homes").mkdir(exist_ok=True)
-        config.write_text(CONFIG.format(**values))
+        config.write_text(self.config())
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("JUPYTERHUB_", "GPUSPAWNER_"))}
         environment |= {"PYTHONPATH": str(REPO), "PYTHONWARNINGS": "default"}
         self.hub = subprocess.Popen(

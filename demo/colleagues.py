@@ -25,8 +25,8 @@ POLL_SECONDS = 1
 READY_WITHIN_SECONDS = 600
 """A start may wait in the queue; past this it is left to it."""
 CODE = f"from gpuspawner.backends.local import busy\nbusy({WORK_SECONDS}, percent={WORK_PERCENT})"
-CAROL = {"template": "pytorch", "gpu": "a100", "count": 2, "lifetime": "2h"}
-DAVE = {"template": "pytorch", "gpu": "h100", "count": 1, "lifetime": "8h"}
+CAROL = {"template": "pytorch", "gpu": "a100", "count": 2}
+DAVE = {"template": "pytorch", "gpu": "h100", "count": 1}
 
 
 class Hub:

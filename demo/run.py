@@ -148,9 +148,10 @@ def run_hub(steps: Steps, settings: Settings, python: Path) -> None:
             [python, "-m", "jupyterhub", "-f", DEMO / "jupyterhub_config.py"], cwd=settings.data, env=env, log=log
         )
         with steps.step("Hub and proxy"):
-            wait_until_answers(f"{settings.url}/hub/api/", hub, log_path)
+            wait_until_answers(f"http://{ports.HOST}:{hub_port}/hub/api/", hub, log_path)
         with steps.step("GPU service"):
             wait_until_answers(f"http://{ports.HOST}:{service_port}/services/gpu/api/v1/", hub, log_path)
+            wait_until_answers(f"{settings.url}/hub/api/", hub, log_path)  # the proxy has its routes only now
         if settings.colleagues and machine.simulated:
             processes.start([python, "-m", "demo.colleagues", settings.url], cwd=ROOT, env=env, log=log)
     say(data.welcome(settings, secrets, machine))
@@ -176,7 +177,7 @@ def wait_until_answers(url: str, hub: int, log: Path) -> None:
             pass
         else:
             return
-        time.sleep(0.1)
+        time.sleep(0.2)
     raise StepError(f"No answer from {url} within {READY_WITHIN_SECONDS} s.", log)
 
 

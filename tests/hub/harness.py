@@ -13,6 +13,7 @@ import sys
 import textwrap
 import time
 from dataclasses import dataclass, field
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -181,9 +182,8 @@ class RealHub:
         command = ["configurable-http-proxy", "--ip", "127.0.0.1", "--port", str(self.port)]
         command += ["--api-ip", "127.0.0.1", "--api-port", str(self.proxy_port)]
         command += ["--error-target", f"http://127.0.0.1:{self.hub_port}/hub/error"]
-        self.proxy = subprocess.Popen(
-            command, env=environment, stdout=(self.folder / "proxy.log").open("ab"), stderr=subprocess.STDOUT
-        )
+        with (self.folder / "proxy.log").open("ab") as log:
+            self.proxy = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
 
     def config(self) -> str:
         """The hub's configuration, ending as an administrator's does: with configure()."""
@@ -199,13 +199,9 @@ class RealHub:
         config.write_text(self.config())
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("JUPYTERHUB_", "GPUSPAWNER_"))}
         environment |= {"PYTHONPATH": str(REPO), "PYTHONWARNINGS": "default"}
-        self.hub = subprocess.Popen(
-            [self.python, "-m", "jupyterhub", "-f", str(config)],
-            cwd=self.folder,
-            env=environment,
-            stdout=self.log.open("ab"),
-            stderr=subprocess.STDOUT,
-        )
+        command = [self.python, "-m", "jupyterhub", "-f", str(config)]
+        with self.log.open("ab") as log:
+            self.hub = subprocess.Popen(command, cwd=self.folder, env=environment, stdout=log, stderr=subprocess.STDOUT)
         hub = self.hub
         eventually(
             lambda: hub.poll() is not None or self.api("GET", "/users").status_code == 200,
@@ -309,8 +305,11 @@ class RealHub:
         raise KeyError(user)
 
     def last_end(self, user: str) -> dict[str, Any]:
-        """The end of the workspace of this user that ended last."""
-        return next(x for x in self.workspaces(ended=50) if x["user"] == user and x["end"] and x["phase"] == "ended")
+        """The workspace of this user that ended last; KeyError where there is none."""
+        for lease in self.workspaces(ended=50):
+            if lease["user"] == user and lease["phase"] == "ended":
+                return lease
+        raise KeyError(user)
 
     def until(self, user: str, phase: str, seconds: float = 20.0, server: str = "") -> dict[str, Any]:
         """Wait until a user's lease is in a phase."""
@@ -341,11 +340,13 @@ class RealHub:
 
     def submit(self, session: requests.Session, user: str, server: str = "", **fields: Any) -> requests.Response:
         """Send the form of a user's server as a browser does: with its page's XSRF token, and redirects not followed."""
-        url = f"{self.url}/hub/spawn/{user}" + (f"/{server}" if server else "")
-        token = re.search(r'name="_xsrf" value="([^"]+)"', session.get(url, timeout=20).text)
-        assert token is not None, "the page has no form"
-        data = {"_xsrf": token.group(1), **fields}
-        return session.post(url, data=data, timeout=30, allow_redirects=False)
+        path = f"/hub/spawn/{user}" + (f"/{server}" if server else "")
+        page = session.get(f"{self.url}{path}", timeout=20)
+        action = re.search(r'id="spawn_form"\s+action="([^"]+)"', page.text)
+        assert action is not None, f"no form at {page.url}"
+        url = f"{self.url}{unescape(action[1])}"
+        files = {name: (None, value) for name, value in fields.items()}  # as its enctype says: multipart/form-data
+        return session.post(url, files=files, timeout=30, allow_redirects=False)
 
 
 def _command_lines():

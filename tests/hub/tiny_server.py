@@ -1,5 +1,6 @@
 """A single-user server in thirty lines: it answers the hub as jupyterhub-singleuser does, and starts in 0.1 s."""
 
+import contextlib
 import os
 import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,10 +19,11 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def main():
-    if os.environ.get("TINY_FAILS"):
+    if os.path.exists(os.path.expanduser("~/fails")):
         sys.exit(3)
     url = urlparse(os.environ["JUPYTERHUB_SERVICE_URL"])
-    ThreadingHTTPServer((url.hostname, url.port), Handler).serve_forever()
+    with contextlib.suppress(KeyboardInterrupt):  # how the hub's local spawner stops a server
+        ThreadingHTTPServer((url.hostname, url.port), Handler).serve_forever()
 
 
 main()

@@ -63,7 +63,7 @@ def render(
         template=template,
         templates=catalog.templates.values(),
         gpus=[{"kind": kind, "more": _more(kind), "free": _free(kind.name, live)} for kind in offered],
-        none=NO_GPU,
+        no_gpu=NO_GPU,
         simulated={kind for kind, offer in live.offers.items() if offer["simulated"]} if live else set(),
         fields=_fields(template),
         data={"templates": {name: _data(t) for name, t in catalog.templates.items()}, "quota": catalog.quota},

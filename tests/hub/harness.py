@@ -60,15 +60,31 @@ class TinySpawner(SimpleLocalProcessSpawner):
     cmd = [sys.executable, {tiny!r}]
     home_dir_template = {homes!r}
 
-    async def _slow(self):
+    async def _slow(self, step):
         import asyncio, os
-        delay = {homes!r}.replace("{{username}}", self.user.name) + ".delay"
+        delay = {homes!r}.replace("{{username}}", self.user.name) + "." + step
         if os.path.exists(delay):
             await asyncio.sleep(float(open(delay).read()))
 
     async def start(self):
-        await self._slow()
-        return await super().start()
+        await self._slow("before-start")
+        url = await super().start()
+        await self._slow("after-start")
+        return url
+
+    async def stop(self, now=False):
+        await self._slow("before-stop")
+        await super().stop(now=now)
+
+
+import jupyterhub.services.service as services
+
+
+class QuickServiceSpawner(services._ServiceSpawner):
+    poll_interval = {service_poll}
+
+
+services._ServiceSpawner = QuickServiceSpawner
 
 
 c = get_config()  # noqa
@@ -96,11 +112,18 @@ c.JupyterHub.services = [{{"name": "tests", "api_token": {token!r}}}]
 c.JupyterHub.load_roles = [{{"name": "tests", "services": ["tests"], "scopes": [
     "admin:users", "admin:servers", "tokens", "custom:gpu:admin", "access:services", "shutdown"]}}]
 {extra}
+"""
+
+CONFIGURE = """
 from gpuspawner.spawner import configure
 configure(
     c, catalog={catalog!r}, data_dir="{folder}/gpu", port={service_port}, fast={fast!r}, service_settings={settings!r}
 )
 c.GPUSpawnerMixin.wait_in_hub_seconds = {wait}
+"""
+
+BEFORE_CONFIGURE = """
+c.JupyterHub.custom_scopes = {{"custom:gpu:admin": {{"description": "what configure() will define"}}}}
 """
 
 FAST = {
@@ -155,7 +178,13 @@ class RealHub:
     slow_spawn_timeout: float = 1.0
     failure_limit: int = 3
     fast: float | None = None
+    service_poll: float = 1.0
+    """How often the hub looks whether its service lives; JupyterHub's own 30 s would make every test wait."""
+    configured: bool = True
+    """False: as the hub was before its administrator added configure()."""
     extra: str = ""
+    planted: str = ""
+    """Python that every service process runs before its own: where a test plants a fault."""
     settings: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -191,14 +220,15 @@ class RealHub:
         settings = {**FAST, **self.settings}
         values = {**vars(self), "repo": str(REPO), "tiny": str(TINY), "homes": homes, "token": ADMIN_TOKEN}
         values |= {"catalog": str(self.catalog), "settings": settings, "extra": textwrap.dedent(self.extra)}
-        return CONFIG.format(**values)
+        return (CONFIG + (CONFIGURE if self.configured else BEFORE_CONFIGURE)).format(**values)
 
     def start_hub(self) -> None:
         config = self.folder / "jupyterhub_config.py"
         (self.folder / "homes").mkdir(exist_ok=True)
         config.write_text(self.config())
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("JUPYTERHUB_", "GPUSPAWNER_"))}
-        environment |= {"PYTHONPATH": str(REPO), "PYTHONWARNINGS": "default"}
+        environment |= {"PYTHONPATH": f"{self.folder / 'planted'}:{REPO}", "PYTHONWARNINGS": "default"}
+        self.plant(self.planted)
         command = [self.python, "-m", "jupyterhub", "-f", str(config)]
         with self.log.open("ab") as log:
             self.hub = subprocess.Popen(command, cwd=self.folder, env=environment, stdout=log, stderr=subprocess.STDOUT)
@@ -209,6 +239,12 @@ class RealHub:
             f"the hub answers; see {self.log}",
         )
         assert hub.poll() is None, self.log.read_text()[-2000:]
+
+    def plant(self, code: str) -> None:
+        """Have every service process that starts from now on run ``code`` before its own."""
+        (self.folder / "planted").mkdir(exist_ok=True)
+        body = "import sys\nif 'gpuspawner.cli' in sys.orig_argv:\n" + textwrap.indent(textwrap.dedent(code), "    ")
+        (self.folder / "planted" / "sitecustomize.py").write_text(f"{body}\n    pass\n")
 
     def kill_hub(self) -> None:
         """As a crash does: nothing is cleaned up."""
@@ -324,9 +360,9 @@ class RealHub:
             f"{user} ended by {reason}",
         )
 
-    def delay_start(self, user: str, seconds: float | None) -> None:
-        """Make this user's spawner take so long before it creates the process."""
-        path = self.folder / "homes" / f"{user}.delay"
+    def delay(self, user: str, step: str, seconds: float | None) -> None:
+        """Make this user's spawner take so long at a step: ``before-start``, ``after-start`` or ``before-stop``."""
+        path = self.folder / "homes" / f"{user}.{step}"
         path.unlink(missing_ok=True) if seconds is None else path.write_text(str(seconds))
 
     def login(self, user: str) -> requests.Session:

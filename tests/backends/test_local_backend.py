@@ -44,6 +44,11 @@ async def test_a_simulated_fleet_is_always_the_same(bare: Path) -> None:
     assert {gpu.id for gpu in fleet.gpus} < {gpu.id for gpu in again.gpus}
 
 
+async def test_two_hubs_on_one_machine_simulate_other_gpus(bare: Path) -> None:
+    first, second = [await LocalBackend(KINDS, {"a100": 2}, bare / name).fleet() for name in ("first", "second")]
+    assert not {gpu.id for gpu in first.gpus} & {gpu.id for gpu in second.gpus}
+
+
 async def test_a_broken_tool_without_devices_is_no_gpu(bare: Path) -> None:
     (bare / "bin" / "nvidia-smi").write_text("#!/bin/sh\necho no driver\nexit 9\n", encoding="utf-8")
     (bare / "bin" / "nvidia-smi").chmod(0o755)

@@ -121,7 +121,7 @@ class LocalBackend:
         own_index = [index for count in self._counts.values() for index in range(count)]
         gpus = tuple(
             Gpu(
-                id=uuid_of(kind.name, own),
+                id=uuid_of(self._folder, kind.name, own),
                 pool=kind.name,
                 node=platform.node(),
                 index=index,
@@ -165,7 +165,11 @@ class LocalBackend:
         }
 
 
-def uuid_of(kind: str, index: int) -> str:
-    """Return the UUID of the index-th simulated GPU of a kind: always the same, and recognisably simulated."""
-    digest = hashlib.sha256(kind.encode()).hexdigest()
+def uuid_of(folder: Path, kind: str, index: int) -> str:
+    """Return the UUID of the index-th simulated GPU of a kind: always the same, and recognisably simulated.
+
+    Another hub on this machine simulates in a folder of its own: its GPUs are others, or each would count the other's
+    workspaces as use of its own.
+    """
+    digest = hashlib.sha256(f"{folder}\0{kind}".encode()).hexdigest()
     return f"GPU-51a00000-{digest[:4]}-{digest[4:8]}-{digest[8:12]}-{index:012x}"

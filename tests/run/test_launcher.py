@@ -20,7 +20,7 @@ from tools.install import ROOT
 
 STARTS_WITHIN_SECONDS = 180  # the first run on a machine installs
 ENDS_WITHIN_SECONDS = 30
-STRAY = "sleep 86398.5"
+STRAY = f"sleep 86398.{os.getpid()}"
 """A job that left its session and its environment behind: only its parentage can find it."""
 
 

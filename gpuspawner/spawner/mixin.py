@@ -18,7 +18,7 @@ from gpuspawner.catalog import resolve
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
 from gpuspawner.spawner.client import LeaseClient
 from gpuspawner.spawner.options import FormOptions
-from gpuspawner.spawner.refusals import ended
+from gpuspawner.spawner.refusals import ended, one_line_refusals
 
 HEARTBEAT_SECONDS = 10.0
 FENCE_SECONDS = 20.0
@@ -53,6 +53,7 @@ class GPUSpawnerMixin(FormOptions):
     def __init__(self, **kwargs: Any) -> None:
         """Keep the steps of a start for its progress page."""
         super().__init__(**kwargs)
+        self.log.addFilter(one_line_refusals)
         self._gpu_steps: list[dict[str, Any]] = []
         self._gpu_stepped = asyncio.Event()
 

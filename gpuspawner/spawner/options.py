@@ -7,7 +7,7 @@ from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING, Any
 
-from traitlets import Callable, Unicode, default
+from traitlets import Callable, Unicode, default, observe
 from traitlets.config import LoggingConfigurable
 
 from gpuspawner.catalog import Catalog, from_form, resolve
@@ -15,7 +15,7 @@ from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.tickets import sign_ticket
 from gpuspawner.spawner import form
 from gpuspawner.spawner.live import ServiceView
-from gpuspawner.spawner.refusals import LinkOnlyFillsIn, ended
+from gpuspawner.spawner.refusals import ended
 
 if TYPE_CHECKING:
     from jupyterhub.spawner import Spawner as _Base
@@ -44,7 +44,15 @@ class FormOptions(_Base):
         """Return the secret shared with the service, as written in its file."""
         return Path(self.gpu_secret_file).read_text(encoding="ascii").strip()
 
-    handler: Any
+    _gpu_link: Mapping[str, str] | None = None
+
+    @observe("handler")
+    def _take_link(self, change: Mapping[str, Any]) -> None:
+        """Take a link's options for the form. The hub would start by them at once: it finds none in the request."""
+        request = getattr(change["new"], "request", None)
+        if request is not None and request.method == "GET":
+            self._gpu_link = form.prefill_from_query(request.query_arguments)
+            request.query_arguments = {}
 
     @default("apply_user_options")
     def _apply_user_options_default(self) -> Any:
@@ -66,9 +74,9 @@ class FormOptions(_Base):
             raise ended(str(error), reason="refused", status=error.status) from error
         return options
 
-    def options_from_query(self, query: Mapping[str, list[str]]) -> dict[str, Any]:
-        """Never start by a link: the hub then shows the form, which the link fills in."""
-        raise LinkOnlyFillsIn(sorted(query))
+    def options_from_query(self, _query: Mapping[str, list[str]]) -> dict[str, Any]:
+        """Refuse, whatever the hub found: a GET never starts anything."""
+        raise ended("A link only fills in the form. Press Start there.", reason="refused", status=400)
 
     async def render_form(self) -> str:
         """Return the form as a hub page shows it, with the service's numbers of this moment."""
@@ -87,7 +95,5 @@ class FormOptions(_Base):
     def _filled_in(self) -> Mapping[str, Any]:
         """Return what the form shows as chosen: what was posted and refused, else the link's, else the last use's."""
         posted = self.user.__dict__.pop("gpu_posted", None)
-        handler, self.handler = self.handler, None  # the hub sets it for a GET alone, and leaves it there
-        if handler is not None and handler.request.method == "GET":
-            posted = form.prefill_from_query(handler.request.query_arguments)
-        return posted or dict(self.user_options or {})
+        link, self._gpu_link = self._gpu_link, None
+        return (posted if link is None else link) or dict(self.user_options or {})

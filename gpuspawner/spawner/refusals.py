@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from html import escape
 from typing import Any
 
@@ -41,16 +42,18 @@ else:
             self.jupyterhub_html_message = html
 
 
-class LinkOnlyFillsIn(Exception):
-    """Makes the hub show its form instead of starting. The hub logs it as a failure; its page shows no message."""
+class OneLineRefusals(logging.Filter):
+    """Makes the hub log a start that ended with a reason in one line: by itself it adds a traceback."""
 
-    jupyterhub_message = ""
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Put the reason in the traceback's place."""
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, StartEnded):
+            record.msg, record.args, record.exc_info = f"{record.getMessage()}: {error}", (), None
+        return True
 
-    def __init__(self, arguments: list[str]) -> None:
-        """Say in the hub's log that nothing is wrong."""
-        super().__init__(
-            f"nothing is wrong: a link only fills in the form ({', '.join(arguments)[:200]})"
-        )
+
+one_line_refusals = OneLineRefusals()
 
 
 def ended(message: str, *, reason: str, status: int, link: str = "", link_text: str = "") -> Any:

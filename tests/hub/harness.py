@@ -314,6 +314,18 @@ class RealHub:
         response.raise_for_status()
         return response.json()
 
+    def internal(self, path: str, method: str = "POST", body: Any = None, **arguments: Any) -> requests.Response:
+        """Ask the service as the hub's spawner does, straight at its own port."""
+        secret = (self.folder / "gpu" / "secret").read_text().strip()
+        return requests.request(
+            method,
+            f"http://127.0.0.1:{self.service_port}/services/gpu/internal{path}",
+            params=arguments,
+            headers={"Authorization": f"spawner {secret}"},
+            data=json.dumps(body or {}) if method == "POST" else None,
+            timeout=30,
+        )
+
     def add_user(self, *names: str) -> None:
         for name in names:
             response = self.api("POST", f"/users/{name}")
@@ -353,6 +365,11 @@ class RealHub:
             lambda: (lease := self.lease(user, server))["phase"] == phase and lease, seconds, f"{user} is {phase}"
         )
 
+    def audit(self, lease: str, action: str = "") -> list[dict[str, Any]]:
+        """What was done to a workspace, the oldest first."""
+        lines = reversed(self.gpu(f"/workspaces/{lease}/audit")["audit"])
+        return [line for line in lines if action in {"", line["action"]}]
+
     def until_ended(self, user: str, reason: str, seconds: float = 20.0) -> dict[str, Any]:
         return eventually(
             lambda: (end := self.last_end(user))["end"]["reason"] == reason and end,
@@ -375,7 +392,7 @@ class RealHub:
         return session
 
     def submit(self, session: requests.Session, user: str, server: str = "", **fields: Any) -> requests.Response:
-        """Send the form of a user's server as a browser does: with its page's XSRF token, and redirects not followed."""
+        """Send the form of a user's server as a browser does, by its own action; redirects are not followed."""
         path = f"/hub/spawn/{user}" + (f"/{server}" if server else "")
         page = session.get(f"{self.url}{path}", timeout=20)
         action = re.search(r'id="spawn_form"\s+action="([^"]+)"', page.text)

@@ -4,6 +4,7 @@ import contextlib
 import os
 import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from urllib.parse import urlparse
 
 
@@ -19,7 +20,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def main():
-    if os.path.exists(os.path.expanduser("~/fails")):
+    if (Path.home() / "fails").exists():
         sys.exit(3)
     url = urlparse(os.environ["JUPYTERHUB_SERVICE_URL"])
     with contextlib.suppress(KeyboardInterrupt):  # how the hub's local spawner stops a server

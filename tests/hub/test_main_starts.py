@@ -1,0 +1,262 @@
+"""From form, API or link to a server with exactly its GPUs: at once, behind another, over the quota, after a crash."""
+
+import html
+import json
+import os
+import re
+import signal
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+import requests
+from harness import ADMIN_TOKEN, RealHub, eventually
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory):
+    """Two GPUs; a user may hold two."""
+    folder = tmp_path_factory.mktemp("starts")
+    real = RealHub(folder, gpus=2, quota=2, lifetime="2h", extra="c.Spawner.http_timeout = 8")
+    try:
+        yield real.start()
+    finally:
+        real.close()
+
+
+@pytest.fixture(autouse=True)
+def _leave_nothing(hub):
+    """What one test starts, the next does not meet."""
+    yield
+    for lease in hub.workspaces():
+        hub.stop(lease["user"], lease["server"])
+    eventually(lambda: not hub.workspaces(), what="every workspace has ended")
+
+
+def gpus_of(lease) -> list[str]:
+    return [gpu["id"] for gpu in lease["gpus"]]
+
+
+def refused_as(response: requests.Response) -> str:
+    """The message of the hub's REST API."""
+    return response.json()["message"]
+
+
+class Events(threading.Thread):
+    """Listens to the progress of a start, as the hub's page does."""
+
+    def __init__(self, hub: RealHub, user: str):
+        super().__init__(daemon=True)
+        self.url, self.events = f"{hub.url}/hub/api/users/{user}/server/progress", []
+
+    def run(self):
+        headers = {"Authorization": f"token {ADMIN_TOKEN}"}
+        with requests.get(self.url, headers=headers, stream=True, timeout=60) as answer:
+            self.status = answer.status_code
+            for line in answer.iter_lines():
+                if line.startswith(b"data:"):
+                    self.events.append(json.loads(line[5:]))
+
+    def messages(self) -> list[str]:
+        return [event.get("message", "") for event in self.events]
+
+
+def test_the_form_shows_itself_and_starts_only_when_it_is_sent(hub):
+    session = hub.login("ann")
+    page = session.get(f"{hub.url}/hub/spawn", timeout=20)
+    assert page.status_code == 200
+    assert "Starts now on 1 A100 (2 free)." in html.unescape(page.text)
+    assert hub.server("ann") is None
+    sent = hub.submit(session, "ann", template="lab", gpu="a100", count="2", cpu="2", memory="2GiB", lifetime="3h")
+    assert sent.status_code == 302, sent.text
+    lease = hub.until("ann", "running")
+    assert lease["request"] == {
+        "template": "lab",
+        "gpu": "a100",
+        "count": 2,
+        "cpu_cores": 2,
+        "memory_bytes": 2 * 2**30,
+        "lifetime_seconds": 3 * 3600,
+    }
+    assert lease["ends_at"] == pytest.approx(lease["running_at"] + 3 * 3600)
+    assert lease["simulated"]
+
+
+def test_the_form_starts_without_a_gpu(hub):
+    session = hub.login("abe")
+    page = session.get(f"{hub.url}/hub/spawn", timeout=20)
+    kinds = re.findall(r'<input type="radio" name="gpu" value="([^"]*)"', page.text)
+    assert kinds == ["", "a100", "half", "none"]
+    assert hub.submit(session, "abe", template="lab", gpu="none", count="1").status_code == 302
+    lease = hub.until("abe", "running")
+    assert (lease["request"]["gpu"], lease["request"]["count"], gpus_of(lease)) == (None, 0, [])
+
+
+def test_the_form_without_its_xsrf_token_starts_nothing(hub):
+    session = hub.login("anton")
+    session.get(f"{hub.url}/hub/spawn", timeout=20)
+    sent = session.post(f"{hub.url}/hub/spawn/anton", data={"template": "lab"}, timeout=20)
+    assert sent.status_code == 403
+    assert hub.server("anton") is None
+
+
+def test_a_workspace_sees_exactly_its_own_gpus(hub):
+    hub.add_user("bea", "ben", "bo")
+    for user, options in (("bea", {}), ("ben", {}), ("bo", {"gpu": "none"})):
+        assert hub.begin(user, **options).status_code in {201, 202}
+    leases = {user: hub.until(user, "running") for user in ("bea", "ben", "bo")}
+    seen = {}
+    for user, lease in leases.items():
+        environment = hub.environment(lease["id"])
+        assert environment["CUDA_VISIBLE_DEVICES"] == ",".join(gpus_of(lease))
+        listed = subprocess.run(["nvidia-smi", "-L"], env=environment, capture_output=True, text=True, check=False)
+        seen[user] = re.findall(r"GPU-[0-9a-f-]+", listed.stdout)
+    assert seen == {user: gpus_of(lease) for user, lease in leases.items()}
+    assert [len(found) for found in seen.values()] == [1, 1, 0]
+    assert not set(seen["bea"]) & set(seen["ben"])
+
+
+def test_shares_of_one_gpu_are_two_workspaces_on_it_and_a_third_waits(hub):
+    hub.add_user("cid", "cleo", "coco", "cyd", "cem")
+    for user in ("cid", "cleo", "coco", "cyd"):
+        assert hub.begin(user, gpu="half").status_code in {201, 202}
+    leases = [hub.until(user, "running") for user in ("cid", "cleo", "coco", "cyd")]
+    held = sorted(gpu for lease in leases for gpu in gpus_of(lease))
+    assert held[0] == held[1] != held[2] == held[3]
+    assert hub.begin("cem", gpu="half").status_code == 202
+    assert hub.until("cem", "queued")["queue"]["place"] == 1
+
+
+def test_a_named_server_starts_by_form_beside_the_default_one(hub):
+    hub.add_user("dan")
+    assert hub.begin("dan").status_code in {201, 202}
+    session = hub.login("dan")
+    assert hub.submit(session, "dan", "second", template="lab", count="1").status_code == 302
+    both = hub.until("dan", "running"), hub.until("dan", "running", server="second")
+    assert not set(gpus_of(both[0])) & set(gpus_of(both[1]))
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        pytest.param("opt-template=lab&opt-gpu=a100&opt-count=2&opt-lifetime=5h", id="with the prefix opt-"),
+        pytest.param("template=lab&gpu=a100&count=2&lifetime=5h", id="without it"),
+    ],
+)
+@pytest.mark.parametrize("path", ["/hub/spawn", "/hub/spawn/eve", "/hub/spawn/eve/named"])
+def test_a_link_fills_the_form_in_and_starts_nothing(hub, path, query):
+    session = hub.login("eve")
+    page = session.get(f"{hub.url}{path}?{query}", timeout=20)
+    assert page.status_code == 200
+    assert 'value="2"' in re.search(r'<input[^>]*name="count"[^>]*>', page.text)[0]
+    assert 'value="5h"' in re.search(r'<input[^>]*name="lifetime"[^>]*>', page.text)[0]
+    assert re.search(r'<input[^>]*name="gpu"[^>]*value="a100"[^>]*checked', page.text)
+    assert not any(w["user"] == "eve" for w in hub.workspaces(ended=50))
+    assert hub.server("eve") is None
+    assert hub.server("eve", "named") is None
+
+
+def test_a_link_with_a_bad_value_fills_it_in_and_says_what_is_wrong(hub):
+    session = hub.login("eli")
+    page = session.get(f"{hub.url}/hub/spawn?opt-count=99&opt-memory=%3Cscript%3E", timeout=20)
+    assert page.status_code == 200
+    assert "<script>&quot;" not in page.text
+    assert "count: '99' was asked; allowed: 1 to 8." in html.unescape(page.text)
+
+
+def test_who_waits_sees_the_place_and_gets_the_gpu_of_who_stops(hub):
+    hub.add_user("fay", "fred", "fritz")
+    hub.begin("fay", count=2)
+    held = gpus_of(hub.until("fay", "running"))
+    assert hub.begin("fred", count=2).status_code == 202
+    hub.until("fred", "queued")
+    assert hub.begin("fritz").status_code == 202
+    hub.until("fritz", "queued")
+    listeners = Events(hub, "fred"), Events(hub, "fritz")
+    for listener in listeners:
+        listener.start()
+    first = "All 2 A100 are in use, and you ask for 2. You are 1st in line; "
+    eventually(lambda: any(first in m for m in listeners[0].messages()), what="fred sees that he is first")
+    eventually(lambda: any("You are 2nd in line; " in m for m in listeners[1].messages()), what="fritz is second")
+    queue = hub.gpu("/queue")["queue"]
+    assert [(waiter["user"], waiter["place"], waiter["count"]) for waiter in queue] == [("fred", 1, 2), ("fritz", 2, 1)]
+    hub.stop("fay")
+    assert sorted(gpus_of(hub.until("fred", "running"))) == sorted(held)
+    eventually(lambda: any("You are 1st in line; " in m for m in listeners[1].messages()), what="fritz is first")
+    eventually(lambda: listeners[0].events[-1].get("ready"), what="the last event says that it is ready")
+    assert "Got 2 A100; starting." in listeners[0].messages() or "Starting on 2 A100." in listeners[0].messages()
+    assert not any(event.get("failed") for event in listeners[0].events)
+    progress = [event["progress"] for event in listeners[0].events]
+    assert progress == sorted(progress)
+    hub.stop("fred")
+    assert len(gpus_of(hub.until("fritz", "running"))) == 1
+
+
+def test_the_hard_quota_refuses_alike_by_form_api_and_check(hub):
+    hub.add_user("gil")
+    hub.begin("gil")
+    hub.until("gil", "running")
+    message = (
+        "count: 2 GPUs was asked; allowed: 2 per user, of which you use or wait for 1. "
+        "Ask for 1, or ask an administrator to raise the quota."
+    )
+    by_api = hub.begin("gil", "second", count=2)
+    assert (by_api.status_code, refused_as(by_api)) == (403, message)
+    session = hub.login("gil")
+    by_form = hub.submit(session, "gil", "third", template="lab", count="2")
+    assert by_form.status_code == 403
+    assert message in html.unescape(by_form.text)
+    token = hub.api("POST", "/users/gil/tokens", {}).json()["token"]
+    checked = requests.post(
+        f"{hub.url}/services/gpu/api/v1/check",
+        headers={"Authorization": f"token {token}"},
+        json={"count": 2, "server": "second"},
+        timeout=20,
+    )
+    error = checked.json()["error"]
+    assert (checked.status_code, error["message"]) == (403, message)
+    assert error["field"] == "count"
+    assert (hub.server("gil", "second") or {}).get("ready") in {None, False}
+    assert [w["server"] for w in hub.workspaces() if w["user"] == "gil"] == [""]
+    assert hub.begin("gil", "second", count=1).status_code in {201, 202}, "what is left of the quota is given"
+    hub.until("gil", "running", server="second")
+
+
+def test_neither_a_link_nor_a_refusal_left_a_traceback_in_the_hubs_log(hub):
+    lines = hub.log.read_text().splitlines()
+    assert [line for line in lines if "Traceback" in line] == []
+    told = [line for line in lines if "Failed to spawn single-user server" in line]
+    assert [line for line in told if "allowed: 2 per user" not in line] == [], "each is told in its one line"
+
+
+def test_a_server_that_dies_by_itself_ends_as_failed_and_its_gpu_goes_to_the_next(hub):
+    hub.add_user("hal", "hank")
+    hub.begin("hal", count=2)
+    lease = hub.until("hal", "running")
+    hub.begin("hank", count=2)
+    hub.until("hank", "queued")
+    for pid in hub.workspace_pids(lease["id"]):
+        os.kill(pid, signal.SIGKILL)
+    end = hub.until_ended("hal", "failed")
+    assert end["end"]["message"] == "Its server ended by itself. Your files are untouched."
+    assert gpus_of(hub.until("hank", "running")) == gpus_of(lease)
+    page = hub.login("hal").get(f"{hub.url}/hub/home", timeout=20)
+    assert page.status_code == 200
+    form = hub.login("hal").get(f"{hub.url}/hub/spawn", timeout=20)
+    assert "Its server ended by itself." in form.text, "the next form says how the last one ended"
+
+
+def test_a_server_that_cannot_start_gives_its_gpu_back_and_says_so(hub):
+    hub.add_user("ida", "ina")
+    home = Path(hub.folder) / "homes" / "ida" / "fails"
+    home.parent.mkdir()
+    home.touch()
+    try:
+        answer = hub.begin("ida", count=2)
+        assert answer.status_code in {202, 500}
+        assert hub.until_ended("ida", "failed", 30)["running_at"] is None
+    finally:
+        home.unlink()
+    hub.begin("ina", count=2)
+    hub.until("ina", "running")

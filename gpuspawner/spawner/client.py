@@ -32,10 +32,11 @@ class LeaseClient:
         """Ask for the lease of a start. Repeating it is harmless."""
         return await self._call("POST", "/internal/acquire", body=ask)
 
-    async def wait(self, lease: str, attempt: int, known_place: int | None) -> dict[str, Any]:
-        """Wait some seconds for a change of the lease; being heard keeps the place attended."""
+    async def wait(self, lease: str, attempt: int, known_place: int | None, seconds: float) -> dict[str, Any]:
+        """Wait for a change of the lease, ``seconds`` at most, ten at most; being heard keeps the place attended."""
         known = "" if known_place is None else str(known_place)
-        return await self._call("GET", f"/internal/leases/{lease}", {"attempt": attempt, "known": known}, seconds=20.0)
+        arguments = {"attempt": attempt, "known": known, "seconds": f"{max(0.0, seconds):.1f}"}
+        return await self._call("GET", f"/internal/leases/{lease}", arguments, seconds=20.0)
 
     async def acknowledge(self, lease: str, attempt: int) -> dict[str, Any]:
         """Take the grant: answers the patch and the workspace's token. Conflict while leftovers still end."""

@@ -43,10 +43,15 @@ class SpawnerHandler(ApiHandler):
 
     def attempt(self) -> int:
         """Return the attempt that the request names."""
+        return int(self.number("attempt", int))
+
+    def number(self, name: str, read: type[float], default: str | None = None) -> float:
+        """Return a number that the request names."""
+        text = self.get_argument(name) if default is None else self.get_argument(name, default)
         try:
-            return int(self.get_argument("attempt"))
+            return read(text)
         except ValueError as error:
-            raise HTTPError(400, reason="attempt is not a whole number.") from error
+            raise HTTPError(400, reason=f"{name} is not a number.") from error
 
     def view(self, lease: Lease) -> dict[str, Any]:
         """Return what a waiter needs to know of its lease."""
@@ -69,14 +74,15 @@ class Acquire(SpawnerHandler):
 
 
 class Wait(SpawnerHandler):
-    """GET ?attempt=: heard, and answered at the next change of the lease, or after some seconds."""
+    """GET ?attempt=&seconds=: heard, and answered at the next change of the lease, or after so long."""
 
     async def get(self, lease_id: str) -> None:
         """Answer the lease as soon as it is granted or its place changes."""
         allocator, attempt = self.parts.allocator, self.attempt()
         lease = allocator.hear(lease_id, attempt)
         known = self.get_argument("known", "")
-        until = self.parts.clock.now() + LONGEST_WAIT_SECONDS
+        longest = min(LONGEST_WAIT_SECONDS, self.number("seconds", float, default=str(LONGEST_WAIT_SECONDS)))
+        until = self.parts.clock.now() + longest
         while lease.phase in WAITING and self.parts.clock.now() < until:
             if str(number_of(self.parts, lease)) != known:
                 break

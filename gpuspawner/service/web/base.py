@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,11 @@ HEADINGS = {
 }
 
 
+def tick(at: float, shown_seconds: float) -> str:
+    """Return a time as an axis shows it: seconds only where little time is shown."""
+    return time.strftime("%H:%M:%S" if shown_seconds < 1200 else "%H:%M", time.localtime(at))  # noqa: PLR2004
+
+
 @cache
 def templates() -> Environment:
     """Return the environment of all templates: everything escaped, a missing value an error."""
@@ -42,7 +48,7 @@ def templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(bytes=show_bytes, cpu=show_cpu, duration=show_duration, clock=clock)
+    environment.filters.update(bytes=show_bytes, cpu=show_cpu, duration=show_duration, clock=clock, tick=tick)
     return environment
 
 
@@ -57,7 +63,6 @@ class ErrorPages(BaseHandler):
 
     def render_page(self, template: str, status: int = 200, **values: Any) -> None:
         """Answer with a template. ``values`` are what it shows besides what every page has."""
-        name = self.person.name if self.person else (self.hub_model or {}).get("name", "")
         self.set_status(status)
         self.set_header("Content-Type", "text/html; charset=UTF-8")
         self.finish(
@@ -67,7 +72,7 @@ class ErrorPages(BaseHandler):
                 prefix=self.parts.prefix.rstrip("/") + "/",
                 hub_prefix=self.hub_prefix,
                 static_url=self.static_url,
-                person=name,
+                person=self.current_user or "",
                 admin=self.person.admin if self.person else False,
                 xsrf=self.xsrf_text() if self.person else "",
                 fast=self.parts.catalog.fast,
@@ -108,8 +113,6 @@ class PageHandler(ErrorPages):
             self._sign_in()
         elif self.person.lease is not None:
             raise HTTPError(403, reason="A workspace's own token opens no pages: it is for the API.")
-        else:
-            self.current_user = self.person.name  # JupyterHub's XSRF code asks for it, and would ask the hub again
 
     def _sign_in(self) -> None:
         if self.hub_model is not None:
@@ -135,7 +138,7 @@ class NotFound(ErrorPages):
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         """Answer in JSON below the API, as a page elsewhere."""
         if "/api/" in self.request.path or "/internal/" in self.request.path:
-            ApiHandler.write_error(self, status_code, **kwargs)  # type: ignore[arg-type]  # it uses BaseHandler alone
+            ApiHandler.write_error(self, status_code, **kwargs)  # what it uses is BaseHandler's
         else:
             super().write_error(status_code, **kwargs)
 
@@ -146,3 +149,7 @@ class SignIn(ErrorPages, HubOAuthCallbackHandler):
     def initialize(self, parts: Parts) -> None:
         """Keep the service's parts."""
         self.parts = parts
+
+    async def prepare(self) -> None:
+        """Know who is signed in already: a second tab that comes late goes where it wanted to."""
+        self.person = await self.find_person()

@@ -9,6 +9,7 @@ from gpuspawner.core.lease import HOLDING, UP, WAITING, Lease, Phase
 from gpuspawner.service.api.actions import act
 from gpuspawner.service.gpu_states import NO_KIND, STATES, gpu_states
 from gpuspawner.service.parts import Parts
+from gpuspawner.service.sentences import gpus_asked
 from gpuspawner.service.views import audit_view, lease_view, offer_view, place_of
 from gpuspawner.service.web import story
 from gpuspawner.service.web.base import PageHandler
@@ -65,10 +66,9 @@ class Home(PageHandler):
 
 def _waiter(parts: Parts, lease: Lease, *, shown: bool) -> dict[str, Any]:
     place = place_of(parts, lease)
-    kind = parts.catalog.gpus.get(lease.request.gpu or "")
     return {
         "place": place.number,
-        "gpus": f"{lease.request.count} {kind.title if kind else lease.request.gpu}" if lease.request.gpu else "no GPU",
+        "gpus": gpus_asked(lease.request, parts.catalog),
         "asked_at": lease.asked_at,
         "place_view": place,
         "user": lease.user if shown else None,

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from string import ascii_uppercase
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from gpuspawner.catalog.resolve import OPTIONS
-from gpuspawner.catalog.values import NO_GPU
+from gpuspawner.catalog import to_options
 from gpuspawner.core.lease import Lease, Reason
 from gpuspawner.service.lifecycle import COMING_END
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.policies import policy_of
-from gpuspawner.service.sentences import clock
+from gpuspawner.service.sentences import gpus_asked
 from gpuspawner.service.store import AuditLine, ReadingRow
 from gpuspawner.service.store.store import RAW_SECONDS
 from gpuspawner.service.web.chart import Axis, Band, Mark, Panel, panels
@@ -124,8 +123,11 @@ def _samples(rows: Iterable[ReadingRow], axis: Axis) -> list[tuple[float, dict[s
 
 def history_words(line: AuditLine) -> str:
     """Return an audit line as people read it."""
-    words = ACTIONS.get(line.action, line.action.capitalize())
-    return f"{words}: {line.why}" if line.why else words
+    words, why = ACTIONS.get(line.action, line.action.capitalize()), line.why
+    reason, _, message = why.partition(": ")
+    if line.action == "stop" and reason in {known.value for known in Reason}:
+        why = message  # the message says as much, in words
+    return f"{words}: {why}" if why else words
 
 
 def used_gpu_hours(lease: Lease, now: float) -> float:
@@ -157,12 +159,12 @@ def start_again_links(hub_prefix: str, lease: Lease) -> dict[str, str]:
     """Return links to the hub's form, prefilled as this workspace was asked for; the form waits for the click."""
     server = f"/{quote(lease.key.server, safe='@~')}" if lease.key.server else ""
     form = f"{hub_prefix}spawn/{quote(lease.user, safe='@~')}{server}"
-    options = {key: str(lease.options[key]) for key in OPTIONS if isinstance(lease.options.get(key), (str, int, float))}
-    without = {key: value for key, value in options.items() if key not in {"gpu", "count"}} | {"gpu": NO_GPU}
+    options = to_options(lease.request) if lease.request.template else {}
+    without = to_options(replace(lease.request, gpu=None, count=0)) if options else {}
     return {"same": _with_options(form, options), "without_gpu": _with_options(form, without)}
 
 
-def _with_options(form: str, options: dict[str, str]) -> str:
+def _with_options(form: str, options: Mapping[str, Any]) -> str:
     return f"{form}?{urlencode({f'opt-{key}': value for key, value in options.items()})}" if options else form
 
 
@@ -174,10 +176,11 @@ def server_link(hub_prefix: str, lease: Lease, page: str = "user") -> str:
     )
 
 
-def describe_request(parts: Parts, lease: Lease) -> dict[str, Any]:
+def describe_request(parts: Parts, lease: Lease) -> dict[str, str]:
     """Return the titles of what was asked; names where the catalog no longer has them."""
     template = parts.catalog.templates.get(lease.request.template)
     return {
         "template": template.title if template else lease.request.template or "not known",
         "name": lease.key.server or "default workspace",
+        "asked": gpus_asked(lease.request, parts.catalog),
     }

@@ -3,13 +3,14 @@
 const SECONDS = 5;
 const stale = document.getElementById('stale');
 const xsrf = document.querySelector('meta[name=xsrf]').content;
-const shape = () => document.getElementById('main').dataset.shape;
+const main = document.getElementById('main');
+const url = main.dataset.url ?? location.pathname; // after a form that failed, the address is the form's
 let refreshedAt = new Date();
 
 async function refresh() {
   let page;
   try {
-    const response = await fetch(location.href, {headers: {'X-XSRFToken': xsrf}, redirect: 'error'});
+    const response = await fetch(url, {headers: {'X-XSRFToken': xsrf}, redirect: 'error'});
     if (!response.ok) throw new Error(response.status === 403 ? 'you are no longer signed in' : `answer ${response.status}`);
     page = new DOMParser().parseFromString(await response.text(), 'text/html');
   } catch (error) {
@@ -19,8 +20,8 @@ async function refresh() {
   }
   refreshedAt = new Date();
   stale.textContent = '';
-  if (page.getElementById('main').dataset.shape !== shape()) {
-    location.replace(location.href); // what can be done has changed, not only numbers
+  if (page.getElementById('main').dataset.shape !== main.dataset.shape) {
+    location.replace(url); // what can be done has changed, not only numbers
     return;
   }
   for (const part of document.querySelectorAll('[data-live]')) {
@@ -44,7 +45,7 @@ async function markSeen(form) {
 }
 
 if (document.querySelector('[data-live]')) {
-  const ended = shape()?.startsWith('ended');
+  const ended = main.dataset.shape?.startsWith('ended');
   setInterval(() => document.hidden || ended || refresh(), SECONDS * 1000);
   document.addEventListener('visibilitychange', () => document.hidden || ended || refresh());
 }

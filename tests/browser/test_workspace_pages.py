@@ -1,0 +1,177 @@
+"""The service's pages in a real Chromium: axe in both schemes and widths, numbers that change in place, forms."""
+
+import importlib.util
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from gpuspawner.core.lease import Key, Phase
+
+
+def load_pages():
+    """Tests are no package, so what they share is loaded by its path."""
+    path = Path(__file__).parents[1] / "service" / "pages.py"
+    spec = importlib.util.spec_from_file_location("service_pages", path)
+    module = sys.modules.setdefault(spec.name, importlib.util.module_from_spec(spec))
+    if not hasattr(module, "World"):
+        spec.loader.exec_module(module)
+    return module
+
+
+pages = load_pages()
+NOW = pages.NOW
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    made = pages.World(tmp_path, monkeypatch)
+    made.observe()
+    made.servers[""] = {"name": "", "started": "then", "ready": True, "pending": None, "url": "/"}
+    yield made
+    made.close()
+
+
+def open_page(browser, world, path, **options):
+    """A page of ``world.signing_in``; every problem that the browser tells is collected, a CSP violation too."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, **options)
+    page = context.new_page()
+    page.problems = []
+    page.on("pageerror", lambda error: page.problems.append(str(error)))
+    page.on("console", lambda message: page.problems.append(message.text) if message.type == "error" else None)
+    page.goto(world.home + path)
+    return page
+
+
+def seed(world):
+    """A workspace in each state that a page shows."""
+    measured = [60.0] * 20 + [None] * 4 + [80.0] * 10 + ["gap"] * 5 + [1.0] * 12
+    two = pages.running("busy", gpus=(0, 1), minutes=90, streak=pages.idle_streak(12))
+    world.save(two, [(NOW - 3000, "alice", "extended", "by 4 h")], pages.readings(two, measured))
+    warned = pages.in_grace("warned", server="second", gpus=(2,))
+    line = (NOW - 240, "gpuspawner", "warned", "GPU 0 has done nothing for 30 min (highest 1 %).")
+    world.save(warned, [line], pages.readings(warned, [70.0] * 20 + [1.0] * 34))
+    world.save(replace(pages.waiting("waits", user="alice"), key=Key("hub-1", "alice born", "third")))
+    world.save(pages.waiting("carols", user="carol", count=2))
+    gone = pages.reclaimed("gone")
+    rows = pages.readings(gone, [80.0] * 30 + [1.0] * 41, until=NOW - 600, kept=True)
+    world.save(gone, pages.reclaimed_audit(), rows)
+
+
+@pytest.mark.parametrize(
+    "path", ["", "workspaces/busy", "workspaces/warned", "workspaces/waits", "workspaces/gone", "workspaces/none"]
+)
+def test_axe_finds_nothing_in_either_scheme_at_either_width(browser, world, assert_accessible, path):
+    seed(world)
+    page = open_page(browser, world, path)
+    for details in page.locator("details").all():
+        details.locator("summary").click()
+    assert_accessible(page)
+    assert [p for p in page.problems if "404" not in p] == []
+
+
+def test_the_administrators_home_is_accessible_too(browser, world, assert_accessible):
+    seed(world)
+    world.parts.reconciler.alert = "5 of 9 workspaces run that the hub does not know: nothing is ended."
+    world.signing_in = "admin"
+    page = open_page(browser, world, "")
+    expect(page.get_by_role("heading", name="Everybody's workspaces")).to_be_visible()
+    assert_accessible(page)
+
+
+def test_the_chart_says_in_words_what_it_shows(browser, world):
+    seed(world)
+    page = open_page(browser, world, "workspaces/busy")
+    chart = page.get_by_role("img", name=re.compile("^GPU 0 from"))
+    expect(chart).to_have_accessible_name(re.compile(r"highest 80 %; known for 42 min of 1 h 2\d min"))
+    page.get_by_text("The numbers").click()
+    numbers = page.get_by_role("region", name="The chart's numbers")
+    expect(numbers).to_contain_text("unknown: GPU 0 can't be read ([N/A])")
+
+
+def test_numbers_change_in_place_and_open_details_and_focus_stay(browser, world):
+    lease = world.save(pages.running("mine"), readings=pages.readings(pages.running("mine"), [80.0] * 10))
+    page = open_page(browser, world, "workspaces/mine")
+    page.get_by_text("The numbers").click()
+    page.get_by_role("button", name="Extend by 4 h").focus()
+    page.evaluate("window.sameDocument = true")
+    world.clock.at += 60
+    world.save(replace(lease, sampled_at=NOW + 50), readings=pages.readings(lease, [33.0], until=NOW + 50))
+    expect(page.locator(".gs-now")).to_contain_text("33 %", timeout=12_000)
+    assert page.evaluate("window.sameDocument")
+    expect(page.get_by_role("region", name="The chart's numbers")).to_contain_text("33 %")
+    expect(page.get_by_role("button", name="Extend by 4 h")).to_be_focused()
+    assert page.problems == []
+
+
+def test_a_warning_appears_by_itself_and_one_key_press_keeps_it(browser, world):
+    world.save(pages.running("mine"))
+    page = open_page(browser, world, "workspaces/mine")
+    expect(page.get_by_role("heading", name="Running on 1 A100 80 GB")).to_be_visible()
+    world.save(pages.in_grace("mine"))
+    expect(page.get_by_role("alert")).to_contain_text("GPU 0 has done nothing for 34 min", timeout=12_000)
+    page.get_by_role("button", name="Keep 2 h (3 left)").press("Enter")
+    expect(page.get_by_text("Kept until")).to_be_visible()
+    assert world.lease("mine").phase is Phase.RUNNING
+
+
+def test_stopping_asks_once_and_says_what_becomes_of_it(browser, world):
+    world.save(pages.running("mine"))
+    page = open_page(browser, world, "workspaces/mine")
+    expect(page.get_by_role("button", name="Stop it now")).to_be_hidden()
+    page.get_by_text("Stop…").click()
+    expect(page.get_by_text("The GPU goes to the queue")).to_be_visible()
+    page.get_by_role("button", name="Stop it now").click()
+    expect(page.get_by_role("heading", name="Stopping")).to_be_visible()
+    expect(page.locator(".gs-big")).to_have_text("It was stopped from the workspace page or the API.")
+    world.call(world.parts.reclaimer.drive, "mine")
+    expect(page.get_by_role("heading", name="Why it was stopped")).to_be_visible(timeout=12_000)
+    expect(page.get_by_role("link", name="Start again")).to_be_visible()
+
+
+def test_reading_why_it_was_stopped_marks_it_read(browser, world):
+    seed(world)
+    page = open_page(browser, world, "workspaces/gone")
+    expect(page.get_by_role("heading", name="Why it was stopped")).to_be_visible()
+    expect(page.locator("#seen")).to_have_count(0)
+    assert world.lease("gone").seen_by_user
+    page.get_by_role("link", name="Start without a GPU").click()
+    assert page.url.startswith(f"{world.url}/hub/spawn/alice?opt-template=pytorch&opt-gpu=none&")
+
+
+def test_all_of_it_works_without_javascript(browser, world):
+    seed(world)
+    page = open_page(browser, world, "", java_script_enabled=False)
+    page.get_by_role("link", name="second").click()
+    page.get_by_role("button", name="Keep 2 h (3 left)").click()
+    expect(page.get_by_text("Kept until")).to_be_visible()
+    page.get_by_role("button", name="Extend by 4 h").click()
+    expect(page.get_by_text("(in 11 h)")).to_be_visible()
+    page.goto(f"{world.home}workspaces/waits")
+    page.get_by_text("Withdraw…").click()
+    page.get_by_role("button", name="Withdraw the request").click()
+    expect(page.get_by_text("Its start was cancelled. The request was withdrawn.")).to_be_visible()
+    page.goto(f"{world.home}workspaces/gone")
+    page.get_by_role("button", name="I have read it").click()
+    expect(page.get_by_role("button", name="I have read it")).to_have_count(0)
+
+
+def test_the_service_going_away_is_said_and_the_numbers_stay(browser, world):
+    world.save(pages.running("mine"))
+    page = open_page(browser, world, "workspaces/mine")
+    page.route("**/workspaces/mine", lambda route: route.abort())
+    expect(page.locator("#stale")).to_contain_text("the service does not answer", timeout=12_000)
+    expect(page.get_by_role("heading", name="Running on 1 A100 80 GB")).to_be_visible()
+    page.unroute("**/workspaces/mine")
+    expect(page.locator("#stale")).to_be_empty(timeout=12_000)
+
+
+def test_somebody_signed_in_to_a_real_hub_is_shown_in(page, hub):
+    page.goto(f"{hub.url}/services/gpu/")
+    expect(page.get_by_role("heading", name="GPU workspaces")).to_be_visible()
+    expect(page.get_by_text("You have no workspace now.")).to_be_visible()
+    page.get_by_role("link", name="Start a workspace").click()
+    expect(page).to_have_url(re.compile("/hub/spawn"))

@@ -1,0 +1,283 @@
+"""The service's pages over a fake backend and a stand-in hub, served on 127.0.0.1: what tests of pages run against."""
+
+import asyncio
+import itertools
+import json
+import threading
+from dataclasses import replace
+from urllib.parse import urlencode
+
+from jupyterhub.services.auth import HubOAuth
+from tornado.httpserver import HTTPServer
+from tornado.testing import bind_unused_port
+from tornado.web import RequestHandler
+
+from gpuspawner.backends.fake import FakeBackend, fake_gpus
+from gpuspawner.catalog import load_catalog
+from gpuspawner.core.evidence import SampleKind
+from gpuspawner.core.gpus import Slot
+from gpuspawner.core.idleness import Streak
+from gpuspawner.core.lease import Key, Lease, Phase, Reason
+from gpuspawner.core.policy import Mode
+from gpuspawner.core.request import Request
+from gpuspawner.service.app import Options, application, wire
+from gpuspawner.service.settings import Settings
+from gpuspawner.service.store import AuditLine, ReadingRow
+
+GIB = 2**30
+PREFIX = "/services/gpu"
+NOW = 1_800_000_000.0
+GPUS = fake_gpus("a100", 4)
+CATALOG = {
+    "version": 1,
+    "gpus": {
+        "a100": {"title": "A100 80 GB", "match": "*A100*", "memory": "80GiB", "price": 2.10},
+        "t4": {"title": "T4 16 GB", "match": "*T4", "memory": "16GiB"},
+    },
+    "templates": {
+        "pytorch": {
+            "title": "PyTorch",
+            "gpus": {"a100": "1-4", "t4": 1},
+            "bounds": {"cpu": "1-16", "memory": "1GiB-64GiB", "lifetime": "30m-24h"},
+            "default": {"gpu": "a100", "count": 1, "cpu": 2, "memory": "8GiB", "lifetime": "8h"},
+        },
+    },
+    "policies": {"default": {"mode": "enforce", "idle": {"below": "5%", "for": "30m", "grace": "10m"}}},
+}
+PEOPLE = {
+    "alice": ["custom:gpu:use"],
+    "bob": ["custom:gpu:use"],
+    "admin": ["custom:gpu:use", "custom:gpu:admin"],
+    "prometheus": ["read:metrics"],
+    "mallory": [],
+}
+_worlds = itertools.count()
+
+
+class HandClock:
+    """A clock that a test sets."""
+
+    def __init__(self):
+        self.at = NOW
+
+    def now(self):
+        return self.at
+
+
+class World:
+    """Parts, hub and server. What touches the parts runs in the server's loop, as everything in the service does."""
+
+    def __init__(self, folder, monkeypatch, catalog=None):
+        self.signing_in, self.servers, self.hub_down = "alice", {}, False
+        self.number = next(_worlds)
+        self.clock = HandClock()
+        self.backend = FakeBackend(GPUS)
+        socket, port = bind_unused_port()
+        self.url = f"http://127.0.0.1:{port}"
+        self.home = f"{self.url}{PREFIX}/"
+        variables = {
+            "API_URL": f"{self.url}/hub/api",
+            "API_TOKEN": "service",
+            "CLIENT_ID": "service-gpu",
+            "SERVICE_PREFIX": f"{PREFIX}/",
+            "BASE_URL": "/",
+            "OAUTH_CALLBACK_URL": f"{PREFIX}/oauth_callback",
+        }
+        for name, value in variables.items():
+            monkeypatch.setenv(f"JUPYTERHUB_{name}", value)
+        HubOAuth.clear_instance()
+        store = f"sqlite:///{folder / 'service.sqlite'}"
+        options = Options(store, b"s" * 32, "hub-1", variables["API_URL"], "service", self.url, f"{PREFIX}/", None)
+        self.parts = wire(options, catalog or load_catalog(CATALOG), self.backend, Settings(), self.clock)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        self.call(self._open, socket)
+
+    def _open(self, socket):
+        self.parts.store.open()
+        self.parts.allocator.hub_answers = self.parts.allocator.processes_known = True
+        app = application(self.parts)
+        world = {"world": self}
+        app.add_handlers(
+            r".*",
+            [
+                (r"/hub/api/user", HubUser, world),
+                (r"/hub/api/oauth2/authorize", HubAuthorize, world),
+                (r"/hub/api/oauth2/token", HubToken, world),
+                (r"/hub/api/users/([^/]+)(?:/servers?/?([^/]*))?", HubServers, world),
+                (r"/hub/.*|/user/.*", HubPage, world),
+            ],
+        )
+        self._server = HTTPServer(app)
+        self._server.add_socket(socket)
+
+    def call(self, function, *arguments, **named):
+        """Run a function, or a coroutine function, in the server's loop."""
+
+        async def run():
+            result = function(*arguments, **named)
+            return await result if asyncio.iscoroutine(result) else result
+
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(20)
+
+    def observe(self):
+        self.call(self.parts.scheduler.observe, self.clock.at)
+
+    def save(self, lease, audit=(), readings=()):
+        """Store a lease as the service would, with its newest readings known."""
+        lines = [AuditLine(at, lease.id, lease.user, actor, action, why) for at, actor, action, why in audit]
+        self.call(self.parts.book.save, lease, audit=lines, readings=readings)
+        newest = {row.gpu: row for row in readings}
+        if newest and lease.live:
+            self.parts.sampler._newest[lease.id] = newest
+        return lease
+
+    def lease(self, lease_id):
+        return self.call(lambda: self.parts.book.get(lease_id) or self.parts.store.lease(lease_id))
+
+    def token(self, name):
+        return f"{name}-{self.number}"
+
+    def close(self):
+        async def close():
+            self._server.stop()
+            await self._server.close_all_connections()
+
+        self.call(close)
+        self.call(self.parts.store.close)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+        HubOAuth.clear_instance()
+
+
+class HubHandler(RequestHandler):
+    """The hub, as far as the service and a browser meet it."""
+
+    def initialize(self, world):
+        self.world = world
+
+    def prepare(self):
+        if self.world.hub_down:
+            self.send_error(503)
+
+    def check_xsrf_cookie(self):
+        pass
+
+
+class HubUser(HubHandler):
+    def get(self):
+        name = self.request.headers["Authorization"].partition(" ")[2].rpartition("-")[0]
+        if name not in PEOPLE:
+            self.send_error(403)
+        else:
+            self.finish({"name": name, "kind": "user", "scopes": PEOPLE[name], "admin": False, "groups": []})
+
+
+class HubAuthorize(HubHandler):
+    def get(self):
+        query = urlencode({"code": self.world.signing_in, "state": self.get_argument("state")})
+        self.redirect(f"{self.get_argument('redirect_uri')}?{query}")
+
+
+class HubToken(HubHandler):
+    def post(self):
+        self.finish({"access_token": self.world.token(self.get_argument("code")), "token_type": "Bearer"})
+
+
+class HubServers(HubHandler):
+    def get(self, name, _server):
+        self.finish(json.dumps({"name": name, "created": f"{name} born", "servers": self.world.servers}))
+
+    def delete(self, _name, server):
+        self.world.servers.pop(server or "", None)
+        self.set_status(204)
+
+
+class HubPage(HubHandler):
+    def get(self):
+        self.finish(f"<!doctype html><title>hub</title><p>{self.request.uri.partition('?')[0]}")
+
+
+def request(user="alice", gpu="a100", count=1):
+    return Request(user, "pytorch", "default", gpu, count, 2.0, 8 * GIB, 8 * 3600)
+
+
+def waiting(lease_id="waits", user="bob", count=4, asked_at=NOW - 300, **changes):
+    """A workspace in the queue that nobody listens for."""
+    options = {"phase": Phase.PARKED, "phase_since": asked_at, "unattended": True, **changes}
+    return Lease(lease_id, Key("hub-1", f"{user} born", ""), user, request(user, count=count), {}, asked_at, **options)
+
+
+def running(lease_id="runs", user="alice", gpus=(0,), minutes=60, server="", **changes):
+    """A workspace that has run for so many minutes."""
+    since = NOW - 60 * minutes
+    values = {
+        "phase": Phase.RUNNING,
+        "phase_since": since,
+        "slots": tuple(Slot(GPUS[index].id) for index in gpus),
+        "granted_at": since - 20,
+        "running_at": since,
+        "server_started": "then",
+        "deadline_at": since + 8 * 3600,
+        "sampled_at": NOW - 10,
+        "streak": Streak(kind=SampleKind.BUSY, because="GPU 0 at 80 %", mode=Mode.ENFORCE),
+        **changes,
+    }
+    gpu = "a100" if gpus else None
+    key = Key("hub-1", f"{user} born", server)
+    return Lease(lease_id, key, user, request(user, gpu, len(gpus)), {}, since - 30, **values)
+
+
+def idle_streak(minutes, peak=1.0, grace=None):
+    seconds = 60.0 * minutes
+    return Streak(seconds, seconds, 0, seconds, peak, grace, Mode.ENFORCE, (), SampleKind.IDLE, "GPU 0 at 1 %")
+
+
+def in_grace(lease_id="warned", **changes):
+    """An idle workspace whose user was warned four minutes ago and has six left."""
+    values = {"phase": Phase.RECLAIMING, "phase_since": NOW - 240, "streak": idle_streak(34, grace=360.0)}
+    return running(lease_id, **{**values, **changes})
+
+
+def reclaimed(lease_id="gone", user="alice", at=NOW - 600, seen=False, **changes):
+    """A workspace that was stopped for being idle."""
+    message = "GPU 0 has done nothing for 40 min (highest 1 %). Nobody kept it in the 10 min after the warning."
+    ended = {
+        "phase": Phase.ENDED,
+        "phase_since": at,
+        "ended_at": at,
+        "reason": Reason.IDLE,
+        "ended_by": "gpuspawner",
+        "message": message,
+        "sampled_at": at,
+        "streak": idle_streak(40, grace=0.0),
+        "seen_by_user": seen,
+    }
+    return replace(running(lease_id, user, minutes=120), **{**ended, **changes})
+
+
+def reclaimed_audit(at=NOW - 600, user="alice"):
+    return [
+        (at - 7000, user, "asked", "pytorch, 1 a100, 8 h"),
+        (at - 6990, "gpuspawner", "granted", GPUS[0].id),
+        (at - 6960, "gpuspawner", "running", ""),
+        (at - 600, "gpuspawner", "warned", "GPU 0 has done nothing for 30 min (highest 1 %)."),
+        (at, "gpuspawner", "stop", "idle: GPU 0 has done nothing for 40 min (highest 1 %)."),
+    ]
+
+
+def readings(lease, percents, until=NOW - 10, memory_gib=3, kept=False):
+    """One reading a minute of each GPU, the last at ``until``. None is unknown, "gap" is none at all."""
+    rows = []
+    for back, percent in enumerate(reversed(percents)):
+        for index, slot in enumerate(lease.slots):
+            if percent == "gap":
+                continue
+            kind = "unknown" if percent is None else "busy" if percent >= 5 else "idle"
+            because = "GPU 0 can't be read ([N/A])" if percent is None else f"GPU {index} at {percent:g} %"
+            memory = None if percent is None else memory_gib * GIB
+            at = until - 60 * back
+            rows.append(ReadingRow(lease.id, at, 60.0, slot.gpu, percent, memory, 80 * GIB, kind, because, kept))
+    return sorted(rows, key=lambda row: row.at)

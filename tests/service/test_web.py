@@ -1,0 +1,350 @@
+"""The service's pages over HTTP: who sees what, what a form does, what an error says."""
+
+import importlib.util
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import requests
+from prometheus_client.parser import text_string_to_metric_families
+
+from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.lease import Phase, Reason
+from gpuspawner.service.allocator import hash_token
+
+
+def load_pages():
+    """Tests are no package, so what they share is loaded by its path."""
+    spec = importlib.util.spec_from_file_location("service_pages", Path(__file__).with_name("pages.py"))
+    module = sys.modules.setdefault(spec.name, importlib.util.module_from_spec(spec))
+    if not hasattr(module, "World"):
+        spec.loader.exec_module(module)
+    return module
+
+
+pages = load_pages()
+NOW, PREFIX, GPUS = pages.NOW, pages.PREFIX, pages.GPUS
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    made = pages.World(tmp_path, monkeypatch)
+    yield made
+    made.close()
+
+
+class Browser(requests.Session):
+    """Somebody without JavaScript: follows redirects, sends forms with the token that the page holds."""
+
+    def __init__(self, world, name):
+        super().__init__()
+        world.signing_in = name
+        self.world = world
+        self.home = self.look("")
+
+    def look(self, page, status=200):
+        response = self.get(self.world.home + page)
+        assert response.status_code == status, response.text
+        return response
+
+    def submit(self, page, status=200, **fields):
+        token = re.search(r'name="xsrf" content="([^"]*)"', self.home.text)[1]
+        response = self.post(self.world.home + page, data={"_xsrf": token, **fields})
+        assert response.status_code == status, response.text
+        return response
+
+
+def test_whoever_is_not_signed_in_is_sent_to_the_hub_and_comes_back(world):
+    world.save(pages.running())
+    first = requests.get(f"{world.home}workspaces/runs", allow_redirects=False)
+    assert first.status_code == 302
+    assert first.headers["Location"].startswith("/hub/api/oauth2/authorize?")
+    session = requests.Session()
+    page = session.get(f"{world.home}workspaces/runs")
+    assert page.url == f"{world.home}workspaces/runs"
+    assert "Running on 1 A100 80 GB" in page.text
+
+
+def test_a_script_is_not_sent_to_sign_in(world):
+    response = requests.get(world.home, headers={"Sec-Fetch-Mode": "cors"}, allow_redirects=False)
+    assert (response.status_code, "no longer signed in" in response.text) == (403, True)
+
+
+def test_signed_in_without_the_scope_is_told_so_and_not_sent_round_in_circles(world):
+    world.signing_in = "mallory"
+    response = requests.Session().get(world.home)
+    assert response.status_code == 403
+    assert "Your account may not use GPUs here: it lacks the scope custom:gpu:use." in response.text
+    assert len(response.history) == 3
+
+
+def test_the_hub_away_is_a_503_that_says_so(world):
+    alice = Browser(world, "alice")
+    world.hub_down = True
+    world.number += 1  # a token that no cache knows
+    alice.headers["Authorization"] = f"token {world.token('alice')}"
+    assert "The hub does not answer" in alice.look("", 503).text
+
+
+def test_an_empty_home_says_what_to_do_next(world):
+    text = Browser(world, "alice").home.text
+    assert "You have no workspace now." in text
+    assert 'href="/hub/spawn"' in text
+    assert "Nobody waits." in text
+    assert "not known" in text  # the fleet was never seen: no number is made up
+    assert "0 of" not in text
+
+
+def test_home_shows_ones_own_and_the_queue_without_names(world):
+    world.observe()
+    world.save(pages.running(user="alice", gpus=(0, 1, 2)))
+    world.save(pages.running("bobs", user="bob", gpus=(3,), server="other"))
+    world.save(pages.waiting("carols", user="carol", count=2))
+    world.save(pages.reclaimed("mine"))
+    text = Browser(world, "alice").home.text
+    assert "Running on 3 A100 80 GB" in text
+    assert "0 of 4" in text
+    assert "somebody" in text
+    assert "carol" not in text
+    assert "bob" not in text
+    assert "GPU 0 has done nothing for 40 min (highest 1 %)" in text
+    assert text.count("simulated") >= 2
+
+
+def test_administrators_see_all_with_names_and_what_the_reconciler_found(world):
+    world.observe()
+    lease = pages.running("idles", user="bob", streak=pages.idle_streak(12))
+    world.save(lease, readings=pages.readings(lease, [1] * 12))
+    world.save(pages.waiting("carols", user="carol", count=4))
+    world.parts.reconciler.alert = "5 of 9 workspaces run that the hub does not know: nothing is ended."
+    text = Browser(world, "admin").home.text
+    assert "5 of 9 workspaces run that the hub does not know" in text
+    assert re.search(r'<a href="/services/gpu/workspaces/idles">bob: default workspace</a>, 1 GPU, idle 12 min', text)
+    assert '<a href="/services/gpu/workspaces/carols">carol</a>' in text
+    row = re.search(r"<tr><th scope=\"row\">A100 80 GB</th>(.*?)</tr>", text)[1]
+    assert re.findall(r"<td>(\d+)</td>", row) == ["3", "0", "1", "0", "0", "0"]
+
+
+def test_another_persons_workspace_does_not_exist(world):
+    world.save(pages.running(user="bob"))
+    alice = Browser(world, "alice")
+    assert "You have no workspace with the id runs." in alice.look("workspaces/runs", 404).text
+    alice.submit("workspaces/runs/stop", 404)
+    assert world.lease("runs").phase is Phase.RUNNING
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["workspaces/%0d%0aSet-Cookie:%20a=b", "workspaces/%3Cscript%3Ealert(1)%3C%2Fscript%3E", "workspaces/ü", "x"],
+)
+def test_what_is_not_there_is_a_page_with_care_whatever_the_address(world, path):
+    response = Browser(world, "alice").look(path, 404)
+    assert "Nothing here" in response.text
+    assert "<script>alert" not in response.text
+    assert "a=b" not in response.headers.get("Set-Cookie", "")
+    assert "Traceback" not in response.text
+
+
+def test_an_unknown_address_of_the_api_answers_json(world):
+    response = requests.get(f"{world.home}api/v1/nothing")
+    assert (response.status_code, response.json()) == (404, {"error": {"message": "There is nothing at this address."}})
+
+
+def test_every_page_is_protected_by_its_headers(world):
+    alice = Browser(world, "alice")
+    for response in (alice.home, alice.look("nothing", 404)):
+        policy = response.headers["Content-Security-Policy"]
+        assert "default-src 'self'" in policy
+        assert "frame-ancestors 'none'" in policy
+        assert "unsafe" not in policy
+        assert response.headers["X-Content-Type-Options"] == "nosniff"
+        assert response.headers["Cache-Control"] == "no-store"
+    assert not re.search(r"\sstyle=|\son\w+=|<script>", alice.home.text)
+
+
+def test_keep_extend_and_stop_by_form(world):
+    world.servers[""] = {"name": "", "started": "then", "ready": True, "pending": None, "url": "/"}
+    world.save(pages.in_grace("mine"))
+    alice = Browser(world, "alice")
+    assert "Keep 2 h (3 left)" in alice.look("workspaces/mine").text
+    kept = alice.submit("workspaces/mine/keep")
+    assert kept.url == f"{world.home}workspaces/mine"
+    assert "Kept until" in kept.text
+    assert world.lease("mine").phase is Phase.RUNNING
+    before = world.lease("mine").deadline_at
+    alice.submit("workspaces/mine/extend")
+    assert world.lease("mine").deadline_at == before + 4 * 3600
+    alice.submit("workspaces/mine/stop")
+    lease = world.lease("mine")
+    assert (lease.phase, lease.reason, lease.ended_by) == (Phase.STOPPING, Reason.STOPPED, "alice")
+    assert world.servers == {}
+
+
+def test_what_cannot_be_done_is_told_on_the_page_with_the_reason(world):
+    world.save(pages.running("mine", keeps_used=3))
+    page = Browser(world, "alice").submit("workspaces/mine/keep", 409)
+    assert "Keep: one more asked; 3 of 3 are used." in page.text
+    assert "Running on 1 A100 80 GB" in page.text
+
+
+@pytest.mark.parametrize("action", ["keep", "extend", "stop", "seen"])
+def test_a_get_changes_nothing(world, action):
+    before = world.save(pages.in_grace("mine"))
+    ended = world.save(pages.reclaimed("gone"))
+    alice = Browser(world, "alice")
+    for lease in ("mine", "gone"):
+        assert alice.look(f"workspaces/{lease}/{action}").url == f"{world.home}workspaces/{lease}"
+    assert (world.lease("mine"), world.lease("gone")) == (before, ended)
+
+
+@pytest.mark.parametrize("token", ["", "forged"])
+def test_a_form_from_elsewhere_does_nothing(world, token):
+    before = world.save(pages.in_grace("mine"))
+    alice = Browser(world, "alice")
+    response = alice.post(f"{world.home}workspaces/mine/stop", data={"_xsrf": token})
+    assert response.status_code == 403
+    assert "Nothing was done." in response.text
+    assert world.lease("mine") == before
+
+
+def test_a_workspaces_own_token_opens_no_page(world):
+    token = "gpuws-0123456789"
+    world.save(pages.running("mine", token_hash=hash_token(token)))
+    for method in ("GET", "POST"):
+        headers = {"Authorization": f"token {token}"}
+        response = requests.request(method, f"{world.home}workspaces/mine/stop", headers=headers)
+        assert response.status_code == 403
+    assert world.lease("mine").phase is Phase.RUNNING
+
+
+def test_a_waiting_workspace_shows_its_place_and_can_be_withdrawn(world):
+    world.observe()
+    world.save(pages.running("bobs", user="bob", gpus=(0, 1, 2)))
+    world.save(pages.waiting("mine", user="alice", count=2))
+    alice = Browser(world, "alice")
+    text = alice.look("workspaces/mine").text
+    assert "1 of 4 A100 80 GB are free, and you ask for 2. You are 1st in line" in text
+    assert "Place 1 of 1" in text
+    alice.submit("workspaces/mine/stop")
+    lease = world.lease("mine")
+    assert (lease.phase, lease.reason) == (Phase.ENDED, Reason.CANCELLED)
+    text = alice.look("workspaces/mine").text
+    assert "Nothing: it had not started." in text
+
+
+def test_why_it_was_stopped_tells_reason_decider_loss_and_the_way_back(world):
+    at = NOW - 600
+    lease = pages.reclaimed("gone")
+    rows = pages.readings(lease, [80] * 30 + [1] * 41, until=at, kept=True)
+    world.save(lease, pages.reclaimed_audit(at), rows)
+    text = Browser(world, "alice").look("workspaces/gone").text
+    for words in (
+        "Why it was stopped",
+        "It was idle. GPU 0 has done nothing for 40 min (highest 1 %). Nobody kept it",
+        "the idle policy “default”",
+        "Running kernels and terminals",
+        "All files, as they were last saved.",
+        'class="gs-deciding"',
+        "warned, time to object",
+        "Asked for: pytorch, 1 a100, 8 h",
+    ):
+        assert words in text
+    again = re.search(r'href="([^"]+)">Start again', text)[1].replace("&amp;", "&")
+    assert again.startswith("/hub/spawn/alice?opt-template=pytorch&opt-gpu=a100&")
+    assert "opt-lifetime=28800s" in again
+    without = re.search(r'href="([^"]+)">Start without a GPU', text)[1]
+    assert "opt-gpu=none" in without
+    assert "opt-count" not in without
+
+
+def test_reading_why_marks_it_read_by_a_post_of_its_user_alone(world):
+    world.save(pages.reclaimed("gone"))
+    admin = Browser(world, "admin")
+    assert "I have read it" not in admin.look("workspaces/gone").text
+    admin.submit("workspaces/gone/seen")
+    assert not world.lease("gone").seen_by_user
+    alice = Browser(world, "alice")
+    assert "not read" in alice.home.text
+    assert "I have read it" in alice.look("workspaces/gone").text
+    alice.submit("workspaces/gone/seen")
+    assert world.lease("gone").seen_by_user
+    assert "not read" not in alice.look("").text
+
+
+def test_readings_thinned_since_are_not_drawn_as_gaps(world):
+    at = NOW - 3 * 86400
+    lease = pages.reclaimed("gone", at=at, reason=Reason.STOPPED, ended_by="alice", message="It was stopped.")
+    world.save(lease, pages.reclaimed_audit(at), pages.readings(lease, [1] * 10, until=at))
+    text = Browser(world, "alice").look("workspaces/gone").text
+    assert "only the highest of every ten minutes are kept" in text
+    assert "<svg" not in text
+
+
+def test_text_of_people_and_errors_is_escaped(world):
+    world.save(pages.reclaimed("gone", message="<img src=x onerror=alert(1)>", ended_by="<b>eve</b>"))
+    text = Browser(world, "alice").look("workspaces/gone").text
+    assert "&lt;img src=x onerror=alert(1)&gt;" in text
+    assert "&lt;b&gt;eve&lt;/b&gt;" in text
+    assert "<img" not in text
+
+
+def test_an_adopted_server_is_shown_for_what_is_known_of_it(world):
+    lease = pages.running("old", gpus=(), deadline_at=None, adopted=True)
+    world.save(replace(lease, request=replace(lease.request, template="")))
+    text = Browser(world, "alice").look("workspaces/old").text
+    assert "It ran before GPU workspaces came to this hub" in text
+    assert "Ends at no end set" not in text
+
+
+def test_the_store_away_is_a_503_with_the_reason(world, monkeypatch):
+    alice = Browser(world, "alice")
+
+    def fail(*_):
+        raise Unavailable("The store does not answer (locked).")
+
+    monkeypatch.setattr(world.parts.store, "ended", fail)
+    assert "The store does not answer (locked)." in alice.look("", 503).text
+
+
+def metrics(world, name):
+    response = requests.get(f"{world.home}metrics", headers={"Authorization": f"token {world.token(name)}"})
+    if response.status_code != 200:
+        return response
+    families = text_string_to_metric_families(response.text)
+    return {(s.name, *sorted(s.labels.values())): s.value for f in families for s in f.samples}
+
+
+def test_metrics_count_what_pages_show(world):
+    world.observe()
+    lease = pages.running("idles", streak=pages.idle_streak(12), sampled_at=NOW - 70)
+    world.save(lease, readings=pages.readings(lease, [1] * 3))
+    world.save(pages.waiting())
+    world.save(pages.reclaimed("gone"))
+    world.parts.sampler.counts["idle"] += 3
+    world.clock.at += 30
+    found = metrics(world, "prometheus")
+    assert found["gpuspawner_gpus", "a100", "idle"] == 1
+    assert found["gpuspawner_gpus", "a100", "free"] == 3
+    assert found["gpuspawner_leases", "a100", "running"] == 1
+    assert found["gpuspawner_queue_length", "a100"] == 1
+    assert found["gpuspawner_queue_length", "t4"] == 0
+    assert found["gpuspawner_ends_total", "idle"] == 1
+    assert found["gpuspawner_ends_total", "expired"] == 0
+    assert found["gpuspawner_samples_total", "idle"] == 3
+    assert found["gpuspawner_sample_age_seconds",] == 100
+    assert found["gpuspawner_fleet_age_seconds",] == 30
+
+
+def test_metrics_have_no_series_for_what_is_unknown(world):
+    found = metrics(world, "admin")
+    names = {name for name, *_ in found}
+    assert not names & {"gpuspawner_gpus", "gpuspawner_sample_age_seconds", "gpuspawner_fleet_age_seconds"}
+
+
+@pytest.mark.parametrize("name", ["alice", "mallory", "nobody"])
+def test_metrics_are_for_those_with_the_scope(world, name):
+    response = metrics(world, name)
+    assert response.status_code == 403
+    assert "read:metrics" in response.json()["error"]["message"]

@@ -1,0 +1,89 @@
+"""The chart's shapes: what was not measured is never drawn as if it had been."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuspawner.service.store import ReadingRow
+from gpuspawner.service.web.chart import PLOT_HEIGHT, Axis, panels
+
+GPU = "GPU-1"
+AXIS = Axis(0.0, 600.0)
+
+
+def row(at, percent, seconds=60.0, kind=None, memory=2**30):
+    kind = kind or ("unknown" if percent is None else "idle")
+    return ReadingRow("l", at, seconds, GPU, percent, memory, 2**32, kind, "")
+
+
+def only(rows, axis=AXIS):
+    return panels(rows, [GPU], axis)[0]
+
+
+def test_a_reading_covers_the_time_before_it():
+    panel = only([row(60, 50.0), row(120, 100.0)], Axis(0.0, 120.0))
+    assert [(bar.left, bar.width, bar.y, bar.height) for bar in panel.used] == [(0, 50, 60, 60), (50, 50, 0, 120)]
+    assert (panel.unknown, panel.highest_percent, panel.known_seconds) == ((), 100.0, 120.0)
+    assert [bar.y for bar in panel.memory] == [0.75 * PLOT_HEIGHT] * 2
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        pytest.param([row(60, 10.0), row(300, 10.0)], id="no-sample"),
+        pytest.param([row(60, 10.0), row(240, None, 180.0), row(300, 10.0)], id="unreadable"),
+        pytest.param([row(60, 10.0), row(240, 90.0, 180.0, kind="unknown"), row(300, 10.0)], id="not-believed"),
+    ],
+)
+def test_unknown_time_is_hatched_in_one_stretch_and_nothing_is_drawn_over_it(rows):
+    panel = only(rows, Axis(0.0, 300.0))
+    assert [(band.left, band.width) for band in panel.unknown] == [(20, 60)]
+    assert [(bar.left, bar.right) for bar in panel.used] == [(0, 20), (80, 100)]
+    assert panel.known_seconds == 120.0
+    assert panel.highest_percent == 10.0
+
+
+def test_no_reading_at_all_is_all_unknown():
+    panel = only([])
+    assert [(band.left, band.width) for band in panel.unknown] == [(0, 100)]
+    assert panel.highest_percent is None
+
+
+def test_a_sample_that_comes_a_little_late_leaves_no_crack():
+    assert only([row(60, 1.0), row(120.4, 1.0), row(180, 1.0)], Axis(0.0, 180.0)).unknown == ()
+
+
+def test_two_shares_of_one_gpu_are_one_panel():
+    assert len(panels([], [GPU, GPU], AXIS)) == 1
+
+
+readings_over_time = st.lists(
+    st.tuples(
+        st.floats(0.5, 100.0),
+        st.floats(0.0, 1.0),
+        st.one_of(st.none(), st.floats(0.0, 100.0)),
+        st.sampled_from(["busy", "idle", "unknown"]),
+    ),
+    max_size=20,
+)
+
+
+@given(readings_over_time)
+def test_every_moment_is_either_known_or_hatched_and_never_both(steps):
+    rows, at = [], 0.0
+    for step, part, percent, kind in steps:
+        at += step
+        rows.append(row(at, percent, step * part, kind="unknown" if percent is None else kind))
+    panel = only(rows)
+    stretches = sorted(
+        [(b.left, b.left + b.width) for b in panel.used] + [(b.left, b.left + b.width) for b in panel.unknown]
+    )
+    for (_, end), (start, _) in itertools.pairwise(stretches):
+        assert start >= end - 0.01
+    assert sum(end - start for start, end in stretches) == pytest.approx(100, abs=0.5)
+    known = sum(bar.width for bar in panel.used)
+    assert known == pytest.approx(100 * panel.known_seconds / 600, abs=0.1)
+    measured = sum(r.seconds for r in rows if r.kind != "unknown" and r.at <= 600)
+    assert panel.known_seconds <= measured + 100 + 0.5 * len(rows)

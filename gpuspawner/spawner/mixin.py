@@ -137,9 +137,7 @@ class GPUSpawnerMixin(FormOptions):
                 answer = await (
                     client.acquire(ask)
                     if answer is None
-                    else client.wait(
-                        self._gpu_lease, self._gpu_attempt, self._place(answer), until - time.monotonic()
-                    )
+                    else client.wait(self._gpu_lease, self._gpu_attempt, self._place(answer), until - time.monotonic())
                 )
                 self._gpu_lease, self._gpu_attempt = answer["lease"]["id"], answer["attempt"]
                 if answer["lease"]["phase"] not in WAITING:

@@ -180,7 +180,10 @@ START_LIMIT = 3
 
 
 def drop_start(lease: Lease, now: float, back_off_seconds: tuple[float, ...] = BACK_OFF_SECONDS) -> Lease:
-    """A reservation lapsed or the hub dropped the start: park at ``asked_at``, backing off; the third one ends it."""
+    """A reservation lapsed or the hub dropped the start: park at ``asked_at``, backing off; the third one ends it.
+
+    The attempt of a dropped start is over: whatever it still says is old, and whatever it still creates is left over.
+    """
     _need(lease, {Phase.RESERVED, Phase.STARTING}, "taken back")
     failed = lease.failed_starts + 1
     if failed >= START_LIMIT:
@@ -194,6 +197,7 @@ def drop_start(lease: Lease, now: float, back_off_seconds: tuple[float, ...] = B
         slots=(),
         granted_at=None,
         unattended=True,
+        attempt=lease.attempt + (lease.phase is Phase.STARTING),
         failed_starts=failed,
         not_before=now + wait,
         token_hash="",

@@ -21,6 +21,15 @@ def used_shares(leases: Iterable[Lease], others: Iterable[Slot] = ()) -> dict[st
     return used
 
 
+def left_over(seen: Iterable[tuple[str, Slot]], leases: Iterable[Lease]) -> tuple[Slot, ...]:
+    """Return what runs on GPUs that its lease does not hold, or not any more: it uses them all the same.
+
+    ``seen`` is what runs: lease id and slot. Leases and processes are joined by both, so that nothing counts twice.
+    """
+    held = {(lease.id, slot) for lease in leases if lease.phase in HOLDING for slot in lease.slots}
+    return tuple(slot for _, slot in sorted(set(seen) - held, key=lambda x: (x[0], x[1].gpu, x[1].share)))
+
+
 def grantable(gpu: Gpu) -> bool:
     """Whether a device may be given at all."""
     return gpu.healthy and not gpu.foreign

@@ -77,6 +77,10 @@ def next_grants(
     return grants
 
 
+LEAST_WAIT_SECONDS = 1.0
+"""GPUs that are held, though their holder's time is over, are not free now: a stop takes at least this."""
+
+
 @dataclass(frozen=True)
 class Place:
     """A place in the queue: ``number`` counts from 1 among ``of`` that wait for the same pool.
@@ -98,8 +102,14 @@ def queue_place(
     pool = pool_of(lease, kinds)
     line = [x for x in in_order([*(x for x in leases if x.id != lease.id), lease]) if pool_of(x, kinds) == pool]
     number = next(i for i, x in enumerate(line, 1) if x.id == lease.id)
-    ahead = line[:number]
+    if pool is None:
+        wait_seconds = max(0.0, lease.not_before - now)
+        return Place(number, len(line), wait_seconds, wait_seconds)
     holders = [x for x in leases if x.id != lease.id]
+    ahead = line[:number]
+    passing = [x for x in ahead if x.not_before <= now or x is lease]
+    if len(passing) < number and _wait_seconds(passing, holders, fleet, kinds, others, now, use_grace=False) == 0:
+        ahead = passing  # those ahead who back off are passed over, as next_grants does
     return Place(
         number,
         len(line),
@@ -121,7 +131,12 @@ def _wait_seconds(
     """Replay the coming ends in order, serving the line in turn, until its last lease is served."""
     pool = pool_of(ahead[-1], kinds)
     room = _Room([gpu for gpu in fleet.gpus if gpu.pool == pool and grantable(gpu)], used_shares(holders, others))
-    ends = [(_end_at(x, now, use_grace=use_grace), x.id, x.slots) for x in holders if x.phase in HOLDING and x.slots]
+    soon = now + LEAST_WAIT_SECONDS
+    ends = [
+        (max(soon, _end_at(x, now, use_grace=use_grace)), x.id, x.slots)
+        for x in holders
+        if x.phase in HOLDING and x.slots
+    ]
     heapify(ends)
     at, served = now, True
     for lease in ahead:
@@ -136,7 +151,7 @@ def _wait_seconds(
             at = max(at, end)
             room.give(freed)
         heappush(ends, (at + lease.request.lifetime_seconds, lease.id, slots))
-    return at - now if served else None
+    return max(at, ahead[-1].not_before) - now if served and fleet.complete else None
 
 
 class _Room:

@@ -6,7 +6,7 @@ import hashlib
 import logging
 import secrets
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +14,8 @@ from gpuspawner.catalog import Catalog
 from gpuspawner.core import lease as leases
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused
 from gpuspawner.core.gpus import Slot
-from gpuspawner.core.lease import JOINABLE, UP, WAITING, Key, Lease, Phase, Reason
+from gpuspawner.core.lease import HOLDING, JOINABLE, UP, WAITING, Key, Lease, Phase, Reason
+from gpuspawner.core.placement import left_over
 from gpuspawner.core.queue import Conditions
 from gpuspawner.core.quota import check_quota
 from gpuspawner.core.request import Request
@@ -51,12 +52,32 @@ class Allocator:
     """The one place that makes leases and gives GPUs."""
 
     def __init__(self, book: Book, scheduler: Scheduler, catalog: Catalog, clock: Clock, settings: Settings) -> None:
-        """Serve from ``scheduler``. ``others`` is what runs without a lease that holds it; the reconciler fills it."""
+        """Serve from ``scheduler``. Nothing is granted before the reconciler has told what runs."""
         self.book, self.scheduler, self.catalog, self.clock, self.settings = book, scheduler, catalog, clock, settings
-        self.others: tuple[Slot, ...] = ()
         self.processes_known = False
+        self.taken_back = 0
+        self._seen: frozenset[tuple[str, Slot]] = frozenset()
         self.hub_answers = False
         self.recent_stops: dict[Key, float] = {}
+
+    @property
+    def others(self) -> tuple[Slot, ...]:
+        """What runs on GPUs that its lease does not hold, or not any more: it uses them all the same."""
+        return left_over(self._seen, self.book)
+
+    def see(self, slots: Iterable[tuple[str, Slot]], taken_back: int) -> None:
+        """Take in who was seen to run on which GPUs, by lease id. ``taken_back`` is as it was before the look."""
+        self._seen = frozenset(slots)
+        self.processes_known = taken_back == self.taken_back
+
+    def take_back(self, lease: Lease) -> None:
+        """Note that this lease gives its GPUs back, and the backend was not asked whether anything runs on them.
+
+        Where a start was allowed to create something, nothing is granted before the next look.
+        """
+        if lease.token_hash:
+            self.taken_back += 1
+            self.processes_known = False
 
     def acquire(self, ask: Ask) -> Lease:
         """Return the lease of this start: a new one, or the live one of its key with a new attempt. Idempotent.
@@ -85,8 +106,10 @@ class Allocator:
         elif lease.phase in JOINABLE:
             joined = leases.join(lease, ask.request, ask.options, start_id=ask.start_id, boot_id=ask.boot_id, now=now)
             self.book.save(joined)
+            if joined.phase not in HOLDING:
+                self.take_back(lease)
         else:
-            if lease.phase in UP:
+            if lease.phase in UP and lease.start_id != ask.start_id:
                 # The hub starts it anew, so it knows no server of it any more: what runs was lost sight of.
                 message = "The hub started it again and no longer knew the server that ran. Your files are untouched."
                 gone = replace(leases.stop(lease, Reason.ORPHANED, "gpuspawner", message, now), hub_gone=True)
@@ -177,14 +200,16 @@ class Allocator:
             # Our stop was meant for the workspace before; it hit this start. It goes back to its place.
             parked = leases.park(lease, now) if lease.phase is not Phase.STARTING else leases.drop_start(lease, now)
             self.book.save(replace(parked, not_before=0.0))
+            self.take_back(lease)
             return
         reason, by, words = _END_OF[outcome](lease)
-        was_waiting = lease.phase in WAITING or lease.phase is Phase.RESERVED
-        lease = replace(leases.stop(lease, reason, by, message or words, now), hub_gone=True)
-        lines = [self.line(lease, by, "stop", lease.message)]
-        if was_waiting:
-            lease = leases.end(lease, now)
-        self.book.save(lease, audit=lines)
+        stopping = replace(leases.stop(lease, reason, by, message or words, now), hub_gone=True)
+        lines = [self.line(lease, by, "stop", stopping.message)] if lease.phase is not Phase.STOPPING else []
+        if lease.phase in WAITING or lease.phase is Phase.RESERVED:
+            self.book.save(leases.end(stopping, now), audit=lines)
+            self.take_back(lease)
+        else:
+            self.book.save(stopping, audit=lines)
         self.give()
 
     def line(self, lease: Lease, actor: str, action: str, why: str) -> AuditLine:

@@ -18,8 +18,8 @@ from gpuspawner.backends.base import Backend
 from gpuspawner.catalog import Catalog
 from gpuspawner.core.errors import Superseded, Unavailable
 from gpuspawner.schedulers.memory import InMemoryScheduler
-from gpuspawner.service.allocator import Allocator
 from gpuspawner.service import metrics
+from gpuspawner.service.allocator import Allocator
 from gpuspawner.service.api import internal, public
 from gpuspawner.service.book import Book
 from gpuspawner.service.clock import Clock, SteadyClock
@@ -110,6 +110,8 @@ class Service:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop, f"signal {number.name}")
         await self._open()
+        if self._stopped.is_set():
+            return
         server = HTTPServer(application(self.parts), xheaders=True)
         await self._bind(server)
         log.info("serving %s, epoch %s", self.parts.public_url, self.parts.store.epoch)
@@ -133,6 +135,7 @@ class Service:
 
     async def _open(self) -> None:
         while not self._stopped.is_set():
+            self._look_for_hub()
             try:
                 self.parts.store.open()
                 self.parts.book.load()
@@ -141,6 +144,8 @@ class Service:
                 # A managed service that exits takes the hub with it: wait for the store instead.
                 log.error("%s", error)  # noqa: TRY400 - the message says it all
                 await asyncio.sleep(1.0)
+            except Superseded as error:
+                self.stop(str(error))
             else:
                 return
 
@@ -179,7 +184,11 @@ class Service:
         self.parts.lifecycle.deadlines()
 
     async def _watch(self) -> None:
+        self._look_for_hub()
         self.parts.store.check_epoch()
+
+    def _look_for_hub(self) -> None:
+        # Before any look at the store: a store that is away must not keep a service that nobody wants any more.
         if self._options.hub_pid is not None and os.getppid() != self._options.hub_pid:
             self.stop("its hub is gone")
 

@@ -15,6 +15,7 @@ from gpuspawner.service.book import Book
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.hub import Hub
 from gpuspawner.service.settings import Settings
+from gpuspawner.service.store import AuditLine
 
 log = logging.getLogger("gpuspawner.reclaimer")
 
@@ -45,12 +46,12 @@ class Reclaimer:
         if lease is None or lease.phase is Phase.STOPPING or not still(lease):
             raise Conflict("This workspace is not to be stopped any more.")
         now = self._clock.now()
+        if reason is not Reason.STOPPED:
+            self._book.store.keep_readings(lease_id, now - EVIDENCE_SECONDS)  # first: no crash leaves a stop without
         stopping = leases.stop(lease, reason, by, message, now)
         if lease.phase in leases.WAITING:
             stopping = leases.end(stopping, now)
         self._book.save(stopping, audit=[self._allocator.line(lease, by, "stop", f"{reason.value}: {message}")])
-        if reason is not Reason.STOPPED:
-            self._book.store.keep_readings(lease_id, now - EVIDENCE_SECONDS)
         log.info("stopping %s of %s (%s, by %s): %s", lease.id, lease.user, reason.value, by, message)
         return stopping
 
@@ -97,8 +98,9 @@ class Reclaimer:
         current = self._book.get(lease.id)
         if current is None or current.hub_gone:
             return False
-        # The write checks the epoch: a service that was replaced sends no stop.
-        self._book.save(replace(current, stop_sent_at=now))
+        # The write checks the epoch: a service that was replaced sends no stop. A start that never ran is known by its
+        # server from here on: a stop that is sent again must not hit the next one.
+        self._book.save(replace(current, stop_sent_at=now, server_started=lease.server_started or server.started))
         self._allocator.recent_stops[lease.key] = now
         await self._hub.stop(lease.user, lease.key.server)
         return False
@@ -106,5 +108,12 @@ class Reclaimer:
     async def end_attempts(self, lease: Lease) -> bool:
         """End what earlier attempts of a live lease left running. True once nothing of them is left."""
         running = await self._backend.workspaces()
-        older = frozenset(r.attempt for r in running if r.lease_id == lease.id and r.attempt != lease.attempt)
+        older = frozenset(r.attempt for r in running if r.lease_id == lease.id and r.attempt < lease.attempt)
         return not older or await self._backend.end(lease.id, older)
+
+    async def end_unknown(self, lease_id: str, user: str, why: str) -> None:
+        """End what runs for a lease that is not live. The write checks the epoch before anything is ended."""
+        now = self._clock.now()
+        self._book.save(audit=[AuditLine(now, lease_id, user, "gpuspawner", "stop", f"{Reason.ORPHANED.value}: {why}")])
+        log.info("ending what is left of %s of %s: %s", lease_id, user, why)
+        await self._backend.end(lease_id)

@@ -15,7 +15,7 @@ from gpuspawner.backends.base import Backend, Running
 from gpuspawner.core import lease as leases
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.gpus import Slot
-from gpuspawner.core.lease import HOLDING, UP, Key, Lease, Phase, Reason
+from gpuspawner.core.lease import UP, WAITING, Key, Lease, Phase, Reason
 from gpuspawner.service.adoption import adopted_server, rebuilt_lease
 from gpuspawner.service.allocator import Allocator
 from gpuspawner.service.book import Book
@@ -48,6 +48,7 @@ class Reconciler:
         self._book, self._allocator, self._reclaimer, self._hub = book, allocator, reclaimer, hub
         self._backend, self._clock, self._settings, self._hub_id = backend, clock, settings, hub_id
         self._running: tuple[Running, ...] = ()
+        self._looked_at = 0.0
         self._servers: dict[tuple[str, str], HubServer] | None = None
         self._listed_at = 0.0
         self._absent_since: dict[str, float] = {}
@@ -61,7 +62,12 @@ class Reconciler:
         if name not in self._tasks:
             task = asyncio.create_task(step())
             self._tasks[name] = task
-            task.add_done_callback(lambda _: self._tasks.pop(name, None))
+            task.add_done_callback(partial(self._ended, name))
+
+    def _ended(self, name: str, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(name, None)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("the step %r failed and is tried again: %s", name, task.exception())
 
     async def close(self) -> None:
         """Cancel what runs beside the rounds: every step of it can be taken again."""
@@ -72,15 +78,16 @@ class Reconciler:
 
     async def round(self) -> None:
         """Observe and act once. What cannot be observed now is left as it is."""
+        looked_at, taken_back = self._clock.now(), self._allocator.taken_back
         try:
             self._running = await self._backend.workspaces()
         except Unavailable as error:
             log.warning("workspaces are not seen now: %s", error)
             return
-        await self._list_servers()
+        self._looked_at = looked_at
+        self._allocator.see(((r.lease_id, slot) for r in self._running for slot in _slots_of(r)), taken_back)
         self._rebuild()
-        self._count_others()
-        self._allocator.processes_known = True
+        await self._list_servers()
         for lease_id in [lease.id for lease in self._book]:
             lease = self._book.get(lease_id)  # as it is now: another step may have changed it while one was awaited
             try:
@@ -96,6 +103,7 @@ class Reconciler:
         if self._servers is not None and now - self._listed_at < self._settings.hub_seconds:
             return
         self._listed_at = now
+        leased = {lease.key for lease in self._book}
         try:
             servers = await self._hub.servers()
         except Unavailable as error:
@@ -106,7 +114,7 @@ class Reconciler:
             return
         self._allocator.hub_answers = True
         self._servers = {(s.user_created, s.name): s for s in servers}
-        self._adopt()
+        self._adopt(leased)
 
     def _server(self, lease: Lease) -> HubServer | None:
         return (self._servers or {}).get((lease.key.user_created, lease.key.server))
@@ -114,8 +122,11 @@ class Reconciler:
     def _processes(self, lease: Lease) -> list[Running]:
         return [running for running in self._running if running.lease_id == lease.id]
 
-    def _adopt(self) -> None:
-        """Adopt ready servers that have no lease: no GPU is known of them, and no deadline stands."""
+    def _adopt(self, leased: set[Key]) -> None:
+        """Adopt ready servers that have no lease: no GPU is known of them, and no deadline stands.
+
+        ``leased`` are the keys that had one before the list was asked for: it may still show what ended meanwhile.
+        """
         now = self._clock.now()
         for server in (self._servers or {}).values():
             key = Key(self._hub_id, server.user_created, server.name)
@@ -123,19 +134,14 @@ class Reconciler:
             if lease is not None:
                 if lease.user != server.user:
                     self._book.save(replace(lease, user=server.user))
-            elif server.ready and not self._is_rebuilt(key):
+            elif server.ready and key not in leased:
                 lease = adopted_server(key, server, now)
                 self._book.save(lease, audit=[self._allocator.line(lease, "gpuspawner", "adopted", "no lease")])
 
-    def _is_rebuilt(self, key: Key) -> bool:
-        """Whether a process carries a lease of this key: then it is rebuilt from there."""
-        found = (rebuilt_lease(r, self._hub_id, self._clock.now()) for r in self._running)
-        return any(lease is not None and lease.key == key for lease in found)
-
     def _rebuild(self) -> None:
-        """Rebuild leases that the store does not know from what runs."""
+        """Rebuild leases that the store does not know from what runs, each from its newest attempt."""
         now = self._clock.now()
-        for running in self._running:
+        for running in reversed(self._running):
             if self._book.get(running.lease_id) is not None:
                 continue
             lease = rebuilt_lease(running, self._hub_id, now)
@@ -144,15 +150,11 @@ class Reconciler:
             line = self._allocator.line(lease, "gpuspawner", "adopted", "rebuilt from what runs")
             self._book.save(lease, audit=[line])
 
-    def _count_others(self) -> None:
-        """Count what runs without a lease that holds its GPUs: it uses them all the same."""
-        held = {lease.id for lease in self._book if lease.phase in HOLDING}
-        self._allocator.others = tuple(
-            slot for running in self._running if running.lease_id not in held for slot in _slots_of(running)
-        )
-
     async def _step(self, lease: Lease) -> None:
         now = self._clock.now()
+        if lease.phase in WAITING and any(r.attempt < lease.attempt for r in self._processes(lease)):
+            # They may use the very GPUs that the lease waits for.
+            self._aside(f"left over {lease.id}", partial(self._end_left_over, lease))
         if lease.phase is Phase.QUEUED and now - lease.heard_at > self._settings.listen_seconds:
             self._book.save(leases.park(lease, now))
         elif lease.phase is Phase.RESERVED:
@@ -164,6 +166,10 @@ class Reconciler:
         elif lease.phase is Phase.STOPPING:
             self._aside(f"stop {lease.id}", partial(self._reclaimer.drive, lease.id))
 
+    async def _end_left_over(self, lease: Lease) -> None:
+        if not await self._reclaimer.end_attempts(lease):
+            log.warning("processes of an earlier start of %s outlived their end; its GPUs stay taken", lease.id)
+
     async def _reserved(self, lease: Lease, now: float) -> None:
         if now - max(lease.phase_since, lease.heard_at) > self._settings.reserved_seconds:
             self._drop(lease, now)
@@ -173,11 +179,12 @@ class Reconciler:
             self._started.add(granted)
             log.info("starting the parked workspace of %s", lease.user)
             start = partial(self._hub.start, lease.user, lease.key.server, lease.options)
-            self._aside(f"start {lease.id}", start)
+            self._aside(f"start {granted}", start)
 
     async def _starting(self, lease: Lease, now: float) -> None:
         if not self._processes(lease):
-            if now - lease.heard_at > self._settings.heartbeat_seconds:
+            # By the time of the look: what came up while this round waited for the hub was not seen.
+            if self._looked_at - lease.heard_at > self._settings.heartbeat_seconds:
                 self._drop(lease, now)
             return
         server = await self._hub.server(lease.user, lease.key.server)
@@ -193,6 +200,7 @@ class Reconciler:
         dropped = leases.drop_start(lease, now, self._settings.back_off_seconds)
         why = f"the hub did not start it (try {lease.failed_starts + 1})"
         self._book.save(dropped, audit=[self._allocator.line(lease, "gpuspawner", dropped.phase.value, why)])
+        self._allocator.take_back(lease)
 
     async def _up(self, lease: Lease, now: float) -> None:
         """A workspace that neither hub nor backend shows has ended without a word."""
@@ -220,10 +228,7 @@ class Reconciler:
         if self._servers is None:
             return
         now = self._clock.now()
-        live = [lease for lease in self._book if lease.phase in UP | {Phase.STARTING} and self._processes(lease)]
-        known = {lease.id for lease in self._book}
-        absent = {lease.id for lease in live if self._server(lease) is None}
-        absent |= {r.lease_id for r in self._running if r.lease_id not in known and self._is_ours(r)}
+        absent = {r.lease_id: r for r in self._running if self._is_absent(r)}
         self._absent_since = {i: self._absent_since.get(i, now) for i in sorted(absent)}
         due = [i for i, since in self._absent_since.items() if now - since >= self._settings.orphan_seconds]
         total = len({running.lease_id for running in self._running})
@@ -232,17 +237,44 @@ class Reconciler:
             log.error("%s Look at the hub's database.", self.alert)
             return
         self.alert = ""
-        message = "The hub no longer knew its server. Your files are untouched."
         for lease_id in due:
-            if self._book.get(lease_id) is not None:
-                lease = self._reclaimer.mark(lease_id, Reason.ORPHANED, "gpuspawner", message)
-                self._book.save(replace(lease, hub_gone=True))
-            else:
-                await self._backend.end(lease_id)
+            try:
+                await self._end_orphan(absent[lease_id])
+            except (Unavailable, Conflict) as error:
+                log.warning("the orphan %s waits: %s", lease_id, error)
 
-    def _is_ours(self, running: Running) -> bool:
-        """Whether a process belongs to this hub: another hub's on this machine are not ours to end."""
-        return running.environment.get("GPUSPAWNER_HUB_ID") == self._hub_id
+    def _is_absent(self, running: Running) -> bool:
+        """Whether the hub's list lacks the server of what runs. Another hub's, or nobody's, is not ours to judge."""
+        lease = self._book.get(running.lease_id)
+        if lease is not None:
+            return lease.phase in UP | {Phase.STARTING} and self._server(lease) is None
+        carried = rebuilt_lease(running, self._hub_id, self._clock.now())
+        return carried is not None and (self._server(carried) is None or self._is_another_lease_s(carried.key))
+
+    def _is_another_lease_s(self, key: Key) -> bool:
+        """Whether the key's server belongs to a lease. An adopted one says nothing: its server may be any process."""
+        live = self._book.of_key(key)
+        return live is not None and not live.adopted
+
+    async def _end_orphan(self, running: Running) -> None:
+        lease = self._book.get(running.lease_id)
+        carried = lease or rebuilt_lease(running, self._hub_id, self._clock.now())
+        assert carried is not None, "only what tells its lease is an orphan"
+        server = await self._hub.server(carried.user, carried.key.server)
+        is_back = server is not None and server.user_created == carried.key.user_created
+        message = "The hub no longer knew its server. Your files are untouched."
+        if lease is not None and not is_back and lease.phase is Phase.STARTING:
+            # It never came up: it goes back to its place, and what the hub began and forgot is left over.
+            self._drop(lease, self._clock.now())
+        elif lease is not None and not is_back:
+            still = partial(_is_same_start, lease)
+            self._reclaimer.mark(lease.id, Reason.ORPHANED, "gpuspawner", message, still)
+        elif lease is None and (not is_back or self._is_another_lease_s(carried.key)):
+            await self._reclaimer.end_unknown(running.lease_id, carried.user, message)
+
+
+def _is_same_start(lease: Lease, newest: Lease) -> bool:
+    return newest.phase in UP | {Phase.STARTING} and newest.attempt == lease.attempt
 
 
 def _slots_of(running: Running) -> Sequence[Slot]:

@@ -49,8 +49,10 @@ def starts_now(request: Request, catalog: Catalog, offer: Offer | None, now: flo
 
 def waits(place: Place, request: Request, catalog: Catalog, offer: Offer | None) -> str:
     """Return the sentence of a place in the queue."""
-    kind = catalog.gpus.get(request.gpu or "")
-    title = kind.title if kind else str(request.gpu)
+    if request.gpu is None:
+        return f"Many workspaces start at this moment. You are {ordinal(place.number)} in line; it starts by itself."
+    kind = catalog.gpus.get(request.gpu)
+    title = kind.title if kind else request.gpu
     if offer is None or offer.free is None:
         return (
             f"The {title} can't be counted at this moment. You are {ordinal(place.number)} in line; your place stays."

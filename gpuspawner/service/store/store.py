@@ -11,6 +11,7 @@ from pathlib import Path
 import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
+from alembic.util.exc import CommandError
 from pydantic import TypeAdapter
 
 from gpuspawner.core.errors import Superseded, Unavailable
@@ -209,8 +210,12 @@ class Store:
 def _translated() -> Iterator[None]:
     try:
         yield
-    except sa.exc.OperationalError as error:
+    except sa.exc.DatabaseError as error:
+        if isinstance(error, (sa.exc.IntegrityError, sa.exc.ProgrammingError, sa.exc.DataError)):
+            raise  # a fault of ours, which trying again would not mend
         raise Unavailable(f"The store does not answer ({error.orig}). It is tried again at every step.") from error
+    except CommandError as error:
+        raise Unavailable(f"The store was made by another version of gpuspawner ({error}).") from error
 
 
 def _sqlite_settings(connection: object, _record: object) -> None:

@@ -1,0 +1,171 @@
+"""Every step of a lease: from which phases it goes, to which, and what it takes along."""
+
+from dataclasses import replace
+
+import pytest
+from lease_builders import NOW, a_lease, a_request, slots
+
+from gpuspawner.core import lease as leases
+from gpuspawner.core.errors import Conflict
+from gpuspawner.core.idleness import Streak
+from gpuspawner.core.lease import BACK_OFF_SECONDS, HOLDING, JOINABLE, START_LIMIT, UP, WAITING, Phase, Reason
+
+LATER = NOW + 100.0
+SLOTS = slots("a100-0")
+OTHER_REQUEST = a_request(count=2)
+
+
+def rejoin(lease, request=None, start_id="start-2"):
+    return leases.join(lease, request or lease.request, {"new": 1}, start_id=start_id, boot_id="boot-2", now=LATER)
+
+
+STEPS = {
+    "join by the same request": (
+        rejoin,
+        {
+            Phase.QUEUED: Phase.QUEUED,
+            Phase.PARKED: Phase.QUEUED,
+            Phase.RESERVED: Phase.RESERVED,
+            Phase.STARTING: Phase.RESERVED,
+        },
+    ),
+    "join by a changed request": (lambda x: rejoin(x, OTHER_REQUEST), dict.fromkeys(JOINABLE, Phase.QUEUED)),
+    "grant": (lambda x: leases.grant(x, SLOTS, LATER), dict.fromkeys(WAITING, Phase.RESERVED)),
+    "acknowledge": (
+        lambda x: leases.acknowledge(x, "hash", LATER),
+        dict.fromkeys([Phase.RESERVED, Phase.STARTING], Phase.STARTING),
+    ),
+    "hear": (
+        lambda x: leases.heard(x, LATER),
+        {phase: Phase.QUEUED if phase is Phase.PARKED else phase for phase in Phase},
+    ),
+    "park": (
+        lambda x: leases.park(x, LATER),
+        dict.fromkeys([Phase.QUEUED, Phase.PARKED, Phase.RESERVED], Phase.PARKED),
+    ),
+    "drop": (lambda x: leases.drop_start(x, LATER), dict.fromkeys([Phase.RESERVED, Phase.STARTING], Phase.PARKED)),
+    "run": (lambda x: leases.run(x, "then", LATER), {Phase.STARTING: Phase.RUNNING}),
+    "begin grace": (lambda x: leases.begin_grace(x, LATER), {Phase.RUNNING: Phase.RECLAIMING}),
+    "end grace": (lambda x: leases.end_grace(x, LATER), {Phase.RECLAIMING: Phase.RUNNING}),
+    "keep": (lambda x: leases.keep(x, LATER + 7200, LATER), dict.fromkeys(UP, Phase.RUNNING)),
+    "stop": (
+        lambda x: leases.stop(x, Reason.IDLE, "gpuspawner", "why", LATER),
+        dict.fromkeys(set(Phase) - {Phase.ENDED}, Phase.STOPPING),
+    ),
+    "end": (lambda x: leases.end(x, LATER), {Phase.STOPPING: Phase.ENDED}),
+}
+CASES = [
+    pytest.param(step, phase, goes.get(phase), id=f"{name}, {phase.value}")
+    for name, (step, goes) in STEPS.items()
+    for phase in Phase
+]
+
+
+@pytest.mark.parametrize(("step", "phase", "to"), CASES)
+def test_each_step_goes_from_its_phases_and_from_no_other(step, phase, to):
+    lease = a_lease(phase=phase, held=SLOTS if phase in HOLDING else ())
+    if to is None:
+        with pytest.raises(Conflict, match=phase.value):
+            step(lease)
+        return
+    after = step(lease)
+    assert after.phase is to
+    assert (after.id, after.key, after.user) == (lease.id, lease.key, lease.user)
+    assert bool(after.slots) == (to in HOLDING and bool(lease.slots or step is STEPS["grant"][0])) or to is Phase.ENDED
+
+
+@pytest.mark.parametrize("phase", sorted(JOINABLE))
+def test_a_repeated_message_of_the_same_start_changes_nothing_but_when_it_was_heard(phase):
+    lease = a_lease(phase=phase, held=SLOTS if phase in HOLDING else ())
+    again = rejoin(lease, OTHER_REQUEST, start_id="start-1")
+    waits = Phase.QUEUED if phase is Phase.PARKED else phase
+    assert again == replace(lease, phase=waits, heard_at=LATER)
+
+
+@pytest.mark.parametrize(
+    ("changed", "keeps"),
+    [
+        pytest.param({}, True, id="the same"),
+        pytest.param({"count": 1}, True, id="fewer"),
+        pytest.param({"memory_bytes": 2, "lifetime_seconds": 60, "cpu_cores": 1.0}, True, id="other sizes"),
+        pytest.param({"template": "other"}, True, id="another template"),
+        pytest.param({"count": 3}, False, id="more"),
+        pytest.param({"gpu": "t4"}, False, id="another kind"),
+        pytest.param({"gpu": None, "count": 0}, False, id="no GPU"),
+    ],
+)
+@pytest.mark.parametrize("phase", sorted(JOINABLE))
+def test_a_place_is_lost_only_to_more_gpus_or_another_kind(phase, changed, keeps):
+    lease = a_lease(phase=phase, request=a_request(count=2), held=SLOTS if phase in HOLDING else ())
+    joined = rejoin(lease, replace(lease.request, **changed))
+    assert joined.asked_at == (lease.asked_at if keeps else LATER)
+    assert (joined.attempt, joined.start_id, joined.boot_id) == (lease.attempt + 1, "start-2", "boot-2")
+    assert joined.options == {"new": 1}
+    assert not joined.unattended
+    assert joined.slots == (lease.slots if changed == {} else ())
+
+
+def test_a_new_start_ends_the_back_off_and_keeps_the_count_of_failed_ones():
+    backs_off = a_lease(phase=Phase.PARKED, not_before=LATER + 60, failed_starts=2, unattended=True)
+    joined = rejoin(backs_off)
+    assert (joined.not_before, joined.failed_starts) == (0.0, 2)
+
+
+def test_a_dropped_start_lets_others_pass_for_longer_each_time_and_the_third_ends_it():
+    lease = a_lease(phase=Phase.RESERVED, held=SLOTS)
+    for number, wait_seconds in enumerate(BACK_OFF_SECONDS[: START_LIMIT - 1], 1):
+        parked = leases.drop_start(lease, LATER)
+        assert (parked.phase, parked.failed_starts, parked.slots) == (Phase.PARKED, number, ())
+        assert parked.not_before == LATER + wait_seconds
+        assert (parked.asked_at, parked.unattended) == (lease.asked_at, True)
+        lease = leases.grant(parked, SLOTS, LATER)
+    ended = leases.drop_start(lease, LATER)
+    assert (ended.phase, ended.reason, ended.ended_by) == (Phase.ENDED, Reason.FAILED, "gpuspawner")
+    assert "3 tries" in ended.message
+
+
+def test_the_last_back_off_serves_all_later_ones():
+    dropped = leases.drop_start(a_lease(phase=Phase.RESERVED, failed_starts=1), LATER, (60.0,))
+    assert dropped.not_before == LATER + 60.0
+
+
+def test_a_dropped_start_is_over_and_a_lapsed_reservation_may_still_be_taken_up():
+    assert leases.drop_start(a_lease(phase=Phase.STARTING, attempt=4), LATER).attempt == 5
+    assert leases.drop_start(a_lease(phase=Phase.RESERVED, attempt=4), LATER).attempt == 4
+
+
+def test_the_lifetime_counts_from_running_not_from_the_grant():
+    running = leases.run(a_lease(phase=Phase.STARTING, failed_starts=2), "then", LATER)
+    assert (running.running_at, running.deadline_at, running.failed_starts) == (LATER, LATER + 3600, 0)
+
+
+def test_the_lifetime_of_a_rebuilt_lease_counts_from_its_grant():
+    rebuilt = a_lease(phase=Phase.STARTING, adopted=True, granted_at=NOW - 600)
+    assert leases.run(rebuilt, "then", LATER).deadline_at == NOW + 3000
+
+
+def test_keep_ends_the_streak_and_counts():
+    warned = a_lease(phase=Phase.RECLAIMING, streak=Streak(idle_seconds=1800.0, countdown_seconds=5.0), keeps_used=1)
+    kept = leases.keep(warned, LATER + 7200, LATER)
+    assert (kept.keeps_used, kept.kept_until) == (2, LATER + 7200)
+    assert (kept.streak.idle_seconds, kept.streak.countdown_seconds) == (0.0, None)
+
+
+def test_the_first_reason_of_a_stop_stands():
+    first = leases.stop(a_lease(phase=Phase.RUNNING), Reason.IDLE, "gpuspawner", "idle", LATER)
+    assert leases.stop(first, Reason.FAILED, "hub", "died", LATER + 1) is first
+
+
+def test_an_acknowledgement_may_be_repeated():
+    first = leases.acknowledge(a_lease(phase=Phase.RESERVED), "one", LATER)
+    again = leases.acknowledge(first, "two", LATER + 5)
+    assert (again.phase_since, again.token_hash, again.heard_at) == (LATER, "two", LATER + 5)
+
+
+def test_a_token_ends_with_its_lease_and_with_a_dropped_start():
+    starting = a_lease(phase=Phase.STARTING, token_hash="hash")
+    assert leases.drop_start(starting, LATER).token_hash == ""
+    stopping = leases.stop(starting, Reason.STOPPED, "alice", "", LATER)
+    assert leases.end(stopping, LATER).token_hash == ""
+    assert stopping.live
+    assert not leases.end(stopping, LATER).live

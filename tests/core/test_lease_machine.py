@@ -1,0 +1,246 @@
+"""Leases under hypothesis: no interleaving of starts, grants, lapses, stops and left-over processes breaks them."""
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from lease_builders import KINDS, a_request, fleet, gpu
+
+from gpuspawner.core import lease as leases
+from gpuspawner.core.errors import Conflict
+from gpuspawner.core.gpus import Slot
+from gpuspawner.core.lease import HOLDING, JOINABLE, UP, WAITING, Key, Lease, Phase, Reason
+from gpuspawner.core.placement import largest_fit, left_over, used_shares
+from gpuspawner.core.queue import Conditions, in_order, next_grants, pool_of, queue_place
+
+KEYS = [Key("hub", f"user {i}", "") for i in range(4)]
+WANTED = st.sampled_from([("a100", 1), ("a100", 1), ("a100", 2), ("a100", 3), ("half", 1), ("half", 2), (None, 0)])
+WHO = st.sampled_from(KEYS)
+
+
+@dataclass(frozen=True)
+class Process:
+    """What one attempt of a lease runs, on the GPUs that the lease held when it was created."""
+
+    lease: str
+    attempt: int
+    slots: tuple[Slot, ...]
+
+
+class Leases(RuleBasedStateMachine):
+    """The world in plain sight: live leases by key, and all that runs, also what no lease knows of any more."""
+
+    def __init__(self):
+        super().__init__()
+        self.now = 1000.0
+        self.live: dict[Key, Lease] = {}
+        self.processes: set[Process] = set()
+        self.asked_at: dict[Key, float] = {}
+        self.ended: list[Lease] = []
+        self.hub_answers = True
+        self.fleet = fleet(gpu(0), gpu(1), gpu(2, node="node-2"))
+        self.made = 0
+
+    def others(self):
+        return left_over(((p.lease, slot) for p in self.processes for slot in p.slots), self.live.values())
+
+    def of(self, key, *phases):
+        lease = self.live.get(key)
+        return lease if lease is not None and lease.phase in phases else None
+
+    def put(self, lease):
+        if lease.live:
+            self.live[lease.key] = lease
+        else:
+            self.ended.append(lease)
+            del self.live[lease.key], self.asked_at[lease.key]
+
+    def own(self, lease, **which):
+        return {p for p in self.processes if p.lease == lease.id and all(getattr(p, k) == v for k, v in which.items())}
+
+    @rule(key=WHO, wanted=WANTED)
+    def a_user_starts(self, key, wanted):
+        kind, count = wanted
+        request, lease = a_request(key.user_created, kind, count), self.live.get(key)
+        self.made += 1
+        if lease is None:
+            lease = Lease(f"lease {self.made:03}", key, request.user, request, {}, self.now, start_id=str(self.made))
+            self.asked_at[key] = self.now
+            self.put(lease)
+            return
+        join = lambda: leases.join(lease, request, {}, start_id=str(self.made), boot_id="b", now=self.now)  # noqa: E731
+        if lease.phase not in JOINABLE:
+            with pytest.raises(Conflict):
+                join()
+            return
+        if kind != lease.request.gpu or count > lease.request.count:
+            self.asked_at[key] = self.now
+        self.put(join())
+        assert self.live[key].attempt == lease.attempt + 1
+
+    @rule(key=WHO)
+    def a_message_comes_twice(self, key):
+        if lease := self.of(key, *JOINABLE):
+            again = leases.join(lease, lease.request, {}, start_id=lease.start_id, boot_id="b", now=self.now)
+            assert (again.attempt, again.slots, again.asked_at) == (lease.attempt, lease.slots, lease.asked_at)
+            self.put(again)
+
+    @rule(starts=st.sampled_from([1, 2, 100]))
+    def grants_are_made(self, starts):
+        before = {x.id: x for x in self.live.values()}
+        at = Conditions(self.now, self.hub_answers, starts, self.others())
+        grants = next_grants(list(before.values()), self.fleet, KINDS, at)
+        assert len(grants) <= starts
+        for lease, given in grants:
+            assert len(given) == lease.request.count
+            self.put(leases.grant(lease, given, self.now))
+        self._nobody_was_overtaken(before, [lease for lease, _ in grants])
+
+    def _nobody_was_overtaken(self, before, granted):
+        """Whoever stands before a granted one in its pool was granted too, or had a reason to be passed over."""
+        line, got = in_order(before.values()), {lease.id for lease in granted}
+        for lease in granted:
+            pool = pool_of(lease, KINDS)
+            for ahead in line[: line.index(lease)]:
+                if pool is not None and pool_of(ahead, KINDS) == pool and ahead.id not in got:
+                    backs_off = ahead.not_before > self.now
+                    unheard = ahead.phase is Phase.PARKED and not self.hub_answers
+                    assert backs_off or unheard or ahead.request.count > largest_fit(KINDS["a100"], self.fleet)
+
+    @rule(key=WHO, creates=st.booleans())
+    def the_waiter_takes_its_grant(self, key, creates):
+        if lease := self.of(key, Phase.RESERVED, Phase.STARTING):
+            self.processes -= self.own(lease) - self.own(lease, attempt=lease.attempt)  # as the service does first
+            self.put(leases.acknowledge(lease, "hash", self.now))
+            if creates:
+                self.processes.add(Process(lease.id, lease.attempt, lease.slots))
+
+    @rule(key=WHO, wanted=WANTED, creates=st.booleans())
+    def a_start_goes_straight_through(self, key, wanted, creates):
+        self.a_user_starts(key, wanted)
+        self.grants_are_made(100)
+        self.the_waiter_takes_its_grant(key, creates)
+
+    @rule(key=WHO, wanted=WANTED, then=WANTED)
+    def a_hub_dies_in_a_start_and_its_user_asks_for_something_else(self, key, wanted, then):
+        self.a_start_goes_straight_through(key, wanted, creates=True)
+        self.a_user_starts(key, then)
+        self.grants_are_made(100)
+
+    @rule(key=WHO)
+    def its_server_answers(self, key):
+        lease = self.of(key, Phase.STARTING)
+        if lease and self.own(lease, attempt=lease.attempt):
+            self.put(leases.run(lease, f"started {self.now}", self.now))
+
+    @rule(key=WHO)
+    def nobody_listens(self, key):
+        if lease := self.of(key, Phase.QUEUED, Phase.RESERVED):
+            self.put(leases.park(lease, self.now))
+
+    @rule(key=WHO)
+    def it_is_heard_again(self, key):
+        if lease := self.of(key, *JOINABLE):
+            self.put(leases.heard(lease, self.now))
+
+    @rule(key=WHO)
+    def its_start_is_dropped(self, key):
+        lease = self.of(key, Phase.RESERVED, Phase.STARTING)
+        if lease and (lease.phase is Phase.RESERVED or not self.own(lease)):
+            self.put(leases.drop_start(lease, self.now))
+            assert (key in self.live) == (lease.failed_starts < 2)
+
+    @rule(key=WHO)
+    def its_grace_begins(self, key):
+        if lease := self.of(key, Phase.RUNNING):
+            self.put(leases.begin_grace(lease, self.now))
+
+    @rule(key=WHO, by_keep=st.booleans())
+    def its_grace_ends(self, key, by_keep):
+        if lease := self.of(key, Phase.RECLAIMING):
+            self.put(leases.keep(lease, self.now + 60, self.now) if by_keep else leases.end_grace(lease, self.now))
+
+    @rule(key=WHO, reason=st.sampled_from(Reason))
+    def it_is_to_stop(self, key, reason):
+        if lease := self.live.get(key):
+            self.put(leases.stop(lease, reason, "somebody", "", self.now))
+            assert self.live[key].reason is (lease.reason or reason)
+
+    @rule(key=WHO)
+    def what_is_left_of_it_is_ended(self, key):
+        if lease := self.of(key, *WAITING):
+            self.processes -= {p for p in self.own(lease) if p.attempt < lease.attempt}
+
+    @rule(key=WHO, outlives=st.booleans())
+    def its_stop_ends(self, key, outlives):
+        if lease := self.of(key, Phase.STOPPING):
+            if not outlives:
+                self.processes -= self.own(lease)
+            if not self.own(lease):
+                self.put(leases.end(lease, self.now))
+
+    @precondition(lambda self: self.processes)
+    @rule(data=st.data())
+    def a_process_dies(self, data):
+        dying = data.draw(st.sampled_from(sorted(self.processes, key=lambda p: (p.lease, p.attempt))))
+        self.processes.discard(dying)
+
+    @rule(answers=st.booleans())
+    def the_hub_comes_and_goes(self, answers):
+        self.hub_answers = answers
+
+    @rule(number=st.integers(0, 2), healthy=st.booleans())
+    def a_gpu_breaks_or_is_mended(self, number, healthy):
+        gpus = tuple(replace(g, healthy=healthy) if g.index == number else g for g in self.fleet.gpus)
+        self.fleet = replace(self.fleet, gpus=gpus)
+
+    @rule(seconds=st.sampled_from([1.0, 30.0, 301.0]))
+    def time_passes(self, seconds):
+        self.now += seconds
+
+    @invariant()
+    def promise_1_no_gpu_is_given_twice(self):
+        holding = [x for x in self.live.values() if x.phase in HOLDING]
+        used = used_shares(holding, self.others())
+        assert all(share <= 1 for share in used.values()), used
+        # The same by hand: a lease or a process uses a GPU; a process on a GPU of its own lease is that lease.
+        users: dict[str, dict[str, Fraction]] = {}
+        for name, slots in [(x.id, x.slots) for x in holding] + [(p.lease, p.slots) for p in self.processes]:
+            for slot in slots:
+                shares = users.setdefault(slot.gpu, {})
+                shares[name] = max(shares.get(name, Fraction(0)), slot.share)
+        assert all(sum(shares.values()) <= 1 for shares in users.values()), users
+
+    @invariant()
+    def a_place_is_lost_only_to_a_larger_request(self):
+        assert {key: lease.asked_at for key, lease in self.live.items()} == self.asked_at
+
+    @invariant()
+    def what_waits_holds_nothing_and_what_holds_has_what_it_asked_for(self):
+        for lease in self.live.values():
+            assert len(lease.slots) == (lease.request.count if lease.granted_at is not None else 0)
+            if lease.phase in WAITING:
+                assert lease.granted_at is None
+            if lease.phase in UP:
+                assert lease.deadline_at is not None
+
+    @invariant()
+    def places_are_numbered_without_gaps(self):
+        lines = {}
+        for lease in in_order(self.live.values()):
+            there = queue_place(lease, list(self.live.values()), self.fleet, KINDS, self.others(), self.now)
+            lines.setdefault(pool_of(lease, KINDS), []).append(there)
+        for line in lines.values():
+            assert [(p.number, p.of) for p in line] == [(i, len(line)) for i in range(1, len(line) + 1)]
+
+    @invariant()
+    def an_end_has_one_reason(self):
+        for lease in self.ended:
+            assert (lease.reason is not None, lease.ended_at is not None, lease.token_hash) == (True, True, "")
+
+
+Leases.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+test_leases = Leases.TestCase

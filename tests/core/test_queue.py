@@ -1,0 +1,279 @@
+"""First come, first served: who gets GPUs now, who is passed over, and what people are told of their place."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lease_builders import A100, KINDS, NOW, a_lease, a_request, fleet, gpu, slots
+
+from gpuspawner.core.idleness import Streak
+from gpuspawner.core.lease import HOLDING, WAITING, Phase
+from gpuspawner.core.placement import used_shares
+from gpuspawner.core.policy import Mode
+from gpuspawner.core.queue import (
+    LEAST_WAIT_SECONDS,
+    Conditions,
+    in_order,
+    next_grants,
+    pool_of,
+    queue_place,
+)
+
+AT = Conditions(NOW)
+TWO = fleet(gpu(0), gpu(1))
+
+
+def waits(name, asked_at, gpu="a100", count=1, **changes):
+    return a_lease(name, asked_at=asked_at, request=a_request(gpu=gpu, count=count), **changes)
+
+
+def holds(name, *gpus, ends_in=600.0, share=1, **changes):
+    return a_lease(
+        name, Phase.RUNNING, held=slots(*gpus, share=share), request=a_request(count=len(gpus)),
+        **{"deadline_at": NOW + ends_in, **changes},
+    )  # fmt: skip
+
+
+def granted(leases, seen=TWO, **conditions):
+    return {
+        lease.id: [s.gpu for s in given]
+        for lease, given in next_grants(leases, seen, KINDS, Conditions(NOW, **conditions))
+    }
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        pytest.param(
+            [waits("b", 2), waits("a", 1), waits("c", 3)], {"a": ["a100-0"], "b": ["a100-1"]}, id="the earliest first"
+        ),
+        pytest.param([waits("b", 1), waits("a", 1)], {"a": ["a100-0"], "b": ["a100-1"]}, id="a tie goes by id"),
+        pytest.param([holds("x", "a100-0"), waits("a", 1, count=2), waits("b", 2)], {}, id="nobody overtakes"),
+        pytest.param(
+            [waits("a", 1, count=2), waits("b", 2), waits("n", 3, gpu=None)],
+            {"a": ["a100-0", "a100-1"], "n": []},
+            id="who asks for no GPU waits for none",
+        ),
+        pytest.param([waits("a", 1, count=3), waits("b", 2)], {"b": ["a100-0"]}, id="more than there is blocks nobody"),
+        pytest.param([waits("a", 1, gpu="gone"), waits("b", 2)], {"b": ["a100-0"]}, id="nor does a kind that is gone"),
+        pytest.param([waits("a", 1, gpu="t4"), waits("b", 2)], {"b": ["a100-0"]}, id="nor does another pool"),
+        pytest.param(
+            [waits("a", 1, count=2, not_before=NOW + 1), waits("b", 2)],
+            {"b": ["a100-0"]},
+            id="nor does one backing off",
+        ),
+        pytest.param([waits("a", 1, not_before=NOW)], {"a": ["a100-0"]}, id="a back-off ends"),
+        pytest.param(
+            [waits("a", 1, gpu="half"), waits("b", 2, gpu="half"), waits("c", 3)],
+            {"a": ["a100-0"], "b": ["a100-0"], "c": ["a100-1"]},
+            id="shares of a pool compete with whole GPUs",
+        ),
+        pytest.param(
+            [holds("x", "a100-0"), waits("a", 1, count=2), waits("b", 2, gpu="half")], {}, id="and wait behind them"
+        ),
+    ],
+)
+def test_who_gets_gpus_now(line, expected):
+    assert granted(line) == expected
+
+
+def test_parked_leases_wait_while_the_hub_does_not_answer_and_others_pass():
+    line = [waits("a", 1, count=2, phase=Phase.PARKED), waits("b", 2)]
+    assert granted(line, hub_answers=False) == {"b": ["a100-0"]}
+    assert granted(line) == {"a": ["a100-0", "a100-1"]}
+
+
+@pytest.mark.parametrize(("left", "expected"), [(0, []), (1, ["a"]), (-3, []), (9, ["a", "b", "n"])])
+def test_no_more_starts_than_allowed_at_once(left, expected):
+    line = [waits("a", 1), waits("b", 2), waits("n", 3, gpu=None)]
+    assert list(granted(line, starts_left=left)) == expected
+
+
+def test_what_runs_without_a_lease_is_not_given_away():
+    assert granted([waits("a", 1), waits("b", 2)], others=slots("a100-0")) == {"a": ["a100-1"]}
+
+
+def test_nothing_is_given_before_the_fleet_was_seen_whole():
+    assert granted([waits("a", 1), waits("n", 2, gpu=None)], fleet(gpu(0), complete=False)) == {"n": []}
+
+
+def test_a_kind_that_left_the_catalog_is_its_own_pool():
+    assert [pool_of(waits("a", 1, gpu=name), KINDS) for name in ("a100", "half", "gone", None)] == [
+        "a100", "a100", "gone", None
+    ]  # fmt: skip
+
+
+def place(lease, leases, seen=TWO, others=()):
+    return queue_place(lease, leases, seen, KINDS, others, NOW)
+
+
+def estimate(lease, leases, seen=TWO, others=()):
+    there = place(lease, leases, seen, others)
+    return there.at_most_seconds, there.likely_seconds
+
+
+FULL = [holds("x", "a100-0", ends_in=600), holds("y", "a100-1", ends_in=900)]
+
+
+def test_places_count_those_who_wait_for_the_same_gpus():
+    line = [waits("a", 1), waits("b", 2, gpu="half"), waits("c", 3, gpu="t4"), waits("d", 4)]
+    places = {x.id: place(x, line) for x in line}
+    assert {name: (p.number, p.of) for name, p in places.items()} == {
+        "a": (1, 3),
+        "b": (2, 3),
+        "c": (1, 1),
+        "d": (3, 3),
+    }
+
+
+def test_an_imagined_lease_stands_where_it_would():
+    assert place(waits("new", 9), [waits("a", 1), *FULL]).number == 2
+
+
+@pytest.mark.parametrize(
+    ("lease", "leases", "expected"),
+    [
+        pytest.param(waits("a", 1), [], (0, 0), id="now"),
+        pytest.param(waits("a", 1), FULL, (600, 600), id="the first deadline"),
+        pytest.param(waits("a", 1, count=2), FULL, (900, 900), id="both deadlines"),
+        pytest.param(waits("b", 2), [waits("a", 1), *FULL], (900, 900), id="behind another"),
+        pytest.param(
+            waits("c", 3), [waits("a", 1), waits("b", 2), *FULL], (600 + 3600,) * 2, id="after those ahead have used it"
+        ),
+        pytest.param(waits("a", 1), [holds("x", "a100-0", "a100-1", deadline_at=None)], (None, None), id="no deadline"),
+        pytest.param(
+            waits("a", 1),
+            [holds("x", "a100-0", "a100-1", phase_since=NOW, streak=Streak())],
+            (600, 600),
+            id="running, not idle",
+        ),
+        pytest.param(waits("a", 1, count=3), FULL, (None, None), id="more than there is"),
+        pytest.param(waits("b", 2), [waits("a", 1, count=3), *FULL], (600, 600), id="behind more than there is"),
+        pytest.param(waits("b", 2), [waits("a", 1, gpu="gone"), *FULL], (600, 600), id="a kind that is gone"),
+        pytest.param(waits("a", 1, gpu="gone"), FULL, (None, None), id="for a kind that is gone"),
+        pytest.param(
+            waits("b", 2), [waits("a", 1, count=2, not_before=NOW + 60)], (0, 0), id="past one that backs off"
+        ),
+        pytest.param(
+            waits("b", 2), [waits("a", 1, not_before=NOW + 60), *FULL], (900, 900), id="behind it, once it is back"
+        ),
+        pytest.param(waits("a", 1, not_before=NOW + 60), [], (60, 60), id="backing off"),
+        pytest.param(waits("n", 1, gpu=None), FULL, (0, 0), id="no GPU"),
+        pytest.param(waits("n", 1, gpu=None, not_before=NOW + 9), FULL, (9, 9), id="no GPU, backing off"),
+        pytest.param(
+            waits("a", 1), [a_lease("x", Phase.STARTING, held=slots("a100-0", "a100-1"))], (3600, 3600), id="starting"
+        ),
+        pytest.param(waits("a", 1), [holds("x", "a100-0", ends_in=-5), FULL[1]], (1, 1), id="a deadline that passed"),
+        pytest.param(
+            waits("a", 1), [a_lease("x", Phase.STOPPING, held=slots("a100-0", "a100-1"))], (1, 1), id="stopping"
+        ),
+    ],
+)
+def test_an_estimate_replays_the_ends_that_are_known(lease, leases, expected):
+    assert estimate(lease, leases) == expected
+
+
+def test_a_running_grace_makes_it_likely_sooner():
+    streak = Streak(countdown_seconds=90.0, mode=Mode.ENFORCE)
+    warned = a_lease("x", Phase.RECLAIMING, held=slots("a100-0", "a100-1"), deadline_at=NOW + 600, streak=streak)
+    assert estimate(waits("a", 1), [warned]) == (600, 90)
+
+
+def test_shares_are_counted_exactly():
+    halves = [holds(name, "a100-0", share="1/2", ends_in=end) for name, end in (("x", 100), ("y", 200))]
+    one = fleet(gpu(0))
+    assert estimate(waits("a", 1, gpu="half"), halves, one) == (100, 100)
+    assert estimate(waits("a", 1), halves, one) == (200, 200)
+    assert estimate(waits("b", 2), [waits("a", 1, gpu="half"), *halves], one) == (3700, 3700)
+
+
+def test_the_tightest_node_is_taken_in_a_replay_too():
+    nodes = fleet(gpu(0), gpu(1, node="node-2"), gpu(2, node="node-2"))
+    line = [waits("a", 1), waits("b", 2, count=2)]
+    assert estimate(line[1], line, nodes) == (0, 0)
+
+
+def test_what_runs_without_a_lease_has_no_end():
+    assert estimate(waits("a", 1), [], fleet(gpu(0)), slots("a100-0")) == (None, None)
+
+
+def test_a_gpu_that_may_not_be_given_any_more_helps_nobody():
+    assert estimate(waits("a", 1), FULL, fleet(gpu(0, healthy=False), gpu(1))) == (900, 900)
+
+
+def test_nothing_is_estimated_of_a_fleet_that_was_not_seen_whole():
+    assert estimate(waits("a", 1), [], fleet(gpu(0), complete=False)) == (None, None)
+
+
+KIND_COUNTS = st.sampled_from([("a100", 1), ("a100", 2), ("a100", 3), ("half", 1), ("half", 2), (None, 0), ("gone", 1)])
+
+
+@st.composite
+def worlds(draw):
+    """A line of those who wait, and holders that fit the fleet."""
+    line = [
+        waits(
+            f"w{i}", draw(st.integers(0, 3)), *draw(KIND_COUNTS), phase=draw(st.sampled_from(sorted(WAITING))),
+            not_before=draw(st.sampled_from([0.0, NOW, NOW + 30])),
+        )
+        for i in range(draw(st.integers(1, 5)))
+    ]  # fmt: skip
+    holders = [
+        holds(f"h{i}", f"a100-{i}", share=draw(st.sampled_from([1, "1/2"])), ends_in=draw(st.integers(-10, 500)))
+        for i in range(4)
+        if draw(st.booleans())
+    ]
+    return (
+        line,
+        holders,
+        fleet(gpu(0), gpu(1), gpu(2, node="node-2"), gpu(3, node="node-2", healthy=draw(st.booleans()))),
+    )
+
+
+@settings(deadline=None)
+@given(worlds(), st.booleans())
+def test_grants_fit_keep_the_order_and_agree_with_what_people_were_told(world, hub_answers):
+    line, holders, seen = world
+    at = Conditions(NOW, hub_answers)
+    grants = next_grants([*holders, *line], seen, KINDS, at)
+    given_to = {lease.id for lease, _ in grants}
+    reserved = [replace(lease, phase=Phase.RESERVED, slots=given) for lease, given in grants]
+    assert all(share <= 1 for share in used_shares([*holders, *reserved]).values())
+    for lease, slots_given in grants:
+        assert len({slot.gpu for slot in slots_given}) == lease.request.count
+        assert len({g.node for g in seen.gpus if g.id in {slot.gpu for slot in slots_given}}) <= 1
+    # Once somebody of a pool is neither granted nor passed over, nobody behind gets anything.
+    blocked = set()
+    for lease in in_order(line):
+        pool = pool_of(lease, KINDS)
+        passed = (
+            lease.not_before > NOW
+            or (lease.phase is Phase.PARKED and not hub_answers)
+            or lease.request.gpu == "gone"
+            or (pool == "a100" and lease.request.count > 2)
+        )
+        if lease.id in given_to:
+            assert pool not in blocked
+        elif not passed:
+            blocked.add(pool)
+    numbers = {}
+    for lease in line:
+        there = place(lease, [*holders, *line], seen)
+        numbers.setdefault(pool_of(lease, KINDS), []).append((lease.asked_at, lease.id, there.number, there.of))
+        for seconds in (there.at_most_seconds, there.likely_seconds):
+            assert seconds is None or seconds == 0 or seconds >= LEAST_WAIT_SECONDS
+        if there.at_most_seconds is not None:
+            assert there.likely_seconds <= there.at_most_seconds
+        if hub_answers:
+            assert (there.at_most_seconds == 0) == (lease.id in given_to)
+    for places in numbers.values():
+        assert [number for _, _, number, _ in sorted(places)] == list(range(1, len(places) + 1))
+        assert {of for *_, of in places} == {len(places)}
+
+
+def test_every_phase_that_holds_is_counted_and_every_kind_has_a_share():
+    for phase in HOLDING:
+        assert used_shares([a_lease(phase=phase, held=slots("a100-0"))]) == {"a100-0": Fraction(1)}
+    assert (A100.pool, KINDS["half"].pool, KINDS["half"].share) == ("a100", "a100", Fraction(1, 2))

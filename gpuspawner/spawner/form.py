@@ -51,8 +51,8 @@ def render(
         chosen: options to fill in, of any kind: from a link, from what was posted or last used.
         live: what the service says now, None where it does not answer.
     """
-    shown = {key: _shown(key, value) for key, value in chosen.items() if key in OPTIONS}
-    template = catalog.templates.get(shown.get("template", ""), next(iter(catalog.templates.values())))
+    shown = {key: _shown(key, chosen.get(key, "")) for key in OPTIONS}
+    template = catalog.templates.get(shown["template"], next(iter(catalog.templates.values())))
     offered = [kind for kind in catalog.gpus.values() if any(kind.name in t.gpus for t in catalog.templates.values())]
     return _environment.get_template("gpuspawner/form.html").render(
         user=user,

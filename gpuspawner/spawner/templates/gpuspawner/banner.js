@@ -9,7 +9,7 @@
 
   const name = (one) => (one.server ? `Workspace ${one.server}: ` : "");
   const button = (text, act) => {
-    const made = element("button", { type: "button", className: "btn btn-sm btn-outline-secondary", textContent: text });
+    const made = element("button", { type: "button", className: "gs-button", textContent: text });
     made.addEventListener("click", async () => {
       made.disabled = true;
       try {
@@ -25,7 +25,7 @@
   };
   const act = (one, action) => () => api.call(`workspaces/${one.id}/${action}`, {});
   const more = (one, text) =>
-    element("a", { href: one.page, className: "btn btn-sm btn-outline-secondary", textContent: text });
+    element("a", { href: one.page, className: "gs-button", textContent: text });
 
   const warning = (one) => {
     const left = element("span", { className: "gs-left" });
@@ -73,6 +73,7 @@
     } catch {
       return; // what stands there was true; the next look tells
     }
+    for (const one of workspaces) setText(document.querySelector(`[data-words="${CSS.escape(one.id)}"]`), one.words);
     const now = told(workspaces);
     const keys = now.map(([key]) => key);
     for (const [key, note] of notes) {

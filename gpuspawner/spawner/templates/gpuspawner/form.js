@@ -6,7 +6,9 @@
   const form = root?.closest("form");
   if (!form) return;
   const { templates, quota } = JSON.parse(document.getElementById("gs-data").textContent);
-  const { server, user, away } = root.dataset;
+  const { user, away } = root.dataset;
+  // The address says it even where the hub shows a named server's form again as the default one's (JupyterHub 6.1).
+  const server = decodeURIComponent(new URL(form.action).pathname.match(/\/spawn\/[^/]+\/([^/]+)$/)?.[1] ?? "");
   const api = service(root.dataset.prefix, root.dataset.ticket);
   const FIELDS = ["count", "cpu", "memory", "lifetime"];
   const input = (name) => document.getElementById(`gs-${name}`);

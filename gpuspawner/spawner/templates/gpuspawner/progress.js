@@ -23,11 +23,11 @@
   const plan = (one) => {
     const waits = one.queue !== null;
     const gpus = one.request.count ? "GPU" : "Place";
-    const place = waits ? `place ${one.queue.place} of ${one.queue.of}, ` : "";
+    const place = waits ? `, place ${one.queue.place} of ${one.queue.of}` : "";
     const served = one.running_at !== null;
     const starting = one.granted_at !== null && !waits;
     return [
-      [gpus, waits ? NOW : DONE, place + seconds(one.asked_at, waits ? null : one.granted_at)],
+      [gpus + place, waits ? NOW : DONE, seconds(one.asked_at, waits ? null : one.granted_at)],
       ["Server", starting ? (served ? DONE : NOW) : LATER, starting ? seconds(one.granted_at, one.running_at) : ""],
       ["Its pages answer", served ? NOW : LATER, served ? seconds(one.running_at, null) : ""],
     ];

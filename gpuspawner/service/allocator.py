@@ -59,6 +59,7 @@ class Allocator:
         self._seen: frozenset[tuple[str, Slot]] = frozenset()
         self.hub_answers = False
         self.recent_stops: dict[Key, float] = {}
+        """When our last stop of a workspace was answered by the hub; infinity while it is not."""
 
     @property
     def others(self) -> tuple[Slot, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -32,7 +33,7 @@ class Reclaimer:
         """Stop servers through ``hub`` and what is left of them through ``backend``."""
         self._book, self._allocator, self._hub, self._backend = book, allocator, hub, backend
         self._clock, self._settings = clock, settings
-        self._driving: set[str] = set()
+        self._driving: set[tuple[str, bool]] = set()
 
     def mark(
         self, lease_id: str, reason: Reason, by: str, message: str, still: Callable[[Lease], bool] = lambda _: True
@@ -56,16 +57,19 @@ class Reclaimer:
         return stopping
 
     async def drive(self, lease_id: str) -> None:
-        """Take a stopping lease one step further. Called again and again until it has ended; never twice at once."""
-        if lease_id in self._driving:
+        """Take a stopping lease one step further. Called again and again until it has ended; no step twice at once."""
+        lease = self._book.get(lease_id)
+        # Once the hub has no server of it, it ends without waiting for the hub's answer to a stop under way.
+        step = (lease_id, lease is not None and lease.hub_gone)
+        if step in self._driving:
             return
-        self._driving.add(lease_id)
+        self._driving.add(step)
         try:
             await self._drive(lease_id)
         except (Unavailable, Conflict) as error:
             log.warning("the stop of %s waits: %s", lease_id, error)
         finally:
-            self._driving.discard(lease_id)
+            self._driving.discard(step)
 
     async def _drive(self, lease_id: str) -> None:
         lease = self._book.get(lease_id)
@@ -101,8 +105,11 @@ class Reclaimer:
         # The write checks the epoch: a service that was replaced sends no stop. A start that never ran is known by its
         # server from here on: a stop that is sent again must not hit the next one.
         self._book.save(replace(current, stop_sent_at=now, server_started=lease.server_started or server.started))
-        self._allocator.recent_stops[lease.key] = now
-        await self._hub.stop(lease.user, lease.key.server)
+        self._allocator.recent_stops[lease.key] = math.inf  # until it is answered, it may hit a start at any moment
+        try:
+            await self._hub.stop(lease.user, lease.key.server)
+        finally:
+            self._allocator.recent_stops[lease.key] = self._clock.now()
         return False
 
     async def end_attempts(self, lease: Lease) -> bool:

@@ -231,10 +231,12 @@ class Reconciler:
         absent = {r.lease_id: r for r in self._running if self._is_absent(r)}
         self._absent_since = {i: self._absent_since.get(i, now) for i in sorted(absent)}
         due = [i for i, since in self._absent_since.items() if now - since >= self._settings.orphan_seconds]
-        total = len({running.lease_id for running in self._running})
+        total = len({running.lease_id for running in self._running if self._is_ours(running)})
         if len(due) > MANY_ORPHANS and len(due) > MANY_ORPHANS_SHARE * total:
-            self.alert = f"{len(due)} of {total} workspaces run that the hub does not know: nothing is ended."
-            log.error("%s Look at the hub's database.", self.alert)
+            alert = f"{len(due)} of {total} workspaces run that the hub does not know: nothing is ended."
+            if alert != self.alert:
+                log.error("%s Look at the hub's database.", alert)
+            self.alert = alert
             return
         self.alert = ""
         for lease_id in due:
@@ -242,6 +244,10 @@ class Reconciler:
                 await self._end_orphan(absent[lease_id])
             except (Unavailable, Conflict) as error:
                 log.warning("the orphan %s waits: %s", lease_id, error)
+
+    def _is_ours(self, running: Running) -> bool:
+        """Whether it belongs to this hub: another one's on the same machine do not make ours fewer."""
+        return running.environment.get("GPUSPAWNER_HUB_ID") == self._hub_id
 
     def _is_absent(self, running: Running) -> bool:
         """Whether the hub's list lacks the server of what runs. Another hub's, or nobody's, is not ours to judge."""

@@ -16,7 +16,7 @@ from typing import Any
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
 from tornado.websocket import websocket_connect
 
-WORK_SECONDS = 180
+WORK_SECONDS = 120
 WORK_PERCENT = 30
 """Of two simulated GPUs: it burns as much of one processor core, and a laptop shall stay quiet."""
 PAUSE_SECONDS = 45
@@ -26,6 +26,8 @@ READY_WITHIN_SECONDS = 600
 """A start may wait in the queue; past this it is left to it."""
 CODE = f"from gpuspawner.backends.local import busy\nbusy({WORK_SECONDS}, percent={WORK_PERCENT})"
 CAROL = {"template": "pytorch", "gpu": "a100", "count": 2}
+CAROL_LIFETIME_FAST = "3m"
+"""A round, and the time to start and stop: whoever waits for her GPUs is told so, and not the template's 8 hours."""
 DAVE = {"template": "pytorch", "gpu": "h100", "count": 1}
 
 
@@ -81,14 +83,14 @@ class Hub:
         return "cut off"
 
 
-async def carol(hub: Hub) -> None:
+async def carol(hub: Hub, *, fast: bool) -> None:
     """One round: start, work, stop."""
-    if await hub.start("carol-demo", CAROL):
+    if await hub.start("carol-demo", CAROL | ({"lifetime": CAROL_LIFETIME_FAST} if fast else {})):
         print(f"demo colleague carol: worked, {await hub.run('carol-demo', CODE)}", flush=True)
         await hub.ask("DELETE", "/hub/api/users/carol-demo/server")
 
 
-async def dave(hub: Hub) -> None:
+async def dave(hub: Hub, *, fast: bool) -> None:  # noqa: ARG001 - played like carol
     """One round: start unless it runs, and do nothing with it."""
     if await hub.server("dave-demo") is None:
         await hub.start("dave-demo", DAVE)
@@ -103,7 +105,7 @@ async def main(url: str) -> None:
     async def in_rounds(play: Any) -> None:
         while True:
             try:
-                await play(hub)
+                await play(hub, fast=demo["fast"] is not None)
             except (HTTPClientError, OSError) as error:  # an ending hub, a queue, a stop by the administrator
                 print(f"demo colleague {play.__name__}: {error}", flush=True)
             await asyncio.sleep(PAUSE_SECONDS)

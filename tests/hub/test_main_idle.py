@@ -1,0 +1,211 @@
+"""Real single-user servers: idle ones are reclaimed although their page is polled, busy and unreadable ones live.
+
+All times of the policy are divided by FAST: three minutes of idleness and two of grace are 9 and 6 seconds.
+"""
+
+import html
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import requests
+from harness import RealHub
+
+from gpuspawner.backends.local.nvidia import STAND_IN
+
+FAST = 20
+CATALOG = """
+version: 1
+gpus:
+  a100: {title: A100, match: NVIDIA-A100, memory: 80GiB}
+simulated: {a100: 6}
+templates:
+  lab: {gpus: {a100: 1-2}}
+policies:
+  default:
+    mode: enforce
+    idle: {below: 5%, for: 3m, sample: 20s, grace: 2m}
+    also_counts: {cpu: 20m}
+"""
+IDLE_AND_GRACE_SECONDS = (180 + 120) / FAST
+LONG_ENOUGH_SECONDS = 60 / FAST + IDLE_AND_GRACE_SECONDS + 4
+"""A workspace that is judged after its first minute, and idle from then on, has ended by then."""
+WORK = "from gpuspawner.backends.local import busy; busy(600, percent=20)"
+COMPUTE = """
+import time
+while True:
+    until = time.thread_time() + 0.05
+    while time.thread_time() < until:
+        pass
+    time.sleep(0.1)
+"""
+REAL_SERVER = """
+# What a user's own ~/bin holds comes first, as in a login shell.
+TinySpawner.cmd = ["sh", "-c", 'PATH="$HOME/bin:$PATH" exec "$@"', "sh", sys.executable, "-m", "jupyterhub.singleuser"]
+c.Spawner.args = ["--allow-root"]
+c.Spawner.http_timeout = 60
+c.Spawner.start_timeout = 60
+"""
+NO_ANSWER = f"""#!/bin/sh
+# As a board in an odd state answers: no utilization for the second GPU, all else as it is.
+second=${{GPUSPAWNER_GPUS#*,}}
+"{STAND_IN}/nvidia-smi" "$@" | awk -F', ' -v OFS=', ' -v gpu="$second" '$2 == gpu {{ $5 = "[N/A]" }} {{ print }}'
+"""
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory):
+    """JupyterLab's own server in each workspace."""
+    real = RealHub(tmp_path_factory.mktemp("idle"), fast=FAST, extra=REAL_SERVER)
+    real.catalog.write_text(CATALOG)
+    try:
+        yield real.start()
+    finally:
+        real.close()
+
+
+class Poller(threading.Thread):
+    """A browser that was left open: it asks for the user's page, and the server's status, every second."""
+
+    def __init__(self, hub: RealHub, user: str):
+        super().__init__(daemon=True)
+        self.session, self.enough, self.answers = hub.login(user), threading.Event(), []
+        self.urls = [f"{hub.url}/user/{user}/lab", f"{hub.url}/user/{user}/api/status"]
+
+    def run(self):
+        while not self.enough.wait(1.0):
+            try:
+                self.answers.append([self.session.get(url, timeout=10).status_code for url in self.urls])
+            except requests.RequestException as error:
+                self.answers.append(error)
+
+
+def start(hub, user: str, **options):
+    hub.add_user(user)
+    assert hub.begin(user, **options).status_code in {201, 202}
+    return hub.until(user, "running", 60)
+
+
+def run_in(hub, lease, code: str) -> subprocess.Popen[bytes]:
+    """Run Python as the workspace's own process, with no browser near it."""
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
+        env=hub.environment(lease["id"]),
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def documents(hub, lease):
+    path = f"/workspaces/{lease['id']}"
+    return hub.gpu(path), hub.gpu(f"{path}/audit")["audit"], hub.gpu(f"{path}/readings")["readings"]
+
+
+def idle_seconds(readings) -> float:
+    """How long one GPU was read as idle, without a busy reading since."""
+    total = 0.0
+    for reading in readings:
+        total = 0.0 if reading["kind"] == "busy" else total + reading["seconds"] * (reading["kind"] == "idle")
+    return total
+
+
+def test_an_idle_workspace_is_reclaimed_although_its_page_is_polled(hub):
+    lease = start(hub, "ina")
+    (Path(hub.folder) / "homes" / "ina" / "thesis.txt").write_text("three years of work")
+    poller = Poller(hub, "ina")
+    poller.start()
+    warned = hub.until("ina", "reclaiming", 90)
+    assert warned["warning"]["kind"] == "idle"
+    assert warned["warning"]["text"].startswith("GPU 0 has done nothing for ")
+    assert warned["warning"]["actions"] == ["keep"]
+    ended = hub.until_ended("ina", "idle", 60)
+    poller.enough.set()
+    poller.join()
+    polled = [answer for answer in poller.answers if answer == [200, 200]]
+    assert len(polled) >= IDLE_AND_GRACE_SECONDS / 2, "the page was really polled, through the proxy"
+    assert hub.server("ina") is None
+    assert hub.workspace_pids(lease["id"]) == []
+
+    workspace, audit, readings = documents(hub, lease)
+    assert workspace["end"]["by"] == "gpuspawner"
+    stop = next(line for line in audit if line["action"] == "stop")
+    assert (stop["actor"], stop["user"]) == ("gpuspawner", "ina")
+    assert stop["why"].startswith("idle: GPU 0 has done nothing for ")
+    assert "Nobody kept it in the 6 s after the warning." in stop["why"]
+    warning = next(line for line in audit if line["action"] == "warned")
+    assert stop["at"] - warning["at"] >= 6, "the whole grace lay between warning and stop"
+    before = [reading for reading in readings if reading["at"] <= warning["at"]]
+    assert idle_seconds(before) >= 9, "the readings behind it show the policy's idle time"
+    assert {reading["gpu"] for reading in readings} == {gpu["id"] for gpu in lease["gpus"]}
+    assert max(reading["utilization_percent"] for reading in readings if reading["kind"] == "idle") < 5
+    assert ended["end"]["message"] in stop["why"]
+
+    session = hub.login("ina")
+    for page in ("/hub/spawn", f"/services/gpu/workspaces/{lease['id']}", "/user/ina/lab"):
+        assert ended["end"]["message"] in session.get(f"{hub.url}{page}", timeout=20).content.decode(), page
+    home = session.get(f"{hub.url}/hub/home", timeout=20)
+    assert home.status_code == 200
+
+    start(hub, "ina")
+    assert (Path(hub.folder) / "homes" / "ina" / "thesis.txt").read_text() == "three years of work"
+    token = hub.api("POST", "/users/ina/tokens", {"scopes": ["access:servers!user=ina"]}).json()["token"]
+    contents = requests.get(
+        f"{hub.url}/user/ina/api/contents/thesis.txt", headers={"Authorization": f"token {token}"}, timeout=20
+    )
+    assert contents.json()["content"] == "three years of work"
+    hub.stop("ina")
+
+
+def test_the_busy_the_unreadable_and_the_cpu_bound_live(hub):
+    folder = Path(hub.folder) / "homes" / "nan" / "bin"
+    folder.mkdir(parents=True)
+    (folder / "nvidia-smi").write_text(NO_ANSWER)
+    (folder / "nvidia-smi").chmod(0o755)
+    busy, cpu, blind = start(hub, "bob"), start(hub, "cpu"), start(hub, "nan", count=2)
+    work = [run_in(hub, busy, WORK), run_in(hub, cpu, COMPUTE)]
+    try:
+        enough = hub.lease("nan")["running_at"] + LONG_ENOUGH_SECONDS
+        while hub.lease("nan")["now"] < enough:
+            for user in ("bob", "cpu", "nan"):
+                assert hub.lease(user)["phase"] == "running", hub.lease(user)["idle"]
+            time.sleep(0.5)
+        assert_lives_because_it_works(hub, busy)
+        assert_lives_because_its_cpu_works(hub, cpu)
+        assert_lives_because_nobody_knows(hub, blind)
+    finally:
+        for process in work:
+            process.kill()
+            process.wait()
+    assert hub.until_ended("bob", "idle", 60)["id"] == busy["id"], "what lived for its work alone ends after it"
+
+
+def assert_lives_because_it_works(hub, lease):
+    workspace = documents(hub, lease)[0]
+    assert workspace["gpus"][0]["utilization_percent"] == 20
+    assert (workspace["gpus"][0]["state"], workspace["idle"]["idle_seconds"]) == ("busy", 0)
+    assert workspace["idle"]["because"] == "GPU 0 at 20 %"
+    assert workspace["warning"] is None
+
+
+def assert_lives_because_its_cpu_works(hub, lease):
+    workspace, audit, readings = documents(hub, lease)
+    assert "CPU at " in workspace["idle"]["because"]
+    assert max(reading["utilization_percent"] or 0 for reading in readings) < 5
+    assert "warned" not in {line["action"] for line in audit}
+
+
+def assert_lives_because_nobody_knows(hub, lease):
+    workspace, audit, _ = documents(hub, lease)
+    assert [gpu["state"] for gpu in workspace["gpus"]] == ["idle", "unknown"]
+    assert workspace["gpus"][1]["utilization_percent"] is None
+    assert "utilization: '[N/A]'" in workspace["gpus"][1]["problem"]
+    assert "GPU 1 can't be read (utilization: '[N/A]')" in workspace["idle"]["because"]
+    assert [entry["gpu"] for entry in workspace["idle"]["unreadable"]] == [workspace["gpus"][1]["id"]]
+    assert workspace["idle"]["unreadable"][0]["seconds"] > LONG_ENOUGH_SECONDS / 2
+    assert (workspace["idle"]["idle_seconds"], workspace["warning"]) == (0, None)
+    assert "warned" not in {line["action"] for line in audit}
+    page = hub.login("nan").get(f"{hub.url}{workspace['page']}", timeout=20)
+    assert "GPU 1 can't be read" in html.unescape(page.content.decode())

@@ -59,6 +59,7 @@
       setText(withdraw, own.queue ? "Withdraw from the queue" : "Stop this start");
       draw();
     } catch (error) {
+      own = null;
       if (!withdrawn) setText(sentence, `${error.message} Your place, if you have one, stays; this page looks again.`);
     }
   };
@@ -73,9 +74,11 @@
     return found?.pending ? "pending" : "stopped";
   };
 
-  // Reload as soon as the hub would show another page than this one.
+  // Reload as soon as the hub would show another page than this one. The event stream alone does not tell: the proxy
+  // keeps it open when the hub dies. The workspace's phase does, while it is one that goes with this page.
+  const EXPECTED = { pending: ["queued", "reserved", "starting"], stopped: ["parked"] };
   const follow = async () => {
-    if (events?.readyState === EventSource.OPEN) return;
+    if (own && EXPECTED[state].includes(own.phase)) return;
     try {
       if ((await hubState()) !== state) window.location.reload();
     } catch {
@@ -100,9 +103,8 @@
     if (state === "stopped") window.location.reload();
   };
 
-  let events = null;
   if (root.dataset.events) {
-    events = new EventSource(root.dataset.events);
+    const events = new EventSource(root.dataset.events);
     events.addEventListener("message", ({ data }) => {
       const event = JSON.parse(data);
       if (event.message) log.append(element("li", { textContent: event.message }));

@@ -1,0 +1,124 @@
+"""One hub with named servers for the whole session, one browser, and axe."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+CHROMIUM = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+CHROMIUM += ["--disable-component-update", "--disable-sync"]
+WIDTHS = {"wide": 1280, "phone": 390}
+
+
+def load_harness():
+    """The hub tests' harness: tests are no package, so it is loaded by its path."""
+    path = Path(__file__).parents[1] / "hub" / "harness.py"
+    spec = importlib.util.spec_from_file_location("hub_harness", path)
+    module = sys.modules.setdefault(spec.name, importlib.util.module_from_spec(spec))
+    if not hasattr(module, "RealHub"):
+        spec.loader.exec_module(module)
+    return module
+
+
+harness = load_harness()
+
+
+@pytest.fixture(scope="session")
+def hub(tmp_path_factory):
+    """A real hub, proxy and service; 4 simulated GPUs, tiny single-user servers."""
+    real = harness.RealHub(
+        tmp_path_factory.mktemp("hub"), gpus=4, quota=4, idle="4s", grace="2m", warn="30m", wait=12.0
+    )
+    try:
+        yield real.start()
+    finally:
+        real.close()
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Debian's Chromium: playwright's own build is not needed."""
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=CHROMIUM)
+        yield chromium
+        chromium.close()
+
+
+names = (f"person-{number}" for number in itertools.count(1))
+
+
+@pytest.fixture
+def user(hub):
+    """Somebody new, whose workspaces end with the test: their GPUs are free for the next one."""
+    name = next(names)
+    yield name
+    mine = [lease for lease in hub.workspaces() if lease["user"] == name]
+    for lease in mine:
+        hub.gpu(f"/workspaces/{lease['id']}/stop", "POST")
+    harness.eventually(lambda: all(lease["user"] != name for lease in hub.workspaces()), 30, f"{name} has no workspace")
+
+
+def sign_in(hub, context: BrowserContext, name: str) -> Page:
+    """A page of somebody who has signed in."""
+    page = context.new_page()
+    page.goto(f"{hub.url}/hub/login")
+    page.fill("#username_input", name)
+    page.fill("#password_input", "x")
+    page.click("#login_submit")
+    page.wait_for_url("**/hub/**")
+    return page
+
+
+@pytest.fixture
+def page(hub, browser: Browser, user: str):
+    """Their page, with JavaScript. A script error fails the test."""
+    context = browser.new_context(viewport={"width": WIDTHS["wide"], "height": 900})
+    signed_in = sign_in(hub, context, user)
+    errors: list[str] = []
+    signed_in.on("pageerror", lambda error: errors.append(str(error)))
+    yield signed_in
+    context.close()
+    assert errors == []
+
+
+@pytest.fixture
+def plain_page(hub, browser: Browser, user: str):
+    """The same person's page without JavaScript."""
+    context = browser.new_context(java_script_enabled=False, viewport={"width": WIDTHS["wide"], "height": 900})
+    yield sign_in(hub, context, user)
+    context.close()
+
+
+def axe_problems(page: Page, within: str = "body") -> list[str]:
+    """What axe finds against WCAG 2 A and AA, and whether the page is wider than the window."""
+    options = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}
+    found = Axe().run(page, context=within, options=options).response["violations"]
+    problems = [f"{v['id']}: {node['target']} {node['failureSummary']}" for v in found for node in v["nodes"]]
+    if page.evaluate("document.documentElement.scrollWidth > window.innerWidth"):
+        problems.append("the page is wider than its window")
+    return problems
+
+
+@pytest.fixture
+def assert_accessible():
+    """Check a page at both widths, light and dark."""
+
+    def check(page: Page, within: str = "body") -> None:
+        problems = []
+        for width in WIDTHS.values():
+            page.set_viewport_size({"width": width, "height": 900})
+            for theme in ("light", "dark"):
+                page.emulate_media(color_scheme=theme)
+                page.evaluate("theme => document.documentElement.setAttribute('data-bs-theme', theme)", theme)
+                page.wait_for_timeout(250)  # Bootstrap fades its colours
+                problems += [f"{width} {theme}: {problem}" for problem in axe_problems(page, within)]
+        assert problems == []
+
+    return check

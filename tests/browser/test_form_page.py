@@ -1,0 +1,164 @@
+"""The options form in Chromium, against a real hub and service."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Page, expect
+
+START = "button[type=submit]"
+
+
+def sentence(page: Page):
+    return page.locator("#gs-sentence")
+
+
+def show_form(page: Page, hub, query: str = "") -> None:
+    page.goto(f"{hub.url}/hub/spawn{query}")
+
+
+@pytest.fixture
+def all_taken(hub):
+    """Somebody holds all four GPUs."""
+    hub.add_user("hoarder")
+    hub.begin("hoarder", template="lab", gpu="a100", count=4)
+    hub.until("hoarder", "running")
+    yield
+    hub.stop("hoarder")
+    hub.until_ended("hoarder", "stopped")
+
+
+def test_the_form_is_preselected_and_says_what_start_will_do(hub, page, assert_accessible):
+    show_form(page, hub)
+    expect(page.locator("input[name=template][value=lab]")).to_be_checked()
+    expect(page.locator("input[name=gpu][value=a100]")).to_be_checked()
+    expect(page.locator("[data-kind=a100] [data-free]")).to_have_text("4 of 4 free")
+    expect(page.locator("[data-kind=a100]")).to_contain_text("simulated")
+    expect(page.locator("#gs-quota")).to_have_text("You use or wait for 0 of 4 GPUs.")
+    expect(sentence(page)).to_contain_text("Starts now on 1 A100 (4 free). Ends at")
+    assert_accessible(page)
+
+
+def test_fields_follow_the_template_and_keep_what_was_typed(hub, page):
+    show_form(page, hub)
+    page.fill("#gs-memory", "3 GiB")
+    page.check("input[name=template][value=cpu]")
+    expect(page.locator("[data-kind=a100]")).to_be_hidden()
+    expect(page.locator("input[name=gpu][value=none]")).to_be_checked()
+    expect(page.locator("#gs-count")).to_be_disabled()
+    expect(page.locator("#gs-memory")).to_have_value("3 GiB")
+    expect(sentence(page)).to_contain_text("Starts now without a GPU.")
+
+
+def test_it_is_usable_by_keyboard_alone(hub, page):
+    show_form(page, hub)
+    page.locator("input[name=template][value=lab]").focus()
+    page.keyboard.press("Tab")
+    page.keyboard.press("ArrowDown")
+    expect(page.locator("input[name=gpu][value=half]")).to_be_focused()
+    expect(sentence(page)).to_contain_text("on 1 Half an A100")
+
+
+def test_polling_changes_numbers_and_neither_choice_nor_order(hub, page, all_taken):
+    show_form(page, hub)
+    page.check("input[name=gpu][value=half]")
+    order = page.locator("[data-kind]").evaluate_all("rows => rows.map(row => row.dataset.kind)")
+    expect(page.locator("[data-kind=a100] [data-free]")).to_have_text("0 of 4 free")
+    hub.stop("hoarder")
+    expect(page.locator("[data-kind=a100] [data-free]")).to_have_text("4 of 4 free", timeout=15000)
+    expect(page.locator("input[name=gpu][value=half]")).to_be_checked()
+    assert page.locator("[data-kind]").evaluate_all("rows => rows.map(row => row.dataset.kind)") == order
+
+
+def test_what_start_would_refuse_is_said_before(hub, page, assert_accessible):
+    show_form(page, hub)
+    page.fill("#gs-count", "5")
+    expect(sentence(page)).to_contain_text("5 GPUs was asked; allowed: 4 per user")
+    expect(page.locator("#gs-count")).to_have_attribute("aria-invalid", "true")
+    assert_accessible(page)
+
+
+def test_a_refused_form_comes_back_with_what_was_typed_and_why(hub, page, user):
+    show_form(page, hub, f"/{user}/second")
+    page.fill("#gs-memory", "64 GiB")
+    page.click(START)
+    expect(page.locator(".spawn-error-msg")).to_contain_text("memory: '64 GiB' was asked; allowed: 1 GiB to 8 GiB.")
+    expect(page.locator("#gs-memory")).to_have_value("64 GiB")
+    page.fill("#gs-memory", "2 GiB")
+    page.check("input[name=gpu][value=none]")
+    page.click(START)
+    page.wait_for_url(f"**/user/{user}/second/**", timeout=20000)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        pytest.param("opt-template=lab&opt-gpu=half&opt-lifetime=2h", id="as 6.x has it"),
+        pytest.param("template=lab&gpu=half&lifetime=2h", id="without the prefix"),
+        pytest.param("opt-gpu=half&opt-lifetime=2h&gpu=a100", id="prefixed ones win"),
+    ],
+)
+def test_a_link_fills_in_and_starts_nothing(hub, page, user, query):
+    show_form(page, hub, f"?{query}")
+    expect(page.locator("input[name=gpu][value=half]")).to_be_checked()
+    expect(page.locator("#gs-lifetime")).to_have_value("2h")
+    expect(sentence(page)).to_contain_text("Starts now on 1 Half an A100")
+    expect(page.locator(".spawn-error-msg")).to_have_count(0)
+    assert hub.server(user) is None
+
+
+def test_a_link_that_asks_the_impossible_says_so_and_runs_no_script(hub, page, user):
+    show_form(page, hub, "?opt-gpu=%3Cscript%3Ethrow%201%3C/script%3E&opt-memory=%22%3E%3Cb%20id=x%3E")
+    expect(page.locator("#gs-memory")).to_have_value('"><b id=x>')
+    expect(page.locator("#x")).to_have_count(0)
+    expect(sentence(page)).to_contain_text("memory:")
+    assert hub.server(user) is None
+
+
+def test_the_copied_link_fills_in_what_was_chosen(hub, page):
+    show_form(page, hub)
+    page.check("input[name=gpu][value=half]")
+    page.fill("#gs-lifetime", "90m")
+    page.click("#gs-copy")
+    link = page.input_value("#gs-url")
+    page.goto(link)
+    expect(page.locator("input[name=gpu][value=half]")).to_be_checked()
+    expect(page.locator("#gs-lifetime")).to_have_value("1h30m")
+
+
+def test_without_javascript_everything_can_be_chosen(hub, plain_page, user):
+    show_form(plain_page, hub)
+    expect(sentence(plain_page)).to_contain_text("Starts now on 1 A100 (4 free)")
+    expect(plain_page.locator("[data-kind=half] [data-free]")).to_have_text("8 of 8 free")
+    expect(plain_page.locator("#noscript")).to_be_hidden()
+    plain_page.check("input[name=template][value=cpu]")
+    plain_page.check("input[name=gpu][value=a100]")
+    plain_page.click(START)
+    expect(plain_page.locator(".spawn-error-msg")).to_contain_text("template cpu offers no other")
+    plain_page.check("input[name=gpu][value='']")  # the usual one of the template: none
+    plain_page.click(START)
+    assert hub.until(user, "running")["request"]["gpu"] is None
+
+
+def test_while_the_service_is_away_the_form_says_so_and_works_again_after(hub, page):
+    hub.kill_service()  # the hub starts it again within half a minute
+    show_form(page, hub)
+    expect(sentence(page)).to_contain_text("GPUs can't be granted now")
+    expect(page.locator("[data-kind=a100] [data-free]")).to_have_text("free: unknown")
+    expect(page.locator("input[name=gpu][value=none]")).to_be_enabled()
+    expect(sentence(page)).to_contain_text("Starts now", timeout=60000)
+    expect(page.locator("[data-kind=a100] [data-free]")).to_have_text("4 of 4 free")
+
+
+def test_a_hidden_page_asks_nothing(hub, page):
+    show_form(page, hub)
+    expect(sentence(page)).to_contain_text("Starts now")
+    page.evaluate("Object.defineProperty(document, 'hidden', {value: true, configurable: true})")
+    page.wait_for_timeout(5500)  # the poll that was due by then ends the polling
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.wait_for_timeout(6000)
+    assert asked == []
+    page.evaluate("Object.defineProperty(document, 'hidden', {value: false, configurable: true})")
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    page.wait_for_timeout(500)
+    assert any("api/v1/offers" in url for url in asked)

@@ -1,0 +1,126 @@
+"""The hub's own pages, from the form to why a workspace was stopped."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+START = "button[type=submit]"
+
+
+@pytest.fixture
+def all_taken(hub):
+    """Somebody holds all four GPUs; the test stops them."""
+    hub.add_user("hoarder")
+    hub.begin("hoarder", template="lab", gpu="a100", count=4)
+    hub.until("hoarder", "running")
+    yield lambda: hub.stop("hoarder")
+    hub.stop("hoarder")
+    hub.until_ended("hoarder", "stopped")
+
+
+def test_from_the_form_to_why_it_was_stopped(hub, page, user, assert_accessible):
+    page.goto(f"{hub.url}/hub/spawn")
+    page.fill("#gs-lifetime", "20s")
+    page.click(START)
+    page.wait_for_url(f"**/user/{user}/**", timeout=20000)
+
+    page.goto(f"{hub.url}/hub/home")
+    expect(page.locator("[aria-label='Your workspaces']")).to_contain_text(
+        "Running on 1 A100 (simulated)", timeout=15000
+    )
+    expect(page.locator("#gs-warnings")).to_contain_text("Save your work")
+    expect(page.locator(".gs-left")).to_have_text(re.compile(r"\(in \d+ s\)"))
+    assert_accessible(page, "#gs-banner")
+
+    hub.until_ended(user, "expired", 40)
+    expect(page.locator("#gs-warnings")).to_contain_text("Your last workspace ended. Its time was over.", timeout=15000)
+    page.goto(f"{hub.url}/user/{user}/lab")
+    expect(page.locator("h1.h3")).to_contain_text("Your workspace ended at")
+    expect(page.locator("#gs-ended")).to_contain_text("Its lifetime of 20 s was over.")
+    assert_accessible(page)
+
+    page.goto(f"{hub.url}/hub/home")  # read once, it is told no more
+    page.wait_for_timeout(1500)
+    expect(page.locator("#gs-warnings")).to_be_empty()
+    page.goto(f"{hub.url}/user/{user}/lab")
+    page.click("text=Start again")
+    expect(page.locator("#gs-lifetime")).to_have_value("20s")
+
+
+def test_why_it_ended_stands_there_without_javascript(hub, plain_page, user):
+    hub.begin(user, template="lab", lifetime="2s")
+    hub.until_ended(user, "expired")
+    plain_page.goto(f"{hub.url}/user/{user}/lab")
+    expect(plain_page.locator("#gs-ended")).to_contain_text("Its lifetime of 2 s was over.")
+    plain_page.goto(f"{hub.url}/hub/spawn")
+    expect(plain_page.locator("#gs-ended")).to_contain_text("Your last workspace ended. Its time was over.")
+
+
+def test_extend_from_any_page_of_the_hub(hub, page, user):
+    hub.begin(user, template="lab", gpu="none", lifetime="5m")
+    before = hub.until(user, "running")["ends_at"]
+    page.goto(f"{hub.url}/hub/token")
+    page.click("text=Extend 1 h")
+    expect(page.locator("#gs-warnings")).to_be_empty()
+    assert hub.lease(user)["ends_at"] == pytest.approx(before + 3600, abs=1)
+
+
+def test_a_place_in_the_queue_and_on_to_the_workspace(hub, page, user, all_taken, assert_accessible):
+    page.goto(f"{hub.url}/hub/spawn")
+    expect(page.locator("#gs-sentence")).to_contain_text("All 4 A100 are in use. You are 1st in line")
+    page.click(START)
+    page.wait_for_url("**/spawn-pending/**")
+    expect(page.locator("#gs-steps")).to_contain_text("GPU, place 1 of 1")
+    expect(page.locator("#gs-log")).to_contain_text("You are 1st in line")
+    assert_accessible(page)
+    page.goto(f"{hub.url}/hub/home")
+    expect(page.locator("[aria-label='Your workspaces']")).to_contain_text("Waiting for 1 A100")
+    page.goto(f"{hub.url}/hub/spawn-pending/{user}")
+    all_taken()
+    page.wait_for_url(f"**/user/{user}/**", timeout=20000)
+
+
+def test_withdraw_from_the_queue(hub, page, user, all_taken):
+    page.goto(f"{hub.url}/hub/spawn")
+    page.click(START)
+    page.click("text=Withdraw from the queue")
+    expect(page.locator("#gs-ended")).to_contain_text("The request was withdrawn.", timeout=15000)
+    assert hub.last_end(user)["end"]["reason"] == "cancelled"
+
+
+def test_a_parked_place_is_shown_and_starts_by_itself(hub, page, user, all_taken, assert_accessible):
+    page.goto(f"{hub.url}/hub/spawn")
+    page.click(START)
+    page.wait_for_url("**/spawn-pending/**")
+    expect(page.locator("text=It starts by itself when its turn comes.")).to_be_visible(timeout=30000)
+    expect(page.locator("h1.h3")).to_have_text("Waiting for a GPU")
+    assert_accessible(page)
+    all_taken()
+    page.wait_for_url(f"**/user/{user}/**", timeout=20000)
+
+
+def test_a_failed_start_says_why(hub, page, user):
+    home = hub.folder / "homes" / user
+    home.mkdir()
+    (home / "fails").touch()
+    page.goto(f"{hub.url}/hub/spawn")
+    page.check("input[name=gpu][value=none]")
+    page.click(START)
+    expect(page.locator("body")).to_contain_text("It failed", timeout=30000)
+
+
+def test_the_progress_page_survives_the_hubs_restart(hub, page, user, all_taken):
+    page.goto(f"{hub.url}/hub/spawn")
+    page.click(START)
+    page.wait_for_url("**/spawn-pending/**")
+    expect(page.locator("#gs-steps")).to_contain_text("place 1 of 1")
+    hub.kill_hub()
+    expect(page.locator("#gs-sentence")).to_contain_text("does not answer", timeout=15000)
+    hub.start_hub()
+    expect(page.locator("h1.h3")).to_have_text(re.compile("Waiting"), timeout=30000)
+    hub.until("hoarder", "running", 30)
+    all_taken()
+    page.wait_for_url(f"**/user/{user}/**", timeout=40000)

@@ -1,0 +1,181 @@
+"""The form's HTML, without a browser: what it holds, what it repeats, what it fills in."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from gpuspawner.catalog import from_form, load_text, resolve
+from gpuspawner.spawner import form
+from gpuspawner.spawner.live import Live, of_server
+from gpuspawner.spawner.pages import TEMPLATES
+
+CATALOG = load_text("""
+version: 1
+gpus:
+  a100: {title: A100 & more, match: A100, memory: 80GiB, price: 2.10}
+  t4: {title: T4, match: T4, memory: 16GiB}
+  unused: {title: Offered by nobody, match: X, memory: 16GiB}
+templates:
+  lab:
+    title: Lab
+    gpus: {a100: 1-4, t4: 2}
+    bounds: {cpu: 1-8, memory: 1GiB-64GiB, lifetime: 30m-24h}
+    default: {gpu: a100, count: 1, cpu: 2, memory: 8GiB, lifetime: 90m}
+  plain: {title: Plain, gpus: {t4: 1}}
+policies: {default: {mode: warn}}
+quotas: {each-user: {each: user, gpus: {hard: 4}}}
+""")
+HOSTILE = '"><script>alert(1)</script>{{ 7 * 7 }}'
+
+
+class Inputs(HTMLParser):
+    """What a browser without JavaScript would send."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.sent: dict[str, list[str]] = {}
+        self.seen: list[tuple[str, str]] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        attributes = dict(attrs)
+        name = attributes.get("name")
+        if tag == "input" and name:
+            self.seen.append((name, attributes.get("value", "")))
+            if attributes.get("type") != "radio" or "checked" in attributes:
+                self.sent.setdefault(name, []).append(attributes.get("value", ""))
+
+
+def rendered(*, chosen=None, live=None, user="alice", server=""):
+    return form.render(
+        CATALOG, user=user, server=server, ticket="t", service_prefix="/services/gpu/", chosen=chosen or {}, live=live
+    )
+
+
+def offer(kind, free, total=4, waiting=0):
+    return {"kind": kind, "free": free, "total": total, "waiting": waiting, "simulated": True}
+
+
+def workspace(server="", end=None, count=1, user="alice"):
+    return {"id": "w", "user": user, "server": server, "request": {"count": count}, "end": end, "page": "/w"}
+
+
+def live(*offers, workspaces=(), sentence="Starts now.", refused=False):
+    return Live({one["kind"]: one for one in offers}, tuple(workspaces), sentence, refused)
+
+
+def test_what_it_sends_untouched_is_a_request_for_the_defaults():
+    sent = Inputs(rendered()).sent
+    request = resolve(CATALOG, from_form(sent), "alice")
+    assert request == resolve(CATALOG, None, "alice")
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        pytest.param({"template": "plain"}, id="another template"),
+        pytest.param({"template": "lab", "gpu": "t4", "count": 2}, id="another kind"),
+        pytest.param({"gpu": "none"}, id="without a GPU"),
+        pytest.param({"cpu": "4", "memory": 8 * 2**30 + 2**20, "lifetime": "5401s"}, id="values that no unit fits"),
+    ],
+)
+def test_what_was_chosen_is_sent_again(chosen):
+    sent = Inputs(rendered(chosen=chosen)).sent
+    assert resolve(CATALOG, from_form(sent), "alice") == resolve(CATALOG, chosen, "alice")
+
+
+def test_only_the_fields_that_a_request_has_are_sent_and_only_kinds_that_somebody_offers():
+    seen = Inputs(rendered()).seen
+    assert {name for name, _ in seen} == {"template", "gpu", "count", "cpu", "memory", "lifetime"}
+    assert [value for name, value in seen if name == "gpu"] == ["", "a100", "t4", "none"]
+
+
+@pytest.mark.parametrize("where", ["user", "server", "memory", "template", "sentence"])
+def test_nothing_that_somebody_wrote_becomes_html(where):
+    if where in {"user", "server"}:
+        html = rendered(**{where: HOSTILE})
+    elif where == "sentence":
+        html = rendered(live=live(sentence=HOSTILE))
+    else:
+        html = rendered(chosen={where: HOSTILE})
+    assert "<script>alert" not in html
+    assert "49" not in re.sub(r"<style>.*?</style>|<script.*?</script>", "", html, flags=re.DOTALL)
+    assert "A100 &amp; more" in html
+
+
+@pytest.mark.parametrize(
+    ("free", "words"),
+    [
+        pytest.param(offer("a100", 3), "3 of 4 free", id="some"),
+        pytest.param(offer("a100", 0, waiting=2), "0 of 4 free, 2 waiting", id="none, and a queue"),
+        pytest.param(offer("a100", None, None), "free: unknown", id="unknown is never 0"),
+    ],
+)
+def test_what_is_free_stands_beside_each_kind(free, words):
+    html = rendered(live=live(free))
+    assert f'<span class="gs-free" data-free>{words}</span>' in html
+    assert "80 GiB each, 2.10 an hour" in html
+
+
+def test_the_quota_counts_what_lives():
+    ended = {"seen": True, "by": "gpuspawner"}
+    html = rendered(live=live(workspaces=[workspace(count=2), workspace("b"), workspace(end=ended, count=4)]))
+    assert "You use or wait for 3 of 4 GPUs." in html
+
+
+@pytest.mark.parametrize(
+    ("end", "told"),
+    [
+        pytest.param({"seen": False, "by": "gpuspawner"}, True, id="unread"),
+        pytest.param({"seen": True, "by": "gpuspawner"}, False, id="read"),
+        pytest.param({"seen": False, "by": "alice"}, False, id="their own doing"),
+    ],
+)
+def test_how_the_last_one_ended_is_told_once(end, told):
+    end = {**end, "words": "It was idle", "message": "GPU 0 has done nothing for 30 min."}
+    html = rendered(live=live(workspaces=[workspace(end=end)]))
+    assert ("Your last workspace ended." in html) is told
+
+
+def test_without_the_service_it_says_so_and_what_is_wrong_is_still_said():
+    assert form.AWAY in rendered().replace("&#39;", "'")
+    html = rendered(chosen={"memory": "1PiB"})
+    assert "memory: &#39;1PiB&#39; was asked; allowed: 1 GiB to 64 GiB." in html
+
+
+@pytest.mark.parametrize(
+    ("arguments", "filled"),
+    [
+        pytest.param({"opt-gpu": [b"t4"], "opt-count": [b"2"]}, {"gpu": "t4", "count": "2"}, id="prefixed"),
+        pytest.param({"gpu": [b"t4"]}, {"gpu": "t4"}, id="bare"),
+        pytest.param({"opt-gpu": [b"t4"], "count": [b"2"]}, {"gpu": "t4"}, id="prefixed ones win"),
+        pytest.param({"next": [b"/x"], "_xsrf": [b"x"], "opt-nope": [b"1"]}, {}, id="what is no option"),
+        pytest.param({"opt-gpu": [b"a100", b"t4"], "opt-cpu": [b""]}, {"gpu": "a100"}, id="the first of several"),
+        pytest.param({"opt-memory": [b"\xff" * 900]}, {"memory": "\N{REPLACEMENT CHARACTER}" * 200}, id="no text"),
+    ],
+)
+def test_a_link_fills_in(arguments, filled):
+    assert form.prefill_from_query(arguments) == filled
+
+
+def test_a_refused_form_fills_in_texts_alone():
+    posted = {"memory": ["64GiB"], "cpu": [""], "gpu": [], "_xsrf": ["x"], "count": [{"filename": "x"}]}
+    assert form.prefill_from_post(posted) == {"memory": "64GiB"}
+
+
+def test_the_workspace_of_a_server_is_the_live_one_else_the_last_that_ended():
+    ended, older, other = workspace(end={"n": 1}), workspace(end={"n": 2}), workspace("other")
+    running = workspace()
+    assert of_server((running, ended), "") is running
+    assert of_server((other, ended, older), "") is ended
+    assert of_server((other,), "") is None
+    assert of_server(None, "") is None
+
+
+@pytest.mark.parametrize("path", sorted(TEMPLATES.glob("gpuspawner/*.[jc]s*")), ids=lambda path: path.name)
+def test_scripts_and_styles_hold_nothing_that_jinja_or_html_would_read(path):
+    text = path.read_text(encoding="utf-8")
+    assert not re.search(r"\{\{|\{%|\{#|</(script|style)", text)

@@ -11,9 +11,11 @@ from collections.abc import Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
 
 from jupyterhub import __version__ as hub_version
 from jupyterhub.spawner import LocalProcessSpawner, SimpleLocalProcessSpawner, Spawner
+from traitlets.config.loader import LazyConfigValue
 from traitlets.utils.importstring import import_item
 
 from gpuspawner.catalog import load_catalog, scaled
@@ -57,7 +59,7 @@ def configure(
     _refuse_conflicts(c)
     data = _data_folder(Path(data_dir))
     catalog_file = _catalog_file(catalog, data)
-    prefix = str(c.JupyterHub.get("base_url", "/")).rstrip("/") + f"/services/{SERVICE}/"
+    prefix = f"{_base_url(c)}/services/{SERVICE}/"
     url = f"http://127.0.0.1:{port}"
     spawner = c.GPUSpawnerMixin
     c.JupyterHub.spawner_class = _wrapped(c.JupyterHub.get("spawner_class"))
@@ -76,9 +78,21 @@ def configure(
     _add_service(c, url, command, environment)
     _add_roles(c)
     _set_limits(c)
-    c.JupyterHub.template_paths = [*c.JupyterHub.get("template_paths", []), *pages.template_paths()]
+    c.JupyterHub.template_paths = [*_written(c.JupyterHub, "template_paths", []), *pages.template_paths()]
     variables = pages.page_variables(loaded, prefix, spawner.gpu_service_url, data / "secret")
-    c.JupyterHub.template_vars = {**c.JupyterHub.get("template_vars", {}), **variables}
+    c.JupyterHub.template_vars = {**_written(c.JupyterHub, "template_vars", {}), **variables}
+
+
+def _written(section: Any, name: str, default: Any) -> Any:
+    """Return what the configuration holds, also where it was only added to, as by ``c.JupyterHub.services.append``."""
+    value = section.get(name, default)
+    return value.get_value(default) if isinstance(value, LazyConfigValue) else value
+
+
+def _base_url(c: Any) -> str:
+    """Return the path that all of the hub's addresses begin with, without a slash at the end, as the hub finds it."""
+    path = str(c.JupyterHub.get("base_url", "")) or urlparse(str(c.JupyterHub.get("bind_url", ""))).path
+    return f"/{path.strip('/')}".rstrip("/")
 
 
 def _wrapped(configured: Any) -> type[Spawner]:
@@ -155,7 +169,7 @@ def _catalog_file(catalog: str | Path | Mapping[str, Any], data: Path) -> Path:
 
 
 def _add_service(c: Any, url: str, command: list[str], environment: dict[str, str]) -> None:
-    services = [s for s in c.JupyterHub.get("services", []) if s.get("name") != SERVICE]
+    services = [s for s in _written(c.JupyterHub, "services", []) if s.get("name") != SERVICE]
     service = {
         "name": SERVICE,
         "url": url,
@@ -175,21 +189,21 @@ def _python_path() -> dict[str, str]:
 def _add_roles(c: Any) -> None:
     """Merge our roles into those configured; replace none."""
     c.JupyterHub.custom_scopes = {
-        **c.JupyterHub.get("custom_scopes", {}),
+        **_written(c.JupyterHub, "custom_scopes", {}),
         "custom:gpu:use": {"description": "Ask for GPU workspaces, and see and act on one's own."},
         "custom:gpu:admin": {
             "description": "See and act on the GPU workspaces of all.",
             "subscopes": ["custom:gpu:use"],
         },
     }
-    roles = [dict(role) for role in c.JupyterHub.get("load_roles", [])]
+    roles = [dict(role) for role in _written(c.JupyterHub, "load_roles", [])]
     user = next((role for role in roles if role["name"] == "user"), None)
     if user is None:
         user = {"name": "user", "scopes": ["self"]}
         roles.append(user)
     own = ["custom:gpu:use", f"access:services!service={SERVICE}"]
     user["scopes"] = [*user.get("scopes", []), *(scope for scope in own if scope not in user.get("scopes", []))]
-    admins = sorted(c.Authenticator.get("admin_users", set()))
+    admins = sorted(_written(c.Authenticator, "admin_users", set()))
     ours = [
         {"name": "gpuspawner-service", "scopes": SERVICE_SCOPES, "services": [SERVICE]},
         {

@@ -203,8 +203,6 @@ def assert_lives_because_nobody_knows(hub, lease):
     assert workspace["gpus"][1]["utilization_percent"] is None
     assert "utilization: '[N/A]'" in workspace["gpus"][1]["problem"]
     assert "GPU 1 can't be read (utilization: '[N/A]')" in workspace["idle"]["because"]
-    assert [entry["gpu"] for entry in workspace["idle"]["unreadable"]] == [workspace["gpus"][1]["id"]]
-    assert workspace["idle"]["unreadable"][0]["seconds"] > LONG_ENOUGH_SECONDS / 2
     assert (workspace["idle"]["idle_seconds"], workspace["warning"]) == (0, None)
     assert "warned" not in {line["action"] for line in audit}
     page = hub.login("nan").get(f"{hub.url}{workspace['page']}", timeout=20)

@@ -1,0 +1,179 @@
+"""configure(): what it refuses at start, in the words of ``gpuspawner check``, and what of a configuration it keeps."""
+
+import subprocess
+import sys
+
+import pytest
+from harness import RealHub
+from jupyterhub.spawner import LocalProcessSpawner, SimpleLocalProcessSpawner
+from traitlets.config import Config
+
+from gpuspawner.spawner import GPUSpawnerMixin, LocalGPUSpawner, configure
+
+CATALOG = {"version": 1, "templates": {"cpu": {"title": "No GPU"}}}
+BAD_CATALOG = """
+version: 1
+gpus:
+  a100: {title: A100, match: NVIDIA-A100, memory: 80G}
+templates:
+  lab: {gpus: {h100: 1}}
+quotas:
+  each-user: {each: user, gpus: {soft: 1}}
+"""
+
+
+class OwnSpawner(SimpleLocalProcessSpawner):
+    """An administrator's own class."""
+
+
+@pytest.fixture
+def configured(tmp_path):
+    """A function that configures, and returns what is then configured."""
+
+    def make(**settings) -> Config:
+        c = Config()
+        for name, value in settings.items():
+            setattr(c.JupyterHub, name, value)
+        configure(c, catalog=CATALOG, data_dir=tmp_path / "gpu")
+        return c
+
+    return make
+
+
+def start_jupyterhub(hub: RealHub) -> subprocess.CompletedProcess[str]:
+    """Start a hub that should refuse to."""
+    config = hub.folder / "jupyterhub_config.py"
+    config.write_text(hub.config())
+    command = [sys.executable, "-m", "jupyterhub", "-f", str(config)]
+    return subprocess.run(command, cwd=hub.folder, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_bad_catalog_is_refused_in_the_words_of_check(tmp_path):
+    hub = RealHub(tmp_path)
+    hub.catalog.write_text(BAD_CATALOG)
+    started = start_jupyterhub(hub)
+    command = [sys.executable, "-m", "gpuspawner.cli", "check", str(hub.catalog)]
+    checked = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (started.returncode, checked.returncode) == (1, 1)
+    assert f"{hub.catalog}:4: gpus.a100.memory: " in checked.stderr
+    assert checked.stderr.rstrip().endswith("3 problems in the catalog")
+    assert f"the hub does not start with this catalog:\n{checked.stderr}" in started.stderr
+    assert "Traceback" not in started.stderr + started.stdout
+    assert not (tmp_path / "hub.sqlite").exists()
+
+
+def test_a_refused_configuration_ends_the_hub_by_its_words_alone(tmp_path):
+    started = start_jupyterhub(RealHub(tmp_path, extra="c.JupyterHub.active_server_limit = 20"))
+    assert started.returncode == 1
+    assert started.stderr.strip() == (
+        "gpuspawner: c.JupyterHub.active_server_limit counts people who only wait in the queue as active. "
+        "Remove it; limit GPUs per user by a quota in the catalog."
+    )
+
+
+@pytest.mark.parametrize("name", ["options_form", "options_from_form"])
+def test_an_own_form_is_refused_by_name(tmp_path, name):
+    c = Config()
+    setattr(c.Spawner, name, "<input>")
+    with pytest.raises(SystemExit, match=r"c\.Spawner\.options_form would replace gpuspawner's form\. Remove it"):
+        configure(c, catalog=CATALOG, data_dir=tmp_path)
+
+
+def test_a_spawner_class_that_cannot_be_imported_is_refused_by_name(configured):
+    with pytest.raises(SystemExit, match=r"c\.JupyterHub\.spawner_class = 'nobody\.Knows' cannot be imported"):
+        configured(spawner_class="nobody.Knows")
+
+
+def test_a_catalog_that_is_not_there_is_refused_by_name(tmp_path):
+    with pytest.raises(SystemExit, match=r"nowhere\.yaml"):
+        configure(Config(), catalog=tmp_path / "nowhere.yaml", data_dir=tmp_path)
+
+
+def test_a_folder_that_cannot_be_made_is_refused_by_name(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(SystemExit, match=r"data_dir .*file/gpu cannot be made"):
+        configure(Config(), catalog=CATALOG, data_dir=tmp_path / "file" / "gpu")
+
+
+@pytest.mark.parametrize(
+    ("spawner_class", "base"),
+    [
+        pytest.param(None, LocalProcessSpawner, id="none set"),
+        pytest.param("simple", SimpleLocalProcessSpawner, id="a short name"),
+        pytest.param("jupyterhub.spawner.SimpleLocalProcessSpawner", SimpleLocalProcessSpawner, id="a dotted name"),
+        pytest.param(OwnSpawner, OwnSpawner, id="a class"),
+    ],
+)
+def test_the_configured_spawner_class_is_wrapped(configured, spawner_class, base):
+    settings = {} if spawner_class is None else {"spawner_class": spawner_class}
+    wrapped = configured(**settings).JupyterHub.spawner_class
+    assert issubclass(wrapped, GPUSpawnerMixin)
+    assert issubclass(wrapped, base)
+    assert wrapped.mro().index(GPUSpawnerMixin) < wrapped.mro().index(base)
+
+
+def test_a_gpu_spawner_is_not_wrapped_twice(configured):
+    assert configured(spawner_class=LocalGPUSpawner).JupyterHub.spawner_class is LocalGPUSpawner
+
+
+def test_what_was_configured_before_is_kept(configured):
+    culler = {"name": "announcer", "api_token": "x"}
+    roles = [
+        {"name": "user", "scopes": ["self", "shares!user"]},
+        {"name": "gpu-admin", "scopes": ["list:users"], "groups": ["operators"]},
+        {"name": "own", "services": ["announcer"], "scopes": ["list:users"]},
+    ]
+    c = configured(
+        services=[culler],
+        load_roles=roles,
+        template_paths=["/srv/templates"],
+        template_vars={"announcement": "hello"},
+        custom_scopes={"custom:own:use": {"description": "own"}},
+    )
+    hub = c.JupyterHub
+    assert hub.services[0] == culler
+    assert [service["name"] for service in hub.services] == ["announcer", "gpu"]
+    merged = {role["name"]: role for role in hub.load_roles}
+    assert merged["user"]["scopes"] == ["self", "shares!user", "custom:gpu:use", "access:services!service=gpu"]
+    assert merged["gpu-admin"]["scopes"] == ["list:users", "custom:gpu:admin", "access:services!service=gpu"]
+    assert merged["gpu-admin"]["groups"] == ["operators"]
+    assert merged["own"] == roles[2]
+    assert hub.template_paths[0] == "/srv/templates"
+    assert hub.template_vars["announcement"] == "hello"
+    assert set(hub.custom_scopes) == {"custom:own:use", "custom:gpu:use", "custom:gpu:admin"}
+    assert roles[0]["scopes"] == ["self", "shares!user"], "the administrator's own objects are not changed"
+
+
+def test_what_was_only_added_to_is_kept_as_well(tmp_path):
+    c = Config()
+    c.JupyterHub.services.append({"name": "announcer", "api_token": "x"})
+    c.JupyterHub.load_roles.append({"name": "own", "services": ["announcer"], "scopes": ["list:users"]})
+    c.JupyterHub.template_vars.update({"announcement": "hello"})
+    c.Authenticator.admin_users.update({"root"})
+    configure(c, catalog=CATALOG, data_dir=tmp_path)
+    assert [service["name"] for service in c.JupyterHub.services] == ["announcer", "gpu"]
+    assert [role["name"] for role in c.JupyterHub.load_roles][:2] == ["own", "user"]
+    assert c.JupyterHub.template_vars["announcement"] == "hello"
+    assert next(r for r in c.JupyterHub.load_roles if r["name"] == "gpu-admin")["users"] == ["root"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "prefix"),
+    [
+        pytest.param({}, "/services/gpu/", id="none"),
+        pytest.param({"base_url": "/jupyter"}, "/jupyter/services/gpu/", id="base_url"),
+        pytest.param({"bind_url": "http://:8000/jupyter/"}, "/jupyter/services/gpu/", id="bind_url"),
+        pytest.param({"bind_url": "http://127.0.0.1:8000"}, "/services/gpu/", id="bind_url without a path"),
+    ],
+)
+def test_the_service_stands_below_the_hubs_own_path(configured, settings, prefix):
+    c = configured(**settings)
+    assert c.GPUSpawnerMixin.gpu_service_prefix == prefix
+    assert c.GPUSpawnerMixin.gpu_service_url == f"http://127.0.0.1:9470{prefix.rstrip('/')}"
+
+
+def test_configuring_again_keeps_identity_and_secret_but_counts_as_another_boot(configured):
+    first, second = configured().GPUSpawnerMixin, configured().GPUSpawnerMixin
+    assert first.gpu_hub_id == second.gpu_hub_id
+    assert first.gpu_secret_file == second.gpu_secret_file
+    assert first.gpu_boot_id != second.gpu_boot_id

@@ -55,11 +55,13 @@ class Options:
     hub_pid: int | None
 
 
-def wire(options: Options, catalog: Catalog, backend: Backend, settings: Settings, clock: Clock) -> Parts:
-    """Make every part, nothing opened yet."""
+def wire(
+    options: Options, catalog: Catalog, backend: Backend, settings: Settings, clock: Clock, hub: Hub | None = None
+) -> Parts:
+    """Make every part, nothing opened yet. ``hub`` stands for the hub's REST API where a test brings its own."""
     store = Store(options.store_url)
     book = Book(store)
-    hub = Hub(options.hub_api_url, options.hub_api_token)
+    hub = hub or Hub(options.hub_api_url, options.hub_api_token)
     scheduler = InMemoryScheduler(backend, catalog.gpus)
     allocator = Allocator(book, scheduler, catalog, clock, settings)
     reclaimer = Reclaimer(book, allocator, hub, backend, clock, settings)

@@ -232,8 +232,9 @@ class Reconciler:
         self._absent_since = {i: self._absent_since.get(i, now) for i in sorted(absent)}
         due = [i for i, since in self._absent_since.items() if now - since >= self._settings.orphan_seconds]
         total = len({running.lease_id for running in self._running if self._is_ours(running)})
-        if len(due) > MANY_ORPHANS and len(due) > MANY_ORPHANS_SHARE * total:
-            alert = f"{len(due)} of {total} workspaces run that the hub does not know: nothing is ended."
+        # All that are absent count, not only those that are due: a hub that forgets them need not do so at once.
+        if due and len(absent) > MANY_ORPHANS and len(absent) > MANY_ORPHANS_SHARE * total:
+            alert = f"{len(absent)} of {total} workspaces run that the hub does not know: nothing is ended."
             if alert != self.alert:
                 log.error("%s Look at the hub's database.", alert)
             self.alert = alert

@@ -1,0 +1,97 @@
+"""Official fakes of what the service lives with: a hub in memory and a clock set by hand, for tests of its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from gpuspawner.core.errors import Unavailable
+from gpuspawner.service.hub import Hub, HubServer
+
+
+@dataclass
+class HandClock:
+    """A clock that stands until it is advanced. ``at`` is in seconds since the epoch."""
+
+    at: float = 1_800_000_000.0
+
+    def now(self) -> float:
+        """Return the time in seconds since the epoch."""
+        return self.at
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self.at += seconds
+
+
+def _nothing(_server: HubServer) -> None:
+    """Follow a start or a stop with nothing."""
+
+
+@dataclass
+class FakeHub(Hub):
+    """A hub whose servers are what a test says they are, by (user, server name).
+
+    ``unreachable`` makes every call raise Unavailable. ``stop`` removes a server, unless ``stops_slowly``: then it
+    only becomes pending. ``on_start`` and ``on_stop`` are called with the server, as a spawner would be. ``calls``
+    records each start and stop with the server's ``started``.
+    """
+
+    clock: HandClock
+    listed: dict[tuple[str, str], HubServer] = field(default_factory=dict)
+    unreachable: str = ""
+    stops_slowly: bool = False
+    on_start: Callable[[HubServer], None] = _nothing
+    on_stop: Callable[[HubServer], None] = _nothing
+    calls: list[tuple[str, str, str]] = field(default_factory=list)
+
+    def put(self, user: str, name: str = "", *, ready: bool = False, pending: str | None = "spawn") -> HubServer:
+        """List a server that starts now; with ``ready`` one that answers."""
+        started = f"started at {self.clock.now()}"
+        server = HubServer(user, f"{user} born", name, started, ready, None if ready else pending, f"/user/{user}/")
+        self.listed[user, name] = server
+        return server
+
+    def answer(self, user: str, name: str = "") -> None:
+        """Let a starting server answer."""
+        self.listed[user, name] = replace(self.listed[user, name], ready=True, pending=None)
+
+    def forget(self, user: str, name: str = "") -> None:
+        """Lose a server, as a hub does that was restored from an old database."""
+        self.listed.pop((user, name), None)
+
+    async def servers(self) -> tuple[HubServer, ...]:
+        """Return every server, or raise Unavailable."""
+        self._must_answer()
+        return tuple(self.listed.values())
+
+    async def server(self, user: str, name: str) -> HubServer | None:
+        """Return one server, or raise Unavailable."""
+        self._must_answer()
+        return self.listed.get((user, name))
+
+    async def start(self, user: str, name: str, options: Mapping[str, Any]) -> None:  # noqa: ARG002 - as a hub takes it
+        """Start a server, unless it is there already; a hub that does not answer starts none."""
+        if self.unreachable or (user, name) in self.listed:
+            return
+        server = self.put(user, name)
+        self.calls.append(("start", user, server.started))
+        self.on_start(server)
+
+    async def stop(self, user: str, name: str) -> None:
+        """Stop a server, or raise Unavailable."""
+        self._must_answer()
+        server = self.listed.get((user, name))
+        if server is None:
+            return
+        self.calls.append(("stop", user, server.started))
+        if self.stops_slowly:
+            self.listed[user, name] = replace(server, ready=False, pending="stop")
+            return
+        del self.listed[user, name]
+        self.on_stop(server)
+
+    def _must_answer(self) -> None:
+        if self.unreachable:
+            raise Unavailable(self.unreachable)

@@ -1,0 +1,30 @@
+"""Tests are no package: what they share is found beside them, and beside those of the core."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "core")]
+
+
+@pytest.fixture
+def make_world(tmp_path):
+    """Make worlds with GPUs and policies of a test's own."""
+    from service_world import World  # noqa: PLC0415 - found only through the path above
+
+    made = []
+
+    def make(**which):
+        made.append(World(tmp_path / f"service-{len(made)}.sqlite", **which))
+        return made[-1]
+
+    yield make
+    for world in made:
+        world.crash()
+
+
+@pytest.fixture
+def world(make_world):
+    """Two GPUs, a policy that enforces: idle after 5 minutes, 3 minutes of grace."""
+    return make_world()

@@ -1,0 +1,237 @@
+"""The service's parts over a fake backend, a fake hub and a clock set by hand. The database is real."""
+
+import asyncio
+import contextlib
+import uuid
+
+from gpuspawner.backends.base import ProbeResult
+from gpuspawner.backends.fake import FakeBackend, fake_gpus, probe_text
+from gpuspawner.catalog import load_catalog, resolve
+from gpuspawner.core.errors import Gone
+from gpuspawner.core.lease import Key, Phase
+from gpuspawner.service.adoption import lease_variables
+from gpuspawner.service.allocator import Ask
+from gpuspawner.service.app import Options, wire
+from gpuspawner.service.fake import FakeHub, HandClock
+from gpuspawner.service.settings import Settings
+
+SECRET = b"s" * 32
+PREFIX = "/services/gpu/"
+POLICY = {
+    "mode": "enforce",
+    "idle": {"below": "5%", "for": "5m", "sample": "60s", "grace": "3m"},
+    "keep": {"times": 2, "each": "1h"},
+    "extend": {"each": "1h", "total": "2h", "warn": ["30m", "10m"]},
+}
+
+
+def a_catalog(quota=None, policy=None):
+    entries = {
+        "version": 1,
+        "gpus": {
+            "a100": {"title": "A100 80 GB", "match": "*A100*", "memory": "80GiB"},
+            "half": {"title": "Half an A100", "of": "a100", "shares": 2},
+        },
+        "templates": {
+            "pytorch": {
+                "title": "PyTorch",
+                "gpus": {"a100": "1-8", "half": "1-2"},
+                "bounds": {"cpu": "1-16", "memory": "1GiB-64GiB", "lifetime": "30m-24h"},
+                "default": {"gpu": "a100", "count": 1, "cpu": 2, "memory": "8GiB", "lifetime": "8h"},
+            }
+        },
+        "policies": {"default": {**POLICY, **(policy or {})}},
+    }
+    if quota is not None:
+        entries["quotas"] = {"each-user": {"each": "user", "gpus": {"hard": quota}}}
+    return load_catalog(entries)
+
+
+class Killed(BaseException):
+    """The service process is no more: whatever it was about to do is not done."""
+
+
+class Life:
+    """One service process: ``kill_at`` is how many more effects it has; with ``half`` the last one still happens."""
+
+    def __init__(self, kill_at=None, *, half=False):
+        self.left, self.half, self.over = kill_at, half, False
+
+    def effect(self, act):
+        """Do something that outlives the process, unless it is dead by then."""
+        if self.left is not None:
+            self.left -= 1
+            if self.left < 0:
+                if self.half and not self.over:
+                    act()
+                self.over = True
+        if self.over:
+            raise Killed
+        return act()
+
+
+class Mortal:
+    """A fake as one process sees it: its effects end with the process."""
+
+    def __init__(self, real, life, effects):
+        self._real, self._life, self._effects = real, life, effects
+
+    def __getattr__(self, name):
+        value = getattr(self._real, name)
+        if name not in self._effects:
+            return value
+
+        async def mortal(*arguments):
+            return await self._life.effect(lambda: asyncio.ensure_future(value(*arguments)))
+
+        return mortal
+
+
+class World:
+    """A machine, a hub and one service after another on the same store."""
+
+    def __init__(self, store, *, gpus=2, quota=None, policy=None, **settings):
+        self.clock = HandClock()
+        self.backend = FakeBackend(fake_gpus("a100", gpus))
+        self.hub = FakeHub(self.clock)
+        self.catalog, self.settings = a_catalog(quota, policy), Settings(**settings)
+        self.url, self.parts, self.probes = f"sqlite:///{store}", None, 0
+        self.boot()
+
+    # The service
+
+    def boot(self, life=None):
+        """Start a service, after dropping the one before."""
+        self.crash()
+        self.life = life or Life()
+        options = Options(
+            self.url, SECRET, "hub-1", "http://127.0.0.1:9/hub/api", "t", "http://127.0.0.1:9", PREFIX, None
+        )
+        backend = Mortal(self.backend, self.life, {"end"})
+        hub = Mortal(self.hub, self.life, {"stop", "start"})
+        self.parts = wire(options, self.catalog, backend, self.settings, self.clock, hub)
+        store, save, keep = self.parts.store, self.parts.store.save, self.parts.store.keep_readings
+        store.save = lambda *a, **b: self.life.effect(lambda: save(*a, **b))
+        store.keep_readings = lambda *a, **b: self.life.effect(lambda: keep(*a, **b))
+        with contextlib.suppress(Killed):
+            store.open()
+            self.book.load()
+            self.parts.lifecycle.resume()
+
+    def crash(self):
+        """Drop the service: its memory is lost."""
+        if self.parts is not None:
+            self.life.over = True
+            self.parts.store.close()
+
+    @property
+    def book(self):
+        return self.parts.book
+
+    @property
+    def allocator(self):
+        return self.parts.allocator
+
+    async def round(self):
+        """Look at the fleet, reconcile once, and let what runs beside the rounds end."""
+        with contextlib.suppress(Killed):
+            await self.parts.scheduler.observe(self.clock.now())
+            await self.parts.reconciler.round()
+        await self.settle()
+
+    async def settle(self):
+        while tasks := [*self.parts.reconciler._tasks.values(), *self.parts.sampler._tasks.values()]:
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def sample(self):
+        """Probe what is due, judge it, and look at the deadlines."""
+        with contextlib.suppress(Killed):
+            self.parts.sampler.start_due()
+        await self.settle()
+        with contextlib.suppress(Killed):
+            self.parts.lifecycle.deadlines()
+
+    async def go_on(self, seconds, step=60.0):
+        """Let time pass, with a round and due samples every ``step`` seconds."""
+        until = self.clock.now() + seconds
+        while self.clock.now() < until:
+            self.clock.advance(min(step, until - self.clock.now()))
+            await self.sample()
+            await self.round()
+
+    # The spawner
+
+    def key(self, user, server=""):
+        return Key("hub-1", f"{user} born", server)
+
+    def ask(self, user, server="", start_id=None, boot_id="boot", **options):
+        """Ask for a lease as a start does, a moment after whoever asked before."""
+        self.clock.advance(0.001)
+        request = resolve(self.catalog, options, user)
+        ask = Ask(self.key(user, server), user, request, options, start_id or uuid.uuid4().hex, boot_id)
+        return self.allocator.acquire(ask)
+
+    def start(self, user, server="", **options):
+        """Press Start: the hub has a pending server, and its spawner asks."""
+        self.hub.put(user, server)
+        return self.ask(user, server, **options)
+
+    async def acknowledge(self, lease):
+        """Take the grant, as the API does for the waiter."""
+        heard = self.allocator.hear(lease.id, lease.attempt)
+        if not await self.parts.reclaimer.end_attempts(heard):
+            return None
+        return self.allocator.acknowledge(lease.id, lease.attempt)[0]
+
+    async def create(self, lease):
+        """Take the grant, and create the workspace's process. The server does not answer yet."""
+        starting = await self.acknowledge(lease)
+        self.backend.run(lease.id, lease.attempt, lease_variables(starting))
+        return starting
+
+    async def up(self, user, server="", **options):
+        """Start a workspace and have it running."""
+        lease = self.start(user, server, **options)
+        if lease.phase is not Phase.RESERVED:
+            await self.round()
+            lease = self.book.get(lease.id)
+        await self.create(lease)
+        self.hub.answer(user, server)
+        await self.round()
+        return self.book.get(lease.id)
+
+    def hub_stops(self, lease, outcome="stopped", message=""):
+        """The hub stops a server: its process ends, and the spawner tells how."""
+        self.hub.forget(lease.user, lease.key.server)
+        self.backend.vanish(lease.id)
+        self.allocator.release(lease.id, lease.attempt, outcome, message)
+
+    # The workspaces
+
+    def shows(self, lease, percent, *, problem="", text=None):
+        """From now on the workspace's GPUs read so: a number, a text as nvidia-smi prints it, or a problem."""
+        self.probes += 1
+        percents = percent if isinstance(percent, dict) else {slot.gpu: percent for slot in lease.slots}
+        result = probe_text(percents, clock_seconds=100.0 + self.probes, memory_mib=100, holders=list(percents))
+        self.backend.probes[lease.id] = [ProbeResult(result if text is None else text, problem)]
+
+    # What is known
+
+    def now_of(self, lease):
+        """A lease as it is stored now, live or ended."""
+        return self.parts.store.lease(lease.id)
+
+    def audit(self, lease):
+        """What happened to a lease, the oldest first: (who, what, why)."""
+        return [(x.actor, x.action, x.why) for x in reversed(self.parts.store.audit(lease.id))]
+
+    def did(self, lease):
+        return [action for _, action, _ in self.audit(lease)]
+
+    def speaks(self, lease):
+        """Whether the spawner's messages for this attempt are heard."""
+        try:
+            self.allocator.hear(lease.id, lease.attempt)
+        except Gone:
+            return False
+        return True

@@ -1,0 +1,406 @@
+"""The promises of design section 4 that the service keeps, each by its number and name."""
+
+from dataclasses import replace
+
+import pytest
+
+from gpuspawner.backends.fake import probe_text
+from gpuspawner.core.errors import Conflict, RequestRefused
+from gpuspawner.core.lease import Phase, Reason
+from gpuspawner.service.adoption import lease_variables
+from gpuspawner.service.views import lease_view
+
+IDLE_FOR, GRACE = 300.0, 180.0
+
+
+def gpus_of(lease):
+    return [slot.gpu for slot in lease.slots]
+
+
+# 1. A GPU is granted to at most one exclusive lease, and a shared one never beyond its slices.
+
+
+async def test_promise_1_a_gpu_goes_from_one_lease_to_the_next_only_after_its_end(make_world):
+    world = make_world(gpus=1)
+    first = await world.up("alice")
+    second = world.start("bob")
+    assert second.phase is Phase.QUEUED
+    world.parts.reclaimer.mark(first.id, Reason.STOPPED, "alice", "enough")
+    world.backend.unkillable.add(first.id)
+    await world.go_on(60, step=10)
+    world.allocator.hear(second.id, 1)
+    assert world.now_of(first).phase is Phase.STOPPING
+    assert world.now_of(second).phase is not Phase.RESERVED
+    world.backend.unkillable.clear()
+    await world.go_on(4, step=1)
+    assert world.now_of(first).phase is Phase.ENDED
+    assert gpus_of(world.now_of(second)) == gpus_of(first)
+
+
+async def test_promise_1_a_shared_gpu_is_granted_up_to_its_slices(make_world):
+    world = make_world(gpus=1)
+    await world.round()
+    phases = [world.start(user, gpu="half").phase for user in ("alice", "bob", "carol")]
+    whole = world.start("dave")
+    assert phases == [Phase.RESERVED, Phase.RESERVED, Phase.QUEUED]
+    assert whole.phase is Phase.QUEUED
+
+
+async def test_promise_1_nothing_is_granted_before_gpus_and_processes_were_seen(world):
+    lease = world.start("alice")
+    world.allocator.give()
+    assert world.book.get(lease.id).phase is Phase.QUEUED
+    await world.parts.reconciler.round()
+    assert world.book.get(lease.id).phase is Phase.QUEUED, "the GPUs were not seen yet"
+    world.backend.complete = False
+    await world.round()
+    assert world.book.get(lease.id).phase is Phase.QUEUED, "not all GPUs were seen"
+    world.backend.complete = True
+    await world.round()
+    assert world.book.get(lease.id).phase is Phase.RESERVED
+
+
+async def test_promise_1_a_process_that_outlived_the_store_keeps_its_gpu(make_world):
+    world = make_world(gpus=1)
+    variables = lease_variables(await world.up("alice"))
+    other = make_world(gpus=1)
+    other.backend.run("of another hub", 1, {**variables, "GPUSPAWNER_HUB_ID": "hub-2"})
+    lease = other.start("bob")
+    await other.go_on(30, step=1)
+    assert lease_view(other.parts, other.book.get(lease.id))["queue"]["place"] == 1
+    assert other.allocator.others == world.book.of_key(world.key("alice")).slots
+    other.backend.vanish("of another hub")
+    await other.round()
+    assert other.book.get(lease.id).phase is Phase.RESERVED
+
+
+async def test_promise_1_what_a_start_left_behind_uses_its_gpu_until_it_ended(make_world):
+    """The hub dies in a start; its user asks for something else, and gets another GPU: the first is not free."""
+    world = make_world(gpus=2)
+    await world.round()
+    lease = await world.create(world.start("alice"))
+    await world.round()
+    world.backend.unkillable.add(lease.id)
+    changed = world.start("alice", gpu="half")
+    await world.round()
+    changed = world.book.get(changed.id)
+    bob = world.start("bob")
+    assert gpus_of(changed) != gpus_of(lease)
+    assert [slot.gpu for slot in world.allocator.others] == gpus_of(lease)
+    assert bob.phase is Phase.QUEUED
+    world.backend.unkillable.clear()
+    assert await world.acknowledge(changed) is not None
+    await world.round()
+    assert gpus_of(world.book.get(bob.id)) == gpus_of(lease)
+
+
+async def test_promise_1_a_gpu_given_back_unseen_is_granted_only_after_the_next_look(make_world):
+    """What a start created since the last look is not known yet when it gives its GPU back."""
+    world = make_world(gpus=1)
+    await world.round()
+    lease = await world.create(world.start("alice"))
+    bob = world.start("bob")
+    world.start("alice", gpu="half")  # gives the GPU back; the process on it was never seen
+    world.allocator.give()
+    assert world.book.get(bob.id).phase is Phase.QUEUED
+    world.backend.unkillable.add(lease.id)
+    await world.round()
+    assert world.book.get(bob.id).phase is Phase.QUEUED
+
+
+# 2. Nothing is lost.
+
+
+async def test_promise_2_a_lease_its_deadline_place_streak_and_readings_survive_a_restart(make_world):
+    world = make_world(gpus=1)
+    running = await world.up("alice")
+    first, second = world.start("bob", gpu="half"), world.start("carol")
+    await world.go_on(240)
+    running = world.parts.lifecycle.extend(world.book.get(running.id), "alice")
+    readings = world.parts.store.readings(running.id)
+    before = {lease.id: lease for lease in world.book}
+    world.boot()
+    assert {x.id: replace(x, heard_at=before[x.id].heard_at) for x in world.book} == before
+    assert world.book.get(running.id).streak.idle_seconds == 180.0
+    assert world.parts.store.readings(running.id) == readings
+    places = [lease_view(world.parts, world.book.get(x.id))["queue"]["place"] for x in (first, second)]
+    assert places == [1, 2]
+
+
+async def test_promise_2_a_restart_in_the_grace_leaves_time_to_object_and_still_reclaims(world):
+    lease = await world.up("alice")
+    await world.go_on(IDLE_FOR + 60 + GRACE - 60)
+    assert world.book.get(lease.id).phase is Phase.RECLAIMING
+    world.boot()
+    assert world.book.get(lease.id).streak.grace_left_seconds == GRACE  # two samples and a minute
+    await world.go_on(GRACE - 60)
+    assert world.book.get(lease.id).phase is Phase.RECLAIMING
+    await world.go_on(120)
+    assert world.now_of(lease).reason is Reason.IDLE
+
+
+async def test_promise_2_leases_are_rebuilt_from_what_runs_when_the_store_is_lost(make_world):
+    old = make_world()
+    lease = await old.up("alice", gpu="half", lifetime="2h")
+    old.clock.advance(600)
+    new = make_world()
+    new.clock, new.backend, new.hub = old.clock, old.backend, old.hub
+    new.boot()
+    await new.round()
+    await new.round()
+    rebuilt = new.book.get(lease.id)
+    assert (rebuilt.phase, rebuilt.attempt, rebuilt.key, rebuilt.slots) == (
+        Phase.RUNNING,
+        lease.attempt,
+        lease.key,
+        lease.slots,
+    )
+    assert (rebuilt.request, rebuilt.asked_at) == (lease.request, lease.asked_at)
+    assert rebuilt.deadline_at == lease.granted_at + 7200
+    assert rebuilt.streak.idle_seconds == 0
+
+
+async def test_promise_2_a_server_without_a_lease_is_adopted_and_ends_with_its_server(world):
+    world.hub.put("alice", ready=True)
+    await world.round()
+    lease = world.book.of_key(world.key("alice"))
+    assert (lease.phase, lease.adopted, lease.deadline_at, lease.slots) == (Phase.RUNNING, True, None, ())
+    await world.go_on(86400, step=3600)
+    assert world.book.get(lease.id).phase is Phase.RUNNING
+    world.hub.forget("alice")
+    await world.go_on(20, step=2)
+    assert world.now_of(lease).reason is Reason.STOPPED
+    assert world.hub.calls == []
+
+
+async def test_promise_2_a_lease_without_a_server_is_released(world):
+    lease = await world.up("alice")
+    world.hub.forget("alice")
+    world.backend.vanish(lease.id)
+    await world.go_on(20, step=2)
+    ended = world.now_of(lease)
+    assert (ended.phase, ended.reason, ended.ended_by) == (Phase.ENDED, Reason.FAILED, "hub")
+    assert "Your files are untouched" in ended.message
+
+
+# 3. Only the reclaimer stops, and validates again immediately before. See also test_reclaimer.py.
+
+
+async def test_promise_3_a_stop_records_who_why_and_the_readings_behind_it(world):
+    lease = await world.up("alice")
+    await world.go_on(900)
+    ended = world.now_of(lease)
+    assert (ended.reason, ended.ended_by) == (Reason.IDLE, "gpuspawner")
+    assert "highest 0 %" in ended.message
+    assert world.did(lease) == ["asked", "granted", "running", "warned", "stop"]
+    assert world.hub.calls == [("stop", "alice", lease.server_started)]
+    world.clock.advance(40 * 86400)
+    world.parts.store.thin_readings(world.clock.now())
+    assert len(world.parts.store.readings(lease.id)) >= 8
+
+
+# 4. Unknown is never idle.
+
+UNKNOWN = {
+    "a bracketed value": "[N/A]",
+    "no permission": "[Insufficient Permissions]",
+    "no number": "",
+    "above 100": "101",
+    "below 0": "-1",
+}
+
+
+@pytest.mark.parametrize("percent", UNKNOWN.values(), ids=UNKNOWN.keys())
+async def test_promise_4_a_gpu_that_can_t_be_read_is_not_idle(world, percent):
+    lease = await world.up("alice", count=2)
+    world.shows(lease, {lease.slots[0].gpu: 0, lease.slots[1].gpu: percent})
+    await world.go_on(7200)
+    assert world.book.get(lease.id).phase is Phase.RUNNING
+    assert "GPU 1" in world.book.get(lease.id).streak.because
+    assert world.book.get(lease.id).streak.idle_seconds == 0
+
+
+@pytest.mark.parametrize(
+    ("problem", "cut"),
+    [
+        pytest.param("the probe did not end within 20 s", 1.0, id="timed out"),
+        pytest.param("", 0.6, id="half read"),
+        pytest.param("", 0.0, id="nothing read"),
+        pytest.param("no process of the workspace was found", 1.0, id="no process"),
+    ],
+)
+async def test_promise_4_a_probe_that_failed_is_not_idle(world, problem, cut):
+    lease = await world.up("alice")
+    text = probe_text({lease.slots[0].gpu: 0})
+    world.shows(lease, 0, problem=problem, text=text[: int(len(text) * cut)])
+    await world.go_on(7200)
+    assert world.book.get(lease.id).phase is Phase.RUNNING
+    assert {row.kind for row in world.parts.store.readings(lease.id)} == {"unknown"}
+
+
+async def test_promise_4_a_missing_nvidia_smi_is_not_idle(world):
+    lease = await world.up("alice")
+    text = probe_text({}).replace("reading 0", "reading 127\nsmi sh: nvidia-smi: not found")
+    world.shows(lease, 0, text=text)
+    await world.go_on(7200)
+    assert world.book.get(lease.id).phase is Phase.RUNNING
+    assert "nvidia-smi is not there" in world.book.get(lease.id).streak.because
+
+
+async def test_promise_4_only_known_minutes_count_and_a_gap_does_not(world):
+    lease = await world.up("alice")
+    await world.go_on(180)
+    world.clock.advance(7200)  # nobody looked
+    await world.go_on(60)
+    assert world.book.get(lease.id).phase is Phase.RUNNING
+    assert world.book.get(lease.id).streak.idle_seconds <= 180 + 90
+
+
+async def test_promise_4_one_busy_gpu_of_several_is_enough(world):
+    lease = await world.up("alice", count=2)
+    world.shows(lease, {lease.slots[0].gpu: 0, lease.slots[1].gpu: 50})
+    await world.go_on(7200)
+    assert world.book.get(lease.id).phase is Phase.RUNNING
+
+
+# 5. People know before it happens.
+
+
+async def test_promise_5_idle_people_are_warned_and_one_keep_is_enough(world):
+    lease = await world.up("alice")
+    await world.go_on(IDLE_FOR + 60)
+    warning = lease_view(world.parts, world.book.get(lease.id))["warning"]
+    assert warning["kind"] == "idle"
+    assert warning["actions"] == ["keep"]
+    assert warning["text"].startswith("GPU 0 has done nothing for 5 min (highest 0 %). This workspace ends at ")
+    assert GRACE - 60 <= warning["ends_at"] - world.clock.now() <= GRACE
+    world.parts.lifecycle.keep(world.book.get(lease.id), "alice")
+    await world.go_on(3600)
+    assert world.book.get(lease.id).phase is Phase.RUNNING
+    assert world.book.get(lease.id).keeps_used == 1
+
+
+async def test_promise_5_keep_has_the_policy_s_bounds_and_says_so(world):
+    lease = await world.up("alice")
+    keep = world.parts.lifecycle.keep
+    for _ in range(2):
+        keep(world.book.get(lease.id), "alice")
+        world.clock.advance(3600)
+    with pytest.raises(Conflict, match="2 of 2 are used"):
+        keep(world.book.get(lease.id), "alice")
+
+
+async def test_promise_5_a_second_click_uses_up_no_second_keep(world):
+    lease = await world.up("alice")
+    once = world.parts.lifecycle.keep(lease, "alice")
+    world.clock.advance(60)
+    assert world.parts.lifecycle.keep(world.book.get(lease.id), "alice") == once
+
+
+async def test_promise_5_nobody_is_stopped_for_idleness_without_the_whole_grace(world):
+    lease = await world.up("alice")
+    await world.go_on(IDLE_FOR + GRACE)
+    assert world.now_of(lease).phase is Phase.RECLAIMING
+    warned = next(x.at for x in world.parts.store.audit(lease.id) if x.action == "warned")
+    await world.go_on(180)
+    assert world.now_of(lease).ended_at - warned >= GRACE
+
+
+async def test_promise_5_a_coming_end_is_told_at_every_threshold_once(world):
+    lease = await world.up("alice", lifetime="2h")
+    world.shows(lease, 50)
+    await world.go_on(7200 + 120)
+    warned = [(action, why) for _, action, why in world.audit(lease) if action == "warned"]
+    assert warned == [("warned", "ends in 30 min"), ("warned", "ends in 10 min")]
+    assert world.now_of(lease).reason is Reason.EXPIRED
+
+
+async def test_promise_5_a_deadline_that_passed_unseen_moves_once_to_give_notice(world):
+    lease = await world.up("alice", lifetime="2h")
+    world.shows(lease, 50)
+    world.clock.advance(9000)
+    await world.sample()
+    assert world.book.get(lease.id).deadline_at == world.clock.now() + 600
+    await world.go_on(540)
+    assert world.book.get(lease.id).phase is Phase.RUNNING
+    await world.go_on(180)
+    assert world.now_of(lease).reason is Reason.EXPIRED
+
+
+@pytest.mark.parametrize("mode", ["observe", "warn"])
+async def test_promise_5_without_enforcement_nothing_is_stopped_for_idleness(make_world, mode):
+    world = make_world(policy={"mode": mode})
+    lease = await world.up("alice")
+    await world.go_on(7200)
+    assert world.book.get(lease.id).phase is Phase.RUNNING
+    actions = {"observe": ["would warn", "would stop"], "warn": ["warned", "would stop"]}[mode]
+    assert world.did(lease)[3:] == actions
+    assert (lease_view(world.parts, world.book.get(lease.id))["warning"] is not None) == (mode == "warn")
+
+
+# 6. A GPU shortage is a queue, not a failure.
+
+
+async def test_promise_6_a_shortage_is_a_place_with_an_estimate(make_world):
+    world = make_world(gpus=1)
+    await world.up("alice", lifetime="2h")
+    world.start("bob")
+    carol = world.start("carol")
+    queue = lease_view(world.parts, carol)["queue"]
+    assert (queue["place"], queue["of"]) == (2, 2)
+    assert queue["at_most_seconds"] == pytest.approx(7200 + 8 * 3600)
+    assert queue["sentence"].startswith("All 1 A100 80 GB are in use. You are 2nd in line; at the latest in ")
+
+
+async def test_promise_6_a_place_is_kept_when_nobody_listens_and_taken_up_by_the_service(make_world):
+    world = make_world(gpus=1)
+    alice = await world.up("alice")
+    world.shows(alice, 50)
+    bob, carol = world.start("bob"), world.start("carol")
+    world.allocator.park(bob.id, 1)
+    world.hub.forget("bob")
+    await world.go_on(600, step=20)
+    assert world.now_of(carol).phase is Phase.PARKED  # not heard for half a minute
+    world.hub_stops(alice)
+    await world.go_on(2, step=1)
+    assert world.hub.calls == [("start", "bob", world.hub.listed["bob", ""].started)]
+    again = world.ask("bob")
+    assert (again.id, again.phase, again.attempt, again.asked_at) == (bob.id, Phase.RESERVED, 2, bob.asked_at)
+
+
+async def test_promise_6_nobody_overtakes_within_a_pool(make_world):
+    world = make_world(gpus=2)
+    alice = await world.up("alice")
+    large, small = world.start("bob", count=2), world.start("carol")
+    await world.round()
+    assert [world.book.get(x.id).phase for x in (large, small)] == [Phase.QUEUED] * 2
+    world.hub_stops(alice)
+    await world.go_on(2, step=1)
+    assert [world.book.get(x.id).phase for x in (large, small)] == [Phase.RESERVED, Phase.QUEUED]
+
+
+async def test_promise_6_who_needs_no_gpu_starts_meanwhile(make_world):
+    world = make_world(gpus=1)
+    await world.up("alice")
+    world.start("bob")
+    assert world.start("carol", gpu="none").phase is Phase.RESERVED
+
+
+# 8. A hard quota refuses with both quantities; 10. a bad request is refused with care.
+
+
+async def test_promise_8_a_hard_quota_refuses_with_both_quantities(make_world):
+    world = make_world(gpus=4, quota=2)
+    await world.up("alice")
+    with pytest.raises(RequestRefused, match="2 GPUs was asked; allowed: 2 per user, of which you use or wait for 1"):
+        world.start("alice", "second", count=2)
+    assert [lease.key.server for lease in world.book] == [""]
+
+
+async def test_promise_10_more_than_the_fleet_has_is_refused_not_queued(world):
+    await world.round()
+    with pytest.raises(RequestRefused, match="count: 3 was asked; allowed: at most 2 A100 80 GB in one workspace"):
+        world.start("alice", count=3)
+    with pytest.raises(RequestRefused, match="cpu: '99' was asked"):
+        world.start("alice", cpu="99")
+    assert list(world.book) == []

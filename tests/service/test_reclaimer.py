@@ -1,0 +1,220 @@
+"""Promise 3: only the reclaimer stops, what it validates before, and what is left when it is killed half-way."""
+
+import asyncio
+
+import pytest
+from service_world import Killed, Life
+
+from gpuspawner.core.errors import Conflict, Superseded
+from gpuspawner.core.lease import Phase, Reason
+from gpuspawner.service.lifecycle import Lifecycle
+
+IDLE_FOR, GRACE = 300.0, 180.0
+
+
+async def in_grace(world, left_seconds=0.0):
+    """A workspace whose next idle sample ends its grace."""
+    lease = await world.up("alice")
+    await world.go_on(IDLE_FOR + 60 + GRACE - 60)
+    lease = world.book.get(lease.id)
+    assert (lease.phase, lease.streak.grace_left_seconds) == (Phase.RECLAIMING, 60.0)
+    return lease
+
+
+async def reclaim(world):
+    """Take the sample that ends the grace, and act on it."""
+    world.clock.advance(60)
+    await world.sample()
+    await world.round()
+
+
+async def test_promise_3_what_is_idle_to_the_last_sample_is_stopped(world):
+    lease = await in_grace(world)
+    await reclaim(world)
+    assert world.hub.calls == [("stop", "alice", lease.server_started)]
+    assert world.now_of(lease).reason is Reason.IDLE
+
+
+async def test_promise_3_a_new_busy_sample_saves_it(world):
+    lease = await in_grace(world)
+    world.shows(lease, 50)
+    await reclaim(world)
+    assert (world.now_of(lease).phase, world.hub.calls) == (Phase.RUNNING, [])
+    assert world.did(lease)[-1] == "grace ended"
+
+
+@pytest.mark.parametrize("what", ["keep", "newer sample", "another server"])
+async def test_promise_3_what_changes_between_verdict_and_stop_saves_it(world, monkeypatch, what):
+    lease = await in_grace(world)
+    reclaim_now = Lifecycle.reclaim
+
+    def meanwhile(lifecycle, judged):
+        current = world.book.get(lease.id)
+        if what == "keep":
+            lifecycle.keep(current, "alice")
+        elif what == "newer sample":
+            world.book.save(type(current)(**{**vars(current), "sampled_at": world.clock.now() + 1}))
+        else:
+            world.book.save(type(current)(**{**vars(current), "server_started": "later"}))
+        reclaim_now(lifecycle, judged)
+
+    monkeypatch.setattr(Lifecycle, "reclaim", meanwhile)
+    await reclaim(world)
+    assert world.now_of(lease).phase in {Phase.RUNNING, Phase.RECLAIMING}
+    assert world.hub.calls == []
+    assert "stop" not in world.did(lease)
+
+
+async def test_promise_3_an_extension_saves_it_from_expiry(world):
+    lease = await world.up("alice", lifetime="2h")
+    world.shows(lease, 50)
+    await world.go_on(7200 - 60)
+    world.parts.lifecycle.extend(world.book.get(lease.id), "alice")
+    await world.go_on(120)
+    assert (world.now_of(lease).phase, world.hub.calls) == (Phase.RUNNING, [])
+
+
+async def test_promise_3_nothing_is_stopped_that_ends_already_or_is_not_meant_any_more(world):
+    lease = await world.up("alice")
+    mark = world.parts.reclaimer.mark
+    with pytest.raises(Conflict):
+        mark(lease.id, Reason.IDLE, "gpuspawner", "why", lambda _: False)
+    mark(lease.id, Reason.STOPPED, "alice", "enough")
+    with pytest.raises(Conflict):
+        mark(lease.id, Reason.IDLE, "gpuspawner", "why")
+    with pytest.raises(Conflict):
+        mark("unknown", Reason.IDLE, "gpuspawner", "why")
+    assert world.now_of(lease).reason is Reason.STOPPED
+
+
+async def test_promise_3_never_another_server_of_the_same_name(world):
+    """It was stopped and started anew while the stop was on its way: the new one is somebody's work."""
+    lease = await world.up("alice")
+    world.parts.reclaimer.mark(lease.id, Reason.IDLE, "gpuspawner", "why")
+    world.clock.advance(5)
+    world.hub.put("alice")
+    await world.round()
+    assert world.hub.calls == []
+    assert world.now_of(lease).phase is Phase.ENDED
+
+
+async def test_promise_3_never_the_server_of_another_user_of_the_same_name(world):
+    lease = await world.up("alice")
+    world.parts.reclaimer.mark(lease.id, Reason.IDLE, "gpuspawner", "why")
+    server = world.hub.listed["alice", ""]
+    world.hub.listed["alice", ""] = type(server)(**{**vars(server), "user_created": "alice born again"})
+    await world.round()
+    assert world.hub.calls == []
+
+
+async def test_promise_3_a_cancelled_start_s_stop_is_not_repeated_on_the_next_start(world):
+    await world.round()
+    lease = await world.acknowledge(world.start("alice"))
+    world.hub.stops_slowly = True
+    world.parts.reclaimer.mark(lease.id, Reason.CANCELLED, "alice", "not now")
+    await world.round()
+    assert len(world.hub.calls) == 1
+    world.clock.advance(60)
+    world.hub.put("alice")  # the first is gone, and its user has pressed Start again
+    await world.go_on(30, step=5)
+    assert len(world.hub.calls) == 1
+    assert world.now_of(lease).phase is Phase.ENDED
+
+
+async def test_promise_3_a_stop_is_sent_again_only_after_a_while(world):
+    lease = await world.up("alice")
+    stop = world.hub.stop
+
+    async def ignored(user, name):
+        await stop(user, name)
+        world.hub.listed[user, name] = server
+
+    server = world.hub.listed["alice", ""]
+    world.hub.stop = ignored
+    world.parts.reclaimer.mark(lease.id, Reason.IDLE, "gpuspawner", "why")
+    await world.go_on(9, step=1)
+    assert len(world.hub.calls) == 1
+    await world.go_on(3, step=1)
+    assert len(world.hub.calls) == 2
+
+
+async def test_promise_3_a_service_that_was_replaced_stops_nothing(world):
+    lease = await world.up("alice")
+    old = world.parts
+    old.reclaimer.mark(lease.id, Reason.IDLE, "gpuspawner", "why")
+    world.parts = None
+    world.boot()  # raises the epoch; the old service does not know it yet
+    with pytest.raises(Superseded):
+        await old.reclaimer.drive(lease.id)
+    with pytest.raises(Superseded):
+        await old.reclaimer.end_unknown("leftover", "alice", "why")
+    assert world.hub.calls == []
+    assert ("end", "leftover") not in world.backend.calls
+    old.store.close()
+    await world.round()
+    assert world.hub.calls == [("stop", "alice", lease.server_started)]
+
+
+async def test_nothing_ends_while_the_hub_does_not_answer(world):
+    lease = await world.up("alice")
+    world.parts.reclaimer.mark(lease.id, Reason.STOPPED, "alice", "enough")
+    world.hub.unreachable = "The hub does not answer."
+    await world.go_on(60, step=5)
+    assert world.now_of(lease).phase is Phase.STOPPING
+    assert (lease.id, 1) in world.backend.running
+    world.hub.unreachable = ""
+    await world.go_on(4, step=1)
+    assert world.now_of(lease).phase is Phase.ENDED
+    assert (lease.id, 1) not in world.backend.running
+
+
+async def test_a_waiting_lease_is_withdrawn_at_once(make_world):
+    world = make_world(gpus=1)
+    await world.up("alice")
+    waiting = world.start("bob")
+    world.parts.reclaimer.mark(waiting.id, Reason.CANCELLED, "bob", "The request was withdrawn.")
+    assert world.now_of(waiting).phase is Phase.ENDED
+    assert not world.speaks(waiting)
+
+
+async def test_two_steps_of_one_stop_never_run_at_once(world):
+    lease = await world.up("alice")
+    world.parts.reclaimer.mark(lease.id, Reason.STOPPED, "alice", "enough")
+    await asyncio.gather(*(world.parts.reclaimer.drive(lease.id) for _ in range(3)))
+    assert len(world.hub.calls) == 1
+
+
+# Evidence, mark, note of the stop, the stop itself, note that it is gone, the end of processes, the end.
+@pytest.mark.parametrize("half", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("effects", range(8))
+async def test_promise_3_a_service_killed_at_any_step_of_a_reclaim_has_it_carried_on(world, effects, half):
+    lease = await in_grace(world)
+    evidence = len(world.parts.store.readings(lease.id))
+    # A restart in the grace leaves time to object: the kill comes at the sample after that.
+    world.boot(life := Life())
+    await world.go_on(GRACE - 60)
+    world.clock.advance(60)
+    life.left, life.half = effects, half
+    await world.sample()
+    await world.round()
+    await world.round()
+    world.boot()
+    if world.book.get(lease.id) is not None:
+        await world.go_on(GRACE + 120)
+    ended = world.now_of(lease)
+    assert (ended.phase, ended.reason, ended.ended_by) == (Phase.ENDED, Reason.IDLE, "gpuspawner")
+    assert ("alice", "") not in world.hub.listed
+    assert not world.backend.running
+    assert set(world.hub.calls) == {("stop", "alice", lease.server_started)}
+    assert world.did(lease).count("stop") == 1
+    kept = [row for row in world.parts.store.readings(lease.id) if row.kept]
+    assert len(kept) >= evidence
+
+
+async def test_a_killed_service_does_nothing_more(world):
+    lease = await world.up("alice")
+    world.life.left = 0
+    with pytest.raises(Killed):
+        world.parts.reclaimer.mark(lease.id, Reason.STOPPED, "alice", "enough")
+    world.boot()
+    assert world.book.get(lease.id).phase is Phase.RUNNING

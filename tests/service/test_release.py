@@ -1,0 +1,179 @@
+"""What the spawner tells of a start or a server, in every phase; and asking again."""
+
+from dataclasses import replace
+
+import pytest
+
+from gpuspawner.core import lease as leases
+from gpuspawner.core.errors import Conflict, Gone
+from gpuspawner.core.lease import JOINABLE, UP, WAITING, Phase, Reason
+
+OUTCOMES = {
+    "cancelled": (Reason.CANCELLED, "alice"),
+    "failed": (Reason.FAILED, "hub"),
+    "stopped": (Reason.STOPPED, "alice"),
+    "died": (Reason.FAILED, "hub"),
+}
+LIVE = [phase for phase in Phase if phase is not Phase.ENDED]
+
+
+async def in_phase(world, phase):
+    """A lease of alice in a phase, by the ways that lead there."""
+    if phase in UP | {Phase.STOPPING}:
+        lease = await world.up("alice")
+        if phase is Phase.RECLAIMING:
+            world.book.save(leases.begin_grace(lease, world.clock.now()))
+        elif phase is Phase.STOPPING:
+            world.parts.reclaimer.mark(lease.id, Reason.IDLE, "gpuspawner", "idle")
+        return world.book.get(lease.id)
+    if phase in WAITING:
+        world.backend.complete = False
+    await world.round()
+    lease = world.start("alice")
+    if phase is Phase.PARKED:
+        world.allocator.park(lease.id, 1)
+    elif phase is Phase.STARTING:
+        await world.create(lease)
+    lease = world.book.get(lease.id)
+    assert lease.phase is phase
+    return lease
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES)
+@pytest.mark.parametrize("phase", LIVE)
+async def test_an_outcome_ends_a_lease_with_its_reason(world, phase, outcome):
+    lease = await in_phase(world, phase)
+    world.hub_stops(lease, outcome, "because")
+    released = world.now_of(lease)
+    assert released.phase is (Phase.ENDED if phase in WAITING | {Phase.RESERVED} else Phase.STOPPING)
+    reason, by = OUTCOMES[outcome]
+    if outcome == "stopped" and phase not in UP:
+        reason, by = Reason.FAILED, "hub"  # the hub's own time for a start was over
+    if phase is Phase.STOPPING:
+        reason, by = Reason.IDLE, "gpuspawner"  # the first reason stands
+    assert (released.reason, released.ended_by) == (reason, by)
+    assert released.message == ("idle" if phase is Phase.STOPPING else "because")
+    await world.go_on(2, step=1)
+    ended = world.now_of(lease)
+    assert (ended.phase, ended.reason) == (Phase.ENDED, reason)
+    assert world.did(lease).count("stop") == 1
+    assert world.hub.calls == []
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES)
+@pytest.mark.parametrize("phase", LIVE)
+async def test_an_older_attempt_s_outcome_is_ignored(world, phase, outcome):
+    lease = await in_phase(world, phase)
+    world.book.save(newer := replace(lease, attempt=2))
+    world.allocator.release(lease.id, 1, outcome, "old")
+    assert world.now_of(lease) == newer
+
+
+async def test_an_outcome_told_twice_or_of_nobody_is_harmless(world):
+    lease = await world.up("alice")
+    world.hub_stops(lease)
+    await world.go_on(2, step=1)
+    ended = world.now_of(lease)
+    world.allocator.release(lease.id, 1, "failed", "again")
+    world.allocator.release("nobody", 1, "failed", "")
+    assert world.now_of(lease) == ended
+
+
+@pytest.mark.parametrize("phase", sorted(JOINABLE))
+async def test_a_start_that_our_own_stop_hit_goes_back_to_its_place(world, phase):
+    lease = await in_phase(world, phase)
+    world.allocator.recent_stops[lease.key] = world.clock.now() - 4.9
+    world.hub_stops(lease, "cancelled")
+    parked = world.now_of(lease)
+    assert (parked.phase, parked.asked_at, parked.not_before) == (Phase.PARKED, lease.asked_at, 0.0)
+    world.backend.complete = True
+    await world.round()
+    await world.round()
+    assert [call[:2] for call in world.hub.calls] == [("start", "alice")]
+
+
+@pytest.mark.parametrize("phase", sorted(JOINABLE))
+async def test_a_start_cancelled_later_than_that_is_cancelled(world, phase):
+    lease = await in_phase(world, phase)
+    world.allocator.recent_stops[lease.key] = world.clock.now() - 5.1
+    world.hub_stops(lease, "cancelled")
+    assert world.now_of(lease).reason is Reason.CANCELLED
+
+
+async def test_a_stop_of_ours_is_remembered_for_its_key(world):
+    lease = await world.up("alice")
+    world.parts.reclaimer.mark(lease.id, Reason.STOPPED, "alice", "enough")
+    await world.round()
+    assert world.allocator.recent_stops == {lease.key: world.clock.now()}
+
+
+@pytest.mark.parametrize("phase", [*sorted(UP), Phase.STOPPING])
+async def test_a_new_start_waits_for_the_end_of_what_still_runs(world, phase):
+    """The hub starts it anew, so it knows no server of it: what runs is ended first, then the start goes on."""
+    lease = await in_phase(world, phase)
+    world.hub.forget("alice")
+    with pytest.raises(Conflict, match="still ending"):
+        world.start("alice")
+    await world.go_on(2, step=1)
+    assert not world.backend.running
+    assert world.now_of(lease).reason is (Reason.IDLE if phase is Phase.STOPPING else Reason.ORPHANED)
+    again = world.ask("alice")
+    assert (again.phase, again.id != lease.id) == (Phase.RESERVED, True)
+    assert world.hub.calls == []
+
+
+async def test_a_repeated_message_of_the_start_that_made_it_does_not_end_a_running_workspace(world):
+    await world.round()
+    lease = await world.create(world.start("alice", start_id="once"))
+    world.hub.answer("alice")
+    await world.round()
+    with pytest.raises(Conflict):
+        world.ask("alice", start_id="once")
+    assert world.book.get(lease.id).phase is Phase.RUNNING
+
+
+async def test_a_start_repeated_after_a_time_out_is_the_same_lease_and_attempt(world):
+    await world.round()
+    first = world.start("alice", start_id="once")
+    assert world.ask("alice", start_id="once") == replace(first, heard_at=world.clock.now())
+    assert world.ask("alice", start_id="twice").attempt == 2
+
+
+async def test_the_waiter_of_an_older_attempt_and_of_an_ended_lease_is_told_to_stop(world):
+    await world.round()
+    old = world.start("alice")
+    world.ask("alice")
+    with pytest.raises(Gone, match="newer start"):
+        world.allocator.hear(old.id, 1)
+    world.allocator.release(old.id, 2, "cancelled", "no more")
+    with pytest.raises(Gone, match="no more"):
+        world.allocator.acknowledge(old.id, 2)
+    with pytest.raises(Gone, match="over"):
+        world.allocator.park("nobody", 1)
+
+
+async def test_a_grant_that_crossed_the_parking_on_its_way_stands(world):
+    await world.round()
+    lease = world.start("alice")
+    assert world.allocator.park(lease.id, 1).phase is Phase.RESERVED
+
+
+async def test_a_parked_place_that_is_heard_again_is_attended(make_world):
+    world = make_world(gpus=1)
+    await world.up("alice")
+    lease = world.start("bob")
+    world.allocator.park(lease.id, 1)
+    assert world.allocator.hear(lease.id, 1).phase is Phase.QUEUED
+    assert not world.book.get(lease.id).unattended
+
+
+async def test_what_an_earlier_start_left_is_ended_before_the_next_creates_anything(world):
+    await world.round()
+    lease = await world.create(world.start("alice"))
+    again = world.ask("alice")
+    world.backend.unkillable.add(lease.id)
+    assert await world.acknowledge(again) is None
+    assert world.book.get(lease.id).phase is Phase.RESERVED
+    world.backend.unkillable.clear()
+    assert (await world.create(again)).phase is Phase.STARTING
+    assert set(world.backend.running) == {(lease.id, 2)}

@@ -282,6 +282,11 @@ class RealHub:
         text = Path(f"/proc/{min(self.workspace_pids(lease))}/environ").read_text()
         return dict(line.split("=", 1) for line in text.split("\0") if "=" in line)
 
+    def server_pids(self, lease: str = "") -> list[int]:
+        """The tiny servers among them: what a workspace or its probe starts is left out."""
+        servers = {pid for pid, line in _command_lines() if str(TINY).encode() in line}
+        return sorted(servers.intersection(self.workspace_pids(lease)))
+
     def close(self) -> None:
         for process in (self.hub, self.proxy):
             if process is not None:

@@ -1,0 +1,241 @@
+"""The hub dies, is shut down, or is told to cancel: no lease, place or GPU is lost or doubled."""
+
+import concurrent.futures
+
+import pytest
+from harness import eventually
+
+QUICK = {"slow_spawn_timeout": 0.3}
+IDLE_SOON = {"fast": 60, "sample": "1m", "idle": "1m", "grace": "2h"}
+"""A second of idleness begins a grace of two minutes."""
+ACCEPTED = {201, 202}
+
+
+def begin(hub, user, **options):
+    """Press Start as soon as the hub takes it; return the waiting or running lease."""
+    eventually(lambda: hub.begin(user, **options).status_code in ACCEPTED, what=f"the start of {user} is accepted")
+
+
+def run(hub, *users):
+    hub.add_user(*users)
+    leases = []
+    for user in users:
+        begin(hub, user)
+        leases.append(hub.until(user, "running"))
+    return leases
+
+
+def wait_in_line(hub, user):
+    hub.add_user(user)
+    begin(hub, user)
+    return hub.until(user, "queued")
+
+
+def is_same(lease, before):
+    """The very lease at its very place: nothing was lost, nothing made twice."""
+    return (lease["id"], lease["asked_at"]) == (before["id"], before["asked_at"])
+
+
+def assert_disjoint_and_single(hub):
+    """One process for each workspace that runs, none besides, and no GPU twice."""
+    running = [lease for lease in hub.workspaces() if lease["phase"] in {"running", "reclaiming"}]
+    gpus = [gpu["id"] for lease in running for gpu in lease["gpus"]]
+    assert len(set(gpus)) == len(gpus)
+    assert [len(hub.server_pids(lease["id"])) for lease in running] == [1] * len(running)
+    assert len(hub.server_pids()) == len(running)
+
+
+def test_promise_2_hub_killed_while_a_user_is_queued_who_then_presses_start(new_hub, python):
+    hub = new_hub(python=python, gpus=1, **QUICK)
+    run(hub, "anna")
+    ben, cleo = wait_in_line(hub, "ben"), wait_in_line(hub, "cleo")
+    hub.kill_hub()
+    hub.start_hub()
+    begin(hub, "ben")
+    assert is_same(hub.until("ben", "queued"), ben)
+    hub.stop("anna")
+    assert is_same(hub.until("ben", "running"), ben)
+    assert is_same(hub.lease("cleo"), cleo)
+    assert hub.lease("cleo")["phase"] in {"queued", "parked"}
+    assert_disjoint_and_single(hub)
+    hub.stop("ben")
+    assert is_same(hub.until("cleo", "running"), cleo), "whom nobody listened for starts by itself"
+
+
+@pytest.mark.parametrize("died", ["before-start", "after-start"], ids=["no process yet", "process, state not saved"])
+def test_parked_lease_is_granted_and_its_start_answered_202_when_the_hub_dies(new_hub, python, died):
+    hub = new_hub(python=python, gpus=1, wait=0.3, settings={"heartbeat_seconds": 3, "orphan_seconds": 2}, **QUICK)
+    run(hub, "anna")
+    hub.add_user("ben")
+    hub.begin("ben")
+    ben = hub.until("ben", "parked")
+    hub.delay("ben", died, 60)
+    hub.stop("anna")
+    hub.until("ben", "starting")
+    eventually(lambda: hub.server("ben")["pending"] == "spawn")
+    eventually(lambda: died == "before-start" or hub.workspace_pids(ben["id"]))
+    hub.kill_hub()
+    hub.delay("ben", died, None)
+    hub.start_hub()
+    assert is_same(hub.until("ben", "running", 30), ben)
+    assert_disjoint_and_single(hub)
+
+
+@pytest.mark.parametrize("by", ["hub", "page"])
+def test_stop_during_grace_and_start_again_at_once(new_hub, by):
+    hub = new_hub(gpus=1, **IDLE_SOON, **QUICK)
+    (first,) = run(hub, "anna")
+    hub.until("anna", "reclaiming")
+    if by == "hub":
+        assert hub.stop("anna").status_code in {202, 204}
+    else:
+        hub.gpu(f"/workspaces/{first['id']}/stop", "POST")
+    begin(hub, "anna")
+    again = hub.until("anna", "running")
+    assert again["id"] != first["id"]
+    ended = hub.gpu(f"/workspaces/{first['id']}")["end"]
+    assert (ended["reason"], len(hub.audit(first["id"], "stop"))) == ("stopped", 1)
+    assert again["granted_at"] >= ended["at"], "its GPU was free before it was given again"
+    assert_disjoint_and_single(hub)
+
+
+def test_start_repeated_after_a_time_out_leaves_one_process(new_hub, python):
+    hub = new_hub(python=python, gpus=1, extra="c.Spawner.start_timeout = 2", **QUICK)
+    hub.add_user("anna")
+    hub.delay("anna", "after-start", 60)
+    begin(hub, "anna")
+    first = hub.until("anna", "starting")
+    assert eventually(lambda: hub.workspace_pids(first["id"]))
+    eventually(lambda: hub.server("anna") is None, what="the hub gave up")
+    hub.delay("anna", "after-start", None)
+    begin(hub, "anna")
+    again = hub.until("anna", "running")
+    assert again["id"] != first["id"]
+    assert not hub.workspace_pids(first["id"])
+    assert_disjoint_and_single(hub)
+    end = hub.gpu(f"/workspaces/{first['id']}")["end"]
+    assert end["reason"] == "failed"
+    assert "within 2 seconds" in end["message"]
+
+
+def test_parking_keeps_the_place_and_starts_by_itself(new_hub, python):
+    hub = new_hub(python=python, gpus=1, wait=0.5, slow_spawn_timeout=3)
+    run(hub, "anna")
+    hub.add_user("ben")
+    answer = hub.begin("ben")
+    assert answer.status_code == 409, "a shortage is no failure of the hub"
+    assert "You are 1st in line" in answer.json()["message"]
+    assert "It starts by itself." in answer.json()["message"]
+    ben = hub.until("ben", "parked")
+    assert hub.server("ben") is None, "nobody waits in the hub"
+    hub.stop("anna")
+    assert is_same(hub.until("ben", "running", 5), ben)
+    assert hub.server("ben")["ready"]
+    assert_disjoint_and_single(hub)
+
+
+def test_six_refusals_and_six_parkings_in_a_row_do_not_abort_the_hub(new_hub, python):
+    hub = new_hub(python=python, gpus=1, wait=0.1, slow_spawn_timeout=3, failure_limit=3)
+    run(hub, "anna")
+    hub.add_user("ben")
+    refused = [hub.begin("ben", count=count) for count in range(9, 15)]
+    assert [answer.status_code for answer in refused] == [400] * 6, refused[0].text
+    assert [hub.begin("ben").status_code for _ in range(6)] == [409] * 6
+    assert hub.hub.poll() is None
+    hub.stop("anna")
+    hub.until("ben", "running")
+
+
+def test_cancel_by_page_and_by_api_while_waiting_and_while_starting(new_hub, python):
+    hub = new_hub(python=python, gpus=1, **QUICK)
+    run(hub, "anna")
+    for user, by_page in (("ben", True), ("cleo", False)):
+        lease = wait_in_line(hub, user)
+        cancel(hub, lease, by_page)
+        assert hub.until_ended(user, "cancelled")["id"] == lease["id"]
+    hub.stop("anna")
+    for user, by_page in (("dora", True), ("emil", False)):
+        hub.add_user(user)
+        hub.delay(user, "before-start", 60)
+        begin(hub, user)
+        lease = hub.until(user, "starting")
+        cancel(hub, lease, by_page)
+        assert hub.until_ended(user, "stopped" if by_page else "cancelled")["id"] == lease["id"]
+    run(hub, "fay")  # the one GPU is free again
+    assert [lease["user"] for lease in hub.workspaces()] == ["fay"]
+    assert "] 500 " not in hub.log.read_text()
+
+
+def cancel(hub, lease, by_page):
+    if by_page:
+        hub.gpu(f"/workspaces/{lease['id']}/stop", "POST")
+    else:
+        assert hub.stop(lease["user"]).status_code in {202, 204}
+    eventually(lambda: hub.server(lease["user"]) is None, what="the hub has no server of it")
+
+
+PARKS_SOME = """
+import asyncio, os
+async def hook(spawner):
+    spawner.wait_in_hub_seconds = 0.2 if spawner.user.name in ("parked", "reserved") else 60
+    while os.path.exists("homes/" + spawner.user.name + ".hold"):
+        await asyncio.sleep(0.1)
+c.Spawner.pre_spawn_hook = hook
+"""
+
+
+@pytest.mark.parametrize("cleanup_servers", [True, False], ids=["servers stopped too", "servers left running"])
+def test_promise_2_hub_sigterm_in_each_phase(new_hub, python, cleanup_servers):
+    hub = new_hub(python=python, gpus=5, cleanup_servers=cleanup_servers, extra=PARKS_SOME, **IDLE_SOON, **QUICK)
+    before = in_each_phase(hub)
+    assert {user: lease["phase"] for user, lease in before.items()} == {user: user for user in before}
+    hub.terminate_hub()
+    hub.delay("starting", "before-start", None)
+    (hub.folder / "homes" / "reserved.hold").unlink()
+    hub.start_hub()
+
+    hub.until_ended("stopping", "stopped")
+    assert len(hub.audit(before["stopping"]["id"], "stop")) == 1
+    for user in ("running", "reclaiming"):
+        if cleanup_servers:
+            eventually(lambda user=user: hub.last_end(user)["id"] == before[user]["id"])
+        else:
+            assert is_same(hub.until(user, user), before[user])
+    waiting = ["reserved", "starting", "queued", "parked"]
+    eventually(lambda: sum(hub.lease(user)["phase"] == "running" for user in waiting) == (4 if cleanup_servers else 3))
+    assert all(is_same(hub.lease(user), before[user]) for user in waiting), "no place was lost"
+    assert_disjoint_and_single(hub)
+    if not cleanup_servers:
+        last = next(user for user in waiting if hub.lease(user)["phase"] != "running")
+        hub.stop("running")
+        hub.until(last, "running")
+
+
+def in_each_phase(hub):
+    """Bring one user, named after it, into each phase that a lease can be in; return the leases."""
+    users = ["running", "reclaiming", "stopping", "holder"]
+    run(hub, *users)
+    for user in users:
+        hub.until(user, "reclaiming")
+    for user in ("running", "stopping", "holder"):
+        hub.gpu(f"/workspaces/{hub.lease(user)['id']}/keep", "POST")
+    hub.add_user("filler", "reserved", "starting", "queued", "parked")
+    begin(hub, "filler")
+    hub.until("filler", "running")
+    hub.begin("reserved")
+    hub.until("reserved", "parked")
+    (hub.folder / "homes" / "reserved.hold").touch()
+    hub.stop("holder")
+    hub.until("reserved", "reserved")
+    hub.delay("starting", "before-start", 60)
+    hub.stop("filler")
+    begin(hub, "starting")
+    hub.until("starting", "starting")
+    begin(hub, "queued")
+    hub.begin("parked")
+    hub.until("parked", "parked")
+    hub.delay("stopping", "before-stop", 3)
+    pool = concurrent.futures.ThreadPoolExecutor(1)
+    pool.submit(hub.gpu, f"/workspaces/{hub.lease('stopping')['id']}/stop", "POST")
+    hub.until("stopping", "stopping")
+    return {lease["user"]: lease for lease in hub.workspaces()}

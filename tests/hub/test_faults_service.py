@@ -1,0 +1,377 @@
+"""The service dies, hangs, is doubled or loses its store: workspaces go on, and each step is taken once."""
+
+import contextlib
+import os
+import resource
+import signal
+import sqlite3
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import requests
+from harness import eventually
+
+QUICK = {"slow_spawn_timeout": 0.3}
+ACCEPTED = {201, 202}
+
+
+def begin(hub, user, **options):
+    eventually(lambda: hub.begin(user, **options).status_code in ACCEPTED, what=f"the start of {user} is accepted")
+
+
+def run(hub, *users):
+    hub.add_user(*users)
+    for user in users:
+        begin(hub, user)
+    return [hub.until(user, "running") for user in users]
+
+
+def restart_service(hub):
+    """Kill the service, and wait until the hub's next one answers."""
+    old = hub.service_pids()
+    hub.kill_service()
+    eventually(lambda: set(hub.service_pids()) - set(old) and hub.gpu("/"), what="the next service answers")
+
+
+@contextlib.contextmanager
+def store_of(hub):
+    connection = sqlite3.connect(hub.folder / "gpu" / "gpuspawner.sqlite", isolation_level=None)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def epoch(hub) -> int:
+    with store_of(hub) as store:
+        return store.execute("SELECT number FROM meta WHERE name = 'epoch'").fetchone()[0]
+
+
+def first_steps(hub, user) -> str:
+    """What a pending start has told so far, as its progress page reads it."""
+    path = f"{hub.url}/hub/api/users/{user}/server/progress"
+    told = ""
+    with (
+        requests.get(path, headers={"Authorization": "token test-admin-token-0123456789"}, stream=True, timeout=2) as r,
+        contextlib.suppress(requests.RequestException),
+    ):
+        for chunk in r.iter_content(None, decode_unicode=True):
+            told += chunk
+    return told
+
+
+def test_service_away_during_three_starts_which_say_so_and_start_when_it_is_back(new_hub):
+    hub = new_hub(gpus=3, service_poll=0.3, **QUICK)
+    users = ["anna", "ben", "cleo"]
+    hub.add_user(*users)
+    away = hub.folder / "away"
+    away.touch()
+    hub.plant(f"import os, time\nwhile os.path.exists({str(away)!r}): time.sleep(0.1)")
+    hub.kill_service()
+    for user in users:
+        assert hub.begin(user).status_code == 202
+    assert "does not answer. This start tries again" in first_steps(hub, "ben")
+    assert hub.api("GET", "/users").status_code == 200, "the hub itself goes on"
+    away.unlink()
+    leases = [hub.until(user, "running") for user in users]
+    assert len({gpu["id"] for lease in leases for gpu in lease["gpus"]}) == 3
+
+
+def test_service_restarted_every_20_minutes_of_policy_time_grace_passes_once_neither_never_nor_early(new_hub):
+    # A policy minute is a fifth of a second: the restart comes every 4 s, grace takes 5, idleness 6.
+    scale = "import gpuspawner.core.idleness as idleness\nidleness.LEAST_GRACE_SECONDS /= 300"
+    policy = {"fast": 300, "sample": "5m", "idle": "30m", "grace": "25m"}
+    hub = new_hub(gpus=1, service_poll=0.3, planted=scale, **policy, **QUICK)
+    (anna,) = run(hub, "anna")
+    until = time.monotonic() + 60
+    while hub.workspaces():
+        assert time.monotonic() < until, "grace never passes"
+        end_of_up_time = time.monotonic() + 4
+        while time.monotonic() < end_of_up_time and hub.workspaces():
+            time.sleep(0.2)
+        restart_service(hub)
+    lines = {action: hub.audit(anna["id"], action) for action in ("running", "warned", "stop")}
+    assert {action: len(found) for action, found in lines.items()} == {"running": 1, "warned": 1, "stop": 1}
+    assert lines["warned"][0]["at"] - lines["running"][0]["at"] >= 6
+    assert lines["stop"][0]["at"] - lines["warned"][0]["at"] >= 5
+    assert hub.last_end("anna")["end"]["reason"] == "idle"
+
+
+KILLS = """
+import os, signal
+def armed(step):
+    try:
+        os.remove({armed!r} + step)
+    except FileNotFoundError:
+        return
+    os.kill(os.getpid(), signal.SIGKILL)
+
+from gpuspawner.service.reclaimer import Reclaimer
+from gpuspawner.service.hub import Hub
+from gpuspawner.service.book import Book
+from gpuspawner.backends.local.backend import LocalBackend
+mark, stop, end, save = Reclaimer.mark, Hub.stop, LocalBackend.end, Book.save
+
+def new_mark(*arguments):
+    armed("before marking")
+    return mark(*arguments)
+async def new_stop(*arguments):
+    armed("marked, stop not sent")
+    await stop(*arguments)
+    armed("stop sent")
+async def new_end(*arguments):
+    done = await end(*arguments)
+    armed("gone, end not written")
+    return done
+def new_save(self, *leases, **others):
+    save(self, *leases, **others)
+    if any(not lease.live for lease in leases):
+        armed("end written")
+Reclaimer.mark, Hub.stop, LocalBackend.end, Book.save = new_mark, new_stop, new_end, new_save
+"""
+STEPS = ["before marking", "marked, stop not sent", "stop sent", "gone, end not written", "end written"]
+
+
+@pytest.fixture(scope="module")
+def reclaiming_hub(tmp_path_factory):
+    """A hub where a second of idleness begins a second of grace, and a service that dies at a named step."""
+    from harness import RealHub  # noqa: PLC0415 - conftest finds it
+
+    folder = tmp_path_factory.mktemp("reclaims")
+    times = {"fast": 60, "sample": "1m", "idle": "1m", "grace": "1m", "service_poll": 0.3}
+    planted = KILLS.format(armed=str(folder / "armed-"))
+    hub = RealHub(folder, gpus=1, planted=planted, settings={"stop_retry_seconds": 1}, **times, **QUICK)
+    try:
+        yield hub.start()
+    finally:
+        hub.close()
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_promise_3_service_killed_at_each_step_of_a_reclaim_ends_it_once(reclaiming_hub, request, step):
+    hub = reclaiming_hub
+    request.node.hubs = [hub]
+    user = f"user-{STEPS.index(step)}"
+    armed = hub.folder / f"armed-{step}"
+    (lease,) = run(hub, user)
+    armed.touch()
+    end = hub.until_ended(user, "idle", 30)
+    assert end["id"] == lease["id"]
+    assert not armed.exists(), "the service was killed there"
+    assert [line["why"][:5] for line in hub.audit(lease["id"], "stop")] == ["idle:"]
+    assert not hub.server_pids()
+    assert hub.server(user) is None
+    readings = hub.gpu(f"/workspaces/{lease['id']}/readings")["readings"]
+    assert readings, "the readings behind the stop are kept"
+
+
+def test_stale_attempt_is_ignored(new_hub):
+    hub = new_hub(gpus=1, **QUICK)
+    run(hub, "anna")
+    hub.add_user("ben")
+    begin(hub, "ben")
+    ben = hub.until("ben", "queued")
+    user = hub.api("GET", "/users/ben").json()
+    ask = {"hub": (hub.folder / "gpu" / "hub-id").read_text().strip(), "user": "ben", "user_created": user["created"]}
+    ask |= {"server": "", "options": {}, "start_id": "another start", "boot_id": "another hub process"}
+    newer = hub.internal("/acquire", body=ask).json()
+    assert (newer["lease"]["id"], newer["attempt"]) == (ben["id"], 2)
+    path = f"/leases/{ben['id']}"
+    for older in ("cancelled", "failed", "stopped", "died"):
+        assert hub.internal(f"{path}/release", attempt=1, outcome=older).status_code == 200
+    assert [hub.internal(f"{path}/{what}", attempt=1).status_code for what in ("heartbeat", "acknowledge", "park")] == [
+        410
+    ] * 3
+    eventually(lambda: hub.server("ben") is None, what="the older start of the hub ends")
+    assert hub.lease("ben")["id"] == ben["id"]
+    assert hub.lease("ben")["phase"] in {"queued", "parked"}
+    assert hub.internal("/acquire", body=ask).json()["attempt"] == 2, "the same start again is the same attempt"
+    assert hub.internal(f"{path}/release", attempt=2, outcome="cancelled").status_code == 200
+    assert hub.until_ended("ben", "cancelled")["id"] == ben["id"]
+
+
+def test_promise_1_two_services_at_once_the_older_writes_nothing_more(new_hub):
+    hub = new_hub(gpus=1, service_poll=0.5, **QUICK)
+    (anna,) = run(hub, "anna")
+    (older,) = hub.service_pids()
+    before = epoch(hub)
+    command, environment = _started_as(older)
+    environment.pop("GPUSPAWNER_HUB_PID")  # started by hand: no hub of its own to live and die with
+    os.kill(older, signal.SIGSTOP)
+    answers = []
+    stale = threading.Thread(target=lambda: answers.append(_release(hub, anna)))
+    with (hub.folder / "second.log").open("wb") as log:
+        second = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    try:
+        stale.start()  # it waits at the older service's port
+        eventually(lambda: epoch(hub) == before + 1, what="the second service owns the store")
+        os.kill(older, signal.SIGCONT)
+        eventually(lambda: not _is_running(older), 3, "the older one sees the newer epoch and goes")
+        stale.join(20)
+        assert answers in ([503], ["nobody"]), "what it was asked meanwhile was not done"
+        assert hub.lease("anna")["id"] == anna["id"]
+        assert hub.lease("anna")["phase"] == "running"
+        second.wait(20)
+    finally:
+        second.kill()
+        second.wait()
+    (last,) = eventually(hub.service_pids)
+    assert last not in {older, second.pid}, "the hub's own service wins in the end"
+    assert int(_stat(last)[1]) == hub.hub.pid
+    eventually(lambda: hub.lease("anna")["phase"] == "running")
+    assert hub.audit(anna["id"], "stop") == []
+
+
+def _started_as(pid):
+    proc = Path("/proc") / str(pid)
+    command = [os.fsdecode(word) for word in (proc / "cmdline").read_bytes().split(b"\0")[:-1]]
+    pairs = (entry.partition(b"=") for entry in (proc / "environ").read_bytes().split(b"\0")[:-1])
+    return command, {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
+
+
+def _stat(pid) -> list[str]:
+    """State, parent and so on."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+
+
+def _is_running(pid) -> bool:
+    try:
+        return _stat(pid)[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+def _release(hub, lease):
+    try:
+        return hub.internal(f"/leases/{lease['id']}/release", attempt=1, outcome="stopped").status_code
+    except requests.RequestException:
+        return "nobody"
+
+
+def test_promise_2_store_lost_is_rebuilt_from_what_runs(new_hub):
+    hub = new_hub(gpus=2, service_poll=0.3, **QUICK)
+    before = run(hub, "anna", "ben")
+    away = hub.folder / "away"
+    away.touch()
+    hub.plant(f"import os, time\nwhile os.path.exists({str(away)!r}): time.sleep(0.1)")
+    hub.kill_service()
+    for file in (hub.folder / "gpu").glob("gpuspawner.sqlite*"):
+        file.unlink()
+    away.unlink()
+    for lease in before:
+        rebuilt = hub.until(lease["user"], "running")
+        same = ("id", "asked_at", "granted_at", "gpus", "request", "options")
+        assert {name: rebuilt[name] for name in same} == {name: lease[name] for name in same}
+        assert abs(rebuilt["ends_at"] - lease["ends_at"]) < 5, "its time is counted from its grant"
+    hub.add_user("cleo")
+    begin(hub, "cleo")
+    assert hub.until("cleo", "queued"), "the GPUs are in use"
+    hub.stop("anna")
+    hub.until("cleo", "running")
+
+
+def test_server_started_before_configure_is_adopted(new_hub):
+    hub = new_hub(configured=False)
+    hub.add_user("anna")
+    assert hub.begin("anna").status_code in ACCEPTED
+    eventually(lambda: hub.server("anna")["ready"])
+    hub.terminate_hub()
+    hub.configured = True
+    hub.start_hub()
+    anna = hub.until("anna", "running")
+    assert (anna["adopted"], anna["ends_at"], anna["gpus"]) == (True, None, [])
+    hub.stop("anna")
+    hub.until_ended("anna", "stopped")
+    run(hub, "anna")
+
+
+@contextlib.contextmanager
+def locked(hub):
+    with store_of(hub) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+        other.execute("ROLLBACK")
+
+
+@contextlib.contextmanager
+def unwritable(hub):
+    """No file of the service may grow: what a full disk does to it."""
+    (pid,) = hub.service_pids()
+    soft, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, hard))
+    yield
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("trouble", [locked, unwritable], ids=["locked", "disk full"])
+def test_store_trouble_is_a_503_with_its_reason_and_passes_without_a_hand(new_hub, trouble):
+    hub = new_hub(gpus=2, **QUICK)
+    (anna,) = run(hub, "anna")
+    service = hub.service_pids()
+    hub.add_user("ben")
+    with trouble(hub):
+        answer = requests.post(
+            f"http://127.0.0.1:{hub.service_port}/services/gpu/api/v1/workspaces/{anna['id']}/extend",
+            headers={"Authorization": "token test-admin-token-0123456789"},
+            timeout=30,
+        )
+        assert answer.status_code == 503
+        assert "The store does not answer (" in answer.json()["error"]["message"]
+        begin(hub, "ben")
+        assert hub.service_pids() == service
+    assert hub.until("ben", "running")
+    assert hub.gpu(f"/workspaces/{anna['id']}/extend", "POST")["ends_at"] > anna["ends_at"]
+    assert hub.service_pids() == service, "it never exited"
+
+
+def test_broken_store_at_the_services_start_is_waited_for(new_hub):
+    hub = new_hub(gpus=1, **QUICK)
+    (anna,) = run(hub, "anna")
+    hub.terminate_hub()
+    store = hub.folder / "gpu" / "gpuspawner.sqlite"
+    for left in store.parent.glob("gpuspawner.sqlite-*"):
+        left.unlink()
+    good = store.read_bytes()
+    store.write_bytes(b"this is no database" * 500)
+    hub.start_hub()
+    service = eventually(hub.service_pids)
+    eventually(lambda: "The store does not answer (file is not a database)" in hub.log.read_text())
+    assert hub.api("GET", "/users").status_code == 200, "the hub serves without it"
+    store.write_bytes(good)
+    assert hub.until("anna", "running")["id"] == anna["id"]
+    assert hub.service_pids() == service
+
+
+def test_start_cancelled_by_our_own_late_stop_is_parked_and_restarted_by_us(new_hub):
+    late = """
+    import asyncio, os
+    from gpuspawner.service.hub import Hub
+    stop = Hub.stop
+    async def new_stop(*arguments):
+        while os.path.exists("hold-stop"):
+            await asyncio.sleep(0.05)
+        await stop(*arguments)
+    Hub.stop = new_stop
+    """
+    hub = new_hub(gpus=1, planted=late, **QUICK)
+    (old,) = run(hub, "anna")
+    hold = hub.folder / "hold-stop"
+    hold.touch()
+    sender = threading.Thread(target=lambda: hub.gpu(f"/workspaces/{old['id']}/stop", "POST"))
+    sender.start()
+    hub.until("anna", "stopping")
+    assert hub.stop("anna").status_code in {202, 204}
+    hub.delay("anna", "before-start", 5)
+    begin(hub, "anna")
+    new = hub.until("anna", "starting")
+    assert new["id"] != old["id"]
+    hold.unlink()
+    eventually(lambda: "Interrupting spawner anna" in hub.log.read_text(), what="our stop hit the new start")
+    hub.delay("anna", "before-start", None)
+    again = hub.until("anna", "running")
+    assert (again["id"], again["asked_at"]) == (new["id"], new["asked_at"])
+    assert len(hub.server_pids()) == 1
+    sender.join(20)

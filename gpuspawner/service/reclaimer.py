@@ -21,7 +21,7 @@ from gpuspawner.service.store import AuditLine
 log = logging.getLogger("gpuspawner.reclaimer")
 
 EVIDENCE_SECONDS = 3 * 3600.0
-"""Readings of this long before a stop are kept with it: an idle time, a grace, and what came before."""
+"""Readings of at least this long before a stop are kept with it: an idle time, a grace, and what came before."""
 
 
 class Reclaimer:
@@ -48,7 +48,8 @@ class Reclaimer:
             raise Conflict("This workspace is not to be stopped any more.")
         now = self._clock.now()
         if reason is not Reason.STOPPED:
-            self._book.store.keep_readings(lease_id, now - EVIDENCE_SECONDS)  # first: no crash leaves a stop without
+            since = now - max(EVIDENCE_SECONDS, 2 * lease.streak.observed_seconds)
+            self._book.store.keep_readings(lease_id, since)  # first: no crash leaves a stop without
         stopping = leases.stop(lease, reason, by, message, now)
         if lease.phase in leases.WAITING:
             stopping = leases.end(stopping, now)

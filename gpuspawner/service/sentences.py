@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from gpuspawner.catalog import Catalog
+from gpuspawner.core.idleness import Explanation, State
 from gpuspawner.core.lease import Lease, Phase
 from gpuspawner.core.queue import Place
 from gpuspawner.core.request import Request
@@ -102,6 +103,18 @@ def measured(lease: Lease) -> str:
     gpus = "GPU 0 has" if len(lease.slots) == 1 else f"All {len(lease.slots)} GPUs have"
     peak = f" (highest {streak.peak_percent:g} %)" if streak.peak_percent is not None else ""
     return f"{gpus} done nothing for {show_duration(round(streak.idle_seconds))}{peak}."
+
+
+def idle_words(seen: Explanation) -> str:
+    """Return where a workspace's idleness stands, and why: ``idle 12 min of 30 min, because: GPU 0 at 1 %``."""
+    if seen.state is State.UNMEASURED:
+        return "not measured yet"
+    if seen.state is State.BUSY:
+        return f"in use: {seen.because}"
+    so_far = f"idle {show_duration(round(seen.idle_seconds))} of {show_duration(seen.for_seconds)}"
+    if seen.state in {State.IDLE, State.GRACE}:
+        return f"{so_far}, because: {seen.because}"
+    return f"{so_far}, not counting now: {seen.because}" if seen.idle_seconds else f"not idle: {seen.because}"
 
 
 REASONS = {

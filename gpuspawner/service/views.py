@@ -12,7 +12,7 @@ from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.policies import policy_of
-from gpuspawner.service.sentences import REASONS, clock, measured, phase_words, waits
+from gpuspawner.service.sentences import REASONS, clock, idle_words, measured, phase_words, waits
 from gpuspawner.service.store import AuditLine, ReadingRow
 
 
@@ -126,12 +126,7 @@ def _idle(parts: Parts, lease: Lease) -> dict[str, Any] | None:
     seen = explain(lease.streak, policy.idle)
     kept = lease.kept_until is not None and lease.kept_until > now
     grace = seen.grace_left_seconds
-    idle, needed = show_duration(seen.idle_seconds), show_duration(seen.for_seconds)
-    words = (
-        f"idle {idle} of {needed}, because: {seen.because}"
-        if seen.idle_seconds
-        else f"in use or not judged: {seen.because}"
-    )
+    words = idle_words(seen)
     if kept and lease.kept_until is not None:
         words = f"kept until {clock(lease.kept_until, now)}; {seen.because}"
     return {

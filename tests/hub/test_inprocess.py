@@ -26,6 +26,7 @@ pytestmark = pytest.mark.filterwarnings("default")  # JupyterHub's own mock hub 
 async def app(hub_app, tmp_path):
     c = Config()
     c.JupyterHub.bind_url = f"http://127.0.0.1:{free_port()}/@/space%20word/"
+    c.JupyterHub.cookie_secret_file = str(tmp_path / "cookie_secret")
     c.JupyterHub.spawner_class = MockSpawner
     c.JupyterHub.load_roles = [{"name": "user", "scopes": ["self", "read:metrics"]}]
     c.MockSpawner.home_dir_template = str(tmp_path / "{username}")

@@ -1,0 +1,170 @@
+"""The command line against a real hub: what it prints, what it does, and its exit codes 0, 1, 2 and 3."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent / "hub"))
+
+from harness import ADMIN_TOKEN, REPO, RealHub, eventually, free_port
+
+from gpuspawner.cli import main
+
+GOOD = "version: 1\ntemplates:\n  cpu: {title: No GPU}\n"
+BAD = "version: 1\ngpus:\n  a100: {memory: 80G}\ntemplates:\n  lab: {gpus: {h100: 1}}\n"
+DONE, INVALID, REFUSED, AWAY = 0, 1, 2, 3
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory):
+    """One GPU; ada runs on it, bob waits for it."""
+    real = RealHub(tmp_path_factory.mktemp("cli"), gpus=1, settings={"listen_seconds": 30.0})
+    try:
+        real.start()
+        real.add_user("ada", "bob")
+        real.begin("ada")
+        real.until("ada", "running")
+        real.begin("bob")
+        real.until("bob", "queued")
+        yield real
+    finally:
+        real.close()
+
+
+def gpuspawner(*arguments: str, token: str = "", url: str = "") -> subprocess.CompletedProcess[str]:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("GPUSPAWNER_", "JUPYTERHUB_"))}
+    environment |= {name: value for name, value in {"GPUSPAWNER_TOKEN": token, "GPUSPAWNER_URL": url}.items() if value}
+    environment["PYTHONPATH"] = str(REPO)
+    command = [sys.executable, "-m", "gpuspawner.cli", *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.fixture
+def ask(hub):
+    """Run a command as a user, by a token of theirs."""
+
+    def run(user: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        body = {"scopes": ["custom:gpu:use", "access:services!service=gpu"]}
+        token = ADMIN_TOKEN if user == "admin" else hub.api("POST", f"/users/{user}/tokens", body).json()["token"]
+        return gpuspawner(*arguments, token=token, url=f"{hub.url}/services/gpu")
+
+    return run
+
+
+def test_check_of_a_good_catalog_says_what_it_holds(tmp_path, capsys):
+    (tmp_path / "catalog.yaml").write_text(GOOD)
+    assert main(["check", str(tmp_path / "catalog.yaml")]) == DONE
+    assert capsys.readouterr() == (f"{tmp_path}/catalog.yaml: good (1 templates, 0 GPU kinds, 1 policies).\n", "")
+    assert main(["check", "--json", str(tmp_path / "catalog.yaml")]) == DONE
+    assert json.loads(capsys.readouterr().out) == {"problems": []}
+
+
+def test_check_of_a_bad_catalog_tells_all_at_once(tmp_path, capsys):
+    file = tmp_path / "catalog.yaml"
+    file.write_text(BAD)
+    assert main(["check", str(file)]) == INVALID
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert f"{file}:3: gpus.a100.memory: '80G' is no size. " in err
+    assert f"{file}:5: templates.lab.gpus.h100: no GPU kind is called `h100`. " in err
+    assert err.endswith("2 problems in the catalog\n")
+    assert main(["check", "--json", str(file)]) == INVALID
+    problems = json.loads(capsys.readouterr().out)["problems"]
+    assert [(p["line"], p["entry"]) for p in problems] == [(3, "gpus.a100.memory"), (5, "templates.lab.gpus.h100")]
+
+
+def test_check_of_a_file_that_is_not_there_is_invalid(tmp_path, capsys):
+    assert main(["check", str(tmp_path / "none.yaml")]) == INVALID
+    assert "none.yaml" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [[], ["check"], ["serve"], ["list"], ["stop"]])
+def test_help_tells_the_arguments(command, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([*command, "--help"])
+    assert ended.value.code == DONE
+    shown = capsys.readouterr().out
+    assert shown.startswith("usage: gpuspawner")
+    assert {"check": "FILE", "serve": "--catalog", "list": "--ended", "stop": "ID"}.get("".join(command), "3") in shown
+
+
+def test_serve_outside_a_hub_says_who_starts_it(tmp_path):
+    (tmp_path / "catalog.yaml").write_text(GOOD)
+    answer = gpuspawner("serve", "--catalog", str(tmp_path / "catalog.yaml"), "--data", str(tmp_path))
+    assert answer.returncode == INVALID
+    assert "JUPYTERHUB_API_URL" in answer.stderr
+    assert "JupyterHub starts the service by itself" in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+def test_list_shows_ones_own_with_the_numbers_of_the_api(hub, ask):
+    lease = hub.lease("ada")
+    answer = ask("ada", "list")
+    assert answer.returncode == DONE, answer.stderr
+    header, row = answer.stdout.splitlines()
+    assert header.split() == ["ID", "USER", "SERVER", "STATE", "ENDS", "IDLE"]
+    assert row.startswith(f"{lease['id'][:8]}  ada   -       Running on 1 A100  in 7 h")
+    waiting = ask("bob", "list").stdout.splitlines()[1]
+    assert "Waiting for 1 A100 (place 1 of 1)" in waiting
+    listed = json.loads(ask("ada", "list", "--json").stdout)["workspaces"]
+    assert [(w["id"], w["ends_at"], w["words"]) for w in listed] == [(lease["id"], lease["ends_at"], lease["words"])]
+
+
+def test_list_of_all_is_for_administrators(ask):
+    refused = ask("ada", "list", "--all")
+    assert (refused.returncode, refused.stdout) == (REFUSED, "")
+    assert refused.stderr == "Only administrators (scope custom:gpu:admin) see the workspaces of all.\n"
+    everybody = ask("admin", "list", "--all")
+    assert everybody.returncode == DONE
+    assert [line.split()[1] for line in everybody.stdout.splitlines()[1:]] == ["ada", "bob"]
+
+
+def test_without_or_with_a_wrong_token_it_is_refused(hub):
+    url = f"{hub.url}/services/gpu"
+    without = gpuspawner("list", url=url)
+    assert without.returncode == REFUSED
+    assert "GPUSPAWNER_TOKEN is not set. Make a token on the hub's page /hub/token" in without.stderr
+    wrong = gpuspawner("list", token="nobody-knows-this-0123456789", url=url)
+    assert (wrong.returncode, "Traceback" in wrong.stderr) == (REFUSED, False)
+    assert "custom:gpu:use" in wrong.stderr
+
+
+@pytest.mark.parametrize("command", [["list"], ["stop", "abc"]])
+def test_where_no_service_answers_it_is_away(command):
+    answer = gpuspawner(*command, token="x", url=f"http://127.0.0.1:{free_port()}/services/gpu")
+    assert answer.returncode == AWAY
+    assert "Is the hub running? Set --url or GPUSPAWNER_URL." in answer.stderr
+
+
+def test_stop_of_what_is_not_ones_own_or_not_there_is_refused(hub, ask):
+    for user, wanted in (("bob", hub.lease("ada")["id"]), ("ada", "0" * 32)):
+        answer = ask(user, "stop", wanted)
+        assert answer.returncode == REFUSED
+        assert answer.stderr == f"no workspace with an id that begins with '{wanted}'. See gpuspawner list.\n"
+    assert hub.lease("ada")["phase"] == "running"
+
+
+def test_a_beginning_that_fits_two_stops_none(hub, ask):
+    answer = ask("admin", "stop", "")
+    assert answer.returncode == REFUSED
+    assert answer.stderr.startswith("2 workspaces with an id that begins with ''.")
+    assert {w["phase"] for w in hub.workspaces()} == {"running", "queued"}
+
+
+def test_stop_withdraws_a_waiting_and_stops_a_running_workspace(hub, ask):
+    waiting, running = hub.lease("bob"), hub.lease("ada")
+    answer = ask("bob", "stop", waiting["id"][:8])
+    assert (answer.returncode, answer.stdout) == (DONE, "Ended. Its files stay.\n")
+    assert hub.until_ended("bob", "cancelled")["end"]["by"] == "bob"
+    answer = ask("ada", "stop", "--json", running["id"])
+    assert answer.returncode == DONE
+    assert json.loads(answer.stdout)["id"] == running["id"]
+    assert hub.until_ended("ada", "stopped")["end"]["by"] == "ada"
+    eventually(lambda: hub.server("ada") is None, what="the hub has no server of it any more")
+    assert ask("ada", "list").stdout == "No workspaces. Start one on the hub's page /hub/spawn.\n"
+    ended = ask("ada", "list", "--ended", "5").stdout.splitlines()[1]
+    assert "It was stopped (ada)" in ended

@@ -141,6 +141,7 @@ class Service:
             try:
                 self.parts.store.open()
                 self.parts.book.load()
+                self.parts.allocator.resume()
                 self.parts.lifecycle.resume()
             except Unavailable as error:
                 # A managed service that exits takes the hub with it: wait for the store instead.

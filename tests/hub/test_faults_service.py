@@ -80,6 +80,23 @@ def test_service_away_during_three_starts_which_say_so_and_start_when_it_is_back
     assert len({gpu["id"] for lease in leases for gpu in lease["gpus"]}) == 3
 
 
+def test_service_away_for_longer_than_its_heartbeats_drops_no_start_under_way(new_hub):
+    beat_fast = "import gpuspawner.spawner.mixin as mixin\nmixin.HEARTBEAT_SECONDS = 0.3"
+    hub = new_hub(gpus=1, service_poll=0.3, extra=beat_fast, settings={"heartbeat_seconds": 2}, **QUICK)
+    hub.add_user("anna")
+    hub.delay("anna", "before-start", 6)
+    begin(hub, "anna")
+    anna = hub.until("anna", "starting")
+    away = hub.folder / "away"
+    away.touch()
+    hub.plant(f"import os, time\nwhile os.path.exists({str(away)!r}): time.sleep(0.1)")
+    hub.kill_service()
+    time.sleep(3)
+    away.unlink()
+    assert hub.until("anna", "running")["id"] == anna["id"]
+    assert hub.audit(anna["id"], "parked") == []
+
+
 def test_service_restarted_every_20_minutes_of_policy_time_grace_passes_once_neither_never_nor_early(new_hub):
     # A policy minute is a fifth of a second: the restart comes every 4 s, grace takes 5, idleness 6.
     scale = "import gpuspawner.core.idleness as idleness\nidleness.LEAST_GRACE_SECONDS /= 300"

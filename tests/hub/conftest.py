@@ -43,7 +43,10 @@ def new_hub(request, tmp_path):
 
 @pytest.fixture(params=["hub6", "hub5"])
 def python(request):
-    """The interpreter of each JupyterHub that is supported: the newest here, the oldest where `make test` put it."""
+    """The interpreter of each JupyterHub that is supported: the newest here, the oldest where `make test` put it.
+
+    A test that is not worth its seconds on both names one: ``parametrize("python", ["hub6"], indirect=True)``.
+    """
     if request.param == "hub6":
         return sys.executable
     assert os.environ.get(HUB5), f"{HUB5} must name a Python with JupyterHub 5.5: `make test` sets it"

@@ -81,17 +81,17 @@ def test_service_away_during_three_starts_which_say_so_and_start_when_it_is_back
 
 
 def test_service_away_for_longer_than_its_heartbeats_drops_no_start_under_way(new_hub):
-    beat_fast = "import gpuspawner.spawner.mixin as mixin\nmixin.HEARTBEAT_SECONDS = 0.3"
-    hub = new_hub(gpus=1, service_poll=0.3, extra=beat_fast, settings={"heartbeat_seconds": 2}, **QUICK)
+    beat_fast = "import gpuspawner.spawner.mixin as mixin\nmixin.HEARTBEAT_SECONDS = 1.5"
+    hub = new_hub(gpus=1, service_poll=0.3, extra=beat_fast, settings={"heartbeat_seconds": 3}, **QUICK)
     hub.add_user("anna")
-    hub.delay("anna", "before-start", 6)
+    hub.delay("anna", "before-start", 8)
     begin(hub, "anna")
     anna = hub.until("anna", "starting")
     away = hub.folder / "away"
     away.touch()
     hub.plant(f"import os, time\nwhile os.path.exists({str(away)!r}): time.sleep(0.1)")
     hub.kill_service()
-    time.sleep(3)
+    time.sleep(4)
     away.unlink()
     assert hub.until("anna", "running")["id"] == anna["id"]
     assert hub.audit(anna["id"], "parked") == []

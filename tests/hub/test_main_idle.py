@@ -1,6 +1,6 @@
 """Real single-user servers: idle ones are reclaimed although their page is polled, busy and unreadable ones live.
 
-All times of the policy are divided by FAST: three minutes of idleness and two of grace are 9 and 6 seconds.
+All times of the policy are divided by FAST: two minutes of idleness and 100 s of grace are 6 and 5 seconds.
 """
 
 import html
@@ -27,10 +27,10 @@ templates:
 policies:
   default:
     mode: enforce
-    idle: {below: 5%, for: 3m, sample: 20s, grace: 2m}
+    idle: {below: 5%, for: 2m, sample: 20s, grace: 100s}
     also_counts: {cpu: 20m}
 """
-IDLE_AND_GRACE_SECONDS = (180 + 120) / FAST
+IDLE_AND_GRACE_SECONDS = (120 + 100) / FAST
 LONG_ENOUGH_SECONDS = 60 / FAST + IDLE_AND_GRACE_SECONDS + 4
 """A workspace that is judged after its first minute, and idle from then on, has ended by then."""
 WORK = "from gpuspawner.backends.local import busy; busy(600, percent=20)"
@@ -134,11 +134,11 @@ def test_an_idle_workspace_is_reclaimed_although_its_page_is_polled(hub):
     stop = next(line for line in audit if line["action"] == "stop")
     assert (stop["actor"], stop["user"]) == ("gpuspawner", "ina")
     assert stop["why"].startswith("idle: GPU 0 has done nothing for ")
-    assert "Nobody kept it in the 6 s after the warning." in stop["why"]
+    assert "Nobody kept it in the 5 s after the warning." in stop["why"]
     warning = next(line for line in audit if line["action"] == "warned")
-    assert stop["at"] - warning["at"] >= 6, "the whole grace lay between warning and stop"
+    assert stop["at"] - warning["at"] >= 5, "the whole grace lay between warning and stop"
     before = [reading for reading in readings if reading["at"] <= warning["at"]]
-    assert idle_seconds(before) >= 9, "the readings behind it show the policy's idle time"
+    assert idle_seconds(before) >= 6, "the readings behind it show the policy's idle time"
     assert {reading["gpu"] for reading in readings} == {gpu["id"] for gpu in lease["gpus"]}
     assert max(reading["utilization_percent"] for reading in readings if reading["kind"] == "idle") < 5
     assert ended["end"]["message"] in stop["why"]
@@ -164,9 +164,13 @@ def test_the_busy_the_unreadable_and_the_cpu_bound_live(hub):
     folder.mkdir(parents=True)
     (folder / "nvidia-smi").write_text(NO_ANSWER)
     (folder / "nvidia-smi").chmod(0o755)
-    busy, cpu, blind = start(hub, "bob"), start(hub, "cpu"), start(hub, "nan", count=2)
-    work = [run_in(hub, busy, WORK), run_in(hub, cpu, COMPUTE)]
+    work = []
     try:
+        busy = start(hub, "bob")
+        work.append(run_in(hub, busy, WORK))
+        cpu = start(hub, "cpu")
+        work.append(run_in(hub, cpu, COMPUTE))
+        blind = start(hub, "nan", count=2)
         enough = hub.lease("nan")["running_at"] + LONG_ENOUGH_SECONDS
         while hub.lease("nan")["now"] < enough:
             for user in ("bob", "cpu", "nan"):
@@ -179,7 +183,6 @@ def test_the_busy_the_unreadable_and_the_cpu_bound_live(hub):
         for process in work:
             process.kill()
             process.wait()
-    assert hub.until_ended("bob", "idle", 60)["id"] == busy["id"], "what lived for its work alone ends after it"
 
 
 def assert_lives_because_it_works(hub, lease):

@@ -18,7 +18,9 @@ from harness import ADMIN_TOKEN, RealHub, eventually
 def hub(tmp_path_factory):
     """Two GPUs; a user may hold two."""
     folder = tmp_path_factory.mktemp("starts")
-    real = RealHub(folder, gpus=2, quota=2, lifetime="2h", extra="c.Spawner.http_timeout = 8")
+    # The hub gives a silent server up after 8 s: well before the service would take its start for dropped.
+    patient = {"heartbeat_seconds": 60.0}
+    real = RealHub(folder, gpus=2, quota=2, lifetime="2h", extra="c.Spawner.http_timeout = 8", settings=patient)
     try:
         yield real.start()
     finally:

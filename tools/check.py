@@ -14,7 +14,8 @@ from tools.progress import StepError, Steps, report_failure, run_logged
 
 CORE_BRANCH_COVERAGE_PERCENT = 98
 """The bound that issue 3 sets for the decisions: every other room is tested through them."""
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+PROGRAMS = {"chromium": ["chromium", "fonts-dejavu-core"], "busybox": ["busybox"]}
+"""What the tests run besides, and the packages that bring it: a browser, and the smallest shell that images have."""
 HUB5 = ("jupyterhub==5.5.*", "jupyter_server>=2.14")
 """The oldest hub that is supported, with the workspaces' server and nothing else."""
 
@@ -26,8 +27,8 @@ def main() -> int:
         python = ensure(steps, ["run", "test"])
         with steps.step("JupyterHub 5.5, for the tests on it"):
             hub5 = ensure_environment(VENV_HUB5, requirements=HUB5)
-        with steps.step("Chromium"):
-            ensure_browser()
+        with steps.step("Chromium and busybox, from Debian"):
+            ensure_debian_packages()
         tools = python.parent
         env = {
             **os.environ,
@@ -66,20 +67,22 @@ def check(title: str, command: Sequence[str | Path], env: Mapping[str, str]) -> 
         raise StepError(f"{title}: failed. What was found stands above.")
 
 
-def ensure_browser() -> None:
-    """Install Debian's Chromium and a font where no Chromium is found.
+def ensure_debian_packages() -> None:
+    """Install, as Debian's packages, the programs of PROGRAMS that are not there.
 
     Raises:
-        StepError: there is none, and none could be installed.
+        StepError: one is missing and could not be installed.
     """
-    if any(map(shutil.which, BROWSERS)):
+    missing = [name for name in PROGRAMS if not shutil.which(name)]
+    if not missing:
         return
-    remedy = "The browser's tests need Chromium: install it, so that `chromium` is on the PATH."
+    remedy = f"The tests need {' and '.join(missing)}: install it, so that it is on the PATH."
     if not shutil.which("apt-get"):
         raise StepError(remedy)
     as_root = [] if os.geteuid() == 0 else ["sudo", "--non-interactive"]
     env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for arguments in (["update"], ["install", "--yes", "--no-install-recommends", "chromium", "fonts-dejavu-core"]):
+    packages = [package for name in missing for package in PROGRAMS[name]]
+    for arguments in (["update"], ["install", "--yes", "--no-install-recommends", *packages]):
         run_logged([*as_root, "apt-get", *arguments], LOG, remedy, env=env)
 
 

@@ -218,10 +218,8 @@ async def test_a_shell_that_fails_is_told(
 
 
 @pytest.mark.parametrize("shell", ["dash", "bash --posix", "busybox sh"])
-def test_the_script_runs_in_every_shell_there_is(shell: str) -> None:
+def test_the_script_runs_in_every_shell_that_images_have(shell: str) -> None:
     command = shell.split()
-    if subprocess.run(["sh", "-c", f"command -v {command[0]}"], capture_output=True, check=False).returncode:
-        pytest.skip(f"{command[0]} is not installed")
     parameters = {
         "GPUSPAWNER_PROBE_PIDS": "all",
         "GPUSPAWNER_PROBE_READINGS": "1",

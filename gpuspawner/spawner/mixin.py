@@ -48,6 +48,7 @@ class GPUSpawnerMixin(FormOptions):
     _gpu_message = ""
     _gpu_patch: Mapping[str, Any] = {}
     _gpu_heard_at = 0.0
+    _gpu_heartbeat: asyncio.Task[None] | None = None
     _gpu_start_timeout: int | None = None
 
     def __init__(self, **kwargs: Any) -> None:
@@ -96,12 +97,12 @@ class GPUSpawnerMixin(FormOptions):
     async def start(self) -> Any:
         """Wait for a lease, then start the server on its GPUs."""
         until = time.monotonic() + self.wait_in_hub_seconds
-        heartbeat: asyncio.Task[None] | None = None
         self._gpu_outcome = "in flight"
         try:
             await self._wait_for_grant(until)
-            heartbeat = asyncio.create_task(self._heartbeat())
+            self._gpu_heartbeat = asyncio.create_task(self._heartbeat())
             started = await self._create()
+            self._gpu_outcome, self._gpu_saved = "started", True
         except asyncio.CancelledError:
             if self._gpu_outcome == "in flight":
                 self._gpu_outcome = "cancelled"
@@ -111,11 +112,10 @@ class GPUSpawnerMixin(FormOptions):
                 self._gpu_outcome, self._gpu_message = "failed", str(error)
             raise
         finally:
-            if heartbeat is not None:
-                heartbeat.cancel()
+            if self._gpu_heartbeat is not None and self._gpu_outcome != "started":
+                self._gpu_heartbeat.cancel()
             if self._gpu_start_timeout is not None:
                 self.start_timeout, self._gpu_start_timeout = self._gpu_start_timeout, None
-        self._gpu_outcome, self._gpu_saved = "started", True
         return started
 
     async def _wait_for_grant(self, until: float) -> None:
@@ -188,9 +188,12 @@ class GPUSpawnerMixin(FormOptions):
         raise ended(message, reason="queued", status=409, link=answer["lease"]["page"], link_text="See your place")
 
     async def _heartbeat(self) -> None:
+        """Speak for the start as long as the hub holds it pending: a server may take long to answer after start()."""
         client = self._client()
         while True:
             await asyncio.sleep(HEARTBEAT_SECONDS)
+            if self.pending != "spawn":
+                return
             try:
                 await client.heartbeat(self._gpu_lease, self._gpu_attempt)
                 self._gpu_heard_at = time.monotonic()

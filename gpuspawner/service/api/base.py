@@ -104,7 +104,7 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
             raise HTTPError(413, reason=f"The request has more than {LARGEST_BODY_BYTES} bytes.")
         try:
             body = json.loads(self.request.body or b"{}")
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:  # the second: lists in lists, a thousand deep
             raise HTTPError(400, reason="The request is not JSON.") from error
         if not isinstance(body, dict):
             raise HTTPError(400, reason="The request is not a JSON object.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tornado.web import HTTPError
@@ -153,8 +154,10 @@ class Readings(ApiHandler):
         lease = self.own(lease_id)
         try:
             since = float(self.get_argument("since", "0"))
-        except ValueError as error:
-            raise HTTPError(400, reason="since is a time in seconds since 1970.") from error
+        except ValueError:
+            since = math.nan
+        if not math.isfinite(since):
+            raise HTTPError(400, reason="since is a time in seconds since 1970.")
         rows = self.parts.store.readings(lease.id, since)
         self.answer({"readings": [reading_view(row) for row in rows]})
 

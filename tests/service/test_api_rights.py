@@ -1,0 +1,243 @@
+"""Promises 9 and 10 over HTTP: who may do what, and how a bad request is refused."""
+
+import json
+import sqlite3
+
+import pytest
+from service_world import PREFIX, SECRET
+from tornado.httpclient import HTTPRequest
+from tornado.httpserver import HTTPServer
+from tornado.simple_httpclient import SimpleAsyncHTTPClient
+from tornado.testing import bind_unused_port
+
+from gpuspawner.core.lease import Phase
+from gpuspawner.core.tickets import TICKET_SECONDS, sign_ticket
+from gpuspawner.service.allocator import hash_token
+from gpuspawner.service.app import application
+
+ACTIONS = ["keep", "extend", "stop", "seen"]
+SPAWNER = f"spawner {SECRET.hex()}"
+
+
+class Client:
+    def __init__(self, world, url):
+        self.world, self.url = world, url
+
+    def ticket(self, user):
+        return f"ticket {sign_ticket(SECRET, user, self.world.clock.now())}"
+
+    async def __call__(self, who, method, path, body=None):
+        """Return the status and the answer, JSON always."""
+        headers = {"Authorization": who} if who else {}
+        text = body if isinstance(body, (str, bytes)) else None if body is None else json.dumps(body)
+        text = "" if method == "POST" and text is None else text
+        request = HTTPRequest(self.url + path, method, headers, text, allow_nonstandard_methods=True)
+        client = SimpleAsyncHTTPClient(force_instance=True)
+        response = await client.fetch(request, raise_error=False)
+        client.close()
+        return response.code, json.loads(response.body)
+
+
+@pytest.fixture
+async def call(world, monkeypatch):
+    for name in ("API_URL", "API_TOKEN", "CLIENT_ID", "BASE_URL", "SERVICE_PREFIX", "OAUTH_CALLBACK_URL"):
+        monkeypatch.setenv(f"JUPYTERHUB_{name}", "http://127.0.0.1:9/hub/api" if name == "API_URL" else "x")
+    socket, port = bind_unused_port()
+    server = HTTPServer(application(world.parts))
+    server.add_socket(socket)
+    yield Client(world, f"http://127.0.0.1:{port}{PREFIX.rstrip('/')}")
+    server.stop()
+    await server.close_all_connections()
+
+
+async def a_token(world, lease):
+    """The token of a running workspace, as its environment holds it."""
+    token = "gpuws-of-" + lease.user
+    changed = type(lease)(**{**vars(lease), "token_hash": hash_token(token)})
+    world.book.save(changed)
+    return f"token {token}"
+
+
+@pytest.mark.parametrize("who", ["bob by ticket", "bob's workspace"])
+async def test_promise_9_another_s_workspace_is_neither_seen_nor_acted_on(world, call, who):
+    mine, bobs = await world.up("alice"), await world.up("bob")
+    bob = call.ticket("bob") if who == "bob by ticket" else await a_token(world, bobs)
+    for path in ("", "/readings", "/audit"):
+        assert (await call(bob, "GET", f"/api/v1/workspaces/{mine.id}{path}"))[0] == 404
+    for action in ACTIONS:
+        assert (await call(bob, "POST", f"/api/v1/workspaces/{mine.id}/{action}"))[0] == 404
+    status, listed = await call(bob, "GET", "/api/v1/workspaces")
+    assert (status, [x["user"] for x in listed["workspaces"]]) == (200, ["bob"])
+    assert (await call(bob, "GET", "/api/v1/workspaces?all=1"))[0] == 403
+    assert world.now_of(mine) == mine
+
+
+async def test_promise_9_the_queue_shows_one_s_own_name_alone(world, call):
+    await world.up("alice", count=2)
+    world.start("bob")
+    world.start("carol")
+    _, answer = await call(call.ticket("carol"), "GET", "/api/v1/queue")
+    assert [(x["user"], x["mine"], x["place"]) for x in answer["queue"]] == [(None, False, 1), ("carol", True, 2)]
+    assert answer["queue"][0]["id"] is None
+
+
+async def test_promise_9_a_workspace_s_token_keeps_and_extends_its_own_lease_and_nothing_more(world, call):
+    lease = await world.up("alice")
+    second = await world.up("alice", "second")
+    token = await a_token(world, lease)
+    assert (await call(token, "POST", f"/api/v1/workspaces/{lease.id}/keep"))[0] == 200
+    assert (await call(token, "POST", f"/api/v1/workspaces/{lease.id}/extend"))[0] == 200
+    assert (await call(token, "POST", f"/api/v1/workspaces/{lease.id}/stop"))[0] == 403
+    assert (await call(token, "GET", f"/api/v1/workspaces/{second.id}"))[0] == 404
+    assert (await call(token, "POST", "/api/v1/ticket"))[0] == 403
+    assert (await call(token, "POST", "/internal/acquire", {}))[0] == 403
+    assert world.now_of(lease).phase is Phase.RUNNING
+
+
+async def test_promise_9_a_token_ends_with_its_lease(world, call):
+    lease = await world.up("alice")
+    token = await a_token(world, lease)
+    world.hub_stops(lease)
+    await world.go_on(3, step=1)
+    assert (await call(token, "GET", f"/api/v1/workspaces/{lease.id}"))[0] == 403
+
+
+@pytest.mark.parametrize("who", ["", "ticket forged.ticket", "spawner", "spawner x", "token gpuws-no", "basic x", "é"])
+async def test_promise_9_nobody_gets_nothing(world, call, who):
+    lease = await world.up("alice")
+    paths = ["/api/v1", "/api/v1/offers", "/api/v1/queue", "/api/v1/workspaces", f"/api/v1/workspaces/{lease.id}"]
+    if not who.startswith(("ticket", "token")):
+        who = who or "ticket "
+    for path in paths:
+        status, answer = await call(who, "GET", path)
+        assert status in {403, 503}, path
+        assert lease.id not in json.dumps(answer)
+    assert (await call(who, "POST", f"/internal/leases/{lease.id}/release?attempt=1&outcome=failed"))[0] == 403
+    assert world.now_of(lease) == lease
+
+
+async def test_promise_9_a_ticket_is_over_after_ten_minutes_and_a_page_renews_it(world, call):
+    ticket = call.ticket("alice")
+    world.clock.advance(TICKET_SECONDS - 1)
+    status, answer = await call(ticket, "POST", "/api/v1/ticket")
+    assert status == 200
+    world.clock.advance(2)
+    assert (await call(ticket, "GET", "/api/v1"))[0] == 403
+    assert (await call(f"ticket {answer['ticket']}", "GET", "/api/v1"))[1]["user"] == "alice"
+
+
+async def test_promise_9_a_get_never_starts_or_stops_anything(world, call):
+    lease = await world.up("alice")
+    alice = call.ticket("alice")
+    for action in ACTIONS:
+        assert (await call(alice, "GET", f"/api/v1/workspaces/{lease.id}/{action}"))[0] == 405
+    for path in ("/api/v1/check", "/api/v1/ticket"):
+        assert (await call(alice, "GET", path))[0] == 405
+    assert (await call(SPAWNER, "GET", "/internal/acquire"))[0] == 405
+    for path in ("release?outcome=failed&attempt=1", "park?attempt=1", "acknowledge?attempt=1"):
+        assert (await call(SPAWNER, "GET", f"/internal/leases/{lease.id}/{path}"))[0] == 405
+    assert world.now_of(lease) == lease
+
+
+HUGE = "x" * 2_000_000
+BAD_OPTIONS = [
+    {"gpu": "h100"}, {"gpu": True}, {"gpu": ["a100"]}, {"count": 0}, {"count": -1}, {"count": 9}, {"count": True},
+    {"count": [2, 3]}, {"count": {}}, {"count": "NaN"}, {"count": "1e309"}, {"count": 10**30}, {"count": "\u0661"},
+    {"memory": "1"}, {"memory": "-1GiB"}, {"cpu": "inf"}, {"lifetime": "1s"}, {"lifetime": None}, {"template": "x"},
+    {"unknown": 1}, {"template": {"a": 1}}, {"cpu": ""},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("options", BAD_OPTIONS, ids=str)
+async def test_promise_10_a_bad_request_is_refused_alike_by_check_and_start(world, call, options):
+    await world.round()
+    ask = {"hub": "hub-1", "user": "alice", "user_created": "then", "server": "", "options": options}
+    start = await call(SPAWNER, "POST", "/internal/acquire", {**ask, "start_id": "1", "boot_id": "b"})
+    check = await call(call.ticket("alice"), "POST", "/api/v1/check", options)
+    assert start == check
+    status, answer = start
+    assert status in {400, 403}
+    assert {"field", "asked", "limit", "remedy", "message"} == set(answer["error"])
+    assert all(answer["error"].values())
+    assert list(world.book) == []
+    assert world.ask("alice").phase is Phase.RESERVED, "the next plain start works"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/internal/acquire", "no JSON", 400),
+        ("/internal/acquire", "[]", 400),
+        ("/internal/acquire", b"\xff\xfe", 400),
+        ("/internal/acquire", "{}", 400),
+        ("/internal/acquire", json.dumps({"hub": 1}), 400),
+        ("/internal/acquire", HUGE, 413),
+        ("/internal/acquire", "[" * 50_000, 400),
+        ("/internal/leases/nobody/park?attempt=x", "", 400),
+        ("/internal/leases/nobody/park", "", 400),
+        ("/internal/leases/nobody/park?attempt=1", "", 410),
+        ("/internal/leases/nobody/heartbeat?attempt=1", "", 410),
+        ("/internal/leases/nobody/acknowledge?attempt=1", "", 410),
+        ("/internal/leases/nobody/release?attempt=1&outcome=odd", "", 400),
+        ("/internal/leases/nobody/release?attempt=1&outcome=failed", "", 200),
+    ],
+)
+async def test_promise_10_what_the_spawner_gets_wrong_is_told_and_never_a_500(world, call, path, body, status):
+    answered, answer = await call(SPAWNER, "POST", path, body)
+    assert answered == status
+    assert status == 200 or answer["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("POST", "/api/v1/check", "no JSON", 400),
+        ("POST", "/api/v1/check", "[]", 400),
+        ("POST", "/api/v1/check", HUGE, 413),
+        ("GET", "/api/v1/workspaces?ended=-1", None, 400),
+        ("GET", "/api/v1/workspaces?ended=999999999", None, 400),
+        ("GET", "/api/v1/workspaces/nobody", None, 404),
+        ("POST", "/api/v1/workspaces/nobody/stop", None, 404),
+        ("GET", "/api/v1/workspaces/{lease}/readings?since=x", None, 400),
+        ("GET", "/api/v1/workspaces/{lease}/readings?since=nan", None, 400),
+        ("POST", "/api/v1/workspaces/{lease}/extend", None, 200),
+        ("POST", "/api/v1/workspaces/{lease}/keep", "[1]", 400),
+    ],
+)
+async def test_promise_10_what_a_user_gets_wrong_is_told_and_never_a_500(world, call, method, path, body, status):
+    lease = await world.up("alice")
+    answered, answer = await call(call.ticket("alice"), method, path.format(lease=lease.id), body)
+    assert answered == status
+    assert status == 200 or answer["error"]["message"]
+
+
+async def test_a_lease_that_is_over_can_t_be_kept_and_says_so(world, call):
+    lease = await world.up("alice")
+    alice = call.ticket("alice")
+    assert (await call(alice, "POST", f"/api/v1/workspaces/{lease.id}/stop"))[1]["phase"] == "stopping"
+    await world.go_on(3, step=1)
+    status, answer = await call(alice, "POST", f"/api/v1/workspaces/{lease.id}/keep")
+    assert (status, "Start it again" in answer["error"]["message"]) == (409, True)
+    assert (await call(alice, "POST", f"/api/v1/workspaces/{lease.id}/seen"))[1]["end"]["seen"] is True
+
+
+async def test_a_store_that_is_away_is_a_503_with_the_reason(world, call):
+    await world.round()
+    world.parts.store.close()
+    other = sqlite3.connect(world.url.removeprefix("sqlite:///"), isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    ask = {
+        "hub": "h",
+        "user": "alice",
+        "user_created": "t",
+        "server": "",
+        "options": {},
+        "start_id": "1",
+        "boot_id": "b",
+    }
+    status, answer = await call(SPAWNER, "POST", "/internal/acquire", ask)
+    other.execute("ROLLBACK")
+    other.close()
+    assert (status, "The store does not answer" in answer["error"]["message"]) == (503, True)
+    assert list(world.book) == []
+    assert (await call(SPAWNER, "POST", "/internal/acquire", ask))[0] == 200

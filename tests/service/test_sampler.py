@@ -1,0 +1,164 @@
+"""Sampling: what is stored, what it is judged by, and that one bad probe is one workspace's trouble."""
+
+import asyncio
+
+import pytest
+
+from gpuspawner.backends.base import ProbeResult
+from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.lease import Phase
+
+
+async def test_every_sample_of_every_gpu_is_stored_with_what_it_proved(world):
+    lease = await world.up("alice", count=2)
+    first, second = (slot.gpu for slot in lease.slots)
+    world.shows(lease, {first: 80, second: "[N/A]"})
+    await world.sample()
+    await world.go_on(60)
+    rows = world.parts.store.readings(lease.id)
+    assert [(row.gpu, row.utilization_percent, row.kind) for row in rows] == [
+        (first, 80.0, "busy"),
+        (second, None, "unknown"),
+    ] * 2
+    assert "[N/A]" in rows[1].because
+    assert [row.seconds for row in rows] == [60.0] * 4
+    assert world.parts.sampler.newest(lease.id) == {row.gpu: row for row in rows[2:]}
+    assert world.parts.sampler.counts == {"busy": 2}
+
+
+async def test_a_workspace_is_sampled_once_a_period_and_those_without_gpus_never(world):
+    lease, _ = await world.up("alice"), await world.up("bob", gpu="none")
+    for _ in range(120):
+        world.clock.advance(1)
+        await world.sample()
+    assert world.backend.calls.count(("probe", lease.id)) == 2
+    assert {name for call, name in world.backend.calls if call == "probe"} == {lease.id}
+
+
+async def test_nothing_is_known_any_more_of_what_ended(world):
+    lease = await world.up("alice")
+    await world.sample()
+    assert world.parts.sampler.newest(lease.id)
+    world.hub_stops(lease)
+    await world.sample()
+    assert world.parts.sampler.newest(lease.id) == {}
+
+
+async def test_a_hanging_probe_delays_no_other_workspace(world):
+    stuck, fine = await world.up("alice"), await world.up("bob")
+    probe, never = world.backend.probe, asyncio.Event()
+
+    async def hangs(lease_id, *rest):
+        if lease_id == stuck.id:
+            await never.wait()
+        return await probe(lease_id, *rest)
+
+    world.backend.probe = hangs
+    for _ in range(3):
+        world.parts.sampler.start_due()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        world.clock.advance(60)
+    assert len(world.parts.store.readings(fine.id)) == 3
+    assert world.parts.store.readings(stuck.id) == []
+    await world.parts.sampler.close()
+
+
+@pytest.mark.parametrize("error", [RuntimeError("broken"), Unavailable("the store is away"), OSError("no process")])
+async def test_a_probe_that_raises_judges_nothing_and_kills_no_other(world, caplog, error):
+    bad, fine = await world.up("alice"), await world.up("bob")
+    probe = world.backend.probe
+
+    async def raises(lease_id, *rest):
+        if lease_id == bad.id:
+            raise error
+        return await probe(lease_id, *rest)
+
+    world.backend.probe = raises
+    await world.go_on(900)
+    assert world.now_of(bad).phase is Phase.RUNNING
+    assert world.now_of(bad).sampled_at is None
+    assert world.now_of(fine).phase is Phase.ENDED
+    assert bad.id in caplog.text
+
+
+async def test_no_more_probes_run_at_once_than_allowed(make_world):
+    world = make_world(gpus=6, probes_at_once=2)
+    for user in "abcdef":
+        await world.up(user)
+    probe, running, most = world.backend.probe, [], []
+
+    async def counted(lease_id, *rest):
+        running.append(lease_id)
+        most.append(len(running))
+        await asyncio.sleep(0.01)
+        running.remove(lease_id)
+        return await probe(lease_id, *rest)
+
+    world.backend.probe = counted
+    await world.sample()
+    assert (len(most), max(most)) == (6, 2)
+
+
+async def test_a_sample_that_can_t_be_stored_changes_nothing_and_the_next_one_counts(world):
+    lease = await world.up("alice")
+    await world.go_on(120)
+    before, save = world.book.get(lease.id), world.parts.store.save
+
+    def away(*_arguments, **_named):
+        raise Unavailable("The store does not answer.")
+
+    world.parts.store.save = away
+    world.clock.advance(60)
+    await world.sample()
+    assert world.book.get(lease.id) == before
+    world.parts.store.save = save
+    world.clock.advance(60)
+    await world.sample()
+    after = world.book.get(lease.id)
+    assert after.sampled_at == world.clock.now()
+    assert before.streak.idle_seconds < after.streak.idle_seconds <= before.streak.idle_seconds + 90
+
+
+async def test_a_workspace_that_stopped_while_it_was_probed_is_left_alone(world):
+    lease = await world.up("alice")
+    probe = world.backend.probe
+
+    async def meanwhile(*arguments):
+        world.hub_stops(lease)
+        return await probe(*arguments)
+
+    world.backend.probe = meanwhile
+    await world.sample()
+    assert world.now_of(lease).phase is Phase.STOPPING
+    assert world.parts.store.readings(lease.id) == []
+
+
+async def test_shares_are_judged_by_their_own_processes_not_by_the_gpu(make_world):
+    world = make_world(gpus=1)
+    lease = await world.up("alice", gpu="half")
+    other = await world.up("bob", gpu="half")
+    assert [x.slots[0].gpu for x in (lease, other)] == [world.backend.gpus[0].id] * 2
+    world.shows(lease, 95)  # the neighbour's work: alice's own process uses no CPU
+    for _ in range(4):
+        world.probes += 1
+        world.shows(lease, 95)
+        await world.go_on(60)
+    assert {row.kind for row in world.parts.store.readings(lease.id)[1:]} == {"idle"}
+
+
+async def test_a_kept_workspace_is_measured_but_not_judged(world):
+    lease = await world.up("alice")
+    world.parts.lifecycle.keep(lease, "alice")
+    await world.go_on(3000)
+    assert len(world.parts.store.readings(lease.id)) == 50
+    assert (world.book.get(lease.id).streak.idle_seconds, world.did(lease)[-1]) == (0.0, "kept")
+    await world.go_on(1500)
+    assert world.now_of(lease).phase is Phase.ENDED
+
+
+async def test_a_long_reason_is_cut_to_what_the_store_holds(world):
+    lease = await world.up("alice")
+    world.backend.probes[lease.id] = [ProbeResult(problem="x" * 5000)]
+    await world.sample()
+    assert world.parts.store.readings(lease.id)[0].because == "x" * 255

@@ -1,0 +1,222 @@
+"""The sentences that people read: those of product.md that are built, by number, and their parts."""
+
+import time
+from dataclasses import replace
+
+import pytest
+from lease_builders import a_lease, a_request, slots
+from service_world import a_catalog
+
+from gpuspawner.core.errors import RequestRefused
+from gpuspawner.core.evidence import SampleKind
+from gpuspawner.core.idleness import Streak, explain
+from gpuspawner.core.lease import Phase, Reason
+from gpuspawner.core.policy import Mode
+from gpuspawner.core.queue import Place
+from gpuspawner.core.quota import check_quota
+from gpuspawner.schedulers.base import Offer
+from gpuspawner.service.sentences import (
+    REASONS,
+    clock,
+    gpus_asked,
+    idle_words,
+    measured,
+    ordinal,
+    phase_words,
+    starts_now,
+    wait_range,
+    waits,
+)
+from gpuspawner.service.views import lease_view
+
+CATALOG = a_catalog()
+NOON = time.mktime((2026, 11, 21, 12, 0, 0, 0, 0, -1))
+
+
+def offer(free=0, total=4, kind="a100"):
+    return Offer(kind, free, total, total, 2, simulated=False)
+
+
+@pytest.mark.parametrize(
+    ("request_", "offered", "sentence"),
+    [
+        (
+            a_request(lifetime_seconds=6 * 3600 + 1800),
+            offer(free=3),
+            "Starts now on 1 A100 80 GB (3 free). Ends at 18:30, after 6 h 30 min.",
+        ),
+        (
+            a_request(gpu="half", count=2, lifetime_seconds=43200),
+            offer(free=5),
+            "Starts now on 2 Half an A100 (5 free). Ends at Sun 22 Nov 00:00, after 12 h.",
+        ),
+        (a_request(gpu=None), None, "Starts now without a GPU. Ends at 13:00, after 1 h."),
+        (a_request(), offer(free=None), "Starts now on 1 A100 80 GB. Ends at 13:00, after 1 h."),
+    ],
+)
+def test_sentence_1_what_starts_now(request_, offered, sentence):
+    assert starts_now(request_, CATALOG, offered, NOON) == sentence
+
+
+@pytest.mark.parametrize(
+    ("request_", "place", "offered", "sentence"),
+    [
+        (
+            a_request(),
+            Place(2, 2, 1500.0, 1500.0),
+            offer(),
+            (
+                "All 4 A100 80 GB are in use. You are 2nd in line; at the latest in 25 min, sooner if somebody stops "
+                "or idles. You can close this page; your place stays."
+            ),
+        ),
+        (
+            a_request(count=4),
+            Place(1, 1, 2400.0, 1200.0),
+            offer(free=2),
+            (
+                "2 of 4 A100 80 GB are free, and you ask for 4. You are 1st in line; about 20 min, at the latest 40 min."
+                " You can close this page; your place stays."
+            ),
+        ),
+        (
+            a_request(),
+            Place(11, 12, None, None),
+            offer(),
+            (
+                "All 4 A100 80 GB are in use. You are 11th in line; how long it takes is not known. "
+                "You can close this page; your place stays."
+            ),
+        ),
+        (
+            a_request(),
+            Place(1, 1, None, None),
+            offer(free=None, total=None),
+            "The A100 80 GB can't be counted at this moment. You are 1st in line; your place stays.",
+        ),
+        (
+            a_request(gpu="gone"),
+            Place(1, 1, None, None),
+            None,
+            "The gone can't be counted at this moment. You are 1st in line; your place stays.",
+        ),
+        (
+            a_request(gpu=None),
+            Place(3, 3, 0.0, 0.0),
+            None,
+            "Many workspaces start at this moment. You are 3rd in line; it starts by itself.",
+        ),
+    ],
+)
+def test_sentence_2_a_place_in_the_queue(request_, place, offered, sentence):
+    assert waits(place, request_, CATALOG, offered) == sentence
+
+
+def test_sentence_4_a_hard_quota():
+    held = [a_lease("held", Phase.RUNNING, request=a_request(count=2))]
+    with pytest.raises(RequestRefused) as refused:
+        check_quota(a_request(count=4), None, held, 4)
+    assert str(refused.value) == (
+        "count: 4 GPUs was asked; allowed: 4 per user, of which you use or wait for 2. "
+        "Ask for 2, or ask an administrator to raise the quota."
+    )
+
+
+@pytest.mark.parametrize(
+    ("gpus", "streak", "sentence"),
+    [
+        (1, Streak(1800.0, peak_percent=1.0), "GPU 0 has done nothing for 30 min (highest 1 %)."),
+        (2, Streak(1799.6, peak_percent=None), "All 2 GPUs have done nothing for 30 min."),
+        (3, Streak(5400.0, peak_percent=2.5), "All 3 GPUs have done nothing for 1 h 30 min (highest 2.5 %)."),
+    ],
+)
+def test_sentence_6_what_was_measured(gpus, streak, sentence):
+    assert measured(a_lease(phase=Phase.RUNNING, held=slots(*"abc"[:gpus]), streak=streak)) == sentence
+
+
+def test_sentence_6_the_warning_says_when_it_ends_and_what_is_lost(world):
+    now = world.clock.now()
+    streak = Streak(300.0, peak_percent=1.0, countdown_seconds=120.0, mode=Mode.ENFORCE, kind=SampleKind.IDLE)
+    warned = a_lease(phase=Phase.RECLAIMING, held=slots("a"), streak=streak, sampled_at=now - 30)
+    warning = lease_view(world.parts, warned)["warning"]
+    assert warning["ends_at"] == now + 90
+    assert warning["text"] == (
+        f"GPU 0 has done nothing for 5 min (highest 1 %). This workspace ends at {clock(now + 90, now)}. "
+        "Running kernels and what they hold on the GPU would be lost; files stay."
+    )
+    assert lease_view(world.parts, replace(warned, keeps_used=2))["warning"]["actions"] == []
+
+
+@pytest.mark.parametrize(
+    ("streak", "words"),
+    [
+        (Streak(), "not measured yet"),
+        (Streak(kind=SampleKind.BUSY, because="GPU 0 at 80 %"), "in use: GPU 0 at 80 %"),
+        (Streak(120.0, kind=SampleKind.IDLE, because="GPU 0 at 1 %"), "idle 2 min of 5 min, because: GPU 0 at 1 %"),
+        (
+            Streak(120.0, kind=SampleKind.UNKNOWN, because="GPU 0 can't be read (x)"),
+            "idle 2 min of 5 min, not counting now: GPU 0 can't be read (x)",
+        ),
+        (Streak(kind=SampleKind.SOFT, because="CPU at 2 cores"), "not idle: CPU at 2 cores"),
+    ],
+)
+def test_sentence_6_where_idleness_stands_and_why(streak, words):
+    assert idle_words(explain(streak, CATALOG.policies["default"].idle)) == words
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(7199.0, []), (7200.0, [{"gpu": "a", "seconds": 7200.0}])])
+def test_sentence_8_a_gpu_that_can_t_be_read_is_told_after_two_hours(world, seconds, told):
+    streak = Streak(kind=SampleKind.UNKNOWN, because="GPU 0 can't be read ([N/A])", unknown_since=(("a", seconds),))
+    idle = lease_view(world.parts, a_lease(phase=Phase.RUNNING, held=slots("a"), streak=streak))["idle"]
+    assert idle["unreadable"] == told
+    assert idle["words"] == "not idle: GPU 0 can't be read ([N/A])"
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ((None, None), "how long it takes is not known"),
+        ((90.0, 90.0), "at the latest in 1 min 30 s, sooner if somebody stops or idles"),
+        ((3.0, 3.0), "at the latest in 5 s, sooner if somebody stops or idles"),
+        ((1530.0, 60.0), "about 1 min, at the latest 26 min"),
+        ((10000.0, 10000.0), "at the latest in 2 h 50 min, sooner if somebody stops or idles"),
+    ],
+)
+def test_a_wait_is_rounded_to_what_can_be_known(place, words):
+    assert wait_range(Place(1, 1, *place)) == words
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (10, "10th"), (11, "11th"), (12, "12th"), (13, "13th"),
+     (20, "20th"), (21, "21st"), (22, "22nd"), (33, "33rd"), (101, "101st"), (111, "111th"), (112, "112th")],
+)  # fmt: skip
+def test_ordinals(number, text):
+    assert ordinal(number) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "12:00:00"), (599, "12:09:59"), (600, "12:10"), (43200, "Sun 22 Nov 00:00"), (-60, "11:59:00")],
+)
+def test_a_time_is_said_with_what_it_needs_to_be_found(seconds, text):
+    assert clock(NOON + seconds, NOON) == text
+
+
+def test_every_phase_and_every_reason_has_words():
+    words = {phase: phase_words(a_lease(phase=phase), CATALOG) for phase in Phase}
+    assert len(set(words.values())) == len(Phase)
+    assert words[Phase.RUNNING] == "Running on 1 A100 80 GB"
+    assert phase_words(a_lease(phase=Phase.RUNNING, request=a_request(gpu=None)), CATALOG) == "Running without a GPU"
+    assert set(REASONS) == {reason.value for reason in Reason}
+    assert gpus_asked(a_request(gpu=None), CATALOG) == "no GPU"
+
+
+def test_a_place_that_backs_off_or_whose_hub_is_away_says_so(world):
+    parked = a_lease(phase=Phase.PARKED, not_before=world.clock.now() + 60)
+    world.book.save(parked)
+    world.allocator.hub_answers = True
+    assert "tried again in 1 min" in lease_view(world.parts, parked)["queue"]["sentence"]
+    waiting = replace(parked, not_before=0.0)
+    world.allocator.hub_answers = False
+    assert lease_view(world.parts, waiting)["queue"]["sentence"].startswith("The hub does not answer")

@@ -57,9 +57,10 @@ class PageView:
         """Return the user's workspaces, live ones first, None where the service does not answer."""
         return await ServiceView(self.service_url, self.ticket).workspaces()
 
-    async def workspace(self, server: str) -> Mapping[str, Any] | None:
+    @staticmethod
+    def of_server(workspaces: tuple[Mapping[str, Any], ...] | None, server: str) -> Mapping[str, Any] | None:
         """Return the workspace of one's own server, live or ended last, None where there is none or no answer."""
-        return of_server(await self.workspaces(), server)
+        return of_server(workspaces, server)
 
     @staticmethod
     def clock(at: float) -> str:

@@ -23,7 +23,7 @@ def all_taken(hub):
 
 def test_from_the_form_to_why_it_was_stopped(hub, page, user, assert_accessible):
     page.goto(f"{hub.url}/hub/spawn")
-    page.fill("#gs-lifetime", "20s")
+    page.fill("#gs-lifetime", "40s")
     page.click(START)
     page.wait_for_url(f"**/user/{user}/**", timeout=20000)
 
@@ -35,11 +35,11 @@ def test_from_the_form_to_why_it_was_stopped(hub, page, user, assert_accessible)
     expect(page.locator(".gs-left")).to_have_text(re.compile(r"\(in \d+ s\)"))
     assert_accessible(page, "#gs-banner")
 
-    hub.until_ended(user, "expired", 40)
+    hub.until_ended(user, "expired", 60)
     expect(page.locator("#gs-warnings")).to_contain_text("Your last workspace ended. Its time was over.", timeout=15000)
     page.goto(f"{hub.url}/user/{user}/lab")
     expect(page.locator("h1.h3")).to_contain_text("Your workspace ended at")
-    expect(page.locator("#gs-ended")).to_contain_text("Its lifetime of 20 s was over.")
+    expect(page.locator("#gs-ended")).to_contain_text("Its lifetime of 40 s was over.")
     assert_accessible(page)
 
     page.goto(f"{hub.url}/hub/home")  # read once, it is told no more
@@ -47,7 +47,7 @@ def test_from_the_form_to_why_it_was_stopped(hub, page, user, assert_accessible)
     expect(page.locator("#gs-warnings")).to_be_empty()
     page.goto(f"{hub.url}/user/{user}/lab")
     page.click("text=Start again")
-    expect(page.locator("#gs-lifetime")).to_have_value("20s")
+    expect(page.locator("#gs-lifetime")).to_have_value("40s")
 
 
 def test_why_it_ended_stands_there_without_javascript(hub, plain_page, user):

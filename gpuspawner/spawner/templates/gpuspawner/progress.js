@@ -52,6 +52,8 @@
     try {
       const { workspaces } = await api.call("workspaces");
       own = workspaces.find((one) => one.server === server) ?? null;
+      // The service is back, or the workspace ended: the hub's next page knows, and says why.
+      if (root.dataset.away || (!own && root.dataset.lease)) window.location.reload();
       if (!own) return;
       offset = own.now - Date.now() / 1000;
       setText(sentence, own.queue ? own.queue.sentence : `${own.words}.`);

@@ -75,8 +75,8 @@ def test_sentence_1_what_starts_now(request_, offered, sentence):
             Place(1, 1, 2400.0, 1200.0),
             offer(free=2),
             (
-                "2 of 4 A100 80 GB are free, and you ask for 4. You are 1st in line; about 20 min, at the latest 40 min."
-                " You can close this page; your place stays."
+                "2 of 4 A100 80 GB are free, and you ask for 4. You are 1st in line; about 20 min, at the latest "
+                "40 min. You can close this page; your place stays."
             ),
         ),
         (

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 CHROMIUM = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 CHROMIUM += ["--disable-component-update", "--disable-sync"]
+expect.set_options(timeout=15_000)  # pages look every 5 s, and this machine may be busy
 WIDTHS = {"wide": 1280, "phone": 390}
 
 

@@ -81,17 +81,16 @@ class Allocator:
             self.processes_known = False
 
     def resume(self) -> None:
-        """After a restart: nobody is known to listen until heard again, and silence counts from now.
+        """After a restart: nobody is known to wait until heard again, and the silence of a start counts from now.
 
-        Before, a place whose waiter had died with its hub got a GPU that nobody took; and a start under way was dropped
-        because nobody could hear it.
+        A waiter may have died with its hub: its GPU would be reserved for nobody, until that lapses as a failed start.
         """
         now = self.clock.now()
         for lease in self.book:
             if lease.phase is Phase.QUEUED:
                 self.book.save(leases.park(lease, now))
-            elif lease.phase in {Phase.RESERVED, Phase.STARTING}:
-                self.book.save(replace(lease, heard_at=now))
+            else:
+                self.book.note_heard(lease.id, now)
 
     def acquire(self, ask: Ask) -> Lease:
         """Return the lease of this start: a new one, or the live one of its key with a new attempt. Idempotent.

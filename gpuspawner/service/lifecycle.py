@@ -38,9 +38,7 @@ class Lifecycle:
         self._catalog = allocator.catalog
 
     def resume(self) -> None:
-        """After a restart: all count as just heard, and enough of a grace that ran is left for its user to object."""
-        for lease in self._book:
-            self._book.note_heard(lease.id, self._clock.now())
+        """After a restart: enough of a grace that ran is left for its user to object."""
         for lease in self._book:
             streak = after_restart(lease.streak, policy_of(self._catalog, lease).idle)
             if streak != lease.streak:

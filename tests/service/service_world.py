@@ -116,6 +116,7 @@ class World:
         with contextlib.suppress(Killed):
             store.open()
             self.book.load()
+            self.parts.allocator.resume()
             self.parts.lifecycle.resume()
 
     def crash(self):

@@ -80,7 +80,7 @@ class RequestRefused(GpuspawnerError):
     def __init__(self, field: str, asked: str, limit: str, remedy: str, status: int = 400) -> None:
         """Keep the four parts; the message is all of them in a sentence."""
         self.field, self.asked, self.limit, self.remedy, self.status = field, asked, limit, remedy, status
-        super().__init__(f"{field}: {asked} was asked; allowed: {limit}. {remedy}")
+        super().__init__(f"{field}: {asked} asked; allowed: {limit}. {remedy}")
 
 
 class Conflict(GpuspawnerError):

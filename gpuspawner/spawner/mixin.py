@@ -24,6 +24,9 @@ HEARTBEAT_SECONDS = 10.0
 FENCE_SECONDS = 20.0
 """Nothing is created unless a heartbeat was acknowledged within this (design, section 6)."""
 RETRY_SECONDS = 1.0
+AWAY_SECONDS = 10.0
+"""With the service away for this long, a request without a GPU starts without a lease: it is adopted later."""
+WITHOUT_GPU = {"environment": {"CUDA_VISIBLE_DEVICES": "", "NVIDIA_VISIBLE_DEVICES": "void"}}
 WAITING = frozenset({"queued", "parked"})
 
 
@@ -100,7 +103,8 @@ class GPUSpawnerMixin(FormOptions):
         self._gpu_outcome = "in flight"
         try:
             await self._wait_for_grant(until)
-            self._gpu_heartbeat = asyncio.create_task(self._heartbeat())
+            if self._gpu_lease:
+                self._gpu_heartbeat = asyncio.create_task(self._heartbeat())
             started = await self._create()
             self._gpu_outcome, self._gpu_saved = "started", True
         except asyncio.CancelledError:
@@ -120,7 +124,7 @@ class GPUSpawnerMixin(FormOptions):
 
     async def _wait_for_grant(self, until: float) -> None:
         """Acquire, wait and acknowledge; park when the time is over. Every call may be repeated."""
-        client, start_id = self._client(), uuid.uuid4().hex
+        client, start_id, begun = self._client(), uuid.uuid4().hex, time.monotonic()
         ask = {
             "hub": self.gpu_hub_id,
             "user": self.user.name,
@@ -158,6 +162,10 @@ class GPUSpawnerMixin(FormOptions):
                 answer = None
                 await asyncio.sleep(RETRY_SECONDS)
             except Unavailable as error:
+                if not self._asks_for_gpu() and not self._gpu_lease and time.monotonic() - begun >= AWAY_SECONDS:
+                    self._step(50, f"{error} Starting without it, and without a GPU.")
+                    self._gpu_patch, self._gpu_heard_at = WITHOUT_GPU, time.monotonic()
+                    return
                 self._step(10, f"{error} This start tries again; your place, if you had one, stays.")
                 await asyncio.sleep(RETRY_SECONDS)
             if time.monotonic() >= until:

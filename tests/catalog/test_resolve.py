@@ -86,57 +86,57 @@ def test_promise_10_a_bad_value_is_refused_with_value_bound_and_remedy(catalog, 
     ("options", "message"),
     [
         pytest.param(
-            {"count": 5}, "count: 5 was asked; allowed: 1 to 4. Ask for 1 to 4 a100.", id="more than the template has"
+            {"count": 5}, "count: 5 asked; allowed: 1 to 4. Ask for 1 to 4 a100.", id="more than the template has"
         ),
         pytest.param(
-            {"gpu": "t4", "count": 2}, "count: 2 was asked; allowed: 1. Ask for 1 t4.", id="more than the kind has"
+            {"gpu": "t4", "count": 2}, "count: 2 asked; allowed: 1. Ask for 1 t4.", id="more than the kind has"
         ),
         pytest.param(
             {"gpu": "none", "count": 1},
-            "count: 1 was asked; allowed: 0. Choose a GPU, or leave the count out.",
+            "count: 1 asked; allowed: 0. Choose a GPU, or leave the count out.",
             id="a count without GPU",
         ),
         pytest.param(
             {"template": "pytorch-4x", "gpu": "t4"},
-            "gpu: 't4' was asked; allowed: a100, none. Choose one of them: template pytorch-4x offers no other.",
+            "gpu: 't4' asked; allowed: a100, none. Choose one of them: template pytorch-4x offers no other.",
             id="another template's kind",
         ),
         pytest.param(
             {"template": "pytorhc"},
-            "template: 'pytorhc' was asked; allowed: pytorch, pytorch-4x, cpu. Choose one of them.",
+            "template: 'pytorhc' asked; allowed: pytorch, pytorch-4x, cpu. Choose one of them.",
             id="no such template",
         ),
         pytest.param(
             {"cpu": 64},
-            "cpu: 64 was asked; allowed: 2 to 32. Ask for 32, or something within the limits.",
+            "cpu: 64 asked; allowed: 2 to 32. Ask for 32, or something within the limits.",
             id="above",
         ),
         pytest.param(
             {"memory": "1GiB"},
-            "memory: '1GiB' was asked; allowed: 8 GiB to 256 GiB. Ask for 8 GiB, or something within the limits.",
+            "memory: '1GiB' asked; allowed: 8 GiB to 256 GiB. Ask for 8 GiB, or something within the limits.",
             id="below",
         ),
         pytest.param(
             {"memory": "64"},
-            "memory: '64' was asked; allowed: 8 GiB to 256 GiB. "
+            "memory: '64' asked; allowed: 8 GiB to 256 GiB. "
             "Write a size with its unit, for example 64GiB or 512MiB.",
             id="no unit",
         ),
         pytest.param(
             {"lifetime": 8},
-            "lifetime: 8 was asked; allowed: 30 min to 24 h. "
+            "lifetime: 8 asked; allowed: 30 min to 24 h. "
             "Write a time with its unit, for example 90s, 30m, 8h, 1h30m or 2d.",
             id="a bare time",
         ),
         pytest.param(
             {"memroy": "64GiB"},
-            "'memroy': an option that does not exist was asked; allowed: template, gpu, count, cpu, memory, lifetime. "
+            "'memroy': an option that does not exist asked; allowed: template, gpu, count, cpu, memory, lifetime. "
             "Unknown option; did you mean `memory`?",
             id="unknown key",
         ),
         pytest.param(
             [2, 3],
-            "options: [2, 3] was asked; allowed: a mapping of template, gpu, count, cpu, memory, lifetime. "
+            "options: [2, 3] asked; allowed: a mapping of template, gpu, count, cpu, memory, lifetime. "
             'Send for example {"gpu": "a100", "count": 1}.',
             id="no mapping",
         ),
@@ -187,7 +187,7 @@ def test_a_forms_count_means_nothing_without_a_gpu(catalog):
 
 
 def test_promise_10_a_form_with_two_values_for_a_field_is_refused():
-    with pytest.raises(RequestRefused, match="count: 2 values was asked; allowed: one value"):
+    with pytest.raises(RequestRefused, match="count: 2 values asked; allowed: one value"):
         from_form({"count": ["1", "2"]})
 
 

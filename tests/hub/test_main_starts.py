@@ -164,7 +164,7 @@ def test_a_link_with_a_bad_value_fills_it_in_and_says_what_is_wrong(hub):
     page = session.get(f"{hub.url}/hub/spawn?opt-count=99&opt-memory=%3Cscript%3E", timeout=20)
     assert page.status_code == 200
     assert "<script>&quot;" not in page.text
-    assert "count: '99' was asked; allowed: 1 to 8." in html.unescape(page.text)
+    assert "count: '99' asked; allowed: 1 to 8." in html.unescape(page.text)
 
 
 def test_who_waits_sees_the_place_and_gets_the_gpu_of_who_stops(hub):
@@ -200,7 +200,7 @@ def test_the_hard_quota_refuses_alike_by_form_api_and_check(hub):
     hub.begin("gil")
     hub.until("gil", "running")
     message = (
-        "count: 2 GPUs was asked; allowed: 2 per user, of which you use or wait for 1. "
+        "count: 2 GPUs asked; allowed: 2 per user, of which you use or wait for 1. "
         "Ask for 1, or ask an administrator to raise the quota."
     )
     by_api = hub.begin("gil", "second", count=2)

@@ -117,7 +117,7 @@ def test_sentence_4_a_hard_quota():
     with pytest.raises(RequestRefused) as refused:
         check_quota(a_request(count=4), None, held, 4)
     assert str(refused.value) == (
-        "count: 4 GPUs was asked; allowed: 4 per user, of which you use or wait for 2. "
+        "count: 4 GPUs asked; allowed: 4 per user, of which you use or wait for 2. "
         "Ask for 2, or ask an administrator to raise the quota."
     )
 

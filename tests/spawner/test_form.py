@@ -143,7 +143,7 @@ def test_how_the_last_one_ended_is_told_once(end, told):
 def test_without_the_service_it_says_so_and_what_is_wrong_is_still_said():
     assert form.AWAY in rendered().replace("&#39;", "'")
     html = rendered(chosen={"memory": "1PiB"})
-    assert "memory: &#39;1PiB&#39; was asked; allowed: 1 GiB to 64 GiB." in html
+    assert "memory: &#39;1PiB&#39; asked; allowed: 1 GiB to 64 GiB." in html
 
 
 @pytest.mark.parametrize(

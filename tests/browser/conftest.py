@@ -31,7 +31,7 @@ def load_harness():
 harness = load_harness()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def hub(tmp_path_factory):
     """A real hub, proxy and service; 4 simulated GPUs, tiny single-user servers."""
     real = harness.RealHub(
@@ -43,7 +43,7 @@ def hub(tmp_path_factory):
         real.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser():
     """Debian's Chromium: playwright's own build is not needed."""
     with sync_playwright() as playwright:

@@ -212,7 +212,9 @@ class RealHub:
         command += ["--api-ip", "127.0.0.1", "--api-port", str(self.proxy_port)]
         command += ["--error-target", f"http://127.0.0.1:{self.hub_port}/hub/error"]
         with (self.folder / "proxy.log").open("ab") as log:
-            self.proxy = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
+            self.proxy = subprocess.Popen(
+                command, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            )
 
     def config(self) -> str:
         """The hub's configuration, ending as an administrator's does: with configure()."""
@@ -288,10 +290,11 @@ class RealHub:
         return sorted(servers.intersection(self.workspace_pids(lease)))
 
     def close(self) -> None:
-        for process in (self.hub, self.proxy):
-            if process is not None:
-                process.kill()
-                process.wait()
+        if self.hub is not None:
+            self.kill_hub()
+        if self.proxy is not None:
+            os.killpg(self.proxy.pid, signal.SIGKILL)  # Node of a PyPI package is a child of a script of that name
+            self.proxy.wait()
         self.kill_service()
         for pid in self.workspace_pids() if (self.folder / "gpu" / "hub-id").exists() else []:
             with contextlib.suppress(ProcessLookupError):

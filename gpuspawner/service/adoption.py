@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
+import re
 import uuid
 from dataclasses import asdict
+from fractions import Fraction
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -19,8 +23,16 @@ _request: TypeAdapter[Request] = TypeAdapter(Request)
 _slots: TypeAdapter[tuple[Slot, ...]] = TypeAdapter(tuple[Slot, ...])
 
 
-def lease_variables(lease: Lease) -> dict[str, str]:
-    """Return the variables a workspace carries: the lease's id, and all that rebuilds the lease."""
+LONGEST_DOCUMENT_CHARACTERS = 65536
+SHARE = re.compile(r"1|1/[1-9][0-9]{0,3}")
+"""How a share is written. Anything else is no share: a negative one would make room on a GPU that is full."""
+
+
+def lease_variables(lease: Lease, secret: bytes) -> dict[str, str]:
+    """Return the variables a workspace carries: the lease's id, and all that rebuilds the lease, signed.
+
+    They lie in its user's hands: unsigned, anybody could ask in another's name, or with an older place.
+    """
     document = {
         "user": lease.user,
         "user_created": lease.key.user_created,
@@ -31,23 +43,45 @@ def lease_variables(lease: Lease) -> dict[str, str]:
         "granted_at": lease.granted_at,
         "slots": [[slot.gpu, str(slot.share)] for slot in lease.slots],
     }
+    text = json.dumps(document, separators=(",", ":"))
     return {
         "GPUSPAWNER_LEASE_ID": lease.id,
         "GPUSPAWNER_ATTEMPT": str(lease.attempt),
         "GPUSPAWNER_HUB_ID": lease.key.hub,
-        "GPUSPAWNER_LEASE": json.dumps(document, separators=(",", ":")),
+        "GPUSPAWNER_LEASE": text,
+        "GPUSPAWNER_LEASE_SIGNATURE": _signature(secret, lease.key.hub, lease.id, text),
     }
 
 
-def rebuilt_lease(running: Running, hub_id: str, now: float) -> Lease | None:
+def _signature(secret: bytes, hub: str, lease: str, document: str) -> str:
+    signed = f"lease:{hub}:{lease}:{document}".encode("utf-8", "replace")
+    return hmac.new(secret, signed, hashlib.sha256).hexdigest()
+
+
+def claimed_slots(running: Running) -> tuple[Slot, ...]:
+    """Return the slots that a workspace says it uses, of any hub on this machine: what is said badly is not said."""
+    text = running.environment.get("GPUSPAWNER_LEASE", "")
+    if len(text) > LONGEST_DOCUMENT_CHARACTERS:
+        return ()
+    try:
+        stored = [(str(gpu), str(share)) for gpu, share in json.loads(text)["slots"]]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return ()
+    return tuple(Slot(gpu, Fraction(share)) for gpu, share in stored if SHARE.fullmatch(share))
+
+
+def rebuilt_lease(running: Running, hub_id: str, secret: bytes, now: float) -> Lease | None:
     """Return the lease that a workspace of this hub carries, as starting: hub and backend then say what it is.
 
-    None where it is another hub's, or where its variables say nothing that could be believed.
+    None where it is another hub's, or where this service did not sign what it says.
     """
-    if running.environment.get("GPUSPAWNER_HUB_ID") != hub_id:
+    text = running.environment.get("GPUSPAWNER_LEASE", "")
+    given = running.environment.get("GPUSPAWNER_LEASE_SIGNATURE", "")
+    due = _signature(secret, hub_id, running.lease_id, text)
+    if not hmac.compare_digest(given.encode("utf-8", "replace"), due.encode()):
         return None
     try:
-        document: dict[str, Any] = json.loads(running.environment.get("GPUSPAWNER_LEASE", ""))
+        document: dict[str, Any] = json.loads(text)
         return Lease(
             id=running.lease_id,
             key=Key(hub_id, str(document["user_created"]), str(document["server"])),

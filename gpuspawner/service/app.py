@@ -66,7 +66,7 @@ def wire(
     allocator = Allocator(book, scheduler, catalog, clock, settings)
     reclaimer = Reclaimer(book, allocator, hub, backend, clock, settings)
     lifecycle = Lifecycle(book, allocator, reclaimer, clock)
-    reconciler = Reconciler(book, allocator, reclaimer, hub, backend, clock, settings, options.hub_id)
+    reconciler = Reconciler(book, allocator, reclaimer, hub, backend, clock, settings, options.hub_id, options.secret)
     sampler = Sampler(book, backend, catalog, clock, settings, lifecycle)
     url = options.service_url.rstrip("/") + options.prefix.rstrip("/")
     return Parts(

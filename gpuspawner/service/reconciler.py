@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from fractions import Fraction
 from functools import partial
 from typing import Any
 
 from gpuspawner.backends.base import Backend, Running
 from gpuspawner.core import lease as leases
 from gpuspawner.core.errors import Conflict, Unavailable
-from gpuspawner.core.gpus import Slot
 from gpuspawner.core.lease import UP, WAITING, Key, Lease, Phase, Reason
-from gpuspawner.service.adoption import adopted_server, rebuilt_lease
+from gpuspawner.service.adoption import adopted_server, claimed_slots, rebuilt_lease
 from gpuspawner.service.allocator import Allocator
 from gpuspawner.service.book import Book
 from gpuspawner.service.clock import Clock
@@ -43,8 +40,10 @@ class Reconciler:
         clock: Clock,
         settings: Settings,
         hub_id: str,
+        secret: bytes,
     ) -> None:
-        """Reconcile the workspaces of the hub ``hub_id``."""
+        """Reconcile the workspaces of the hub ``hub_id``; ``secret`` signed what they carry."""
+        self._secret = secret
         self._book, self._allocator, self._reclaimer, self._hub = book, allocator, reclaimer, hub
         self._backend, self._clock, self._settings, self._hub_id = backend, clock, settings, hub_id
         self._running: tuple[Running, ...] = ()
@@ -85,7 +84,7 @@ class Reconciler:
             log.warning("workspaces are not seen now: %s", error)
             return
         self._looked_at = looked_at
-        self._allocator.see(((r.lease_id, slot) for r in self._running for slot in _slots_of(r)), taken_back)
+        self._allocator.see(((r.lease_id, slot) for r in self._running for slot in claimed_slots(r)), taken_back)
         self._rebuild()
         await self._list_servers()
         for lease_id in [lease.id for lease in self._book]:
@@ -144,7 +143,7 @@ class Reconciler:
         for running in reversed(self._running):
             if self._book.get(running.lease_id) is not None:
                 continue
-            lease = rebuilt_lease(running, self._hub_id, now)
+            lease = rebuilt_lease(running, self._hub_id, self._secret, now)
             if lease is None or self._book.of_key(lease.key) or self._book.store.lease(lease.id):
                 continue
             line = self._allocator.line(lease, "gpuspawner", "adopted", "rebuilt from what runs")
@@ -182,17 +181,22 @@ class Reconciler:
             self._aside(f"start {granted}", start)
 
     async def _starting(self, lease: Lease, now: float) -> None:
-        if not self._processes(lease):
-            # By the time of the look: what came up while this round waited for the hub was not seen.
-            if self._looked_at - lease.heard_at > self._settings.heartbeat_seconds:
-                self._drop(lease, now)
+        # By the time of the look: what came up while this round waited for the hub was not seen.
+        if not self._processes(lease) and self._looked_at - lease.heard_at <= self._settings.heartbeat_seconds:
             return
         server = await self._hub.server(lease.user, lease.key.server)
         current = self._book.get(lease.id)
         if current is None or current.phase is not Phase.STARTING or current.attempt != lease.attempt:
             return
+        ready = server is not None and server.ready and server.user_created == lease.key.user_created
+        silent = not self._processes(lease) and current.heard_at == lease.heard_at
         own = any(running.attempt == lease.attempt for running in self._processes(lease))
-        if own and server is not None and server.ready and server.user_created == lease.key.user_created:
+        if silent and not ready:
+            self._drop(current, now)
+        elif (own or silent) and ready and server is not None:
+            if silent:
+                # The hub has it, so it uses its GPUs, seen or not. Unseen, it is unknown: never idle.
+                log.error("no process of %s's workspace is seen: may the service read its environment?", lease.user)
             running = leases.run(current, server.started, self._clock.now())
             self._book.save(running, audit=[self._allocator.line(lease, "gpuspawner", "running", "")])
 
@@ -255,7 +259,7 @@ class Reconciler:
         lease = self._book.get(running.lease_id)
         if lease is not None:
             return lease.phase in UP | {Phase.STARTING} and self._server(lease) is None
-        carried = rebuilt_lease(running, self._hub_id, self._clock.now())
+        carried = rebuilt_lease(running, self._hub_id, self._secret, self._clock.now())
         return carried is not None and (self._server(carried) is None or self._is_another_lease_s(carried.key))
 
     def _is_another_lease_s(self, key: Key) -> bool:
@@ -265,7 +269,7 @@ class Reconciler:
 
     async def _end_orphan(self, running: Running) -> None:
         lease = self._book.get(running.lease_id)
-        carried = lease or rebuilt_lease(running, self._hub_id, self._clock.now())
+        carried = lease or rebuilt_lease(running, self._hub_id, self._secret, self._clock.now())
         assert carried is not None, "only what tells its lease is an orphan"
         server = await self._hub.server(carried.user, carried.key.server)
         is_back = server is not None and server.user_created == carried.key.user_created
@@ -282,11 +286,3 @@ class Reconciler:
 
 def _is_same_start(lease: Lease, newest: Lease) -> bool:
     return newest.phase in UP | {Phase.STARTING} and newest.attempt == lease.attempt
-
-
-def _slots_of(running: Running) -> Sequence[Slot]:
-    try:
-        stored = json.loads(running.environment.get("GPUSPAWNER_LEASE", "{}")).get("slots", [])
-        return [Slot(str(gpu), Fraction(share)) for gpu, share in stored]
-    except (ValueError, TypeError, AttributeError):
-        return []  # its own variables were changed: it holds what its lease says, or nothing

@@ -77,6 +77,20 @@ def render(
     )
 
 
+def still_allowed(catalog: Catalog, remembered: Mapping[str, Any] | None, user: str) -> dict[str, Any]:
+    """Return of what was last used what the catalog still allows: the form must not offer what Start refuses."""
+    left = dict(remembered or {})
+    while left:
+        try:
+            resolve(catalog, left, user)
+        except RequestRefused as error:
+            if left.pop(error.field, None) is None:
+                return {}
+        else:
+            break
+    return left
+
+
 def prefill_from_query(arguments: Mapping[str, Sequence[str | bytes]]) -> dict[str, str]:
     """Return the options that a link fills in, from the arguments of ``/hub/spawn`` as the browser sent them.
 

@@ -96,4 +96,4 @@ class FormOptions(_Base):
         """Return what the form shows as chosen: what was posted and refused, else the link's, else the last use's."""
         posted = self.user.__dict__.pop("gpu_posted", None)
         link, self._gpu_link = self._gpu_link, None
-        return (posted if link is None else link) or dict(self.user_options or {})
+        return (posted if link is None else link) or form.still_allowed(self.catalog, self.user_options, self.user.name)

@@ -118,8 +118,7 @@ def test_promise_10_a_bad_value_is_refused_with_value_bound_and_remedy(catalog, 
         ),
         pytest.param(
             {"memory": "64"},
-            "memory: '64' asked; allowed: 8 GiB to 256 GiB. "
-            "Write a size with its unit, for example 64GiB or 512MiB.",
+            "memory: '64' asked; allowed: 8 GiB to 256 GiB. Write a size with its unit, for example 64GiB or 512MiB.",
             id="no unit",
         ),
         pytest.param(

@@ -187,7 +187,7 @@ class World:
     async def create(self, lease):
         """Take the grant, and create the workspace's process. The server does not answer yet."""
         starting = await self.acknowledge(lease)
-        self.backend.run(lease.id, lease.attempt, lease_variables(starting))
+        self.backend.run(lease.id, lease.attempt, lease_variables(starting, SECRET))
         return starting
 
     async def up(self, user, server="", **options):

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from service_world import SECRET
 
 from gpuspawner.backends.fake import probe_text
 from gpuspawner.core.errors import Conflict, RequestRefused
@@ -62,7 +63,7 @@ async def test_promise_1_nothing_is_granted_before_gpus_and_processes_were_seen(
 
 async def test_promise_1_a_process_that_outlived_the_store_keeps_its_gpu(make_world):
     world = make_world(gpus=1)
-    variables = lease_variables(await world.up("alice"))
+    variables = lease_variables(await world.up("alice"), SECRET)
     other = make_world(gpus=1)
     other.backend.run("of another hub", 1, {**variables, "GPUSPAWNER_HUB_ID": "hub-2"})
     lease = other.start("bob")

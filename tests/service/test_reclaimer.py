@@ -184,7 +184,7 @@ async def test_two_steps_of_one_stop_never_run_at_once(world):
     assert len(world.hub.calls) == 1
 
 
-# Evidence, mark, note of the stop, the stop itself, note that it is gone, the end of processes, the end.
+# Sample, evidence, mark, note of the stop, the stop, note that it is gone, the end of processes, the end.
 @pytest.mark.parametrize("half", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("effects", range(8))
 async def test_promise_3_a_service_killed_at_any_step_of_a_reclaim_has_it_carried_on(world, effects, half):
@@ -192,12 +192,14 @@ async def test_promise_3_a_service_killed_at_any_step_of_a_reclaim_has_it_carrie
     evidence = len(world.parts.store.readings(lease.id))
     # A restart in the grace leaves time to object: the kill comes at the sample after that.
     world.boot(life := Life())
-    await world.go_on(GRACE - 60)
-    world.clock.advance(60)
+    while world.book.get(lease.id).streak.grace_left_seconds > 60:
+        await world.go_on(61)
+    world.clock.advance(61)
     life.left, life.half = effects, half
     await world.sample()
     await world.round()
     await world.round()
+    assert life.over
     world.boot()
     if world.book.get(lease.id) is not None:
         await world.go_on(GRACE + 120)

@@ -1,9 +1,12 @@
 """Bringing leases in line with what hub and backend show."""
 
 import asyncio
+import json
 import logging
+from dataclasses import replace
 
 import pytest
+from service_world import SECRET
 
 from gpuspawner.core.lease import Phase, Reason
 from gpuspawner.service.adoption import lease_variables
@@ -41,7 +44,7 @@ async def test_a_start_without_heartbeat_and_process_parks_backs_off_and_the_thi
 
 async def test_a_start_lives_as_long_as_its_heartbeat_or_its_process(world):
     beating, created = await starting(world), await starting(world, "bob")
-    world.backend.run(created.id, 1, lease_variables(created))
+    world.backend.run(created.id, 1, lease_variables(created, SECRET))
     for _ in range(60):
         world.allocator.hear(beating.id, 1)
         await world.go_on(60)
@@ -64,7 +67,7 @@ async def test_what_came_up_while_a_round_waited_for_the_hub_is_not_dropped(worl
     servers = world.hub.servers
 
     async def hangs():
-        world.backend.run(lease.id, 1, lease_variables(lease))
+        world.backend.run(lease.id, 1, lease_variables(lease, SECRET))
         world.clock.advance(61)
         return await servers()
 
@@ -89,7 +92,7 @@ async def test_a_reservation_that_nobody_takes_up_lapses(world):
 async def test_a_dropped_attempt_that_comes_up_late_is_ended_and_the_start_made_again(world):
     lease = await starting(world)
     await world.go_on(65, step=5)
-    world.backend.run(lease.id, 1, lease_variables(lease))
+    world.backend.run(lease.id, 1, lease_variables(lease, SECRET))
     assert not world.speaks(lease)
     await world.go_on(10, step=5)
     assert not world.backend.running
@@ -113,11 +116,11 @@ async def test_running_is_the_server_s_own_attempt_answering(world):
     world.hub.answer("alice")
     await world.round()
     assert world.now_of(lease).phase is Phase.STARTING, "nothing runs"
-    world.backend.run(lease.id, 7, lease_variables(lease))
+    world.backend.run(lease.id, 7, lease_variables(lease, SECRET))
     await world.round()
     assert world.now_of(lease).phase is Phase.STARTING, "another attempt runs"
     world.backend.vanish(lease.id)
-    world.backend.run(lease.id, 1, lease_variables(lease))
+    world.backend.run(lease.id, 1, lease_variables(lease, SECRET))
     world.hub.put("alice")
     await world.round()
     assert world.now_of(lease).phase is Phase.STARTING, "it does not answer"
@@ -256,7 +259,7 @@ async def test_what_ended_while_the_hub_s_list_was_on_its_way_is_not_adopted(wor
 
 async def test_a_server_whose_process_carries_an_ended_lease_is_adopted_not_ended(world):
     lease = await world.up("alice")
-    variables = lease_variables(lease)
+    variables = lease_variables(lease, SECRET)
     world.hub_stops(lease)
     await world.go_on(5, step=1)
     world.backend.run(lease.id, 1, variables)  # a start that was given up on came up after all
@@ -280,7 +283,7 @@ async def test_variables_that_say_nothing_believable_rebuild_nothing_and_are_lef
 
 async def test_another_hub_s_workspaces_are_neither_rebuilt_nor_ended(world):
     lease = await world.up("alice")
-    world.backend.run("theirs", 1, {**lease_variables(lease), "GPUSPAWNER_HUB_ID": "hub-2"})
+    world.backend.run("theirs", 1, {**lease_variables(lease, SECRET), "GPUSPAWNER_HUB_ID": "hub-2"})
     await world.go_on(900, step=30)
     assert ("theirs", 1) in world.backend.running
     assert world.book.get("theirs") is None
@@ -293,7 +296,7 @@ async def test_a_lease_is_rebuilt_from_its_newest_attempt(make_world):
     new.hub = old.hub
     new.boot()
     for attempt in (1, 2):
-        new.backend.run(lease.id, attempt, {**lease_variables(lease)})
+        new.backend.run(lease.id, attempt, {**lease_variables(lease, SECRET)})
     await new.round()
     assert new.book.get(lease.id).attempt == 2
 
@@ -376,7 +379,7 @@ async def test_many_orphans_at_once_are_an_alert_and_nothing_is_ended(make_world
 
 async def test_what_is_left_of_an_ended_lease_is_ended_and_recorded(world):
     lease = await world.up("alice")
-    variables = lease_variables(lease)
+    variables = lease_variables(lease, SECRET)
     world.hub_stops(lease)
     await world.go_on(5, step=1)
     newer = await world.up("alice")  # its server is the newer lease's
@@ -427,3 +430,39 @@ async def test_a_step_that_fails_is_logged_and_taken_again(world, caplog):
     await world.go_on(30, step=5)
     assert world.now_of(lease).phase is Phase.ENDED
     assert "broken" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "share",
+    ["-1", "0", "2", "1/0", "-1/2", "1e9999999", "Infinity", "1/99999", "", "½"],
+    ids=lambda share: share or "empty",
+)
+async def test_promise_1_a_share_that_is_none_neither_frees_a_gpu_nor_ends_the_round(world, share):
+    taken = await world.up("alice")
+    document = json.dumps({"slots": [[taken.slots[0].gpu, share]]})
+    world.backend.run("odd", 1, {"GPUSPAWNER_HUB_ID": "hub-2", "GPUSPAWNER_LEASE": document})
+    await world.round()
+    assert world.allocator.others == ()
+
+
+async def test_a_document_nested_without_end_is_left_alone(world):
+    world.backend.run("odd", 1, {"GPUSPAWNER_LEASE": "[" * 60000})
+    await world.round()
+    assert world.allocator.others == ()
+
+
+async def test_promise_9_what_the_service_did_not_sign_acts_for_nobody(world):
+    """A forged lease of another user, or of one's own with an older place, rebuilds nothing."""
+    forged = replace(world.start("vic"), id="forged", phase=Phase.STARTING, granted_at=1.0, asked_at=1.0)
+    world.backend.run("forged", 1, lease_variables(forged, b"guessed" * 5))
+    await world.go_on(900, step=30)
+    assert world.book.get("forged") is None
+
+
+async def test_promise_1_a_workspace_whose_processes_are_not_seen_keeps_its_gpus(world):
+    """The hub has it ready: a spawner whose processes the service may not read still uses its GPUs."""
+    lease = await starting(world)
+    world.hub.put("alice", ready=True)
+    await world.go_on(200, step=5)
+    assert world.now_of(lease).phase is Phase.RUNNING
+    assert world.now_of(lease).slots == lease.slots

@@ -11,7 +11,7 @@ from gpuspawner.core.lease import JOINABLE, UP, WAITING, Phase, Reason
 OUTCOMES = {
     "cancelled": (Reason.CANCELLED, "alice"),
     "failed": (Reason.FAILED, "hub"),
-    "stopped": (Reason.STOPPED, "alice"),
+    "stopped": (Reason.STOPPED, "hub"),
     "died": (Reason.FAILED, "hub"),
 }
 LIVE = [phase for phase in Phase if phase is not Phase.ENDED]

@@ -20,7 +20,7 @@ from service_world import Killed, Life, World
 
 from gpuspawner.core.errors import Conflict, Gone, GpuspawnerError, RequestRefused
 from gpuspawner.core.lease import HOLDING, UP, WAITING, Phase, Reason
-from gpuspawner.service.reconciler import _slots_of
+from gpuspawner.service.adoption import claimed_slots
 
 USERS = ["alice", "bob", "carol"]
 WHO = st.sampled_from(USERS)
@@ -142,6 +142,7 @@ class Service(RuleBasedStateMachine):
             self.world.hub.put(user)
             self.starts[user] = Start(user, self.options[user])
             self.run(self.goes_on(self.starts[user], creates=True))
+            self.promise_6_a_place_is_lost_only_to_a_larger_request()  # after each change: two may undo each other
 
     @rule(creates=st.booleans())
     def the_hub_s_starts_go_on(self, creates):
@@ -164,6 +165,17 @@ class Service(RuleBasedStateMachine):
         self.a_server_answers(user)
         if (lease := self.live(user)) and lease.slots:
             self.world.shows(lease, percent)
+
+    @rule(user=WHO, wanted=WANTED, then=st.sampled_from([("none", 0), ("half", 1)]))
+    def the_hub_dies_in_a_start_and_its_user_asks_for_something_else(self, user, wanted, then):
+        self.a_user_presses_start(user, wanted)
+        self.run(self.world.round())
+        self.the_hub_s_starts_go_on(creates=True)
+        self.a_process_outlives_its_end_or_not(user, outlives=True)
+        self.the_hub_dies_and_comes_back()
+        for somebody, something in ((user, then), (USERS[USERS.index(user) - 1], wanted)):
+            self.a_user_presses_start(somebody, something)
+            self.run(self.world.round())
 
     @rule(user=WHO)
     def a_hub_s_time_for_waiting_is_over(self, user):
@@ -273,7 +285,7 @@ class Service(RuleBasedStateMachine):
     def promise_1_no_gpu_is_used_beyond_its_whole(self):
         users: dict[str, dict[str, Fraction]] = {}
         uses = [(x.id, x.slots) for x in self.world.parts.store.live() if x.phase in HOLDING]
-        for name, slots in uses + [(r.lease_id, _slots_of(r)) for r in self.world.backend.running.values()]:
+        for name, slots in uses + [(r.lease_id, claimed_slots(r)) for r in self.world.backend.running.values()]:
             for slot in slots:
                 shares = users.setdefault(slot.gpu, {})
                 shares[name] = max(shares.get(name, Fraction(0)), slot.share)
@@ -353,5 +365,5 @@ class Service(RuleBasedStateMachine):
         shutil.rmtree(self.folder)
 
 
-Service.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+Service.TestCase.settings = settings(max_examples=100, stateful_step_count=25, deadline=None)
 test_promises_1_to_6_hold_in_any_order_of_events = Service.TestCase

@@ -179,3 +179,17 @@ def test_the_workspace_of_a_server_is_the_live_one_else_the_last_that_ended():
 def test_scripts_and_styles_hold_nothing_that_jinja_or_html_would_read(path):
     text = path.read_text(encoding="utf-8")
     assert not re.search(r"\{\{|\{%|\{#|</(script|style)", text)
+
+
+@pytest.mark.parametrize(
+    ("remembered", "left"),
+    [
+        pytest.param({"lifetime": "960s", "count": "2"}, {"count": "2"}, id="a bound moved"),
+        pytest.param({"template": "gone", "count": "2"}, {"count": "2"}, id="the template is gone"),
+        pytest.param({"count": "2"}, {"count": "2"}, id="still allowed"),
+        pytest.param({"odd": 1}, {}, id="an option that is none"),
+        pytest.param(None, {}, id="nothing"),
+    ],
+)
+def test_what_the_catalog_no_longer_allows_is_not_filled_in_again(remembered, left):
+    assert form.still_allowed(CATALOG, remembered, "alice") == left

@@ -105,7 +105,7 @@ class Acknowledge(SpawnerHandler):
         patch = self.parts.scheduler.patch(lease)
         variables = {
             **patch.get("environment", {}),
-            **lease_variables(lease),
+            **lease_variables(lease, self.parts.secret),
             "GPUSPAWNER_WORKSPACE_TOKEN": token,
             "GPUSPAWNER_SERVICE_URL": self.parts.public_url,
         }

@@ -128,7 +128,9 @@ class Workspaces(ApiHandler):
         if everybody and not person.admin:
             raise HTTPError(403, reason="Only administrators (scope custom:gpu:admin) see the workspaces of all.")
         text = self.get_argument("ended", "0")
-        if not (text.isascii() and text.isdigit() and int(text) <= LONGEST_LIST):
+        if not (
+            text.isascii() and text.isdigit() and len(text) <= len(str(LONGEST_LIST)) and int(text) <= LONGEST_LIST
+        ):
             raise HTTPError(400, reason=f"ended is a whole number up to {LONGEST_LIST}.")
         live = [x for x in parts.book if everybody or x.user == person.name]
         live = [x for x in live if person.lease in {None, x.id}]

@@ -123,7 +123,7 @@ def test_administrators_see_all_with_names_and_what_the_reconciler_found(world):
     assert "5 of 9 workspaces run that the hub does not know" in text
     assert re.search(r'<a href="/services/gpu/workspaces/idles">bob: default workspace</a>, 1 GPU, idle 12 min', text)
     assert '<a href="/services/gpu/workspaces/carols">carol</a>' in text
-    row = re.search(r"<tr><th scope=\"row\">A100 80 GB</th>(.*?)</tr>", text)[1]
+    row = re.search(r'<tr><th scope="row">A100 80 GB <span class="gs-tag">simulated</span></th>(<td>.*?)</tr>', text)[1]
     assert re.findall(r"<td>(\d+)</td>", row) == ["3", "0", "1", "0", "0", "0"]
 
 

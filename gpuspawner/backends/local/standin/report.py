@@ -68,7 +68,10 @@ def xml(boards: tuple[Board, ...]) -> Iterator[str]:
 
 
 def _tree(b: Board) -> list[Node]:
-    mhz, watts, limit = f"{b.clock_mhz} MHz", f"{b.watts:.2f} W", f"{FULL_WATTS:.2f} W"
+    return [*_identity(b), *_use(b), *_power_and_clocks(b), _processes(b)]
+
+
+def _identity(b: Board) -> list[Node]:
     return [
         ("Product Name", "product_name", b.gpu.name),
         ("Product Brand", "product_brand", "NVIDIA"),
@@ -89,6 +92,11 @@ def _tree(b: Board) -> list[Node]:
                 ("Bus Id", "pci_bus_id", b.bus_id),
             ],
         ),
+    ]
+
+
+def _use(b: Board) -> list[Node]:
+    return [
         ("Fan Speed", "fan_speed", NONE),
         ("Performance State", "performance_state", "P0" if b.percent else "P8"),
         (
@@ -116,6 +124,12 @@ def _tree(b: Board) -> list[Node]:
         ),
         ("ECC Mode", "ecc_mode", [("Current", "current_ecc", "Disabled"), ("Pending", "pending_ecc", "Disabled")]),
         ("Temperature", "temperature", [("GPU Current Temp", "gpu_temp", f"{b.celsius} C")]),
+    ]
+
+
+def _power_and_clocks(b: Board) -> list[Node]:
+    mhz, watts, limit = f"{b.clock_mhz} MHz", f"{b.watts:.2f} W", f"{FULL_WATTS:.2f} W"
+    return [
         (
             "GPU Power Readings",
             "gpu_power_readings",
@@ -149,8 +163,11 @@ def _tree(b: Board) -> list[Node]:
                 ("Video", "video_clock", "1410 MHz"),
             ],
         ),
-        ("Processes", "processes", [("", "process_info", _worker(worker)) for worker in b.workers] or "None"),
     ]
+
+
+def _processes(b: Board) -> Node:
+    return ("Processes", "processes", [("", "process_info", _worker(worker)) for worker in b.workers] or "None")
 
 
 def _worker(worker: Worker) -> list[Node]:

@@ -453,10 +453,15 @@ async def test_a_document_nested_without_end_is_left_alone(world):
 
 async def test_promise_9_what_the_service_did_not_sign_acts_for_nobody(world):
     """A forged lease of another user, or of one's own with an older place, rebuilds nothing."""
-    forged = replace(world.start("vic"), id="forged", phase=Phase.STARTING, granted_at=1.0, asked_at=1.0)
+    alice = world.start("alice")
+    vic = replace(alice.key, user_created="the day vic was born")
+    forged = replace(alice, id="forged", key=vic, user="vic", granted_at=1.0, asked_at=1.0)
     world.backend.run("forged", 1, lease_variables(forged, b"guessed" * 5))
-    await world.go_on(900, step=30)
-    assert world.book.get("forged") is None
+    await world.round()
+    assert world.book.of_key(vic) is None
+    world.backend.run("forged", 1, lease_variables(forged, SECRET))
+    await world.round()
+    assert world.book.of_key(vic) is not None, "signed, it would have been rebuilt"
 
 
 async def test_promise_1_a_workspace_whose_processes_are_not_seen_keeps_its_gpus(world):

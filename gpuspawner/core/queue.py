@@ -33,12 +33,21 @@ def pool_of(lease: Lease, kinds: Kinds) -> str | None:
 
 @dataclass(frozen=True)
 class Conditions:
-    """What grants depend on besides leases and fleet, at one instant."""
+    """What grants depend on besides leases and fleet, at one instant.
+
+    At most ``most_starts`` workspaces start at the same time, at most ``most_starts_each`` of one user.
+    """
 
     now: float
     hub_answers: bool = True
-    starts_left: int = 1_000_000
+    most_starts: int = 1_000_000
+    most_starts_each: int = 1_000_000
     others: tuple[Slot, ...] = ()
+
+
+def starts_under_way(leases: Iterable[Lease]) -> Counter[str]:
+    """Return how many starts of each user, by ``created``, are under way: granted, and not running yet."""
+    return Counter(x.key.user_created for x in leases if x.phase in {Phase.RESERVED, Phase.STARTING})
 
 
 def next_grants(
@@ -48,22 +57,25 @@ def next_grants(
 
     A request without a GPU is granted at once. Within a pool nobody overtakes: the first that does not fit makes the
     rest wait, so that a large request is never starved by small ones. Passed over, and not blocking: a parked lease
-    while its hub does not answer, one that backs off, and one that the whole fleet could not serve.
+    while its hub does not answer, one that backs off, and one that the whole fleet could not serve. A lease whose user
+    has as many starts under way as one may have keeps its GPUs from those behind it, and gets them a moment later.
     """
     used = used_shares(leases, at.others)
     grants: list[tuple[Lease, tuple[Slot, ...]]] = []
     blocked: set[str] = set()
+    starts = starts_under_way(leases)
     for lease in in_order(leases):
-        if len(grants) >= at.starts_left:
+        if starts.total() >= at.most_starts:
             break
         if lease.not_before > at.now or (lease.phase is Phase.PARKED and not at.hub_answers):
             continue
         pool = pool_of(lease, kinds)
-        if pool is None:
-            grants.append((lease, ()))
-            continue
+        may_start = starts[lease.key.user_created] < at.most_starts_each
         kind = kinds.get(lease.request.gpu or "")
-        if kind is None or pool in blocked:
+        if pool is None and may_start:
+            starts[lease.key.user_created] += 1
+            grants.append((lease, ()))
+        if kind is None or pool is None or pool in blocked:
             continue
         if fleet.complete and lease.request.count > largest_fit(kind, fleet):
             continue
@@ -71,7 +83,9 @@ def next_grants(
         if slots is None:
             blocked.add(pool)
             continue
-        grants.append((lease, slots))
+        if may_start:
+            starts[lease.key.user_created] += 1
+            grants.append((lease, slots))
         for slot in slots:
             used[slot.gpu] = used.get(slot.gpu, Fraction(0)) + slot.share
     return grants

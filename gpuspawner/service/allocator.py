@@ -148,8 +148,8 @@ class Allocator:
         if not self.processes_known:
             return  # a process that a crash left behind may use a GPU that no lease holds
         now = self.clock.now()
-        starting = sum(x.phase in {Phase.RESERVED, Phase.STARTING} for x in self.book)
-        at = Conditions(now, self.hub_answers, self.settings.concurrent_starts - starting, self.others)
+        most, each = self.settings.concurrent_starts, self.settings.concurrent_starts_each
+        at = Conditions(now, self.hub_answers, most, each, self.others)
         for grant in self.scheduler.decide(list(self.book), at):
             granted = leases.grant(grant.lease, grant.slots, now)
             gpus = ", ".join(slot.gpu for slot in grant.slots) or "no GPU"

@@ -66,6 +66,11 @@ def waits(place: Place, request: Request, catalog: Catalog, offer: Offer | None)
     )
 
 
+def after_other_starts(most: int, whose: str) -> str:
+    """Return the sentence of a lease that could start but for the starts under way. ``whose``: "workspaces"."""
+    return f"{most} {whose} are starting, the most at one time. This one keeps its place and follows by itself."
+
+
 def wait_range(place: Place) -> str:
     """Return how long it takes, as far as it is known: an upper bound, and less where a grace period runs out."""
     most, likely = place.at_most_seconds, place.likely_seconds

@@ -37,3 +37,5 @@ class Settings:
     """Probes running at the same time: each is a process on this machine."""
     concurrent_starts: int = 20
     """Starts under way at the same time, instead of the hub's concurrent_spawn_limit, which waiters would fill."""
+    concurrent_starts_each: int = 5
+    """Of these, those of one user: who starts many named servers at once leaves room for everybody else's."""

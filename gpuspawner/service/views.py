@@ -7,12 +7,20 @@ from typing import Any
 from gpuspawner.core.idleness import explain
 from gpuspawner.core.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.policy import Mode
-from gpuspawner.core.queue import Place, in_order, pool_of
+from gpuspawner.core.queue import Place, in_order, pool_of, starts_under_way
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.policies import policy_of
-from gpuspawner.service.sentences import REASONS, clock, idle_words, measured, phase_words, waits
+from gpuspawner.service.sentences import (
+    REASONS,
+    after_other_starts,
+    clock,
+    idle_words,
+    measured,
+    phase_words,
+    waits,
+)
 from gpuspawner.service.store import AuditLine, ReadingRow
 
 
@@ -100,6 +108,15 @@ def number_of(parts: Parts, lease: Lease) -> int:
     return line.index(lease.id) + 1
 
 
+def _start_limit(parts: Parts, lease: Lease) -> str:
+    starts, settings = starts_under_way(parts.book), parts.settings
+    if starts[lease.key.user_created] >= settings.concurrent_starts_each:
+        return after_other_starts(settings.concurrent_starts_each, "of your workspaces")
+    if starts.total() >= settings.concurrent_starts:
+        return after_other_starts(settings.concurrent_starts, "workspaces")
+    return ""
+
+
 def _queue(parts: Parts, lease: Lease) -> dict[str, Any] | None:
     if lease.phase not in WAITING:
         return None
@@ -110,6 +127,8 @@ def _queue(parts: Parts, lease: Lease) -> dict[str, Any] | None:
         sentence = f"The hub did not start it; it is tried again in {wait}. Others pass meanwhile."
     elif not parts.allocator.hub_answers and lease.phase is Phase.PARKED:
         sentence = "The hub does not answer at this moment; your place stays."
+    elif place.at_most_seconds == 0:
+        sentence = _start_limit(parts, lease) or sentence
     return {
         "place": place.number,
         "of": place.of,

@@ -85,10 +85,22 @@ def test_parked_leases_wait_while_the_hub_does_not_answer_and_others_pass():
     assert granted(line) == {"a": ["a100-0", "a100-1"]}
 
 
-@pytest.mark.parametrize(("left", "expected"), [(0, []), (1, ["a"]), (-3, []), (9, ["a", "b", "n"])])
-def test_no_more_starts_than_allowed_at_once(left, expected):
-    line = [waits("a", 1), waits("b", 2), waits("n", 3, gpu=None)]
-    assert list(granted(line, starts_left=left)) == expected
+@pytest.mark.parametrize(("most", "expected"), [(1, []), (2, ["a"]), (0, []), (9, ["a", "b", "n"])])
+def test_no_more_starts_than_allowed_at_once(most, expected):
+    line = [a_lease("s", Phase.STARTING), waits("a", 1), waits("b", 2), waits("n", 3, gpu=None)]
+    assert list(granted(line, most_starts=most)) == expected
+
+
+def of(user, lease):
+    return replace(lease, key=replace(lease.key, user_created=user))
+
+
+def test_one_user_leaves_starts_to_the_others_and_loses_no_gpu_to_those_behind():
+    mine = [of("me", x) for x in (waits("a", 1, gpu=None), waits("b", 2), waits("n", 4, gpu=None))]
+    other = [of("you", x) for x in (waits("c", 3), waits("d", 5), waits("m", 6, gpu=None))]
+    assert granted([*mine, *other], most_starts_each=1) == {"a": [], "c": ["a100-1"]}, "a100-0 is kept for b"
+    running = [of("me", replace(mine[0], phase=Phase.RUNNING)), *mine[1:], *other]
+    assert granted(running, most_starts_each=1) == {"b": ["a100-0"], "c": ["a100-1"]}
 
 
 def test_what_runs_without_a_lease_is_not_given_away():

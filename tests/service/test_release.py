@@ -7,6 +7,7 @@ import pytest
 from gpuspawner.core import lease as leases
 from gpuspawner.core.errors import Conflict, Gone
 from gpuspawner.core.lease import JOINABLE, UP, WAITING, Phase, Reason
+from gpuspawner.service.views import lease_view
 
 OUTCOMES = {
     "cancelled": (Reason.CANCELLED, "alice"),
@@ -177,3 +178,23 @@ async def test_what_an_earlier_start_left_is_ended_before_the_next_creates_anyth
     world.backend.unkillable.clear()
     assert (await world.create(again)).phase is Phase.STARTING
     assert set(world.backend.running) == {(lease.id, 2)}
+
+
+async def test_one_user_starting_many_workspaces_leaves_room_and_reads_why_the_next_waits(make_world):
+    world = make_world(gpus=8, concurrent_starts=4, concurrent_starts_each=2)
+    mine = [world.start("alice", str(number)) for number in range(3)]
+    theirs = [world.start("bob", str(number)) for number in range(2)]
+    last = world.start("carol")
+    await world.round()
+    phases = [world.now_of(lease).phase for lease in (*mine, *theirs, last)]
+    assert phases == [Phase.RESERVED] * 2 + [Phase.QUEUED] + [Phase.RESERVED] * 2 + [Phase.QUEUED]
+    sentences = [lease_view(world.parts, world.now_of(x))["queue"]["sentence"] for x in (mine[2], last)]
+    assert sentences == [
+        "2 of your workspaces are starting, the most at one time. This one keeps its place and follows by itself.",
+        "4 workspaces are starting, the most at one time. This one keeps its place and follows by itself.",
+    ]
+    await world.create(mine[0])
+    world.hub.answer("alice", "0")
+    await world.round()
+    await world.round()
+    assert world.now_of(mine[2]).phase is Phase.RESERVED

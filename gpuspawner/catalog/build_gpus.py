@@ -8,7 +8,7 @@ from gpuspawner.catalog.document import Issue
 from gpuspawner.catalog.explain import did_you_mean
 from gpuspawner.catalog.extends import Named
 from gpuspawner.catalog.models import CatalogEntry, GpuEntry
-from gpuspawner.core.gpus import GpuKind
+from gpuspawner.core.gpus import NVIDIA_GPU, GpuKind
 from gpuspawner.core.units import show_bytes
 
 
@@ -29,12 +29,13 @@ def build_kind(name: str, kinds: Mapping[str, GpuEntry]) -> GpuKind:
         price_per_hour=price,
         of=entry.of,
         shares=shares,
+        resource=entry.resource or whole.resource or NVIDIA_GPU,
     )
 
 
 def check_gpus(entries: CatalogEntry, named: Named) -> Iterator[Issue]:
     """Yield what is wrong with the kinds that passed the schema, and with ``simulated``."""
-    matches: dict[str, str] = {}
+    matches: dict[tuple[str | None, str | None], str] = {}
     for name, entry in entries.gpus.items():
         if named.is_wrong("gpus", name):
             continue
@@ -42,9 +43,11 @@ def check_gpus(entries: CatalogEntry, named: Named) -> Iterator[Issue]:
             yield from _check_share(name, entry, entries, named)
             continue
         yield from _check_whole(name, entry, entries, named)
-        if entry.match and matches.setdefault(entry.match, name) != name:
-            wrong = f"the same as that of `{matches[entry.match]}`"
-            yield Issue(("gpus", name, "match"), wrong, "let each GPU match one kind; divide a kind by of and shares")
+        matched = entry.match, entry.resource
+        if matched != (None, None) and matches.setdefault(matched, name) != name:
+            wrong = f"the same as that of `{matches[matched]}`"
+            key = "match" if entry.match else "resource"
+            yield Issue(("gpus", name, key), wrong, "let each GPU match one kind; divide a kind by of and shares")
     for name in entries.simulated:
         kind = entries.gpus.get(name)
         if not named.has("gpus", name):
@@ -57,7 +60,8 @@ def check_gpus(entries: CatalogEntry, named: Named) -> Iterator[Issue]:
 def _check_whole(name: str, entry: GpuEntry, entries: CatalogEntry, named: Named) -> Iterator[Issue]:
     if entry.memory is None:
         yield Issue(("gpus", name), "memory is missing", "add the memory of one GPU, for example memory: 80GiB")
-    if entry.match is None and name not in entries.simulated and not named.is_wrong("simulated", name):
+    found = entry.match is not None or entry.resource is not None or name in entries.simulated
+    if not found and not named.is_wrong("simulated", name):
         right = "add match: with the name nvidia-smi shows, for example match: NVIDIA A100*"
         yield Issue(("gpus", name), "without match, no GPU is ever of this kind", right)
 

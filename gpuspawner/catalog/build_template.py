@@ -52,6 +52,7 @@ def build_template(name: str, flat: Flat[TemplateEntry], around: Surroundings, i
         name=name,
         title=entry.title or name,
         description=entry.description or "",
+        image=entry.image or "",
         policy=policy,
         gpus=MappingProxyType(dict(entry.gpus)),
         bounds=bounds,

@@ -37,6 +37,15 @@ SHORTEST_SAMPLE_SECONDS = 0.1
 
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")
 _COMPUTE = re.compile(r"[0-9]{1,2}\.[0-9]{1,2}")
+_DNS = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)+"
+_RESOURCE = re.compile(
+    rf"(?!(?:[a-z0-9.-]+\.)?kubernetes\.io/)(?!requests\.){_DNS}/[A-Za-z0-9](?:[-_.A-Za-z0-9]{{0,61}}[A-Za-z0-9])?"
+)
+_HOST = r"(?:[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?(?::[0-9]{1,5})?/)?"
+_PATH = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
+_IMAGE = re.compile(rf"{_HOST}{_PATH}(?:/{_PATH})*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}})?(?:@sha256:[0-9a-f]{{64}})?")
+LONGEST_IMAGE = 500
+LONGEST_RESOURCE = 253
 
 
 def _is_none(data: Any) -> Any:
@@ -154,6 +163,20 @@ def _parse_opens(value: object) -> list[str]:
     return ["lab"]
 
 
+def _parse_resource(value: object) -> str:
+    right = "write it as nodes show it, for example nvidia.com/gpu or nvidia.com/mig-1g.10gb"
+    if not isinstance(value, str) or len(value) > LONGEST_RESOURCE or not _RESOURCE.fullmatch(value):
+        raise BadValue(f"{quoted(value)} is no extended resource of Kubernetes", right)
+    return value
+
+
+def _parse_image(value: object) -> str:
+    right = "write registry, name and tag, for example registry.example.org/ml/pytorch:2.9"
+    if not isinstance(value, str) or len(value) > LONGEST_IMAGE or not _IMAGE.fullmatch(value):
+        raise BadValue(f"{quoted(value)} is no container image", right)
+    return value
+
+
 def _parse_warnings(value: object) -> list[float]:
     if not isinstance(value, list) or len(value) > 5:  # noqa: PLR2004 - a sixth mail is not read
         raise BadValue(f"{quoted(value)} is no list of at most 5 times", "write for example [1h, 10m]")
@@ -191,7 +214,7 @@ class Entry(BaseModel):
 class GpuEntry(Entry):
     """A kind of GPU. A share has ``of`` and ``shares``; any other has ``memory``."""
 
-    later = frozenset({"resource", "autoscale", "groups"})
+    later = frozenset({"autoscale", "groups"})
     title: Title = None
     match: Title = None
     memory: Bytes = None
@@ -199,6 +222,7 @@ class GpuEntry(Entry):
     price: Annotated[float | None, BeforeValidator(_parse_price)] = None
     of: Annotated[str | None, BeforeValidator(parse_name)] = None
     shares: Annotated[int | None, BeforeValidator(_whole(2, 64))] = None
+    resource: Annotated[str | None, BeforeValidator(_parse_resource)] = None
 
 
 class BoundsEntry(Entry):
@@ -222,10 +246,11 @@ class DefaultEntry(Entry):
 class TemplateEntry(Entry):
     """What a workspace can be."""
 
-    later = frozenset({"image", "volumes", "ports", "tools", "substitutes", "needs", "groups"})
+    later = frozenset({"volumes", "ports", "tools", "substitutes", "needs", "groups"})
     extends: Annotated[str | None, BeforeValidator(parse_name)] = None
     title: Title = None
     description: Annotated[str | None, BeforeValidator(_text(2000))] = None
+    image: Annotated[str | None, BeforeValidator(_parse_image)] = None
     opens: Annotated[list[str] | None, BeforeValidator(_parse_opens)] = None
     policy: Annotated[str | None, BeforeValidator(parse_name)] = None
     gpus: Annotated[dict[KindName, GpuCounts], Section] = {}

@@ -48,6 +48,8 @@ class Template:
     gpus: Mapping[str, tuple[int, int]]
     bounds: Bounds
     default: Defaults
+    image: str = ""
+    """The container image of its workspaces; "" where the hub's configuration alone says it."""
 
     def default_count(self, gpu: str | None) -> int:
         """Return how many of ``gpu`` a request gets that names no number: the default moved into the kind's range."""

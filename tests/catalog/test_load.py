@@ -27,6 +27,42 @@ def test_gpu_kinds(catalog):
     assert catalog.simulated == {"a100": 4, "t4": 2}
 
 
+def test_what_kubernetes_calls_a_kind_and_which_image_a_template_has():
+    text = """\
+version: 1
+gpus:
+  a100: {match: NVIDIA-A100*, memory: 80GiB}
+  shared: {match: NVIDIA-A100*, memory: 20GiB, resource: nvidia.com/gpu.shared}
+  slice: {memory: 10GiB, resource: nvidia.com/mig-1g.10gb}
+  half: {of: shared, shares: 2}
+templates:
+  lab: {image: "registry.example.org:5000/ml/pytorch:2.9", gpus: {a100: 1}}
+  big: {extends: lab, gpus: {a100: 2}}
+  plain:
+"""
+    catalog = load_text(text)
+    assert {name: kind.resource for name, kind in catalog.gpus.items()} == {
+        "a100": "nvidia.com/gpu",
+        "shared": "nvidia.com/gpu.shared",
+        "slice": "nvidia.com/mig-1g.10gb",
+        "half": "nvidia.com/gpu.shared",
+    }
+    image = "registry.example.org:5000/ml/pytorch:2.9"
+    assert {name: template.image for name, template in catalog.templates.items()} == {
+        "lab": image,
+        "big": image,
+        "plain": "",
+    }
+
+
+@pytest.mark.parametrize(
+    "image", ["lab", "a/b_c/d-e:2", "Registry.example.org/x@sha256:" + "a" * 64, "localhost:5000/x:V_1.2-c"]
+)
+def test_images_as_they_are_written(image):
+    (template,) = load_text(SMALLEST.replace("lab: {", f'lab: {{image: "{image}", ')).templates.values()
+    assert template.image == image
+
+
 def test_a_template_has_what_was_written(catalog):
     template = catalog.templates["pytorch"]
     assert (template.title, template.policy) == ("PyTorch", "default")

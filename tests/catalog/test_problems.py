@@ -158,6 +158,20 @@ ENTRIES = {
         "  b: {opens: [lab, vscode, ssh]}\n",
         "6 templates.b.opens: vscode and ssh: not built yet in this version. Write opens: [lab], or leave it out.",
     ),
+    "image of capitals": (
+        "  b: {image: PyTorch:2}\n",
+        (
+            "6 templates.b.image: 'PyTorch:2' is no container image. "
+            "Write registry, name and tag, for example registry.example.org/ml/pytorch:2.9."
+        ),
+    ),
+    "image with a space": (
+        '  b: {image: "a b"}\n',
+        (
+            "6 templates.b.image: 'a b' is no container image. "
+            "Write registry, name and tag, for example registry.example.org/ml/pytorch:2.9."
+        ),
+    ),
     "opens what is not": (
         "  b: {opens: emacs}\n",
         "6 templates.b.opens: 'emacs' is not what a workspace can open. Write opens: [lab], or leave it out.",
@@ -243,6 +257,27 @@ KINDS = {
         "  t4: {memory: 16GiB, match: NVIDIA A100*}\n",
         "4 gpus.t4.match: the same as that of `a100`. Let each GPU match one kind; divide a kind by of and shares.",
     ),
+    "resource without a domain": (
+        "  t4: {memory: 16GiB, resource: gpu}\n",
+        (
+            "4 gpus.t4.resource: 'gpu' is no extended resource of Kubernetes. "
+            "Write it as nodes show it, for example nvidia.com/gpu or nvidia.com/mig-1g.10gb."
+        ),
+    ),
+    "resource of Kubernetes itself": (
+        "  t4: {memory: 16GiB, resource: kubernetes.io/batch-cpu}\n",
+        (
+            "4 gpus.t4.resource: 'kubernetes.io/batch-cpu' is no extended resource of Kubernetes. "
+            "Write it as nodes show it, for example nvidia.com/gpu or nvidia.com/mig-1g.10gb."
+        ),
+    ),
+    "two kinds of one resource": (
+        (
+            "  s: {memory: 10GiB, resource: nvidia.com/mig-1g.10gb}\n"
+            "  t: {memory: 10GiB, resource: nvidia.com/mig-1g.10gb}\n"
+        ),
+        "5 gpus.t.resource: the same as that of `s`. Let each GPU match one kind; divide a kind by of and shares.",
+    ),
     "shares of nothing": (
         "  t4: {shares: 2}\n",
         "4 gpus.t4.shares: of which kind is not said. Add of: with the kind whose GPUs are divided.",
@@ -309,10 +344,8 @@ LATER = {
     "timezone": "timezone: Europe/Zurich\n",
     "hours": "hours: []\n",
     "holds": "holds: []\n",
-    "gpus.x.resource": "  x: {resource: a/b}\n",
     "gpus.x.autoscale": "  x: {autoscale: {max: 8}}\n",
     "gpus.x.groups": "  x: {groups: [vision]}\n",
-    "templates.b.image": "  b: {image: registry.example.org/x}\n",
     "templates.b.volumes": "  b: {volumes: []}\n",
     "templates.b.ports": "  b: {ports: []}\n",
     "templates.b.tools": "  b: {tools: []}\n",

@@ -93,6 +93,7 @@ def parse_probe(
     interval_seconds: float,
     age_seconds: float,
     shared: frozenset[str] = frozenset(),
+    strangers: Mapping[str, str] | None = None,
 ) -> tuple[Sample, ProcessTable | None]:
     """Return the sample that one probe told, and the table to give as ``previous`` to the next.
 
@@ -103,6 +104,8 @@ def parse_probe(
         interval_seconds: since the sample before; kept in the sample, CPU use is measured by the script's own clock.
         age_seconds: since the workspace runs.
         shared: those of ``leased`` that other leases may use too.
+        strangers: who computes without a lease, in words, by GPU. They may be this workspace's own, escaped from what
+            tells whose a process is: then nobody can say that it does not use a GPU it shares.
     """
     lines, problem = _body(result)
     if problem:
@@ -114,6 +117,8 @@ def parse_probe(
     for uuid in dict.fromkeys((*leased, *sorted(seen))):  # two shares of one device are one device
         values = _of_one_gpu(seen.get(uuid, ()), _passes(lines))
         holders, why = processes.holders(uuid)
+        if uuid in shared and strangers and uuid in strangers:
+            holders, why = None, strangers[uuid]
         held = None if holders is None or cores is None else sum(cores.get(pid, 0.0) for pid in holders)
         gpus.append(
             GpuReading(

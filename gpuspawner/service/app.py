@@ -67,7 +67,7 @@ def wire(
     reclaimer = Reclaimer(book, allocator, hub, backend, clock, settings)
     lifecycle = Lifecycle(book, allocator, reclaimer, clock)
     reconciler = Reconciler(book, allocator, reclaimer, hub, backend, clock, settings, options.hub_id, options.secret)
-    sampler = Sampler(book, backend, catalog, clock, settings, lifecycle)
+    sampler = Sampler(book, backend, scheduler, catalog, clock, settings, lifecycle)
     url = options.service_url.rstrip("/") + options.prefix.rstrip("/")
     return Parts(
         store, book, catalog, scheduler, allocator, lifecycle, reclaimer, reconciler, sampler, clock, settings,

@@ -17,6 +17,7 @@ from gpuspawner.core.idleness import Verdict, judge, kept
 from gpuspawner.core.lease import UP, Lease
 from gpuspawner.core.policy import LifecyclePolicy
 from gpuspawner.core.readings import Sample
+from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.service.book import Book
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.lifecycle import Lifecycle
@@ -36,6 +37,7 @@ class Sampler:
         self,
         book: Book,
         backend: Backend,
+        scheduler: Scheduler,
         catalog: Catalog,
         clock: Clock,
         settings: Settings,
@@ -43,7 +45,7 @@ class Sampler:
     ) -> None:
         """Probe through ``backend``, by the policies of ``catalog``."""
         self._book, self._backend, self._catalog, self._clock = book, backend, catalog, clock
-        self._settings, self._lifecycle = settings, lifecycle
+        self._scheduler, self._settings, self._lifecycle = scheduler, settings, lifecycle
         self._tables: dict[str, ProcessTable | None] = {}
         self._due_at: dict[str, float] = {}
         self._slots = asyncio.Semaphore(settings.probes_at_once)
@@ -110,6 +112,7 @@ class Sampler:
             interval_seconds=max(0.0, at - since),
             age_seconds=at - (lease.running_at or now),
             shared=frozenset(slot.gpu for slot in lease.slots if slot.share < 1),
+            strangers={gpu.id: gpu.note for gpu in self._scheduler.fleet.gpus if gpu.foreign},
         )
         self._keep(lease, sample, policy, at)
 

@@ -264,6 +264,17 @@ async def test_promise_4_one_busy_gpu_of_several_is_enough(world):
     assert world.book.get(lease.id).phase is Phase.RUNNING
 
 
+@pytest.mark.parametrize("foreign", [True, False])
+async def test_promise_4_a_stranger_on_a_shared_gpu_may_be_the_workspace_s_own(world, foreign):
+    lease = await world.up("alice", gpu="half")
+    note = "process 42, which no lease gave it to, computes on it" if foreign else ""
+    world.backend.change_gpu(lease.slots[0].gpu, foreign=foreign, note=note)
+    await world.go_on(1200)
+    now = world.now_of(lease)
+    assert (now.phase is Phase.RUNNING) == foreign
+    assert note in now.streak.because
+
+
 # 5. People know before it happens.
 
 

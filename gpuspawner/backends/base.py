@@ -75,6 +75,24 @@ class Backend(Protocol):
     def patch(self, slots: tuple[Slot, ...]) -> dict[str, Any]:
         """Return what the spawner applies so that a workspace gets these slots and no other GPU: plain JSON.
 
-        On one machine ``{"environment": {name: value}, "path_prefix": folder or ""}``.
+        Every backend gives ``"environment": {name: value}`` and ``"path_prefix": folder or ""``. Kubernetes adds
+        ``"pod"``, in the API's own names, where a part that has nothing to say is absent::
+
+            {
+              "container": {"resources": {"requests": {"nvidia.com/gpu": "2"}, "limits": {"nvidia.com/gpu": "2"}}},
+              "spec": {
+                "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+                "affinity": {"nodeAffinity": {
+                  "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [...]},
+                  "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": {...}}]
+                }}
+              }
+            }
+
+        The spawner merges it into the manifest, after profiles and the administrator's own settings: resources by
+        name, ours last; tolerations and preferred terms appended where they are not there; required terms joined with
+        those that are there so that both hold (terms are alternatives: each of theirs with each of ours, their
+        ``matchExpressions`` put together). A workspace without GPUs has no ``"pod"`` part, or an empty one. Labels and
+        annotations are not in it: they are ``gpuspawner.backends.kubernetes.names.carried(environment)``.
         """
         ...

@@ -1,0 +1,22 @@
+"""What a pod carries of its lease."""
+
+from gpuspawner.backends.kubernetes.names import carried, variables_of
+
+VARIABLES = {
+    "GPUSPAWNER_LEASE_ID": "1" * 32,
+    "GPUSPAWNER_ATTEMPT": "2",
+    "GPUSPAWNER_HUB_ID": "h" * 32,
+    "GPUSPAWNER_LEASE": '{"user":"alice"}',
+    "GPUSPAWNER_LEASE_SIGNATURE": "0f",
+}
+
+
+def test_a_pod_carries_what_rebuilds_its_lease_and_nothing_secret():
+    labels, annotations = carried({**VARIABLES, "GPUSPAWNER_WORKSPACE_TOKEN": "secret", "HOME": "/home/alice"})
+    assert variables_of(labels, annotations) == VARIABLES
+    assert "secret" not in str((labels, annotations))
+    assert all(len(value) <= 63 for value in labels.values()), "a label's value has 63 characters at most"
+
+
+def test_a_pod_that_carries_a_part_gives_that_part():
+    assert variables_of({"gpuspawner.io/lease": "a", "app": "x"}, {}) == {"GPUSPAWNER_LEASE_ID": "a"}

@@ -150,6 +150,20 @@ async def test_a_hanging_tool_is_unavailable(
         await backend.fleet()
 
 
+async def test_a_hanging_tool_is_gone_with_all_it_started_once_that_is_told(
+    machine: Callable[..., LocalBackend], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    backend = machine("")
+    monkeypatch.setattr(nvidia, "TIMEOUT_SECONDS", 0.5)
+    script = f"#!/bin/sh\nsleep 61 &\necho $! $$ >{tmp_path}/pids\nsleep 61\n"
+    (tmp_path / "bin" / "nvidia-smi").write_text(script, encoding="utf-8")
+    with pytest.raises(Unavailable, match="did not answer"):
+        await backend.fleet()
+    child, own = (Path("/proc") / pid for pid in (tmp_path / "pids").read_text(encoding="utf-8").split())
+    assert not own.exists(), "asyncio would warn of it, if not now"
+    assert not child.exists() or (child / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] == "Z"
+
+
 async def test_real_gpus_that_fail_never_turn_into_simulated_ones(machine: Callable[..., LocalBackend]) -> None:
     backend = machine("NVML lost", code=9, simulated={"a100": 4})
     with pytest.raises(Unavailable):

@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from gpuspawner.backends.local.processes import Process
+from gpuspawner.backends.local.reap import kill_group
 from gpuspawner.backends.local.simulated import GPUS
 from gpuspawner.core.errors import Unavailable, quoted
 from gpuspawner.core.gpus import Gpu, GpuKind
@@ -134,14 +135,14 @@ async def _run(command: str, *arguments: str) -> str:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
         env={**os.environ, "LC_ALL": "C"},
+        start_new_session=True,
     )
     try:
         output, _ = await asyncio.wait_for(process.communicate(), TIMEOUT_SECONDS)
     except asyncio.TimeoutError:
         raise Unavailable(f"nvidia-smi did not answer in {TIMEOUT_SECONDS:.0f} s. Nothing is granted.") from None
     finally:
-        if process.returncode is None:
-            process.kill()
+        await kill_group(process)
     text = output.decode(errors="replace")
     if process.returncode != 0:
         said = quoted(text.strip().split("\n")[0])

@@ -5,19 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
 from collections.abc import Mapping
 from typing import Any
 
 from gpuspawner.backends.base import ATTEMPT, LEASE_ID, ProbeResult
 from gpuspawner.backends.local import processes
+from gpuspawner.backends.local.reap import kill_group
 from gpuspawner.backends.probe import script
 from gpuspawner.core.errors import quoted
 
 MAX_OUTPUT_BYTES = 1024 * 1024
 """More output than this is a fault: 16 GPUs and 1,000 processes print a tenth of it."""
-REAP_SECONDS = 5.0
-"""How long a killed probe may take to go: one that waits inside the driver goes when the driver lets it."""
 
 
 class _TooMuchOutputError(Exception):
@@ -52,7 +50,7 @@ async def run_probe(pid: int, parameters: Mapping[str, str], deadline_seconds: f
     except _TooMuchOutputError:
         return ProbeResult(problem=f"the probe printed more than {MAX_OUTPUT_BYTES} bytes")
     finally:
-        await _kill_group(process)
+        await kill_group(process)
     if process.returncode != 0:
         return ProbeResult(problem=f"the probe failed with exit code {process.returncode}: {quoted(said.strip())}")
     return ProbeResult(text=text)
@@ -79,14 +77,6 @@ async def _read(stream: asyncio.StreamReader) -> bytes:
         if size > MAX_OUTPUT_BYTES:
             raise _TooMuchOutputError
     return b"".join(chunks)
-
-
-async def _kill_group(process: asyncio.subprocess.Process) -> None:
-    """Kill whatever is left of the probe's process group, and wait for the shell."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    with contextlib.suppress(asyncio.TimeoutError):
-        await asyncio.wait_for(process.wait(), REAP_SECONDS)
 
 
 def _as_user(pid: int) -> dict[str, Any] | None:

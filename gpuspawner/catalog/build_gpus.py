@@ -8,7 +8,7 @@ from gpuspawner.catalog.document import Issue
 from gpuspawner.catalog.explain import did_you_mean
 from gpuspawner.catalog.extends import Named
 from gpuspawner.catalog.models import CatalogEntry, GpuEntry
-from gpuspawner.core.gpus import NVIDIA_GPU, GpuKind
+from gpuspawner.core.gpus import GpuKind
 from gpuspawner.core.units import show_bytes
 
 
@@ -29,7 +29,7 @@ def build_kind(name: str, kinds: Mapping[str, GpuEntry]) -> GpuKind:
         price_per_hour=price,
         of=entry.of,
         shares=shares,
-        resource=entry.resource or whole.resource or NVIDIA_GPU,
+        resource=entry.resource or whole.resource or "",
     )
 
 

@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-NVIDIA_GPU = "nvidia.com/gpu"
-"""The extended resource by which Kubernetes counts NVIDIA's whole GPUs, unless the cluster renames it."""
-
 
 @dataclass(frozen=True)
 class GpuKind:
@@ -24,8 +21,8 @@ class GpuKind:
     price_per_hour: float | None = None
     of: str | None = None
     shares: int = 1
-    resource: str = NVIDIA_GPU
-    """What a Kubernetes node calls these GPUs and a pod asks for; without meaning where workspaces are processes."""
+    resource: str = ""
+    """What a Kubernetes node calls these GPUs and a pod asks for; "" for any whole GPU, and for local processes."""
 
     @property
     def pool(self) -> str:

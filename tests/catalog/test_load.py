@@ -42,7 +42,7 @@ templates:
 """
     catalog = load_text(text)
     assert {name: kind.resource for name, kind in catalog.gpus.items()} == {
-        "a100": "nvidia.com/gpu",
+        "a100": "",
         "shared": "nvidia.com/gpu.shared",
         "slice": "nvidia.com/mig-1g.10gb",
         "half": "nvidia.com/gpu.shared",

@@ -1,0 +1,134 @@
+"""Why a pod ended, in words for the person whose workspace it was.
+
+Pure: from the last that was seen of a pod and its events, as plain JSON of the Kubernetes API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gpuspawner.spawner.pod_start import NOTEBOOK, short
+
+Json = Mapping[str, Any]
+
+FILES = "Your files on its volume are untouched."
+KILLED = 137
+TERMINATED = 143
+
+_DISRUPTIONS = {
+    "PreemptionByScheduler": "The cluster took its GPU for more important work (preempted).",
+    "EvictionByEvictionAPI": "Its node is being emptied, for example for maintenance (evicted).",
+    "DeletionByTaintManager": "Its node was lost or taken out of service.",
+    "DeletionByPodGC": "Its node is gone.",
+    "TerminationTarget": "The cluster's queue took its place for more important work (preempted).",
+}
+_EVENTS = {
+    "Preempted": _DISRUPTIONS["PreemptionByScheduler"],
+    "TaintManagerEviction": _DISRUPTIONS["DeletionByTaintManager"],
+    "NodeNotReady": _DISRUPTIONS["DeletionByTaintManager"],
+    "EvictedByVPA": "The cluster moved it to change its size (evicted).",
+}
+_NODE = {
+    "NodeShutdown": "Its node was shut down.",
+    "Shutdown": "Its node was shut down.",
+    "Terminated": "Its node was shut down.",
+    "NodeLost": _DISRUPTIONS["DeletionByTaintManager"],
+    "NodeAffinity": "Its node no longer fits what it asked for.",
+    "DeadlineExceeded": "It reached the longest time that the cluster lets a pod run.",
+}
+
+
+def why_ended(pod: Json | None, events: Sequence[Json]) -> str:
+    """Return why a pod ended, with what its user can do; "" where nothing tells.
+
+    Args:
+        pod: as it was last seen, whether or not it is still there; None where it was never seen.
+        events: of this pod alone, oldest first.
+    """
+    cause = _cause(pod or {}, events)
+    return f"{cause} {FILES}" if cause else ""
+
+
+def _cause(pod: Json, events: Sequence[Json]) -> str:
+    """Return the first that tells: what the cluster says of the pod, then the server's own end, then its events."""
+    status = pod.get("status", {})
+    message, reason = str(status.get("message", "")), str(status.get("reason", ""))
+    failed = f"The cluster ended it: {short(message)}" if status.get("phase") == "Failed" and message else ""
+    return (
+        (_evicted(message) if reason == "Evicted" else "")
+        or _disruption(status)
+        or _NODE.get(reason, "")
+        or _container_end(pod)
+        or failed
+        or _told(events)
+        or ("Its pod was deleted in the cluster, by a person or a program with the right to." if _gone(pod) else "")
+    )
+
+
+def _told(events: Sequence[Json]) -> str:
+    for event in reversed(events):
+        if event.get("reason") == "Evicted":
+            return _evicted(str(event.get("message", "")))
+        if event.get("reason") in _EVENTS:
+            return _EVENTS[event["reason"]]
+    return ""
+
+
+def _disruption(status: Json) -> str:
+    for condition in status.get("conditions", []):
+        if condition.get("status") != "True":
+            continue
+        if condition.get("type") == "TerminationTarget":
+            return _DISRUPTIONS["TerminationTarget"]
+        if condition.get("type") == "DisruptionTarget":
+            reason = condition.get("reason", "")
+            if reason == "TerminationByKubelet":
+                return _evicted(str(condition.get("message", "")))
+            return _DISRUPTIONS.get(reason, f"The cluster ended it: {short(condition.get('message', reason))}")
+    return ""
+
+
+def _evicted(message: str) -> str:
+    """Tell of a node that threw the pod out because something ran short."""
+    for resource, words in (
+        ("EmptyDir", "It wrote more to its temporary or shared memory than it may"),
+        ("ephemeral", "It or its node ran out of temporary disk space"),
+        ("memory", "Its node ran out of memory"),
+        ("inodes", "Its node ran out of disk space for files"),
+        ("pids", "Its node ran out of processes"),
+    ):
+        if resource in message:
+            return f"{words} (evicted): {short(message)}"
+    return f"Its node ended it (evicted): {short(message)}" if message else "Its node ended it (evicted)."
+
+
+def _container_end(pod: Json) -> str:
+    statuses = pod.get("status", {}).get("containerStatuses", [])
+    terminated = next((c.get("state", {}).get("terminated") for c in statuses if c.get("name") == NOTEBOOK), None)
+    if terminated is None:
+        return ""
+    code, reason = terminated.get("exitCode"), terminated.get("reason", "")
+    if reason == "OOMKilled":
+        limit = _memory_limit(pod)
+        return f"It used more memory than {limit or 'it has'} and was ended. Start it with more memory, or use less."
+    if pod.get("metadata", {}).get("deletionTimestamp") and code in {0, KILLED, TERMINATED}:
+        return ""  # it was told to end: who told it knows why
+    if code == 0:
+        return "Its server shut itself down, for example from JupyterLab's menu."
+    if code == KILLED:
+        return "Its server was killed from outside (signal 9), perhaps because its node ran out of memory."
+    said = short(str(terminated.get("message", "")))
+    return f"Its server ended by itself with exit code {code}." + (f" It said: {said}" if said else "")
+
+
+def _memory_limit(pod: Json) -> str:
+    containers = pod.get("spec", {}).get("containers", [])
+    server: Json = next((c for c in containers if c.get("name") == NOTEBOOK), {})
+    return str(server.get("resources", {}).get("limits", {}).get("memory", ""))
+
+
+def _gone(pod: Json) -> bool:
+    """Whether a pod that was seen, and ended by nothing else, is going or gone."""
+    deleted = pod.get("metadata", {}).get("deletionTimestamp")
+    return bool(deleted or pod.get("status", {}).get("phase") == "Running")

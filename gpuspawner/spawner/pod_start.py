@@ -1,0 +1,259 @@
+"""What the start of a pod looks like to its user: which step it is at, and whether it can still come right.
+
+Pure: from a pod and its events, as plain JSON of the Kubernetes API, to words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpuspawner.core.units import show_bytes
+
+Json = Mapping[str, Any]
+
+NOTEBOOK = "notebook"
+"""What KubeSpawner calls the container of the server."""
+SETTLED_SECONDS = 6.0
+"""What is missing this long after the pod was made is not on its way any more: a claim, a secret, a free GPU.
+
+KubeSpawner makes the secret of an encrypted hub just after the pod, and the scheduler is told of a freed GPU within a
+second."""
+LONGEST_CAUSE = 300
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Where a start stands. ``fatal`` says why it can never come right, "" while it may.
+
+    ``shortage`` means that the cluster had no room after all: the pod must go, and its workspace back to the queue.
+    """
+
+    progress: int
+    words: str
+    fatal: str = ""
+    shortage: bool = False
+
+
+def judge(pod: Json | None, events: Sequence[Json], seconds: float) -> Verdict:
+    """Return where the start of a pod stands, ``seconds`` after the pod was made.
+
+    Args:
+        pod: as the API server shows it; None while it does not show any.
+        events: of this pod alone, oldest first.
+        seconds: since the pod was made, as the spawner counts.
+    """
+    if pod is None:
+        return Verdict(55, "Creating its pod.")
+    if pod["metadata"].get("deletionTimestamp"):
+        fatal = _deleted(events)
+        return Verdict(55, fatal, fatal)
+    status = pod.get("status", {})
+    if status.get("phase") == "Failed":
+        return _failed(status)
+    scheduled = _condition(status, "PodScheduled")
+    if scheduled.get("status") != "True":
+        return _scheduling(scheduled, events, seconds)
+    for container in [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]:
+        found = _container(container, events)
+        if found is not None:
+            return found
+    mount = _mounting(status, events, seconds)
+    return mount or _under_way(pod, events)
+
+
+def refusal(code: int, message: str) -> str:
+    """Return why the API server's refusal of a pod is final, in words; "" where asking again may help."""
+    if code in {408, 425, 429} or code >= 500:  # noqa: PLR2004 - HTTP's own numbers
+        return ""
+    cause = short(re.sub(r'^(pods|Pod) "[^"]*" is (forbidden|invalid): ', "", message))
+    quota = re.search(r"exceeded quota: (\S+), requested: (\S+), used: (\S+), limited: (\S+)", message)
+    if quota:
+        name, asked, used, limit = quota.groups()
+        return (
+            f"The cluster's quota {name} leaves no room: {_plain(asked)} asked, {_plain(used)} of {_plain(limit)} "
+            "in use. Ask for less, or start when a colleague of the same namespace stops."
+        )
+    if "violates PodSecurity" in message:
+        return (
+            f"The cluster's security standard refuses this workspace: {cause} "
+            "Your administrator must change the hub's KubeSpawner settings or the namespace's standard."
+        )
+    if code == 404:  # noqa: PLR2004 - HTTP's own number
+        return f"The cluster has no place for it: {cause} Your administrator must create it or name another."
+    return f"The cluster refuses this workspace: {cause} Your administrator can mend this; nothing was charged."
+
+
+def _scheduling(scheduled: Json, events: Sequence[Json], seconds: float) -> Verdict:
+    message = str(scheduled.get("message", ""))
+    if scheduled.get("reason") == "SchedulingGated":
+        return Verdict(55, "Waiting for the cluster's own queue to admit it.")
+    if scheduled.get("reason") != "Unschedulable":
+        return Verdict(55, "Looking for a node.")
+    missing = re.search(r'persistentvolumeclaim "([^"]+)" (not found|is being deleted)', message)
+    if missing:
+        words = f"Its volume {missing[1]} is missing."
+        remedy = (
+            f"{words} Your administrator must create the claim or take it out of the settings; nothing was charged."
+        )
+        return Verdict(55, words, remedy if seconds >= SETTLED_SECONDS else "")
+    if any(event.get("reason") == "TriggeredScaleUp" for event in events):
+        return Verdict(55, "No node has room; the cluster is starting one. This takes some minutes.")
+    words = f"No node fits now: {_nodes(message)}. This start goes on; the cluster looks again at each change."
+    return Verdict(55, words, shortage=seconds >= SETTLED_SECONDS and "Insufficient" in message)
+
+
+def _failed(status: Json) -> Verdict:
+    """Tell of a pod that failed before it ran: a node that had no room after all, or took it and threw it out."""
+    reason, message = str(status.get("reason", "")), str(status.get("message", ""))
+    lost_race = reason.startswith("OutOf") or reason in {"UnexpectedAdmissionError", "NodeAffinity"}
+    if lost_race or reason in {"Evicted", "NodeShutdown", "Terminated", "Preempting"}:
+        return Verdict(55, f"Its node had no room after all: {short(message)}", shortage=True)
+    fatal = f"The cluster ended it before it ran: {short(message or reason or 'without a reason')} Start it again."
+    return Verdict(55, fatal, fatal)
+
+
+def _container(container: Json, events: Sequence[Json]) -> Verdict | None:
+    """Tell of a container that cannot be pulled, made or kept running; None of one that goes well."""
+    state = container.get("state", {})
+    waiting, terminated = state.get("waiting", {}), state.get("terminated", {})
+    reason, message, image = waiting.get("reason", ""), waiting.get("message", ""), container.get("image", "")
+    if reason in {"ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "InvalidImageName", "ErrImageNeverPull"}:
+        return _pull(image, reason, [message, *(e.get("message", "") for e in events if e.get("reason") == "Failed")])
+    if reason in {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}:
+        return _create(message)
+    last = terminated or container.get("lastState", {}).get("terminated", {})
+    if reason == "CrashLoopBackOff" or (terminated and terminated.get("exitCode") != 0 and _unstartable(terminated)):
+        return _crashed(container, last)
+    return None
+
+
+def _pull(image: str, reason: str, messages: Sequence[str]) -> Verdict:
+    text = " ".join(messages)
+    tell = "Tell your administrator, who names the image in the template; nothing was charged."
+    fatal = ""
+    if reason == "InvalidImageName":
+        fatal = f"{image} is no valid name of an image. {tell}"
+    elif reason == "ErrImageNeverPull":
+        fatal = f"The node does not have the image {image}, and the settings forbid to pull it. {tell}"
+    elif re.search("toomanyrequests|too many requests", text, re.IGNORECASE):
+        pass
+    elif re.search(
+        "unauthorized|authorization failed|authentication required|access denied|forbidden", text, re.IGNORECASE
+    ):
+        fatal = f"The registry does not let this cluster pull {image} (or it does not exist): unauthorized. {tell}"
+    elif re.search(r"not found|manifest unknown|name unknown|code = NotFound", text) and "no such host" not in text:
+        fatal = f"The image {image} does not exist in its registry. {tell}"
+    elif "no match for platform" in text:
+        fatal = f"The image {image} is made for other processors than this node's. {tell}"
+    if fatal:
+        return Verdict(62, fatal, fatal)
+    cause = next((_cause(m) for m in messages if _cause(m)), "the registry does not answer")
+    return Verdict(62, f"The image {image} cannot be pulled yet: {cause} The cluster keeps trying.")
+
+
+def _cause(message: str) -> str:
+    """Return the last, most exact part of a chain of errors; "" of one that only says that it waits."""
+    if not message or message.startswith(("Back-off", "Error:")):
+        return ""
+    return short(message.rsplit(": ", 2)[-1] if len(message) > LONGEST_CAUSE // 2 else message)
+
+
+def _create(message: str) -> Verdict:
+    if "runAsNonRoot" in message or "non-numeric user" in message:
+        fatal = (
+            "The image wants to run as root, which this cluster forbids. Your administrator must choose an image "
+            "with a numeric user, or set c.KubeSpawner.uid."
+        )
+        return Verdict(70, fatal, fatal)
+    final = re.search(r"not found|couldn't find key|no such file|permission denied|invalid|not allowed", message)
+    if final:
+        fatal = f"Its container cannot be made: {short(message)} Your administrator can mend this; nothing was charged."
+        return Verdict(70, fatal, fatal)
+    return Verdict(70, f"Its container could not be made yet: {short(message)} The cluster keeps trying.")
+
+
+def _unstartable(terminated: Json) -> bool:
+    return terminated.get("reason") in {"StartError", "ContainerCannotRun"}
+
+
+def _crashed(container: Json, last: Json) -> Verdict:
+    name, code = container.get("name", ""), last.get("exitCode")
+    what = "Its server" if name == NOTEBOOK else f"Its container {name}"
+    said = short(str(last.get("message", "")))
+    if last.get("reason") == "OOMKilled":
+        fatal = f"{what} needed more memory than it has, again and again. Start it with more memory."
+    elif _unstartable(last):
+        fatal = f"{what} cannot be run: {said} Your administrator must mend the image or the command."
+    else:
+        output = f" It said: {said}" if said else ""
+        fatal = f"{what} ended with exit code {code} each time it was started.{output} Tell your administrator."
+    return Verdict(75, fatal, fatal)
+
+
+def _mounting(status: Json, events: Sequence[Json], seconds: float) -> Verdict | None:
+    if any("running" in c.get("state", {}) for c in status.get("containerStatuses", [])):
+        return None
+    last = next((e for e in reversed(events) if e.get("reason") in {"FailedMount", "FailedAttachVolume"}), None)
+    if last is None or any(e.get("reason") in {"Pulling", "Pulled"} for e in events):
+        return None
+    message = str(last.get("message", ""))
+    volume = re.search(r'volume "([^"]+)"', message)
+    name = f"volume {volume[1]}" if volume else "volume"
+    if "not found" in message or "hostPath type check failed" in message:
+        words = f"Its {name} is missing: {short(message.split(' : ', 1)[-1])}"
+        fatal = f"{words} Your administrator must create it or take it out of the settings; nothing was charged."
+        return Verdict(60, words, fatal if seconds >= SETTLED_SECONDS else "")
+    if "Multi-Attach" in message:
+        return Verdict(60, f"Its {name} is still attached to another node; it comes when that one lets go.")
+    return Verdict(60, f"Its {name} is not there yet: {short(message)} The cluster keeps trying.")
+
+
+def _under_way(pod: Json, events: Sequence[Json]) -> Verdict:
+    node, status = pod.get("spec", {}).get("nodeName", "its node"), pod.get("status", {})
+    server = next((c for c in status.get("containerStatuses", []) if c.get("name") == NOTEBOOK), {})
+    if "running" in server.get("state", {}):
+        return Verdict(76, f"Started on {node}; waiting for its server to answer.")
+    preparing = next((c for c in status.get("initContainerStatuses", []) if "running" in c.get("state", {})), None)
+    if preparing is not None:
+        return Verdict(64, f"Preparing it on {node} ({preparing['name']}).")
+    last = next((e for e in reversed(events) if e.get("reason") in {"Pulling", "Pulled"}), None)
+    if last is not None and last["reason"] == "Pulling":
+        image = re.search(r'"([^"]+)"', last.get("message", ""))
+        return Verdict(64, f"Pulling the image {image[1] if image else ''} on {node}. Large ones take minutes, once.")
+    if last is not None:
+        size = re.search(r"Image size: (\d+) bytes", last.get("message", ""))
+        pulled = f"Image pulled ({show_bytes(int(size[1]))})" if size else "The image is there"
+        return Verdict(70, f"{pulled}; starting it on {node}.")
+    return Verdict(60, f"Placed on {node}.")
+
+
+def _deleted(events: Sequence[Json]) -> str:
+    if any(event.get("reason") == "Preempted" for event in events):
+        return "The cluster took its place for more important work before it started. Start it again to queue."
+    return "Its pod was deleted before it started. Start it again, or ask your administrator who deleted it."
+
+
+def _condition(status: Json, kind: str) -> Json:
+    found: Json = next((c for c in status.get("conditions", []) if c.get("type") == kind), {})
+    return found
+
+
+def _nodes(message: str) -> str:
+    """Return why no node fits, without the scheduler's own view of preemption."""
+    return short(message.partition(" preemption:")[0]).rstrip(".")
+
+
+def _plain(quantities: str) -> str:
+    """Return ``requests.nvidia.com/gpu=2`` as ``2 nvidia.com/gpu``; several are joined by "and"."""
+    parts = (part.partition("=") for part in quantities.split(","))
+    return " and ".join(f"{value} {name.removeprefix('requests.')}" for name, _, value in parts)
+
+
+def short(text: str) -> str:
+    """Return text of the cluster as a sentence of ours: one line, bounded."""
+    line = " ".join(text.split())
+    line = line if len(line) <= LONGEST_CAUSE else f"{line[: LONGEST_CAUSE - 1]}…"
+    return line if not line or line.endswith((".", "…", "!")) else f"{line}."

@@ -1,0 +1,117 @@
+import pytest
+
+from gpuspawner.spawner.pod_end import FILES, why_ended
+
+
+def pod(*, state=None, conditions=(), deleted=False, **status):
+    document = {
+        "metadata": {"name": "jupyter-alice"},
+        "spec": {"containers": [{"name": "notebook", "resources": {"limits": {"memory": "8Gi"}}}]},
+        "status": {"phase": "Running", "conditions": list(conditions), **status},
+    }
+    if deleted:
+        document["metadata"]["deletionTimestamp"] = "2026-11-21T15:00:00Z"
+    document["status"]["containerStatuses"] = [
+        {"name": "sidecar", "state": {"running": {}}},
+        {"name": "notebook", "state": state or {"running": {}}},
+    ]
+    return document
+
+
+def disrupted(reason, message=""):
+    return {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": message}
+
+
+def terminated(code, reason="Error", message=""):
+    return {"terminated": {"exitCode": code, "reason": reason, "message": message}}
+
+
+PREEMPTED = "The cluster took its GPU for more important work (preempted)."
+LOW = "The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi."
+ENDS = {
+    "node out of memory": (
+        pod(phase="Failed", reason="Evicted", message=LOW),
+        [],
+        f"Its node ran out of memory (evicted): {LOW}",
+    ),
+    "disk full": (
+        pod(phase="Failed", reason="Evicted", message="Pod ephemeral local storage usage exceeds the total limit 1Gi."),
+        [],
+        (
+            "It or its node ran out of temporary disk space (evicted): "
+            "Pod ephemeral local storage usage exceeds the total limit 1Gi."
+        ),
+    ),
+    "preempted, as its pod said last": (
+        pod(conditions=[disrupted("PreemptionByScheduler", "default-scheduler: preempting")], deleted=True),
+        [],
+        PREEMPTED,
+    ),
+    "preempted, as only an event says": (None, [{"reason": "Preempted", "message": "Preempted by pod 1"}], PREEMPTED),
+    "preempted by Kueue": (
+        pod(conditions=[{"type": "TerminationTarget", "status": "True", "reason": "StoppedByKueue"}]),
+        [],
+        "The cluster's queue took its place for more important work (preempted).",
+    ),
+    "drained": (
+        pod(conditions=[disrupted("EvictionByEvictionAPI", "Eviction API: evicting")]),
+        [],
+        "Its node is being emptied, for example for maintenance (evicted).",
+    ),
+    "node lost": (
+        pod(conditions=[disrupted("DeletionByTaintManager")], deleted=True),
+        [],
+        "Its node was lost or taken out of service.",
+    ),
+    "node lost, as only an event says": (
+        pod(),
+        [{"reason": "TaintManagerEviction", "message": "Marking for deletion Pod a/b"}],
+        "Its node was lost or taken out of service.",
+    ),
+    "node deleted": (pod(conditions=[disrupted("DeletionByPodGC")]), [], "Its node is gone."),
+    "node shut down": (
+        pod(phase="Failed", reason="NodeShutdown", message="Pod was terminated in response to imminent node shutdown."),
+        [],
+        "Its node was shut down.",
+    ),
+    "out of memory": (
+        pod(state=terminated(137, "OOMKilled"), phase="Failed"),
+        [],
+        "It used more memory than 8Gi and was ended. Start it with more memory, or use less.",
+    ),
+    "shut down from its menu": (
+        pod(state=terminated(0, "Completed"), phase="Succeeded"),
+        [],
+        "Its server shut itself down, for example from JupyterLab's menu.",
+    ),
+    "crashed": (
+        pod(state=terminated(1, message="ImportError: no module\n")),
+        [],
+        "Its server ended by itself with exit code 1. It said: ImportError: no module.",
+    ),
+    "killed": (
+        pod(state=terminated(137)),
+        [],
+        "Its server was killed from outside (signal 9), perhaps because its node ran out of memory.",
+    ),
+    "deleted with kubectl": (
+        pod(deleted=True, state=terminated(143)),
+        [],
+        "Its pod was deleted in the cluster, by a person or a program with the right to.",
+    ),
+    "gone while it ran": (pod(), [], "Its pod was deleted in the cluster, by a person or a program with the right to."),
+    "ended by the cluster for another reason": (
+        pod(phase="Failed", reason="Odd", message="quite odd"),
+        [],
+        "The cluster ended it: quite odd.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("seen", "events", "words"), ENDS.values(), ids=ENDS)
+def test_an_end_is_told_with_its_cause_and_what_stays(seen, events, words):
+    assert why_ended(seen, events) == f"{words} {FILES}"
+
+
+def test_nothing_is_made_up_about_a_pod_that_was_never_seen():
+    assert why_ended(None, []) == ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from gpuspawner.core.units import show_bytes
 
@@ -17,24 +17,26 @@ Json = Mapping[str, Any]
 NOTEBOOK = "notebook"
 """What KubeSpawner calls the container of the server."""
 SETTLED_SECONDS = 6.0
-"""What is missing this long after the pod was made is not on its way any more: a claim, a secret, a free GPU.
+"""What is missing this long after the pod was made is not on its way any more: a claim, a secret.
 
-KubeSpawner makes the secret of an encrypted hub just after the pod, and the scheduler is told of a freed GPU within a
-second."""
+KubeSpawner makes the secret of an encrypted hub just after the pod."""
 LONGEST_CAUSE = 300
+REFUSED = "unauthorized|authorization failed|authentication required|access denied|forbidden"
+"""How registries say that they do not let one in, by way of containerd or CRI-O."""
 
 
 @dataclass(frozen=True)
 class Verdict:
     """Where a start stands. ``fatal`` says why it can never come right, "" while it may.
 
-    ``shortage`` means that the cluster had no room after all: the pod must go, and its workspace back to the queue.
+    ``shortage`` is set where the cluster has no room, whatever was granted: ``waiting`` while the scheduler still looks
+    for some, ``lost`` where this pod can never have any: it must go, and its workspace ask again.
     """
 
     progress: int
     words: str
     fatal: str = ""
-    shortage: bool = False
+    shortage: Literal["", "waiting", "lost"] = ""
 
 
 def judge(pod: Json | None, events: Sequence[Json], seconds: float) -> Verdict:
@@ -100,9 +102,10 @@ def _scheduling(scheduled: Json, events: Sequence[Json], seconds: float) -> Verd
         )
         return Verdict(55, words, remedy if seconds >= SETTLED_SECONDS else "")
     if any(event.get("reason") == "TriggeredScaleUp" for event in events):
-        return Verdict(55, "No node has room; the cluster is starting one. This takes some minutes.")
+        words = "No node has room; the cluster is starting one. This takes some minutes."
+        return Verdict(55, words, shortage="waiting")
     words = f"No node fits now: {_nodes(message)}. This start goes on; the cluster looks again at each change."
-    return Verdict(55, words, shortage=seconds >= SETTLED_SECONDS and "Insufficient" in message)
+    return Verdict(55, words, shortage="waiting")
 
 
 def _failed(status: Json) -> Verdict:
@@ -110,7 +113,7 @@ def _failed(status: Json) -> Verdict:
     reason, message = str(status.get("reason", "")), str(status.get("message", ""))
     lost_race = reason.startswith("OutOf") or reason in {"UnexpectedAdmissionError", "NodeAffinity"}
     if lost_race or reason in {"Evicted", "NodeShutdown", "Terminated", "Preempting"}:
-        return Verdict(55, f"Its node had no room after all: {short(message)}", shortage=True)
+        return Verdict(55, f"Its node had no room after all: {short(message)}", shortage="lost")
     fatal = f"The cluster ended it before it ran: {short(message or reason or 'without a reason')} Start it again."
     return Verdict(55, fatal, fatal)
 
@@ -140,9 +143,7 @@ def _pull(image: str, reason: str, messages: Sequence[str]) -> Verdict:
         fatal = f"The node does not have the image {image}, and the settings forbid to pull it. {tell}"
     elif re.search("toomanyrequests|too many requests", text, re.IGNORECASE):
         pass
-    elif re.search(
-        "unauthorized|authorization failed|authentication required|access denied|forbidden", text, re.IGNORECASE
-    ):
+    elif re.search(REFUSED, text, re.IGNORECASE):
         fatal = f"The registry does not let this cluster pull {image} (or it does not exist): unauthorized. {tell}"
     elif re.search(r"not found|manifest unknown|name unknown|code = NotFound", text) and "no such host" not in text:
         fatal = f"The image {image} does not exist in its registry. {tell}"
@@ -213,7 +214,7 @@ def _mounting(status: Json, events: Sequence[Json], seconds: float) -> Verdict |
 
 def _under_way(pod: Json, events: Sequence[Json]) -> Verdict:
     node, status = pod.get("spec", {}).get("nodeName", "its node"), pod.get("status", {})
-    server = next((c for c in status.get("containerStatuses", []) if c.get("name") == NOTEBOOK), {})
+    server: Json = next((c for c in status.get("containerStatuses", []) if c.get("name") == NOTEBOOK), {})
     if "running" in server.get("state", {}):
         return Verdict(76, f"Started on {node}; waiting for its server to answer.")
     preparing = next((c for c in status.get("initContainerStatuses", []) if "running" in c.get("state", {})), None)

@@ -10,7 +10,8 @@ from fractions import Fraction
 class GpuKind:
     """What people may ask for: an entry of the catalog's ``gpus``.
 
-    A share is a kind of its own, counted whole: ``of`` names the kind whose devices it divides into ``shares``.
+    A share is a kind of its own, counted whole: ``of`` names the kind whose devices it divides into ``shares``. Where
+    the cluster divides devices by itself, each part is a device: such a kind has ``replicas`` instead.
     """
 
     name: str
@@ -23,6 +24,8 @@ class GpuKind:
     shares: int = 1
     resource: str = ""
     """What a Kubernetes node calls these GPUs and a pod asks for; "" for any whole GPU, and for local processes."""
+    replicas: int = 1
+    """Into how many the cluster divides the devices that serve it: time-slicing, MPS."""
 
     @property
     def pool(self) -> str:
@@ -37,7 +40,11 @@ class GpuKind:
 
 @dataclass(frozen=True)
 class Gpu:
-    """One device of the fleet. ``pool`` is the catalog kind it matches, ``""`` where it matches none."""
+    """One device of the fleet. ``pool`` is the catalog kind it matches, ``""`` where it matches none.
+
+    Devices of a ``group`` cannot be told apart from outside, only counted: its foreign and unhealthy ones are any of
+    them. They are named ``GROUP/INDEX``. A device with a name of its own has no group.
+    """
 
     id: str
     pool: str
@@ -49,6 +56,7 @@ class Gpu:
     healthy: bool = True
     foreign: bool = False
     note: str = ""
+    group: str = ""
 
 
 @dataclass(frozen=True)

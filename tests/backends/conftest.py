@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))  # tests are no package: they share modules of this folder
+
 CAPTURES = Path(__file__).parents[2].parent / "shared" / "data" / "nvidia-smi" / "captures"
 
 

@@ -1,0 +1,133 @@
+"""The fleet, counted from nodes and pods. Pure.
+
+Kubernetes tells how many GPUs of a resource a node has and how many are asked for, never which pod has which. So each
+is a virtual one, ``NODE/RESOURCE/INDEX``, of the group ``NODE/RESOURCE``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from gpuspawner.backends.kubernetes.kinds import kind_of
+from gpuspawner.backends.kubernetes.models import Model, model_of
+from gpuspawner.backends.kubernetes.objects import Node, Pod, Taint
+from gpuspawner.core.gpus import Fleet, Gpu, GpuKind
+
+GPU_TAINTS = frozenset({"nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe"})
+"""Taints that keep pods without GPUs off a node: whoever asks for its GPUs tolerates them."""
+
+
+@dataclass(frozen=True)
+class Toleration:
+    """A taint that workspaces tolerate, as Kubernetes reads it; ``effect`` "" is any."""
+
+    key: str
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+    def fits(self, taint: Taint) -> bool:
+        """Whether it lets pods onto a node with this taint."""
+        if self.effect not in {"", taint.effect} or (self.key != taint.key and (self.key or self.operator == "Equal")):
+            return False
+        return self.operator == "Exists" or self.value == taint.value
+
+
+def group_of(node: str, resource: str) -> str:
+    """Return the name of the GPUs that a node advertises as one resource."""
+    return f"{node}/{resource}"
+
+
+def split_group(group: str) -> tuple[str, str]:
+    """Return node and resource of a group."""
+    node, _, resource = group.partition("/")
+    return node, resource
+
+
+def group_of_gpu(gpu: str) -> str:
+    """Return the group of a virtual GPU."""
+    return gpu.rpartition("/")[0]
+
+
+def fleet_of(
+    nodes: Iterable[Node], pods: Iterable[Pod], kinds: Sequence[GpuKind], hub: str, tolerations: Sequence[Toleration]
+) -> Fleet:
+    """Return all GPUs of these nodes. The pods of ``hub`` mark none: their leases hold what they use."""
+    by_node: dict[str, list[Pod]] = {}
+    for pod in pods:
+        by_node.setdefault(pod.node, []).append(pod)
+    gpus = (gpu for n in nodes for gpu in gpus_of_node(n, by_node.get(n.name, ()), kinds, hub, tolerations))
+    return Fleet(tuple(gpus), complete=True)
+
+
+def gpus_of_node(
+    node: Node, pods: Iterable[Pod], kinds: Sequence[GpuKind], hub: str, tolerations: Sequence[Toleration]
+) -> tuple[Gpu, ...]:
+    """Return the GPUs that one node advertises, with what its pods take of them.
+
+    Of each resource the last ones are marked: foreign ones first, then the unhealthy; leases are given the first.
+    """
+    if not node.capacity:
+        return ()
+    away = why_not(node, tolerations)
+    foreign: dict[str, list[Pod]] = {}
+    for pod in pods:
+        if pod.hub != hub and not pod.ended:
+            for resource in pod.requests:
+                foreign.setdefault(resource, []).append(pod)
+    gpus: list[Gpu] = []
+    for resource, total in sorted(node.capacity.items()):
+        model = model_of(node.labels, resource)
+        gpus += _gpus(node, resource, total, model, kind_of(model, resource, kinds), foreign.get(resource, ()), away)
+    return tuple(gpus)
+
+
+def why_not(node: Node, tolerations: Iterable[Toleration]) -> str:
+    """Return why no workspace can be placed on a node, "" where it can."""
+    if not node.ready:
+        return f"{node.name} is not ready"
+    if node.cordoned:
+        return f"{node.name} is cordoned"
+    for taint in node.taints:
+        if taint.key not in GPU_TAINTS and not any(toleration.fits(taint) for toleration in tolerations):
+            return f"{node.name} is tainted {taint.key}"
+    return ""
+
+
+def _gpus(
+    node: Node, resource: str, total: int, model: Model, kind: GpuKind | None, users: Sequence[Pod], away: str
+) -> list[Gpu]:
+    foreign = sum(pod.requests[resource] for pod in users)
+    namespaces = ", ".join(sorted({pod.namespace for pod in users}))
+    sick = total - node.allocatable.get(resource, 0)
+    group = group_of(node.name, resource)
+    gpus = []
+    for index in range(total):
+        is_foreign = index >= total - foreign
+        is_sick = not is_foreign and index >= total - foreign - sick
+        note = away
+        if is_foreign:
+            note = f"used by namespace {namespaces}"
+        elif is_sick:
+            note = f"{sick} of {total} on {node.name} are reported unhealthy"
+        gpus.append(
+            Gpu(
+                id=f"{group}/{index}",
+                pool=kind.name if kind else "",
+                node=node.name,
+                index=index,
+                model=model.title or resource,
+                memory_bytes=model.memory_bytes or (kind.memory_bytes if kind else 0),
+                healthy=not is_sick and not away,
+                foreign=is_foreign,
+                note=note,
+                group=group,
+            )
+        )
+    return gpus
+
+
+def group_labels(node: Node, resource: str) -> Mapping[str, str]:
+    """Return the labels that tell a node's GPUs from others of the same resource: {} where it is unlabelled."""
+    return dict(model_of(node.labels, resource).selector)

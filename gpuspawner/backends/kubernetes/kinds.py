@@ -1,0 +1,62 @@
+"""Which kind of the catalog a cluster's GPUs are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from fnmatch import fnmatchcase
+
+from gpuspawner.backends.kubernetes.models import Model
+from gpuspawner.core.gpus import GpuKind
+
+
+def cluster_kinds(kinds: Mapping[str, GpuKind]) -> dict[str, GpuKind]:
+    """Return the kinds as a cluster has them: what it shares, it shares on nodes of its own.
+
+    A share is served by nodes that divide the devices of its whole kind into as many replicas, each of them a device
+    that is counted whole; never by a device that is not divided, and whole kinds never by one that is.
+    """
+    return {
+        name: kind
+        if kind.of is None
+        else replace(kind, of=None, shares=1, replicas=kind.shares, match=kinds[kind.of].match)
+        for name, kind in kinds.items()
+    }
+
+
+def kind_of(model: Model, resource: str, kinds: Iterable[GpuKind]) -> GpuKind | None:
+    """Return the first kind that fits what a node advertises, None where none does.
+
+    1. A kind with a ``resource`` is counted by that resource alone.
+    2. A kind of N replicas has devices that are divided into N.
+    3. ``match`` fits the product. Slices and replicas are never taken for whole GPUs: unless resource or replicas name
+       them already, ``match`` must name them as the product does (``*-MIG-1g.10gb``, ``*-SHARED``).
+    4. Without labels there is no product: only a kind with a resource and without ``match`` fits.
+    """
+    return next((kind for kind in kinds if _fits(kind, model, resource)), None)
+
+
+def _fits(kind: GpuKind, model: Model, resource: str) -> bool:
+    if kind.resource and kind.resource != resource:
+        return False
+    if not kind.match:
+        return bool(kind.resource) and kind.replicas in {1, model.replicas}
+    if not model.name:
+        return False
+    pattern = _plain(kind.match)
+    if kind.replicas > 1:
+        return kind.replicas == model.replicas and _matches(pattern, replace(model, replicas=1))
+    if kind.resource:
+        return _matches(pattern, replace(model, replicas=1, profile="")) or _matches(pattern, model)
+    return _matches(pattern, model)
+
+
+def _matches(pattern: str, model: Model) -> bool:
+    names_slice, names_replica = "-mig-" in pattern, pattern.rstrip("*").endswith("-shared")
+    if names_slice != bool(model.profile) or names_replica != (model.replicas > 1):
+        return False
+    return fnmatchcase(_plain(model.title), pattern)
+
+
+def _plain(text: str) -> str:
+    return text.replace(" ", "-").replace("_", "-").casefold()

@@ -1,0 +1,104 @@
+"""What a node's labels say of the GPUs it advertises: model, memory, replicas, slices.
+
+Labels are those of GPU Feature Discovery, AMD's and Intel's labellers, GKE, EKS and Karpenter. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gpuspawner.core.units import GIBIBYTE, MEBIBYTE
+
+_PRODUCTS = {
+    "nvidia.com": (
+        "nvidia.com/gpu.product",
+        "cloud.google.com/gke-accelerator",
+        "karpenter.k8s.aws/instance-gpu-name",
+        "eks.amazonaws.com/instance-gpu-name",
+        "k8s.amazonaws.com/accelerator",
+    ),
+    "amd.com": ("amd.com/gpu.product-name", "beta.amd.com/gpu.product-name"),
+    "gpu.intel.com": ("gpu.intel.com/product", "gpu.intel.com/family"),
+}
+"""Where each vendor's model stands, the most exact label first."""
+_MEMORIES_MIB = (
+    "nvidia.com/gpu.memory",
+    "karpenter.k8s.aws/instance-gpu-memory",
+    "eks.amazonaws.com/instance-gpu-memory",
+)
+_MEMORIES_GIB = ("amd.com/gpu.vram", "beta.amd.com/gpu.vram")
+_REPLICAS = ("nvidia.com/gpu.replicas", "cloud.google.com/gke-max-shared-clients-per-gpu")
+_GKE_SLICE = "cloud.google.com/gke-gpu-partition-size"
+HOSTNAME = "kubernetes.io/hostname"
+
+_MIG_RESOURCE = re.compile(r"nvidia\.com/mig-([0-9a-z.+]+?)(?:\.shared)?")
+_MIG_LABEL = re.compile(r"nvidia\.com/mig-[0-9a-z.+]+\.(?:memory|replicas|product)")
+_SHARED_SUFFIX = "-SHARED"
+_MIG_INFIX = "-MIG-"
+_WHOLE = re.compile(r"([0-9]{1,9})G?i?")
+
+_KEPT = frozenset(
+    {key for keys in _PRODUCTS.values() for key in keys} | {*_MEMORIES_MIB, *_MEMORIES_GIB, *_REPLICAS, _GKE_SLICE}
+) | {HOSTNAME}
+
+
+@dataclass(frozen=True)
+class Model:
+    """What stands behind one resource of one node.
+
+    ``name`` is the vendor's product, "" where no label tells; a slice of it (MIG) has its profile in ``profile``;
+    ``replicas`` is how many pods each device serves at once. ``memory_bytes`` is that of one unit, 0 where no label
+    tells. ``selector`` holds the labels that tell such GPUs from others of the same resource.
+    """
+
+    name: str = ""
+    profile: str = ""
+    replicas: int = 1
+    memory_bytes: int = 0
+    selector: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def title(self) -> str:
+        """The name with what was done to it, as GPU Feature Discovery writes it."""
+        sliced = f"{self.name}{_MIG_INFIX}{self.profile}" if self.profile else self.name
+        return f"{sliced}{_SHARED_SUFFIX}" if self.replicas > 1 else sliced
+
+
+def is_kept_label(key: str) -> bool:
+    """Whether a node's label says anything here."""
+    return key in _KEPT or _MIG_LABEL.fullmatch(key) is not None
+
+
+def model_of(labels: Mapping[str, str], resource: str) -> Model:
+    """Return what a node's labels say of one of its GPU resources."""
+    vendor = resource.partition("/")[0]
+    product = next((key for key in _PRODUCTS.get(vendor, ()) if labels.get(key)), None)
+    if product is None:
+        return Model()
+    name, _, profile = labels[product].removesuffix(_SHARED_SUFFIX).partition(_MIG_INFIX)
+    selector = {product: labels[product]}
+    memory = _first(labels, _MEMORIES_MIB) * MEBIBYTE or _first(labels, _MEMORIES_GIB) * GIBIBYTE
+    replicas_of: tuple[str, ...] = _REPLICAS
+    if mixed := _MIG_RESOURCE.fullmatch(resource):
+        # The product label is that of the whole devices, whatever those are shared into.
+        base = resource.removesuffix(".shared")
+        profile = mixed[1]
+        memory = _first(labels, (f"{base}.memory",)) * MEBIBYTE
+        replicas_of = (f"{base}.replicas",)
+    elif _GKE_SLICE in labels:
+        profile = labels[_GKE_SLICE]
+        selector[_GKE_SLICE] = profile
+    replicas = max(1, _first(labels, replicas_of))
+    if replicas > 1:
+        selector |= {key: labels[key] for key in replicas_of if key in labels}
+    return Model(name, profile, replicas, memory // replicas, tuple(sorted(selector.items())))
+
+
+def _first(labels: Mapping[str, str], keys: tuple[str, ...]) -> int:
+    """Return the first of these labels that is a whole number, 0 without one."""
+    for key in keys:
+        if match := _WHOLE.fullmatch(labels.get(key, "")):
+            return int(match[1])
+    return 0

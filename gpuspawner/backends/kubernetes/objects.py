@@ -1,0 +1,176 @@
+"""Nodes and pods, trimmed to what is needed of them: a cluster's own objects are a hundred times as large.
+
+Pure: JSON in, small frozen values out. What is malformed is taken as absent: the API server has validated it already.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Any
+
+from gpuspawner.backends.kubernetes.models import is_kept_label
+from gpuspawner.backends.kubernetes.names import HUB_LABEL, variables_of
+
+_QUANTITY = re.compile(r"([0-9]+)([kMGTPE]?)")
+_POWERS = {suffix: 1000**power for power, suffix in enumerate(("", "k", "M", "G", "T", "P", "E"))}
+_GPUS = frozenset({"nvidia.com/gpu", "nvidia.com/gpu.shared", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe"})
+_MIG_PREFIX = "nvidia.com/mig-"
+_ENDED = frozenset({"Succeeded", "Failed"})
+
+
+@dataclass(frozen=True)
+class Taint:
+    """What keeps pods off a node: ``effect`` is NoSchedule or NoExecute; others keep nobody off."""
+
+    key: str
+    value: str
+    effect: str
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node: ``capacity`` counts the devices of each GPU resource, ``allocatable`` the healthy ones of them."""
+
+    name: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    cordoned: bool = False
+    ready: bool = True
+    capacity: Mapping[str, int] = field(default_factory=dict)
+    allocatable: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Pod:
+    """One pod that counts: it requests GPUs, or carries a hub's label. Times are seconds since the epoch.
+
+    ``node`` is "" before it is bound. ``refused_at`` is when the scheduler first found no place for it, None where it
+    has one, and ``refusal`` what it said. ``ended`` pods hold nothing; ``deleting`` ones hold all until they are gone.
+    ``disruption`` says why the cluster is about to end it. ``variables`` rebuild its lease.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    node: str = ""
+    requests: Mapping[str, int] = field(default_factory=dict)
+    hub: str = ""
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False)
+    created_at: float = 0.0
+    ended: bool = False
+    deleting: bool = False
+    refused_at: float | None = None
+    refusal: str = ""
+    disruption: str = ""
+
+
+def is_gpu_resource(name: str, named: frozenset[str] = frozenset()) -> bool:
+    """Whether a resource counts GPUs, slices or replicas of them; ``named`` are those that the catalog names."""
+    return name in _GPUS or name.startswith(_MIG_PREFIX) or name in named
+
+
+def to_node(data: Mapping[str, Any], named: frozenset[str] = frozenset()) -> Node:
+    """Return a node of the API. Labels that say nothing of GPUs are dropped."""
+    spec, status = data.get("spec") or {}, data.get("status") or {}
+    labels = data["metadata"].get("labels") or {}
+    return Node(
+        name=data["metadata"]["name"],
+        labels={key: value for key, value in labels.items() if is_kept_label(key)},
+        taints=tuple(
+            Taint(taint["key"], taint.get("value") or "", taint["effect"])
+            for taint in spec.get("taints") or ()
+            if taint["effect"] in {"NoSchedule", "NoExecute"}
+        ),
+        cordoned=bool(spec.get("unschedulable")),
+        ready=any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions") or ()),
+        capacity=_gpus(status.get("capacity"), named),
+        allocatable=_gpus(status.get("allocatable"), named),
+    )
+
+
+def to_pod(data: Mapping[str, Any], named: frozenset[str] = frozenset()) -> Pod | None:
+    """Return a pod of the API, or None for one that neither requests GPUs nor carries a hub's label."""
+    metadata, spec, status = data["metadata"], data.get("spec") or {}, data.get("status") or {}
+    labels = metadata.get("labels") or {}
+    hub = labels.get(HUB_LABEL, "")
+    requests = requested(spec, named)
+    if not hub and not requests:
+        return None
+    conditions = {c["type"]: c for c in status.get("conditions") or ()}
+    scheduled = conditions.get("PodScheduled", {})
+    refused = scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable"
+    disruption = conditions.get("DisruptionTarget", {})
+    return Pod(
+        uid=metadata["uid"],
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        node=spec.get("nodeName") or "",
+        requests=requests,
+        hub=hub,
+        variables=variables_of(labels, metadata.get("annotations") or {}) if hub else {},
+        created_at=seconds_of(metadata.get("creationTimestamp")),
+        ended=status.get("phase") in _ENDED,
+        deleting=metadata.get("deletionTimestamp") is not None,
+        refused_at=seconds_of(scheduled.get("lastTransitionTime")) if refused else None,
+        refusal=(scheduled.get("message") or "") if refused else "",
+        disruption=(disruption.get("reason") or "") if disruption.get("status") == "True" else "",
+    )
+
+
+def requested(spec: Mapping[str, Any], named: frozenset[str] = frozenset()) -> dict[str, int]:
+    """Return the GPUs that kube-scheduler reserves for a pod, by resource.
+
+    1. The containers and the sidecars (init containers that restart always) run together: their sum.
+    2. An init container runs beside the sidecars that stand before it: more of them at once count instead.
+    """
+    together = _sum([_of_container(c, named) for c in spec.get("containers") or ()])
+    sidecars: dict[str, int] = {}
+    most: dict[str, int] = {}
+    for container in spec.get("initContainers") or ():
+        own = _of_container(container, named)
+        if container.get("restartPolicy") == "Always":
+            sidecars = _sum([sidecars, own])
+            own = {}
+        most = _most(most, _sum([sidecars, own]))
+    return {name: count for name, count in _most(_sum([together, sidecars]), most).items() if count}
+
+
+def seconds_of(timestamp: str | None) -> float:
+    """Return a time of the API as seconds since the epoch, 0.0 where there is none."""
+    if not timestamp:
+        return 0.0
+    try:
+        read = datetime.strptime(timestamp, "%Y-%m-%dT%H:%M:%SZ")  # noqa: DTZ007 - the Z is in the format
+    except ValueError:
+        return 0.0
+    return read.replace(tzinfo=timezone.utc).timestamp()
+
+
+def count_of(quantity: object) -> int:
+    """Return a whole number of devices: extended resources come as ``"8"``, and thousands as ``"1k"``."""
+    match = _QUANTITY.fullmatch(str(quantity))
+    return int(match[1]) * _POWERS[match[2]] if match else 0
+
+
+def _gpus(quantities: Mapping[str, Any] | None, named: frozenset[str]) -> dict[str, int]:
+    return {name: count_of(value) for name, value in (quantities or {}).items() if is_gpu_resource(name, named)}
+
+
+def _of_container(container: Mapping[str, Any], named: frozenset[str]) -> dict[str, int]:
+    resources = container.get("resources") or {}
+    return _gpus({**(resources.get("limits") or {}), **(resources.get("requests") or {})}, named)
+
+
+def _sum(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for part in parts:
+        for name, count in part.items():
+            total[name] = total.get(name, 0) + count
+    return total
+
+
+def _most(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {name: max(one.get(name, 0), other.get(name, 0)) for name in {*one, *other}}

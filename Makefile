@@ -1,10 +1,11 @@
-# The two commands: `make run` and `make test`. Everything they install stays in this folder.
+# The commands; `make run` and `make test` are the two that matter. What they install stays in this folder, but for what
+# `make cluster` builds: its cache outlives the checkout (GPUSPAWNER_CACHE).
 .DEFAULT_GOAL := help
-.PHONY: help run test bench clean
+.PHONY: help run test bench cluster cluster-stop test-cluster clean
 python = python=$$(sh tools/python.sh) && exec $$python
 
 help: ## what can be made
-	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' Makefile | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' Makefile | expand -t 19
 	@echo "For run: PORT=8001, FAST=1 (a policy's half hour takes a minute), DEMO=0 (no scripted colleagues), DATA=folder"
 
 run: ## hub, proxy and service on http://127.0.0.1:8000, with simulated GPUs where there are none
@@ -16,5 +17,15 @@ test: ## lint, types and every test, the browser's included
 bench: ## figures of the hot paths
 	@$(python) -m tools.bench
 
+cluster: ## a real Kubernetes on this machine, of one node; as root, 15 minutes the first time
+	@$(python) -m tools.cluster start
+
+cluster-stop: ## end it, and leave nothing of it
+	@$(python) -m tools.cluster stop
+
+test-cluster: ## the tests on it; GPUSPAWNER_TEST_KUBECONFIG names another cluster
+	@$(python) -m tools.check cluster
+
 clean: ## remove all that run and test made, the demo's data included
+	@[ ! -e .run/cluster ] || { $(python) -m tools.cluster stop; }
 	rm -rf .venv .venv-hub5 .run .cache .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,4 +1,7 @@
-"""`make test`: installs what the tests need, then lint, types and every test; it ends at the first step that fails."""
+"""`make test` and `make test-cluster`: install what the tests need and run them, up to the first step that fails.
+
+The first does lint, types and every test but those on a real Kubernetes, which are the second's.
+"""
 
 from __future__ import annotations
 
@@ -38,14 +41,20 @@ def main() -> int:
         }
         coverage: list[str | Path] = [python, "-m", "coverage"]
         bound = f"--fail-under={CORE_BRANCH_COVERAGE_PERCENT}"
+        on_kubernetes = "tests/cluster"
         checks: list[tuple[str, list[str | Path]]] = [
             ("Lint", [tools / "ruff", "check"]),
             ("Format", [tools / "ruff", "format", "--check"]),
             ("Types", [tools / "mypy"]),
             ("Rooms import one way", [tools / "lint-imports"]),
-            ("Tests", [*coverage, "run", "-m", "pytest"]),
+            ("Tests", [*coverage, "run", "-m", "pytest", f"--ignore={on_kubernetes}"]),
             ("Branch coverage of core", [*coverage, "report", bound, "--include=gpuspawner/core/*"]),
         ]
+        if sys.argv[1:] == ["cluster"]:
+            checks = [
+                ("Programs of the cluster", [python, "-m", "tools.cluster", "build"]),
+                ("Tests on Kubernetes", [python, "-m", "pytest", on_kubernetes]),
+            ]
         for title, command in checks:
             with steps.step(title, streams=True):
                 check(title, command, env)

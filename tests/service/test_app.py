@@ -1,16 +1,16 @@
 """The service as a process: it waits for its store, yields to a newer one, and ends with its hub."""
 
+import contextlib
 import os
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 import pytest
+import requests
 from tornado.testing import bind_unused_port
 
 SERVE = """
@@ -21,8 +21,9 @@ from gpuspawner.service.app import Options, Service
 from gpuspawner.service.settings import Settings
 
 store, port, hub = sys.argv[1], sys.argv[2], sys.argv[3] == "hub"
-for name in ("API_URL", "API_TOKEN", "CLIENT_ID", "BASE_URL", "SERVICE_PREFIX", "OAUTH_CALLBACK_URL"):
+for name in ("API_URL", "API_TOKEN", "BASE_URL", "SERVICE_PREFIX", "OAUTH_CALLBACK_URL"):
     os.environ["JUPYTERHUB_" + name] = "http://127.0.0.1:9/hub/api"
+os.environ["JUPYTERHUB_CLIENT_ID"] = "service-gpu"
 logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
 catalog = load_catalog({"version": 1, "gpus": {"a100": {"memory": "80GiB", "match": "*"}},
                         "templates": {"lab": {"gpus": {"a100": 1}}}})
@@ -51,8 +52,8 @@ def wait_for(condition, seconds=40.0, what=""):
 class Process:
     """A service, with all that it has logged so far."""
 
-    def __init__(self, folder, port, *, hub=False):
-        self.log = folder / f"log-{time.monotonic()}.txt"
+    def __init__(self, log, folder, port, *, hub=False):
+        self.log = log
         command = [sys.executable, "-c", *([HUB, "-c"] if hub else []), SERVE]
         command += [str(folder / "service.sqlite"), str(port), "hub" if hub else "alone"]
         with self.log.open("w") as file:
@@ -80,8 +81,8 @@ def port():
 def serve(tmp_path, port):
     started = []
 
-    def start(**which):
-        started.append(Process(tmp_path, port, **which))
+    def start(folder=tmp_path, **which):
+        started.append(Process(tmp_path / f"log-{len(started)}.txt", folder, port, **which))
         return started[-1]
 
     yield start
@@ -91,17 +92,20 @@ def serve(tmp_path, port):
         one.process.wait()
 
 
-def answers(port):
-    """The status of a call that needs the store."""
-    url = f"http://127.0.0.1:{port}/services/gpu/internal/leases/x/heartbeat?attempt=1"
-    request = urllib.request.Request(url, b"{}", {"Authorization": "spawner " + (b"s" * 32).hex()})
+def call(port, path, method="POST"):
+    """Ask as the hub's spawner; None where nobody answers. Redirects are not followed."""
+    url = f"http://127.0.0.1:{port}/services/gpu/{path}"
+    headers = {"Authorization": "spawner " + (b"s" * 32).hex()} if method == "POST" else {}
     try:
-        with urllib.request.urlopen(request, timeout=20) as response:
-            return response.status
-    except urllib.error.HTTPError as error:
-        return error.code
-    except OSError:
-        return 0
+        return requests.request(method, url, headers=headers, timeout=20, allow_redirects=False)
+    except requests.ConnectionError:
+        return None
+
+
+def answers(port):
+    """The status of a call that needs the store, 0 where nobody answers."""
+    answer = call(port, "internal/leases/x/heartbeat?attempt=1")
+    return 0 if answer is None else answer.status_code
 
 
 def alive(pid):
@@ -118,16 +122,68 @@ def block(folder):
     return other
 
 
-def test_it_waits_while_the_store_is_away_and_serves_once_it_is_back(serve, tmp_path, port):
-    folder = tmp_path / "service.sqlite"
-    folder.mkdir()  # nothing can be opened there
-    service = serve()
-    service.says("The store does not answer")
-    time.sleep(1.5)
-    assert service.process.poll() is None
-    folder.rmdir()
+@contextlib.contextmanager
+def nothing_can_be_opened(folder):
+    (folder / "service.sqlite").mkdir()
+    yield
+    (folder / "service.sqlite").rmdir()
+
+
+@contextlib.contextmanager
+def locked(folder):
+    other = block(folder)
+    yield
+    other.close()
+
+
+@contextlib.contextmanager
+def full(folder):
+    with contextlib.suppress(OSError), (folder / "much").open("wb", buffering=0) as file:
+        while file.write(b"x" * 4096):
+            pass
+    yield
+    (folder / "much").unlink()
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A small disk of its own: tests run as root, also where nobody looks."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", folder], check=True)
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+TROUBLES = {
+    "away": (nothing_can_be_opened, "unable to open database file"),
+    "locked": (locked, "database is locked"),
+    "full": (full, "disk is full"),
+}
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_it_answers_503_with_the_reason_while_the_store_is_away_and_serves_once_it_is_back(serve, disk, port, trouble):
+    make, reason = TROUBLES[trouble]
+    with make(disk):
+        service = serve(folder=disk)
+        tells_why(service, port, reason)
+        assert service.text.count(reason) == 1, "its log says it once"
     service.says("serving")
-    assert wait_for(lambda: answers(port)) == 410
+    assert answers(port) == 410
+
+
+def tells_why(service, port, reason):
+    service.says(reason)
+    for path in ("internal/leases/x/heartbeat?attempt=1", "internal/acquire", "api/v1/workspaces", "metrics"):
+        answer = call(port, path)
+        assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
+        assert reason in answer.json()["error"]["message"]
+    signs_in = call(port, "", "GET")
+    assert signs_in.status_code == 302, "the hub gives up a service that answers its look at it by a 503"
+    assert "/oauth2/authorize" in signs_in.headers["Location"]
+    assert call(port, "static/gpuspawner.css", "GET").status_code == 200
+    assert service.process.poll() is None
 
 
 def test_it_ends_in_order_when_it_is_told_to_also_while_it_waits_for_the_store(serve, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from html import escape
 from typing import Any
 
@@ -43,13 +44,20 @@ else:
 
 
 class OneLineRefusals(logging.Filter):
-    """Makes the hub log a start that ended with a reason in one line: by itself it adds a traceback."""
+    """Makes the hub log a start that ended with a reason in one line, and as an error only where it is one.
+
+    By itself the hub adds a traceback, and calls each an error: also a place in the queue, or a bad value.
+    """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Put the reason in the traceback's place."""
-        error = record.exc_info[1] if record.exc_info else None
-        if isinstance(error, StartEnded):
+        """Put the reason in the traceback's place; what its user is told with a 4xx is information."""
+        error = record.exc_info[1] if record.exc_info else sys.exc_info()[1]
+        if not isinstance(error, StartEnded):
+            return True
+        if record.exc_info:
             record.msg, record.args, record.exc_info = f"{record.getMessage()}: {error}", (), None
+        if error.status_code < 500 and record.levelno > logging.INFO:  # noqa: PLR2004 - HTTP's own number
+            record.levelno, record.levelname = logging.INFO, logging.getLevelName(logging.INFO)
         return True
 
 

@@ -155,6 +155,9 @@ def welcome(settings: Settings, passwords: Mapping[str, str], machine: Machine) 
   3  As bob (a private window), ask for 4 GPUs: you get a place in the queue, and the start comes unaided.
   4  As admin, open the hub's GPU page: every workspace, the queue, and who stopped what, and why.
 
+  By command .venv/bin/gpuspawner list, once you have made a token at {settings.url}/hub/token:
+             export GPUSPAWNER_TOKEN=... GPUSPAWNER_URL={settings.url}/services/gpu
+
   Data       {folder} (kept for the next run)      Log  {folder}/logs/hub.log
   Ctrl-C     ends everything that this started
 """

@@ -48,7 +48,7 @@ def resolve(catalog: Catalog, options: object, user: str) -> Request:
         template=template.name,
         policy=template.policy,
         gpu=gpu,
-        count=_count(template, gpu, asked),
+        count=_count(catalog, template, gpu, asked),
         cpu_cores=_bounded(asked, "cpu", bounds.cpu_cores, parse_cpu, show_cpu, default=default.cpu_cores),
         memory_bytes=_bounded(
             asked, "memory", bounds.memory_bytes, parse_bytes, show_bytes, default=default.memory_bytes
@@ -128,12 +128,12 @@ def _gpu(template: Template, asked: Mapping[str, Any]) -> str | None:
     if kind is None or kind == NO_GPU:
         return None
     if not isinstance(kind, str) or kind not in template.gpus:
-        remedy = f"Choose one of them: template {template.name} offers no other."
+        remedy = f"Choose one of them: {template.title} offers no other."
         raise RequestRefused("gpu", quoted(kind), _listed([*template.gpus, NO_GPU]), remedy)
     return kind
 
 
-def _count(template: Template, gpu: str | None, asked: Mapping[str, Any]) -> int:
+def _count(catalog: Catalog, template: Template, gpu: str | None, asked: Mapping[str, Any]) -> int:
     if "count" not in asked:
         return template.default_count(gpu)
     least, most = (0, 0) if gpu is None else template.gpus[gpu]
@@ -142,7 +142,8 @@ def _count(template: Template, gpu: str | None, asked: Mapping[str, Any]) -> int
     except BadValue as error:
         raise _refused("count", asked["count"], _ends(least, most, str), error) from None
     if not least <= count <= most:
-        remedy = f"Ask for {_ends(least, most, str)} {gpu}." if gpu else "Choose a GPU, or leave the count out."
+        fewer = f"Ask for {_ends(least, most, str)} {catalog.gpus[gpu].title}." if gpu else ""
+        remedy = fewer or "Choose a GPU, or leave the count out."
         raise RequestRefused("count", quoted(asked["count"]), _ends(least, most, str), remedy)
     return count
 

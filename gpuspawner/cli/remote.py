@@ -101,7 +101,7 @@ def list_workspaces(arguments: argparse.Namespace) -> int:
 
 
 def _row(workspace: dict[str, Any]) -> tuple[str, ...]:
-    state = workspace["words"] + (" (simulated)" if workspace["simulated"] else "")
+    state = workspace["words"]
     if workspace["queue"]:
         state += f" (place {workspace['queue']['place']} of {workspace['queue']['of']})"
     if workspace["end"]:

@@ -7,6 +7,7 @@ infinity, exponent, sign or other script's digits, and ``True`` is no number.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from fractions import Fraction
 from typing import TypeVar
@@ -27,6 +28,8 @@ MOST_CORES = 4096
 """Arbitrary: more than any machine's cores."""
 MOST_GPUS = 1024
 """Arbitrary: more GPUs than one workspace, or one person, ever holds."""
+SECONDS_SHOWN_BELOW = 600.0
+"""Times up to ten minutes away are told to the second, others to the minute. Arbitrary: what people can act on."""
 
 _SIZES = {"KiB": 2**10, "MiB": MEBIBYTE, "GiB": GIBIBYTE, "TiB": 2**40}
 _SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
@@ -174,10 +177,13 @@ def show_bytes(size_bytes: float) -> str:
 
 
 def show_duration(seconds: float) -> str:
-    """Write a time for people, its two largest units: ``45 s``, ``1 h 30 min``, ``24 h``, ``3 d 2 h``."""
+    """Write a time for people, its two largest units: ``45 s``, ``1 h 30 min``, ``24 h``, ``3 d 2 h``.
+
+    Seconds only under ten minutes; tenths of them under ten seconds.
+    """
     if seconds < 10:  # noqa: PLR2004 - tenths still matter there
         return f"{_short(max(seconds, 0.0), 1)} s"
-    rest = round(seconds)
+    rest = round(seconds) if seconds < SECONDS_SHOWN_BELOW else 60 * round(seconds / 60)
     parts: list[str] = []
     for unit, size, least in (("d", 86400, 172800), ("h", 3600, 3600), ("min", 60, 60), ("s", 1, 1)):
         if rest >= (size if parts else least):
@@ -186,6 +192,13 @@ def show_duration(seconds: float) -> str:
         elif parts:
             break
     return " ".join(parts[:2])
+
+
+def show_time(at: float, now: float) -> str:
+    """Write a time of day as people say it: ``18:30``, with the day where it is not today; with seconds if near."""
+    there, here = time.localtime(at), time.localtime(now)
+    text = time.strftime("%H:%M:%S" if abs(at - now) < SECONDS_SHOWN_BELOW else "%H:%M", there)
+    return text if there[:3] == here[:3] else time.strftime("%a %d %b ", there) + text
 
 
 def show_cpu(cores: float) -> str:

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import time
-
 from gpuspawner.catalog import Catalog
 from gpuspawner.core.idleness import Explanation, State
 from gpuspawner.core.lease import Lease, Phase
 from gpuspawner.core.queue import Place
 from gpuspawner.core.request import Request
-from gpuspawner.core.units import show_duration
+from gpuspawner.core.units import show_duration, show_time
 from gpuspawner.schedulers.base import Offer
 
 ORDINALS = {1: "1st", 2: "2nd", 3: "3rd"}
 TENS, TEEN = 10, 11
-
-
-def clock(at: float, now: float) -> str:
-    """Return a time as people say it: ``18:30``, with the day where it is not today; with seconds within minutes."""
-    there, here = time.localtime(at), time.localtime(now)
-    text = time.strftime("%H:%M:%S" if abs(at - now) < 600 else "%H:%M", there)  # noqa: PLR2004 - ten minutes
-    if there[:3] == here[:3]:
-        return text
-    return time.strftime("%a %d %b ", there) + text
 
 
 def ordinal(number: int) -> str:
@@ -32,19 +21,25 @@ def ordinal(number: int) -> str:
     return ORDINALS.get(number % TENS, "").replace(str(number % TENS), str(number), 1) or f"{number}th"
 
 
-def gpus_asked(request: Request, catalog: Catalog) -> str:
-    """Return ``2 A100 80 GB``, or ``no GPU``."""
+def gpu_title(name: str, catalog: Catalog, *, simulated: bool = False) -> str:
+    """Return a kind of GPU as people read it: ``simulated A100 80 GB``; its name where the catalog has it no more."""
+    kind = catalog.gpus.get(name)
+    return ("simulated " if simulated else "") + (kind.title if kind else name)
+
+
+def gpus_asked(request: Request, catalog: Catalog, *, simulated: bool = False) -> str:
+    """Return ``2 A100 80 GB``, ``2 simulated A100 80 GB`` or ``no GPU``."""
     if request.gpu is None:
         return "no GPU"
-    kind = catalog.gpus.get(request.gpu)
-    return f"{request.count} {kind.title if kind else request.gpu}"
+    return f"{request.count} {gpu_title(request.gpu, catalog, simulated=simulated)}"
 
 
 def starts_now(request: Request, catalog: Catalog, offer: Offer | None, now: float) -> str:
     """Return the sentence of a request that would be granted at once."""
     free = "" if offer is None or offer.free is None else f" ({offer.free} free)"
-    gpus = "without a GPU" if request.gpu is None else f"on {gpus_asked(request, catalog)}{free}"
-    end = clock(now + request.lifetime_seconds, now)
+    simulated = offer is not None and offer.simulated
+    gpus = "without a GPU" if request.gpu is None else f"on {gpus_asked(request, catalog, simulated=simulated)}{free}"
+    end = show_time(now + request.lifetime_seconds, now)
     return f"Starts now {gpus}. Ends at {end}, after {show_duration(request.lifetime_seconds)}."
 
 
@@ -52,13 +47,15 @@ def waits(place: Place, request: Request, catalog: Catalog, offer: Offer | None)
     """Return the sentence of a place in the queue."""
     if request.gpu is None:
         return f"Many workspaces start at this moment. You are {ordinal(place.number)} in line; it starts by itself."
-    kind = catalog.gpus.get(request.gpu)
-    title = kind.title if kind else request.gpu
+    title = gpu_title(request.gpu, catalog, simulated=offer is not None and offer.simulated)
     if offer is None or offer.free is None:
         return (
             f"The {title} can't be counted at this moment. You are {ordinal(place.number)} in line; your place stays."
         )
-    free = f"{offer.free} of {offer.total} {title} are free" if offer.free else f"All {offer.total} {title} are in use"
+    if offer.free:
+        free = f"{offer.free} of {offer.total} {title} are free"
+    else:
+        free = f"The only {title} is in use" if offer.total == 1 else f"All {offer.total} {title} are in use"
     asked = f", and you ask for {request.count}" if request.count > 1 else ""
     return (
         f"{free}{asked}. You are {ordinal(place.number)} in line; {wait_range(place)}. "
@@ -86,9 +83,9 @@ def _rounded(seconds: float) -> float:
     return max(step, round(seconds / step) * step)
 
 
-def phase_words(lease: Lease, catalog: Catalog) -> str:
+def phase_words(lease: Lease, catalog: Catalog, *, simulated: bool = False) -> str:
     """Return a lease's phase in words."""
-    gpus = gpus_asked(lease.request, catalog)
+    gpus = gpus_asked(lease.request, catalog, simulated=simulated)
     on = "without a GPU" if lease.request.gpu is None else f"on {gpus}"
     return {
         Phase.QUEUED: f"Waiting for {gpus}",
@@ -110,16 +107,25 @@ def measured(lease: Lease) -> str:
     return f"{gpus} done nothing for {show_duration(round(streak.idle_seconds))}{peak}."
 
 
-def idle_words(seen: Explanation) -> str:
-    """Return where a workspace's idleness stands, and why: ``idle 12 min of 30 min, because: GPU 0 at 1 %``."""
+def idle_words(seen: Explanation, stops_in_seconds: float | None = None) -> str:
+    """Return where a workspace's idleness stands, and why: ``idle 12 min of 30 min, because: GPU 0 at 1 %``.
+
+    ``stops_in_seconds`` is what is left of a grace that will be carried out.
+    """
     if seen.state is State.UNMEASURED:
         return "not measured yet"
     if seen.state is State.BUSY:
         return f"in use: {seen.because}"
-    so_far = f"idle {show_duration(round(seen.idle_seconds))} of {show_duration(seen.for_seconds)}"
+    so_far = f"idle {show_duration(round(seen.idle_seconds))}"
+    if seen.grace_left_seconds is None:
+        so_far += f" of {show_duration(seen.for_seconds)}"
+    if stops_in_seconds is not None:
+        so_far += f"; stops in {show_duration(round(stops_in_seconds))}" if stops_in_seconds > 0 else "; stops now"
     if seen.state in {State.IDLE, State.GRACE}:
         return f"{so_far}, because: {seen.because}"
-    return f"{so_far}, not counting now: {seen.because}" if seen.idle_seconds else f"not idle: {seen.because}"
+    if seen.idle_seconds:
+        return f"{so_far}, not counting now: {seen.because}"
+    return f"not judged now: {seen.because}" if seen.state is State.UNKNOWN else f"not idle: {seen.because}"
 
 
 REASONS = {

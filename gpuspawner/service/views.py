@@ -8,14 +8,13 @@ from gpuspawner.core.idleness import explain
 from gpuspawner.core.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.policy import Mode
 from gpuspawner.core.queue import Place, in_order, pool_of, starts_under_way
-from gpuspawner.core.units import show_duration
+from gpuspawner.core.units import show_duration, show_time
 from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.policies import policy_of
 from gpuspawner.service.sentences import (
     REASONS,
     after_other_starts,
-    clock,
     idle_words,
     measured,
     phase_words,
@@ -32,7 +31,7 @@ def lease_view(parts: Parts, lease: Lease) -> dict[str, Any]:
         "user": lease.user,
         "server": lease.key.server,
         "phase": lease.phase.value,
-        "words": phase_words(lease, parts.catalog),
+        "words": phase_words(lease, parts.catalog, simulated=is_simulated(parts, lease)),
         "now": parts.clock.now(),
         "fast": parts.catalog.fast,
         "page": f"{parts.prefix}workspaces/{lease.id}",
@@ -51,7 +50,7 @@ def lease_view(parts: Parts, lease: Lease) -> dict[str, Any]:
         "ends_at": lease.deadline_at,
         "adopted": lease.adopted,
         "gpus": _gpus(parts, lease),
-        "simulated": any(gpu.simulated for gpu in parts.scheduler.fleet.gpus if gpu.id in _ids(lease)),
+        "simulated": is_simulated(parts, lease),
         "queue": _queue(parts, lease),
         "idle": _idle(parts, lease),
         "keep": _keep(parts, lease),
@@ -61,8 +60,11 @@ def lease_view(parts: Parts, lease: Lease) -> dict[str, Any]:
     }
 
 
-def _ids(lease: Lease) -> list[str]:
-    return [slot.gpu for slot in lease.slots]
+def is_simulated(parts: Parts, lease: Lease) -> bool:
+    """Whether the GPUs that a lease has, or waits for, are simulated ones."""
+    kind, held = parts.catalog.gpus.get(lease.request.gpu or ""), {slot.gpu for slot in lease.slots}
+    pool = kind.pool if kind else None
+    return any(gpu.simulated for gpu in parts.scheduler.fleet.gpus if gpu.id in held or gpu.pool == pool)
 
 
 def _gpus(parts: Parts, lease: Lease) -> list[dict[str, Any]]:
@@ -145,9 +147,10 @@ def _idle(parts: Parts, lease: Lease) -> dict[str, Any] | None:
     seen = explain(lease.streak, policy.idle)
     kept = lease.kept_until is not None and lease.kept_until > now
     grace = seen.grace_left_seconds
-    words = idle_words(seen)
+    grace_ends_at = None if grace is None or policy.mode is not Mode.ENFORCE else _grace_end(lease, grace)
+    words = idle_words(seen, None if grace_ends_at is None else grace_ends_at - now)
     if kept and lease.kept_until is not None:
-        words = f"kept until {clock(lease.kept_until, now)}; {seen.because}"
+        words = f"kept until {show_time(lease.kept_until, now)}; {seen.because}"
     return {
         "state": "kept" if kept else seen.state.value,
         "mode": policy.mode.value,
@@ -158,7 +161,7 @@ def _idle(parts: Parts, lease: Lease) -> dict[str, Any] | None:
         "words": words,
         "peak_percent": seen.peak_percent,
         "known_share": seen.known_share,
-        "grace_ends_at": None if grace is None or policy.mode is not Mode.ENFORCE else _grace_end(lease, grace),
+        "grace_ends_at": grace_ends_at,
         "kept_until": lease.kept_until if kept else None,
         "unreadable": [{"gpu": gpu, "seconds": seconds} for gpu, seconds in seen.unreadable],
     }
@@ -186,8 +189,8 @@ def _warning(parts: Parts, lease: Lease) -> dict[str, Any] | None:
     if lease.phase is Phase.RECLAIMING and grace is not None:
         ends_at = _grace_end(lease, grace)
         text = (
-            f"{measured(lease)} This workspace ends at {clock(ends_at, now)}. Running kernels and what they hold on "
-            "the GPU would be lost; files stay."
+            f"{measured(lease)} This workspace ends at {show_time(ends_at, now)}. Running kernels and what they hold "
+            "on the GPU would be lost; files stay."
         )
         return {
             "kind": "idle",
@@ -205,8 +208,8 @@ def _warning(parts: Parts, lease: Lease) -> dict[str, Any] | None:
         }
     if lease.phase in UP and lease.warned_seconds and lease.deadline_at is not None:
         text = (
-            f"The lifetime of this workspace ends at {clock(lease.deadline_at, now)}. Save your work: running kernels "
-            "would be lost; files stay."
+            f"The lifetime of this workspace ends at {show_time(lease.deadline_at, now)}. Save your work: running "
+            "kernels would be lost; files stay."
         )
         can = _extend(parts, lease)["each_seconds"] > 0
         return {"kind": "expiry", "text": text, "ends_at": lease.deadline_at, "actions": ["extend"] if can else []}
@@ -216,10 +219,12 @@ def _warning(parts: Parts, lease: Lease) -> dict[str, Any] | None:
 def _end(lease: Lease) -> dict[str, Any] | None:
     if lease.reason is None:
         return None
+    words = REASONS[lease.reason.value]
     return {
         "reason": lease.reason.value,
-        "words": REASONS[lease.reason.value],
+        "words": words,
         "message": lease.message,
+        "why": lease.message if lease.message.startswith(words) else f"{words}. {lease.message}".strip(),
         "by": lease.ended_by,
         "at": lease.ended_at,
         "seen": lease.seen_by_user,

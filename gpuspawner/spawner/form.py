@@ -11,6 +11,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from gpuspawner.backends.local.nvidia import has_devices
 from gpuspawner.catalog import NO_GPU, OPTIONS, Catalog, Template, resolve
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.gpus import GpuKind
@@ -64,7 +65,7 @@ def render(
         templates=catalog.templates.values(),
         gpus=[{"kind": kind, "more": _more(kind), "free": _free(kind.name, live)} for kind in offered],
         no_gpu=NO_GPU,
-        simulated={kind for kind, offer in live.offers.items() if offer["simulated"]} if live else set(),
+        simulated=_simulated(catalog, live),
         fields=_fields(template),
         data={"templates": {name: _data(t) for name, t in catalog.templates.items()}, "quota": catalog.quota},
         quota=_quota(catalog, live),
@@ -153,6 +154,14 @@ def _free(kind: str, live: Live | None) -> str:
         return "free: unknown"
     waiting = f", {offer['waiting']} waiting" if offer["waiting"] else ""
     return f"{offer['free']} of {offer['total']} free{waiting}"
+
+
+def _simulated(catalog: Catalog, live: Live | None) -> set[str]:
+    """Return the kinds whose GPUs are simulated; while the service is away, those that are where there is no GPU."""
+    if live is not None:
+        return {kind for kind, offer in live.offers.items() if offer["simulated"]}
+    here = set() if has_devices() else set(catalog.simulated)
+    return {kind.name for kind in catalog.gpus.values() if kind.pool in here}
 
 
 def _fields(template: Template) -> list[dict[str, Any]]:

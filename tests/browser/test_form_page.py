@@ -34,7 +34,7 @@ def test_the_form_is_preselected_and_says_what_start_will_do(hub, page, assert_a
     expect(page.locator("[data-kind=a100] [data-free]")).to_have_text("4 of 4 free")
     expect(page.locator("[data-kind=a100]")).to_contain_text("simulated")
     expect(page.locator("#gs-quota")).to_have_text("You use or wait for 0 of 4 GPUs.")
-    expect(sentence(page)).to_contain_text("Starts now on 1 A100 (4 free). Ends at")
+    expect(sentence(page)).to_contain_text("Starts now on 1 simulated A100 (4 free). Ends at")
     assert_accessible(page)
 
 
@@ -55,7 +55,7 @@ def test_it_is_usable_by_keyboard_alone(hub, page):
     page.keyboard.press("Tab")
     page.keyboard.press("ArrowDown")
     expect(page.locator("input[name=gpu][value=half]")).to_be_focused()
-    expect(sentence(page)).to_contain_text("on 1 Half an A100")
+    expect(sentence(page)).to_contain_text("on 1 simulated Half an A100")
 
 
 def test_polling_changes_numbers_and_neither_choice_nor_order(hub, page, all_taken):
@@ -83,7 +83,10 @@ def test_a_refused_form_comes_back_with_what_was_typed_and_why(hub, page, user):
     page.click(START)
     expect(page.locator(".spawn-error-msg")).to_contain_text("memory: '64 GiB' asked; allowed: 1 GiB to 8 GiB.")
     expect(page.locator("#gs-memory")).to_have_value("64 GiB")
+    expect(sentence(page)).to_have_text("Not possible as it is: see above.")  # it stands there once
     page.fill("#gs-memory", "2 GiB")
+    expect(sentence(page)).to_contain_text("Starts now")
+    expect(page.locator(".spawn-error-msg")).to_have_count(0)
     page.check("input[name=gpu][value=none]")
     page.click(START)
     page.wait_for_url(f"**/user/{user}/second/**", timeout=20000)
@@ -101,7 +104,7 @@ def test_a_link_fills_in_and_starts_nothing(hub, page, user, query):
     show_form(page, hub, f"?{query}")
     expect(page.locator("input[name=gpu][value=half]")).to_be_checked()
     expect(page.locator("#gs-lifetime")).to_have_value("2h")
-    expect(sentence(page)).to_contain_text("Starts now on 1 Half an A100")
+    expect(sentence(page)).to_contain_text("Starts now on 1 simulated Half an A100")
     expect(page.locator(".spawn-error-msg")).to_have_count(0)
     assert hub.server(user) is None
 
@@ -127,13 +130,13 @@ def test_the_copied_link_fills_in_what_was_chosen(hub, page):
 
 def test_without_javascript_everything_can_be_chosen(hub, plain_page, user):
     show_form(plain_page, hub)
-    expect(sentence(plain_page)).to_contain_text("Starts now on 1 A100 (4 free)")
+    expect(sentence(plain_page)).to_contain_text("Starts now on 1 simulated A100 (4 free)")
     expect(plain_page.locator("[data-kind=half] [data-free]")).to_have_text("8 of 8 free")
     expect(plain_page.locator("#noscript")).to_be_hidden()
     plain_page.check("input[name=template][value=cpu]")
     plain_page.check("input[name=gpu][value=a100]")
     plain_page.click(START)
-    expect(plain_page.locator(".spawn-error-msg")).to_contain_text("template cpu offers no other")
+    expect(plain_page.locator(".spawn-error-msg")).to_contain_text("No GPU offers no other")
     plain_page.check("input[name=gpu][value='']")  # the usual one of the template: none
     plain_page.click(START)
     assert hub.until(user, "running")["request"]["gpu"] is None

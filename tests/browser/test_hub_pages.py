@@ -28,9 +28,7 @@ def test_from_the_form_to_why_it_was_stopped(hub, page, user, assert_accessible)
     page.wait_for_url(f"**/user/{user}/**", timeout=20000)
 
     page.goto(f"{hub.url}/hub/home")
-    expect(page.locator("[aria-label='Your workspaces']")).to_contain_text(
-        "Running on 1 A100 (simulated)", timeout=15000
-    )
+    expect(page.locator("[aria-label='Your workspaces']")).to_contain_text("Running on 1 simulated A100", timeout=15000)
     expect(page.locator("#gs-warnings")).to_contain_text("Save your work")
     expect(page.locator(".gs-left")).to_have_text(re.compile(r"\(in \d+ s\)"))
     assert_accessible(page, "#gs-banner")
@@ -70,14 +68,14 @@ def test_extend_from_any_page_of_the_hub(hub, page, user):
 
 def test_a_place_in_the_queue_and_on_to_the_workspace(hub, page, user, all_taken, assert_accessible):
     page.goto(f"{hub.url}/hub/spawn")
-    expect(page.locator("#gs-sentence")).to_contain_text("All 4 A100 are in use. You are 1st in line")
+    expect(page.locator("#gs-sentence")).to_contain_text("All 4 simulated A100 are in use. You are 1st in line")
     page.click(START)
     page.wait_for_url("**/spawn-pending/**")
     expect(page.locator("#gs-steps")).to_contain_text("GPU, place 1 of 1")
     expect(page.locator("#gs-log")).to_contain_text("You are 1st in line")
     assert_accessible(page)
     page.goto(f"{hub.url}/hub/home")
-    expect(page.locator("[aria-label='Your workspaces']")).to_contain_text("Waiting for 1 A100")
+    expect(page.locator("[aria-label='Your workspaces']")).to_contain_text("Waiting for 1 simulated A100")
     page.goto(f"{hub.url}/hub/spawn-pending/{user}")
     all_taken()
     page.wait_for_url(f"**/user/{user}/**", timeout=20000)

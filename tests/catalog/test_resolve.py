@@ -86,7 +86,7 @@ def test_promise_10_a_bad_value_is_refused_with_value_bound_and_remedy(catalog, 
     ("options", "message"),
     [
         pytest.param(
-            {"count": 5}, "count: 5 asked; allowed: 1 to 4. Ask for 1 to 4 a100.", id="more than the template has"
+            {"count": 5}, "count: 5 asked; allowed: 1 to 4. Ask for 1 to 4 A100 80 GB.", id="more than the template has"
         ),
         pytest.param(
             {"gpu": "t4", "count": 2}, "count: 2 asked; allowed: 1. Ask for 1 t4.", id="more than the kind has"
@@ -98,7 +98,7 @@ def test_promise_10_a_bad_value_is_refused_with_value_bound_and_remedy(catalog, 
         ),
         pytest.param(
             {"template": "pytorch-4x", "gpu": "t4"},
-            "gpu: 't4' asked; allowed: a100, none. Choose one of them: template pytorch-4x offers no other.",
+            "gpu: 't4' asked; allowed: a100, none. Choose one of them: Four at once offers no other.",
             id="another template's kind",
         ),
         pytest.param(

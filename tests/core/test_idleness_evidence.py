@@ -113,7 +113,7 @@ def test_busy_or_idle(seen: Sample, kind: SampleKind, because: str) -> None:
             "GPU 0 can't be read (its processes' CPU use is unknown)",
             id="shared, holders' CPU not a number",
         ),
-        pytest.param(sample(LOW, age_seconds=12), "running for 12 s, judged after 1 min", id="too young"),
+        pytest.param(sample(LOW, age_seconds=12), "it started less than 1 min ago", id="too young"),
         pytest.param(sample(LOW, cpu_cores=None), "the workspace's CPU use can't be read", id="CPU unknown"),
         pytest.param(sample(LOW, cpu_cores=math.nan), "the workspace's CPU use can't be read", id="CPU no number"),
         pytest.param(sample(), "no GPU is leased", id="no GPU"),

@@ -83,7 +83,7 @@ async def test_configure_start_by_form_and_start_by_api(app):
     arno = add_user(app.db, app, name="arno")
     refused = await api_request(app, "users/arno/server", method="post", data='{"count": 3}')
     assert refused.status_code == 400
-    assert refused.json()["message"] == "count: 3 asked; allowed: 1 to 2. Ask for 1 to 2 a100."
+    assert refused.json()["message"] == "count: 3 asked; allowed: 1 to 2. Ask for 1 to 2 A100."
     begun = await api_request(app, "users/arno/server", method="post", data='{"count": 1}')
     assert begun.status_code in {201, 202}
     assert len((await running(app, arno))["gpus"]) == 1

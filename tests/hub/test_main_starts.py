@@ -68,7 +68,7 @@ def test_the_form_shows_itself_and_starts_only_when_it_is_sent(hub):
     session = hub.login("ann")
     page = session.get(f"{hub.url}/hub/spawn", timeout=20)
     assert page.status_code == 200
-    assert "Starts now on 1 A100 (2 free)." in html.unescape(page.text)
+    assert "Starts now on 1 simulated A100 (2 free)." in html.unescape(page.text)
     assert hub.server("ann") is None
     sent = hub.submit(session, "ann", template="lab", gpu="a100", count="2", cpu="2", memory="2GiB", lifetime="3h")
     assert sent.status_code == 302, sent.text
@@ -178,7 +178,7 @@ def test_who_waits_sees_the_place_and_gets_the_gpu_of_who_stops(hub):
     listeners = Events(hub, "fred"), Events(hub, "fritz")
     for listener in listeners:
         listener.start()
-    first = "All 2 A100 are in use, and you ask for 2. You are 1st in line; "
+    first = "All 2 simulated A100 are in use, and you ask for 2. You are 1st in line; "
     eventually(lambda: any(first in m for m in listeners[0].messages()), what="fred sees that he is first")
     eventually(lambda: any("You are 2nd in line; " in m for m in listeners[1].messages()), what="fritz is second")
     queue = hub.gpu("/queue")["queue"]
@@ -187,7 +187,10 @@ def test_who_waits_sees_the_place_and_gets_the_gpu_of_who_stops(hub):
     assert sorted(gpus_of(hub.until("fred", "running"))) == sorted(held)
     eventually(lambda: any("You are 1st in line; " in m for m in listeners[1].messages()), what="fritz is first")
     eventually(lambda: listeners[0].events[-1].get("ready"), what="the last event says that it is ready")
-    assert "Got 2 A100; starting." in listeners[0].messages() or "Starting on 2 A100." in listeners[0].messages()
+    assert (
+        "Got 2 simulated A100; starting." in listeners[0].messages()
+        or "Starting on 2 simulated A100." in listeners[0].messages()
+    )
     assert not any(event.get("failed") for event in listeners[0].events)
     progress = [event["progress"] for event in listeners[0].events]
     assert progress == sorted(progress)

@@ -12,8 +12,8 @@ FLOOD = "x" * 2_000_000
 CUT = "'" + "x" * 58 + "…"
 
 COUNT = "1 to 8. Write a whole number, for example 2."
-FEWER = "1 to 8. Ask for 1 to 8 a100."
-GPU = "a100, half, none. Choose one of them: template lab offers no other."
+FEWER = "1 to 8. Ask for 1 to 8 A100."
+GPU = "a100, half, none. Choose one of them: Lab offers no other."
 TEMPLATE = "lab, cpu. Choose one of them."
 MEMORY = "1 GiB to 8 GiB. Write a size with its unit, for example 64GiB or 512MiB."
 LESS = "1 GiB to 8 GiB. Ask for 8 GiB, or something within the limits."
@@ -61,7 +61,7 @@ KEYS = [  # options in JSON, the whole message
     ),
     pytest.param(
         '{"template": "cpu", "gpu": "a100"}',
-        "gpu: 'a100' asked; allowed: none. Choose one of them: template cpu offers no other.",
+        "gpu: 'a100' asked; allowed: none. Choose one of them: No GPU offers no other.",
         id="another template's GPU",
     ),
     pytest.param(

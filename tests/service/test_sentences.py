@@ -10,14 +10,14 @@ from service_world import a_catalog
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.evidence import SampleKind
 from gpuspawner.core.idleness import Streak, explain
-from gpuspawner.core.lease import Phase, Reason
+from gpuspawner.core.lease import Key, Phase, Reason
 from gpuspawner.core.policy import Mode
 from gpuspawner.core.queue import Place
 from gpuspawner.core.quota import check_quota
+from gpuspawner.core.units import show_time
 from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.sentences import (
     REASONS,
-    clock,
     gpus_asked,
     idle_words,
     measured,
@@ -33,8 +33,8 @@ CATALOG = a_catalog()
 NOON = time.mktime((2026, 11, 21, 12, 0, 0, 0, 0, -1))
 
 
-def offer(free=0, total=4, kind="a100"):
-    return Offer(kind, free, total, total, 2, simulated=False)
+def offer(free=0, total=4, kind="a100", *, simulated=False):
+    return Offer(kind, free, total, total, 2, simulated=simulated)
 
 
 @pytest.mark.parametrize(
@@ -49,6 +49,11 @@ def offer(free=0, total=4, kind="a100"):
             a_request(gpu="half", count=2, lifetime_seconds=43200),
             offer(free=5),
             "Starts now on 2 Half an A100 (5 free). Ends at Sun 22 Nov 00:00, after 12 h.",
+        ),
+        (
+            a_request(count=2),
+            offer(free=3, simulated=True),
+            "Starts now on 2 simulated A100 80 GB (3 free). Ends at 13:00, after 1 h.",
         ),
         (a_request(gpu=None), None, "Starts now without a GPU. Ends at 13:00, after 1 h."),
         (a_request(), offer(free=None), "Starts now on 1 A100 80 GB. Ends at 13:00, after 1 h."),
@@ -77,6 +82,15 @@ def test_sentence_1_what_starts_now(request_, offered, sentence):
             (
                 "2 of 4 A100 80 GB are free, and you ask for 4. You are 1st in line; about 20 min, at the latest "
                 "40 min. You can close this page; your place stays."
+            ),
+        ),
+        (
+            a_request(),
+            Place(1, 1, None, None),
+            offer(simulated=True),
+            (
+                "All 4 simulated A100 80 GB are in use. You are 1st in line; how long it takes is not known. "
+                "You can close this page; your place stays."
             ),
         ),
         (
@@ -115,7 +129,7 @@ def test_sentence_2_a_place_in_the_queue(request_, place, offered, sentence):
 def test_sentence_4_a_hard_quota():
     held = [a_lease("held", Phase.RUNNING, request=a_request(count=2))]
     with pytest.raises(RequestRefused) as refused:
-        check_quota(a_request(count=4), None, held, 4)
+        check_quota(a_request(count=4), Key("hub", "alice born", ""), held, 4)
     assert str(refused.value) == (
         "count: 4 GPUs asked; allowed: 4 per user, of which you use or wait for 2. "
         "Ask for 2, or ask an administrator to raise the quota."
@@ -141,7 +155,7 @@ def test_sentence_6_the_warning_says_when_it_ends_and_what_is_lost(world):
     warning = lease_view(world.parts, warned)["warning"]
     assert warning["ends_at"] == now + 90
     assert warning["text"] == (
-        f"GPU 0 has done nothing for 5 min (highest 1 %). This workspace ends at {clock(now + 90, now)}. "
+        f"GPU 0 has done nothing for 5 min (highest 1 %). This workspace ends at {show_time(now + 90, now)}. "
         "Running kernels and what they hold on the GPU would be lost; files stay."
     )
     assert lease_view(world.parts, replace(warned, keeps_used=2))["warning"]["actions"] == []
@@ -158,10 +172,22 @@ def test_sentence_6_the_warning_says_when_it_ends_and_what_is_lost(world):
             "idle 2 min of 5 min, not counting now: GPU 0 can't be read (x)",
         ),
         (Streak(kind=SampleKind.SOFT, because="CPU at 2 cores"), "not idle: CPU at 2 cores"),
+        (Streak(kind=SampleKind.UNKNOWN, because="x"), "not judged now: x"),
+        (
+            Streak(kind=SampleKind.IDLE, idle_seconds=320.0, countdown_seconds=40.0, mode=Mode.WARN, because="x"),
+            "idle 5 min 20 s, because: x",
+        ),
     ],
 )
 def test_sentence_6_where_idleness_stands_and_why(streak, words):
     assert idle_words(explain(streak, CATALOG.policies["default"].idle)) == words
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(40.0, "stops in 40 s"), (-3.0, "stops now")])
+def test_sentence_6_in_grace_what_is_left_stands_in_place_of_what_was_needed(seconds, words):
+    streak = Streak(320.0, countdown_seconds=60.0, mode=Mode.ENFORCE, kind=SampleKind.IDLE, because="GPU 0 at 1 %")
+    seen = explain(streak, CATALOG.policies["default"].idle)
+    assert idle_words(seen, seconds) == f"idle 5 min 20 s; {words}, because: GPU 0 at 1 %"
 
 
 @pytest.mark.parametrize(("seconds", "told"), [(7199.0, []), (7200.0, [{"gpu": "a", "seconds": 7200.0}])])
@@ -169,7 +195,7 @@ def test_sentence_8_a_gpu_that_can_t_be_read_is_told_after_two_hours(world, seco
     streak = Streak(kind=SampleKind.UNKNOWN, because="GPU 0 can't be read ([N/A])", unknown_since=(("a", seconds),))
     idle = lease_view(world.parts, a_lease(phase=Phase.RUNNING, held=slots("a"), streak=streak))["idle"]
     assert idle["unreadable"] == told
-    assert idle["words"] == "not idle: GPU 0 can't be read ([N/A])"
+    assert idle["words"] == "not judged now: GPU 0 can't be read ([N/A])"
 
 
 @pytest.mark.parametrize(
@@ -200,7 +226,7 @@ def test_ordinals(number, text):
     [(0, "12:00:00"), (599, "12:09:59"), (600, "12:10"), (43200, "Sun 22 Nov 00:00"), (-60, "11:59:00")],
 )
 def test_a_time_is_said_with_what_it_needs_to_be_found(seconds, text):
-    assert clock(NOON + seconds, NOON) == text
+    assert show_time(NOON + seconds, NOON) == text
 
 
 def test_every_phase_and_every_reason_has_words():

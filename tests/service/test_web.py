@@ -104,7 +104,8 @@ def test_home_shows_ones_own_and_the_queue_without_names(world):
     world.save(pages.waiting("carols", user="carol", count=2))
     world.save(pages.reclaimed("mine"))
     text = Browser(world, "alice").home.text
-    assert "Running on 3 A100 80 GB" in text
+    assert "Running on 3 simulated A100 80 GB" in text
+    assert "<td>2 simulated A100 80 GB</td>" in text  # who waits
     assert "0 of 4" in text
     assert "somebody" in text
     assert "carol" not in text
@@ -225,7 +226,7 @@ def test_a_waiting_workspace_shows_its_place_and_can_be_withdrawn(world):
     world.save(pages.waiting("mine", user="alice", count=2))
     alice = Browser(world, "alice")
     text = alice.look("workspaces/mine").text
-    assert "1 of 4 A100 80 GB are free, and you ask for 2. You are 1st in line" in text
+    assert "1 of 4 simulated A100 80 GB are free, and you ask for 2. You are 1st in line" in text
     assert "Place 1 of 1" in text
     alice.submit("workspaces/mine/stop")
     lease = world.lease("mine")

@@ -135,15 +135,34 @@ def test_the_quota_counts_what_lives():
     ],
 )
 def test_how_the_last_one_ended_is_told_once(end, told):
-    end = {**end, "words": "It was idle", "message": "GPU 0 has done nothing for 30 min."}
+    end = {**end, "words": "It was idle", "why": "It was idle. GPU 0 has done nothing for 30 min."}
     html = rendered(live=live(workspaces=[workspace(end=end)]))
     assert ("Your last workspace ended." in html) is told
 
 
 def test_without_the_service_it_says_so_and_what_is_wrong_is_still_said():
     assert form.AWAY in rendered().replace("&#39;", "'")
+    assert "hidden>simulated<" in rendered()  # this catalog has real GPUs
     html = rendered(chosen={"memory": "1PiB"})
     assert "memory: &#39;1PiB&#39; asked; allowed: 1 GiB to 64 GiB." in html
+
+
+@pytest.mark.parametrize("devices", [False, True])
+def test_without_the_service_gpus_that_are_simulated_here_are_still_called_so(monkeypatch, devices):
+    monkeypatch.setattr(form, "has_devices", lambda: devices)
+    text = """
+version: 1
+gpus:
+  a100: {title: A100, match: A100, memory: 80GiB}
+  half: {title: Half an A100, of: a100, shares: 2}
+  t4: {title: T4, match: T4, memory: 16GiB}
+simulated: {a100: 2}
+templates: {lab: {gpus: {a100: 1, half: 1, t4: 1}}}
+"""
+    html = form.render(load_text(text), user="alice", server="", ticket="t", service_prefix="/services/gpu/", chosen={})
+    badges = re.findall(r"<b>([^<]*)</b> <span class=\"gs-tag\" data-simulated (hidden)?>", html)
+    shown = [title for title, hidden in badges if not hidden]
+    assert shown == ([] if devices else ["A100", "Half an A100"])
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ class Check(ApiHandler):
                 "sentence": sentence,
                 "starts_now": not waiting,
                 "place": place.number if waiting else None,
-                "asked": gpus_asked(request, parts.catalog),
+                "asked": gpus_asked(request, parts.catalog, simulated=offer is not None and offer.simulated),
                 "ends_at": None if waiting else now + request.lifetime_seconds,
             }
         )
@@ -178,7 +178,8 @@ class Act(ApiHandler):
     async def post(self, lease_id: str, action: str) -> None:
         """Do it, and answer the workspace as it is then; 409 with the reason where it can't be done."""
         self.body()
-        await act(self.parts, self.must(), self.own(lease_id), action)
+        where = "a page of the hub" if self._authorization()[0] == "ticket" else "the API"
+        await act(self.parts, self.must(), self.own(lease_id), action, where)
         self.answer(lease_view(self.parts, self.own(lease_id)))
 
 

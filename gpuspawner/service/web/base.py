@@ -11,10 +11,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from jupyterhub.services.auth import HubOAuthCallbackHandler
 from tornado.web import HTTPError
 
-from gpuspawner.core.units import show_bytes, show_cpu, show_duration
+from gpuspawner.core.units import show_bytes, show_cpu, show_duration, show_time
 from gpuspawner.service.api.base import USE, ApiHandler, BaseHandler, Person
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.sentences import clock
 
 SECURITY_HEADERS = {
     # Nothing inline, nothing from elsewhere: text that slipped through escaping could still run nothing.
@@ -48,7 +47,7 @@ def templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(bytes=show_bytes, cpu=show_cpu, duration=show_duration, clock=clock, tick=tick)
+    environment.filters.update(bytes=show_bytes, cpu=show_cpu, duration=show_duration, clock=show_time, tick=tick)
     return environment
 
 

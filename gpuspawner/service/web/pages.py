@@ -10,7 +10,7 @@ from gpuspawner.service.api.actions import act
 from gpuspawner.service.gpu_states import NO_KIND, STATES, gpu_states
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.sentences import gpus_asked
-from gpuspawner.service.views import audit_view, lease_view, offer_view, place_of
+from gpuspawner.service.views import audit_view, is_simulated, lease_view, offer_view, place_of
 from gpuspawner.service.web import story
 from gpuspawner.service.web.base import PageHandler
 
@@ -68,7 +68,7 @@ def _waiter(parts: Parts, lease: Lease, *, shown: bool) -> dict[str, Any]:
     place = place_of(parts, lease)
     return {
         "place": place.number,
-        "gpus": gpus_asked(lease.request, parts.catalog),
+        "gpus": gpus_asked(lease.request, parts.catalog, simulated=is_simulated(parts, lease)),
         "asked_at": lease.asked_at,
         "place_view": place,
         "user": lease.user if shown else None,
@@ -119,7 +119,7 @@ class Act(WorkspacePage):
         """Do it and return to the page; where it can't be done the page says why."""
         lease = self.own(lease_id)
         try:
-            await act(self.parts, self.viewer(), lease, action)
+            await act(self.parts, self.viewer(), lease, action, "its page")
         except Conflict as error:
             self.show(self.own(lease_id), str(error), 409)
         else:

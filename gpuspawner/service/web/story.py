@@ -16,6 +16,7 @@ from gpuspawner.service.policies import policy_of
 from gpuspawner.service.sentences import gpus_asked
 from gpuspawner.service.store import AuditLine, ReadingRow
 from gpuspawner.service.store.store import RAW_SECONDS
+from gpuspawner.service.views import is_simulated
 from gpuspawner.service.web.chart import Axis, Band, Mark, Panel, panels
 
 IDLE_TIMES_SHOWN = 6
@@ -182,5 +183,5 @@ def describe_request(parts: Parts, lease: Lease) -> dict[str, str]:
     return {
         "template": template.title if template else lease.request.template or "not known",
         "name": lease.key.server or "default workspace",
-        "asked": gpus_asked(lease.request, parts.catalog),
+        "asked": gpus_asked(lease.request, parts.catalog, simulated=is_simulated(parts, lease)),
     }

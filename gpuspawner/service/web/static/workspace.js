@@ -15,7 +15,7 @@ async function refresh() {
     page = new DOMParser().parseFromString(await response.text(), 'text/html');
   } catch (error) {
     const why = error instanceof TypeError ? 'the service does not answer' : error.message;
-    stale.textContent = `These numbers are of ${refreshedAt.toLocaleTimeString()}: ${why}.`;
+    stale.textContent = `These numbers are of ${refreshedAt.toLocaleTimeString('en-GB')}: ${why}.`;
     return;
   }
   refreshedAt = new Date();

@@ -44,7 +44,7 @@
   };
 
   const ended = (one) => {
-    const text = `${name(one)}${one.end.words}. ${one.end.message ?? ""} `;
+    const text = `${name(one)}${one.end.why} `;
     const why = more(one, "Why, with what was measured");
     why.addEventListener("click", () => act(one, "seen")().catch(() => {}));
     const lead = element("b", { textContent: "Your last workspace ended. " });
@@ -73,7 +73,12 @@
     } catch {
       return; // what stands there was true; the next look tells
     }
-    for (const one of workspaces) setText(document.querySelector(`[data-words="${CSS.escape(one.id)}"]`), one.words);
+    for (const one of workspaces) {
+      const id = CSS.escape(one.id);
+      const idle = one.idle?.because ? `${one.idle.words[0].toUpperCase()}${one.idle.words.slice(1)}.` : "";
+      setText(document.querySelector(`[data-words="${id}"]`), one.words);
+      setText(document.querySelector(`[data-more="${id}"]`), one.queue?.sentence ?? idle);
+    }
     const now = told(workspaces);
     const keys = now.map(([key]) => key);
     for (const [key, note] of notes) {

@@ -3,9 +3,9 @@ window.gpuspawner ??= (() => {
   "use strict";
   const TICKET_SECONDS = 300; // half of what a ticket is good for
 
-  // Text as everywhere else: "45 s", "8 min 31 s", "1 h 30 min".
+  // Text as everywhere else (show_duration): "45 s", "8 min 31 s", "26 min", "1 h 30 min".
   const duration = (seconds) => {
-    let rest = Math.max(0, Math.round(seconds));
+    let rest = seconds < 600 ? Math.max(0, Math.round(seconds)) : 60 * Math.round(seconds / 60);
     const parts = [];
     for (const [unit, size] of [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]]) {
       if (parts.length < 2 && (rest >= size || (unit === "s" && !parts.length))) {

@@ -59,8 +59,10 @@
     return all;
   };
 
+  const refusal = document.querySelector(".spawn-error-msg"); // the hub's own, above the form, of what was sent
   const tell = (sentence, field, warns) => {
-    setText(root.querySelector("#gs-sentence"), sentence);
+    if (!refusal?.textContent.includes(sentence)) refusal?.remove(); // it is no longer what is asked for
+    setText(root.querySelector("#gs-sentence"), refusal?.isConnected ? "Not possible as it is: see above." : sentence);
     root.querySelector("#gs-does").classList.toggle("gs-warn", warns);
     for (const name of FIELDS) {
       input(name).setAttribute("aria-invalid", String(name === field));

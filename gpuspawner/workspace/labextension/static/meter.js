@@ -24,7 +24,8 @@ export class Meter {
     say(this.simulated, workspace.simulated ? 'simulated' : '');
     const idle = workspace.idle;
     const counts = idle && idle.state !== 'busy' && idle.idle_seconds > 0;
-    say(this.idle, counts ? `idle ${duration(idle.idle_seconds)} of ${duration(idle.for_seconds)}` : '');
+    const needed = counts && idle.idle_seconds < idle.for_seconds ? ` of ${duration(idle.for_seconds)}` : '';
+    say(this.idle, counts ? `idle ${duration(idle.idle_seconds)}${needed}` : '');
     this._describe([workspace.words, ...workspace.gpus.map(details), idle ? idle.because : '']);
     this._link(page);
   }

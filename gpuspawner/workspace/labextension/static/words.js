@@ -16,16 +16,16 @@ export function say(element, text) {
   }
 }
 
-/** Seconds in words: "45 s", "9 min 05 s", "25 min", "3 h 12 min", "2 d 4 h". */
+/** Seconds in words, as on every page of ours: "45 s", "9 min 5 s", "25 min", "3 h 12 min", "2 d 4 h". */
 export function duration(seconds) {
-  const whole = Math.max(0, Math.round(seconds));
+  const whole = seconds < 600 ? Math.max(0, Math.round(seconds)) : 60 * Math.round(seconds / 60);
   const minutes = Math.floor(whole / 60);
   const hours = Math.floor(minutes / 60);
   if (minutes < 1) {
     return `${whole} s`;
   }
   if (minutes < 10) {
-    return whole % 60 ? `${minutes} min ${String(whole % 60).padStart(2, '0')} s` : `${minutes} min`;
+    return whole % 60 ? `${minutes} min ${whole % 60} s` : `${minutes} min`;
   }
   if (hours < 1) {
     return `${minutes} min`;

@@ -92,12 +92,12 @@ def serve(tmp_path, port):
         one.process.wait()
 
 
-def call(port, path, method="POST"):
+def call(port, path, method="POST", body=None):
     """Ask as the hub's spawner; None where nobody answers. Redirects are not followed."""
     url = f"http://127.0.0.1:{port}/services/gpu/{path}"
     headers = {"Authorization": "spawner " + (b"s" * 32).hex()} if method == "POST" else {}
     try:
-        return requests.request(method, url, headers=headers, timeout=20, allow_redirects=False)
+        return requests.request(method, url, headers=headers, json=body, timeout=20, allow_redirects=False)
     except requests.ConnectionError:
         return None
 
@@ -195,14 +195,22 @@ def test_it_ends_in_order_when_it_is_told_to_also_while_it_waits_for_the_store(s
     assert service.text.endswith("ended\n")
 
 
-def test_a_locked_store_is_answered_by_503_and_does_not_end_it(serve, tmp_path, port):
+ASK = {"hub": "hub-1", "user": "anna", "user_created": "born", "server": ""}
+ASK |= {"options": {}, "start_id": "start", "boot_id": "boot"}
+
+
+def test_of_a_locked_store_reads_are_answered_writes_by_503_quickly_and_it_does_not_end(serve, tmp_path, port):
     service = serve()
     service.says("serving")
-    other = block(tmp_path)
-    assert wait_for(lambda: answers(port)) == 503
-    other.execute("ROLLBACK")
-    other.close()
-    wait_for(lambda: answers(port) == 410)
+    with locked(tmp_path):
+        began = time.monotonic()
+        for _ in range(20):
+            refused = call(port, "internal/acquire", body=ASK)
+            assert refused.status_code == 503
+            assert "database is locked" in refused.json()["error"]["message"]
+            assert answers(port) == 410, "a read"
+        assert time.monotonic() - began < 10
+    assert call(port, "internal/acquire", body=ASK).status_code == 200
     assert service.process.poll() is None
 
 

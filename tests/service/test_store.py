@@ -1,6 +1,8 @@
 """The database: its schema, its epoch, what it keeps, and what becomes of its troubles."""
 
 import sqlite3
+import threading
+import time
 from dataclasses import replace
 
 import pytest
@@ -202,7 +204,7 @@ def test_thinning_loses_no_maximum_and_nothing_kept(tmp_path_factory, rows):
 
 def block(path):
     """Another process holds the database."""
-    other = sqlite3.connect(path, isolation_level=None)
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     other.execute("BEGIN EXCLUSIVE")
     return other
 
@@ -221,6 +223,32 @@ def test_a_locked_database_is_unavailable_and_nothing_is_remembered(store, path)
     assert store.lease("one") == a_lease()
     book.save(replace(a_lease(), phase=Phase.PARKED))
     assert store.lease("one").phase is Phase.PARKED
+
+
+def test_while_the_database_is_locked_reads_are_answered_and_writes_refused_quickly(store, path):
+    store.save([a_lease()])
+    other = block(path)
+    began = time.monotonic()
+    for _ in range(40):
+        with pytest.raises(Unavailable, match="locked"):
+            store.save([a_lease("new")])
+        assert store.live() == [a_lease()]
+        store.check_epoch()
+    assert time.monotonic() - began < 5
+    other.execute("ROLLBACK")
+    other.close()
+    store.save([a_lease("new")])
+    assert store._patience_seconds > 0
+
+
+def test_a_write_waits_for_another_process_for_a_moment(store, path):
+    other = block(path)
+    release = threading.Timer(0.1, other.execute, ["ROLLBACK"])
+    release.start()
+    store.save([a_lease("new")])
+    release.join()
+    other.close()
+    assert store.lease("new") is not None
 
 
 def test_a_full_disk_is_unavailable_and_nothing_is_remembered(store):

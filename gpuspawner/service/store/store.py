@@ -23,6 +23,9 @@ RAW_SECONDS = 24 * 3600.0
 MAXIMA_SECONDS = 30 * 24 * 3600.0
 """Ten-minute maxima are kept this long."""
 BUCKET_SECONDS = 600.0
+PATIENCE_SECONDS = 0.25
+"""How long a write waits for another process that holds SQLite's lock: a second service's takes milliseconds, and while
+one waits, nobody else is answered."""
 
 _lease_json: TypeAdapter[Lease] = TypeAdapter(Lease)
 
@@ -58,6 +61,9 @@ class AuditLine:
 class Store:
     """The service's database. All methods block for the time of one small transaction.
 
+    While another process holds SQLite's lock, what is read is answered all the same, and of the writes the first waits
+    for PATIENCE_SECONDS and the others not at all: each is Unavailable at once until one succeeds.
+
     Raises:
         Unavailable: the database does not answer, is locked or full.
         Superseded: another service raised the epoch after this one.
@@ -66,20 +72,21 @@ class Store:
     def __init__(self, url: str) -> None:
         """Prepare; nothing is read or written before :meth:`open`."""
         self.epoch = 0
+        self._patience_seconds = PATIENCE_SECONDS
         self._engine = sa.create_engine(url, pool_pre_ping=True)
         if self._engine.dialect.name == "sqlite":
             sa.event.listen(self._engine, "connect", _sqlite_settings)
-            sa.event.listen(self._engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+            sa.event.listen(self._engine, "begin", self._begin)
 
     def open(self) -> None:
         """Migrate the schema, then raise the epoch: from here older services can write no more."""
         logging.getLogger("alembic").setLevel(logging.WARNING)
         config = Config()
         config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
-        with _translated(), self._engine.begin() as connection:
+        with self._begun(writes=True) as connection:
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
-        with _translated(), self._engine.begin() as connection:
+        with self._begun(writes=True) as connection:
             epoch = self._read_epoch(connection)
             connection.execute(tables.meta.delete().where(tables.meta.c.name == "epoch"))
             connection.execute(tables.meta.insert().values(name="epoch", number=epoch + 1))
@@ -94,9 +101,24 @@ class Store:
         with self._transaction():
             pass
 
+    def _begin(self, connection: sa.Connection) -> None:
+        """SQLite's BEGIN: a read takes no lock, and what it reads stays as it was at its beginning."""
+        if not connection.get_execution_options().get("writes"):
+            connection.exec_driver_sql("BEGIN")
+            return
+        connection.exec_driver_sql(f"PRAGMA busy_timeout={self._patience_seconds * 1000:.0f}")
+        self._patience_seconds = 0.0  # whoever fails now has waited for those that come next
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        self._patience_seconds = PATIENCE_SECONDS
+
     @contextmanager
-    def _transaction(self) -> Iterator[sa.Connection]:
-        with _translated(), self._engine.begin() as connection:
+    def _begun(self, *, writes: bool) -> Iterator[sa.Connection]:
+        with _translated(), self._engine.connect() as connection, connection.execution_options(writes=writes).begin():
+            yield connection
+
+    @contextmanager
+    def _transaction(self, *, writes: bool = False) -> Iterator[sa.Connection]:
+        with self._begun(writes=writes) as connection:
             epoch = self._read_epoch(connection)
             if epoch != self.epoch:
                 raise Superseded(f"A newer service owns the store (epoch {epoch}; this is {self.epoch}).")
@@ -110,7 +132,7 @@ class Store:
         self, leases: Iterable[Lease], audit: Iterable[AuditLine] = (), readings: Iterable[ReadingRow] = ()
     ) -> None:
         """Write leases, audit lines and readings in one transaction: all of it or nothing."""
-        with self._transaction() as connection:
+        with self._transaction(writes=True) as connection:
             # What ends goes first: a key may pass from a lease that ends to a new one in the same transaction.
             for lease in sorted(leases, key=lambda x: x.live):
                 row = _lease_row(lease)
@@ -172,7 +194,7 @@ class Store:
 
     def keep_readings(self, lease_id: str, since: float) -> None:
         """Mark the readings behind a stop: they stay as long as its audit."""
-        with self._transaction() as connection:
+        with self._transaction(writes=True) as connection:
             connection.execute(
                 tables.readings.update()
                 .where(tables.readings.c.lease == lease_id, tables.readings.c.at >= since)
@@ -199,7 +221,7 @@ class Store:
             order_by=(sa.func.coalesce(r.utilization_percent, -1.0).desc(), r.number.desc()),
         )
         ranked = sa.select(r.number, rank.label("rank")).where(old).subquery()
-        with self._transaction() as connection:
+        with self._transaction(writes=True) as connection:
             connection.execute(tables.readings.delete().where((r.at < now - MAXIMA_SECONDS) & ~r.kept))
             connection.execute(
                 tables.readings.delete().where(r.number.in_(sa.select(ranked.c.number).where(ranked.c.rank > 1)))
@@ -221,9 +243,9 @@ def _translated() -> Iterator[None]:
 def _sqlite_settings(connection: object, _record: object) -> None:
     connection.isolation_level = None  # type: ignore[attr-defined]  # SQLAlchemy's own advice: we send BEGIN
     cursor = connection.cursor()  # type: ignore[attr-defined]
+    cursor.execute(f"PRAGMA busy_timeout={PATIENCE_SECONDS * 1000:.0f}")
     cursor.execute("PRAGMA journal_mode=WAL")
     cursor.execute("PRAGMA synchronous=FULL")
-    cursor.execute("PRAGMA busy_timeout=3000")
     cursor.close()
 
 

@@ -1,0 +1,205 @@
+"""A workspace's pod: the manifest that KubeSpawner made, with what the lease and its request add.
+
+Pure: from and to plain JSON of the Kubernetes API. What the administrator wrote stands: this fills in what nobody said,
+and refuses by name what contradicts the lease.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+from gpuspawner.backends.kubernetes.names import carried
+from gpuspawner.core.errors import Conflict
+from gpuspawner.spawner.pod_start import NOTEBOOK
+
+Json = dict[str, Any]
+
+START_MARK = "gpuspawner.io/start"
+"""The annotation by which a start knows its own pod from one of the same name."""
+SHARED_MEMORY = "gpuspawner-shm"
+GPU_RESOURCE = re.compile(r"(?:nvidia\.com/(?:gpu|mig-)|amd\.com/gpu|gpu\.intel\.com/).*")
+VISIBLE = "NVIDIA_VISIBLE_DEVICES"
+"""By this variable NVIDIA's container runtime decides which GPUs a container sees; the images of CUDA ask for all."""
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+@dataclass(frozen=True)
+class PodSettings:
+    """What every workspace's pod gets beside its GPUs.
+
+    ``shared_memory_bytes`` is the size of ``/dev/shm`` (0: the runtime's 64 MiB), ``grace_seconds`` the time between
+    SIGTERM and SIGKILL. ``restricted`` fills in what the *restricted* Pod Security Standard demands. ``runtime_class``
+    is for pods with GPUs.
+    """
+
+    cpu_cores: float
+    memory_bytes: int
+    shared_memory_bytes: int = 0
+    grace_seconds: int = 30
+    restricted: bool = True
+    runtime_class: str = ""
+
+
+def with_lease(manifest: Mapping[str, Any], patch: Mapping[str, Any], settings: PodSettings, mark: str) -> Json:
+    """Return the manifest of a workspace's pod.
+
+    Args:
+        manifest: as KubeSpawner made it: the administrator's own settings and profiles are in it.
+        patch: of the lease; see ``Backend.patch``.
+        settings: of this hub, with the CPU and memory of this request.
+        mark: names this start.
+
+    Raises:
+        Conflict: a setting of the administrator contradicts the lease; says which, and what to do.
+    """
+    pod: Json = deepcopy(dict(manifest))
+    spec, server = pod["spec"], container(pod)
+    gpus = _gpus(patch)
+    _refuse_own_gpus(server, gpus)
+    _resources(server, gpus, settings)
+    _identity(pod, patch, mark)
+    _hide_gpus(spec, server)
+    if settings.shared_memory_bytes:
+        _shared_memory(spec, server, settings.shared_memory_bytes)
+    ours = patch.get("pod", {}).get("spec", {})
+    _append(spec, "tolerations", ours.get("tolerations", []))
+    if ours.get("affinity"):
+        _node_affinity(spec, ours["affinity"]["nodeAffinity"])
+    if gpus and settings.runtime_class:
+        spec.setdefault("runtimeClassName", settings.runtime_class)
+    spec.setdefault("automountServiceAccountToken", False)
+    spec.setdefault("terminationGracePeriodSeconds", settings.grace_seconds)
+    server.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")  # so that a crash says why
+    if settings.restricted:
+        _restrict(spec)
+    return pod
+
+
+def contradiction(pod: Mapping[str, Any], patch: Mapping[str, Any], mark: str) -> str:
+    """Return what the administrator's own hook took out of a pod that the lease needs, in words; "" where nothing."""
+    metadata = pod.get("metadata", {})
+    labels, annotations = carried(patch.get("environment", {}))
+    lost = [key for key, value in labels.items() if metadata.get("labels", {}).get(key) != value]
+    wanted = {**annotations, START_MARK: mark}
+    lost += [key for key, value in wanted.items() if metadata.get("annotations", {}).get(key) != value]
+    hook = "c.KubeSpawner.modify_pod_hook"
+    if lost:
+        return f"{hook} removes or changes {', '.join(lost)}. Without it the workspace's lease is lost: keep it."
+    try:
+        limits = container(pod).get("resources", {}).get("limits", {})
+    except Conflict as error:
+        return str(error)
+    changed = {**{name: "0" for name in limits if GPU_RESOURCE.fullmatch(name)}, **_gpus(patch)}
+    for name, count in changed.items():
+        if str(limits.get(name, "0")) != count:
+            given = limits.get(name, "none")
+            return f"{hook} changes {name} to {given}; the lease is for {count}. GPUs come from the lease alone."
+    return ""
+
+
+def container(pod: Mapping[str, Any]) -> Json:
+    """Return the container of the server. Raises Conflict where there is none."""
+    for one in pod["spec"]["containers"]:
+        if one.get("name") == NOTEBOOK:
+            found: Json = one
+            return found
+    raise Conflict(f"The pod has no container `{NOTEBOOK}`: c.KubeSpawner's settings or its hook renamed it.")
+
+
+def _gpus(patch: Mapping[str, Any]) -> dict[str, str]:
+    limits = patch.get("pod", {}).get("container", {}).get("resources", {}).get("limits", {})
+    return {str(name): str(count) for name, count in limits.items()}
+
+
+def _refuse_own_gpus(server: Json, gpus: Mapping[str, str]) -> None:
+    resources = server.get("resources") or {}
+    written = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    for name in written:
+        if name in gpus or GPU_RESOURCE.fullmatch(name):
+            raise Conflict(
+                f"c.KubeSpawner.extra_resource_limits (or a profile's) names {name}. GPUs come from the lease alone: "
+                "take it out, and offer the GPU in the catalog's templates."
+            )
+    variable = next((v for v in server.get("env") or [] if v["name"] == VISIBLE), None)
+    if gpus and variable is not None:
+        raise Conflict(
+            f"c.KubeSpawner.environment sets {VISIBLE}, which shows a workspace other GPUs than its own. Take it out."
+        )
+
+
+def _resources(server: Json, gpus: Mapping[str, str], settings: PodSettings) -> None:
+    """Ask for what was granted, whole, as device plugins demand; and for the CPU and memory of the request."""
+    resources = server["resources"] = {**(server.get("resources") or {})}
+    own = {"cpu": f"{settings.cpu_cores:g}", "memory": str(settings.memory_bytes), **gpus}
+    for part in ("limits", "requests"):
+        resources[part] = {**(resources.get(part) or {}), **own}
+
+
+def _identity(pod: Json, patch: Mapping[str, Any], mark: str) -> None:
+    labels, annotations = carried(patch.get("environment", {}))
+    metadata = pod["metadata"]
+    metadata["labels"] = {**(metadata.get("labels") or {}), **labels}
+    metadata["annotations"] = {**(metadata.get("annotations") or {}), **annotations, START_MARK: mark}
+
+
+def _hide_gpus(spec: Json, server: Json) -> None:
+    """No container but the server's sees a GPU: an image of CUDA would ask for all."""
+    for other in [*(spec.get("initContainers") or []), *spec["containers"]]:
+        if other is not server and all(v["name"] != VISIBLE for v in other.get("env") or []):
+            other["env"] = [*(other.get("env") or []), {"name": VISIBLE, "value": "void"}]
+
+
+def _shared_memory(spec: Json, server: Json, size_bytes: int) -> None:
+    mounts = server.get("volumeMounts") or []
+    if any(mount["mountPath"].rstrip("/") == "/dev/shm" for mount in mounts):  # noqa: S108 - where programs look for it
+        return
+    server["volumeMounts"] = [*mounts, {"name": SHARED_MEMORY, "mountPath": "/dev/shm"}]  # noqa: S108 - likewise
+    volume = {"name": SHARED_MEMORY, "emptyDir": {"medium": "Memory", "sizeLimit": str(size_bytes)}}
+    spec["volumes"] = [*(spec.get("volumes") or []), volume]
+
+
+def _append(holder: Json, name: str, items: list[Any]) -> None:
+    there = holder.get(name) or []
+    added = [item for item in items if item not in there]
+    if added:
+        holder[name] = [*there, *added]
+
+
+def _node_affinity(spec: Json, ours: Mapping[str, Any]) -> None:
+    """Add preferences; join requirements so that theirs and ours hold: each of their terms with each of ours."""
+    spec["affinity"] = {**(spec.get("affinity") or {})}
+    node = spec["affinity"]["nodeAffinity"] = {**(spec["affinity"].get("nodeAffinity") or {})}
+    _append(node, PREFERRED, ours.get(PREFERRED, []))
+    required = ours.get(REQUIRED, {}).get("nodeSelectorTerms", [])
+    if not required:
+        return
+    theirs = (node.get(REQUIRED) or {}).get("nodeSelectorTerms", [])
+    node[REQUIRED] = {"nodeSelectorTerms": [_both(one, other) for one in theirs or [{}] for other in required]}
+
+
+def _both(one: Mapping[str, Any], other: Mapping[str, Any]) -> Json:
+    parts = {key: [*one.get(key, []), *other.get(key, [])] for key in ("matchExpressions", "matchFields")}
+    return {key: requirements for key, requirements in parts.items() if requirements}
+
+
+def _restrict(spec: Json) -> None:
+    """Fill in what the *restricted* standard demands, for each container that was not given rights on purpose."""
+    whole = spec.get("securityContext") or {}
+    for one in [*(spec.get("initContainers") or []), *spec["containers"]]:
+        own = {**(one.get("securityContext") or {})}
+        said = {**whole, **own}
+        added = (own.get("capabilities") or {}).get("add")
+        if own.get("privileged") or own.get("allowPrivilegeEscalation") or said.get("runAsUser") == 0 or added:
+            continue
+        own.setdefault("allowPrivilegeEscalation", False)
+        own["capabilities"] = {"drop": ["ALL"], **(own.get("capabilities") or {})}
+        if "runAsNonRoot" not in said:
+            own["runAsNonRoot"] = True
+        if "seccompProfile" not in said:
+            own["seccompProfile"] = {"type": "RuntimeDefault"}
+        one["securityContext"] = own

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpuspawner.core import lifetime
 from gpuspawner.core.errors import Conflict
@@ -50,6 +50,17 @@ class Reason(str, Enum):
     ORPHANED = "orphaned"
 
 
+class Owner(NamedTuple):
+    """Whose a workspace is. ``user_created`` is as the hub's REST API writes it (``jupyterhub.utils.isoformat``)."""
+
+    hub: str
+    user_created: str
+
+
+NOBODY = Owner("", "")
+"""Owns nothing: every key has a hub."""
+
+
 @dataclass(frozen=True)
 class Key:
     """Which workspace: at most one live lease a key. Names and numeric ids are reused; ``user_created`` is not."""
@@ -57,6 +68,11 @@ class Key:
     hub: str
     user_created: str
     server: str
+
+    @property
+    def owner(self) -> Owner:
+        """Whose it is, whatever the user is called now."""
+        return Owner(self.hub, self.user_created)
 
 
 @dataclass(frozen=True)
@@ -133,6 +149,7 @@ def join(
     asked_at = lease.asked_at if same or request.keeps_place_of(lease.request) else now
     joined = replace(
         lease,
+        user=request.user,
         request=request,
         options=options,
         asked_at=asked_at,

@@ -9,16 +9,16 @@ from gpuspawner.core.lease import Key, Lease
 from gpuspawner.core.request import Request
 
 
-def held_gpus(leases: Iterable[Lease], user: str, except_key: Key | None = None) -> int:
-    """Return the GPUs that ``user`` holds or waits for, in all live leases but the one of ``except_key``."""
-    return sum(x.request.count for x in leases if x.live and x.user == user and x.key != except_key)
+def held_gpus(leases: Iterable[Lease], key: Key) -> int:
+    """Return the GPUs that the owner of ``key`` holds or waits for, in all live leases but that of ``key`` itself."""
+    return sum(x.request.count for x in leases if x.live and x.key.owner == key.owner and x.key != key)
 
 
-def check_quota(request: Request, key: Key | None, leases: Iterable[Lease], hard_gpus_per_user: int | None) -> None:
+def check_quota(request: Request, key: Key, leases: Iterable[Lease], hard_gpus_per_user: int | None) -> None:
     """Raise RequestRefused where the request would take its user above the hard quota."""
     if hard_gpus_per_user is None or request.count == 0:
         return
-    held = held_gpus(leases, request.user, key)
+    held = held_gpus(leases, key)
     if held + request.count <= hard_gpus_per_user:
         return
     left = max(0, hard_gpus_per_user - held)

@@ -6,26 +6,38 @@ import base64
 import hashlib
 import hmac
 import json
+from typing import NamedTuple
 
 TICKET_SECONDS = 600.0
 """Ten minutes: a page renews it while it is open (design, section 6)."""
 
 
-def sign_ticket(secret: bytes, user: str, now: float) -> str:
-    """Return a ticket for ``user``, good for TICKET_SECONDS from ``now`` (seconds since the epoch)."""
-    body = base64.urlsafe_b64encode(json.dumps([user, int(now + TICKET_SECONDS)]).encode()).decode()
+class Holder(NamedTuple):
+    """For whom a ticket is: the name is shown, ``created`` is who it is (see ``core.lease.Owner``)."""
+
+    user: str
+    created: str
+
+
+def sign_ticket(secret: bytes, user: str, created: str, now: float) -> str:
+    """Return a ticket for ``user``, good for TICKET_SECONDS from ``now`` (seconds since the epoch).
+
+    ``created`` is when the hub made the user, as its REST API writes it.
+    """
+    body = base64.urlsafe_b64encode(json.dumps([user, created, int(now + TICKET_SECONDS)]).encode()).decode()
     return f"{body}.{_signature(secret, body)}"
 
 
-def ticket_user(secret: bytes, ticket: str, now: float) -> str | None:
+def ticket_holder(secret: bytes, ticket: str, now: float) -> Holder | None:
     """Return for whom a ticket is, None where it is forged, torn or over."""
     body, _, signature = ticket.partition(".")
     if not hmac.compare_digest(_signature(secret, body).encode(), signature.encode("utf-8", "replace")):
         return None
-    user, good_until = json.loads(base64.urlsafe_b64decode(body))
-    return str(user) if now < good_until else None
+    user, created, good_until = json.loads(base64.urlsafe_b64decode(body))
+    return Holder(user, created) if now < good_until else None
 
 
 def _signature(secret: bytes, body: str) -> str:
-    # The secret serves the spawner too: a prefix keeps what is signed for one use from serving another.
-    return hmac.new(secret, b"ticket:" + body.encode("utf-8", "replace"), hashlib.sha256).hexdigest()
+    # The secret serves the spawner too: a prefix keeps what is signed for one use from serving another, and a ticket
+    # of the version before, which named nobody but a name, from serving at all.
+    return hmac.new(secret, b"ticket-2:" + body.encode("utf-8", "replace"), hashlib.sha256).hexdigest()

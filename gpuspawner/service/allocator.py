@@ -131,11 +131,11 @@ class Allocator:
         self.give()
         return self.book.of_key(ask.key) or lease
 
-    def check(self, request: Request, key: Key | None) -> None:
+    def check(self, request: Request, key: Key) -> None:
         """Raise what :meth:`acquire` would raise for this request, without asking for anything."""
         self._check(request, key)
 
-    def _check(self, request: Request, key: Key | None) -> None:
+    def _check(self, request: Request, key: Key) -> None:
         check_quota(request, key, self.book, self.catalog.quota)
         offer = next((o for o in self.scheduler.offers(list(self.book), self.others) if o.kind == request.gpu), None)
         if offer is not None and offer.largest is not None and request.count > offer.largest:

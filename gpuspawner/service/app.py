@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
+from jupyterhub.services.auth import HubOAuth
 from tornado.httpserver import HTTPServer
 from tornado.web import Application
 
@@ -41,6 +42,8 @@ log = logging.getLogger("gpuspawner")
 BIND_SECONDS = 10.0
 """How long a new service, once it owns the store, waits for its port while the old one, seeing that, goes away."""
 THIN_SECONDS = 600.0
+AUTH_SECONDS = 30
+"""How long the hub's answer about who asks stands; JupyterHub's own five minutes outlive a user who is deleted."""
 
 
 @dataclass(frozen=True)
@@ -73,12 +76,13 @@ def wire(
     url = options.service_url.rstrip("/") + options.prefix.rstrip("/")
     return Parts(
         store, book, catalog, scheduler, allocator, lifecycle, reclaimer, reconciler, sampler, clock, settings,
-        options.secret, options.prefix, url,
+        hub, options.hub_id, options.secret, options.prefix, url,
     )  # fmt: skip
 
 
 def application(parts: Parts) -> Application:
     """Return the web application: API, spawner's API, pages."""
+    HubOAuth.instance(cache_max_age=AUTH_SECONDS)  # the one that every handler takes
     prefix = parts.prefix.rstrip("/")
     routes = [(prefix + path, handler, {"parts": parts}) for path, handler in [*internal.ROUTES, *public.ROUTES]]
     routes += [(prefix + path, handler, {"parts": parts}) for path, handler in [*metrics.ROUTES, *WEB_ROUTES]]

@@ -33,12 +33,14 @@ def _nothing(_server: HubServer) -> None:
 class FakeHub(Hub):
     """A hub whose servers are what a test says they are, by (user, server name).
 
+    Users are created when they are first named; ``users`` is each one's ``created``, for a test to rename or delete.
     ``unreachable`` makes every call raise Unavailable. ``stop`` removes a server, unless ``stops_slowly``: then it
     only becomes pending. ``on_start`` and ``on_stop`` are called with the server, as a spawner would be. ``calls``
     records each start and stop with the server's ``started``.
     """
 
     clock: HandClock
+    users: dict[str, str] = field(default_factory=dict)
     listed: dict[tuple[str, str], HubServer] = field(default_factory=dict)
     unreachable: str = ""
     stops_slowly: bool = False
@@ -49,7 +51,7 @@ class FakeHub(Hub):
     def put(self, user: str, name: str = "", *, ready: bool = False, pending: str | None = "spawn") -> HubServer:
         """List a server that starts now; with ``ready`` one that answers."""
         started = f"started at {self.clock.now()}"
-        server = HubServer(user, f"{user} born", name, started, ready, None if ready else pending, f"/user/{user}/")
+        server = HubServer(user, self.add(user), name, started, ready, None if ready else pending, f"/user/{user}/")
         self.listed[user, name] = server
         return server
 
@@ -60,6 +62,28 @@ class FakeHub(Hub):
     def forget(self, user: str, name: str = "") -> None:
         """Lose a server, as a hub does that was restored from an old database."""
         self.listed.pop((user, name), None)
+
+    def add(self, user: str) -> str:
+        """Create a user, unless there is one of that name. Return when they were created."""
+        return self.users.setdefault(user, f"{user} born")
+
+    def rename(self, user: str, new: str) -> None:
+        """Give a user another name; the servers stay theirs."""
+        self.users[new] = self.users.pop(user)
+        for owner, name in [key for key in self.listed if key[0] == user]:
+            self.listed[new, name] = replace(self.listed.pop((owner, name)), user=new)
+
+    async def created(self, user: str) -> str | None:
+        """Return when a user was created, or raise Unavailable."""
+        self._must_answer()
+        return self.users.get(user)
+
+    async def name_of(self, user_created: str, last_known: str) -> str | None:
+        """Return what a user is called now, or raise Unavailable."""
+        self._must_answer()
+        if self.users.get(last_known) == user_created:
+            return last_known
+        return next((name for name, created in self.users.items() if created == user_created), None)
 
     async def servers(self) -> tuple[HubServer, ...]:
         """Return every server, or raise Unavailable."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -43,17 +43,35 @@ class Hub:
 
     async def servers(self) -> tuple[HubServer, ...]:
         """Return every server that is active or pending: a complete list, or nothing."""
-        found: list[HubServer] = []
+        users = [user async for user in self._users("state=active&")]
+        return tuple(_server(user, server) for user in users for server in (user.get("servers") or {}).values())
+
+    async def created(self, user: str) -> str | None:
+        """Return when the user of this name was created, as a key has it; None where the hub has no such user."""
+        try:
+            model = await self._fetch("GET", f"/users/{quote(user, safe='')}")
+        except _NotFoundError:
+            return None
+        return model.get("created") or None
+
+    async def name_of(self, user_created: str, last_known: str) -> str | None:
+        """Return what the user is called now who was called ``last_known``; None where the hub has them no longer."""
+        if await self.created(last_known) == user_created:
+            return last_known
+        names = [user["name"] async for user in self._users("") if user.get("created") == user_created]
+        return names[0] if names else None
+
+    async def _users(self, query: str) -> AsyncIterator[Mapping[str, Any]]:
+        """Yield the users of every page: all of them, or an error."""
         offset: int | None = 0
         while offset is not None:
-            page = await self._fetch("GET", f"/users?state=active&offset={offset}&limit=200")
+            page = await self._fetch("GET", f"/users?{query}offset={offset}&limit=200")
             if not isinstance(page, dict) or "items" not in page:
                 raise Unavailable("The hub's list of users has no pages: it is not a JupyterHub of 5.5 or later.")
             for user in page["items"]:
-                found.extend(_server(user, server) for server in (user.get("servers") or {}).values())
+                yield user
             following = page["_pagination"]["next"]
             offset = following["offset"] if following else None
-        return tuple(found)
 
     async def server(self, user: str, name: str) -> HubServer | None:
         """Return one server, None where the hub says that there is none."""

@@ -9,6 +9,7 @@ from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.service.allocator import Allocator
 from gpuspawner.service.book import Book
 from gpuspawner.service.clock import Clock
+from gpuspawner.service.hub import Hub
 from gpuspawner.service.lifecycle import Lifecycle
 from gpuspawner.service.reclaimer import Reclaimer
 from gpuspawner.service.reconciler import Reconciler
@@ -32,6 +33,8 @@ class Parts:
     sampler: Sampler
     clock: Clock
     settings: Settings
+    hub: Hub
+    hub_id: str
     secret: bytes
     prefix: str
     public_url: str

@@ -176,9 +176,16 @@ class Reconciler:
         granted = (lease.id, lease.granted_at or 0.0)
         if lease.unattended and granted not in self._started:
             self._started.add(granted)
-            log.info("starting the parked workspace of %s", lease.user)
-            start = partial(self._hub.start, lease.user, lease.key.server, lease.options)
-            self._aside(f"start {granted}", start)
+            self._aside(f"start {granted}", partial(self._start, lease))
+
+    async def _start(self, lease: Lease) -> None:
+        """Start a parked workspace for whoever asked for it: their name may be another user's by now."""
+        name = await self._hub.name_of(lease.key.user_created, lease.user)
+        if name is None:
+            log.warning("the hub has no %s any more who asked for %s: it is not started", lease.user, lease.id)
+            return
+        log.info("starting the parked workspace of %s", name)
+        await self._hub.start(name, lease.key.server, lease.options)
 
     async def _starting(self, lease: Lease, now: float) -> None:
         # By the time of the look: what came up while this round waited for the hub was not seen.
@@ -216,7 +223,8 @@ class Reconciler:
         self._gone_since.pop(lease.id)
         server = await self._hub.server(lease.user, lease.key.server)
         current = self._book.get(lease.id)
-        if server is not None or current is None or current.phase not in UP:
+        is_back = server is not None and server.user_created == lease.key.user_created
+        if is_back or current is None or current.phase not in UP:
             return
         if current.adopted:
             reason, message = Reason.STOPPED, "It was stopped from the hub."

@@ -7,6 +7,7 @@ from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING, Any
 
+from jupyterhub.utils import isoformat
 from traitlets import Callable, Unicode, default, observe
 from traitlets.config import LoggingConfigurable
 
@@ -81,7 +82,8 @@ class FormOptions(_Base):
     async def render_form(self) -> str:
         """Return the form as a hub page shows it, with the service's numbers of this moment."""
         chosen = self._filled_in()
-        ticket = sign_ticket(bytes.fromhex(self.gpu_secret()), self.user.name, time())
+        created = isoformat(self.user.orm_user.created)
+        ticket = sign_ticket(bytes.fromhex(self.gpu_secret()), self.user.name, created, time())
         return form.render(
             self.catalog,
             user=self.user.name,

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from jupyterhub.utils import isoformat
+
 from gpuspawner.catalog import Catalog
 from gpuspawner.core.tickets import sign_ticket
 from gpuspawner.spawner.live import ServiceView, of_server
@@ -37,7 +39,7 @@ def viewer(
         if user is None:
             return None
         secret = bytes.fromhex(secret_file.read_text(encoding="ascii").strip())
-        ticket = sign_ticket(secret, user.name, time.time())
+        ticket = sign_ticket(secret, user.name, isoformat(user.orm_user.created), time.time())
         return PageView(user.name, ticket, service_prefix, service_url, catalog.fast)
 
     return view

@@ -1,34 +1,46 @@
 """Tickets: for whom, for how long, and by whose secret."""
 
+import base64
+import hashlib
+import hmac
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuspawner.core.tickets import TICKET_SECONDS, sign_ticket, ticket_user
+from gpuspawner.core.tickets import TICKET_SECONDS, Holder, sign_ticket, ticket_holder
 
 SECRET, NOW = b"s" * 32, 1000.5
+BORN = "2026-11-21T12:00:00.000001Z"
 
 
 @given(st.text(alphabet=st.characters(codec="utf-8")))
 def test_a_ticket_names_its_user_for_ten_minutes(user):
-    ticket = sign_ticket(SECRET, user, NOW)
+    ticket = sign_ticket(SECRET, user, BORN, NOW)
     assert ticket.isascii()
-    assert ticket_user(SECRET, ticket, NOW) == user
-    assert ticket_user(SECRET, ticket, NOW + TICKET_SECONDS - 1) == user
-    assert ticket_user(SECRET, ticket, NOW + TICKET_SECONDS) is None
+    assert ticket_holder(SECRET, ticket, NOW) == Holder(user, BORN)
+    assert ticket_holder(SECRET, ticket, NOW + TICKET_SECONDS - 1) == Holder(user, BORN)
+    assert ticket_holder(SECRET, ticket, NOW + TICKET_SECONDS) is None
 
 
 def test_another_secret_s_ticket_is_none():
-    assert ticket_user(SECRET, sign_ticket(b"t" * 32, "alice", NOW), NOW) is None
+    assert ticket_holder(SECRET, sign_ticket(b"t" * 32, "alice", BORN, NOW), NOW) is None
 
 
 @pytest.mark.parametrize("text", ["", ".", "alice", "a.b", "\udcff.\udcff", "é.é", "x" * 10000, ".." * 50])
 def test_what_is_no_ticket_is_nobody(text):
-    assert ticket_user(SECRET, text, NOW) is None
+    assert ticket_holder(SECRET, text, NOW) is None
 
 
 @given(st.integers(0, 200), st.characters(codec="ascii"))
 def test_no_single_change_of_a_ticket_makes_another(position, character):
-    ticket = sign_ticket(SECRET, "alice", NOW)
+    ticket = sign_ticket(SECRET, "alice", BORN, NOW)
     forged = ticket[:position] + character + ticket[position + 1 :]
-    assert ticket_user(SECRET, forged, NOW) == ("alice" if forged == ticket else None)
+    assert ticket_holder(SECRET, forged, NOW) == (Holder("alice", BORN) if forged == ticket else None)
+
+
+def test_a_ticket_of_the_version_that_knew_no_owner_is_none():
+    body = base64.urlsafe_b64encode(json.dumps(["alice", int(NOW + TICKET_SECONDS)]).encode()).decode()
+    signature = hmac.new(SECRET, f"ticket:{body}".encode(), hashlib.sha256).hexdigest()
+    assert ticket_holder(SECRET, f"{body}.{signature}", NOW) is None

@@ -19,6 +19,8 @@ from typing import Any
 
 import requests
 
+from gpuspawner.core.tickets import sign_ticket
+
 REPO = Path(__file__).parents[2]
 TINY = Path(__file__).parent / "tiny_server.py"
 ADMIN_TOKEN = "test-admin-token-0123456789"
@@ -333,6 +335,11 @@ class RealHub:
             data=json.dumps(body or {}) if method == "POST" else None,
             timeout=30,
         )
+
+    def ticket(self, user: str) -> str:
+        """What a hub page's JavaScript says it asks for."""
+        secret = bytes.fromhex((self.folder / "gpu" / "secret").read_text().strip())
+        return sign_ticket(secret, user, self.api("GET", f"/users/{user}").json()["created"], time.time())
 
     def add_user(self, *names: str) -> None:
         for name in names:

@@ -73,10 +73,10 @@ def unchanged(hub, lease) -> bool:
 
 
 @pytest.mark.parametrize("kind", ["hub token", "ticket", "workspace token"])
-def test_another_users_workspace_does_not_exist(hub, owner, eve, secret, kind):
+def test_another_users_workspace_does_not_exist(hub, owner, eve, kind):
     credential = {
         "hub token": lambda: hub_token(hub, "eve"),
-        "ticket": lambda: f"ticket {sign_ticket(secret, 'eve', time.time())}",
+        "ticket": lambda: f"ticket {hub.ticket('eve')}",
         "workspace token": lambda: own_token(hub, eve),
     }[kind]()
     path = f"/workspaces/{owner['id']}"
@@ -134,13 +134,13 @@ def test_an_administrator_sees_and_acts_by_the_scope(hub, owner):
 
 
 def test_forged_torn_and_old_tickets_are_refused(hub, owner, secret):
-    good = sign_ticket(secret, "olga", time.time())
+    good, created = hub.ticket("olga"), hub.api("GET", "/users/olga").json()["created"]
     assert ask(hub, f"ticket {good}", f"/workspaces/{owner['id']}").status_code == 200
     body, _, signature = good.partition(".")
-    other = sign_ticket(secret, "eve", time.time()).partition(".")
+    other = hub.ticket("eve").partition(".")
     forged = [
-        sign_ticket(b"x" * 32, "olga", time.time()),
-        sign_ticket(secret, "olga", time.time() - TICKET_SECONDS - 1),
+        sign_ticket(b"x" * 32, "olga", created, time.time()),
+        sign_ticket(secret, "olga", created, time.time() - TICKET_SECONDS - 1),
         f"{body}.{other[2]}",
         f"{other[0]}.{signature}",
         body,
@@ -180,7 +180,7 @@ def test_a_workspaces_token_ends_with_its_workspace(hub):
 def test_the_spawners_api_takes_the_secret_alone(hub, owner, secret, credential):
     header = {
         "hub admin": f"token {ADMIN_TOKEN}",
-        "ticket": f"ticket {sign_ticket(secret, 'olga', time.time())}",
+        "ticket": f"ticket {hub.ticket('olga')}",
         "workspace": own_token(hub, owner),
         "wrong secret": f"spawner {'0' * 64}",
         "none": "",

@@ -50,6 +50,7 @@ PEOPLE = {
     "admin": ["custom:gpu:use", "custom:gpu:admin"],
     "prometheus": ["read:metrics"],
     "mallory": [],
+    "robot": ["custom:gpu:use"],
 }
 _worlds = itertools.count()
 
@@ -65,10 +66,15 @@ class HandClock:
 
 
 class World:
-    """Parts, hub and server. What touches the parts runs in the server's loop, as everything in the service does."""
+    """Parts, hub and server. What touches the parts runs in the server's loop, as everything in the service does.
+
+    ``names`` is what the hub calls a token's user now, ``created`` when it says that the user of a name was created:
+    None where it has none, ``error`` where it answers with one, or a function that returns either.
+    """
 
     def __init__(self, folder, monkeypatch, catalog=None):
         self.signing_in, self.servers, self.hub_down = "alice", {}, False
+        self.names, self.created, self.models_asked = {}, {}, []
         self.number = next(_worlds)
         self.clock = HandClock()
         self.backend = FakeBackend(GPUS)
@@ -172,7 +178,9 @@ class HubUser(HubHandler):
         if name not in PEOPLE:
             self.send_error(403)
         else:
-            self.finish({"name": name, "kind": "user", "scopes": PEOPLE[name], "admin": False, "groups": []})
+            kind = "service" if name == "robot" else "user"
+            called = self.world.names.get(name, name)
+            self.finish({"name": called, "kind": kind, "scopes": PEOPLE[name], "admin": False, "groups": []})
 
 
 class HubAuthorize(HubHandler):
@@ -188,7 +196,16 @@ class HubToken(HubHandler):
 
 class HubServers(HubHandler):
     def get(self, name, _server):
-        self.finish(json.dumps({"name": name, "created": f"{name} born", "servers": self.world.servers}))
+        self.world.models_asked.append(name)
+        created = self.world.created.get(name, f"{name} born")
+        if callable(created):
+            created = created()
+        if created is None:
+            self.send_error(404)
+        elif created == "error":
+            self.send_error(500)
+        else:
+            self.finish(json.dumps({"name": name, "created": created, "servers": self.world.servers}))
 
     def delete(self, _name, server):
         self.world.servers.pop(server or "", None)

@@ -163,7 +163,7 @@ class World:
     # The spawner
 
     def key(self, user, server=""):
-        return Key("hub-1", f"{user} born", server)
+        return Key("hub-1", self.hub.add(user), server)
 
     def ask(self, user, server="", start_id=None, boot_id="boot", **options):
         """Ask for a lease as a start does, a moment after whoever asked before."""

@@ -24,7 +24,8 @@ class Client:
         self.world, self.url = world, url
 
     def ticket(self, user):
-        return f"ticket {sign_ticket(SECRET, user, self.world.clock.now())}"
+        created = self.world.hub.add(user)
+        return f"ticket {sign_ticket(SECRET, user, created, self.world.clock.now())}"
 
     async def __call__(self, who, method, path, body=None):
         """Return the status and the answer, JSON always."""
@@ -39,15 +40,27 @@ class Client:
 
 
 @pytest.fixture
-async def call(world, monkeypatch):
+async def serve(monkeypatch):
+    """Return a function that serves a world's API and returns its client."""
     for name in ("API_URL", "API_TOKEN", "CLIENT_ID", "BASE_URL", "SERVICE_PREFIX", "OAUTH_CALLBACK_URL"):
         monkeypatch.setenv(f"JUPYTERHUB_{name}", "http://127.0.0.1:9/hub/api" if name == "API_URL" else "x")
-    socket, port = bind_unused_port()
-    server = HTTPServer(application(world.parts))
-    server.add_socket(socket)
-    yield Client(world, f"http://127.0.0.1:{port}{PREFIX.rstrip('/')}")
-    server.stop()
-    await server.close_all_connections()
+    servers = []
+
+    def serve(world):
+        socket, port = bind_unused_port()
+        servers.append(HTTPServer(application(world.parts)))
+        servers[-1].add_socket(socket)
+        return Client(world, f"http://127.0.0.1:{port}{PREFIX.rstrip('/')}")
+
+    yield serve
+    for server in servers:
+        server.stop()
+        await server.close_all_connections()
+
+
+@pytest.fixture
+async def call(world, serve):
+    return serve(world)
 
 
 async def a_token(world, lease):
@@ -70,6 +83,42 @@ async def test_promise_9_another_s_workspace_is_neither_seen_nor_acted_on(world,
     assert (status, [x["user"] for x in listed["workspaces"]]) == (200, ["bob"])
     assert (await call(bob, "GET", "/api/v1/workspaces?all=1"))[0] == 403
     assert world.now_of(mine) == mine
+
+
+async def test_promise_9_a_new_user_with_a_deleted_one_s_name_has_nothing_of_theirs(make_world, serve):
+    world = make_world(quota=2)
+    call = serve(world)
+    ended, live = await world.up("alice"), await world.up("alice", "second")
+    world.hub_stops(ended)
+    await world.go_on(3, step=1)
+    world.hub.users["alice"] = "another alice born"
+    before, alice = world.now_of(live), call.ticket("alice")
+    assert (await call(alice, "GET", "/api/v1/workspaces?ended=200"))[1] == {"workspaces": []}
+    for lease in (ended, live):
+        for path in ("", "/readings", "/audit"):
+            assert (await call(alice, "GET", f"/api/v1/workspaces/{lease.id}{path}"))[0] == 404
+        for action in ACTIONS:
+            assert (await call(alice, "POST", f"/api/v1/workspaces/{lease.id}/{action}"))[0] == 404
+    assert (await call(alice, "POST", "/api/v1/check", {"count": 2, "server": "second"}))[0] == 200, "her own quota"
+    assert world.now_of(live) == before
+
+
+async def test_promise_9_a_renamed_user_keeps_what_is_theirs_and_the_old_name_gets_nothing(world, call):
+    lease = await world.up("alice", count=2)
+    waits = world.start("alice", "second")
+    world.hub.rename("alice", "alicia")
+    world.hub.users["alice"] = "another alice born"
+    alice, alicia = call.ticket("alice"), call.ticket("alicia")
+    assert (await call(alice, "GET", "/api/v1/workspaces"))[1] == {"workspaces": []}
+    assert (await call(alice, "GET", f"/api/v1/workspaces/{lease.id}"))[0] == 404
+    assert (await call(alice, "POST", f"/api/v1/workspaces/{waits.id}/stop"))[0] == 404
+    queue = (await call(alice, "GET", "/api/v1/queue"))[1]["queue"]
+    assert [(x["id"], x["user"], x["mine"]) for x in queue] == [(None, None, False)]
+    listed = (await call(alicia, "GET", "/api/v1/workspaces"))[1]["workspaces"]
+    assert [x["id"] for x in listed] == [lease.id, waits.id], "before the service has heard of the new name"
+    assert (await call(alicia, "POST", f"/api/v1/workspaces/{lease.id}/extend"))[0] == 200
+    await world.go_on(10, step=5)
+    assert world.now_of(lease).user == world.now_of(waits).user == "alicia"
 
 
 async def test_promise_9_the_queue_shows_one_s_own_name_alone(world, call):

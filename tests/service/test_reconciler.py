@@ -185,6 +185,21 @@ async def test_a_parked_lease_is_granted_only_while_its_hub_answers_and_started_
     assert len(world.hub.calls) == 1
 
 
+async def test_a_parked_lease_is_started_for_whoever_asked_whatever_the_name(world):
+    world.backend.complete = False
+    await world.round()
+    leases = {name: world.start(name) for name in ("alice", "bob")}
+    for name, lease in leases.items():
+        world.allocator.park(lease.id, 1)
+        world.hub.forget(name)
+    world.hub.rename("alice", "alicia")
+    world.hub.users["alice"] = world.hub.users["bob"] = "somebody else born"
+    world.backend.complete = True
+    await world.go_on(5, step=1)
+    assert {world.now_of(lease).phase for lease in leases.values()} == {Phase.RESERVED}
+    assert [call[:2] for call in world.hub.calls] == [("start", "alicia")], "nobody else's server starts"
+
+
 async def test_a_parked_lease_granted_when_its_hub_dies_keeps_its_place(world):
     """Parked lease granted, start answered 202, hub dies: nobody takes the grant up."""
     world.backend.complete = False
@@ -234,12 +249,20 @@ async def test_a_grant_s_start_does_not_wait_for_the_start_before_it(world):
 async def test_a_pending_server_is_not_adopted_and_a_lease_follows_its_user_s_new_name(world):
     lease = await world.up("alice")
     world.hub.put("bob")
-    server = world.hub.listed.pop(("alice", ""))
-    world.hub.listed["alicia", ""] = type(server)(**{**vars(server), "user": "alicia"})
+    world.hub.rename("alice", "alicia")
     await world.go_on(20, step=5)
     assert world.book.of_key(world.key("bob")) is None
     assert world.now_of(lease).user == "alicia"
     assert world.now_of(lease).phase is Phase.RUNNING
+
+
+async def test_a_lease_ends_with_its_user_although_another_of_that_name_has_a_server(world):
+    lease = await world.up("alice")
+    world.backend.vanish(lease.id)
+    world.hub.users["alice"] = "another alice born"
+    world.hub.put("alice", ready=True)
+    await world.go_on(60, step=5)
+    assert world.now_of(lease).phase is Phase.ENDED
 
 
 async def test_what_ended_while_the_hub_s_list_was_on_its_way_is_not_adopted(world):

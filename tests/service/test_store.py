@@ -16,7 +16,7 @@ from lease_builders import a_lease, a_request, slots
 from gpuspawner.core.errors import Conflict, Superseded, Unavailable
 from gpuspawner.core.evidence import SampleKind
 from gpuspawner.core.idleness import Streak
-from gpuspawner.core.lease import Key, Phase, Reason
+from gpuspawner.core.lease import Key, Owner, Phase, Reason
 from gpuspawner.core.policy import Mode
 from gpuspawner.service.book import Book
 from gpuspawner.service.store import AuditLine, ReadingRow, Store, tables
@@ -125,11 +125,11 @@ def test_a_key_passes_from_an_ended_lease_to_a_new_one_in_one_write(store):
     assert store.live() == [second]
 
 
-def test_what_ended_is_listed_by_user_the_newest_first_and_counted_by_reason(store):
+def test_what_ended_is_listed_by_owner_the_newest_first_and_counted_by_reason(store):
     ended = [a_lease(name, Phase.ENDED, user=user, ended_at=at) for name, user, at in
              [("a", "alice", 1.0), ("b", "bob", 2.0), ("c", "alice", 3.0), ("d", "alice", 3.0)]]  # fmt: skip
     store.save([*ended, a_lease("live")])
-    assert [x.id for x in store.ended("alice")] == ["c", "d", "a"]
+    assert [x.id for x in store.ended(Owner("hub", "alice born"))] == ["c", "d", "a"]
     assert [x.id for x in store.ended(None, 2)] == ["c", "d"]
     assert store.count_ends() == {"stopped": 4}
 

@@ -11,7 +11,7 @@ import requests
 from prometheus_client.parser import text_string_to_metric_families
 
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.lease import Phase, Reason
+from gpuspawner.core.lease import Key, Phase, Reason
 from gpuspawner.service.allocator import hash_token
 
 
@@ -54,6 +54,73 @@ class Browser(requests.Session):
         response = self.post(self.world.home + page, data={"_xsrf": token, **fields})
         assert response.status_code == status, response.text
         return response
+
+
+def api(world, name, path="workspaces?ended=5", method="GET"):
+    headers = {"Authorization": f"token {world.token(name)}"}
+    return requests.request(method, f"{world.home}api/v1/{path}", headers=headers, data="{}", timeout=20)
+
+
+def test_promise_9_a_new_user_with_a_deleted_one_s_name_sees_nothing_of_theirs(world):
+    world.save(pages.running("live"))
+    world.save(pages.reclaimed("gone"), audit=pages.reclaimed_audit())
+    world.created["alice"] = "another alice born"
+    alice = Browser(world, "alice")
+    assert not {"live", "gone"} & set(re.findall(r"workspaces/(\w+)", alice.home.text))
+    for lease in ("live", "gone"):
+        alice.look(f"workspaces/{lease}", 404)
+        assert api(world, "alice", f"workspaces/{lease}/audit").status_code == 404
+    alice.submit("workspaces/live/stop", 404)
+    assert api(world, "alice").json() == {"workspaces": []}
+    assert world.lease("live").phase is Phase.RUNNING
+
+
+def test_promise_9_a_renamed_user_keeps_what_is_theirs_by_cookie_and_token(world):
+    world.save(pages.running("live"))
+    world.save(pages.reclaimed("gone"))
+    world.names["alice"], world.created["alicia"] = "alicia", "alice born"
+    alicia = Browser(world, "alice")
+    assert {"live", "gone"} <= set(re.findall(r"workspaces/(\w+)", alicia.home.text))
+    assert "/hub/spawn/alicia?" in alicia.look("workspaces/gone").text, "it starts again under the name of now"
+    assert [x["id"] for x in api(world, "alice").json()["workspaces"]] == ["live", "gone"]
+
+
+def test_promise_9_a_name_that_passes_on_while_its_token_is_remembered_changes_nothing(world):
+    world.save(pages.running("live"))
+    assert [x["id"] for x in api(world, "alice").json()["workspaces"]] == ["live"]
+    world.save(replace(pages.running("newcomer-s"), key=Key("hub-1", "another alice born", "")))
+    world.names["alice"], world.created["alice"] = "alicia", "another alice born"
+    assert [x["id"] for x in api(world, "alice").json()["workspaces"]] == ["live"], "the token is the renamed one's"
+    assert world.models_asked == ["alice"], "asked once for a token, not at each request"
+
+
+@pytest.mark.parametrize("what", ["error", None, "passes on"])
+def test_promise_9_who_someone_is_is_never_guessed(world, what):
+    world.save(pages.running("live"))
+
+    def passes_on():
+        world.names["alice"] = "alicia"
+        return "alice born"
+
+    world.created["alice"] = passes_on if what == "passes on" else what
+    answer = api(world, "alice")
+    assert answer.status_code == 503
+    assert "The hub " in answer.json()["error"]["message"]
+    world.names.clear(), world.created.clear()
+    assert [x["id"] for x in api(world, "alice").json()["workspaces"]] == ["live"], "once it can be asked"
+
+
+def test_promise_9_a_service_with_a_user_s_name_owns_nothing(world):
+    world.save(pages.running("live"))
+    world.save(pages.reclaimed("gone"))
+    world.names["robot"] = "alice"
+    assert api(world, "robot").json() == {"workspaces": []}
+    for lease in ("live", "gone"):
+        assert api(world, "robot", f"workspaces/{lease}").status_code == 404
+    assert api(world, "robot", "workspaces/live/stop", "POST").status_code == 404
+    assert api(world, "robot", "ticket", "POST").status_code == 403
+    assert api(world, "robot", "check", "POST").status_code == 200
+    assert world.models_asked == []
 
 
 def test_whoever_is_not_signed_in_is_sent_to_the_hub_and_comes_back(world):

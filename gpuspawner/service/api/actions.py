@@ -22,7 +22,7 @@ async def act(parts: Parts, person: Person, lease: Lease, action: str, where: st
         HTTPError: 403 for a stop by a workspace's own token.
     """
     if action == "seen":
-        if not lease.live and lease.user == person.name:
+        if not lease.live and person.owns(lease):
             parts.book.save(replace(lease, seen_by_user=True))
     elif not lease.live:
         raise Conflict("This workspace has ended. Start it again from the form; its files are kept.")

@@ -12,8 +12,8 @@ from jupyterhub.services.auth import HubOAuth, HubOAuthenticated
 from tornado.web import HTTPError, RequestHandler
 
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Superseded, Unavailable
-from gpuspawner.core.lease import Lease
-from gpuspawner.core.tickets import ticket_user
+from gpuspawner.core.lease import NOBODY, Lease, Owner
+from gpuspawner.core.tickets import ticket_holder
 from gpuspawner.service.allocator import WORKSPACE_TOKEN_PREFIX, hash_token
 from gpuspawner.service.parts import Parts
 
@@ -25,11 +25,19 @@ LARGEST_BODY_BYTES = 65536
 
 @dataclass(frozen=True)
 class Person:
-    """Who asks. ``lease`` is set for a workspace's own token: it may act on this one lease alone."""
+    """Who asks. What is theirs goes by ``owner``: a name may have been another user's, and is a service's too.
+
+    ``lease`` is set for a workspace's own token: it may act on this one lease alone.
+    """
 
     name: str
+    owner: Owner = NOBODY
     admin: bool = False
     lease: str | None = None
+
+    def owns(self, lease: Lease) -> bool:
+        """Whether a workspace is this person's own."""
+        return lease.key.owner == self.owner
 
 
 class BaseHandler(HubOAuthenticated, RequestHandler):
@@ -56,13 +64,16 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
         """Return who asks: by a page's ticket, a workspace's token, a hub token, or the service's cookie."""
         scheme, credential = self._authorization()
         if scheme == "ticket":
-            user = ticket_user(self.parts.secret, credential, self.parts.clock.now())
-            return Person(user) if user is not None else None
+            holder = ticket_holder(self.parts.secret, credential, self.parts.clock.now())
+            return Person(holder.user, self._owner(holder.created)) if holder is not None else None
         if scheme in {"token", "bearer"} and credential.startswith(WORKSPACE_TOKEN_PREFIX):
             hashed = hash_token(credential)
             found = (x for x in self.parts.book if x.token_hash and hmac.compare_digest(x.token_hash, hashed))
             lease = next(found, None)
-            return Person(lease.user, lease=lease.id) if lease is not None else None
+            return Person(lease.user, lease.key.owner, lease=lease.id) if lease is not None else None
+        return await self._find_in_hub()
+
+    async def _find_in_hub(self) -> Person | None:
         hub_auth: HubOAuth = self.hub_auth
         try:
             model = self.hub_model = await hub_auth.get_user(self, sync=False)
@@ -77,7 +88,28 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
         admin = bool(hub_auth.check_scopes({ADMIN}, model))
         if not admin and not hub_auth.check_scopes({USE}, model):
             return None
-        return Person(model["name"], admin)
+        if model["kind"] != "user":
+            return Person(model["name"], admin=admin)
+        if "created" not in model:
+            # Kept in the model, which JupyterHub's client keeps for this token: for AUTH_SECONDS, no name is asked for
+            # again, which may be somebody else's by then.
+            model["created"] = await self._created(model["name"])
+        return Person(model["name"], self._owner(model["created"]), admin)
+
+    async def _created(self, name: str) -> str:
+        """Ask when the user was created who is called so: the token's own, if it still names the same user after.
+
+        Raises:
+            Unavailable: the hub does not answer, or the name passed to another user while it was asked.
+        """
+        created = await self.parts.hub.created(name)
+        again = await self.hub_auth.user_for_token(self.hub_auth.get_token(self), use_cache=False, sync=False)
+        if created is None or again is None or again["name"] != name:
+            raise Unavailable("The hub is changing your account: who you are can't be checked. Try again in a minute.")
+        return created
+
+    def _owner(self, created: str | None) -> Owner:
+        return Owner(self.parts.hub_id, created) if created else NOBODY
 
     def get_current_user(self) -> str | None:
         """Return the name found before: JupyterHub's own version would ask the hub and block meanwhile."""
@@ -87,8 +119,8 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
         """Return the lease that this person may see and act on. To others it does not exist."""
         person = self.must()
         lease = self.parts.book.get(lease_id) or self.parts.store.lease(lease_id)
-        mine = lease is not None and (person.admin or lease.user == person.name)
-        if lease is None or not mine or person.lease not in {None, lease_id}:
+        may = lease is not None and (person.admin or person.owns(lease))
+        if lease is None or not may or person.lease not in {None, lease_id}:
             raise HTTPError(404, reason=f"You have no workspace with the id {lease_id[:40]}.")
         return lease
 

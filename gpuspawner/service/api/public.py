@@ -9,7 +9,7 @@ from tornado.web import HTTPError
 
 from gpuspawner import __version__
 from gpuspawner.catalog import resolve
-from gpuspawner.core.lease import WAITING, Key, Lease
+from gpuspawner.core.lease import NOBODY, WAITING, Key, Lease
 from gpuspawner.core.tickets import sign_ticket
 from gpuspawner.service.api.actions import act
 from gpuspawner.service.api.base import ApiHandler
@@ -43,7 +43,10 @@ class Ticket(ApiHandler):
         person = self.must()
         if person.lease is not None:
             raise HTTPError(403, reason="A workspace's own token gets no ticket.")
-        self.answer({"ticket": sign_ticket(self.parts.secret, person.name, self.parts.clock.now())})
+        if person.owner == NOBODY:
+            raise HTTPError(403, reason="A service of the hub gets no ticket: tickets are for users' pages.")
+        created, now = person.owner.user_created, self.parts.clock.now()
+        self.answer({"ticket": sign_ticket(self.parts.secret, person.name, created, now)})
 
 
 class Offers(ApiHandler):
@@ -67,12 +70,13 @@ class Check(ApiHandler):
         server = str(body.pop("server", ""))
         request = resolve(parts.catalog, body, person.name)
         now = parts.clock.now()
-        mine = next((x for x in parts.book if x.user == person.name and x.key.server == server), None)
-        parts.allocator.check(request, mine.key if mine else None)
+        key = Key(*person.owner, server)
+        mine = parts.book.of_key(key)
+        parts.allocator.check(request, key)
         offer = offer_of(parts, request.gpu)
         keeps = mine is not None and mine.phase in WAITING and request.keeps_place_of(mine.request)
         asked_at = mine.asked_at if mine is not None and keeps else now
-        imagined = Lease("imagined", Key("", person.name, server), person.name, request, {}, asked_at=asked_at)
+        imagined = Lease("imagined", key, person.name, request, {}, asked_at=asked_at)
         others = [x for x in parts.book if mine is None or x.id != mine.id]
         place = parts.scheduler.place(imagined, others, parts.allocator.others, now)
         waiting = request.gpu is not None and (place.number > 1 or place.likely_seconds != 0)
@@ -101,12 +105,13 @@ class Queue(ApiHandler):
         line = []
         for lease in sorted((x for x in parts.book if x.phase in WAITING), key=lambda x: (x.asked_at, x.id)):
             place = place_of(parts, lease)
-            mine = person.admin or lease.user == person.name
+            mine = person.owns(lease)
+            shown = mine or person.admin
             line.append(
                 {
-                    "id": lease.id if mine else None,
-                    "user": lease.user if mine else None,
-                    "mine": lease.user == person.name,
+                    "id": lease.id if shown else None,
+                    "user": lease.user if shown else None,
+                    "mine": mine,
                     "gpu": lease.request.gpu,
                     "count": lease.request.count,
                     "place": place.number,
@@ -132,10 +137,10 @@ class Workspaces(ApiHandler):
             text.isascii() and text.isdigit() and len(text) <= len(str(LONGEST_LIST)) and int(text) <= LONGEST_LIST
         ):
             raise HTTPError(400, reason=f"ended is a whole number up to {LONGEST_LIST}.")
-        live = [x for x in parts.book if everybody or x.user == person.name]
+        live = [x for x in parts.book if everybody or person.owns(x)]
         live = [x for x in live if person.lease in {None, x.id}]
         ended = (
-            parts.store.ended(None if everybody else person.name, int(text)) if int(text) and not person.lease else []
+            parts.store.ended(None if everybody else person.owner, int(text)) if int(text) and not person.lease else []
         )
         self.answer({"workspaces": [lease_view(parts, x) for x in [*sorted(live, key=lambda x: x.asked_at), *ended]]})
 

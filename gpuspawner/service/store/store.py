@@ -15,7 +15,7 @@ from alembic.util.exc import CommandError
 from pydantic import TypeAdapter
 
 from gpuspawner.core.errors import Superseded, Unavailable
-from gpuspawner.core.lease import Lease, Phase
+from gpuspawner.core.lease import Lease, Owner, Phase
 from gpuspawner.service.store import tables
 
 RAW_SECONDS = 24 * 3600.0
@@ -154,11 +154,12 @@ class Store:
         """Return one lease, ended or not."""
         return next(iter(self._leases(tables.leases.c.id == lease_id)), None)
 
-    def ended(self, user: str | None, limit: int = 20) -> list[Lease]:
-        """Return the leases of ``user`` (None: of all) that ended last, the newest first."""
+    def ended(self, owner: Owner | None, limit: int = 20) -> list[Lease]:
+        """Return the leases of ``owner`` (None: of all) that ended last, the newest first."""
         where = tables.leases.c.phase == Phase.ENDED.value
-        if user is not None:
-            where = where & (tables.leases.c.user == user)
+        if owner is not None:
+            where = where & (tables.leases.c.hub == owner.hub)
+            where = where & (tables.leases.c.user_created == owner.user_created)
         return self._leases(where, order=tables.leases.c.ended_at.desc(), limit=limit)
 
     def count_ends(self) -> dict[str, int]:

@@ -25,7 +25,7 @@ leases = sa.Table(
     sa.Column("asked_at", sa.Float, nullable=False),
     sa.Column("ended_at", sa.Float),
     sa.Column("document", sa.JSON, nullable=False),
-    sa.Index("ix_leases_user", "user", "asked_at"),
+    sa.Index("ix_leases_owner", "hub", "user_created", "ended_at"),
     # The database itself refuses a second live lease of a key.
     sa.Index(
         "uq_leases_live_key",

@@ -25,15 +25,15 @@ class Home(PageHandler):
         """Answer the page."""
         parts, person = self.parts, self.viewer()
         live = sorted(parts.book, key=lambda x: (x.asked_at, x.id))
-        mine = [x for x in live if x.user == person.name]
-        ended = parts.store.ended(person.name, ENDED_SHOWN)
+        mine = [x for x in live if person.owns(x)]
+        ended = parts.store.ended(person.owner, ENDED_SHOWN)
         offers = parts.scheduler.offers(live, parts.allocator.others)
         self.render_page(
             "home.html",
             mine=[self.card(x) for x in mine],
             ended=[self.card(x) for x in ended],
             offers=[offer_view(offer, parts) for offer in offers],
-            queue=[_waiter(parts, x, shown=person.admin or x.user == person.name) for x in live if x.phase in WAITING],
+            queue=[_waiter(parts, x, shown=person.admin or person.owns(x)) for x in live if x.phase in WAITING],
             everybody=self._everybody(live) if person.admin else None,
         )
 
@@ -86,6 +86,7 @@ class WorkspacePage(PageHandler):
     def show(self, lease: Lease, problem: str = "", status: int = 200) -> None:
         """Answer the page of a lease; ``problem`` says why what was asked for was not done."""
         parts, person = self.parts, self.viewer()
+        mine = person.owns(lease)
         rows, lines = parts.store.readings(lease.id), parts.store.audit(lease.id)
         self.render_page(
             "workspace.html",
@@ -97,14 +98,14 @@ class WorkspacePage(PageHandler):
             used_gpu_hours=story.used_gpu_hours(lease, parts.clock.now()),
             policy=lease.request.policy,
             problem=problem,
-            mine=lease.user == person.name,
+            mine=mine,
             up=lease.phase in UP,
             waiting=lease.phase in WAITING,
             starting=lease.phase in {Phase.RESERVED, Phase.STARTING},
             open_link=story.server_link(self.hub_prefix, lease),
             start_link=story.server_link(self.hub_prefix, lease, "hub/spawn-pending").rstrip("/"),
-            again=story.start_again_links(self.hub_prefix, lease),
-            end=story.ended_view(lease, person.name) if lease.reason else None,
+            again=story.start_again_links(self.hub_prefix, lease, person.name if mine else lease.user),
+            end=story.ended_view(lease, mine=mine) if lease.reason else None,
         )
 
 

@@ -139,13 +139,13 @@ def used_gpu_hours(lease: Lease, now: float) -> float:
     return float(sum(slot.share for slot in lease.slots)) * max(0.0, until - lease.granted_at) / 3600
 
 
-def ended_view(lease: Lease, person: str) -> dict[str, str]:
-    """Return who decided, what was lost and what is kept."""
+def ended_view(lease: Lease, *, mine: bool) -> dict[str, str]:
+    """Return who decided, what was lost and what is kept. ``mine``: it is the reader's own workspace."""
     deciders = {
         Reason.IDLE: f"the idle policy “{lease.request.policy}”",
         Reason.EXPIRED: "the lifetime it was asked with",
     }
-    named = {person: "you", "hub": "the hub", "gpuspawner": "gpuspawner"}
+    named = {lease.user: "you" if mine else lease.user, "hub": "the hub", "gpuspawner": "gpuspawner"}
     by = named.get(lease.ended_by, lease.ended_by)
     if lease.ended_by == "gpuspawner" and lease.reason is not None:
         by = deciders.get(lease.reason, by)
@@ -156,10 +156,13 @@ def ended_view(lease: Lease, person: str) -> dict[str, str]:
     return {"by": by, "lost": lost, "kept": "All files, as they were last saved. They are there when it starts again."}
 
 
-def start_again_links(hub_prefix: str, lease: Lease) -> dict[str, str]:
-    """Return links to the hub's form, prefilled as this workspace was asked for; the form waits for the click."""
+def start_again_links(hub_prefix: str, lease: Lease, user: str) -> dict[str, str]:
+    """Return links to the hub's form, prefilled as this workspace was asked for; the form waits for the click.
+
+    ``user`` is what its user is called now.
+    """
     server = f"/{quote(lease.key.server, safe='@~')}" if lease.key.server else ""
-    form = f"{hub_prefix}spawn/{quote(lease.user, safe='@~')}{server}"
+    form = f"{hub_prefix}spawn/{quote(user, safe='@~')}{server}"
     options = to_options(lease.request) if lease.request.template else {}
     without = to_options(replace(lease.request, gpu=None, count=0)) if options else {}
     return {"same": _with_options(form, options), "without_gpu": _with_options(form, without)}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from gpuspawner.core.errors import Conflict
-from gpuspawner.core.lease import Key, Lease
+from gpuspawner.core.lease import Key, Lease, Reason
 from gpuspawner.service.store import AuditLine, ReadingRow, Store
 
 
@@ -17,6 +18,8 @@ class Book:
     def __init__(self, store: Store) -> None:
         """Start empty; :meth:`load` reads what the store holds."""
         self.store = store
+        self.ends: Counter[Reason] = Counter()
+        """How many leases ended since this service started."""
         self._leases: dict[str, Lease] = {}
         self._changed = asyncio.Event()
 
@@ -52,8 +55,8 @@ class Book:
         for lease in leases:
             if lease.live:
                 self._leases[lease.id] = lease
-            else:
-                self._leases.pop(lease.id, None)
+            elif self._leases.pop(lease.id, None) is not None and lease.reason is not None:
+                self.ends[lease.reason] += 1
         if moved:
             self._changed.set()
             self._changed = asyncio.Event()

@@ -29,13 +29,14 @@ class ServiceCollector(Collector):
         self._parts = parts
 
     def collect(self) -> Iterator[Metric]:
-        """Yield every metric. Raises Unavailable where the store does not answer."""
+        """Yield every metric, from memory: also while the store does not answer."""
         yield from self._gpus()
         yield from self._leases()
-        ends = CounterMetricFamily("gpuspawner_ends", "Workspaces that ended, by reason.", labels=["reason"])
-        counted = self._parts.store.count_ends()
+        ends = CounterMetricFamily(
+            "gpuspawner_ends", "Workspaces that ended since the service started, by reason.", labels=["reason"]
+        )
         for reason in Reason:
-            ends.add_metric([reason.value], counted.get(reason.value, 0))
+            ends.add_metric([reason.value], self._parts.book.ends[reason])
         yield ends
         samples = CounterMetricFamily(
             "gpuspawner_samples", "Samples since the service started, by what they proved.", labels=["result"]

@@ -75,7 +75,6 @@ CALLS = {
     "readings": lambda store: store.readings("one"),
     "audit": Store.audit,
     "ended": lambda store: store.ended(None),
-    "count_ends": Store.count_ends,
 }
 
 
@@ -125,13 +124,12 @@ def test_a_key_passes_from_an_ended_lease_to_a_new_one_in_one_write(store):
     assert store.live() == [second]
 
 
-def test_what_ended_is_listed_by_owner_the_newest_first_and_counted_by_reason(store):
+def test_what_ended_is_listed_by_owner_the_newest_first(store):
     ended = [a_lease(name, Phase.ENDED, user=user, ended_at=at) for name, user, at in
              [("a", "alice", 1.0), ("b", "bob", 2.0), ("c", "alice", 3.0), ("d", "alice", 3.0)]]  # fmt: skip
     store.save([*ended, a_lease("live")])
     assert [x.id for x in store.ended(Owner("hub", "alice born"))] == ["c", "d", "a"]
     assert [x.id for x in store.ended(None, 2)] == ["c", "d"]
-    assert store.count_ends() == {"stopped": 4}
 
 
 def test_audit_lines_come_newest_first(store):
@@ -307,6 +305,15 @@ def test_the_book_forgets_what_ended_and_reads_what_lives(store):
     assert list(book) == list(again) == [FULL_LEASE]
     assert book.of_key(FULL_LEASE.key) == FULL_LEASE
     assert book.of_key(a_lease().key) is None
+
+
+def test_the_book_counts_each_end_once_by_its_reason(store):
+    book = Book(store)
+    book.save(FULL_LEASE, a_lease())
+    ended = replace(FULL_LEASE, phase=Phase.ENDED)
+    book.save(ended, replace(a_lease(), phase=Phase.STOPPING, reason=Reason.STOPPED))
+    book.save(replace(ended, seen_by_user=True))
+    assert book.ends == {Reason.IDLE: 1}
 
 
 async def test_who_waits_is_woken_by_what_may_move_a_place_and_by_nothing_else(store):

@@ -162,17 +162,6 @@ class Store:
             where = where & (tables.leases.c.user_created == owner.user_created)
         return self._leases(where, order=tables.leases.c.ended_at.desc(), limit=limit)
 
-    def count_ends(self) -> dict[str, int]:
-        """Return how many leases have ended, by reason."""
-        reason = tables.leases.c.document["reason"].as_string()
-        query = (
-            sa.select(reason, sa.func.count())
-            .where(tables.leases.c.phase == Phase.ENDED.value, reason.is_not(None))
-            .group_by(reason)
-        )
-        with self._transaction() as connection:
-            return {str(row[0]): int(row[1]) for row in connection.execute(query)}
-
     def _leases(
         self, where: sa.ColumnElement[bool], order: sa.ColumnElement[object] | None = None, limit: int | None = None
     ) -> list[Lease]:

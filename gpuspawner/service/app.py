@@ -42,6 +42,8 @@ log = logging.getLogger("gpuspawner")
 BIND_SECONDS = 10.0
 """How long a new service, once it owns the store, waits for its port while the old one, seeing that, goes away."""
 THIN_SECONDS = 600.0
+FORGET_PAUSE_SECONDS = 0.05
+"""Between two chunks of what is forgotten: others are answered meanwhile."""
 AUTH_SECONDS = 30
 """How long the hub's answer about who asks stands; JupyterHub's own five minutes outlive a user who is deleted."""
 
@@ -218,7 +220,12 @@ class Service:
             self.stop("its hub is gone")
 
     async def _thin(self) -> None:
-        self.parts.store.thin_readings(self.parts.clock.now())
+        now = self.parts.clock.now()
+        self.parts.store.thin_readings(now)
+        more = True
+        while more:
+            more = self.parts.store.forget_ended(now - self._settings.keep_ended_seconds)
+            await asyncio.sleep(FORGET_PAUSE_SECONDS)
 
 
 def _time() -> float:

@@ -1,4 +1,7 @@
-"""What the service's steps wait for, in seconds. Each says why it has its value."""
+"""The service's times, in seconds. Each says why it has its value.
+
+An administrator changes them by ``configure(c, ..., service_settings={"keep_ended_seconds": 90 * 86400})``.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Settings:
-    """Times of the lease protocol (design, section 6)."""
+    """Times of the lease protocol (design, section 6), and of what is kept."""
 
     listen_seconds: float = 30.0
     """A waiter not heard for this long no longer listens: three of its long polls."""
@@ -39,3 +42,6 @@ class Settings:
     """Starts under way at the same time, instead of the hub's concurrent_spawn_limit, which waiters would fill."""
     concurrent_starts_each: int = 5
     """Of these, those of one user: who starts many named servers at once leaves room for everybody else's."""
+    keep_ended_seconds: float = 400 * 86400.0
+    """Ended workspaces, their audit and the readings behind their ends are forgotten after this: a year's report, and
+    a month to write it."""

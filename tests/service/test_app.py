@@ -11,7 +11,11 @@ from pathlib import Path
 
 import pytest
 import requests
+from lease_builders import a_lease
 from tornado.testing import bind_unused_port
+
+from gpuspawner.core.lease import Phase
+from gpuspawner.service.store import Store
 
 SERVE = """
 import asyncio, logging, os, sys
@@ -212,6 +216,17 @@ def test_of_a_locked_store_reads_are_answered_writes_by_503_quickly_and_it_does_
         assert time.monotonic() - began < 10
     assert call(port, "internal/acquire", body=ASK).status_code == 200
     assert service.process.poll() is None
+
+
+def test_it_forgets_what_ended_longer_ago_than_its_setting_says(serve, tmp_path):
+    store = Store(f"sqlite:///{tmp_path / 'service.sqlite'}")
+    store.open()
+    ages = {f"lease-{age}": age for age in (399, 401, *range(500, 900))}
+    store.save([a_lease(name, Phase.ENDED, ended_at=time.time() - age * 86400) for name, age in ages.items()])
+    serve().says("serving")
+    store.close()
+    with contextlib.closing(sqlite3.connect(tmp_path / "service.sqlite")) as found:
+        wait_for(lambda: found.execute("SELECT group_concat(id) FROM leases").fetchone() == ("lease-399",))
 
 
 def test_of_two_services_at_once_the_newer_serves_and_the_older_ends(serve, port):

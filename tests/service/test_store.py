@@ -70,6 +70,7 @@ CALLS = {
     "save": lambda store: store.save([a_lease("new")]),
     "keep_readings": lambda store: store.keep_readings("one", 0.0),
     "thin_readings": lambda store: store.thin_readings(NOW),
+    "forget_ended": lambda store: store.forget_ended(NOW),
     "check_epoch": Store.check_epoch,
     "live": Store.live,
     "readings": lambda store: store.readings("one"),
@@ -162,12 +163,38 @@ def test_old_readings_leave_their_ten_minutes_highest(store):
     assert len(store.readings("one")) == 6
 
 
-def test_readings_behind_a_stop_stay_whole_and_for_ever_others_thirty_days(store):
+def test_readings_behind_a_stop_stay_whole_as_long_as_their_lease_others_thirty_days(store):
     old = [reading(NOW - MAXIMA_SECONDS - 3600 + 60 * i, 1.0) for i in range(6)]
     store.save([], readings=old)
     store.keep_readings("one", old[2].at)
     store.thin_readings(NOW)
     assert store.readings("one") == [replace(row, kept=True) for row in old[2:]]
+
+
+def test_what_ended_long_ago_is_forgotten_with_its_audit_and_readings_some_at_a_time(store):
+    old = [a_lease(f"old-{i}", Phase.ENDED, ended_at=NOW - 10 + i) for i in range(5)]
+    kept = [a_lease("young", Phase.ENDED, ended_at=NOW), a_lease("live")]
+    names = [lease.id for lease in [*old, *kept]] + ["of no lease"]
+    lines = [AuditLine(NOW - 400 * DAY, name, "alice", "gpuspawner", "asked", "why") for name in names]
+    lines.append(AuditLine(NOW, "of no lease", "alice", "gpuspawner", "stop", "why"))
+    readings = [reading(0.0, 5.0, lease=lease.id, kept=True) for lease in [*old, *kept]]
+    store.save([*old, *kept], lines, readings)
+    assert [store.forget_ended(NOW, at_once=2), len(store.ended(None))] == [True, 4]
+    assert [store.forget_ended(NOW, at_once=2) for _ in range(2)] == [True, False]
+    assert ([x.id for x in store.ended(None)], [x.id for x in store.live()]) == (["young"], ["live"])
+    assert [x.lease for x in store.audit()] == ["of no lease", "live", "young"]
+    assert [len(store.readings(name)) for name in names] == [0, 0, 0, 0, 0, 1, 1, 0]
+
+
+def test_what_is_forgotten_is_found_by_index(store, path):
+    statements = []
+    sa.event.listen(store._engine, "before_cursor_execute", lambda c, cur, sql, p, ctx, m: statements.append((sql, p)))
+    store.forget_ended(NOW)
+    queries = [(sql, p) for sql, p in statements if sql.startswith("SELECT") and "meta" not in sql]
+    with sqlite3.connect(path) as other:
+        plans = [row[3] for sql, p in queries for row in other.execute(f"EXPLAIN QUERY PLAN {sql}", p)]
+    assert len(queries) == 2
+    assert not [plan for plan in plans if plan.startswith(("SCAN leases", "SCAN audit"))], plans
 
 
 @settings(max_examples=30, deadline=None)

@@ -23,6 +23,8 @@ RAW_SECONDS = 24 * 3600.0
 MAXIMA_SECONDS = 30 * 24 * 3600.0
 """Ten-minute maxima are kept this long."""
 BUCKET_SECONDS = 600.0
+FORGET_AT_ONCE = 200
+"""So many leases, or audit lines, are forgotten in one transaction: some milliseconds, in which nobody is answered."""
 PATIENCE_SECONDS = 0.25
 """How long a write waits for another process that holds SQLite's lock: a second service's takes milliseconds, and while
 one waits, nobody else is answered."""
@@ -201,7 +203,7 @@ class Store:
             return [AuditLine(**row) for row in connection.execute(query).mappings()]
 
     def thin_readings(self, now: float) -> None:
-        """Keep raw readings for a day, ten-minute maxima for 30 days, and what is behind a stop for ever."""
+        """Keep raw readings for a day, ten-minute maxima for 30 days, and what is behind a stop as long as its audit."""
         r = tables.readings.c
         bucket = sa.cast(r.at / BUCKET_SECONDS, sa.Integer)
         old = (r.at < now - RAW_SECONDS) & ~r.kept
@@ -216,6 +218,23 @@ class Store:
             connection.execute(
                 tables.readings.delete().where(r.number.in_(sa.select(ranked.c.number).where(ranked.c.rank > 1)))
             )
+
+    def forget_ended(self, before: float, at_once: int = FORGET_AT_ONCE) -> bool:
+        """Delete some leases that ended before, with their audit and readings, and older audit lines of no lease.
+
+        Returns whether there may be more to delete. A live lease keeps all of its audit, however old.
+        """
+        leases, audit = tables.leases.c, tables.audit.c
+        ended = sa.select(leases.id).where(leases.ended_at < before, leases.phase == Phase.ENDED.value)
+        of_none = sa.select(audit.number).where(audit.at < before, ~sa.exists().where(leases.id == audit.lease))
+        with self._transaction(writes=True) as connection:
+            ids = connection.scalars(ended.order_by(leases.ended_at).limit(at_once)).all()
+            for table, lease in ((tables.audit, audit.lease), (tables.readings, tables.readings.c.lease)):
+                connection.execute(table.delete().where(lease.in_(ids)))
+            connection.execute(tables.leases.delete().where(leases.id.in_(ids)))
+            lines = connection.scalars(of_none.order_by(audit.at).limit(at_once)).all()
+            connection.execute(tables.audit.delete().where(audit.number.in_(lines)))
+        return at_once in {len(ids), len(lines)}
 
 
 @contextmanager

@@ -26,6 +26,7 @@ leases = sa.Table(
     sa.Column("ended_at", sa.Float),
     sa.Column("document", sa.JSON, nullable=False),
     sa.Index("ix_leases_owner", "hub", "user_created", "ended_at"),
+    sa.Index("ix_leases_ended_at", "ended_at"),
     # The database itself refuses a second live lease of a key.
     sa.Index(
         "uq_leases_live_key",
@@ -67,4 +68,5 @@ audit = sa.Table(
     sa.Column("action", sa.String(32), nullable=False),
     sa.Column("why", sa.Text, nullable=False),
     sa.Index("ix_audit_lease", "lease"),
+    sa.Index("ix_audit_at", "at"),
 )

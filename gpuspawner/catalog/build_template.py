@@ -53,6 +53,7 @@ def build_template(name: str, flat: Flat[TemplateEntry], around: Surroundings, i
         title=entry.title or name,
         description=entry.description or "",
         image=entry.image or "",
+        profile=entry.profile or "",
         policy=policy,
         gpus=MappingProxyType(dict(entry.gpus)),
         bounds=bounds,

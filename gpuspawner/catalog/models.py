@@ -251,6 +251,7 @@ class TemplateEntry(Entry):
     title: Title = None
     description: Annotated[str | None, BeforeValidator(_text(2000))] = None
     image: Annotated[str | None, BeforeValidator(_parse_image)] = None
+    profile: Annotated[str | None, BeforeValidator(_text(100))] = None
     opens: Annotated[list[str] | None, BeforeValidator(_parse_opens)] = None
     policy: Annotated[str | None, BeforeValidator(parse_name)] = None
     gpus: Annotated[dict[KindName, GpuCounts], Section] = {}

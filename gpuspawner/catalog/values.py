@@ -50,6 +50,8 @@ class Template:
     default: Defaults
     image: str = ""
     """The container image of its workspaces; "" where the hub's configuration alone says it."""
+    profile: str = ""
+    """The slug of the profile in KubeSpawner's ``profile_list`` that applies first; "" for its default one."""
 
     def default_count(self, gpu: str | None) -> int:
         """Return how many of ``gpu`` a request gets that names no number: the default moved into the kind's range."""

@@ -18,9 +18,10 @@ from jupyterhub.spawner import LocalProcessSpawner, SimpleLocalProcessSpawner, S
 from traitlets.config.loader import LazyConfigValue
 from traitlets.utils.importstring import import_item
 
-from gpuspawner.catalog import load_catalog, scaled
+from gpuspawner.catalog import Catalog, load_catalog, scaled
 from gpuspawner.core.errors import CatalogError
 from gpuspawner.spawner import pages
+from gpuspawner.spawner.kube_configure import conflicts, service_address, service_environment
 from gpuspawner.spawner.mixin import GPUSpawnerMixin, LocalGPUSpawner
 
 SERVICE = "gpu"
@@ -33,6 +34,7 @@ def configure(
     *,
     catalog: str | Path | Mapping[str, Any],
     data_dir: str | Path = "gpuspawner-data",
+    address: str | None = None,
     port: int = 9470,
     fast: float | None = None,
     service_settings: Mapping[str, Any] | None = None,
@@ -43,7 +45,8 @@ def configure(
         c: the configuration that JupyterHub gives its file.
         catalog: a YAML file, or the same as a mapping.
         data_dir: where the service keeps its database, its secret and this hub's id.
-        port: where the service listens, on 127.0.0.1.
+        address: where the service listens. None means 127.0.0.1; where workspaces are pods, as they reach the hub.
+        port: where the service listens.
         fast: divide every time of the catalog by this, to watch an hour in two minutes.
         service_settings: times of the lease protocol in seconds, by the names of ``service.settings.Settings``.
 
@@ -56,13 +59,14 @@ def configure(
         raise SystemExit(f"gpuspawner: the hub does not start with this catalog:\n{error}") from None
     if fast is not None:
         loaded = scaled(loaded, fast)
-    _refuse_conflicts(c)
+    wrapped = _wrapped(c.JupyterHub.get("spawner_class"))
+    _refuse_conflicts(c, wrapped, loaded)
     data = _data_folder(Path(data_dir))
     catalog_file = _catalog_file(catalog, data)
     prefix = f"{_base_url(c)}/services/{SERVICE}/"
-    url = f"http://127.0.0.1:{port}"
+    url = f"http://{address or (service_address(c) if _is_pods(wrapped) else '127.0.0.1')}:{port}"
     spawner = c.GPUSpawnerMixin
-    c.JupyterHub.spawner_class = _wrapped(c.JupyterHub.get("spawner_class"))
+    c.JupyterHub.spawner_class = wrapped
     spawner.gpu_catalog = lambda: loaded  # traitlets copies values, and a catalog is not to be copied
     spawner.gpu_service_url = url + prefix.rstrip("/")
     spawner.gpu_service_prefix = prefix
@@ -73,6 +77,8 @@ def configure(
     command = [sys.executable, "-m", "gpuspawner.cli", "serve", "--catalog", str(catalog_file), "--data", str(data)]
     command += ["--fast", str(fast)] if fast is not None else []
     environment = {"GPUSPAWNER_HUB_PID": str(os.getpid())}
+    if _is_pods(wrapped):
+        environment |= service_environment(c, wrapped)
     if service_settings:
         environment["GPUSPAWNER_SETTINGS"] = json.dumps(dict(service_settings))
     _add_service(c, url, command, environment)
@@ -104,7 +110,18 @@ def _wrapped(configured: Any) -> type[Spawner]:
         return base  # type: ignore[no-any-return]
     if base is LocalProcessSpawner:
         return LocalGPUSpawner
-    return type(f"GPU{base.__name__}", (GPUSpawnerMixin, base), {"__doc__": f"{base.__name__} with GPU leases."})
+    mixin: Any = GPUSpawnerMixin
+    if _is_pods(base):
+        from gpuspawner.spawner.kube import GPUSpawner, KubePods  # noqa: PLC0415 - needs an extra of the package
+
+        if base in GPUSpawner.__bases__:
+            return GPUSpawner
+        mixin = KubePods
+    return type(f"GPU{base.__name__}", (mixin, base), {"__doc__": f"{base.__name__} with GPU leases."})
+
+
+def _is_pods(spawner: type) -> bool:
+    return any(f"{base.__module__}.{base.__name__}" == "kubespawner.spawner.KubeSpawner" for base in spawner.__mro__)
 
 
 def _imported(name: str) -> Any:
@@ -120,7 +137,7 @@ def _imported(name: str) -> Any:
         ) from None
 
 
-def _refuse_conflicts(c: Any) -> None:
+def _refuse_conflicts(c: Any, spawner: type, catalog: Catalog) -> None:
     if c.JupyterHub.get("active_server_limit", 0):
         raise SystemExit(
             "gpuspawner: c.JupyterHub.active_server_limit counts people who only wait in the queue as active. "
@@ -131,6 +148,18 @@ def _refuse_conflicts(c: Any) -> None:
             "gpuspawner: c.Spawner.options_form would replace gpuspawner's form. Remove it: what people may choose "
             "stands in the catalog's templates."
         )
+    if _is_pods(spawner):
+        found = [f"gpuspawner: {conflict}" for conflict in conflicts(c, spawner, catalog)]
+        if found:
+            raise SystemExit("\n".join(found))
+        return
+    for name, template in catalog.templates.items():
+        for key in ("image", "profile"):
+            if getattr(template, key):
+                raise SystemExit(
+                    f"gpuspawner: templates.{name}.{key} needs KubeSpawner; this hub's class is {spawner.__name__}. "
+                    "Take it out, or set c.JupyterHub.spawner_class = 'kubespawner' before configure()."
+                )
 
 
 def _set_limits(c: Any) -> None:

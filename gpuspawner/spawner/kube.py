@@ -1,0 +1,155 @@
+"""Workspaces as pods: the mixin over KubeSpawner, and over any class made of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from jupyterhub.utils import url_path_join
+from kubespawner import KubeSpawner
+from traitlets import Bool, Enum, Float, Integer, Unicode, default
+
+from gpuspawner.backends.kubernetes.names import ANNOTATIONS, ATTEMPT_LABEL, HUB_LABEL, LEASE_LABEL
+from gpuspawner.catalog import resolve
+from gpuspawner.core.errors import Conflict
+from gpuspawner.core.request import Request
+from gpuspawner.spawner.kube_start import LOOK_SECONDS, PodStart
+from gpuspawner.spawner.pod import PodSettings, with_lease
+from gpuspawner.spawner.pod_end import why_ended
+from gpuspawner.spawner.pod_models import written_back
+from gpuspawner.spawner.pod_start import judge
+from gpuspawner.spawner.refusals import ended
+
+
+class KubePods(PodStart):
+    """What every gpuspawner spawner of pods adds, over KubeSpawner or a class made of it."""
+
+    gpu_shared_memory_share = Float(
+        0.5, min=0, max=1, help="The part of a workspace's memory that /dev/shm may take; 0: the runtime's 64 MiB."
+    ).tag(config=True)
+    gpu_grace_seconds = Integer(
+        30, min=1, help="Between SIGTERM and SIGKILL when a workspace ends: time for a kernel to save."
+    ).tag(config=True)
+    gpu_restricted = Bool(
+        default_value=True,
+        help="Fill in what the restricted Pod Security Standard demands, where nothing else is set.",
+    ).tag(config=True)
+    gpu_placement = Enum(
+        ["preferred", "required"],
+        default_value="preferred",
+        help="Whether a pod should run on the node of its grant, or must: then a pod that was faster sends it back.",
+    ).tag(config=True)
+    gpu_runtime_class = Unicode(
+        help="The runtime class of pods with GPUs, where the cluster's default cannot use them."
+    ).tag(config=True)
+
+    image: str
+    _gpu_image: tuple[str, str] | None = None
+    """The template's image that the last start set, and the one it stands for."""
+
+    @default("delete_grace_period")
+    def _delete_grace_period_default(self) -> int:
+        return int(self.gpu_grace_seconds)
+
+    async def load_user_options(self) -> None:
+        """Apply profiles as KubeSpawner does, then the template's image: it is what its user chose."""
+        if self._gpu_image is not None and self.image == self._gpu_image[0]:
+            self.image = self._gpu_image[1]  # a setting outlives its start, and the next template may have none
+        template = self.catalog.templates[self._request().template]
+        asked = self.user_options
+        self.user_options = {"profile": template.profile} if template.profile else {}  # KubeSpawner's own, not ours
+        try:
+            await super().load_user_options()
+        except ValueError as error:  # a profile_list that is a function, and now has no such profile
+            message = f"This hub is set up wrongly: templates.{template.name}.profile: {error}"
+            raise ended(message, reason="conflict", status=409) from error
+        finally:
+            self.user_options = asked
+        image = template.image
+        self._gpu_image = (image, self.image) if image else None
+        self.image = image or self.image
+
+    def _request(self) -> Request:
+        return resolve(self.catalog, self.user_options, self.user.name)
+
+    def get_env(self) -> dict[str, str]:
+        """Return the environment without what the pod carries as annotations."""
+        return {name: value for name, value in super().get_env().items() if name not in ANNOTATIONS}
+
+    async def get_pod_manifest(self) -> Any:
+        """Return KubeSpawner's manifest with the lease's patch applied, for the administrator's hook to have last."""
+        pod = await super().get_pod_manifest()
+        request = self._request()
+        settings = PodSettings(
+            cpu_cores=request.cpu_cores,
+            memory_bytes=request.memory_bytes,
+            shared_memory_bytes=int(request.memory_bytes * self.gpu_shared_memory_share),
+            grace_seconds=self.gpu_grace_seconds,
+            restricted=self.gpu_restricted,
+            runtime_class=self.gpu_runtime_class,
+        )
+        before = self.as_json(pod)
+        try:
+            after = with_lease(before, self._gpu_patch, settings, self._gpu_mark)
+        except Conflict as error:
+            raise ended(f"This hub is set up wrongly: {error}", reason="conflict", status=409) from error
+        return written_back(pod, before, after, "V1Pod")
+
+    def _know_by(self, pod: Mapping[str, Any]) -> None:
+        """Take the lease from the pod, where the hub died before it saved which one it is."""
+        labels = pod["metadata"].get("labels", {})
+        if not self._gpu_lease and labels.get(HUB_LABEL) == self.gpu_hub_id and LEASE_LABEL in labels:
+            self._gpu_lease, self._gpu_attempt = labels[LEASE_LABEL], int(labels.get(ATTEMPT_LABEL, "0"))
+            self._gpu_outcome = "started"
+
+    async def get_url(self) -> str:
+        """Return where the server answers. Asked by a hub that starts: a pod that was starting is waited for.
+
+        Never raises: the hub would not look at any other server then.
+        """
+        url = str(await super().get_url())
+        if self._gpu_saved or not self._gpu_lease:
+            return url
+        begun = time.monotonic()
+        while time.monotonic() - begun < self.start_timeout:
+            pod = self._pod()
+            if pod is None:
+                break
+            verdict = judge(pod, self._events_of(pod), time.monotonic() - begun)
+            self._step(verdict.progress, verdict.words)
+            if verdict.fatal or verdict.shortage == "lost":
+                self._gpu_outcome, self._gpu_message = "failed", verdict.fatal or verdict.words
+                break
+            if super().is_pod_running(pod) and await self._answers(self._get_pod_url(pod)):
+                self._gpu_saved = True
+                self.orm_spawner.state = self.get_state()
+                return str(url_path_join(self._get_pod_url(pod), self.server.base_url))
+            await asyncio.sleep(LOOK_SECONDS)
+        return url
+
+    async def poll(self) -> int | None:
+        """Tell whether the pod runs, and keep why it does not, for its user."""
+        await self._start_watching_pods()
+        if self.events_enabled:
+            await self._start_watching_events()
+        pod = self._pod()
+        if pod is not None:
+            self._know_by(pod)
+            self._gpu_last_pod = pod
+        asked_by_hub = self._gpu_stop_called
+        status: int | None = await super().poll()
+        if status is not None:
+            self._gpu_stop_called = asked_by_hub  # KubeSpawner's poll stops what ended by itself
+            if not self._gpu_message:
+                self._gpu_message = why_ended(self._gpu_last_pod, self._events_of(self._gpu_last_pod))
+        return status
+
+    async def stop(self, now: bool = False) -> Any:  # noqa: ARG002 - the hub's signature
+        """Stop with the grace that is set, never without: a container killed unseen could still hold its GPU."""
+        return await super().stop(now=False)
+
+
+class GPUSpawner(KubePods, KubeSpawner):
+    """KubeSpawner with GPU leases."""

@@ -1,0 +1,100 @@
+"""``configure()`` where workspaces are pods: which settings contradict a lease, and what the service needs."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+from traitlets.config.loader import LazyConfigValue
+
+from gpuspawner.catalog import Catalog
+from gpuspawner.spawner.pod import GPU_RESOURCE, VISIBLE
+
+IN_CLUSTER = ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
+NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+TEMPLATES = "What people may choose stands in the catalog's templates"
+
+
+def conflicts(c: Any, spawner: type, catalog: Catalog) -> Iterator[str]:
+    """Yield, in words, each setting of the hub that contradicts what a lease says of its pod, and what to do."""
+    named = {name: kind.resource for name, kind in catalog.gpus.items() if kind.resource}
+    for setting in ("extra_resource_limits", "extra_resource_guarantees"):
+        where, resources = written(c, spawner, setting, {})
+        for name in resources:
+            if name in named.values() or GPU_RESOURCE.fullmatch(name):
+                yield f"{where} names {name}. GPUs come from the lease alone: take it out."
+    for setting, bound in (("cpu_limit", "cpu"), ("mem_limit", "memory")):
+        where, limit = written(c, spawner, setting, None)
+        if limit is not None:
+            yield f"{where} would be replaced by what people ask. Take it out; write bounds: {{{bound}: ...}} instead."
+    where, privileged = written(c, spawner, "privileged", default=False)
+    if privileged:
+        yield f"{where}: a privileged container sees every GPU of its node. Take it out."
+    where, environment = written(c, spawner, "environment", {})
+    if VISIBLE in environment:
+        yield f"{where} sets {VISIBLE}, which shows a workspace other GPUs than its own. Take it out."
+    for setting in ("options_form", "options_from_form"):
+        where, form = written(c, spawner, setting, None)
+        if form is not None:
+            yield f"{where} would replace gpuspawner's form. Remove it. {TEMPLATES}."
+    yield from _profiles(c, spawner, catalog)
+
+
+def _profiles(c: Any, spawner: type, catalog: Catalog) -> Iterator[str]:
+    where, profiles = written(c, spawner, "profile_list", [])
+    wanted = {name: template.profile for name, template in catalog.templates.items() if template.profile}
+    if callable(profiles):
+        return
+    listed = profiles.values() if isinstance(profiles, Mapping) else profiles
+    from slugify import slugify  # noqa: PLC0415 - KubeSpawner's own, an extra of the package
+
+    slugs = [profile.get("slug") or slugify(profile["display_name"]) for profile in listed]
+    for name, profile in wanted.items():
+        if profile not in slugs:
+            known = ", ".join(slugs) or "none"
+            yield f"templates.{name}.profile: {where} has no profile with the slug {profile}. It has: {known}."
+    if len(slugs) > 1 and not wanted:
+        yield (
+            f"{where} has {len(slugs)} profiles, of which people would only get the default one: {TEMPLATES}. "
+            f"Write profile: {slugs[0]} and so on in the templates, or keep one profile."
+        )
+
+
+def written(c: Any, spawner: type, setting: str, default: Any) -> tuple[str, Any]:
+    """Return where a setting of the spawner's class is written, and its value, by the nearest class that has one."""
+    for owner in spawner.__mro__:
+        value = c[owner.__name__].get(setting) if owner.__name__ in c else None
+        if isinstance(value, LazyConfigValue):
+            value = value.get_value(default)
+        if value is not None:
+            return f"c.{owner.__name__}.{setting}", value
+    return f"c.KubeSpawner.{setting}", default
+
+
+def service_environment(c: Any, spawner: type) -> dict[str, str]:
+    """Return the variables by which the service finds the cluster: a managed service inherits none of the hub's."""
+    namespace = NAMESPACE_FILE.read_text(encoding="ascii").strip() if NAMESPACE_FILE.exists() else "default"
+    cluster: dict[str, Any] = {
+        "namespace": written(c, spawner, "namespace", namespace)[1],
+        "all_namespaces": bool(written(c, spawner, "enable_user_namespaces", default=False)[1]),
+        "placement": written(c, spawner, "gpu_placement", "preferred")[1],
+    }
+    tolerations = written(c, spawner, "tolerations", [])[1]
+    if tolerations:
+        listed = tolerations.values() if isinstance(tolerations, Mapping) else tolerations
+        cluster["tolerations"] = list(listed)
+    environment = {name: os.environ[name] for name in IN_CLUSTER if name in os.environ}
+    if not environment:
+        cluster["kubeconfig"] = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
+    return {**environment, "GPUSPAWNER_BACKEND": "kubernetes", "GPUSPAWNER_KUBERNETES": json.dumps(cluster)}
+
+
+def service_address(c: Any) -> str:
+    """Return where pods and proxy reach this machine: as they reach the hub, where the configuration says it."""
+    connect = c.JupyterHub.get("hub_connect_ip") or urlparse(c.JupyterHub.get("hub_connect_url") or "").hostname
+    address = connect or c.JupyterHub.get("hub_ip") or urlparse(c.JupyterHub.get("hub_bind_url") or "").hostname
+    return str(address) if address and address not in {"0.0.0.0", "::"} else "127.0.0.1"  # noqa: S104 - asked, not bound

@@ -1,0 +1,238 @@
+"""How a pod starts: made once, watched at each change, ended at once on what cannot start."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jupyterhub.utils import url_path_join
+from kubernetes_asyncio.client import ApiException
+from tornado.httpclient import AsyncHTTPClient, HTTPClientError
+
+from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
+from gpuspawner.spawner.mixin import FENCE_SECONDS, GPUSpawnerMixin
+from gpuspawner.spawner.pod import START_MARK, contradiction
+from gpuspawner.spawner.pod_end import why_ended
+from gpuspawner.spawner.pod_start import Verdict, judge, refusal, short
+from gpuspawner.spawner.refusals import ended
+
+LOOK_SECONDS = 0.1
+"""How often a start looks at what the watch brought. KubeSpawner's own look comes up to 5 s late."""
+JUDGE_SECONDS = 0.5
+"""How often a start reads its events where its pod did not change: they are looked for among all of the namespace."""
+REQUEUE_SECONDS = 3.0
+"""How long a start whose unschedulable pod was deleted waits for the service to move its lease."""
+ANSWER_SECONDS = 1.0
+SERVER_ERROR = 500
+
+
+class NoRoom(Exception):
+    """The cluster had no room for a pod of this start, which asks for a place again."""
+
+
+class PodStart(GPUSpawnerMixin):
+    """The start of a pod, over KubeSpawner's."""
+
+    _gpu_mark = ""
+    _gpu_made_at: float | None = None
+    _gpu_reached = False
+    _gpu_until = 0.0
+    _gpu_last_pod: Mapping[str, Any] | None = None
+
+    async def _wait_for_grant(self, until: float) -> None:
+        self._gpu_until = until
+        await super()._wait_for_grant(until)
+
+    async def _create(self) -> Any:
+        """Make the pod and watch it: tell each step, end at once on what cannot start, queue again where no room is."""
+        while True:
+            self._gpu_mark, self._gpu_made_at, self._gpu_reached = uuid.uuid4().hex, None, False
+            self._gpu_last_pod = None
+            starting = asyncio.ensure_future(super()._create())
+            try:
+                return await self._watched(starting)
+            except NoRoom:
+                await _cancelled(starting)
+                await self._ask_again()
+            except ApiException as error:
+                words = refusal(error.status, message_of(error))
+                words = words or f"The cluster did not answer in time ({error.status} {error.reason}). Start it again."
+                raise ended(words, reason="refused", status=409) from error
+            finally:
+                await _cancelled(starting)
+
+    async def _watched(self, starting: asyncio.Future[Any]) -> Any:
+        """Return the server's address once it answers, or when the start's time is over."""
+        limit = time.monotonic() + (self._gpu_start_timeout or self.start_timeout)
+        seen, judged_at = "", 0.0
+        verdict = Verdict(0, "")
+        while True:
+            await (asyncio.sleep(LOOK_SECONDS) if starting.done() else asyncio.wait({starting}, timeout=LOOK_SECONDS))
+            pod, now = self._own_pod(), time.monotonic()
+            running = pod is not None and super().is_pod_running(pod)
+            if starting.done() and (starting.cancelled() or starting.exception() is not None or not running):
+                return starting.result()
+            if (pod is None and seen) or self._heartbeat_over():
+                self._end_without_pod(pod, verdict)
+            version = pod["metadata"]["resourceVersion"] if pod is not None else ""
+            if version != seen or now - judged_at >= JUDGE_SECONDS:
+                before, seen, judged_at, self._gpu_last_pod = verdict, version, now, pod
+                verdict = judge(pod, self._events_of(pod), now - (self._gpu_made_at or now))
+                self._step(verdict.progress, verdict.words)
+                _end_on(verdict, before)
+            if pod is not None and running and (self._gpu_reached or starting.done()):
+                url = self._get_pod_url(pod)
+                if now >= limit or await self._answers(url):
+                    self.pod_id = pod["metadata"]["uid"]
+                    return url
+
+    def _end_without_pod(self, pod: Mapping[str, Any] | None, verdict: Verdict) -> None:
+        """The pod was deleted, or the service says that this start is over: for want of room, or in earnest."""
+        if verdict.shortage:
+            raise NoRoom
+        why = "" if pod is not None else why_ended(self._gpu_last_pod, self._events_of(self._gpu_last_pod))
+        raise ended(f"{why or 'This start was ended from outside.'} Start it again.", reason="gone", status=409)
+
+    def _heartbeat_over(self) -> bool:
+        return self._gpu_heartbeat is not None and self._gpu_heartbeat.done()
+
+    async def _ask_again(self) -> None:
+        """Let the pod go, wait until the service has moved the lease, and wait for a place again."""
+        self._step(30, "There was no room after all. You keep your place in the queue.")
+        if self._gpu_heartbeat is not None:
+            self._gpu_heartbeat.cancel()
+        await self._delete_pod()
+        if time.monotonic() >= self._gpu_until:
+            self._gpu_outcome = "parked"
+            message = "The cluster has no room after all. You keep your place in the queue; it starts by itself."
+            raise ended(message, reason="queued", status=409)
+        if not self._gpu_lease:
+            return
+        until = time.monotonic() + REQUEUE_SECONDS
+        while time.monotonic() < until:
+            try:
+                await self._client().heartbeat(self._gpu_lease, self._gpu_attempt)
+            except Gone:
+                break
+            except (Conflict, Unavailable, RequestRefused) as error:
+                self.log.info("the lease of %s is not known to be moved: %s", self._log_name, error)
+            await asyncio.sleep(0.5)
+        await self._wait_for_grant(self._gpu_until)
+        self._gpu_heartbeat = asyncio.create_task(self._heartbeat())
+
+    async def _delete_pod(self) -> None:
+        """Delete the pod of this name with its grace, and wait until it is gone. The hub did not ask for it."""
+        asked_by_hub = self._gpu_stop_called
+        try:
+            await self.stop()
+        finally:
+            self._gpu_stop_called = asked_by_hub
+
+    async def _make_create_pod_request(self, pod: Any, request_timeout: float) -> bool:
+        """Make the pod, unless a hook took the lease off it; True once it is there, False to be asked again.
+
+        An existing pod is never killed with grace 0, as KubeSpawner would: its container could outlive it unseen,
+        on the GPU that this start was granted.
+        """
+        lost = contradiction(self.as_json(pod), self._gpu_patch, self._gpu_mark)
+        if lost:
+            raise ended(f"This hub is set up wrongly: {lost}", reason="conflict", status=409)
+        if self._gpu_lease and time.monotonic() - self._gpu_heard_at > FENCE_SECONDS:
+            self._step(52, "The GPU service is away; the pod is made once it answers.")
+            await asyncio.sleep(1.0)
+            return False
+        try:
+            await asyncio.wait_for(self.api.create_namespaced_pod(self.namespace, pod), request_timeout)
+        except (TimeoutError, asyncio.TimeoutError):
+            self._step(52, "The cluster is slow to answer; asking it again.")
+            return False
+        except ApiException as error:
+            if error.status == 409:  # noqa: PLR2004 - HTTP's own number
+                return await self._is_mine_or_ends()
+            if refusal(error.status, message_of(error)):
+                raise
+            self._step(52, f"The cluster does not take the pod now ({error.status} {error.reason}); asking it again.")
+            return False
+        self._gpu_made_at = time.monotonic()
+        return True
+
+    async def _is_mine_or_ends(self) -> bool:
+        """A pod of this name is there: made by a request of ours that was not answered, or left from before."""
+        try:
+            pod = self.as_json(await self.api.read_namespaced_pod(self.pod_name, self.namespace))
+        except ApiException as error:
+            if error.status == 404:  # noqa: PLR2004 - HTTP's own number
+                return False
+            raise
+        if pod["metadata"].get("annotations", {}).get(START_MARK) == self._gpu_mark:
+            self._gpu_made_at = time.monotonic()
+            return True
+        self._step(52, "Your previous workspace's pod is still ending; this start waits for it.")
+        await self._delete_pod()
+        return False
+
+    def is_pod_running(self, pod: Any) -> bool:
+        """Note that the start has nothing left to make: it only waits for its pod, which the watch sees sooner."""
+        self._gpu_reached = True
+        return bool(super().is_pod_running(pod))
+
+    def as_json(self, pod: Any) -> Any:
+        """Return a model of the client as plain JSON of the API."""
+        return self.api.api_client.sanitize_for_serialization(pod)
+
+    def _pod(self) -> Any:
+        reflector = self.pod_reflector
+        return None if reflector is None else reflector.pods.get(f"{self.namespace}/{self.pod_name}")
+
+    def _own_pod(self) -> Any:
+        pod = self._pod()
+        mine = pod is not None and pod["metadata"].get("annotations", {}).get(START_MARK) == self._gpu_mark
+        return pod if mine else None
+
+    def _events_of(self, pod: Mapping[str, Any] | None) -> Sequence[Mapping[str, Any]]:
+        """Return the events of this very pod, oldest first; none where the administrator switched events off."""
+        if pod is None or self.event_reflector is None:
+            return []
+        uid = pod["metadata"]["uid"]
+        own = [e for e in self.event_reflector.resources.values() if e["involvedObject"].get("uid") == uid]
+        return sorted(own, key=lambda event: event.get("lastTimestamp") or event.get("eventTime") or "")
+
+    async def _answers(self, url: str) -> bool:
+        """Whether the server answers at all. The hub would look too, but seconds later."""
+        if self.internal_ssl:
+            return True  # with certificates that only the hub has at hand
+        address = url_path_join(url, self.server.base_url, "api")
+        try:
+            await AsyncHTTPClient().fetch(address, request_timeout=ANSWER_SECONDS, follow_redirects=False)
+        except HTTPClientError as error:
+            return bool(error.code < SERVER_ERROR)
+        except OSError:
+            return False
+        return True
+
+
+def _end_on(verdict: Verdict, before: Verdict) -> None:
+    if verdict.shortage == "lost":
+        raise NoRoom
+    if verdict.fatal and not before.shortage:  # the service deletes a pod that finds no room, and that is no failure
+        raise ended(verdict.fatal, reason="cannot-start", status=409)
+
+
+async def _cancelled(task: asyncio.Future[Any]) -> None:
+    """End a task and take what it raises: its end is told elsewhere."""
+    task.cancel()
+    await asyncio.wait({task}, timeout=1.0)
+    if task.done() and not task.cancelled():
+        task.exception()
+
+
+def message_of(error: ApiException) -> str:
+    """Return what the API server said."""
+    try:
+        return str(json.loads(error.body or "")["message"])
+    except (ValueError, KeyError, TypeError):
+        return short(str(error.reason))

@@ -1,0 +1,186 @@
+"""configure() over KubeSpawner: which class, what is refused by name, and what the service is told."""
+
+import json
+
+import pytest
+from jupyterhub.spawner import LocalProcessSpawner
+from kubespawner import KubeSpawner
+from traitlets.config import Config
+
+from gpuspawner.spawner import configure
+from gpuspawner.spawner.kube import GPUSpawner, KubePods
+
+KIND = {"match": "NVIDIA-A100*", "memory": "80GiB"}
+CATALOG = {"version": 1, "gpus": {"a100": KIND}, "templates": {"lab": {"gpus": {"a100": 1}}}}
+
+
+class OwnSpawner(KubeSpawner):
+    """An administrator's own class."""
+
+
+@pytest.fixture(autouse=True)
+def outside_a_cluster(monkeypatch, tmp_path):
+    for name in ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+
+
+@pytest.fixture
+def configured(tmp_path):
+    def make(c=None, spawner_class="kubespawner.KubeSpawner", catalog=CATALOG, **settings):
+        c = c or Config()
+        c.JupyterHub.spawner_class = spawner_class
+        for name, value in settings.items():
+            c.KubeSpawner[name] = value
+        configure(c, catalog=catalog, data_dir=tmp_path / "gpu")
+        return c
+
+    return make
+
+
+@pytest.mark.parametrize("name", ["kubespawner.KubeSpawner", KubeSpawner, GPUSpawner])
+def test_kubespawner_becomes_the_spawner_of_pods(configured, name):
+    assert configured(spawner_class=name).JupyterHub.spawner_class is GPUSpawner
+
+
+def test_an_own_class_of_kubespawner_keeps_what_it_is(configured):
+    wrapped = configured(spawner_class=OwnSpawner).JupyterHub.spawner_class
+    assert issubclass(wrapped, OwnSpawner)
+    assert wrapped.__mro__.index(KubePods) < wrapped.__mro__.index(OwnSpawner)
+
+
+def environment(c):
+    (service,) = [service for service in c.JupyterHub.services if service["name"] == "gpu"]
+    return service["environment"]
+
+
+def test_the_service_is_told_where_the_pods_are(configured, tmp_path):
+    c = Config()
+    c.GPUSpawner.gpu_placement = "required"
+    tolerations = [{"key": "dedicated", "operator": "Exists"}]
+    told = environment(configured(c, namespace="jhub", tolerations=tolerations))
+    assert told["GPUSPAWNER_BACKEND"] == "kubernetes"
+    assert json.loads(told["GPUSPAWNER_KUBERNETES"]) == {
+        "namespace": "jhub",
+        "all_namespaces": False,
+        "placement": "required",
+        "tolerations": tolerations,
+        "kubeconfig": str(tmp_path / "kubeconfig"),
+    }
+
+
+def test_in_a_cluster_the_service_finds_it_as_the_hub_does(configured, monkeypatch):
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    told = environment(configured())
+    assert (told["KUBERNETES_SERVICE_HOST"], told["KUBERNETES_SERVICE_PORT"]) == ("10.96.0.1", "443")
+    assert "kubeconfig" not in json.loads(told["GPUSPAWNER_KUBERNETES"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "address"),
+    [
+        ({}, "127.0.0.1"),
+        ({"hub_connect_ip": "172.30.99.1"}, "172.30.99.1"),
+        ({"hub_ip": "0.0.0.0", "hub_connect_url": "http://10.1.2.3:8081"}, "10.1.2.3"),
+        ({"hub_ip": "10.1.2.3"}, "10.1.2.3"),
+        ({"hub_ip": "0.0.0.0"}, "127.0.0.1"),
+    ],
+)
+def test_the_service_listens_where_pods_reach_the_hub(configured, settings, address):
+    c = Config()
+    for name, value in settings.items():
+        c.JupyterHub[name] = value
+    (service,) = configured(c).JupyterHub.services
+    assert service["url"] == f"http://{address}:9470"
+
+
+PROFILES = [{"display_name": "Small one"}, {"display_name": "Big", "slug": "big"}]
+CONFLICTS = {
+    "GPUs of its own": (
+        {"extra_resource_limits": {"nvidia.com/gpu": "1"}},
+        "c.KubeSpawner.extra_resource_limits names nvidia.com/gpu. GPUs come from the lease alone: take it out.",
+    ),
+    "GPUs guaranteed": (
+        {"extra_resource_guarantees": {"nvidia.com/mig-1g.10gb": "1"}},
+        (
+            "c.KubeSpawner.extra_resource_guarantees names nvidia.com/mig-1g.10gb. "
+            "GPUs come from the lease alone: take it out."
+        ),
+    ),
+    "a limit of memory": (
+        {"mem_limit": "1G"},
+        (
+            "c.KubeSpawner.mem_limit would be replaced by what people ask. "
+            "Take it out; write bounds: {memory: ...} instead."
+        ),
+    ),
+    "all GPUs by privilege": (
+        {"privileged": True},
+        "c.KubeSpawner.privileged: a privileged container sees every GPU of its node. Take it out.",
+    ),
+    "all GPUs by a variable": (
+        {"environment": {"NVIDIA_VISIBLE_DEVICES": "all"}},
+        (
+            "c.KubeSpawner.environment sets NVIDIA_VISIBLE_DEVICES, which shows a workspace other GPUs than its own. "
+            "Take it out."
+        ),
+    ),
+    "a form of its own": (
+        {"options_form": "<input>"},
+        (
+            "c.KubeSpawner.options_form would replace gpuspawner's form. Remove it. "
+            "What people may choose stands in the catalog's templates."
+        ),
+    ),
+    "profiles nobody could choose": (
+        {"profile_list": PROFILES},
+        (
+            "c.KubeSpawner.profile_list has 2 profiles, of which people would only get the default one: What people "
+            "may choose stands in the catalog's templates. Write profile: small-one and so on in the templates, or "
+            "keep one profile."
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("settings", "words"), CONFLICTS.values(), ids=CONFLICTS)
+def test_promise_10_what_contradicts_a_lease_is_refused_by_name(configured, settings, words):
+    with pytest.raises(SystemExit) as refused:
+        configured(**settings)
+    assert str(refused.value) == f"gpuspawner: {words}"
+
+
+def test_all_conflicts_are_told_at_once_also_those_that_were_only_added(configured):
+    c = Config()
+    c.KubeSpawner.environment.update({"NVIDIA_VISIBLE_DEVICES": "all"})
+    with pytest.raises(SystemExit) as refused:
+        configured(c, spawner_class=OwnSpawner, cpu_limit=2)
+    assert [line.split(" ")[1] for line in str(refused.value).splitlines()] == [
+        "c.KubeSpawner.cpu_limit",
+        "c.KubeSpawner.environment",
+    ]
+
+
+def test_profiles_that_templates_name_are_kept(configured):
+    templates = {"lab": {"profile": "small-one"}, "big": {"profile": "big"}}
+    c = configured(catalog={**CATALOG, "templates": templates}, profile_list=PROFILES)
+    assert c.KubeSpawner.profile_list == PROFILES
+
+
+def test_promise_10_a_profile_that_is_not_there_is_refused_by_name(configured):
+    with pytest.raises(SystemExit) as refused:
+        configured(catalog={**CATALOG, "templates": {"lab": {"profile": "bigg"}}}, profile_list=PROFILES)
+    assert str(refused.value) == (
+        "gpuspawner: templates.lab.profile: c.KubeSpawner.profile_list has no profile with the slug bigg. "
+        "It has: small-one, big."
+    )
+
+
+def test_promise_10_an_image_that_nothing_would_start_is_refused_by_name(configured):
+    with pytest.raises(SystemExit) as refused:
+        configured(spawner_class=LocalProcessSpawner, catalog={**CATALOG, "templates": {"lab": {"image": "lab:1"}}})
+    assert str(refused.value) == (
+        "gpuspawner: templates.lab.image needs KubeSpawner; this hub's class is LocalGPUSpawner. "
+        "Take it out, or set c.JupyterHub.spawner_class = 'kubespawner' before configure()."
+    )

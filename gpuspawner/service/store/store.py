@@ -203,7 +203,7 @@ class Store:
             return [AuditLine(**row) for row in connection.execute(query).mappings()]
 
     def thin_readings(self, now: float) -> None:
-        """Keep raw readings for a day, ten-minute maxima for 30 days, and what is behind a stop as long as its audit."""
+        """Keep raw readings for a day, ten-minute maxima for 30 days; what is behind a stop as long as its audit."""
         r = tables.readings.c
         bucket = sa.cast(r.at / BUCKET_SECONDS, sa.Integer)
         old = (r.at < now - RAW_SECONDS) & ~r.kept

@@ -33,6 +33,8 @@ class GpuEvidence:
     gpu: str
     kind: SampleKind
     because: str
+    perhaps: bool = False
+    """Its readings are low, but processes that hold it computed: a burst may have fallen between two readings."""
 
 
 @dataclass(frozen=True)
@@ -41,13 +43,15 @@ class Classified:
 
     ``gpus`` has an entry for every leased GPU, and one for each that was seen without being leased.
     ``peak_percent`` is the highest utilization of the exclusive GPUs that are low, None where none says anything:
-    a shared GPU shows its neighbours' work, a GPU that nvidia-smi woke shows nvidia-smi's.
+    a shared GPU shows its neighbours' work, a GPU that nvidia-smi woke shows nvidia-smi's. ``perhaps`` is set where
+    the readings of a GPU are low, but its work may have fallen between them.
     """
 
     kind: SampleKind
     because: str
     gpus: tuple[GpuEvidence, ...] = ()
     peak_percent: float | None = None
+    perhaps: bool = False
 
 
 def classify(sample: Sample, policy: IdlePolicy, since_busy_seconds: float) -> Classified:
@@ -56,7 +60,8 @@ def classify(sample: Sample, policy: IdlePolicy, since_busy_seconds: float) -> C
     1. busy: a leased GPU is in use, whatever else is unknown.
     2. unknown: a GPU cannot be judged, one is missing or too many, the workspace is too young or has no GPU, or its
        CPU use, while it counts as softer evidence, could not be measured.
-    3. soft: evidence that the policy counts and whose budget, counted from the last busy sample, is not spent.
+    3. soft: evidence that the policy counts and whose budget, counted from the last busy sample, is not spent; by the
+       budget of ``cpu`` also processes that hold a low GPU and computed.
     4. idle: the rest.
 
     Args:
@@ -74,9 +79,10 @@ def classify(sample: Sample, policy: IdlePolicy, since_busy_seconds: float) -> C
     low = [gpu.because for gpu in gpus]
     percents = [r.utilization_percent for r in readings if not r.shared and r.utilization_percent is not None]
     peak_percent = max((percent for percent in percents if percent < policy.below_percent), default=None)
-    if soft := _soft(sample, policy, counting):
-        return Classified(SampleKind.SOFT, ", ".join(low + soft), gpus, peak_percent)
-    return Classified(SampleKind.IDLE, ", ".join(low), gpus, peak_percent)
+    soft = _soft(sample, policy, counting)
+    perhaps = any(gpu.perhaps for gpu in gpus)
+    kind = SampleKind.SOFT if soft or (perhaps and CPU in counting) else SampleKind.IDLE
+    return Classified(kind, ", ".join(low + soft), gpus, peak_percent, perhaps)
 
 
 def _gpus(sample: Sample, readings: tuple[GpuReading, ...], policy: IdlePolicy) -> tuple[GpuEvidence, ...]:
@@ -86,7 +92,7 @@ def _gpus(sample: Sample, readings: tuple[GpuReading, ...], policy: IdlePolicy) 
     for index, gpu in enumerate(leased):
         name = f"GPU {index}"
         own = [
-            (_shared if reading.shared else _exclusive)(reading, name, policy)
+            (_shared if reading.shared else _exclusive)(reading, name, sample, policy)
             for reading in readings
             if reading.gpu == gpu
         ]
@@ -100,12 +106,16 @@ def _gpus(sample: Sample, readings: tuple[GpuReading, ...], policy: IdlePolicy) 
     return (*evidence, *(GpuEvidence(gpu, SampleKind.UNKNOWN, f"{gpu} is seen, not leased") for gpu in foreign))
 
 
-def _exclusive(reading: GpuReading, name: str, policy: IdlePolicy) -> GpuEvidence:
+def _exclusive(reading: GpuReading, name: str, sample: Sample, policy: IdlePolicy) -> GpuEvidence:
     """Judge a GPU that the workspace has alone, by its utilization."""
     gpu, percent = reading.gpu, reading.utilization_percent
     if percent is None or not 0 <= percent <= 100:  # noqa: PLR2004 - a percentage; NaN is none
         return _unreadable(gpu, name, reading.problem or "no utilization")
     if percent < policy.below_percent:
+        cores = reading.holders_cpu_cores
+        if reading.holders and cores is not None and _computed(cores, sample, policy):
+            because = f"{name} at {percent:g} % and its processes at {_cores(cores)}"
+            return GpuEvidence(gpu, SampleKind.IDLE, because, perhaps=True)
         return GpuEvidence(gpu, SampleKind.IDLE, f"{name} at {percent:g} %")
     if reading.holders == 0 and reading.memory_used_bytes == 0:
         # Without persistence mode nvidia-smi wakes the GPU that it reads: an idle L40S shows 100 %.
@@ -113,7 +123,7 @@ def _exclusive(reading: GpuReading, name: str, policy: IdlePolicy) -> GpuEvidenc
     return GpuEvidence(gpu, SampleKind.BUSY, f"{name} at {percent:g} %")
 
 
-def _shared(reading: GpuReading, name: str, policy: IdlePolicy) -> GpuEvidence:
+def _shared(reading: GpuReading, name: str, sample: Sample, policy: IdlePolicy) -> GpuEvidence:
     """Judge a GPU that others compute on too, by the CPU use of the workspace's processes that hold it."""
     gpu, cores = reading.gpu, reading.holders_cpu_cores
     if reading.holders is None:
@@ -122,8 +132,15 @@ def _shared(reading: GpuReading, name: str, policy: IdlePolicy) -> GpuEvidence:
         return GpuEvidence(gpu, SampleKind.IDLE, f"{name} held by no process")
     if cores is None or not cores >= 0:  # NaN is no measurement
         return _unreadable(gpu, name, reading.problem or "its processes' CPU use is unknown")
-    kind = SampleKind.BUSY if cores > policy.cpu_bound_cores else SampleKind.IDLE
-    return GpuEvidence(gpu, kind, f"{name}'s processes at {_cores(cores)}")
+    computed = _computed(cores, sample, policy)
+    kind = SampleKind.BUSY if computed and cores > policy.cpu_bound_cores else SampleKind.IDLE
+    return GpuEvidence(gpu, kind, f"{name}'s processes at {_cores(cores)}", computed and kind is SampleKind.IDLE)
+
+
+def _computed(cores: float, sample: Sample, policy: IdlePolicy) -> bool:
+    """Whether processes used more CPU than idle ones do. Over a short interval a twitch is no use: seconds count."""
+    period_seconds = max(sample.interval_seconds, policy.sample_seconds)
+    return cores * sample.interval_seconds > policy.held_bound_cores * period_seconds
 
 
 def _unreadable(gpu: str, name: str, problem: str) -> GpuEvidence:

@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Any
 
 from gpuspawner.core.errors import quoted
-from gpuspawner.core.evidence import Classified, SampleKind, classify
+from gpuspawner.core.evidence import CPU, Classified, SampleKind, classify
 from gpuspawner.core.policy import IdlePolicy, Mode
 from gpuspawner.core.readings import Sample
 
@@ -21,6 +21,9 @@ LONGEST_CREDIT = 1.5
 """An idle sample counts for at most this many periods: what lies further back was not seen (design, section 7)."""
 LEAST_GRACE_SAMPLES, LEAST_GRACE_SECONDS = 2, 60.0
 """After a restart at least this many samples and seconds of the grace remain: nobody could object meanwhile."""
+CLOSER, CLOSEST_SECONDS = 12, 5.0
+"""Looking closely takes this many samples a period, not closer than this: a probe itself takes 2 to 3 s."""
+SUSPECT_PERIODS = 5
 UNREADABLE_TOLD_SECONDS = 7200.0
 """A GPU unknown for this long is told to its user and the administrator (design, section 7)."""
 
@@ -69,6 +72,8 @@ class Streak:
     """What the last sample proved; None before the first."""
     because: str = ""
     """Why, in words for people."""
+    perhaps_ago_seconds: float | None = None
+    """Since the last sample between whose readings GPU work may have fallen: processes that hold a GPU computed."""
 
     @property
     def grace_left_seconds(self) -> float | None:
@@ -92,7 +97,8 @@ def judge(streak: Streak, sample: Sample, policy: IdlePolicy, mode: Mode) -> tup
 
     - idle adds its interval, at most 1.5 periods; in grace it lets as much of the grace pass.
     - busy sets the streak to 0 and ends the grace.
-    - soft adds nothing, resets nothing and leaves coverage out; it pauses the grace.
+    - soft adds nothing, resets nothing and leaves coverage out; it pauses the grace. But if processes that hold a GPU
+      computed, its work may have fallen between two readings: the streak begins anew, and the grace ends.
     - unknown adds nothing, counts against coverage and pauses the grace; more than five in a row reset like busy.
     - The grace begins with an idle sample, once the streak has the policy's known idle time, which covers 80 % of
       the non-soft time since it began. A streak with such a hole that a new one would get there no later begins anew.
@@ -153,6 +159,24 @@ def after_restart(streak: Streak, policy: IdlePolicy) -> Streak:
         return streak
     least_seconds = LEAST_GRACE_SAMPLES * policy.sample_seconds + LEAST_GRACE_SECONDS
     return replace(streak, countdown_seconds=max(left_seconds, min(least_seconds, policy.grace_seconds)))
+
+
+def next_sample_seconds(streak: Streak, policy: IdlePolicy) -> float:
+    """Return in how many seconds to look again: the policy's period, or closely, a twelfth of it, not under 5 s.
+
+    One sample sees a few seconds of a minute: bursts of seconds between waiting fall through it for half an hour
+    (``bench/idleness``). So what may soon be stopped is looked at closely:
+
+    1. while the grace passes, unless the last sample was unknown: what resets a streak are minutes of these;
+    2. for five periods after processes that hold a GPU computed while it read low, once half of CPU's budget is spent.
+    """
+    budgets, ago = dict(policy.soft_budget_seconds), streak.perhaps_ago_seconds
+    in_grace = bool(streak.countdown_seconds) and streak.kind is not SampleKind.UNKNOWN
+    recent = ago is not None and ago <= SUSPECT_PERIODS * policy.sample_seconds
+    suspect = recent and streak.since_busy_seconds > budgets.get(CPU, 0.0) / 2
+    if not in_grace and not suspect:
+        return policy.sample_seconds
+    return min(policy.sample_seconds, max(policy.sample_seconds / CLOSER, CLOSEST_SECONDS))
 
 
 class State(str, Enum):
@@ -218,14 +242,20 @@ def _counted(streak: Streak, sample: Sample, seen: Classified, policy: IdlePolic
         ),
         kind=seen.kind,
         because=seen.because,
+        perhaps_ago_seconds=0.0 if seen.perhaps else _grown(streak.perhaps_ago_seconds, interval_seconds),
     )
-    if seen.kind is SampleKind.BUSY or after.unknown_in_a_row > policy.unknown_in_a_row:
+    hidden = seen.kind is SampleKind.SOFT and seen.perhaps
+    if seen.kind is SampleKind.BUSY or hidden or after.unknown_in_a_row > policy.unknown_in_a_row:
         return kept(after)
     if seen.kind is SampleKind.IDLE:
         return _with_idle(after, sample, seen, policy)
     if seen.kind is SampleKind.UNKNOWN and streak.idle_seconds:
         return replace(after, observed_seconds=streak.observed_seconds + interval_seconds)
     return after
+
+
+def _grown(seconds: float | None, by_seconds: float) -> float | None:
+    return None if seconds is None else seconds + by_seconds
 
 
 def _with_idle(streak: Streak, sample: Sample, seen: Classified, policy: IdlePolicy) -> Streak:
@@ -293,4 +323,5 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "unknown_since": _amounts_by_gpu,
     "kind": _kind,
     "because": _text,
+    "perhaps_ago_seconds": _optional_amount,
 }

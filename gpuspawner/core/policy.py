@@ -32,6 +32,9 @@ class IdlePolicy:
     """More unknown samples than this in a row reset the streak."""
     cpu_bound_cores: float = 0.1
     """CPU use above this, averaged over the interval, is evidence of work."""
+    held_bound_cores: float = 0.02
+    """CPU use above this by processes that hold a GPU, over a sampling period, may hide a burst between two readings.
+    An idle kernel uses less than 0.01; a second of GPU work costs about one of CPU."""
     soft_budget_seconds: tuple[tuple[str, float], ...] = (("cpu", 3600.0),)
     """For each softer evidence that counts, how long after the last busy sample it may hold an idle GPU."""
     start_up_seconds: float = 60.0

@@ -13,7 +13,7 @@ from gpuspawner.backends.probe import ProcessTable, parse_probe
 from gpuspawner.catalog import Catalog
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.evidence import classify
-from gpuspawner.core.idleness import Verdict, judge, kept
+from gpuspawner.core.idleness import Verdict, judge, kept, next_sample_seconds
 from gpuspawner.core.lease import UP, Lease
 from gpuspawner.core.policy import LifecyclePolicy
 from gpuspawner.core.readings import Sample
@@ -63,7 +63,8 @@ class Sampler:
             self._newest.pop(gone, None)
         for lease_id, lease in up.items():
             if now >= self._due_at.get(lease_id, 0.0) and lease_id not in self._tasks:
-                self._due_at[lease_id] = now + policy_of(self._catalog, lease).idle.sample_seconds
+                idle = policy_of(self._catalog, lease).idle
+                self._due_at[lease_id] = now + next_sample_seconds(lease.streak, idle)
                 task = asyncio.create_task(self._sample(lease_id))
                 self._tasks[lease_id] = task
                 task.add_done_callback(partial(self._forget, lease_id))
@@ -115,6 +116,9 @@ class Sampler:
             strangers={gpu.id: gpu.note for gpu in self._scheduler.fleet.gpus if gpu.foreign},
         )
         self._keep(lease, sample, policy, at)
+        kept_lease = self._book.get(lease_id)
+        if kept_lease is not None:  # counted from the probe's start, and by what it told
+            self._due_at[lease_id] = now + next_sample_seconds(kept_lease.streak, policy.idle)
 
     def _keep(self, lease: Lease, sample: Sample, policy: LifecyclePolicy, at: float) -> None:
         """Store sample, streak and what follows in one step: a crash between them would warn nobody."""

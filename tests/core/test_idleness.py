@@ -9,7 +9,17 @@ from dataclasses import asdict, replace
 import pytest
 
 from gpuspawner.core.evidence import SampleKind
-from gpuspawner.core.idleness import Explanation, State, Streak, Verdict, after_restart, explain, judge, kept
+from gpuspawner.core.idleness import (
+    Explanation,
+    State,
+    Streak,
+    Verdict,
+    after_restart,
+    explain,
+    judge,
+    kept,
+    next_sample_seconds,
+)
 from gpuspawner.core.policy import IdlePolicy, Mode
 from gpuspawner.core.readings import GpuReading, Sample
 
@@ -274,6 +284,56 @@ def test_a_service_restarted_again_and_again_lets_the_grace_pass_once(
     assert policy.grace_seconds <= passed_seconds <= 2 * policy.grace_seconds
 
 
+def hidden(interval_seconds: float = 60.0) -> Sample:
+    """The GPU reads 0, and a process that holds it used 3 s of CPU."""
+    reading = GpuReading("a", 0.0, 2**30, holders=1, holders_cpu_cores=3 / interval_seconds)
+    return Sample(("a",), (reading,), interval_seconds, age_seconds=86400.0, cpu_cores=3 / interval_seconds)
+
+
+def test_work_that_may_hide_between_readings_begins_the_streak_anew_and_ends_the_grace() -> None:
+    grace, verdicts = play([*30 * ["idle"], "idle"])
+    assert verdicts[-1] is GRACE
+    streak, verdict = judge(grace, hidden(), POLICY, ENFORCE)
+    assert (streak.kind, verdict, streak.idle_seconds) == (SampleKind.SOFT, END, 0)
+    assert streak.since_busy_seconds == 32 * 60, "it is no proof of work: budgets run on"
+
+
+def test_once_its_budget_is_spent_what_may_hide_holds_nothing_any_more() -> None:
+    streak, verdicts = Streak(), []
+    for _ in range(60 + 30 + 10):
+        streak, verdict = judge(streak, hidden(), POLICY, ENFORCE)
+        verdicts.append(verdict)
+    assert (verdicts[:89], verdicts[89], verdicts[99]) == (89 * [NONE], BEGIN, RECLAIM)
+
+
+class TestLookingClosely:
+    def test_in_the_grace_that_passes(self) -> None:
+        assert next_sample_seconds(play(29 * ["idle"])[0], POLICY) == 60
+        assert next_sample_seconds(play(30 * ["idle"])[0], POLICY) == 5
+        assert next_sample_seconds(play([*30 * ["idle"], "soft"])[0], POLICY) == 5
+        assert next_sample_seconds(play([*30 * ["idle"], "unknown"])[0], POLICY) == 60
+        assert next_sample_seconds(play([*30 * ["idle"], "busy"])[0], POLICY) == 60
+
+    def test_in_an_imagined_grace_too_so_that_observing_tells_what_enforcing_would_do(self) -> None:
+        assert next_sample_seconds(play(30 * ["idle"], mode=OBSERVE)[0], POLICY) == 5
+
+    def test_not_once_the_grace_of_a_mode_that_stops_nothing_has_passed(self) -> None:
+        for mode in (OBSERVE, WARN):
+            assert next_sample_seconds(play(60 * ["idle"], mode=mode)[0], POLICY) == 60
+
+    def test_where_work_may_hide_once_half_of_the_budget_is_spent(self) -> None:
+        suspect = judge(Streak(since_busy_seconds=1741.0), hidden(), POLICY, ENFORCE)[0]
+        assert next_sample_seconds(suspect, POLICY) == 5
+        assert next_sample_seconds(judge(Streak(), hidden(), POLICY, ENFORCE)[0], POLICY) == 60
+        assert next_sample_seconds(play(5 * ["idle"], streak=suspect)[0], POLICY) == 5
+        assert next_sample_seconds(play(6 * ["idle"], streak=suspect)[0], POLICY) == 60
+
+    def test_never_closer_than_a_probe_takes_nor_rarer_than_the_policy(self) -> None:
+        assert next_sample_seconds(play(30 * ["idle"], policy=FAST)[0], FAST) == 1
+        slow = replace(POLICY, sample_seconds=600.0)
+        assert next_sample_seconds(play(3 * ["idle"], policy=slow)[0], slow) == 50
+
+
 def test_a_stored_streak_is_read_back_as_it_was() -> None:
     streak, _ = play([*30 * ["idle"], "idle", "unknown"])
     assert streak.unknown_since
@@ -301,6 +361,7 @@ GOOD = json.loads(json.dumps(asdict(play([*31 * ["idle"], "unknown"])[0])))
                 "unknown_in_a_row": (None, 1.0, True, -1),
                 "peak_percent": ("1", -1),
                 "countdown_seconds": (False, -1),
+                "perhaps_ago_seconds": (False, -1),
                 "mode": (None, "off", []),
                 "kind": ("odd", 1, []),
                 "because": (None, 1),

@@ -53,7 +53,13 @@ LOW = exclusive(1.0)
         pytest.param(sample(exclusive(97), exclusive(None, "b")), BUSY, "GPU 0 at 97 %", id="in use beside unknown"),
         pytest.param(sample(exclusive(97), LOW), BUSY, "GPU 0 at 97 %", id="listed twice, once in use"),
         pytest.param(sample(shared(1, 0.11)), BUSY, "GPU 0's processes at 0.11 cores", id="shared, holders compute"),
-        pytest.param(sample(shared(1, 0.1)), IDLE, "GPU 0's processes at 0.1 cores", id="shared, at the bound"),
+        pytest.param(sample(shared(1, 0.02)), IDLE, "GPU 0's processes at 0.02 cores", id="shared, at rest"),
+        pytest.param(
+            sample(shared(1, 0.2), interval_seconds=5.0), IDLE, "GPU 0's processes at 0.2 cores", id="shared, a twitch"
+        ),
+        pytest.param(
+            sample(shared(1, 0.3), interval_seconds=5.0), BUSY, "GPU 0's processes at 0.3 cores", id="shared, a burst"
+        ),
         pytest.param(sample(shared(0, None)), IDLE, "GPU 0 held by no process", id="shared, no holder"),
         pytest.param(
             sample(shared(1, 0.0, utilization_percent=99)),
@@ -162,6 +168,56 @@ def test_unknown(seen: Sample, because: str) -> None:
 def test_softer_evidence_has_a_budget(seen: Sample, since_busy_seconds: float, kind: SampleKind, because: str) -> None:
     judged = classify(seen, POLICY, since_busy_seconds)
     assert (judged.kind, judged.because) == (kind, because)
+
+
+@pytest.mark.parametrize(
+    ("seen", "since_busy_seconds", "kind", "because"),
+    [
+        pytest.param(
+            sample(exclusive(0, holders_cpu_cores=0.05)),
+            60,
+            SOFT,
+            "GPU 0 at 0 % and its processes at 0.05 cores",
+            id="three seconds of a minute",
+        ),
+        pytest.param(
+            sample(exclusive(0, holders_cpu_cores=0.05)),
+            3601,
+            IDLE,
+            "GPU 0 at 0 % and its processes at 0.05 cores",
+            id="budget spent, still told",
+        ),
+        pytest.param(sample(shared(1, 0.1)), 60, SOFT, "GPU 0's processes at 0.1 cores", id="shared"),
+        pytest.param(
+            sample(LOW, exclusive(0, "b", holders_cpu_cores=0.05)),
+            60,
+            SOFT,
+            "GPU 0 at 1 %, GPU 1 at 0 % and its processes at 0.05 cores",
+            id="one of two",
+        ),
+    ],
+)
+def test_processes_that_hold_a_low_gpu_and_compute_may_use_it_between_two_readings(
+    seen: Sample, since_busy_seconds: float, kind: SampleKind, because: str
+) -> None:
+    judged = classify(seen, POLICY, since_busy_seconds)
+    assert (judged.kind, judged.because, judged.perhaps) == (kind, because, True)
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        pytest.param(sample(exclusive(0, holders_cpu_cores=0.02)), id="an idle kernel"),
+        pytest.param(
+            sample(exclusive(0, holders_cpu_cores=0.2), interval_seconds=5.0), id="a twitch, looked at closely"
+        ),
+        pytest.param(sample(exclusive(0, holders=0, holders_cpu_cores=0.0), cpu_cores=9.0), id="no process holds it"),
+        pytest.param(sample(exclusive(0, holders=None), cpu_cores=9.0), id="holders unknown"),
+        pytest.param(sample(exclusive(0, holders_cpu_cores=math.nan)), id="not a number"),
+    ],
+)
+def test_and_else_they_may_not(seen: Sample) -> None:
+    assert not classify(seen, POLICY, 60.0).perhaps
 
 
 def test_two_shares_of_one_device_are_one_device() -> None:

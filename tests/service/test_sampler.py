@@ -35,6 +35,23 @@ async def test_a_workspace_is_sampled_once_a_period_and_those_without_gpus_never
     assert {name for call, name in world.backend.calls if call == "probe"} == {lease.id}
 
 
+async def test_in_its_grace_a_workspace_is_sampled_every_five_seconds_until_it_is_used(world):
+    lease = await world.up("alice")
+    await world.go_on(7 * 60)
+    assert world.now_of(lease).phase is Phase.RECLAIMING
+
+    async def probes_in_a_minute():
+        before = world.backend.calls.count(("probe", lease.id))
+        await world.go_on(60, step=1)
+        return world.backend.calls.count(("probe", lease.id)) - before
+
+    assert await probes_in_a_minute() == 12
+    world.shows(lease, 90)
+    await world.go_on(5, step=1)
+    assert world.now_of(lease).phase is Phase.RUNNING
+    assert await probes_in_a_minute() == 1
+
+
 async def test_nothing_is_known_any_more_of_what_ended(world):
     lease = await world.up("alice")
     await world.sample()

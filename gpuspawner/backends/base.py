@@ -22,6 +22,11 @@ class Running:
 
     ``pids`` are its processes, oldest first. ``environment`` holds the ``GPUSPAWNER_*`` variables of the oldest, among
     them what rebuilds the lease. ``age_seconds`` is the time since the oldest one started.
+
+    ``given`` is what the place itself gave it where that only counts: (group, number of GPUs) pairs; None where the
+    place has not given anything yet, or gives exactly what was asked. ``waiting_seconds`` is for how long the place
+    has found no room for it, and ``waiting`` why; ``ending`` that it is being ended, ``disruption`` by what, where
+    that was the place itself.
     """
 
     lease_id: str
@@ -29,14 +34,25 @@ class Running:
     pids: tuple[int, ...] = ()
     age_seconds: float = 0.0
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    given: tuple[tuple[str, int], ...] | None = None
+    waiting_seconds: float = 0.0
+    waiting: str = ""
+    ending: bool = False
+    disruption: str = ""
 
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """What one run of the probe script printed, or in ``problem`` why nothing of it may be believed."""
+    """What one run of the probe script printed, or in ``problem`` why nothing of it may be believed.
+
+    ``counted`` is true where the workspace sees its own GPUs alone, under names that its lease does not know: they are
+    the leased ones, in any order. ``shared`` is true where others compute on them too.
+    """
 
     text: str = ""
     problem: str = ""
+    counted: bool = False
+    shared: bool = False
 
 
 class Backend(Protocol):

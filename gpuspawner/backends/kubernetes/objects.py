@@ -45,11 +45,11 @@ class Node:
 
 @dataclass(frozen=True)
 class Pod:
-    """One pod that counts: it requests GPUs, or carries a hub's label. Times are seconds since the epoch.
+    """One pod that counts: it requests GPUs, or carries a hub's label.
 
-    ``node`` is "" before it is bound. ``refused_at`` is when the scheduler first found no place for it, None where it
-    has one, and ``refusal`` what it said. ``ended`` pods hold nothing; ``deleting`` ones hold all until they are gone.
-    ``disruption`` says why the cluster is about to end it. ``variables`` rebuild its lease.
+    ``node`` is "" before it is bound; ``refusal`` is what the scheduler says that finds no place for it, else "".
+    ``ended`` pods hold nothing; ``deleting`` ones hold all until they are gone. ``disruption`` says why the cluster is
+    about to end it. ``variables`` rebuild its lease. ``created_at`` is in seconds since the epoch.
     """
 
     uid: str
@@ -62,9 +62,16 @@ class Pod:
     created_at: float = 0.0
     ended: bool = False
     deleting: bool = False
-    refused_at: float | None = None
     refusal: str = ""
     disruption: str = ""
+
+
+@dataclass(frozen=True)
+class Quota:
+    """A ResourceQuota: how many GPUs of each resource its namespace may request in all, and how many it does."""
+
+    hard: Mapping[str, int]
+    used: Mapping[str, int]
 
 
 def is_gpu_resource(name: str, named: frozenset[str] = frozenset()) -> bool:
@@ -114,9 +121,25 @@ def to_pod(data: Mapping[str, Any], named: frozenset[str] = frozenset()) -> Pod 
         created_at=seconds_of(metadata.get("creationTimestamp")),
         ended=status.get("phase") in _ENDED,
         deleting=metadata.get("deletionTimestamp") is not None,
-        refused_at=seconds_of(scheduled.get("lastTransitionTime")) if refused else None,
-        refusal=(scheduled.get("message") or "") if refused else "",
+        refusal=(scheduled.get("message") or "no place was found for it") if refused else "",
         disruption=(disruption.get("reason") or "") if disruption.get("status") == "True" else "",
+    )
+
+
+def to_quota(data: Mapping[str, Any], named: frozenset[str] = frozenset()) -> Quota | None:
+    """Return a quota of the API, or None for one that says nothing of GPUs, or not of every pod's."""
+    spec, status = data.get("spec") or {}, data.get("status") or {}
+    if spec.get("scopes") or spec.get("scopeSelector"):
+        return None  # it counts some pods only: which, the API server alone knows
+    hard = _quota_counts(status.get("hard") or spec.get("hard"), named)
+    return Quota(hard, _quota_counts(status.get("used"), named)) if hard else None
+
+
+def _quota_counts(quantities: Mapping[str, Any] | None, named: frozenset[str]) -> dict[str, int]:
+    """Return the counts of GPUs in a quota, where they stand as ``requests.RESOURCE``."""
+    prefix = "requests."
+    return _gpus(
+        {key.removeprefix(prefix): n for key, n in (quantities or {}).items() if key.startswith(prefix)}, named
     )
 
 

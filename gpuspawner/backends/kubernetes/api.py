@@ -1,0 +1,234 @@
+"""The API server, as little of it as is needed: get, delete, watch and exec, over kubernetes_asyncio's connection.
+
+Objects stay plain JSON: the client's own models cost ten times the time and memory of what is kept of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+from kubernetes_asyncio import config
+from kubernetes_asyncio.client import ApiClient, Configuration
+
+from gpuspawner.backends.kubernetes.settings import ClusterSettings
+from gpuspawner.core.errors import GpuspawnerError, Unavailable, quoted
+
+REQUEST_SECONDS = 30.0
+"""A get or a delete that takes longer says nothing. A page of a list takes well under a second."""
+CONNECT_SECONDS = 5.0
+CLOSE_SECONDS = 0.5
+"""How long the end of an exec that was given up is waited for."""
+LARGEST_EVENT_BYTES = 16 * 1024 * 1024
+"""Objects have 1.5 MiB at most; as JSON with all their fields they can be some times larger."""
+EXEC_PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
+STDIN, STDOUT, STDERR, ERROR = range(4)
+
+
+class ApiRefused(GpuspawnerError):
+    """The API server answered, and said no."""
+
+    def __init__(self, status: int, message: str) -> None:
+        """Keep the HTTP status; 410 is that a version is too old to go on from."""
+        self.status = status
+        super().__init__(message)
+
+
+@dataclass(frozen=True)
+class ExecResult:
+    """What a command in a container printed and how it ended: ``code`` is None where that was not told."""
+
+    output: str
+    said: str
+    code: int | None
+    problem: str = ""
+
+
+class Api:
+    """One cluster's API server. Opened by the first call, in that call's event loop."""
+
+    def __init__(self, settings: ClusterSettings) -> None:
+        """Reach it by ``settings``. Nothing is read or opened yet."""
+        self._settings = settings
+        self._opened: ApiClient | None = None
+
+    async def get(self, path: str, query: Mapping[str, str] | None = None) -> dict[str, Any]:
+        """Return the JSON at a path.
+
+        Raises:
+            ApiRefused: it is not there, or not for the service.
+            Unavailable: no answer.
+        """
+        return await self._call("GET", path, query=query)
+
+    async def delete(self, path: str, options: Mapping[str, Any]) -> None:
+        """Delete the object at a path. Raises as :meth:`get` does: 404 is gone, 409 that another has its name now."""
+        await self._call("DELETE", path, body=options)
+
+    async def watch(self, path: str, query: Mapping[str, str], silent_seconds: float) -> AsyncGenerator[dict[str, Any]]:
+        """Yield the events of a watch until the server ends it; the first thing yielded is {} once it is established.
+
+        Raises:
+            ApiRefused: the version is too old (410), or what is asked is refused.
+            Unavailable: the connection broke, or nothing was heard for ``silent_seconds``.
+        """
+        timeout = aiohttp.ClientTimeout(sock_connect=CONNECT_SECONDS, sock_read=silent_seconds)
+        async with self._request("GET", path, {**query, "watch": "1"}, timeout=timeout) as response:
+            if response.status != 200:  # noqa: PLR2004
+                raise _refusal(response.status, await response.read(), path)
+            yield {}
+            rest = b""
+            async for chunk in response.content.iter_any():
+                *lines, rest = (rest + chunk).split(b"\n")
+                if len(rest) > LARGEST_EVENT_BYTES:
+                    raise Unavailable(f"the API server sent an event of {path} that is too large")
+                for line in filter(None, lines):
+                    yield _json(line, path)
+
+    async def execute(
+        self, namespace: str, pod: str, container: str, command: list[str], stdin: bytes, most_bytes: int
+    ) -> ExecResult:
+        """Run a command in a container, with ``stdin`` and then nothing more: the command must end by itself.
+
+        Raises:
+            ApiRefused: no such pod or container, not running, or not for the service.
+            Unavailable: no answer.
+        """
+        client = await self._client()
+        flags = {"stdin": "true", "stdout": "true", "stderr": "true", "tty": "false"}
+        query = [*{"container": container, **flags}.items(), *(("command", part) for part in command)]
+        url = re.sub("^http", "ws", _host(client)) + f"/api/v1/namespaces/{namespace}/pods/{pod}/exec"
+        parts: dict[int, list[bytes]] = {STDOUT: [], STDERR: [], ERROR: []}
+        size = 0
+        try:
+            socket = await client.rest_client.pool_manager.ws_connect(
+                url, params=query, headers=await self._headers(client), protocols=EXEC_PROTOCOLS
+            )
+            try:
+                await socket.send_bytes(bytes([STDIN]) + stdin)
+                async for message in socket:
+                    if message.type is not aiohttp.WSMsgType.BINARY or not message.data:
+                        continue
+                    parts.get(message.data[0], []).append(message.data[1:])
+                    size += len(message.data)
+                    if size > most_bytes:
+                        return ExecResult("", "", None, f"it printed more than {most_bytes} bytes")
+            finally:
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(socket.close(), CLOSE_SECONDS)  # a flood never lets it end by itself
+        except aiohttp.WSServerHandshakeError as error:
+            raise ApiRefused(error.status, f"HTTP {error.status}") from error
+        except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:
+            raise Unavailable(f"The Kubernetes API server does not answer: {_words(error)}.") from error
+        output, said, ended = (b"".join(parts[channel]).decode(errors="replace") for channel in parts)
+        code, problem = _exit_code(ended)
+        return ExecResult(output, said, code, problem)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._opened is not None:
+            await self._opened.close()
+            self._opened = None
+
+    async def _client(self) -> ApiClient:
+        if self._opened is None:
+            configuration = Configuration()
+            try:
+                if self._settings.kubeconfig:
+                    await config.load_kube_config(
+                        self._settings.kubeconfig, self._settings.context or None, configuration
+                    )
+                else:
+                    config.load_incluster_config(configuration)  # type: ignore[no-untyped-call]
+            except (config.ConfigException, OSError) as error:
+                raise Unavailable(f"How to reach the cluster is not known: {error}.") from error
+            configuration.connection_pool_maxsize = self._settings.probes_at_once + 16
+            self._opened = ApiClient(configuration)
+        return self._opened
+
+    @staticmethod
+    async def _headers(client: ApiClient) -> dict[str, str]:
+        headers = {"User-Agent": "gpuspawner", "Accept": "application/json"}
+        await client.update_params_for_auth(headers, [], ["BearerToken"])  # a service account's token is renewed
+        return headers
+
+    async def _call(
+        self, method: str, path: str, *, query: Mapping[str, str] | None = None, body: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        timeout = aiohttp.ClientTimeout(total=REQUEST_SECONDS, sock_connect=CONNECT_SECONDS)
+        async with self._request(method, path, query or {}, body=body, timeout=timeout) as response:
+            content = await response.read()
+            if response.status not in {200, 201, 202}:
+                raise _refusal(response.status, content, path)
+            return _json(content, path)
+
+    @contextlib.asynccontextmanager
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        *,
+        body: Mapping[str, Any] | None = None,
+        timeout: aiohttp.ClientTimeout,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        client = await self._client()
+        session: aiohttp.ClientSession = client.rest_client.pool_manager
+        try:
+            async with session.request(
+                method,
+                _host(client) + path,
+                params=query,
+                json=body,
+                headers=await self._headers(client),
+                timeout=timeout,
+            ) as response:
+                yield response
+        except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:
+            raise Unavailable(f"The Kubernetes API server does not answer: {_words(error)}.") from error
+
+
+def _host(client: ApiClient) -> str:
+    return str(client.configuration.host)
+
+
+def _json(content: bytes, path: str) -> dict[str, Any]:
+    try:
+        data: dict[str, Any] = json.loads(content)
+    except ValueError as error:
+        raise Unavailable(f"The API server's answer to {path} is no JSON: {quoted(str(content[:200]))}.") from error
+    return data
+
+
+def _refusal(status: int, content: bytes, path: str) -> ApiRefused:
+    with contextlib.suppress(ValueError, AttributeError):
+        message = json.loads(content).get("message")
+        if message:
+            return ApiRefused(status, f"HTTP {status}: {message}")
+    return ApiRefused(status, f"HTTP {status} for {path}")
+
+
+def _exit_code(ended: str) -> tuple[int | None, str]:
+    """Return the exit code that the error channel tells, or None and why it tells none."""
+    if not ended:
+        return None, "the connection ended before the command did"
+    try:
+        status = json.loads(ended)
+        if status["status"] == "Success":
+            return 0, ""
+        for cause in status.get("details", {}).get("causes", ()):
+            if cause.get("reason") == "ExitCode":
+                return int(cause["message"]), ""
+        return None, str(status.get("message", ended))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None, f"how it ended is not understood: {quoted(ended)}"
+
+
+def _words(error: BaseException) -> str:
+    return str(error) or type(error).__name__

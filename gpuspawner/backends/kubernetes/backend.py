@@ -1,0 +1,158 @@
+"""Workspaces as pods of a Kubernetes cluster: the backend."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from gpuspawner.backends.base import ATTEMPT, LEASE_ID, ProbeResult, Running
+from gpuspawner.backends.kubernetes.api import Api, ApiRefused
+from gpuspawner.backends.kubernetes.fleet import group_of
+from gpuspawner.backends.kubernetes.models import model_of
+from gpuspawner.backends.kubernetes.names import HUB_LABEL, LEASE_LABEL
+from gpuspawner.backends.kubernetes.objects import Pod, to_pod
+from gpuspawner.backends.kubernetes.patches import WITH_GPUS, WITHOUT_GPUS, pod_patch
+from gpuspawner.backends.kubernetes.probes import Prober
+from gpuspawner.backends.kubernetes.settings import ClusterSettings
+from gpuspawner.backends.kubernetes.view import ClusterView
+from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.gpus import Fleet, Gpu, GpuKind, Slot
+
+NOT_FOUND, CONFLICT = 404, 409
+LOOK_SECONDS = 0.2
+"""Between two looks whether a pod is gone."""
+
+
+class KubernetesBackend:
+    """The pods of one hub on one cluster.
+
+    Args:
+        kinds: the catalog's GPU kinds as a cluster has them (``kinds.cluster_kinds``).
+        hub: the hub's id; its pods carry it as a label. Those of other hubs are foreign.
+        settings: how to reach the cluster, and what to do there.
+    """
+
+    def __init__(self, kinds: Iterable[GpuKind], hub: str, settings: ClusterSettings) -> None:
+        """Take the settings; the cluster is first looked at by ``fleet`` or ``workspaces``."""
+        kinds = tuple(kinds)
+        self._kinds = {kind.name: kind for kind in kinds}
+        self._hub, self._settings = hub, settings
+        self._api = Api(settings)
+        self._view = ClusterView(self._api, settings, kinds, hub)
+        self._prober = Prober(self._api, settings)
+        self._gpus: tuple[Gpu, ...] = ()
+
+    @property
+    def limits(self) -> tuple[str, ...]:
+        """What the service may not see of the cluster, each in a sentence for the administrator."""
+        return self._view.limits
+
+    async def fleet(self) -> Fleet:
+        """Return the GPUs of all nodes. Raises Unavailable while they are not seen as they are now."""
+        self._gpus = await self._view.gpus()
+        return Fleet(self._gpus, complete=True, observed_at=time.time())
+
+    async def workspaces(self) -> tuple[Running, ...]:
+        """Return this hub's pods, until they are gone. Raises Unavailable while they are not seen as they are now."""
+        now = time.time()
+        running = [self._running(pod, now) for pod in await self._view.own_pods() if not pod.ended and _lease_of(pod)]
+        return tuple(sorted(running, key=lambda r: (r.lease_id, r.attempt)))
+
+    async def probe(self, lease_id: str, attempt: int, leased: tuple[str, ...], deadline_seconds: float) -> ProbeResult:
+        """Run the probe in the workspace's container. It sees its own GPUs alone, whatever the lease calls them."""
+        pods = [pod for pod in self._view.own_now() if (_lease_of(pod), _attempt_of(pod)) == (lease_id, attempt)]
+        pods = [pod for pod in pods if pod.node and not pod.ended]
+        if not pods:
+            return ProbeResult(problem="no running pod of the workspace was found")
+        pod = min(pods, key=lambda pod: pod.deleting)
+        result = await self._prober.probe(pod, len(leased), deadline_seconds)
+        return replace(result, counted=True, shared=self._is_shared(pod))
+
+    async def end(self, lease_id: str, attempts: frozenset[int] | None = None) -> bool:
+        """Delete every pod of these attempts, and wait a while to see them gone.
+
+        The API server is asked, not the view: a pod that was made a moment ago must not be missed.
+
+        Raises:
+            Unavailable: the API server does not answer, or does not let the service look or delete.
+        """
+        asked: set[str] = set()
+        until = time.monotonic() + self._settings.gone_seconds
+        while pods := await self._left(lease_id, attempts):
+            for pod in pods:
+                if pod.uid not in asked:
+                    await self._delete(pod)
+                    asked.add(pod.uid)
+            if time.monotonic() > until:
+                return False
+            await asyncio.sleep(LOOK_SECONDS)
+        return True
+
+    def patch(self, slots: tuple[Slot, ...]) -> dict[str, Any]:
+        """Return what makes the cluster give a pod as many GPUs of that kind, on that node if it can."""
+        pod = pod_patch(
+            slots,
+            self._view.nodes,
+            self._gpus,
+            self._kinds,
+            self._settings.tolerations,
+            must_be_there=self._settings.placement == "required",
+        )
+        return {"environment": dict(WITH_GPUS if slots else WITHOUT_GPUS), "path_prefix": "", "pod": pod}
+
+    async def close(self) -> None:
+        """Follow the cluster no longer, and close the connections."""
+        await self._view.close()
+        await self._api.close()
+
+    def _running(self, pod: Pod, now: float) -> Running:
+        given = tuple((group_of(pod.node, resource), count) for resource, count in sorted(pod.requests.items()))
+        return Running(
+            lease_id=_lease_of(pod),
+            attempt=_attempt_of(pod),
+            age_seconds=max(0.0, now - pod.created_at),
+            environment=pod.variables,
+            given=given if pod.node else None,
+            waiting_seconds=self._view.refused_seconds(pod),
+            waiting=pod.refusal,
+            ending=pod.deleting,
+            disruption=pod.disruption,
+        )
+
+    def _is_shared(self, pod: Pod) -> bool:
+        """Whether others compute on the devices that a pod was given: replicas, and slices of one device."""
+        node = self._view.nodes.get(pod.node)
+        models = [model_of(node.labels, resource) for resource in pod.requests] if node else []
+        return any(model.replicas > 1 or model.profile for model in models)
+
+    async def _left(self, lease_id: str, attempts: frozenset[int] | None) -> Sequence[Pod]:
+        namespace = "" if self._settings.all_namespaces else f"namespaces/{self._settings.namespace}/"
+        query = {"labelSelector": f"{HUB_LABEL}={self._hub},{LEASE_LABEL}={lease_id}"}
+        try:
+            listed = await self._api.get(f"/api/v1/{namespace}pods", query)
+        except ApiRefused as error:
+            raise Unavailable(f"The cluster does not list the pods of {lease_id}: {error}.") from error
+        pods = [to_pod(item) for item in listed["items"]]
+        return [pod for pod in pods if pod is not None and (attempts is None or _attempt_of(pod) in attempts)]
+
+    async def _delete(self, pod: Pod) -> None:
+        options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
+        if self._settings.grace_seconds is not None:
+            options["gracePeriodSeconds"] = self._settings.grace_seconds
+        try:
+            await self._api.delete(f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}", options)
+        except ApiRefused as error:
+            if error.status not in {NOT_FOUND, CONFLICT}:  # gone, or another pod of that name: this one is gone
+                raise Unavailable(f"The cluster does not delete the pod {pod.name}: {error}.") from error
+
+
+def _lease_of(pod: Pod) -> str:
+    return pod.variables.get(LEASE_ID, "")
+
+
+def _attempt_of(pod: Pod) -> int:
+    attempt = pod.variables.get(ATTEMPT, "")
+    return int(attempt) if attempt.isascii() and attempt.isdigit() else 0

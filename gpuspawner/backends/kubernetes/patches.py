@@ -1,0 +1,103 @@
+"""What a pod is given so that it gets the GPUs of its lease. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from gpuspawner.backends.kubernetes.fleet import GPU_TAINTS, Toleration, group_labels, group_of_gpu, split_group
+from gpuspawner.backends.kubernetes.models import HOSTNAME
+from gpuspawner.backends.kubernetes.objects import Node
+from gpuspawner.core.gpus import Gpu, GpuKind, Slot
+
+WITHOUT_GPUS = {"CUDA_VISIBLE_DEVICES": "", "NVIDIA_VISIBLE_DEVICES": "void"}
+"""CUDA images show every GPU of the node unless told otherwise. With GPUs the device plugin says which."""
+WITH_GPUS = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+"""So that CUDA and nvidia-smi count alike."""
+PREFERRED, REQUIRED = (f"{how}DuringSchedulingIgnoredDuringExecution" for how in ("preferred", "required"))
+
+
+def pod_patch(
+    slots: Sequence[Slot],
+    nodes: Mapping[str, Node],
+    fleet: Iterable[Gpu],
+    kinds: Mapping[str, GpuKind],
+    tolerations: Iterable[Toleration],
+    *,
+    must_be_there: bool,
+) -> dict[str, Any]:
+    """Return the ``pod`` part of a patch (see ``backends.base``): {} for a workspace without GPUs.
+
+    The pod asks for the number of its GPUs of each resource. It may only be placed where such GPUs are of its kind;
+    on the node that was granted by preference or, where it ``must_be_there``, nowhere else.
+    """
+    counts = Counter(group_of_gpu(slot.gpu) for slot in slots)
+    if not counts:
+        return {}
+    node_name = split_group(next(iter(counts)))[0]
+    resources = {split_group(group)[1]: str(count) for group, count in sorted(counts.items())}
+    node = nodes.get(node_name, Node(node_name))
+    here = _in(HOSTNAME, [node.labels.get(HOSTNAME, node_name)])
+    affinity: dict[str, Any] = {}
+    if must_be_there:
+        affinity[REQUIRED] = {"nodeSelectorTerms": [{"matchExpressions": [here]}]}
+    else:
+        affinity[PREFERRED] = [{"weight": 100, "preference": {"matchExpressions": [here]}}]
+        if terms := _alike(frozenset(counts), nodes, fleet, kinds):
+            affinity[REQUIRED] = {"nodeSelectorTerms": terms}
+    return {
+        "container": {"resources": {"requests": resources, "limits": dict(resources)}},
+        "spec": {
+            "tolerations": [*_own_taints(resources), *(_as_json(toleration) for toleration in tolerations)],
+            "affinity": {"nodeAffinity": affinity},
+        },
+    }
+
+
+def _alike(
+    groups: frozenset[str], nodes: Mapping[str, Node], fleet: Iterable[Gpu], kinds: Mapping[str, GpuKind]
+) -> list[dict[str, Any]]:
+    """Return the terms that nodes with GPUs of the same kind meet, and no others: one for each way they are labelled.
+
+    A kind that is its resource needs none: the resource alone finds its nodes.
+    """
+    fleet = tuple(fleet)
+    pool = next((gpu.pool for gpu in fleet if gpu.group in groups), "")
+    kind = kinds.get(pool)
+    if kind is not None and kind.resource and not kind.match:
+        return []
+    resources = {split_group(group)[1] for group in groups}
+    known = {gpu.group for gpu in fleet if gpu.pool == pool} | groups
+    selectors: set[tuple[tuple[str, str], ...]] = set()
+    unlabelled: list[str] = []
+    for group in sorted(known):
+        name, resource = split_group(group)
+        if resource not in resources:
+            continue
+        node = nodes.get(name, Node(name))
+        labels = group_labels(node, resource)
+        if labels:
+            selectors.add(tuple(sorted(labels.items())))
+        else:
+            unlabelled.append(node.labels.get(HOSTNAME, name))
+    terms = [{"matchExpressions": [_in(key, [value]) for key, value in selector]} for selector in sorted(selectors)]
+    if unlabelled:
+        terms.append({"matchExpressions": [_in(HOSTNAME, sorted(set(unlabelled)))]})
+    return terms
+
+
+def _in(key: str, values: list[str]) -> dict[str, Any]:
+    return {"key": key, "operator": "In", "values": values}
+
+
+def _own_taints(resources: Iterable[str]) -> list[dict[str, str]]:
+    vendors = {resource.partition("/")[0] for resource in resources}
+    return [{"key": key, "operator": "Exists"} for key in sorted(GPU_TAINTS) if key.partition("/")[0] in vendors]
+
+
+def _as_json(toleration: Toleration) -> dict[str, str]:
+    fields = {"key": toleration.key, "operator": toleration.operator, "effect": toleration.effect}
+    if toleration.operator != "Exists":
+        fields["value"] = toleration.value
+    return {name: value for name, value in fields.items() if value or name == "value"}

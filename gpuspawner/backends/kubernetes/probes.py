@@ -1,0 +1,68 @@
+"""The probe of a workspace, run in its pod by exec: one exec carries all of it."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+
+from gpuspawner.backends.base import ProbeResult
+from gpuspawner.backends.kubernetes.api import Api, ApiRefused
+from gpuspawner.backends.kubernetes.objects import Pod
+from gpuspawner.backends.kubernetes.settings import ClusterSettings
+from gpuspawner.backends.probe import script
+from gpuspawner.core.errors import Unavailable, quoted
+
+MAX_OUTPUT_BYTES = 1024 * 1024
+"""More output than this is a fault: 16 GPUs and 1,000 processes print a tenth of it."""
+
+
+class Prober:
+    """Runs probes, bounded in all and on each node."""
+
+    def __init__(self, api: Api, settings: ClusterSettings) -> None:
+        """Run them through ``api``."""
+        self._api, self._settings = api, settings
+        self._script = script()
+        self._in_all = asyncio.Semaphore(settings.probes_at_once)
+        self._on_node: dict[str, asyncio.Semaphore] = {}
+        self._probing: set[str] = set()
+
+    async def probe(self, pod: Pod, gpus: int, deadline_seconds: float) -> ProbeResult:
+        """Probe a pod over as many GPUs. Never raises: whatever went wrong is a result that says so."""
+        if pod.uid in self._probing:
+            return ProbeResult(problem="the probe before has not ended yet")
+        self._probing.add(pod.uid)
+        on_node = self._on_node.setdefault(pod.node, asyncio.Semaphore(self._settings.probes_per_node))
+        try:
+            async with on_node, self._in_all:
+                return await asyncio.wait_for(self._run(pod, gpus, deadline_seconds), deadline_seconds)
+        except asyncio.TimeoutError:
+            return ProbeResult(problem=f"the probe did not end within {deadline_seconds:g} s")
+        except ApiRefused as error:
+            return ProbeResult(problem=f"the cluster refused the probe: {error}")
+        except Unavailable as error:
+            return ProbeResult(problem=str(error))
+        finally:
+            self._probing.discard(pod.uid)
+
+    async def _run(self, pod: Pod, gpus: int, deadline_seconds: float) -> ProbeResult:
+        container, stdin = self._settings.container, self._stdin(gpus, deadline_seconds)
+        ended = await self._api.execute(pod.namespace, pod.name, container, ["/bin/sh", "-s"], stdin, MAX_OUTPUT_BYTES)
+        if ended.problem:
+            return ProbeResult(problem=f"the probe failed: {ended.problem}")
+        if ended.code != 0:
+            return ProbeResult(problem=f"the probe failed with exit code {ended.code}: {quoted(ended.said.strip())}")
+        return ProbeResult(text=ended.output)
+
+    def _stdin(self, gpus: int, deadline_seconds: float) -> bytes:
+        """Return the script with its parameters before it and its end behind: an exec's stdin is never closed."""
+        readings = self._settings.readings
+        parameters = {
+            "GPUSPAWNER_PROBE_GPUS": "",
+            "GPUSPAWNER_PROBE_READINGS": str(readings if gpus else 0),
+            "GPUSPAWNER_PROBE_PAUSE": f"{min(self._settings.pause_seconds, deadline_seconds / (2 * readings)):.2f}",
+            "GPUSPAWNER_PROBE_DEVICES": self._settings.devices,
+            "GPUSPAWNER_PROBE_PIDS": "all",
+        }
+        lines = [f"{name}={shlex.quote(value)}" for name, value in parameters.items()]
+        return "\n".join(lines).encode() + b"\n" + self._script + b"\nexit 0\n"

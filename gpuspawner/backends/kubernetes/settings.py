@@ -1,0 +1,56 @@
+"""How the service reaches its cluster, and what it does there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpuspawner.backends.kubernetes.fleet import Toleration
+
+HUB_TOLERATIONS = (
+    Toleration("hub.jupyter.org/dedicated", "Equal", "user", "NoSchedule"),
+    Toleration("hub.jupyter.org_dedicated", "Equal", "user", "NoSchedule"),
+)
+"""What Zero to JupyterHub lets every user's pod tolerate."""
+
+
+@dataclass(frozen=True)
+class ClusterSettings:
+    """One cluster. ``configure()`` hands these to the service as JSON, by these names."""
+
+    namespace: str
+    """Where KubeSpawner makes workspaces."""
+    kubeconfig: str = ""
+    """A kubeconfig file; "" is the service account of the pod that the service runs in. Never KUBECONFIG's."""
+    context: str = ""
+    """Of that file; "" is its current one."""
+    all_namespaces: bool = False
+    """Workspaces are in many namespaces (KubeSpawner's enable_user_namespaces)."""
+    container: str = "notebook"
+    """The container of a workspace that the probe runs in: KubeSpawner's own name for it."""
+    placement: str = "preferred"
+    """``preferred``: kube-scheduler may take another node than the one granted; ``required``: it may not."""
+    tolerations: tuple[Toleration, ...] = HUB_TOLERATIONS
+    """Taints that workspaces tolerate beside those of GPUs."""
+    node_selector: tuple[tuple[str, str], ...] = ()
+    """Labels of the nodes that workspaces may use: others are not looked at."""
+    grace_seconds: int | None = None
+    """Between SIGTERM and SIGKILL when the service ends a pod; None: what its pod says."""
+    gone_seconds: float = 10.0
+    """How long ``end`` waits to see its pods gone. Arbitrary: longer than a quick end, shorter than a client waits."""
+    stale_seconds: float = 10.0
+    """Without the API server for this long, what was seen last is no observation any more: as an API server's restart
+    takes, and no longer than a grant may rest on an old view."""
+    silent_seconds: float = 90.0
+    """A watch that says nothing for this long is asked anew: the API server sends a bookmark each minute."""
+    page: int = 250
+    """Objects of one answer to a list: some megabytes."""
+    probes_at_once: int = 64
+    """Execs under way. Each is a connection to the API server, and the kubelet's share of a core for 0.1 s."""
+    probes_per_node: int = 4
+    """Of these on one node: its kubelet and its processes serve the workspaces first."""
+    readings: int = 3
+    """How many readings one probe takes. More miss fewer bursts; each costs a run of ``nvidia-smi``, 0.1 s."""
+    pause_seconds: float = 1.0
+    """Between them, at most: a short deadline makes it shorter."""
+    devices: str = "/dev/nvidia[0-9]*"
+    """Device files of GPUs in a workspace. The pattern leaves out nvidiactl and nvidia-uvm, which all share."""

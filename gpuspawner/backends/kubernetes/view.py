@@ -1,0 +1,189 @@
+"""The cluster as it is now: nodes, pods and quotas by list and watch, and the fleet they make."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+
+from gpuspawner.backends.kubernetes.api import Api
+from gpuspawner.backends.kubernetes.fleet import gpus_of_node
+from gpuspawner.backends.kubernetes.objects import Node, Pod, Quota, to_node, to_pod, to_quota
+from gpuspawner.backends.kubernetes.settings import ClusterSettings
+from gpuspawner.backends.kubernetes.watches import Watch
+from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.gpus import Gpu, GpuKind
+
+log = logging.getLogger("gpuspawner.kubernetes")
+
+FIRST_LOOK_SECONDS = 10.0
+"""How long the first question waits for the first lists: 5,000 nodes take some seconds."""
+
+
+class ClusterView:
+    """Follows the cluster from the first question on, in that question's event loop."""
+
+    def __init__(self, api: Api, settings: ClusterSettings, kinds: Iterable[GpuKind], hub: str) -> None:
+        """Look through ``api`` for GPUs of ``kinds`` and the pods of ``hub``."""
+        self._api, self._settings, self._kinds, self._hub = api, settings, tuple(kinds), hub
+        self._named = frozenset(kind.resource for kind in self._kinds if kind.resource)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._gpus_of: dict[str, tuple[Gpu, ...]] = {}
+        self._gpus: tuple[Gpu, ...] | None = None
+        self._pods_on: dict[str, dict[str, Pod]] = {}
+        self._dirty: set[str] = set()
+        self._own: dict[str, Pod] = {}
+        self._refused_at: dict[str, float] = {}
+        self._node_names: dict[str, Node] = {}
+        selector = ",".join(f"{key}={value}" for key, value in settings.node_selector)
+        self._nodes = Watch(
+            api,
+            "/api/v1/nodes",
+            {"labelSelector": selector} if selector else {},
+            partial(to_node, named=self._named),
+            self._node_changed,
+            settings,
+        )
+        self._pods = self._pods_at("/api/v1/pods")
+        self._quotas: Watch[Quota] = Watch(
+            api,
+            f"/api/v1/namespaces/{settings.namespace}/resourcequotas",
+            {},
+            partial(to_quota, named=self._named),
+            lambda _before, _after: None,
+            settings,
+        )
+        self.limits: tuple[str, ...] = ()
+        """What the service may not see, each in a sentence for the administrator."""
+
+    async def gpus(self) -> tuple[Gpu, ...]:
+        """Return every GPU of every node.
+
+        Raises:
+            Unavailable: nodes or pods were not seen yet, or not for too long.
+        """
+        await self._seen(self._nodes, self._pods)
+        if self._dirty or self._gpus is None:
+            for name in self._dirty:
+                self._count(name)
+            self._dirty.clear()
+            self._gpus = tuple(gpu for name in sorted(self._gpus_of) for gpu in self._gpus_of[name])
+        return self._gpus
+
+    async def own_pods(self) -> Sequence[Pod]:
+        """Return the pods of this hub's workspaces, those that have ended included. Raises as :meth:`gpus` does."""
+        await self._seen(self._pods)
+        return tuple(self._own.values())
+
+    def own_now(self) -> Sequence[Pod]:
+        """Return the pods of this hub's workspaces as they were last seen."""
+        return tuple(self._own.values())
+
+    def refused_seconds(self, pod: Pod) -> float:
+        """Return for how long no place was found for a pod, by this machine's clock: the cluster's may be another."""
+        since = self._refused_at.get(pod.uid)
+        return 0.0 if since is None else time.monotonic() - since
+
+    @property
+    def nodes(self) -> Mapping[str, Node]:
+        """The nodes as they were last seen, by name."""
+        return self._node_names
+
+    def quotas(self) -> Sequence[Quota]:
+        """Return the quotas of the workspaces' namespace: none where they may not be seen."""
+        return tuple(self._quotas.objects.values())
+
+    async def close(self) -> None:
+        """Follow nothing any more."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
+
+    async def _seen(self, *watches: Watch[Node] | Watch[Pod]) -> None:
+        """Return once these are known as they are now."""
+        if not self._tasks:
+            self._tasks = [
+                asyncio.create_task(self._nodes.run()),
+                asyncio.create_task(self._follow_pods()),
+                asyncio.create_task(self._quotas.run()),
+            ]
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._first_look(), FIRST_LOOK_SECONDS)
+        for watch in self._current(watches):
+            if watch.refused:
+                raise Unavailable(f"The cluster does not let the service see it: {watch.refused}.")
+            if not watch.complete:
+                raise Unavailable("The cluster has not been seen yet.")
+            if watch.lost_seconds > self._settings.stale_seconds:
+                raise Unavailable(f"The Kubernetes API server has not answered for {watch.lost_seconds:.0f} s.")
+
+    async def _first_look(self) -> None:
+        await self._nodes.answered.wait()
+        while not (pods := self._pods).answered.is_set():  # it gives way to another where it is refused
+            await pods.answered.wait()
+
+    def _current(self, watches: Sequence[Watch[Node] | Watch[Pod]]) -> list[Watch[Node] | Watch[Pod]]:
+        """Return the watches with that of the pods as it is by now: it may have given way to one that sees less."""
+        return [watch if watch is self._nodes else self._pods for watch in watches]
+
+    def _pods_at(self, path: str) -> Watch[Pod]:
+        return Watch(self._api, path, {}, partial(to_pod, named=self._named), self._pod_changed, self._settings)
+
+    async def _follow_pods(self) -> None:
+        """Follow the pods of all namespaces or, where that is refused, those of the workspaces' own."""
+        await self._pods.run(until_refused=True)
+        sentence = (
+            f"Pods outside namespace {self._settings.namespace} are not seen ({self._pods.refused}): GPUs that they "
+            "use look free, and a workspace that finds them taken goes back to its place in the queue. Give the "
+            "service a ClusterRole with get, list and watch of pods."
+        )
+        if self._settings.all_namespaces:
+            sentence = f"Pods are not seen in all namespaces ({self._pods.refused}), where workspaces are."
+            log.error(sentence)
+            self.limits = (sentence,)
+            await self._pods.run()
+        log.warning(sentence)
+        self.limits = (sentence,)
+        self._pods = self._pods_at(f"/api/v1/namespaces/{self._settings.namespace}/pods")
+        await self._pods.run()
+
+    def _node_changed(self, before: Node | None, after: Node | None) -> None:
+        if after is None:
+            assert before is not None, "what is gone was there"
+            self._node_names.pop(before.name, None)
+            self._dirty.add(before.name)
+        else:
+            self._node_names[after.name] = after
+            self._dirty.add(after.name)
+
+    def _pod_changed(self, before: Pod | None, after: Pod | None) -> None:
+        for pod in (before, after):
+            if pod is not None and pod.node:
+                self._dirty.add(pod.node)
+        if before is not None:
+            self._own.pop(before.uid, None)
+            on_node = self._pods_on.get(before.node, {})
+            on_node.pop(before.uid, None)
+            if not on_node:
+                self._pods_on.pop(before.node, None)
+            if after is None or not after.refusal:
+                self._refused_at.pop(before.uid, None)
+        if after is not None:
+            if after.refusal:
+                self._refused_at.setdefault(after.uid, time.monotonic())
+            self._pods_on.setdefault(after.node, {})[after.uid] = after
+            if after.hub == self._hub:
+                self._own[after.uid] = after
+
+    def _count(self, name: str) -> None:
+        node = self._node_names.get(name)
+        pods = self._pods_on.get(name, {}).values()
+        gpus = gpus_of_node(node, pods, self._kinds, self._hub, self._settings.tolerations) if node else ()
+        if gpus:
+            self._gpus_of[name] = gpus
+        else:
+            self._gpus_of.pop(name, None)

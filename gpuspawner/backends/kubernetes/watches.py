@@ -1,0 +1,163 @@
+"""A copy of one collection of the cluster, kept by list and watch."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, TypeVar
+
+from gpuspawner.backends.kubernetes.api import Api, ApiRefused
+from gpuspawner.backends.kubernetes.settings import ClusterSettings
+from gpuspawner.core.errors import Unavailable
+
+log = logging.getLogger("gpuspawner.kubernetes")
+
+T = TypeVar("T")
+
+GONE = 410
+REFUSALS = frozenset({401, 403})
+WATCH_SECONDS = (240, 300)
+"""How long one watch lasts, drawn anew each time so that they never all end at once."""
+BACK_OFF_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+"""Between tries, times 0.5 to 1.5 at random: a cluster's API server comes back to all its clients at once."""
+SHORTEST_WATCH_SECONDS = 1.0
+TRIES_BEFORE_LISTING = 4
+"""So many watches that fail one after the other are no passing trouble: the version may be another cluster's."""
+
+
+class Watch(Generic[T]):
+    """One collection: ``objects`` by uid, trimmed to what is needed.
+
+    ``complete`` is true from the first whole list on. ``refused`` says what the API server refused, "" otherwise.
+    ``answered`` is set once it is either.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        path: str,
+        query: Mapping[str, str],
+        trim: Callable[[dict[str, Any]], T | None],
+        changed: Callable[[T | None, T | None], None],
+        settings: ClusterSettings,
+    ) -> None:
+        """Copy what ``path`` lists. ``changed`` hears of each change: before, and after."""
+        self._api, self._path, self._query = api, path, dict(query)
+        self._trim, self._changed, self._settings = trim, changed, settings
+        self._lost_at: float | None = time.monotonic()
+        self._version = ""
+        self.objects: dict[str, T] = {}
+        self.answered = asyncio.Event()
+        self.complete = False
+        self.refused = ""
+
+    @property
+    def lost_seconds(self) -> float:
+        """For how long the copy has been neither listed nor followed: 0 while it is followed."""
+        return 0.0 if self._lost_at is None else time.monotonic() - self._lost_at
+
+    async def run(self, *, until_refused: bool = False) -> None:
+        """Follow the collection until cancelled, whatever the API server does.
+
+        With ``until_refused`` it ends where the first list is refused: something less may be asked for instead.
+        """
+        failures = 0
+        while True:
+            try:
+                if not self._version:
+                    await self._list()
+                await self._follow()
+                failures = 0
+                continue
+            except ApiRefused as error:
+                if error.status in REFUSALS:
+                    self.refused = str(error)
+                    self.answered.set()
+                    if until_refused and not self.complete:
+                        return
+                if error.status == GONE:
+                    self._version = ""
+                problem: Exception = error
+            except Unavailable as error:
+                problem = error
+            except Exception as error:  # an object nobody foresaw must not end the view of all others
+                log.exception("following %s failed", self._path)
+                self._version, problem = "", error
+            finally:
+                self._lose()
+            failures += 1
+            if failures >= TRIES_BEFORE_LISTING:
+                self._version = ""
+            wait_seconds = BACK_OFF_SECONDS[min(failures, len(BACK_OFF_SECONDS)) - 1] * random.uniform(0.5, 1.5)  # noqa: S311
+            log.log(
+                logging.INFO if failures == 1 else logging.WARNING,
+                "%s is not followed (%s): again in %.1f s", self._path, problem, wait_seconds,
+            )  # fmt: skip
+            await asyncio.sleep(wait_seconds)
+
+    def _lose(self) -> None:
+        if self._lost_at is None:
+            self._lost_at = time.monotonic()
+
+    async def _list(self) -> None:
+        """Take the whole collection, page by page, and only then put it in the copy's place."""
+        listed: dict[str, T] = {}
+        query = {**self._query, "limit": str(self._settings.page)}
+        while True:
+            page = await self._api.get(self._path, query)
+            for item in page.get("items") or ():
+                trimmed = self._trim(item)
+                if trimmed is not None:
+                    listed[item["metadata"]["uid"]] = trimmed
+            metadata = page["metadata"]
+            if not metadata.get("continue"):
+                break
+            query["continue"] = metadata["continue"]
+            await asyncio.sleep(0)  # others run between two pages
+        for uid in [uid for uid in self.objects if uid not in listed]:
+            self._take(uid, None)
+        for uid, trimmed in listed.items():
+            self._take(uid, trimmed)
+        self._version, self._lost_at = metadata["resourceVersion"], time.monotonic()
+        self.complete, self.refused = True, ""
+        self.answered.set()
+
+    async def _follow(self) -> None:
+        """Take in one watch's events until it ends."""
+        query = {
+            **self._query,
+            "resourceVersion": self._version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(random.randint(*WATCH_SECONDS)),  # noqa: S311
+        }
+        began = time.monotonic()
+        async with contextlib.aclosing(self._api.watch(self._path, query, self._settings.silent_seconds)) as events:
+            async for event in events:
+                self._lost_at = None
+                if event:
+                    self._hear(event["type"], event["object"])
+        if time.monotonic() - began < SHORTEST_WATCH_SECONDS:
+            raise Unavailable("the watch ended as soon as it began")
+
+    def _hear(self, kind: str, item: dict[str, Any]) -> None:
+        if kind == "ERROR":
+            raise ApiRefused(int(item.get("code") or 0), str(item.get("message")))
+        if kind in {"ADDED", "MODIFIED"}:
+            self._take(item["metadata"]["uid"], self._trim(item))
+        elif kind == "DELETED":
+            self._take(item["metadata"]["uid"], None)
+        self._version = item["metadata"]["resourceVersion"]
+
+    def _take(self, uid: str, after: T | None) -> None:
+        before = self.objects.get(uid)
+        if before == after:
+            return
+        if after is None:
+            self.objects.pop(uid, None)
+        else:
+            self.objects[uid] = after
+        self._changed(before, after)

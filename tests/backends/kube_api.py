@@ -1,0 +1,233 @@
+"""An API server of one's own: lists in pages, watches, deletes and execs as Kubernetes does, and fails when told to."""
+
+import asyncio
+import contextlib
+import json
+
+from aiohttp import WSMsgType, web
+
+VERSION = "resourceVersion"
+
+
+class KubeApi:
+    """``objects`` are by path (``/api/v1/nodes``) and uid. Everything a client asked stands in ``asked``.
+
+    ``refused`` holds (verb, path) that answer 403; ``execs`` what an exec does, by pod: called with socket and script.
+    """
+
+    def __init__(self):
+        self.version = 100
+        self.oldest = 0
+        self.objects = {}
+        self.events = []
+        self.asked = []
+        self.refused = set()
+        self.execs = {}
+        self.grace_seconds = 0.0
+        self.watchers = []
+        self.failing = 0
+        self.runner = self.port = None
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.port}"
+
+    async def start(self):
+        app = web.Application(client_max_size=2**24)
+        app.router.add_route("*", "/{path:.*}", self._serve)
+        self.runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await self.runner.setup()
+        site = web.TCPSite(self.runner, "127.0.0.1", self.port or 0)
+        await site.start()
+        self.port = self.runner.addresses[0][1]
+
+    async def stop(self):
+        """As a crash: every connection breaks."""
+        self.break_watches()
+        await self.runner.cleanup()
+
+    def kubeconfig(self, folder):
+        path = folder / "kubeconfig"
+        cluster, user = {"server": self.url}, {"token": "t0ken"}
+        path.write_text(
+            json.dumps({
+                "apiVersion": "v1", "kind": "Config", "current-context": "it",
+                "clusters": [{"name": "it", "cluster": cluster}], "users": [{"name": "it", "user": user}],
+                "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+            })
+        )  # fmt: skip
+        return str(path)
+
+    def _paths(self, item):
+        if "nodeName" in item["spec"] or "containers" in item["spec"]:
+            return "/api/v1/pods"
+        return "/api/v1/nodes" if "capacity" in item.get("status", {}) else "/api/v1/resourcequotas"
+
+    def put(self, item):
+        """Create or change an object."""
+        path = self._paths(item)
+        self.version += 1
+        item = json.loads(json.dumps(item))
+        item["metadata"][VERSION] = str(self.version)
+        known = self.objects.setdefault(path, {})
+        kind = "MODIFIED" if item["metadata"]["uid"] in known else "ADDED"
+        known[item["metadata"]["uid"]] = item
+        self._tell(kind, path, item)
+        return item
+
+    def remove(self, item):
+        path = self._paths(item)
+        found = self.objects[path].pop(item["metadata"]["uid"], None)
+        if found is not None:
+            self.version += 1
+            found["metadata"][VERSION] = str(self.version)
+            self._tell("DELETED", path, found)
+
+    def compact(self):
+        """Forget what happened: who goes on from before this is told that it is gone."""
+        self.oldest, self.events = self.version, []
+
+    def break_watches(self):
+        for queue in self.watchers:
+            queue.put_nowait(None)
+
+    def bookmark(self):
+        for queue in self.watchers:
+            queue.put_nowait(("BOOKMARK", "", {"metadata": {VERSION: str(self.version)}}))
+
+    def garble(self):
+        for queue in self.watchers:
+            queue.put_nowait("garbage")
+
+    def _tell(self, kind, path, item):
+        event = (kind, path, json.loads(json.dumps(item)))
+        self.events.append((self.version, event))
+        for queue in self.watchers:
+            queue.put_nowait(event)
+
+    def _of(self, path, query):
+        """Return the collection's path and what is in it, for all namespaces or one."""
+        namespace = None
+        parts = path.split("/")
+        if len(parts) > 4 and parts[3] == "namespaces":
+            namespace, path = parts[4], "/".join(["", "api", "v1", *parts[5:]])
+        wanted = dict(part.split("=") for part in query.get("labelSelector", "").split(",") if part)
+
+        def fits(item):
+            labels = item["metadata"].get("labels", {})
+            return namespace in {None, item["metadata"].get("namespace")} and wanted.items() <= labels.items()
+
+        return path, fits
+
+    async def _serve(self, request):
+        query = dict(request.query)
+        path = "/" + request.match_info["path"]
+        verb = "watch" if "watch" in query else "exec" if path.endswith("/exec") else request.method.lower()
+        self.asked.append((verb, path, query))
+        if self.failing > 0:
+            self.failing -= 1
+            return self._status(500, "etcdserver: request timed out")
+        if (verb, path) in self.refused:
+            return self._status(403, f'{path.rsplit("/", 1)[-1]} is forbidden: User "hub" cannot {verb} it')
+        if verb == "exec":
+            return await self._exec(request, path.split("/")[6])
+        if verb == "delete":
+            return await self._delete(path, await request.json())
+        path, fits = self._of(path, query)
+        return await (self._watch if verb == "watch" else self._list)(request, path, fits, query)
+
+    @staticmethod
+    def _status(code, message):
+        return web.json_response({"kind": "Status", "code": code, "message": message}, status=code)
+
+    async def _list(self, _request, path, fits, query):
+        items = [item for _, item in sorted(self.objects.get(path, {}).items()) if fits(item)]
+        metadata = {VERSION: str(self.version)}
+        first, limit = int(query.get("continue") or 0), int(query.get("limit") or 10**6)
+        if len(items) > first + limit:
+            metadata["continue"] = str(first + limit)
+        return web.json_response({"metadata": metadata, "items": items[first : first + limit]})
+
+    async def _watch(self, request, path, fits, query):
+        since = int(query[VERSION])
+        if since < self.oldest:
+            return self._status(410, f"too old resource version: {since} ({self.oldest})")
+        queue = asyncio.Queue()
+        for version, event in self.events:
+            if version > since:
+                queue.put_nowait(event)
+        self.watchers.append(queue)
+        response = web.StreamResponse()
+        await response.prepare(request)
+        try:
+            while (event := await queue.get()) is not None:
+                if event == "garbage":
+                    await response.write(b'{"type": "ADDED", "obj\n')
+                    continue
+                kind, event_path, item = event
+                if kind == "BOOKMARK" or (event_path == path and fits(item)):
+                    line = json.dumps({"type": kind, "object": item}) + "\n"
+                    await response.write(line[:7].encode())  # a line may come in parts
+                    await response.write(line[7:].encode())
+        except (ConnectionError, asyncio.CancelledError):
+            return response
+        finally:
+            self.watchers.remove(queue)
+        if request.transport is not None:
+            request.transport.abort()
+        return response
+
+    async def _delete(self, path, body):
+        _, _, _, _, namespace, _, name = path.split("/")
+        pods = self.objects.get("/api/v1/pods", {})
+        pod = next(
+            (p for p in pods.values() if (p["metadata"]["namespace"], p["metadata"]["name"]) == (namespace, name)), None
+        )
+        if pod is None:
+            return self._status(404, f'pods "{name}" not found')
+        uid = body.get("preconditions", {}).get("uid")
+        if uid not in {None, pod["metadata"]["uid"]}:
+            return self._status(409, f"the UID in the precondition ({uid}) does not match")
+        self.asked.append(("deleted", pod["metadata"]["uid"], body))
+        pod["metadata"]["deletionTimestamp"] = "2026-11-21T15:00:00Z"
+        self.put(pod)
+        if self.grace_seconds is not None:
+            asyncio.get_running_loop().call_later(self.grace_seconds, self.remove, pod)
+        return web.json_response(pod)
+
+    async def _exec(self, request, pod):
+        act = self.execs.get(pod)
+        if act is None:
+            return self._status(404, f'pods "{pod}" not found')
+        socket = web.WebSocketResponse(protocols=("v5.channel.k8s.io", "v4.channel.k8s.io"))
+        await socket.prepare(request)
+        first = await socket.receive()
+        if first.type is WSMsgType.BINARY:
+            with contextlib.suppress(ConnectionError):
+                await act(socket, first.data[1:])
+        await socket.close()
+        return socket
+
+
+def ends_with(code, output=b"", said=b""):
+    """An exec that prints and ends so."""
+
+    async def act(socket, _script):
+        for channel, data in ((1, output), (2, said)):
+            if data:
+                await socket.send_bytes(bytes([channel]) + data)
+        await socket.send_bytes(b"\x03" + json.dumps(exit_status(code)).encode())
+
+    return act
+
+
+def exit_status(code):
+    if code == 0:
+        return {"metadata": {}, "status": "Success"}
+    return {
+        "metadata": {},
+        "status": "Failure",
+        "message": f"command terminated with non-zero exit code: exit status {code}",
+        "reason": "NonZeroExitCode",
+        "details": {"causes": [{"reason": "ExitCode", "message": str(code)}]},
+    }

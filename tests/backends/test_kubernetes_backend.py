@@ -1,0 +1,326 @@
+"""Probe, end and patch of the Kubernetes backend, against an API server of our own."""
+
+import asyncio
+import json
+import os
+from dataclasses import replace
+
+import pytest
+from cluster_objects import A100, MIG_MIXED, SHARED, a_node, a_workspace
+from kube_api import KubeApi, ends_with, exit_status
+
+from gpuspawner.backends.base import Backend, ProbeResult
+from gpuspawner.backends.fake import probe_text
+from gpuspawner.backends.kubernetes.backend import KubernetesBackend
+from gpuspawner.backends.kubernetes.fleet import Toleration
+from gpuspawner.backends.kubernetes.kinds import cluster_kinds
+from gpuspawner.backends.kubernetes.settings import ClusterSettings
+from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.gpus import GpuKind, Slot
+
+HUB = "h" * 32
+GIB = 2**30
+KINDS = cluster_kinds(
+    {
+        kind.name: kind
+        for kind in (
+            GpuKind("a100", "A100", 80 * GIB, match="*A100*80GB"),
+            GpuKind("half", "Half", 40 * GIB, of="a100", shares=2),
+            GpuKind("slice", "Slice", 10 * GIB, resource="nvidia.com/mig-1g.10gb"),
+        )
+    }
+)
+A, B = "a" * 32, "b" * 32
+UUIDS = tuple(f"GPU-0000000{number}-0000-0000-0000-000000000000" for number in range(2))
+
+
+@pytest.fixture
+async def api():
+    api = KubeApi()
+    await api.start()
+    api.put(a_node("gpu-1", gpus={"nvidia.com/gpu": 4}))
+    yield api
+    await api.stop()
+
+
+@pytest.fixture
+async def a_backend(api, tmp_path):
+    made = []
+
+    async def make(*pods, **settings):
+        for pod in pods:
+            api.put(pod)
+        settings = {"gone_seconds": 0.5, "pause_seconds": 0.0, **settings}
+        backend = KubernetesBackend(KINDS.values(), HUB, ClusterSettings("jhub", api.kubeconfig(tmp_path), **settings))
+        made.append(backend)
+        await backend.fleet()
+        return backend
+
+    yield make
+    for backend in made:
+        await backend.close()
+
+
+async def test_a_probe_runs_the_script_in_the_workspaces_own_container(api, a_backend):
+    backend: Backend = await a_backend(a_workspace("jupyter-alice", A))
+    given = {}
+
+    async def act(socket, script):
+        given["script"] = script.decode()
+        await ends_with(0, b"out", b"complaints")(socket, script)
+
+    api.execs["jupyter-alice"] = act
+    assert await backend.probe(A, 1, ("gpu-1/nvidia.com/gpu/0",), 5.0) == ProbeResult("out", counted=True)
+    (query,) = [query for verb, _, query in api.asked if verb == "exec"]
+    assert (query["container"], query["command"]) == ("notebook", "/bin/sh")
+    assert "GPUSPAWNER_PROBE_GPUS=''\n" in given["script"], "a pod sees its own GPUs alone, under their own names"
+    assert "GPUSPAWNER_PROBE_READINGS=3\n" in given["script"]
+    assert given["script"].rstrip().endswith("exit 0"), "stdin is never closed: the script ends the shell itself"
+
+
+async def test_what_is_sent_is_a_script_that_ends_by_itself(api, a_backend):
+    backend = await a_backend(a_workspace("jupyter-alice", A))
+
+    async def real_shell(socket, script):
+        shell = await asyncio.create_subprocess_exec(
+            "/bin/sh", "-s", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+            env={"PATH": os.environ["PATH"]},
+        )  # fmt: skip
+        shell.stdin.write(script)
+        output = await shell.stdout.read()  # stdin stays open, as an exec's does
+        await ends_with(await shell.wait(), output)(socket, script)
+        shell.stdin.close()
+
+    api.execs["jupyter-alice"] = real_shell
+    result = await backend.probe(A, 1, (), 20.0)
+    assert (result.problem, result.text.splitlines()[-1]) == ("", "gpuspawner-probe 1 end")
+
+
+def sends(*messages):
+    async def act(socket, _script):
+        for channel, data in messages:
+            await socket.send_bytes(bytes([channel]) + data)
+
+    return act
+
+
+def prints_without_end(socket, _script):
+    async def act():
+        while not socket.closed:
+            await socket.send_bytes(b"\x01" + b"x" * 65536)
+
+    return act()
+
+
+def hangs(_socket, _script):
+    return asyncio.sleep(60)
+
+
+@pytest.mark.parametrize(
+    ("act", "problem"),
+    [
+        pytest.param(ends_with(3, b"half", b"no such file\n"), "exit code 3: 'no such file'", id="fails"),
+        pytest.param(ends_with(137), "exit code 137", id="killed"),
+        pytest.param(hangs, "did not end within 0.3 s", id="hangs"),
+        pytest.param(prints_without_end, "printed more than 1048576 bytes", id="floods"),
+        pytest.param(sends((1, b"out")), "ended before the command did", id="cut off"),
+        pytest.param(sends((3, b"{")), "not understood", id="an end that is no JSON"),
+        pytest.param(sends((3, json.dumps({"status": "Failure", "message": "container not found"}).encode())),
+                     "container not found", id="no such container"),
+        pytest.param(sends((3, json.dumps({**exit_status(1), "details": {"causes": [{"reason": "ExitCode",
+                     "message": "x"}]}}).encode())), "not understood", id="a code that is no number"),
+        pytest.param(None, "refused the probe: HTTP 404", id="no such pod"),
+    ],
+)  # fmt: skip
+async def test_a_probe_that_goes_wrong_is_a_result_that_says_so(api, a_backend, act, problem):
+    backend = await a_backend(a_workspace("jupyter-alice", A))
+    api.execs["jupyter-alice"] = act
+    result = await backend.probe(A, 1, (), 0.3 if act is hangs else 10.0)
+    assert problem in result.problem
+    assert result.text == ""
+
+
+async def test_a_probe_without_api_server_or_right_is_a_result_too(api, a_backend):
+    backend = await a_backend(a_workspace("jupyter-alice", A))
+    api.refused.add(("exec", "/api/v1/namespaces/jhub/pods/jupyter-alice/exec"))
+    assert "HTTP 403" in (await backend.probe(A, 1, (), 5.0)).problem
+    await api.stop()
+    assert "does not answer" in (await backend.probe(A, 1, (), 5.0)).problem
+
+
+async def test_only_the_attempt_that_is_asked_for_is_probed(a_backend):
+    backend = await a_backend(a_workspace("one", A, 1), a_workspace("two", A, 2, node=""), a_workspace("three", B))
+    for lease, attempt in ((A, 2), (A, 3), ("c" * 32, 1)):
+        assert "no running pod" in (await backend.probe(lease, attempt, (), 5.0)).problem
+
+
+async def test_probes_are_bounded_on_a_node_and_one_at_a_time_in_a_pod(api, a_backend):
+    names = [f"pod-{number}" for number in range(6)]
+    backend = await a_backend(
+        *(a_workspace(name, f"{number:032}") for number, name in enumerate(names)), probes_per_node=2
+    )
+    now, most = 0, 0
+
+    async def act(socket, script):
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        await asyncio.sleep(0.05)
+        now -= 1
+        await ends_with(0)(socket, script)
+
+    api.execs = dict.fromkeys(names, act)
+    leases = [f"{number:032}" for number in range(6)]
+    results = await asyncio.gather(*(backend.probe(lease, 1, (), 5.0) for lease in [*leases, leases[0]]))
+    assert [result.problem for result in results] == [""] * 6 + ["the probe before has not ended yet"]
+    assert most == 2
+
+
+@pytest.mark.parametrize(
+    ("labels", "gpus", "shared"),
+    [
+        pytest.param(A100, {"nvidia.com/gpu": 1}, False, id="whole"),
+        pytest.param(SHARED, {"nvidia.com/gpu": 1}, True, id="replica"),
+        pytest.param(MIG_MIXED, {"nvidia.com/mig-1g.10gb": 1}, True, id="slice"),
+        pytest.param(MIG_MIXED, {"nvidia.com/gpu": 1}, False, id="whole beside slices"),
+    ],
+)
+async def test_a_probe_says_whether_others_compute_on_the_same_device(api, a_backend, labels, gpus, shared):
+    api.put(a_node("gpu-1", labels, {"nvidia.com/gpu": 4, "nvidia.com/mig-1g.10gb": 7}))
+    backend = await a_backend(a_workspace("jupyter-alice", A, gpus=gpus))
+    api.execs["jupyter-alice"] = ends_with(0, probe_text(dict.fromkeys(UUIDS[:1], 0)).encode())
+    assert (await backend.probe(A, 1, ("x",), 5.0)).shared is shared
+
+
+async def test_end_deletes_the_pods_of_these_attempts_and_no_other(api, a_backend):
+    pods = [
+        a_workspace("one", A, 1),
+        a_workspace("two", A, 2),
+        a_workspace("three", B),
+        a_workspace("four", A, hub="other"),
+    ]
+    backend = await a_backend(*pods)
+    assert await backend.end(A, frozenset({1}))
+    left = {pod["metadata"]["name"] for pod in api.objects["/api/v1/pods"].values()}
+    assert left == {"two", "three", "four"}
+    assert await backend.end(A)
+    assert await backend.end(A), "what is gone is ended"
+    left = {pod["metadata"]["name"] for pod in api.objects["/api/v1/pods"].values()}
+    assert left == {"three", "four"}
+
+
+async def test_end_deletes_by_uid_with_the_policys_grace(api, a_backend):
+    pod = a_workspace("one", A)
+    backend = await a_backend(pod, grace_seconds=7)
+    assert await backend.end(A)
+    (options,) = [options for verb, _, options in api.asked if verb == "deleted"]
+    assert options == {"preconditions": {"uid": pod["metadata"]["uid"]}, "gracePeriodSeconds": 7}
+
+
+async def test_a_pod_that_does_not_go_is_not_ended(api, a_backend):
+    backend = await a_backend(a_workspace("one", A))
+    api.grace_seconds = None
+    assert not await backend.end(A)
+    assert [verb for verb, _, _ in api.asked].count("deleted") == 1, "it is asked once, then waited for"
+
+
+async def test_end_sees_a_pod_that_the_view_does_not_know_yet(api, a_backend):
+    backend = await a_backend()
+    api.watchers.clear()
+    api.put(a_workspace("one", A))
+    assert await backend.workspaces() == ()
+    assert await backend.end(A)
+    assert not api.objects["/api/v1/pods"]
+
+
+async def test_end_without_answer_or_right_is_no_end(api, a_backend):
+    backend = await a_backend(a_workspace("one", A))
+    api.refused.add(("delete", "/api/v1/namespaces/jhub/pods/one"))
+    with pytest.raises(Unavailable, match="does not delete the pod one"):
+        await backend.end(A)
+    api.refused.add(("get", "/api/v1/namespaces/jhub/pods"))
+    with pytest.raises(Unavailable, match="does not list the pods"):
+        await backend.end(A)
+    await api.stop()
+    with pytest.raises(Unavailable, match="does not answer"):
+        await backend.end(A)
+
+
+def slots(node, resource, *numbers):
+    return tuple(Slot(f"{node}/{resource}/{number}") for number in numbers)
+
+
+def expressions(term):
+    return {e["key"]: e["values"] for e in term["matchExpressions"]}
+
+
+async def test_a_patch_asks_for_the_number_of_gpus_of_the_kind_by_preference_on_the_granted_node(api, a_backend):
+    api.put(a_node("gpu-2", {**A100, "nvidia.com/gpu.product": "NVIDIA-A100-PCIe-80GB"}))
+    api.put(a_node("gpu-3", SHARED))
+    backend = await a_backend()
+    patch = backend.patch(slots("gpu-1", "nvidia.com/gpu", 0, 3))
+    assert json.loads(json.dumps(patch)) == patch
+    assert patch["environment"] == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    assert patch["pod"]["container"]["resources"] == {
+        "requests": {"nvidia.com/gpu": "2"},
+        "limits": {"nvidia.com/gpu": "2"},
+    }
+    affinity = patch["pod"]["spec"]["affinity"]["nodeAffinity"]
+    required = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert [expressions(term) for term in required] == [
+        {"nvidia.com/gpu.product": ["NVIDIA-A100-PCIe-80GB"]},
+        {"nvidia.com/gpu.product": ["NVIDIA-A100-SXM4-80GB"]},
+    ], "any node with GPUs of the kind, and none that divides them"
+    (preferred,) = affinity["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert (preferred["weight"], expressions(preferred["preference"])) == (100, {"kubernetes.io/hostname": ["gpu-1"]})
+    assert patch["pod"]["spec"]["tolerations"] == [
+        {"key": "nvidia.com/gpu", "operator": "Exists"},
+        {"key": "hub.jupyter.org/dedicated", "operator": "Equal", "value": "user", "effect": "NoSchedule"},
+        {"key": "hub.jupyter.org_dedicated", "operator": "Equal", "value": "user", "effect": "NoSchedule"},
+    ]
+
+
+async def test_where_the_placement_is_a_requirement_no_other_node_will_do(a_backend):
+    backend = await a_backend(placement="required", tolerations=(Toleration("team", "Exists"),))
+    spec = backend.patch(slots("gpu-1", "nvidia.com/gpu", 0))["pod"]["spec"]
+    affinity = spec["affinity"]["nodeAffinity"]
+    assert list(affinity) == ["requiredDuringSchedulingIgnoredDuringExecution"]
+    (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert expressions(term) == {"kubernetes.io/hostname": ["gpu-1"]}
+    assert spec["tolerations"][-1] == {"key": "team", "operator": "Exists"}
+
+
+async def test_replicas_are_asked_for_where_devices_are_divided_alike(api, a_backend):
+    api.put(a_node("gpu-3", SHARED))
+    patch = (await a_backend()).patch(slots("gpu-3", "nvidia.com/gpu", 0))
+    (term,) = patch["pod"]["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+        "nodeSelectorTerms"
+    ]
+    assert expressions(term) == {
+        "nvidia.com/gpu.product": ["NVIDIA-A100-SXM4-80GB-SHARED"],
+        "nvidia.com/gpu.replicas": ["2"],
+    }
+
+
+async def test_a_kind_that_is_its_resource_is_found_by_it_alone(api, a_backend):
+    api.put(a_node("gpu-4", {}, {"nvidia.com/mig-1g.10gb": 7}))
+    patch = (await a_backend()).patch(slots("gpu-4", "nvidia.com/mig-1g.10gb", 0, 1))
+    assert patch["pod"]["container"]["resources"]["limits"] == {"nvidia.com/mig-1g.10gb": "2"}
+    assert list(patch["pod"]["spec"]["affinity"]["nodeAffinity"]) == ["preferredDuringSchedulingIgnoredDuringExecution"]
+
+
+async def test_a_patch_without_gpus_hides_those_of_the_node(a_backend):
+    patch = (await a_backend()).patch(())
+    assert patch["environment"] == {"CUDA_VISIBLE_DEVICES": "", "NVIDIA_VISIBLE_DEVICES": "void"}
+    assert patch["pod"] == {}
+
+
+async def test_a_patch_for_a_node_that_has_gone_still_asks_for_what_was_granted(a_backend):
+    patch = (await a_backend()).patch(slots("gone", "nvidia.com/gpu", 0))
+    assert patch["pod"]["container"]["resources"]["limits"] == {"nvidia.com/gpu": "1"}
+
+
+def test_a_share_divides_what_the_cluster_divides():
+    half = KINDS["half"]
+    assert (half.pool, half.share, half.replicas, half.match) == ("half", 1, 2, "*A100*80GB")
+    assert replace(KINDS["a100"]) == KINDS["a100"]

@@ -1,0 +1,281 @@
+"""The cluster as it is now, through whatever the API server does."""
+
+import asyncio
+import time
+
+import pytest
+from cluster_objects import a_node, a_pod, a_workspace, unschedulable
+from kube_api import KubeApi
+
+from gpuspawner.backends.kubernetes import view as views
+from gpuspawner.backends.kubernetes import watches
+from gpuspawner.backends.kubernetes.backend import KubernetesBackend
+from gpuspawner.backends.kubernetes.settings import ClusterSettings
+from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.gpus import GpuKind
+
+HUB = "h" * 32
+KINDS = [GpuKind("a100", "A100", 80 * 2**30, match="*A100*80GB")]
+NODES, PODS, QUOTAS = "/api/v1/nodes", "/api/v1/pods", "/api/v1/namespaces/jhub/resourcequotas"
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(watches, "BACK_OFF_SECONDS", (0.05,))
+    monkeypatch.setattr(watches, "SHORTEST_WATCH_SECONDS", 0.0)
+
+
+@pytest.fixture
+async def api():
+    api = KubeApi()
+    await api.start()
+    api.put(a_node("gpu-1", gpus={"nvidia.com/gpu": 4}))
+    yield api
+    await api.stop()
+
+
+@pytest.fixture
+async def a_backend(api, tmp_path):
+    made = []
+
+    def make(**settings):
+        kubeconfig = api.kubeconfig(tmp_path)
+        backend = KubernetesBackend(
+            KINDS, HUB, ClusterSettings("jhub", kubeconfig, **{"stale_seconds": 0.3, **settings})
+        )
+        made.append(backend)
+        return backend
+
+    yield make
+    for backend in made:
+        await backend.close()
+
+
+async def eventually(look, wanted, seconds=5.0):
+    """Look until it is so; a view is never asked to be newer than what it heard."""
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            seen = await look()
+        except Unavailable as error:
+            seen = error
+        if seen == wanted:
+            return
+        assert time.monotonic() < until, f"{seen!r} is not {wanted!r}"
+        await asyncio.sleep(0.02)
+
+
+def free(backend):
+    async def look():
+        return sum(gpu.healthy and not gpu.foreign for gpu in (await backend.fleet()).gpus)
+
+    return look
+
+
+def running(backend):
+    async def look():
+        return [(r.lease_id[:1], r.attempt, r.given) for r in await backend.workspaces()]
+
+    return look
+
+
+async def followed(api):
+    """Until nodes, pods and quotas are watched: what happens before is told by the version to go on from."""
+    while len(api.watchers) < 3:
+        await asyncio.sleep(0.01)
+
+
+def lists(api, path=NODES):
+    return sum((verb, asked) == ("get", path) for verb, asked, _ in api.asked)
+
+
+async def test_changes_are_seen_as_they_come(api, a_backend):
+    backend = a_backend()
+    assert await free(backend)() == 4
+    pod = api.put(a_pod(gpus={"nvidia.com/gpu": 3}))
+    await eventually(free(backend), 1)
+    api.put(a_node("gpu-2", gpus={"nvidia.com/gpu": 2}))
+    await eventually(free(backend), 3)
+    api.remove(pod)
+    await eventually(free(backend), 6)
+    api.put(a_node("gpu-2", gpus={"nvidia.com/gpu": 2}, cordoned=True))
+    await eventually(free(backend), 4)
+    api.remove(a_node("gpu-1"))
+    await eventually(free(backend), 0)
+    assert (lists(api), lists(api, PODS)) == (1, 1), "what was listed once is followed, not listed again"
+
+
+async def test_a_fleet_of_many_pages_is_complete_before_it_is_one(api, a_backend):
+    for number in range(25):
+        api.put(a_node(f"node-{number:02}", gpus={"nvidia.com/gpu": 1}))
+    backend = a_backend(page=10)
+    assert await free(backend)() == 4 + 25
+    assert lists(api) == 3
+
+
+async def test_only_nodes_that_workspaces_may_use_are_looked_at(api, a_backend):
+    api.put(
+        a_node("other", {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB", "pool": "users"}, {"nvidia.com/gpu": 1})
+    )
+    assert await free(a_backend(node_selector=(("pool", "users"),)))() == 1
+
+
+async def test_after_a_break_it_goes_on_where_it_was(api, a_backend):
+    backend = a_backend()
+    await free(backend)()
+    await followed(api)
+    api.break_watches()
+    api.put(a_pod(gpus={"nvidia.com/gpu": 1}))
+    await eventually(free(backend), 3)
+    assert lists(api) == 1
+
+
+async def test_what_happened_while_the_past_was_forgotten_is_listed_anew(api, a_backend):
+    backend = a_backend()
+    gone = api.put(a_pod(gpus={"nvidia.com/gpu": 3}))
+    await eventually(free(backend), 1)
+    await api.stop()
+    api.remove(gone)
+    api.put(a_pod(gpus={"nvidia.com/gpu": 1}))
+    api.compact()
+    await api.start()
+    await eventually(free(backend), 3)
+    assert lists(api, PODS) > 1
+
+
+async def test_a_bookmark_is_where_to_go_on_from(api, a_backend):
+    backend = a_backend()
+    await free(backend)()
+    await followed(api)
+    for number in range(3):  # pods that are none of ours: their events never reach the watch of nodes
+        api.put(a_pod(f"other-{number}", gpus={"nvidia.com/gpu": 1}, node="elsewhere"))
+    api.bookmark()
+    await asyncio.sleep(0.1)
+    api.compact()
+    api.break_watches()
+    api.put(a_node("gpu-2", gpus={"nvidia.com/gpu": 1}))
+    await eventually(free(backend), 5)
+    assert lists(api) == 1
+
+
+async def test_without_the_api_server_nothing_is_seen_and_with_it_again_all(api, a_backend):
+    backend = a_backend()
+    await free(backend)()
+    await api.stop()
+    await asyncio.sleep(0.5)
+    with pytest.raises(Unavailable, match="has not answered for"):
+        await backend.fleet()
+    with pytest.raises(Unavailable):
+        await backend.workspaces()
+    api.put(a_pod(gpus={"nvidia.com/gpu": 2}))
+    await api.start()
+    await eventually(free(backend), 2)
+
+
+async def test_errors_and_rubbish_are_tried_again(api, a_backend):
+    api.failing = 5
+    backend = a_backend()
+    assert await free(backend)() == 4
+    await followed(api)
+    api.garble()
+    api.put(a_pod(gpus={"nvidia.com/gpu": 1}))
+    await eventually(free(backend), 3)
+
+
+async def test_a_watch_that_falls_silent_is_asked_anew(api, a_backend):
+    backend = a_backend(silent_seconds=0.2)
+    await free(backend)()
+    await followed(api)
+    api.watchers.clear()  # what happens from here on is never told
+    api.put(a_pod(gpus={"nvidia.com/gpu": 1}))
+    await eventually(free(backend), 3)
+
+
+async def test_nothing_is_known_before_the_first_whole_list(api, a_backend, monkeypatch):
+    monkeypatch.setattr(views, "FIRST_LOOK_SECONDS", 0.2)
+    api.failing = 10**6
+    backend = a_backend()
+    with pytest.raises(Unavailable, match="not been seen yet"):
+        await backend.fleet()
+    api.failing = 0
+    await eventually(free(backend), 4)
+
+
+async def test_nodes_that_may_not_be_seen_are_no_empty_fleet(api, a_backend):
+    api.refused.add(("get", NODES))
+    backend = a_backend()
+    with pytest.raises(Unavailable, match='"hub" cannot get'):
+        await backend.fleet()
+    assert await backend.workspaces() == (), "workspaces are seen all the same"
+    api.refused.clear()
+    await eventually(free(backend), 4)
+
+
+async def test_pods_of_others_that_may_not_be_seen_are_told_as_a_limit(api, a_backend):
+    api.refused.add(("get", PODS))
+    api.put(a_pod(gpus={"nvidia.com/gpu": 3}, namespace="train"))
+    api.put(a_workspace())
+    backend = a_backend()
+    assert await free(backend)() == 4
+    assert await running(backend)() == [("a", 1, (("gpu-1/nvidia.com/gpu", 1),))]
+    (limit,) = backend.limits
+    assert "outside namespace jhub" in limit
+    assert "ClusterRole" in limit
+
+
+async def test_a_quota_that_may_not_be_seen_stops_nothing(api, a_backend):
+    api.refused.add(("get", QUOTAS))
+    assert await free(a_backend())() == 4
+
+
+async def test_workspaces_are_this_hubs_pods_until_they_are_gone(api, a_backend):
+    backend = a_backend()
+    api.put(a_workspace("one", "a" * 32, 1, gpus={"nvidia.com/gpu": 2}, deleting=True))
+    api.put(a_workspace("two", "a" * 32, 2, gpus={}, node=""))
+    api.put(a_workspace("three", "b" * 32, phase="Failed"))
+    api.put(a_workspace("four", "c" * 32, hub="another hub"))
+    api.put(a_pod())
+    seen = await backend.workspaces()
+    assert [(r.lease_id[0], r.attempt, r.given, r.ending) for r in seen] == [
+        ("a", 1, (("gpu-1/nvidia.com/gpu", 2),), True),
+        ("a", 2, None, False),
+    ]
+    assert seen[0].environment["GPUSPAWNER_HUB_ID"] == HUB
+    assert seen[0].age_seconds > 0
+
+
+async def test_a_pod_that_finds_no_place_says_why_and_for_how_long(api, a_backend):
+    backend = a_backend()
+    pod = a_workspace(node="", phase="Pending", conditions=[unschedulable()])
+    api.put(pod)
+    (seen,) = await backend.workspaces()
+    assert (seen.given, seen.waiting) == (None, "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.")
+    await asyncio.sleep(0.1)
+    (seen,) = await backend.workspaces()
+    assert 0.1 <= seen.waiting_seconds < 5, "counted here: the cluster's clock may be another"
+    api.put({**pod, "spec": {**pod["spec"], "nodeName": "gpu-1"}, "status": {"phase": "Running"}})
+    await eventually(running(backend), [("a", 1, (("gpu-1/nvidia.com/gpu", 1),))])
+    (seen,) = await backend.workspaces()
+    assert (seen.waiting_seconds, seen.waiting) == (0.0, "")
+
+
+async def test_a_pod_that_the_cluster_is_about_to_end_says_why(api, a_backend):
+    disrupted = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "PreemptionByScheduler",
+        "message": "default/x",
+    }
+    api.put(a_workspace(conditions=[disrupted]))
+    (seen,) = await a_backend().workspaces()
+    assert seen.disruption == "PreemptionByScheduler"
+
+
+async def test_of_many_pods_only_those_that_count_are_kept(api, a_backend):
+    backend = a_backend()
+    await free(backend)()
+    for number in range(300):
+        api.put(a_pod(f"web-{number}", gpus={}))
+    api.put(a_workspace())
+    await eventually(running(backend), [("a", 1, (("gpu-1/nvidia.com/gpu", 1),))])
+    assert len(backend._view._pods.objects) == 1

@@ -1,0 +1,113 @@
+"""What the probe would have told of a generated session: samples as the live service takes them."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from gpuspawner.core.policy import IdlePolicy
+from gpuspawner.core.readings import GpuReading, Sample
+from gpuspawner.core.simulate import Step
+from gpuspawner.core.simulate_sessions import Session, Sharing
+
+GIB = 2**30
+IDLE_CORES = 0.01
+"""What an idle notebook server and kernel use. Measured on JupyterLab 4: 0.002 to 0.01."""
+TWITCH_SECONDS, TWITCH_EVERY_SECONDS = 0.5, 600.0
+
+
+@dataclass(frozen=True)
+class Probe:
+    """How the probe looks. Its defaults are the local backend's."""
+
+    readings: int = 3
+    """Of nvidia-smi in one sample; the highest counts."""
+    pause_seconds: float = 1.0
+    """Between them."""
+    window_seconds: float = 1.0
+    """What one reading of utilization.gpu covers: at most the last second, by NVIDIA's manual."""
+    failing_share: float = 0.01
+    """Of probes, fail by themselves: a time-out, a busy node. Arbitrary."""
+
+
+class Looking:
+    """Looks at one session as the live service does: call it with the seconds until the next sample is due.
+
+    The session's seed decides all chance.
+    """
+
+    def __init__(self, session: Session, policy: IdlePolicy, probe: Probe | None = None) -> None:
+        """Begin at the session's start."""
+        self.session, self.probe = session, probe or Probe()
+        self.chance = random.Random(session.seed + 1)  # noqa: S311 - not for secrets
+        self.gpus = tuple(f"GPU-{number}" for number in range(len(session.work)))
+        self.soft = {"kernel": session.kernel, "terminal": session.terminal, "ssh": session.connected}
+        self.counts = {name for name, _ in policy.soft_budget_seconds} & set(self.soft)
+        self.restarts = list(reversed(session.restarts))
+        # Rounds and starts do not beat together.
+        self.before = self.chance.uniform(-policy.sample_seconds, 0.0)
+        self.cpu_before: float | None = None
+
+    def __call__(self, seconds: float) -> Step | None:
+        """Return the sample that follows, None once the session has ended."""
+        # A round comes a little late: at most 1 s, the service's own tick.
+        at = max(0.0, self.before + seconds + self.chance.uniform(0.0, 1.0))
+        interval, restarted = at - self.before, False
+        while self.restarts and self.restarts[-1].at <= at:
+            restart = self.restarts.pop()
+            resumed = max(at, restart.at + restart.seconds)
+            # Across a restart only the wall clock tells how long the service was away.
+            interval, restarted = max(0.0, interval + resumed - at + restart.step_seconds), True
+            at, self.cpu_before = resumed, None  # a restarted service has no process table to compare with
+        if at >= self.session.end:
+            return None
+        self.before = at
+        return Step(at, self._sample(at, interval), restarted)
+
+    def _sample(self, at: float, interval: float) -> Sample:
+        session, before = self.session, self.cpu_before
+        if session.faults.touches(at, at + 1.0) or self.chance.random() < self.probe.failing_share:
+            return Sample(self.gpus, (), interval, at, problem="the probe did not end within 20 s")
+        # CPU time is cumulative: what passed during failed probes is counted by the next that succeeds.
+        cores = None if before is None else IDLE_CORES + session.cpu.mean(before, at) + self._twitched(before, at)
+        self.cpu_before = at
+        lost = session.lost.touches(at, at + 1.0)
+        readings = tuple(self._reading(number, at, cores, lost=lost) for number in range(len(self.gpus)))
+        soft = frozenset(name for name in self.counts if self.soft[name].touches(at - interval, at))
+        return Sample(self.gpus, readings, interval, at, cores, soft)
+
+    def _twitched(self, before: float, at: float) -> float:
+        """Return the cores that twitches cost from ``before`` to ``at``."""
+        count = int(at // TWITCH_EVERY_SECONDS) - int(before // TWITCH_EVERY_SECONDS)
+        return TWITCH_SECONDS * count / (at - before) if self.session.twitches else 0.0
+
+    def _reading(self, number: int, at: float, cores: float | None, *, lost: bool) -> GpuReading:
+        session = self.session
+        shared = session.sharing is not Sharing.EXCLUSIVE
+        held = session.held_from is not None and session.held_from <= at
+        percent, problem = None, ""
+        if lost:
+            problem = "nvidia-smi failed with exit code 255: Failed to initialize NVML: Unknown Error"
+        elif session.sharing is Sharing.MIG:
+            problem = "utilization: [N/A]"
+        else:
+            percent = self._percent(number, at)
+        return GpuReading(
+            gpu=self.gpus[number],
+            utilization_percent=percent,
+            memory_used_bytes=None if lost else GIB * held,
+            memory_total_bytes=None if lost else 80 * GIB,
+            holders=int(held),
+            holders_cpu_cores=cores if held else 0.0,
+            shared=shared,
+            problem=problem,
+        )
+
+    def _percent(self, number: int, at: float) -> float:
+        work, others = self.session.work[number], self.session.neighbours
+        window, pause = self.probe.window_seconds, self.probe.pause_seconds
+        span = (self.probe.readings - 1) * pause
+        if not (work.touches(at - window, at + span) or others.touches(at - window, at + span)):
+            return 0.0
+        looks = [at + reading * pause for reading in range(self.probe.readings)]
+        return float(round(min(100.0, max(work.mean(t - window, t) + others.mean(t - window, t) for t in looks))))

@@ -106,19 +106,26 @@ class Sampler:
             return
         at = self._clock.now()
         since = lease.sampled_at if lease.sampled_at is not None else at - policy.idle.sample_seconds
+        shared = frozenset(slot.gpu for slot in lease.slots if slot.share < 1)
         sample, self._tables[lease_id] = parse_probe(
             result,
             leased,
             self._tables.get(lease_id),
             interval_seconds=max(0.0, at - since),
             age_seconds=at - (lease.running_at or now),
-            shared=frozenset(slot.gpu for slot in lease.slots if slot.share < 1),
-            strangers={gpu.id: gpu.note for gpu in self._scheduler.fleet.gpus if gpu.foreign},
+            shared=shared,
+            strangers=self._strangers(shared),
         )
         self._keep(lease, sample, policy, at)
         kept_lease = self._book.get(lease_id)
         if kept_lease is not None:  # counted from the probe's start, and by what it told
             self._due_at[lease_id] = now + next_sample_seconds(kept_lease.streak, policy.idle)
+
+    def _strangers(self, gpus: frozenset[str]) -> dict[str, str]:
+        """Return who computes on these GPUs without a lease. A whole fleet is not looked at for nothing."""
+        return (
+            {gpu.id: gpu.note for gpu in self._scheduler.fleet.gpus if gpu.foreign and gpu.id in gpus} if gpus else {}
+        )
 
     def _keep(self, lease: Lease, sample: Sample, policy: LifecyclePolicy, at: float) -> None:
         """Store sample, streak and what follows in one step: a crash between them would warn nobody."""
@@ -152,6 +159,10 @@ def _rows(lease_id: str, sample: Sample, policy: LifecyclePolicy, at: float) -> 
                 memory_total_bytes=reading.memory_total_bytes if reading else None,
                 kind=seen[gpu].kind.value if gpu in seen else "unknown",
                 because=(sample.problem or seen[gpu].because)[:BECAUSE_CHARACTERS],
+                shared=reading.shared if reading else False,
+                holders=reading.holders if reading else None,
+                holders_cpu_cores=reading.holders_cpu_cores if reading else None,
+                cpu_cores=sample.cpu_cores,
             )
         )
     return rows

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from gpuspawner.backends.base import ProbeResult
+from gpuspawner.backends.fake import probe_text
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.lease import Phase
 
@@ -24,6 +25,20 @@ async def test_every_sample_of_every_gpu_is_stored_with_what_it_proved(world):
     assert [row.seconds for row in rows] == [60.0] * 4
     assert world.parts.sampler.newest(lease.id) == {row.gpu: row for row in rows[2:]}
     assert world.parts.sampler.counts == {"busy": 2}
+    assert [(row.shared, row.holders) for row in rows] == [(False, 1)] * 4
+
+
+async def test_a_reading_is_stored_with_all_that_it_is_judged_by(world):
+    lease = await world.up("alice", gpu="half")
+    for seconds, ticks in ((100, 0), (160, 600)):
+        text = probe_text({lease.slots[0].gpu: 9}, clock_seconds=seconds, cpu_ticks=ticks, holders=[lease.slots[0].gpu])
+        world.shows(lease, 9, text=text)
+        await world.go_on(60)
+    rows = world.parts.store.readings(lease.id)
+    assert [(row.shared, row.holders, row.holders_cpu_cores, row.cpu_cores, row.kind) for row in rows] == [
+        (True, 1, None, None, "unknown"),
+        (True, 1, 0.1, 0.1, "idle"),
+    ]
 
 
 async def test_a_workspace_is_sampled_once_a_period_and_those_without_gpus_never(world):

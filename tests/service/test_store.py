@@ -163,6 +163,15 @@ def test_old_readings_leave_their_ten_minutes_highest(store):
     assert len(store.readings("one")) == 6
 
 
+def test_of_old_readings_a_busy_one_outlives_a_higher_one_that_was_none_s_work(store):
+    start = NOW - 2 * DAY - (NOW - 2 * DAY) % BUCKET_SECONDS
+    woken = replace(reading(start, 100.0), kind="idle", holders=0)
+    shared = replace(reading(start + 60, 3.0), shared=True, holders=1, holders_cpu_cores=1.5, cpu_cores=2.0)
+    store.save([], readings=[woken, shared, replace(woken, at=start + 120)])
+    store.thin_readings(NOW)
+    assert store.readings("one") == [shared]
+
+
 def test_readings_behind_a_stop_stay_whole_as_long_as_their_lease_others_thirty_days(store):
     old = [reading(NOW - MAXIMA_SECONDS - 3600 + 60 * i, 1.0) for i in range(6)]
     store.save([], readings=old)

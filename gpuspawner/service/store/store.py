@@ -34,7 +34,10 @@ _lease_json: TypeAdapter[Lease] = TypeAdapter(Lease)
 
 @dataclass(frozen=True)
 class ReadingRow:
-    """One reading of one GPU as stored. ``seconds`` is the time it covers; ``kept`` rows are behind a stop."""
+    """One reading of one GPU as stored. ``seconds`` is the time it covers; ``kept`` rows are behind a stop.
+
+    ``shared``, ``holders`` and ``holders_cpu_cores`` are as in core.readings; ``cpu_cores`` is the whole workspace's.
+    """
 
     lease: str
     at: float
@@ -46,6 +49,10 @@ class ReadingRow:
     kind: str
     because: str
     kept: bool = False
+    shared: bool = False
+    holders: int | None = None
+    holders_cpu_cores: float | None = None
+    cpu_cores: float | None = None
 
 
 @dataclass(frozen=True)
@@ -207,10 +214,14 @@ class Store:
         r = tables.readings.c
         bucket = sa.cast(r.at / BUCKET_SECONDS, sa.Integer)
         old = (r.at < now - RAW_SECONDS) & ~r.kept
-        # Of each GPU's bucket the row with the highest reading stays; the latest where several do.
+        # Of each GPU's bucket a busy row stays, of these the one with the highest reading, of these the latest.
         rank = sa.func.row_number().over(
             partition_by=(r.lease, r.gpu, bucket),
-            order_by=(sa.func.coalesce(r.utilization_percent, -1.0).desc(), r.number.desc()),
+            order_by=(
+                sa.case((r.kind == "busy", 0), else_=1),
+                sa.func.coalesce(r.utilization_percent, -1.0).desc(),
+                r.number.desc(),
+            ),
         )
         ranked = sa.select(r.number, rank.label("rank")).where(old).subquery()
         with self._transaction(writes=True) as connection:

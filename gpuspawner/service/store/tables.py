@@ -53,6 +53,10 @@ readings = sa.Table(
     sa.Column("kind", sa.String(16), nullable=False),
     sa.Column("because", sa.String(255), nullable=False),
     sa.Column("kept", sa.Boolean, nullable=False),
+    sa.Column("shared", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("holders", sa.Integer),
+    sa.Column("holders_cpu_cores", sa.Float),
+    sa.Column("cpu_cores", sa.Float),
     sa.Index("ix_readings_lease", "lease", "at"),
     sa.Index("ix_readings_at", "at"),
 )

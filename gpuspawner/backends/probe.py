@@ -99,7 +99,7 @@ def parse_probe(
 
     Args:
         result: of the backend's ``probe``.
-        leased: UUIDs of the GPUs that the lease holds.
+        leased: names of the GPUs that the lease holds: UUIDs, unless the result's GPUs are the leased ones by count.
         previous: the table of the probe before, None for the first: CPU use is then unknown.
         interval_seconds: since the sample before; kept in the sample, CPU use is measured by the script's own clock.
         age_seconds: since the workspace runs.
@@ -114,27 +114,42 @@ def parse_probe(
     cores = processes.table.cores_since(previous) if processes.table else None
     gpus = []
     seen = _readings(lines)
-    for uuid in dict.fromkeys((*leased, *sorted(seen))):  # two shares of one device are one device
+    uuids = _by_count(leased, seen, result) if result.counted else {}
+    shared |= frozenset(leased) if result.shared else frozenset()
+    unleased = sorted(set(seen) - set(uuids.values()))
+    for gpu in dict.fromkeys((*leased, *unleased)):  # two shares of one device are one device
+        uuid = uuids.get(gpu, gpu)
         values = _of_one_gpu(seen.get(uuid, ()), _passes(lines))
         holders, why = processes.holders(uuid)
-        if uuid in shared and strangers and uuid in strangers:
-            holders, why = None, strangers[uuid]
+        if gpu in shared and strangers and gpu in strangers:
+            holders, why = None, strangers[gpu]
         held = None if holders is None or cores is None else sum(cores.get(pid, 0.0) for pid in holders)
         gpus.append(
             GpuReading(
-                gpu=uuid,
+                gpu=gpu,
                 utilization_percent=values.utilization_percent,
                 memory_used_bytes=values.memory_used_bytes,
                 memory_total_bytes=values.memory_total_bytes,
                 holders=None if holders is None else len(holders),
                 holders_cpu_cores=held,
-                shared=uuid in shared,
+                shared=gpu in shared,
                 problem="; ".join(filter(None, (values.problem, why))),
             )
         )
     total = None if cores is None else sum(cores.values())
     sample = Sample(leased, tuple(gpus), interval_seconds, age_seconds, cpu_cores=total)
     return sample, processes.table or previous
+
+
+def _by_count(leased: tuple[str, ...], seen: Iterable[str], result: ProbeResult) -> dict[str, str]:
+    """Return which UUID stands for each leased GPU: those seen, in the order in which nvidia-smi lists them.
+
+    Several parts of one device are listed as that device once: then it stands for those left over.
+    """
+    uuids, names = list(seen), list(dict.fromkeys(leased))
+    if result.shared and uuids:
+        uuids += uuids[-1:] * (len(names) - len(uuids))
+    return dict(zip(names, uuids, strict=False))
 
 
 def _body(result: ProbeResult) -> tuple[list[str], str]:

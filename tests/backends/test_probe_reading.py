@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuspawner.backends.base import ProbeResult
+from gpuspawner.backends.fake import probe_text
 from gpuspawner.backends.probe import MIB, ProcessTable, ProcessTime, parse_probe
 from gpuspawner.core.readings import Sample
 
@@ -232,3 +233,45 @@ class TestCpu:
         assert sample.cpu_cores == pytest.approx(0.15)
         assert sample.gpus[0].holders_cpu_cores == pytest.approx(0.05)
         assert sample.gpus[1].holders_cpu_cores == 0.0
+
+
+POD = ("node/nvidia.com/gpu/0", "node/nvidia.com/gpu/3")
+
+
+def in_a_pod(percents, leased=POD, *, shared=False, **more):
+    """What the probe of a pod tells of its GPUs, whose names the lease does not know."""
+    result = ProbeResult(probe_text(percents, **more), counted=True, shared=shared)
+    sample, _ = parse_probe(result, leased, None, interval_seconds=60, age_seconds=600)
+    return [(gpu.gpu, gpu.utilization_percent, gpu.shared, gpu.problem) for gpu in sample.gpus]
+
+
+U0, U1, U2 = (f"GPU-0000000{number}-0000-0000-0000-000000000000" for number in range(3))
+
+
+def test_gpus_that_only_count_are_the_leased_ones_in_nvidia_smis_order():
+    assert in_a_pod({U1: 90, U0: 0}) == [(POD[0], 90.0, False, ""), (POD[1], 0.0, False, "")]
+
+
+def test_one_gpu_more_than_leased_is_seen_under_its_own_name():
+    assert [gpu for gpu, *_ in in_a_pod({U0: 0, U1: 0, U2: 0})] == [*POD, U2]
+
+
+def test_one_gpu_less_than_leased_is_unknown():
+    seen = in_a_pod({U0: 0})
+    assert seen[0] == (POD[0], 0.0, False, "")
+    assert seen[1][1] is None
+    assert "listed it 0 times" in seen[1][3]
+
+
+def test_two_parts_of_one_device_are_listed_once_and_shared():
+    assert in_a_pod({U0: 40}, shared=True) == [(POD[0], 40.0, True, ""), (POD[1], 40.0, True, "")]
+
+
+def test_parts_of_which_nothing_is_listed_are_unknown():
+    assert [percent for _, percent, *_ in in_a_pod({}, shared=True)] == [None, None]
+
+
+def test_a_pods_gpu_is_held_by_who_has_its_own_device_open():
+    result = ProbeResult(probe_text({U0: 0, U1: 0}, holders=[U1]), counted=True)
+    sample, _ = parse_probe(result, POD, None, interval_seconds=60, age_seconds=600)
+    assert [gpu.holders for gpu in sample.gpus] == [0, 1]

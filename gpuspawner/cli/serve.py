@@ -57,6 +57,7 @@ def serve(arguments: argparse.Namespace) -> int:
         service_url=os.environ["JUPYTERHUB_SERVICE_URL"],
         prefix=os.environ["JUPYTERHUB_SERVICE_PREFIX"],
         hub_pid=int(hub_pid) if hub_pid else None,
+        data=data,
     )
     changed = json.loads(os.environ.get("GPUSPAWNER_SETTINGS", "{}"))
     if "back_off_seconds" in changed:

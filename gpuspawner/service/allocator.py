@@ -201,7 +201,7 @@ class Allocator:
     def release(self, lease_id: str, attempt: int, outcome: str, message: str) -> None:
         """The spawner tells how a start or a server ended. An older attempt is ignored, a repeated message harmless.
 
-        ``outcome`` is ``cancelled`` or ``failed`` of a start, ``stopped`` or ``died`` of a server that ran.
+        ``outcome`` is one of ``core.release.OUTCOMES``.
         """
         lease = self.book.get(lease_id)
         if lease is None or lease.attempt != attempt:
@@ -239,6 +239,11 @@ _END_OF: dict[str, Callable[[Lease], tuple[Reason, str, str]]] = {
         else (Reason.FAILED, "hub", "Its server was stopped before it answered: cancelled, or too slow to start.")
     ),
     "died": lambda _: (Reason.FAILED, "hub", "Its server ended by itself. Your files are untouched."),
+    "shutdown": lambda _: (
+        Reason.STOPPED,
+        "hub shutdown",
+        "It was stopped because the hub was shut down. Your files are untouched.",
+    ),
 }
 
 

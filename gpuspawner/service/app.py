@@ -50,7 +50,11 @@ AUTH_SECONDS = 30
 
 @dataclass(frozen=True)
 class Options:
-    """What the service is started with. ``hub_pid`` is the hub process that started it: gone, the service ends too."""
+    """What the service is started with.
+
+    ``hub_pid`` is the hub process that started it: gone, the service ends too. ``data`` is the folder where the spawner
+    leaves what it could not tell.
+    """
 
     store_url: str
     secret: bytes
@@ -60,6 +64,7 @@ class Options:
     service_url: str
     prefix: str
     hub_pid: int | None
+    data: Path | None = None
 
 
 def wire(
@@ -73,7 +78,9 @@ def wire(
     allocator = Allocator(book, scheduler, catalog, clock, settings)
     reclaimer = Reclaimer(book, allocator, hub, backend, clock, settings)
     lifecycle = Lifecycle(book, allocator, reclaimer, clock)
-    reconciler = Reconciler(book, allocator, reclaimer, hub, backend, clock, settings, options.hub_id, options.secret)
+    reconciler = Reconciler(
+        book, allocator, reclaimer, hub, backend, clock, settings, options.hub_id, options.secret, options.data
+    )
     sampler = Sampler(book, backend, scheduler, catalog, clock, settings, lifecycle)
     url = options.service_url.rstrip("/") + options.prefix.rstrip("/")
     return Parts(

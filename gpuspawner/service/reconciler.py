@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from gpuspawner.backends.base import Backend, Running
@@ -20,6 +21,7 @@ from gpuspawner.service.clock import Clock
 from gpuspawner.service.hub import Hub, HubServer
 from gpuspawner.service.reclaimer import Reclaimer
 from gpuspawner.service.settings import Settings
+from gpuspawner.service.unheard import hear_late
 
 log = logging.getLogger("gpuspawner.reconciler")
 
@@ -41,8 +43,13 @@ class Reconciler:
         settings: Settings,
         hub_id: str,
         secret: bytes,
+        data: Path | None = None,
     ) -> None:
-        """Reconcile the workspaces of the hub ``hub_id``; ``secret`` signed what they carry."""
+        """Reconcile the workspaces of the hub ``hub_id``; ``secret`` signed what they carry.
+
+        ``data`` is the folder that spawner and service share, None where they share none.
+        """
+        self._data = data
         self._secret = secret
         self._book, self._allocator, self._reclaimer, self._hub = book, allocator, reclaimer, hub
         self._backend, self._clock, self._settings, self._hub_id = backend, clock, settings, hub_id
@@ -77,6 +84,8 @@ class Reconciler:
 
     async def round(self) -> None:
         """Observe and act once. What cannot be observed now is left as it is."""
+        if self._data is not None:
+            hear_late(self._data, self._allocator)  # first: it tells why what is gone is gone
         looked_at, taken_back = self._clock.now(), self._allocator.taken_back
         try:
             self._running = await self._backend.workspaces()

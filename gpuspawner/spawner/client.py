@@ -12,6 +12,7 @@ from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
+from gpuspawner.core.release import Release
 
 STOP_PATH_SECONDS = 2.0
 """Calls in stop paths take no longer: at its shutdown the hub ends the service before the servers."""
@@ -50,11 +51,11 @@ class LeaseClient:
         """Leave the queue's waiting room; the place stays."""
         return await self._call("POST", f"/internal/leases/{lease}/park", {"attempt": attempt})
 
-    async def release(self, lease: str, attempt: int, outcome: str, message: str) -> None:
+    async def release(self, release: Release) -> None:
         """Tell how a start or a server ended."""
-        arguments = {"attempt": attempt, "outcome": outcome}
-        path = f"/internal/leases/{lease}/release"
-        await self._call("POST", path, arguments, {"message": message}, seconds=STOP_PATH_SECONDS)
+        arguments = {"attempt": release.attempt, "outcome": release.outcome}
+        path = f"/internal/leases/{release.lease}/release"
+        await self._call("POST", path, arguments, {"message": release.message}, seconds=STOP_PATH_SECONDS)
 
     async def _call(
         self,

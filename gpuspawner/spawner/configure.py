@@ -48,7 +48,7 @@ def configure(
         address: where the service listens. None means 127.0.0.1; where workspaces are pods, as they reach the hub.
         port: where the service listens.
         fast: divide every time of the catalog by this, to watch an hour in two minutes.
-        service_settings: times of the lease protocol in seconds, by the names of ``service.settings.Settings``.
+        service_settings: the service's times in seconds, by the names of ``service.settings.Settings``.
 
     Raises:
         SystemExit: the catalog or the configuration cannot be used, with what is wrong and how to mend it.

@@ -8,6 +8,7 @@ import os
 import time
 import uuid
 from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from jupyterhub.spawner import LocalProcessSpawner
@@ -16,9 +17,11 @@ from traitlets import Float, Unicode
 
 from gpuspawner.catalog import resolve
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
+from gpuspawner.core.release import Release
 from gpuspawner.spawner.client import LeaseClient
 from gpuspawner.spawner.options import FormOptions
 from gpuspawner.spawner.refusals import ended, one_line_refusals
+from gpuspawner.spawner.unheard import hub_shuts_down, leave
 
 HEARTBEAT_SECONDS = 10.0
 FENCE_SECONDS = 20.0
@@ -264,14 +267,23 @@ class GPUSpawnerMixin(FormOptions):
         result = super().run_post_stop_hook()
         if asyncio.iscoroutine(result):
             await result
-        stopped = "stopped" if self._gpu_stop_called else "died"
-        outcome = {"started": stopped, "failed": "failed", "cancelled": "cancelled"}.get(self._gpu_outcome)
-        if outcome is None or not self._gpu_lease:
+        if not self._gpu_lease or (outcome := self._outcome()) is None:
             return
+        release = Release(self._gpu_lease, self._gpu_attempt, outcome, self._gpu_message)
         try:
-            await self._client().release(self._gpu_lease, self._gpu_attempt, outcome, self._gpu_message)
+            try:
+                await self._client().release(release)
+            except Unavailable:
+                leave(Path(self.gpu_secret_file).parent, release)
         except Exception as error:  # noqa: BLE001 - a stop must go on: the service sees the end by itself
             self.log.warning("the end of %s was not reported: %s", self._log_name, error)
+
+    def _outcome(self) -> str | None:
+        """Return how it ended, one of ``core.release.OUTCOMES``; None for what goes on without the hub."""
+        if hub_shuts_down():
+            return "shutdown" if self._gpu_outcome == "started" else None  # a start that it broke off keeps its place
+        stopped = "stopped" if self._gpu_stop_called else "died"
+        return {"started": stopped, "failed": "failed", "cancelled": "cancelled"}.get(self._gpu_outcome)
 
 
 class LocalGPUSpawner(GPUSpawnerMixin, LocalProcessSpawner):

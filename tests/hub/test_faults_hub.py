@@ -231,6 +231,35 @@ def test_promise_2_hub_sigterm_in_each_phase(new_hub, python, cleanup_servers):
         eventually(lambda: is_up(hub, last))
 
 
+@pytest.mark.parametrize("python", ["hub6", "hub5"], indirect=True)
+def test_hub_shut_down_with_its_servers_says_so_on_the_workspaces_page(new_hub, python):
+    hub = new_hub(python=python, gpus=1, cleanup_servers=True, **QUICK)
+    (anna,) = run(hub, "anna")
+    hub.terminate_hub()
+    assert not hub.server_pids(), "the hub ended its servers"
+    hub.start_hub()
+    end = hub.until_ended("anna", "stopped")
+    assert (end["id"], end["end"]["by"]) == (anna["id"], "hub shutdown")
+    page = hub.login("anna").get(f"{hub.url}/services/gpu/workspaces/{anna['id']}", timeout=20).text
+    assert "It was stopped because the hub was shut down. Your files are untouched." in page
+    assert "ended by itself" not in page
+    run(hub, "anna")
+
+
+def test_server_stopped_while_the_service_is_away_was_stopped_not_failed(new_hub):
+    hub = new_hub(gpus=1, service_poll=0.3, **QUICK)
+    (anna,) = run(hub, "anna")
+    away = hub.folder / "away"
+    away.touch()
+    hub.plant(f"import os, time\nwhile os.path.exists({str(away)!r}): time.sleep(0.1)")
+    hub.kill_service()
+    hub.stop("anna")
+    eventually(lambda: hub.server("anna") is None)
+    away.unlink()
+    assert "stopped from the hub" in hub.until_ended("anna", "stopped", 30)["end"]["message"]
+    assert len(hub.audit(anna["id"], "stop")) == 1
+
+
 def is_up(hub, user) -> bool:
     return hub.lease(user)["phase"] in {"running", "reclaiming"}
 

@@ -5,15 +5,19 @@ from dataclasses import replace
 import pytest
 
 from gpuspawner.core import lease as leases
-from gpuspawner.core.errors import Conflict, Gone
+from gpuspawner.core.errors import Conflict, Gone, Unavailable
 from gpuspawner.core.lease import JOINABLE, UP, WAITING, Phase, Reason
+from gpuspawner.core.release import UNHEARD, Release
+from gpuspawner.service.unheard import hear_late
 from gpuspawner.service.views import lease_view
+from gpuspawner.spawner.unheard import leave
 
 OUTCOMES = {
     "cancelled": (Reason.CANCELLED, "alice"),
     "failed": (Reason.FAILED, "hub"),
     "stopped": (Reason.STOPPED, "hub"),
     "died": (Reason.FAILED, "hub"),
+    "shutdown": (Reason.STOPPED, "hub shutdown"),
 }
 LIVE = [phase for phase in Phase if phase is not Phase.ENDED]
 
@@ -198,3 +202,42 @@ async def test_one_user_starting_many_workspaces_leaves_room_and_reads_why_the_n
     await world.round()
     await world.round()
     assert world.now_of(mine[2]).phase is Phase.RESERVED
+
+
+# What the service did not hear
+
+
+async def test_what_was_left_beside_the_data_is_noted_once(world, tmp_path):
+    lease = await world.up("alice")
+    leave(tmp_path, Release(lease.id, lease.attempt, "shutdown"))
+    leave(tmp_path, Release(lease.id, lease.attempt, "stopped", "told later: it changes nothing"))
+    assert {file.stat().st_mode & 0o777 for file in (tmp_path / UNHEARD).iterdir()} == {0o600}
+    assert (tmp_path / UNHEARD).stat().st_mode & 0o777 == 0o700
+    hear_late(tmp_path, world.allocator)
+    assert world.now_of(lease).message == "It was stopped because the hub was shut down. Your files are untouched."
+    assert world.did(lease).count("stop") == 1
+    assert list((tmp_path / UNHEARD).iterdir()) == []
+
+
+async def test_what_was_left_stays_while_the_store_is_away(world, tmp_path, monkeypatch):
+    lease = await world.up("alice")
+    leave(tmp_path, Release(lease.id, lease.attempt, "stopped"))
+    with monkeypatch.context() as away:
+        away.setattr(world.parts.store, "save", lambda *_: (_ for _ in ()).throw(Unavailable("The store is away.")))
+        with pytest.raises(Unavailable):
+            hear_late(tmp_path, world.allocator)
+    hear_late(tmp_path, world.allocator)
+    assert world.now_of(lease).reason is Reason.STOPPED
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "null", "{}", '{"lease": 1, "attempt": 1, "outcome": "died", "message": ""}', "\udcff", "9" * 5000,
+     '{"lease": "a", "attempt": 1, "outcome": "eaten"}', '{"lease": "a", "attempt": true, "outcome": "died"}'],
+)  # fmt: skip
+async def test_what_says_nothing_is_removed(world, tmp_path, text, caplog):
+    (tmp_path / UNHEARD).mkdir()
+    (tmp_path / UNHEARD / "some.json").write_text(text, encoding="utf-8", errors="surrogateescape")
+    hear_late(tmp_path, world.allocator)
+    assert "says nothing of a workspace's end" in caplog.text
+    assert list((tmp_path / UNHEARD).iterdir()) == []

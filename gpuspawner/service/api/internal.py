@@ -10,6 +10,7 @@ from tornado.web import HTTPError
 
 from gpuspawner.catalog import resolve
 from gpuspawner.core.lease import WAITING, Key, Lease
+from gpuspawner.core.release import MESSAGE_CHARACTERS, OUTCOMES
 from gpuspawner.service.adoption import lease_variables
 from gpuspawner.service.allocator import Ask
 from gpuspawner.service.api.base import ApiHandler
@@ -134,9 +135,9 @@ class Release(SpawnerHandler):
     def post(self, lease_id: str) -> None:
         """Note it. Older attempts and repeats are harmless."""
         outcome = self.get_argument("outcome")
-        if outcome not in {"cancelled", "failed", "stopped", "died"}:
-            raise HTTPError(400, reason="outcome is one of cancelled, failed, stopped, died.")
-        message = str(self.body().get("message", ""))[:2000]
+        if outcome not in OUTCOMES:
+            raise HTTPError(400, reason=f"outcome is one of {', '.join(sorted(OUTCOMES))}.")
+        message = str(self.body().get("message", ""))[:MESSAGE_CHARACTERS]
         self.parts.allocator.release(lease_id, self.attempt(), outcome, message)
         self.answer({})
 

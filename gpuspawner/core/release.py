@@ -1,0 +1,39 @@
+"""How a start or a server ended, as the spawner tells the service: by HTTP, or by a file where nobody hears."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+
+OUTCOMES = frozenset({"cancelled", "failed", "stopped", "died", "shutdown"})
+"""Of a start: cancelled, failed. Of a server that ran: stopped by somebody, died by itself, ended with its hub."""
+UNHEARD = "unheard"
+"""The folder, beside the service's data, of what the service did not hear: one JSON file a release."""
+MESSAGE_CHARACTERS = 2000
+"""How much of a message is kept."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """The end of one attempt of a lease. ``message`` says why a start failed, in words; empty otherwise."""
+
+    lease: str
+    attempt: int
+    outcome: str
+    message: str = ""
+
+    def to_json(self) -> str:
+        """Return it as text."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Release:
+        """Read what :meth:`to_json` wrote. Raises ValueError where it is anything else."""
+        try:
+            release = cls(**json.loads(text))
+        except TypeError as error:
+            raise ValueError(str(error)) from error
+        types = [type(value) for value in asdict(release).values()]
+        if types != [str, int, str, str] or release.outcome not in OUTCOMES:
+            raise ValueError("it is no release")
+        return replace(release, message=release.message[:MESSAGE_CHARACTERS])

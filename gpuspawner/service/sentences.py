@@ -107,10 +107,10 @@ def measured(lease: Lease) -> str:
     return f"{gpus} done nothing for {show_duration(round(streak.idle_seconds))}{peak}."
 
 
-def idle_words(seen: Explanation, stops_in_seconds: float | None = None) -> str:
+def idle_words(seen: Explanation, stops_at: str | None = None) -> str:
     """Return where a workspace's idleness stands, and why: ``idle 12 min of 30 min, because: GPU 0 at 1 %``.
 
-    ``stops_in_seconds`` is what is left of a grace that will be carried out.
+    ``stops_at`` is when a grace that will be carried out is over, as people read it.
     """
     if seen.state is State.UNMEASURED:
         return "not measured yet"
@@ -119,8 +119,8 @@ def idle_words(seen: Explanation, stops_in_seconds: float | None = None) -> str:
     so_far = f"idle {show_duration(round(seen.idle_seconds))}"
     if seen.grace_left_seconds is None:
         so_far += f" of {show_duration(seen.for_seconds)}"
-    if stops_in_seconds is not None:
-        so_far += f"; stops in {show_duration(round(stops_in_seconds))}" if stops_in_seconds > 0 else "; stops now"
+    if stops_at is not None:
+        so_far += f"; stops at {stops_at}"
     if seen.state in {State.IDLE, State.GRACE}:
         return f"{so_far}, because: {seen.because}"
     if seen.idle_seconds:

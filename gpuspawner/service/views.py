@@ -148,7 +148,7 @@ def _idle(parts: Parts, lease: Lease) -> dict[str, Any] | None:
     kept = lease.kept_until is not None and lease.kept_until > now
     grace = seen.grace_left_seconds
     grace_ends_at = None if grace is None or policy.mode is not Mode.ENFORCE else _grace_end(lease, grace)
-    words = idle_words(seen, None if grace_ends_at is None else grace_ends_at - now)
+    words = idle_words(seen, None if grace_ends_at is None else show_time(grace_ends_at, now))
     if kept and lease.kept_until is not None:
         words = f"kept until {show_time(lease.kept_until, now)}; {seen.because}"
     return {

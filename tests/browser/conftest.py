@@ -1,19 +1,16 @@
-"""One hub with named servers for the whole session, one browser, and axe."""
+"""One hub with named servers for the whole session, pages of it, and axe."""
 
 from __future__ import annotations
 
 import importlib.util
 import itertools
-import shutil
 import sys
 from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-CHROMIUM = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
-CHROMIUM += ["--disable-component-update", "--disable-sync"]
 expect.set_options(timeout=15_000)  # pages look every 5 s, and this machine may be busy
 WIDTHS = {"wide": 1280, "phone": 390}
 
@@ -31,6 +28,12 @@ def load_harness():
 harness = load_harness()
 
 
+@pytest.fixture(scope="session")
+def hub_harness():
+    """The harness, for a file that needs a hub of its own."""
+    return harness
+
+
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory):
     """A real hub, proxy and service; 4 simulated GPUs, tiny single-user servers."""
@@ -41,15 +44,6 @@ def hub(tmp_path_factory):
         yield real.start()
     finally:
         real.close()
-
-
-@pytest.fixture(scope="module")
-def browser():
-    """Debian's Chromium: playwright's own build is not needed."""
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=CHROMIUM)
-        yield chromium
-        chromium.close()
 
 
 names = (f"person-{number}" for number in itertools.count(1))

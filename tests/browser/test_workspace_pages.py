@@ -86,7 +86,7 @@ def test_the_chart_says_in_words_what_it_shows(browser, world):
     seed(world)
     page = open_page(browser, world, "workspaces/busy")
     chart = page.get_by_role("img", name=re.compile("^GPU 0 from"))
-    expect(chart).to_have_accessible_name(re.compile(r"highest 80 %; known for 42 min of 1 h 2\d min"))
+    expect(chart).to_have_accessible_name(re.compile(r"highest 80 %; known for 42 min of 1 h 30 min"))
     page.get_by_text("The numbers").click()
     numbers = page.get_by_role("region", name="The chart's numbers")
     expect(numbers).to_contain_text("unknown: GPU 0 can't be read ([N/A])")

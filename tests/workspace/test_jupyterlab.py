@@ -4,34 +4,16 @@ One page for the whole file: JupyterLab takes seconds to load. Each test says wh
 """
 
 import re
-import shutil
 import time
 
 import pytest
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
 TOKEN = "workspace-token-that-nobody-else-may-see"
-CHROMIUM = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 SET_HIDDEN = """hidden => {
     Object.defineProperty(document, 'hidden', {configurable: true, get: () => hidden});
     document.dispatchEvent(new Event('visibilitychange'));
 }"""
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=CHROMIUM)
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture(scope="module")
@@ -205,6 +187,65 @@ def test_the_workspaces_end_is_said(page):
     expect(page.get_by_role("link", name="More")).to_be_visible()
     expect(button(page, re.compile("^Keep"))).to_be_hidden()
     page.unroute("**/gpuspawner/state")
+
+
+HOME = '<div id="gs-banner" data-ticket="alices-ticket"></div>'
+WHY = "It was idle. GPU 0 has done nothing for 30 min (highest 1 %). Nobody kept it in the 15 min after the warning."
+
+
+@pytest.fixture
+def stopped_page(page, lab):
+    """The page of a workspace that was stopped: the hub answers for its server, and the service says why it ended."""
+    asked = []
+
+    def service_answers(route):
+        asked.append(route.request.headers.get("authorization"))
+        route.fulfill(json={"end": {"why": WHY}})
+
+    page.route("**/gpuspawner/state", lambda route: route.fulfill(status=424, json={"message": "no longer running"}))
+    page.route("**/hub/home", lambda route: route.fulfill(body=HOME, content_type="text/html"))
+    page.route("**/services/gpu/api/v1/workspaces/lease-7", service_answers)
+    page.asked = asked
+    yield page
+    page.unroute_all()
+
+
+def test_why_it_was_stopped_is_read_over_whatever_jupyterlab_says(stopped_page):
+    page = stopped_page
+    # JupyterLab's own dialog, as its hub extension opens it: a node over the page, which takes the focus.
+    page.evaluate("""() => {
+        const dialog = document.createElement('div');
+        dialog.className = 'lm-Widget jp-Dialog';
+        dialog.innerHTML = '<div class="jp-Dialog-content"><button id="restart">Restart</button></div>';
+        document.body.append(dialog);
+    }""")
+    look_again(page)
+    ours = page.get_by_role("dialog", name="This workspace has ended")
+    expect(ours).to_contain_text(WHY)
+    expect(ours.get_by_role("link")).to_have_attribute("href", re.compile("/services/gpu/workspaces/lease-7$"))
+    assert page.asked == ["ticket alices-ticket"]
+    on_top = "() => document.elementFromPoint(innerWidth / 2, innerHeight / 2).closest('dialog')?.className"
+    assert page.evaluate(on_top) == "gpuspawner-ended"
+    page.evaluate("document.getElementById('restart').focus()")
+    assert page.evaluate("document.activeElement.id") != "restart"
+    page.keyboard.press("Escape")
+    expect(ours).to_be_hidden()
+    expect(page.get_by_role("alert")).to_have_text(WHY)
+    look_again(page)
+    page.wait_for_timeout(500)
+    expect(ours).to_be_hidden()  # told once
+    page.evaluate("document.querySelector('.jp-Dialog').remove()")
+
+
+def test_the_dialog_of_an_ended_workspace_goes_when_it_runs_again(stopped_page):
+    page = stopped_page
+    look_again(page)
+    ours = page.get_by_role("dialog", name="This workspace has ended")
+    expect(ours).to_be_visible()
+    page.unroute_all()
+    look_again(page)
+    expect(ours).to_be_hidden()
+    expect(page.locator(".gpuspawner-meter")).to_contain_text("78 %")
 
 
 def test_the_token_is_in_no_page_no_answer_and_no_log(page, lab):

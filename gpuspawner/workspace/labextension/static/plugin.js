@@ -1,4 +1,5 @@
 /* The plugin: asks this server's gpuspawner extension, and shows what it answers. */
+import { Ended, whyEnded } from './ended.js';
 import { Meter } from './meter.js';
 import { Warning } from './warning.js';
 import { duration } from './words.js';
@@ -26,13 +27,20 @@ async function ask(baseUrl, method, path) {
   }
 }
 
+/** What the server told the page when it was loaded. */
+function config() {
+  return JSON.parse(document.getElementById('jupyter-config-data')?.textContent || '{}');
+}
+
 class Watch {
   constructor(shellNode, baseUrl) {
     this.baseUrl = baseUrl;
     this.warning = new Warning(action => this.act(action));
+    this.ended = new Ended();
     this.shellNode = shellNode;
     this.turn = 0;
     this.unanswered = 0;
+    this.why = ''; // it ended, once that is known
     this.nextPoll = 0;
     this.timer = setInterval(() => this.tick(), 1000);
     document.addEventListener('visibilitychange', () => {
@@ -112,7 +120,9 @@ class Watch {
     if (status === 200 && body && !this.away) {
       this.workspace = body;
       this.clockOffset = body.now - Date.now() / 1000;
-      this.page = this.pageUrl(body.page);
+      this.page = this.hubUrl(body.page);
+      this.ended.hide();
+      this.why = '';
       this.meter.show(body, this.page);
       this.warning.show(body.warning, body, this.page);
     } else if (this.away) {
@@ -124,8 +134,24 @@ class Watch {
     } else if (status !== 0 || this.unanswered > 1) {
       this.workspace = null; // one question may get lost; the hub's own answer (424, 503) may not
       this.meter.showNote('Workspace ended', this.page);
-      this.warning.show({ kind: 'ended', text: ENDED, ends_at: null, actions: [] }, null, this.page);
+      this.showEnded();
+      void this.tellWhy(this.turn);
     }
+  }
+
+  /** Ask why it ended, and say so once it is known: a server that only can't be reached opens no dialog. */
+  async tellWhy(turn) {
+    const hub = this.page && this.hubUrl(config().hubPrefix || '/hub/');
+    const why = hub && (await whyEnded(this.page, hub));
+    if (why && turn === this.turn && !this.why) {
+      this.why = why;
+      this.showEnded();
+      this.ended.show(why, this.page);
+    }
+  }
+
+  showEnded() {
+    this.warning.show({ kind: 'ended', text: this.why || ENDED, ends_at: null, actions: [] }, null, this.page);
   }
 
   showTime() {
@@ -146,10 +172,9 @@ class Watch {
     return typeof moment === 'number' ? moment - (Date.now() / 1000 + this.clockOffset) : null;
   }
 
-  /** The workspace's page at the hub, null for anything but an address there. */
-  pageUrl(path) {
-    const config = JSON.parse(document.getElementById('jupyter-config-data')?.textContent || '{}');
-    const hub = new URL(config.hubHost || '/', this.baseUrl);
+  /** An address at the hub, null for anything but one there. */
+  hubUrl(path) {
+    const hub = new URL(config().hubHost || '/', this.baseUrl);
     const page = new URL(path, hub);
     return page.origin === hub.origin ? page.href : null;
   }

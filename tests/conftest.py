@@ -1,0 +1,21 @@
+"""What tests of several rooms share: the browser."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+CHROMIUM = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+CHROMIUM += ["--disable-component-update", "--disable-sync"]
+
+
+@pytest.fixture(scope="module")  # playwright's loop would make every asynchronous test after it fail
+def browser():
+    """Debian's Chromium: playwright's own build is not needed."""
+    from playwright.sync_api import sync_playwright  # noqa: PLC0415 - only where a browser is asked for
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=CHROMIUM)
+        yield chromium
+        chromium.close()

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuspawner.service.store import ReadingRow
-from gpuspawner.service.web.chart import PLOT_HEIGHT, Axis, panels
+from gpuspawner.service.web.chart import PLOT_HEIGHT, Axis, Mark, in_rows, panels
 
 GPU = "GPU-1"
 AXIS = Axis(0.0, 600.0)
@@ -87,3 +87,17 @@ def test_every_moment_is_either_known_or_hatched_and_never_both(steps):
     assert known == pytest.approx(100 * panel.known_seconds / 600, abs=0.1)
     measured = sum(r.seconds for r in rows if r.kind != "unknown" and r.at <= 600)
     assert panel.known_seconds <= measured + 100 + 0.5 * len(rows)
+
+
+@pytest.mark.parametrize(
+    ("lefts", "rows"),
+    [
+        pytest.param([0, 10, 20], [0, 0, 0], id="far from one another"),
+        pytest.param([80, 82, 100], [0, 1, 0], id="two near"),
+        pytest.param([90, 93, 96, 99], [0, 1, 0, 1], id="each near the next"),
+        pytest.param([100, 100, 100], [0, 1, 2], id="all at once"),
+        pytest.param([], [], id="none"),
+    ],
+)
+def test_no_letter_of_a_mark_covers_another(lefts, rows):
+    assert [mark.row for mark in in_rows(Mark(0.0, "A", "", left) for left in lefts)] == rows

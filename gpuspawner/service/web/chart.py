@@ -7,12 +7,15 @@ never scaled. Nothing is drawn between readings: time that no reading covers is 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import count
 
 from gpuspawner.service.store import ReadingRow
 
 PLOT_HEIGHT = 120
 """Pixels of the plot: 100 % is at its top."""
+LETTER_PERCENT = 5.0
+"""The width that a mark's letter needs, in percent of the time axis: on a phone that is about 300 pixels wide."""
 SLACK_SECONDS = 0.5
 """Readings come a little late: a crack this narrow between two is none. Arbitrary: under any sampling period."""
 
@@ -46,12 +49,25 @@ class Band:
 
 @dataclass(frozen=True)
 class Mark:
-    """Something that happened: ``letter`` stands in the chart, ``words`` in the key below it."""
+    """Something that happened: ``letter`` stands in the chart, ``words`` in the key below it.
+
+    ``row`` is how many letters its own stands above the lowest, so that none covers another.
+    """
 
     at: float
     letter: str
     words: str
     left: float
+    row: int = 0
+
+
+def in_rows(marks: Iterable[Mark]) -> tuple[Mark, ...]:
+    """Return marks, oldest first, with a row for each: the lowest whose last letter is far enough away."""
+    placed: list[Mark] = []
+    for mark in marks:
+        near = {one.row for one in placed if mark.left - one.left < LETTER_PERCENT}
+        placed.append(replace(mark, row=next(row for row in count() if row not in near)))
+    return tuple(placed)
 
 
 @dataclass(frozen=True)

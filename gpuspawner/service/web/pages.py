@@ -15,6 +15,8 @@ from gpuspawner.service.web import story
 from gpuspawner.service.web.base import PageHandler
 
 ENDED_SHOWN = 5
+SHOWN = {"idle": "held but idle"}
+"""States of GPUs that a page calls otherwise."""
 ENDED_SHOWN_TO_ADMINISTRATORS = 20
 
 
@@ -47,7 +49,7 @@ class Home(PageHandler):
             "live": [self.card(x) for x in live if x.phase in HOLDING],
             "idle": [self.card(x) for x in sorted(idle, key=lambda x: -x.streak.idle_seconds * len(x.slots))],
             "ended": [self.card(x) for x in parts.store.ended(None, ENDED_SHOWN_TO_ADMINISTRATORS)],
-            "states": STATES,
+            "states": [SHOWN.get(state, state) for state in STATES],
             "counts": [
                 {
                     "title": parts.catalog.gpus[kind].title if kind in parts.catalog.gpus else "no kind of the catalog",

@@ -17,7 +17,7 @@ from gpuspawner.service.sentences import gpus_asked
 from gpuspawner.service.store import AuditLine, ReadingRow
 from gpuspawner.service.store.store import RAW_SECONDS
 from gpuspawner.service.views import is_simulated
-from gpuspawner.service.web.chart import Axis, Band, Mark, Panel, panels
+from gpuspawner.service.web.chart import Axis, Band, Mark, Panel, in_rows, panels
 
 IDLE_TIMES_SHOWN = 6
 """The chart shows six times the policy's idle minutes: three hours of the default's half hour."""
@@ -93,7 +93,7 @@ def chart_of(parts: Parts, lease: Lease, rows: Sequence[ReadingRow], lines: Sequ
 def _marks(lines: Iterable[AuditLine], axis: Axis) -> tuple[Mark, ...]:
     """Return what happened within the chart, oldest first, lettered."""
     shown = sorted((x for x in lines if x.action in MARKED and x.at >= axis.start), key=lambda x: x.at)[-MARKS_SHOWN:]
-    return tuple(
+    return in_rows(
         Mark(line.at, letter, history_words(line), axis.left(line.at))
         for letter, line in zip(ascii_uppercase, shown, strict=False)
     )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gpuspawner.backends.base import Backend
 from gpuspawner.core.gpus import Fleet, GpuKind, Slot
+from gpuspawner.core.groups import unmarked
 from gpuspawner.core.lease import WAITING, Lease
 from gpuspawner.core.placement import count_all, count_free, largest_fit, used_shares
 from gpuspawner.core.queue import Conditions, Place, next_grants, pool_of, queue_place
@@ -37,29 +38,35 @@ class InMemoryScheduler:
 
     def decide(self, leases: Sequence[Lease], at: Conditions) -> list[Grant]:
         """Return the grants to make now, in order."""
-        return [Grant(lease, slots) for lease, slots in next_grants(leases, self._fleet, self._kinds, at)]
+        fleet = self._as_held(leases, at.others)
+        return [Grant(lease, slots) for lease, slots in next_grants(leases, fleet, self._kinds, at)]
 
     def offers(self, leases: Sequence[Lease], others: Sequence[Slot]) -> list[Offer]:
         """Return what could be had of every kind, in the catalog's order."""
         used = used_shares(leases, others)
-        known = self._fleet.complete
+        fleet = self._as_held(leases, others)
+        known = fleet.complete
         waiting = [pool_of(lease, self._kinds) for lease in leases if lease.phase in WAITING]
         return [
             Offer(
                 kind.name,
-                count_free(kind, self._fleet, used) if known else None,
-                count_all(kind, self._fleet) if known else None,
-                largest_fit(kind, self._fleet) if known else None,
+                count_free(kind, fleet, used) if known else None,
+                count_all(kind, fleet) if known else None,
+                largest_fit(kind, fleet) if known else None,
                 waiting.count(kind.pool),
-                any(gpu.simulated for gpu in self._fleet.gpus if gpu.pool == kind.pool),
+                any(gpu.simulated for gpu in fleet.gpus if gpu.pool == kind.pool),
             )
             for kind in self._kinds.values()
         ]
 
     def place(self, lease: Lease, leases: Sequence[Lease], others: Sequence[Slot], now: float) -> Place:
         """Return where a waiting lease stands."""
-        return queue_place(lease, leases, self._fleet, self._kinds, others, now)
+        return queue_place(lease, leases, self._as_held(leases, others), self._kinds, others, now)
 
     def patch(self, lease: Lease) -> dict[str, Any]:
         """Return what shows the workspace its GPUs, and no others."""
         return self._backend.patch(lease.slots)
+
+    def _as_held(self, leases: Iterable[Lease], others: Iterable[Slot]) -> Fleet:
+        """Return the fleet whose GPUs that only count are marked where no lease holds them."""
+        return unmarked(self._fleet, used_shares(leases, others))

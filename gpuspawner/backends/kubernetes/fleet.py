@@ -45,11 +45,6 @@ def split_group(group: str) -> tuple[str, str]:
     return node, resource
 
 
-def group_of_gpu(gpu: str) -> str:
-    """Return the group of a virtual GPU."""
-    return gpu.rpartition("/")[0]
-
-
 def fleet_of(
     nodes: Iterable[Node], pods: Iterable[Pod], kinds: Sequence[GpuKind], hub: str, tolerations: Sequence[Toleration]
 ) -> Fleet:

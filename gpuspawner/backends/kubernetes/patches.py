@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gpuspawner.backends.kubernetes.fleet import GPU_TAINTS, Toleration, group_labels, group_of_gpu, split_group
+from gpuspawner.backends.kubernetes.fleet import GPU_TAINTS, Toleration, group_labels, split_group
 from gpuspawner.backends.kubernetes.models import HOSTNAME
 from gpuspawner.backends.kubernetes.objects import Node
 from gpuspawner.core.gpus import Gpu, GpuKind, Slot
+from gpuspawner.core.groups import group_of
 
 WITHOUT_GPUS = {"CUDA_VISIBLE_DEVICES": "", "NVIDIA_VISIBLE_DEVICES": "void"}
 """CUDA images show every GPU of the node unless told otherwise. With GPUs the device plugin says which."""
@@ -32,7 +33,7 @@ def pod_patch(
     The pod asks for the number of its GPUs of each resource. It may only be placed where such GPUs are of its kind;
     on the node that was granted by preference or, where it ``must_be_there``, nowhere else.
     """
-    counts = Counter(group_of_gpu(slot.gpu) for slot in slots)
+    counts = Counter(group_of(slot.gpu) for slot in slots)
     if not counts:
         return {}
     node_name = split_group(next(iter(counts)))[0]

@@ -23,6 +23,7 @@ from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.service.book import Book
 from gpuspawner.service.clock import Clock
+from gpuspawner.service.sentences import gpus_asked
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import AuditLine
 
@@ -115,7 +116,7 @@ class Allocator:
                 boot_id=ask.boot_id,
                 heard_at=now,
             )
-            self.book.save(lease, audit=[self.line(lease, lease.user, "asked", _asked(ask.request))])
+            self.book.save(lease, audit=[self.line(lease, lease.user, "asked", _asked(ask.request, self.catalog))])
         elif lease.phase in JOINABLE:
             joined = leases.join(lease, ask.request, ask.options, start_id=ask.start_id, boot_id=ask.boot_id, now=now)
             self.book.save(joined)
@@ -247,6 +248,6 @@ _END_OF: dict[str, Callable[[Lease], tuple[Reason, str, str]]] = {
 }
 
 
-def _asked(request: Request) -> str:
-    gpu = f"{request.count} {request.gpu}" if request.gpu else "no GPU"
-    return f"{request.template}, {gpu}, {show_duration(request.lifetime_seconds)}"
+def _asked(request: Request, catalog: Catalog) -> str:
+    template = catalog.templates[request.template].title
+    return f"{template}, {gpus_asked(request, catalog)}, {show_duration(request.lifetime_seconds)}"

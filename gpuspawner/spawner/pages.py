@@ -12,6 +12,7 @@ from jupyterhub.utils import isoformat
 
 from gpuspawner.catalog import Catalog
 from gpuspawner.core.tickets import sign_ticket
+from gpuspawner.core.units import show_time
 from gpuspawner.spawner.live import ServiceView, of_server
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -66,7 +67,5 @@ class PageView:
 
     @staticmethod
     def clock(at: float) -> str:
-        """Return a time as a page shows it: ``18:30``, with the day where it is not today."""
-        there = time.localtime(at)
-        today = there[:3] == time.localtime()[:3]
-        return time.strftime("%H:%M" if today else "%a %d %b %H:%M", there)
+        """Return a time as every page shows it: ``18:30``."""
+        return show_time(at, time.time())

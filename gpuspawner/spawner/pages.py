@@ -24,11 +24,13 @@ def template_paths() -> list[str]:
 
 
 def page_variables(catalog: Catalog, service_prefix: str, service_url: str, secret_file: Path) -> dict[str, Any]:
-    """Return what to merge into ``c.JupyterHub.template_vars``: ``gpuspawner``, a PageView of who looks.
+    """Return what to merge into ``c.JupyterHub.template_vars``.
 
-    The hub calls it at each rendering, so that every page has a fresh ticket.
+    ``gpuspawner`` is a PageView of who looks: the hub calls it at each rendering, so that every page has a fresh
+    ticket. ``gpuspawner_prefix`` is where browsers find the service, for pages that nobody is known to look at.
     """
-    return {"gpuspawner": viewer(catalog, service_prefix, service_url, secret_file)}
+    view = viewer(catalog, service_prefix, service_url, secret_file)
+    return {"gpuspawner": view, "gpuspawner_prefix": service_prefix}
 
 
 def viewer(

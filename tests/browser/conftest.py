@@ -91,6 +91,18 @@ def plain_page(hub, browser: Browser, user: str):
     context.close()
 
 
+@pytest.fixture
+def away(hub):
+    """The service's process is gone, and none comes before the test says so."""
+    mark = hub.folder / "away"
+    mark.touch()
+    hub.plant(f"import os, time\nwhile os.path.exists({str(mark)!r}): time.sleep(0.1)")
+    hub.kill_service()
+    yield mark
+    mark.unlink(missing_ok=True)
+    harness.eventually(lambda: hub.gpu("/"), 30, "the service answers again")
+
+
 def axe_problems(page: Page, within: str = "body") -> list[str]:
     """What axe finds against WCAG 2 A and AA, and whether the page is wider than the window."""
     options = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}

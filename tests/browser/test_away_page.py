@@ -1,0 +1,33 @@
+"""What the proxy shows for what does not answer: the GPU service's own words for it alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from playwright.sync_api import expect
+
+
+def test_the_page_of_a_server_that_is_down_stays_the_hubs_own(hub, page, user):
+    hub.begin(user, template="cpu")
+    (pid,) = hub.server_pids(hub.until(user, "running", 40)["id"])
+    os.kill(pid, signal.SIGKILL)  # the hub looks every two seconds
+    page.goto(f"{hub.url}/user/{user}/lab")
+    expect(page.locator("h1:visible")).to_contain_text("503")
+    expect(page.locator("body")).to_contain_text("Your server appears to be down", use_inner_text=True)
+    expect(page.locator("#gs-away")).to_be_hidden()
+
+
+def test_while_the_service_is_away_its_pages_say_so_and_load_again_by_themselves(hub, page, away, assert_accessible):
+    page.goto(f"{hub.url}/services/gpu/")
+    expect(page.locator("h1:visible")).to_have_text("The GPU service is away")
+    expect(page.locator("body")).not_to_contain_text("Try restarting it", use_inner_text=True)
+    expect(page).to_have_title("The GPU service is away")
+    assert_accessible(page)
+    away.unlink()
+    expect(page).to_have_title("GPU workspaces", timeout=40_000)
+
+
+def test_without_javascript_the_page_tells_both(hub, plain_page, away):
+    plain_page.goto(f"{hub.url}/services/gpu/")
+    expect(plain_page.locator("#gs-not-ours")).to_contain_text("it is away for a moment", use_inner_text=True)

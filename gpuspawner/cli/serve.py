@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from gpuspawner.backends.local.backend import LocalBackend
 from gpuspawner.catalog import load_catalog, scaled
+from gpuspawner.cli.place import Place, PlaceError, choose
 from gpuspawner.core.errors import CatalogError
 from gpuspawner.service.app import Options, Service, read_secret
 from gpuspawner.service.settings import Settings
@@ -62,10 +62,17 @@ def serve(arguments: argparse.Namespace) -> int:
     changed = json.loads(os.environ.get("GPUSPAWNER_SETTINGS", "{}"))
     if "back_off_seconds" in changed:
         changed["back_off_seconds"] = tuple(changed["back_off_seconds"])
-    backend = LocalBackend(catalog.gpus.values(), catalog.simulated, data)
-    asyncio.run(_run(options, catalog, backend, Settings(**changed)))
+    try:
+        place = choose(catalog, data, options.hub_id, os.environ)
+    except PlaceError as error:
+        print(f"gpuspawner serve: {error}", file=sys.stderr)
+        return 1
+    asyncio.run(_run(options, place, Settings(**{**place.settings, **changed})))
     return 0
 
 
-async def _run(options: Options, catalog: Any, backend: LocalBackend, settings: Settings) -> None:
-    await Service(options, catalog, backend, settings).run()
+async def _run(options: Options, place: Place, settings: Settings) -> None:
+    try:
+        await Service(options, place.catalog, place.backend, settings, place.scheduler).run()
+    finally:
+        await place.close()

@@ -19,6 +19,7 @@ from tornado.web import Application
 from gpuspawner.backends.base import Backend
 from gpuspawner.catalog import Catalog
 from gpuspawner.core.errors import Superseded, Unavailable
+from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.schedulers.memory import InMemoryScheduler
 from gpuspawner.service import metrics
 from gpuspawner.service.allocator import Allocator
@@ -68,13 +69,22 @@ class Options:
 
 
 def wire(
-    options: Options, catalog: Catalog, backend: Backend, settings: Settings, clock: Clock, hub: Hub | None = None
+    options: Options,
+    catalog: Catalog,
+    backend: Backend,
+    settings: Settings,
+    clock: Clock,
+    hub: Hub | None = None,
+    scheduler: Scheduler | None = None,
 ) -> Parts:
-    """Make every part, nothing opened yet. ``hub`` stands for the hub's REST API where a test brings its own."""
+    """Make every part, nothing opened yet. ``hub`` stands for the hub's REST API where a test brings its own.
+
+    Without a ``scheduler``, GPUs are given in memory, as the backend has them.
+    """
     store = Store(options.store_url)
     book = Book(store)
     hub = hub or Hub(options.hub_api_url, options.hub_api_token)
-    scheduler = InMemoryScheduler(backend, catalog.gpus)
+    scheduler = scheduler or InMemoryScheduler(backend, catalog.gpus)
     allocator = Allocator(book, scheduler, catalog, clock, settings)
     reclaimer = Reclaimer(book, allocator, hub, backend, clock, settings)
     lifecycle = Lifecycle(book, allocator, reclaimer, clock)
@@ -109,10 +119,17 @@ def application(parts: Parts) -> Application:
 class Service:
     """Runs the parts until it is stopped, superseded, or its hub is gone."""
 
-    def __init__(self, options: Options, catalog: Catalog, backend: Backend, settings: Settings) -> None:
+    def __init__(
+        self,
+        options: Options,
+        catalog: Catalog,
+        backend: Backend,
+        settings: Settings,
+        scheduler: Scheduler | None = None,
+    ) -> None:
         """Prepare; nothing is opened before :meth:`run`."""
         self._options, self._settings = options, settings
-        self.parts = wire(options, catalog, backend, settings, SteadyClock())
+        self.parts = wire(options, catalog, backend, settings, SteadyClock(), scheduler=scheduler)
         self._door = Door(application(self.parts), self.parts)
         self._stopped = asyncio.Event()
         self._opened_at: float | None = None

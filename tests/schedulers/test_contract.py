@@ -1,32 +1,76 @@
 """What every scheduler adapter must do, whatever is behind it: one suite over all of them."""
 
+import asyncio
 import json
-from dataclasses import replace
+from collections.abc import Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import pytest
+from cluster_objects import SHARED, a_node
+from kube_api import KubeApi
 from lease_builders import KINDS, NOW, a_lease, a_request, slots
 
 from gpuspawner.backends.fake import FakeBackend, fake_gpus
+from gpuspawner.backends.kubernetes.backend import KubernetesBackend
+from gpuspawner.backends.kubernetes.kinds import cluster_kinds
+from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.backends.local import nvidia
 from gpuspawner.backends.local.backend import LocalBackend
 from gpuspawner.core import lease as leases
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.lease import Phase
 from gpuspawner.core.queue import Conditions
+from gpuspawner.schedulers.base import Scheduler
+from gpuspawner.schedulers.kubernetes import KubernetesScheduler
 from gpuspawner.schedulers.memory import InMemoryScheduler
 
 
-def over_fake(_folder, _monkeypatch):
+@dataclass
+class World:
+    """A scheduler with three whole A100 and, where the place divides devices by itself, six halves beside them."""
+
+    scheduler: Scheduler
+    cut_off: Callable[[], Awaitable[None]]
+    gpus: int = 3
+    half: Fraction = Fraction(1, 2)
+    simulated: tuple[bool, ...] = (True, True, False)
+    offers: tuple[tuple[int, ...], ...] = ((2, 3, 3, 1), (5, 6, 3, 1), (0, 0, 0, 0))
+    """Free, total, largest, waiting of each kind, where one has a half, and then another wanted three."""
+    patch_parts: frozenset[str] = frozenset({"environment", "path_prefix"})
+
+    def gpus_of(self, patch):
+        """What a patch shows its workspace."""
+        return patch["environment"]["CUDA_VISIBLE_DEVICES"]
+
+    def names(self, lease):
+        """The same, as the lease has it."""
+        return ",".join(slot.gpu for slot in lease.slots)
+
+
+class Cluster(World):
+    """A pod asks for a number; which it gets, the cluster says."""
+
+    def gpus_of(self, patch):
+        return patch["pod"].get("container", {}).get("resources", {}).get("limits", {})
+
+    def names(self, lease):
+        return {"nvidia.com/gpu": str(len(lease.slots))} if lease.slots else {}
+
+
+@asynccontextmanager
+async def over_fake(_folder, _monkeypatch):
     backend = FakeBackend(fake_gpus("a100", 3))
 
-    def cut_off():
+    async def cut_off():
         backend.unreachable = "The machine does not answer."
 
-    return InMemoryScheduler(backend, KINDS), cut_off
+    yield World(InMemoryScheduler(backend, KINDS), cut_off)
 
 
-def over_simulated(folder, monkeypatch):
+@asynccontextmanager
+async def over_simulated(folder, monkeypatch):
     monkeypatch.setattr(nvidia, "find", lambda: None)  # whatever machine this is
     monkeypatch.setattr(nvidia, "has_devices", lambda: False)
     backend = LocalBackend(KINDS.values(), {"a100": 3}, folder)
@@ -34,22 +78,52 @@ def over_simulated(folder, monkeypatch):
     async def fleet():
         raise Unavailable("The machine does not answer.")
 
-    return InMemoryScheduler(backend, KINDS), lambda: setattr(backend, "fleet", fleet)
+    async def cut_off():
+        backend.fleet = fleet
+
+    yield World(InMemoryScheduler(backend, KINDS), cut_off)
+
+
+@asynccontextmanager
+async def over_kubernetes(folder, _monkeypatch):
+    api = KubeApi()
+    await api.start()
+    api.put(a_node("whole", gpus={"nvidia.com/gpu": 3}))
+    api.put(a_node("halves", SHARED, gpus={"nvidia.com/gpu": 6}))
+    kinds = cluster_kinds({**KINDS, "a100": replace(KINDS["a100"], match="NVIDIA-A100-*")})
+    settings = ClusterSettings("jhub", api.kubeconfig(folder), stale_seconds=0.05)
+    backend = KubernetesBackend(kinds.values(), "h" * 32, settings)
+
+    async def cut_off():
+        await api.stop()
+        await asyncio.sleep(0.1)
+
+    yield Cluster(
+        KubernetesScheduler(backend, kinds),
+        cut_off,
+        gpus=9,
+        half=Fraction(1),
+        simulated=(False, False, False),
+        offers=((0, 3, 3, 0), (5, 6, 6, 0), (0, 0, 0, 0)),
+        patch_parts=frozenset({"environment", "path_prefix", "pod"}),
+    )
+    await backend.close()
+    await api.stop()
 
 
 @pytest.fixture(
-    params=[over_fake, over_simulated], ids=["in memory, fake GPUs", "in memory, one machine's simulated GPUs"]
+    params=[over_fake, over_simulated, over_kubernetes],
+    ids=["in memory, fake GPUs", "in memory, one machine's simulated GPUs", "kubernetes, an API server of our own"],
 )
-def adapter(request, tmp_path, monkeypatch):
-    """A scheduler with three whole A100, and a way to cut it off from them."""
-    return request.param(tmp_path, monkeypatch)
+async def world(request, tmp_path, monkeypatch):
+    async with request.param(tmp_path, monkeypatch) as world:
+        yield world
 
 
 @pytest.fixture
-async def scheduler(adapter):
-    scheduler, _ = adapter
-    await scheduler.observe(NOW)
-    return scheduler
+async def scheduler(world):
+    await world.scheduler.observe(NOW)
+    return world.scheduler
 
 
 def waits(name, asked_at=NOW, gpu="a100", count=1, **changes):
@@ -68,19 +142,19 @@ def offers(scheduler, line, others=()):
     return {offer.kind: offer for offer in scheduler.offers(line, others)}
 
 
-def test_nothing_is_known_or_granted_before_the_first_look(adapter):
-    scheduler, _ = adapter
+async def test_nothing_is_known_or_granted_before_the_first_look(world):
+    scheduler = world.scheduler
     assert not scheduler.fleet.complete
     assert granted(scheduler, [waits("a")])[0].phase is Phase.QUEUED
     assert {(o.free, o.total, o.largest) for o in scheduler.offers([], ())} == {(None, None, None)}
     assert scheduler.place(waits("a"), [waits("a")], (), NOW).at_most_seconds is None
 
 
-async def test_a_look_tells_when_it_was_and_one_that_fails_leaves_the_last_in_force(adapter):
-    scheduler, cut_off = adapter
+async def test_a_look_tells_when_it_was_and_one_that_fails_leaves_the_last_in_force(world):
+    scheduler = world.scheduler
     seen = await scheduler.observe(NOW)
-    assert (seen, seen.observed_at, seen.complete, len(seen.gpus)) == (scheduler.fleet, NOW, True, 3)
-    cut_off()
+    assert (seen, seen.observed_at, seen.complete, len(seen.gpus)) == (scheduler.fleet, NOW, True, world.gpus)
+    await world.cut_off()
     with pytest.raises(Unavailable):
         await scheduler.observe(NOW + 5)
     assert scheduler.fleet == seen
@@ -99,17 +173,17 @@ async def test_deciding_again_after_a_decision_decides_nothing_new(scheduler):
 
 
 async def test_what_others_use_is_neither_offered_nor_granted(scheduler):
-    others = slots(scheduler.fleet.gpus[0].id)
+    others = slots(next(gpu.id for gpu in scheduler.fleet.gpus if gpu.pool == "a100"))
     assert offers(scheduler, [], others)["a100"].free == 2
     assert granted(scheduler, [waits("a", count=3)], others=others)[0].phase is Phase.QUEUED
 
 
-async def test_offers_are_what_could_be_had_of_each_kind_in_the_catalog_s_order(scheduler):
+async def test_offers_are_what_could_be_had_of_each_kind_in_the_catalog_s_order(world, scheduler):
     line = granted(scheduler, [waits("a", gpu="half"), waits("b", NOW + 1, count=3), waits("n", NOW + 2, gpu=None)])
     now = offers(scheduler, line)
     assert list(now) == list(KINDS)
-    assert [(o.free, o.total, o.largest, o.waiting) for o in now.values()] == [(2, 3, 3, 1), (5, 6, 3, 1), (0, 0, 0, 0)]
-    assert [o.simulated for o in now.values()] == [True, True, False]
+    assert tuple((o.free, o.total, o.largest, o.waiting) for o in now.values()) == world.offers
+    assert tuple(o.simulated for o in now.values()) == world.simulated
 
 
 async def test_what_is_offered_can_be_had(scheduler):
@@ -136,18 +210,20 @@ async def test_a_place_is_zero_seconds_away_exactly_when_it_is_granted_now(sched
     assert [x.phase for x in granted(scheduler, line)] == [Phase.RESERVED, Phase.QUEUED]
 
 
-async def test_a_patch_is_json_that_shows_the_lease_s_gpus_and_no_other(scheduler):
+async def test_a_patch_is_json_that_shows_the_lease_s_gpus_and_no_other(world, scheduler):
     lease = granted(scheduler, [waits("a", count=2)])[0]
     patch = scheduler.patch(lease)
     assert json.loads(json.dumps(patch)) == patch
-    assert set(patch) == {"environment", "path_prefix"}
-    assert patch["environment"]["CUDA_VISIBLE_DEVICES"] == ",".join(slot.gpu for slot in lease.slots)
-    assert scheduler.patch(replace(lease, slots=()))["environment"]["CUDA_VISIBLE_DEVICES"] == ""
+    assert set(patch) == world.patch_parts
+    assert world.gpus_of(patch) == world.names(lease)
+    without = scheduler.patch(replace(lease, slots=()))
+    assert without["environment"]["CUDA_VISIBLE_DEVICES"] == ""
+    assert not world.gpus_of(without)
 
 
-async def test_shares_of_a_kind_are_slots_of_that_share(scheduler):
+async def test_shares_of_a_kind_are_slots_of_that_share(world, scheduler):
     lease = granted(scheduler, [waits("a", gpu="half", count=2)])[0]
-    assert {slot.share for slot in lease.slots} == {Fraction(1, 2)}
+    assert {slot.share for slot in lease.slots} == {world.half}
     assert len({slot.gpu for slot in lease.slots}) == 2
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from gpuspawner.backends.base import ATTEMPT, LEASE_ID, ProbeResult, Running
 from gpuspawner.backends.kubernetes.api import Api, ApiRefused
-from gpuspawner.backends.kubernetes.fleet import group_of
+from gpuspawner.backends.kubernetes.fleet import group_name
 from gpuspawner.backends.kubernetes.models import model_of
 from gpuspawner.backends.kubernetes.names import HUB_LABEL, LEASE_LABEL
 from gpuspawner.backends.kubernetes.objects import Pod, to_pod
@@ -103,13 +104,26 @@ class KubernetesBackend:
         )
         return {"environment": dict(WITH_GPUS if slots else WITHOUT_GPUS), "path_prefix": "", "pod": pod}
 
+    def quota_caps(self) -> dict[str, int]:
+        """Return how many GPUs of a resource all workspaces may hold at once, where the namespace has quotas of it."""
+        own: Counter[str] = Counter()
+        for pod in self._view.own_now():
+            if pod.namespace == self._settings.namespace and not pod.ended:
+                own.update(pod.requests)
+        caps: dict[str, int] = {}
+        for quota in self._view.quotas():
+            for resource, hard in quota.hard.items():
+                cap = max(0, hard - quota.used.get(resource, 0) + own[resource])
+                caps[resource] = min(cap, caps.get(resource, cap))
+        return caps
+
     async def close(self) -> None:
         """Follow the cluster no longer, and close the connections."""
         await self._view.close()
         await self._api.close()
 
     def _running(self, pod: Pod, now: float) -> Running:
-        given = tuple((group_of(pod.node, resource), count) for resource, count in sorted(pod.requests.items()))
+        given = tuple((group_name(pod.node, resource), count) for resource, count in sorted(pod.requests.items()))
         return Running(
             lease_id=_lease_of(pod),
             attempt=_attempt_of(pod),

@@ -13,6 +13,7 @@ from gpuspawner.backends.kubernetes.kinds import kind_of
 from gpuspawner.backends.kubernetes.models import Model, model_of
 from gpuspawner.backends.kubernetes.objects import Node, Pod, Taint
 from gpuspawner.core.gpus import Fleet, Gpu, GpuKind
+from gpuspawner.core.groups import group_of
 
 GPU_TAINTS = frozenset({"nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe"})
 """Taints that keep pods without GPUs off a node: whoever asks for its GPUs tolerates them."""
@@ -34,7 +35,7 @@ class Toleration:
         return self.operator == "Exists" or self.value == taint.value
 
 
-def group_of(node: str, resource: str) -> str:
+def group_name(node: str, resource: str) -> str:
     """Return the name of the GPUs that a node advertises as one resource."""
     return f"{node}/{resource}"
 
@@ -43,6 +44,11 @@ def split_group(group: str) -> tuple[str, str]:
     """Return node and resource of a group."""
     node, _, resource = group.partition("/")
     return node, resource
+
+
+def resource_of(gpu: str) -> str:
+    """Return the resource that counts a GPU."""
+    return split_group(group_of(gpu))[1]
 
 
 def fleet_of(
@@ -96,7 +102,7 @@ def _gpus(
     foreign = sum(pod.requests[resource] for pod in users)
     namespaces = ", ".join(sorted({pod.namespace for pod in users}))
     sick = total - node.allocatable.get(resource, 0)
-    group = group_of(node.name, resource)
+    group = group_name(node.name, resource)
     gpus = []
     for index in range(total):
         is_foreign = index >= total - foreign

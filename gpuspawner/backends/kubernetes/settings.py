@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from gpuspawner.backends.kubernetes.fleet import Toleration
 
@@ -54,3 +59,32 @@ class ClusterSettings:
     """Between them, at most: a short deadline makes it shorter."""
     devices: str = "/dev/nvidia[0-9]*"
     """Device files of GPUs in a workspace. The pattern leaves out nvidiactl and nvidia-uvm, which all share."""
+
+
+PLACEMENTS = ("preferred", "required")
+_settings: TypeAdapter[ClusterSettings] = TypeAdapter(ClusterSettings)
+
+
+def cluster_settings(data: Mapping[str, Any]) -> ClusterSettings:
+    """Read the settings from plain JSON: ``node_selector`` as a mapping, ``tolerations`` as Kubernetes writes them.
+
+    Raises:
+        ValueError: an entry that is unknown or wrong, with its name and what would be right.
+    """
+    known = {field.name for field in dataclasses.fields(ClusterSettings)}
+    if unknown := sorted(set(data) - known):
+        raise ValueError(f"{', '.join(unknown)}: no such setting of the cluster; there are {', '.join(sorted(known))}")
+    if "namespace" not in data:
+        raise ValueError("namespace is missing: name the one in which workspaces are made")
+    try:
+        selector = dict(data.get("node_selector") or {})
+    except (TypeError, ValueError):
+        raise ValueError("node_selector: write labels and their values, for example {pool: gpus}") from None
+    try:
+        settings = _settings.validate_python({**data, "node_selector": tuple(sorted(selector.items()))})
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    if settings.placement not in PLACEMENTS:
+        raise ValueError(f"placement: {settings.placement!r} is none of {' and '.join(PLACEMENTS)}")
+    return settings

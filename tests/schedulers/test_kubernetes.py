@@ -1,0 +1,121 @@
+"""What the adapter of plain kube-scheduler does beside the contract: quotas."""
+
+import pytest
+from cluster_objects import MIG_MIXED, a_node, a_pod, a_workspace
+from kube_api import KubeApi
+from lease_builders import GIB, NOW, a_lease, a_request, slots
+
+from gpuspawner.backends.kubernetes.backend import KubernetesBackend
+from gpuspawner.backends.kubernetes.settings import ClusterSettings
+from gpuspawner.core.gpus import GpuKind
+from gpuspawner.core.lease import Phase
+from gpuspawner.core.queue import Conditions
+from gpuspawner.schedulers.kubernetes import KubernetesScheduler
+
+HUB = "h" * 32
+KINDS = {
+    kind.name: kind
+    for kind in (
+        GpuKind("a100", "A100", 80 * GIB, match="NVIDIA-A100-*"),
+        GpuKind("t4", "T4", 16 * GIB, match="Tesla-T4"),
+        GpuKind("slice", "Slice", 10 * GIB, resource="nvidia.com/mig-1g.10gb"),
+    )
+}
+
+
+def a_quota(hard, used=0, name="gpus", resource="nvidia.com/gpu", **spec):
+    key = f"requests.{resource}"
+    status = {"hard": {"pods": "50", key: str(hard)}, "used": {"pods": "3", key: str(used)}}
+    return {"metadata": {"name": name, "namespace": "jhub", "uid": f"uid-{name}"},
+            "spec": {"hard": {key: str(hard)}, **spec}, "status": status}  # fmt: skip
+
+
+@pytest.fixture
+async def a_scheduler(tmp_path):
+    api = KubeApi()
+    await api.start()
+    api.put(a_node("big", gpus={"nvidia.com/gpu": 4}))
+    api.put(a_node("small", gpus={"nvidia.com/gpu": 2}))
+    api.put(a_node("old", {"nvidia.com/gpu.product": "Tesla-T4"}, gpus={"nvidia.com/gpu": 2}))
+    api.put(a_node("cut", MIG_MIXED, gpus={"nvidia.com/mig-1g.10gb": 7}))
+    backend = KubernetesBackend(KINDS.values(), HUB, ClusterSettings("jhub", api.kubeconfig(tmp_path)))
+
+    async def make(*items):
+        for item in items:
+            api.put(item)
+        scheduler = KubernetesScheduler(backend, KINDS)
+        await scheduler.observe(NOW)
+        await backend._view._quotas.answered.wait()
+        return scheduler
+
+    yield make
+    await backend.close()
+    await api.stop()
+
+
+def offers(scheduler, leases=(), others=()):
+    return {o.kind: (o.free, o.total, o.largest) for o in scheduler.offers(leases, others)}
+
+
+def waits(name, gpu="a100", count=1):
+    return a_lease(name, asked_at=NOW + len(name), request=a_request(gpu=gpu, count=count))
+
+
+def grants(scheduler, *line, others=()):
+    return {
+        grant.lease.id: [slot.gpu for slot in grant.slots]
+        for grant in scheduler.decide(line, Conditions(NOW, others=others))
+    }
+
+
+@pytest.mark.parametrize(
+    ("quotas", "a100", "t4"),
+    [
+        pytest.param([], (6, 6, 4), (2, 2, 2), id="none"),
+        pytest.param([a_quota(3)], (3, 6, 3), (2, 2, 2), id="one that leaves three"),
+        pytest.param([a_quota(3, used=2)], (1, 6, 1), (1, 2, 1), id="others in the namespace use it"),
+        pytest.param([a_quota(3), a_quota(1, name="less")], (1, 6, 1), (1, 2, 1), id="the tightest"),
+        pytest.param([a_quota(1, used=2)], (0, 6, 0), (0, 2, 0), id="over it already"),
+        pytest.param([a_quota(1, scopes=["BestEffort"])], (6, 6, 4), (2, 2, 2), id="of some pods only"),
+        pytest.param([a_quota(1, resource="nvidia.com/mig-1g.10gb")], (6, 6, 4), (2, 2, 2), id="of another resource"),
+    ],
+)  # fmt: skip
+async def test_what_the_namespace_leaves_is_what_is_offered(a_scheduler, quotas, a100, t4):
+    now = offers(await a_scheduler(*quotas))
+    assert (now["a100"], now["t4"]) == (a100, t4)
+
+
+async def test_a_quota_of_slices_bounds_slices(a_scheduler):
+    now = offers(await a_scheduler(a_quota(2, resource="nvidia.com/mig-1g.10gb")))
+    assert (now["slice"], now["a100"]) == ((2, 7, 2), (6, 6, 4))
+
+
+async def test_our_own_pods_count_as_their_leases_do_and_not_twice(a_scheduler):
+    pods = [
+        a_workspace("one", gpus={"nvidia.com/gpu": 2}, node="big"),
+        a_pod(gpus={"nvidia.com/gpu": 1}, namespace="jhub", node="small"),
+    ]
+    scheduler = await a_scheduler(a_quota(4, used=3), *pods)
+    held = a_lease("a" * 32, Phase.RUNNING, held=slots("big/nvidia.com/gpu/0", "big/nvidia.com/gpu/1"))
+    assert offers(scheduler, [held])["a100"] == (1, 6, 3), "3 for us in all, 2 of them held"
+    reserved = a_lease("b" * 32, Phase.RESERVED, held=slots("big/nvidia.com/gpu/2"))
+    assert offers(scheduler, [held, reserved])["a100"][0] == 0, "a lease without its pod yet has its place in the quota"
+
+
+async def test_what_is_left_stays_where_most_is_free(a_scheduler):
+    scheduler = await a_scheduler(a_quota(4))
+    assert grants(scheduler, waits("a", count=4)) == {"a": [f"big/nvidia.com/gpu/{number}" for number in range(4)]}
+
+
+async def test_kinds_that_share_a_resource_share_its_quota(a_scheduler):
+    scheduler = await a_scheduler(a_quota(3))
+    line = [waits("a", count=2), waits("bb", "t4", 2), waits("ccc"), waits("dddd", "t4", 1), waits("eeeee", "slice")]
+    granted = grants(scheduler, *line)
+    assert set(granted) == {"a", "ccc", "eeeee"}, "nobody of a pool overtakes the one that waits for its quota"
+
+
+async def test_a_place_is_now_exactly_when_the_quota_leaves_room(a_scheduler):
+    scheduler = await a_scheduler(a_quota(1))
+    first, second = waits("a"), waits("bb")
+    assert scheduler.place(first, [first, second], (), NOW).at_most_seconds == 0
+    assert scheduler.place(second, [first, second], (), NOW).at_most_seconds == first.request.lifetime_seconds

@@ -1,0 +1,83 @@
+"""Where workspaces live, as the service was told."""
+
+import json
+import sys
+
+import pytest
+
+from gpuspawner.backends.kubernetes.backend import KubernetesBackend
+from gpuspawner.backends.kubernetes.fleet import Toleration
+from gpuspawner.backends.kubernetes.settings import cluster_settings
+from gpuspawner.backends.local.backend import LocalBackend
+from gpuspawner.catalog import load_catalog
+from gpuspawner.cli.place import PlaceError, choose
+from gpuspawner.schedulers.kubernetes import KubernetesScheduler
+
+CATALOG = load_catalog(
+    {
+        "version": 1,
+        "gpus": {
+            "a100": {"match": "*A100*", "memory": "80GiB"},
+            "half": {"of": "a100", "shares": 2},
+        },
+        "templates": {"any": {"gpus": {"a100": "1"}, "default": {"gpu": "a100"}}},
+        "policies": {"default": {}},
+    }
+)
+
+
+def told(**settings):
+    return {"GPUSPAWNER_BACKEND": "kubernetes", "GPUSPAWNER_KUBERNETES": json.dumps(settings)}
+
+
+def test_without_a_word_it_is_this_machine(tmp_path):
+    place = choose(CATALOG, tmp_path, "h", {})
+    assert isinstance(place.backend, LocalBackend)
+    assert (place.scheduler, place.catalog, dict(place.settings)) == (None, CATALOG, {})
+
+
+async def test_a_cluster_divides_by_itself_and_reaches_nothing_before_it_is_asked(tmp_path):
+    place = choose(CATALOG, tmp_path, "h", told(namespace="jhub", kubeconfig=str(tmp_path / "none yet")))
+    assert isinstance(place.backend, KubernetesBackend)
+    assert isinstance(place.scheduler, KubernetesScheduler)
+    assert (place.catalog.gpus["half"].pool, place.catalog.gpus["half"].replicas) == ("half", 2)
+    await place.close()
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        pytest.param({"GPUSPAWNER_BACKEND": "docker"}, "'docker' is no backend: local or kubernetes", id="backend"),
+        pytest.param({"GPUSPAWNER_BACKEND": "kubernetes"}, "namespace is missing", id="nothing said"),
+        pytest.param({**told(), "GPUSPAWNER_KUBERNETES": "{"}, "GPUSPAWNER_KUBERNETES: ", id="no JSON"),
+        pytest.param(told(namespace="a", name="b"), "name: no such setting", id="unknown"),
+        pytest.param(told(namespace="a", placement="firm"), "'firm' is none of preferred and required", id="placement"),
+        pytest.param(told(namespace="a", grace_seconds="soon"), "grace_seconds: ", id="type"),
+        pytest.param(told(namespace="a", node_selector=5), "node_selector: write labels", id="selector"),
+    ],
+)
+def test_what_is_said_wrongly_is_refused_by_name(tmp_path, environment, message):
+    with pytest.raises(PlaceError, match=message):
+        choose(CATALOG, tmp_path, "h", environment)
+
+
+def test_without_the_package_it_is_named(tmp_path, monkeypatch):
+    for name in [
+        name for name in sys.modules if name.startswith(("kubernetes_asyncio", "gpuspawner.backends.kubernetes"))
+    ]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "kubernetes_asyncio", None)
+    with pytest.raises(PlaceError, match=r"pip install 'gpuspawner\[kubernetes\]'"):
+        choose(CATALOG, tmp_path, "h", told(namespace="a"))
+
+
+def test_settings_are_read_as_kubernetes_writes_them():
+    settings = cluster_settings(
+        {
+            "namespace": "jhub",
+            "node_selector": {"pool": "users", "arch": "x"},
+            "tolerations": [{"key": "team", "operator": "Exists"}],
+        }
+    )
+    assert settings.node_selector == (("arch", "x"), ("pool", "users"))
+    assert settings.tolerations == (Toleration("team", "Exists"),)

@@ -74,7 +74,7 @@ class PodStart(GPUSpawnerMixin):
             await (asyncio.sleep(LOOK_SECONDS) if starting.done() else asyncio.wait({starting}, timeout=LOOK_SECONDS))
             pod, now = self._own_pod(), time.monotonic()
             running = pod is not None and super().is_pod_running(pod)
-            if starting.done() and (starting.cancelled() or starting.exception() is not None or not running):
+            if starting.done() and (now >= limit or starting.cancelled() or starting.exception() is not None):
                 return starting.result()
             if (pod is None and seen) or self._heartbeat_over():
                 self._end_without_pod(pod, verdict)
@@ -86,7 +86,7 @@ class PodStart(GPUSpawnerMixin):
                 _end_on(verdict, before)
             if pod is not None and running and (self._gpu_reached or starting.done()):
                 url = self._get_pod_url(pod)
-                if now >= limit or await self._answers(url):
+                if await self._answers(url):
                     self.pod_id = pod["metadata"]["uid"]
                     return url
 

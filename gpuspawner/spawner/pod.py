@@ -135,9 +135,17 @@ def _refuse_own_gpus(server: Json, gpus: Mapping[str, str]) -> None:
 def _resources(server: Json, gpus: Mapping[str, str], settings: PodSettings) -> None:
     """Ask for what was granted, whole, as device plugins demand; and for the CPU and memory of the request."""
     resources = server["resources"] = {**(server.get("resources") or {})}
-    own = {"cpu": f"{settings.cpu_cores:g}", "memory": str(settings.memory_bytes), **gpus}
+    own = {"cpu": f"{settings.cpu_cores:g}", "memory": _quantity(settings.memory_bytes), **gpus}
     for part in ("limits", "requests"):
         resources[part] = {**(resources.get(part) or {}), **own}
+
+
+def _quantity(size_bytes: int) -> str:
+    """Return a size as people write it for Kubernetes, where it is one."""
+    for unit, size in (("Gi", 2**30), ("Mi", 2**20)):
+        if size_bytes % size == 0:
+            return f"{size_bytes // size}{unit}"
+    return str(size_bytes)
 
 
 def _identity(pod: Json, patch: Mapping[str, Any], mark: str) -> None:
@@ -159,7 +167,7 @@ def _shared_memory(spec: Json, server: Json, size_bytes: int) -> None:
     if any(mount["mountPath"].rstrip("/") == "/dev/shm" for mount in mounts):  # noqa: S108 - where programs look for it
         return
     server["volumeMounts"] = [*mounts, {"name": SHARED_MEMORY, "mountPath": "/dev/shm"}]  # noqa: S108 - likewise
-    volume = {"name": SHARED_MEMORY, "emptyDir": {"medium": "Memory", "sizeLimit": str(size_bytes)}}
+    volume = {"name": SHARED_MEMORY, "emptyDir": {"medium": "Memory", "sizeLimit": _quantity(size_bytes)}}
     spec["volumes"] = [*(spec.get("volumes") or []), volume]
 
 

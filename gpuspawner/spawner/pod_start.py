@@ -128,7 +128,9 @@ def _container(container: Json, events: Sequence[Json]) -> Verdict | None:
     if reason in {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}:
         return _create(message)
     last = terminated or container.get("lastState", {}).get("terminated", {})
-    if reason == "CrashLoopBackOff" or (terminated and terminated.get("exitCode") != 0 and _unstartable(terminated)):
+    if reason == "CrashLoopBackOff":
+        return _crashed(container, last)
+    if terminated.get("exitCode", 0) != 0 and (_unstartable(terminated) or container.get("restartCount", 0) > 0):
         return _crashed(container, last)
     return None
 
@@ -177,7 +179,8 @@ def _create(message: str) -> Verdict:
 
 
 def _unstartable(terminated: Json) -> bool:
-    return terminated.get("reason") in {"StartError", "ContainerCannotRun"}
+    """Whether the command itself is missing: by the runtime, or by an entry point such as tini."""
+    return terminated.get("reason") in {"StartError", "ContainerCannotRun"} or terminated.get("exitCode") in {126, 127}
 
 
 def _crashed(container: Json, last: Json) -> Verdict:
@@ -187,7 +190,7 @@ def _crashed(container: Json, last: Json) -> Verdict:
     if last.get("reason") == "OOMKilled":
         fatal = f"{what} needed more memory than it has, again and again. Start it with more memory."
     elif _unstartable(last):
-        fatal = f"{what} cannot be run: {said} Your administrator must mend the image or the command."
+        fatal = f"{what} cannot be run: {said or 'no such program.'} Your administrator must mend image or command."
     else:
         output = f" It said: {said}" if said else ""
         fatal = f"{what} ended with exit code {code} each time it was started.{output} Tell your administrator."
@@ -250,7 +253,8 @@ def _nodes(message: str) -> str:
 def _plain(quantities: str) -> str:
     """Return ``requests.nvidia.com/gpu=2`` as ``2 nvidia.com/gpu``; several are joined by "and"."""
     parts = (part.partition("=") for part in quantities.split(","))
-    return " and ".join(f"{value} {name.removeprefix('requests.')}" for name, _, value in parts)
+    named = (f"{value} {name.removeprefix('requests.').removeprefix('limits.')}" for name, _, value in parts)
+    return " and ".join(dict.fromkeys(named))
 
 
 def short(text: str) -> str:

@@ -72,8 +72,14 @@ def patched(manifest, patch=PATCH, settings=SETTINGS):
 
 def test_gpus_are_limits_in_whole_numbers_beside_the_requests_cpu_and_memory(made):
     pod = patched(made())
-    asked = {"cpu": "8", "memory": str(64 * GIB), "nvidia.com/gpu": "2"}
+    asked = {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "2"}
     assert pod["spec"]["containers"][0]["resources"] == {"limits": asked, "requests": asked}
+
+
+@pytest.mark.parametrize(("size_bytes", "written"), [(512 * 2**20, "512Mi"), (GIB + 1, str(GIB + 1))])
+def test_a_size_is_written_as_people_do_and_always_exactly(made, size_bytes, written):
+    pod = patched(made(), PATCH, PodSettings(cpu_cores=1, memory_bytes=size_bytes))
+    assert pod["spec"]["containers"][0]["resources"]["limits"]["memory"] == written
 
 
 def test_the_hubs_own_limits_of_other_things_stay_and_the_request_replaces_cpu_and_memory(made):
@@ -81,11 +87,11 @@ def test_the_hubs_own_limits_of_other_things_stay_and_the_request_replaces_cpu_a
     resources = pod["spec"]["containers"][0]["resources"]
     assert resources["limits"] == {
         "cpu": "8",
-        "memory": str(64 * GIB),
+        "memory": "64Gi",
         "nvidia.com/gpu": "2",
         "nvidia.com/nic": "1",
     }
-    assert resources["requests"] == {"cpu": "8", "memory": str(64 * GIB), "nvidia.com/gpu": "2"}
+    assert resources["requests"] == {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "2"}
 
 
 def test_the_pod_carries_what_rebuilds_its_lease_and_never_the_token(made):
@@ -108,7 +114,7 @@ def test_shared_memory_is_a_volume_in_memory_of_a_size(made):
     spec = patched(made(volumes=[{"name": "home", "emptyDir": {}}]))["spec"]
     assert spec["volumes"][-1] == {
         "name": "gpuspawner-shm",
-        "emptyDir": {"medium": "Memory", "sizeLimit": str(32 * GIB)},
+        "emptyDir": {"medium": "Memory", "sizeLimit": "32Gi"},
     }
     assert spec["containers"][0]["volumeMounts"][-1] == {"name": "gpuspawner-shm", "mountPath": "/dev/shm"}
 
@@ -153,7 +159,7 @@ def test_both_the_hubs_own_node_requirements_and_the_leases_hold(made):
 
 def test_a_workspace_without_gpus_sees_none_and_needs_no_gpu_node(made):
     pod = patched(made(env={"NVIDIA_VISIBLE_DEVICES": "void"}), WITHOUT)
-    assert pod["spec"]["containers"][0]["resources"]["limits"] == {"cpu": "8", "memory": str(64 * GIB)}
+    assert pod["spec"]["containers"][0]["resources"]["limits"] == {"cpu": "8", "memory": "64Gi"}
     assert not pod["spec"].get("tolerations")
     assert not pod["spec"].get("affinity")
 

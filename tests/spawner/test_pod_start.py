@@ -223,8 +223,18 @@ FATAL = {
         [],
         (
             'Its server cannot be run: exec: "jupyterhub-singleuser": executable file not found in $PATH. '
-            "Your administrator must mend the image or the command."
+            "Your administrator must mend image or command."
         ),
+    ),
+    "no such program, says its entry point": (
+        pod(container({"terminated": {"exitCode": 127, "reason": "Error", "message": "exec x failed"}})),
+        [],
+        ("Its server cannot be run: exec x failed. Your administrator must mend image or command."),
+    ),
+    "crashed again": (
+        pod(container({"terminated": {"exitCode": 1, "reason": "Error"}}, restarts=1), phase="Running"),
+        [],
+        "Its server ended with exit code 1 each time it was started. Tell your administrator.",
     ),
     "crash loop": (
         pod(
@@ -272,6 +282,11 @@ FATAL = {
 @pytest.mark.parametrize(("seen", "events", "fatal"), FATAL.values(), ids=FATAL)
 def test_what_can_never_start_is_told_with_its_remedy(seen, events, fatal):
     assert judge(seen, events, SETTLED_SECONDS).fatal == fatal
+
+
+def test_a_first_crash_is_given_another_try():
+    verdict = judge(pod(container({"terminated": {"exitCode": 1, "reason": "Error"}}), phase="Running"), [], 5.0)
+    assert verdict.fatal == ""
 
 
 @pytest.mark.parametrize("name", ["claim missing", "config map missing"])
@@ -345,6 +360,17 @@ REFUSALS = {
         (
             "The cluster's quota ml-team leaves no room: 2 nvidia.com/gpu asked, 3 nvidia.com/gpu of 4 nvidia.com/gpu "
             "in use. Ask for less, or start when a colleague of the same namespace stops."
+        ),
+    ),
+    "quota of memory": (
+        403,
+        (
+            'pods "x" is forbidden: exceeded quota: small, requested: limits.memory=2Gi,requests.memory=2Gi, '
+            "used: limits.memory=1Gi,requests.memory=1Gi, limited: limits.memory=2Gi,requests.memory=2Gi"
+        ),
+        (
+            "The cluster's quota small leaves no room: 2Gi memory asked, 1Gi memory of 2Gi memory in use. "
+            "Ask for less, or start when a colleague of the same namespace stops."
         ),
     ),
     "security": (

@@ -1,0 +1,87 @@
+"""What can never start is told at once, with the reason and the remedy; on a real cluster."""
+
+import json
+import time
+
+import pytest
+from kube_hub import KubeHub, eventually
+
+PROFILES = """
+claim = {"name": "data", "persistentVolumeClaim": {"claimName": "there-is-none"}}
+config = {"name": "data", "configMap": {"name": "there-is-none"}}
+secret = {"valueFrom": {"secretKeyRef": {"name": "there-is-none", "key": "k"}}}
+mounts = [{"name": "data", "mountPath": "/data"}]
+
+
+def forget(spawner, pod):
+    if spawner.user.name == "hook":
+        del pod.metadata.labels["gpuspawner.io/lease"]
+    return pod
+
+
+c.KubeSpawner.modify_pod_hook = forget
+c.KubeSpawner.profile_list = [
+    {"display_name": "plain", "default": True},
+    {"display_name": "crash", "kubespawner_override": {"cmd": ["sh", "-c", "echo No licence found. >&2; exit 3"]}},
+    {"display_name": "program", "kubespawner_override": {"cmd": ["there-is-none"]}},
+    {"display_name": "claim", "kubespawner_override": {"volumes": [claim], "volume_mounts": mounts}},
+    {"display_name": "config", "kubespawner_override": {"volumes": [config], "volume_mounts": mounts}},
+    {"display_name": "secret", "kubespawner_override": {"environment": {"TOKEN": secret}}},
+    {"display_name": "invalid", "kubespawner_override": {"working_dir": "a", "extra_labels": {"a": "b c"}}},
+    {"display_name": "root", "kubespawner_override": {"uid": 0}},
+    {"display_name": "gpus", "kubespawner_override": {"extra_resource_limits": {"nvidia.com/gpu": "1"}}},
+]
+"""
+TEMPLATES = "".join(
+    f"  {name}: {{extends: cpu, profile: {name}}}\n"
+    for name in ("crash", "program", "claim", "config", "secret", "invalid", "root", "gpus")
+)
+START_SECONDS = 120
+QUOTA = {"metadata": {"name": "small"}, "spec": {"hard": {"limits.memory": "7Gi"}}}
+
+FAILURES = {
+    "missing": "The node does not have the image localhost/there-is-none:1, and the settings forbid to pull it.",
+    "crash": "Its server ended with exit code 3 each time it was started. It said: No licence found.",
+    "program": "Its server cannot be run: [FATAL tini",
+    "claim": "Its volume there-is-none is missing.",
+    "config": 'Its volume data is missing: configmap "there-is-none" not found.',
+    "secret": 'Its container cannot be made: secret "there-is-none" not found.',
+    "invalid": "The cluster refuses this workspace: metadata.labels: Invalid value",
+    "root": "The cluster's security standard refuses this workspace",
+    "gpus": "This hub is set up wrongly: c.KubeSpawner.extra_resource_limits (or a profile's) names nvidia.com/gpu.",
+    "quota": "The cluster's quota small leaves no room: 8Gi memory asked",
+    "hook": "This hub is set up wrongly: c.KubeSpawner.modify_pod_hook removes or changes gpuspawner.io/lease.",
+}
+
+
+@pytest.fixture(scope="module")
+def hub(one_machine, tmp_path_factory):
+    restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
+    with one_machine.namespace(**restricted) as namespace:
+        one_machine.core.create_namespaced_resource_quota(namespace, QUOTA)
+        hub = KubeHub(
+            tmp_path_factory.mktemp("hub"), cluster=one_machine, namespace=namespace, extra=PROFILES, failure_limit=0
+        )
+        hub.catalog.write_text(
+            hub.catalog.read_text().replace("templates:\n", f"templates:\n{TEMPLATES}").replace("-2GiB", "-8GiB")
+        )
+        try:
+            yield hub.start()
+        finally:
+            hub.close()
+
+
+@pytest.mark.parametrize(("template", "words"), FAILURES.items())
+def test_what_can_never_start_is_told_long_before_the_start_would_time_out(hub, template, words):
+    hub.add_user(template)
+    options = {"quota": {"template": "cpu", "memory": "8GiB"}, "hook": {"template": "cpu"}}
+    begun = time.monotonic()
+    hub.begin(template, **options.get(template, {"template": template}))
+    last = json.loads(hub.progress(template)[-1].removeprefix("data:"))
+    took = time.monotonic() - begun
+    assert last["failed"], last
+    assert words in last["message"]
+    assert took < START_SECONDS / 4  # ten seconds on a machine at rest, this many on a busy one
+    eventually(lambda: hub.pod(template) is None, 30, "its pod is gone")
+    end = eventually(lambda: hub.last_end(template), 30, "its lease has ended")
+    assert end["end"]["reason"] == "failed"

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from gpuspawner import __version__
-from gpuspawner.cli import remote, serve
+from gpuspawner.cli import remote, serve, simulate
 from gpuspawner.cli.check import check
 
 
@@ -25,5 +25,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     checking.set_defaults(run=check)
     serve.add_parser(commands)
     remote.add_parsers(commands)
+    simulate.add_parser(commands)
     parsed = parser.parse_args(arguments)
     return int(parsed.run(parsed))

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from enum import Enum
+from typing import Protocol
 
 from gpuspawner.core.evidence import SampleKind
 from gpuspawner.core.idleness import Streak, Verdict, after_restart, judge, next_sample_seconds
 from gpuspawner.core.policy import IdlePolicy, Mode
 from gpuspawner.core.readings import Sample
-from gpuspawner.core.timeline import Timeline, first_gap_end
+from gpuspawner.core.timeline import Timeline, gaps
 
 HOUR = 3600.0
 
@@ -28,8 +28,16 @@ class Step:
     restarted: bool = False
 
 
-Look = Callable[[float], "Step | None"]
-"""Takes the sample that is due so many seconds after the one before; None once the workspace has ended."""
+class Look(Protocol):
+    """Something that samples one workspace."""
+
+    def __call__(self, seconds: float) -> Step | None:
+        """Return the sample that is due so many seconds after the one before; None once the workspace has ended."""
+        ...
+
+    def resume(self, at: float) -> None:
+        """Go on with a new start of the workspace at that time."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -71,86 +79,114 @@ def replay(look: Look, policy: IdlePolicy) -> Replay:
     return Replay(tuple(warned), stopped_at, tuple(seconds.items()), tuple(stretches))
 
 
-class Outcome(str, Enum):
-    """How a stop looks against the truth."""
+@dataclass(frozen=True)
+class Stop:
+    """A stop, and how it looks against the truth. Times in seconds since the workspace first ran."""
 
-    LEFT = "left"
-    """It was not stopped."""
-    RIGHT = "right"
-    """No GPU work in the idle minutes before the stop, nor in the grace."""
-    WRONG = "wrong"
-    """There was."""
+    at: float
+    warned_at: float | None
+    wrong: bool
+    """It was in use: GPU work in the idle minutes before the stop, or in the grace."""
+    won_hours: float
+    """GPU hours between a rightful stop and the next GPU work of its user, or the end."""
+    freed_after_seconds: float | None
+    """From the last GPU work, or the start, to a rightful stop."""
+    wanted_at: float | None
+    """The next GPU work of its user; None for none."""
 
 
 @dataclass(frozen=True)
 class Judged:
-    """One workspace, judged. Times in seconds since it ran, hours of all its GPUs together."""
+    """One workspace with its stops. Hours are of all its GPUs together."""
 
-    outcome: Outcome
-    stopped_at: float | None
+    stops: tuple[Stop, ...]
     gpu_hours: float
     """Held by it, had nobody stopped it."""
-    won_hours: float
-    """Given back early by a rightful stop."""
     winnable_hours: float
-    """What a stop at the first rightful moment would have given back: nobody can win more under this policy."""
-    freed_after_seconds: float | None
-    """From the last GPU work, or the start, to a rightful stop."""
-    used_again_after_seconds: float | None
-    """From a rightful stop to the next GPU work of its user, had it gone on; None: never, or not stopped."""
+    """What stops at the first rightful moments would have given back: nobody can win more under this policy."""
 
 
-def judged(stopped_at: float | None, work: Timeline, gpus: int, end: float, policy: IdlePolicy) -> Judged:
-    """Compare a stop with the truth.
+def simulate(look: Look, work: Timeline, gpus: int, end: float, policy: IdlePolicy) -> tuple[Judged, list[Replay]]:
+    """Judge a workspace by a policy from its start to its end, with one replay for each start.
 
-    In use means GPU work within the idle minutes before the stop or during the grace: ``for_seconds`` and
-    ``grace_seconds``, less one sampling period, since no sampling can say when within a period the work ended.
+    After a rightful stop its user starts it again for the next GPU work; with a wrong one what it did is lost.
 
     Args:
-        stopped_at: when the workspace would have been stopped, None for never; from ``end`` on is never.
-        work: GPU work of any of its GPUs.
+        look: samples the workspace.
+        work: GPU work of any of its GPUs: the truth.
         gpus: how many it holds.
         end: when it ended by itself.
-        policy: whose idle minutes and grace are meant.
+        policy: the draft.
+    """
+    replays = []
+
+    def decide(begin: float) -> tuple[float | None, float | None]:
+        if begin:
+            look.resume(begin)
+        replays.append(replay(look, policy))
+        return replays[-1].stopped_at, replays[-1].warned_at[-1] if replays[-1].warned_at else None
+
+    return judged(decide, work, gpus, end, policy), replays
+
+
+def judged(
+    decide: Callable[[float], tuple[float | None, float | None]],
+    work: Timeline,
+    gpus: int,
+    end: float,
+    policy: IdlePolicy,
+) -> Judged:
+    """Compare the stops of any rule with the truth; ``decide`` returns stop and warning of a start at a given time."""
+    stops: list[Stop] = []
+    begin: float | None = 0.0
+    while begin is not None:
+        stopped_at, warned_at = decide(begin)
+        if stopped_at is None or stopped_at >= end:
+            break
+        stop = _stop(stopped_at, warned_at, begin, work, gpus, end, policy)
+        stops.append(stop)
+        begin = None if stop.wrong else stop.wanted_at
+    window_seconds = policy.for_seconds + policy.grace_seconds
+    winnable_seconds = sum(max(0.0, gap - window_seconds) for gap in gaps(work, end))
+    return Judged(tuple(stops), end * gpus / HOUR, winnable_seconds * gpus / HOUR)
+
+
+def _stop(
+    at: float, warned_at: float | None, begin: float, work: Timeline, gpus: int, end: float, policy: IdlePolicy
+) -> Stop:
+    """In use means GPU work within the idle minutes before the stop or during the grace.
+
+    That is ``for_seconds`` and ``grace_seconds``, less one sampling period: no sampling can say when within a period
+    the work ended.
     """
     window_seconds = policy.for_seconds + policy.grace_seconds
-    earliest = first_gap_end(work, window_seconds, end)
-    hours = gpus / HOUR
-    winnable = 0.0 if earliest is None else (end - earliest) * hours
-    if stopped_at is None or stopped_at >= end:
-        return Judged(Outcome.LEFT, None, end * hours, 0.0, winnable, None, None)
     slack_seconds = min(policy.sample_seconds, window_seconds)
-    if work.touches(stopped_at - window_seconds + slack_seconds, stopped_at):
-        return Judged(Outcome.WRONG, stopped_at, end * hours, 0.0, winnable, None, None)
-    last, again = work.last_end(stopped_at), work.next_begin(stopped_at)
-    return Judged(
-        Outcome.RIGHT,
-        stopped_at,
-        gpu_hours=end * hours,
-        won_hours=0.0 if earliest is None else (end - max(stopped_at, earliest)) * hours,
-        winnable_hours=winnable,
-        freed_after_seconds=stopped_at - (last or 0.0),
-        used_again_after_seconds=None if again is None else again - stopped_at,
-    )
+    wanted_at = work.next_begin(at)
+    if work.touches(max(begin, at - window_seconds + slack_seconds), at):
+        return Stop(at, warned_at, wrong=True, won_hours=0.0, freed_after_seconds=None, wanted_at=wanted_at)
+    last = max(begin, work.last_end(at) or 0.0)
+    won_seconds = (end if wanted_at is None else min(wanted_at, end)) - max(at, last + window_seconds)
+    won_hours = max(0.0, won_seconds) * gpus / HOUR
+    return Stop(at, warned_at, wrong=False, won_hours=won_hours, freed_after_seconds=at - last, wanted_at=wanted_at)
 
 
 @dataclass(frozen=True)
 class Totals:
-    """Many workspaces, judged. Hours of ``session_hours`` are of workspaces, all others of GPUs."""
+    """Many workspaces, judged. ``session_hours`` are of workspaces, the other hours of GPUs."""
 
     workspaces: int
     session_hours: float
-    stopped: int
+    stops: int
     wrong: int
     gpu_hours: float
     won_hours: float
     winnable_hours: float
     freed_after_seconds: tuple[float, ...]
-    """In rising order."""
+    """Of each rightful stop, in rising order."""
 
     @property
     def wrong_per_100k_hours(self) -> float:
-        """Workspaces stopped while in use, per 100,000 session hours."""
+        """Stops while in use, per 100,000 session hours."""
         return 1e5 * self.wrong / self.session_hours if self.session_hours else 0.0
 
     @property
@@ -167,16 +203,16 @@ class Totals:
 def totals(results: Iterable[tuple[Judged, float]]) -> Totals:
     """Add up workspaces, each with its length in seconds."""
     rows = list(results)
-    found = [row for row, _ in rows]
+    stops = [stop for row, _ in rows for stop in row.stops]
     return Totals(
         workspaces=len(rows),
         session_hours=sum(seconds for _, seconds in rows) / HOUR,
-        stopped=sum(row.outcome is not Outcome.LEFT for row in found),
-        wrong=sum(row.outcome is Outcome.WRONG for row in found),
-        gpu_hours=sum(row.gpu_hours for row in found),
-        won_hours=sum(row.won_hours for row in found),
-        winnable_hours=sum(row.winnable_hours for row in found),
+        stops=len(stops),
+        wrong=sum(stop.wrong for stop in stops),
+        gpu_hours=sum(row.gpu_hours for row, _ in rows),
+        won_hours=sum(stop.won_hours for stop in stops),
+        winnable_hours=sum(row.winnable_hours for row, _ in rows),
         freed_after_seconds=tuple(
-            sorted(row.freed_after_seconds for row in found if row.freed_after_seconds is not None)
+            sorted(stop.freed_after_seconds for stop in stops if stop.freed_after_seconds is not None)
         ),
     )

@@ -47,6 +47,11 @@ class Looking:
         # Rounds and starts do not beat together.
         self.before = self.chance.uniform(-policy.sample_seconds, 0.0)
         self.cpu_before: float | None = None
+        self.began = 0.0
+
+    def resume(self, at: float) -> None:
+        """Go on with a new start of the workspace: nothing is known of it, and its process is new."""
+        self.before, self.began, self.cpu_before = at, at, None
 
     def __call__(self, seconds: float) -> Step | None:
         """Return the sample that follows, None once the session has ended."""
@@ -67,14 +72,14 @@ class Looking:
     def _sample(self, at: float, interval: float) -> Sample:
         session, before = self.session, self.cpu_before
         if session.faults.touches(at, at + 1.0) or self.chance.random() < self.probe.failing_share:
-            return Sample(self.gpus, (), interval, at, problem="the probe did not end within 20 s")
+            return Sample(self.gpus, (), interval, at - self.began, problem="the probe did not end within 20 s")
         # CPU time is cumulative: what passed during failed probes is counted by the next that succeeds.
         cores = None if before is None else IDLE_CORES + session.cpu.mean(before, at) + self._twitched(before, at)
         self.cpu_before = at
         lost = session.lost.touches(at, at + 1.0)
         readings = tuple(self._reading(number, at, cores, lost=lost) for number in range(len(self.gpus)))
         soft = frozenset(name for name in self.counts if self.soft[name].touches(at - interval, at))
-        return Sample(self.gpus, readings, interval, at, cores, soft)
+        return Sample(self.gpus, readings, interval, at - self.began, cores, soft)
 
     def _twitched(self, before: float, at: float) -> float:
         """Return the cores that twitches cost from ``before`` to ``at``."""

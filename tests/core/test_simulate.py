@@ -11,7 +11,7 @@ from gpuspawner.core.evidence import SampleKind
 from gpuspawner.core.idleness import Streak, Verdict, after_restart, judge
 from gpuspawner.core.policy import IdlePolicy, Mode
 from gpuspawner.core.readings import GpuReading, Sample
-from gpuspawner.core.simulate import Judged, Outcome, Step, judged, replay, totals
+from gpuspawner.core.simulate import Judged, Step, Stop, judged, replay, simulate, totals
 from gpuspawner.core.simulate_probe import Looking, Probe
 from gpuspawner.core.simulate_sessions import Door, Habits, Restart, Session, Sharing, Work, draw, sessions
 from gpuspawner.core.timeline import Timeline, merged
@@ -45,9 +45,15 @@ def samples(*percents: float | None) -> Iterable[Step]:
         yield Step(60.0 * number, Sample(("a",), (gpu,), 60.0, 600.0 + 60 * number, cpu_cores=0.0))
 
 
-def looking(steps: Iterable[Step]):
-    rest = iter(steps)
-    return lambda _seconds: next(rest, None)
+class looking:  # noqa: N801 - it stands where a function would
+    def __init__(self, steps: Iterable[Step]) -> None:
+        self.rest = iter(steps)
+
+    def __call__(self, seconds: float) -> Step | None:
+        return next(self.rest, None)
+
+    def resume(self, at: float) -> None:
+        raise AssertionError("one start is replayed")
 
 
 class TestReplay:
@@ -82,50 +88,74 @@ class TestReplay:
         assert replay(looking(samples(*41 * [0.0])), POLICY).stopped_at == 39 * 60.0
 
 
+def a_stop(
+    at: float, *, wrong: bool = False, won: float = 0.0, freed: float | None = None, wanted: float | None = None
+):
+    return Stop(at, None, wrong=wrong, won_hours=won, freed_after_seconds=freed, wanted_at=wanted)
+
+
+def once(at: float | None):
+    """Stop each start at that time, if it has not passed."""
+    return lambda begin: (at if at is not None and begin < at else None, None)
+
+
 class TestTruth:
     @pytest.mark.parametrize(
-        ("last_work", "outcome"),
+        ("work", "wrong"),
         [
-            pytest.param((0.0, 100.0), Outcome.RIGHT, id="long before"),
-            pytest.param((7000.0, 7020.0), Outcome.WRONG, id="within the idle minutes"),
-            pytest.param((8900.0, 8901.0), Outcome.WRONG, id="within the grace"),
-            pytest.param((8999.0, 9100.0), Outcome.WRONG, id="at the stop"),
-            pytest.param((6600.0, 6659.0), Outcome.RIGHT, id="within the first period, which no sampling can place"),
-            pytest.param((6600.0, 6661.0), Outcome.WRONG, id="just after it"),
-            pytest.param((9000.0, 9100.0), Outcome.RIGHT, id="after the stop"),
+            pytest.param((0.0, 100.0), False, id="long before"),
+            pytest.param((7000.0, 7020.0), True, id="within the idle minutes"),
+            pytest.param((8900.0, 8901.0), True, id="within the grace"),
+            pytest.param((8999.0, 9100.0), True, id="at the stop"),
+            pytest.param((6600.0, 6659.0), False, id="within the first period, which no sampling can place"),
+            pytest.param((6600.0, 6661.0), True, id="just after it"),
+            pytest.param((9000.0, 9100.0), False, id="after the stop"),
         ],
     )
-    def test_in_use_is_gpu_work_in_the_idle_minutes_or_the_grace(
-        self, last_work: tuple[float, float], outcome: Outcome
-    ) -> None:
-        seen = judged(9000.0, Timeline([(*last_work, 50.0)]), 1, 4 * HOUR, POLICY)
-        assert seen.outcome is outcome
+    def test_in_use_is_gpu_work_in_the_idle_minutes_or_the_grace(self, work: tuple[float, float], wrong: bool) -> None:
+        (stop,) = judged(once(9000.0), Timeline([(*work, 50.0)]), 1, 4 * HOUR, POLICY).stops
+        assert stop.wrong is wrong
 
     def test_hours_are_of_all_gpus_and_won_by_rightful_stops_alone(self) -> None:
         work = Timeline([(0.0, 1200.0, 50.0)])
-        right = judged(1.5 * HOUR, work, 2, 4 * HOUR, POLICY)
-        assert (right.gpu_hours, right.won_hours, right.winnable_hours) == (8.0, 5.0, 6.0)
-        assert (right.freed_after_seconds, right.used_again_after_seconds) == (1.5 * HOUR - 1200, None)
-        wrong = judged(1000.0, work, 2, 4 * HOUR, POLICY)
-        assert (wrong.outcome, wrong.won_hours, wrong.winnable_hours) == (Outcome.WRONG, 0.0, 6.0)
-        left = judged(None, work, 2, 4 * HOUR, POLICY)
-        assert (left.outcome, left.won_hours, left.winnable_hours) == (Outcome.LEFT, 0.0, 6.0)
-        assert judged(4 * HOUR, work, 2, 4 * HOUR, POLICY) == left, "at its own end it is not stopped"
+        right = judged(once(1.5 * HOUR), work, 2, 4 * HOUR, POLICY)
+        assert (right.gpu_hours, right.winnable_hours) == (8.0, 6.0)
+        assert right.stops == (a_stop(1.5 * HOUR, won=5.0, freed=1.5 * HOUR - 1200),)
+        wrong = judged(once(1000.0), work, 2, 4 * HOUR, POLICY)
+        assert (wrong.stops, wrong.winnable_hours) == ((a_stop(1000.0, wrong=True, wanted=1000.0),), 6.0)
+        left = judged(once(None), work, 2, 4 * HOUR, POLICY)
+        assert (left.stops, left.winnable_hours) == ((), 6.0)
+        assert judged(once(4 * HOUR), work, 2, 4 * HOUR, POLICY) == left, "at its own end it is not stopped"
 
-    def test_a_rightful_stop_says_when_it_was_wanted_again(self) -> None:
+    def test_hours_are_won_until_its_user_wants_it_again_and_starts_it_again(self) -> None:
         work = Timeline([(0.0, 60.0, 50.0), (3 * HOUR, 3.5 * HOUR, 50.0)])
-        seen = judged(HOUR, work, 1, 4 * HOUR, POLICY)
-        assert (seen.outcome, seen.used_again_after_seconds) == (Outcome.RIGHT, 2 * HOUR)
+        begun = []
+
+        def an_hour_after_each_start(begin: float) -> tuple[float, float]:
+            begun.append(begin)
+            return begin + 1.5 * HOUR, begin + HOUR
+
+        seen = judged(an_hour_after_each_start, work, 1, 5 * HOUR, POLICY)
+        assert begun == [0.0, 3 * HOUR]
+        assert [(stop.at, stop.warned_at, stop.won_hours) for stop in seen.stops] == [
+            (1.5 * HOUR, HOUR, 1.5),
+            (4.5 * HOUR, 4 * HOUR, 0.5),
+        ]
+        assert seen.winnable_hours == pytest.approx((3 * 60 - 1 - 40 + 90 - 40) / 60)
+
+    def test_a_wrong_stop_is_the_end_of_it(self) -> None:
+        work = Timeline([(0.0, 4 * HOUR, 50.0)])
+        assert len(judged(lambda begin: (begin + HOUR, None), work, 1, 4 * HOUR, POLICY).stops) == 1
 
     def test_totals(self) -> None:
+        stops = (a_stop(60.0, won=2.0, freed=90.0), a_stop(90.0, won=1.0, freed=30.0))
         rows = [
-            (Judged(Outcome.RIGHT, 60.0, 4.0, 2.0, 3.0, 90.0, None), 2 * HOUR),
-            (Judged(Outcome.RIGHT, 60.0, 4.0, 1.0, 1.0, 30.0, None), 2 * HOUR),
-            (Judged(Outcome.WRONG, 60.0, 4.0, 0.0, 0.0, None, None), 4 * HOUR),
-            (Judged(Outcome.LEFT, None, 4.0, 0.0, 0.0, None, None), 2 * HOUR),
+            (Judged(stops, 4.0, 3.0), 2 * HOUR),
+            (Judged((a_stop(60.0, wrong=True),), 4.0, 1.0), 4 * HOUR),
+            (Judged((), 4.0, 0.0), 4 * HOUR),
         ]
         seen = totals(rows)
-        assert (seen.workspaces, seen.session_hours, seen.stopped, seen.wrong) == (4, 10.0, 3, 1)
+        assert (seen.workspaces, seen.session_hours, seen.stops, seen.wrong) == (3, 10.0, 3, 1)
         assert (seen.wrong_per_100k_hours, seen.recovered_share) == (10_000.0, 0.75)
         assert (seen.freed_after(0.5), seen.freed_after(0.95), seen.freed_after(0.0)) == (90.0, 90.0, 30.0)
         empty = totals([])
@@ -219,12 +249,23 @@ class TestDrawing:
             assert any(getattr(one, name) for one in many), name
 
 
+def test_after_a_stop_it_is_judged_anew_from_its_next_start() -> None:
+    work = Timeline([(60.0, 600.0, 60.0), (3 * HOUR, 3.2 * HOUR, 60.0)])
+    one = session(work, hours=6.0)
+    seen, replays = simulate(Looking(one, POLICY, SURE), one.used, 1, one.end, POLICY)
+    assert len(replays) == len(seen.stops) == 2
+    first, second = (stop.at for stop in seen.stops)
+    assert 600 + 40 * MINUTE <= first <= 600 + 43 * MINUTE
+    assert 3.2 * HOUR + 40 * MINUTE <= second <= 3.2 * HOUR + 43 * MINUTE
+    assert seen.stops[1].warned_at == pytest.approx(second - 600, abs=10)
+
+
 def test_ours_stops_none_in_use_and_wins_what_there_is_to_win() -> None:
     """A small share of what ``bench/idleness`` shows on many more hours."""
     rows = [
-        (judged(stopped(one, probe=Probe()), one.used, len(one.work), one.end, POLICY), one.end)
+        (simulate(Looking(one, POLICY), one.used, len(one.work), one.end, POLICY)[0], one.end)
         for one in sessions(5, 1000)
     ]
     seen = totals(rows)
     assert seen.wrong == 0
-    assert seen.recovered_share > 0.9
+    assert seen.recovered_share > 0.93

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuspawner.core.timeline import Span, Timeline, first_gap_end, merged
+from gpuspawner.core.timeline import Span, Timeline, first_gap_end, gaps, merged
 
 
 @st.composite
@@ -48,6 +48,14 @@ def test_first_gap_end_is_the_first_instant_with_nothing_before_it(of: list[Span
     line = Timeline(of)
     found = [at for at in range(seconds, end + 1) if not line.touches(at - seconds, at)]
     assert first_gap_end(line, seconds, end) == (found[0] if found else None)
+
+
+@given(spans(), st.integers(0, 80))
+def test_gaps_and_spans_are_all_the_time_there_is(of: list[Span], end: int) -> None:
+    free = [second for second in range(end) if not value_of_second(of, second)]
+    found = gaps(Timeline(of), end)
+    assert sum(found) == len(free)
+    assert len(found) == len(of) + 1
 
 
 @pytest.mark.parametrize(

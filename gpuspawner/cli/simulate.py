@@ -1,0 +1,147 @@
+"""``gpuspawner simulate FILE``: whom a draft policy would have warned and stopped, when, and whether rightly."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
+
+from gpuspawner.catalog import Catalog, load_catalog
+from gpuspawner.cli import simulate_cases, simulate_page, simulate_report
+from gpuspawner.cli.simulate_cases import Case, NothingRecorded
+from gpuspawner.core.errors import CatalogError, Unavailable
+
+INVALID, REFUSED, AWAY = 1, 2, 3
+MOST_HOURS = 1_000_000
+DAYS = 30
+"""Ten-minute maxima are kept this long."""
+
+EPILOG = """\
+It judges with the same function as the running service, always as if the policy enforced, and changes nothing: the
+history is only read, also while the service runs. Readings older than a day are ten-minute maxima, so that what was
+unknown within them is not known any more. "Rightly" means: no GPU work in the idle minutes before the stop, nor in the
+grace, as far as the readings show. Who would have pressed Keep after a warning, it cannot know.
+
+examples:
+  gpuspawner simulate draft.yaml --data .run/data            the recorded history, each workspace by its own policy
+  gpuspawner simulate draft.yaml --data DIR --policy night --days 7 --html report.html
+  gpuspawner simulate draft.yaml --sessions 10000            generated sessions, whose truth is known
+"""
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command's arguments."""
+    parser = commands.add_parser(
+        "simulate",
+        help="replay the recorded history, or generated sessions, against a draft policy",
+        description="Say whom a draft policy would have warned and stopped, when, whether rightly, and the GPU hours "
+        "won.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("file", metavar="FILE", help="the catalog with the draft policy, YAML")
+    parser.add_argument("--policy", metavar="NAME", help="judge all by this one (default: each by its own)")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--data", metavar="DIR", help="the service's data folder: replay what it recorded")
+    source.add_argument("--store", metavar="URL", help="the service's database, where it is none in a folder")
+    source.add_argument("--sessions", type=float, metavar="HOURS", help="generate sessions of so many hours together")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of generated sessions (default: %(default)s)")
+    parser.add_argument(
+        "--days", type=float, default=DAYS, metavar="N", help="replay the last N days (default: %(default)s)"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--html", metavar="FILE", help="write one page with charts, too")
+    parser.set_defaults(run=simulate)
+
+
+class _WrongError(Exception):
+    pass
+
+
+def simulate(arguments: argparse.Namespace) -> int:
+    """Replay and report. Returns 0, or 1 for what was asked wrongly, 2 where nothing is recorded, 3 unreadable."""
+    now = time.time()
+    try:
+        catalog = load_catalog(arguments.file)
+        cases, source = _cases(arguments, catalog, now)
+    except (CatalogError, _WrongError) as error:
+        print(error, file=sys.stderr)
+        return INVALID
+    except NothingRecorded as error:
+        print(error, file=sys.stderr)
+        return REFUSED
+    except Unavailable as error:
+        print(error, file=sys.stderr)
+        return AWAY
+    report = simulate_report.report(cases, source, arguments.file)
+    print(json.dumps(report, indent=1) if arguments.json else simulate_report.text(report))
+    if arguments.html:
+        try:
+            Path(arguments.html).write_text(simulate_page.page(report, cases), encoding="utf-8")
+        except OSError as error:
+            print(f"{arguments.html} cannot be written: {error.strerror}.", file=sys.stderr)
+            return INVALID
+        print(f"Charts: {arguments.html}", file=sys.stderr)
+    return 0
+
+
+def _cases(arguments: argparse.Namespace, catalog: Catalog, now: float) -> tuple[list[Case], str]:
+    if arguments.policy is not None and arguments.policy not in catalog.policies:
+        known = ", ".join(catalog.policies)
+        raise _WrongError(f"{arguments.file} has no policy {arguments.policy!r}; it has {known}.")
+    draft = simulate_cases.Draft(catalog, arguments.policy)
+    told = _Progress()
+    try:
+        if arguments.sessions is not None:
+            if not 0 < arguments.sessions <= MOST_HOURS:
+                raise _WrongError(f"--sessions: {arguments.sessions:g} is not from 1 to {MOST_HOURS} hours.")
+            cases = simulate_cases.generated(draft, arguments.seed, arguments.sessions, told)
+            return cases, f"generated sessions (seed {arguments.seed})"
+        if not 0 < arguments.days <= DAYS:
+            raise _WrongError(f"--days: {arguments.days:g} is not from 1 to {DAYS}: readings are kept that long.")
+        url, source = _store(arguments)
+        return simulate_cases.history(draft, url, now - arguments.days * 86400.0, now, told), source
+    finally:
+        told.clear()
+
+
+def _store(arguments: argparse.Namespace) -> tuple[str, str]:
+    if arguments.store is not None:
+        try:
+            make_url(arguments.store).get_dialect()
+        except ArgumentError as error:  # of an unknown kind of database, too
+            wrong = f"{arguments.store} is no database address ({error})"
+            raise _WrongError(f"--store: {wrong}. --data takes a folder.") from error
+        return arguments.store, "the recorded history"
+    path = Path(arguments.data) / "gpuspawner.sqlite"
+    if not path.is_file():
+        raise _WrongError(
+            f"{path} is not there: no history. --data names the folder that configure() made, by default beside the "
+            "hub's database."
+        )
+    return f"sqlite:///{path.absolute()}", f"the history in {arguments.data}"
+
+
+class _Progress:
+    """Says how far it is, once a second, where it takes longer than that."""
+
+    def __init__(self) -> None:
+        self._told_at = time.monotonic()
+        self._line = sys.stderr.isatty()
+        self._told = False
+
+    def __call__(self, done: float, of: float) -> None:
+        if time.monotonic() - self._told_at >= 1.0:
+            end = "\r" if self._line else "\n"
+            print(f"simulating: {100 * min(done / of, 1.0) if of else 100:.0f} %", end=end, file=sys.stderr, flush=True)
+            self._told_at, self._told = time.monotonic(), True
+
+    def clear(self) -> None:
+        if self._told and self._line:
+            print(" " * 20, end="\r", file=sys.stderr, flush=True)

@@ -1,0 +1,91 @@
+"""What is simulated: each workspace with its replay and its truth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gpuspawner.catalog import Catalog
+from gpuspawner.core.errors import GpuspawnerError
+from gpuspawner.core.policy import LifecyclePolicy
+from gpuspawner.core.simulate import Judged, Replay, simulate
+from gpuspawner.core.simulate_probe import Looking
+from gpuspawner.core.simulate_sessions import sessions
+from gpuspawner.core.timeline import Timeline
+from gpuspawner.service import history as histories
+
+Told = Callable[[float, float], None]
+"""Hears how much of how much is done."""
+
+
+class NothingRecorded(GpuspawnerError):
+    """There is a history, and it has no readings in the time asked for."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """The policies to be tried: ``policy`` for all where it is named, else each workspace's own."""
+
+    catalog: Catalog
+    policy: str | None = None
+
+    def of(self, name: str) -> LifecyclePolicy:
+        """Return the policy of a workspace whose template asks for ``name``, as the service chooses it."""
+        policies = self.catalog.policies
+        return policies.get(self.policy or name) or policies["default"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One workspace. ``start`` is in seconds since the epoch, None where it was generated; ``end`` counts from it."""
+
+    id: str
+    user: str
+    policy: LifecyclePolicy
+    gpus: int
+    start: float | None
+    end: float
+    work: Timeline
+    replays: list[Replay]
+    """One for each start: after a rightful stop its user is taken to start it again for the next GPU work."""
+    judged: Judged
+    known_cpu: bool = True
+    """Whether CPU use was recorded: without, a policy that counts it can say nothing."""
+
+
+def history(draft: Draft, url: str, since: float, now: float, told: Told) -> list[Case]:
+    """Replay the recorded history.
+
+    Raises:
+        NothingRecorded: no reading since then.
+        Unavailable: it cannot be read.
+    """
+    cases = []
+    for one in histories.recorded(url, since, told):
+        policy = draft.of(one.lease.request.policy)
+        work, end, gpus = histories.work_of(one), one.end - one.start, len(one.gpus)
+        look = histories.Looking(histories.steps_of(one, policy.idle.sample_seconds, now))
+        result, replays = simulate(look, work, gpus, end, policy.idle)
+        known_cpu = any(row.cpu_cores is not None for row in one.rows)
+        lease = one.lease
+        cases.append(
+            Case(lease.id, lease.user, policy, gpus, one.start, end, work, replays, result, known_cpu=known_cpu)
+        )
+    if not cases:
+        raise NothingRecorded(
+            "Nothing is recorded in this time: readings come from workspaces with GPUs while the service runs. "
+            "Try --days with more days, or --sessions 10000."
+        )
+    return cases
+
+
+def generated(draft: Draft, seed: int, hours: float, told: Told) -> list[Case]:
+    """Replay sessions drawn from a seed."""
+    cases, policy, done = [], draft.of("default"), 0.0
+    for one in sessions(seed, hours):
+        told(done, hours)
+        gpus, work = len(one.work), one.used
+        result, replays = simulate(Looking(one, policy.idle), work, gpus, one.end, policy.idle)
+        cases.append(Case(str(one.seed), one.work_kind.value, policy, gpus, None, one.end, work, replays, result))
+        done += one.hours
+    return cases

@@ -1,0 +1,153 @@
+"""The report of a simulation: as JSON, and as text for people. Both say the same numbers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from gpuspawner.cli.simulate_cases import Case
+from gpuspawner.core.evidence import CPU
+from gpuspawner.core.policy import LifecyclePolicy
+from gpuspawner.core.simulate import Stop, totals
+from gpuspawner.core.units import show_duration
+
+ROWS = 40
+"""Lines of the text's table. Arbitrary: a screen; JSON has all."""
+
+
+def report(cases: Sequence[Case], source: str, file: str) -> dict[str, Any]:
+    """Return everything as plain JSON values. Times are seconds since the epoch, or since the session's start."""
+    total = totals((case.judged, case.end) for case in cases)
+    stops = sorted(((case, stop) for case in cases for stop in case.judged.stops), key=_when)
+    policies = {case.policy.name: case.policy for case in cases}
+    blind = sum(not case.known_cpu and CPU in dict(case.policy.idle.soft_budget_seconds) for case in cases)
+    return {
+        "catalog": file,
+        "source": source,
+        "policies": [_policy(policy) for policy in policies.values()],
+        "workspaces": total.workspaces,
+        "session_hours": round(total.session_hours, 2),
+        "gpu_hours": round(total.gpu_hours, 2),
+        "warned": sum(len(replay.warned_at) for case in cases for replay in case.replays),
+        "stopped": total.stops,
+        "workspaces_stopped": sum(bool(case.judged.stops) for case in cases),
+        "stopped_in_use": total.wrong,
+        "stopped_in_use_per_100000_session_hours": round(total.wrong_per_100k_hours, 2),
+        "gpu_hours_won": round(total.won_hours, 2),
+        "gpu_hours_winnable": round(total.winnable_hours, 2),
+        "recovered_share": round(total.recovered_share, 4),
+        "freed_after_seconds": {"median": _rounded(total.freed_after(0.5)), "p95": _rounded(total.freed_after(0.95))},
+        "wanted_again": sum(stop.wanted_at is not None for _, stop in stops),
+        "without_cpu": blind,
+        "stops": [_stop(case, stop) for case, stop in stops],
+    }
+
+
+def _policy(policy: LifecyclePolicy) -> dict[str, Any]:
+    idle = policy.idle
+    return {
+        "name": policy.name,
+        "mode": policy.mode.value,
+        "below_percent": idle.below_percent,
+        "for_seconds": idle.for_seconds,
+        "grace_seconds": idle.grace_seconds,
+        "sample_seconds": idle.sample_seconds,
+    }
+
+
+def _when(pair: tuple[Case, Stop]) -> tuple[float, str]:
+    case, stop = pair
+    return (case.start or 0.0) + stop.at, case.id
+
+
+def _stop(case: Case, stop: Stop) -> dict[str, Any]:
+    start = case.start or 0.0
+    return {
+        "workspace": case.id,
+        "user": case.user,
+        "policy": case.policy.name,
+        "gpus": case.gpus,
+        "warned_at": None if stop.warned_at is None else round(start + stop.warned_at, 1),
+        "stopped_at": round(start + stop.at, 1),
+        "rightly": not stop.wrong,
+        "gpu_hours_won": round(stop.won_hours, 2),
+        "freed_after_seconds": _rounded(stop.freed_after_seconds),
+        "wanted_again_after_seconds": None if stop.wanted_at is None else round(stop.wanted_at - stop.at, 1),
+    }
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 1)
+
+
+def text(report: dict[str, Any]) -> str:
+    """Return the report for people to read."""
+    lines = [f"{report['catalog']} against {report['source']}, as if it enforced; nothing is changed."]
+    lines += [policy_sentence(policy) for policy in report["policies"]]
+    lines += ["", *sentences(report)]
+    if report["stops"]:
+        generated = report["source"].startswith("generated")
+        rows: list[tuple[str, ...]] = [
+            ("WORKSPACE", "DOES" if generated else "USER", "GPUS", "WARNED", "STOPPED", "RIGHTLY", "GPU H WON")
+        ]
+        rows += [_row(stop, generated=generated) for stop in report["stops"][:ROWS]]
+        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+        lines += ["", *("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows)]
+        if len(report["stops"]) > ROWS:
+            lines.append(f"... and {len(report['stops']) - ROWS} more: see --json or --html.")
+    return "\n".join(lines)
+
+
+def policy_sentence(policy: dict[str, Any]) -> str:
+    """Return one policy in words."""
+    return (
+        f"Policy {policy['name']} (mode {policy['mode']}): idle below {policy['below_percent']:g} % for "
+        f"{show_duration(policy['for_seconds'])}, then {show_duration(policy['grace_seconds'])} of grace, sampled "
+        f"every {show_duration(policy['sample_seconds'])}."
+    )
+
+
+def sentences(report: dict[str, Any]) -> list[str]:
+    """Return what it comes to, in words."""
+    freed = report["freed_after_seconds"]
+    stopped = f"stopped {report['workspaces_stopped']} of them, in {report['stopped']} stops"
+    winnable = f"{report['gpu_hours_winnable']:.1f} that its idle time and grace leave to win"
+    said = [
+        f"{report['workspaces']} workspaces held GPUs for {report['gpu_hours']:.1f} GPU hours.",
+        f"It would have warned {report['warned']} times and {stopped}: {report['stopped_in_use']} while in use.",
+        f"GPU hours won: {report['gpu_hours_won']:.1f}, {100 * report['recovered_share']:.1f} % of the {winnable}.",
+    ]
+    if freed["median"] is not None:
+        said.append(
+            f"From the last GPU work to the stop: {show_duration(freed['median'])} in the middle, "
+            f"{show_duration(freed['p95'])} for all but 5 %."
+        )
+    if report["wanted_again"]:
+        said.append(
+            f"After {report['wanted_again']} of the stops the same workspace used a GPU again later: it is taken to "
+            "have been started again for that."
+        )
+    if report["without_cpu"]:
+        said.append(
+            f"Of {report['without_cpu']} workspaces no CPU use was recorded, which the policy counts: they are "
+            "unknown, and never stopped."
+        )
+    return said
+
+
+def show_moment(at: float, *, generated: bool) -> str:
+    """Return a time for people: local time, or the time since a generated session's start."""
+    return f"+{show_duration(at)}" if generated else time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
+
+
+def _row(stop: dict[str, Any], *, generated: bool) -> tuple[str, ...]:
+    return (
+        stop["workspace"][:8],
+        stop["user"],
+        str(stop["gpus"]),
+        show_moment(stop["warned_at"], generated=generated),
+        show_moment(stop["stopped_at"], generated=generated),
+        "yes" if stop["rightly"] else "NO",
+        f"{stop['gpu_hours_won']:.1f}",
+    )

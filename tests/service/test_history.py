@@ -1,0 +1,136 @@
+"""The recorded history as the simulation reads it: beside the service, and no more than was measured."""
+
+from dataclasses import replace
+
+import pytest
+import sqlalchemy as sa
+from lease_builders import a_lease, slots
+
+from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.evidence import SampleKind, classify
+from gpuspawner.core.lease import Phase
+from gpuspawner.core.policy import IdlePolicy
+from gpuspawner.core.simulate import simulate
+from gpuspawner.service.history import Looking, recorded, steps_of, work_of
+from gpuspawner.service.store import ReadingRow, Store
+
+POLICY = IdlePolicy()
+START = 1_800_000_000.0
+DAY = 86400.0
+
+
+def told(done, of):
+    pass
+
+
+@pytest.fixture
+def store(tmp_path):
+    opened = Store(f"sqlite:///{tmp_path / 'gpuspawner.sqlite'}")
+    opened.open()
+    yield opened
+    opened.close()
+
+
+def rows_of(percents, *, gpu="a", lease="one", start=START, **more):
+    """One reading a minute: a number, or None for unknown."""
+    rows = []
+    for number, percent in enumerate(percents):
+        kind = "unknown" if percent is None else "busy" if percent >= 5 else "idle"
+        seen = {"holders": 1, "holders_cpu_cores": 0.0, "cpu_cores": 0.0, **more}
+        rows.append(ReadingRow(lease, start + 60.0 * (number + 1), 60.0, gpu, percent, 1, 2, kind, "because", **seen))
+    return rows
+
+
+def read(store, rows, *, now=START + 3600.0, lease=None, since=0.0):
+    running = lease or a_lease("one", Phase.RUNNING, held=slots(*dict.fromkeys(row.gpu for row in rows)))
+    store.save([replace(running, running_at=START)], readings=rows)
+    (one,) = recorded(str(store._engine.url), since, told)
+    return one, list(steps_of(one, POLICY.sample_seconds, now))
+
+
+def test_samples_are_what_was_measured(store):
+    rows = [*rows_of([90.0, None, 0.0]), *rows_of([1.0, 2.0, 3.0], gpu="b")]
+    one, steps = read(store, rows)
+    assert (one.gpus, one.start, one.end) == (("a", "b"), START, START + 180.0)
+    assert [step.at for step in steps] == [60.0, 120.0, 180.0]
+    assert [[gpu.utilization_percent for gpu in step.sample.gpus] for step in steps] == [
+        [90.0, 1.0],
+        [None, 2.0],
+        [0.0, 3.0],
+    ]
+    assert [classify(step.sample, POLICY, 0.0).kind for step in steps] == [
+        SampleKind.BUSY,
+        SampleKind.UNKNOWN,
+        SampleKind.IDLE,
+    ]
+    assert [step.sample.interval_seconds for step in steps] == [60.0] * 3
+    assert work_of(one).spans == ((0.0, 60.0, 1.0),)
+
+
+def test_a_draft_stops_in_the_history_what_the_live_rule_would_and_goes_on_with_the_next_work(store):
+    one, steps = read(store, rows_of([50.0, *60 * [0.0], 50.0, *60 * [0.0]]), now=START + 9000)
+    seen, replays = simulate(Looking(steps), work_of(one), 1, one.end - one.start, POLICY)
+    assert [(stop.at, stop.wrong) for stop in seen.stops] == [(41 * 60.0, False), (102 * 60.0, False)]
+    assert [replay.warned_at for replay in replays] == [(31 * 60.0,), (92 * 60.0,)]
+    assert seen.stops[0].wanted_at == 61 * 60.0
+
+
+def test_a_draft_that_is_wrong_is_told_so(store):
+    hasty = replace(POLICY, below_percent=60.0)
+    one, steps = read(store, rows_of(60 * [50.0]), now=START + 4000)
+    seen, _ = simulate(Looking(steps), work_of(one), 1, one.end - one.start, hasty)
+    assert [stop.wrong for stop in seen.stops] == [True]
+
+
+def test_a_gap_is_no_idle_time(store):
+    rows = [*rows_of(20 * [0.0]), *rows_of(25 * [0.0], start=START + 5 * 3600.0)]
+    one, steps = read(store, rows, now=START + 6 * 3600.0)
+    assert simulate(Looking(steps), work_of(one), 1, one.end - one.start, POLICY)[0].stops == ()
+
+
+def test_of_old_readings_ten_minutes_are_as_busy_as_their_highest(store):
+    start = START - START % 600
+    rows = rows_of([0.0, 80.0, *8 * [0.0], *10 * [0.0]], start=start)
+    store.save([], readings=rows)
+    store.thin_readings(start + 3 * DAY)
+    left = store.readings("one")
+    assert len(left) == 3
+    lease = a_lease("one", Phase.RUNNING, held=slots("a"))
+    store.save([replace(lease, running_at=start)])
+    (one,) = recorded(str(store._engine.url), 0.0, told)
+    steps = list(steps_of(one, 60.0, start + 3 * DAY))
+    assert [step.sample.gpus[0].utilization_percent for step in steps] == [*10 * [80.0], *10 * [0.0]]
+    assert [round(step.sample.interval_seconds) for step in steps] == 20 * [60]
+
+
+def test_without_cpu_what_counts_it_is_unknown(store):
+    _, steps = read(store, rows_of(3 * [0.0], cpu_cores=None))
+    assert {classify(step.sample, POLICY, 0.0).kind for step in steps} == {SampleKind.UNKNOWN}
+
+
+def test_a_shared_gpu_is_judged_by_its_holders_again(store):
+    _, steps = read(store, rows_of([99.0, 99.0], shared=True, holders_cpu_cores=0.001))
+    assert {classify(step.sample, POLICY, 0.0).kind for step in steps} == {SampleKind.IDLE}
+
+
+def test_reading_it_neither_writes_nor_supersedes_the_service(store):
+    read(store, rows_of([1.0]))
+    store.check_epoch()
+    assert store.epoch == 1
+
+
+def test_only_what_has_readings_since_then(store):
+    store.save([a_lease("two", Phase.RUNNING)], readings=rows_of([1.0], lease="two", start=START - 5 * DAY))
+    read(store, rows_of([1.0]), since=START)
+    assert [one.lease.id for one in recorded(str(store._engine.url), 0.0, told)] == ["two", "one"]
+
+
+def test_a_history_that_is_not_there_or_of_another_version_is_said_to_be_so(store, tmp_path):
+    with pytest.raises(Unavailable, match="unable to open database file"):
+        list(recorded(f"sqlite:///{tmp_path / 'none.sqlite'}", 0.0, told))
+    assert not (tmp_path / "none.sqlite").exists()
+    read(store, rows_of([1.0]))
+    with store._engine.begin() as connection:
+        connection.execute(sa.text("ALTER TABLE readings DROP COLUMN cpu_cores"))
+    with pytest.raises(Unavailable, match="Start the service once"):
+        list(recorded(str(store._engine.url), 0.0, told))

@@ -1,0 +1,191 @@
+"""``gpuspawner simulate``: what it prints of a history and of generated sessions, its page, and its refusals."""
+
+import json
+import re
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent / "core"))
+
+from lease_builders import a_lease, slots
+
+from gpuspawner.cli import main
+from gpuspawner.cli import simulate as command
+from gpuspawner.core.lease import Phase
+from gpuspawner.service.store import ReadingRow, Store
+
+DONE, INVALID, REFUSED, AWAY = 0, 1, 2, 3
+NOW = 1_800_000_000.0
+DRAFT = """\
+version: 1
+gpus:
+  a100: {title: A100, match: "*A100*", memory: 80GiB}
+templates:
+  lab: {gpus: {a100: 1}}
+policies:
+  default: {mode: observe}
+  hasty: {idle: {below: 60%, for: 15m, grace: 5m}}
+"""
+
+
+@pytest.fixture
+def draft(tmp_path):
+    path = tmp_path / "draft.yaml"
+    path.write_text(DRAFT)
+    return str(path)
+
+
+@pytest.fixture(autouse=True)
+def now(monkeypatch):
+    monkeypatch.setattr(command.time, "time", lambda: NOW)
+
+
+@pytest.fixture
+def data(tmp_path):
+    """Ada is idle for two hours after a minute's work, Bob works at 50 % all along."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    store = Store(f"sqlite:///{folder / 'gpuspawner.sqlite'}")
+    store.open()
+    start = NOW - 2 * 3600 - 60
+    for name, gpu, percents in (("ada", "a", [90.0, *119 * [0.0]]), ("bob", "b", 120 * [50.0])):
+        lease = a_lease(f"{name}-lease", Phase.RUNNING, user=name, held=slots(gpu))
+        rows = [
+            ReadingRow(
+                lease.id, start + 60.0 * (n + 1), 60.0, gpu, percent, 1, 2, "busy" if percent >= 5 else "idle", "",
+                holders=1, holders_cpu_cores=0.0, cpu_cores=0.0,
+            )
+            for n, percent in enumerate(percents)
+        ]  # fmt: skip
+        store.save([replace(lease, running_at=start)], readings=rows)
+    store.close()
+    return str(folder)
+
+
+def run(capsys, *arguments):
+    code = main(["simulate", *arguments])
+    return code, *capsys.readouterr()
+
+
+def test_the_history_tells_whom_when_and_whether_rightly(draft, data, capsys):
+    code, out, _ = run(capsys, draft, "--data", data)
+    assert code == DONE
+    assert "2 workspaces held GPUs for 4.0 GPU hours." in out
+    assert "It would have warned 1 times and stopped 1 of them, in 1 stops: 0 while in use." in out
+    assert "GPU hours won: 1.3, 100.0 % of the 1.3" in out
+    (row,) = [line for line in out.splitlines() if line.startswith("ada")]
+    assert re.fullmatch(r"ada-leas +ada +1 +2027-01-15 \d\d:\d\d +2027-01-15 \d\d:\d\d +yes +1\.3", row)
+
+
+def test_a_policy_that_would_be_wrong_is_told_so(draft, data, capsys):
+    code, out, _ = run(capsys, draft, "--data", data, "--policy", "hasty", "--json")
+    report = json.loads(out)
+    assert code == DONE
+    assert [policy["name"] for policy in report["policies"]] == ["hasty"]
+    assert {(stop["user"], stop["rightly"]) for stop in report["stops"]} == {("ada", True), ("bob", False)}
+    assert (report["stopped_in_use"], report["stopped"]) == (1, 2)
+    assert report["stopped_in_use_per_100000_session_hours"] == 25_000
+
+
+def test_each_is_judged_by_its_own_policy_where_none_is_named(draft, data, capsys):
+    report = json.loads(run(capsys, draft, "--store", f"sqlite:///{data}/gpuspawner.sqlite", "--json")[1])
+    assert [policy["name"] for policy in report["policies"]] == ["default"]
+
+
+class _Page(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.tags, self.addresses = [], []
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.addresses += [value for name, value in attributes if name in {"src", "href", "xlink:href"}]
+
+
+def test_the_page_is_whole_in_itself_and_says_the_same_numbers(draft, data, tmp_path, capsys):
+    path = tmp_path / "report.html"
+    code, _, err = run(capsys, draft, "--data", data, "--policy", "hasty", "--html", str(path))
+    assert (code, err) == (DONE, f"Charts: {path}\n")
+    text = path.read_text()
+    page = _Page()
+    page.feed(text)
+    assert page.addresses == []
+    assert not {"script", "link", "img", "iframe"} & set(page.tags)
+    assert "url(" not in text
+    assert page.tags.count("svg") == 2 + 6, "one strip each, and the legend"
+    assert "prefers-color-scheme: dark" in text
+    assert re.search(r'<b class="bad">1</b>of 2 stops in use', text)
+    assert "<td>bob</td>" in text
+
+
+def test_names_of_people_are_no_markup(draft, data, tmp_path, capsys):
+    store = Store(f"sqlite:///{data}/gpuspawner.sqlite")
+    store.open()
+    store.save([replace(store.lease("ada-lease"), user="<script>alert(1)</script>")])
+    store.close()
+    run(capsys, draft, "--data", data, "--html", str(tmp_path / "report.html"))
+    assert "<script>" not in (tmp_path / "report.html").read_text()
+
+
+def test_generated_sessions(draft, tmp_path, capsys):
+    path = tmp_path / "report.html"
+    code, out, _ = run(capsys, draft, "--sessions", "300", "--seed", "2", "--html", str(path))
+    assert code == DONE
+    assert "generated sessions (seed 2)" in out
+    assert "0 while in use" in out
+    assert run(capsys, draft, "--sessions", "300", "--seed", "2")[1] == out, "the same seed says the same"
+    assert "what the sessions do" in path.read_text()
+
+
+def test_nothing_stopped_is_said(draft, data, tmp_path, capsys):
+    code, out, _ = run(capsys, draft, "--data", data, "--days", "0.01", "--html", str(tmp_path / "r.html"))
+    assert code == DONE
+    assert "stopped 0 of them" in out
+    assert "Nothing would have been stopped." in (tmp_path / "r.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        pytest.param(["none.yaml", "--sessions", "10"], INVALID, "none.yaml", id="no catalog"),
+        pytest.param(["DRAFT", "--data", "none"], INVALID, "none/gpuspawner.sqlite is not there", id="no history"),
+        pytest.param(["DRAFT", "--sessions", "10", "--policy", "nigth"], INVALID, "it has default, hasty", id="policy"),
+        pytest.param(["DRAFT", "--sessions", "0"], INVALID, "0 is not from 1 to 1000000 hours", id="no hours"),
+        pytest.param(["DRAFT", "--sessions", "nan"], INVALID, "is not from 1 to", id="hours that are no number"),
+        pytest.param(["DRAFT", "--data", "DATA", "--days", "31"], INVALID, "31 is not from 1 to 30", id="days"),
+        pytest.param(["DRAFT", "--store", "DATA"], INVALID, "is no database address", id="folder as address"),
+        pytest.param(["DRAFT", "--store", "odd://x"], INVALID, "is no database address", id="unknown kind of database"),
+        pytest.param(["DRAFT", "--store", "sqlite:///none.sqlite"], AWAY, "cannot be read", id="no database"),
+        pytest.param(
+            ["DRAFT", "--data", "DATA", "--days", "0.0001"], REFUSED, "Nothing is recorded", id="nothing since"
+        ),
+        pytest.param(
+            ["DRAFT", "--data", "DATA", "--html", "none/r.html"],
+            INVALID,
+            "none/r.html cannot be written",
+            id="no folder",
+        ),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line(draft, data, capsys, monkeypatch, tmp_path, arguments, code, said):
+    monkeypatch.chdir(tmp_path)
+    given = [{"DRAFT": draft, "DATA": data}.get(argument, argument) for argument in arguments]
+    returned, _, err = run(capsys, *given)
+    assert (returned, said in err) == (code, True), err
+    assert "Traceback" not in err
+
+
+def test_it_says_how_far_it_is_where_it_takes_long(draft, capsys, monkeypatch):
+    ticks = iter(range(10_000))
+    monkeypatch.setattr(command.time, "monotonic", lambda: float(next(ticks)))
+    assert re.match(r"(simulating: \d+ %\n)+$", run(capsys, draft, "--sessions", "60")[2])
+
+
+def test_one_source_must_be_named(draft, capsys):
+    with pytest.raises(SystemExit):
+        main(["simulate", draft])
+    assert "one of the arguments --data --store --sessions is required" in capsys.readouterr().err

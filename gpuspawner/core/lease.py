@@ -158,7 +158,7 @@ def join(
         boot_id=boot_id,
         heard_at=now,
         unattended=False,
-        not_before=0.0,
+        not_before=0.0 if lease.failed_starts else lease.not_before,  # what the place lacks, pressing Start brings not
     )
     if same and lease.phase not in WAITING:
         return _to(joined, Phase.RESERVED, now)
@@ -217,6 +217,26 @@ def drop_start(lease: Lease, now: float, back_off_seconds: tuple[float, ...] = B
         attempt=lease.attempt + (lease.phase is Phase.STARTING),
         failed_starts=failed,
         not_before=now + wait,
+        token_hash="",
+    )
+
+
+def requeue(lease: Lease, message: str, wait_seconds: float, now: float) -> Lease:
+    """Starting → parked at ``asked_at``: what it was granted could not be had. ``message`` says why.
+
+    Others pass for ``wait_seconds``. It is nobody's failure: the attempt is over, and the start may go on with another.
+    """
+    _need(lease, {Phase.STARTING}, "moved back to the queue")
+    return _to(
+        lease,
+        Phase.PARKED,
+        now,
+        slots=(),
+        granted_at=None,
+        unattended=True,
+        attempt=lease.attempt + 1,
+        not_before=now + wait_seconds,
+        message=message,
         token_hash="",
     )
 

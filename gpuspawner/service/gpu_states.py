@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from gpuspawner.core.gpus import Gpu
+from gpuspawner.core.groups import unmarked
 from gpuspawner.core.lease import HOLDING, Lease
 from gpuspawner.service.parts import Parts
 
@@ -26,7 +27,7 @@ def gpu_states(parts: Parts) -> Counter[tuple[str, str]]:
     others = {slot.gpu for slot in parts.allocator.others}
     return Counter(
         (gpu.pool or NO_KIND, _state(parts, gpu, holders.get(gpu.id, []), left_over=gpu.id in others))
-        for gpu in fleet.gpus
+        for gpu in unmarked(fleet, holders.keys() | others).gpus
     )
 
 

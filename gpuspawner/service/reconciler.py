@@ -14,12 +14,13 @@ from gpuspawner.backends.base import Backend, Running
 from gpuspawner.core import lease as leases
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.lease import UP, WAITING, Key, Lease, Phase, Reason
-from gpuspawner.service.adoption import adopted_server, claimed_slots, rebuilt_lease
+from gpuspawner.service.adoption import adopted_server, rebuilt_lease
 from gpuspawner.service.allocator import Allocator
 from gpuspawner.service.book import Book
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.hub import Hub, HubServer
 from gpuspawner.service.reclaimer import Reclaimer
+from gpuspawner.service.seating import corrected, seated
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.unheard import hear_late
 
@@ -93,8 +94,10 @@ class Reconciler:
             log.warning("workspaces are not seen now: %s", error)
             return
         self._looked_at = looked_at
-        self._allocator.see(((r.lease_id, slot) for r in self._running for slot in claimed_slots(r)), taken_back)
         self._rebuild()
+        found = seated(self._running, self._book)
+        self._allocator.see(((one.lease_id, slot) for one, slots in found for slot in slots), taken_back)
+        self._correct(corrected(found, self._book))
         await self._list_servers()
         for lease_id in [lease.id for lease in self._book]:
             lease = self._book.get(lease_id)  # as it is now: another step may have changed it while one was awaited
@@ -158,6 +161,16 @@ class Reconciler:
             line = self._allocator.line(lease, "gpuspawner", "adopted", "rebuilt from what runs")
             self._book.save(lease, audit=[line])
 
+    def _correct(self, given: list[Lease]) -> None:
+        """Take in what the place gave instead of what was planned: all at once, as two may have changed places."""
+        lines = []
+        for lease in given:
+            gpus = ", ".join(slot.gpu for slot in lease.slots) or "no GPU"
+            lines.append(self._allocator.line(lease, "gpuspawner", "placed", gpus))
+            log.info("%s of %s was given %s", lease.id, lease.user, gpus)
+        if given:
+            self._book.save(*given, audit=lines)
+
     async def _step(self, lease: Lease) -> None:
         now = self._clock.now()
         if lease.phase in WAITING and any(r.attempt < lease.attempt for r in self._processes(lease)):
@@ -196,7 +209,33 @@ class Reconciler:
         log.info("starting the parked workspace of %s", name)
         await self._hub.start(name, lease.key.server, lease.options)
 
+    def _without_room(self, lease: Lease) -> Running | None:
+        """Return what of this start the place has found no room for, for too long."""
+        return next(
+            (
+                one
+                for one in self._processes(lease)
+                if one.attempt == lease.attempt and one.waiting_seconds > self._settings.no_room_seconds
+            ),
+            None,
+        )
+
+    async def _requeue(self, lease: Lease, why: str) -> None:
+        """End what found no room, and only then give its place in the queue back: it would go on waiting beside it."""
+        if not await self._backend.end(lease.id, frozenset({lease.attempt})):
+            return
+        current = self._book.get(lease.id)
+        if current is None or current.phase is not Phase.STARTING or current.attempt != lease.attempt:
+            return
+        message = f"There was no room for it after all: {why}"
+        back = leases.requeue(current, message, self._settings.no_room_wait_seconds, self._clock.now())
+        self._book.save(back, audit=[self._allocator.line(lease, "gpuspawner", "requeued", message)])
+        self._allocator.take_back(current)
+
     async def _starting(self, lease: Lease, now: float) -> None:
+        if (one := self._without_room(lease)) is not None:
+            self._aside(f"requeue {lease.id}", partial(self._requeue, lease, one.waiting))
+            return
         # By the time of the look: what came up while this round waited for the hub was not seen.
         if not self._processes(lease) and self._looked_at - lease.heard_at <= self._settings.heartbeat_seconds:
             return

@@ -24,6 +24,11 @@ class Settings:
     """The age at which the view of the GPUs is renewed."""
     hub_seconds: float = 10.0
     """The age at which the hub's list of servers is renewed, and how long its last answer counts as answering."""
+    no_room_seconds: float = 20.0
+    """A start for which the place finds no room for this long goes back to the queue: a scheduler that is only busy, or
+    a pod that is only just going, takes less."""
+    no_room_wait_seconds: float = 30.0
+    """After that, others pass for this long. Arbitrary: as the shortest time in which a workspace ends."""
     orphan_seconds: float = 300.0
     """A process whose server is absent is seen so twice, this far apart, before it is ended."""
     settle_seconds: float = 3.0

@@ -126,7 +126,8 @@ def _queue(parts: Parts, lease: Lease) -> dict[str, Any] | None:
     sentence = waits(place, lease.request, parts.catalog, offer_of(parts, lease.request.gpu))
     if lease.not_before > parts.clock.now():
         wait = show_duration(lease.not_before - parts.clock.now())
-        sentence = f"The hub did not start it; it is tried again in {wait}. Others pass meanwhile."
+        why = "The hub did not start it" if lease.failed_starts else lease.message.rstrip(".")
+        sentence = f"{why}; it is tried again in {wait}. Others pass meanwhile."
     elif not parts.allocator.hub_answers and lease.phase is Phase.PARKED:
         sentence = "The hub does not answer at this moment; your place stays."
     elif place.at_most_seconds == 0:

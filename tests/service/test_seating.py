@@ -1,0 +1,198 @@
+"""What a place that only counts gave: leases follow it, nothing counts twice, and what found no room waits again."""
+
+from dataclasses import replace
+
+import pytest
+from service_world import SECRET
+
+from gpuspawner.core.gpus import Gpu
+from gpuspawner.core.lease import Phase
+from gpuspawner.service.adoption import lease_variables
+from gpuspawner.service.gpu_states import gpu_states
+
+NODES = {"one": "one/nvidia.com/gpu", "two": "two/nvidia.com/gpu"}
+REASON = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
+
+
+def cluster(per_node=2, foreign=()):
+    """GPUs of two nodes; ``foreign`` are the ids of those that others use."""
+    return tuple(
+        Gpu(
+            f"{group}/{index}",
+            "a100",
+            node,
+            index,
+            "A100",
+            80 * 2**30,
+            foreign=f"{group}/{index}" in foreign,
+            group=group,
+        )
+        for node, group in NODES.items()
+        for index in range(per_node)
+    )
+
+
+@pytest.fixture
+async def place(make_world):
+    """A world whose GPUs only count: four of them on two nodes."""
+    world = make_world()
+    world.backend.gpus = cluster()
+    await world.round()
+    return world
+
+
+async def gave(world, lease, node="", count=1, **changes):
+    """The spawner makes its pod, and the place gives it this."""
+    starting = await world.acknowledge(lease)
+    world.backend.run(lease.id, lease.attempt, lease_variables(starting, SECRET))
+    change(world, lease, given=((NODES[node], count),) if node else None, **changes)
+    return starting
+
+
+def change(world, lease, **changes):
+    key = lease.id, lease.attempt
+    world.backend.running[key] = replace(world.backend.running[key], **changes)
+
+
+def gpus(world, lease):
+    return [slot.gpu for slot in world.now_of(lease).slots]
+
+
+def free(world):
+    return world.parts.scheduler.offers(list(world.book), world.allocator.others)[0].free
+
+
+async def test_a_lease_follows_its_pod_to_another_node(place):
+    alice = place.start("alice")
+    assert gpus(place, alice) == ["one/nvidia.com/gpu/0"]
+    await gave(place, alice, "two")
+    await place.round()
+    assert gpus(place, alice) == ["two/nvidia.com/gpu/0"]
+    assert ("gpuspawner", "placed", "two/nvidia.com/gpu/0") in place.audit(alice)
+    assert free(place) == 3, "what the pod says it was promised is no use of it"
+    await place.round()
+    assert place.did(alice).count("placed") == 1
+
+
+async def test_a_pod_where_it_was_promised_changes_nothing(place):
+    alice = place.start("alice")
+    await gave(place, alice, "one")
+    await place.round()
+    assert "placed" not in place.did(alice)
+    assert gpus(place, alice) == ["one/nvidia.com/gpu/0"]
+
+
+async def test_two_that_changed_places_are_both_followed(place):
+    alice, bob = place.start("alice", count=2), place.start("bob")
+    assert (gpus(place, alice)[0][:3], gpus(place, bob)[0][:3]) == ("one", "two")
+    await gave(place, alice, "two", 2)
+    await gave(place, bob, "one")
+    await place.round()
+    assert gpus(place, alice) == ["two/nvidia.com/gpu/0", "two/nvidia.com/gpu/1"]
+    assert gpus(place, bob) == ["one/nvidia.com/gpu/0"]
+    assert free(place) == 1
+
+
+async def test_what_is_reserved_for_another_stays_reserved(place):
+    alice, bob, carol = place.start("alice"), place.start("bob"), place.start("carol")
+    assert [gpus(place, x)[0] for x in (alice, bob, carol)] == [
+        "one/nvidia.com/gpu/0", "one/nvidia.com/gpu/1", "two/nvidia.com/gpu/0",
+    ]  # fmt: skip
+    await gave(place, alice, "two")
+    await place.round()
+    assert gpus(place, alice) == ["two/nvidia.com/gpu/1"]
+    assert free(place) == 1
+
+
+async def test_what_others_use_is_not_counted_on_top_of_what_a_lease_holds(place):
+    alice = place.start("alice", count=2)
+    place.backend.gpus = cluster(foreign=["one/nvidia.com/gpu/1"])
+    await place.round()
+    assert free(place) == 2, "three are taken of node one's two: none of it is free"
+    place.hub_stops(await gave(place, alice, "two", 2), "failed")
+    await place.round()
+    await place.round()
+    assert free(place) == 3
+
+
+async def test_each_gpu_of_a_group_is_shown_as_one_thing(place):
+    place.start("alice")
+    place.backend.gpus = cluster(foreign=["one/nvidia.com/gpu/0"])
+    await place.round()
+    states = gpu_states(place.parts)
+    assert states == {("a100", "unmeasured"): 1, ("a100", "foreign"): 1, ("a100", "free"): 2}
+
+
+async def test_a_pod_that_got_fewer_gpus_holds_fewer(place):
+    alice = place.start("alice", count=2)
+    await gave(place, alice, "one", 1)
+    await place.round()
+    assert gpus(place, alice) == ["one/nvidia.com/gpu/0"]
+    assert free(place) == 3
+
+
+async def test_an_earlier_attempts_pod_counts_until_it_is_gone(place):
+    alice = place.start("alice")
+    await gave(place, alice, "two", ending=True)
+    again = place.start("alice")
+    assert again.attempt == 2
+    await place.round()
+    assert gpus(place, again) == ["one/nvidia.com/gpu/0"]
+    assert free(place) == 2, "what still runs, and what is reserved"
+
+
+async def test_a_lease_is_rebuilt_with_the_gpus_that_were_given(place, make_world):
+    alice = place.start("alice")
+    await gave(place, alice, "two")
+    await place.round()
+    after = make_world()
+    after.backend.gpus, after.backend.running = cluster(), place.backend.running
+    after.hub.put("alice")
+    await after.round()
+    assert gpus(after, alice) == ["two/nvidia.com/gpu/0"]
+
+
+async def test_a_start_without_room_goes_back_to_its_place_once_its_pod_is_gone(place):
+    alice = place.start("alice")
+    await gave(place, alice, waiting=REASON, waiting_seconds=19.0)
+    await place.round()
+    assert place.now_of(alice).phase is Phase.STARTING
+    change(place, alice, waiting_seconds=21.0)
+    place.backend.unkillable.add(alice.id)
+    await place.round()
+    assert place.now_of(alice).phase is Phase.STARTING, "its pod would go on waiting beside its place"
+    place.backend.unkillable.clear()
+    await place.round()
+    back = place.now_of(alice)
+    assert (back.phase, back.asked_at, back.slots, back.attempt) == (Phase.PARKED, alice.asked_at, (), 2)
+    assert back.failed_starts == 0
+    assert back.message == f"There was no room for it after all: {REASON}"
+    assert ("gpuspawner", "requeued", back.message) in place.audit(alice)
+    assert (not place.backend.running, place.speaks(alice)) == (True, False)
+
+
+async def test_the_same_start_asks_again_and_others_pass_for_a_while(place):
+    alice = place.start("alice")
+    await gave(place, alice, waiting=REASON, waiting_seconds=21.0)
+    await place.round()
+    again = place.ask("alice")
+    assert (again.id, again.phase, again.asked_at) == (alice.id, Phase.QUEUED, alice.asked_at)
+    await place.round()
+    assert place.now_of(again).phase is Phase.QUEUED
+    bob = place.start("bob")
+    assert place.now_of(bob).phase is Phase.RESERVED
+    for _ in range(4):
+        place.clock.advance(8.0)
+        place.allocator.hear(again.id, again.attempt)
+        await place.round()
+    assert place.now_of(again).phase is Phase.RESERVED
+
+
+async def test_what_found_room_meanwhile_stays(place):
+    alice = place.start("alice")
+    await gave(place, alice, waiting=REASON, waiting_seconds=19.0)
+    await place.round()
+    change(place, alice, waiting="", waiting_seconds=0.0, given=((NODES["one"], 1),))
+    await place.round()
+    assert place.now_of(alice).phase is Phase.STARTING
+    assert place.backend.running

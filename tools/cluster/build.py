@@ -131,7 +131,7 @@ def run_with_progress(
                     said = time.monotonic()
                     lines = log.read_text(errors="replace").splitlines()
                     last = lines[-1].strip()[:70] if lines else ""
-                    say(f"     {title}: {said - started:.0f} s, {len(lines)} packages, at {last}")
+                    say(f"     {title}: {said - started:.0f} s, step {len(lines)}: {last}")
         except BaseException:
             process.terminate()
             process.wait()

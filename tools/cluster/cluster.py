@@ -109,7 +109,8 @@ class Cluster:
             for name, command in settings.commands(self, authority, programs).items():
                 self.start_process(name, command)
             self._write_tools(programs)
-            self._finish(programs)
+            self._import_pause(programs)
+            self.wait_until_ready()
         except BaseException:
             logs = self.folder.with_name(f"{self.folder.name}-failed-logs")
             shutil.rmtree(logs, ignore_errors=True)
@@ -134,13 +135,30 @@ class Cluster:
         self.processes[name] = self.namespaces.start(self.commands[name], self.log(name), env)
         self.save()
 
-    def stop_process(self, name: str, signal_number: int = signal.SIGTERM) -> None:
-        """End a part and wait until it has ended; SIGKILL shows what a crash does."""
+    def stop_process(self, name: str) -> None:
+        """End a part as a crash would, and wait until it has: asked politely, an API server takes a minute."""
         pid = self.processes.pop(name)
         with suppress(ProcessLookupError):
-            os.kill(pid, signal_number)
+            os.kill(pid, signal.SIGKILL)
         self._wait(lambda: not started_at(pid), f"{name} did not end", name)
         self.save()
+
+    def wait_until_ready(self) -> None:
+        """Wait until a pod can be made and would be run.
+
+        Raises:
+            StepError: that took too long, with the log of the part that is late.
+        """
+        self._wait(lambda: self._says("get", "--raw=/readyz") == "ok", "the API server is not ready", "kube-apiserver")
+        account = ("get", "serviceaccount", "default", "--output=name")
+        self._wait(
+            lambda: bool(self._says(*account)),
+            "the controller manager made no service account",
+            "kube-controller-manager",
+        )
+        ready = "jsonpath={.items[*].status.conditions[?(@.type=='Ready')].status}"
+        node = ("get", "nodes", f"--field-selector=metadata.name={settings.NODE}", f"--output={ready}")
+        self._wait(lambda: self._says(*node) == "True", "the node is not ready", "kubelet")
 
     def log(self, name: str) -> Path:
         """The log of a part."""
@@ -165,6 +183,12 @@ class Cluster:
         if done.returncode:
             raise StepError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
         return done.stdout
+
+    def _says(self, *arguments: str) -> str:
+        """Return what kubectl prints, nothing where it fails: the API server may be away."""
+        with suppress(StepError):
+            return self.kubectl(*arguments).strip()
+        return ""
 
     def _ctr(self, *arguments: str, stdin: IO[bytes] | int = subprocess.DEVNULL) -> str:
         command = [str(self.folder / "ctr"), "--namespace", "k8s.io", *arguments]
@@ -217,34 +241,17 @@ class Cluster:
             (self.folder / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
             (self.folder / name).chmod(0o755)
 
-    def _finish(self, programs: Programs) -> None:
-        def answers(*arguments: str) -> Callable[[], bool]:
-            def asked() -> bool:
-                with suppress(StepError):
-                    return bool(self.kubectl(*arguments).strip())
-                return False
-
-            return asked
-
-        def containerd_answers() -> bool:
+    def _import_pause(self, programs: Programs) -> None:
+        def answers() -> bool:
             with suppress(StepError):
                 return bool(self._ctr("version"))
             return False
 
-        self._wait(containerd_answers, "containerd does not answer", "containerd")
-        archive = self.folder / "pause.tar"
-        images.write_archive(
-            archive,
-            settings.PAUSE_IMAGE,
-            [images.tar({"pause": programs.pause.read_bytes()}, 0o755)],
-            {"Entrypoint": ["/pause"]},
-        )
+        self._wait(answers, "containerd does not answer", "containerd")
+        layer, archive = self.folder / "pause.layer.tar", self.folder / "pause.tar"
+        images.write_layer(layer, {"pause": programs.pause})
+        images.write_archive(archive, settings.PAUSE_IMAGE, [layer], {"Entrypoint": ["/pause"]})
         self.import_image(archive)
-        self._wait(answers("get", "--raw=/readyz"), "the API server is not ready", "kube-apiserver")
-        account = ("get", "serviceaccount", "default", "--output=name")
-        self._wait(answers(*account), "the controller manager made no service account", "kube-controller-manager")
-        ready = "jsonpath={.items[?(@.status.conditions[3].status=='True')].metadata.name}"
-        self._wait(answers("get", "nodes", f"--output={ready}"), "the node is not ready", "kubelet")
 
     def _wait(self, done: Callable[[], bool], otherwise: str, name: str) -> None:
         deadline = time.monotonic() + START_SECONDS

@@ -1,0 +1,113 @@
+"""What tests do on a cluster: namespaces of their own, pods, and commands in them."""
+
+import contextlib
+import os
+import secrets
+import time
+from pathlib import Path
+
+from kubernetes import client, config
+from kubernetes.stream import stream
+
+from tools.cluster.cluster import Cluster
+from tools.cluster.workspace import ensure_image
+
+ROOT = Path(__file__).resolve().parents[2]
+WAIT_SECONDS = 90
+"""The longest that anything may take on a busy machine; what is waited for ends it at once."""
+
+
+def wait_for(look, what, seconds=WAIT_SECONDS):
+    """Return what ``look()`` returns once that is true.
+
+    Raises:
+        AssertionError: it was not within ``seconds``; the message tells ``what`` and the last answer.
+    """
+    deadline = time.monotonic() + seconds
+    while not (found := look()):
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}; last seen: {found!r}"
+        time.sleep(0.1)
+    return found
+
+
+class TestCluster:
+    """A cluster seen through ``kubeconfig``; ``own`` is its parts where `make cluster` started it, else None."""
+
+    __test__ = False
+
+    def __init__(self, kubeconfig: Path, own: Cluster | None):
+        self.kubeconfig = kubeconfig
+        self.own = own
+        self.api = config.new_client_from_config(str(kubeconfig))
+        self.core = client.CoreV1Api(self.api)
+        self._namespaces = []
+        self._image = os.environ.get("GPUSPAWNER_TEST_IMAGE", "")
+
+    def close(self):
+        """Remove every namespace of the tests, and wait until they are gone."""
+        for name in self._namespaces:
+            wait_for(lambda name=name: not self._exists(name), f"namespace {name} is gone")
+        self.api.close()
+
+    @contextlib.contextmanager
+    def namespace(self, **labels):
+        """Make a namespace with ``labels``, and begin its removal at the end: `close` waits for that."""
+        name = f"gpuspawner-test-{secrets.token_hex(4)}"
+        self.core.create_namespace({"metadata": {"name": name, "labels": labels}})
+        try:
+            # No pod can be made before.
+            wait_for(lambda: self.core.list_namespaced_service_account(name).items, "the default service account")
+            yield name
+        finally:
+            self.core.delete_collection_namespaced_pod(name, grace_period_seconds=0)
+            self.core.delete_namespace(name)
+            self._namespaces.append(name)
+
+    @property
+    def image(self) -> str:
+        """The workspace image, which the node has by now; ``GPUSPAWNER_TEST_IMAGE`` on another cluster."""
+        if not self._image:
+            assert self.own, "GPUSPAWNER_TEST_IMAGE must name a workspace image that the cluster can pull"
+            name, archive = ensure_image(self.own.folder)
+            if not self.own.has_image(name):
+                self.own.import_image(archive)
+            self._image = name
+        return self._image
+
+    def start_pod(self, namespace, name, command, limits=None, wait=True, **spec):
+        """Start a pod of one container of the workspace image; return it, running unless ``wait`` is false."""
+        container = {
+            "name": "notebook",
+            "image": self.image,
+            "imagePullPolicy": "Never" if self.own else "IfNotPresent",
+            "command": command,
+            "resources": {"limits": limits or {}},
+        }
+        body = {
+            "metadata": {"name": name},
+            "spec": {"terminationGracePeriodSeconds": 1, "restartPolicy": "Never", "containers": [container], **spec},
+        }
+        self.core.create_namespaced_pod(namespace, body)
+        if wait:
+            self.wait_for_phase(namespace, name, "Running")
+        return self.core.read_namespaced_pod(name, namespace)
+
+    def wait_for_phase(self, namespace, name, phase):
+        """Wait until a pod is "Running", "Succeeded" or "Failed"."""
+        wait_for(lambda: self.core.read_namespaced_pod(name, namespace).status.phase == phase, f"pod {name} is {phase}")
+
+    def run_in(self, namespace, name, *command):
+        """Run a command in a pod; return its exit code, standard output and standard error."""
+        session = stream(
+            self.core.connect_get_namespaced_pod_exec, name, namespace, command=list(command),
+            stdout=True, stderr=True, stdin=False, _preload_content=False,
+        )  # fmt: skip
+        try:
+            session.run_forever(timeout=WAIT_SECONDS)
+            return session.returncode, session.read_stdout(timeout=0), session.read_stderr(timeout=0)
+        finally:
+            session.close()
+            session.sock.shutdown()  # the client leaves the socket open where the other side closed first
+
+    def _exists(self, namespace):
+        return any(found.metadata.name == namespace for found in self.core.list_namespace().items)

@@ -1,0 +1,112 @@
+"""The cluster itself is real and whole, and ends without a trace."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from kubernetes import client
+from nodes import ROOT
+
+from tools.cluster.__main__ import main
+from tools.cluster.build import cache
+from tools.cluster.cluster import Cluster
+from tools.cluster.namespaces import CGROUPS, started_at
+
+
+def make(action, folder, **env):
+    return subprocess.run(
+        [sys.executable, "-m", "tools.cluster", action, "--folder", folder],
+        check=False, cwd=ROOT, capture_output=True, text=True, env={**os.environ, **env},
+    )  # fmt: skip
+
+
+def traces():
+    """What a cluster could leave on the machine, but for processes."""
+    return {
+        "mounts": Path("/proc/self/mountinfo").read_text(),
+        "links": {path.name for path in Path("/sys/class/net").iterdir()},
+        "routes": subprocess.run(["ip", "route"], check=True, capture_output=True, text=True).stdout,
+        "groups": {path for path in CGROUPS.glob("*/*") if path.is_dir()},
+        "folders": [
+            Path(path).exists() for path in ("/run/containerd", "/var/lib/kubelet", "/var/lib/cni", "/etc/cni")
+        ],
+    }
+
+
+def processes(cluster):
+    """Each process of a cluster, its pods' too, and when it was started."""
+    pods = [
+        int(path.parent.name) for path in Path("/proc").glob("[0-9]*/cgroup") if f"/{cluster.link}/" in path.read_text()
+    ]
+    return {pid: started_at(pid) for pid in (*cluster.namespaces.processes(), *pods)}
+
+
+def test_its_node_is_ready(cluster):
+    ready = [
+        condition.status
+        for node in cluster.core.list_node().items
+        for condition in node.status.conditions
+        if condition.type == "Ready"
+    ]
+    assert "True" in ready
+
+
+def test_a_pod_runs_and_a_command_in_it_tells_its_exit_code(cluster, namespace):
+    pod = cluster.start_pod(namespace, "shell", ["sleep", "600"])
+    assert pod.status.pod_ip
+    assert cluster.run_in(namespace, "shell", "sh", "-c", "id -u; echo told >&2; exit 3") == (3, "1000\n", "told\n")
+
+
+def test_the_restricted_standard_is_enforced_where_it_is_asked_for(cluster):
+    restricted = cluster.namespace(**{"pod-security.kubernetes.io/enforce": "restricted"})
+    with restricted as name, pytest.raises(client.ApiException, match="violates PodSecurity"):
+        cluster.start_pod(name, "root", ["sleep", "600"], wait=False)
+
+
+def test_the_api_server_comes_back_with_all_it_knew(one_machine, namespace):
+    own = one_machine.own
+    one_machine.start_pod(namespace, "shell", ["sleep", "600"])
+    own.stop_process("kube-apiserver")
+    own.start_process("kube-apiserver")
+    own.wait_until_ready()
+    assert one_machine.run_in(namespace, "shell", "true")[0] == 0
+
+
+def test_it_refuses_to_start_twice_and_leaves_nothing(one_machine, tmp_path):
+    before = traces()
+    folder = tmp_path / "cluster"
+    secret = tmp_path / "kubeconfig"
+    secret.write_text("not to be read")
+    home = {"HOME": str(tmp_path / "home"), "GPUSPAWNER_CACHE": str(cache())}
+    started = make("start", folder, KUBECONFIG=str(secret), **home)
+    try:
+        assert started.returncode == 0, started.stdout + started.stderr
+        assert str(folder / "kubeconfig") in started.stdout
+        second = Cluster.load(folder)
+        assert second.address != one_machine.own.address
+        second.kubectl("run", "pod", "--image=localhost/pause:1", "--image-pull-policy=Never")
+        second.kubectl("wait", "--for=condition=Ready", "pod/pod", "--timeout=90s")
+        assert traces() != before
+        running = processes(second)
+        assert len(running) > len(second.processes) + 1  # a shim and the pod's own, besides
+        again = make("start", folder)
+        assert again.returncode == 1
+        assert "runs already" in again.stderr
+    finally:
+        stopped = make("stop", folder)
+    assert stopped.returncode == 0, stopped.stderr
+    assert secret.read_text() == "not to be read"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kubeconfig"]
+    assert traces() == before
+    assert not {pid for pid, started in running.items() if started_at(pid) == started}
+    assert make("stop", folder).returncode == 0
+
+
+def test_who_is_not_root_is_told(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    monkeypatch.setattr(sys, "argv", ["cluster", "start", "--folder", str(tmp_path / "cluster")])
+    assert main() == 1
+    assert capsys.readouterr().err.strip() == "A cluster needs root, for namespaces and containers: run it by sudo."
+    assert not list(tmp_path.iterdir())

@@ -2,8 +2,8 @@
 
 It reads one JSON file, again whenever that changes:
 
-    {"resources": {"nvidia.com/gpu": [{"id": "...", "uuid": "GPU-...", "healthy": true}, ...]},
-     "gpus": folder of simulated GPUs, "tools": folder with nvidia-smi, "source": folder of the package gpuspawner}
+    {"resources": {"nvidia.com/gpu": [{"id": "...", "board": "GPU-...", "mig": "", "healthy": true}, ...]},
+     "gpus": folder of simulated boards, "mounts": {path in the container: path on the node}}
 
 A container that is given devices gets what NVIDIA's toolkit would give it: their UUIDs in ``NVIDIA_VISIBLE_DEVICES``,
 device files, and ``nvidia-smi``, which here is the stand-in.
@@ -123,13 +123,17 @@ class Plugin:
     def give(self, ids):
         """Return what the container of these devices gets; shares of one GPU are one GPU to it."""
         settings = json.loads(self.settings.read_text())
-        uuids = ",".join(dict.fromkeys(device["uuid"] for device in self.devices() if device["id"] in ids))
-        envs = {"NVIDIA_VISIBLE_DEVICES": uuids, "GPUSPAWNER_GPUS": uuids, "GPUSPAWNER_SIMULATED_DIR": DEVICES}
-        mounts = [
-            (DEVICES, settings["gpus"], False),
-            ("/usr/bin/nvidia-smi", f"{settings['tools']}/nvidia-smi", True),
-            (f"{PACKAGE}/gpuspawner", settings["source"], True),
-        ]
+        given = [device for device in self.devices() if device["id"] in ids]
+        boards = ",".join(dict.fromkeys(device["board"] for device in given))
+        slices = ",".join(f"{device['mig']}={device['id']}" for device in given if device["mig"])
+        envs = {
+            "NVIDIA_VISIBLE_DEVICES": ",".join(device["id"] for device in given) if slices else boards,
+            "GPUSPAWNER_GPUS": boards,
+            "GPUSPAWNER_SIMULATED_DIR": DEVICES,
+            "GPUSPAWNER_SIMULATED_MIG": slices,
+        }
+        mounts = [(DEVICES, settings["gpus"], False)]
+        mounts += [(inside, outside, True) for inside, outside in settings["mounts"].items()]
         return TYPES["ContainerAllocateResponse"](
             envs=[TYPES["Variable"](key=key, value=value) for key, value in envs.items()],
             mounts=[

@@ -1,21 +1,28 @@
-"""Simulated GPUs on the real node: device plugin, devices' health, and the labels that GPU Feature Discovery sets."""
+"""Simulated GPUs on the real node: device plugin, devices' health, and the labels that GPU Feature Discovery sets.
+
+Run with a number, it gives the cluster of `make cluster` so many, and leaves them there.
+"""
 
 import contextlib
+import fcntl
 import json
 import sys
 import uuid
 
 import device_plugin
+import mig_smi
 from nodes import ROOT, TestCluster, wait_for
 
 from gpuspawner.backends.local.simulated import MIB, SimulatedGpu, create
+from tools.cluster.__main__ import FOLDER
+from tools.cluster.cluster import Cluster
 from tools.cluster.settings import NODE
 
 PROCESS = "device-plugin"
 # Run by the shell that every image has; Python is the workspace's own.
 NVIDIA_SMI = f"""\
 #!/bin/sh
-export GPUSPAWNER_GPUS="${{GPUSPAWNER_GPUS:-$NVIDIA_VISIBLE_DEVICES}}" GPUSPAWNER_SIMULATED_DIR={device_plugin.DEVICES}
+[ -z "$GPUSPAWNER_SIMULATED_MIG" ] || exec python3 -I -S {device_plugin.PACKAGE}/mig_smi.py "$@"
 exec python3 -I -S {device_plugin.PACKAGE}/gpuspawner/backends/local/standin/run.py "$@"
 """
 
@@ -39,16 +46,20 @@ class Gpus:
         self.cluster = cluster
         self.folder = cluster.own.folder / "gpus"
         self.resource = f"nvidia.com/mig-{mig}" if mig else "nvidia.com/gpu"
-        kind = "MIG" if mig else "GPU"
-        name = f"{product} MIG {mig}" if mig else product
-        boards = [f"{kind}-{uuid.uuid4()}" for _ in range(count * (mig_devices if mig else 1))]
-        memory_bytes = (mig_memory_mib if mig else memory_mib) * MIB
-        self.gpus = [SimulatedGpu(board, name, memory_bytes, ".".join(map(str, compute))) for board in boards]
+        self.gpus = [
+            SimulatedGpu(f"GPU-{uuid.uuid4()}", product, memory_mib * MIB, ".".join(map(str, compute)))
+            for _ in range(count)
+        ]
         # NVIDIA's plugin marks the shares of a board so too.
         self.devices = [
-            {"id": f"{board}::{share}" if replicas > 1 else board, "uuid": board, "healthy": True}
-            for board in boards
-            for share in range(replicas)
+            {
+                "id": f"MIG-{uuid.uuid4()}" if mig else f"{gpu.uuid}::{share}" if replicas > 1 else gpu.uuid,
+                "board": gpu.uuid,
+                "mig": mig,
+                "healthy": True,
+            }
+            for gpu in self.gpus
+            for share in range(mig_devices if mig else replicas)
         ]
         self.labels = {
             "nvidia.com/gpu.count": str(count),
@@ -65,12 +76,16 @@ class Gpus:
         }
         if mig:
             self.labels["nvidia.com/mig.strategy"] = "mixed"
-            self.labels[f"{self.resource}.count"] = str(len(boards))
+            self.labels[f"{self.resource}.count"] = str(len(self.devices))
             self.labels[f"{self.resource}.memory"] = str(mig_memory_mib)
             self.labels[f"{self.resource}.product"] = f"{product.replace(' ', '-')}-MIG-{mig}"
 
     def start(self):
-        """Give the node its GPUs, and wait until the kubelet offers them."""
+        """Give the node its GPUs, and wait until the kubelet offers them: instead of those that it may have had."""
+        self.lock = (self.cluster.own.folder / "gpus.lock").open("w")
+        fcntl.flock(self.lock, fcntl.LOCK_EX)
+        if PROCESS in Cluster.load(self.cluster.own.folder).processes:
+            self.cluster.own.stop_process(PROCESS)
         create(self.folder / "devices", self.gpus)
         tool = self.folder / "nvidia-smi"
         tool.write_text(NVIDIA_SMI)
@@ -86,6 +101,7 @@ class Gpus:
         self.cluster.own.stop_process(PROCESS)
         self._label(dict.fromkeys(self.labels))
         self.wait_for_allocatable(0)
+        self.lock.close()
 
     def set_health(self, device_id, *, healthy):
         """Let a device fail, or mend it."""
@@ -107,8 +123,11 @@ class Gpus:
         settings = {
             "resources": {self.resource: self.devices},
             "gpus": str(self.folder / "devices"),
-            "tools": str(self.folder),
-            "source": str(ROOT / "gpuspawner"),
+            "mounts": {
+                "/usr/bin/nvidia-smi": str(self.folder / "nvidia-smi"),
+                f"{device_plugin.PACKAGE}/gpuspawner": str(ROOT / "gpuspawner"),
+                f"{device_plugin.PACKAGE}/mig_smi.py": mig_smi.__file__,
+            },
         }
         partial = self.folder / "settings.partial"
         partial.write_text(json.dumps(settings))
@@ -127,3 +146,9 @@ def simulated(cluster, *arguments, **options):
         yield gpus
     finally:
         gpus.stop()
+
+
+if __name__ == "__main__":
+    own = Cluster.load(FOLDER)
+    assert own, "no cluster runs: `make cluster` starts one"
+    Gpus(TestCluster(own.kubeconfig, own), int(sys.argv[1])).start()

@@ -87,8 +87,13 @@ def test_shares_of_one_gpu_and_mig_devices(one_machine, namespace, gpus):
             one_machine.core.delete_collection_namespaced_pod(namespace, grace_period_seconds=0)
         with simulated(one_machine, count=1, mig="1g.10gb") as mig:
             one_machine.start_pod(namespace, "slice", ["sleep", "600"], {"nvidia.com/mig-1g.10gb": "1"})
-            code, given, _ = one_machine.run_in(namespace, "slice", "printenv", "NVIDIA_VISIBLE_DEVICES")
-            assert (code, given.strip() in {gpu.uuid for gpu in mig.gpus}) == (0, True)
+            listed = one_machine.run_in(namespace, "slice", "nvidia-smi", "-L")[1]
+            assert f"GPU 0: NVIDIA A100-SXM4-80GB (UUID: {mig.gpus[0].uuid})\n  MIG 1g.10gb" in listed
+            (given,) = (device["id"] for device in mig.devices if device["id"] in listed)
+            query = "--query-gpu=index,mig.mode.current,utilization.gpu,memory.used"
+            said = one_machine.run_in(namespace, "slice", "nvidia-smi", query, "--format=csv,noheader,nounits")
+            assert said == (0, "0, Enabled, [N/A], [Insufficient Permissions]\n", "")
+            assert one_machine.run_in(namespace, "slice", "printenv", "NVIDIA_VISIBLE_DEVICES")[1].strip() == given
             one_machine.core.delete_collection_namespaced_pod(namespace, grace_period_seconds=0)
     finally:
         gpus.start()

@@ -13,6 +13,7 @@ from pathlib import Path
 from tools.cluster.build import cache, ensure_component, one_at_a_time
 from tools.cluster.cluster import Cluster, Programs
 from tools.cluster.recipes import CONTAINERD, DEBIAN, ETCD, KUBERNETES
+from tools.cluster.workspace import ensure_image, ensure_layers
 from tools.install import LOG, ROOT
 from tools.progress import StepError, Steps, bold, report_failure, run_logged, say
 
@@ -22,12 +23,13 @@ FOLDER = ROOT / ".run" / "cluster"
 def main() -> int:
     """Start or stop; 0 when done."""
     parser = argparse.ArgumentParser(prog="python -m tools.cluster", description=__doc__)
-    parser.add_argument("action", choices=("build", "start", "stop"))
+    actions = {"build": build, "start": start, "stop": stop, "image": image}
+    parser.add_argument("action", choices=actions)
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where the cluster's state lies")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        {"build": build, "start": start, "stop": stop}[arguments.action](arguments.folder.resolve())
+        actions[arguments.action](arguments.folder.resolve())
     except StepError as error:
         report_failure(error)
         return 1
@@ -69,8 +71,23 @@ def stop(folder: Path) -> None:
 
 
 def build(_folder: Path) -> None:
-    """Build what a cluster needs, and start none."""
-    _programs(Steps())
+    """Build what a cluster and its workspaces need, and start none."""
+    steps = Steps()
+    _programs(steps)
+    with steps.step("Image of the workspaces", streams=True):
+        ensure_layers()
+
+
+def image(folder: Path) -> None:
+    """Give the cluster in ``folder`` the image of its workspaces, with this checkout's package, and say its name."""
+    cluster = Cluster.load(folder)
+    if not (cluster and cluster.runs):
+        raise StepError("No cluster runs: `make cluster` starts one.")
+    name, archive = ensure_image(folder)
+    if not cluster.has_image(name):
+        cluster.import_image(archive)
+    archive.unlink()
+    say(name)
 
 
 def _programs(steps: Steps) -> Programs:

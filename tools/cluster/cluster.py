@@ -54,10 +54,12 @@ class Cluster:
     @classmethod
     def load(cls, folder: Path) -> Cluster | None:
         """Return the cluster whose state lies in ``folder``, or None."""
+        cluster = cls(folder)
         try:
-            return cls(folder=folder, **json.loads((folder / "state.json").read_text()))
+            cluster._read_state()
         except FileNotFoundError:
             return None
+        return cluster
 
     def save(self) -> None:
         """Write the state file, whole or not at all."""
@@ -129,6 +131,7 @@ class Cluster:
 
     def start_process(self, name: str, command: list[str] | None = None) -> None:
         """Start a part, again by the command of its first time; such as "kubelet" or "kube-apiserver"."""
+        self._read_state()
         self.commands[name] = command or self.commands[name]
         folders = [str(Path(line[0]).parent) for line in self.commands.values()]
         env = {"PATH": ":".join([*dict.fromkeys(folders), PATH])}
@@ -137,6 +140,7 @@ class Cluster:
 
     def stop_process(self, name: str) -> None:
         """End a part as a crash would, and wait until it has: asked politely, an API server takes a minute."""
+        self._read_state()
         pid = self.processes.pop(name)
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -183,6 +187,10 @@ class Cluster:
         if done.returncode:
             raise StepError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
         return done.stdout
+
+    def _read_state(self) -> None:
+        """Learn what another process may have started or ended meanwhile."""
+        vars(self).update(json.loads((self.folder / "state.json").read_text()))
 
     def _says(self, *arguments: str) -> str:
         """Return what kubectl prints, nothing where it fails: the API server may be away."""

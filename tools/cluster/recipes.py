@@ -17,6 +17,7 @@ DEBIAN = {
     "ip": "iproute2",
     "openssl": "openssl",
     "gcc": "gcc libc6-dev",
+    "debootstrap": "debootstrap",
 }
 """Programs that Debian has in versions that serve, and their packages."""
 

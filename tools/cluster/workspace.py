@@ -42,8 +42,7 @@ def ensure_image(folder: Path) -> tuple[str, Path]:
     Raises:
         StepError: it could not be built.
     """
-    base = _ensure_layer("debian", _build_debian, SUITE, *DEBIAN, *UNNEEDED)
-    jupyter = _ensure_layer("jupyter", lambda work: _build_jupyter(work, base), base.parent.name, PYTHON, *WHEELS)
+    base, jupyter = ensure_layers()
     package = folder / "gpuspawner.layer.tar"
     source = ROOT / "gpuspawner"
     write_layer(
@@ -58,6 +57,17 @@ def ensure_image(folder: Path) -> tuple[str, Path]:
     archive = folder / "workspace.tar"
     write_archive(archive, f"{NAME}:{digest}", [base, jupyter, package], CONFIG)
     return f"{NAME}:{digest}", archive
+
+
+def ensure_layers() -> tuple[Path, Path]:
+    """Build the layers that change seldom where that is not done yet: Debian and JupyterLab.
+
+    Raises:
+        StepError: one could not be built.
+    """
+    debian = _ensure_layer("debian", _build_debian, SUITE, *DEBIAN, *UNNEEDED)
+    recipe = (debian.parent.name, PYTHON, *WHEELS)
+    return debian, _ensure_layer("jupyter", lambda work: _build_jupyter(work, debian), *recipe)
 
 
 def _ensure_layer(name: str, build: Callable[[Path], None], *recipe: str) -> Path:

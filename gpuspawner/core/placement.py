@@ -60,9 +60,13 @@ def place(kind: GpuKind, count: int, fleet: Fleet, used: Mapping[str, Fraction])
     return tuple(Slot(gpu.id, kind.share) for gpu in [g for g in fitting if g.node == node][:count])
 
 
-def largest_fit(kind: GpuKind, fleet: Fleet) -> int:
-    """Return how many units of ``kind`` an empty fleet could give one lease (GPUs of a lease share a node)."""
-    nodes = Counter(gpu.node for gpu in fleet.gpus if gpu.pool == kind.pool and grantable(gpu))
+def largest_fit(kind: GpuKind, fleet: Fleet, *, foreign_too: bool = False) -> int:
+    """Return how many units of ``kind`` an empty fleet could give one lease (GPUs of a lease share a node).
+
+    ``foreign_too`` counts GPUs that strangers use: they come back, though nobody knows when.
+    """
+    own = [gpu for gpu in fleet.gpus if gpu.pool == kind.pool and gpu.healthy and (foreign_too or not gpu.foreign)]
+    nodes = Counter(gpu.node for gpu in own)
     return max(nodes.values(), default=0)
 
 

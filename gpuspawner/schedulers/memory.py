@@ -52,7 +52,7 @@ class InMemoryScheduler:
                 kind.name,
                 count_free(kind, fleet, used) if known else None,
                 count_all(kind, fleet) if known else None,
-                largest_fit(kind, fleet) if known else None,
+                largest_fit(kind, fleet, foreign_too=True) if known else None,
                 waiting.count(kind.pool),
                 any(gpu.simulated for gpu in fleet.gpus if gpu.pool == kind.pool),
             )

@@ -20,10 +20,10 @@ from gpuspawner.core.queue import Conditions
 from gpuspawner.core.quota import check_quota
 from gpuspawner.core.request import Request
 from gpuspawner.core.units import show_duration
-from gpuspawner.schedulers.base import Scheduler
+from gpuspawner.schedulers.base import Offer, Scheduler
 from gpuspawner.service.book import Book
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.sentences import gpus_asked
+from gpuspawner.service.sentences import gpu_title, gpus_asked
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import AuditLine
 
@@ -116,7 +116,7 @@ class Allocator:
                 boot_id=ask.boot_id,
                 heard_at=now,
             )
-            self.book.save(lease, audit=[self.line(lease, lease.user, "asked", _asked(ask.request, self.catalog))])
+            self.book.save(lease, audit=[self.line(lease, lease.user, "asked", self._asked(ask.request))])
         elif lease.phase in JOINABLE:
             joined = leases.join(lease, ask.request, ask.options, start_id=ask.start_id, boot_id=ask.boot_id, now=now)
             self.book.save(joined)
@@ -138,11 +138,19 @@ class Allocator:
 
     def _check(self, request: Request, key: Key) -> None:
         check_quota(request, key, self.book, self.catalog.quota)
-        offer = next((o for o in self.scheduler.offers(list(self.book), self.others) if o.kind == request.gpu), None)
+        offer = self._offer(request)
         if offer is not None and offer.largest is not None and request.count > offer.largest:
-            title = self.catalog.gpus[offer.kind].title
+            title = gpu_title(offer.kind, self.catalog, simulated=offer.simulated)
             limit = f"at most {offer.largest} {title} in one workspace" if offer.largest else f"no {title} is there now"
             raise RequestRefused("count", str(request.count), limit, "Ask for fewer, or for another GPU.", status=403)
+
+    def _offer(self, request: Request) -> Offer | None:
+        return next((o for o in self.scheduler.offers(list(self.book), self.others) if o.kind == request.gpu), None)
+
+    def _asked(self, request: Request) -> str:
+        offer, template = self._offer(request), self.catalog.templates[request.template].title
+        gpus = gpus_asked(request, self.catalog, simulated=offer is not None and offer.simulated)
+        return f"{template}, {gpus}, {show_duration(request.lifetime_seconds)}"
 
     def give(self) -> None:
         """Make every grant that is possible now."""
@@ -246,8 +254,3 @@ _END_OF: dict[str, Callable[[Lease], tuple[Reason, str, str]]] = {
         "It was stopped because the hub was shut down. Your files are untouched.",
     ),
 }
-
-
-def _asked(request: Request, catalog: Catalog) -> str:
-    template = catalog.templates[request.template].title
-    return f"{template}, {gpus_asked(request, catalog)}, {show_duration(request.lifetime_seconds)}"

@@ -413,7 +413,9 @@ async def test_promise_8_a_hard_quota_refuses_with_both_quantities(make_world):
 
 async def test_promise_10_more_than_the_fleet_has_is_refused_not_queued(world):
     await world.round()
-    with pytest.raises(RequestRefused, match="count: 3 asked; allowed: at most 2 A100 80 GB in one workspace"):
+    with pytest.raises(
+        RequestRefused, match="count: 3 asked; allowed: at most 2 simulated A100 80 GB in one workspace"
+    ):
         world.start("alice", count=3)
     with pytest.raises(RequestRefused, match="cpu: '99' asked"):
         world.start("alice", cpu="99")

@@ -71,6 +71,7 @@ class TestCluster:
             name, archive = ensure_image(self.own.folder)
             if not self.own.has_image(name):
                 self.own.import_image(archive)
+            archive.unlink()
             self._image = name
         return self._image
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tools.cluster.build import cache, ensure_component, one_at_a_time
 from tools.cluster.cluster import Cluster, Programs
-from tools.cluster.recipes import CONTAINERD, DEBIAN, ETCD, KUBERNETES
+from tools.cluster.recipes import CLUSTER, DEBIAN, KUBERNETES, KWOK, Component
 from tools.cluster.workspace import ensure_image, ensure_layers
 from tools.install import LOG, ROOT
 from tools.progress import StepError, Steps, bold, report_failure, run_logged, say
@@ -74,6 +74,7 @@ def build(_folder: Path) -> None:
     """Build what a cluster and its workspaces need, and start none."""
     steps = Steps()
     _programs(steps)
+    _component(steps, KWOK)
     with steps.step("Image of the workspaces", streams=True):
         ensure_layers()
 
@@ -93,12 +94,14 @@ def image(folder: Path) -> None:
 def _programs(steps: Steps) -> Programs:
     with steps.step("Programs from Debian"):
         _ensure_debian()
-    built = {}
-    for component in (ETCD, CONTAINERD, KUBERNETES):
-        first = not (cache() / component.folder).exists()
-        with steps.step(f"{component.name} {component.version}", streams=first):
-            built[component.name] = ensure_component(component)
+    built = {component.name: _component(steps, component) for component in CLUSTER}
     return Programs(pause=_ensure_pause(), **built)
+
+
+def _component(steps: Steps, component: Component) -> Path:
+    first = not (cache() / component.folder).exists()
+    with steps.step(f"{component.name} {component.version}", streams=first):
+        return ensure_component(component)
 
 
 def _ensure_debian() -> None:

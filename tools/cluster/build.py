@@ -94,6 +94,8 @@ def _build(component: Component, done: Path) -> None:
         *(prefix + package for package in component.packages),
     ]
     run_with_progress(title, command, work / "build.log", env, work)
+    for file in component.data:
+        shutil.copy(Path(module["Dir"]) / file, work)
     if component.packages == ("",):
         next((work / "bin").iterdir()).rename(work / "bin" / component.name)
     seconds = round(time.monotonic() - started)

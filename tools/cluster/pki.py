@@ -11,18 +11,23 @@ ELLIPTIC = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-
 
 
 class Authority:
-    """One certificate authority in ``folder``, and what it signed: ``NAME.crt`` and ``NAME.key``."""
+    """One certificate authority in ``folder``, made there if that is new, and what it signed: NAME.crt and NAME.key."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        if not folder.exists():
+            self._make()
+
+    def _make(self) -> None:
+        folder = self.folder
         folder.mkdir(parents=True)
         folder.chmod(0o700)
         # A configuration of our own: the machine's may set what an authority must not have.
         (folder / "openssl.cnf").write_text("[req]\ndistinguished_name = name\n[name]\n")
         self._request("ca", "/CN=gpuspawner-test-cluster", ("-addext", "basicConstraints=critical,CA:TRUE"))
-        for name in ("service-accounts",):
-            _openssl("genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048", "-out", self.path(name, "key"))
-            _openssl("pkey", "-in", self.path(name, "key"), "-pubout", "-out", self.path(name, "pub"))
+        name = "service-accounts"
+        _openssl("genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048", "-out", self.path(name, "key"))
+        _openssl("pkey", "-in", self.path(name, "key"), "-pubout", "-out", self.path(name, "pub"))
 
     def path(self, name: str, kind: str = "crt") -> str:
         """Return the path of ``name``'s certificate, or with "key" of its key."""

@@ -27,7 +27,8 @@ class Component:
     """A Go module of which some commands are built.
 
     ``staging`` is the version of those modules that its go.mod takes from its own tree, and a wrapper must take from
-    the module proxy: only Kubernetes has them. ``link`` holds the linker's ``-X`` values.
+    the module proxy: only Kubernetes has them. ``link`` holds the linker's ``-X`` values. ``data`` names files of the
+    module that are kept beside the programs.
     """
 
     name: str
@@ -36,11 +37,13 @@ class Component:
     packages: tuple[str, ...]
     staging: str = ""
     link: tuple[str, ...] = ()
+    data: tuple[str, ...] = ()
 
     @property
     def folder(self) -> str:
         """The name of its folder in the cache: name, version and a digest of all that decides what is built."""
-        recipe = repr(dataclasses.astuple(self)) + platform.machine()
+        said = {name: value for name, value in dataclasses.asdict(self).items() if value}
+        recipe = f"{said} {platform.machine()}"
         return f"{self.name}-{self.version}-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
 
 
@@ -65,7 +68,19 @@ CONTAINERD = Component(
     link=("github.com/containerd/containerd/v2/version.Version=v2.3.4",),
 )
 ETCD = Component(name="etcd", module="go.etcd.io/etcd/server/v3", version="3.6.14", packages=("",))
-KWOK = Component(name="kwok", module="sigs.k8s.io/kwok", version="0.8.0", packages=("kwok",))
+KWOK = Component(
+    name="kwok",
+    module="sigs.k8s.io/kwok",
+    version="0.8.0",
+    packages=("kwok",),
+    data=(
+        "kustomize/stage/node/fast/node-initialize.yaml",
+        "kustomize/stage/node/heartbeat-with-lease/node-heartbeat-with-lease.yaml",
+        "kustomize/stage/pod/fast/pod-ready.yaml",
+        "kustomize/stage/pod/fast/pod-complete.yaml",
+        "kustomize/stage/pod/fast/pod-delete.yaml",
+    ),
+)
 
 CLUSTER = (ETCD, CONTAINERD, KUBERNETES)
-"""What `make cluster` builds, the quickest first."""
+"""What `make cluster` builds, the quickest first; the tests build KWOK besides."""

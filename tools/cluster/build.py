@@ -101,6 +101,9 @@ def _build(component: Component, done: Path) -> None:
     seconds = round(time.monotonic() - started)
     (work / "built.json").write_text(json.dumps({"title": title, "seconds": seconds}))
     work.rename(done)
+    # Gigabytes that only a build that was killed would want again.
+    for leftover in ("mod", "build"):
+        shutil.rmtree(cache() / "go" / leftover, ignore_errors=True)
     say(f"     {title}: built in {seconds} s")
 
 

@@ -196,6 +196,8 @@ class KubeApi:
         return web.json_response(pod)
 
     async def _exec(self, request, pod):
+        if "*/*" not in request.headers.get("Accept", "*/*"):
+            return self._status(406, "only the following media types are accepted: */*")
         act = self.execs.get(pod)
         if act is None:
             return self._status(404, f'pods "{pod}" not found')

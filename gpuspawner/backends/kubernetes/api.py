@@ -154,7 +154,7 @@ class Api:
 
     @staticmethod
     async def _headers(client: ApiClient) -> dict[str, str]:
-        headers = {"User-Agent": "gpuspawner", "Accept": "application/json"}
+        headers = {"User-Agent": "gpuspawner"}  # an exec is refused to who accepts JSON alone
         await client.update_params_for_auth(headers, [], ["BearerToken"])  # a service account's token is renewed
         return headers
 

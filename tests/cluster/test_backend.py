@@ -1,0 +1,302 @@
+"""The Kubernetes backend against a real API server, scheduler, kubelet and containers."""
+
+import asyncio
+import json
+import time
+
+import pytest
+from gpus import simulated
+from nodes import wait_for
+
+from gpuspawner.backends.kubernetes.backend import KubernetesBackend
+from gpuspawner.backends.kubernetes.kinds import cluster_kinds
+from gpuspawner.backends.kubernetes.names import carried
+from gpuspawner.backends.kubernetes.settings import ClusterSettings
+from gpuspawner.backends.probe import parse_probe
+from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.gpus import GpuKind, Slot
+
+GIB = 2**30
+HUB = "h" * 32
+NODE = "gpu-node"
+KINDS = cluster_kinds(
+    {
+        kind.name: kind
+        for kind in (
+            GpuKind("a100", "A100", 80 * GIB, match="NVIDIA-A100-SXM4-80GB"),
+            GpuKind("third", "Third of an A100", 26 * GIB, of="a100", shares=3),
+            GpuKind("slice", "Slice", 10 * GIB, match="*A100*-MIG-1g.10gb"),
+        )
+    }
+)
+BUSY = ["python3", "-c", "from gpuspawner.backends.local import busy; busy(600, percent=60)"]
+FIRST = "import os; os.environ['GPUSPAWNER_GPUS'] = os.environ['GPUSPAWNER_GPUS'].split(',')[0]"
+BUSY_ON_ONE = [*BUSY[:2], f"{FIRST}; {BUSY[2]}"]
+IDLE = ["sleep", "600"]
+A, B, C = ("0" * 31 + digit for digit in "abc")
+
+
+@pytest.fixture(scope="module")
+def gpus(one_machine):
+    """Four whole GPUs."""
+    with simulated(one_machine, count=4) as found:
+        yield found
+
+
+@pytest.fixture
+async def a_backend(one_machine, namespace):
+    made = []
+
+    def make(**changes):
+        changes = {"kubeconfig": str(one_machine.kubeconfig), "devices": "/dev/nvidia-simulated/GPU-*", **changes}
+        backend = KubernetesBackend(KINDS.values(), HUB, ClusterSettings(namespace, **changes))
+        made.append(backend)
+        return backend
+
+    yield make
+    for backend in made:
+        await backend.close()
+
+
+async def eventually(look, what, seconds=60):
+    """Return what ``look()`` returns once that is true. Its view may be away in between."""
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            found = await look()
+        except Unavailable as error:
+            found = None
+            what = f"{what} ({error})"
+        if found:
+            return found
+        assert time.monotonic() < until, what
+        await asyncio.sleep(0.1)
+
+
+def start(cluster, namespace, name, lease, command=IDLE, gpus=1, *, attempt=1, wait=True, resource="nvidia.com/gpu",
+          env=(), sidecars=(), **spec):  # fmt: skip
+    """Start a workspace as the spawner makes one: what it carries of its lease is on it."""
+    variables = {
+        "GPUSPAWNER_HUB_ID": HUB, "GPUSPAWNER_LEASE_ID": lease, "GPUSPAWNER_ATTEMPT": str(attempt),
+        "GPUSPAWNER_LEASE": json.dumps({"slots": [[f"{NODE}/{resource}/{n}", "1"] for n in range(gpus)]}),
+    }  # fmt: skip
+    labels, annotations = carried(variables)
+    container = {
+        "name": "notebook", "image": cluster.image, "imagePullPolicy": "Never", "command": command, "env": list(env),
+        "resources": {"limits": {resource: str(gpus)}} if gpus else {},
+    }  # fmt: skip
+    spec |= {"terminationGracePeriodSeconds": 1, "containers": [*sidecars, container]}
+    metadata = {"name": name, "labels": labels, "annotations": annotations}
+    cluster.core.create_namespaced_pod(namespace, {"metadata": metadata, "spec": spec})
+    if wait:
+        cluster.wait_for_phase(namespace, name, "Running")
+
+
+def with_tool(script):
+    """A command whose nvidia-smi is this script instead."""
+    tool = "/tmp/bin/nvidia-smi"
+    return ["sh", "-c", f"mkdir /tmp/bin; printf '#!/bin/sh\\n{script}\\n' >{tool}; chmod +x {tool}; sleep 600"]
+
+
+def free(backend):
+    async def count():
+        return sum(gpu.healthy and not gpu.foreign for gpu in (await backend.fleet()).gpus)
+
+    return count
+
+
+def is_free(backend, number):
+    async def look():
+        return await free(backend)() == number
+
+    return eventually(look, f"{number} free")
+
+
+async def one_of(backend, lease):
+    async def look():
+        return next((one for one in await backend.workspaces() if one.lease_id == lease), None)
+
+    return await eventually(look, f"{lease} is seen")
+
+
+async def test_the_fleet_is_what_the_device_plugin_offers_and_what_pods_take_of_it(
+    one_machine, namespace, gpus, a_backend
+):
+    backend = a_backend()
+    await is_free(backend, 4)
+    seen = [gpu for gpu in (await backend.fleet()).gpus if gpu.healthy]
+    assert [(gpu.id, gpu.pool, gpu.memory_bytes) for gpu in seen] == [
+        (f"{NODE}/nvidia.com/gpu/{number}", "a100", 80 * GIB) for number in range(4)
+    ]
+    one_machine.start_pod(namespace, "train", IDLE, {"nvidia.com/gpu": "2"})
+    start(one_machine, namespace, "jupyter-alice", A)
+    await is_free(backend, 2)
+    one = await one_of(backend, A)
+    assert one.given == ((f"{NODE}/nvidia.com/gpu", 1),)
+    one_machine.core.delete_namespaced_pod("train", namespace)
+    await is_free(backend, 4)
+
+
+async def test_an_unhealthy_device_and_a_cordoned_node_are_not_granted(one_machine, gpus, a_backend):
+    backend = a_backend()
+    await is_free(backend, 4)
+    gpus.set_health(gpus.devices[0]["id"], healthy=False)
+    await is_free(backend, 3)
+    gpus.set_health(gpus.devices[0]["id"], healthy=True)
+    await is_free(backend, 4)
+    one_machine.core.patch_node(NODE, {"spec": {"unschedulable": True}})
+    try:
+        await is_free(backend, 0)
+        assert (await backend.fleet()).gpus[0].note == f"{NODE} is cordoned"
+    finally:
+        one_machine.core.patch_node(NODE, {"spec": {"unschedulable": None}})
+    await is_free(backend, 4)
+
+
+async def sample_of(backend, lease, leased, previous=None):
+    result = await backend.probe(lease, 1, leased, 20.0)
+    sample, table = parse_probe(result, leased, previous, interval_seconds=5, age_seconds=600)
+    assert (result.problem, sample.problem) == ("", "")
+    return sample, table
+
+
+async def test_a_probe_tells_the_busy_from_the_idle_and_each_of_two(one_machine, namespace, gpus, a_backend):
+    backend = a_backend()
+    start(one_machine, namespace, "busy", A, BUSY_ON_ONE, 2)
+    start(one_machine, namespace, "idle", B)
+    await one_of(backend, A)
+    await one_of(backend, B)
+    both, one = tuple(f"{NODE}/nvidia.com/gpu/{n}" for n in (0, 1)), (f"{NODE}/nvidia.com/gpu/2",)
+
+    async def is_busy():
+        sample, _ = await sample_of(backend, A, both)
+        return sorted(gpu.utilization_percent for gpu in sample.gpus) == [0.0, 60.0] and sample
+
+    sample = await eventually(is_busy, "work is seen")
+    assert tuple(gpu.gpu for gpu in sample.gpus) == both
+    assert sorted(gpu.holders for gpu in sample.gpus) == [0, 1]
+    sample, table = await sample_of(backend, B, one)
+    assert [(gpu.utilization_percent, gpu.holders, gpu.problem) for gpu in sample.gpus] == [(0.0, 0, "")]
+    sample, _ = await sample_of(backend, B, one, table)
+    assert sample.cpu_cores < 0.1, "the probe itself is no work"
+
+
+async def test_a_probe_that_cannot_tell_says_why_and_its_workspace_lives(one_machine, namespace, gpus, a_backend):
+    backend = a_backend()
+    path = [{"name": "PATH", "value": "/tmp/bin:/usr/local/bin:/usr/bin:/bin"}]
+    start(one_machine, namespace, "broken", A, with_tool("echo no driver >&2; exit 9"), env=path)
+    start(one_machine, namespace, "hanging", B, with_tool("exec sleep 300"), env=path)
+    leased = (f"{NODE}/nvidia.com/gpu/0",)
+    await one_of(backend, B)
+    wait_for(lambda: one_machine.run_in(namespace, "broken", "test", "-x", "/tmp/bin/nvidia-smi")[0] == 0, "its tool")
+    wait_for(lambda: one_machine.run_in(namespace, "hanging", "test", "-x", "/tmp/bin/nvidia-smi")[0] == 0, "its tool")
+    sample, _ = await sample_of(backend, A, leased)
+    assert [(gpu.utilization_percent, gpu.problem) for gpu in sample.gpus] == [
+        (None, "nvidia-smi failed with exit code 9: 'no driver'")
+    ]
+    began = time.monotonic()
+    assert (await backend.probe(B, 1, leased, 2.0)).problem == "the probe did not end within 2 s"
+    assert time.monotonic() - began < 4
+    assert [one.lease_id for one in await backend.workspaces()] == [A, B]
+
+
+async def test_only_the_workspaces_own_container_is_asked(one_machine, namespace, gpus, a_backend):
+    sidecar = {"name": "a-sidecar", "image": "localhost/pause:1", "imagePullPolicy": "Never"}
+    start(one_machine, namespace, "two", A, sidecars=[sidecar])
+    backend = a_backend()
+    await one_of(backend, A)
+    await sample_of(backend, A, (f"{NODE}/nvidia.com/gpu/0",))
+    other = a_backend(container="a-sidecar")  # it has no shell
+    await one_of(other, A)
+    assert "/bin/sh" in (await other.probe(A, 1, (), 10.0)).problem
+    other = a_backend(container="none")
+    await one_of(other, A)
+    assert "HTTP 400" in (await other.probe(A, 1, (), 10.0)).problem
+
+
+async def test_a_pod_without_room_says_why_and_end_leaves_nothing(one_machine, namespace, gpus, a_backend):
+    backend = a_backend()
+    one_machine.start_pod(namespace, "train", IDLE, {"nvidia.com/gpu": "4"})
+    start(one_machine, namespace, "waits", A, wait=False)
+    start(one_machine, namespace, "earlier", B, gpus=0)
+    start(one_machine, namespace, "later", B, gpus=0, attempt=2)
+
+    async def waits():
+        one = await one_of(backend, A)
+        return one.waiting and one
+
+    one = await eventually(waits, "it says why it waits")
+    assert "Insufficient nvidia.com/gpu" in one.waiting
+    assert one.given is None
+    assert await backend.end(A)
+    assert await backend.end(B, frozenset({1}))
+    left = [pod.metadata.name for pod in one_machine.core.list_namespaced_pod(namespace).items]
+    assert sorted(left) == ["later", "train"]
+    await eventually(lambda: _only(backend, [(B, 2)]), "the view follows")
+
+
+async def _only(backend, wanted):
+    return [(one.lease_id, one.attempt) for one in await backend.workspaces()] == wanted
+
+
+async def test_a_restart_of_the_api_server_is_seen_through(one_machine, namespace, gpus, a_backend):
+    backend = a_backend(stale_seconds=1.0)
+    await is_free(backend, 4)
+    one_machine.own.stop_process("kube-apiserver")
+    await asyncio.sleep(2)
+    with pytest.raises(Unavailable, match="has not answered for"):
+        await backend.fleet()
+    with pytest.raises(Unavailable):
+        await backend.end(A)
+    one_machine.own.start_process("kube-apiserver")
+    await is_free(backend, 4)
+    wait_for(lambda: _answers(one_machine), "the API server answers")
+    one_machine.start_pod(namespace, "train", IDLE, {"nvidia.com/gpu": "1"})
+    await is_free(backend, 3)
+
+
+def _answers(cluster):
+    try:
+        return bool(cluster.core.list_node().items)
+    except Exception:  # noqa: BLE001 - whatever the client makes of a server that is coming up
+        return False
+
+
+async def test_shares_and_slices_are_kinds_of_their_own(one_machine, namespace, gpus, a_backend):
+    backend = a_backend()
+    await is_free(backend, 4)
+    gpus.stop()
+    try:
+        with simulated(one_machine, count=1, replicas=3):
+            await eventually(lambda: _pools(backend, {"third": 3}), "thirds")
+            patch = backend.patch((Slot(f"{NODE}/nvidia.com/gpu/0"),))
+            start(one_machine, namespace, "third", A, BUSY, affinity=patch["pod"]["spec"]["affinity"])
+            await one_of(backend, A)
+            result = await backend.probe(A, 1, (f"{NODE}/nvidia.com/gpu/0",), 20.0)
+            assert (result.problem, result.shared) == ("", True)
+            assert await backend.end(A)
+        with simulated(one_machine, count=1, mig="1g.10gb", mig_devices=2):
+            await eventually(lambda: _pools(backend, {"slice": 2}), "slices")
+            patch = backend.patch((Slot(f"{NODE}/nvidia.com/mig-1g.10gb/1"),))
+            assert patch["pod"]["container"]["resources"]["limits"] == {"nvidia.com/mig-1g.10gb": "1"}
+            start(
+                one_machine,
+                namespace,
+                "slice",
+                B,
+                resource="nvidia.com/mig-1g.10gb",
+                affinity=patch["pod"]["spec"]["affinity"],
+            )
+            assert (await one_of(backend, B)).given in {None, ((f"{NODE}/nvidia.com/mig-1g.10gb", 1),)}
+            assert await backend.end(B)
+    finally:
+        gpus.start()
+
+
+async def _pools(backend, wanted):
+    found = {}
+    for gpu in (await backend.fleet()).gpus:
+        if not gpu.healthy:
+            continue  # a plugin that has gone leaves its resource behind, none of it allocatable
+        found[gpu.pool] = found.get(gpu.pool, 0) + 1
+    return found == wanted

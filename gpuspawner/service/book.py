@@ -21,11 +21,13 @@ class Book:
         self.ends: Counter[Reason] = Counter()
         """How many leases ended since this service started."""
         self._leases: dict[str, Lease] = {}
+        self._id_of_key: dict[Key, str] = {}
         self._changed = asyncio.Event()
 
     def load(self) -> None:
         """Read every live lease from the store."""
         self._leases = {lease.id: lease for lease in self.store.live()}
+        self._id_of_key = {lease.key: lease.id for lease in self._leases.values()}
 
     def __iter__(self) -> Iterator[Lease]:
         """Iterate over the live leases as they are now."""
@@ -37,7 +39,7 @@ class Book:
 
     def of_key(self, key: Key) -> Lease | None:
         """Return the live lease of a key: there is at most one."""
-        return next((lease for lease in self._leases.values() if lease.key == key), None)
+        return self._leases.get(self._id_of_key.get(key, ""))
 
     def save(self, *leases: Lease, audit: Iterable[AuditLine] = (), readings: Iterable[ReadingRow] = ()) -> None:
         """Write, and only then remember. A lease that another step changed meanwhile must be read again by the caller.
@@ -46,16 +48,21 @@ class Book:
             Unavailable: the store does not answer; nothing changed.
             Superseded: a newer service owns the store; nothing changed.
         """
+        saved = {lease.id for lease in leases}
         for lease in leases:
             other = self.of_key(lease.key)
-            if lease.live and other is not None and other.id != lease.id and other.id not in {x.id for x in leases}:
+            if lease.live and other is not None and other.id not in saved:
                 raise Conflict("This workspace has a live lease already.")
         self.store.save(leases, audit, readings)
         moved = any(_matters_to_others(self._leases.get(lease.id), lease) for lease in leases)
         for lease in leases:
             if lease.live:
                 self._leases[lease.id] = lease
-            elif self._leases.pop(lease.id, None) is not None and lease.reason is not None:
+                self._id_of_key[lease.key] = lease.id
+                continue
+            if self._id_of_key.get(lease.key) == lease.id:
+                del self._id_of_key[lease.key]
+            if self._leases.pop(lease.id, None) is not None and lease.reason is not None:
                 self.ends[lease.reason] += 1
         if moved:
             self._changed.set()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from gpuspawner.backends.base import Backend
 from gpuspawner.backends.probe import ProcessTable, parse_probe
 from gpuspawner.catalog import Catalog
-from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.errors import Superseded, Unavailable
 from gpuspawner.core.evidence import classify
 from gpuspawner.core.idleness import Verdict, judge, kept, next_sample_seconds
 from gpuspawner.core.lease import UP, Lease
@@ -23,11 +23,32 @@ from gpuspawner.service.clock import Clock
 from gpuspawner.service.lifecycle import Lifecycle
 from gpuspawner.service.policies import policy_of
 from gpuspawner.service.settings import Settings
-from gpuspawner.service.store import ReadingRow
+from gpuspawner.service.store import AuditLine, ReadingRow
 
 log = logging.getLogger("gpuspawner.sampler")
 
 BECAUSE_CHARACTERS = 255
+WRITTEN_AT_ONCE = 100
+"""Samples in one transaction. Arbitrary: the loop answers others in between."""
+
+
+@dataclass(eq=False)
+class _Told:
+    """What one probe told, until it is written. ``error`` is why it could not be."""
+
+    lease_id: str
+    sample: Sample
+    policy: LifecyclePolicy
+    asked_at: float
+    at: float
+    done: bool = False
+    error: BaseException | None = None
+    reclaim: Lease | None = None
+
+    def raise_error(self) -> None:
+        """Raise it, if there is one."""
+        if self.error is not None:
+            raise self.error
 
 
 class Sampler:
@@ -51,6 +72,7 @@ class Sampler:
         self._slots = asyncio.Semaphore(settings.probes_at_once)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._newest: dict[str, dict[str, ReadingRow]] = {}
+        self._told: list[_Told] = []
         self.counts: Counter[str] = Counter()
 
     def start_due(self) -> None:
@@ -86,24 +108,33 @@ class Sampler:
     async def _sample(self, lease_id: str) -> None:
         try:
             async with self._slots:
-                await self._probe(lease_id)
+                told = await self._probe(lease_id)
+            if told is None:
+                return
+            self._told.append(told)
+            await asyncio.sleep(0)  # what was told in this turn of the loop is written together
+            while not told.done:
+                self._write()
+            told.raise_error()
+            if told.reclaim is not None:
+                self._lifecycle.reclaim(told.reclaim)
         except Unavailable as error:
             log.warning("no sample of %s kept: %s", lease_id, error)
         except Exception:
             # One workspace's bad probe must not end the sampling of the others; nothing is judged by it.
             log.exception("sampling %s failed", lease_id)
 
-    async def _probe(self, lease_id: str) -> None:
+    async def _probe(self, lease_id: str) -> _Told | None:
         lease = self._book.get(lease_id)
         if lease is None:
-            return
+            return None
         policy, now = policy_of(self._catalog, lease), self._clock.now()
         leased = tuple(slot.gpu for slot in lease.slots)
         deadline = min(self._settings.probe_deadline_seconds, max(1.0, policy.idle.sample_seconds))
         result = await self._backend.probe(lease_id, lease.attempt, leased, deadline)
         lease = self._book.get(lease_id)
         if lease is None or lease.phase not in UP:
-            return
+            return None
         at = self._clock.now()
         since = lease.sampled_at if lease.sampled_at is not None else at - policy.idle.sample_seconds
         shared = frozenset(slot.gpu for slot in lease.slots if slot.share < 1)
@@ -116,10 +147,7 @@ class Sampler:
             shared=shared,
             strangers=self._strangers(shared),
         )
-        self._keep(lease, sample, policy, at)
-        kept_lease = self._book.get(lease_id)
-        if kept_lease is not None:  # counted from the probe's start, and by what it told
-            self._due_at[lease_id] = now + next_sample_seconds(kept_lease.streak, policy.idle)
+        return _Told(lease_id, sample, policy, asked_at=now, at=at)
 
     def _strangers(self, gpus: frozenset[str]) -> dict[str, str]:
         """Return who computes on these GPUs without a lease. A whole fleet is not looked at for nothing."""
@@ -127,19 +155,56 @@ class Sampler:
             {gpu.id: gpu.note for gpu in self._scheduler.fleet.gpus if gpu.foreign and gpu.id in gpus} if gpus else {}
         )
 
-    def _keep(self, lease: Lease, sample: Sample, policy: LifecyclePolicy, at: float) -> None:
-        """Store sample, streak and what follows in one step: a crash between them would warn nobody."""
-        streak, verdict = judge(lease.streak, sample, policy.idle, policy.mode)
-        if lease.kept_until is not None and at < lease.kept_until:
-            streak, verdict = kept(streak), Verdict.NONE
-        lease, lines = self._lifecycle.apply(replace(lease, streak=streak, sampled_at=at), verdict)
-        rows = _rows(lease.id, sample, policy, at)
-        self._book.save(lease, audit=lines, readings=rows)
-        self._newest[lease.id] = {row.gpu: row for row in rows}
-        if streak.kind is not None:
-            self.counts[streak.kind.value] += 1
-        if verdict is Verdict.RECLAIM:
-            self._lifecycle.reclaim(lease)
+    def _write(self) -> None:
+        """Write what was told, some at a time, in one transaction each: a disk makes some hundreds a second."""
+        some, self._told = self._told[:WRITTEN_AT_ONCE], self._told[WRITTEN_AT_ONCE:]
+        error = self._error_of(some)
+        if isinstance(error, Exception) and not isinstance(error, (Unavailable, Superseded)) and len(some) > 1:
+            for told in some:  # one that cannot be judged or written must not keep the others from it
+                told.error = self._error_of([told])
+        else:
+            for told in some:
+                told.error = error
+        for told in some:
+            told.done = True
+
+    def _error_of(self, some: list[_Told]) -> BaseException | None:
+        """Keep them, or return why not: it is raised by the task of each."""
+        try:
+            self._keep(some)
+        except BaseException as error:  # noqa: BLE001 - whatever it is
+            return error
+        return None
+
+    def _keep(self, some: list[_Told]) -> None:
+        """Store samples, streaks and what follows in one step: a crash between them would warn nobody."""
+        changed: list[Lease] = []
+        lines: list[AuditLine] = []
+        rows: list[ReadingRow] = []
+        verdicts: list[tuple[_Told, Verdict, list[ReadingRow]]] = []
+        for told in some:
+            lease = self._book.get(told.lease_id)
+            if lease is None or lease.phase not in UP:
+                continue
+            at, policy = told.at, told.policy
+            streak, verdict = judge(lease.streak, told.sample, policy.idle, policy.mode)
+            if lease.kept_until is not None and at < lease.kept_until:
+                streak, verdict = kept(streak), Verdict.NONE
+            lease, own_lines = self._lifecycle.apply(replace(lease, streak=streak, sampled_at=at), verdict)
+            own_rows = _rows(lease.id, told.sample, policy, at)
+            changed.append(lease)
+            lines += own_lines
+            rows += own_rows
+            verdicts.append((told, verdict, own_rows))
+        self._book.save(*changed, audit=lines, readings=rows)
+        for lease, (told, verdict, own_rows) in zip(changed, verdicts, strict=True):
+            self._newest[lease.id] = {row.gpu: row for row in own_rows}
+            # Counted from the probe's start, and by what it told.
+            self._due_at[lease.id] = told.asked_at + next_sample_seconds(lease.streak, told.policy.idle)
+            if lease.streak.kind is not None:
+                self.counts[lease.streak.kind.value] += 1
+            if verdict is Verdict.RECLAIM:
+                told.reclaim = lease
 
 
 def _rows(lease_id: str, sample: Sample, policy: LifecyclePolicy, at: float) -> list[ReadingRow]:

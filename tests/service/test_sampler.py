@@ -194,3 +194,38 @@ async def test_a_long_reason_is_cut_to_what_the_store_holds(world):
     world.backend.probes[lease.id] = [ProbeResult(problem="x" * 5000)]
     await world.sample()
     assert world.parts.store.readings(lease.id)[0].because == "x" * 255
+
+
+async def test_what_is_told_at_the_same_time_is_written_in_one_transaction(world, monkeypatch):
+    leases = [await world.up(name) for name in ("alice", "bob")]
+    saved, save = [], world.book.save
+    monkeypatch.setattr(world.book, "save", lambda *some, **more: saved.append(len(some)) or save(*some, **more))
+    await world.sample()
+    assert saved == [2]
+    assert [len(world.parts.store.readings(lease.id)) for lease in leases] == [1, 1]
+
+
+async def test_one_that_cannot_be_kept_keeps_no_other_from_it(world, monkeypatch, caplog):
+    bad, fine = await world.up("alice"), await world.up("bob")
+    apply = world.parts.lifecycle.apply
+
+    def applied(lease, verdict):
+        if lease.id == bad.id:
+            raise RuntimeError("broken")
+        return apply(lease, verdict)
+
+    monkeypatch.setattr(world.parts.lifecycle, "apply", applied)
+    await world.sample()
+    assert [len(world.parts.store.readings(lease.id)) for lease in (bad, fine)] == [0, 1]
+    assert [record.exc_info is not None for record in caplog.records if bad.id in record.getMessage()] == [True]
+
+
+async def test_many_at_once_are_written_some_at_a_time(make_world, monkeypatch):
+    world = make_world(gpus=5)
+    monkeypatch.setattr("gpuspawner.service.sampler.WRITTEN_AT_ONCE", 2)
+    leases = [await world.up(f"user{n}") for n in range(5)]
+    saved, save = [], world.book.save
+    monkeypatch.setattr(world.book, "save", lambda *some, **more: saved.append(len(some)) or save(*some, **more))
+    await world.sample()
+    assert saved == [2, 2, 1]
+    assert [len(world.parts.store.readings(lease.id)) for lease in leases] == [1] * 5

@@ -332,6 +332,16 @@ def test_the_book_refuses_a_second_live_lease_of_a_key(store):
     assert [x.id for x in book] == ["full"]
 
 
+def test_a_key_passes_on_in_the_book_too(store):
+    book, second = Book(store), replace(FULL_LEASE, id="second")
+    book.save(FULL_LEASE)
+    ended = replace(FULL_LEASE, phase=Phase.ENDED)
+    book.save(second, ended)
+    assert book.of_key(FULL_LEASE.key) == second
+    book.save(ended)
+    assert book.of_key(FULL_LEASE.key) == second, "an end told again takes no other's key"
+
+
 def test_the_book_forgets_what_ended_and_reads_what_lives(store):
     book = Book(store)
     book.save(FULL_LEASE, a_lease())

@@ -29,6 +29,9 @@ PATIENCE_SECONDS = 0.25
 """How long a write waits for another process that holds SQLite's lock: a second service's takes milliseconds, and while
 one waits, nobody else is answered."""
 
+# Made once: building a statement takes longer than running it.
+_IDS = sa.select(tables.leases.c.id).where(tables.leases.c.id.in_(sa.bindparam("ids", expanding=True)))
+_UPDATE = tables.leases.update().where(tables.leases.c.id == sa.bindparam("this"))
 _lease_json: TypeAdapter[Lease] = TypeAdapter(Lease)
 
 
@@ -143,11 +146,12 @@ class Store:
         """Write leases, audit lines and readings in one transaction: all of it or nothing."""
         with self._transaction(writes=True) as connection:
             # What ends goes first: a key may pass from a lease that ends to a new one in the same transaction.
-            for lease in sorted(leases, key=lambda x: x.live):
-                row = _lease_row(lease)
-                found = connection.execute(tables.leases.update().where(tables.leases.c.id == lease.id).values(row))
-                if not found.rowcount:
-                    connection.execute(tables.leases.insert().values(row))
+            found = [_lease_row(lease) for lease in sorted(leases, key=lambda x: x.live)]
+            here = set(connection.scalars(_IDS, {"ids": [row["id"] for row in found]}))
+            if old := [{**row, "this": row["id"]} for row in found if row["id"] in here]:
+                connection.execute(_UPDATE, old)
+            if new := [row for row in found if row["id"] not in here]:
+                connection.execute(tables.leases.insert(), new)
             lines = [asdict(line) for line in audit]
             if lines:
                 connection.execute(tables.audit.insert(), lines)

@@ -1,24 +1,21 @@
 """The Kubernetes backend against a real API server, scheduler, kubelet and containers."""
 
 import asyncio
-import json
 import time
 
 import pytest
 from gpus import simulated
 from nodes import wait_for
+from workspaces import HUB, IDLE, NODE, eventually, one_of, start
 
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
 from gpuspawner.backends.kubernetes.kinds import cluster_kinds
-from gpuspawner.backends.kubernetes.names import carried
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.backends.probe import parse_probe
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus import GpuKind, Slot
 
 GIB = 2**30
-HUB = "h" * 32
-NODE = "gpu-node"
 KINDS = cluster_kinds(
     {
         kind.name: kind
@@ -32,7 +29,6 @@ KINDS = cluster_kinds(
 BUSY = ["python3", "-c", "from gpuspawner.backends.local import busy; busy(600, percent=60)"]
 FIRST = "import os; os.environ['GPUSPAWNER_GPUS'] = os.environ['GPUSPAWNER_GPUS'].split(',')[0]"
 BUSY_ON_ONE = [*BUSY[:2], f"{FIRST}; {BUSY[2]}"]
-IDLE = ["sleep", "600"]
 A, B, C = ("0" * 31 + digit for digit in "abc")
 
 
@@ -58,40 +54,6 @@ async def a_backend(one_machine, namespace):
         await backend.close()
 
 
-async def eventually(look, what, seconds=60):
-    """Return what ``look()`` returns once that is true. Its view may be away in between."""
-    until = time.monotonic() + seconds
-    while True:
-        try:
-            found = await look()
-        except Unavailable as error:
-            found = None
-            what = f"{what} ({error})"
-        if found:
-            return found
-        assert time.monotonic() < until, what
-        await asyncio.sleep(0.1)
-
-
-def start(cluster, namespace, name, lease, command=IDLE, gpus=1, *, attempt=1, wait=True, resource="nvidia.com/gpu",
-          env=(), sidecars=(), **spec):  # fmt: skip
-    """Start a workspace as the spawner makes one: what it carries of its lease is on it."""
-    variables = {
-        "GPUSPAWNER_HUB_ID": HUB, "GPUSPAWNER_LEASE_ID": lease, "GPUSPAWNER_ATTEMPT": str(attempt),
-        "GPUSPAWNER_LEASE": json.dumps({"slots": [[f"{NODE}/{resource}/{n}", "1"] for n in range(gpus)]}),
-    }  # fmt: skip
-    labels, annotations = carried(variables)
-    container = {
-        "name": "notebook", "image": cluster.image, "imagePullPolicy": "Never", "command": command, "env": list(env),
-        "resources": {"limits": {resource: str(gpus)}} if gpus else {},
-    }  # fmt: skip
-    spec |= {"terminationGracePeriodSeconds": 1, "containers": [*sidecars, container]}
-    metadata = {"name": name, "labels": labels, "annotations": annotations}
-    cluster.core.create_namespaced_pod(namespace, {"metadata": metadata, "spec": spec})
-    if wait:
-        cluster.wait_for_phase(namespace, name, "Running")
-
-
 def with_tool(script):
     """A command whose nvidia-smi is this script instead."""
     tool = "/tmp/bin/nvidia-smi"
@@ -110,13 +72,6 @@ def is_free(backend, number):
         return await free(backend)() == number
 
     return eventually(look, f"{number} free")
-
-
-async def one_of(backend, lease):
-    async def look():
-        return next((one for one in await backend.workspaces() if one.lease_id == lease), None)
-
-    return await eventually(look, f"{lease} is seen")
 
 
 async def test_the_fleet_is_what_the_device_plugin_offers_and_what_pods_take_of_it(
@@ -239,6 +194,8 @@ async def _only(backend, wanted):
     return [(one.lease_id, one.attempt) for one in await backend.workspaces()] == wanted
 
 
+# A connection that is given up in its TLS handshake is left by Python's asyncio for the garbage collector to close.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 async def test_a_restart_of_the_api_server_is_seen_through(one_machine, namespace, gpus, a_backend):
     backend = a_backend(stale_seconds=1.0)
     await is_free(backend, 4)

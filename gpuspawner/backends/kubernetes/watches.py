@@ -137,7 +137,7 @@ class Watch(Generic[T]):
         began = time.monotonic()
         async with contextlib.aclosing(self._api.watch(self._path, query, self._settings.silent_seconds)) as events:
             async for event in events:
-                self._lost_at = None
+                self._lost_at, self.refused = None, ""
                 if event:
                     self._hear(event["type"], event["object"])
         if time.monotonic() - began < SHORTEST_WATCH_SECONDS:

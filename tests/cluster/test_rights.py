@@ -1,0 +1,154 @@
+"""The service's rights on the cluster suffice, and none is spare."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+import yaml
+from gpus import simulated
+from kubernetes import client
+from nodes import ROOT
+from workspaces import HUB, eventually, one_of, start
+
+from gpuspawner.backends.kubernetes.backend import KubernetesBackend
+from gpuspawner.backends.kubernetes.settings import ClusterSettings
+from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.gpus import GpuKind
+from gpuspawner.schedulers.kubernetes import KubernetesScheduler
+
+MANIFESTS = ROOT / "hub_config" / "kubernetes-service-rbac.yaml"
+KINDS = {"a100": GpuKind("a100", "A100", 80 * 2**30, match="NVIDIA-A100*")}
+LEASE = "e" * 32
+
+
+class Service:
+    """A service account with the rights of the manifests, some of them taken away."""
+
+    def __init__(self, cluster, namespace, folder):
+        self.cluster, self.namespace, self.folder = cluster, namespace, folder
+        self.rbac = client.RbacAuthorizationV1Api(cluster.api)
+        text = MANIFESTS.read_text().replace("namespace: jhub", f"namespace: {namespace}")
+        self.parts = {part["kind"]: part for part in yaml.safe_load_all(text)}
+        self.name = f"service-{namespace}"
+        self.parts["ClusterRole"]["metadata"]["name"] = self.name
+        self.parts["ClusterRoleBinding"]["metadata"]["name"] = self.name
+        self.parts["ClusterRoleBinding"]["roleRef"]["name"] = self.name
+
+    def grant(self, without=(None, None, None)):
+        """Make the roles, but for one verb of one resource of one of them."""
+        kind, resource, verb = without
+        for role in ("ClusterRole", "Role"):
+            for rule in self.parts[role]["rules"]:
+                if role == kind and rule["resources"] == [resource]:
+                    assert verb in rule["verbs"]
+                    rule["verbs"] = [other for other in rule["verbs"] if other != verb]
+        core, rbac = self.cluster.core, self.rbac
+        core.create_namespaced_service_account(self.namespace, self.parts["ServiceAccount"])
+        rbac.create_cluster_role(self.parts["ClusterRole"])
+        rbac.create_cluster_role_binding(self.parts["ClusterRoleBinding"])
+        rbac.create_namespaced_role(self.namespace, self.parts["Role"])
+        rbac.create_namespaced_role_binding(self.namespace, self.parts["RoleBinding"])
+
+    def revoke(self):
+        for remove in (self.rbac.delete_cluster_role_binding, self.rbac.delete_cluster_role):
+            remove(self.name)
+
+    def kubeconfig(self):
+        """A kubeconfig of this service account and nobody else."""
+        answer = self.cluster.core.create_namespaced_service_account_token(
+            "gpuspawner-service", self.namespace, {"spec": {"expirationSeconds": 3600}}
+        )
+        config = yaml.safe_load(Path(self.cluster.kubeconfig).read_text())
+        for user in config["users"]:
+            user["user"] = {"token": answer.status.token}
+        path = self.folder / "kubeconfig"
+        path.write_text(yaml.safe_dump(config))
+        return str(path)
+
+
+@pytest.fixture(scope="module")
+def gpus(one_machine):
+    with simulated(one_machine, count=2) as found:
+        yield found
+
+
+@pytest.fixture
+def service(one_machine, namespace, tmp_path):
+    service = Service(one_machine, namespace, tmp_path)
+    yield service
+    service.revoke()
+
+
+async def what_works(service):
+    """What the service can do: fleet, workspaces, probe, quota, end; and what it says that it may not see."""
+    start(service.cluster, service.namespace, "one", LEASE)
+    service.cluster.core.create_namespaced_resource_quota(
+        service.namespace, {"metadata": {"name": "gpus"}, "spec": {"hard": {"requests.nvidia.com/gpu": "1"}}}
+    )
+    settings = ClusterSettings(service.namespace, service.kubeconfig(), devices="/dev/nvidia-simulated/GPU-*")
+    backend = KubernetesBackend(KINDS.values(), HUB, settings)
+    works = set()
+    try:
+        await eventually(lambda: _grants_are_there(backend), "the rights are in force", 20)
+        scheduler = KubernetesScheduler(backend, KINDS)
+        if await _does(scheduler.observe(0.0)):
+            works.add("fleet")
+        if await _does(one_of(backend, LEASE)):
+            works.add("workspaces")
+            result = await backend.probe(LEASE, 1, ("x",), 15.0)
+            if not result.problem:
+                works.add("probe")
+        for _ in range(30):
+            if backend.quota_caps() == {"nvidia.com/gpu": 1}:
+                works.add("quota")
+                break
+            await asyncio.sleep(0.1)
+        if await _does(backend.end(LEASE)):
+            works.add("end")
+        if not backend.limits:
+            works.add("all namespaces")
+        await asyncio.sleep(1.5)  # a watch that is refused is only asked for once the list is there
+        for name, look in (("fleet", backend.fleet), ("workspaces", backend.workspaces)):
+            if name in works and not await _does(look(), falsy=True):
+                works.discard(name)
+    finally:
+        await backend.close()
+    return works
+
+
+async def _grants_are_there(backend):
+    """Rights take a moment to be in force: until one that all have answers."""
+    return await _does(backend.fleet(), falsy=True) or await _does(backend.workspaces(), falsy=True)
+
+
+async def _does(call, *, falsy=False):
+    try:
+        return bool(await call) or falsy
+    except (Unavailable, AssertionError):
+        return False
+
+
+ALL = {"fleet", "workspaces", "probe", "quota", "end", "all namespaces"}
+
+
+async def test_the_rights_suffice(service, gpus):
+    service.grant()
+    assert await what_works(service) == ALL
+
+
+@pytest.mark.parametrize(
+    ("without", "lost"),
+    [
+        pytest.param(("ClusterRole", "nodes", "list"), {"fleet"}, id="nodes list"),
+        pytest.param(("ClusterRole", "nodes", "watch"), {"fleet"}, id="nodes watch"),
+        pytest.param(("ClusterRole", "pods", "list"), {"all namespaces"}, id="pods list, of all"),
+        pytest.param(("ClusterRole", "pods", "watch"), {"fleet", "workspaces"}, id="pods watch, of all"),
+        pytest.param(("Role", "pods", "delete"), {"end"}, id="pods delete"),
+        pytest.param(("Role", "pods/exec", "get"), {"probe"}, id="exec get"),
+        pytest.param(("Role", "pods/exec", "create"), {"probe"}, id="exec create"),
+        pytest.param(("Role", "resourcequotas", "list"), {"quota"}, id="quotas list"),
+    ],
+)
+async def test_without_a_verb_something_stops_and_nothing_else(service, gpus, without, lost):
+    service.grant(without)
+    assert ALL - await what_works(service) == lost

@@ -1,0 +1,54 @@
+"""Workspaces as the spawner makes them, without a hub."""
+
+import asyncio
+import json
+import time
+
+from gpuspawner.backends.kubernetes.names import carried
+from gpuspawner.core.errors import Unavailable
+
+HUB = "h" * 32
+NODE = "gpu-node"
+IDLE = ["sleep", "600"]
+
+
+async def eventually(look, what, seconds=60):
+    """Return what ``look()`` returns once that is true. Its view may be away in between."""
+    until, away = time.monotonic() + seconds, ""
+    while True:
+        try:
+            found, away = await look(), ""
+        except Unavailable as error:
+            found, away = None, str(error)
+        if found:
+            return found
+        assert time.monotonic() < until, f"not within {seconds} s: {what}; {away}"
+        await asyncio.sleep(0.1)
+
+
+def start(cluster, namespace, name, lease, command=IDLE, gpus=1, *, attempt=1, wait=True, resource="nvidia.com/gpu",
+          env=(), sidecars=(), **spec):  # fmt: skip
+    """Start a workspace: what it carries of its lease is on it."""
+    variables = {
+        "GPUSPAWNER_HUB_ID": HUB, "GPUSPAWNER_LEASE_ID": lease, "GPUSPAWNER_ATTEMPT": str(attempt),
+        "GPUSPAWNER_LEASE": json.dumps({"slots": [[f"{NODE}/{resource}/{n}", "1"] for n in range(gpus)]}),
+    }  # fmt: skip
+    labels, annotations = carried(variables)
+    container = {
+        "name": "notebook", "image": cluster.image, "imagePullPolicy": "Never", "command": command, "env": list(env),
+        "resources": {"limits": {resource: str(gpus)}} if gpus else {},
+    }  # fmt: skip
+    spec |= {"terminationGracePeriodSeconds": 1, "containers": [*sidecars, container]}
+    metadata = {"name": name, "labels": labels, "annotations": annotations}
+    cluster.core.create_namespaced_pod(namespace, {"metadata": metadata, "spec": spec})
+    if wait:
+        cluster.wait_for_phase(namespace, name, "Running")
+
+
+async def one_of(backend, lease):
+    """What runs for a lease, once it is seen."""
+
+    async def look():
+        return next((one for one in await backend.workspaces() if one.lease_id == lease), None)
+
+    return await eventually(look, f"{lease} is seen")

@@ -33,6 +33,10 @@ def main() -> int:
     except StepError as error:
         report_failure(error)
         return 1
+    except subprocess.CalledProcessError as error:
+        said = error.stderr.decode() if isinstance(error.stderr, bytes) else error.stderr
+        report_failure(StepError(f"`{' '.join(map(str, error.cmd))}` failed: {said or 'what it said stands above'}"))
+        return 1
     except KeyboardInterrupt:
         return 130
     return 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
 OUTCOMES = frozenset({"cancelled", "failed", "stopped", "died", "shutdown"})
 """Of a start: cancelled, failed. Of a server that ran: stopped by somebody, died by itself, ended with its hub."""
@@ -11,6 +11,14 @@ UNHEARD = "unheard"
 """The folder, beside the service's data, of what the service did not hear: one JSON file a release."""
 MESSAGE_CHARACTERS = 2000
 """How much of a message is kept."""
+
+
+def kept(message: str) -> str:
+    """Return what is kept of a message: not too much, and nothing that no store can hold.
+
+    An error names paths and output as they are: half a character of them would fail every write of it.
+    """
+    return message[:MESSAGE_CHARACTERS].encode("utf-8", "replace").decode().replace("\0", "?")
 
 
 @dataclass(frozen=True)
@@ -31,9 +39,9 @@ class Release:
         """Read what :meth:`to_json` wrote. Raises ValueError where it is anything else."""
         try:
             release = cls(**json.loads(text))
-        except TypeError as error:
+        except (TypeError, RecursionError) as error:  # the second: lists in lists, thousands deep
             raise ValueError(str(error)) from error
         types = [type(value) for value in asdict(release).values()]
         if types != [str, int, str, str] or release.outcome not in OUTCOMES:
             raise ValueError("it is no release")
-        return replace(release, message=release.message[:MESSAGE_CHARACTERS])
+        return release

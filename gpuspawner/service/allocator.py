@@ -18,6 +18,7 @@ from gpuspawner.core.lease import HOLDING, JOINABLE, UP, WAITING, Key, Lease, Ph
 from gpuspawner.core.placement import left_over
 from gpuspawner.core.queue import Conditions
 from gpuspawner.core.quota import check_quota
+from gpuspawner.core.release import kept
 from gpuspawner.core.request import Request
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Offer, Scheduler
@@ -225,7 +226,7 @@ class Allocator:
             self.take_back(lease)
             return
         reason, by, words = _END_OF[outcome](lease)
-        stopping = replace(leases.stop(lease, reason, by, message or words, now), hub_gone=True)
+        stopping = replace(leases.stop(lease, reason, by, kept(message) or words, now), hub_gone=True)
         lines = [self.line(lease, by, "stop", stopping.message)] if lease.phase is not Phase.STOPPING else []
         if lease.phase in WAITING or lease.phase is Phase.RESERVED:
             self.book.save(leases.end(stopping, now), audit=lines)

@@ -1,13 +1,15 @@
 """What the spawner tells of a start or a server, in every phase; and asking again."""
 
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from gpuspawner.core import lease as leases
 from gpuspawner.core.errors import Conflict, Gone, Unavailable
 from gpuspawner.core.lease import JOINABLE, UP, WAITING, Phase, Reason
-from gpuspawner.core.release import UNHEARD, Release
+from gpuspawner.core.release import MESSAGE_CHARACTERS, UNHEARD, Release
 from gpuspawner.service.unheard import hear_late
 from gpuspawner.service.views import lease_view
 from gpuspawner.spawner.unheard import leave
@@ -233,7 +235,8 @@ async def test_what_was_left_stays_while_the_store_is_away(world, tmp_path, monk
 @pytest.mark.parametrize(
     "text",
     ["", "[]", "null", "{}", '{"lease": 1, "attempt": 1, "outcome": "died", "message": ""}', "\udcff", "9" * 5000,
-     '{"lease": "a", "attempt": 1, "outcome": "eaten"}', '{"lease": "a", "attempt": true, "outcome": "died"}'],
+     '{"lease": "a", "attempt": 1, "outcome": "eaten"}', "[" * 60000, f'{{"lease": "{"a" * 70000}"}}',
+     '{"lease": "a", "attempt": true, "outcome": "died"}'],
 )  # fmt: skip
 async def test_what_says_nothing_is_removed(world, tmp_path, text, caplog):
     (tmp_path / UNHEARD).mkdir()
@@ -241,3 +244,46 @@ async def test_what_says_nothing_is_removed(world, tmp_path, text, caplog):
     hear_late(tmp_path, world.allocator)
     assert "says nothing of a workspace's end" in caplog.text
     assert list((tmp_path / UNHEARD).iterdir()) == []
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("nowhere")])
+async def test_what_is_no_file_keeps_nothing_from_being_heard(world, tmp_path, make):
+    lease = await world.up("alice")
+    (tmp_path / UNHEARD).mkdir()
+    make(tmp_path / UNHEARD / "0.json")
+    leave(tmp_path, Release(lease.id, lease.attempt, "stopped"))
+    hear_late(tmp_path, world.allocator)
+    assert world.now_of(lease).reason is Reason.STOPPED
+
+
+async def test_what_cannot_be_read_keeps_nothing_else_from_being_heard(world, tmp_path, monkeypatch, caplog):
+    lease = await world.up("alice")
+    for outcome in ("died", "stopped"):
+        leave(tmp_path, Release(lease.id, lease.attempt, outcome))
+    opened, refused = Path.open, []
+
+    def refuse_the_first(path, *arguments, **named):
+        if not refused:
+            refused.append(path)
+            raise PermissionError(13, "Permission denied", str(path))
+        return opened(path, *arguments, **named)
+
+    monkeypatch.setattr(Path, "open", refuse_the_first)
+    hear_late(tmp_path, world.allocator)
+    assert world.now_of(lease).phase is Phase.STOPPING
+    assert "can't be read: [Errno 13]" in caplog.text
+    assert list((tmp_path / UNHEARD).iterdir()) == refused
+
+
+@pytest.mark.parametrize("heard", ["by HTTP", "late"])
+async def test_a_message_that_no_store_can_hold_is_kept_as_far_as_it_can(world, tmp_path, heard):
+    """A path whose bytes are no UTF-8: its message failed at each round, and after it nothing was granted any more."""
+    lease = await world.up("alice")
+    message = "no such folder: /home/\udcff\0" + "x" * 3000
+    if heard == "late":
+        leave(tmp_path, Release(lease.id, lease.attempt, "failed", message))
+        hear_late(tmp_path, world.allocator)
+    else:
+        world.allocator.release(lease.id, lease.attempt, "failed", message)
+    assert world.now_of(lease).message.startswith("no such folder: /home/??xxx")
+    assert len(world.now_of(lease).message) == MESSAGE_CHARACTERS

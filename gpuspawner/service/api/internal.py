@@ -10,7 +10,7 @@ from tornado.web import HTTPError
 
 from gpuspawner.catalog import resolve
 from gpuspawner.core.lease import WAITING, Key, Lease
-from gpuspawner.core.release import MESSAGE_CHARACTERS, OUTCOMES
+from gpuspawner.core.release import OUTCOMES
 from gpuspawner.service.adoption import lease_variables
 from gpuspawner.service.allocator import Ask
 from gpuspawner.service.api.base import ApiHandler
@@ -137,7 +137,7 @@ class Release(SpawnerHandler):
         outcome = self.get_argument("outcome")
         if outcome not in OUTCOMES:
             raise HTTPError(400, reason=f"outcome is one of {', '.join(sorted(OUTCOMES))}.")
-        message = str(self.body().get("message", ""))[:MESSAGE_CHARACTERS]
+        message = str(self.body().get("message", ""))
         self.parts.allocator.release(lease_id, self.attempt(), outcome, message)
         self.answer({})
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -116,6 +116,15 @@ def application(parts: Parts) -> Application:
     )
 
 
+async def cancelled(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """End tasks for certain: before Python 3.12, ``asyncio.wait_for`` can swallow a cancellation."""
+    pending = set(tasks)
+    while pending:
+        for task in pending:
+            task.cancel()
+        _, pending = await asyncio.wait(pending, timeout=1.0)
+
+
 class Service:
     """Runs the parts until it is stopped, superseded, or its hub is gone."""
 
@@ -162,9 +171,7 @@ class Service:
                 tasks += [asyncio.create_task(one) for one in self._loops()]
                 await stopped
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await cancelled(tasks)
             await self.parts.sampler.close()
             await self.parts.reconciler.close()
             server.stop()

@@ -1,5 +1,6 @@
 """The service as a process: it waits for its store, yields to a newer one, and ends with its hub."""
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -15,6 +16,7 @@ from lease_builders import a_lease
 from tornado.testing import bind_unused_port
 
 from gpuspawner.core.lease import Phase
+from gpuspawner.service.app import cancelled
 from gpuspawner.service.store import Store
 
 SERVE = """
@@ -253,3 +255,21 @@ def test_it_ends_when_its_hub_is_gone_even_while_the_store_is_away(serve, tmp_pa
     assert "its hub is gone" in hub.text
     if other is not None:
         other.close()
+
+
+async def test_a_task_that_swallows_a_cancellation_is_ended_all_the_same():
+    tries = []
+
+    async def stubborn():
+        while True:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                tries.append(1)
+                if len(tries) > 1:
+                    raise
+
+    task = asyncio.create_task(stubborn())
+    await asyncio.sleep(0)
+    await asyncio.wait_for(cancelled([task]), 10)
+    assert task.cancelled()

@@ -13,10 +13,17 @@ from gpuspawner.core import lease as leases
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.gpus import Slot
 from gpuspawner.core.lease import HOLDING, JOINABLE, UP, WAITING, Key, Lease, Phase, Reason
-from gpuspawner.core.placement import largest_fit, left_over, used_shares
-from gpuspawner.core.queue import Conditions, in_order, next_grants, pool_of, queue_place
+from gpuspawner.core.placement import largest_fit, left_over, place, used_shares
+from gpuspawner.core.queue import (
+    Conditions,
+    in_order,
+    next_grants,
+    pool_of,
+    queue_place,
+    starts_under_way,
+)
 
-KEYS = [Key("hub", f"user {i}", "") for i in range(4)]
+KEYS = [Key("hub", "user 0", "second"), *(Key("hub", f"user {i}", "") for i in range(3))]
 WANTED = st.sampled_from([("a100", 1), ("a100", 1), ("a100", 2), ("a100", 3), ("half", 1), ("half", 2), (None, 0)])
 WHO = st.sampled_from(KEYS)
 
@@ -88,19 +95,28 @@ class Leases(RuleBasedStateMachine):
             assert (again.attempt, again.slots, again.asked_at) == (lease.attempt, lease.slots, lease.asked_at)
             self.put(again)
 
-    @rule(starts=st.sampled_from([1, 2, 100]))
-    def grants_are_made(self, starts):
+    @rule(most=st.sampled_from([1, 2, 100]), each=st.sampled_from([1, 100]))
+    def grants_are_made(self, most=100, each=100):
         before = {x.id: x for x in self.live.values()}
-        at = Conditions(self.now, self.hub_answers, starts, self.others())
+        at = Conditions(self.now, self.hub_answers, most, each, self.others())
         grants = next_grants(list(before.values()), self.fleet, KINDS, at)
-        assert len(grants) <= starts
+        under_way = starts_under_way(before.values())
+        assert len(grants) <= max(0, most - under_way.total())
         for lease, given in grants:
             assert len(given) == lease.request.count
+            under_way[lease.key.user_created] += 1
+            assert under_way[lease.key.user_created] <= each
             self.put(leases.grant(lease, given, self.now))
-        self._nobody_was_overtaken(before, [lease for lease, _ in grants])
+        self._nobody_was_overtaken(
+            before, [lease for lease, _ in grants], {u for u, n in under_way.items() if n >= each}
+        )
 
-    def _nobody_was_overtaken(self, before, granted):
-        """Whoever stands before a granted one in its pool was granted too, or had a reason to be passed over."""
+    def _nobody_was_overtaken(self, before, granted, limited):
+        """Whoever stands before a granted one in its pool was granted too, or had a reason to be passed over.
+
+        ``limited`` are users who start as many as one may: their GPUs were kept from those behind.
+        """
+        used = used_shares(self.live.values(), self.others())
         line, got = in_order(before.values()), {lease.id for lease in granted}
         for lease in granted:
             pool = pool_of(lease, KINDS)
@@ -108,7 +124,11 @@ class Leases(RuleBasedStateMachine):
                 if pool is not None and pool_of(ahead, KINDS) == pool and ahead.id not in got:
                     backs_off = ahead.not_before > self.now
                     unheard = ahead.phase is Phase.PARKED and not self.hub_answers
-                    assert backs_off or unheard or ahead.request.count > largest_fit(KINDS["a100"], self.fleet)
+                    kept = ahead.key.user_created in limited and place(
+                        KINDS[ahead.request.gpu], ahead.request.count, self.fleet, used
+                    )
+                    too_large = ahead.request.count > largest_fit(KINDS["a100"], self.fleet)
+                    assert backs_off or unheard or too_large or kept
 
     @rule(key=WHO, creates=st.booleans())
     def the_waiter_takes_its_grant(self, key, creates):
@@ -121,14 +141,14 @@ class Leases(RuleBasedStateMachine):
     @rule(key=WHO, wanted=WANTED, creates=st.booleans())
     def a_start_goes_straight_through(self, key, wanted, creates):
         self.a_user_starts(key, wanted)
-        self.grants_are_made(100)
+        self.grants_are_made()
         self.the_waiter_takes_its_grant(key, creates)
 
     @rule(key=WHO, wanted=WANTED, then=WANTED)
     def a_hub_dies_in_a_start_and_its_user_asks_for_something_else(self, key, wanted, then):
         self.a_start_goes_straight_through(key, wanted, creates=True)
         self.a_user_starts(key, then)
-        self.grants_are_made(100)
+        self.grants_are_made()
 
     @rule(key=WHO)
     def its_server_answers(self, key):

@@ -25,8 +25,8 @@ class Running:
 
     ``given`` is what the place itself gave it where that only counts: (group, number of GPUs) pairs; None where the
     place has not given anything yet, or gives exactly what was asked. ``waiting_seconds`` is for how long the place
-    has found no room for it, and ``waiting`` why; ``ending`` that it is being ended, ``disruption`` by what, where
-    that was the place itself.
+    has found no room for it, and ``waiting`` why; ``ending`` that it is being ended, within ``ends_in_seconds``
+    where that is known; ``disruption`` says why, in a sentence, where the place itself ends it or is about to.
     """
 
     lease_id: str
@@ -39,6 +39,7 @@ class Running:
     waiting: str = ""
     ending: bool = False
     disruption: str = ""
+    ends_in_seconds: float | None = None
 
 
 @dataclass(frozen=True)

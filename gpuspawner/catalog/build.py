@@ -94,7 +94,7 @@ def _policy(name: str, flat: Flat[PolicyEntry], issues: list[Issue]) -> Lifecycl
         idle=IdlePolicy(**idle),
         keep=KeepPolicy(**_written(times=entry.keep.times, each_seconds=entry.keep.each)),
         extend=ExtendPolicy(**extend),
-        **_written(mode=entry.mode, lifetime_seconds=entry.lifetime),
+        **_written(mode=entry.mode, lifetime_seconds=entry.lifetime, back_in_queue=entry.preemption.back_in_queue),
     )
     if not flat.clean:
         return policy

@@ -154,6 +154,12 @@ def _parse_mode(value: object) -> Mode:
         raise BadValue(f"{quoted(value)} is no mode", right) from None
 
 
+def _parse_yes(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise BadValue(f"{quoted(value)} is neither yes nor no", "write true or false")
+    return value
+
+
 def _parse_opens(value: object) -> list[str]:
     later = [item for item in ("vscode", "ssh") if isinstance(value, list) and item in value]
     if later:
@@ -290,16 +296,24 @@ class ExtendEntry(Entry):
     warn: Annotated[list[float] | None, BeforeValidator(_parse_warnings)] = None
 
 
+class PreemptionEntry(Entry):
+    """What follows when the cluster takes a workspace's GPU."""
+
+    later = frozenset({"protected", "grace"})
+    back_in_queue: Annotated[bool | None, BeforeValidator(_parse_yes)] = None
+
+
 class PolicyEntry(Entry):
     """A lifecycle policy."""
 
-    later = frozenset({"activity", "preemption", "queue"})
+    later = frozenset({"activity", "queue"})
     extends: Annotated[str | None, BeforeValidator(parse_name)] = None
     mode: Annotated[Mode | None, BeforeValidator(_parse_mode)] = None
     idle: Annotated[IdleEntry, Section] = IdleEntry()
     also_counts: Annotated[AlsoCountsEntry, Section] = AlsoCountsEntry()
     keep: Annotated[KeepEntry, Section] = KeepEntry()
     extend: Annotated[ExtendEntry, Section] = ExtendEntry()
+    preemption: Annotated[PreemptionEntry, Section] = PreemptionEntry()
     lifetime: Lifetimes = None
 
 

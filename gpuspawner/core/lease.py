@@ -114,6 +114,8 @@ class Lease:
     ended_at: float | None = None
     token_hash: str = ""
     seen_by_user: bool = False
+    disruption: str = ""
+    disrupted_until: float | None = None
 
     @property
     def live(self) -> bool:
@@ -251,6 +253,29 @@ def run(lease: Lease, server_started: str, now: float) -> Lease:
     deadline = lifetime.deadline(since, lease.request.lifetime_seconds)
     return _to(
         lease, Phase.RUNNING, now, running_at=now, server_started=server_started, deadline_at=deadline, failed_starts=0
+    )
+
+
+def disrupt(lease: Lease, why: str, until: float | None) -> Lease:
+    """The place itself is about to end it, ``until`` when at the latest: nobody here can object."""
+    _need(lease, UP | {Phase.STARTING}, "ended by its place")
+    return replace(lease, disruption=why, disrupted_until=until)
+
+
+def again(lease: Lease, name: str, now: float) -> Lease:
+    """Return a new lease of what its place ended, parked where the old one stood in the queue."""
+    return Lease(
+        id=name,
+        key=lease.key,
+        user=lease.user,
+        request=lease.request,
+        options=lease.options,
+        asked_at=lease.asked_at,
+        phase=Phase.PARKED,
+        phase_since=now,
+        boot_id=lease.boot_id,
+        heard_at=now,
+        unattended=True,
     )
 
 

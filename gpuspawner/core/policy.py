@@ -70,3 +70,5 @@ class LifecyclePolicy:
     extend: ExtendPolicy = field(default_factory=ExtendPolicy)
     lifetime_seconds: tuple[int, int] = (60, 30 * 86400)
     """Bounds of what a request may ask under this policy."""
+    back_in_queue: bool = True
+    """What its place takes a GPU from goes back in the queue, where it was, and starts again by itself."""

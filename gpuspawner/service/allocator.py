@@ -24,6 +24,7 @@ from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Offer, Scheduler
 from gpuspawner.service.book import Book
 from gpuspawner.service.clock import Clock
+from gpuspawner.service.policies import policy_of
 from gpuspawner.service.sentences import gpu_title, gpus_asked
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import AuditLine
@@ -225,6 +226,8 @@ class Allocator:
             self.book.save(replace(parked, not_before=0.0))
             self.take_back(lease)
             return
+        if outcome == "died" and lease.disruption:
+            outcome, message = "preempted", lease.disruption  # it was seen coming
         reason, by, words = _END_OF[outcome](lease)
         stopping = replace(leases.stop(lease, reason, by, kept(message) or words, now), hub_gone=True)
         lines = [self.line(lease, by, "stop", stopping.message)] if lease.phase is not Phase.STOPPING else []
@@ -234,6 +237,10 @@ class Allocator:
         else:
             self.book.save(stopping, audit=lines)
         self.give()
+
+    def returns(self, lease: Lease) -> bool:
+        """Whether a workspace that its place ended goes back in the queue, by its policy."""
+        return policy_of(self.catalog, lease).back_in_queue
 
     def line(self, lease: Lease, actor: str, action: str, why: str) -> AuditLine:
         """Return an audit line of now."""
@@ -247,6 +254,11 @@ _END_OF: dict[str, Callable[[Lease], tuple[Reason, str, str]]] = {
         (Reason.STOPPED, "hub", "It was stopped from the hub, by you or by an administrator.")
         if lease.phase in UP
         else (Reason.FAILED, "hub", "Its server was stopped before it answered: cancelled, or too slow to start.")
+    ),
+    "preempted": lambda lease: (
+        Reason.PREEMPTED,
+        "cluster",
+        lease.disruption or "The cluster ended it for something more important. Your files are untouched.",
     ),
     "died": lambda _: (Reason.FAILED, "hub", "Its server ended by itself. Your files are untouched."),
     "shutdown": lambda _: (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import uuid
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -84,8 +85,19 @@ class Reclaimer:
             return
         lease = self._book.get(lease_id)
         if lease is not None and lease.phase is Phase.STOPPING:
-            self._book.save(leases.end(lease, self._clock.now()))
+            self._end(lease)
             self._allocator.give()
+
+    def _end(self, lease: Lease) -> None:
+        """End a lease. What its place took goes back in the queue in the same step: no crash loses it between."""
+        now = self._clock.now()
+        ended = leases.end(lease, now)
+        if lease.reason is not Reason.PREEMPTED or not lease.request.template or not self._allocator.returns(lease):
+            self._book.save(ended)
+            return
+        parked = leases.again(lease, uuid.uuid4().hex, now)
+        line = self._allocator.line(parked, "gpuspawner", "back in the queue", f"{lease.id} was preempted")
+        self._book.save(ended, parked, audit=[line])
 
     async def _stop_in_hub(self, lease: Lease) -> bool:
         """Return True once the hub has no server of this lease; otherwise see that it is told to stop it."""

@@ -210,12 +210,13 @@ class Reconciler:
         await self._hub.start(name, lease.key.server, lease.options)
 
     def _without_room(self, lease: Lease) -> Running | None:
-        """Return what of this start the place has found no room for, for too long."""
+        """Return what of this start the place has found no room for, for too long, or is about to end."""
         return next(
             (
                 one
                 for one in self._processes(lease)
-                if one.attempt == lease.attempt and one.waiting_seconds > self._settings.no_room_seconds
+                if one.attempt == lease.attempt
+                and (one.waiting_seconds > self._settings.no_room_seconds or one.disruption)
             ),
             None,
         )
@@ -234,7 +235,7 @@ class Reconciler:
 
     async def _starting(self, lease: Lease, now: float) -> None:
         if (one := self._without_room(lease)) is not None:
-            self._aside(f"requeue {lease.id}", partial(self._requeue, lease, one.waiting))
+            self._aside(f"requeue {lease.id}", partial(self._requeue, lease, one.disruption or one.waiting))
             return
         # By the time of the look: what came up while this round waited for the hub was not seen.
         if not self._processes(lease) and self._looked_at - lease.heard_at <= self._settings.heartbeat_seconds:
@@ -261,8 +262,19 @@ class Reconciler:
         self._book.save(dropped, audit=[self._allocator.line(lease, "gpuspawner", dropped.phase.value, why)])
         self._allocator.take_back(lease)
 
+    def _disrupted(self, lease: Lease, now: float) -> Lease:
+        """Note that the place is about to end it: its user is told while it still runs."""
+        one = next((x for x in self._processes(lease) if x.attempt == lease.attempt and x.disruption), None)
+        if one is None or lease.disruption:
+            return lease
+        until = None if one.ends_in_seconds is None else now + one.ends_in_seconds
+        told = leases.disrupt(lease, one.disruption, until)
+        self._book.save(told, audit=[self._allocator.line(lease, "cluster", "disrupted", one.disruption)])
+        return told
+
     async def _up(self, lease: Lease, now: float) -> None:
         """A workspace that neither hub nor backend shows has ended without a word."""
+        lease = self._disrupted(lease, now)
         if self._servers is None or self._processes(lease) or self._server(lease) is not None:
             self._gone_since.pop(lease.id, None)
             return
@@ -274,7 +286,9 @@ class Reconciler:
         is_back = server is not None and server.user_created == lease.key.user_created
         if is_back or current is None or current.phase not in UP:
             return
-        if current.adopted:
+        if current.disruption:
+            reason, message = Reason.PREEMPTED, current.disruption
+        elif current.adopted:
             reason, message = Reason.STOPPED, "It was stopped from the hub."
         else:
             reason, message = Reason.FAILED, "Its server ended by itself. Your files are untouched."

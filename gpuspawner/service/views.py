@@ -183,9 +183,22 @@ def _extend(parts: Parts, lease: Lease) -> dict[str, Any]:
     return {"left_seconds": left, "each_seconds": min(extend.each_seconds, left)}
 
 
+def _disruption(parts: Parts, lease: Lease, now: float) -> dict[str, Any]:
+    """Return what is to be told of a workspace that its cluster is about to end: nothing here can keep it."""
+    until = lease.disrupted_until
+    when = "within seconds" if until is None else f"at {show_time(until, now)}"
+    then = (
+        "It goes back to its place in the queue, and starts again by itself. " if parts.allocator.returns(lease) else ""
+    )
+    text = f"{lease.disruption} This workspace ends {when}: save now. {then}Running kernels are lost; files stay."
+    return {"kind": "preempted", "text": text, "ends_at": until, "actions": []}
+
+
 def _warning(parts: Parts, lease: Lease) -> dict[str, Any] | None:
     """Return what its user is to be told now: the idle warning first, then the coming end."""
     now, policy = parts.clock.now(), policy_of(parts.catalog, lease)
+    if lease.phase in UP and lease.disruption:
+        return _disruption(parts, lease, now)
     grace = lease.streak.grace_left_seconds
     if lease.phase is Phase.RECLAIMING and grace is not None:
         ends_at = _grace_end(lease, grace)

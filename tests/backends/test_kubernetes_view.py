@@ -266,9 +266,12 @@ async def test_a_pod_that_the_cluster_is_about_to_end_says_why(api, a_backend):
         "reason": "PreemptionByScheduler",
         "message": "default/x",
     }
-    api.put(a_workspace(conditions=[disrupted]))
+    pod = a_workspace(conditions=[disrupted])
+    pod["spec"]["terminationGracePeriodSeconds"] = 30
+    api.put(pod)
     (seen,) = await a_backend().workspaces()
-    assert seen.disruption == "PreemptionByScheduler"
+    assert seen.disruption == "The cluster needs its GPU for more important work."
+    assert (seen.ends_in_seconds, seen.ending) == (30, False)
 
 
 async def test_of_many_pods_only_those_that_count_are_kept(api, a_backend):

@@ -188,6 +188,15 @@ async def test_the_same_start_asks_again_and_others_pass_for_a_while(place):
     assert place.now_of(again).phase is Phase.RESERVED
 
 
+async def test_a_start_that_the_cluster_ends_goes_back_to_its_place_at_once(place):
+    alice = place.start("alice")
+    await gave(place, alice, "one", disruption="The cluster needs its GPU for more important work.")
+    await place.round()
+    back = place.now_of(alice)
+    assert (back.phase, back.asked_at, back.failed_starts) == (Phase.PARKED, alice.asked_at, 0)
+    assert back.message.endswith("more important work.")
+
+
 async def test_what_found_room_meanwhile_stays(place):
     alice = place.start("alice")
     await gave(place, alice, waiting=REASON, waiting_seconds=19.0)

@@ -48,8 +48,9 @@ class Pod:
     """One pod that counts: it requests GPUs, or carries a hub's label.
 
     ``node`` is "" before it is bound; ``refusal`` is what the scheduler says that finds no place for it, else "".
-    ``ended`` pods hold nothing; ``deleting`` ones hold all until they are gone. ``disruption`` says why the cluster is
-    about to end it. ``variables`` rebuild its lease. ``created_at`` is in seconds since the epoch.
+    ``ended`` pods hold nothing; ``deleting`` ones hold all until they are gone. ``disruption`` says why the cluster
+    ends it, or is about to; ``grace_seconds`` is how long it then has. ``variables`` rebuild its lease. ``created_at``
+    is in seconds since the epoch.
     """
 
     uid: str
@@ -64,6 +65,7 @@ class Pod:
     deleting: bool = False
     refusal: str = ""
     disruption: str = ""
+    grace_seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,8 @@ def to_pod(data: Mapping[str, Any], named: frozenset[str] = frozenset()) -> Pod 
         ended=status.get("phase") in _ENDED,
         deleting=metadata.get("deletionTimestamp") is not None,
         refusal=(scheduled.get("message") or "no place was found for it") if refused else "",
-        disruption=(disruption.get("reason") or "") if disruption.get("status") == "True" else "",
+        disruption=_disruption(disruption),
+        grace_seconds=metadata.get("deletionGracePeriodSeconds") or spec.get("terminationGracePeriodSeconds"),
     )
 
 
@@ -141,6 +144,23 @@ def _quota_counts(quantities: Mapping[str, Any] | None, named: frozenset[str]) -
     return _gpus(
         {key.removeprefix(prefix): n for key, n in (quantities or {}).items() if key.startswith(prefix)}, named
     )
+
+
+DISRUPTIONS = {
+    "PreemptionByScheduler": "The cluster needs its GPU for more important work.",
+    "TerminationTarget": "The cluster's queue needs its place for more important work.",
+    "EvictionByEvictionAPI": "Its node is being emptied, for example for maintenance.",
+    "DeletionByTaintManager": "Its node was lost or taken out of service.",
+    "DeletionByPodGC": "Its node is gone.",
+    "TerminationByKubelet": "Its node ends it, to stay alive itself or to shut down.",
+}
+
+
+def _disruption(condition: Mapping[str, Any]) -> str:
+    """Return in a sentence why the cluster ends a pod by a condition DisruptionTarget, "" where it does not."""
+    if condition.get("status") != "True":
+        return ""
+    return DISRUPTIONS.get(condition.get("reason") or "", "The cluster ends it.")
 
 
 def requested(spec: Mapping[str, Any], named: frozenset[str] = frozenset()) -> dict[str, int]:

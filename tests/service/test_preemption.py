@@ -1,0 +1,115 @@
+"""A workspace whose place takes its GPU: its user is told, and it comes back where it stood."""
+
+from dataclasses import replace
+
+import pytest
+
+from gpuspawner.core.lease import Phase, Reason
+from gpuspawner.service.views import lease_view
+
+WHY = "The cluster needs its GPU for more important work."
+
+
+async def disrupted(world, lease, **changes):
+    key = lease.id, lease.attempt
+    world.backend.running[key] = replace(world.backend.running[key], disruption=WHY, **changes)
+    await world.round()
+    return world.now_of(lease)
+
+
+async def gone(world, lease, outcome="died"):
+    """Its place ends it, and the hub sees that it is gone."""
+    world.hub_stops(lease, outcome, "The server's pod is gone.")
+    await world.round()
+    await world.round()
+
+
+def waiting(world, lease):
+    return next((x for x in world.book if x.key == lease.key), None)
+
+
+async def test_its_user_is_told_while_it_still_runs_by_when_and_what_follows(world):
+    alice = await world.up("alice")
+    told = await disrupted(world, alice, ends_in_seconds=30.0)
+    assert (told.phase, told.disruption, told.disrupted_until) == (Phase.RUNNING, WHY, world.clock.now() + 30)
+    warning = lease_view(world.parts, told)["warning"]
+    assert (warning["kind"], warning["ends_at"], warning["actions"]) == ("preempted", told.disrupted_until, [])
+    assert warning["text"].startswith(WHY)
+    assert "save now" in warning["text"]
+    assert "starts again by itself" in warning["text"]
+    await world.round()
+    assert world.did(alice).count("disrupted") == 1
+
+
+async def test_it_goes_back_to_its_place_in_the_queue_and_starts_by_itself(world):
+    alice, bob = await world.up("alice", count=2), world.start("bob", count=2)
+    await disrupted(world, alice)
+    await gone(world, alice)
+    ended = world.now_of(alice)
+    assert (ended.phase, ended.reason, ended.ended_by, ended.message) == (Phase.ENDED, Reason.PREEMPTED, "cluster", WHY)
+    back = waiting(world, alice)
+    assert (back.asked_at, back.request, back.options) == (alice.asked_at, alice.request, alice.options)
+    assert (back.phase, world.now_of(bob).phase) == (Phase.RESERVED, Phase.QUEUED), (
+        "it stood before them, and does again"
+    )
+    await world.round()
+    assert world.hub.calls[-1][:2] == ("start", "alice")
+    assert ("gpuspawner", "back in the queue", f"{alice.id} was preempted") in world.audit(back)
+
+
+async def test_what_vanishes_without_a_word_was_preempted_too_where_that_was_seen_coming(world):
+    alice = await world.up("alice")
+    await disrupted(world, alice)
+    world.backend.vanish(alice.id)
+    world.hub.forget("alice")
+    await world.go_on(20, step=2)
+    assert world.now_of(alice).reason is Reason.PREEMPTED
+    assert waiting(world, alice) is not None
+
+
+async def test_the_spawner_may_say_so_where_nobody_saw_it_coming(world):
+    alice = await world.up("alice")
+    world.hub_stops(alice, "preempted", "Its node is gone.")
+    await world.round()
+    assert (world.now_of(alice).reason, world.now_of(alice).message) == (Reason.PREEMPTED, "Its node is gone.")
+    assert waiting(world, alice) is not None
+
+
+async def test_who_stops_it_meanwhile_has_stopped_it(world):
+    alice = await world.up("alice")
+    await disrupted(world, alice)
+    await gone(world, alice, "stopped")
+    assert world.now_of(alice).reason is Reason.STOPPED
+    assert waiting(world, alice) is None
+
+
+async def test_a_policy_may_let_it_end(make_world):
+    world = make_world(policy={"preemption": {"back_in_queue": False}})
+    alice = await world.up("alice")
+    told = await disrupted(world, alice)
+    assert "starts again" not in lease_view(world.parts, told)["warning"]["text"]
+    await gone(world, alice)
+    assert world.now_of(alice).reason is Reason.PREEMPTED
+    assert waiting(world, alice) is None
+
+
+async def test_no_crash_loses_it_between_its_end_and_its_place(world):
+    alice = await world.up("alice")
+    await disrupted(world, alice)
+    world.hub_stops(alice, "died")
+    world.boot()
+    await world.round()
+    await world.round()
+    assert waiting(world, alice).asked_at == alice.asked_at
+
+
+@pytest.mark.parametrize("reason", [Reason.STOPPED, Reason.FAILED, Reason.IDLE, Reason.EXPIRED])
+async def test_no_other_end_comes_back(world, reason):
+    alice = await world.up("alice")
+    world.parts.reclaimer.mark(alice.id, reason, "somebody", "Because.")
+    world.hub.forget("alice")
+    world.backend.vanish(alice.id)
+    await world.round()
+    await world.round()
+    assert world.now_of(alice).phase is Phase.ENDED
+    assert waiting(world, alice) is None

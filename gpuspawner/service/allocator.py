@@ -227,7 +227,7 @@ class Allocator:
             self.take_back(lease)
             return
         if outcome == "died" and lease.disruption:
-            outcome, message = "preempted", lease.disruption  # it was seen coming
+            outcome = "preempted"  # it was seen coming
         reason, by, words = _END_OF[outcome](lease)
         stopping = replace(leases.stop(lease, reason, by, kept(message) or words, now), hub_gone=True)
         lines = [self.line(lease, by, "stop", stopping.message)] if lease.phase is not Phase.STOPPING else []

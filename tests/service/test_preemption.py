@@ -19,7 +19,7 @@ async def disrupted(world, lease, **changes):
 
 async def gone(world, lease, outcome="died"):
     """Its place ends it, and the hub sees that it is gone."""
-    world.hub_stops(lease, outcome, "The server's pod is gone.")
+    world.hub_stops(lease, outcome)
     await world.round()
     await world.round()
 

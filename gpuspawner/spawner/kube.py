@@ -17,7 +17,6 @@ from gpuspawner.core.errors import Conflict
 from gpuspawner.core.request import Request
 from gpuspawner.spawner.kube_start import LOOK_SECONDS, PodStart
 from gpuspawner.spawner.pod import PodSettings, with_lease
-from gpuspawner.spawner.pod_end import why_ended
 from gpuspawner.spawner.pod_models import written_back
 from gpuspawner.spawner.pod_start import judge
 from gpuspawner.spawner.refusals import ended
@@ -143,7 +142,7 @@ class KubePods(PodStart):
         if status is not None:
             self._gpu_stop_called = asked_by_hub  # KubeSpawner's poll stops what ended by itself
             if not self._gpu_message:
-                self._gpu_message = why_ended(self._gpu_last_pod, self._events_of(self._gpu_last_pod))
+                self._gpu_message = self._why_ended()
         return status
 
     async def stop(self, now: bool = False) -> Any:  # noqa: ARG002 - the hub's signature

@@ -17,6 +17,7 @@ from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
 from gpuspawner.spawner.mixin import FENCE_SECONDS, GPUSpawnerMixin
 from gpuspawner.spawner.pod import START_MARK, contradiction
 from gpuspawner.spawner.pod_end import why_ended
+from gpuspawner.spawner.pod_memory import PodMemory
 from gpuspawner.spawner.pod_start import Verdict, judge, refusal, short
 from gpuspawner.spawner.refusals import ended
 
@@ -94,7 +95,7 @@ class PodStart(GPUSpawnerMixin):
         """The pod was deleted, or the service says that this start is over: for want of room, or in earnest."""
         if verdict.shortage:
             raise NoRoom
-        why = "" if pod is not None else why_ended(self._gpu_last_pod, self._events_of(self._gpu_last_pod))
+        why = "" if pod is not None else self._why_ended()
         raise ended(f"{why or 'This start was ended from outside.'} Start it again.", reason="gone", status=409)
 
     def _heartbeat_over(self) -> bool:
@@ -192,6 +193,18 @@ class PodStart(GPUSpawnerMixin):
         pod = self._pod()
         mine = pod is not None and pod["metadata"].get("annotations", {}).get(START_MARK) == self._gpu_mark
         return pod if mine else None
+
+    async def _start_reflector(self, kind: str, reflector_class: Any, *args: Any, **kwargs: Any) -> Any:
+        """Watch pods with a memory of those that go."""
+        return await super()._start_reflector(kind, PodMemory if kind == "pods" else reflector_class, *args, **kwargs)
+
+    def _why_ended(self) -> str:
+        """Return why the pod of this workspace ended, by how it looked last; "" where nothing tells."""
+        gone = getattr(self.pod_reflector, "gone", {}).get(f"{self.namespace}/{self.pod_name}")
+        last = self._gpu_last_pod
+        if gone is not None and last is not None and gone["metadata"]["uid"] == last["metadata"]["uid"]:
+            last = gone
+        return why_ended(last, self._events_of(last))
 
     def _events_of(self, pod: Mapping[str, Any] | None) -> Sequence[Mapping[str, Any]]:
         """Return the events of this very pod, oldest first; none where the administrator switched events off."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gpuspawner.backends.kubernetes.objects import DISRUPTIONS
 from gpuspawner.spawner.pod_start import NOTEBOOK, short
 
 Json = Mapping[str, Any]
@@ -16,24 +17,17 @@ FILES = "Your files on its volume are untouched."
 KILLED = 137
 TERMINATED = 143
 
-_DISRUPTIONS = {
-    "PreemptionByScheduler": "The cluster took its GPU for more important work (preempted).",
-    "EvictionByEvictionAPI": "Its node is being emptied, for example for maintenance (evicted).",
-    "DeletionByTaintManager": "Its node was lost or taken out of service.",
-    "DeletionByPodGC": "Its node is gone.",
-    "TerminationTarget": "The cluster's queue took its place for more important work (preempted).",
-}
 _EVENTS = {
-    "Preempted": _DISRUPTIONS["PreemptionByScheduler"],
-    "TaintManagerEviction": _DISRUPTIONS["DeletionByTaintManager"],
-    "NodeNotReady": _DISRUPTIONS["DeletionByTaintManager"],
-    "EvictedByVPA": "The cluster moved it to change its size (evicted).",
+    "Preempted": DISRUPTIONS["PreemptionByScheduler"],
+    "TaintManagerEviction": DISRUPTIONS["DeletionByTaintManager"],
+    "NodeNotReady": DISRUPTIONS["DeletionByTaintManager"],
+    "EvictedByVPA": "The cluster moved it to change its size.",
 }
 _NODE = {
     "NodeShutdown": "Its node was shut down.",
     "Shutdown": "Its node was shut down.",
     "Terminated": "Its node was shut down.",
-    "NodeLost": _DISRUPTIONS["DeletionByTaintManager"],
+    "NodeLost": DISRUPTIONS["DeletionByTaintManager"],
     "NodeAffinity": "Its node no longer fits what it asked for.",
     "DeadlineExceeded": "It reached the longest time that the cluster lets a pod run.",
 }
@@ -80,12 +74,12 @@ def _disruption(status: Json) -> str:
         if condition.get("status") != "True":
             continue
         if condition.get("type") == "TerminationTarget":
-            return _DISRUPTIONS["TerminationTarget"]
+            return DISRUPTIONS["TerminationTarget"]
         if condition.get("type") == "DisruptionTarget":
             reason = condition.get("reason", "")
             if reason == "TerminationByKubelet":
                 return _evicted(str(condition.get("message", "")))
-            return _DISRUPTIONS.get(reason, f"The cluster ended it: {short(condition.get('message', reason))}")
+            return DISRUPTIONS.get(reason, f"The cluster ended it: {short(condition.get('message', reason))}")
     return ""
 
 

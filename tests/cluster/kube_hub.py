@@ -107,7 +107,9 @@ class KubeHub(RealHub):
     def pod(self, user: str) -> Any:
         """The pod of a user's default server as the API server has it, or None."""
         pods = self.cluster.core.list_namespaced_pod(self.namespace).items
-        return next((pod for pod in pods if pod.metadata.annotations["hub.jupyter.org/username"] == user), None)
+        return next(
+            (pod for pod in pods if (pod.metadata.annotations or {}).get("hub.jupyter.org/username") == user), None
+        )
 
     def progress(self, user: str) -> list[str]:
         """What the progress page of a start that is over, or under way, tells until it ends."""

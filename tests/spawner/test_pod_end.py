@@ -26,7 +26,7 @@ def terminated(code, reason="Error", message=""):
     return {"terminated": {"exitCode": code, "reason": reason, "message": message}}
 
 
-PREEMPTED = "The cluster took its GPU for more important work (preempted)."
+PREEMPTED = "The cluster needs its GPU for more important work."
 LOW = "The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi."
 ENDS = {
     "node out of memory": (
@@ -51,12 +51,12 @@ ENDS = {
     "preempted by Kueue": (
         pod(conditions=[{"type": "TerminationTarget", "status": "True", "reason": "StoppedByKueue"}]),
         [],
-        "The cluster's queue took its place for more important work (preempted).",
+        "The cluster's queue needs its place for more important work.",
     ),
     "drained": (
         pod(conditions=[disrupted("EvictionByEvictionAPI", "Eviction API: evicting")]),
         [],
-        "Its node is being emptied, for example for maintenance (evicted).",
+        "Its node is being emptied, for example for maintenance.",
     ),
     "node lost": (
         pod(conditions=[disrupted("DeletionByTaintManager")], deleted=True),

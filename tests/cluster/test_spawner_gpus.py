@@ -1,0 +1,123 @@
+"""A lease's GPUs in a real pod, given by a device plugin; and what a hub's restart and the cluster do to a start."""
+
+import pytest
+from gpus import simulated
+from kube_hub import KubeHub, eventually
+
+TINY = """
+import time
+
+from kubernetes import client, config
+
+
+def faster(spawner, pod):
+    if spawner.user.name == "late":
+        core = client.CoreV1Api(config.new_client_from_config(os.environ["KUBECONFIG"]))
+        limits = {"limits": {"nvidia.com/gpu": "2"}}
+        command = ["sleep", "600"]
+        container = {"name": "train", "image": spawner.image, "command": command, "resources": limits}
+        container["imagePullPolicy"] = spawner.image_pull_policy
+        spec = {"terminationGracePeriodSeconds": 1, "containers": [container]}
+        core.create_namespaced_pod(spawner.namespace, {"metadata": {"name": "training"}, "spec": spec})
+        while core.read_namespaced_pod("training", spawner.namespace).status.phase != "Running":
+            time.sleep(0.2)
+        spawner.modify_pod_hook = None
+    return pod
+
+
+c.KubeSpawner.modify_pod_hook = faster
+c.KubeSpawner.cmd = ["python3", "-m", "http.server", "8888"]
+slow = {"name": "slow", "image": c.KubeSpawner.image, "command": ["sleep", "15"]}
+slow["imagePullPolicy"] = c.KubeSpawner.image_pull_policy
+c.KubeSpawner.profile_list = [
+    {"display_name": "quick", "default": True},
+    {"display_name": "slow", "kubespawner_override": {"init_containers": [slow]}},
+]
+"""
+
+
+@pytest.fixture(scope="module")
+def gpus(one_machine):
+    with simulated(one_machine, 2) as gpus:
+        yield gpus
+
+
+@pytest.fixture(scope="module")
+def hub(one_machine, gpus, tmp_path_factory):
+    with one_machine.namespace() as namespace:
+        folder = tmp_path_factory.mktemp("hub")
+        hub = KubeHub(folder, cluster=one_machine, namespace=namespace, extra=TINY)
+        slow = "  slow: {extends: lab, profile: slow}\n"
+        hub.catalog.write_text(hub.catalog.read_text().replace("policies:\n", f"{slow}policies:\n"))
+        try:
+            yield hub.start()
+        finally:
+            hub.close()
+
+
+def test_a_workspace_gets_the_gpus_of_its_lease_and_no_other(hub):
+    hub.add_user("alice")
+    hub.begin("alice", template="lab", gpu="a100", count=1)
+    lease = hub.until("alice", "running", 60)
+    pod = hub.pod("alice")
+    assert pod.metadata.labels["gpuspawner.io/lease"] == lease["id"]
+    assert pod.spec.containers[0].resources.limits["nvidia.com/gpu"] == "1"
+    code, printed, _ = hub.cluster.run_in(hub.namespace, pod.metadata.name, "nvidia-smi", "-L")
+    assert (code, len(printed.splitlines())) == (0, 1)
+    hub.stop("alice")
+    eventually(lambda: hub.pod("alice") is None, 30, "alice's pod is gone")
+    hub.until_ended("alice", "stopped")
+
+
+def test_promise_6_a_start_whose_room_another_pod_took_goes_back_to_its_place_and_starts_when_it_is_free(hub, request):
+    def train_ends():
+        pods = hub.cluster.core
+        pods.delete_collection_namespaced_pod(
+            hub.namespace, field_selector="metadata.name=training", grace_period_seconds=0
+        )
+
+    hub.add_user("late")
+    hub.begin("late", template="lab", gpu="a100", count=1)
+    request.addfinalizer(lambda: hub.stop("late"))
+    request.addfinalizer(train_ends)
+    eventually(lambda: (pod := hub.pod("late")) and pod.status.conditions, 60, "late's pod finds no room")
+    lease = hub.lease("late")
+    eventually(lambda: hub.lease("late")["phase"] in {"queued", "parked"}, 60, "late waits again")
+    assert hub.lease("late")["id"] == lease["id"]
+    assert hub.pod("late") is None
+    train_ends()
+    assert hub.until("late", "running", 90)["id"] == lease["id"]
+
+
+def test_promise_2_a_hub_that_dies_during_a_start_finds_its_pod_again(hub):
+    hub.add_user("slow")
+    hub.begin("slow", template="slow", gpu="a100", count=1)
+    pod = eventually(lambda: hub.pod("slow"), 30, "slow's pod is there")
+    lease = hub.lease("slow")
+    hub.kill_hub()
+    hub.start_hub()
+    assert hub.pod("slow").metadata.uid == pod.metadata.uid
+    eventually(lambda: (server := hub.server("slow")) and server["ready"], 90, "slow's server is ready")
+    assert hub.until("slow", "running", 60)["id"] == lease["id"]
+    assert hub.pod("slow").metadata.uid == pod.metadata.uid
+    hub.stop("slow")
+    hub.until_ended("slow", "stopped")
+
+
+def test_a_workspace_that_the_cluster_ended_tells_why(hub):
+    hub.add_user("bob")
+    hub.begin("bob", template="cpu")
+    hub.until("bob", "running", 60)
+    name = hub.pod("bob").metadata.name
+    eviction = {"metadata": {"name": name}, "deleteOptions": {"gracePeriodSeconds": 5}}
+    hub.cluster.core.create_namespaced_pod_eviction(name, hub.namespace, eviction)
+    end = eventually(lambda: hub.last_end("bob"), 60, "bob's lease has ended")["end"]
+    assert "Its node is being emptied, for example for maintenance." in end["message"]
+
+
+def test_a_pod_of_its_name_that_was_left_ends_before_a_new_one_starts(hub):
+    hub.add_user("left")
+    hub.cluster.start_pod(hub.namespace, "jupyter-left", ["sleep", "600"])
+    hub.begin("left", template="cpu")
+    hub.until("left", "running", 60)
+    hub.stop("left")

@@ -46,18 +46,20 @@ def place(kind: GpuKind, count: int, fleet: Fleet, used: Mapping[str, Fraction])
     """
     if not fleet.complete:
         return None
+    pool, share = kind.pool, kind.share
     candidates = [
         gpu
-        for gpu in fleet.gpus
-        if gpu.pool == kind.pool and grantable(gpu) and used.get(gpu.id, Fraction(0)) + kind.share <= 1
+        for gpu in fleet.gpus  # of tens of thousands, few are in use: only for those is anything computed
+        if gpu.pool == pool and grantable(gpu) and (gpu.id not in used or used[gpu.id] + share <= 1)
     ]
     free_on_node = Counter(gpu.node for gpu in candidates)
-    fitting = [gpu for gpu in candidates if free_on_node[gpu.node] >= count]
+    fitting = [node for node, free in free_on_node.items() if free >= count]
     if not fitting:
         return None
-    fitting.sort(key=lambda g: (free_on_node[g.node], g.node, -used.get(g.id, Fraction(0)), g.index, g.id))
-    node = fitting[0].node
-    return tuple(Slot(gpu.id, kind.share) for gpu in [g for g in fitting if g.node == node][:count])
+    node = min(fitting, key=lambda node: (free_on_node[node], node))
+    on_node = [gpu for gpu in candidates if gpu.node == node]
+    on_node.sort(key=lambda gpu: (-used.get(gpu.id, Fraction(0)), gpu.index, gpu.id))
+    return tuple(Slot(gpu.id, share) for gpu in on_node[:count])
 
 
 def largest_fit(kind: GpuKind, fleet: Fleet, *, foreign_too: bool = False) -> int:
@@ -65,21 +67,22 @@ def largest_fit(kind: GpuKind, fleet: Fleet, *, foreign_too: bool = False) -> in
 
     ``foreign_too`` counts GPUs that strangers use: they come back, though nobody knows when.
     """
-    own = [gpu for gpu in fleet.gpus if gpu.pool == kind.pool and gpu.healthy and (foreign_too or not gpu.foreign)]
+    pool = kind.pool
+    own = [gpu for gpu in fleet.gpus if gpu.pool == pool and gpu.healthy and (foreign_too or not gpu.foreign)]
     nodes = Counter(gpu.node for gpu in own)
     return max(nodes.values(), default=0)
 
 
 def count_free(kind: GpuKind, fleet: Fleet, used: Mapping[str, Fraction]) -> int:
     """Return how many units of ``kind`` are free now: slices of a shared device count each."""
-    free = Fraction(0)
+    free, pool, share = 0, kind.pool, kind.share
     for gpu in fleet.gpus:
-        if gpu.pool == kind.pool and grantable(gpu):
-            left = 1 - used.get(gpu.id, Fraction(0))
-            free += left // kind.share if left > 0 else 0
-    return int(free)
+        if gpu.pool == pool and grantable(gpu):
+            free += kind.shares if gpu.id not in used else max(0, int((1 - used[gpu.id]) // share))
+    return free
 
 
 def count_all(kind: GpuKind, fleet: Fleet) -> int:
     """Return how many units of ``kind`` the fleet has."""
-    return sum(kind.shares for gpu in fleet.gpus if gpu.pool == kind.pool)
+    pool = kind.pool
+    return kind.shares * sum(gpu.pool == pool for gpu in fleet.gpus)

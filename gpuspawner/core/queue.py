@@ -172,7 +172,8 @@ class _Room:
     """What is left of the GPUs of one pool while coming ends are replayed: quick for whole GPUs, exact for shares."""
 
     def __init__(self, gpus: Sequence[Gpu], used: Mapping[str, Fraction]) -> None:
-        self._left = {gpu.id: 1 - used.get(gpu.id, Fraction(0)) for gpu in gpus}
+        whole = Fraction(1)
+        self._left = {gpu.id: 1 - used[gpu.id] if gpu.id in used else whole for gpu in gpus}
         self._node = {gpu.id: gpu.node for gpu in gpus}
         self._whole: dict[str, list[str]] = {gpu.node: [] for gpu in gpus}
         for gpu in gpus:

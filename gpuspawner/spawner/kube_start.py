@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from aiohttp import ClientError
 from jupyterhub.utils import url_path_join
 from kubernetes_asyncio.client import ApiException
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError
@@ -27,6 +28,8 @@ JUDGE_SECONDS = 0.5
 """How often a start reads its events where its pod did not change: they are looked for among all of the namespace."""
 REQUEUE_SECONDS = 3.0
 """How long a start whose unschedulable pod was deleted waits for the service to move its lease."""
+ASK_SECONDS = 1.0
+"""Between two tries to make the pod."""
 ANSWER_SECONDS = 1.0
 SERVER_ERROR = 500
 
@@ -134,7 +137,7 @@ class PodStart(GPUSpawnerMixin):
             self._gpu_stop_called = asked_by_hub
 
     async def _make_create_pod_request(self, pod: Any, request_timeout: float) -> bool:
-        """Make the pod, unless a hook took the lease off it; True once it is there, False to be asked again.
+        """Make the pod, unless a hook took the lease off it; asks again as long as this start may take.
 
         An existing pod is never killed with grace 0, as KubeSpawner would: its container could outlive it unseen,
         on the GPU that this start was granted.
@@ -142,14 +145,19 @@ class PodStart(GPUSpawnerMixin):
         lost = contradiction(self.as_json(pod), self._gpu_patch, self._gpu_mark)
         if lost:
             raise ended(f"This hub is set up wrongly: {lost}", reason="conflict", status=409)
+        while not await self._is_made(pod, request_timeout):  # noqa: ASYNC110 - the cluster is asked, nobody tells
+            await asyncio.sleep(ASK_SECONDS)
+        self._gpu_made_at = time.monotonic()
+        return True
+
+    async def _is_made(self, pod: Any, request_timeout: float) -> bool:
         if self._gpu_lease and time.monotonic() - self._gpu_heard_at > FENCE_SECONDS:
             self._step(52, "The GPU service is away; the pod is made once it answers.")
-            await asyncio.sleep(1.0)
             return False
         try:
             await asyncio.wait_for(self.api.create_namespaced_pod(self.namespace, pod), request_timeout)
-        except (TimeoutError, asyncio.TimeoutError):
-            self._step(52, "The cluster is slow to answer; asking it again.")
+        except (ClientError, OSError, asyncio.TimeoutError) as error:
+            self._step(52, f"The cluster does not answer ({str(error) or 'time-out'}); asking it again.")
             return False
         except ApiException as error:
             if error.status == 409:  # noqa: PLR2004 - HTTP's own number
@@ -158,7 +166,6 @@ class PodStart(GPUSpawnerMixin):
                 raise
             self._step(52, f"The cluster does not take the pod now ({error.status} {error.reason}); asking it again.")
             return False
-        self._gpu_made_at = time.monotonic()
         return True
 
     async def _is_mine_or_ends(self) -> bool:
@@ -170,7 +177,6 @@ class PodStart(GPUSpawnerMixin):
                 return False
             raise
         if pod["metadata"].get("annotations", {}).get(START_MARK) == self._gpu_mark:
-            self._gpu_made_at = time.monotonic()
             return True
         self._step(52, "Your previous workspace's pod is still ending; this start waits for it.")
         await self._delete_pod()

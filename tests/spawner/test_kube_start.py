@@ -1,0 +1,224 @@
+"""The start of a pod against an API server that does what a test says: what no real one does on demand."""
+
+import asyncio
+import json
+import time
+
+import pytest
+from aiohttp import ServerDisconnectedError
+from kubernetes_asyncio.client import ApiClient, ApiException, Configuration
+from kubespawner.objects import make_pod
+
+from gpuspawner.spawner import kube_start
+from gpuspawner.spawner.kube_start import PodStart
+from gpuspawner.spawner.pod import START_MARK
+
+
+def refused(status, message="", reason="Because"):
+    error = ApiException(status=status, reason=reason)
+    error.body = json.dumps({"message": message})
+    return error
+
+
+class Reflector:
+    def __init__(self):
+        self.pods, self.resources, self.gone = {}, {}, {}
+
+
+class Kube:
+    """What of KubeSpawner a start meets. ``answers`` are what the API server says to each try to make the pod."""
+
+    namespace, pod_name = "hub", "jupyter-alice"
+
+    def __init__(self, client):
+        self.answers, self.reads, self.made, self.deleted = [], [], [], 0
+        self.api, self.api_client = self, client
+        self.pod_reflector, self.event_reflector = Reflector(), Reflector()
+
+    async def create_namespaced_pod(self, _namespace, pod):
+        answer = self.answers.pop(0) if self.answers else None
+        if isinstance(answer, BaseException):
+            raise answer
+        self.made.append(pod)
+
+    async def read_namespaced_pod(self, _name, _namespace):
+        answer = self.reads.pop(0)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    def is_pod_running(self, pod):
+        return pod["status"]["phase"] == "Running"
+
+    def _get_pod_url(self, _pod):
+        return "http://10.0.0.1:8888"
+
+    async def start(self):
+        await self._make_create_pod_request(manifest(self._gpu_mark), 3)
+        while not self.is_pod_running(self._own_pod() or {"status": {"phase": ""}}):
+            await asyncio.sleep(0.01)
+        return "http://10.0.0.1:8888"
+
+    async def stop(self, now=False):
+        assert not now, "a container killed unseen may still hold its GPU"
+        self.deleted += 1
+        self.pod_reflector.pods.clear()
+
+
+class Start(PodStart, Kube):
+    """A start whose grant has come."""
+
+    def __init__(self, client):
+        Kube.__init__(self, client)
+        self._gpu_steps, self._gpu_stepped = [], asyncio.Event()
+        self._gpu_heard_at, self._gpu_until = time.monotonic(), time.monotonic() + 60
+        self._gpu_start_timeout, self._gpu_patch, self.granted = 10, {}, 0
+
+    async def _wait_for_grant(self, _until):
+        self.granted += 1
+        self._gpu_heard_at = time.monotonic()
+
+    async def _answers(self, _url):
+        return True
+
+    def shows(self, phase, version="1", reason="", **status):
+        """Let the watch bring the pod of this start."""
+        self.pod_reflector.pods["hub/jupyter-alice"] = {
+            "metadata": {"uid": "u", "resourceVersion": version, "annotations": {START_MARK: self._gpu_mark}},
+            "spec": {"nodeName": "node-7"},
+            "status": {"phase": phase, "reason": reason, **status},
+        }
+
+    @property
+    def told(self):
+        return [step["message"] for step in self._gpu_steps]
+
+
+def manifest(mark=""):
+    return make_pod(
+        name="jupyter-alice", cmd=None, port=8888, image="lab", env={}, annotations={START_MARK: mark} if mark else {}
+    )
+
+
+@pytest.fixture
+async def start(monkeypatch):
+    monkeypatch.setattr(kube_start, "ASK_SECONDS", 0.01)
+    async with ApiClient(Configuration()) as client:
+        yield Start(client)
+
+
+async def created(start):
+    """Return the address of a start whose pod runs as soon as it is made."""
+    task = asyncio.create_task(start._create())
+    while not start.made and not task.done():
+        await asyncio.sleep(0.01)
+    if start.made:
+        start.shows("Running", conditions=[{"type": "PodScheduled", "status": "True"}])
+    return await asyncio.wait_for(task, 10)
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (
+            refused(429, reason="Too Many Requests"),
+            "does not take the pod now (429 Too Many Requests)",
+        ),
+        (refused(503, reason="Service Unavailable"), "does not take the pod now (503 Service Unavailable)"),
+        (TimeoutError(), "The cluster does not answer (time-out); asking it again."),
+        (ServerDisconnectedError(), "The cluster does not answer (Server disconnected); asking it again."),
+        (ConnectionRefusedError("refused"), "The cluster does not answer (refused); asking it again."),
+    ],
+)
+async def test_what_may_pass_is_asked_again_and_told(start, answer, told):
+    start.answers = [answer, answer]
+    assert await created(start) == "http://10.0.0.1:8888"
+    assert any(told in step for step in start.told)
+    assert len(start.made) == 1
+
+
+async def test_what_is_refused_for_good_ends_the_start_at_once(start):
+    start.answers = [refused(422, 'Pod "x" is invalid: spec: Required value')]
+    with pytest.raises(Exception, match="The cluster refuses this workspace: spec: Required value"):
+        await created(start)
+    assert start.made == []
+
+
+async def test_a_pod_whose_making_was_not_answered_is_known_as_this_start_s_own(start):
+    start.answers = [TimeoutError(), refused(409)]
+    start.reads = [None]
+    read = start.read_namespaced_pod
+
+    async def own(*arguments):
+        await read(*arguments)
+        start.made.append("by the request that was not answered")
+        return manifest(start._gpu_mark)
+
+    start.read_namespaced_pod = own
+    assert await created(start) == "http://10.0.0.1:8888"
+    assert start.deleted == 0
+
+
+async def test_a_pod_that_was_left_is_ended_with_its_grace_and_waited_for(start):
+    start.answers = [refused(409), refused(409)]
+    start.reads = [manifest("an earlier start"), refused(404)]
+    assert await created(start) == "http://10.0.0.1:8888"
+    assert start.deleted == 1
+    assert "Your previous workspace's pod is still ending; this start waits for it." in start.told
+    assert not start._gpu_stop_called, "its end must not look like one that the hub asked for"
+
+
+async def test_nothing_is_made_while_the_service_is_not_heard(start):
+    start._gpu_mark, start._gpu_lease, start._gpu_heard_at = "m", "lease", time.monotonic() - 60
+    task = asyncio.create_task(start._make_create_pod_request(manifest("m"), 3))
+    await asyncio.sleep(0.1)
+    assert start.made == []
+    start._gpu_heard_at = time.monotonic()
+    assert await asyncio.wait_for(task, 5)
+    assert len(start.made) == 1
+
+
+async def test_a_start_that_its_hub_cancels_makes_way_at_once(start):
+    task = asyncio.create_task(start._create())
+    await asyncio.sleep(0.3)
+    began = time.monotonic()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert time.monotonic() - began < 1
+
+
+async def test_promise_6_a_pod_that_can_have_no_room_goes_and_its_start_asks_again(start):
+    task = asyncio.create_task(start._create())
+    while not start.made:
+        await asyncio.sleep(0.01)
+    start.shows("Failed", reason="OutOfnvidia.com/gpu", message="Node didn't have enough resource: nvidia.com/gpu.")
+    while len(start.made) < 2:
+        await asyncio.sleep(0.01)
+    start.shows("Running", "2", conditions=[{"type": "PodScheduled", "status": "True"}])
+    assert await asyncio.wait_for(task, 10) == "http://10.0.0.1:8888"
+    assert start.deleted == 1
+    assert "There was no room after all. You keep your place in the queue." in start.told
+
+
+async def test_a_start_whose_time_to_wait_is_over_parks(start):
+    start._gpu_until = time.monotonic()
+    task = asyncio.create_task(start._create())
+    while not start.made:
+        await asyncio.sleep(0.01)
+    start.shows("Failed", reason="OutOfnvidia.com/gpu", message="")
+    with pytest.raises(Exception, match="You keep your place in the queue; it starts by itself"):
+        await asyncio.wait_for(task, 10)
+    assert start._gpu_outcome == "parked"
+
+
+async def test_a_pod_that_is_deleted_under_its_start_is_told_at_once(start):
+    task = asyncio.create_task(start._create())
+    while not start.made:
+        await asyncio.sleep(0.01)
+    start.shows("Pending", conditions=[{"type": "PodScheduled", "status": "True"}])
+    while "Placed on node-7." not in start.told:
+        await asyncio.sleep(0.01)
+    start.pod_reflector.pods.clear()
+    with pytest.raises(Exception, match="This start was ended from outside"):
+        await asyncio.wait_for(task, 10)

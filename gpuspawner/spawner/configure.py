@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import sys
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ from gpuspawner.spawner.mixin import GPUSpawnerMixin, LocalGPUSpawner
 
 SERVICE = "gpu"
 SERVICE_SCOPES = ["list:users", "read:users", "read:servers", "servers", "delete:servers"]
+LAST_PORT = 65535
+SECRET_BYTES = 32
 SHORT_NAMES = {"simple": SimpleLocalProcessSpawner, "localprocess": LocalProcessSpawner}
 
 
@@ -58,7 +61,9 @@ def configure(
     except CatalogError as error:
         raise SystemExit(f"gpuspawner: the hub does not start with this catalog:\n{error}") from None
     if fast is not None:
-        loaded = scaled(loaded, fast)
+        loaded = _shortened(loaded, fast)
+    if type(port) is not int or not 1 <= port <= LAST_PORT:
+        raise SystemExit(f"gpuspawner: configure(port={port!r}) is no port. Give a whole number, 1 to {LAST_PORT}.")
     wrapped = _wrapped(c.JupyterHub.get("spawner_class"))
     _refuse_conflicts(c, wrapped, loaded)
     data = _data_folder(Path(data_dir))
@@ -73,7 +78,7 @@ def configure(
     spawner.gpu_hub_id = _written_once(data / "hub-id", lambda: uuid.uuid4().hex)
     spawner.gpu_boot_id = uuid.uuid4().hex
     spawner.gpu_secret_file = str(data / "secret")
-    _written_once(data / "secret", lambda: secrets.token_hex(32))
+    _check_secret(data / "secret", _written_once(data / "secret", lambda: secrets.token_hex(SECRET_BYTES)))
     command = [sys.executable, "-m", "gpuspawner.cli", "serve", "--catalog", str(catalog_file), "--data", str(data)]
     command += ["--fast", str(fast)] if fast is not None else []
     environment = {"GPUSPAWNER_HUB_PID": str(os.getpid())}
@@ -179,14 +184,36 @@ def _data_folder(data: Path) -> Path:
     return data
 
 
-def _written_once(path: Path, make: Any) -> str:
-    """Return the text of a 0600 file, made at the first start."""
+def _written_once(path: Path, make: Callable[[], str]) -> str:
+    """Return the text of a 0600 file, made at the first start: whole, or not at all."""
     try:
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(make() + "\n")
-    except FileExistsError:
-        pass
-    return path.read_text(encoding="ascii").strip()
+        text = path.read_text(encoding="ascii", errors="replace").strip() if path.exists() else ""
+        if not text:  # not made yet, or left empty by a start that a full disk broke off
+            text, half = make(), path.with_name(f"{path.name}.{os.getpid()}.half")
+            with os.fdopen(os.open(half, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+                file.write(text + "\n")
+            half.replace(path)
+    except OSError as error:
+        raise SystemExit(
+            f"gpuspawner: {path} cannot be read or written ({error.strerror}). Give data_dir to the hub's user."
+        ) from None
+    return text
+
+
+def _check_secret(path: Path, text: str) -> None:
+    """Refuse what anybody could guess: whoever knows the secret acts for every user."""
+    if not re.fullmatch(f"[0-9a-f]{{{2 * SECRET_BYTES},}}", text):
+        raise SystemExit(
+            f"gpuspawner: {path} holds no secret of {SECRET_BYTES} bytes in hexadecimal. Remove it: the next start "
+            "makes a new one, and workspaces that run go on."
+        )
+
+
+def _shortened(catalog: Catalog, fast: float) -> Catalog:
+    try:
+        return scaled(catalog, fast)
+    except (ValueError, TypeError):
+        raise SystemExit(f"gpuspawner: configure(fast={fast!r}) is no factor. Give a number, 1 to 3600.") from None
 
 
 def _catalog_file(catalog: str | Path | Mapping[str, Any], data: Path) -> Path:

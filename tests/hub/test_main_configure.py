@@ -177,3 +177,43 @@ def test_configuring_again_keeps_identity_and_secret_but_counts_as_another_boot(
     assert first.gpu_hub_id == second.gpu_hub_id
     assert first.gpu_secret_file == second.gpu_secret_file
     assert first.gpu_boot_id != second.gpu_boot_id
+
+
+def test_a_first_start_that_was_broken_off_leaves_no_empty_secret(configured, tmp_path):
+    """With an empty secret anybody could sign tickets, and be the spawner."""
+    (tmp_path / "gpu").mkdir()
+    for name in ("secret", "hub-id"):
+        (tmp_path / "gpu" / name).touch()
+    spawner = configured().GPUSpawnerMixin
+    secret = tmp_path / "gpu" / "secret"
+    assert len(bytes.fromhex(secret.read_text().strip())) == 32
+    assert (spawner.gpu_hub_id != "", secret.stat().st_mode & 0o777) == (True, 0o600)
+    assert {path.name for path in (tmp_path / "gpu").iterdir()} == {"secret", "hub-id", "catalog.json"}
+
+
+@pytest.mark.parametrize("text", [b"00", b"change me", b"\xff" * 64, b"0" * 63])
+def test_a_secret_that_can_be_guessed_is_refused_by_its_file(configured, tmp_path, text):
+    (tmp_path / "gpu").mkdir()
+    (tmp_path / "gpu" / "secret").write_bytes(text)
+    with pytest.raises(SystemExit, match=r"gpu/secret holds no secret of 32 bytes in hexadecimal\. Remove it"):
+        configured()
+
+
+def test_a_secret_that_cannot_be_read_is_refused_by_its_file(configured, tmp_path):
+    (tmp_path / "gpu" / "secret").mkdir(parents=True)
+    with pytest.raises(SystemExit, match=r"gpu/secret cannot be read or written \(Is a directory\)\. Give data_dir"):
+        configured()
+
+
+@pytest.mark.parametrize(
+    ("argument", "says"),
+    [
+        ({"fast": 0}, r"configure\(fast=0\) is no factor\. Give a number, 1 to 3600"),
+        ({"fast": "30"}, r"configure\(fast='30'\) is no factor"),
+        ({"port": "9470"}, r"configure\(port='9470'\) is no port\. Give a whole number, 1 to 65535"),
+        ({"port": 70000}, r"configure\(port=70000\) is no port"),
+    ],
+)
+def test_an_argument_that_is_no_such_number_is_refused_by_name(tmp_path, argument, says):
+    with pytest.raises(SystemExit, match=says):
+        configure(Config(), catalog=CATALOG, data_dir=tmp_path / "gpu", **argument)

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from cluster_objects import A100, MIG_MIXED, SHARED, a_node, a_workspace
@@ -94,6 +95,30 @@ async def test_what_is_sent_is_a_script_that_ends_by_itself(api, a_backend):
     api.execs["jupyter-alice"] = real_shell
     result = await backend.probe(A, 1, (), 20.0)
     assert (result.problem, result.text.splitlines()[-1]) == ("", "gpuspawner-probe 1 end")
+
+
+async def test_a_probe_that_nobody_waits_for_any_more_ends_with_all_that_it_started(api, a_backend, tmp_path):
+    backend = await a_backend(a_workspace("jupyter-alice", A))
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(f"#!/bin/sh\necho $$ >{tmp_path}/pid\nsleep 300\n")
+    tool.chmod(0o755)
+    ended = asyncio.get_running_loop().create_future()
+
+    async def left_alone(_socket, script):
+        shell = await asyncio.create_subprocess_exec(
+            "/bin/sh", "-s", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL,
+            env={"PATH": f"{tmp_path}:{os.environ['PATH']}"}, start_new_session=True,
+        )  # fmt: skip
+        shell.stdin.write(script)
+        ended.set_result(await shell.wait())
+        shell.stdin.close()
+
+    api.execs["jupyter-alice"] = left_alone
+    assert "did not end within 6 s" in (await backend.probe(A, 1, ("x",), 6.0)).problem
+    assert await asyncio.wait_for(ended, 20) == -9
+    pid = int((tmp_path / "pid").read_text())
+    state = Path(f"/proc/{pid}/stat").read_text().split()[2] if Path(f"/proc/{pid}").exists() else "gone"
+    assert state in {"gone", "Z"}
 
 
 def sends(*messages):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import shlex
 
 from gpuspawner.backends.base import ProbeResult
@@ -55,7 +56,11 @@ class Prober:
         return ProbeResult(text=ended.output)
 
     def _stdin(self, gpus: int, deadline_seconds: float) -> bytes:
-        """Return the script with its parameters before it and its end behind: an exec's stdin is never closed."""
+        """Return the script with its parameters before it and its end behind: an exec's stdin is never closed.
+
+        Who runs an exec may leave: what it started goes on. So the probe ends itself, with all that it started, once
+        nobody waits for it any more: one nvidia-smi that hangs would be joined by another each minute.
+        """
         readings = self._settings.readings
         parameters = {
             "GPUSPAWNER_PROBE_GPUS": "",
@@ -65,4 +70,6 @@ class Prober:
             "GPUSPAWNER_PROBE_PIDS": "all",
         }
         lines = [f"{name}={shlex.quote(value)}" for name, value in parameters.items()]
-        return "\n".join(lines).encode() + b"\n" + self._script + b"\nexit 0\n"
+        watch = f"(sleep {math.ceil(deadline_seconds)}; kill -9 -$$ || kill -9 $$) </dev/null >/dev/null 2>&1 &"
+        before = "\n".join([*lines, watch, "GPUSPAWNER_PROBE_WATCH=$!", ""])
+        return before.encode() + self._script + b"\nkill -9 $GPUSPAWNER_PROBE_WATCH\nexit 0\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -83,6 +84,7 @@ class Sampler:
             self._due_at.pop(gone)
             self._tables.pop(gone, None)
             self._newest.pop(gone, None)
+        self._spread([lease for lease in up.values() if lease.id not in self._due_at], now)
         for lease_id, lease in up.items():
             if now >= self._due_at.get(lease_id, 0.0) and lease_id not in self._tasks:
                 idle = policy_of(self._catalog, lease).idle
@@ -148,6 +150,16 @@ class Sampler:
             strangers=self._strangers(shared),
         )
         return _Told(lease_id, sample, policy, asked_at=now, at=at)
+
+    def _spread(self, new: Sequence[Lease], now: float) -> None:
+        """Give each of these its moment within its period, where they are more than can be probed at once.
+
+        After a restart all are new: they would crowd into one moment of every minute, and keep it.
+        """
+        if len(new) > self._settings.probes_at_once:
+            for number, lease in enumerate(new):
+                period_seconds = policy_of(self._catalog, lease).idle.sample_seconds
+                self._due_at[lease.id] = now + period_seconds * number / len(new)
 
     def _strangers(self, gpus: frozenset[str]) -> dict[str, str]:
         """Return who computes on these GPUs without a lease. A whole fleet is not looked at for nothing."""

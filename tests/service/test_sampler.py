@@ -116,8 +116,8 @@ async def test_a_probe_that_raises_judges_nothing_and_kills_no_other(world, capl
 
 async def test_no_more_probes_run_at_once_than_allowed(make_world):
     world = make_world(gpus=6, probes_at_once=2)
-    for user in "abcdef":
-        await world.up(user)
+    leases = [await world.up(user) for user in "abcdef"]
+    world.parts.sampler._due_at = dict.fromkeys((lease.id for lease in leases), 0.0)
     probe, running, most = world.backend.probe, [], []
 
     async def counted(lease_id, *rest):
@@ -229,3 +229,19 @@ async def test_many_at_once_are_written_some_at_a_time(make_world, monkeypatch):
     await world.sample()
     assert saved == [2, 2, 1]
     assert [len(world.parts.store.readings(lease.id)) for lease in leases] == [1] * 5
+
+
+async def test_more_than_can_be_probed_at_once_are_spread_over_their_period(make_world):
+    world = make_world(gpus=6, probes_at_once=2)
+    leases = [await world.up(f"user{n}") for n in range(6)]
+    world.parts.sampler._due_at.clear()  # as after a restart
+
+    def sampled():
+        return sum(len(world.parts.store.readings(lease.id)) for lease in leases)
+
+    told = []
+    for _ in range(12):
+        await world.sample()
+        told.append(sampled())
+        world.clock.advance(10.0)
+    assert told == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]

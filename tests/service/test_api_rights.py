@@ -175,6 +175,18 @@ async def test_promise_9_a_ticket_is_over_after_ten_minutes_and_a_page_renews_it
     assert (await call(f"ticket {answer['ticket']}", "GET", "/api/v1"))[1]["user"] == "alice"
 
 
+async def test_promise_9_a_ticket_of_a_user_who_is_gone_is_not_renewed(world, call):
+    alice, bob = call.ticket("alice"), call.ticket("bob")
+    del world.hub.users["alice"]
+    world.hub.rename("bob", "robert")
+    world.hub.users["bob"] = "another bob born"
+    for ticket in (alice, bob):
+        assert (await call(ticket, "POST", "/api/v1/ticket"))[0] == 403
+    carol = call.ticket("carol")
+    world.hub.unreachable = "The hub is away."
+    assert (await call(carol, "POST", "/api/v1/ticket"))[0] == 503
+
+
 async def test_promise_9_a_get_never_starts_or_stops_anything(world, call):
     lease = await world.up("alice")
     alice = call.ticket("alice")

@@ -38,15 +38,20 @@ class Root(ApiHandler):
 class Ticket(ApiHandler):
     """POST: a fresh ticket, for a page that stays open longer than its own is good for."""
 
-    def post(self) -> None:
-        """Answer the ticket of who asks. A workspace's token gets none: it may act on its own lease alone."""
+    async def post(self) -> None:
+        """Answer the ticket of who asks. A workspace's token gets none: it may act on its own lease alone.
+
+        The hub is asked: by itself a ticket would be renewed for ever, also of a user who is there no longer.
+        """
         person = self.must()
         if person.lease is not None:
             raise HTTPError(403, reason="A workspace's own token gets no ticket.")
         if person.owner == NOBODY:
             raise HTTPError(403, reason="A service of the hub gets no ticket: tickets are for users' pages.")
-        created, now = person.owner.user_created, self.parts.clock.now()
-        self.answer({"ticket": sign_ticket(self.parts.secret, person.name, created, now)})
+        created = person.owner.user_created
+        if await self.parts.hub.created(person.name) != created:
+            raise HTTPError(403, reason="Your account has changed: load this page again.")
+        self.answer({"ticket": sign_ticket(self.parts.secret, person.name, created, self.parts.clock.now())})
 
 
 class Offers(ApiHandler):

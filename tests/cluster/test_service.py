@@ -1,0 +1,118 @@
+"""The service over a real cluster, hub and spawner in front: it measures by exec, and acts on what it measured."""
+
+import time
+
+import pytest
+from gpus import simulated
+from kube_hub import KubeHub, eventually
+from kubernetes import client
+
+TINY = 'c.KubeSpawner.cmd = ["python3", "-m", "http.server", "8888"]'
+POLICIES = """
+policies:
+  default: {mode: enforce, lifetime: 1s-24h, idle: {below: 5%, for: 16s, sample: 8s, grace: 10s}}
+"""
+BUSY = "nohup python3 -c 'from gpuspawner.backends.local import busy; busy(600, percent=60)' >/dev/null 2>&1 &"
+ONE_BUSY = BUSY.replace("nohup", "export GPUSPAWNER_GPUS=${GPUSPAWNER_GPUS%%,*}; nohup")
+
+
+@pytest.fixture(scope="module")
+def gpus(one_machine):
+    with simulated(one_machine, 4) as gpus:
+        yield gpus
+
+
+@pytest.fixture(scope="module")
+def hub(one_machine, gpus, tmp_path_factory):
+    with one_machine.namespace() as namespace:
+        hub = KubeHub(tmp_path_factory.mktemp("hub"), cluster=one_machine, namespace=namespace, extra=TINY)
+        catalog = hub.catalog.read_text().partition("policies:")[0] + POLICIES
+        hub.catalog.write_text(catalog)
+        try:
+            yield hub.start()
+        finally:
+            hub.close()
+
+
+def up(hub, user, count=1):
+    hub.add_user(user)
+    hub.begin(user, template="lab", gpu="a100", count=count)
+    return hub.until(user, "running", 60)
+
+
+def run(hub, user, script):
+    code, printed, said = hub.cluster.run_in(hub.namespace, hub.pod(user).metadata.name, "sh", "-c", script)
+    assert code == 0, said
+    return printed
+
+
+def test_promise_4_only_what_is_known_to_be_idle_is_reclaimed(hub):
+    leases = {user: up(hub, user, count) for user, count in (("idle", 1), ("busy", 1), ("half", 2))}
+    run(hub, "busy", BUSY)
+    run(hub, "half", ONE_BUSY)
+    warned = eventually(lambda: hub.lease("idle")["warning"], 150, "idle's user is warned")  # the first minute is none
+    assert warned["kind"] == "idle"
+    hub.until_ended("idle", "idle", 60)
+    eventually(lambda: hub.pod("idle") is None, 30, "idle's pod is gone")
+    assert hub.last_end("idle")["id"] == leases["idle"]["id"]
+    for user, percents in (("busy", [60]), ("half", [0, 60])):
+        lease = hub.lease(user)
+        assert (lease["id"], lease["phase"]) == (leases[user]["id"], "running")
+        assert sorted(gpu["utilization_percent"] for gpu in lease["gpus"]) == percents
+        hub.stop(user)
+        hub.until_ended(user, "stopped")
+
+
+@pytest.mark.parametrize(
+    ("script", "problem"),
+    [
+        pytest.param(
+            "echo Driver not loaded.; exit 9", "nvidia-smi failed with exit code 9: 'Driver not loaded.'", id="fails"
+        ),
+        pytest.param("exec sleep 300", "the probe did not end within 8 s", id="hangs"),
+    ],
+)
+def test_promise_4_what_cannot_be_measured_lives_and_is_reported(hub, gpus, script, problem):
+    lease = up(hub, "broken")
+    tool = gpus.folder / "nvidia-smi"
+    whole = tool.read_text()
+    tool.write_text(f"#!/bin/sh\n{script}\n")  # in place: it is mounted into the pod
+    try:
+        seen = eventually(lambda: problem in hub.lease("broken")["gpus"][0]["problem"], 60, "why it can't be read")
+        assert seen
+        time.sleep(40)
+        assert (hub.lease("broken")["id"], hub.lease("broken")["phase"]) == (lease["id"], "running")
+    finally:
+        tool.write_text(whole)
+    eventually(lambda: hub.lease("broken")["gpus"][0]["state"] == "idle", 60, "it is measured again")
+    hub.stop("broken")
+    eventually(lambda: hub.pod("broken") is None, 30, "its pod is gone")
+
+
+def test_a_training_pod_preempts_a_workspace_its_user_is_told_and_it_returns(hub):
+    lease = up(hub, "bob", 2)
+    run(hub, "bob", BUSY)
+    core, api = hub.cluster.core, client.SchedulingV1Api(hub.cluster.api)
+    api.create_priority_class({"metadata": {"name": hub.namespace}, "value": 1000})
+    try:
+        hub.cluster.start_pod(
+            hub.namespace,
+            "train",
+            ["sleep", "600"],
+            {"nvidia.com/gpu": "3"},
+            wait=False,
+            priorityClassName=hub.namespace,
+        )
+        hub.until_ended("bob", "preempted", 60)
+        end = hub.last_end("bob")["end"]
+        assert "more important work" in end["message"]
+        back = eventually(lambda: hub.lease("bob"), 30, "bob is back in the queue")
+        assert (back["phase"], back["asked_at"]) == ("parked", lease["asked_at"])
+        hub.cluster.wait_for_phase(hub.namespace, "train", "Running")
+        time.sleep(2)
+        assert hub.lease("bob")["phase"] == "parked"
+        core.delete_namespaced_pod("train", hub.namespace, grace_period_seconds=0)
+        assert hub.until("bob", "running", 90)["id"] == back["id"]
+    finally:
+        api.delete_priority_class(hub.namespace)
+        hub.stop("bob")

@@ -27,6 +27,7 @@ class Running:
     place has not given anything yet, or gives exactly what was asked. ``waiting_seconds`` is for how long the place
     has found no room for it, and ``waiting`` why; ``ending`` that it is being ended, within ``ends_in_seconds``
     where that is known; ``disruption`` says why, in a sentence, where the place itself ends it or is about to.
+    ``unhealthy`` are those of its GPUs, by the place's own names, that the place calls so.
     """
 
     lease_id: str
@@ -40,6 +41,7 @@ class Running:
     ending: bool = False
     disruption: str = ""
     ends_in_seconds: float | None = None
+    unhealthy: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -116,6 +116,7 @@ class Lease:
     seen_by_user: bool = False
     disruption: str = ""
     disrupted_until: float | None = None
+    unhealthy: tuple[str, ...] = ()
 
     @property
     def live(self) -> bool:

@@ -272,9 +272,19 @@ class Reconciler:
         self._book.save(told, audit=[self._allocator.line(lease, "cluster", "disrupted", one.disruption)])
         return told
 
+    def _unhealthy(self, lease: Lease) -> Lease:
+        """Note which of its GPUs the place calls unhealthy, and which no more: its user is told, nothing is stopped."""
+        own = [x.unhealthy for x in self._processes(lease) if x.attempt == lease.attempt]
+        if not own or own[0] == lease.unhealthy:
+            return lease
+        told = replace(lease, unhealthy=own[0])
+        why = f"the place calls {', '.join(own[0])} unhealthy" if own[0] else "the place calls its GPUs healthy again"
+        self._book.save(told, audit=[self._allocator.line(lease, "cluster", "health", why)])
+        return told
+
     async def _up(self, lease: Lease, now: float) -> None:
         """A workspace that neither hub nor backend shows has ended without a word."""
-        lease = self._disrupted(lease, now)
+        lease = self._unhealthy(self._disrupted(lease, now))
         if self._servers is None or self._processes(lease) or self._server(lease) is not None:
             self._gone_since.pop(lease.id, None)
             return

@@ -194,6 +194,16 @@ def _disruption(parts: Parts, lease: Lease, now: float) -> dict[str, Any]:
     return {"kind": "preempted", "text": text, "ends_at": until, "actions": []}
 
 
+def _unhealthy(lease: Lease) -> dict[str, Any]:
+    """Return what is to be told of a GPU that failed under a workspace: moving is its user's to choose."""
+    few = f"{len(lease.unhealthy)} of its {len(lease.slots)} GPUs" if len(lease.slots) > 1 else "its GPU"
+    text = (
+        f"The cluster reports that {few} is unhealthy: work on it may fail. Save, stop this workspace and start it "
+        "again to get another GPU. Nothing is stopped because of it; the administrator sees it too."
+    )
+    return {"kind": "unhealthy", "text": text, "ends_at": None, "actions": []}
+
+
 def _warning(parts: Parts, lease: Lease) -> dict[str, Any] | None:
     """Return what its user is to be told now: the idle warning first, then the coming end."""
     now, policy = parts.clock.now(), policy_of(parts.catalog, lease)
@@ -220,6 +230,8 @@ def _warning(parts: Parts, lease: Lease) -> dict[str, Any] | None:
             "ends_at": None,
             "actions": ["keep"] if _keep(parts, lease)["left"] else [],
         }
+    if lease.phase in UP and lease.unhealthy:
+        return _unhealthy(lease)
     if lease.phase in UP and lease.warned_seconds and lease.deadline_at is not None:
         text = (
             f"The lifetime of this workspace ends at {show_time(lease.deadline_at, now)}. Save your work: running "

@@ -274,6 +274,17 @@ async def test_a_pod_that_the_cluster_is_about_to_end_says_why(api, a_backend):
     assert (seen.ends_in_seconds, seen.ending) == (30, False)
 
 
+async def test_a_device_that_the_kubelet_calls_unhealthy_is_told_by_its_own_name(api, a_backend):
+    pod = a_workspace()
+    devices = [{"resourceID": "GPU-1", "health": "Healthy"}, {"resourceID": "GPU-2", "health": "Unhealthy"}]
+    other = {"name": "example.org/nic", "resources": [{"resourceID": "nic", "health": "Unhealthy"}]}
+    statuses = [{"name": "nvidia.com/gpu", "resources": devices}, other]
+    pod["status"]["containerStatuses"] = [{"name": "notebook", "allocatedResourcesStatus": statuses}]
+    api.put(pod)
+    (seen,) = await a_backend().workspaces()
+    assert seen.unhealthy == ("GPU-2",)
+
+
 async def test_of_many_pods_only_those_that_count_are_kept(api, a_backend):
     backend = a_backend()
     await free(backend)()

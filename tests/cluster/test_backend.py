@@ -92,6 +92,24 @@ async def test_the_fleet_is_what_the_device_plugin_offers_and_what_pods_take_of_
     await is_free(backend, 4)
 
 
+async def test_the_workspace_on_a_device_that_fails_is_known(one_machine, namespace, gpus, a_backend):
+    backend = a_backend()
+    start(one_machine, namespace, "one", A)
+    start(one_machine, namespace, "other", B)
+    code, listed, _ = one_machine.run_in(namespace, "one", "printenv", "NVIDIA_VISIBLE_DEVICES")
+    device = listed.strip()
+    assert code == 0
+    gpus.set_health(device, healthy=False)
+    try:
+
+        async def unhealthy():
+            return [one.unhealthy for one in await backend.workspaces()] == [(device,), ()]
+
+        await eventually(unhealthy, "the kubelet tells")
+    finally:
+        gpus.set_health(device, healthy=True)
+
+
 async def test_an_unhealthy_device_and_a_cordoned_node_are_not_granted(one_machine, gpus, a_backend):
     backend = a_backend()
     await is_free(backend, 4)

@@ -1,4 +1,4 @@
-"""A workspace whose place takes its GPU: its user is told, and it comes back where it stood."""
+"""A workspace whose place takes its GPU, or loses it: its user is told, and it comes back where it stood."""
 
 from dataclasses import replace
 
@@ -113,3 +113,22 @@ async def test_no_other_end_comes_back(world, reason):
     await world.round()
     assert world.now_of(alice).phase is Phase.ENDED
     assert waiting(world, alice) is None
+
+
+async def test_a_gpu_that_fails_under_a_workspace_is_told_and_stops_nothing(world):
+    alice = await world.up("alice", count=2)
+    key = alice.id, alice.attempt
+    world.backend.running[key] = replace(world.backend.running[key], unhealthy=("GPU-1",))
+    await world.round()
+    told = lease_view(world.parts, world.now_of(alice))["warning"]
+    assert (told["kind"], told["ends_at"], told["actions"]) == ("unhealthy", None, [])
+    assert "1 of its 2 GPUs is unhealthy" in told["text"]
+    assert world.now_of(alice).phase is Phase.RUNNING
+    await world.round()
+    world.backend.running[key] = replace(world.backend.running[key], unhealthy=())
+    await world.round()
+    assert lease_view(world.parts, world.now_of(alice))["warning"] is None
+    assert [why for _, action, why in world.audit(alice) if action == "health"] == [
+        "the place calls GPU-1 unhealthy",
+        "the place calls its GPUs healthy again",
+    ]

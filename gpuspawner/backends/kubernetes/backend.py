@@ -134,6 +134,7 @@ class KubernetesBackend:
             waiting=pod.refusal,
             ending=pod.deleting,
             disruption=pod.disruption,
+            unhealthy=pod.unhealthy,
             ends_in_seconds=pod.grace_seconds if pod.disruption or pod.deleting else None,
         )
 

@@ -49,8 +49,8 @@ class Pod:
 
     ``node`` is "" before it is bound; ``refusal`` is what the scheduler says that finds no place for it, else "".
     ``ended`` pods hold nothing; ``deleting`` ones hold all until they are gone. ``disruption`` says why the cluster
-    ends it, or is about to; ``grace_seconds`` is how long it then has. ``variables`` rebuild its lease. ``created_at``
-    is in seconds since the epoch.
+    ends it, or is about to; ``grace_seconds`` is how long it then has. ``unhealthy`` are the ids of its
+    devices that the kubelet calls so. ``variables`` rebuild its lease. ``created_at`` is in seconds since the epoch.
     """
 
     uid: str
@@ -66,6 +66,7 @@ class Pod:
     refusal: str = ""
     disruption: str = ""
     grace_seconds: float | None = None
+    unhealthy: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,7 @@ def to_pod(data: Mapping[str, Any], named: frozenset[str] = frozenset()) -> Pod 
         deleting=metadata.get("deletionTimestamp") is not None,
         refusal=(scheduled.get("message") or "no place was found for it") if refused else "",
         disruption=_disruption(disruption),
+        unhealthy=_unhealthy(status, named),
         grace_seconds=metadata.get("deletionGracePeriodSeconds") or spec.get("terminationGracePeriodSeconds"),
     )
 
@@ -143,6 +145,20 @@ def _quota_counts(quantities: Mapping[str, Any] | None, named: frozenset[str]) -
     prefix = "requests."
     return _gpus(
         {key.removeprefix(prefix): n for key, n in (quantities or {}).items() if key.startswith(prefix)}, named
+    )
+
+
+def _unhealthy(status: Mapping[str, Any], named: frozenset[str]) -> tuple[str, ...]:
+    """Return the ids of a pod's GPUs that are unhealthy. Before Kubernetes 1.36 the kubelet does not tell."""
+    return tuple(
+        sorted(
+            device["resourceID"]
+            for container in status.get("containerStatuses") or ()
+            for resource in container.get("allocatedResourcesStatus") or ()
+            if is_gpu_resource(resource["name"], named)
+            for device in resource.get("resources") or ()
+            if device.get("health") == "Unhealthy"
+        )
     )
 
 

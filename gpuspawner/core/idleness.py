@@ -167,11 +167,12 @@ def next_sample_seconds(streak: Streak, policy: IdlePolicy) -> float:
     One sample sees a few seconds of a minute: bursts of seconds between waiting fall through it for half an hour
     (``bench/idleness``). So what may soon be stopped is looked at closely:
 
-    1. while the grace passes, unless the last sample was unknown: what resets a streak are minutes of these;
+    1. while the grace passes. One failed probe is repeated as soon, or it would hide a minute of work; when the second
+       fails too there is time: what resets a streak are minutes of these;
     2. for five periods after processes that hold a GPU computed while it read low, once half of CPU's budget is spent.
     """
     budgets, ago = dict(policy.soft_budget_seconds), streak.perhaps_ago_seconds
-    in_grace = bool(streak.countdown_seconds) and streak.kind is not SampleKind.UNKNOWN
+    in_grace = bool(streak.countdown_seconds) and streak.unknown_in_a_row <= 1
     recent = ago is not None and ago <= SUSPECT_PERIODS * policy.sample_seconds
     suspect = recent and streak.since_busy_seconds > budgets.get(CPU, 0.0) / 2
     if not in_grace and not suspect:

@@ -311,7 +311,8 @@ class TestLookingClosely:
         assert next_sample_seconds(play(29 * ["idle"])[0], POLICY) == 60
         assert next_sample_seconds(play(30 * ["idle"])[0], POLICY) == 5
         assert next_sample_seconds(play([*30 * ["idle"], "soft"])[0], POLICY) == 5
-        assert next_sample_seconds(play([*30 * ["idle"], "unknown"])[0], POLICY) == 60
+        assert next_sample_seconds(play([*30 * ["idle"], "unknown"])[0], POLICY) == 5
+        assert next_sample_seconds(play([*30 * ["idle"], "unknown", "unknown"])[0], POLICY) == 60
         assert next_sample_seconds(play([*30 * ["idle"], "busy"])[0], POLICY) == 60
 
     def test_in_an_imagined_grace_too_so_that_observing_tells_what_enforcing_would_do(self) -> None:

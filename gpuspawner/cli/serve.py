@@ -15,7 +15,7 @@ from gpuspawner.catalog import load_catalog, scaled
 from gpuspawner.cli.place import Place, PlaceError, choose
 from gpuspawner.core.errors import CatalogError
 from gpuspawner.service.app import Options, Service, read_secret
-from gpuspawner.service.settings import Settings
+from gpuspawner.service.settings import Settings, SettingsError, changed
 
 
 def add_parser(commands: Any) -> None:
@@ -59,15 +59,14 @@ def serve(arguments: argparse.Namespace) -> int:
         hub_pid=int(hub_pid) if hub_pid else None,
         data=data,
     )
-    changed = json.loads(os.environ.get("GPUSPAWNER_SETTINGS", "{}"))
-    if "back_off_seconds" in changed:
-        changed["back_off_seconds"] = tuple(changed["back_off_seconds"])
+    written = json.loads(os.environ.get("GPUSPAWNER_SETTINGS", "{}"))
     try:
         place = choose(catalog, data, options.hub_id, os.environ)
-    except PlaceError as error:
+        settings = changed(Settings(**place.settings), written)
+    except (PlaceError, SettingsError) as error:
         print(f"gpuspawner serve: {error}", file=sys.stderr)
         return 1
-    asyncio.run(_run(options, place, Settings(**{**place.settings, **changed})))
+    asyncio.run(_run(options, place, settings))
     return 0
 
 

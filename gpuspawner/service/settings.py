@@ -5,7 +5,17 @@ An administrator changes them by ``configure(c, ..., service_settings={"keep_end
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from gpuspawner.catalog.explain import did_you_mean
+from gpuspawner.core.errors import quoted
+
+
+class SettingsError(ValueError):
+    """Settings that cannot be used: says all that is wrong with them, a line each."""
 
 
 @dataclass(frozen=True)
@@ -50,3 +60,39 @@ class Settings:
     keep_ended_seconds: float = 400 * 86400.0
     """Ended workspaces, their audit and the readings behind their ends are forgotten after this: a year's report, and
     a month to write it."""
+
+
+def changed(settings: Settings, values: Mapping[str, Any]) -> Settings:
+    """Return the settings with those replaced that somebody wrote.
+
+    Raises:
+        SettingsError: a name or a value is none: a time of 0, or no start at a time, would serve nobody.
+    """
+    written: dict[str, Any] = {}
+    wrong = []
+    known = {field.name: getattr(settings, field.name) for field in fields(settings)}
+    for name, value in values.items():
+        right = _right(known.get(name), value)
+        if name not in known:
+            wrong.append(f"service_settings.{name}: there is no such setting; {did_you_mean(name, known)}")
+        elif right:
+            wrong.append(f"service_settings.{name}: {quoted(value)} is not right; write {right}")
+        else:
+            written[name] = tuple(value) if isinstance(value, list) else value
+    if wrong:
+        raise SettingsError("\n".join(wrong))
+    return replace(settings, **written)
+
+
+def _right(like: object, value: object) -> str:
+    """Return what to write instead of a value, or an empty text where it is right."""
+    if isinstance(like, tuple):
+        good = isinstance(value, (list, tuple)) and value and all(_is_number(one) for one in value)
+        return "" if good else "a list of seconds"
+    if isinstance(like, int):
+        return "" if _is_number(value) and isinstance(value, int) else "a whole number of at least 1"
+    return "" if _is_number(value) else "a number of seconds above 0"
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value > 0

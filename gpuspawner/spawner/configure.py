@@ -85,7 +85,7 @@ def configure(
     if _is_pods(wrapped):
         environment |= service_environment(c, wrapped)
     if service_settings:
-        environment["GPUSPAWNER_SETTINGS"] = json.dumps(dict(service_settings))
+        environment["GPUSPAWNER_SETTINGS"] = _as_json(service_settings)
     _add_service(c, url, command, environment)
     _add_roles(c)
     _set_limits(c)
@@ -207,6 +207,17 @@ def _check_secret(path: Path, text: str) -> None:
             f"gpuspawner: {path} holds no secret of {SECRET_BYTES} bytes in hexadecimal. Remove it: the next start "
             "makes a new one, and workspaces that run go on."
         )
+
+
+def _as_json(settings: Mapping[str, Any]) -> str:
+    """Return the settings for the service, which knows what each may be."""
+    try:
+        return json.dumps(dict(settings))
+    except (ValueError, TypeError):
+        raise SystemExit(
+            "gpuspawner: configure(service_settings=...) takes a dict of numbers, by the names of "
+            "service.settings.Settings."
+        ) from None
 
 
 def _shortened(catalog: Catalog, fast: float) -> Catalog:

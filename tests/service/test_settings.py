@@ -1,0 +1,71 @@
+"""What an administrator changes of the service's settings, and what is refused by name."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from traitlets.config import Config
+
+from gpuspawner.service.settings import Settings, SettingsError, changed
+from gpuspawner.spawner import configure
+
+
+def test_what_is_written_replaces_the_default_and_nothing_else():
+    after = changed(Settings(), {"tick_seconds": 0.3, "concurrent_starts": 2, "back_off_seconds": [1, 2.5]})
+    assert after == Settings(tick_seconds=0.3, concurrent_starts=2, back_off_seconds=(1, 2.5))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("tick_secnds", 1, r"tick_secnds: there is no such setting; did you mean `tick_seconds`\\?"),
+        *(
+            ("tick_seconds", value, r"tick_seconds: .* is not right; write a number of seconds above 0")
+            for value in ("1", None, True, 0, -1, float("nan"), float("inf"), [1])
+        ),
+        *(
+            ("concurrent_starts", value, r"concurrent_starts: .* is not right; write a whole number of at least 1")
+            for value in (0, 1.5, "1", True)
+        ),
+        *(
+            ("back_off_seconds", value, r"back_off_seconds: .* is not right; write a list of seconds")
+            for value in (5, [], "60", [0], [None])
+        ),
+    ],
+)
+def test_a_setting_that_is_none_is_refused_by_name(name, value, says):
+    with pytest.raises(SettingsError, match=f"service_settings.{says}"):
+        changed(Settings(), {name: value})
+
+
+def test_all_that_is_wrong_is_told_at_once():
+    with pytest.raises(SettingsError) as refused:
+        changed(Settings(), {"tick_seconds": 0, "fleet_seconds": 0})
+    assert len(str(refused.value).splitlines()) == 2
+
+
+CATALOG = {"version": 1, "templates": {"cpu": {"title": "No GPU"}}}
+
+
+def test_the_service_that_a_hub_starts_with_a_wrong_setting_ends_by_its_words_alone(tmp_path):
+    c = Config()
+    configure(c, catalog=CATALOG, data_dir=tmp_path, service_settings={"tick_secnds": 1})
+    service = c.JupyterHub.services[-1]
+    hub = {
+        f"JUPYTERHUB_{name}": "http://127.0.0.1:9/"
+        for name in ("API_URL", "SERVICE_URL", "SERVICE_PREFIX", "API_TOKEN")
+    }
+    environment = {**os.environ, **service["environment"], **hub, "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = service["command"]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1
+    assert "gpuspawner serve: service_settings.tick_secnds: there is no such setting; did you mean" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("settings", ["tick_seconds=1", [1], {"tick_seconds": json}])
+def test_settings_that_are_no_numbers_by_name_are_refused_at_start(tmp_path, settings):
+    with pytest.raises(SystemExit, match=r"configure\(service_settings=\.\.\.\) takes a dict of numbers"):
+        configure(Config(), catalog=CATALOG, data_dir=tmp_path, service_settings=settings)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.probe import ProcessTable, ProcessTime, parse_probe
+from gpuspawner.core.evidence import SampleKind, classify
+from gpuspawner.core.policy import IdlePolicy
 from gpuspawner.core.readings import Sample
 
 A = "GPU-aaaaaaaa-0000-0000-0000-000000000000"
@@ -63,3 +65,70 @@ def test_no_utilization_from_garbage(garbage: str) -> None:
 def test_one_character_changed_never_raises(position: int, character: str) -> None:
     text = "".join(PIECES[index] for index in (0, 2, 4, 7, 8, 9, 10, 12, 14, 1))
     parse(text[:position] + character + text[position + 1 :])
+
+
+B = "GPU-bbbbbbbb-0000-0000-0000-000000000001"
+BUSY = f"""\
+gpuspawner-probe 1 begin
+clock 1000.00 100
+process 10 1 500 1200 300
+device /dev/nvidia0
+driver GPU UUID: {A}
+driver Device Minor: 0
+open 10 /dev/nvidia0
+reading 0
+smi 0, {A}, NVIDIA H200, Disabled, 97, 2048, 143771, 627.40
+smi 1, {B}, NVIDIA H200, Disabled, 88, 2048, 143771, 627.40
+reading 0
+smi 0, {A}, NVIDIA H200, Disabled, 95, 2048, 143771, 627.40
+smi 1, {B}, NVIDIA H200, Disabled, 89, 2048, 143771, 627.40
+gpuspawner-probe 1 end
+"""
+EDGES = st.integers(0, len(BUSY))
+
+
+def judged(text: str) -> SampleKind:
+    sample, _ = parse_probe(ProbeResult(text), (A, B), PREVIOUS, interval_seconds=60.0, age_seconds=600.0)
+    return classify(sample, IdlePolicy(soft_budget_seconds=()), 60.0).kind
+
+
+@settings(max_examples=500)
+@given(EDGES, EDGES)
+def test_promise_4_whatever_is_cut_out_of_a_busy_probe_it_never_reads_as_idle(one: int, other: int) -> None:
+    begin, end = sorted((one, other))
+    assert judged(BUSY[:begin] + BUSY[end:]) is not SampleKind.IDLE
+
+
+@settings(max_examples=500)
+@given(EDGES, EDGES, EDGES)
+def test_promise_4_nor_when_a_piece_of_it_stands_where_it_does_not_belong(one: int, other: int, at: int) -> None:
+    begin, end = sorted((one, other))
+    assert judged(BUSY[:at] + BUSY[begin:end] + BUSY[at:]) is not SampleKind.IDLE
+
+
+@given(st.permutations(BUSY.splitlines(keepends=True)[1:-1]))
+def test_promise_4_nor_in_any_order_of_its_lines(lines: list[str]) -> None:
+    text = "".join([BUSY.splitlines(keepends=True)[0], *lines, BUSY.splitlines(keepends=True)[-1]])
+    assert judged(text) is not SampleKind.IDLE
+
+
+CELL = st.one_of(
+    st.integers(0, 100).map(str),
+    st.sampled_from(["[N/A]", "", "ERR!", "101", "-1", "5 %", "[Unknown Error]", "nan", "1e1", "9.5", "\uff15"]),
+)
+
+
+@given(st.lists(st.lists(CELL, min_size=2, max_size=2), min_size=1, max_size=4), st.sampled_from([0, 1, 9, 255]))
+def test_a_number_is_told_exactly_where_every_run_told_one(runs: list[list[str]], code: int) -> None:
+    """The highest of a GPU's readings where all of them are whole percentages and no run failed, else unknown."""
+    text = "gpuspawner-probe 1 begin\nclock 1000.00 100\n"
+    for number, cells in enumerate(runs):
+        text += f"reading {code if number == 0 else 0}\n"
+        for gpu, cell in zip((A, B), cells, strict=True):
+            text += f"smi 0, {gpu}, H200, Disabled, {cell}, 1, 2, 6.0\n"
+    text += "gpuspawner-probe 1 end\n"
+    sample, _ = parse_probe(ProbeResult(text), (A, B), PREVIOUS, interval_seconds=60.0, age_seconds=600.0)
+    for index, gpu in enumerate(sample.gpus):
+        cells = [cells[index] for cells in runs]
+        whole = all(re.fullmatch("[0-9]+", cell) and int(cell) <= 100 for cell in cells)
+        assert gpu.utilization_percent == (max(map(float, cells)) if whole and code == 0 else None)

@@ -34,8 +34,8 @@ SECONDS_SHOWN_BELOW = 600.0
 _SIZES = {"KiB": 2**10, "MiB": MEBIBYTE, "GiB": GIBIBYTE, "TiB": 2**40}
 _SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(KiB|MiB|GiB|TiB)")
-_DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?[dhms])+")
-_DURATION_PART = re.compile(r"([0-9.]+)([dhms])")
+_DURATION = re.compile(r"(?: ?[0-9]+(?:\.[0-9]+)? ?(?:min|[dhms]))+")
+_DURATION_PART = re.compile(r"([0-9.]+) ?([dhms])")
 _DECIMAL = re.compile(r"[0-9]+(?:\.[0-9]{1,3})?")
 _PERCENT = re.compile(r"([0-9]+(?:\.[0-9]{1,3})?) ?%?")
 _WHOLE = re.compile(r"[0-9]+")
@@ -77,7 +77,7 @@ def parse_bytes(value: object) -> int:
 
 
 def parse_duration(value: object) -> float:
-    """Read a time: ``90s``, ``30m``, ``1h30m``, ``1.5h``, ``2d``; seconds, at most 366 days.
+    """Read a time: ``90s``, ``30m``, ``1h30m``, ``1.5h``, ``2d``, ``1 h 30 min``; seconds, at most 366 days.
 
     A bare number is refused: it does not say whether it means seconds or minutes.
 

@@ -29,6 +29,8 @@ ANYTHING = st.recursive(
         (units.parse_duration, "30m", 1800),
         (units.parse_duration, "1h30m", 5400),
         (units.parse_duration, "90s", 90),
+        (units.parse_duration, "48 min", 2880),
+        (units.parse_duration, units.show_duration(5400), 5400),
         (units.parse_duration, "2d", 172800),
         (units.parse_duration, "0.5s", 0.5),
         (units.parse_duration, "0s", 0),
@@ -73,7 +75,7 @@ def test_reads(parse, written, read):
             "5.",
             "1" * 41,
         ],
-        *["1" * 2_000_000, b"5", "1 000", "5%%", "1h30", "30m1h", "1h1h", "1 h", "16G", "16GB", "16Gi", "1\u00a0GiB"],
+        *["1" * 2_000_000, b"5", "1 000", "5%%", "1h30", "30m1h", "1h1h", "1 hr", "16G", "16GB", "16Gi", "1\u00a0GiB"],
     ],
     ids=lambda value: units.quoted(value)[:20],
 )

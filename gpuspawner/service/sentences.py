@@ -74,8 +74,10 @@ def wait_range(place: Place) -> str:
     if most is None:
         return "how long it takes is not known"
     if likely is not None and likely < most:
-        return f"about {show_duration(_rounded(likely))}, at the latest {show_duration(_rounded(most))}"
-    return f"at the latest in {show_duration(_rounded(most))}, sooner if somebody stops or idles"
+        return (
+            f"about {show_duration(_rounded(likely))}, {show_duration(_rounded(most))} at most unless somebody extends"
+        )
+    return f"at most {show_duration(_rounded(most))} unless somebody extends, sooner if somebody stops or idles"
 
 
 def _rounded(seconds: float) -> float:

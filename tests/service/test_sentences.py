@@ -71,8 +71,8 @@ def test_sentence_1_what_starts_now(request_, offered, sentence):
             Place(2, 2, 1500.0, 1500.0),
             offer(),
             (
-                "All 4 A100 80 GB are in use. You are 2nd in line; at the latest in 25 min, sooner if somebody stops "
-                "or idles. You can close this page; your place stays."
+                "All 4 A100 80 GB are in use. You are 2nd in line; at most 25 min unless somebody extends, "
+                "sooner if somebody stops or idles. You can close this page; your place stays."
             ),
         ),
         (
@@ -80,8 +80,8 @@ def test_sentence_1_what_starts_now(request_, offered, sentence):
             Place(1, 1, 2400.0, 1200.0),
             offer(free=2),
             (
-                "2 of 4 A100 80 GB are free, and you ask for 4. You are 1st in line; about 20 min, at the latest "
-                "40 min. You can close this page; your place stays."
+                "2 of 4 A100 80 GB are free, and you ask for 4. You are 1st in line; about 20 min, 40 min "
+                "at most unless somebody extends. You can close this page; your place stays."
             ),
         ),
         (
@@ -201,10 +201,10 @@ def test_sentence_8_a_gpu_that_can_t_be_read_is_told_after_two_hours(world, seco
     ("place", "words"),
     [
         ((None, None), "how long it takes is not known"),
-        ((90.0, 90.0), "at the latest in 1 min 30 s, sooner if somebody stops or idles"),
-        ((3.0, 3.0), "at the latest in 5 s, sooner if somebody stops or idles"),
-        ((1530.0, 60.0), "about 1 min, at the latest 26 min"),
-        ((10000.0, 10000.0), "at the latest in 2 h 50 min, sooner if somebody stops or idles"),
+        ((90.0, 90.0), "at most 1 min 30 s unless somebody extends, sooner if somebody stops or idles"),
+        ((3.0, 3.0), "at most 5 s unless somebody extends, sooner if somebody stops or idles"),
+        ((1530.0, 60.0), "about 1 min, 26 min at most unless somebody extends"),
+        ((10000.0, 10000.0), "at most 2 h 50 min unless somebody extends, sooner if somebody stops or idles"),
     ],
 )
 def test_a_wait_is_rounded_to_what_can_be_known(place, words):

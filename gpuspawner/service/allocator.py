@@ -251,7 +251,7 @@ _END_OF: dict[str, Callable[[Lease], tuple[Reason, str, str]]] = {
     "cancelled": lambda lease: (Reason.CANCELLED, lease.user, "The start was cancelled."),
     "failed": lambda _: (Reason.FAILED, "hub", "The server did not start. Nothing was charged; your files are safe."),
     "stopped": lambda lease: (
-        (Reason.STOPPED, "hub", "It was stopped from the hub, by you or by an administrator.")
+        (Reason.STOPPED, "hub", "It was stopped from the hub, by its user or by an administrator.")
         if lease.phase in UP
         else (Reason.FAILED, "hub", "Its server was stopped before it answered: cancelled, or too slow to start.")
     ),

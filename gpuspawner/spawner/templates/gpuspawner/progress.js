@@ -62,7 +62,8 @@
       draw();
     } catch (error) {
       own = null;
-      if (!withdrawn) setText(sentence, `${error.message} Your place, if you have one, stays; this page looks again.`);
+      const why = error.status ? error.message : "The GPU service does not answer.";
+      if (!withdrawn) setText(sentence, `${why} Your place, if you have one, stays; this page looks again.`);
     }
   };
 

@@ -55,6 +55,7 @@ class Reconciler:
         self._book, self._allocator, self._reclaimer, self._hub = book, allocator, reclaimer, hub
         self._backend, self._clock, self._settings, self._hub_id = backend, clock, settings, hub_id
         self._running: tuple[Running, ...] = ()
+        self._running_of: dict[str, list[Running]] = {}
         self._looked_at = 0.0
         self._servers: dict[tuple[str, str], HubServer] | None = None
         self._listed_at = 0.0
@@ -94,6 +95,9 @@ class Reconciler:
             log.warning("workspaces are not seen now: %s", error)
             return
         self._looked_at = looked_at
+        self._running_of = {}
+        for one in self._running:
+            self._running_of.setdefault(one.lease_id, []).append(one)
         self._rebuild()
         found = seated(self._running, self._book)
         self._allocator.see(((one.lease_id, slot) for one, slots in found for slot in slots), taken_back)
@@ -131,7 +135,7 @@ class Reconciler:
         return (self._servers or {}).get((lease.key.user_created, lease.key.server))
 
     def _processes(self, lease: Lease) -> list[Running]:
-        return [running for running in self._running if running.lease_id == lease.id]
+        return self._running_of.get(lease.id, [])
 
     def _adopt(self, leased: set[Key]) -> None:
         """Adopt ready servers that have no lease: no GPU is known of them, and no deadline stands.

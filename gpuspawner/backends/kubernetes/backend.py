@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gpuspawner.backends.base import ATTEMPT, LEASE_ID, ProbeResult, Running
+from gpuspawner.backends.base import ProbeResult, Running
 from gpuspawner.backends.kubernetes.api import Api, ApiRefused
 from gpuspawner.backends.kubernetes.fleet import group_name
 from gpuspawner.backends.kubernetes.models import model_of
@@ -59,13 +59,13 @@ class KubernetesBackend:
     async def workspaces(self) -> tuple[Running, ...]:
         """Return this hub's pods, until they are gone. Raises Unavailable while they are not seen as they are now."""
         now = time.time()
-        running = [self._running(pod, now) for pod in await self._view.own_pods() if not pod.ended and _lease_of(pod)]
+        running = [self._running(pod, now) for pod in await self._view.own_pods() if not pod.ended and pod.lease]
         return tuple(sorted(running, key=lambda r: (r.lease_id, r.attempt)))
 
     async def probe(self, lease_id: str, attempt: int, leased: tuple[str, ...], deadline_seconds: float) -> ProbeResult:
         """Run the probe in the workspace's container. It sees its own GPUs alone, whatever the lease calls them."""
-        pods = [pod for pod in self._view.own_now() if (_lease_of(pod), _attempt_of(pod)) == (lease_id, attempt)]
-        pods = [pod for pod in pods if pod.node and not pod.ended]
+        pods = self._view.of_lease(lease_id)
+        pods = [pod for pod in pods if pod.attempt == attempt and pod.node and not pod.ended]
         if not pods:
             return ProbeResult(problem="no running pod of the workspace was found")
         pod = min(pods, key=lambda pod: pod.deleting)
@@ -125,8 +125,8 @@ class KubernetesBackend:
     def _running(self, pod: Pod, now: float) -> Running:
         given = tuple((group_name(pod.node, resource), count) for resource, count in sorted(pod.requests.items()))
         return Running(
-            lease_id=_lease_of(pod),
-            attempt=_attempt_of(pod),
+            lease_id=pod.lease,
+            attempt=pod.attempt,
             age_seconds=max(0.0, now - pod.created_at),
             environment=pod.variables,
             given=given if pod.node else None,
@@ -152,7 +152,7 @@ class KubernetesBackend:
         except ApiRefused as error:
             raise Unavailable(f"The cluster does not list the pods of {lease_id}: {error}.") from error
         pods = [to_pod(item) for item in listed["items"]]
-        return [pod for pod in pods if pod is not None and (attempts is None or _attempt_of(pod) in attempts)]
+        return [pod for pod in pods if pod is not None and (attempts is None or pod.attempt in attempts)]
 
     async def _delete(self, pod: Pod) -> None:
         options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
@@ -163,12 +163,3 @@ class KubernetesBackend:
         except ApiRefused as error:
             if error.status not in {NOT_FOUND, CONFLICT}:  # gone, or another pod of that name: this one is gone
                 raise Unavailable(f"The cluster does not delete the pod {pod.name}: {error}.") from error
-
-
-def _lease_of(pod: Pod) -> str:
-    return pod.variables.get(LEASE_ID, "")
-
-
-def _attempt_of(pod: Pod) -> int:
-    attempt = pod.variables.get(ATTEMPT, "")
-    return int(attempt) if attempt.isascii() and attempt.isdigit() else 0

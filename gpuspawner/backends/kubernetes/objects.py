@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
+from gpuspawner.backends.base import ATTEMPT, LEASE_ID
 from gpuspawner.backends.kubernetes.models import is_kept_label
 from gpuspawner.backends.kubernetes.names import HUB_LABEL, variables_of
 
@@ -67,6 +68,17 @@ class Pod:
     disruption: str = ""
     grace_seconds: float | None = None
     unhealthy: tuple[str, ...] = ()
+
+    @property
+    def lease(self) -> str:
+        """The id of the lease that it says it is of, "" where it says none."""
+        return self.variables.get(LEASE_ID, "")
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt of it, 0 where that is not said well."""
+        attempt = self.variables.get(ATTEMPT, "")
+        return int(attempt) if attempt.isascii() and attempt.isdigit() else 0
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ class ClusterView:
         self._pods_on: dict[str, dict[str, Pod]] = {}
         self._dirty: set[str] = set()
         self._own: dict[str, Pod] = {}
+        self._own_of: dict[str, dict[str, Pod]] = {}
         self._refused_at: dict[str, float] = {}
         self._node_names: dict[str, Node] = {}
         selector = ",".join(f"{key}={value}" for key, value in settings.node_selector)
@@ -81,6 +82,10 @@ class ClusterView:
     def own_now(self) -> Sequence[Pod]:
         """Return the pods of this hub's workspaces as they were last seen."""
         return tuple(self._own.values())
+
+    def of_lease(self, lease_id: str) -> Sequence[Pod]:
+        """Return the pods of one lease as they were last seen."""
+        return tuple(self._own_of.get(lease_id, {}).values())
 
     def refused_seconds(self, pod: Pod) -> float:
         """Return for how long no place was found for a pod, by this machine's clock: the cluster's may be another."""
@@ -166,6 +171,10 @@ class ClusterView:
                 self._dirty.add(pod.node)
         if before is not None:
             self._own.pop(before.uid, None)
+            of_lease = self._own_of.get(before.lease, {})
+            of_lease.pop(before.uid, None)
+            if not of_lease:
+                self._own_of.pop(before.lease, None)
             on_node = self._pods_on.get(before.node, {})
             on_node.pop(before.uid, None)
             if not on_node:
@@ -178,6 +187,7 @@ class ClusterView:
             self._pods_on.setdefault(after.node, {})[after.uid] = after
             if after.hub == self._hub:
                 self._own[after.uid] = after
+                self._own_of.setdefault(after.lease, {})[after.uid] = after
 
     def _count(self, name: str) -> None:
         node = self._node_names.get(name)

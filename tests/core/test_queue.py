@@ -103,6 +103,14 @@ def test_one_user_leaves_starts_to_the_others_and_loses_no_gpu_to_those_behind()
     assert granted(running, most_starts_each=1) == {"b": ["a100-0"], "c": ["a100-1"]}
 
 
+@pytest.mark.parametrize("phase", [Phase.RESERVED, Phase.STARTING])
+@pytest.mark.parametrize("limit", ["most_starts", "most_starts_each"])
+def test_a_start_is_under_way_from_its_grant_until_it_runs(phase, limit):
+    line = [of("me", x) for x in (a_lease("s", phase, held=slots("a100-0")), waits("a", 1), waits("n", 2, gpu=None))]
+    assert granted(line, **{limit: 1}) == {}
+    assert list(granted(line, **{limit: 2})) == ["a"]
+
+
 def test_what_runs_without_a_lease_is_not_given_away():
     assert granted([waits("a", 1), waits("b", 2)], others=slots("a100-0")) == {"a": ["a100-1"]}
 

@@ -78,17 +78,13 @@ driver Device Minor: 0
 open 10 /dev/nvidia0
 reading 0
 smi 0, {A}, NVIDIA H200, Disabled, 97, 2048, 143771, 627.40
-smi 1, {B}, NVIDIA H200, Disabled, 88, 2048, 143771, 627.40
-reading 0
-smi 0, {A}, NVIDIA H200, Disabled, 95, 2048, 143771, 627.40
-smi 1, {B}, NVIDIA H200, Disabled, 89, 2048, 143771, 627.40
 gpuspawner-probe 1 end
 """
 EDGES = st.integers(0, len(BUSY))
 
 
 def judged(text: str) -> SampleKind:
-    sample, _ = parse_probe(ProbeResult(text), (A, B), PREVIOUS, interval_seconds=60.0, age_seconds=600.0)
+    sample, _ = parse_probe(ProbeResult(text), (A,), PREVIOUS, interval_seconds=60.0, age_seconds=600.0)
     return classify(sample, IdlePolicy(soft_budget_seconds=()), 60.0).kind
 
 

@@ -37,9 +37,11 @@ def test_without_a_word_it_is_this_machine(tmp_path):
 
 
 async def test_a_cluster_divides_by_itself_and_reaches_nothing_before_it_is_asked(tmp_path):
-    place = choose(CATALOG, tmp_path, "h", told(namespace="jhub", kubeconfig=str(tmp_path / "none yet")))
+    told_so = told(namespace="jhub", kubeconfig=str(tmp_path / "none yet"), probes_at_once=7)
+    place = choose(CATALOG, tmp_path, "h", told_so)
     assert isinstance(place.backend, KubernetesBackend)
     assert isinstance(place.scheduler, KubernetesScheduler)
+    assert dict(place.settings) == {"fleet_seconds": 1.0, "probes_at_once": 7}
     assert (place.catalog.gpus["half"].pool, place.catalog.gpus["half"].replicas) == ("half", 2)
     await place.close()
 

@@ -17,7 +17,7 @@ BACKEND = "GPUSPAWNER_BACKEND"
 """``local`` (the default) or ``kubernetes``."""
 CLUSTER = "GPUSPAWNER_KUBERNETES"
 """The settings of the cluster as JSON, by the names of ``backends.kubernetes.settings.ClusterSettings``."""
-CLUSTER_TIMES = {"fleet_seconds": 1.0, "probes_at_once": 64}
+CLUSTER_TIMES = {"fleet_seconds": 1.0, "probes_at_once": 256}
 """What the service does otherwise on a cluster: its view is followed, so that a look costs nothing, and its probes run
 on other machines."""
 
@@ -69,4 +69,5 @@ def _cluster(catalog: Catalog, hub_id: str, text: str) -> Place:
         raise PlaceError(f"{CLUSTER}: {error}.") from error
     catalog = replace(catalog, gpus=cluster_kinds(catalog.gpus))
     backend = KubernetesBackend(catalog.gpus.values(), hub_id, settings)
-    return Place(catalog, backend, KubernetesScheduler(backend, catalog.gpus), CLUSTER_TIMES, backend.close)
+    times = {**CLUSTER_TIMES, "probes_at_once": settings.probes_at_once}
+    return Place(catalog, backend, KubernetesScheduler(backend, catalog.gpus), times, backend.close)

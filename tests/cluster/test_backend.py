@@ -212,31 +212,6 @@ async def _only(backend, wanted):
     return [(one.lease_id, one.attempt) for one in await backend.workspaces()] == wanted
 
 
-# A connection that is given up in its TLS handshake is left by Python's asyncio for the garbage collector to close.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-async def test_a_restart_of_the_api_server_is_seen_through(one_machine, namespace, gpus, a_backend):
-    backend = a_backend(stale_seconds=1.0)
-    await is_free(backend, 4)
-    one_machine.own.stop_process("kube-apiserver")
-    await asyncio.sleep(2)
-    with pytest.raises(Unavailable, match="has not answered for"):
-        await backend.fleet()
-    with pytest.raises(Unavailable):
-        await backend.end(A)
-    one_machine.own.start_process("kube-apiserver")
-    await is_free(backend, 4)
-    wait_for(lambda: _answers(one_machine), "the API server answers")
-    one_machine.start_pod(namespace, "train", IDLE, {"nvidia.com/gpu": "1"})
-    await is_free(backend, 3)
-
-
-def _answers(cluster):
-    try:
-        return bool(cluster.core.list_node().items)
-    except Exception:  # noqa: BLE001 - whatever the client makes of a server that is coming up
-        return False
-
-
 async def test_shares_and_slices_are_kinds_of_their_own(one_machine, namespace, gpus, a_backend):
     backend = a_backend()
     await is_free(backend, 4)
@@ -275,3 +250,28 @@ async def _pools(backend, wanted):
             continue  # a plugin that has gone leaves its resource behind, none of it allocatable
         found[gpu.pool] = found.get(gpu.pool, 0) + 1
     return found == wanted
+
+
+# A connection that is given up in its TLS handshake is left by Python's asyncio for the garbage collector to close.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+async def test_a_restart_of_the_api_server_is_seen_through(one_machine, namespace, gpus, a_backend):
+    backend = a_backend(stale_seconds=1.0)
+    await is_free(backend, 4)
+    one_machine.own.stop_process("kube-apiserver")
+    await asyncio.sleep(2)
+    with pytest.raises(Unavailable, match="has not answered for"):
+        await backend.fleet()
+    with pytest.raises(Unavailable):
+        await backend.end(A)
+    one_machine.own.start_process("kube-apiserver")
+    await is_free(backend, 4)
+    wait_for(lambda: _answers(one_machine), "the API server answers")
+    one_machine.start_pod(namespace, "train", IDLE, {"nvidia.com/gpu": "1"})
+    await is_free(backend, 3)
+
+
+def _answers(cluster):
+    try:
+        return bool(cluster.core.list_node().items)
+    except Exception:  # noqa: BLE001 - whatever the client makes of a server that is coming up
+        return False

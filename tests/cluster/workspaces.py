@@ -4,6 +4,8 @@ import asyncio
 import json
 import time
 
+from nodes import wait_for
+
 from gpuspawner.backends.kubernetes.names import carried
 from gpuspawner.core.errors import Unavailable
 
@@ -42,7 +44,18 @@ def start(cluster, namespace, name, lease, command=IDLE, gpus=1, *, attempt=1, w
     metadata = {"name": name, "labels": labels, "annotations": annotations}
     cluster.core.create_namespaced_pod(namespace, {"metadata": metadata, "spec": spec})
     if wait:
-        cluster.wait_for_phase(namespace, name, "Running")
+        states = []
+
+        def runs():
+            status = cluster.core.read_namespaced_pod(name, namespace).status
+            told = [condition.message for condition in status.conditions or () if condition.message]
+            states[:] = [status.phase, status.reason, status.message, *told]
+            return status.phase == "Running"
+
+        try:
+            wait_for(runs, f"pod {name} runs")
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {states}") from None
 
 
 async def one_of(backend, lease):

@@ -300,10 +300,10 @@ def test_work_that_may_hide_between_readings_begins_the_streak_anew_and_ends_the
 
 def test_once_its_budget_is_spent_what_may_hide_holds_nothing_any_more() -> None:
     streak, verdicts = Streak(), []
-    for _ in range(60 + 30 + 10):
+    for _ in range(120 + 30 + 10):
         streak, verdict = judge(streak, hidden(), POLICY, ENFORCE)
         verdicts.append(verdict)
-    assert (verdicts[:89], verdicts[89], verdicts[99]) == (89 * [NONE], BEGIN, RECLAIM)
+    assert (verdicts[:149], verdicts[149], verdicts[159]) == (149 * [NONE], BEGIN, RECLAIM)
 
 
 class TestLookingClosely:

@@ -182,7 +182,14 @@ def test_softer_evidence_has_a_budget(seen: Sample, since_busy_seconds: float, k
         ),
         pytest.param(
             sample(exclusive(0, holders_cpu_cores=0.05)),
-            3601,
+            7200,
+            SOFT,
+            "GPU 0 at 0 % and its processes at 0.05 cores",
+            id="twice the budget of CPU",
+        ),
+        pytest.param(
+            sample(exclusive(0, holders_cpu_cores=0.05)),
+            7201,
             IDLE,
             "GPU 0 at 0 % and its processes at 0.05 cores",
             id="budget spent, still told",
@@ -218,6 +225,11 @@ def test_processes_that_hold_a_low_gpu_and_compute_may_use_it_between_two_readin
 )
 def test_and_else_they_may_not(seen: Sample) -> None:
     assert not classify(seen, POLICY, 60.0).perhaps
+
+
+def test_where_cpu_does_not_count_they_hold_nothing() -> None:
+    seen = sample(exclusive(0, holders_cpu_cores=0.05))
+    assert classify(seen, replace(POLICY, soft_budget_seconds=()), 0.0).kind is IDLE
 
 
 def test_two_shares_of_one_device_are_one_device() -> None:

@@ -58,7 +58,7 @@ def ask(hub):
 def test_check_of_a_good_catalog_says_what_it_holds(tmp_path, capsys):
     (tmp_path / "catalog.yaml").write_text(GOOD)
     assert main(["check", str(tmp_path / "catalog.yaml")]) == DONE
-    assert capsys.readouterr() == (f"{tmp_path}/catalog.yaml: good (1 templates, 0 GPU kinds, 1 policies).\n", "")
+    assert capsys.readouterr() == (f"{tmp_path}/catalog.yaml: good (1 template, 0 GPU kinds, 1 policy).\n", "")
     assert main(["check", "--json", str(tmp_path / "catalog.yaml")]) == DONE
     assert json.loads(capsys.readouterr().out) == {"problems": []}
 
@@ -90,6 +90,14 @@ def test_help_tells_the_arguments(command, capsys):
     shown = capsys.readouterr().out
     assert shown.startswith("usage: gpuspawner")
     assert {"check": "FILE", "serve": "--catalog", "list": "--ended", "stop": "ID"}.get("".join(command), "3") in shown
+
+
+@pytest.mark.parametrize("arguments", [["lost"], [], ["check"], ["list", "--ended", "many"]])
+def test_arguments_that_cannot_be_are_invalid_and_not_refused(arguments, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == INVALID
+    assert capsys.readouterr().err.startswith("usage: gpuspawner")
 
 
 def test_serve_outside_a_hub_says_who_starts_it(tmp_path):
@@ -165,6 +173,6 @@ def test_stop_withdraws_a_waiting_and_stops_a_running_workspace(hub, ask):
     assert json.loads(answer.stdout)["id"] == running["id"]
     assert hub.until_ended("ada", "stopped")["end"]["by"] == "ada"
     eventually(lambda: hub.server("ada") is None, what="the hub has no server of it any more")
-    assert ask("ada", "list").stdout == "No workspaces. Start one on the hub's page /hub/spawn.\n"
+    assert ask("ada", "list").stdout.startswith("No workspaces of yours; --all shows everybody's, to administrators. ")
     ended = ask("ada", "list", "--ended", "5").stdout.splitlines()[1]
     assert "It was stopped (ada)" in ended

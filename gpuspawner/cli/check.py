@@ -22,9 +22,13 @@ def check(arguments: argparse.Namespace) -> int:
             print(error, file=sys.stderr)
         return 1
     counts = (
-        f"{len(catalog.templates)} templates",
-        f"{len(catalog.gpus)} GPU kinds",
-        f"{len(catalog.policies)} policies",
+        _count(len(catalog.templates), "template", "templates"),
+        _count(len(catalog.gpus), "GPU kind", "GPU kinds"),
+        _count(len(catalog.policies), "policy", "policies"),
     )
     print(json.dumps({"problems": []}) if arguments.json else f"{arguments.file}: good ({', '.join(counts)}).")
     return 0
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from gpuspawner import __version__
 from gpuspawner.cli import remote, serve, simulate
 from gpuspawner.cli.check import check
 
 
+class Parser(argparse.ArgumentParser):
+    """Ends by what the exit codes say: arguments that cannot be are invalid, and nothing was refused."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the usage and what is wrong with it; exit 1."""
+        self.print_usage(sys.stderr)
+        self.exit(1, f"{self.prog}: {message}\n")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="gpuspawner",
         description="GPU workspaces for JupyterHub.",
         epilog="Exit codes: 0 done, 1 invalid, 2 refused, 3 service away.",

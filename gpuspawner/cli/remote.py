@@ -90,7 +90,8 @@ def list_workspaces(arguments: argparse.Namespace) -> int:
         return 0
     workspaces = answer["workspaces"]
     if not workspaces:
-        print("No workspaces. Start one on the hub's page /hub/spawn.")
+        whose = "" if arguments.all else " of yours; --all shows everybody's, to administrators"
+        print(f"No workspaces{whose}. Start one on the hub's page /hub/spawn.")
         return 0
     rows: list[tuple[str, ...]] = [("ID", "USER", "SERVER", "STATE", "ENDS", "IDLE")]
     rows += [_row(workspace) for workspace in workspaces]

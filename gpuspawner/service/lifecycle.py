@@ -105,7 +105,7 @@ class Lifecycle:
             self._book.save(replace(lease, deadline_at=due.deadline, warned_seconds=told), audit=[line])
             return
         if lifetime.is_expired(deadline_at, lease.warned_seconds, now):
-            message = f"Its lifetime of {show_duration(lifetime_seconds)} was over."
+            message = f"Its lifetime was {show_duration(lifetime_seconds)}."
             self._reclaimer.mark(
                 lease.id, Reason.EXPIRED, "gpuspawner", message, lambda newest: newest.deadline_at == deadline_at
             )

@@ -37,7 +37,7 @@ def test_from_the_form_to_why_it_was_stopped(hub, page, user, assert_accessible)
     expect(page.locator("#gs-warnings")).to_contain_text("Your last workspace ended. Its time was over.", timeout=15000)
     page.goto(f"{hub.url}/user/{user}/lab")
     expect(page.locator("h1.h3")).to_contain_text("Your workspace ended at")
-    expect(page.locator("#gs-ended")).to_contain_text("Its lifetime of 40 s was over.")
+    expect(page.locator("#gs-ended")).to_contain_text("Its lifetime was 40 s.")
     assert_accessible(page)
 
     page.goto(f"{hub.url}/hub/home")  # read once, it is told no more
@@ -52,7 +52,7 @@ def test_why_it_ended_stands_there_without_javascript(hub, plain_page, user):
     hub.begin(user, template="lab", lifetime="2s")
     hub.until_ended(user, "expired")
     plain_page.goto(f"{hub.url}/user/{user}/lab")
-    expect(plain_page.locator("#gs-ended")).to_contain_text("Its lifetime of 2 s was over.")
+    expect(plain_page.locator("#gs-ended")).to_contain_text("Its lifetime was 2 s.")
     plain_page.goto(f"{hub.url}/hub/spawn")
     expect(plain_page.locator("#gs-ended")).to_contain_text("Your last workspace ended. Its time was over.")
 

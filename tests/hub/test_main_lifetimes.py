@@ -149,7 +149,7 @@ def test_a_lifetime_ends_warned_and_with_its_reason(hub):
     assert told["ends_at"] - told_at(hub, lease) >= 3.5
     assert told["actions"] == ["extend"]
     ended = hub.until_ended("brief", "expired", 30)
-    assert ended["end"]["message"] == "Its lifetime of 6 s was over."
+    assert ended["end"]["message"] == "Its lifetime was 6 s."
     assert ended["end"]["at"] >= told["ends_at"]
     assert ended["end"]["by"] == "gpuspawner"
     assert hub.server("brief") is None
@@ -158,7 +158,7 @@ def test_a_lifetime_ends_warned_and_with_its_reason(hub):
     assert refused.status_code == 409
     assert "This workspace has ended." in refused.json()["error"]["message"]
     page = hub.login("brief").get(f"{hub.url}/hub/spawn", timeout=20)
-    assert "Its lifetime of 6 s was over." in page.text
+    assert "Its lifetime was 6 s." in page.text
 
 
 def told_at(hub, lease) -> float:

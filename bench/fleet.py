@@ -89,7 +89,8 @@ def rss_mib() -> float:
 
 
 def highest_rss_mib() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    status = Path("/proc/self/status").read_text()  # getrusage() counts the parent's, from before exec
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
 
 def backend_of(kubeconfig: Path) -> tuple[KubernetesBackend, KubernetesScheduler]:

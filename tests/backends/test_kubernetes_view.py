@@ -244,6 +244,21 @@ async def test_workspaces_are_this_hubs_pods_until_they_are_gone(api, a_backend)
     assert seen[0].age_seconds > 0
 
 
+async def test_a_pod_elsewhere_that_says_it_is_ours_is_a_stranger(api, a_backend):
+    forged = a_workspace("forged", "a" * 32, gpus={"nvidia.com/gpu": 1})
+    forged["metadata"]["namespace"] = "mallory"
+    empty = a_workspace("empty", "b" * 32, gpus={})
+    empty["metadata"]["namespace"] = "mallory"
+    for pod in (forged, empty):
+        api.put(pod)
+    backend = a_backend()
+    assert await backend.workspaces() == ()
+    assert await free(backend)() == 3
+    everywhere = a_backend(all_namespaces=True)
+    assert [one.lease_id[0] for one in await everywhere.workspaces()] == ["a", "b"]
+    assert await free(everywhere)() == 4
+
+
 async def test_a_pod_that_finds_no_place_says_why_and_for_how_long(api, a_backend):
     backend = a_backend()
     pod = a_workspace(node="", phase="Pending", conditions=[unschedulable()])

@@ -7,7 +7,9 @@ import contextlib
 import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from gpuspawner.backends.kubernetes.api import Api
 from gpuspawner.backends.kubernetes.fleet import gpus_of_node
@@ -136,7 +138,14 @@ class ClusterView:
         return [watch if watch is self._nodes else self._pods for watch in watches]
 
     def _pods_at(self, path: str) -> Watch[Pod]:
-        return Watch(self._api, path, {}, partial(to_pod, named=self._named), self._pod_changed, self._settings)
+        return Watch(self._api, path, {}, self._to_pod, self._pod_changed, self._settings)
+
+    def _to_pod(self, data: Mapping[str, Any]) -> Pod | None:
+        """Trim a pod. In other namespaces others make pods: what one says there of a lease of ours is not believed."""
+        pod = to_pod(data, self._named)
+        if pod is None or self._settings.all_namespaces or pod.namespace == self._settings.namespace:
+            return pod
+        return replace(pod, hub="", variables={}) if pod.requests else None
 
     async def _follow_pods(self) -> None:
         """Follow the pods of all namespaces or, where that is refused, those of the workspaces' own."""

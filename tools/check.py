@@ -19,7 +19,7 @@ CORE_BRANCH_COVERAGE_PERCENT = 98
 """The bound that issue 3 sets for the decisions: every other room is tested through them."""
 PROGRAMS = {"chromium": ["chromium", "fonts-dejavu-core"], "busybox": ["busybox"]}
 """What the tests run besides, and the packages that bring it: a browser, and the smallest shell that images have."""
-HUB5 = ("jupyterhub==5.5.*", "jupyter_server>=2.14")
+HUB5 = ("jupyterhub==5.5.*", "jupyterhub-kubespawner==7.1.*", "jupyter_server>=2.14")
 """The oldest hub that is supported, with the workspaces' server and nothing else."""
 
 

@@ -1,5 +1,7 @@
 """A real JupyterHub on the machine whose workspaces are pods of the cluster: KubeSpawner under configure()."""
 
+import json
+import os
 import sys
 import textwrap
 from dataclasses import dataclass
@@ -8,9 +10,20 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "hub"))
 
+import requests
 from harness import ADMIN_TOKEN, FAST, REPO, RealHub, eventually
 
-__all__ = ["KubeHub", "eventually"]
+__all__ = ["KubeHub", "eventually", "python_of"]
+HUB5 = "GPUSPAWNER_HUB5_PYTHON"
+
+
+def python_of(version: str) -> str:
+    """The Python with "newest" of JupyterHub and KubeSpawner, or with "5.5" and 7.1."""
+    if version == "newest":
+        return sys.executable
+    assert os.environ.get(HUB5), f"{HUB5} must name a Python with JupyterHub 5.5 and KubeSpawner: `make test` sets it"
+    return os.environ[HUB5]
+
 
 CATALOG = """
 version: 1
@@ -31,6 +44,7 @@ policies:
 """
 
 CONFIG = """
+import json
 import os
 import sys
 os.environ["KUBECONFIG"] = {kubeconfig!r}
@@ -111,7 +125,27 @@ class KubeHub(RealHub):
             (pod for pod in pods if (pod.metadata.annotations or {}).get("hub.jupyter.org/username") == user), None
         )
 
-    def progress(self, user: str) -> list[str]:
-        """What the progress page of a start that is over, or under way, tells until it ends."""
-        response = self.api("GET", f"/users/{user}/server/progress", seconds=120)
-        return [line for line in response.text.splitlines() if line.startswith("data:")]
+    def first_steps(self, user: str, words: str) -> str:
+        """What the progress page tells of a start that is under way, up to these words or for 15 s."""
+        url = f"{self.url}/hub/api/users/{user}/server/progress"
+        told = ""
+        with requests.get(url, headers={"Authorization": f"token {ADMIN_TOKEN}"}, stream=True, timeout=15) as answer:
+            try:
+                for line in answer.iter_lines(decode_unicode=True):
+                    told += line
+                    if words in told:
+                        break
+            except requests.RequestException:
+                pass
+        return told
+
+    def failure(self, user: str) -> str:
+        """Why a start failed, as its progress page tells; waits for that."""
+
+        def told() -> str:
+            answer = self.api("GET", f"/users/{user}/server/progress", seconds=120)
+            lines = [line.removeprefix("data:") for line in answer.text.splitlines() if line.startswith("data:")]
+            last = json.loads(lines[-1]) if lines else {}
+            return last["message"] if last.get("failed") else ""
+
+        return str(eventually(told, 90, f"{user}'s start fails"))

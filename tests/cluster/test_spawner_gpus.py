@@ -2,25 +2,21 @@
 
 import pytest
 from gpus import simulated
-from kube_hub import KubeHub, eventually
+from kube_hub import KubeHub, eventually, python_of
 
 TINY = """
-import time
-
-from kubernetes import client, config
+import asyncio
 
 
-def faster(spawner, pod):
+async def faster(spawner, pod):
     if spawner.user.name == "late":
-        core = client.CoreV1Api(config.new_client_from_config(os.environ["KUBECONFIG"]))
         limits = {"limits": {"nvidia.com/gpu": "2"}}
-        command = ["sleep", "600"]
-        container = {"name": "train", "image": spawner.image, "command": command, "resources": limits}
+        container = {"name": "train", "image": spawner.image, "command": ["sleep", "600"], "resources": limits}
         container["imagePullPolicy"] = spawner.image_pull_policy
         spec = {"terminationGracePeriodSeconds": 1, "containers": [container]}
-        core.create_namespaced_pod(spawner.namespace, {"metadata": {"name": "training"}, "spec": spec})
-        while core.read_namespaced_pod("training", spawner.namespace).status.phase != "Running":
-            time.sleep(0.2)
+        await spawner.api.create_namespaced_pod(spawner.namespace, {"metadata": {"name": "training"}, "spec": spec})
+        while (await spawner.api.read_namespaced_pod("training", spawner.namespace)).status.phase != "Running":
+            await asyncio.sleep(0.2)
         spawner.modify_pod_hook = None
     return pod
 
@@ -42,11 +38,11 @@ def gpus(one_machine):
         yield gpus
 
 
-@pytest.fixture(scope="module")
-def hub(one_machine, gpus, tmp_path_factory):
+@pytest.fixture(scope="module", params=["newest", "5.5"])
+def hub(one_machine, gpus, tmp_path_factory, request):
     with one_machine.namespace() as namespace:
         folder = tmp_path_factory.mktemp("hub")
-        hub = KubeHub(folder, cluster=one_machine, namespace=namespace, extra=TINY)
+        hub = KubeHub(folder, cluster=one_machine, namespace=namespace, extra=TINY, python=python_of(request.param))
         slow = "  slow: {extends: lab, profile: slow}\n"
         hub.catalog.write_text(hub.catalog.read_text().replace("policies:\n", f"{slow}policies:\n"))
         try:

@@ -72,6 +72,8 @@ restrict_oom_score_adj = true
 [plugins.'io.containerd.cri.v1.runtime'.cni]
 bin_dirs = ['/usr/lib/cni']
 conf_dir = '{folder}/cni'
+[plugins.'io.containerd.cri.v1.images'.registry]
+config_path = '{folder}/registries'
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
 sandbox = '{PAUSE_IMAGE}'
 """)

@@ -43,6 +43,7 @@ log = logging.getLogger("gpuspawner")
 BIND_SECONDS = 10.0
 """How long a new service, once it owns the store, waits for its port while the old one, seeing that, goes away."""
 THIN_SECONDS = 600.0
+THIN_AT_ONCE_SECONDS = 86400.0
 FORGET_PAUSE_SECONDS = 0.05
 """Between two chunks of what is forgotten: others are answered meanwhile."""
 AUTH_SECONDS = 30
@@ -254,7 +255,10 @@ class Service:
 
     async def _thin(self) -> None:
         now = self.parts.clock.now()
-        self.parts.store.thin_readings(now)
+        more = True
+        while more:
+            more = self.parts.store.thin_readings(now, THIN_AT_ONCE_SECONDS)
+            await asyncio.sleep(FORGET_PAUSE_SECONDS)
         more = True
         while more:
             more = self.parts.store.forget_ended(now - self._settings.keep_ended_seconds)

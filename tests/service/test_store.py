@@ -163,6 +163,28 @@ def test_old_readings_leave_their_ten_minutes_highest(store):
     assert len(store.readings("one")) == 6
 
 
+def test_thinning_a_day_at_a_time_or_as_time_goes_on_leaves_the_same(store, tmp_path):
+    rows = [reading(NOW - 3.5 * DAY + 37 * i, float(i % 90)) for i in range(6000)]
+    other = Store(f"sqlite:///{tmp_path / 'other.sqlite'}")
+    other.open()
+    for each in (store, other):
+        each.save([], readings=rows)
+    assert not other.thin_readings(NOW)
+    steps = [store.thin_readings(NOW, DAY)]
+    while steps[-1]:
+        steps.append(store.thin_readings(NOW, DAY))
+    assert len(steps) == 29
+    assert store.readings("one") == other.readings("one")
+    for seconds in range(0, 4000, 170):  # not in step with the ten minutes
+        assert not store.thin_readings(NOW + seconds, DAY)
+    again = Store(f"sqlite:///{tmp_path / 'other.sqlite'}")
+    again.open()
+    again.thin_readings(NOW + seconds)
+    assert store.readings("one") == again.readings("one")
+    other.close()
+    again.close()
+
+
 def test_of_old_readings_a_busy_one_outlives_a_higher_one_that_was_none_s_work(store):
     start = NOW - 2 * DAY - (NOW - 2 * DAY) % BUCKET_SECONDS
     woken = replace(reading(start, 100.0), kind="idle", holders=0)

@@ -33,7 +33,7 @@ from gpuspawner.service.parts import Parts
 from gpuspawner.service.settings import Settings
 
 ROUND = int(os.environ.get("ROUND", "10000"))
-MANY, HANGING, PROBE_SECONDS, PERIODS = 1000, 0.05, 2.3, 8
+MANY, HANGING, PROBE_SECONDS, PERIODS = 1000, 0.05, 2.3, 5
 """Workspaces; those of them whose probes hang; how long a probe takes (three readings a second apart); minutes."""
 DAY_MINUTES, PERIOD_SECONDS = 1440, 60.0
 CATALOG = (
@@ -201,7 +201,7 @@ def memory() -> None:
 
 
 def fill(path: Path, leases: list[Lease], now: float) -> None:
-    """Write a day of readings, and a month of ten-minute maxima, past the store: it would take minutes."""
+    """Write a day of readings past the store: through it, that would take minutes."""
 
     def rows() -> Any:
         for one in leases:

@@ -1,0 +1,59 @@
+"""Workspaces stopped while in use, GPU hours recovered, time from idle to freed: ours and each peer's rule.
+
+All over the same generated sessions (gpuspawner.core.simulate_sessions), whose truth is known. Figures do not depend on
+the machine. ``--sensitivity`` varies what is arbitrary; ``--docs`` writes picture and tables into docs/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+
+from figures import HEAD, figures, markdown, table
+from peers import PEERS
+from picture import picture
+from sensitivity import SENSITIVITY_HEAD, sensitivity
+
+from gpuspawner.core.simulate_sessions import sessions
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--hours", type=float, default=4000.0, help="session hours (default: %(default)g)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--sensitivity", type=float, metavar="HOURS", help="vary each parameter, over so many hours")
+    parser.add_argument("--docs", action="store_true", help="write docs/idleness.svg and the tables of idleness.md")
+    asked = parser.parse_args()
+    rows = figures(sessions(asked.seed, asked.hours), PEERS)
+    said = f"{rows[0].totals.session_hours:,.0f} session hours, {rows[0].totals.workspaces:,} workspaces"
+    print(f"{said}; stopped in use: per 100,000 session hours")
+    print(table(row.cells() for row in rows))
+    varied = []
+    if asked.sensitivity:
+        print(f"\nours, one thing changed, {asked.sensitivity:,.0f} session hours each")
+        varied = sensitivity(asked.seed, asked.sensitivity)
+        print(table(varied, SENSITIVITY_HEAD))
+    if asked.docs:
+        (DOCS / "idleness.svg").write_text(picture(rows, said), encoding="utf-8")
+        page = DOCS / "idleness.md"
+        text = page.read_text(encoding="utf-8")
+        text = replaced(
+            text, "figures", f"{said}, seed {asked.seed}.\n\n" + markdown((row.cells() for row in rows), HEAD)
+        )
+        if varied:
+            text = replaced(text, "sensitivity", markdown(varied, SENSITIVITY_HEAD))
+        page.write_text(text, encoding="utf-8")
+
+
+def replaced(text: str, name: str, table: str) -> str:
+    """Put a table between its two markers."""
+    marked = re.compile(f"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
+    assert marked.search(text), f"docs/idleness.md has no place for {name}"
+    return marked.sub(lambda found: f"{found[1]}\n{table}\n\n{found[2]}", text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""Ours with one thing changed at a time: how much the figures hang on what we chose."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+from figures import POLICY, Row, ours
+
+from gpuspawner.core.policy import IdlePolicy
+from gpuspawner.core.simulate import totals
+from gpuspawner.core.simulate_probe import Probe
+from gpuspawner.core.simulate_sessions import HOUR, Habits, Sharing, Work, sessions
+
+SENSITIVITY_HEAD = ("changed", "to", "stopped in use", "recovered", "freed: median", "95 %")
+H, P, PROBE = Habits(), POLICY, Probe()
+
+CASES: tuple[tuple[str, str, Habits, IdlePolicy, Probe], ...] = (
+    ("nothing", "", H, P, PROBE),
+    ("every session", "uses its GPU", replace(H, never_share=0.0), P, PROBE),
+    ("GPU tasks", "four times as long", replace(H, task_seconds=(480.0, 1200.0)), P, PROBE),
+    ("GPU tasks", "a quarter as long", replace(H, task_seconds=(30.0, 75.0)), P, PROBE),
+    ("gaps between tasks", "15 min", replace(H, gap_seconds=900.0), P, PROBE),
+    ("work", "bursts between waiting", replace(H, works=((Work.WAITING, 1.0),)), P, PROBE),
+    ("work", "such, used 1 % of the time", replace(H, works=((Work.WAITING, 1.0),), duty_share=(0.01,)), P, PROBE),
+    ("work", "training in phases", replace(H, works=((Work.PHASES, 1.0),)), P, PROBE),
+    ("long CPU phases", "24 min", replace(H, loading_seconds=(20.0, 1440.0)), P, PROBE),
+    ("bursts", "0.3 to 1 s", replace(H, burst_seconds=(0.3, 1.0)), P, PROBE),
+    ("pauses", "every third gap", replace(H, pause_share=0.33), P, PROBE),
+    ("GPUs", "all shared", replace(H, sharing=((Sharing.SHARED, 1.0),)), P, PROBE),
+    ("GPUs", "all MIG", replace(H, sharing=((Sharing.MIG, 1.0),)), P, PROBE),
+    ("losses of NVML", "ten times as many", replace(H, loss_hours=20.0), P, PROBE),
+    ("faults", "ten times as many", replace(H, fault_hours=5.0), P, PROBE),
+    ("restarts", "every 4 h", replace(H, restart_hours=4.0), P, PROBE),
+    ("failing probes", "10 %", H, P, replace(PROBE, failing_share=0.1)),
+    ("readings in a probe", "1", H, P, replace(PROBE, readings=1)),
+    ("twitching kernels", "all", replace(H, twitch_share=1.0), P, PROBE),
+    ("sampled", "every 30 s", H, replace(P, sample_seconds=30.0), PROBE),
+    ("sampled", "every 2 min", H, replace(P, sample_seconds=120.0), PROBE),
+    ("idle time", "15 min", H, replace(P, for_seconds=900.0), PROBE),
+    ("idle time", "1 h", H, replace(P, for_seconds=HOUR), PROBE),
+    ("grace", "2 min", H, replace(P, grace_seconds=120.0), PROBE),
+    ("softer evidence", "CPU does not count", H, replace(P, soft_budget_seconds=()), PROBE),
+    ("softer evidence", "CPU counts for 2 h", H, replace(P, soft_budget_seconds=(("cpu", 2 * HOUR),)), PROBE),
+)
+
+
+def sensitivity(seed: int, hours: float) -> list[tuple[str, ...]]:
+    """Return a line of cells for each case."""
+    lines = []
+    for changed, to, habits, policy, probe in CASES:
+        found = totals((ours(session, policy, probe), session.end) for session in sessions(seed, hours, habits))
+        lines.append(Row(changed, to, found).cells())
+        print(".", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    return lines

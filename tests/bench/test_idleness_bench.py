@@ -1,0 +1,126 @@
+"""The peers' rules of ``bench/idleness``, each on the session that shows what it looks at and what it misses."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from figures import figures, table
+from peers import PEERS, sampled, without
+from picture import picture
+
+from gpuspawner.core.simulate_sessions import Door, Session, Sharing, Work, sessions
+from gpuspawner.core.timeline import Timeline
+
+DOCS = Path(__file__).parents[2] / "docs"
+HOUR = 3600.0
+END = 6 * HOUR
+ALWAYS, NEVER = Timeline([(0.0, END, 100.0)]), Timeline()
+FIRST_MINUTE = Timeline([(0.0, 60.0, 100.0)])
+RULE = {peer.name: peer.rule for peer in PEERS}
+JUPYTER = {"Kubeflow v1", "RHOAI", "Kubeflow v2", "idle-culler", "Determined"}
+GPU = {"gpu-pruner", "dstack", "Run:ai", "average", "cron script"}
+CONNECTIONS = {"Coder", "SkyPilot"}
+
+
+def session(*work: Timeline, **more) -> Session:
+    plain = Session(
+        seed=2,
+        work_kind=Work.STEADY,
+        door=Door.NOTEBOOK,
+        sharing=Sharing.EXCLUSIVE,
+        end=END,
+        work=work or (NEVER,),
+        cpu=NEVER,
+        held_from=0.0,
+    )
+    return replace(plain, **more)
+
+
+def who_stops(one: Session) -> set[str]:
+    return {name for name, rule in RULE.items() if rule(one, 0.0) is not None}
+
+
+def test_the_rules_are_those_of_the_notes() -> None:
+    assert set(RULE) == JUPYTER | GPU | CONNECTIONS
+
+
+def test_all_stop_what_nobody_touches_for_half_an_hour() -> None:
+    stops = {name: rule(session(), 0.0) for name, rule in RULE.items()}
+    assert all(at is not None and 1800 <= at <= 2160 for at in stops.values()), stops
+
+
+@pytest.mark.parametrize(
+    ("one", "spared_by"),
+    [
+        pytest.param(session(ALWAYS, kernel=ALWAYS), JUPYTER | GPU, id="a cell that prints, no browser"),
+        pytest.param(session(ALWAYS, kernel=ALWAYS, seed=1), (JUPYTER | GPU) - {"idle-culler"}, id="one that does not"),
+        pytest.param(session(ALWAYS, terminal=ALWAYS), (JUPYTER | GPU) - {"Kubeflow v1"}, id="in a terminal"),
+        pytest.param(session(ALWAYS, door=Door.DETACHED), GPU | {"SkyPilot"}, id="detached"),
+        pytest.param(session(ALWAYS, connected=ALWAYS), GPU | CONNECTIONS, id="over SSH"),
+        pytest.param(session(browser=ALWAYS), {"idle-culler", "Determined", "Coder"}, id="an open tab"),
+        pytest.param(session(ALWAYS, NEVER), {"Run:ai", "average"} | {"cron script"}, id="one GPU of two"),
+        pytest.param(
+            session(sharing=Sharing.SHARED, neighbours=ALWAYS), GPU, id="nothing but a neighbour on its shared GPU"
+        ),
+        pytest.param(session(ALWAYS, sharing=Sharing.MIG), GPU - {"cron script"}, id="at work on MIG"),
+    ],
+)
+def test_whom_each_signal_spares(one: Session, spared_by: set[str]) -> None:
+    assert set(RULE) - who_stops(one) == spared_by
+
+
+def test_unreachable_is_idle_to_some_and_active_to_others() -> None:
+    work = {"kernel": ALWAYS, "terminal": ALWAYS, "browser": ALWAYS, "connected": ALWAYS}
+    one = session(ALWAYS, faults=Timeline([(HOUR, 3 * HOUR, 1.0)]), **work)
+    assert who_stops(one) == {"Kubeflow v1", "RHOAI", "gpu-pruner", "dstack", "cron script"}
+    assert who_stops(replace(one, faults=NEVER)) == set()
+    lost = session(ALWAYS, lost=Timeline([(HOUR, END, 1.0)]), **work)
+    assert who_stops(lost) == {"cron script"}
+
+
+def test_a_clock_set_on_by_an_hour_makes_stamps_old() -> None:
+    one = session(kernel=Timeline([(0.0, 2 * HOUR, 1.0)]), steps=((2 * HOUR + 90, HOUR),))
+    assert RULE["RHOAI"](one, 0.0) == 2 * HOUR + 120
+    assert RULE["Determined"](one, 0.0) == 2.5 * HOUR
+    busy = replace(one, kernel=Timeline([(0.0, 3 * HOUR, 1.0)]))
+    assert RULE["RHOAI"](busy, 0.0) == 3.5 * HOUR
+
+
+def test_a_mean_calls_bursts_idle_and_rare_readings_miss_them() -> None:
+    bursts = Timeline((60.0 * n + 9, 60.0 * n + 11, 100.0) for n in range(360))
+    assert who_stops(session(bursts)) & GPU == {"average", "cron script", "Run:ai"}
+
+
+def test_a_rule_begins_with_the_start_of_the_workspace() -> None:
+    one = session(FIRST_MINUTE, kernel=FIRST_MINUTE)
+    for name, rule in RULE.items():
+        at = rule(one, 3 * HOUR)
+        assert at is not None
+        assert 3.5 * HOUR <= at <= 3.6 * HOUR, name
+
+
+def test_parts() -> None:
+    holes = Timeline([(10.0, 20.0, 1.0), (30.0, 40.0, 1.0)])
+    assert without(Timeline([(0.0, 35.0, 5.0)]), holes).spans == ((0.0, 10.0, 5.0), (20.0, 30.0, 5.0))
+    assert without(Timeline([(12.0, 18.0, 5.0)]), holes).spans == ()
+    assert sampled(Timeline([(61.0, 89.0, 1.0)]), 30.0).spans == ()
+    assert sampled(Timeline([(59.0, 61.0, 1.0)]), 30.0).spans == ((60.0, 61.0, 1.0),)
+
+
+def test_figures_and_picture() -> None:
+    rows = figures(sessions(3, 150), PEERS)
+    assert [row.name for row in rows] == ["gpuspawner", *RULE]
+    assert len({row.totals.session_hours for row in rows}) == 1, "all have the same sessions"
+    assert rows[0].cells()[2] == f"0 (< {3e5 / rows[0].totals.session_hours:.0f})"
+    assert len(table(row.cells() for row in rows).splitlines()) == 1 + len(rows)
+    drawn = picture(rows, "150 hours & more")
+    assert drawn.count('class="won"') == len(rows)
+    assert "150 hours &amp; more" in drawn
+    assert "http://" not in drawn.replace("http://www.w3.org/2000/svg", "")
+
+
+def test_the_documents_picture_and_tables_are_of_these_rules() -> None:
+    page, drawn = (DOCS / "idleness.md").read_text(), (DOCS / "idleness.svg").read_text()
+    for name in ("gpuspawner", *RULE):
+        assert f"| {name} |" in page
+        assert f">{name}</text>" in drawn

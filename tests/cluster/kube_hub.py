@@ -88,6 +88,7 @@ c.JupyterHub.load_roles = [{{"name": "tests", "services": ["tests"], "scopes": [
 from gpuspawner.spawner import configure
 configure(c, catalog={catalog!r}, data_dir="{folder}/gpu", port={service_port}, service_settings={settings!r})
 c.GPUSpawnerMixin.wait_in_hub_seconds = {wait}
+os.environ["KUBECONFIG"] = {hub_kubeconfig!r} or {kubeconfig!r}
 """
 
 
@@ -97,6 +98,8 @@ class KubeHub(RealHub):
 
     cluster: Any = None
     namespace: str = ""
+    hub_kubeconfig: str = ""
+    """The hub's own rights; "" for those of the tests, which the service has in any case."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

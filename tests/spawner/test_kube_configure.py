@@ -1,6 +1,8 @@
 """configure() over KubeSpawner: which class, what is refused by name, and what the service is told."""
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 from jupyterhub.spawner import LocalProcessSpawner
@@ -184,3 +186,18 @@ def test_promise_10_an_image_that_nothing_would_start_is_refused_by_name(configu
         "gpuspawner: templates.lab.image needs KubeSpawner; this hub's class is LocalGPUSpawner. "
         "Take it out, or set c.JupyterHub.spawner_class = 'kubespawner' before configure()."
     )
+
+
+def test_the_configuration_to_copy_is_right(tmp_path):
+    source = Path(__file__).parents[2] / "hub_config"
+    for name in ("kubernetes_config.py", "kubernetes-catalog.yaml"):
+        shutil.copy(source / name, tmp_path)
+    c = Config()
+    config = tmp_path / "kubernetes_config.py"
+    exec(compile(config.read_text(), config, "exec"), {"c": c, "__file__": str(config)})
+    assert c.JupyterHub.spawner_class is GPUSpawner
+    settings = {name for name in c.GPUSpawner if name.startswith("gpu_")}
+    assert settings <= set(GPUSpawner.class_trait_names(config=True))
+    assert {name: c.GPUSpawner[name] for name in settings} == {
+        name: GPUSpawner.class_traits()[name].default() for name in settings
+    }

@@ -130,7 +130,8 @@ async def test_after_a_break_it_goes_on_where_it_was(api, a_backend):
     assert lists(api) == 1
 
 
-async def test_what_happened_while_the_past_was_forgotten_is_listed_anew(api, a_backend):
+async def test_what_happened_while_the_past_was_forgotten_is_listed_anew(api, a_backend, monkeypatch):
+    monkeypatch.setattr(watches, "TRIES_BEFORE_LISTING", 10**6)
     backend = a_backend()
     gone = api.put(a_pod(gpus={"nvidia.com/gpu": 3}))
     await eventually(free(backend), 1)
@@ -141,6 +142,18 @@ async def test_what_happened_while_the_past_was_forgotten_is_listed_anew(api, a_
     await api.start()
     await eventually(free(backend), 3)
     assert lists(api, PODS) > 1
+
+
+async def test_a_version_that_never_works_is_given_up(api, a_backend, monkeypatch):
+    backend = a_backend()
+    await free(backend)()
+    await followed(api)
+    api.refused.add(("watch", NODES))  # as a watch that fails each time, whatever the reason
+    api.break_watches()
+    await asyncio.sleep(0.5)
+    api.refused.clear()
+    await eventually(free(backend), 4)
+    assert lists(api) > 1
 
 
 async def test_a_bookmark_is_where_to_go_on_from(api, a_backend):

@@ -115,6 +115,14 @@ async def test_what_others_use_is_not_counted_on_top_of_what_a_lease_holds(place
     assert free(place) == 3
 
 
+async def test_whichever_of_a_group_others_use_it_is_none_that_a_lease_holds(place):
+    place.start("alice")
+    place.backend.gpus = cluster(foreign=["one/nvidia.com/gpu/0"])
+    await place.round()
+    assert free(place) == 2
+    assert gpus(place, place.start("bob", count=2)) == ["two/nvidia.com/gpu/0", "two/nvidia.com/gpu/1"]
+
+
 async def test_each_gpu_of_a_group_is_shown_as_one_thing(place):
     place.start("alice")
     place.backend.gpus = cluster(foreign=["one/nvidia.com/gpu/0"])

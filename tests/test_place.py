@@ -78,8 +78,11 @@ def test_settings_are_read_as_kubernetes_writes_them():
         {
             "namespace": "jhub",
             "node_selector": {"pool": "users", "arch": "x"},
-            "tolerations": [{"key": "team", "operator": "Exists"}],
+            "tolerations": [
+                {"key": "team", "operator": "Exists", "value": None, "tolerationSeconds": 300},
+                {"operator": "Exists"},
+            ],
         }
     )
     assert settings.node_selector == (("arch", "x"), ("pool", "users"))
-    assert settings.tolerations == (Toleration("team", "Exists"),)
+    assert settings.tolerations == (Toleration("team", "Exists"), Toleration("", "Exists"))

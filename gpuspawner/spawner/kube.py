@@ -9,7 +9,7 @@ from typing import Any
 
 from jupyterhub.utils import url_path_join
 from kubespawner import KubeSpawner
-from traitlets import Bool, Enum, Float, Integer, Unicode, default
+from traitlets import Bool, Dict, Enum, Float, Integer, Unicode, default
 
 from gpuspawner.backends.kubernetes.names import ANNOTATIONS, ATTEMPT_LABEL, HUB_LABEL, LEASE_LABEL
 from gpuspawner.catalog import resolve
@@ -39,6 +39,10 @@ class KubePods(PodStart):
         ["preferred", "required"],
         default_value="preferred",
         help="Whether a pod should run on the node of its grant, or must: then a pod that was faster sends it back.",
+    ).tag(config=True)
+    gpu_cluster = Dict(
+        help="More of what the service is told of the cluster, by the names of ClusterSettings: "
+        "{'context': 'other', 'probes_per_node': 8}. What is not here follows KubeSpawner's own settings."
     ).tag(config=True)
     gpu_runtime_class = Unicode(
         help="The runtime class of pods with GPUs, where the cluster's default cannot use them."

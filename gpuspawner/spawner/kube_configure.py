@@ -11,6 +11,7 @@ from urllib.parse import urlparse
 
 from traitlets.config.loader import LazyConfigValue
 
+from gpuspawner.backends.kubernetes.settings import cluster_settings
 from gpuspawner.catalog import Catalog
 from gpuspawner.spawner.pod import GPU_RESOURCE, VISIBLE
 
@@ -87,9 +88,18 @@ def service_environment(c: Any, spawner: type) -> dict[str, str]:
     if tolerations:
         listed = tolerations.values() if isinstance(tolerations, Mapping) else tolerations
         cluster["tolerations"] = list(listed)
+    selector = written(c, spawner, "node_selector", {})[1]
+    if selector:
+        cluster["node_selector"] = dict(selector)
     environment = {name: os.environ[name] for name in IN_CLUSTER if name in os.environ}
     if not environment:
         cluster["kubeconfig"] = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
+    where, more = written(c, spawner, "gpu_cluster", {})
+    cluster |= more
+    try:
+        cluster_settings(cluster)
+    except ValueError as error:
+        raise SystemExit(f"gpuspawner: what the service is told of the cluster ({where}): {error}") from None
     return {**environment, "GPUSPAWNER_BACKEND": "kubernetes", "GPUSPAWNER_KUBERNETES": json.dumps(cluster)}
 
 

@@ -71,6 +71,29 @@ def test_the_service_is_told_where_the_pods_are(configured, tmp_path):
     }
 
 
+def test_what_the_service_is_told_follows_kubespawner_and_what_is_said_of_the_cluster_comes_last(configured):
+    c = Config()
+    c.GPUSpawner.gpu_cluster = {"devices": "/dev/other*", "placement": "required"}
+    told = json.loads(
+        environment(configured(c, namespace="jhub", node_selector={"pool": "users"}))["GPUSPAWNER_KUBERNETES"]
+    )
+    assert (told["node_selector"], told["devices"], told["placement"]) == ({"pool": "users"}, "/dev/other*", "required")
+
+
+@pytest.mark.parametrize(
+    ("cluster", "problem"),
+    [
+        pytest.param({"device": "/dev/other*"}, "device: no such setting of the cluster", id="unknown"),
+        pytest.param({"probes_at_once": "many"}, "probes_at_once: ", id="type"),
+    ],
+)
+def test_what_is_said_wrongly_of_the_cluster_is_refused_by_name(configured, cluster, problem):
+    c = Config()
+    c.GPUSpawner.gpu_cluster = cluster
+    with pytest.raises(SystemExit, match=problem):
+        configured(c, namespace="jhub")
+
+
 def test_in_a_cluster_the_service_finds_it_as_the_hub_does(configured, monkeypatch):
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")

@@ -23,7 +23,7 @@ GPU_TAINTS = frozenset({"nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "
 class Toleration:
     """A taint that workspaces tolerate, as Kubernetes reads it; ``effect`` "" is any."""
 
-    key: str
+    key: str = ""
     operator: str = "Equal"
     value: str = ""
     effect: str = ""

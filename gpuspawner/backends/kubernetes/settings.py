@@ -81,11 +81,19 @@ def cluster_settings(data: Mapping[str, Any]) -> ClusterSettings:
         selector = dict(data.get("node_selector") or {})
     except (TypeError, ValueError):
         raise ValueError("node_selector: write labels and their values, for example {pool: gpus}") from None
+    told = {**data, "node_selector": tuple(sorted(selector.items()))}
+    if isinstance(data.get("tolerations"), list):
+        told["tolerations"] = [_without_none(toleration) for toleration in data["tolerations"]]
     try:
-        settings = _settings.validate_python({**data, "node_selector": tuple(sorted(selector.items()))})
+        settings = _settings.validate_python(told)
     except ValidationError as error:
         first = error.errors()[0]
         raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
     if settings.placement not in PLACEMENTS:
         raise ValueError(f"placement: {settings.placement!r} is none of {' and '.join(PLACEMENTS)}")
     return settings
+
+
+def _without_none(toleration: Any) -> Any:
+    """Return a toleration without what is not said: Kubernetes' own objects say it as None."""
+    return {k: v for k, v in toleration.items() if v is not None} if isinstance(toleration, Mapping) else toleration

@@ -82,3 +82,17 @@ def test_what_can_never_start_is_told_long_before_the_start_would_time_out(hub, 
     eventually(lambda: hub.pod(template) is None, 30, "its pod is gone")
     end = eventually(lambda: hub.last_end(template), 30, "its lease has ended")
     assert end["end"]["reason"] == "failed"
+
+
+def test_a_hub_that_dies_in_a_start_that_can_never_come_right_ends_it_with_its_reason(hub):
+    hub.add_user("ghost")
+    hub.begin("ghost", template="claim")
+    eventually(lambda: hub.pod("ghost"), 30, "its pod is there")
+    hub.kill_hub()
+    hub.start_hub()
+    end = eventually(lambda: hub.last_end("ghost"), 150, "its lease has ended")["end"]
+    assert end["reason"] == "failed"
+    assert "Its volume there-is-none is missing." in end["message"]
+    eventually(lambda: hub.pod("ghost") is None, 30, "its pod is gone")
+    eventually(lambda: hub.begin("ghost", template="cpu").status_code in {201, 202}, 30, "it can be started again")
+    hub.until("ghost", "running", 90)

@@ -53,18 +53,23 @@ class KubernetesScheduler(InMemoryScheduler):
         """Return what could be had of every kind, in the catalog's order."""
         caps = self._cluster.quota_caps()
         found = super().offers(leases, (*others, *self._withheld(leases, others)))
-        return [self._capped(offer, caps) for offer in found]
+        return [self._bounded(offer, caps) for offer in found]
 
     def place(self, lease: Lease, leases: Sequence[Lease], others: Sequence[Slot], now: float) -> Place:
         """Return where a waiting lease stands."""
         return super().place(lease, leases, (*others, *self._withheld(leases, others)), now)
 
-    def _capped(self, offer: Offer, caps: Mapping[str, int]) -> Offer:
-        pool = self._kinds[offer.kind].pool
-        own = [caps[name] for name in {resource_of(g.id) for g in self.fleet.gpus if g.pool == pool} if name in caps]
-        if offer.largest is None or not own:
+    def _bounded(self, offer: Offer, caps: Mapping[str, int]) -> Offer:
+        """Return the offer with the most that one workspace may ever ask for, by the nodes and by the quotas.
+
+        Nodes that are cordoned, drained or not ready come back: what they have is waited for, and not refused.
+        """
+        gpus = [gpu for gpu in self.fleet.gpus if gpu.pool == self._kinds[offer.kind].pool]
+        if offer.largest is None or not gpus:
             return offer
-        return replace(offer, largest=min(offer.largest, *own))
+        on_one_node = max(Counter(gpu.node for gpu in gpus).values())
+        of_quotas = [caps[resource] for resource in {resource_of(gpu.id) for gpu in gpus} if resource in caps]
+        return replace(offer, largest=min([on_one_node, *of_quotas]))
 
     def _left(self, leases: Sequence[Lease], others: Sequence[Slot]) -> dict[str, int]:
         """Return how many GPUs of each resource that has a quota may still be granted."""

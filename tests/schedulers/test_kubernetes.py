@@ -119,3 +119,15 @@ async def test_a_place_is_now_exactly_when_the_quota_leaves_room(a_scheduler):
     first, second = waits("a"), waits("bb")
     assert scheduler.place(first, [first, second], (), NOW).at_most_seconds == 0
     assert scheduler.place(second, [first, second], (), NOW).at_most_seconds == first.request.lifetime_seconds
+
+
+@pytest.mark.parametrize(
+    "change", [pytest.param({"cordoned": True}, id="cordoned"), pytest.param({"ready": False}, id="not ready")]
+)
+async def test_nodes_that_come_back_are_waited_for(a_scheduler, change):
+    nodes = [a_node("big", gpus={"nvidia.com/gpu": 4}, **change), a_node("small", gpus={"nvidia.com/gpu": 2}, **change)]
+    scheduler = await a_scheduler(*nodes)
+    assert offers(scheduler)["a100"] == (0, 6, 4), "none is free, and nobody who asks for four is refused"
+    lease = waits("a", count=4)
+    assert grants(scheduler, lease) == {}
+    assert scheduler.place(lease, [lease], (), NOW).at_most_seconds is None

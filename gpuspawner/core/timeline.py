@@ -63,6 +63,11 @@ class Timeline:
         index = bisect_right(self._ends, after)
         return max(after, self._begins[index]) if index < len(self.spans) else None
 
+    def next_end(self, instant: float) -> float:
+        """Return when what is under way at an instant ends; the instant itself where nothing is."""
+        index = bisect_right(self._begins, instant) - 1
+        return max(instant, self._ends[index]) if index >= 0 else instant
+
     def _until(self, instant: float) -> float:
         index = bisect_right(self._begins, instant) - 1
         if index < 0:

@@ -29,6 +29,7 @@ def test_every_question_is_answered_as_second_by_second(of: list[Span], begin: i
     assert line.mean(begin, end) == (sum(values) / length if length else value_of_second(of, begin))
     assert line.touches(begin, end) == any(values)
     assert line.at(begin) == value_of_second(of, begin)
+    assert line.next_end(begin) == next((until for since, until, _ in of if since <= begin < until), begin)
     busy_before = [second for second in range(-5, begin) if value_of_second(of, second)]
     assert line.last_end(begin) == (busy_before[-1] + 1 if busy_before else None)
     busy_after = [second for second in range(begin, 70) if value_of_second(of, second)]

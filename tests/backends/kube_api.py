@@ -25,6 +25,7 @@ class KubeApi:
         self.execs = {}
         self.grace_seconds = 0.0
         self.watchers = []
+        self.snapshots = {}
         self.failing = 0
         self.runner = self.port = None
 
@@ -141,12 +142,20 @@ class KubeApi:
         return web.json_response({"kind": "Status", "code": code, "message": message}, status=code)
 
     async def _list(self, _request, path, fits, query):
-        items = [item for _, item in sorted(self.objects.get(path, {}).items()) if fits(item)]
-        metadata = {VERSION: str(self.version)}
-        first, limit = int(query.get("continue") or 0), int(query.get("limit") or 10**6)
-        if len(items) > first + limit:
-            metadata["continue"] = str(first + limit)
-        return web.json_response({"metadata": metadata, "items": items[first : first + limit]})
+        """Every page is of the moment of the first, as etcd's are."""
+        snapshot, _, first = (query.get("continue") or ":0").partition(":")
+        if not snapshot:
+            items = [
+                json.loads(json.dumps(item)) for _, item in sorted(self.objects.get(path, {}).items()) if fits(item)
+            ]
+            snapshot = str(len(self.snapshots))
+            self.snapshots[snapshot] = str(self.version), items
+        version, items = self.snapshots[snapshot]
+        end = int(first) + int(query.get("limit") or 10**6)
+        metadata = {VERSION: version}
+        if len(items) > end:
+            metadata["continue"] = f"{snapshot}:{end}"
+        return web.json_response({"metadata": metadata, "items": items[int(first) : end]})
 
     async def _watch(self, request, path, fits, query):
         since = int(query[VERSION])

@@ -238,7 +238,13 @@ async def test_pods_of_others_that_may_not_be_seen_are_told_as_a_limit(api, a_ba
 
 async def test_a_quota_that_may_not_be_seen_stops_nothing(api, a_backend):
     api.refused.add(("get", QUOTAS))
-    assert await free(a_backend())() == 4
+    backend = a_backend()
+    assert await free(backend)() == 4
+    await backend._view._quotas.answered.wait()
+    await asyncio.sleep(0.2)
+    assert lists(api, QUOTAS) == 1, "it is told once, and not asked for again and again"
+    (limit,) = backend.limits
+    assert limit.startswith("Quotas of namespace jhub are not seen")
 
 
 async def test_workspaces_are_this_hubs_pods_until_they_are_gone(api, a_backend):

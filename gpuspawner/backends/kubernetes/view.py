@@ -116,7 +116,7 @@ class ClusterView:
             self._tasks = [
                 asyncio.create_task(self._nodes.run()),
                 asyncio.create_task(self._follow_pods()),
-                asyncio.create_task(self._quotas.run()),
+                asyncio.create_task(self._follow_quotas()),
             ]
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._first_look(), FIRST_LOOK_SECONDS)
@@ -157,13 +157,23 @@ class ClusterView:
         )
         if self._settings.all_namespaces:
             sentence = f"Pods are not seen in all namespaces ({self._pods.refused}), where workspaces are."
-            log.error(sentence)
-            self.limits = (sentence,)
+            self._tell(sentence)
             await self._pods.run()
-        log.warning(sentence)
-        self.limits = (sentence,)
+        self._tell(sentence)
         self._pods = self._pods_at(f"/api/v1/namespaces/{self._settings.namespace}/pods")
         await self._pods.run()
+
+    async def _follow_quotas(self) -> None:
+        """Follow the quotas of the workspaces' namespace, unless that is refused: the rest is seen without them."""
+        await self._quotas.run(until_refused=True)
+        self._tell(
+            f"Quotas of namespace {self._settings.namespace} are not seen ({self._quotas.refused}): what they leave "
+            "out looks free, and the cluster refuses the workspaces that go beyond."
+        )
+
+    def _tell(self, sentence: str) -> None:
+        log.warning(sentence)
+        self.limits = (*self.limits, sentence)
 
     def _node_changed(self, before: Node | None, after: Node | None) -> None:
         if after is None:

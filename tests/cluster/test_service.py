@@ -7,7 +7,10 @@ from gpus import simulated
 from kube_hub import KubeHub, eventually
 from kubernetes import client
 
-TINY = 'c.KubeSpawner.cmd = ["python3", "-m", "http.server", "8888"]'
+TINY = """
+c.KubeSpawner.cmd = ["python3", "-m", "http.server", "8888"]
+c.GPUSpawner.gpu_cluster = {"devices": "/dev/nvidia-simulated/GPU-*"}
+"""
 POLICIES = """
 policies:
   default: {mode: enforce, lifetime: 1s-24h, idle: {below: 5%, for: 16s, sample: 8s, grace: 10s}}

@@ -155,7 +155,8 @@ class LocalBackend:
     def _parameters(
         self, own: list[processes.Process], leased: tuple[str, ...], deadline_seconds: float
     ) -> dict[str, str]:
-        pause_seconds = min(self._pause_seconds, deadline_seconds / (2 * self._readings))
+        # A quarter of the deadline for pauses: a probe that outlasts a short period (FAST) leaves time unseen.
+        pause_seconds = min(self._pause_seconds, deadline_seconds / (4 * self._readings))
         return {
             "GPUSPAWNER_PROBE_GPUS": ",".join(dict.fromkeys(leased)),
             "GPUSPAWNER_PROBE_READINGS": str(self._readings if leased else 0),

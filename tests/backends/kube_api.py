@@ -78,7 +78,7 @@ class KubeApi:
 
     def remove(self, item):
         path = self._paths(item)
-        found = self.objects[path].pop(item["metadata"]["uid"], None)
+        found = self.objects.get(path, {}).pop(item["metadata"]["uid"], None)
         if found is not None:
             self.version += 1
             found["metadata"][VERSION] = str(self.version)

@@ -206,11 +206,16 @@ class PodStart(GPUSpawnerMixin):
 
     def _why_ended(self) -> str:
         """Return why the pod of this workspace ended, by how it looked last; "" where nothing tells."""
+        last = self._last_look()
+        return why_ended(last, self._events_of(last))
+
+    def _last_look(self) -> Mapping[str, Any] | None:
+        """Return how the pod of this workspace looked last."""
         gone = getattr(self.pod_reflector, "gone", {}).get(f"{self.namespace}/{self.pod_name}")
         last = self._gpu_last_pod
         if gone is not None and last is not None and gone["metadata"]["uid"] == last["metadata"]["uid"]:
-            last = gone
-        return why_ended(last, self._events_of(last))
+            return gone  # type: ignore[no-any-return]
+        return last
 
     def _events_of(self, pod: Mapping[str, Any] | None) -> Sequence[Mapping[str, Any]]:
         """Return the events of this very pod, oldest first; none where the administrator switched events off."""

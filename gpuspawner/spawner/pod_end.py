@@ -44,6 +44,14 @@ def why_ended(pod: Json | None, events: Sequence[Json]) -> str:
     return f"{cause} {FILES}" if cause else ""
 
 
+def was_disrupted(pod: Json | None, events: Sequence[Json]) -> bool:
+    """Whether the cluster ended a pod for something else: preempted, its node emptied or lost; not for its excess."""
+    for condition in (pod or {}).get("status", {}).get("conditions", []):
+        if condition.get("status") == "True" and condition.get("type") in {"DisruptionTarget", "TerminationTarget"}:
+            return bool(condition.get("reason") != "TerminationByKubelet")
+    return any(event.get("reason") in {"Preempted", "TaintManagerEviction"} for event in events)
+
+
 def _cause(pod: Json, events: Sequence[Json]) -> str:
     """Return the first that tells: what the cluster says of the pod, then the server's own end, then its events."""
     status = pod.get("status", {})

@@ -47,7 +47,6 @@ CONFIG = """
 import json
 import os
 import sys
-os.environ["KUBECONFIG"] = {kubeconfig!r}
 sys.path.insert(0, {repo!r})
 import jupyterhub.services.service as services
 
@@ -73,7 +72,7 @@ c.Authenticator.allow_all = True
 c.Authenticator.admin_users = {{"admin"}}
 c.JupyterHub.allow_named_servers = True
 c.JupyterHub.spawner_class = "kubespawner.KubeSpawner"
-c.JupyterHub.tornado_settings = {{"slow_spawn_timeout": 1}}
+c.JupyterHub.tornado_settings = {{"slow_spawn_timeout": {slow_spawn_timeout}}}
 c.KubeSpawner.namespace = {namespace!r}
 c.KubeSpawner.image = {image!r}
 c.KubeSpawner.image_pull_policy = {pull_policy!r}
@@ -81,6 +80,7 @@ c.KubeSpawner.http_timeout = 30
 c.KubeSpawner.start_timeout = 120
 c.KubeSpawner.poll_interval = 2
 c.KubeSpawner.gpu_grace_seconds = 3
+c.KubeSpawner.gpu_cluster = {{"kubeconfig": {kubeconfig!r}, "devices": "/dev/nvidia-simulated/GPU-*"}}
 c.JupyterHub.services = [{{"name": "tests", "api_token": {token!r}}}]
 c.JupyterHub.load_roles = [{{"name": "tests", "services": ["tests"], "scopes": [
     "admin:users", "admin:servers", "tokens", "custom:gpu:admin", "access:services", "shutdown"]}}]
@@ -88,7 +88,6 @@ c.JupyterHub.load_roles = [{{"name": "tests", "services": ["tests"], "scopes": [
 from gpuspawner.spawner import configure
 configure(c, catalog={catalog!r}, data_dir="{folder}/gpu", port={service_port}, service_settings={settings!r})
 c.GPUSpawnerMixin.wait_in_hub_seconds = {wait}
-os.environ["KUBECONFIG"] = {hub_kubeconfig!r} or {kubeconfig!r}
 """
 
 
@@ -104,6 +103,8 @@ class KubeHub(RealHub):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.catalog.write_text(CATALOG)
+        # Of the process itself: Kubernetes' client reads it as soon as it is imported.
+        self.environment_of_hub["KUBECONFIG"] = self.hub_kubeconfig or str(self.cluster.kubeconfig)
 
     def config(self) -> str:
         own = self.cluster.own

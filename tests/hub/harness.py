@@ -188,6 +188,7 @@ class RealHub:
     planted: str = ""
     """Python that every service process runs before its own: where a test plants a fault."""
     settings: dict[str, Any] = field(default_factory=dict)
+    environment_of_hub: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.port, self.hub_port, self.proxy_port, self.service_port = (free_port() for _ in range(4))
@@ -231,6 +232,7 @@ class RealHub:
         (self.folder / "homes").mkdir(exist_ok=True)
         config.write_text(self.config())
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("JUPYTERHUB_", "GPUSPAWNER_"))}
+        environment |= self.environment_of_hub
         environment |= {"PYTHONPATH": f"{self.folder / 'planted'}:{REPO}", "PYTHONWARNINGS": "default"}
         self.plant(self.planted)
         command = [self.python, "-m", "jupyterhub", "-f", str(config)]

@@ -1,6 +1,6 @@
 import pytest
 
-from gpuspawner.spawner.pod_end import FILES, why_ended
+from gpuspawner.spawner.pod_end import FILES, was_disrupted, why_ended
 
 
 def pod(*, state=None, conditions=(), deleted=False, **status):
@@ -111,6 +111,29 @@ ENDS = {
 @pytest.mark.parametrize(("seen", "events", "words"), ENDS.values(), ids=ENDS)
 def test_an_end_is_told_with_its_cause_and_what_stays(seen, events, words):
     assert why_ended(seen, events) == f"{words} {FILES}"
+
+
+@pytest.mark.parametrize(
+    ("name", "disrupted"),
+    [
+        ("preempted, as its pod said last", True),
+        ("preempted, as only an event says", True),
+        ("drained", True),
+        ("node lost", True),
+        ("preempted by Kueue", True),
+        ("node out of memory", False),
+        ("out of memory", False),
+        ("crashed", False),
+        ("deleted with kubectl", False),
+    ],
+)
+def test_what_the_cluster_ended_for_something_else_is_told_from_what_ended_by_itself(name, disrupted):
+    seen, events, _ = ENDS[name]
+    assert was_disrupted(seen, events) is disrupted
+
+
+def test_a_node_that_defends_itself_is_no_preemption():
+    assert not was_disrupted(pod(conditions=[disrupted("TerminationByKubelet", LOW)]), [])
 
 
 def test_nothing_is_made_up_about_a_pod_that_was_never_seen():

@@ -1,0 +1,101 @@
+"""Click to ready on Kubernetes: a start through gpuspawner beside plain KubeSpawner's, on a real kubelet.
+
+Two real hubs on the cluster of `make cluster`, with the same image and JupyterLab in it, one with ``configure()``, one
+without; starts in alternating pairs, so that a noisy machine hits both alike. Printed: the medians, the ratio of the
+medians with its 95 % interval by bootstrap.
+SERVER=tiny takes Python's web server for JupyterLab: then what is left is the spawners' own.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(ROOT / "tests" / "cluster"))
+
+from kube_hub import KubeHub, eventually  # noqa: E402 - found by the lines above
+from nodes import TestCluster  # noqa: E402 - found by the lines above
+
+from tools.cluster.__main__ import FOLDER  # noqa: E402 - found by the lines above
+from tools.cluster.cluster import Cluster  # noqa: E402 - found by the lines above
+
+PAIRS = int(os.environ.get("PAIRS", "30"))
+TINY = os.environ.get("SERVER") == "tiny"
+EXTRA = """
+c.KubeSpawner.cpu_guarantee = 1
+c.KubeSpawner.mem_guarantee = "1G"
+"""
+COMMAND = 'c.KubeSpawner.cmd = ["python3", "-m", "http.server", "8888"]\n'
+DRAWS = 10_000
+
+
+class PlainHub(KubeHub):
+    """The same hub without gpuspawner."""
+
+    def config(self) -> str:
+        text, _, _ = super().config().partition("from gpuspawner.spawner import configure")
+        lines = text.replace('"custom:gpu:admin", ', "").splitlines(keepends=True)
+        return "".join(line for line in lines if ".gpu_" not in line)
+
+
+def click_to_ready(hub: KubeHub) -> float:
+    begin = time.perf_counter()
+    response = hub.begin("alice", **({"template": "bench"} if not isinstance(hub, PlainHub) else {}))
+    assert response.status_code in {201, 202}, response.text
+    eventually(lambda: (server := hub.server("alice")) is not None and server["ready"], 120)
+    taken = time.perf_counter() - begin
+    hub.stop("alice")
+    eventually(lambda: hub.server("alice") is None and hub.pod("alice") is None, 60)
+    return taken
+
+
+def ratio(pairs: list[tuple[float, ...]]) -> float:
+    ours, plain = zip(*pairs, strict=True)
+    return statistics.median(ours) / statistics.median(plain)
+
+
+def main() -> None:
+    own = Cluster.load(FOLDER)
+    if own is None or not own.runs:
+        print("no cluster runs: `make cluster` starts one")
+        return
+    cluster = TestCluster(own.kubeconfig, own)
+    hubs: list[KubeHub] = []
+    with cluster.namespace() as one, cluster.namespace() as two, tempfile.TemporaryDirectory() as folder:
+        for kind, namespace in ((KubeHub, one), (PlainHub, two)):
+            place = Path(folder) / namespace
+            place.mkdir()
+            # The API answers when the server is ready: no polling blurs the figure.
+            extra = ("" if kind is KubeHub else EXTRA) + (COMMAND if TINY else "")
+            hub = kind(place, cluster=cluster, namespace=namespace, extra=extra, slow_spawn_timeout=120)
+            bench = "  bench: {extends: cpu, default: {cpu: 1, memory: 1GiB}}\n"
+            hub.catalog.write_text(hub.catalog.read_text().replace("policies:\n", f"{bench}policies:\n"))
+            hubs.append(hub)
+        try:
+            for hub in hubs:
+                hub.start()
+                hub.add_user("alice")
+                click_to_ready(hub)
+            pairs = [tuple(click_to_ready(hub) for hub in hubs) for _ in range(PAIRS)]
+        finally:
+            for hub in hubs:
+                hub.close()
+    cluster.close()
+    drawn = sorted(ratio(random.choices(pairs, k=PAIRS)) for _ in range(DRAWS))
+    ours, plain = (statistics.median(column) for column in zip(*pairs, strict=True))
+    server = "Python's web server" if TINY else "JupyterLab"
+    print(f"click to {server} ready, medians of {PAIRS} pairs: gpuspawner {ours:.2f} s, KubeSpawner {plain:.2f} s")
+    print(
+        f"ratio of the medians {ratio(pairs):.2f}, 95 % between {drawn[DRAWS // 40]:.2f} and {drawn[-DRAWS // 40]:.2f}"
+    )
+
+
+if __name__ == "__main__":
+    main()

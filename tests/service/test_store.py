@@ -1,5 +1,6 @@
 """The database: its schema, its epoch, what it keeps, and what becomes of its troubles."""
 
+import contextlib
 import sqlite3
 import threading
 import time
@@ -222,7 +223,7 @@ def test_what_is_forgotten_is_found_by_index(store, path):
     sa.event.listen(store._engine, "before_cursor_execute", lambda c, cur, sql, p, ctx, m: statements.append((sql, p)))
     store.forget_ended(NOW)
     queries = [(sql, p) for sql, p in statements if sql.startswith("SELECT") and "meta" not in sql]
-    with sqlite3.connect(path) as other:
+    with contextlib.closing(sqlite3.connect(path)) as other:
         plans = [row[3] for sql, p in queries for row in other.execute(f"EXPLAIN QUERY PLAN {sql}", p)]
     assert len(queries) == 2
     assert not [plan for plan in plans if plan.startswith(("SCAN leases", "SCAN audit"))], plans

@@ -122,7 +122,8 @@ class Service(RuleBasedStateMachine):
         """One turn of the mixin's loop."""
         try:
             lease = self.asks(start) if not start.lease else self.world.allocator.hear(start.lease, start.attempt)
-            if lease.phase is Phase.RESERVED and await self.world.acknowledge(lease) is not None and creates:
+            granted = lease.phase in {Phase.RESERVED, Phase.STARTING}  # starting: what it creates takes its time
+            if granted and await self.world.acknowledge(lease) is not None and creates:
                 with contextlib.suppress(Killed):
                     await self.world.create(lease)
                 start.created = (lease.id, lease.attempt) in self.world.backend.running

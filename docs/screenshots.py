@@ -124,6 +124,7 @@ def alice_and_bob(alice: BrowserContext, bob: BrowserContext, url: str) -> None:
     picture(alice, f"{url}/hub/home", "hub-home-warning")
     page.goto(mine)
     page.get_by_text(re.compile("why it was stopped|was idle", re.IGNORECASE)).first.wait_for(timeout=200_000)
+    page.get_by_role("heading", name="Stopping").wait_for(state="detached", timeout=60_000)
     picture(alice, mine, "why-stopped")
 
 

@@ -89,7 +89,7 @@ async def what_works(service):
     backend = KubernetesBackend(KINDS.values(), HUB, settings)
     works = set()
     try:
-        await eventually(lambda: _grants_are_there(backend), "the rights are in force", 20)
+        await eventually(lambda: _grants_are_there(backend), "the rights are in force")
         scheduler = KubernetesScheduler(backend, KINDS)
         if await _does(scheduler.observe(0.0)):
             works.add("fleet")

@@ -29,8 +29,9 @@ from gpuspawner.service.store import AuditLine, ReadingRow
 log = logging.getLogger("gpuspawner.sampler")
 
 BECAUSE_CHARACTERS = 255
-LEAST_DEADLINE_SECONDS = 5.0
-"""For a probe, however short the period: three readings take 2 s, and a busy machine twice that."""
+DEADLINE_PERIODS = 2.5
+"""A probe's deadline where periods are shortened (FAST): a busy machine takes twice the time of a quiet one. The pauses
+between its readings follow its deadline, so a longer one would outlast the shortest periods."""
 WRITTEN_AT_ONCE = 100
 """Samples in one transaction. Arbitrary: the loop answers others in between."""
 
@@ -134,7 +135,7 @@ class Sampler:
             return None
         policy, now = policy_of(self._catalog, lease), self._clock.now()
         leased = tuple(slot.gpu for slot in lease.slots)
-        deadline = min(self._settings.probe_deadline_seconds, max(LEAST_DEADLINE_SECONDS, policy.idle.sample_seconds))
+        deadline = min(self._settings.probe_deadline_seconds, max(1.0, DEADLINE_PERIODS * policy.idle.sample_seconds))
         result = await self._backend.probe(lease_id, lease.attempt, leased, deadline)
         lease = self._book.get(lease_id)
         if lease is None or lease.phase not in UP:

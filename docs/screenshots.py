@@ -1,6 +1,6 @@
 """Makes docs/screenshots/: the demo of `make run FAST=1`, used by alice and bob in a real browser.
 
-    .venv/bin/python docs/screenshots.py
+    .venv/bin/python -m docs.screenshots
 
 It needs what `make test` installs. Look at every picture before committing it.
 """
@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,8 @@ import time
 from pathlib import Path
 
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+from demo.ports import pick_free
 
 ROOT = Path(__file__).parents[1]
 OUT = ROOT / "docs" / "screenshots"
@@ -30,13 +31,6 @@ LOOKS = {
     "390-light": (390, "light"),
     "390-dark": (390, "dark"),
 }
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
 
 
 def start_demo(data: str, port: int) -> tuple[subprocess.Popen[str], dict[str, str]]:
@@ -131,7 +125,7 @@ def alice_and_bob(alice: BrowserContext, bob: BrowserContext, url: str) -> None:
 def main() -> int:
     """Make all pictures."""
     OUT.mkdir(exist_ok=True)
-    port = free_port()
+    port = pick_free(1)[0]
     url = f"http://127.0.0.1:{port}"
     with tempfile.TemporaryDirectory() as data:
         demo, passwords = start_demo(data, port)

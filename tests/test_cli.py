@@ -10,8 +10,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "hub"))
 
-from harness import ADMIN_TOKEN, REPO, RealHub, eventually, free_port
+from harness import ADMIN_TOKEN, REPO, RealHub, eventually
 
+from demo.ports import pick_free
 from gpuspawner.cli import main
 
 GOOD = "version: 1\ntemplates:\n  cpu: {title: No GPU}\n"
@@ -143,7 +144,7 @@ def test_without_or_with_a_wrong_token_it_is_refused(hub):
 
 @pytest.mark.parametrize("command", [["list"], ["stop", "abc"]])
 def test_where_no_service_answers_it_is_away(command):
-    answer = gpuspawner(*command, token="x", url=f"http://127.0.0.1:{free_port()}/services/gpu")
+    answer = gpuspawner(*command, token="x", url=f"http://127.0.0.1:{pick_free(1)[0]}/services/gpu")
     assert answer.returncode == AWAY
     assert "Is the hub running? Set --url or GPUSPAWNER_URL." in answer.stderr
 

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import textwrap
@@ -19,6 +18,7 @@ from typing import Any
 
 import requests
 
+from demo.ports import pick_free
 from gpuspawner.core.tickets import sign_ticket
 
 REPO = Path(__file__).parents[2]
@@ -141,12 +141,6 @@ FAST = {
 }
 
 
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
-
-
 def eventually(check, seconds: float = 20.0, what: str = ""):
     """Return the first true answer of ``check``; fail with the last answer or error after ``seconds``."""
     until = time.monotonic() + seconds
@@ -191,7 +185,7 @@ class RealHub:
     environment_of_hub: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.port, self.hub_port, self.proxy_port, self.service_port = (free_port() for _ in range(4))
+        self.port, self.hub_port, self.proxy_port, self.service_port = pick_free(4)
         self.url = f"http://127.0.0.1:{self.port}"
         self.hub: subprocess.Popen[bytes] | None = None
         self.proxy: subprocess.Popen[bytes] | None = None

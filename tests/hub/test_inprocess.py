@@ -5,11 +5,12 @@ import re
 from html import unescape
 
 import pytest
-from harness import FAST, free_port
+from harness import FAST
 from jupyterhub.tests.mocking import MockSpawner
 from jupyterhub.tests.utils import add_user, api_request, async_requests, public_url
 from traitlets.config import Config
 
+from demo.ports import pick_free
 from gpuspawner.spawner import GPUSpawnerMixin, configure
 
 CATALOG = {
@@ -24,13 +25,14 @@ pytestmark = pytest.mark.filterwarnings("default")  # JupyterHub's own mock hub 
 
 @pytest.fixture
 async def app(hub_app, tmp_path):
+    port, service_port = pick_free(2)
     c = Config()
-    c.JupyterHub.bind_url = f"http://127.0.0.1:{free_port()}/@/space%20word/"
+    c.JupyterHub.bind_url = f"http://127.0.0.1:{port}/@/space%20word/"
     c.JupyterHub.cookie_secret_file = str(tmp_path / "cookie_secret")
     c.JupyterHub.spawner_class = MockSpawner
     c.JupyterHub.load_roles = [{"name": "user", "scopes": ["self", "read:metrics"]}]
     c.MockSpawner.home_dir_template = str(tmp_path / "{username}")
-    configure(c, catalog=CATALOG, data_dir=tmp_path / "gpu", port=free_port(), service_settings=FAST)
+    configure(c, catalog=CATALOG, data_dir=tmp_path / "gpu", port=service_port, service_settings=FAST)
     app = await hub_app(c)
     yield app
     await app.cleanup()

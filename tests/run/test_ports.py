@@ -2,6 +2,7 @@
 
 import os
 import socket
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +18,8 @@ def taken():
 def test_a_listening_port_is_taken_and_its_holder_is_named_by_pid_and_command(taken):
     assert not ports.is_free(taken)
     assert ports.holder_of(taken).startswith(f"process {os.getpid()}: ")
-    assert "pytest" in ports.holder_of(taken)
+    command = Path("/proc/self/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+    assert command[:50] in ports.holder_of(taken)
 
 
 def test_a_port_taken_on_all_addresses_is_taken(request):

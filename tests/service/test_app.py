@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import requests
 from lease_builders import a_lease
-from tornado.testing import bind_unused_port
 
+from demo.ports import pick_free
 from gpuspawner.core.lease import Phase
 from gpuspawner.service.app import cancelled
 from gpuspawner.service.store import Store
@@ -78,9 +78,7 @@ class Process:
 
 @pytest.fixture
 def port():
-    socket, port = bind_unused_port()
-    socket.close()
-    return port
+    return pick_free(1)[0]
 
 
 @pytest.fixture

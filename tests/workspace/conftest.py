@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import threading
@@ -15,6 +14,8 @@ from pathlib import Path
 import pytest
 from tornado.httpserver import HTTPServer
 from tornado.web import Application, RequestHandler
+
+from demo.ports import pick_free
 
 REPOSITORY = Path(__file__).parents[2]
 TOKEN = "workspace-token-that-nobody-else-may-see"
@@ -65,9 +66,7 @@ class FakeService:
     """
 
     def __init__(self):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = pick_free(1)[0]
         self.url = f"http://127.0.0.1:{self.port}/services/gpu"
         self.reset()
         self._loop = asyncio.new_event_loop()
@@ -158,9 +157,7 @@ class JupyterServer:
     """One Jupyter server in a process of its own. ``url`` ends in a slash; ``log()`` is all that it has said."""
 
     def __init__(self, folder, module, base_url="/", arguments=(), **environment):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = pick_free(1)[0]
         self.url = f"http://127.0.0.1:{self.port}{base_url}"
         self.token = "the-persons-own-token"
         self._log_path = folder / "server.log"

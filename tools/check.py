@@ -14,7 +14,9 @@ from pathlib import Path
 
 from tools.install import LOG, ROOT, VENV, VENV_HUB5, ensure, ensure_environment
 from tools.progress import StepError, Steps, report_failure, run_logged
+from tools.suite import run_tests
 
+KUBERNETES = "tests/cluster"
 CORE_BRANCH_COVERAGE_PERCENT = 98
 """The bound that issue 3 sets for the decisions: every other room is tested through them."""
 PROGRAMS = {"chromium": ["chromium", "fonts-dejavu-core"], "busybox": ["busybox"]}
@@ -39,25 +41,20 @@ def main() -> int:
             "PATH": f"{tools}:{os.environ.get('PATH', os.defpath)}",
             "GPUSPAWNER_HUB5_PYTHON": str(hub5),
         }
-        coverage: list[str | Path] = [python, "-m", "coverage"]
-        bound = f"--fail-under={CORE_BRANCH_COVERAGE_PERCENT}"
-        on_kubernetes = "tests/cluster"
-        checks: list[tuple[str, list[str | Path]]] = [
-            ("Lint", [tools / "ruff", "check"]),
-            ("Format", [tools / "ruff", "format", "--check"]),
-            ("Types", [tools / "mypy"]),
-            ("Rooms import one way", [tools / "lint-imports"]),
-            ("Tests", [*coverage, "run", "-m", "pytest", f"--ignore={on_kubernetes}"]),
-            ("Branch coverage of core", [*coverage, "report", bound, "--include=gpuspawner/core/*"]),
-        ]
+        pytest: list[str | Path] = [python, "-m", "pytest"]
         if sys.argv[1:] == ["cluster"]:
-            checks = [
-                ("Programs of the cluster", [python, "-m", "tools.cluster", "build"]),
-                ("Tests on Kubernetes", [python, "-m", "pytest", on_kubernetes]),
-            ]
-        for title, command in checks:
-            with steps.step(title, streams=True):
-                check(title, command, env)
+            check(steps, "Programs of the cluster", [python, "-m", "tools.cluster", "build"], env)
+            check(steps, "Tests on Kubernetes", [*pytest, KUBERNETES], env)
+            return 0
+        check(steps, "Lint", [tools / "ruff", "check"], env)
+        check(steps, "Format", [tools / "ruff", "format", "--check"], env)
+        check(steps, "Types", [tools / "mypy"], env)
+        check(steps, "Rooms import one way", [tools / "lint-imports"], env)
+        with steps.step("Tests", streams=True):
+            run_tests([*pytest, f"--ignore={KUBERNETES}", "--cov", "--cov-report="], env)
+        bound = f"--fail-under={CORE_BRANCH_COVERAGE_PERCENT}"
+        coverage: list[str | Path] = [python, "-m", "coverage", "report", bound, "--include=gpuspawner/core/*"]
+        check(steps, "Branch coverage of core", coverage, env)
     except StepError as error:
         report_failure(error)
         return 1
@@ -66,14 +63,15 @@ def main() -> int:
     return 0
 
 
-def check(title: str, command: Sequence[str | Path], env: Mapping[str, str]) -> None:
-    """Run one check, its output shown as it comes.
+def check(steps: Steps, title: str, command: Sequence[str | Path], env: Mapping[str, str]) -> None:
+    """Run one check as a step, its output shown as it comes.
 
     Raises:
         StepError: it found something.
     """
-    if subprocess.run(command, check=False, cwd=ROOT, env=env).returncode:
-        raise StepError(f"{title}: failed. What was found stands above.")
+    with steps.step(title, streams=True):
+        if subprocess.run(command, check=False, cwd=ROOT, env=env).returncode:
+            raise StepError(f"{title}: failed. What was found stands above.")
 
 
 def ensure_debian_packages() -> None:

@@ -57,7 +57,7 @@ def user(hub):
     mine = [lease for lease in hub.workspaces() if lease["user"] == name]
     for lease in mine:
         hub.gpu(f"/workspaces/{lease['id']}/stop", "POST")
-    harness.eventually(lambda: all(lease["user"] != name for lease in hub.workspaces()), 30, f"{name} has no workspace")
+    harness.eventually(lambda: all(lease["user"] != name for lease in hub.workspaces()), 60, f"{name} has no workspace")
 
 
 def sign_in(hub, context: BrowserContext, name: str) -> Page:
@@ -100,7 +100,7 @@ def away(hub):
     hub.kill_service()
     yield mark
     mark.unlink(missing_ok=True)
-    harness.eventually(lambda: hub.gpu("/"), 30, "the service answers again")
+    harness.eventually(lambda: hub.gpu("/"), 60, "the service answers again")
 
 
 def axe_problems(page: Page, within: str = "body") -> list[str]:

@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 def test_the_page_of_a_server_that_is_down_stays_the_hubs_own(hub, page, user):
     hub.begin(user, template="cpu")
-    (pid,) = hub.server_pids(hub.until(user, "running", 40)["id"])
+    (pid,) = hub.server_pids(hub.until(user, "running", 60)["id"])
     os.kill(pid, signal.SIGKILL)  # the hub looks every two seconds
     page.goto(f"{hub.url}/user/{user}/lab")
     expect(page.locator("h1:visible")).to_contain_text("503")

@@ -141,7 +141,7 @@ FAST = {
 }
 
 
-def eventually(check, seconds: float = 20.0, what: str = ""):
+def eventually(check, seconds: float = 60.0, what: str = ""):
     """Return the first true answer of ``check``; fail with the last answer or error after ``seconds``."""
     until = time.monotonic() + seconds
     last: Any = None
@@ -370,7 +370,7 @@ class RealHub:
                 return lease
         raise KeyError(user)
 
-    def until(self, user: str, phase: str, seconds: float = 20.0, server: str = "") -> dict[str, Any]:
+    def until(self, user: str, phase: str, seconds: float = 60.0, server: str = "") -> dict[str, Any]:
         """Wait until a user's lease is in a phase."""
         return eventually(
             lambda: (lease := self.lease(user, server))["phase"] == phase and lease, seconds, f"{user} is {phase}"
@@ -381,7 +381,7 @@ class RealHub:
         lines = reversed(self.gpu(f"/workspaces/{lease}/audit")["audit"])
         return [line for line in lines if action in {"", line["action"]}]
 
-    def until_ended(self, user: str, reason: str, seconds: float = 20.0) -> dict[str, Any]:
+    def until_ended(self, user: str, reason: str, seconds: float = 60.0) -> dict[str, Any]:
         return eventually(
             lambda: (end := self.last_end(user))["end"]["reason"] == reason and end,
             seconds,

@@ -25,7 +25,7 @@ def test_sixty_users_at_once_on_eight_gpus(new_hub):
     assert [entry["place"] for entry in line] == list(range(1, 53))
 
     assert hub.begin("nogpu", template="cpu").status_code in {201, 202}
-    hub.until("nogpu", "running", 10)
+    hub.until("nogpu", "running", 60)
 
     for following in line[:2]:
         stopped = running(hub)[0]

@@ -80,7 +80,7 @@ def test_parked_lease_is_granted_and_its_start_answered_202_when_the_hub_dies(ne
     hub.kill_hub()
     hub.delay("ben", died, None)
     hub.start_hub()
-    assert is_same(hub.until("ben", "running", 30), ben)
+    assert is_same(hub.until("ben", "running", 60), ben)
     assert_disjoint_and_single(hub)
 
 
@@ -256,7 +256,7 @@ def test_server_stopped_while_the_service_is_away_was_stopped_not_failed(new_hub
     hub.stop("anna")
     eventually(lambda: hub.server("anna") is None)
     away.unlink()
-    assert "stopped from the hub" in hub.until_ended("anna", "stopped", 30)["end"]["message"]
+    assert "stopped from the hub" in hub.until_ended("anna", "stopped", 60)["end"]["message"]
     assert len(hub.audit(anna["id"], "stop")) == 1
 
 

@@ -12,10 +12,10 @@ def test_work_without_a_gpu_starts_while_the_service_is_away_and_is_adopted(new_
     hub.kill_service()
     assert hub.begin("alice", template="cpu").status_code == 202
     assert hub.begin("bob").status_code == 202
-    eventually(lambda: (server := hub.server("alice")) and server["ready"], 30, "alice works without a GPU")
+    eventually(lambda: (server := hub.server("alice")) and server["ready"], 60, "alice works without a GPU")
     assert not hub.server("bob")["ready"]
     away.unlink()
-    lease = hub.until("alice", "running", 30)
+    lease = hub.until("alice", "running", 60)
     assert lease["adopted"]
     assert lease["gpus"] == []
-    assert len(hub.until("bob", "running", 30)["gpus"]) == 1
+    assert len(hub.until("bob", "running", 60)["gpus"]) == 1

@@ -260,7 +260,7 @@ def test_a_server_that_cannot_start_gives_its_gpu_back_and_says_so(hub):
     try:
         answer = hub.begin("ida", count=2)
         assert answer.status_code in {202, 500}
-        assert hub.until_ended("ida", "failed", 30)["running_at"] is None
+        assert hub.until_ended("ida", "failed", 60)["running_at"] is None
     finally:
         home.unlink()
     hub.begin("ina", count=2)

@@ -117,8 +117,16 @@ def axe_problems(page: Page, within: str = "body") -> list[str]:
 def assert_accessible():
     """Check a page at both widths, light and dark."""
 
+    def stay(route):
+        """Leave the page as it stands: some load themselves again, and axe would lose what it looks at."""
+        if route.request.is_navigation_request():
+            route.abort("aborted")
+        else:
+            route.continue_()
+
     def check(page: Page, within: str = "body") -> None:
         problems = []
+        page.route("**/*", stay)
         for width in WIDTHS.values():
             page.set_viewport_size({"width": width, "height": 900})
             for theme in ("light", "dark"):
@@ -126,6 +134,7 @@ def assert_accessible():
                 page.evaluate("theme => document.documentElement.setAttribute('data-bs-theme', theme)", theme)
                 page.wait_for_timeout(250)  # Bootstrap fades its colours
                 problems += [f"{width} {theme}: {problem}" for problem in axe_problems(page, within)]
+        page.unroute("**/*", stay)
         assert problems == []
 
     return check

@@ -116,6 +116,18 @@ def describe_machine(settings: Settings, python: Path) -> Machine:
     return Machine(**json.loads(found.stdout))
 
 
+def make_history(folder: Path, machine: Machine, python: Path) -> None:
+    """Have some weeks of usage written where the service will keep its own.
+
+    Raises:
+        StepError: it could not be.
+    """
+    command = [python, "-m", "demo.history", folder, machine.catalog]
+    made = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    if made.returncode:
+        raise StepError(f"The demo's usage cannot be written: {made.stderr.strip()}. DEMO=0 make run leaves it out.")
+
+
 def shown(path: Path) -> str:
     """Return ``path`` as a person in the project's folder would type it."""
     return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
@@ -140,6 +152,13 @@ def welcome(settings: Settings, passwords: Mapping[str, str], machine: Machine) 
         else "as in the catalog; make run FAST=1 makes half an hour a minute"
     )
     folder = shown(settings.data)
+    history = (
+        f"""  History    three weeks of demo usage: what would your policy have made of it?
+             .venv/bin/gpuspawner simulate demo/catalog.yaml --data {folder}/gpuspawner --html report.html
+"""
+        if settings.colleagues and machine.simulated
+        else ""
+    )
     return f"""
   {bold("gpuspawner runs on this machine alone")}
 
@@ -155,7 +174,7 @@ def welcome(settings: Settings, passwords: Mapping[str, str], machine: Machine) 
   3  As bob (a private window), ask for 4 GPUs: you get a place in the queue, and the start comes unaided.
   4  As admin, open the hub's GPU page: every workspace, the queue, and who stopped what, and why.
 
-  By command .venv/bin/gpuspawner list, once you have made a token at {settings.url}/hub/token:
+{history}  By command .venv/bin/gpuspawner list, once you have made a token at {settings.url}/hub/token:
              export GPUSPAWNER_TOKEN=... GPUSPAWNER_URL={settings.url}/services/gpu
 
   Data       {folder} (kept for the next run)      Log  {folder}/logs/hub.log

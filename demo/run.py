@@ -123,6 +123,10 @@ def run_hub(steps: Steps, settings: Settings, python: Path) -> None:
     with steps.step("Data and homes"):
         secrets = data.prepare(settings)
         machine = data.describe_machine(settings, python)
+    history = settings.data / "gpuspawner"
+    if settings.colleagues and machine.simulated and not (history / "gpuspawner.sqlite").exists():
+        with steps.step("Some weeks of demo usage"):
+            data.make_history(history, machine, python)
     hub_port, proxy_port, service_port = ports.pick_free(3)
     env = {
         **os.environ,

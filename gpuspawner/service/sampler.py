@@ -206,7 +206,7 @@ class Sampler:
             if lease.kept_until is not None and at < lease.kept_until:
                 streak, verdict = kept(streak), Verdict.NONE
             lease, own_lines = self._lifecycle.apply(replace(lease, streak=streak, sampled_at=at), verdict)
-            own_rows = _rows(lease.id, told.sample, policy, at)
+            own_rows = reading_rows(lease.id, told.sample, policy, at)
             changed.append(lease)
             lines += own_lines
             rows += own_rows
@@ -222,7 +222,8 @@ class Sampler:
                 told.reclaim = lease
 
 
-def _rows(lease_id: str, sample: Sample, policy: LifecyclePolicy, at: float) -> list[ReadingRow]:
+def reading_rows(lease_id: str, sample: Sample, policy: LifecyclePolicy, at: float) -> list[ReadingRow]:
+    """Return what is stored of a sample taken ``at`` (seconds of the service's clock): a row for each leased GPU."""
     seen = {gpu.gpu: gpu for gpu in classify(sample, policy.idle, 0.0).gpus}
     read = {reading.gpu: reading for reading in sample.gpus}
     rows = []

@@ -1,0 +1,113 @@
+"""Some weeks of usage before the demo's first run, marked *demo*: without any there is nothing to simulate or report.
+
+Drawn by the generator of ``bench/idleness``, sampled and thinned by the service's own code: what a service would have
+recorded that only observed. Made once; what people then do comes on top.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from gpuspawner.catalog import Catalog, load_catalog
+from gpuspawner.core.gpus import Slot
+from gpuspawner.core.lease import Key, Lease, Phase, Reason
+from gpuspawner.core.policy import LifecyclePolicy
+from gpuspawner.core.request import Request
+from gpuspawner.core.simulate_probe import Looking
+from gpuspawner.core.simulate_sessions import Habits, Session, Sharing, sessions
+from gpuspawner.service.sampler import reading_rows
+from gpuspawner.service.store import AuditLine, ReadingRow, Store
+
+WEEKS = 3
+HOLDS = {"carol-demo": ("a100", 2), "dave-demo": ("h100", 1), "erin-demo": ("t4", 2), "frank-demo": ("a100", 1)}
+"""Who held what: kind of GPU, and how many."""
+DAYS_OFF = (5, 6)
+MORNING_HOURS = (8.0, 11.0)
+HOUR, DAY = 3600.0, 86400.0
+HABITS = Habits(sharing=((Sharing.EXCLUSIVE, 1.0),), days=(0.9, 0.1))
+
+
+def main(data: Path, catalog_path: str) -> None:
+    """Write the history into a service's data folder that has no database yet."""
+    path = data / "gpuspawner.sqlite"
+    if path.exists():
+        return
+    catalog, now = load_catalog(catalog_path), time.time()
+    data.mkdir(parents=True, exist_ok=True, mode=0o700)
+    store = Store(f"sqlite:///{path}")
+    try:
+        store.open()
+        for seed, (user, (kind, count)) in enumerate(HOLDS.items()):
+            for lease, rows in workspaces(catalog, user, kind, count, seed=seed, now=now):
+                line = AuditLine(lease.ended_at or now, lease.id, user, user, "stop", f"stopped: {lease.message}")
+                store.save([lease], [line], rows)
+        while store.thin_readings(now):
+            pass
+    finally:
+        store.close()
+
+
+def workspaces(
+    catalog: Catalog, user: str, kind: str, count: int, *, seed: int, now: float
+) -> Iterator[tuple[Lease, list[ReadingRow]]]:
+    """Yield a person's workspaces of the last weeks, each with its readings: about one a working day."""
+    chance = random.Random(seed)
+    policy = catalog.policies["default"]
+    day = datetime.fromtimestamp(now).astimezone().replace(hour=0, minute=0, second=0, microsecond=0)
+    ended_at = 0.0
+    drawn = (one for one in sessions(seed, WEEKS * 40 * HOUR, HABITS) if len(one.work) <= count)
+    for back in range(7 * WEEKS, 1, -1):
+        morning = day - timedelta(days=back)
+        start = morning.timestamp() + chance.uniform(*MORNING_HOURS) * HOUR
+        if morning.weekday() in DAYS_OFF or start < ended_at:
+            continue
+        session = next(drawn)
+        ended_at = start + session.end
+        if ended_at > now - DAY:
+            return
+        lease = a_lease(user, kind, len(session.work), start, session.end, policy)
+        yield lease, list(readings(lease, session, policy))
+
+
+def a_lease(user: str, kind: str, count: int, start: float, seconds: float, policy: LifecyclePolicy) -> Lease:
+    """Return a lease that ran for so long and was stopped by its user."""
+    request = Request(user, "pytorch", policy.name, kind, count, 2.0, 4 * 2**30, round(seconds))
+    return Lease(
+        id=uuid.uuid4().hex,
+        key=Key("demo", f"{user} of the demo's history", ""),
+        user=user,
+        request=request,
+        options={},
+        asked_at=start,
+        phase=Phase.ENDED,
+        phase_since=start + seconds,
+        slots=tuple(Slot(f"demo-{kind}-{number}") for number in range(count)),
+        granted_at=start,
+        running_at=start,
+        reason=Reason.STOPPED,
+        ended_by=user,
+        message="Demo: its user stopped it.",
+        hub_gone=True,
+        ended_at=start + seconds,
+    )
+
+
+def readings(lease: Lease, session: Session, policy: LifecyclePolicy) -> Iterator[ReadingRow]:
+    """Yield what the probe would have told of the session, sampled at the policy's period."""
+    look = Looking(session, policy.idle)
+    names = dict(zip(look.gpus, (slot.gpu for slot in lease.slots), strict=True))
+    while (step := look(policy.idle.sample_seconds)) is not None:
+        gpus = tuple(replace(reading, gpu=names[reading.gpu]) for reading in step.sample.gpus)
+        sample = replace(step.sample, gpus=gpus, leased=tuple(names.values()))
+        yield from reading_rows(lease.id, sample, policy, (lease.running_at or 0.0) + step.at)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])

@@ -1,0 +1,65 @@
+"""The demo's history: weeks of usage, as the service itself would have written them."""
+
+import itertools
+import time
+
+import pytest
+from sqlalchemy import create_engine, text
+
+from demo import history
+from gpuspawner.catalog import load_catalog
+from gpuspawner.cli import main
+from gpuspawner.service.store.store import BUCKET_SECONDS, RAW_SECONDS
+from tools.install import ROOT
+
+CATALOG = str(ROOT / "demo" / "catalog.yaml")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("demo") / "gpuspawner"
+    history.main(folder, CATALOG)
+    return folder
+
+
+def rows(data, query):
+    engine = create_engine(f"sqlite:///{data}/gpuspawner.sqlite")
+    try:
+        with engine.connect() as connection:
+            return connection.execute(text(query)).all()
+    finally:
+        engine.dispose()
+
+
+def test_nobody_holds_two_workspaces_at_once_and_all_have_ended(data):
+    leases = rows(data, "select user, asked_at, ended_at, phase from leases order by user, asked_at")
+    assert len(leases) > 30
+    assert {user for user, *_ in leases} == set(history.HOLDS)
+    assert {phase for *_, phase in leases} == {"ended"}
+    assert all(before[2] <= after[1] for before, after in itertools.pairwise(leases) if before[0] == after[0])
+
+
+def test_all_of_it_is_older_than_a_day_and_thinned_to_ten_minutes(data):
+    found = rows(data, "select lease, gpu, at from readings")
+    assert max(at for *_, at in found) < time.time() - RAW_SECONDS
+    assert len({(lease, gpu, int(at / BUCKET_SECONDS)) for lease, gpu, at in found}) == len(found)
+
+
+def test_a_policy_can_be_tried_on_it(data, capsys):
+    assert main(["simulate", CATALOG, "--data", str(data)]) == 0
+    told = capsys.readouterr().out
+    assert "GPU hours won" in told
+    assert "carol-demo" in told
+
+
+def test_a_second_run_leaves_what_is_there(data):
+    before = rows(data, "select id from leases order by id")
+    history.main(data, CATALOG)
+    assert rows(data, "select id from leases order by id") == before
+
+
+def test_everybody_asks_for_what_the_catalog_offers():
+    offered = load_catalog(CATALOG).templates["pytorch"].gpus
+    assert all(
+        kind in offered and offered[kind][0] <= count <= offered[kind][1] for kind, count in history.HOLDS.values()
+    )

@@ -19,7 +19,6 @@ from gpuspawner.spawner.kube_start import LOOK_SECONDS, PodStart
 from gpuspawner.spawner.pod import PodSettings, with_lease
 from gpuspawner.spawner.pod_end import was_disrupted
 from gpuspawner.spawner.pod_models import written_back
-from gpuspawner.spawner.pod_start import judge
 from gpuspawner.spawner.refusals import ended
 
 
@@ -122,7 +121,7 @@ class KubePods(PodStart):
             pod = self._pod()
             if pod is None:
                 break
-            verdict = judge(pod, self._events_of(pod), time.monotonic() - begun)
+            verdict = self._judged(pod, time.monotonic() - begun)
             self._step(verdict.progress, verdict.words)
             if verdict.fatal or verdict.shortage == "lost":
                 self._gpu_outcome, self._gpu_message = "failed", verdict.fatal or verdict.words

@@ -18,8 +18,8 @@ from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
 from gpuspawner.spawner.mixin import FENCE_SECONDS, GPUSpawnerMixin
 from gpuspawner.spawner.pod import START_MARK, contradiction
 from gpuspawner.spawner.pod_end import why_ended
-from gpuspawner.spawner.pod_memory import PodMemory
 from gpuspawner.spawner.pod_start import Verdict, judge, refusal, short
+from gpuspawner.spawner.pod_watches import WATCHES
 from gpuspawner.spawner.refusals import ended
 
 LOOK_SECONDS = 0.1
@@ -42,6 +42,8 @@ class PodStart(GPUSpawnerMixin):
     """The start of a pod, over KubeSpawner's."""
 
     _gpu_mark = ""
+    _gpu_claim = ""
+    """The claim that this start made, or found made when it would have."""
     _gpu_made_at: float | None = None
     _gpu_reached = False
     _gpu_until = 0.0
@@ -55,7 +57,7 @@ class PodStart(GPUSpawnerMixin):
         """Make the pod and watch it: tell each step, end at once on what cannot start, queue again where no room is."""
         while True:
             self._gpu_mark, self._gpu_made_at, self._gpu_reached = uuid.uuid4().hex, None, False
-            self._gpu_last_pod = None
+            self._gpu_last_pod, self._gpu_claim = None, ""
             starting = asyncio.ensure_future(super()._create())
             try:
                 return await self._watched(starting)
@@ -85,7 +87,7 @@ class PodStart(GPUSpawnerMixin):
             version = pod["metadata"]["resourceVersion"] if pod is not None else ""
             if version != seen or now - judged_at >= JUDGE_SECONDS:
                 before, seen, judged_at, self._gpu_last_pod = verdict, version, now, pod
-                verdict = judge(pod, self._events_of(pod), now - (self._gpu_made_at or now))
+                verdict = self._judged(pod, now - (self._gpu_made_at or now))
                 self._step(verdict.progress, verdict.words)
                 _end_on(verdict, before)
             if pod is not None and running and (self._gpu_reached or starting.done()):
@@ -93,6 +95,13 @@ class PodStart(GPUSpawnerMixin):
                 if await self._answers(url):
                     self.pod_id = pod["metadata"]["uid"]
                     return url
+
+    def _judged(self, pod: Mapping[str, Any] | None, seconds: float) -> Verdict:
+        """Return where this start stands, ``seconds`` after its pod was made."""
+        trouble = getattr(self.pod_reflector, "trouble", "")
+        if trouble:
+            return Verdict(52, f"The cluster does not show its pods ({trouble}); asking it again.")
+        return judge(pod, self._events_of(pod), seconds, self._gpu_claim)
 
     def _end_without_pod(self, pod: Mapping[str, Any] | None, verdict: Verdict) -> None:
         """The pod was deleted, or the service says that this start is over: for want of room, or in earnest."""
@@ -135,6 +144,12 @@ class PodStart(GPUSpawnerMixin):
             await self.stop()
         finally:
             self._gpu_stop_called = asked_by_hub
+
+    async def _make_create_pvc_request(self, pvc: Any, request_timeout: float) -> bool:
+        """Make the claim, and remember it: the scheduler may see the pod before it sees the claim."""
+        made = bool(await super()._make_create_pvc_request(pvc, request_timeout))
+        self._gpu_claim = pvc.metadata.name if made else ""
+        return made
 
     async def _make_create_pod_request(self, pod: Any, request_timeout: float) -> bool:
         """Make the pod, unless a hook took the lease off it; asks again as long as this start may take.
@@ -201,8 +216,9 @@ class PodStart(GPUSpawnerMixin):
         return pod if mine else None
 
     async def _start_reflector(self, kind: str, reflector_class: Any, *args: Any, **kwargs: Any) -> Any:
-        """Watch pods with a memory of those that go."""
-        return await super()._start_reflector(kind, PodMemory if kind == "pods" else reflector_class, *args, **kwargs)
+        """Watch by our own watches, begun once for all spawners: one start that is cancelled must not end them."""
+        own_class = WATCHES.get(kind, reflector_class)
+        return await asyncio.shield(super()._start_reflector(kind, own_class, *args, **kwargs))
 
     def _why_ended(self) -> str:
         """Return why the pod of this workspace ended, by how it looked last; "" where nothing tells."""

@@ -39,13 +39,14 @@ class Verdict:
     shortage: Literal["", "waiting", "lost"] = ""
 
 
-def judge(pod: Json | None, events: Sequence[Json], seconds: float) -> Verdict:
+def judge(pod: Json | None, events: Sequence[Json], seconds: float, own_claim: str = "") -> Verdict:
     """Return where the start of a pod stands, ``seconds`` after the pod was made.
 
     Args:
         pod: as the API server shows it; None while it does not show any.
         events: of this pod alone, oldest first.
         seconds: since the pod was made, as the spawner counts.
+        own_claim: the claim that this very start made for the pod, "" where it made none.
     """
     if pod is None:
         return Verdict(55, "Creating its pod.")
@@ -57,7 +58,7 @@ def judge(pod: Json | None, events: Sequence[Json], seconds: float) -> Verdict:
         return _failed(status)
     scheduled = _condition(status, "PodScheduled")
     if scheduled.get("status") != "True":
-        return _scheduling(scheduled, events, seconds)
+        return _scheduling(scheduled, events, seconds, own_claim)
     for container in [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]:
         found = _container(container, events)
         if found is not None:
@@ -88,13 +89,15 @@ def refusal(code: int, message: str) -> str:
     return f"The cluster refuses this workspace: {cause} Your administrator can mend this; nothing was charged."
 
 
-def _scheduling(scheduled: Json, events: Sequence[Json], seconds: float) -> Verdict:
+def _scheduling(scheduled: Json, events: Sequence[Json], seconds: float, own_claim: str) -> Verdict:
     message = str(scheduled.get("message", ""))
     if scheduled.get("reason") == "SchedulingGated":
         return Verdict(55, "Waiting for the cluster's own queue to admit it.")
     if scheduled.get("reason") != "Unschedulable":
         return Verdict(55, "Looking for a node.")
     missing = re.search(r'persistentvolumeclaim "([^"]+)" (not found|is being deleted)', message)
+    if missing and missing[1] == own_claim and missing[2] == "not found":
+        return Verdict(55, f"Its volume {own_claim} was made just now; the cluster has yet to see it.")
     if missing:
         words = f"Its volume {missing[1]} is missing."
         remedy = (

@@ -295,6 +295,14 @@ def test_what_may_be_on_its_way_is_given_a_moment(name):
     assert judge(seen, events, 1.0).fatal == ""
 
 
+def test_a_claim_that_the_start_itself_made_is_waited_for_however_late_the_scheduler_sees_it():
+    seen, events, _ = FATAL["claim missing"]
+    verdict = judge(seen, events, 60.0, own_claim="claim-alice")
+    assert (verdict.fatal, verdict.shortage) == ("", "")
+    assert verdict.words == "Its volume claim-alice was made just now; the cluster has yet to see it."
+    assert judge(seen, events, 60.0, own_claim="claim-bob").fatal
+
+
 @pytest.mark.parametrize(
     ("events", "fatal"),
     [

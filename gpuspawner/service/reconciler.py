@@ -29,6 +29,8 @@ log = logging.getLogger("gpuspawner.reconciler")
 MANY_ORPHANS, MANY_ORPHANS_SHARE = 3, 0.2
 """More than both at once is no accident of a few servers: alert, and end nothing (design, section 6)."""
 
+NEWER_SERVER = "A newer server runs in its place, and how this one ended was not seen. Your files are untouched."
+
 
 class Reconciler:
     """One round a tick: look at processes, then at the hub, then move each lease by at most one step."""
@@ -287,9 +289,12 @@ class Reconciler:
         return told
 
     async def _up(self, lease: Lease, now: float) -> None:
-        """A workspace that neither hub nor backend shows has ended without a word."""
+        """A workspace that neither hub nor backend shows has ended without a word.
+
+        So has one whose place at the hub a newer server has: no lease is to take that one for its own.
+        """
         lease = self._unhealthy(self._disrupted(lease, now))
-        if self._servers is None or self._processes(lease) or self._server(lease) is not None:
+        if self._servers is None or self._processes(lease) or _is_its(self._server(lease), lease):
             self._gone_since.pop(lease.id, None)
             return
         if now - self._gone_since.setdefault(lease.id, now) < self._settings.settle_seconds:
@@ -297,11 +302,12 @@ class Reconciler:
         self._gone_since.pop(lease.id)
         server = await self._hub.server(lease.user, lease.key.server)
         current = self._book.get(lease.id)
-        is_back = server is not None and server.user_created == lease.key.user_created
-        if is_back or current is None or current.phase not in UP:
+        if _is_its(server, lease) or current is None or current.phase not in UP:
             return
         if current.disruption:
             reason, message = Reason.PREEMPTED, current.disruption
+        elif server is not None and server.user_created == lease.key.user_created:
+            reason, message = Reason.ORPHANED, NEWER_SERVER
         elif current.adopted:
             reason, message = Reason.STOPPED, "It was stopped from the hub."
         else:
@@ -366,6 +372,15 @@ class Reconciler:
             self._reclaimer.mark(lease.id, Reason.ORPHANED, "gpuspawner", message, still)
         elif lease is None and (not is_back or self._is_another_lease_s(carried.key)):
             await self._reclaimer.end_unknown(running.lease_id, carried.user, message)
+
+
+def _is_its(server: HubServer | None, lease: Lease) -> bool:
+    """Whether a server is the lease's own: a newer one may have its name, started while gpuspawner was not there."""
+    return (
+        server is not None
+        and server.user_created == lease.key.user_created
+        and lease.server_started in {"", server.started}
+    )
 
 
 def _is_same_start(lease: Lease, newest: Lease) -> bool:

@@ -10,6 +10,7 @@ from service_world import SECRET
 
 from gpuspawner.core.lease import Phase, Reason
 from gpuspawner.service.adoption import lease_variables
+from gpuspawner.service.reconciler import NEWER_SERVER
 
 
 async def starting(world, user="alice", server=""):
@@ -142,6 +143,30 @@ async def test_a_workspace_has_ended_only_when_hub_and_backend_both_say_so(world
         world.backend.vanish(lease.id)
     await world.go_on(60, step=2)
     assert (world.now_of(lease).phase is Phase.ENDED) == ends
+
+
+async def test_a_lease_does_not_take_a_newer_server_for_its_own_that_was_started_without_gpuspawner(world):
+    lease = await world.up("alice")
+    world.crash()
+    world.backend.vanish(lease.id)
+    world.clock.advance(60)
+    world.hub.put("alice", ready=True)
+    world.boot()
+    await world.go_on(30, step=2)
+    ended = world.now_of(lease)
+    assert (ended.phase, ended.reason, ended.message) == (Phase.ENDED, Reason.ORPHANED, NEWER_SERVER)
+    assert world.hub.calls == [], "the newer server is left alone"
+    adopted = world.book.of_key(lease.key)
+    assert (adopted.phase, adopted.adopted, adopted.deadline_at, adopted.slots) == (Phase.RUNNING, True, None, ())
+
+
+async def test_a_lease_whose_process_still_runs_is_not_ended_for_a_newer_server(world):
+    lease = await world.up("alice")
+    world.clock.advance(60)
+    world.hub.put("alice", ready=True)
+    world.shows(lease, 50)
+    await world.go_on(400, step=5)
+    assert world.now_of(lease).phase is Phase.RUNNING
 
 
 async def test_nothing_changes_while_the_backend_can_t_be_seen(world):

@@ -260,6 +260,11 @@ _END_OF: dict[str, Callable[[Lease], tuple[Reason, str, str]]] = {
         "cluster",
         lease.disruption or "The cluster ended it for something more important. Your files are untouched.",
     ),
+    "quit": lambda _: (
+        Reason.STOPPED,
+        "its own server",
+        "It was shut down from inside, for example from JupyterLab's menu. Your files are untouched.",
+    ),
     "died": lambda _: (Reason.FAILED, "hub", "Its server ended by itself. Your files are untouched."),
     "shutdown": lambda _: (
         Reason.STOPPED,

@@ -134,7 +134,7 @@ REASONS = {
     "stopped": "It was stopped",
     "idle": "It was idle",
     "expired": "Its time was over",
-    "preempted": "Its GPUs were needed for something more urgent",
+    "preempted": "The cluster ended it",
     "failed": "It failed",
     "cancelled": "Its start was cancelled",
     "orphaned": "The hub had lost sight of it",

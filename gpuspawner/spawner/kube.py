@@ -17,7 +17,7 @@ from gpuspawner.core.errors import Conflict
 from gpuspawner.core.request import Request
 from gpuspawner.spawner.kube_start import LOOK_SECONDS, PodStart
 from gpuspawner.spawner.pod import PodSettings, with_lease
-from gpuspawner.spawner.pod_end import was_disrupted
+from gpuspawner.spawner.pod_end import outcome_of, why_ended
 from gpuspawner.spawner.pod_models import written_back
 from gpuspawner.spawner.refusals import ended
 
@@ -49,7 +49,7 @@ class KubePods(PodStart):
     ).tag(config=True)
 
     image: str
-    _gpu_disrupted = False
+    _gpu_ended = "died"
     _gpu_image: tuple[str, str] | None = None
     """The template's image that the last start set, and the one it stands for."""
 
@@ -147,15 +147,15 @@ class KubePods(PodStart):
         if status is not None:
             self._gpu_stop_called = asked_by_hub  # KubeSpawner's poll stops what ended by itself
             if not self._gpu_message:
-                self._gpu_message = self._why_ended()
-            last = self._last_look()
-            self._gpu_disrupted = was_disrupted(last, self._events_of(last))
+                last = pod or self._last_look()  # as it looked before that stop
+                self._gpu_message = why_ended(last, self._events_of(last))
+                self._gpu_ended = outcome_of(last, self._events_of(last))
         return status
 
     def _outcome(self) -> str | None:
         """Return how it ended: what the cluster ended for something else goes back to its place, by its policy."""
         outcome = super()._outcome()
-        return "preempted" if outcome == "died" and self._gpu_disrupted else outcome
+        return self._gpu_ended if outcome == "died" else outcome
 
     async def stop(self, now: bool = False) -> Any:  # noqa: ARG002 - the hub's signature
         """Stop with the grace that is set, never without: a container killed unseen could still hold its GPU."""

@@ -44,7 +44,16 @@ def why_ended(pod: Json | None, events: Sequence[Json]) -> str:
     return f"{cause} {FILES}" if cause else ""
 
 
-def was_disrupted(pod: Json | None, events: Sequence[Json]) -> bool:
+def outcome_of(pod: Json | None, events: Sequence[Json]) -> str:
+    """Return how a server ended that nobody stopped, one of ``core.release.OUTCOMES``. Takes what `why_ended` takes."""
+    if _was_disrupted(pod, events):
+        return "preempted"
+    terminated = _terminated(pod or {})
+    deleted = (pod or {}).get("metadata", {}).get("deletionTimestamp")
+    return "quit" if terminated and terminated.get("exitCode") == 0 and not deleted else "died"
+
+
+def _was_disrupted(pod: Json | None, events: Sequence[Json]) -> bool:
     """Whether the cluster ended a pod for something else: preempted, its node emptied or lost; not for its excess."""
     for condition in (pod or {}).get("status", {}).get("conditions", []):
         if condition.get("status") == "True" and condition.get("type") in {"DisruptionTarget", "TerminationTarget"}:
@@ -106,8 +115,7 @@ def _evicted(message: str) -> str:
 
 
 def _container_end(pod: Json) -> str:
-    statuses = pod.get("status", {}).get("containerStatuses", [])
-    terminated = next((c.get("state", {}).get("terminated") for c in statuses if c.get("name") == NOTEBOOK), None)
+    terminated = _terminated(pod)
     if terminated is None:
         return ""
     code, reason = terminated.get("exitCode"), terminated.get("reason", "")
@@ -117,11 +125,16 @@ def _container_end(pod: Json) -> str:
     if pod.get("metadata", {}).get("deletionTimestamp") and code in {0, KILLED, TERMINATED}:
         return ""  # it was told to end: who told it knows why
     if code == 0:
-        return "Its server shut itself down, for example from JupyterLab's menu."
+        return "It was shut down from inside, for example from JupyterLab's menu."
     if code == KILLED:
         return "Its server was killed from outside (signal 9), perhaps because its node ran out of memory."
     said = short(str(terminated.get("message", "")))
     return f"Its server ended by itself with exit code {code}." + (f" It said: {said}" if said else "")
+
+
+def _terminated(pod: Json) -> Json | None:
+    statuses = pod.get("status", {}).get("containerStatuses", [])
+    return next((c.get("state", {}).get("terminated") for c in statuses if c.get("name") == NOTEBOOK), None)
 
 
 def _memory_limit(pod: Json) -> str:

@@ -19,6 +19,7 @@ OUTCOMES = {
     "failed": (Reason.FAILED, "hub"),
     "stopped": (Reason.STOPPED, "hub"),
     "died": (Reason.FAILED, "hub"),
+    "quit": (Reason.STOPPED, "its own server"),
     "shutdown": (Reason.STOPPED, "hub shutdown"),
 }
 LIVE = [phase for phase in Phase if phase is not Phase.ENDED]

@@ -1,6 +1,6 @@
 import pytest
 
-from gpuspawner.spawner.pod_end import FILES, was_disrupted, why_ended
+from gpuspawner.spawner.pod_end import FILES, outcome_of, why_ended
 
 
 def pod(*, state=None, conditions=(), deleted=False, **status):
@@ -82,7 +82,7 @@ ENDS = {
     "shut down from its menu": (
         pod(state=terminated(0, "Completed"), phase="Succeeded"),
         [],
-        "Its server shut itself down, for example from JupyterLab's menu.",
+        "It was shut down from inside, for example from JupyterLab's menu.",
     ),
     "crashed": (
         pod(state=terminated(1, message="ImportError: no module\n")),
@@ -114,26 +114,31 @@ def test_an_end_is_told_with_its_cause_and_what_stays(seen, events, words):
 
 
 @pytest.mark.parametrize(
-    ("name", "disrupted"),
+    ("name", "outcome"),
     [
-        ("preempted, as its pod said last", True),
-        ("preempted, as only an event says", True),
-        ("drained", True),
-        ("node lost", True),
-        ("preempted by Kueue", True),
-        ("node out of memory", False),
-        ("out of memory", False),
-        ("crashed", False),
-        ("deleted with kubectl", False),
+        ("preempted, as its pod said last", "preempted"),
+        ("preempted, as only an event says", "preempted"),
+        ("drained", "preempted"),
+        ("node lost", "preempted"),
+        ("preempted by Kueue", "preempted"),
+        ("shut down from its menu", "quit"),
+        ("node out of memory", "died"),
+        ("out of memory", "died"),
+        ("crashed", "died"),
+        ("deleted with kubectl", "died"),
     ],
 )
-def test_what_the_cluster_ended_for_something_else_is_told_from_what_ended_by_itself(name, disrupted):
+def test_what_the_cluster_ended_for_something_else_is_told_from_what_ended_by_itself(name, outcome):
     seen, events, _ = ENDS[name]
-    assert was_disrupted(seen, events) is disrupted
+    assert outcome_of(seen, events) == outcome
 
 
 def test_a_node_that_defends_itself_is_no_preemption():
-    assert not was_disrupted(pod(conditions=[disrupted("TerminationByKubelet", LOW)]), [])
+    assert outcome_of(pod(conditions=[disrupted("TerminationByKubelet", LOW)]), []) == "died"
+
+
+def test_a_server_that_ends_well_because_it_was_told_to_did_not_quit():
+    assert outcome_of(pod(state=terminated(0, "Completed"), deleted=True), []) == "died"
 
 
 def test_nothing_is_made_up_about_a_pod_that_was_never_seen():

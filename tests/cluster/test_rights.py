@@ -1,14 +1,14 @@
 """The service's rights on the cluster suffice, and none is spare."""
 
-import asyncio
+import itertools
 from pathlib import Path
 
 import pytest
 import yaml
 from gpus import simulated
 from kubernetes import client
-from nodes import ROOT
-from workspaces import HUB, eventually, one_of, start
+from nodes import ROOT, wait_for
+from workspaces import HUB, eventually, start
 
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
@@ -19,6 +19,8 @@ from gpuspawner.schedulers.kubernetes import KubernetesScheduler
 MANIFESTS = ROOT / "hub_config" / "kubernetes-service-rbac.yaml"
 KINDS = {"a100": GpuKind("a100", "A100", 80 * 2**30, match="NVIDIA-A100*")}
 LEASE = "e" * 32
+IN_FORCE_SECONDS = 300
+"""Rights take a moment to be in force, on a busy machine a long one."""
 
 
 class Service:
@@ -48,6 +50,22 @@ class Service:
         rbac.create_cluster_role_binding(self.parts["ClusterRoleBinding"])
         rbac.create_namespaced_role(self.namespace, self.parts["Role"])
         rbac.create_namespaced_role_binding(self.namespace, self.parts["RoleBinding"])
+        for role, namespace in (("ClusterRole", None), ("Role", self.namespace)):
+            for rule in self.parts[role]["rules"]:
+                for resource, verb in itertools.product(rule["resources"], rule["verbs"]):
+                    wait_for(
+                        lambda resource=resource, verb=verb, namespace=namespace: self.may(verb, resource, namespace),
+                        f"{role}: {verb} {resource} is in force",
+                        IN_FORCE_SECONDS,
+                    )
+
+    def may(self, verb, resource, namespace):
+        """Whether the API server lets the service do this now; ``namespace`` is None for all of them."""
+        name, _, subresource = resource.partition("/")
+        attributes = {"verb": verb, "resource": name, "subresource": subresource, "namespace": namespace}
+        account = f"system:serviceaccount:{self.namespace}:gpuspawner-service"
+        review = client.V1SubjectAccessReview(spec={"user": account, "resourceAttributes": attributes})
+        return client.AuthorizationV1Api(self.cluster.api).create_subject_access_review(review).status.allowed
 
     def revoke(self):
         for remove in (self.rbac.delete_cluster_role_binding, self.rbac.delete_cluster_role):
@@ -85,45 +103,46 @@ async def what_works(service):
     service.cluster.core.create_namespaced_resource_quota(
         service.namespace, {"metadata": {"name": "gpus"}, "spec": {"hard": {"requests.nvidia.com/gpu": "1"}}}
     )
+    wait_for(lambda: _is_counted(service), "the quota counts what is used", IN_FORCE_SECONDS)
     settings = ClusterSettings(service.namespace, service.kubeconfig(), devices="/dev/nvidia-simulated/GPU-*")
     backend = KubernetesBackend(KINDS.values(), HUB, settings)
     works = set()
     try:
-        await eventually(lambda: _grants_are_there(backend), "the rights are in force")
         scheduler = KubernetesScheduler(backend, KINDS)
+        await _does(scheduler.observe(0.0))  # it begins to look
+        await eventually(lambda: _is_settled(backend), "each watch is followed or refused", IN_FORCE_SECONDS)
         if await _does(scheduler.observe(0.0)):
             works.add("fleet")
-        if await _does(one_of(backend, LEASE)):
+        if await _does(backend.workspaces()):
             works.add("workspaces")
             result = await backend.probe(LEASE, 1, ("x",), 15.0)
             if not result.problem:
                 works.add("probe")
-        for _ in range(30):
-            if backend.quota_caps() == {"nvidia.com/gpu": 1}:
-                works.add("quota")
-                break
-            await asyncio.sleep(0.1)
+        if backend.quota_caps() == {"nvidia.com/gpu": 1}:
+            works.add("quota")
         if await _does(backend.end(LEASE)):
             works.add("end")
         if not any("outside namespace" in limit for limit in backend.limits):
             works.add("all namespaces")
-        await asyncio.sleep(1.5)  # a watch that is refused is only asked for once the list is there
-        for name, look in (("fleet", backend.fleet), ("workspaces", backend.workspaces)):
-            if name in works and not await _does(look(), falsy=True):
-                works.discard(name)
     finally:
         await backend.close()
     return works
 
 
-async def _grants_are_there(backend):
-    """Rights take a moment to be in force: until one that all have answers."""
-    return await _does(backend.fleet(), falsy=True) or await _does(backend.workspaces(), falsy=True)
+def _is_counted(service):
+    status = service.cluster.core.read_namespaced_resource_quota("gpus", service.namespace).status
+    return (status.used or {}).get("requests.nvidia.com/gpu") == "1"
 
 
-async def _does(call, *, falsy=False):
+async def _is_settled(backend):
+    """Whether the cluster's answers to all that is watched are known: a watch is only asked for after its list."""
+    view = backend._view
+    return all(watch.refused or watch.lost_seconds == 0 for watch in (view._nodes, view._pods, view._quotas))
+
+
+async def _does(call):
     try:
-        return bool(await call) or falsy
+        return bool(await call)
     except (Unavailable, AssertionError):
         return False
 

@@ -25,6 +25,9 @@ REQUEST_SECONDS = 30.0
 CONNECT_SECONDS = 5.0
 CLOSE_SECONDS = 0.5
 """How long the end of an exec that was given up is waited for."""
+TLS_END_SECONDS = 0.25
+"""After the connections were closed. aiohttp tells nobody when their TLS has ended: one that outlives its event loop is
+told as an unclosed transport."""
 LARGEST_EVENT_BYTES = 16 * 1024 * 1024
 """Objects have 1.5 MiB at most; as JSON with all their fields they can be some times larger."""
 EXEC_PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
@@ -131,10 +134,11 @@ class Api:
         return ExecResult(output, said, code, problem)
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections, and give their TLS a moment to end."""
         if self._opened is not None:
             await self._opened.close()
             self._opened = None
+            await asyncio.sleep(TLS_END_SECONDS)
 
     async def _client(self) -> ApiClient:
         if self._opened is None:

@@ -49,13 +49,15 @@ class ProbeResult:
     """What one run of the probe script printed, or in ``problem`` why nothing of it may be believed.
 
     ``counted`` is true where the workspace sees its own GPUs alone, under names that its lease does not know: they are
-    the leased ones, in any order. ``shared`` is true where others compute on them too.
+    the leased ones, in any order. ``shared`` is true where others compute on them too. ``devices`` names, for each
+    leased part of a device (a MIG device), the UUID under which nvidia-smi lists that device.
     """
 
     text: str = ""
     problem: str = ""
     counted: bool = False
     shared: bool = False
+    devices: Mapping[str, str] = field(default_factory=dict)
 
 
 class Backend(Protocol):

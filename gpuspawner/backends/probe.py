@@ -114,8 +114,9 @@ def parse_probe(
     cores = processes.table.cores_since(previous) if processes.table else None
     gpus = []
     seen = _readings(lines)
-    uuids = _by_count(leased, seen, result) if result.counted else {}
-    shared |= frozenset(leased) if result.shared else frozenset()
+    uuids = _by_count(leased, seen, result) if result.counted else dict(result.devices)
+    # A part of a device reads as all of it, if at all: its own processes judge it.
+    shared |= frozenset(leased) if result.shared else frozenset(result.devices)
     unleased = sorted(set(seen) - set(uuids.values()))
     for gpu in dict.fromkeys((*leased, *unleased)):  # two shares of one device are one device
         uuid = uuids.get(gpu, gpu)

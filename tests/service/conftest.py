@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from gpuspawner.backends.local import nvidia
+
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "core")]
 
 
@@ -28,3 +30,29 @@ def make_world(tmp_path):
 def world(make_world):
     """Two GPUs, a policy that enforces: idle after 5 minutes, 3 minutes of grace."""
     return make_world()
+
+
+@pytest.fixture
+def make_machine(tmp_path, monkeypatch):
+    """Make machines with real processes and probes, and simulated GPUs."""
+    from bad_machine import BadMachine  # noqa: PLC0415 - found only through the path above
+
+    monkeypatch.setattr(nvidia, "find", lambda: None)
+    monkeypatch.setattr(nvidia, "has_devices", lambda: False)
+    made = []
+
+    def make(**which):
+        folder = tmp_path / f"machine-{len(made)}"
+        folder.mkdir()
+        made.append(BadMachine(folder, **which))
+        return made[-1]
+
+    yield make
+    for machine in made:
+        machine.close()
+
+
+@pytest.fixture
+def machine(make_machine):
+    """One simulated GPU, a policy that enforces: idle after 2 minutes, 1 minute of grace."""
+    return make_machine()

@@ -25,7 +25,7 @@ POLICY = {
 }
 
 
-def a_catalog(quota=None, policy=None):
+def a_catalog(quota=None, policy=None, templates=None):
     entries = {
         "version": 1,
         "gpus": {
@@ -38,7 +38,8 @@ def a_catalog(quota=None, policy=None):
                 "gpus": {"a100": "1-8", "half": "1-2"},
                 "bounds": {"cpu": "1-16", "memory": "1GiB-64GiB", "lifetime": "30m-24h"},
                 "default": {"gpu": "a100", "count": 1, "cpu": 2, "memory": "8GiB", "lifetime": "8h"},
-            }
+            },
+            **(templates or {}),
         },
         "policies": {"default": {**POLICY, **(policy or {})}},
     }
@@ -90,13 +91,18 @@ class Mortal:
 class World:
     """A machine, a hub and one service after another on the same store."""
 
-    def __init__(self, store, *, gpus=2, quota=None, policy=None, **settings):
+    hub_id = "hub-1"
+
+    def __init__(self, store, *, gpus=2, quota=None, policy=None, templates=None, **settings):
         self.clock = HandClock()
-        self.backend = FakeBackend(fake_gpus("a100", gpus))
         self.hub = FakeHub(self.clock)
-        self.catalog, self.settings = a_catalog(quota, policy), Settings(**settings)
+        self.catalog, self.settings = a_catalog(quota, policy, templates), Settings(**settings)
+        self.backend = self.make_backend(gpus)
         self.url, self.parts, self.probes = f"sqlite:///{store}", None, 0
         self.boot()
+
+    def make_backend(self, gpus):
+        return FakeBackend(fake_gpus("a100", gpus))
 
     # The service
 
@@ -105,7 +111,7 @@ class World:
         self.crash()
         self.life = life or Life()
         options = Options(
-            self.url, SECRET, "hub-1", "http://127.0.0.1:9/hub/api", "t", "http://127.0.0.1:9", PREFIX, None
+            self.url, SECRET, self.hub_id, "http://127.0.0.1:9/hub/api", "t", "http://127.0.0.1:9", PREFIX, None
         )
         backend = Mortal(self.backend, self.life, {"end"})
         hub = Mortal(self.hub, self.life, {"stop", "start"})
@@ -163,7 +169,7 @@ class World:
     # The spawner
 
     def key(self, user, server=""):
-        return Key("hub-1", self.hub.add(user), server)
+        return Key(self.hub_id, self.hub.add(user), server)
 
     def ask(self, user, server="", start_id=None, boot_id="boot", **options):
         """Ask for a lease as a start does, a moment after whoever asked before."""

@@ -74,6 +74,9 @@ class Sampler:
         self._tables: dict[str, ProcessTable | None] = {}
         self._due_at: dict[str, float] = {}
         self._slots = asyncio.Semaphore(settings.probes_at_once)
+        # A probe that failed may hang again, until its deadline: those wait for each other alone.
+        self._slow_slots = asyncio.Semaphore(settings.probes_at_once)
+        self._failed: set[str] = set()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._newest: dict[str, dict[str, ReadingRow]] = {}
         self._told: list[_Told] = []
@@ -87,6 +90,7 @@ class Sampler:
             self._due_at.pop(gone)
             self._tables.pop(gone, None)
             self._newest.pop(gone, None)
+            self._failed.discard(gone)
         self._spread([lease for lease in up.values() if lease.id not in self._due_at], now)
         for lease_id, lease in up.items():
             if now >= self._due_at.get(lease_id, 0.0) and lease_id not in self._tasks:
@@ -112,7 +116,7 @@ class Sampler:
 
     async def _sample(self, lease_id: str) -> None:
         try:
-            async with self._slots:
+            async with self._slow_slots if lease_id in self._failed else self._slots:
                 told = await self._probe(lease_id)
             if told is None:
                 return
@@ -137,6 +141,7 @@ class Sampler:
         leased = tuple(slot.gpu for slot in lease.slots)
         deadline = min(self._settings.probe_deadline_seconds, max(1.0, DEADLINE_PERIODS * policy.idle.sample_seconds))
         result = await self._backend.probe(lease_id, lease.attempt, leased, deadline)
+        (self._failed.add if result.problem else self._failed.discard)(lease_id)
         lease = self._book.get(lease_id)
         if lease is None or lease.phase not in UP:
             return None

@@ -52,7 +52,8 @@ class Settings:
     probe_deadline_seconds: float = 20.0
     """A probe that takes longer says nothing. Driver start-up takes 1 to 3 s for each GPU that nobody holds."""
     probes_at_once: int = 8
-    """Probes running at the same time: each is a process on this machine."""
+    """Probes running at the same time: each is a process on this machine. As many again may run of workspaces whose
+    probe before failed: one that hangs again delays none of the others."""
     concurrent_starts: int = 20
     """Starts under way at the same time, instead of the hub's concurrent_spawn_limit, which waiters would fill."""
     concurrent_starts_each: int = 5

@@ -96,6 +96,32 @@ async def test_a_hanging_probe_delays_no_other_workspace(world):
     await world.parts.sampler.close()
 
 
+async def test_what_hung_once_waits_aside_and_takes_no_place_from_others(make_world):
+    world = make_world(probes_at_once=1)
+    stuck, fine = await world.up("alice"), await world.up("bob")
+    world.shows(stuck, 0, problem="the probe did not end within 20 s")
+    await world.sample()
+    probe, never = world.backend.probe, asyncio.Event()
+
+    async def hangs(lease_id, *rest):
+        if lease_id == stuck.id:
+            await never.wait()
+        return await probe(lease_id, *rest)
+
+    world.backend.probe = hangs
+    for _ in range(3):
+        world.clock.advance(60)
+        world.parts.sampler.start_due()
+        for _ in range(20):
+            await asyncio.sleep(0)
+    assert [len(world.parts.store.readings(lease.id)) for lease in (stuck, fine)] == [1, 3]
+    never.set()
+    await world.settle()
+    world.shows(stuck, 0)
+    await world.go_on(60)
+    assert world.parts.sampler._failed == set(), "once it is well, it is one of the others again"
+
+
 @pytest.mark.parametrize("error", [RuntimeError("broken"), Unavailable("the store is away"), OSError("no process")])
 async def test_a_probe_that_raises_judges_nothing_and_kills_no_other(world, caplog, error):
     bad, fine = await world.up("alice"), await world.up("bob")

@@ -141,6 +141,8 @@ def latest() -> tuple[int, float, float]:
         def now(self) -> float:
             return 1e9 + loop.at
 
+        wall = now
+
     intervals: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
         wired = parts(folder, Workspaces(int(MANY * HANGING), PROBE_SECONDS), LoopClock())

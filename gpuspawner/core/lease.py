@@ -311,3 +311,18 @@ def end(lease: Lease, now: float) -> Lease:
     """Stopping → ended: backend and hub both say gone. The GPUs are free from here."""
     _need(lease, {Phase.STOPPING}, "ended")
     return _to(lease, Phase.ENDED, now, ended_at=now, token_hash="")
+
+
+_PAST = ("asked_at", "phase_since", "heard_at", "granted_at", "running_at", "sampled_at", "stop_sent_at")
+_AHEAD = ("deadline_at", "kept_until", "not_before", "disrupted_until")
+
+
+def last_moment(lease: Lease) -> float:
+    """Return the latest moment that the lease remembers: a clock that shows an earlier one went back."""
+    return max(getattr(lease, name) or 0.0 for name in _PAST)
+
+
+def earlier(lease: Lease, seconds: float) -> Lease:
+    """Return the lease with all its times so many seconds earlier: as long ago, and as far ahead, as they were."""
+    times = {name: getattr(lease, name) for name in (*_PAST, *_AHEAD)}
+    return replace(lease, **{name: at - seconds for name, at in times.items() if at})

@@ -87,8 +87,14 @@ class Allocator:
         """After a restart: nobody is known to wait until heard again, and the silence of a start counts from now.
 
         A waiter may have died with its hub: its GPU would be reserved for nobody, until that lapses as a failed start.
+        Where the wall clock went back meanwhile, what is remembered moves back with it: deadlines stay as far ahead as
+        they were, and nobody who comes now was there before those who wait.
         """
         now = self.clock.now()
+        ahead_seconds = max((leases.last_moment(lease) for lease in self.book), default=now) - now
+        if ahead_seconds > 0:
+            log.warning("the clock went back by %s or more since the last service", show_duration(ahead_seconds))
+            self.book.save(*(leases.earlier(lease, ahead_seconds) for lease in self.book))
         for lease in self.book:
             if lease.phase is Phase.QUEUED:
                 self.book.save(leases.park(lease, now))

@@ -13,6 +13,10 @@ class Clock(Protocol):
         """Return the time in seconds since the epoch."""
         ...
 
+    def wall(self) -> float:
+        """Return what other processes take for the time: it may jump, and serves nothing but what they signed."""
+        ...
+
 
 class SteadyClock:
     """Wall time when made, monotonic from there: a wall clock that jumps moves no deadline and no streak."""
@@ -24,3 +28,7 @@ class SteadyClock:
     def now(self) -> float:
         """Return the time in seconds since the epoch."""
         return self._offset_seconds + time.monotonic()
+
+    def wall(self) -> float:
+        """Return the machine's own time, jumps and all."""
+        return time.time()

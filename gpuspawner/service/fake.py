@@ -12,13 +12,21 @@ from gpuspawner.service.hub import Hub, HubServer
 
 @dataclass
 class HandClock:
-    """A clock that stands until it is advanced. ``at`` is in seconds since the epoch."""
+    """A clock that stands until it is advanced. ``at`` is in seconds since the epoch.
+
+    ``wall_ahead_seconds`` is by how much the wall clock jumped, or the machine slept, since the clock was made.
+    """
 
     at: float = 1_800_000_000.0
+    wall_ahead_seconds: float = 0.0
 
     def now(self) -> float:
         """Return the time in seconds since the epoch."""
         return self.at
+
+    def wall(self) -> float:
+        """Return what other processes take for the time."""
+        return self.at + self.wall_ahead_seconds
 
     def advance(self, seconds: float) -> None:
         """Let time pass."""

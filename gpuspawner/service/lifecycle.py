@@ -38,11 +38,12 @@ class Lifecycle:
         self._catalog = allocator.catalog
 
     def resume(self) -> None:
-        """After a restart: enough of a grace that ran is left for its user to object."""
+        """After a restart: enough of a grace that ran is left for its user to object, and none passed meanwhile."""
+        now = self._clock.now()
         for lease in self._book:
-            streak = after_restart(lease.streak, policy_of(self._catalog, lease).idle)
-            if streak != lease.streak:
-                self._book.save(replace(lease, streak=streak))
+            if lease.phase is Phase.RECLAIMING:
+                streak = after_restart(lease.streak, policy_of(self._catalog, lease).idle)
+                self._book.save(replace(lease, streak=streak, sampled_at=now))
 
     def apply(self, lease: Lease, verdict: Verdict) -> tuple[Lease, list[AuditLine]]:
         """Return the lease after the verdict on its newest sample, and what to audit. It is saved by the caller.

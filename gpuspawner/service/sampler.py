@@ -32,6 +32,8 @@ BECAUSE_CHARACTERS = 255
 DEADLINE_PERIODS = 2.5
 """A probe's deadline where periods are shortened (FAST): a busy machine takes twice the time of a quiet one. The pauses
 between its readings follow its deadline, so a longer one would outlast the shortest periods."""
+SLEPT_SECONDS = 30.0
+"""More than this between the two clocks is a suspension: a probe that waits for its place starts up to 20 s late."""
 WRITTEN_AT_ONCE = 100
 """Samples in one transaction. Arbitrary: the loop answers others in between."""
 
@@ -71,7 +73,7 @@ class Sampler:
         """Probe through ``backend``, by the policies of ``catalog``."""
         self._book, self._backend, self._catalog, self._clock = book, backend, catalog, clock
         self._scheduler, self._settings, self._lifecycle = scheduler, settings, lifecycle
-        self._tables: dict[str, ProcessTable | None] = {}
+        self._tables: dict[str, tuple[ProcessTable, float]] = {}
         self._due_at: dict[str, float] = {}
         self._slots = asyncio.Semaphore(settings.probes_at_once)
         # A probe that failed may hang again, until its deadline: those wait for each other alone.
@@ -141,6 +143,7 @@ class Sampler:
         leased = tuple(slot.gpu for slot in lease.slots)
         deadline = min(self._settings.probe_deadline_seconds, max(1.0, DEADLINE_PERIODS * policy.idle.sample_seconds))
         result = await self._backend.probe(lease_id, lease.attempt, leased, deadline)
+        before, before_at = self._tables.get(lease_id, (None, now))
         (self._failed.add if result.problem else self._failed.discard)(lease_id)
         lease = self._book.get(lease_id)
         if lease is None or lease.phase not in UP:
@@ -148,15 +151,19 @@ class Sampler:
         at = self._clock.now()
         since = lease.sampled_at if lease.sampled_at is not None else at - policy.idle.sample_seconds
         shared = frozenset(slot.gpu for slot in lease.slots if slot.share < 1)
-        sample, self._tables[lease_id] = parse_probe(
+        sample, table = parse_probe(
             result,
             leased,
-            self._tables.get(lease_id),
+            before,
             interval_seconds=max(0.0, at - since),
             age_seconds=at - (lease.running_at or now),
             shared=shared,
             strangers=self._strangers(shared),
         )
+        if table is not None and table is not before:
+            self._tables[lease_id] = table, now
+            if before is not None and _slept(table.clock_seconds - before.clock_seconds, now - before_at):
+                sample = replace(sample, problem="the machine slept since the reading before")
         return _Told(lease_id, sample, policy, asked_at=now, at=at)
 
     def _spread(self, new: Sequence[Lease], now: float) -> None:
@@ -225,6 +232,11 @@ class Sampler:
                 self.counts[lease.streak.kind.value] += 1
             if verdict is Verdict.RECLAIM:
                 told.reclaim = lease
+
+
+def _slept(machine_seconds: float, awake_seconds: float) -> bool:
+    """Whether the machine was suspended: its own clock went on, ours did not, and CPU use spread over both is none."""
+    return machine_seconds - awake_seconds > SLEPT_SECONDS
 
 
 def reading_rows(lease_id: str, sample: Sample, policy: LifecyclePolicy, at: float) -> list[ReadingRow]:

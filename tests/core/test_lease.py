@@ -169,3 +169,13 @@ def test_a_token_ends_with_its_lease_and_with_a_dropped_start():
     assert leases.end(stopping, LATER).token_hash == ""
     assert stopping.live
     assert not leases.end(stopping, LATER).live
+
+
+def test_a_lease_whose_times_go_back_is_as_old_and_as_far_from_its_end_as_before():
+    lease = a_lease("one", Phase.RUNNING, asked_at=NOW, kept_until=NOW + 50, sampled_at=NOW + 30)
+    assert leases.last_moment(lease) == NOW + 30
+    back = leases.earlier(lease, 3600.0)
+    assert (back.asked_at, back.running_at, back.sampled_at) == (NOW - 3600, NOW - 3600, NOW - 3570)
+    assert (back.deadline_at, back.kept_until) == (NOW, NOW - 3550)
+    assert (back.not_before, back.stop_sent_at, back.disrupted_until) == (0.0, None, None), "what never was stays so"
+    assert leases.earlier(back, -3600.0) == lease

@@ -60,12 +60,6 @@ class BadMachine(World):
         new.chmod(0o755)
         new.rename(folder / "nvidia-smi")
 
-    def phase(self, lease):
-        return self.now_of(lease).phase
-
-    def streak(self, lease):
-        return self.now_of(lease).streak
-
     def lives(self, lease):
         return self.processes[lease.id].poll() is None
 

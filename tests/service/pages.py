@@ -64,6 +64,9 @@ class HandClock:
     def now(self):
         return self.at
 
+    def wall(self):
+        return self.at
+
 
 class World:
     """Parts, hub and server. What touches the parts runs in the server's loop, as everything in the service does.

@@ -231,6 +231,12 @@ class World:
         """A lease as it is stored now, live or ended."""
         return self.parts.store.lease(lease.id)
 
+    def phase(self, lease):
+        return self.now_of(lease).phase
+
+    def streak(self, lease):
+        return self.now_of(lease).streak
+
     def audit(self, lease):
         """What happened to a lease, the oldest first: (who, what, why)."""
         return [(x.actor, x.action, x.why) for x in reversed(self.parts.store.audit(lease.id))]

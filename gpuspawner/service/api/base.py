@@ -64,7 +64,7 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
         """Return who asks: by a page's ticket, a workspace's token, a hub token, or the service's cookie."""
         scheme, credential = self._authorization()
         if scheme == "ticket":
-            holder = ticket_holder(self.parts.secret, credential, self.parts.clock.now())
+            holder = ticket_holder(self.parts.secret, credential, self.parts.clock.wall())
             return Person(holder.user, self._owner(holder.created)) if holder is not None else None
         if scheme in {"token", "bearer"} and credential.startswith(WORKSPACE_TOKEN_PREFIX):
             hashed = hash_token(credential)

@@ -51,7 +51,7 @@ class Ticket(ApiHandler):
         created = person.owner.user_created
         if await self.parts.hub.created(person.name) != created:
             raise HTTPError(403, reason="Your account has changed: load this page again.")
-        self.answer({"ticket": sign_ticket(self.parts.secret, person.name, created, self.parts.clock.now())})
+        self.answer({"ticket": sign_ticket(self.parts.secret, person.name, created, self.parts.clock.wall())})
 
 
 class Offers(ApiHandler):

@@ -1,0 +1,138 @@
+"""Bad days of time: the wall clock jumps an hour either way, the machine sleeps, the service was away."""
+
+import json
+import time
+
+import pytest
+from service_world import PREFIX, SECRET
+from tornado.httpclient import HTTPRequest
+from tornado.httpserver import HTTPServer
+from tornado.simple_httpclient import SimpleAsyncHTTPClient
+from tornado.testing import bind_unused_port
+
+from gpuspawner.backends.base import ProbeResult
+from gpuspawner.backends.fake import probe_text
+from gpuspawner.core.evidence import SampleKind
+from gpuspawner.core.lease import Phase, Reason
+from gpuspawner.core.tickets import sign_ticket
+from gpuspawner.service.app import application
+from gpuspawner.service.clock import SteadyClock
+
+HOUR = 3600.0
+JUMPS = pytest.mark.parametrize("jump_seconds", [HOUR, -HOUR], ids=["ahead", "back"])
+
+
+@JUMPS
+def test_the_services_time_goes_on_steadily_whatever_the_wall_does(monkeypatch, jump_seconds):
+    clock, wall = SteadyClock(), time.time
+    before = clock.now()
+    monkeypatch.setattr(time, "time", lambda: wall() + jump_seconds)
+    assert 0 <= clock.now() - before < HOUR / 2
+    assert abs(clock.wall() - before - jump_seconds) < HOUR / 2
+
+
+@JUMPS
+async def test_keep_on_the_hubs_page_works_while_the_wall_has_jumped(world, monkeypatch, jump_seconds):
+    """The hub signs the page's ticket by the wall: by the service's own time it would be over, or never end."""
+    for name in ("API_URL", "API_TOKEN", "CLIENT_ID", "BASE_URL", "SERVICE_PREFIX", "OAUTH_CALLBACK_URL"):
+        monkeypatch.setenv(f"JUPYTERHUB_{name}", "http://127.0.0.1:9/hub/api" if name == "API_URL" else "x")
+    lease = await world.up("alice")
+    server = HTTPServer(application(world.parts))
+    socket, port = bind_unused_port()
+    server.add_socket(socket)
+    world.clock.wall_ahead_seconds = jump_seconds
+    ticket = sign_ticket(SECRET, "alice", world.hub.add("alice"), world.clock.wall())
+    url = f"http://127.0.0.1:{port}{PREFIX}api/v1/workspaces/{lease.id}/keep"
+    client = SimpleAsyncHTTPClient(force_instance=True)
+    try:
+        request = HTTPRequest(url, "POST", {"Authorization": f"ticket {ticket}"}, "")
+        response = await client.fetch(request, raise_error=False)
+        assert response.code == 200, json.loads(response.body)
+    finally:
+        client.close()
+        server.stop()
+        await server.close_all_connections()
+    assert world.now_of(lease).kept_until == world.clock.now() + HOUR
+
+
+@JUMPS
+async def test_a_workspace_warned_before_the_jump_and_a_restart_is_not_stopped_by_it(machine, jump_seconds):
+    lease = await machine.up("alice")
+    await machine.until_warned(lease)
+    machine.crash()
+    machine.clock.advance(jump_seconds)
+    machine.boot()
+    await machine.sample()
+    assert (machine.phase(lease), machine.hub.calls) == (Phase.RECLAIMING, []), "none of its grace passed meanwhile"
+    assert machine.streak(lease).grace_left_seconds > 0
+    await machine.until_ended(lease)
+    assert machine.now_of(lease).reason is Reason.IDLE
+    assert machine.did(lease).count("warned") == 1
+
+
+@pytest.mark.parametrize("mode", ["idle", "busy"])
+@JUMPS
+async def test_a_jump_and_a_restart_make_no_idle_time_of_the_hour(machine, jump_seconds, mode):
+    lease = await machine.up("alice")
+    if mode == "busy":
+        machine.tool(lease, 'echo "0, $GPUSPAWNER_GPUS, A100, Disabled, 80, 900, 81920, 300.00"')
+    await machine.go_on(120)
+    before = machine.streak(lease)
+    machine.crash()
+    machine.clock.advance(jump_seconds)
+    machine.boot()
+    await machine.sample()
+    after = machine.streak(lease)
+    assert after.idle_seconds <= before.idle_seconds + 90
+    assert (machine.phase(lease), machine.hub.calls) == (Phase.RUNNING, [])
+
+
+async def test_after_the_clock_went_back_everything_is_as_far_away_as_it_was(make_world):
+    world = make_world(gpus=1)
+    lease = await world.up("alice")
+    kept = world.parts.lifecycle.keep(lease, "alice")
+    waits = world.start("bob")
+    away = {name: getattr(kept, name) - world.clock.now() for name in ("deadline_at", "kept_until", "running_at")}
+    world.crash()
+    world.clock.advance(-HOUR)
+    world.boot()
+    now = world.now_of(lease)
+    # Bob asked a moment after Alice kept hers: that much later it is, at the least.
+    assert {name: getattr(now, name) - world.clock.now() for name in away} == pytest.approx(away, abs=1.0)
+    newcomer = world.start("carol")
+    assert world.now_of(waits).asked_at < newcomer.asked_at, "who waited is still first"
+    await world.go_on(120)
+    assert world.streak(lease).kind is SampleKind.IDLE, "not younger than its start-up for an hour"
+
+
+async def test_after_the_clock_went_ahead_a_lifetime_still_ends_with_a_warning_of_ten_minutes(world):
+    lease = await world.up("alice", lifetime="1h")
+    world.shows(lease, 80)
+    world.crash()
+    world.clock.advance(HOUR)
+    world.boot()
+    await world.go_on(60)
+    assert world.phase(lease) is Phase.RUNNING
+    assert world.now_of(lease).deadline_at - world.clock.now() > 500
+    await world.go_on(1200)
+    assert world.now_of(lease).reason is Reason.EXPIRED
+
+
+async def test_the_cpu_of_a_night_that_the_machine_slept_through_proves_nothing(make_world):
+    """Half a minute of work, spread over eight hours of the machine's own clock, would be none."""
+    world = make_world(gpus=1)
+    lease = await world.up("alice", gpu="half")
+    gpu = lease.slots[0].gpu
+
+    async def probed(clock_seconds, ticks):
+        text = probe_text({gpu: 0}, clock_seconds=clock_seconds, cpu_ticks=ticks, holders=[gpu])
+        world.backend.probes[lease.id] = [ProbeResult(text)]
+        await world.go_on(60)
+        return world.streak(lease).kind
+
+    assert await probed(1000.0, 0) is SampleKind.UNKNOWN, "the first"
+    assert await probed(1060.0, 10) is SampleKind.IDLE
+    assert await probed(1120.0 + 8 * HOUR, 3010) is SampleKind.UNKNOWN
+    assert "slept" in world.streak(lease).because
+    assert await probed(1180.0 + 8 * HOUR, 6010) is SampleKind.BUSY
+    assert await probed(1240.0 + 8 * HOUR, 6020) is SampleKind.IDLE

@@ -18,18 +18,19 @@ from gpuspawner.service.adoption import lease_variables
 POLICY = {"idle": {"below": "5%", "for": "2m", "sample": "60s", "grace": "1m"}}
 SIXTEEN = {"sixteen": {"title": "Sixteen", "gpus": {"a100": "1-16"}}}
 WELL = f'exec {nvidia.STAND_IN}/nvidia-smi "$@"'
+BUSY = 'echo "0, $GPUSPAWNER_GPUS, A100, Disabled, 80, 900, 81920, 300.00"'
 STEPS = 60
 """Minutes of the clock within which everything must have come right again. None waits for so many."""
 
 
 class BadMachine(World):
-    """A machine with simulated GPUs, for days on which things go wrong."""
+    """A machine with simulated GPUs, for days on which things go wrong. Its database may lie on a disk of its own."""
 
-    def __init__(self, folder, *, gpus=1, policy=None, **settings):
+    def __init__(self, folder, *, disk=None, gpus=1, policy=None, **settings):
         self.hub_id = f"hub-{uuid.uuid4().hex}"  # /proc shows the workspaces of other tests too
         self.folder, self.processes = folder, {}
         policy = {**POLICY, **(policy or {})}
-        super().__init__(folder / "service.sqlite", gpus=gpus, policy=policy, templates=SIXTEEN, **settings)
+        super().__init__((disk or folder) / "service.sqlite", gpus=gpus, policy=policy, templates=SIXTEEN, **settings)
 
     def make_backend(self, gpus):
         return LocalBackend(self.catalog.gpus.values(), {"a100": gpus}, self.folder, readings=1, pause_seconds=0.0)

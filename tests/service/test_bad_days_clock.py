@@ -4,6 +4,7 @@ import json
 import time
 
 import pytest
+from bad_machine import BUSY
 from service_world import PREFIX, SECRET
 from tornado.httpclient import HTTPRequest
 from tornado.httpserver import HTTPServer
@@ -75,7 +76,7 @@ async def test_a_workspace_warned_before_the_jump_and_a_restart_is_not_stopped_b
 async def test_a_jump_and_a_restart_make_no_idle_time_of_the_hour(machine, jump_seconds, mode):
     lease = await machine.up("alice")
     if mode == "busy":
-        machine.tool(lease, 'echo "0, $GPUSPAWNER_GPUS, A100, Disabled, 80, 900, 81920, 300.00"')
+        machine.tool(lease, BUSY)
     await machine.go_on(120)
     before = machine.streak(lease)
     machine.crash()

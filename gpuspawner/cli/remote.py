@@ -22,6 +22,7 @@ def add_parsers(commands: Any) -> None:
     listing = commands.add_parser("list", help="list workspaces")
     listing.add_argument("--all", action="store_true", help="those of all users (administrators)")
     listing.add_argument("--ended", type=int, default=0, metavar="N", help="the last N that ended, too")
+    listing.add_argument("--disputed", action="store_true", help="only ends that were called wrong and not answered")
     listing.set_defaults(run=list_workspaces)
     stopping = commands.add_parser("stop", help="stop a workspace, or withdraw a waiting one")
     stopping.add_argument("id", metavar="ID", help="its id, or the beginning of it, as list shows it")
@@ -81,6 +82,8 @@ def _told(error: Exception) -> int:
 def list_workspaces(arguments: argparse.Namespace) -> int:
     """Print the workspaces as a table."""
     path = f"/api/v1/workspaces?all={int(arguments.all)}&ended={max(0, arguments.ended)}"
+    if arguments.disputed:
+        path = f"/api/v1/disputes?all={int(arguments.all)}"
     try:
         answer = _call(arguments.url, path)
     except (_RefusedError, _AwayError) as error:
@@ -89,6 +92,9 @@ def list_workspaces(arguments: argparse.Namespace) -> int:
         print(json.dumps(answer, indent=1))
         return 0
     workspaces = answer["workspaces"]
+    if not workspaces and arguments.disputed:
+        print("No end was called wrong that is not answered.")
+        return 0
     if not workspaces:
         whose = "" if arguments.all else " of yours; --all shows everybody's, to administrators"
         print(f"No workspaces{whose}. Start one on the hub's page /hub/spawn.")
@@ -107,6 +113,8 @@ def _row(workspace: dict[str, Any]) -> tuple[str, ...]:
         state += f" (place {workspace['queue']['place']} of {workspace['queue']['of']})"
     if workspace["end"]:
         state = f"{workspace['end']['words']} ({workspace['end']['by']})"
+        if dispute := workspace["end"]["dispute"]:
+            state += "; called wrong, answered" if dispute["answer"] else "; called wrong, not answered"
     ends = workspace["ends_at"]
     left = "" if ends is None or workspace["end"] else "in " + show_duration(max(0, round(ends - time.time())))
     idle = workspace["idle"]["words"] if workspace["idle"] else ""

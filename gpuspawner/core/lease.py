@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from gpuspawner.core import lifetime
+from gpuspawner.core.dispute import Dispute
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.gpus import Slot
 from gpuspawner.core.idleness import Streak, kept
@@ -48,6 +49,10 @@ class Reason(str, Enum):
     FAILED = "failed"
     CANCELLED = "cancelled"
     ORPHANED = "orphaned"
+
+
+DISPUTABLE = frozenset({Reason.IDLE, Reason.EXPIRED, Reason.PREEMPTED, Reason.ORPHANED})
+"""Ends that gpuspawner or the cluster decided: their user may say that it was wrong."""
 
 
 class Owner(NamedTuple):
@@ -117,6 +122,12 @@ class Lease:
     disruption: str = ""
     disrupted_until: float | None = None
     unhealthy: tuple[str, ...] = ()
+    dispute: Dispute | None = None
+
+    @property
+    def disputable(self) -> bool:
+        """Whether its user may call its end wrong: once, and only an end that others decided."""
+        return self.phase is Phase.ENDED and self.reason in DISPUTABLE and self.dispute is None
 
     @property
     def live(self) -> bool:
@@ -326,3 +337,46 @@ def earlier(lease: Lease, seconds: float) -> Lease:
     """Return the lease with all its times so many seconds earlier: as long ago, and as far ahead, as they were."""
     times = {name: getattr(lease, name) for name in (*_PAST, *_AHEAD)}
     return replace(lease, **{name: at - seconds for name, at in times.items() if at})
+
+
+def deciding_since(lease: Lease, evidence_seconds: float) -> float:
+    """Return from when on readings speak of why a lease ended: its idle time, or else its last ``evidence_seconds``.
+
+    Args:
+        lease: one that is stopping or has ended.
+        evidence_seconds: how much to look at where no idle time decided.
+    """
+    if lease.reason is Reason.IDLE and lease.sampled_at is not None:
+        return lease.sampled_at - lease.streak.observed_seconds
+    return (lease.ended_at if lease.ended_at is not None else lease.phase_since) - evidence_seconds
+
+
+def dispute(lease: Lease, sentence: str, since: float, now: float) -> Lease:
+    """Its user says that its end was wrong. Once for each end.
+
+    Raises:
+        Conflict: it has not ended, its end was called wrong before, or its user or its own failure ended it.
+    """
+    if lease.dispute is not None:
+        raise Conflict("You have said so already. The administrator sees it; the answer comes on this page.")
+    if not lease.disputable:
+        what = "has not ended" if lease.live else f"ended as {lease.reason.value if lease.reason else 'unknown'}"
+        raise Conflict(
+            f"This workspace {what}: only an end that gpuspawner or the cluster decided can be called wrong."
+        )
+    return replace(lease, dispute=Dispute(now, sentence, since, lease.ended_at if lease.ended_at is not None else now))
+
+
+def answer(lease: Lease, text: str, by: str, now: float) -> Lease:
+    """An administrator answers a dispute: its user reads it as something new.
+
+    Raises:
+        Conflict: nobody called the end wrong, or it was answered before.
+    """
+    if lease.dispute is None:
+        raise Conflict("Its user has not called this end wrong: there is nothing to answer.")
+    if lease.dispute.answered_at is not None:
+        raise Conflict(f"{lease.dispute.answered_by} has answered it already.")
+    return replace(
+        lease, seen_by_user=False, dispute=replace(lease.dispute, answer=text, answered_by=by, answered_at=now)
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from gpuspawner.core.idleness import explain
@@ -254,6 +255,8 @@ def _end(lease: Lease) -> dict[str, Any] | None:
         "by": lease.ended_by,
         "at": lease.ended_at,
         "seen": lease.seen_by_user,
+        "disputable": lease.disputable,
+        "dispute": asdict(lease.dispute) if lease.dispute else None,
     }
 
 

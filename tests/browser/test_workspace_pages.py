@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from gpuspawner.core.lease import Key, Phase
+from gpuspawner.core.lease import Key, Phase, dispute
 
 
 def load_pages():
@@ -71,6 +71,28 @@ def test_axe_finds_nothing_in_either_scheme_at_either_width(browser, world, asse
         details.locator("summary").click()
     assert_accessible(page)
     assert [p for p in page.problems if "404" not in p] == []
+
+
+def test_an_end_is_called_wrong_by_keyboard_and_without_javascript(browser, world):
+    seed(world)
+    page = open_page(browser, world, "workspaces/gone", java_script_enabled=False)
+    page.get_by_text("This was wrong…").press("Enter")
+    page.get_by_label("What were you doing?").fill("It read data.")
+    page.get_by_role("button", name="Tell the administrator").press("Enter")
+    expect(page.get_by_role("heading", name="You called this wrong")).to_be_visible()
+    assert world.lease("gone").dispute.sentence == "It read data."
+
+
+def test_a_dispute_is_accessible_where_it_is_answered_and_where_it_is_listed(browser, world, assert_accessible):
+    seed(world)
+    world.save(dispute(world.lease("gone"), "It read data.", NOW - 3000, NOW))
+    world.signing_in = "admin"
+    page = open_page(browser, world, "")
+    expect(page.get_by_role("heading", name="Called wrong by their users")).to_be_visible()
+    assert_accessible(page)
+    page = open_page(browser, world, "workspaces/gone")
+    expect(page.get_by_label("Your answer, which alice reads on this page")).to_be_visible()
+    assert_accessible(page)
 
 
 def test_the_administrators_home_is_accessible_too(browser, world, assert_accessible):

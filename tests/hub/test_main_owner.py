@@ -14,7 +14,7 @@ c.JupyterHub.load_roles.append(
 )
 """
 READS = ["", "/readings", "/audit"]
-ACTS = ["keep", "extend", "stop", "seen"]
+ACTS = ["keep", "extend", "stop", "seen", "dispute", "answer"]
 
 
 @pytest.fixture(scope="module")

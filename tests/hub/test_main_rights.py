@@ -17,7 +17,7 @@ c.JupyterHub.load_roles.append({"name": "outsider", "services": ["outsider"], "s
 """
 OUTSIDER = "outsider-token-0123456789"
 READS = ["", "/readings", "/audit"]
-ACTS = ["keep", "extend", "stop", "seen"]
+ACTS = ["keep", "extend", "stop", "seen", "dispute", "answer"]
 
 
 @pytest.fixture(scope="module")

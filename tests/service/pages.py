@@ -3,10 +3,12 @@
 import asyncio
 import itertools
 import json
+import re
 import threading
 from dataclasses import replace
 from urllib.parse import urlencode
 
+import requests
 from jupyterhub.services.auth import HubOAuth
 from tornado.httpserver import HTTPServer
 from tornado.testing import bind_unused_port
@@ -218,6 +220,35 @@ class HubServers(HubHandler):
 class HubPage(HubHandler):
     def get(self):
         self.finish(f"<!doctype html><title>hub</title><p>{self.request.uri.partition('?')[0]}")
+
+
+class Browser(requests.Session):
+    """Somebody without JavaScript: follows redirects, sends forms with the token that the page holds."""
+
+    def __init__(self, world, name):
+        super().__init__()
+        world.signing_in = name
+        self.world = world
+        self.home = self.look("")
+
+    def look(self, page, status=200):
+        response = self.get(self.world.home + page)
+        assert response.status_code == status, response.text
+        return response
+
+    def submit(self, page, status=200, **fields):
+        token = re.search(r'name="xsrf" content="([^"]*)"', self.home.text)[1]
+        response = self.post(self.world.home + page, data={"_xsrf": token, **fields})
+        assert response.status_code == status, response.text
+        return response
+
+
+def api(world, name, path="workspaces?ended=5", method="GET", body=None):
+    """What the API answers to somebody's token."""
+    headers = {"Authorization": f"token {world.token(name)}"}
+    return requests.request(
+        method, f"{world.home}api/v1/{path}", headers=headers, data=json.dumps(body or {}), timeout=20
+    )
 
 
 def request(user="alice", gpu="a100", count=1):

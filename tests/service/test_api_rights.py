@@ -15,7 +15,7 @@ from gpuspawner.core.tickets import TICKET_SECONDS, sign_ticket
 from gpuspawner.service.allocator import hash_token
 from gpuspawner.service.app import application
 
-ACTIONS = ["keep", "extend", "stop", "seen"]
+ACTIONS = ["keep", "extend", "stop", "seen", "dispute", "answer"]
 SPAWNER = f"spawner {SECRET.hex()}"
 
 

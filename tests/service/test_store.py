@@ -77,6 +77,7 @@ CALLS = {
     "readings": lambda store: store.readings("one"),
     "audit": Store.audit,
     "ended": lambda store: store.ended(None),
+    "disputed": lambda store: store.disputed(None),
 }
 
 

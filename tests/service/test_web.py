@@ -26,6 +26,7 @@ def load_pages():
 
 pages = load_pages()
 NOW, PREFIX, GPUS = pages.NOW, pages.PREFIX, pages.GPUS
+Browser, api = pages.Browser, pages.api
 
 
 @pytest.fixture
@@ -33,32 +34,6 @@ def world(tmp_path, monkeypatch):
     made = pages.World(tmp_path, monkeypatch)
     yield made
     made.close()
-
-
-class Browser(requests.Session):
-    """Somebody without JavaScript: follows redirects, sends forms with the token that the page holds."""
-
-    def __init__(self, world, name):
-        super().__init__()
-        world.signing_in = name
-        self.world = world
-        self.home = self.look("")
-
-    def look(self, page, status=200):
-        response = self.get(self.world.home + page)
-        assert response.status_code == status, response.text
-        return response
-
-    def submit(self, page, status=200, **fields):
-        token = re.search(r'name="xsrf" content="([^"]*)"', self.home.text)[1]
-        response = self.post(self.world.home + page, data={"_xsrf": token, **fields})
-        assert response.status_code == status, response.text
-        return response
-
-
-def api(world, name, path="workspaces?ended=5", method="GET"):
-    headers = {"Authorization": f"token {world.token(name)}"}
-    return requests.request(method, f"{world.home}api/v1/{path}", headers=headers, data="{}", timeout=20)
 
 
 def test_promise_9_a_new_user_with_a_deleted_one_s_name_sees_nothing_of_theirs(world):
@@ -257,7 +232,7 @@ def test_what_cannot_be_done_is_told_on_the_page_with_the_reason(world):
     assert "Running on 1 A100 80 GB" in page.text
 
 
-@pytest.mark.parametrize("action", ["keep", "extend", "stop", "seen"])
+@pytest.mark.parametrize("action", ["keep", "extend", "stop", "seen", "dispute", "answer"])
 def test_a_get_changes_nothing(world, action):
     before = world.save(pages.in_grace("mine"))
     ended = world.save(pages.reclaimed("gone"))

@@ -6,24 +6,41 @@ from dataclasses import replace
 
 from tornado.web import HTTPError
 
+from gpuspawner.core import lease as leases
+from gpuspawner.core.dispute import written
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.lease import WAITING, Lease, Phase, Reason
 from gpuspawner.service.api.base import Person
 from gpuspawner.service.parts import Parts
+from gpuspawner.service.reclaimer import EVIDENCE_SECONDS
+
+ACTIONS = "keep|extend|stop|seen|dispute|answer"
+"""What :func:`act` carries out, as a route matches it."""
 
 
-async def act(parts: Parts, person: Person, lease: Lease, action: str, where: str) -> None:
-    """Carry out ``keep``, ``extend``, ``stop`` or ``seen`` on a lease that the person may act on.
+async def act(parts: Parts, person: Person, lease: Lease, action: str, where: str, sentence: object = "") -> None:
+    """Carry out one of ACTIONS on a lease that the person may act on.
 
-    ``where`` the person did it, in words: a stop tells it.
+    Args:
+        parts: the service.
+        person: who asks.
+        lease: what it is about.
+        action: one of ACTIONS.
+        where: where the person did it, in words: a stop tells it.
+        sentence: what the person wrote with it: to a dispute, and as its answer.
 
     Raises:
         Conflict: it can't be done now; the message says why.
-        HTTPError: 403 for a stop by a workspace's own token.
+        RequestRefused: the sentence is too long, or an answer has none.
+        HTTPError: 403 for a stop by a workspace's own token, another's dispute, or an answer by no administrator.
     """
     if action == "seen":
         if not lease.live and person.owns(lease):
             parts.book.save(replace(lease, seen_by_user=True))
+    elif action == "dispute":
+        _dispute(parts, person, lease, sentence)
+    elif action == "answer":
+        _answer(parts, person, lease, sentence)
     elif not lease.live:
         raise Conflict("This workspace has ended. Start it again from the form; its files are kept.")
     elif action == "keep":
@@ -44,3 +61,22 @@ async def _stop(parts: Parts, person: Person, lease: Lease, where: str) -> None:
     words = "The request was withdrawn." if cancelled else f"It was stopped by {person.name}, from {where}."
     parts.reclaimer.mark(lease.id, reason, person.name, words)
     await parts.reclaimer.drive(lease.id)
+
+
+def _dispute(parts: Parts, person: Person, lease: Lease, sentence: object) -> None:
+    """Store that an end was wrong, with the readings that decided: they stay as long as its audit."""
+    if not person.owns(lease):
+        raise HTTPError(403, reason="Only its user may say that the end of a workspace was wrong.")
+    since = leases.deciding_since(lease, EVIDENCE_SECONDS)
+    disputed = leases.dispute(lease, written(sentence), since, parts.clock.now())
+    parts.store.keep_readings(lease.id, since)  # first: no crash leaves a dispute without
+    line = parts.allocator.line(lease, person.name, "disputed", written(sentence))
+    parts.book.save(disputed, audit=[line])
+
+
+def _answer(parts: Parts, person: Person, lease: Lease, sentence: object) -> None:
+    if not person.admin:
+        raise HTTPError(403, reason="Only administrators (scope custom:gpu:admin) answer.")
+    text = written(sentence, needed=True)
+    answered = leases.answer(lease, text, person.name, parts.clock.now())
+    parts.book.save(answered, audit=[parts.allocator.line(lease, person.name, "answered", text)])

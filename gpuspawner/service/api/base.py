@@ -177,6 +177,13 @@ class ApiHandler(BaseHandler):
         self.person = await self.find_person()
         self.must()
 
+    def everybody(self) -> bool:
+        """Whether ``all=1`` is asked for. Raises 403 where that is not for who asks."""
+        everybody = self.get_argument("all", "") == "1"
+        if everybody and not self.must().admin:
+            raise HTTPError(403, reason="Only administrators (scope custom:gpu:admin) see the workspaces of all.")
+        return everybody
+
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         """Answer an error as ``{"error": {"message": ...}}``."""
         error = kwargs.get("exc_info", (None, None, None))[1]

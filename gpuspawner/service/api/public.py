@@ -11,7 +11,7 @@ from gpuspawner import __version__
 from gpuspawner.catalog import resolve
 from gpuspawner.core.lease import NOBODY, WAITING, Key, Lease
 from gpuspawner.core.tickets import sign_ticket
-from gpuspawner.service.api.actions import act
+from gpuspawner.service.api.actions import ACTIONS, act
 from gpuspawner.service.api.base import ApiHandler
 from gpuspawner.service.sentences import gpus_asked, starts_now, waits
 from gpuspawner.service.views import (
@@ -134,9 +134,7 @@ class Workspaces(ApiHandler):
     def get(self) -> None:
         """Answer the workspaces, the oldest first, then those that ended, the newest first."""
         parts, person = self.parts, self.must()
-        everybody = self.get_argument("all", "") == "1"
-        if everybody and not person.admin:
-            raise HTTPError(403, reason="Only administrators (scope custom:gpu:admin) see the workspaces of all.")
+        everybody = self.everybody()
         text = self.get_argument("ended", "0")
         if not (
             text.isascii() and text.isdigit() and len(text) <= len(str(LONGEST_LIST)) and int(text) <= LONGEST_LIST
@@ -156,6 +154,15 @@ class Workspace(ApiHandler):
     def get(self, lease_id: str) -> None:
         """Answer the workspace."""
         self.answer(lease_view(self.parts, self.own(lease_id)))
+
+
+class Disputes(ApiHandler):
+    """GET [?all=1]: ends that their user called wrong and nobody answered: one's own, or all for administrators."""
+
+    def get(self) -> None:
+        """Answer the workspaces, what was called wrong first coming first."""
+        owner = None if self.everybody() else self.must().owner
+        self.answer({"workspaces": [lease_view(self.parts, x) for x in self.parts.store.disputed(owner)]})
 
 
 class Readings(ApiHandler):
@@ -183,13 +190,13 @@ class Audit(ApiHandler):
 
 
 class Act(ApiHandler):
-    """POST: keep, extend, stop or seen."""
+    """POST: keep, extend, stop, seen, or with a ``sentence`` dispute (its user) and answer (administrators)."""
 
     async def post(self, lease_id: str, action: str) -> None:
         """Do it, and answer the workspace as it is then; 409 with the reason where it can't be done."""
-        self.body()
+        sentence = self.body().get("sentence", "")
         where = "a page of the hub" if self._authorization()[0] == "ticket" else "the API"
-        await act(self.parts, self.must(), self.own(lease_id), action, where)
+        await act(self.parts, self.must(), self.own(lease_id), action, where, sentence)
         self.answer(lease_view(self.parts, self.own(lease_id)))
 
 
@@ -199,9 +206,10 @@ ROUTES: list[Any] = [
     (r"/api/v1/offers", Offers),
     (r"/api/v1/check", Check),
     (r"/api/v1/queue", Queue),
+    (r"/api/v1/disputes", Disputes),
     (r"/api/v1/(?:workspaces|leases)", Workspaces),
     (r"/api/v1/(?:workspaces|leases)/([^/]+)", Workspace),
     (r"/api/v1/(?:workspaces|leases)/([^/]+)/readings", Readings),
     (r"/api/v1/(?:workspaces|leases)/([^/]+)/audit", Audit),
-    (r"/api/v1/(?:workspaces|leases)/([^/]+)/(keep|extend|stop|seen)", Act),
+    (rf"/api/v1/(?:workspaces|leases)/([^/]+)/({ACTIONS})", Act),
 ]

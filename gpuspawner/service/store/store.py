@@ -170,11 +170,13 @@ class Store:
 
     def ended(self, owner: Owner | None, limit: int = 20) -> list[Lease]:
         """Return the leases of ``owner`` (None: of all) that ended last, the newest first."""
-        where = tables.leases.c.phase == Phase.ENDED.value
-        if owner is not None:
-            where = where & (tables.leases.c.hub == owner.hub)
-            where = where & (tables.leases.c.user_created == owner.user_created)
+        where = _owned(tables.leases.c.phase == Phase.ENDED.value, owner)
         return self._leases(where, order=tables.leases.c.ended_at.desc(), limit=limit)
+
+    def disputed(self, owner: Owner | None, limit: int = 100) -> list[Lease]:
+        """Return the leases of ``owner`` (None: of all) whose end was called wrong and not answered, in that order."""
+        where = _owned(tables.leases.c.disputed_at.is_not(None), owner)
+        return self._leases(where, order=tables.leases.c.disputed_at, limit=limit)
 
     def _leases(
         self, where: sa.ColumnElement[bool], order: sa.ColumnElement[object] | None = None, limit: int | None = None
@@ -282,6 +284,11 @@ def _sqlite_settings(connection: object, _record: object) -> None:
     cursor.close()
 
 
+def _owned(where: sa.ColumnElement[bool], owner: Owner | None) -> sa.ColumnElement[bool]:
+    leases = tables.leases.c
+    return where if owner is None else where & (leases.hub == owner.hub) & (leases.user_created == owner.user_created)
+
+
 def _lease_row(lease: Lease) -> dict[str, object]:
     return {
         "id": lease.id,
@@ -293,4 +300,5 @@ def _lease_row(lease: Lease) -> dict[str, object]:
         "asked_at": lease.asked_at,
         "ended_at": lease.ended_at,
         "document": _lease_json.dump_python(lease, mode="json"),
+        "disputed_at": lease.dispute.at if lease.dispute and lease.dispute.answered_at is None else None,
     }

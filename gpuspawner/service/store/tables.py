@@ -25,6 +25,8 @@ leases = sa.Table(
     sa.Column("asked_at", sa.Float, nullable=False),
     sa.Column("ended_at", sa.Float),
     sa.Column("document", sa.JSON, nullable=False),
+    sa.Column("disputed_at", sa.Float),
+    sa.Index("ix_leases_disputed_at", "disputed_at"),
     sa.Index("ix_leases_owner", "hub", "user_created", "ended_at"),
     sa.Index("ix_leases_ended_at", "ended_at"),
     # The database itself refuses a second live lease of a key.

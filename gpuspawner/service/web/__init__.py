@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from gpuspawner.service.api.actions import ACTIONS
 from gpuspawner.service.web.base import NotFound, SignIn
 from gpuspawner.service.web.pages import Act, Home, WorkspacePage
 
@@ -19,6 +20,6 @@ STATIC = Path(__file__).parent / "static"
 ROUTES: list[Any] = [
     (r"/?", Home),
     (r"/workspaces/([^/]+)", WorkspacePage),
-    (r"/workspaces/([^/]+)/(keep|extend|stop|seen)", Act),
+    (rf"/workspaces/([^/]+)/({ACTIONS})", Act),
     (r"/oauth_callback", SignIn),
 ]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuspawner.core.errors import Conflict
-from gpuspawner.core.lease import HOLDING, UP, WAITING, Lease, Phase
+from gpuspawner.core.dispute import LONGEST_CHARACTERS
+from gpuspawner.core.errors import Conflict, RequestRefused
+from gpuspawner.core.lease import HOLDING, UP, WAITING, Lease, Phase, deciding_since
 from gpuspawner.service.api.actions import act
 from gpuspawner.service.gpu_states import NO_KIND, STATES, gpu_states
 from gpuspawner.service.parts import Parts
+from gpuspawner.service.reclaimer import EVIDENCE_SECONDS
 from gpuspawner.service.sentences import gpus_asked
 from gpuspawner.service.views import audit_view, is_simulated, lease_view, offer_view, place_of
 from gpuspawner.service.web import story
@@ -46,6 +48,7 @@ class Home(PageHandler):
         idle = [x for x in live if x.phase in UP and x.slots and x.streak.idle_seconds]
         return {
             "alert": parts.reconciler.alert,
+            "disputed": [self.card(x) for x in parts.store.disputed(None)],
             "live": [self.card(x) for x in live if x.phase in HOLDING],
             "idle": [self.card(x) for x in sorted(idle, key=lambda x: -x.streak.idle_seconds * len(x.slots))],
             "ended": [self.card(x) for x in parts.store.ended(None, ENDED_SHOWN_TO_ADMINISTRATORS)],
@@ -85,8 +88,8 @@ class WorkspacePage(PageHandler):
         """Answer the page."""
         self.show(self.own(lease_id))
 
-    def show(self, lease: Lease, problem: str = "", status: int = 200) -> None:
-        """Answer the page of a lease; ``problem`` says why what was asked for was not done."""
+    def show(self, lease: Lease, problem: str = "", status: int = 200, typed: str = "") -> None:
+        """Answer a lease's page; ``problem`` says why what was asked for was not done, ``typed`` what was written."""
         parts, person = self.parts, self.viewer()
         mine = person.owns(lease)
         rows, lines = parts.store.readings(lease.id), parts.store.audit(lease.id)
@@ -100,6 +103,9 @@ class WorkspacePage(PageHandler):
             used_gpu_hours=story.used_gpu_hours(lease, parts.clock.now()),
             policy=lease.request.policy,
             problem=problem,
+            typed=typed,
+            longest_characters=LONGEST_CHARACTERS,
+            deciding_since=deciding_since(lease, EVIDENCE_SECONDS) if lease.disputable else None,
             mine=mine,
             up=lease.phase in UP,
             waiting=lease.phase in WAITING,
@@ -112,7 +118,7 @@ class WorkspacePage(PageHandler):
 
 
 class Act(WorkspacePage):
-    """POST: keep, extend, stop or seen, from a form of the page. A GET only shows the page, which asks."""
+    """POST: one of ACTIONS, from a form of the page. A GET only shows the page, which asks."""
 
     def get(self, lease_id: str, _action: str = "") -> None:
         """Go to the page: this address is where a form was sent to."""
@@ -120,11 +126,13 @@ class Act(WorkspacePage):
 
     async def post(self, lease_id: str, action: str) -> None:
         """Do it and return to the page; where it can't be done the page says why."""
-        lease = self.own(lease_id)
+        lease, sentence = self.own(lease_id), self.get_body_argument("sentence", "")
         try:
-            await act(self.parts, self.viewer(), lease, action, "its page")
+            await act(self.parts, self.viewer(), lease, action, "its page", sentence)
         except Conflict as error:
             self.show(self.own(lease_id), str(error), 409)
+        except RequestRefused as error:
+            self.show(self.own(lease_id), str(error), error.status, sentence)
         else:
             self.redirect(self._page(lease), status=303)
 

@@ -9,10 +9,11 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from gpuspawner.catalog import to_options
-from gpuspawner.core.lease import Lease, Reason
+from gpuspawner.core.lease import Lease, Reason, deciding_since
 from gpuspawner.service.lifecycle import COMING_END
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.policies import policy_of
+from gpuspawner.service.reclaimer import EVIDENCE_SECONDS
 from gpuspawner.service.sentences import gpus_asked
 from gpuspawner.service.store import AuditLine, ReadingRow
 from gpuspawner.service.store.store import RAW_SECONDS
@@ -40,6 +41,8 @@ ACTIONS = {
     "ended": "Ended",
     "adopted": "Taken over from the hub",
     "stop": "Stop",
+    "disputed": "Called wrong",
+    "answered": "Answered",
 }
 MARKED = {"warned", "grace ended", "kept", "extended", "would warn", "would stop", "stop"}
 """What the chart marks."""
@@ -78,7 +81,7 @@ def chart_of(parts: Parts, lease: Lease, rows: Sequence[ReadingRow], lines: Sequ
     axis = Axis(max(since, end - span_seconds), end)
     deciding = None
     if lease.reason is Reason.IDLE and lease.sampled_at is not None:
-        deciding = axis.band(lease.sampled_at - lease.streak.observed_seconds, end)
+        deciding = axis.band(deciding_since(lease, EVIDENCE_SECONDS), end)
     return ChartView(
         axis,
         panels(rows, (slot.gpu for slot in lease.slots), axis),

@@ -1,0 +1,158 @@
+"""An end that was wrong: who may say so, what is kept with it, who answers, and where the answer is read."""
+
+import pages
+import pytest
+from pages import NOW, Browser, api
+
+from gpuspawner.core.dispute import LONGEST_CHARACTERS
+from gpuspawner.core.lease import Phase, Reason
+
+AT = NOW - 600
+DECIDING = AT - 40 * 60
+SENTENCE = "My training reads data for an hour before it computes."
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    made = pages.World(tmp_path, monkeypatch)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def gone(world):
+    """Stopped for being idle 10 min ago, after 40 idle minutes; nothing of its readings is kept for its end."""
+    lease = pages.reclaimed("gone")
+    return world.save(lease, pages.reclaimed_audit(AT), pages.readings(lease, [80] * 30 + [1] * 41, until=AT))
+
+
+def test_its_user_says_so_and_an_administrator_answers_on_the_same_page(world, gone):
+    alice = Browser(world, "alice")
+    text = alice.look("workspaces/gone").text
+    assert "This was wrong" in text
+    assert "The administrator is told, with what was measured from" in text
+    text = alice.submit("workspaces/gone/dispute", sentence=SENTENCE).text
+    assert "You called this wrong" in text
+    assert f"“{SENTENCE}”" in text
+    assert "Not answered yet." in text
+    assert 'action="/services/gpu/workspaces/gone/dispute"' not in text, "once for each end"
+    assert 'action="/services/gpu/workspaces/gone/answer"' not in text
+
+    admin = Browser(world, "admin")
+    assert "Called wrong by their users" in admin.home.text
+    assert f"“{SENTENCE}”. Not answered yet." in admin.home.text
+    assert "alice called this wrong" in admin.look("workspaces/gone").text
+    world.clock.at += 60
+    admin.submit("workspaces/gone/answer", sentence="Sorry. The policy counts CPU now.")
+    assert "Called wrong by their users" not in admin.look("").text
+
+    assert "not read" in alice.look("").text, "the answer is something new"
+    text = alice.look("workspaces/gone").text
+    assert "<b>admin</b>" in text
+    assert "Sorry. The policy counts CPU now." in text
+    history = [(line.actor, line.action, line.why) for line in world.call(world.parts.store.audit, "gone")][:2]
+    assert history == [
+        ("admin", "answered", "Sorry. The policy counts CPU now."),
+        ("alice", "disputed", SENTENCE),
+    ]
+
+
+def test_the_readings_that_decided_stay_as_long_as_its_audit(world, gone):
+    store = world.parts.store
+    assert not any(row.kept for row in world.call(store.readings, "gone"))
+    assert api(world, "alice", "workspaces/gone/dispute", "POST").status_code == 200
+    kept = [row.at for row in world.call(store.readings, "gone") if row.kept]
+    assert (min(kept), max(kept), len(kept)) == (DECIDING, AT, 41)
+    while world.call(store.thin_readings, NOW + 60 * 86400):
+        pass
+    assert [row.at for row in world.call(store.readings, "gone")] == kept
+    while world.call(store.forget_ended, NOW + 1):
+        pass
+    assert world.call(store.readings, "gone") == []
+    assert world.call(store.disputed, None) == []
+
+
+def test_the_api_says_the_same(world, gone):
+    assert api(world, "alice", "disputes").json() == {"workspaces": []}
+    answer = api(world, "alice", "workspaces/gone/dispute", "POST", {"sentence": f"  {SENTENCE}\n\n"}).json()
+    dispute = answer["end"]["dispute"]
+    assert (dispute["sentence"], dispute["since"], dispute["until"]) == (SENTENCE, DECIDING, AT)
+    assert (dispute["at"], dispute["answer"], answer["end"]["disputable"]) == (NOW, "", False)
+    assert [x["id"] for x in api(world, "alice", "disputes").json()["workspaces"]] == ["gone"]
+    assert [x["id"] for x in api(world, "admin", "disputes?all=1").json()["workspaces"]] == ["gone"]
+    assert api(world, "bob", "disputes").json() == {"workspaces": []}
+    assert api(world, "bob", "disputes?all=1").status_code == 403
+    answered = api(world, "admin", "workspaces/gone/answer", "POST", {"sentence": "Sorry."}).json()
+    assert answered["end"]["dispute"]["answered_by"] == "admin"
+    assert api(world, "admin", "disputes?all=1").json() == {"workspaces": []}
+
+
+def test_promise_9_only_its_user_disputes_and_only_an_administrator_answers(world, gone):
+    for name, status in (("bob", 404), ("admin", 403), ("robot", 404)):
+        assert api(world, name, "workspaces/gone/dispute", "POST").status_code == status
+    assert world.lease("gone") == gone
+    api(world, "alice", "workspaces/gone/dispute", "POST")
+    disputed = world.lease("gone")
+    for name, status in (("bob", 404), ("alice", 403)):
+        assert api(world, name, "workspaces/gone/answer", "POST", {"sentence": "Yes."}).status_code == status
+    assert world.lease("gone") == disputed
+
+
+def test_an_end_is_called_wrong_once_and_answered_once(world, gone):
+    assert api(world, "admin", "workspaces/gone/answer", "POST", {"sentence": "Early."}).status_code == 409
+    alice, admin = Browser(world, "alice"), Browser(world, "admin")
+    alice.submit("workspaces/gone/dispute")
+    assert "You have said so already." in alice.submit("workspaces/gone/dispute", 409).text
+    admin.submit("workspaces/gone/answer", sentence="Sorry.")
+    assert "admin has answered it already." in admin.submit("workspaces/gone/answer", 409, sentence="Not sorry.").text
+    assert world.lease("gone").dispute.answer == "Sorry."
+
+
+@pytest.mark.parametrize("reason", list(Reason))
+def test_only_an_end_that_others_decided_can_be_called_wrong(world, reason):
+    world.save(pages.reclaimed("gone", reason=reason))
+    may = reason in {Reason.IDLE, Reason.EXPIRED, Reason.PREEMPTED, Reason.ORPHANED}
+    assert ("This was wrong" in Browser(world, "alice").look("workspaces/gone").text) is may
+    answer = api(world, "alice", "workspaces/gone/dispute", "POST")
+    assert answer.status_code == (200 if may else 409)
+    if not may:
+        assert f"ended as {reason.value}" in answer.json()["error"]["message"]
+
+
+def test_what_lives_cannot_be_called_wrong(world):
+    world.save(pages.in_grace("mine"))
+    assert "has not ended" in api(world, "alice", "workspaces/mine/dispute", "POST").json()["error"]["message"]
+    assert world.lease("mine").phase is Phase.RECLAIMING
+
+
+def test_what_is_too_long_is_told_and_not_lost(world, gone):
+    typed = "x" * (LONGEST_CHARACTERS + 1)
+    text = Browser(world, "alice").submit("workspaces/gone/dispute", 400, sentence=typed).text
+    assert f"sentence: 501 characters asked; allowed: none to {LONGEST_CHARACTERS} characters of text." in text
+    assert f">{typed}</textarea>" in text
+    assert world.lease("gone").dispute is None
+
+
+@pytest.mark.parametrize("sentence", [7, None, ["a"], {"a": 1}])
+def test_promise_10_what_is_no_text_is_refused(world, gone, sentence):
+    answer = api(world, "alice", "workspaces/gone/dispute", "POST", {"sentence": sentence})
+    assert (answer.status_code, answer.json()["error"]["field"]) == (400, "sentence")
+
+
+def test_an_empty_answer_is_none(world, gone):
+    api(world, "alice", "workspaces/gone/dispute", "POST")
+    assert api(world, "admin", "workspaces/gone/answer", "POST", {"sentence": " \n"}).status_code == 400
+
+
+def test_what_people_write_is_no_markup_and_nothing_that_no_store_holds(world, gone):
+    api(world, "alice", "workspaces/gone/dispute", "POST", {"sentence": "<img src=x>\ud800\x00 ☃"})
+    assert world.lease("gone").dispute.sentence == "<img src=x> ☃"
+    for name, page in (("alice", "workspaces/gone"), ("admin", "")):
+        assert "“&lt;img src=x&gt; ☃”" in Browser(world, name).look(page).text
+
+
+@pytest.mark.parametrize("action", ["dispute", "answer"])
+def test_a_form_from_elsewhere_says_nothing(world, gone, action):
+    response = Browser(world, "alice").post(f"{world.home}workspaces/gone/{action}", data={"_xsrf": "forged"})
+    assert response.status_code == 403
+    assert world.lease("gone") == gone

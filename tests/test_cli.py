@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -23,7 +25,7 @@ DONE, INVALID, REFUSED, AWAY = 0, 1, 2, 3
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory):
     """One GPU; ada runs on it, bob waits for it."""
-    real = RealHub(tmp_path_factory.mktemp("cli"), gpus=1, settings={"listen_seconds": 30.0})
+    real = RealHub(tmp_path_factory.mktemp("cli"), gpus=1, wait=600.0, settings={"listen_seconds": 30.0})
     try:
         real.start()
         real.add_user("ada", "bob")
@@ -142,7 +144,33 @@ def test_without_or_with_a_wrong_token_it_is_refused(hub):
     assert "custom:gpu:use" in wrong.stderr
 
 
-@pytest.mark.parametrize("command", [["list"], ["stop", "abc"]])
+def test_explain_says_what_the_page_says(hub, ask):
+    def shape(text):
+        return re.sub(r"[\d.]+", "N", text)  # each call is a second later than the one before
+
+    def same(user, *arguments):
+        lease = hub.lease(user)
+        answer = ask(user, "explain", *arguments)
+        first = f"{user}: default workspace ({lease['id'][:8]}). {lease['words']}."
+        return shape(answer.stdout) == shape("\n".join([first, *lease["explained"], ""]))
+
+    eventually(lambda: same("ada", hub.lease("ada")["id"][:8]), 60)
+    eventually(lambda: same("bob"), 60, "without a name it is the only one")
+    document = json.loads(ask("ada", "explain", "--json").stdout)
+    assert (document["id"], document["idle"]["for_seconds"]) == (hub.lease("ada")["id"], 3600)
+    page = hub.login("ada").get(f"{hub.url}{hub.lease('ada')['page']}", timeout=30).text
+    assert shape(document["explained"][0]) in shape(unescape(page))
+
+
+def test_explain_of_none_or_of_several_is_refused(ask):
+    unknown = ask("ada", "explain", "lost")
+    assert unknown.returncode == REFUSED
+    assert unknown.stderr == "no workspace called 'lost', or with an id that begins so. See gpuspawner list.\n"
+    several = ask("admin", "explain")
+    assert (several.returncode, several.stderr) == (REFUSED, "2 workspaces now. See gpuspawner list.\n")
+
+
+@pytest.mark.parametrize("command", [["list"], ["explain"], ["stop", "abc"]])
 def test_where_no_service_answers_it_is_away(command):
     answer = gpuspawner(*command, token="x", url=f"http://127.0.0.1:{pick_free(1)[0]}/services/gpu")
     assert answer.returncode == AWAY
@@ -177,3 +205,6 @@ def test_stop_withdraws_a_waiting_and_stops_a_running_workspace(hub, ask):
     assert ask("ada", "list").stdout.startswith("No workspaces of yours; --all shows everybody's, to administrators. ")
     ended = ask("ada", "list", "--ended", "5").stdout.splitlines()[1]
     assert "It was stopped (ada)" in ended
+    told = ask("ada", "explain", running["id"][:8]).stdout.splitlines()
+    assert told[1] == "It was stopped by ada, from the API."
+    assert ask("admin", "list", "--disputed", "--all").stdout == "No end was called wrong that is not answered.\n"

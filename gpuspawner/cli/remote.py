@@ -1,4 +1,4 @@
-"""``gpuspawner list`` and ``stop``: the same REST API that the pages use."""
+"""``gpuspawner list``, ``explain`` and ``stop``: the same REST API that the pages use."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
@@ -24,10 +25,15 @@ def add_parsers(commands: Any) -> None:
     listing.add_argument("--ended", type=int, default=0, metavar="N", help="the last N that ended, too")
     listing.add_argument("--disputed", action="store_true", help="only ends that were called wrong and not answered")
     listing.set_defaults(run=list_workspaces)
+    explaining = commands.add_parser("explain", help="say what is judged of a workspace now, and why")
+    explaining.add_argument(
+        "name", metavar="NAME", nargs="?", default="", help="its server's name, or its id's beginning"
+    )
+    explaining.set_defaults(run=explain)
     stopping = commands.add_parser("stop", help="stop a workspace, or withdraw a waiting one")
     stopping.add_argument("id", metavar="ID", help="its id, or the beginning of it, as list shows it")
     stopping.set_defaults(run=stop)
-    for parser in (listing, stopping):
+    for parser in (listing, explaining, stopping):
         parser.add_argument(
             "--url",
             default=os.environ.get("GPUSPAWNER_URL", "http://127.0.0.1:8000/services/gpu"),
@@ -121,19 +127,48 @@ def _row(workspace: dict[str, Any]) -> tuple[str, ...]:
     return workspace["id"][:8], workspace["user"], workspace["server"] or "-", state, left, idle
 
 
+def explain(arguments: argparse.Namespace) -> int:
+    """Print what the workspace's page says of it. Without a name, of the only one."""
+    name = arguments.name
+    try:
+        of_name = _listed(arguments.url, "", lambda one: one["server"] == name)
+        live = _listed(arguments.url, "", lambda one: one["id"].startswith(name))
+        found = (of_name if name else []) or live
+        if name and not found:
+            found = _listed(arguments.url, "ended=200", lambda one: one["id"].startswith(name))
+    except (_RefusedError, _AwayError) as error:
+        return _told(error)
+    if len(found) != 1:
+        return _not_one(found, f"called {name!r}, or with an id that begins so" if name else "now")
+    (one,) = found
+    if arguments.json:
+        print(json.dumps(one, indent=1))
+        return 0
+    print(f"{one['user']}: {one['server'] or 'default workspace'} ({one['id'][:8]}). {one['words']}.")
+    print("\n".join(one["explained"]))
+    return 0
+
+
 def stop(arguments: argparse.Namespace) -> int:
     """Stop the one workspace whose id begins as given."""
     try:
-        listed = _call(arguments.url, "/api/v1/workspaces")["workspaces"]
-        if _call(arguments.url, "/api/v1/")["admin"]:
-            listed = _call(arguments.url, "/api/v1/workspaces?all=1")["workspaces"]
-        found = [workspace for workspace in listed if workspace["id"].startswith(arguments.id)]
+        found = _listed(arguments.url, "", lambda one: one["id"].startswith(arguments.id))
         if len(found) != 1:
-            count = "no workspace" if not found else f"{len(found)} workspaces"
-            print(f"{count} with an id that begins with {arguments.id!r}. See gpuspawner list.", file=sys.stderr)
-            return REFUSED
+            return _not_one(found, f"with an id that begins with {arguments.id!r}")
         answer = _call(arguments.url, f"/api/v1/workspaces/{found[0]['id']}/stop", "POST")
     except (_RefusedError, _AwayError) as error:
         return _told(error)
     print(json.dumps(answer, indent=1) if arguments.json else f"{answer['words']}. Its files stay.")
     return 0
+
+
+def _listed(url: str, query: str, wanted: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
+    """Return the workspaces that are wanted: of one's own, for administrators of all."""
+    everybody = int(_call(url, "/api/v1/")["admin"])
+    return [one for one in _call(url, f"/api/v1/workspaces?all={everybody}&{query}")["workspaces"] if wanted(one)]
+
+
+def _not_one(found: list[dict[str, Any]], wanted: str) -> int:
+    count = "no workspace" if not found else f"{len(found)} workspaces"
+    print(f"{count} {wanted}. See gpuspawner list.", file=sys.stderr)
+    return REFUSED

@@ -125,6 +125,11 @@ class Lease:
     dispute: Dispute | None = None
 
     @property
+    def unasked(self) -> bool:
+        """Whether its server was started without gpuspawner: nobody asked for it here, and little is known of it."""
+        return self.adopted and not self.request.template
+
+    @property
     def disputable(self) -> bool:
         """Whether its user may call its end wrong: once, and only an end that others decided."""
         return self.phase is Phase.ENDED and self.reason in DISPUTABLE and self.dispute is None

@@ -87,6 +87,8 @@ def _rounded(seconds: float) -> float:
 
 def phase_words(lease: Lease, catalog: Catalog, *, simulated: bool = False) -> str:
     """Return a lease's phase in words."""
+    if lease.unasked and lease.phase is Phase.RUNNING:
+        return "Running, started without the GPU service"
     gpus = gpus_asked(lease.request, catalog, simulated=simulated)
     on = "without a GPU" if lease.request.gpu is None else f"on {gpus}"
     return {

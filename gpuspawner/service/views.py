@@ -11,6 +11,7 @@ from gpuspawner.core.policy import Mode
 from gpuspawner.core.queue import Place, in_order, pool_of, starts_under_way
 from gpuspawner.core.units import show_duration, show_time
 from gpuspawner.schedulers.base import Offer
+from gpuspawner.service.explanation import explained
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.policies import policy_of
 from gpuspawner.service.sentences import (
@@ -27,7 +28,7 @@ from gpuspawner.service.store import AuditLine, ReadingRow
 def lease_view(parts: Parts, lease: Lease) -> dict[str, Any]:
     """Return one lease as JSON. Times are seconds since the epoch; null is unknown or not so."""
     request = lease.request
-    return {
+    view = {
         "id": lease.id,
         "user": lease.user,
         "server": lease.key.server,
@@ -59,6 +60,7 @@ def lease_view(parts: Parts, lease: Lease) -> dict[str, Any]:
         "warning": _warning(parts, lease),
         "end": _end(lease),
     }
+    return {**view, "explained": explained(lease, view, policy_of(parts.catalog, lease).idle)}
 
 
 def is_simulated(parts: Parts, lease: Lease) -> bool:

@@ -40,7 +40,7 @@ def test_its_user_says_so_and_an_administrator_answers_on_the_same_page(world, g
 
     admin = Browser(world, "admin")
     assert "Called wrong by their users" in admin.home.text
-    assert f"“{SENTENCE}”. Not answered yet." in admin.home.text
+    assert f"Called wrong, not answered yet: “{SENTENCE}”" in admin.home.text
     assert "alice called this wrong" in admin.look("workspaces/gone").text
     world.clock.at += 60
     admin.submit("workspaces/gone/answer", sentence="Sorry. The policy counts CPU now.")

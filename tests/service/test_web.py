@@ -337,7 +337,7 @@ def test_an_adopted_server_is_shown_for_what_is_known_of_it(world):
     lease = pages.running("old", gpus=(), deadline_at=None, adopted=True)
     world.save(replace(lease, request=replace(lease.request, template="")))
     text = Browser(world, "alice").look("workspaces/old").text
-    assert "It ran before GPU workspaces came to this hub" in text
+    assert "<h1>Running, started without the GPU service</h1>" in text
     assert "Ends at no end set" not in text
 
 

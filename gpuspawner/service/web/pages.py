@@ -50,6 +50,7 @@ class Home(PageHandler):
             "alert": parts.reconciler.alert,
             "disputed": [self.card(x) for x in parts.store.disputed(None)],
             "live": [self.card(x) for x in live if x.phase in HOLDING],
+            "adopted": [self.card(x) for x in live if x.phase in UP and x.unasked],
             "idle": [self.card(x) for x in sorted(idle, key=lambda x: -x.streak.idle_seconds * len(x.slots))],
             "ended": [self.card(x) for x in parts.store.ended(None, ENDED_SHOWN_TO_ADMINISTRATORS)],
             "states": [SHOWN.get(state, state) for state in STATES],
@@ -66,7 +67,8 @@ class Home(PageHandler):
     def card(self, lease: Lease) -> dict[str, Any]:
         """Return what a list shows of a workspace."""
         links = {"open": story.server_link(self.hub_prefix, lease) if lease.phase in UP else ""}
-        return {**lease_view(self.parts, lease), **story.describe_request(self.parts, lease), **links}
+        about = story.describe_request(self.parts, lease)
+        return {**lease_view(self.parts, lease), **about, **links, "unasked": lease.unasked}
 
 
 def _waiter(parts: Parts, lease: Lease, *, shown: bool) -> dict[str, Any]:
@@ -104,6 +106,7 @@ class WorkspacePage(PageHandler):
             policy=lease.request.policy,
             problem=problem,
             typed=typed,
+            unasked=lease.unasked,
             longest_characters=LONGEST_CHARACTERS,
             deciding_since=deciding_since(lease, EVIDENCE_SECONDS) if lease.disputable else None,
             mine=mine,

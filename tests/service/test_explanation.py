@@ -1,0 +1,148 @@
+"""What is judged of a workspace and why: the page says what API and command line say, in every state."""
+
+import html
+from dataclasses import replace
+
+import pages
+import pytest
+from pages import Browser, api
+
+from gpuspawner.catalog import load_catalog
+from gpuspawner.core.evidence import SampleKind
+from gpuspawner.core.lease import Phase
+
+IDLE = "Idle 12 min of 30 min, because: GPU 0 at 1 %."
+
+
+@pytest.fixture
+def make(tmp_path, monkeypatch):
+    made = []
+
+    def make(**policy):
+        catalog = load_catalog({**pages.CATALOG, "policies": {"default": {"mode": "enforce", **policy}}})
+        made.append(pages.World(tmp_path, monkeypatch, catalog))
+        made[-1].observe()
+        return made[-1]
+
+    yield make
+    for world in made:
+        world.close()
+
+
+def unasked(**changes):
+    lease = pages.running("mine", gpus=(), deadline_at=None, adopted=True, **changes)
+    return replace(lease, request=replace(lease.request, template=""))
+
+
+def explained(world, name="mine"):
+    """What the API says, once the page is seen to say the same."""
+    view = api(world, "alice", f"workspaces/{name}").json()
+    page = html.unescape(Browser(world, "alice").look(f"workspaces/{name}").text)
+    assert [sentence for sentence in view["explained"] if f">{sentence}</p>" not in page] == []
+    return view["explained"]
+
+
+@pytest.mark.parametrize(
+    ("lease", "sentences"),
+    [
+        pytest.param(pages.running("mine"), ["In use: GPU 0 at 80 %."], id="busy"),
+        pytest.param(
+            pages.running("mine", streak=pages.idle_streak(12)),
+            [IDLE, "If nothing changes, a warning comes in 18 min."],
+            id="idle",
+        ),
+        pytest.param(
+            pages.running("mine", streak=replace(pages.idle_streak(12), observed_seconds=1440.0)),
+            [IDLE, "Only 50 % of that time is known: below 80 % nobody is warned."],
+            id="half of it unknown",
+        ),
+        pytest.param(
+            pages.running(
+                "mine", streak=replace(pages.idle_streak(0), kind=SampleKind.UNKNOWN, because="GPU 0: [N/A]")
+            ),
+            ["Not judged now: GPU 0: [N/A]."],
+            id="unknown",
+        ),
+        pytest.param(
+            pages.running("mine", streak=replace(pages.idle_streak(12), unknown_since=(("GPU-1", 7260.0),))),
+            [
+                IDLE,
+                "If nothing changes, a warning comes in 18 min.",
+                "We can't read GPU-1 for 2 h 1 min now. Nothing will be stopped because of it.",
+            ],
+            id="unreadable",
+        ),
+        pytest.param(
+            pages.running("mine", gpus=()),
+            ["It has no GPU, so there is nothing to measure, and nothing stops it for being idle."],
+            id="no GPU",
+        ),
+    ],
+)
+def test_a_running_workspace(make, lease, sentences):
+    world = make()
+    world.save(lease)
+    assert explained(world) == sentences
+
+
+@pytest.mark.parametrize(
+    ("mode", "sentences"),
+    [
+        ("observe", [IDLE, "This policy stops nothing for being idle."]),
+        (
+            "warn",
+            [IDLE, "If nothing changes, a warning comes in 18 min.", "This policy stops nothing for being idle."],
+        ),
+    ],
+)
+def test_a_policy_that_does_not_enforce_says_so(make, mode, sentences):
+    world = make(mode=mode)
+    world.save(pages.running("mine", streak=pages.idle_streak(12)))
+    assert explained(world) == sentences
+
+
+def test_in_its_grace_it_says_when_it_stops(make):
+    world = make()
+    world.save(pages.in_grace("mine"))
+    (sentence,) = explained(world)
+    assert sentence.startswith("Idle 34 min; stops at ")
+    assert sentence.endswith(", because: GPU 0 at 1 %.")
+
+
+def test_waiting_starting_and_ended(make):
+    world = make()
+    world.save(pages.waiting("mine", user="alice", count=2))
+    assert "You are 1st in line" in explained(world)[0]
+    world.save(pages.running("starts", server="second", phase=Phase.STARTING))
+    view = api(world, "alice", "workspaces/starts").json()
+    assert view["explained"] == ["It has its place and is starting: nothing is judged before it runs."]
+    world.save(pages.reclaimed("gone"))
+    api(world, "alice", "workspaces/gone/dispute", "POST", {"sentence": "It read data."})
+    view = api(world, "alice", "workspaces/gone").json()
+    assert view["explained"] == [
+        view["end"]["why"],
+        "Its user called this wrong: “It read data.”",
+        "Not answered yet.",
+    ]
+
+
+def test_its_user_and_the_administrator_are_told_of_a_server_that_was_taken_over(make):
+    world = make()
+    world.save(unasked(minutes=0))
+    taken_over, stops = explained(world)
+    assert taken_over.startswith("It was started without the GPU service (before that came, or while it was away)")
+    assert "it has no set end until it is started again, and no idle time from before counts." in taken_over
+    assert stops == "Nothing is measured of it, and nothing stops it for being idle."
+    assert taken_over in html.unescape(Browser(world, "alice").home.text)
+    admin = Browser(world, "admin").home.text
+    assert "Taken over as they ran" in admin
+    assert '<a href="/services/gpu/workspaces/mine">alice: default workspace</a>, since' in admin
+    world.save(replace(unasked(), phase=Phase.RUNNING, adopted=False))
+    assert "Taken over as they ran" not in Browser(world, "admin").home.text
+
+
+def test_a_lease_rebuilt_from_what_runs_was_asked_for(make):
+    world = make()
+    world.save(pages.running("mine", adopted=True))
+    assert explained(world) == ["In use: GPU 0 at 80 %."]
+    assert "Taken over as they ran" not in Browser(world, "admin").home.text

@@ -22,13 +22,16 @@ from traitlets.utils.importstring import import_item
 from gpuspawner.catalog import Catalog, load_catalog, scaled
 from gpuspawner.core.errors import CatalogError
 from gpuspawner.spawner import pages
-from gpuspawner.spawner.kube_configure import conflicts, service_address, service_environment
+from gpuspawner.spawner.cullers import CONFIG_FOLDERS, other_cullers
+from gpuspawner.spawner.kube_configure import conflicts, service_address, service_environment, written
 from gpuspawner.spawner.mixin import GPUSpawnerMixin, LocalGPUSpawner
 
 SERVICE = "gpu"
 SERVICE_SCOPES = ["list:users", "read:users", "read:servers", "servers", "delete:servers"]
 LAST_PORT = 65535
 SECRET_BYTES = 32
+ON_THIS_MACHINE = {"LocalProcessSpawner", "SystemdSpawner"}
+"""Whose servers read the configuration files of the hub's machine."""
 SHORT_NAMES = {"simple": SimpleLocalProcessSpawner, "localprocess": LocalProcessSpawner}
 
 
@@ -56,22 +59,39 @@ def configure(
     Raises:
         SystemExit: the catalog or the configuration cannot be used, with what is wrong and how to mend it.
     """
-    try:
-        loaded = load_catalog(catalog)
-    except CatalogError as error:
-        raise SystemExit(f"gpuspawner: the hub does not start with this catalog:\n{error}") from None
-    if fast is not None:
-        loaded = _shortened(loaded, fast)
+    loaded = _loaded(catalog, fast)
     if type(port) is not int or not 1 <= port <= LAST_PORT:
         raise SystemExit(f"gpuspawner: configure(port={port!r}) is no port. Give a whole number, 1 to {LAST_PORT}.")
     wrapped = _wrapped(c.JupyterHub.get("spawner_class"))
     _refuse_conflicts(c, wrapped, loaded)
+    _name_cullers(c, wrapped)
     data = _data_folder(Path(data_dir))
-    catalog_file = _catalog_file(catalog, data)
     prefix = f"{_base_url(c)}/services/{SERVICE}/"
     url = f"http://{address or (service_address(c) if _is_pods(wrapped) else '127.0.0.1')}:{port}"
-    spawner = c.GPUSpawnerMixin
     c.JupyterHub.spawner_class = wrapped
+    _set_spawner(c.GPUSpawnerMixin, loaded, url, prefix, data)
+    command = [sys.executable, "-m", "gpuspawner.cli", "serve", "--data", str(data)]
+    command += ["--catalog", str(_catalog_file(catalog, data))]
+    command += ["--fast", str(fast)] if fast is not None else []
+    _add_service(c, url, command, _service_variables(c, wrapped, service_settings))
+    _add_roles(c)
+    _set_limits(c)
+    c.JupyterHub.template_paths = [*_written(c.JupyterHub, "template_paths", []), *pages.template_paths()]
+    variables = pages.page_variables(loaded, prefix, url + prefix.rstrip("/"), data / "secret")
+    c.JupyterHub.template_vars = {**_written(c.JupyterHub, "template_vars", {}), **variables}
+
+
+def _loaded(catalog: str | Path | Mapping[str, Any], fast: float | None) -> Catalog:
+    """Return the catalog as it will be used, or end with all that is wrong with it."""
+    try:
+        loaded = load_catalog(catalog)
+    except CatalogError as error:
+        raise SystemExit(f"gpuspawner: the hub does not start with this catalog:\n{error}") from None
+    return loaded if fast is None else _shortened(loaded, fast)
+
+
+def _set_spawner(spawner: Any, loaded: Catalog, url: str, prefix: str, data: Path) -> None:
+    """Tell every spawner of the catalog and of its service, which both know the secret."""
     spawner.gpu_catalog = lambda: loaded  # traitlets copies values, and a catalog is not to be copied
     spawner.gpu_service_url = url + prefix.rstrip("/")
     spawner.gpu_service_prefix = prefix
@@ -79,19 +99,26 @@ def configure(
     spawner.gpu_boot_id = uuid.uuid4().hex
     spawner.gpu_secret_file = str(data / "secret")
     _check_secret(data / "secret", _written_once(data / "secret", lambda: secrets.token_hex(SECRET_BYTES)))
-    command = [sys.executable, "-m", "gpuspawner.cli", "serve", "--catalog", str(catalog_file), "--data", str(data)]
-    command += ["--fast", str(fast)] if fast is not None else []
+
+
+def _service_variables(c: Any, wrapped: type, service_settings: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return the environment that the service is started with."""
     environment = {"GPUSPAWNER_HUB_PID": str(os.getpid())}
     if _is_pods(wrapped):
         environment |= service_environment(c, wrapped)
     if service_settings:
         environment["GPUSPAWNER_SETTINGS"] = _as_json(service_settings)
-    _add_service(c, url, command, environment)
-    _add_roles(c)
-    _set_limits(c)
-    c.JupyterHub.template_paths = [*_written(c.JupyterHub, "template_paths", []), *pages.template_paths()]
-    variables = pages.page_variables(loaded, prefix, spawner.gpu_service_url, data / "secret")
-    c.JupyterHub.template_vars = {**_written(c.JupyterHub, "template_vars", {}), **variables}
+    return environment
+
+
+def _name_cullers(c: Any, spawner: type) -> None:
+    """Say which other cullers are configured. The hub starts all the same."""
+    services = _written(c.JupyterHub, "services", [])
+    here = any(base.__name__ in ON_THIS_MACHINE for base in spawner.__mro__)
+    folders = [Path(sys.prefix) / "etc" / "jupyter", *map(Path, CONFIG_FOLDERS)] if here else []
+    arguments = dict(written(c, spawner, name, []) for name in ("args", "cmd"))
+    for sentence in other_cullers(services, c, arguments, folders):
+        print(f"gpuspawner: {sentence}", file=sys.stderr)  # noqa: T201 - the hub has no log yet
 
 
 def _written(section: Any, name: str, default: Any) -> Any:

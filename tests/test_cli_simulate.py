@@ -29,6 +29,7 @@ templates:
 policies:
   default: {mode: observe}
   hasty: {idle: {below: 60%, for: 15m, grace: 5m}}
+  told: {mode: warn}
 """
 
 
@@ -96,6 +97,50 @@ def test_each_is_judged_by_its_own_policy_where_none_is_named(draft, data, capsy
     assert [policy["name"] for policy in report["policies"]] == ["default"]
 
 
+@pytest.fixture
+def cleo(data):
+    """Cleo is idle for 35 minutes, works on, and is idle again for 20."""
+    store = Store(f"sqlite:///{data}/gpuspawner.sqlite")
+    store.open()
+    lease = a_lease("cleo-lease", Phase.RUNNING, user="cleo", held=slots("c"))
+    rows = [
+        ReadingRow(
+            lease.id, NOW - 3600 + 60.0 * n, 60.0, "c", percent, 1, 2, "busy" if percent >= 5 else "idle", "",
+            holders=1, holders_cpu_cores=0.0, cpu_cores=0.0,
+        )
+        for n, percent in enumerate([*35 * [0.0], *5 * [70.0], *20 * [0.0]], 1)
+    ]  # fmt: skip
+    store.save([replace(lease, running_at=NOW - 3600)], readings=rows)
+    store.close()
+
+
+def test_who_is_only_warned_is_named_with_when_and_what_followed(draft, data, cleo, tmp_path, capsys):
+    path = tmp_path / "report.html"
+    code, out, _ = run(capsys, draft, "--data", data, "--html", str(path))
+    assert code == DONE
+    assert "It would have warned 2 times and stopped 1 of them, in 1 stops" in out
+    assert "Only warned: 1 times, 0 while in use. What followed: used again 1." in out
+    (row,) = [line for line in out.splitlines() if line.startswith("cleo")]
+    assert re.fullmatch(r"cleo-lea +cleo +1 +2027-01-15 \d\d:\d\d +yes +used again after 6 min", row)
+    report = json.loads(run(capsys, draft, "--data", data, "--json")[1])
+    (one,) = report["warned_only"]
+    assert (one["user"], one["then"], one["rightly"]) == ("cleo", "used again", True)
+    assert (one["warned_at"], one["then_at"]) == (NOW - 1800, NOW - 1440)
+    assert re.search(
+        r"<h2>Only warned</h2>.*<td>cleo</td>.*<td>used again after 6 min</td>", path.read_text(), re.DOTALL
+    )
+
+
+def test_a_policy_that_warns_stops_nobody(draft, data, cleo, tmp_path, capsys):
+    path = tmp_path / "report.html"
+    _, out, _ = run(capsys, draft, "--data", data, "--policy", "told", "--html", str(path))
+    assert "mode warn as it is, others as if they enforced; nothing is changed." in out
+    assert "It would have warned 2 times and stopped 0 of them" in out
+    assert re.search(r"^ada-leas +ada +1 +2027-01-15 \d\d:\d\d +yes +left idle$", out, re.MULTILINE)
+    assert "Nothing would have been stopped." in path.read_text()
+    assert "<td>ada</td>" in path.read_text()
+
+
 class _Page(HTMLParser):
     def __init__(self):
         super().__init__()
@@ -153,7 +198,9 @@ def test_nothing_stopped_is_said(draft, data, tmp_path, capsys):
     [
         pytest.param(["none.yaml", "--sessions", "10"], INVALID, "none.yaml", id="no catalog"),
         pytest.param(["DRAFT", "--data", "none"], INVALID, "none/gpuspawner.sqlite is not there", id="no history"),
-        pytest.param(["DRAFT", "--sessions", "10", "--policy", "nigth"], INVALID, "it has default, hasty", id="policy"),
+        pytest.param(
+            ["DRAFT", "--sessions", "10", "--policy", "nigth"], INVALID, "it has default, hasty, told", id="policy"
+        ),
         pytest.param(["DRAFT", "--sessions", "0"], INVALID, "0 is not from 1 to 1000000 hours", id="no hours"),
         pytest.param(["DRAFT", "--sessions", "nan"], INVALID, "is not from 1 to", id="hours that are no number"),
         pytest.param(["DRAFT", "--data", "DATA", "--days", "31"], INVALID, "31 is not from 1 to 30", id="days"),

@@ -23,10 +23,11 @@ DAYS = 30
 """Ten-minute maxima are kept this long."""
 
 EPILOG = """\
-It judges with the same function as the running service, always as if the policy enforced, and changes nothing: the
-history is only read, also while the service runs. Readings older than a day are ten-minute maxima, so that what was
-unknown within them is not known any more. "Rightly" means: no GPU work in the idle minutes before the stop, nor in the
-grace, as far as the readings show. Who would have pressed Keep after a warning, it cannot know.
+It judges with the same function as the running service, as if the policy enforced, or as it warns where its mode is
+warn, and changes nothing: the history is only read, also while the service runs. Readings older than a day are
+ten-minute maxima, so that what was unknown within them is not known any more. "Rightly" means: no GPU work in the idle
+minutes before the stop, nor in the grace, as far as the readings show; of a warning: none in the idle minutes before
+it. Who would have pressed Keep after a warning, it cannot know.
 
 examples:
   gpuspawner simulate draft.yaml --data .run/data            the recorded history, each workspace by its own policy

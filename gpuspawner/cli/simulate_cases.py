@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from gpuspawner.catalog import Catalog
 from gpuspawner.core.errors import GpuspawnerError
-from gpuspawner.core.policy import LifecyclePolicy
-from gpuspawner.core.simulate import Judged, Replay, simulate
+from gpuspawner.core.policy import LifecyclePolicy, Mode
+from gpuspawner.core.simulate import Judged, Replay, Warned, simulate, warnings
 from gpuspawner.core.simulate_probe import Looking
 from gpuspawner.core.simulate_sessions import sessions
 from gpuspawner.core.timeline import Timeline
@@ -35,6 +35,11 @@ class Draft:
         return policies.get(self.policy or name) or policies["default"]
 
 
+def mode_of(policy: LifecyclePolicy) -> Mode:
+    """Return the mode to judge in: observe, which would do nothing, is tried as if it enforced."""
+    return Mode.WARN if policy.mode is Mode.WARN else Mode.ENFORCE
+
+
 @dataclass(frozen=True)
 class Case:
     """One workspace. ``start`` is in seconds since the epoch, None where it was generated; ``end`` counts from it."""
@@ -49,6 +54,7 @@ class Case:
     replays: list[Replay]
     """One for each start: after a rightful stop its user is taken to start it again for the next GPU work."""
     judged: Judged
+    warned: list[Warned]
     known_cpu: bool = True
     """Whether CPU use was recorded: without, a policy that counts it can say nothing."""
 
@@ -65,11 +71,23 @@ def history(draft: Draft, url: str, since: float, now: float, told: Told) -> lis
         policy = draft.of(one.lease.request.policy)
         work, end, gpus = histories.work_of(one), one.end - one.start, len(one.gpus)
         look = histories.Looking(histories.steps_of(one, policy.idle.sample_seconds, now))
-        result, replays = simulate(look, work, gpus, end, policy.idle)
+        result, replays = simulate(look, work, gpus, end, policy.idle, mode_of(policy))
         known_cpu = any(row.cpu_cores is not None for row in one.rows)
         lease = one.lease
         cases.append(
-            Case(lease.id, lease.user, policy, gpus, one.start, end, work, replays, result, known_cpu=known_cpu)
+            Case(
+                lease.id,
+                lease.user,
+                policy,
+                gpus,
+                one.start,
+                end,
+                work,
+                replays,
+                result,
+                warnings(replays, work, end, policy.idle),
+                known_cpu=known_cpu,
+            )
         )
     if not cases:
         raise NothingRecorded(
@@ -85,7 +103,9 @@ def generated(draft: Draft, seed: int, hours: float, told: Told) -> list[Case]:
     for one in sessions(seed, hours):
         told(done, hours)
         gpus, work = len(one.work), one.used
-        result, replays = simulate(Looking(one, policy.idle), work, gpus, one.end, policy.idle)
-        cases.append(Case(str(one.seed), one.work_kind.value, policy, gpus, None, one.end, work, replays, result))
+        result, replays = simulate(Looking(one, policy.idle), work, gpus, one.end, policy.idle, mode_of(policy))
+        told_them = warnings(replays, work, one.end, policy.idle)
+        kind = one.work_kind.value
+        cases.append(Case(str(one.seed), kind, policy, gpus, None, one.end, work, replays, result, told_them))
         done += one.hours
     return cases

@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from gpuspawner.cli.simulate_cases import Case
-from gpuspawner.cli.simulate_report import policy_sentence, sentences, show_moment
+from gpuspawner.cli.simulate_report import heading, policy_sentence, sentences, show_moment, show_then
 from gpuspawner.core.simulate import HOUR
 from gpuspawner.core.units import show_duration
 
@@ -70,6 +70,10 @@ def page(report: dict[str, Any], cases: Sequence[Case]) -> str:
         strips=[_strip(case) for case in worst_first[:STRIPS]],
         stops=report["stops"][:LISTED],
         more=max(0, len(report["stops"]) - LISTED),
+        warned=report["warned_only"][:LISTED],
+        more_warned=max(0, len(report["warned_only"]) - LISTED),
+        heading=heading(report),
+        then=show_then,
         moment=lambda at: show_moment(at, generated=generated),
         duration=show_duration,
     )

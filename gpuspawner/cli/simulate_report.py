@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from gpuspawner.cli.simulate_cases import Case
 from gpuspawner.core.evidence import CPU
-from gpuspawner.core.policy import LifecyclePolicy
-from gpuspawner.core.simulate import Stop, totals
+from gpuspawner.core.policy import LifecyclePolicy, Mode
+from gpuspawner.core.simulate import Stop, Then, Warned, totals
 from gpuspawner.core.units import show_duration
 
 ROWS = 40
@@ -20,6 +21,8 @@ def report(cases: Sequence[Case], source: str, file: str) -> dict[str, Any]:
     """Return everything as plain JSON values. Times are seconds since the epoch, or since the session's start."""
     total = totals((case.judged, case.end) for case in cases)
     stops = sorted(((case, stop) for case in cases for stop in case.judged.stops), key=_when)
+    warned = sorted(((case, one) for case in cases for one in case.warned), key=_when)
+    only = [_warned(case, one) for case, one in warned if one.then is not Then.STOPPED]
     policies = {case.policy.name: case.policy for case in cases}
     blind = sum(not case.known_cpu and CPU in dict(case.policy.idle.soft_budget_seconds) for case in cases)
     return {
@@ -29,7 +32,8 @@ def report(cases: Sequence[Case], source: str, file: str) -> dict[str, Any]:
         "workspaces": total.workspaces,
         "session_hours": round(total.session_hours, 2),
         "gpu_hours": round(total.gpu_hours, 2),
-        "warned": sum(len(replay.warned_at) for case in cases for replay in case.replays),
+        "warned": len(warned),
+        "warned_in_use": sum(one.wrong for _, one in warned),
         "stopped": total.stops,
         "workspaces_stopped": sum(bool(case.judged.stops) for case in cases),
         "stopped_in_use": total.wrong,
@@ -41,6 +45,7 @@ def report(cases: Sequence[Case], source: str, file: str) -> dict[str, Any]:
         "wanted_again": sum(stop.wanted_at is not None for _, stop in stops),
         "without_cpu": blind,
         "stops": [_stop(case, stop) for case, stop in stops],
+        "warned_only": only,
     }
 
 
@@ -56,9 +61,23 @@ def _policy(policy: LifecyclePolicy) -> dict[str, Any]:
     }
 
 
-def _when(pair: tuple[Case, Stop]) -> tuple[float, str]:
-    case, stop = pair
-    return (case.start or 0.0) + stop.at, case.id
+def _when(pair: tuple[Case, Stop | Warned]) -> tuple[float, str]:
+    case, one = pair
+    return (case.start or 0.0) + one.at, case.id
+
+
+def _warned(case: Case, one: Warned) -> dict[str, Any]:
+    start = case.start or 0.0
+    return {
+        "workspace": case.id,
+        "user": case.user,
+        "policy": case.policy.name,
+        "gpus": case.gpus,
+        "warned_at": round(start + one.at, 1),
+        "rightly": not one.wrong,
+        "then": one.then.value,
+        "then_at": None if one.then_at is None else round(start + one.then_at, 1),
+    }
 
 
 def _stop(case: Case, stop: Stop) -> dict[str, Any]:
@@ -83,20 +102,34 @@ def _rounded(seconds: float | None) -> float | None:
 
 def text(report: dict[str, Any]) -> str:
     """Return the report for people to read."""
-    lines = [f"{report['catalog']} against {report['source']}, as if it enforced; nothing is changed."]
+    lines = [f"{heading(report)}; nothing is changed."]
     lines += [policy_sentence(policy) for policy in report["policies"]]
     lines += ["", *sentences(report)]
-    if report["stops"]:
-        generated = report["source"].startswith("generated")
-        rows: list[tuple[str, ...]] = [
-            ("WORKSPACE", "DOES" if generated else "USER", "GPUS", "WARNED", "STOPPED", "RIGHTLY", "GPU H WON")
-        ]
-        rows += [_row(stop, generated=generated) for stop in report["stops"][:ROWS]]
-        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-        lines += ["", *("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows)]
-        if len(report["stops"]) > ROWS:
-            lines.append(f"... and {len(report['stops']) - ROWS} more: see --json or --html.")
+    generated = report["source"].startswith("generated")
+    who = "DOES" if generated else "USER"
+    stops = ("WORKSPACE", who, "GPUS", "WARNED", "STOPPED", "RIGHTLY", "GPU H WON")
+    lines += _table(stops, [_row(stop, generated=generated) for stop in report["stops"]])
+    warned = ("WORKSPACE", who, "GPUS", "ONLY WARNED", "RIGHTLY", "THEN")
+    lines += _table(warned, [_warned_row(one, generated=generated) for one in report["warned_only"]])
     return "\n".join(lines)
+
+
+def heading(report: dict[str, Any]) -> str:
+    """Return what was tried against what."""
+    warns = any(policy["mode"] == Mode.WARN.value for policy in report["policies"])
+    how = "mode warn as it is, others as if they enforced" if warns else "as if it enforced"
+    return f"{report['catalog']} against {report['source']}, {how}"
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+    if not rows:
+        return []
+    shown = [head, *rows[:ROWS]]
+    widths = [max(len(row[column]) for row in shown) for column in range(len(head))]
+    lines = ["", *("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in shown)]
+    if len(rows) > ROWS:
+        lines.append(f"... and {len(rows) - ROWS} more: see --json or --html.")
+    return lines
 
 
 def policy_sentence(policy: dict[str, Any]) -> str:
@@ -118,6 +151,13 @@ def sentences(report: dict[str, Any]) -> list[str]:
         f"It would have warned {report['warned']} times and {stopped}: {report['stopped_in_use']} while in use.",
         f"GPU hours won: {report['gpu_hours_won']:.1f}, {100 * report['recovered_share']:.1f} % of the {winnable}.",
     ]
+    if report["warned_only"]:
+        then = Counter(one["then"] for one in report["warned_only"])
+        wrong = sum(not one["rightly"] for one in report["warned_only"])
+        said.append(
+            f"Only warned: {len(report['warned_only'])} times, {wrong} while in use. What followed: "
+            f"{', '.join(f'{what} {count}' for what, count in then.most_common())}."
+        )
     if freed["median"] is not None:
         said.append(
             f"From the last GPU work to the stop: {show_duration(freed['median'])} in the middle, "
@@ -150,4 +190,24 @@ def _row(stop: dict[str, Any], *, generated: bool) -> tuple[str, ...]:
         show_moment(stop["stopped_at"], generated=generated),
         "yes" if stop["rightly"] else "NO",
         f"{stop['gpu_hours_won']:.1f}",
+    )
+
+
+def show_then(one: dict[str, Any]) -> str:
+    """Return what followed a warning: ``used again after 4 min``."""
+    return (
+        one["then"]
+        if one["then_at"] is None
+        else (f"{one['then']} after {show_duration(one['then_at'] - one['warned_at'])}")
+    )
+
+
+def _warned_row(one: dict[str, Any], *, generated: bool) -> tuple[str, ...]:
+    return (
+        one["workspace"][:8],
+        one["user"],
+        str(one["gpus"]),
+        show_moment(one["warned_at"], generated=generated),
+        "yes" if one["rightly"] else "NO",
+        show_then(one),
     )

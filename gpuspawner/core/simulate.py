@@ -7,7 +7,8 @@ Pure. The samples come from the recorded history (``gpuspawner.service.store.his
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Protocol
 
 from gpuspawner.core.evidence import SampleKind
@@ -41,30 +42,44 @@ class Look(Protocol):
 
 
 @dataclass(frozen=True)
-class Replay:
-    """What the judgement said of one workspace. Times in seconds since it ran."""
+class Grace:
+    """A warning, and what ended its grace: ``over_by`` at ``over_at``, None where a stop or its own end did."""
 
-    warned_at: tuple[float, ...]
-    """Each begin of a grace period."""
+    began_at: float
+    over_at: float | None = None
+    over_by: SampleKind | None = None
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What the judgement said of one start of a workspace. Times in seconds since it first ran."""
+
+    graces: tuple[Grace, ...]
     stopped_at: float | None
     """None: it would have been left alone."""
     seconds: tuple[tuple[SampleKind, float], ...]
     """How long it was known to be what, up to the stop."""
     stretches: tuple[tuple[float, SampleKind], ...] = ()
     """Until when it was what, in order: what a chart draws."""
+    began_at: float = 0.0
+
+    @property
+    def warned_at(self) -> tuple[float, ...]:
+        """Each begin of a grace period."""
+        return tuple(grace.began_at for grace in self.graces)
 
 
-def replay(look: Look, policy: IdlePolicy) -> Replay:
-    """Judge one sample after the other as the live service in mode enforce, until the stop or the end."""
-    streak = Streak(mode=Mode.ENFORCE)
-    warned: list[float] = []
+def replay(look: Look, policy: IdlePolicy, mode: Mode = Mode.ENFORCE, began_at: float = 0.0) -> Replay:
+    """Judge one sample after the other as the live service in this mode, until the stop or the end."""
+    streak = Streak(mode=mode)
+    graces: list[Grace] = []
     stretches: list[tuple[float, SampleKind]] = []
     seconds = dict.fromkeys(SampleKind, 0.0)
     stopped_at = None
     while (step := look(next_sample_seconds(streak, policy))) is not None:
         if step.restarted:
             streak = after_restart(streak, policy)
-        streak, verdict = judge(streak, step.sample, policy, Mode.ENFORCE)
+        streak, verdict = judge(streak, step.sample, policy, mode)
         kind = streak.kind or SampleKind.UNKNOWN
         seconds[kind] += step.sample.interval_seconds
         if stretches and stretches[-1][1] is kind:
@@ -72,11 +87,13 @@ def replay(look: Look, policy: IdlePolicy) -> Replay:
         else:
             stretches.append((step.at, kind))
         if verdict is Verdict.BEGIN_GRACE:
-            warned.append(step.at)
+            graces.append(Grace(step.at))
+        elif verdict is Verdict.END_GRACE:
+            graces[-1] = replace(graces[-1], over_at=step.at, over_by=kind)
         elif verdict is Verdict.RECLAIM:
             stopped_at = step.at
             break
-    return Replay(tuple(warned), stopped_at, tuple(seconds.items()), tuple(stretches))
+    return Replay(tuple(graces), stopped_at, tuple(seconds.items()), tuple(stretches), began_at)
 
 
 @dataclass(frozen=True)
@@ -106,7 +123,9 @@ class Judged:
     """What stops at the first rightful moments would have given back: nobody can win more under this policy."""
 
 
-def simulate(look: Look, work: Timeline, gpus: int, end: float, policy: IdlePolicy) -> tuple[Judged, list[Replay]]:
+def simulate(
+    look: Look, work: Timeline, gpus: int, end: float, policy: IdlePolicy, mode: Mode = Mode.ENFORCE
+) -> tuple[Judged, list[Replay]]:
     """Judge a workspace by a policy from its start to its end, with one replay for each start.
 
     After a rightful stop its user starts it again for the next GPU work; with a wrong one what it did is lost.
@@ -117,13 +136,14 @@ def simulate(look: Look, work: Timeline, gpus: int, end: float, policy: IdlePoli
         gpus: how many it holds.
         end: when it ended by itself.
         policy: the draft.
+        mode: enforce, or warn: then nobody is stopped.
     """
     replays = []
 
     def decide(begin: float) -> tuple[float | None, float | None]:
         if begin:
             look.resume(begin)
-        replays.append(replay(look, policy))
+        replays.append(replay(look, policy, mode, begin))
         return replays[-1].stopped_at, replays[-1].warned_at[-1] if replays[-1].warned_at else None
 
     return judged(decide, work, gpus, end, policy), replays
@@ -168,6 +188,45 @@ def _stop(
     won_seconds = (end if wanted_at is None else min(wanted_at, end)) - max(at, last + window_seconds)
     won_hours = max(0.0, won_seconds) * gpus / HOUR
     return Stop(at, warned_at, wrong=False, won_hours=won_hours, freed_after_seconds=at - last, wanted_at=wanted_at)
+
+
+class Then(str, Enum):
+    """What followed a warning."""
+
+    STOPPED = "stopped"
+    USED = "used again"
+    UNKNOWN = "could not be measured any more"
+    LEFT = "left idle"
+    """To its own end: in mode warn, or where that came within the grace."""
+
+
+@dataclass(frozen=True)
+class Warned:
+    """A warning, and how it looks against the truth. Times in seconds since the workspace first ran."""
+
+    at: float
+    wrong: bool
+    """It was in use: GPU work in the idle minutes before the warning."""
+    then: Then
+    then_at: float | None
+    """None for its own end."""
+
+
+def warnings(replays: Iterable[Replay], work: Timeline, end: float, policy: IdlePolicy) -> list[Warned]:
+    """Return every warning of a workspace that ended by itself at ``end``, in order, with what followed it."""
+    return [_warned(one, grace, work, end, policy) for one in replays for grace in one.graces if grace.began_at < end]
+
+
+def _warned(one: Replay, grace: Grace, work: Timeline, end: float, policy: IdlePolicy) -> Warned:
+    slack_seconds = min(policy.sample_seconds, policy.for_seconds)
+    idle_since = max(one.began_at, grace.began_at - policy.for_seconds + slack_seconds)
+    wrong = work.touches(idle_since, grace.began_at)
+    if grace.over_by is not None:
+        then = Then.UNKNOWN if grace.over_by is SampleKind.UNKNOWN else Then.USED
+        return Warned(grace.began_at, wrong, then, grace.over_at)
+    if one.stopped_at is None or one.stopped_at >= end:
+        return Warned(grace.began_at, wrong, Then.LEFT, None)
+    return Warned(grace.began_at, wrong, Then.STOPPED, one.stopped_at)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from gpuspawner.core.evidence import SampleKind
 from gpuspawner.core.idleness import Streak, Verdict, after_restart, judge
 from gpuspawner.core.policy import IdlePolicy, Mode
 from gpuspawner.core.readings import GpuReading, Sample
-from gpuspawner.core.simulate import Judged, Step, Stop, judged, replay, simulate, totals
+from gpuspawner.core.simulate import Judged, Step, Stop, Then, Warned, judged, replay, simulate, totals, warnings
 from gpuspawner.core.simulate_probe import Looking, Probe
 from gpuspawner.core.simulate_sessions import Door, Habits, Restart, Session, Sharing, Work, draw, sessions
 from gpuspawner.core.timeline import Timeline, merged
@@ -86,6 +86,44 @@ class TestReplay:
         assert after_restart(streak, POLICY) != streak
         assert replay(looking(steps), POLICY).stopped_at is None
         assert replay(looking(samples(*41 * [0.0])), POLICY).stopped_at == 39 * 60.0
+
+
+class TestWarnings:
+    def warned(self, *percents: float | None, mode: Mode = Mode.ENFORCE, work: Timeline = NEVER) -> list[Warned]:
+        seen = replay(looking(samples(*percents)), POLICY, mode)
+        return warnings([seen], work, 60.0 * len(percents), POLICY)
+
+    def test_one_that_is_carried_out(self) -> None:
+        assert self.warned(*60 * [0.0]) == [Warned(29 * 60.0, wrong=False, then=Then.STOPPED, then_at=39 * 60.0)]
+
+    def test_one_after_which_it_is_used_again(self) -> None:
+        first, second = self.warned(*35 * [0.0], 90.0, *45 * [0.0])
+        assert first == Warned(29 * 60.0, wrong=False, then=Then.USED, then_at=35 * 60.0)
+        assert second.then is Then.STOPPED
+
+    def test_one_after_which_it_cannot_be_measured(self) -> None:
+        assert self.warned(*35 * [0.0], *6 * [None]) == [
+            Warned(29 * 60.0, wrong=False, then=Then.UNKNOWN, then_at=40 * 60.0)
+        ]
+
+    def test_one_in_whose_grace_it_ends(self) -> None:
+        assert self.warned(*35 * [0.0]) == [Warned(29 * 60.0, wrong=False, then=Then.LEFT, then_at=None)]
+        assert self.warned(*40 * [0.0])[0].then is Then.STOPPED
+        seen = replay(looking(samples(*40 * [0.0])), POLICY)
+        (at_its_end,) = warnings([seen], NEVER, seen.stopped_at, POLICY)
+        assert at_its_end.then is Then.LEFT
+
+    def test_mode_warn_stops_nothing_and_warns_once(self) -> None:
+        assert self.warned(*90 * [0.0], mode=Mode.WARN) == [
+            Warned(29 * 60.0, wrong=False, then=Then.LEFT, then_at=None)
+        ]
+
+    @pytest.mark.parametrize(("begin", "wrong"), [(0.0, True), (-60.0, False)])
+    def test_it_is_wrong_where_a_gpu_was_at_work_in_the_idle_minutes_before(self, begin: float, wrong: bool) -> None:
+        work = Timeline([(begin, begin + 50.0, 80.0)])  # 29 minutes before the warning, or 30: within its first period
+        seen = replay(looking(samples(*60 * [0.0])), POLICY)
+        (one,) = warnings([replace(seen, began_at=-60.0)], work, HOUR, POLICY)
+        assert one.wrong is wrong
 
 
 def a_stop(

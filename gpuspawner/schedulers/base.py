@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from gpuspawner.core.gpus import Fleet, Slot
 from gpuspawner.core.lease import Lease
 from gpuspawner.core.queue import Conditions, Place
+from gpuspawner.core.request import Request
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,10 @@ class Grant:
 
 @dataclass(frozen=True)
 class Offer:
-    """What could be had of one kind at one instant. ``free`` is None where the fleet is unknown: never 0 for that."""
+    """What could be had of one kind at one instant. ``free`` is None where the fleet is unknown: never 0 for that.
+
+    ``note`` says, in a few words, what is to be known beside the numbers.
+    """
 
     kind: str
     free: int | None
@@ -29,6 +33,7 @@ class Offer:
     largest: int | None
     waiting: int
     simulated: bool
+    note: str = ""
 
 
 class Scheduler(Protocol):
@@ -52,12 +57,20 @@ class Scheduler(Protocol):
         """Return the grants to make now, in order."""
         ...
 
+    def check(self, request: Request) -> None:
+        """Raise RequestRefused for what the place never allows, however much of it is free."""
+        ...
+
     def offers(self, leases: Sequence[Lease], others: Sequence[Slot]) -> list[Offer]:
         """Return what could be had of every kind."""
         ...
 
     def place(self, lease: Lease, leases: Sequence[Lease], others: Sequence[Slot], now: float) -> Place:
         """Return where a waiting lease stands."""
+        ...
+
+    def shortage(self, lease: Lease, leases: Sequence[Lease], others: Sequence[Slot]) -> str:
+        """Return, in a sentence, what but GPUs a lease waits for: "" where that is nothing, or GPUs are short too."""
         ...
 
     def patch(self, lease: Lease) -> dict[str, Any]:

@@ -12,16 +12,29 @@ from fractions import Fraction
 
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
 from gpuspawner.backends.kubernetes.fleet import resource_of
+from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.gpus import Gpu, GpuKind, Slot
-from gpuspawner.core.lease import Lease
-from gpuspawner.core.placement import grantable, used_shares
+from gpuspawner.core.lease import HOLDING, WAITING, Lease
+from gpuspawner.core.placement import grantable, place, used_shares
 from gpuspawner.core.queue import Conditions, Place
+from gpuspawner.core.request import Request
+from gpuspawner.core.room import (
+    OF_ALL,
+    Left,
+    check_room,
+    demand,
+    full_words,
+    lacking,
+    lacking_words,
+    quotas_left,
+    taken,
+)
 from gpuspawner.schedulers.base import Grant, Offer
 from gpuspawner.schedulers.memory import InMemoryScheduler
 
 
 class KubernetesScheduler(InMemoryScheduler):
-    """As the in-memory scheduler, within what the namespace's quotas leave.
+    """As the in-memory scheduler, within what the namespace's quotas and limits leave.
 
     A GPU that the quotas leave out is withheld: as if in use, by nobody whose end would free it.
     """
@@ -30,51 +43,102 @@ class KubernetesScheduler(InMemoryScheduler):
         """Serve ``kinds`` (``cluster_kinds``) from a cluster."""
         super().__init__(backend, kinds)
         self._cluster = backend
+        self._counted: tuple[Gpu, ...] = ()
+        self._resources: dict[str, set[str]] = {}
 
     def decide(self, leases: Sequence[Lease], at: Conditions) -> list[Grant]:
         """Return the grants to make now, in order. The first that would exceed a quota makes the rest of its pool wait.
 
-        What is withheld bounds each pool by itself; several pools may share a resource, and so a quota.
+        What is withheld bounds each pool by itself; several pools may share a resource, and so a quota. What no limit
+        ever lets through blocks nobody.
         """
-        left = self._left(leases, at.others)
+        left = self._left(leases)
+        leases = [lease for lease in leases if lease.phase not in WAITING or self._possible(lease.request)]
         within: list[Grant] = []
         over: set[str] = set()
         for grant in super().decide(leases, replace(at, others=(*at.others, *self._withheld(leases, at.others)))):
             pool = self._kinds[grant.lease.request.gpu].pool if grant.lease.request.gpu else ""
-            asked = Counter(resource_of(slot.gpu) for slot in grant.slots)
-            if pool in over or any(count > left.get(resource, count) for resource, count in asked.items()):
+            asked = demand(grant.lease.request, Counter(resource_of(slot.gpu) for slot in grant.slots))
+            if pool in over or lacking(asked, left):
                 over.add(pool)
                 continue
-            left = {resource: count - asked[resource] for resource, count in left.items()}
+            left = taken(left, asked)
             within.append(grant)
         return within
 
+    def check(self, request: Request) -> None:
+        """Raise RequestRefused for what the namespace's limits and quotas never allow."""
+        check_room(self._demand(request), self._cluster.room())
+
     def offers(self, leases: Sequence[Lease], others: Sequence[Slot]) -> list[Offer]:
-        """Return what could be had of every kind, in the catalog's order."""
-        caps = self._cluster.quota_caps()
+        """Return what could be had of every kind, in the catalog's order: nothing where a quota is full."""
+        left = self._left(leases)
         found = super().offers(leases, (*others, *self._withheld(leases, others)))
-        return [self._bounded(offer, caps) for offer in found]
+        return [self._bounded(offer, left) for offer in found]
 
     def place(self, lease: Lease, leases: Sequence[Lease], others: Sequence[Slot], now: float) -> Place:
-        """Return where a waiting lease stands."""
-        return super().place(lease, leases, (*others, *self._withheld(leases, others)), now)
+        """Return where a waiting lease stands. When others leave a quota's CPU, memory or pods, nobody knows."""
+        found = super().place(lease, leases, (*others, *self._withheld(leases, others)), now)
+        if found.at_most_seconds == 0 and lacking(self._demand(lease.request), self._left(leases)):
+            return replace(found, at_most_seconds=None, likely_seconds=None)
+        return found
 
-    def _bounded(self, offer: Offer, caps: Mapping[str, int]) -> Offer:
-        """Return the offer with the most that one workspace may ever ask for, by the nodes and by the quotas.
+    def shortage(self, lease: Lease, leases: Sequence[Lease], others: Sequence[Slot]) -> str:
+        """Return which quota a lease waits for, in a sentence: "" where GPUs are what is short."""
+        kind = self._kinds.get(lease.request.gpu or "")
+        if kind is not None:
+            used = used_shares(leases, others)
+            if place(kind, lease.request.count, self._as_held(leases, others), used) is None:
+                return ""
+        asked = self._demand(lease.request)
+        short = lacking(asked, self._left([x for x in leases if x.id != lease.id]))
+        return "" if short is None else lacking_words(short, asked)
 
-        Nodes that are cordoned, drained or not ready come back: what they have is waited for, and not refused.
+    def _demand(self, request: Request) -> dict[str, int]:
+        """Return what a request would take. Which resource counts its GPUs is known where all of its kind have one."""
+        kind = self._kinds.get(request.gpu or "")
+        resources = self._resources_of(kind.pool) if kind is not None else set()
+        return demand(request, {next(iter(resources)): request.count} if len(resources) == 1 else {})
+
+    def _resources_of(self, pool: str) -> set[str]:
+        """Return the resources by which the cluster counts the GPUs of a pool."""
+        if self._counted is not self.fleet.gpus:
+            self._counted, self._resources = self.fleet.gpus, {}
+            for gpu in self._counted:
+                self._resources.setdefault(gpu.pool, set()).add(resource_of(gpu.id))
+        return self._resources.get(pool, set())
+
+    def _possible(self, request: Request) -> bool:
+        try:
+            self.check(request)
+        except RequestRefused:
+            return False
+        return True
+
+    def _bounded(self, offer: Offer, left: Sequence[Left]) -> Offer:
+        """Return the offer within what the namespace leaves.
+
+        The most that one workspace may ever ask for is bounded by the nodes, and by what quotas and limits let through
+        at best. Nodes that are cordoned, drained or not ready come back: what they have is waited for, and not refused.
         """
         gpus = [gpu for gpu in self.fleet.gpus if gpu.pool == self._kinds[offer.kind].pool]
         if offer.largest is None or not gpus:
             return offer
         on_one_node = max(Counter(gpu.node for gpu in gpus).values())
-        of_quotas = [caps[resource] for resource in {resource_of(gpu.id) for gpu in gpus} if resource in caps]
-        return replace(offer, largest=min([on_one_node, *of_quotas]))
+        resources, room = self._resources_of(gpus[0].pool), self._cluster.room()
+        bounds = [quota.hard for quota in room.quotas if quota.resource in resources]
+        bounds += [limit.most for limit in room.limits if limit.resource in resources and limit.most is not None]
+        note = full_words(one for one in left if one.quota.resource in OF_ALL | resources)
+        return replace(offer, free=0 if note else offer.free, largest=min([on_one_node, *bounds]), note=note)
 
-    def _left(self, leases: Sequence[Lease], others: Sequence[Slot]) -> dict[str, int]:
-        """Return how many GPUs of each resource that has a quota may still be granted."""
-        held = Counter(resource_of(gpu) for gpu in used_shares(leases, others))
-        return {resource: max(0, cap - held[resource]) for resource, cap in self._cluster.quota_caps().items()}
+    def _left(self, leases: Sequence[Lease]) -> tuple[Left, ...]:
+        """Return what each quota of the namespace leaves beside what leases hold."""
+        held = {
+            lease.id: demand(lease.request, Counter(resource_of(slot.gpu) for slot in lease.slots))
+            for lease in leases
+            if lease.phase in HOLDING and lease.request.template  # of what ran before us, the quotas alone know
+        }
+        return quotas_left(self._cluster.room(), held)
 
     def _withheld(self, leases: Sequence[Lease], others: Sequence[Slot]) -> tuple[Slot, ...]:
         """Return the free GPUs beyond what the quotas leave. Of each pool the fullest nodes keep theirs last.
@@ -82,7 +146,9 @@ class KubernetesScheduler(InMemoryScheduler):
         1. What is left stays where most is free, so that several GPUs on one node can still be had;
         2. node name, then index.
         """
-        left = self._left(leases, others)
+        left: dict[str, int] = {}
+        for one in self._left(leases):
+            left[one.quota.resource] = min(one.left, left.get(one.quota.resource, one.left))
         if not left:
             return ()
         used = used_shares(leases, others)

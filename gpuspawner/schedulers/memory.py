@@ -11,6 +11,7 @@ from gpuspawner.core.groups import unmarked
 from gpuspawner.core.lease import WAITING, Lease
 from gpuspawner.core.placement import count_all, count_free, largest_fit, used_shares
 from gpuspawner.core.queue import Conditions, Place, next_grants, pool_of, queue_place
+from gpuspawner.core.request import Request
 from gpuspawner.schedulers.base import Grant, Offer
 
 
@@ -41,6 +42,9 @@ class InMemoryScheduler:
         fleet = self._as_held(leases, at.others)
         return [Grant(lease, slots) for lease, slots in next_grants(leases, fleet, self._kinds, at)]
 
+    def check(self, request: Request) -> None:
+        """Allow everything: the machine sets no limits of its own."""
+
     def offers(self, leases: Sequence[Lease], others: Sequence[Slot]) -> list[Offer]:
         """Return what could be had of every kind, in the catalog's order."""
         used = used_shares(leases, others)
@@ -62,6 +66,10 @@ class InMemoryScheduler:
     def place(self, lease: Lease, leases: Sequence[Lease], others: Sequence[Slot], now: float) -> Place:
         """Return where a waiting lease stands."""
         return queue_place(lease, leases, self._as_held(leases, others), self._kinds, others, now)
+
+    def shortage(self, lease: Lease, leases: Sequence[Lease], others: Sequence[Slot]) -> str:  # noqa: ARG002 - the seam's
+        """Return "": nothing but GPUs is short."""
+        return ""
 
     def patch(self, lease: Lease) -> dict[str, Any]:
         """Return what shows the workspace its GPUs, and no others."""

@@ -105,7 +105,7 @@ class Allocator:
         """Return the lease of this start: a new one, or the live one of its key with a new attempt. Idempotent.
 
         Raises:
-            RequestRefused: over the hard quota, or more than the fleet could ever give.
+            RequestRefused: over the hard quota, or more than the fleet or its cluster's limits could ever give.
             Conflict: an earlier workspace of this key still ends; ask again in a second.
         """
         now = self.clock.now()
@@ -146,6 +146,7 @@ class Allocator:
 
     def _check(self, request: Request, key: Key) -> None:
         check_quota(request, key, self.book, self.catalog.quota)
+        self.scheduler.check(request)
         offer = self._offer(request)
         if offer is not None and offer.largest is not None and request.count > offer.largest:
             title = gpu_title(offer.kind, self.catalog, simulated=offer.simulated)

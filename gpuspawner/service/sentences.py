@@ -43,8 +43,13 @@ def starts_now(request: Request, catalog: Catalog, offer: Offer | None, now: flo
     return f"Starts now {gpus}. Ends at {end}, after {show_duration(request.lifetime_seconds)}."
 
 
-def waits(place: Place, request: Request, catalog: Catalog, offer: Offer | None) -> str:
-    """Return the sentence of a place in the queue."""
+def waits(place: Place, request: Request, catalog: Catalog, offer: Offer | None, shortage: str = "") -> str:
+    """Return the sentence of a place in the queue. ``shortage`` is what but GPUs is waited for, in a sentence."""
+    if shortage:
+        return (
+            f"{shortage} You are {ordinal(place.number)} in line; it starts by itself when others leave room. "
+            "You can close this page; your place stays."
+        )
     if request.gpu is None:
         return f"Many workspaces start at this moment. You are {ordinal(place.number)} in line; it starts by itself."
     title = gpu_title(request.gpu, catalog, simulated=offer is not None and offer.simulated)

@@ -106,6 +106,11 @@ def place_of(parts: Parts, lease: Lease) -> Place:
     return parts.scheduler.place(lease, list(parts.book), parts.allocator.others, parts.clock.now())
 
 
+def shortage_of(parts: Parts, lease: Lease) -> str:
+    """Return what but GPUs a waiting (or imagined) lease waits for, in a sentence; "" where that is nothing."""
+    return parts.scheduler.shortage(lease, list(parts.book), parts.allocator.others)
+
+
 def number_of(parts: Parts, lease: Lease) -> int:
     """Return the number of a waiting lease among those that wait for the same GPUs, without the estimates."""
     kinds = parts.catalog.gpus
@@ -126,7 +131,7 @@ def _queue(parts: Parts, lease: Lease) -> dict[str, Any] | None:
     if lease.phase not in WAITING:
         return None
     place = place_of(parts, lease)
-    sentence = waits(place, lease.request, parts.catalog, offer_of(parts, lease.request.gpu))
+    sentence = waits(place, lease.request, parts.catalog, offer_of(parts, lease.request.gpu), shortage_of(parts, lease))
     if lease.not_before > parts.clock.now():
         wait = show_duration(lease.not_before - parts.clock.now())
         why = "The hub did not start it" if lease.failed_starts else lease.message.rstrip(".")
@@ -274,6 +279,7 @@ def offer_view(offer: Offer, parts: Parts) -> dict[str, Any]:
         "total": offer.total,
         "waiting": offer.waiting,
         "simulated": offer.simulated,
+        "note": offer.note,
     }
 
 

@@ -152,8 +152,10 @@ def _free(kind: str, live: Live | None) -> str:
     offer = live.offers.get(kind) if live else None
     if offer is None or offer["free"] is None or offer["total"] is None:
         return "free: unknown"
+    free = f"{offer['free']} of {offer['total']} free" if offer["total"] or not offer["note"] else offer["note"]
     waiting = f", {offer['waiting']} waiting" if offer["waiting"] else ""
-    return f"{offer['free']} of {offer['total']} free{waiting}"
+    note = f"; {offer['note']}" if offer["total"] and offer["note"] else ""
+    return f"{free}{waiting}{note}"
 
 
 def _simulated(catalog: Catalog, live: Live | None) -> set[str]:

@@ -62,6 +62,8 @@ class KubeApi:
     def _paths(self, item):
         if "nodeName" in item["spec"] or "containers" in item["spec"]:
             return "/api/v1/pods"
+        if "limits" in item["spec"]:
+            return "/api/v1/limitranges"
         return "/api/v1/nodes" if "capacity" in item.get("status", {}) else "/api/v1/resourcequotas"
 
     def put(self, item):

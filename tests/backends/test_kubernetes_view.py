@@ -13,10 +13,12 @@ from gpuspawner.backends.kubernetes.backend import KubernetesBackend
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus import GpuKind
+from gpuspawner.core.room import Room
 
 HUB = "h" * 32
 KINDS = [GpuKind("a100", "A100", 80 * 2**30, match="*A100*80GB")]
 NODES, PODS, QUOTAS = "/api/v1/nodes", "/api/v1/pods", "/api/v1/namespaces/jhub/resourcequotas"
+LIMITS = "/api/v1/namespaces/jhub/limitranges"
 
 
 @pytest.fixture(autouse=True)
@@ -80,8 +82,8 @@ def running(backend):
 
 
 async def followed(api):
-    """Until nodes, pods and quotas are watched: what happens before is told by the version to go on from."""
-    while len(api.watchers) < 3:
+    """Until nodes, pods, quotas and limits are watched: what happens before is told by the version to go on from."""
+    while len(api.watchers) < 4:
         await asyncio.sleep(0.01)
 
 
@@ -236,15 +238,24 @@ async def test_pods_of_others_that_may_not_be_seen_are_told_as_a_limit(api, a_ba
     assert "ClusterRole" in limit
 
 
-async def test_a_quota_that_may_not_be_seen_stops_nothing(api, a_backend):
-    api.refused.add(("get", QUOTAS))
+@pytest.mark.parametrize(("path", "what"), [(QUOTAS, "Quotas"), (LIMITS, "Limits")])
+async def test_a_quota_or_a_limit_that_may_not_be_seen_stops_nothing(api, a_backend, path, what):
+    api.refused.add(("get", path))
     backend = a_backend()
     assert await free(backend)() == 4
-    await backend._view._quotas.answered.wait()
+    while not backend.limits:
+        await asyncio.sleep(0.01)
     await asyncio.sleep(0.2)
-    assert lists(api, QUOTAS) == 1, "it is told once, and not asked for again and again"
+    assert lists(api, path) == 1, "it is told once, and not asked for again and again"
     (limit,) = backend.limits
-    assert limit.startswith("Quotas of namespace jhub are not seen")
+    assert limit.startswith(f"{what} of namespace jhub are not seen")
+
+
+async def test_where_each_user_has_a_namespace_the_quotas_of_this_one_bound_nobody(api, a_backend):
+    backend = a_backend(all_namespaces=True)
+    assert await free(backend)() == 4
+    assert not lists(api, QUOTAS)
+    assert backend.room() == Room()
 
 
 async def test_workspaces_are_this_hubs_pods_until_they_are_gone(api, a_backend):

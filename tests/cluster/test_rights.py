@@ -98,10 +98,14 @@ def service(one_machine, namespace, tmp_path):
 
 
 async def what_works(service):
-    """What the service can do: fleet, workspaces, probe, quota, end; and what it says that it may not see."""
+    """What the service can do: fleet, workspaces, probe, quota, limit, end; and what it says that it may not see."""
     start(service.cluster, service.namespace, "one", LEASE)
     service.cluster.core.create_namespaced_resource_quota(
         service.namespace, {"metadata": {"name": "gpus"}, "spec": {"hard": {"requests.nvidia.com/gpu": "1"}}}
+    )
+    service.cluster.core.create_namespaced_limit_range(
+        service.namespace,
+        {"metadata": {"name": "each"}, "spec": {"limits": [{"type": "Pod", "max": {"memory": "1Ti"}}]}},
     )
     wait_for(lambda: _is_counted(service), "the quota counts what is used", IN_FORCE_SECONDS)
     settings = ClusterSettings(service.namespace, service.kubeconfig(), devices="/dev/nvidia-simulated/GPU-*")
@@ -118,8 +122,7 @@ async def what_works(service):
             result = await backend.probe(LEASE, 1, ("x",), 15.0)
             if not result.problem:
                 works.add("probe")
-        if backend.quota_caps() == {"nvidia.com/gpu": 1}:
-            works.add("quota")
+        works |= await _rules(backend)
         if await _does(backend.end(LEASE)):
             works.add("end")
         if not any("outside namespace" in limit for limit in backend.limits):
@@ -134,10 +137,22 @@ def _is_counted(service):
     return (status.used or {}).get("requests.nvidia.com/gpu") == "1"
 
 
+async def _rules(backend):
+    """Which of quota and limit are seen, within a moment."""
+    for _ in range(30):
+        room = backend.room()
+        if room.quotas and room.limits:
+            break
+        await asyncio.sleep(0.1)
+    return {name for name, seen in (("quota", room.quotas), ("limit", room.limits)) if seen}
+
+
 async def _is_settled(backend):
     """Whether the cluster's answers to all that is watched are known: a watch is only asked for after its list."""
     view = backend._view
-    return all(watch.refused or watch.lost_seconds == 0 for watch in (view._nodes, view._pods, view._quotas))
+    return all(
+        watch.refused or watch.lost_seconds == 0 for watch in (view._nodes, view._pods, view._quotas, view._limits)
+    )
 
 
 async def _does(call):
@@ -147,7 +162,7 @@ async def _does(call):
         return False
 
 
-ALL = {"fleet", "workspaces", "probe", "quota", "end", "all namespaces"}
+ALL = {"fleet", "workspaces", "probe", "quota", "limit", "end", "all namespaces"}
 
 
 async def test_the_rights_suffice(service, gpus):
@@ -166,6 +181,7 @@ async def test_the_rights_suffice(service, gpus):
         pytest.param(("Role", "pods/exec", "get"), {"probe"}, id="exec get"),
         pytest.param(("Role", "pods/exec", "create"), {"probe"}, id="exec create"),
         pytest.param(("Role", "resourcequotas", "list"), {"quota"}, id="quotas list"),
+        pytest.param(("Role", "limitranges", "list"), {"limit"}, id="limits list"),
     ],
 )
 async def test_without_a_verb_something_stops_and_nothing_else(service, gpus, without, lost):

@@ -36,7 +36,9 @@ TEMPLATES = "".join(
     for name in ("crash", "program", "claim", "config", "secret", "invalid", "root", "gpus")
 )
 START_SECONDS = 120
-QUOTA = {"metadata": {"name": "small"}, "spec": {"hard": {"limits.memory": "7Gi"}}}
+EVERY_POD = {"matchExpressions": [{"scopeName": "NotTerminating", "operator": "Exists"}]}
+QUOTA = {"metadata": {"name": "small"}, "spec": {"hard": {"limits.memory": "7Gi"}, "scopeSelector": EVERY_POD}}
+"""Which pods it counts is for the API server to say: the service cannot refuse in advance."""
 
 FAILURES = {
     "missing": "The node does not have the image localhost/there-is-none:1, and the settings forbid to pull it.",

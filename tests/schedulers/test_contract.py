@@ -1,6 +1,7 @@
 """What every scheduler adapter must do, whatever is behind it: one suite over all of them."""
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -91,12 +92,14 @@ async def over_kubernetes(folder, _monkeypatch):
     api.put(a_node("whole", gpus={"nvidia.com/gpu": 3}))
     api.put(a_node("halves", SHARED, gpus={"nvidia.com/gpu": 6}))
     kinds = cluster_kinds({**KINDS, "a100": replace(KINDS["a100"], match="NVIDIA-A100-*")})
-    settings = ClusterSettings("jhub", api.kubeconfig(folder), stale_seconds=0.05)
+    settings = ClusterSettings("jhub", api.kubeconfig(folder), stale_seconds=2.0)
     backend = KubernetesBackend(kinds.values(), "h" * 32, settings)
 
     async def cut_off():
         await api.stop()
-        await asyncio.sleep(0.1)
+        with contextlib.suppress(Unavailable):
+            while await backend.fleet():
+                await asyncio.sleep(0.05)
 
     yield Cluster(
         KubernetesScheduler(backend, kinds),

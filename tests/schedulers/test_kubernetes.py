@@ -1,4 +1,4 @@
-"""What the adapter of plain kube-scheduler does beside the contract: quotas."""
+"""What the adapter of plain kube-scheduler does beside the contract: quotas and limits of the namespace."""
 
 import pytest
 from cluster_objects import MIG_MIXED, a_node, a_pod, a_workspace
@@ -7,6 +7,7 @@ from lease_builders import GIB, NOW, a_lease, a_request, slots
 
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
+from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.gpus import GpuKind
 from gpuspawner.core.lease import Phase
 from gpuspawner.core.queue import Conditions
@@ -30,6 +31,21 @@ def a_quota(hard, used=0, name="gpus", resource="nvidia.com/gpu", **spec):
             "spec": {"hard": {key: str(hard)}, **spec}, "status": status}  # fmt: skip
 
 
+def a_limit(most, kind="Container", least=None):
+    spec = {"limits": [{"type": kind, "max": most, "min": least or {}}]}
+    return {"metadata": {"name": "each", "namespace": "jhub", "uid": "uid-each"}, "spec": spec}
+
+
+def a_quota_of(**hard):
+    """One of CPU, memory or pods, of which the namespace uses nothing yet."""
+    status = {"hard": hard, "used": dict.fromkeys(hard, "0")}
+    return {
+        "metadata": {"name": "team", "namespace": "jhub", "uid": "uid-team"},
+        "spec": {"hard": hard},
+        "status": status,
+    }
+
+
 @pytest.fixture
 async def a_scheduler(tmp_path):
     api = KubeApi()
@@ -46,6 +62,7 @@ async def a_scheduler(tmp_path):
         scheduler = KubernetesScheduler(backend, KINDS)
         await scheduler.observe(NOW)
         await backend._view._quotas.answered.wait()
+        await backend._view._limits.answered.wait()
         return scheduler
 
     yield make
@@ -73,9 +90,11 @@ def grants(scheduler, *line, others=()):
     [
         pytest.param([], (6, 6, 4), (2, 2, 2), id="none"),
         pytest.param([a_quota(3)], (3, 6, 3), (2, 2, 2), id="one that leaves three"),
-        pytest.param([a_quota(3, used=2)], (1, 6, 1), (1, 2, 1), id="others in the namespace use it"),
+        pytest.param([a_quota(3, used=2)], (1, 6, 3), (1, 2, 2), id="others in the namespace use it, and may end"),
         pytest.param([a_quota(3), a_quota(1, name="less")], (1, 6, 1), (1, 2, 1), id="the tightest"),
-        pytest.param([a_quota(1, used=2)], (0, 6, 0), (0, 2, 0), id="over it already"),
+        pytest.param([a_quota(1, used=2)], (0, 6, 1), (0, 2, 1), id="over it already"),
+        pytest.param([a_quota(3, scopes=["NotTerminating"])], (3, 6, 3), (2, 2, 2), id="of pods such as ours"),
+        pytest.param([a_limit({"nvidia.com/gpu": "2"})], (6, 6, 2), (2, 2, 2), id="a limit of each workspace"),
         pytest.param([a_quota(1, scopes=["BestEffort"])], (6, 6, 4), (2, 2, 2), id="of some pods only"),
         pytest.param([a_quota(1, resource="nvidia.com/mig-1g.10gb")], (6, 6, 4), (2, 2, 2), id="of another resource"),
     ],
@@ -97,7 +116,7 @@ async def test_our_own_pods_count_as_their_leases_do_and_not_twice(a_scheduler):
     ]
     scheduler = await a_scheduler(a_quota(4, used=3), *pods)
     held = a_lease("a" * 32, Phase.RUNNING, held=slots("big/nvidia.com/gpu/0", "big/nvidia.com/gpu/1"))
-    assert offers(scheduler, [held])["a100"] == (1, 6, 3), "3 for us in all, 2 of them held"
+    assert offers(scheduler, [held])["a100"] == (1, 6, 4), "3 for us in all, 2 of them held"
     reserved = a_lease("b" * 32, Phase.RESERVED, held=slots("big/nvidia.com/gpu/2"))
     assert offers(scheduler, [held, reserved])["a100"][0] == 0, "a lease without its pod yet has its place in the quota"
 
@@ -131,3 +150,66 @@ async def test_nodes_that_come_back_are_waited_for(a_scheduler, change):
     lease = waits("a", count=4)
     assert grants(scheduler, lease) == {}
     assert scheduler.place(lease, [lease], (), NOW).at_most_seconds is None
+
+
+FULL = [
+    pytest.param({"pods": "1"}, "0 workspaces of 1 workspace, and this needs 1 workspace", id="pods"),
+    pytest.param({"limits.memory": "1536Mi"}, "512 MiB memory of 1.5 GiB memory, and", id="memory"),
+    pytest.param({"requests.cpu": "3500m"}, "1.5 CPU of 3.5 CPU, and this needs 2 CPU", id="cpu"),
+    pytest.param({"requests.nvidia.com/gpu": "1"}, "0 nvidia.com/gpu of 1 nvidia.com/gpu, and this needs 1", id="GPUs"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("hard", "words"), FULL)
+async def test_promise_6_a_quota_that_is_full_now_is_a_wait_that_names_it(a_scheduler, hard, words):
+    scheduler = await a_scheduler(a_quota_of(**hard))
+    first, second, third = waits("a"), waits("bb"), waits("ccc")
+    assert set(grants(scheduler, first, second, third)) == {"a"}
+    held = a_lease("a", Phase.RESERVED, held=slots("big/nvidia.com/gpu/0"), request=first.request)
+    assert f"quota team leaves {words}" in scheduler.shortage(second, [held, second], ())
+    assert scheduler.place(second, [held, second], (), NOW).likely_seconds != 0, "and it is not said to start now"
+    assert scheduler.shortage(first, [first], ()) == ""
+
+
+async def test_gpus_that_are_short_are_not_blamed_on_a_quota(a_scheduler):
+    scheduler = await a_scheduler(a_quota_of(**{"requests.nvidia.com/gpu": "6"}))
+    held = [a_lease("a", Phase.RUNNING, held=slots(*(f"big/nvidia.com/gpu/{n}" for n in range(4))))]
+    held += [a_lease("b", Phase.RUNNING, held=slots(*(f"small/nvidia.com/gpu/{n}" for n in range(2))))]
+    lease = waits("ccc")
+    assert scheduler.shortage(lease, [*held, lease], ()) == ""
+
+
+async def test_a_full_quota_is_told_with_what_is_free(a_scheduler):
+    scheduler = await a_scheduler(a_quota_of(pods="1"))
+    held = a_lease("a", Phase.RESERVED, request=a_request(gpu=None))
+    offer = scheduler.offers([held], ())[0]
+    assert (offer.free, offer.total, offer.note) == (0, 6, "the cluster's quota team is full: 1 workspace")
+
+
+@pytest.mark.parametrize(
+    ("rules", "refused"),
+    [
+        pytest.param([a_limit({"memory": "1Gi"})], ("memory", "2 GiB memory", "at most 1 GiB memory"), id="limit"),
+        pytest.param([a_limit({"cpu": "500m"}, "Pod")], ("cpu", "2 CPU", "at most 0.5 CPU in one"), id="of the pod"),
+        pytest.param([a_limit({}, least={"cpu": 4})], ("cpu", "2 CPU", "at least 4 CPU in one"), id="too little"),
+        pytest.param([a_limit({"nvidia.com/gpu": "1"})], ("count", "2 nvidia.com/gpu", "at most 1 nv"), id="GPUs"),
+        pytest.param([a_quota_of(memory="1Gi")], ("memory", "2 GiB memory", "1 GiB memory for all"), id="quota"),
+        pytest.param([a_quota_of(pods="0")], ("pods", "1 workspace", "0 workspaces for all"), id="no pods at all"),
+    ],
+)  # fmt: skip
+async def test_promise_8_what_can_never_fit_is_refused_with_both_quantities_and_blocks_nobody(
+    a_scheduler, rules, refused
+):
+    scheduler = await a_scheduler(*rules)
+    large = a_request(count=2, memory_bytes=2 * GIB)
+    with pytest.raises(RequestRefused) as found:
+        scheduler.check(large)
+    error, (field, asked, limit) = found.value, refused
+    assert (error.field, error.asked, error.status) == (field, asked, 403)
+    assert error.limit.startswith(limit)
+    assert "sk " in error.remedy
+    small = a_request(cpu_cores=4.0 if "least" in limit else 0.5, gpu="slice")
+    line = [a_lease("a", asked_at=NOW, request=large), a_lease("b", asked_at=NOW + 1, request=small)]
+    if field != "pods":
+        scheduler.check(small)
+        assert set(grants(scheduler, *line)) == {"b"}

@@ -33,6 +33,15 @@ CATALOG = a_catalog()
 NOON = time.mktime((2026, 11, 21, 12, 0, 0, 0, 0, -1))
 
 
+def test_a_quota_of_the_cluster_that_is_waited_for_is_named():
+    short = "The cluster's quota team leaves 1 GiB memory of 64 GiB memory, and this needs 8 GiB memory."
+    words = waits(Place(2, 3, None, None), a_request(), CATALOG, offer(free=3), short)
+    assert words == (
+        f"{short} You are 2nd in line; it starts by itself when others leave room. "
+        "You can close this page; your place stays."
+    )
+
+
 def offer(free=0, total=4, kind="a100", *, simulated=False):
     return Offer(kind, free, total, total, 2, simulated=simulated)
 

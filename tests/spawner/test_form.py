@@ -55,8 +55,8 @@ def rendered(*, chosen=None, live=None, user="alice", server=""):
     )
 
 
-def offer(kind, free, total=4, waiting=0):
-    return {"kind": kind, "free": free, "total": total, "waiting": waiting, "simulated": True}
+def offer(kind, free, total=4, waiting=0, note=""):
+    return {"kind": kind, "free": free, "total": total, "waiting": waiting, "simulated": True, "note": note}
 
 
 def workspace(server="", end=None, count=1, user="alice"):
@@ -112,6 +112,8 @@ def test_nothing_that_somebody_wrote_becomes_html(where):
         pytest.param(offer("a100", 3), "3 of 4 free", id="some"),
         pytest.param(offer("a100", 0, waiting=2), "0 of 4 free, 2 waiting", id="none, and a queue"),
         pytest.param(offer("a100", None, None), "free: unknown", id="unknown is never 0"),
+        pytest.param(offer("a100", 0, waiting=1, note="full"), "0 of 4 free, 1 waiting; full", id="and why"),
+        pytest.param(offer("a100", 0, 0, waiting=1, note="none yet"), "none yet, 1 waiting", id="none, and what comes"),
     ],
 )
 def test_what_is_free_stands_beside_each_kind(free, words):

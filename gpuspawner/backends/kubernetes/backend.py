@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -21,6 +20,7 @@ from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.backends.kubernetes.view import ClusterView
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus import Fleet, Gpu, GpuKind, Slot
+from gpuspawner.core.room import Room
 
 NOT_FOUND, CONFLICT = 404, 409
 LOOK_SECONDS = 0.2
@@ -104,18 +104,9 @@ class KubernetesBackend:
         )
         return {"environment": dict(WITH_GPUS if slots else WITHOUT_GPUS), "path_prefix": "", "pod": pod}
 
-    def quota_caps(self) -> dict[str, int]:
-        """Return how many GPUs of a resource all workspaces may hold at once, where the namespace has quotas of it."""
-        own: Counter[str] = Counter()
-        for pod in self._view.own_now():
-            if pod.namespace == self._settings.namespace and not pod.ended:
-                own.update(pod.requests)
-        caps: dict[str, int] = {}
-        for quota in self._view.quotas():
-            for resource, hard in quota.hard.items():
-                cap = max(0, hard - quota.used.get(resource, 0) + own[resource])
-                caps[resource] = min(cap, caps.get(resource, cap))
-        return caps
+    def room(self) -> Room:
+        """Return what quotas and limits of the workspaces' namespace say, as they were last seen."""
+        return self._view.room()
 
     async def close(self) -> None:
         """Follow the cluster no longer, and close the connections."""

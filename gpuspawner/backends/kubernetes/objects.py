@@ -81,14 +81,6 @@ class Pod:
         return int(attempt) if attempt.isascii() and attempt.isdigit() else 0
 
 
-@dataclass(frozen=True)
-class Quota:
-    """A ResourceQuota: how many GPUs of each resource its namespace may request in all, and how many it does."""
-
-    hard: Mapping[str, int]
-    used: Mapping[str, int]
-
-
 def is_gpu_resource(name: str, named: frozenset[str] = frozenset()) -> bool:
     """Whether a resource counts GPUs, slices or replicas of them; ``named`` are those that the catalog names."""
     return name in _GPUS or name.startswith(_MIG_PREFIX) or name in named
@@ -140,23 +132,6 @@ def to_pod(data: Mapping[str, Any], named: frozenset[str] = frozenset()) -> Pod 
         disruption=_disruption(disruption),
         unhealthy=_unhealthy(status, named),
         grace_seconds=metadata.get("deletionGracePeriodSeconds") or spec.get("terminationGracePeriodSeconds"),
-    )
-
-
-def to_quota(data: Mapping[str, Any], named: frozenset[str] = frozenset()) -> Quota | None:
-    """Return a quota of the API, or None for one that says nothing of GPUs, or not of every pod's."""
-    spec, status = data.get("spec") or {}, data.get("status") or {}
-    if spec.get("scopes") or spec.get("scopeSelector"):
-        return None  # it counts some pods only: which, the API server alone knows
-    hard = _quota_counts(status.get("hard") or spec.get("hard"), named)
-    return Quota(hard, _quota_counts(status.get("used"), named)) if hard else None
-
-
-def _quota_counts(quantities: Mapping[str, Any] | None, named: frozenset[str]) -> dict[str, int]:
-    """Return the counts of GPUs in a quota, where they stand as ``requests.RESOURCE``."""
-    prefix = "requests."
-    return _gpus(
-        {key.removeprefix(prefix): n for key, n in (quantities or {}).items() if key.startswith(prefix)}, named
     )
 
 

@@ -1,4 +1,4 @@
-"""The cluster as it is now: nodes, pods and quotas by list and watch, and the fleet they make."""
+"""The cluster as it is now: nodes, pods, quotas and limits by list and watch, and the fleet they make."""
 
 from __future__ import annotations
 
@@ -6,20 +6,24 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from gpuspawner.backends.kubernetes.api import Api
 from gpuspawner.backends.kubernetes.fleet import gpus_of_node
-from gpuspawner.backends.kubernetes.objects import Node, Pod, Quota, to_node, to_pod, to_quota
+from gpuspawner.backends.kubernetes.limits import to_limits, to_quota
+from gpuspawner.backends.kubernetes.objects import Node, Pod, to_node, to_pod
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.backends.kubernetes.watches import Watch
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus import Gpu, GpuKind
+from gpuspawner.core.room import Limit, Quota, Room
 
 log = logging.getLogger("gpuspawner.kubernetes")
+
+T = TypeVar("T")
 
 FIRST_LOOK_SECONDS = 10.0
 """How long the first question waits for the first lists: 5,000 nodes take some seconds."""
@@ -51,14 +55,8 @@ class ClusterView:
             settings,
         )
         self._pods = self._pods_at("/api/v1/pods")
-        self._quotas: Watch[Quota] = Watch(
-            api,
-            f"/api/v1/namespaces/{settings.namespace}/resourcequotas",
-            {},
-            partial(to_quota, named=self._named),
-            lambda _before, _after: None,
-            settings,
-        )
+        self._quotas: Watch[tuple[Quota, ...]] = self._rules("resourcequotas", to_quota)
+        self._limits: Watch[tuple[Limit, ...]] = self._rules("limitranges", to_limits)
         self.limits: tuple[str, ...] = ()
         """What the service may not see, each in a sentence for the administrator."""
 
@@ -99,9 +97,16 @@ class ClusterView:
         """The nodes as they were last seen, by name."""
         return self._node_names
 
-    def quotas(self) -> Sequence[Quota]:
-        """Return the quotas of the workspaces' namespace: none where they may not be seen."""
-        return tuple(self._quotas.objects.values())
+    def room(self) -> Room:
+        """Return the rules of the workspaces' namespace: those that may not be seen are not in it."""
+        counted = (p.lease for p in self._own.values() if p.namespace == self._settings.namespace and not p.ended)
+        limits = (one for rules in self._limits.objects.values() for one in rules)
+        quotas = (one for rules in self._quotas.objects.values() for one in rules)
+        return Room(
+            tuple(sorted(limits, key=lambda x: (x.name, x.resource))),
+            tuple(sorted(quotas, key=lambda x: (x.name, x.resource, x.hard))),
+            frozenset(counted),
+        )
 
     async def close(self) -> None:
         """Follow nothing any more."""
@@ -116,7 +121,7 @@ class ClusterView:
             self._tasks = [
                 asyncio.create_task(self._nodes.run()),
                 asyncio.create_task(self._follow_pods()),
-                asyncio.create_task(self._follow_quotas()),
+                *(asyncio.create_task(self._follow_rules(*rules)) for rules in self._rule_watches()),
             ]
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._first_look(), FIRST_LOOK_SECONDS)
@@ -163,11 +168,22 @@ class ClusterView:
         self._pods = self._pods_at(f"/api/v1/namespaces/{self._settings.namespace}/pods")
         await self._pods.run()
 
-    async def _follow_quotas(self) -> None:
-        """Follow the quotas of the workspaces' namespace, unless that is refused: the rest is seen without them."""
-        await self._quotas.run(until_refused=True)
+    def _rules(self, collection: str, trim: Callable[..., T | None]) -> Watch[T]:
+        path = f"/api/v1/namespaces/{self._settings.namespace}/{collection}"
+        return Watch(
+            self._api, path, {}, partial(trim, named=self._named), lambda _before, _after: None, self._settings
+        )
+
+    def _rule_watches(self) -> Sequence[tuple[str, Watch[Any]]]:
+        """Return what bounds workspaces in their namespace: nothing where each user has one of their own."""
+        rules: Sequence[tuple[str, Watch[Any]]] = (("Quotas", self._quotas), ("Limits", self._limits))
+        return () if self._settings.all_namespaces else rules
+
+    async def _follow_rules(self, what: str, watch: Watch[Any]) -> None:
+        """Follow quotas or limits of the workspaces' namespace, unless refused: the rest is seen without them."""
+        await watch.run(until_refused=True)
         self._tell(
-            f"Quotas of namespace {self._settings.namespace} are not seen ({self._quotas.refused}): what they leave "
+            f"{what} of namespace {self._settings.namespace} are not seen ({watch.refused}): what they leave "
             "out looks free, and the cluster refuses the workspaces that go beyond."
         )
 

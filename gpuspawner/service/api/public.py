@@ -84,9 +84,12 @@ class Check(ApiHandler):
         imagined = Lease("imagined", key, person.name, request, {}, asked_at=asked_at)
         others = [x for x in parts.book if mine is None or x.id != mine.id]
         place = parts.scheduler.place(imagined, others, parts.allocator.others, now)
-        waiting = request.gpu is not None and (place.number > 1 or place.likely_seconds != 0)
+        shortage = parts.scheduler.shortage(imagined, others, parts.allocator.others)
+        waiting = bool(shortage) or (request.gpu is not None and (place.number > 1 or place.likely_seconds != 0))
         sentence = (
-            waits(place, request, parts.catalog, offer) if waiting else starts_now(request, parts.catalog, offer, now)
+            waits(place, request, parts.catalog, offer, shortage)
+            if waiting
+            else starts_now(request, parts.catalog, offer, now)
         )
         if mine is not None and mine.phase in WAITING and not keeps:
             sentence += " This changes your request: your old place in the queue is lost."

@@ -86,7 +86,9 @@
       const offer = offers.find((one) => one.kind === row.dataset.kind);
       const known = offer && offer.free !== null && offer.total !== null;
       const waiting = offer?.waiting ? `, ${offer.waiting} waiting` : "";
-      setText(row.querySelector("[data-free]"), known ? `${offer.free} of ${offer.total} free${waiting}` : "free: unknown");
+      const free = known && (offer.total || !offer.note ? `${offer.free} of ${offer.total} free` : offer.note);
+      const note = known && offer.total && offer.note ? `; ${offer.note}` : "";
+      setText(row.querySelector("[data-free]"), known ? `${free}${waiting}${note}` : "free: unknown");
       if (offer) row.querySelector("[data-simulated]").hidden = !offer.simulated;
     }
   };

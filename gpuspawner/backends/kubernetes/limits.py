@@ -1,0 +1,88 @@
+"""What a namespace's ResourceQuotas and LimitRanges say, of what workspaces take. Pure: JSON of the API in.
+
+A quota of "memory" bounds what pods request, one of "limits.memory" what they may use: of a workspace both are what
+its user asked for, so both are kept as one.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+from gpuspawner.backends.kubernetes.objects import is_gpu_resource
+from gpuspawner.core.room import CPU, MEMORY, PODS, Limit, Quota
+
+_QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE]([+-]?[0-9]{1,2})|(m|[kMGTPE]|[KMGTPE]i)?)")
+_UNITS = {
+    "": Fraction(1),
+    "m": Fraction(1, 1000),
+    **{suffix: Fraction(1000**power) for power, suffix in enumerate("kMGTPE", 1)},
+    **{f"{suffix}i": Fraction(1024**power) for power, suffix in enumerate("KMGTPE", 1)},
+}
+_KEYS = {
+    **dict.fromkeys(("cpu", "requests.cpu", "limits.cpu"), CPU),
+    **dict.fromkeys(("memory", "requests.memory", "limits.memory"), MEMORY),
+    **dict.fromkeys(("pods", "count/pods"), PODS),
+}
+_OF_EVERY_WORKSPACE = frozenset({"NotTerminating", "NotBestEffort"})
+"""Scopes of a quota that every workspace is in: it has requests, and no end that Kubernetes knows."""
+
+
+def amount_of(resource: str, quantity: object) -> int | None:
+    """Return a quantity as ``core.room`` counts, None where it is not understood. What counts as used rounds up."""
+    match = _QUANTITY.fullmatch(str(quantity))
+    if match is None:
+        return None
+    number = Fraction(match[1] if match[1][0] != "." else f"0{match[1]}")
+    scale = Fraction(10) ** int(match[2]) if match[2] else _UNITS[match[3] or ""]
+    return math.ceil(number * scale * (1000 if resource == CPU else 1))
+
+
+def to_quota(data: Mapping[str, Any], named: frozenset[str] = frozenset()) -> tuple[Quota, ...] | None:
+    """Return a ResourceQuota's bounds on workspaces, or None for one that has none, or counts some pods only.
+
+    Requests and limits of one resource may both be bounded: each is a bound of its own. ``named`` are the GPU resources
+    that the catalog names.
+    """
+    spec, status = data.get("spec") or {}, data.get("status") or {}
+    if spec.get("scopeSelector") or not set(spec.get("scopes") or ()) <= _OF_EVERY_WORKSPACE:
+        return None  # which pods it counts, the API server alone knows
+    hard, used = status.get("hard") or spec.get("hard") or {}, status.get("used") or {}
+    found = []
+    for key, quantity in hard.items():
+        resource = _resource(key, named)
+        bound = amount_of(resource, quantity) if resource else None
+        if bound is not None:
+            in_use = amount_of(resource, used.get(key, "0")) or 0
+            found.append(Quota(data["metadata"]["name"], resource, bound, in_use))
+    return tuple(found) or None
+
+
+def to_limits(data: Mapping[str, Any], named: frozenset[str] = frozenset()) -> tuple[Limit, ...] | None:
+    """Return a LimitRange's bounds on a workspace, or None for one that has none.
+
+    A pod may have containers beside the workspace's own: they can fill what a pod must have at least.
+    """
+    found: list[Limit] = []
+    for entry in (data.get("spec") or {}).get("limits") or ():
+        if entry.get("type") not in {"Container", "Pod"}:
+            continue
+        most, least = entry.get("max") or {}, entry.get("min") or {}
+        for key in dict.fromkeys([*most, *least]):
+            if key not in {CPU, MEMORY} and not is_gpu_resource(key, named):
+                continue
+            lowest = amount_of(key, least.get(key, "0")) if entry["type"] == "Container" else 0
+            highest = amount_of(key, most[key]) if key in most else None
+            found.append(Limit(data["metadata"]["name"], key, lowest or 0, highest))
+    return tuple(found) or None
+
+
+def _resource(key: str, named: frozenset[str]) -> str:
+    """Return what a quota's key counts, "" where no workspace takes of it."""
+    if key in _KEYS:
+        return _KEYS[key]
+    resource = key.removeprefix("requests.")
+    return resource if resource != key and is_gpu_resource(resource, named) else ""

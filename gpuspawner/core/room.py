@@ -1,0 +1,140 @@
+"""What a cluster's namespace leaves: its quotas bound all that is in it together, its limits each workspace.
+
+Amounts are whole numbers by resource: ``cpu`` in thousandths of a core, ``memory`` in bytes, ``pods`` and GPUs counted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from gpuspawner.core.errors import RequestRefused
+from gpuspawner.core.request import Request
+from gpuspawner.core.units import show_bytes, show_cpu
+
+CPU, MEMORY, PODS = "cpu", "memory", "pods"
+OF_ALL = frozenset({CPU, MEMORY, PODS})
+"""What every workspace takes."""
+
+Amounts = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Limit:
+    """How much of a resource one workspace may have: a cluster's LimitRange. ``most`` None is no bound."""
+
+    name: str
+    resource: str
+    least: int = 0
+    most: int | None = None
+
+
+@dataclass(frozen=True)
+class Quota:
+    """How much of a resource all of the namespace may have, and what it has by now: a cluster's ResourceQuota."""
+
+    name: str
+    resource: str
+    hard: int
+    used: int = 0
+
+
+@dataclass(frozen=True)
+class Room:
+    """Limits and quotas at one instant. ``counted`` are the ids of leases whose pods the quotas count already."""
+
+    limits: tuple[Limit, ...] = ()
+    quotas: tuple[Quota, ...] = ()
+    counted: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Left:
+    """What a quota leaves."""
+
+    quota: Quota
+    left: int
+
+
+def demand(request: Request, gpus: Amounts) -> dict[str, int]:
+    """Return what the pod of a request takes, its GPUs counted by the resource that the cluster counts them by."""
+    cpu = math.ceil(round(1000 * request.cpu_cores, 3))
+    return {CPU: cpu, MEMORY: request.memory_bytes, PODS: 1, **gpus}
+
+
+def check_room(asked: Amounts, room: Room) -> None:
+    """Raise RequestRefused for what can never be had, however empty the namespace is.
+
+    What others use of a quota comes back: that is waited for, and not refused.
+    """
+    for limit in room.limits:
+        amount = asked.get(limit.resource)
+        if amount is None:
+            continue
+        by = f"in one workspace, by the cluster's limit {limit.name}"
+        if limit.most is not None and amount > limit.most:
+            raise _refused(limit.resource, amount, f"at most {shown(limit.resource, limit.most)} {by}", limit.most)
+        if amount < limit.least:
+            raise _refused(limit.resource, amount, f"at least {shown(limit.resource, limit.least)} {by}", limit.least)
+    for quota in room.quotas:
+        amount = asked.get(quota.resource, 0)
+        if amount > quota.hard:
+            most = shown(quota.resource, quota.hard)
+            bound = f"{most} for all workspaces together, by the cluster's quota {quota.name}"
+            raise _refused(quota.resource, amount, bound, quota.hard)
+
+
+def quotas_left(room: Room, held: Mapping[str, Amounts]) -> tuple[Left, ...]:
+    """Return what each quota leaves, beside what leases hold: ``held`` is by lease id.
+
+    A lease whose pod is not there yet comes on top of what the quota counts. What leases hold is never counted for
+    less than it is: a quota is seen a moment later than the pods that it counts.
+    """
+    found = []
+    for quota in room.quotas:
+        of_leases = sum(amounts.get(quota.resource, 0) for amounts in held.values())
+        coming = sum(x.get(quota.resource, 0) for lease, x in held.items() if lease not in room.counted)
+        found.append(Left(quota, max(0, quota.hard - max(of_leases, quota.used + coming))))
+    return tuple(found)
+
+
+def lacking(asked: Amounts, left: Iterable[Left]) -> Left | None:
+    """Return the first quota that leaves less than is asked, None where all leave enough."""
+    return next((one for one in left if asked.get(one.quota.resource, 0) > one.left), None)
+
+
+def taken(left: Iterable[Left], asked: Amounts) -> tuple[Left, ...]:
+    """Return what is left once this, which fits, is granted too."""
+    return tuple(Left(one.quota, one.left - asked.get(one.quota.resource, 0)) for one in left)
+
+
+def lacking_words(one: Left, asked: Amounts) -> str:
+    """Return in a sentence which quota leaves too little, with both quantities."""
+    resource = one.quota.resource
+    left, hard, wanted = (shown(resource, x) for x in (one.left, one.quota.hard, asked[resource]))
+    return f"The cluster's quota {one.quota.name} leaves {left} of {hard}, and this needs {wanted}."
+
+
+def full_words(left: Iterable[Left]) -> str:
+    """Return in a few words which quota leaves nothing at all, "" where none is so full."""
+    full = next((one.quota for one in left if one.left == 0), None)
+    return "" if full is None else f"the cluster's quota {full.name} is full: {shown(full.resource, full.hard)}"
+
+
+def shown(resource: str, amount: int) -> str:
+    """Return an amount as people read it: ``8 GiB memory``, ``2 CPU``, ``1 workspace``, ``4 nvidia.com/gpu``."""
+    if resource == MEMORY:
+        return f"{show_bytes(amount)} memory"
+    if resource == CPU:
+        return f"{show_cpu(amount / 1000)} CPU"
+    if resource == PODS:
+        return "1 workspace" if amount == 1 else f"{amount} workspaces"
+    return f"{amount} {resource}"
+
+
+def _refused(resource: str, amount: int, bound: str, possible: int) -> RequestRefused:
+    field = resource if resource in OF_ALL else "count"
+    ask = f"Ask for {shown(resource, possible)}" if possible else "Ask an administrator to raise it"
+    remedy = f"{ask}, or ask an administrator to change it." if possible else f"{ask}."
+    return RequestRefused(field, shown(resource, amount), bound, remedy, status=403)

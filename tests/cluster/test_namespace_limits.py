@@ -1,0 +1,46 @@
+"""What a namespace's own quotas and limits leave, told by hub and service before a pod is made; on a real cluster."""
+
+import pytest
+from kube_hub import KubeHub, eventually
+
+QUOTA = {"metadata": {"name": "team"}, "spec": {"hard": {"pods": "1", "limits.memory": "4Gi"}}}
+LIMIT = {"metadata": {"name": "each"}, "spec": {"limits": [{"type": "Container", "max": {"memory": "1Gi"}}]}}
+
+
+@pytest.fixture(scope="module")
+def hub(one_machine, tmp_path_factory):
+    with one_machine.namespace() as namespace:
+        one_machine.core.create_namespaced_resource_quota(namespace, QUOTA)
+        one_machine.core.create_namespaced_limit_range(namespace, LIMIT)
+        extra = 'c.KubeSpawner.cmd = ["python3", "-m", "http.server", "8888"]'
+        hub = KubeHub(tmp_path_factory.mktemp("hub"), cluster=one_machine, namespace=namespace, extra=extra, wait=300)
+        try:
+            yield hub.start()
+        finally:
+            hub.close()
+
+
+def test_promise_8_what_no_limit_ever_lets_through_is_refused_with_both_quantities(hub):
+    hub.add_user("large")
+    hub.begin("large", template="cpu", memory="2GiB")
+    told = hub.failure("large")
+    assert "2 GiB memory asked; allowed: at most 1 GiB memory in one workspace, by the cluster's limit each." in told
+    assert "Ask for 1 GiB memory" in told
+    assert hub.pod("large") is None
+
+
+def test_promise_6_a_quota_that_is_full_is_a_queue_and_not_a_failure(hub):
+    hub.add_user("first", "second")
+    hub.begin("first", template="cpu")
+    hub.until("first", "running", 300)
+    hub.begin("second", template="cpu")
+    queue = eventually(lambda: hub.lease("second")["queue"], 60, "second waits")
+    assert (
+        "The cluster's quota team leaves 0 workspaces of 1 workspace, and this needs 1 workspace."
+        in (queue["sentence"])
+    )
+    assert hub.pod("second") is None
+    hub.stop("first")
+    hub.until("second", "running", 300)
+    hub.stop("second")
+    hub.until_ended("second", "stopped", 60)

@@ -1,0 +1,97 @@
+"""What quotas and limits of a namespace leave."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lease_builders import GIB, a_request
+
+from gpuspawner.core.errors import RequestRefused
+from gpuspawner.core.room import (
+    Left,
+    Limit,
+    Quota,
+    Room,
+    check_room,
+    demand,
+    full_words,
+    lacking,
+    lacking_words,
+    quotas_left,
+    taken,
+)
+
+MEMORY = Quota("team", "memory", 64 * GIB, 40 * GIB)
+
+
+def test_what_a_request_takes():
+    asked = demand(a_request(cpu_cores=0.1, memory_bytes=GIB), {"nvidia.com/gpu": 1})
+    assert asked == {"cpu": 100, "memory": GIB, "pods": 1, "nvidia.com/gpu": 1}
+
+
+@pytest.mark.parametrize(
+    ("room", "words"),
+    [
+        pytest.param(
+            Room(limits=(Limit("each", "memory", 0, 8 * GIB),)),
+            "memory: 16 GiB memory asked; allowed: at most 8 GiB memory in one workspace, by the cluster's limit each. "
+            "Ask for 8 GiB memory, or ask an administrator to change it.",
+            id="more than one workspace may have",
+        ),
+        pytest.param(
+            Room(limits=(Limit("each", "cpu", 4000),)),
+            "cpu: 2 CPU asked; allowed: at least 4 CPU in one workspace, by the cluster's limit each. "
+            "Ask for 4 CPU, or ask an administrator to change it.",
+            id="less than one must have",
+        ),
+        pytest.param(
+            Room(quotas=(Quota("none", "nvidia.com/gpu", 0),)),
+            "count: 1 nvidia.com/gpu asked; allowed: 0 nvidia.com/gpu for all workspaces together, by the cluster's "
+            "quota none. Ask an administrator to raise it.",
+            id="more than all may have",
+        ),
+    ],
+)
+def test_promise_8_what_can_never_fit_is_refused_with_both_quantities_and_the_next_step(room, words):
+    asked = demand(a_request(memory_bytes=16 * GIB), {"nvidia.com/gpu": 1})
+    with pytest.raises(RequestRefused) as refused:
+        check_room(asked, room)
+    assert str(refused.value) == words
+
+
+def test_what_others_use_of_a_quota_is_not_refused():
+    check_room({"memory": 30 * GIB}, Room(quotas=(MEMORY,)))
+    check_room({"cpu": 1}, Room((Limit("each", "memory", 1, 1),), (MEMORY,)))
+
+
+def test_a_lease_whose_pod_a_quota_counts_is_not_counted_twice():
+    held = {"there": {"memory": 16 * GIB}, "coming": {"memory": 8 * GIB}}
+    (left,) = quotas_left(Room((), (MEMORY,), frozenset({"there"})), held)
+    assert left.left == 16 * GIB
+
+
+def test_a_quota_that_is_seen_late_does_not_leave_what_leases_hold():
+    held = {"there": {"memory": 60 * GIB}}
+    (left,) = quotas_left(Room((), (MEMORY,), frozenset({"there"})), held)
+    assert left.left == 4 * GIB
+
+
+def test_what_is_full_is_named_with_both_quantities():
+    left = (Left(MEMORY, GIB), Left(Quota("few", "pods", 1, 1), 0))
+    asked = {"memory": 2 * GIB, "pods": 1}
+    short = lacking(asked, left)
+    assert lacking_words(short, asked) == (
+        "The cluster's quota team leaves 1 GiB memory of 64 GiB memory, and this needs 2 GiB memory."
+    )
+    assert full_words(left) == "the cluster's quota few is full: 1 workspace"
+    assert full_words(left[:1]) == ""
+    assert lacking({"memory": GIB}, left) is None
+
+
+@given(st.lists(st.integers(1, 20), max_size=8), st.integers(0, 60), st.integers(0, 60))
+def test_grants_within_what_is_left_never_exceed_a_quota(asked, hard, used):
+    quota = Quota("team", "memory", hard, used)
+    left, given_out = quotas_left(Room(quotas=(quota,)), {}), 0
+    for amount in asked:
+        if lacking({"memory": amount}, left) is None:
+            left, given_out = taken(left, {"memory": amount}), given_out + amount
+    assert given_out == 0 or used + given_out <= hard

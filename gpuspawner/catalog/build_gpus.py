@@ -8,8 +8,12 @@ from gpuspawner.catalog.document import Issue
 from gpuspawner.catalog.explain import did_you_mean
 from gpuspawner.catalog.extends import Named
 from gpuspawner.catalog.models import CatalogEntry, GpuEntry
-from gpuspawner.core.gpus import GpuKind
+from gpuspawner.core.errors import quoted
+from gpuspawner.core.gpus import Autoscale, GpuKind
 from gpuspawner.core.units import show_bytes
+
+PRODUCT = "nvidia.com/gpu.product"
+"""The label by which a pod asks for a node of NVIDIA's GPUs, as GPU Feature Discovery sets it."""
 
 
 def build_kind(name: str, kinds: Mapping[str, GpuEntry]) -> GpuKind:
@@ -30,7 +34,17 @@ def build_kind(name: str, kinds: Mapping[str, GpuEntry]) -> GpuKind:
         of=entry.of,
         shares=shares,
         resource=entry.resource or whole.resource or "",
+        autoscale=_autoscale(entry),
     )
+
+
+def _autoscale(entry: GpuEntry) -> Autoscale | None:
+    """Return the nodes that are started for a kind. Without labels of its own, they have the product it matches."""
+    written = entry.autoscale
+    if written.max is None or written.start is None:
+        return None
+    labels = written.labels or ({PRODUCT: entry.match.replace(" ", "-")} if entry.match else {})
+    return Autoscale(written.max, written.each or 1, written.start, tuple(sorted(labels.items())))
 
 
 def check_gpus(entries: CatalogEntry, named: Named) -> Iterator[Issue]:
@@ -39,6 +53,7 @@ def check_gpus(entries: CatalogEntry, named: Named) -> Iterator[Issue]:
     for name, entry in entries.gpus.items():
         if named.is_wrong("gpus", name):
             continue
+        yield from _check_autoscale(name, entry)
         if entry.of or entry.shares:
             yield from _check_share(name, entry, entries, named)
             continue
@@ -64,6 +79,24 @@ def _check_whole(name: str, entry: GpuEntry, entries: CatalogEntry, named: Named
     if not found and not named.is_wrong("simulated", name):
         right = "add match: with the name nvidia-smi shows, for example match: NVIDIA A100*"
         yield Issue(("gpus", name), "without match, no GPU is ever of this kind", right)
+
+
+def _check_autoscale(name: str, entry: GpuEntry) -> Iterator[Issue]:
+    loc, written = ("gpus", name, "autoscale"), entry.autoscale
+    if not written.model_fields_set:
+        return
+    if entry.of is not None:
+        yield Issue(loc, "a share has the nodes of the kind it divides", "write it there, or remove it")
+        return
+    if written.max is None:
+        yield Issue(loc, "how many GPUs there may be is not said", "add max: with all that the pool may have")
+    if written.start is None:
+        yield Issue(loc, "how long a node takes to start is not said", "add start: with its usual time, for example 4m")
+    if written.max is not None and written.each is not None and written.each > written.max:
+        yield Issue((*loc, "each"), f"{written.each} on one node are more than {written.max} in all", "raise max")
+    if entry.match and not written.labels and set(entry.match) & set("*?["):
+        right = f"add labels: as the pool's nodes have them, for example labels: {{{PRODUCT}: Tesla-T4}}"
+        yield Issue(loc, f"{quoted(entry.match)} does not say which nodes to start", right)
 
 
 def _check_share(name: str, entry: GpuEntry, entries: CatalogEntry, named: Named) -> Iterator[Issue]:

@@ -217,10 +217,19 @@ class Entry(BaseModel):
     later: ClassVar[frozenset[str]] = frozenset()
 
 
+class AutoscaleEntry(Entry):
+    """Nodes that a cluster starts once a pod waits for one: ``max`` GPUs in all, ``each`` on one node."""
+
+    max: Annotated[int | None, BeforeValidator(_whole(1, 1024))] = None
+    each: Annotated[int | None, BeforeValidator(_whole(1, 1024))] = None
+    start: PositiveDuration = None
+    labels: Annotated[dict[str, Annotated[str, BeforeValidator(_text(LONGEST_NAME))]], Section] = {}
+
+
 class GpuEntry(Entry):
     """A kind of GPU. A share has ``of`` and ``shares``; any other has ``memory``."""
 
-    later = frozenset({"autoscale", "groups"})
+    later = frozenset({"groups"})
     title: Title = None
     match: Title = None
     memory: Bytes = None
@@ -229,6 +238,7 @@ class GpuEntry(Entry):
     of: Annotated[str | None, BeforeValidator(parse_name)] = None
     shares: Annotated[int | None, BeforeValidator(_whole(2, 64))] = None
     resource: Annotated[str | None, BeforeValidator(_parse_resource)] = None
+    autoscale: Annotated[AutoscaleEntry, Section] = AutoscaleEntry()
 
 
 class BoundsEntry(Entry):

@@ -7,6 +7,20 @@ from fractions import Fraction
 
 
 @dataclass(frozen=True)
+class Autoscale:
+    """A pool of nodes that a cluster's autoscaler starts when a pod waits for one.
+
+    ``most`` GPUs in all, those that are there included, ``each`` on one node, which takes about ``start_seconds``.
+    ``labels`` are those by which a pod asks for such a node; none where the resource alone finds it.
+    """
+
+    most: int
+    each: int
+    start_seconds: float
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
 class GpuKind:
     """What people may ask for: an entry of the catalog's ``gpus``.
 
@@ -26,6 +40,8 @@ class GpuKind:
     """What a Kubernetes node calls these GPUs and a pod asks for; "" for any whole GPU, and for local processes."""
     replicas: int = 1
     """Into how many the cluster divides the devices that serve it: time-slicing, MPS."""
+    autoscale: Autoscale | None = None
+    """The nodes that a cluster starts for it; None where it only has those that are there."""
 
     @property
     def pool(self) -> str:

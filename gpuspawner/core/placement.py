@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
+from gpuspawner.core.autoscale import is_coming
 from gpuspawner.core.gpus import Fleet, Gpu, GpuKind, Slot
 from gpuspawner.core.lease import HOLDING, Lease
 
@@ -40,9 +41,10 @@ def place(kind: GpuKind, count: int, fleet: Fleet, used: Mapping[str, Fraction])
 
     Devices are taken in this order, so that shares stay together and whole GPUs stay whole:
 
-    1. the node with the fewest free GPUs of the pool that still fits all (several GPUs of one lease share a node);
-    2. the device with the largest share in use;
-    3. node name, index, id.
+    1. a node that is there before one that is coming;
+    2. the node with the fewest free GPUs of the pool that still fits all (several GPUs of one lease share a node);
+    3. the device with the largest share in use;
+    4. node name, index, id.
     """
     if not fleet.complete:
         return None
@@ -56,7 +58,7 @@ def place(kind: GpuKind, count: int, fleet: Fleet, used: Mapping[str, Fraction])
     fitting = [node for node, free in free_on_node.items() if free >= count]
     if not fitting:
         return None
-    node = min(fitting, key=lambda node: (free_on_node[node], node))
+    node = min(fitting, key=lambda node: (is_coming(node), free_on_node[node], node))
     on_node = [gpu for gpu in candidates if gpu.node == node]
     on_node.sort(key=lambda gpu: (-used.get(gpu.id, Fraction(0)), gpu.index, gpu.id))
     return tuple(Slot(gpu.id, share) for gpu in on_node[:count])
@@ -74,15 +76,15 @@ def largest_fit(kind: GpuKind, fleet: Fleet, *, foreign_too: bool = False) -> in
 
 
 def count_free(kind: GpuKind, fleet: Fleet, used: Mapping[str, Fraction]) -> int:
-    """Return how many units of ``kind`` are free now: slices of a shared device count each."""
+    """Return how many units of ``kind`` are free now: slices of a shared device count each, what is coming does not."""
     free, pool, share = 0, kind.pool, kind.share
     for gpu in fleet.gpus:
-        if gpu.pool == pool and grantable(gpu):
+        if gpu.pool == pool and grantable(gpu) and not is_coming(gpu.node):
             free += kind.shares if gpu.id not in used else max(0, int((1 - used[gpu.id]) // share))
     return free
 
 
 def count_all(kind: GpuKind, fleet: Fleet) -> int:
-    """Return how many units of ``kind`` the fleet has."""
+    """Return how many units of ``kind`` the fleet has, without what is coming."""
     pool = kind.pool
-    return kind.shares * sum(gpu.pool == pool for gpu in fleet.gpus)
+    return kind.shares * sum(gpu.pool == pool and not is_coming(gpu.node) for gpu in fleet.gpus)

@@ -69,6 +69,10 @@ class Scheduler(Protocol):
         """Return where a waiting lease stands."""
         ...
 
+    def node_seconds(self, lease: Lease, leases: Sequence[Lease], others: Sequence[Slot]) -> float | None:
+        """Return in about how long the node is there that is started for a lease, or would be; None for no such."""
+        ...
+
     def shortage(self, lease: Lease, leases: Sequence[Lease], others: Sequence[Slot]) -> str:
         """Return, in a sentence, what but GPUs a lease waits for: "" where that is nothing, or GPUs are short too."""
         ...
@@ -76,6 +80,7 @@ class Scheduler(Protocol):
     def patch(self, lease: Lease) -> dict[str, Any]:
         """Return, as JSON, what the spawner applies to the workspace of a lease that holds its slots.
 
-        On one machine ``{"environment": {...}, "path_prefix": str}``; on Kubernetes the pod's patch.
+        On one machine ``{"environment": {...}, "path_prefix": str}``; on Kubernetes the pod's patch, and as
+        ``"node_seconds"`` in about how long the node is there that is started for it, where one is.
         """
         ...

@@ -9,11 +9,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
 from gpuspawner.backends.kubernetes.fleet import resource_of
+from gpuspawner.core.autoscale import coming_gpus, is_coming
 from gpuspawner.core.errors import RequestRefused
-from gpuspawner.core.gpus import Gpu, GpuKind, Slot
+from gpuspawner.core.gpus import Fleet, Gpu, GpuKind, Slot
+from gpuspawner.core.groups import unmarked
 from gpuspawner.core.lease import HOLDING, WAITING, Lease
 from gpuspawner.core.placement import grantable, place, used_shares
 from gpuspawner.core.queue import Conditions, Place
@@ -29,6 +32,7 @@ from gpuspawner.core.room import (
     quotas_left,
     taken,
 )
+from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Grant, Offer
 from gpuspawner.schedulers.memory import InMemoryScheduler
 
@@ -66,15 +70,40 @@ class KubernetesScheduler(InMemoryScheduler):
             within.append(grant)
         return within
 
+    def node_seconds(self, lease: Lease, leases: Sequence[Lease], others: Sequence[Slot]) -> float | None:
+        """Return in about how long the node is there that is started for a lease, or would be; None for no such."""
+        kind = self._kinds.get(lease.request.gpu or "")
+        if kind is None or kind.autoscale is None:
+            return None
+        if lease.phase in WAITING:
+            comes = self._comes(kind, lease.request.count, leases, (*others, *self._withheld(leases, others)))
+        else:
+            comes = any(is_coming(slot.gpu) for slot in lease.slots)
+        return kind.autoscale.start_seconds if comes else None
+
+    def _comes(self, kind: GpuKind, count: int, leases: Sequence[Lease], used: Sequence[Slot]) -> bool:
+        """Whether so many would be given on a node that is started for them; ``used`` beside what leases hold."""
+        slots = place(kind, count, self._as_held(leases, used), used_shares(leases, used))
+        return any(is_coming(slot.gpu) for slot in slots or ())
+
+    def patch(self, lease: Lease) -> dict[str, Any]:
+        """Return the pod's patch, with ``node_seconds`` where a node is started for it."""
+        patch, seconds = super().patch(lease), self.node_seconds(lease, (), ())
+        return patch if seconds is None else {**patch, "node_seconds": seconds}
+
     def check(self, request: Request) -> None:
         """Raise RequestRefused for what the namespace's limits and quotas never allow."""
         check_room(self._demand(request), self._cluster.room())
 
     def offers(self, leases: Sequence[Lease], others: Sequence[Slot]) -> list[Offer]:
         """Return what could be had of every kind, in the catalog's order: nothing where a quota is full."""
-        left = self._left(leases)
-        found = super().offers(leases, (*others, *self._withheld(leases, others)))
-        return [self._bounded(offer, left) for offer in found]
+        left, used = self._left(leases), (*others, *self._withheld(leases, others))
+        found = []
+        for offer in super().offers(leases, used):
+            kind = self._kinds[offer.kind]
+            comes = kind.autoscale is not None and self._comes(kind, 1, leases, used)
+            found.append(self._bounded(offer, kind, left, comes=comes))
+        return found
 
     def place(self, lease: Lease, leases: Sequence[Lease], others: Sequence[Slot], now: float) -> Place:
         """Return where a waiting lease stands. When others leave a quota's CPU, memory or pods, nobody knows."""
@@ -115,21 +144,25 @@ class KubernetesScheduler(InMemoryScheduler):
             return False
         return True
 
-    def _bounded(self, offer: Offer, left: Sequence[Left]) -> Offer:
+    def _bounded(self, offer: Offer, kind: GpuKind, left: Sequence[Left], *, comes: bool) -> Offer:
         """Return the offer within what the namespace leaves.
 
         The most that one workspace may ever ask for is bounded by the nodes, and by what quotas and limits let through
         at best. Nodes that are cordoned, drained or not ready come back: what they have is waited for, and not refused.
         """
-        gpus = [gpu for gpu in self.fleet.gpus if gpu.pool == self._kinds[offer.kind].pool]
-        if offer.largest is None or not gpus:
+        gpus = [gpu for gpu in self.fleet.gpus if gpu.pool == kind.pool]
+        if offer.largest is None or not (gpus or kind.autoscale):
             return offer
-        on_one_node = max(Counter(gpu.node for gpu in gpus).values())
-        resources, room = self._resources_of(gpus[0].pool), self._cluster.room()
+        on_one_node = max([offer.largest, *Counter(gpu.node for gpu in gpus).values()])
+        resources, room = self._resources_of(kind.pool), self._cluster.room()
         bounds = [quota.hard for quota in room.quotas if quota.resource in resources]
         bounds += [limit.most for limit in room.limits if limit.resource in resources and limit.most is not None]
         note = full_words(one for one in left if one.quota.resource in OF_ALL | resources)
-        return replace(offer, free=0 if note else offer.free, largest=min([on_one_node, *bounds]), note=note)
+        free = 0 if note else offer.free
+        if free == 0 and comes and kind.autoscale is not None and not note:
+            running = "" if gpus else "none running, "
+            note = f"{running}a node starts in about {show_duration(kind.autoscale.start_seconds)}"
+        return replace(offer, free=free, largest=min([on_one_node, *bounds]), note=note)
 
     def _left(self, leases: Sequence[Lease]) -> tuple[Left, ...]:
         """Return what each quota of the namespace leaves beside what leases hold."""
@@ -143,25 +176,46 @@ class KubernetesScheduler(InMemoryScheduler):
     def _withheld(self, leases: Sequence[Lease], others: Sequence[Slot]) -> tuple[Slot, ...]:
         """Return the free GPUs beyond what the quotas leave. Of each pool the fullest nodes keep theirs last.
 
-        1. What is left stays where most is free, so that several GPUs on one node can still be had;
-        2. node name, then index.
+        1. What is left stays on nodes that are there;
+        2. where most is free, so that several GPUs on one node can still be had;
+        3. node name, then index.
         """
+        promised = self._promised(leases, others)
         left: dict[str, int] = {}
         for one in self._left(leases):
             left[one.quota.resource] = min(one.left, left.get(one.quota.resource, one.left))
         if not left:
-            return ()
-        used = used_shares(leases, others)
+            return promised
+        used = used_shares(leases, (*others, *promised))
         free: dict[tuple[str, str], list[Gpu]] = {}
         for gpu in self._as_held(leases, others).gpus:
             if grantable(gpu) and gpu.id not in used and resource_of(gpu.id) in left:
                 free.setdefault((gpu.pool, resource_of(gpu.id)), []).append(gpu)
-        return tuple(slot for (_, resource), gpus in sorted(free.items()) for slot in _beyond(gpus, left[resource]))
+        beyond = (slot for (_, resource), gpus in sorted(free.items()) for slot in _beyond(gpus, left[resource]))
+        return (*promised, *beyond)
+
+    def _promised(self, leases: Sequence[Lease], others: Sequence[Slot]) -> tuple[Slot, ...]:
+        """Return the free GPUs that pods will take which wait for a node: whatever comes free first is theirs."""
+        waiting = [x for x in leases if x.phase in HOLDING and any(is_coming(slot.gpu) for slot in x.slots)]
+        promised: list[Slot] = []
+        for lease in sorted(waiting, key=lambda x: (x.asked_at, x.id)):
+            kind = self._kinds.get(lease.request.gpu or "")
+            used = used_shares(leases, (*others, *promised))
+            slots = place(kind, lease.request.count, unmarked(self.fleet, used), used) if kind else None
+            promised += slots or ()
+        return tuple(promised)
+
+    def _as_held(self, leases: Iterable[Lease], others: Iterable[Slot]) -> Fleet:
+        """Return the fleet as leases hold it, with the nodes that may still be started."""
+        leases = tuple(leases)
+        found = super()._as_held(leases, others)
+        held = (slot.gpu for lease in leases if lease.phase in HOLDING for slot in lease.slots)
+        return replace(found, gpus=(*found.gpus, *coming_gpus(self._kinds.values(), found.gpus, held)))
 
 
 def _beyond(gpus: Iterable[Gpu], left: int) -> Iterable[Slot]:
     """Return slots on all but ``left`` of these free GPUs."""
     gpus = tuple(gpus)
     on_node = Counter(gpu.node for gpu in gpus)
-    ordered = sorted(gpus, key=lambda gpu: (-on_node[gpu.node], gpu.node, gpu.index))
+    ordered = sorted(gpus, key=lambda gpu: (is_coming(gpu.node), -on_node[gpu.node], gpu.node, gpu.index))
     return [Slot(gpu.id, Fraction(1)) for gpu in ordered[left:]]

@@ -67,6 +67,10 @@ class InMemoryScheduler:
         """Return where a waiting lease stands."""
         return queue_place(lease, leases, self._as_held(leases, others), self._kinds, others, now)
 
+    def node_seconds(self, lease: Lease, leases: Sequence[Lease], others: Sequence[Slot]) -> float | None:  # noqa: ARG002 - the seam's
+        """Return None: there is one machine, and it is there."""
+        return None
+
     def shortage(self, lease: Lease, leases: Sequence[Lease], others: Sequence[Slot]) -> str:  # noqa: ARG002 - the seam's
         """Return "": nothing but GPUs is short."""
         return ""

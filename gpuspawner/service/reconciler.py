@@ -12,8 +12,10 @@ from typing import Any
 
 from gpuspawner.backends.base import Backend, Running
 from gpuspawner.core import lease as leases
+from gpuspawner.core.autoscale import PATIENCE
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.lease import UP, WAITING, Key, Lease, Phase, Reason
+from gpuspawner.core.units import show_duration
 from gpuspawner.service.adoption import adopted_server, rebuilt_lease
 from gpuspawner.service.allocator import Allocator
 from gpuspawner.service.book import Book
@@ -217,15 +219,20 @@ class Reconciler:
 
     def _without_room(self, lease: Lease) -> Running | None:
         """Return what of this start the place has found no room for, for too long, or is about to end."""
+        patience_seconds = self._settings.no_room_seconds + self._node_seconds(lease)
         return next(
             (
                 one
                 for one in self._processes(lease)
-                if one.attempt == lease.attempt
-                and (one.waiting_seconds > self._settings.no_room_seconds or one.disruption)
+                if one.attempt == lease.attempt and (one.waiting_seconds > patience_seconds or one.disruption)
             ),
             None,
         )
+
+    def _node_seconds(self, lease: Lease) -> float:
+        """Return for how long a node may take that is started for a lease: 0 where none is."""
+        seconds = self._allocator.scheduler.node_seconds(lease, (), ())
+        return 0.0 if seconds is None else PATIENCE * seconds
 
     async def _requeue(self, lease: Lease, why: str) -> None:
         """End what found no room, and only then give its place in the queue back: it would go on waiting beside it."""
@@ -234,7 +241,13 @@ class Reconciler:
         current = self._book.get(lease.id)
         if current is None or current.phase is not Phase.STARTING or current.attempt != lease.attempt:
             return
-        message = f"There was no room for it after all: {why}"
+        waited_seconds = self._node_seconds(current)
+        what = (
+            f"No node came within {show_duration(waited_seconds)}"
+            if waited_seconds
+            else "There was no room for it after all"
+        )
+        message = f"{what}: {why}"
         back = leases.requeue(current, message, self._settings.no_room_wait_seconds, self._clock.now())
         self._book.save(back, audit=[self._allocator.line(lease, "gpuspawner", "requeued", message)])
         self._allocator.take_back(current)

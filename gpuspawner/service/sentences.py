@@ -34,11 +34,18 @@ def gpus_asked(request: Request, catalog: Catalog, *, simulated: bool = False) -
     return f"{request.count} {gpu_title(request.gpu, catalog, simulated=simulated)}"
 
 
-def starts_now(request: Request, catalog: Catalog, offer: Offer | None, now: float) -> str:
-    """Return the sentence of a request that would be granted at once."""
+def starts_now(
+    request: Request, catalog: Catalog, offer: Offer | None, now: float, node_seconds: float | None = None
+) -> str:
+    """Return the sentence of a request that would be granted at once; a node may have to be started for it first."""
     free = "" if offer is None or offer.free is None else f" ({offer.free} free)"
     simulated = offer is not None and offer.simulated
     gpus = "without a GPU" if request.gpu is None else f"on {gpus_asked(request, catalog, simulated=simulated)}{free}"
+    if node_seconds is not None:
+        node = f"{gpus_asked(request, catalog)}: a node starts for it, in about {show_duration(node_seconds)}"
+        return (
+            f"None is free now. Starts by itself on {node}. Ends {show_duration(request.lifetime_seconds)} after that."
+        )
     end = show_time(now + request.lifetime_seconds, now)
     return f"Starts now {gpus}. Ends at {end}, after {show_duration(request.lifetime_seconds)}."
 

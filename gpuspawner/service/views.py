@@ -33,7 +33,7 @@ def lease_view(parts: Parts, lease: Lease) -> dict[str, Any]:
         "user": lease.user,
         "server": lease.key.server,
         "phase": lease.phase.value,
-        "words": phase_words(lease, parts.catalog, simulated=is_simulated(parts, lease)),
+        "words": phase_words(lease, parts.catalog, simulated=is_simulated(parts, lease)) + _node_words(parts, lease),
         "now": parts.clock.now(),
         "fast": parts.catalog.fast,
         "page": f"{parts.prefix}workspaces/{lease.id}",
@@ -61,6 +61,14 @@ def lease_view(parts: Parts, lease: Lease) -> dict[str, Any]:
         "end": _end(lease),
     }
     return {**view, "explained": explained(lease, view, policy_of(parts.catalog, lease).idle)}
+
+
+def _node_words(parts: Parts, lease: Lease) -> str:
+    """Return what is to be added of a start that waits for a node: "" of any other."""
+    if lease.phase not in {Phase.RESERVED, Phase.STARTING}:
+        return ""
+    seconds = parts.scheduler.node_seconds(lease, (), ())
+    return "" if seconds is None else f"; a node starts for it, in about {show_duration(seconds)}"
 
 
 def is_simulated(parts: Parts, lease: Lease) -> bool:

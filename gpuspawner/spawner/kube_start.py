@@ -73,7 +73,7 @@ class PodStart(GPUSpawnerMixin):
 
     async def _watched(self, starting: asyncio.Future[Any]) -> Any:
         """Return the server's address once it answers, or when the start's time is over."""
-        limit = time.monotonic() + (self._gpu_start_timeout or self.start_timeout)
+        limit, node_seconds = time.monotonic() + self._start_seconds(), float(self._gpu_patch.get("node_seconds", 0))
         seen, judged_at = "", 0.0
         verdict = Verdict(0, "")
         while True:
@@ -87,7 +87,7 @@ class PodStart(GPUSpawnerMixin):
             version = pod["metadata"]["resourceVersion"] if pod is not None else ""
             if version != seen or now - judged_at >= JUDGE_SECONDS:
                 before, seen, judged_at, self._gpu_last_pod = verdict, version, now, pod
-                verdict = self._judged(pod, now - (self._gpu_made_at or now))
+                verdict = self._judged(pod, now - (self._gpu_made_at or now), node_seconds)
                 self._step(verdict.progress, verdict.words)
                 _end_on(verdict, before)
             if pod is not None and running and (self._gpu_reached or starting.done()):
@@ -96,12 +96,12 @@ class PodStart(GPUSpawnerMixin):
                     self.pod_id = pod["metadata"]["uid"]
                     return url
 
-    def _judged(self, pod: Mapping[str, Any] | None, seconds: float) -> Verdict:
+    def _judged(self, pod: Mapping[str, Any] | None, seconds: float, node_seconds: float) -> Verdict:
         """Return where this start stands, ``seconds`` after its pod was made."""
         trouble = getattr(self.pod_reflector, "trouble", "")
         if trouble:
             return Verdict(52, f"The cluster does not show its pods ({trouble}); asking it again.")
-        return judge(pod, self._events_of(pod), seconds, self._gpu_claim)
+        return judge(pod, self._events_of(pod), seconds, self._gpu_claim, node_seconds)
 
     def _end_without_pod(self, pod: Mapping[str, Any] | None, verdict: Verdict) -> None:
         """The pod was deleted, or the service says that this start is over: for want of room, or in earnest."""

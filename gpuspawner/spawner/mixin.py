@@ -16,6 +16,7 @@ from jupyterhub.utils import isoformat
 from traitlets import Float, Unicode
 
 from gpuspawner.catalog import resolve
+from gpuspawner.core.autoscale import PATIENCE, patience_seconds
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
 from gpuspawner.core.release import Release
 from gpuspawner.spawner.client import LeaseClient
@@ -89,13 +90,14 @@ class GPUSpawnerMixin(FormOptions):
         self._gpu_stop_called, self._gpu_message = False, ""
         self._gpu_steps.clear()
         try:
-            resolve(self.catalog, self.user_options, self.user.name)
+            request = resolve(self.catalog, self.user_options, self.user.name)
         except RequestRefused as error:
             # The hub saved the options before anybody saw them: the next plain start must not meet them again.
             self.user_options = self.orm_spawner.user_options = {}
             raise ended(str(error), reason="refused", status=error.status) from error
         self._gpu_start_timeout = self.start_timeout
-        self.start_timeout = int(self.start_timeout + self.wait_in_hub_seconds + FENCE_SECONDS)
+        node_seconds = patience_seconds(self.catalog.gpus.get(request.gpu or ""))
+        self.start_timeout = int(self.start_timeout + self.wait_in_hub_seconds + FENCE_SECONDS + node_seconds)
         result = super().run_pre_spawn_hook()
         if asyncio.iscoroutine(result):
             await result
@@ -219,15 +221,21 @@ class GPUSpawnerMixin(FormOptions):
         if time.monotonic() - self._gpu_heard_at > FENCE_SECONDS:
             message = "The grant is too old to start on. Your place is kept; press Start again."
             raise ended(message, reason="fenced", status=503)
-        limit = self._gpu_start_timeout or self.start_timeout
+        limit = self._start_seconds()
         try:
             started = await asyncio.wait_for(super().start(), limit)
         except (TimeoutError, asyncio.TimeoutError) as error:
-            message = f"The server did not start within {limit} seconds. Start it again, or ask your administrator."
+            message = f"The server did not start within {limit:.0f} seconds. Start it again, or ask your administrator."
             self._gpu_outcome, self._gpu_message = "failed", message
             raise ended(message, reason="timeout", status=504) from error
         self._step(80, "The server is starting; waiting until it answers.")
         return started
+
+    def _start_seconds(self) -> float:
+        """Return how long the start may take from its grant on: longer where a node is started for it."""
+        return (self._gpu_start_timeout or self.start_timeout) + PATIENCE * float(
+            self._gpu_patch.get("node_seconds", 0)
+        )
 
     def get_env(self) -> dict[str, str]:
         """Return the environment with the lease's patch applied, as one, after everything else."""

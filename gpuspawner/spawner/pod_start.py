@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from gpuspawner.core.units import show_bytes
+from gpuspawner.core.units import show_bytes, show_duration
 
 Json = Mapping[str, Any]
 
@@ -39,7 +39,9 @@ class Verdict:
     shortage: Literal["", "waiting", "lost"] = ""
 
 
-def judge(pod: Json | None, events: Sequence[Json], seconds: float, own_claim: str = "") -> Verdict:
+def judge(
+    pod: Json | None, events: Sequence[Json], seconds: float, own_claim: str = "", node_seconds: float = 0.0
+) -> Verdict:
     """Return where the start of a pod stands, ``seconds`` after the pod was made.
 
     Args:
@@ -47,6 +49,7 @@ def judge(pod: Json | None, events: Sequence[Json], seconds: float, own_claim: s
         events: of this pod alone, oldest first.
         seconds: since the pod was made, as the spawner counts.
         own_claim: the claim that this very start made for the pod, "" where it made none.
+        node_seconds: how long a node takes that the cluster starts for it; 0 where none is to be started.
     """
     if pod is None:
         return Verdict(55, "Creating its pod.")
@@ -58,7 +61,7 @@ def judge(pod: Json | None, events: Sequence[Json], seconds: float, own_claim: s
         return _failed(status)
     scheduled = _condition(status, "PodScheduled")
     if scheduled.get("status") != "True":
-        return _scheduling(scheduled, events, seconds, own_claim)
+        return _scheduling(scheduled, events, seconds, own_claim, node_seconds)
     for container in [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]:
         found = _container(container, events)
         if found is not None:
@@ -89,7 +92,9 @@ def refusal(code: int, message: str) -> str:
     return f"The cluster refuses this workspace: {cause} Your administrator can mend this; nothing was charged."
 
 
-def _scheduling(scheduled: Json, events: Sequence[Json], seconds: float, own_claim: str) -> Verdict:
+def _scheduling(
+    scheduled: Json, events: Sequence[Json], seconds: float, own_claim: str, node_seconds: float
+) -> Verdict:
     message = str(scheduled.get("message", ""))
     if scheduled.get("reason") == "SchedulingGated":
         return Verdict(55, "Waiting for the cluster's own queue to admit it.")
@@ -104,6 +109,9 @@ def _scheduling(scheduled: Json, events: Sequence[Json], seconds: float, own_cla
             f"{words} Your administrator must create the claim or take it out of the settings; nothing was charged."
         )
         return Verdict(55, words, remedy if seconds >= SETTLED_SECONDS else "")
+    if node_seconds:
+        words = f"A node starts for it, in about {show_duration(node_seconds)}. You can close this page."
+        return Verdict(55, words, shortage="waiting")
     if any(event.get("reason") == "TriggeredScaleUp" for event in events):
         words = "No node has room; the cluster is starting one. This takes some minutes."
         return Verdict(55, words, shortage="waiting")

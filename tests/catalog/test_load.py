@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from gpuspawner.catalog import Bounds, Defaults, check, load_catalog, load_text, scaled
-from gpuspawner.core.gpus import GpuKind
+from gpuspawner.core.gpus import Autoscale, GpuKind
 from gpuspawner.core.policy import ExtendPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy, Mode
 
 GIB = 2**30
@@ -52,6 +52,25 @@ templates:
         "lab": image,
         "big": image,
         "plain": "",
+    }
+
+
+def test_nodes_that_a_cluster_starts():
+    text = """\
+version: 1
+gpus:
+  t4: {match: Tesla T4, memory: 16GiB, autoscale: {max: 8, start: 4m}}
+  a100: {match: "*A100*", memory: 80GiB, autoscale: {max: 16, each: 8, start: 5m, labels: {pool: a100}}}
+  slice: {memory: 10GiB, resource: nvidia.com/mig-1g.10gb, autoscale: {max: 7, each: 7, start: 90s}}
+  half: {of: a100, shares: 2}
+templates:
+  lab:
+"""
+    assert {name: kind.autoscale for name, kind in load_text(text).gpus.items()} == {
+        "t4": Autoscale(8, 1, 240, (("nvidia.com/gpu.product", "Tesla-T4"),)),
+        "a100": Autoscale(16, 8, 300, (("pool", "a100"),)),
+        "slice": Autoscale(7, 7, 90),
+        "half": None,
     }
 
 

@@ -310,6 +310,39 @@ KINDS = {
         "  half: {of: a100, shares: 2}\nsimulated: {half: 2}\n",
         "5 simulated.half: a share is not simulated by itself. Simulate `a100`, which it divides.",
     ),
+    "nodes of which nothing is said": (
+        "  t4: {match: Tesla-T4, memory: 16GiB, autoscale: {max: 8}}\n",
+        (
+            "4 gpus.t4.autoscale: how long a node takes to start is not said. "
+            "Add start: with its usual time, for example 4m."
+        ),
+    ),
+    "nodes without end": (
+        "  t4: {match: Tesla-T4, memory: 16GiB, autoscale: {start: 4m}}\n",
+        "4 gpus.t4.autoscale: how many GPUs there may be is not said. Add max: with all that the pool may have.",
+    ),
+    "nodes that are too large": (
+        "  t4: {match: Tesla-T4, memory: 16GiB, autoscale: {max: 2, each: 4, start: 4m}}\n",
+        "4 gpus.t4.autoscale.each: 4 on one node are more than 2 in all. Raise max.",
+    ),
+    "nodes that nobody can ask for": (
+        "  t4: {match: '*T4', memory: 16GiB, autoscale: {max: 8, start: 4m}}\n",
+        (
+            "4 gpus.t4.autoscale: '*T4' does not say which nodes to start. "
+            "Add labels: as the pool's nodes have them, for example labels: {nvidia.com/gpu.product: Tesla-T4}."
+        ),
+    ),
+    "nodes of a share": (
+        "  half: {of: a100, shares: 2, autoscale: {max: 8, start: 4m}}\n",
+        "4 gpus.half.autoscale: a share has the nodes of the kind it divides. Write it there, or remove it.",
+    ),
+    "a label that is a number": (
+        "  t4: {match: T4, memory: 16GiB, autoscale: {max: 8, start: 4m, labels: {pool: 4}}}\n",
+        (
+            "4 gpus.t4.autoscale.labels.pool: 4 is no text. "
+            "Write one to 63 characters of text; put it in quotes if it looks like something else."
+        ),
+    ),
     "compute in words": (
         "  t4: {match: T4, memory: 16GiB, compute: ampere}\n",
         "4 gpus.t4.compute: 'ampere' is no compute capability. Write it as NVIDIA does, for example 8.0.",
@@ -344,7 +377,6 @@ LATER = {
     "timezone": "timezone: Europe/Zurich\n",
     "hours": "hours: []\n",
     "holds": "holds: []\n",
-    "gpus.x.autoscale": "  x: {autoscale: {max: 8}}\n",
     "gpus.x.groups": "  x: {groups: [vision]}\n",
     "templates.b.volumes": "  b: {volumes: []}\n",
     "templates.b.ports": "  b: {ports: []}\n",

@@ -1,5 +1,6 @@
 """The service's rights on the cluster suffice, and none is spare."""
 
+import asyncio
 import itertools
 from pathlib import Path
 

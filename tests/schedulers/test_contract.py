@@ -21,6 +21,7 @@ from gpuspawner.backends.local import nvidia
 from gpuspawner.backends.local.backend import LocalBackend
 from gpuspawner.core import lease as leases
 from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.gpus import Autoscale
 from gpuspawner.core.lease import Phase
 from gpuspawner.core.queue import Conditions
 from gpuspawner.schedulers.base import Scheduler
@@ -86,12 +87,12 @@ async def over_simulated(folder, monkeypatch):
 
 
 @asynccontextmanager
-async def over_kubernetes(folder, _monkeypatch):
+async def over_kubernetes(folder, _monkeypatch, t4=KINDS["t4"], most_t4=0):
     api = KubeApi()
     await api.start()
     api.put(a_node("whole", gpus={"nvidia.com/gpu": 3}))
     api.put(a_node("halves", SHARED, gpus={"nvidia.com/gpu": 6}))
-    kinds = cluster_kinds({**KINDS, "a100": replace(KINDS["a100"], match="NVIDIA-A100-*")})
+    kinds = cluster_kinds({**KINDS, "a100": replace(KINDS["a100"], match="NVIDIA-A100-*"), "t4": t4})
     settings = ClusterSettings("jhub", api.kubeconfig(folder), stale_seconds=2.0)
     backend = KubernetesBackend(kinds.values(), "h" * 32, settings)
 
@@ -107,16 +108,26 @@ async def over_kubernetes(folder, _monkeypatch):
         gpus=9,
         half=Fraction(1),
         simulated=(False, False, False),
-        offers=((0, 3, 3, 0), (5, 6, 6, 0), (0, 0, 0, 0)),
+        offers=((0, 3, 3, 0), (5, 6, 6, 0), (0, 0, most_t4, 0)),
         patch_parts=frozenset({"environment", "path_prefix", "pod"}),
     )
     await backend.close()
     await api.stop()
 
 
+def over_autoscaled(folder, monkeypatch):
+    """A pool scaled to zero, of which a node of two may be started."""
+    return over_kubernetes(folder, monkeypatch, replace(KINDS["t4"], autoscale=Autoscale(2, 2, 240.0)), 2)
+
+
 @pytest.fixture(
-    params=[over_fake, over_simulated, over_kubernetes],
-    ids=["in memory, fake GPUs", "in memory, one machine's simulated GPUs", "kubernetes, an API server of our own"],
+    params=[over_fake, over_simulated, over_kubernetes, over_autoscaled],
+    ids=[
+        "in memory, fake GPUs",
+        "in memory, one machine's simulated GPUs",
+        "kubernetes, an API server of our own",
+        "kubernetes, with a pool scaled to zero",
+    ],
 )
 async def world(request, tmp_path, monkeypatch):
     async with request.param(tmp_path, monkeypatch) as world:
@@ -235,3 +246,13 @@ async def test_no_decision_changes_the_leases_it_was_given(scheduler):
     copies = [replace(lease) for lease in line]
     scheduler.decide(line, Conditions(NOW))
     assert line == copies
+
+
+async def test_a_node_is_started_for_who_finds_no_room_on_those_that_are_there_and_for_nobody_else(scheduler):
+    for lease in (waits("a"), waits("b", gpu="t4"), waits("c", gpu=None)):
+        (given,) = granted(scheduler, [lease])
+        free = offers(scheduler, [])[lease.request.gpu].free if lease.request.gpu else 1
+        comes = bool(given.slots) and not free
+        assert (scheduler.node_seconds(lease, [lease], ()) is not None) == comes
+        assert (scheduler.node_seconds(given, [given], ()) is not None) == comes
+        assert ("node_seconds" in scheduler.patch(given)) == comes

@@ -1,14 +1,17 @@
 """What the adapter of plain kube-scheduler does beside the contract: quotas and limits of the namespace."""
 
+from dataclasses import replace
+
 import pytest
 from cluster_objects import MIG_MIXED, a_node, a_pod, a_workspace
 from kube_api import KubeApi
 from lease_builders import GIB, NOW, a_lease, a_request, slots
 
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
+from gpuspawner.backends.kubernetes.patches import pod_patch
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.core.errors import RequestRefused
-from gpuspawner.core.gpus import GpuKind
+from gpuspawner.core.gpus import Autoscale, GpuKind
 from gpuspawner.core.lease import Phase
 from gpuspawner.core.queue import Conditions
 from gpuspawner.schedulers.kubernetes import KubernetesScheduler
@@ -213,3 +216,59 @@ async def test_promise_8_what_can_never_fit_is_refused_with_both_quantities_and_
     if field != "pods":
         scheduler.check(small)
         assert set(grants(scheduler, *line)) == {"b"}
+
+
+POOL = {
+    **KINDS,
+    "t4": replace(KINDS["t4"], autoscale=Autoscale(4, 2, 240.0, (("nvidia.com/gpu.product", "Tesla-T4"),))),
+}
+OLD = ("old/nvidia.com/gpu/0", "old/nvidia.com/gpu/1")
+
+
+@pytest.fixture
+async def a_pool(a_scheduler):
+    """Two T4 on a node that is there, and two on one that may be started."""
+    scheduler = await a_scheduler()
+    return KubernetesScheduler(scheduler._cluster, POOL)
+
+
+async def test_a_pool_with_nothing_free_offers_a_node_that_starts(a_pool):
+    await a_pool.observe(NOW)
+    assert a_pool.offers([], ())[1].note == "", "two are free"
+    held = a_lease("a", Phase.RUNNING, held=slots(*OLD))
+    offer = a_pool.offers([held], ())[1]
+    assert (offer.free, offer.total, offer.largest, offer.note) == (0, 2, 2, "a node starts in about 4 min")
+    lease = waits("bb", "t4", 2)
+    assert a_pool.node_seconds(lease, [held, lease], ()) == 240.0
+    (grant,) = a_pool.decide([held, lease], Conditions(NOW))
+    assert [slot.gpu for slot in grant.slots] == ["~t4-0/nvidia.com/gpu/0", "~t4-0/nvidia.com/gpu/1"]
+    coming = a_lease("bb", Phase.STARTING, held=grant.slots, request=lease.request)
+    assert a_pool.patch(coming)["node_seconds"] == 240.0
+    more = waits("ccc", "t4")
+    assert a_pool.decide([held, coming, more], Conditions(NOW)) == []
+    assert a_pool.offers([held, coming], ())[1].note == ""
+
+
+async def test_what_comes_free_first_is_whose_pod_waits_for_a_node(a_pool):
+    await a_pool.observe(NOW)
+    pending = slots("~t4-0/nvidia.com/gpu/0", "~t4-0/nvidia.com/gpu/1")
+    coming = a_lease("bb", Phase.STARTING, held=pending, request=a_request(gpu="t4", count=2))
+    more = waits("ccc", "t4")
+    assert a_pool.decide([coming, more], Conditions(NOW)) == [], "the two that are there are its pod's by now"
+    running = a_lease("bb", Phase.RUNNING, held=slots(*OLD), request=coming.request)
+    (grant,) = a_pool.decide([running, more], Conditions(NOW))
+    assert grant.slots[0].gpu.startswith("~t4-"), "and the node may still be started for the next"
+
+
+async def test_a_pod_that_waits_for_a_node_asks_for_its_labels(a_pool):
+    await a_pool.observe(NOW)
+    for kinds, terms in (
+        (POOL, [{"key": "nvidia.com/gpu.product", "operator": "In", "values": ["Tesla-T4"]}]),
+        ({**POOL, "t4": replace(POOL["t4"], autoscale=Autoscale(4, 2, 1.0))}, None),
+    ):
+        pod = pod_patch(slots("~t4-0/nvidia.com/gpu/0"), {}, (), kinds, (), must_be_there=True)
+        assert pod["container"]["resources"]["limits"] == {"nvidia.com/gpu": "1"}
+        node = pod["spec"]["affinity"]["nodeAffinity"]
+        required = node.get("requiredDuringSchedulingIgnoredDuringExecution")
+        assert (required and required["nodeSelectorTerms"][0]["matchExpressions"]) == terms
+        assert "preferredDuringSchedulingIgnoredDuringExecution" not in node, "there is no such node to prefer"

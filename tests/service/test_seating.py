@@ -9,6 +9,7 @@ from gpuspawner.core.gpus import Gpu
 from gpuspawner.core.lease import Phase
 from gpuspawner.service.adoption import lease_variables
 from gpuspawner.service.gpu_states import gpu_states
+from gpuspawner.service.views import lease_view
 
 NODES = {"one": "one/nvidia.com/gpu", "two": "two/nvidia.com/gpu"}
 REASON = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
@@ -177,6 +178,24 @@ async def test_a_start_without_room_goes_back_to_its_place_once_its_pod_is_gone(
     assert back.message == f"There was no room for it after all: {REASON}"
     assert ("gpuspawner", "requeued", back.message) in place.audit(alice)
     assert (not place.backend.running, place.speaks(alice)) == (True, False)
+
+
+async def test_a_node_that_is_started_is_waited_for_longer_and_one_that_never_comes_is_told(place, monkeypatch):
+    monkeypatch.setattr(place.parts.scheduler, "node_seconds", lambda *_: 240.0)
+    alice = place.start("alice")
+    await gave(place, alice, waiting=REASON, waiting_seconds=450.0)
+    await place.round()
+    assert place.now_of(alice).phase is Phase.STARTING
+    view = lease_view(place.parts, place.now_of(alice))
+    assert view["words"].endswith("; a node starts for it, in about 4 min")
+    change(place, alice, waiting_seconds=510.0)
+    await place.round()
+    back = place.now_of(alice)
+    assert (back.phase, back.asked_at, back.failed_starts) == (Phase.PARKED, alice.asked_at, 0)
+    assert back.message == f"No node came within 8 min: {REASON}"
+    told = lease_view(place.parts, back)["queue"]["sentence"]
+    assert "No node came within 8 min" in told
+    assert "it is tried again in 30 s" in told
 
 
 async def test_the_same_start_asks_again_and_others_pass_for_a_while(place):

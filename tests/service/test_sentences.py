@@ -42,6 +42,13 @@ def test_a_quota_of_the_cluster_that_is_waited_for_is_named():
     )
 
 
+def test_a_node_that_has_to_start_first_is_said():
+    words = starts_now(a_request(), CATALOG, offer(free=0), NOON, node_seconds=240.0)
+    assert words == (
+        "None is free now. Starts by itself on 1 A100 80 GB: a node starts for it, in about 4 min. Ends 1 h after that."
+    )
+
+
 def offer(free=0, total=4, kind="a100", *, simulated=False):
     return Offer(kind, free, total, total, 2, simulated=simulated)
 

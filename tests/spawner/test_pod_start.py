@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuspawner.spawner.pod_start import SETTLED_SECONDS, judge, refusal
+from gpuspawner.spawner.pod_start import SETTLED_SECONDS, Verdict, judge, refusal
 
 IMAGE = "registry.example.org/ml/pytorch:2.9"
 SCHEDULED = {"type": "PodScheduled", "status": "True"}
@@ -423,3 +423,9 @@ REFUSALS = {
 @pytest.mark.parametrize(("code", "message", "words"), REFUSALS.values(), ids=REFUSALS)
 def test_a_refusal_of_the_api_server_is_final_or_worth_another_try(code, message, words):
     assert refusal(code, message) == words
+
+
+def test_a_node_that_starts_for_it_is_told_with_its_time():
+    pod = {"metadata": {}, "status": {"conditions": [unscheduled("0/3 nodes are available.")]}}
+    verdict = judge(pod, [], 1.0, node_seconds=240.0)
+    assert verdict == Verdict(55, "A node starts for it, in about 4 min. You can close this page.", shortage="waiting")

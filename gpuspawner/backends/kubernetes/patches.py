@@ -9,6 +9,7 @@ from typing import Any
 from gpuspawner.backends.kubernetes.fleet import GPU_TAINTS, Toleration, group_labels, split_group
 from gpuspawner.backends.kubernetes.models import HOSTNAME
 from gpuspawner.backends.kubernetes.objects import Node
+from gpuspawner.core.autoscale import is_coming, kind_of_coming
 from gpuspawner.core.gpus import Gpu, GpuKind, Slot
 from gpuspawner.core.groups import group_of
 
@@ -31,7 +32,8 @@ def pod_patch(
     """Return the ``pod`` part of a patch (see ``backends.base``): {} for a workspace without GPUs.
 
     The pod asks for the number of its GPUs of each resource. It may only be placed where such GPUs are of its kind;
-    on the node that was granted by preference or, where it ``must_be_there``, nowhere else.
+    on the node that was granted by preference or, where it ``must_be_there``, nowhere else. A node that is coming is
+    asked for by the labels that it will have.
     """
     counts = Counter(group_of(slot.gpu) for slot in slots)
     if not counts:
@@ -41,7 +43,9 @@ def pod_patch(
     node = nodes.get(node_name, Node(node_name))
     here = _in(HOSTNAME, [node.labels.get(HOSTNAME, node_name)])
     affinity: dict[str, Any] = {}
-    if must_be_there:
+    if is_coming(node_name):
+        affinity = _coming(kinds.get(kind_of_coming(node_name)), frozenset(resources), nodes, fleet)
+    elif must_be_there:
         affinity[REQUIRED] = {"nodeSelectorTerms": [{"matchExpressions": [here]}]}
     else:
         affinity[PREFERRED] = [{"weight": 100, "preference": {"matchExpressions": [here]}}]
@@ -56,10 +60,22 @@ def pod_patch(
     }
 
 
+def _coming(
+    kind: GpuKind | None, resources: frozenset[str], nodes: Mapping[str, Node], fleet: Iterable[Gpu]
+) -> dict[str, Any]:
+    """Return the affinity to a node that is to be started, or to one of those that are there: what is free first."""
+    if kind is None or kind.autoscale is None or not kind.autoscale.labels:
+        return {}
+    term = {"matchExpressions": [_in(key, [value]) for key, value in kind.autoscale.labels]}
+    known = frozenset(gpu.group for gpu in fleet if gpu.pool == kind.pool)
+    alike = _terms(known, resources, nodes)
+    return {REQUIRED: {"nodeSelectorTerms": [term, *(other for other in alike if other != term)]}}
+
+
 def _alike(
     groups: frozenset[str], nodes: Mapping[str, Node], fleet: Iterable[Gpu], kinds: Mapping[str, GpuKind]
 ) -> list[dict[str, Any]]:
-    """Return the terms that nodes with GPUs of the same kind meet, and no others: one for each way they are labelled.
+    """Return the terms that nodes with GPUs of the same kind meet, and no others.
 
     A kind that is its resource needs none: the resource alone finds its nodes.
     """
@@ -68,8 +84,12 @@ def _alike(
     kind = kinds.get(pool)
     if kind is not None and kind.resource and not kind.match:
         return []
-    resources = {split_group(group)[1] for group in groups}
-    known = {gpu.group for gpu in fleet if gpu.pool == pool} | groups
+    resources = frozenset(split_group(group)[1] for group in groups)
+    return _terms(frozenset(gpu.group for gpu in fleet if gpu.pool == pool) | groups, resources, nodes)
+
+
+def _terms(known: frozenset[str], resources: frozenset[str], nodes: Mapping[str, Node]) -> list[dict[str, Any]]:
+    """Return a term for each way in which the nodes of these groups are labelled."""
     selectors: set[tuple[tuple[str, str], ...]] = set()
     unlabelled: list[str] = []
     for group in sorted(known):

@@ -86,10 +86,11 @@ class Check(ApiHandler):
         place = parts.scheduler.place(imagined, others, parts.allocator.others, now)
         shortage = parts.scheduler.shortage(imagined, others, parts.allocator.others)
         waiting = bool(shortage) or (request.gpu is not None and (place.number > 1 or place.likely_seconds != 0))
+        node_seconds = parts.scheduler.node_seconds(imagined, others, parts.allocator.others)
         sentence = (
             waits(place, request, parts.catalog, offer, shortage)
             if waiting
-            else starts_now(request, parts.catalog, offer, now)
+            else starts_now(request, parts.catalog, offer, now, node_seconds)
         )
         if mine is not None and mine.phase in WAITING and not keeps:
             sentence += " This changes your request: your old place in the queue is lost."
@@ -99,7 +100,7 @@ class Check(ApiHandler):
                 "starts_now": not waiting,
                 "place": place.number if waiting else None,
                 "asked": gpus_asked(request, parts.catalog, simulated=offer is not None and offer.simulated),
-                "ends_at": None if waiting else now + request.lifetime_seconds,
+                "ends_at": None if waiting or node_seconds else now + request.lifetime_seconds,
             }
         )
 

@@ -46,6 +46,7 @@ class Reason(str, Enum):
     IDLE = "idle"
     EXPIRED = "expired"
     PREEMPTED = "preempted"
+    MOVED = "moved"
     FAILED = "failed"
     CANCELLED = "cancelled"
     ORPHANED = "orphaned"
@@ -280,7 +281,7 @@ def disrupt(lease: Lease, why: str, until: float | None) -> Lease:
 
 
 def again(lease: Lease, name: str, now: float) -> Lease:
-    """Return a new lease of what its place ended, parked where the old one stood in the queue."""
+    """Return a new lease of what its place ended, or its user moved, parked where the old one stood in the queue."""
     return Lease(
         id=name,
         key=lease.key,

@@ -89,14 +89,18 @@ class Reclaimer:
             self._allocator.give()
 
     def _end(self, lease: Lease) -> None:
-        """End a lease. What its place took goes back in the queue in the same step: no crash loses it between."""
+        """End a lease. What its place took, or its user moves, goes back in the queue in the same step.
+
+        No crash loses it between.
+        """
         now = self._clock.now()
         ended = leases.end(lease, now)
-        if lease.reason is not Reason.PREEMPTED or not lease.request.template or not self._allocator.returns(lease):
+        preempted = lease.reason is Reason.PREEMPTED and self._allocator.returns(lease)
+        if not lease.request.template or not (preempted or lease.reason is Reason.MOVED):
             self._book.save(ended)
             return
         parked = leases.again(lease, uuid.uuid4().hex, now)
-        line = self._allocator.line(parked, "gpuspawner", "back in the queue", f"{lease.id} was preempted")
+        line = self._allocator.line(parked, "gpuspawner", "back in the queue", f"{lease.id} was {lease.reason.value}")
         self._book.save(ended, parked, audit=[line])
 
     async def _stop_in_hub(self, lease: Lease) -> bool:

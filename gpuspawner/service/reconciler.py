@@ -66,6 +66,7 @@ class Reconciler:
         self._absent_since: dict[str, float] = {}
         self._gone_since: dict[str, float] = {}
         self._started: set[tuple[str, float]] = set()
+        self._failed_gpus: frozenset[str] = frozenset()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self.alert = ""
 
@@ -99,6 +100,8 @@ class Reconciler:
             log.warning("workspaces are not seen now: %s", error)
             return
         self._looked_at = looked_at
+        gpus = self._allocator.scheduler.fleet.gpus
+        self._failed_gpus = frozenset(gpu.id for gpu in gpus if not gpu.healthy and not gpu.group)
         self._running_of = {}
         for one in self._running:
             self._running_of.setdefault(one.lease_id, []).append(one)
@@ -293,11 +296,16 @@ class Reconciler:
 
     def _unhealthy(self, lease: Lease) -> Lease:
         """Note which of its GPUs the place calls unhealthy, and which no more: its user is told, nothing is stopped."""
-        own = [x.unhealthy for x in self._processes(lease) if x.attempt == lease.attempt]
-        if not own or own[0] == lease.unhealthy:
+        own = next((x for x in self._processes(lease) if x.attempt == lease.attempt), None)
+        if own is None:
             return lease
-        told = replace(lease, unhealthy=own[0])
-        why = f"the place calls {', '.join(own[0])} unhealthy" if own[0] else "the place calls its GPUs healthy again"
+        failed = (slot.gpu for slot in lease.slots if slot.gpu in self._failed_gpus)
+        unhealthy = tuple(sorted({*own.unhealthy, *failed}))
+        if unhealthy == lease.unhealthy:
+            return lease
+        told = replace(lease, unhealthy=unhealthy)
+        names = ", ".join(unhealthy)
+        why = f"the place calls {names} unhealthy" if names else "the place calls its GPUs healthy again"
         self._book.save(told, audit=[self._allocator.line(lease, "cluster", "health", why)])
         return told
 

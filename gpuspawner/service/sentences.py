@@ -149,6 +149,7 @@ REASONS = {
     "idle": "It was idle",
     "expired": "Its time was over",
     "preempted": "The cluster ended it",
+    "moved": "It was moved off a GPU that failed",
     "failed": "It failed",
     "cancelled": "Its start was cancelled",
     "orphaned": "The hub had lost sight of it",

@@ -212,12 +212,14 @@ def _disruption(parts: Parts, lease: Lease, now: float) -> dict[str, Any]:
 
 def _unhealthy(lease: Lease) -> dict[str, Any]:
     """Return what is to be told of a GPU that failed under a workspace: moving is its user's to choose."""
-    few = f"{len(lease.unhealthy)} of its {len(lease.slots)} GPUs" if len(lease.slots) > 1 else "its GPU"
+    bad, all_of_it = len(lease.unhealthy), len(lease.slots)
+    few = f"{bad} of its {all_of_it} GPUs {'is' if bad == 1 else 'are'}" if all_of_it > 1 else "its GPU is"
     text = (
-        f"The cluster reports that {few} is unhealthy: work on it may fail. Save, stop this workspace and start it "
-        "again to get another GPU. Nothing is stopped because of it; the administrator sees it too."
+        f"We are told that {few} unhealthy: work on it may fail. Save, then move this workspace: it stops, and starts "
+        "again by itself on other GPUs, first in the queue at its old place. Running kernels are lost then; files "
+        "stay. Nothing is stopped unless you move it; the administrator sees it too."
     )
-    return {"kind": "unhealthy", "text": text, "ends_at": None, "actions": []}
+    return {"kind": "unhealthy", "text": text, "ends_at": None, "actions": ["move"]}
 
 
 def _warning(parts: Parts, lease: Lease) -> dict[str, Any] | None:

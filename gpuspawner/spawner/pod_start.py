@@ -100,23 +100,23 @@ def _scheduling(
         return Verdict(55, "Waiting for the cluster's own queue to admit it.")
     if scheduled.get("reason") != "Unschedulable":
         return Verdict(55, "Looking for a node.")
-    missing = re.search(r'persistentvolumeclaim "([^"]+)" (not found|is being deleted)', message)
-    if missing and missing[1] == own_claim and missing[2] == "not found":
-        return Verdict(55, f"Its volume {own_claim} was made just now; the cluster has yet to see it.")
-    if missing:
-        words = f"Its volume {missing[1]} is missing."
-        remedy = (
-            f"{words} Your administrator must create the claim or take it out of the settings; nothing was charged."
-        )
-        return Verdict(55, words, remedy if seconds >= SETTLED_SECONDS else "")
+    volume = re.search(r'persistentvolumeclaim "([^"]+)" (not found|is being deleted)', message)
+    if volume:
+        return _volume(volume[1], seconds, new=volume[1] == own_claim and volume[2] == "not found")
+    words = f"No node fits now: {_nodes(message)}. This start goes on; the cluster looks again at each change."
     if node_seconds:
         words = f"A node starts for it, in about {show_duration(node_seconds)}. You can close this page."
-        return Verdict(55, words, shortage="waiting")
-    if any(event.get("reason") == "TriggeredScaleUp" for event in events):
+    elif any(event.get("reason") == "TriggeredScaleUp" for event in events):
         words = "No node has room; the cluster is starting one. This takes some minutes."
-        return Verdict(55, words, shortage="waiting")
-    words = f"No node fits now: {_nodes(message)}. This start goes on; the cluster looks again at each change."
     return Verdict(55, words, shortage="waiting")
+
+
+def _volume(name: str, seconds: float, *, new: bool) -> Verdict:
+    if new:
+        return Verdict(55, f"Its volume {name} was made just now; the cluster has yet to see it.")
+    words = f"Its volume {name} is missing."
+    remedy = f"{words} Your administrator must create the claim or take it out of the settings; nothing was charged."
+    return Verdict(55, words, remedy if seconds >= SETTLED_SECONDS else "")
 
 
 def _failed(status: Json) -> Verdict:

@@ -85,6 +85,32 @@ def test_promise_6_a_start_whose_room_another_pod_took_goes_back_to_its_place_an
     assert hub.until("late", "running", 90)["id"] == lease["id"]
 
 
+def test_a_workspace_on_a_gpu_that_fails_is_moved_by_its_user_to_one_that_works(hub, gpus):
+    def device():
+        printed = hub.cluster.run_in(hub.namespace, hub.pod("mara").metadata.name, "nvidia-smi", "-L")[1]
+        return printed.partition("(UUID: ")[2].partition(")")[0]
+
+    hub.add_user("mara")
+    hub.begin("mara", template="lab", gpu="a100", count=1)
+    lease = hub.until("mara", "running", 300)
+    failing = device()
+    token = hub.api("POST", "/users/mara/tokens", {}).json()["token"]
+    gpus.set_health(failing, healthy=False)
+    try:
+        told = eventually(lambda: hub.lease("mara")["warning"], 300, "mara is told")
+        assert (told["kind"], told["actions"]) == ("unhealthy", ["move"])
+        hub.gpu(f"/workspaces/{lease['id']}/move", "POST", token=token)
+        end = hub.until_ended("mara", "moved", 300)
+        assert end["id"] == lease["id"]
+        again = hub.until("mara", "running", 300)
+        assert (again["id"] != lease["id"], again["asked_at"]) == (True, lease["asked_at"])
+        assert device() not in {"", failing}
+    finally:
+        gpus.set_health(failing, healthy=True)
+    hub.stop("mara")
+    hub.until_ended("mara", "stopped", 120)
+
+
 def test_promise_2_a_hub_that_dies_during_a_start_finds_its_pod_again(hub):
     hub.add_user("slow")
     hub.begin("slow", template="slow", gpu="a100", count=1)

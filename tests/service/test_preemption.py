@@ -4,7 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from gpuspawner.core.errors import Conflict
 from gpuspawner.core.lease import Phase, Reason
+from gpuspawner.service.api.actions import act
+from gpuspawner.service.api.base import Person
 from gpuspawner.service.views import lease_view
 
 WHY = "The cluster needs its GPU for more important work."
@@ -121,7 +124,7 @@ async def test_a_gpu_that_fails_under_a_workspace_is_told_and_stops_nothing(worl
     world.backend.running[key] = replace(world.backend.running[key], unhealthy=("GPU-1",))
     await world.round()
     told = lease_view(world.parts, world.now_of(alice))["warning"]
-    assert (told["kind"], told["ends_at"], told["actions"]) == ("unhealthy", None, [])
+    assert (told["kind"], told["ends_at"], told["actions"]) == ("unhealthy", None, ["move"])
     assert "1 of its 2 GPUs is unhealthy" in told["text"]
     assert world.now_of(alice).phase is Phase.RUNNING
     await world.round()
@@ -132,3 +135,45 @@ async def test_a_gpu_that_fails_under_a_workspace_is_told_and_stops_nothing(worl
         "the place calls GPU-1 unhealthy",
         "the place calls its GPUs healthy again",
     ]
+
+
+async def failed_under(world, lease, *names):
+    key = lease.id, lease.attempt
+    world.backend.running[key] = replace(world.backend.running[key], unhealthy=names)
+    await world.round()
+
+
+async def test_a_device_of_one_machine_that_fails_is_told_too(world):
+    alice = await world.up("alice")
+    (slot,) = alice.slots
+    world.backend.change_gpu(slot.gpu, healthy=False)
+    await world.round()
+    assert world.now_of(alice).unhealthy == (slot.gpu,)
+    assert lease_view(world.parts, world.now_of(alice))["warning"]["actions"] == ["move"]
+
+
+async def test_promise_3_its_user_moves_it_and_it_starts_again_at_its_old_place(world):
+    alice, bob = await world.up("alice", count=2), world.start("bob", count=2)
+    await failed_under(world, alice, "GPU-1")
+    person = Person("alice", admin=False, owner=alice.key.owner)
+    await act(world.parts, person, world.now_of(alice), "move", "its page")
+    assert world.now_of(alice).phase is Phase.STOPPING
+    assert world.hub.calls[-1][:2] == ("stop", "alice"), "by the reclaimer, through the hub"
+    world.hub_stops(alice, "stopped")
+    await world.round()
+    await world.round()
+    ended, back = world.now_of(alice), waiting(world, alice)
+    assert (ended.reason, ended.ended_by) == (Reason.MOVED, "alice")
+    assert "GPU-1 was reported unhealthy" in ended.message
+    assert (back.asked_at, back.request, back.options) == (alice.asked_at, alice.request, alice.options)
+    assert (back.phase, world.now_of(bob).phase) == (Phase.RESERVED, Phase.QUEUED), "before who asked later"
+    await world.round()
+    assert world.hub.calls[-1][:2] == ("start", "alice")
+
+
+async def test_a_healthy_workspace_is_not_moved(world):
+    alice = await world.up("alice")
+    person = Person("alice", admin=False, owner=alice.key.owner)
+    with pytest.raises(Conflict, match="None of its GPUs is reported as failed"):
+        await act(world.parts, person, world.now_of(alice), "move", "its page")
+    assert world.now_of(alice).phase is Phase.RUNNING

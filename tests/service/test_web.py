@@ -225,6 +225,19 @@ def test_keep_extend_and_stop_by_form(world):
     assert world.servers == {}
 
 
+def test_a_workspace_on_a_gpu_that_failed_offers_to_move_it_with_one_click(world):
+    world.servers[""] = {"name": "", "started": "then", "ready": True, "pending": None, "url": "/"}
+    world.save(pages.running("mine", unhealthy=("GPU-0",)))
+    alice = Browser(world, "alice")
+    text = alice.look("workspaces/mine").text
+    assert "We are told that its GPU is unhealthy" in text
+    assert 'action="/services/gpu/workspaces/mine/move"' in text
+    alice.submit("workspaces/mine/move")
+    lease = world.lease("mine")
+    assert (lease.phase, lease.reason, lease.ended_by) == (Phase.STOPPING, Reason.MOVED, "alice")
+    assert "It was moved off a GPU that failed" in alice.look("workspaces/mine").text
+
+
 def test_what_cannot_be_done_is_told_on_the_page_with_the_reason(world):
     world.save(pages.running("mine", keeps_used=3))
     page = Browser(world, "alice").submit("workspaces/mine/keep", 409)
@@ -232,7 +245,7 @@ def test_what_cannot_be_done_is_told_on_the_page_with_the_reason(world):
     assert "Running on 1 A100 80 GB" in page.text
 
 
-@pytest.mark.parametrize("action", ["keep", "extend", "stop", "seen", "dispute", "answer"])
+@pytest.mark.parametrize("action", ["keep", "extend", "move", "stop", "seen", "dispute", "answer"])
 def test_a_get_changes_nothing(world, action):
     before = world.save(pages.in_grace("mine"))
     ended = world.save(pages.reclaimed("gone"))

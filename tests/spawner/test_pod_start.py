@@ -426,6 +426,5 @@ def test_a_refusal_of_the_api_server_is_final_or_worth_another_try(code, message
 
 
 def test_a_node_that_starts_for_it_is_told_with_its_time():
-    pod = {"metadata": {}, "status": {"conditions": [unscheduled("0/3 nodes are available.")]}}
-    verdict = judge(pod, [], 1.0, node_seconds=240.0)
+    verdict = judge(unscheduled("0/3 nodes are available."), [], 1.0, node_seconds=240.0)
     assert verdict == Verdict(55, "A node starts for it, in about 4 min. You can close this page.", shortage="waiting")

@@ -9,12 +9,12 @@ from tornado.web import HTTPError
 from gpuspawner.core import lease as leases
 from gpuspawner.core.dispute import written
 from gpuspawner.core.errors import Conflict
-from gpuspawner.core.lease import WAITING, Lease, Phase, Reason
+from gpuspawner.core.lease import UP, WAITING, Lease, Phase, Reason
 from gpuspawner.service.api.base import Person
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.reclaimer import EVIDENCE_SECONDS
 
-ACTIONS = "keep|extend|stop|seen|dispute|answer"
+ACTIONS = "keep|extend|move|stop|seen|dispute|answer"
 """What :func:`act` carries out, as a route matches it."""
 
 
@@ -32,7 +32,8 @@ async def act(parts: Parts, person: Person, lease: Lease, action: str, where: st
     Raises:
         Conflict: it can't be done now; the message says why.
         RequestRefused: the sentence is too long, or an answer has none.
-        HTTPError: 403 for a stop by a workspace's own token, another's dispute, or an answer by no administrator.
+        HTTPError: 403 for a stop or a move by a workspace's own token, another's dispute, or an answer by someone
+            who is no administrator.
     """
     if action == "seen":
         if not lease.live and person.owns(lease):
@@ -48,12 +49,12 @@ async def act(parts: Parts, person: Person, lease: Lease, action: str, where: st
     elif action == "extend":
         parts.lifecycle.extend(lease, person.name)
     else:
-        await _stop(parts, person, lease, where)
+        if person.lease is not None:
+            raise HTTPError(403, reason="A workspace's own token may not end it: use the hub or the workspace page.")
+        await (_move if action == "move" else _stop)(parts, person, lease, where)
 
 
 async def _stop(parts: Parts, person: Person, lease: Lease, where: str) -> None:
-    if person.lease is not None:
-        raise HTTPError(403, reason="A workspace's own token may not stop it: use the hub or the workspace page.")
     if lease.phase is Phase.STOPPING:
         return
     cancelled = lease.phase in WAITING
@@ -80,3 +81,19 @@ def _answer(parts: Parts, person: Person, lease: Lease, sentence: object) -> Non
     text = written(sentence, needed=True)
     answered = leases.answer(lease, text, person.name, parts.clock.now())
     parts.book.save(answered, audit=[parts.allocator.line(lease, person.name, "answered", text)])
+
+
+async def _move(parts: Parts, person: Person, lease: Lease, where: str) -> None:
+    """Stop a workspace whose GPU failed, to start again on another one, at its old place."""
+    if not lease.unhealthy:
+        raise Conflict("None of its GPUs is reported as failed: there is nothing to move it from.")
+    words = (
+        f"{person.name} moved it, from {where}, because {', '.join(lease.unhealthy)} was reported unhealthy. "
+        "It starts again by itself on another GPU. Your files are untouched."
+    )
+    parts.reclaimer.mark(lease.id, Reason.MOVED, person.name, words, _may_move)
+    await parts.reclaimer.drive(lease.id)
+
+
+def _may_move(lease: Lease) -> bool:
+    return lease.phase in UP and bool(lease.unhealthy)

@@ -194,7 +194,7 @@ class Audit(ApiHandler):
 
 
 class Act(ApiHandler):
-    """POST: keep, extend, stop, seen, or with a ``sentence`` dispute (its user) and answer (administrators)."""
+    """POST: keep, extend, move, stop, seen, or with a ``sentence`` dispute (its user) and answer (administrators)."""
 
     async def post(self, lease_id: str, action: str) -> None:
         """Do it, and answer the workspace as it is then; 409 with the reason where it can't be done."""

@@ -38,6 +38,9 @@
     if (one.warning.actions.includes("extend")) {
       buttons.append(button(`Extend ${duration(one.extend.each_seconds)}`, act(one, "extend")));
     }
+    if (one.warning.actions.includes("move")) {
+      buttons.append(button("Move it to another GPU", act(one, "move")));
+    }
     buttons.append(more(one, "More"));
     const text = element("span", { className: "gs-text", textContent: name(one) + one.warning.text });
     return element("div", { className: "gs-note gs-warn" }, element("p", {}, text, " ", left), buttons);

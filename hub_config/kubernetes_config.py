@@ -23,6 +23,8 @@ c.KubeSpawner.namespace = "jhub"
 c.KubeSpawner.image = "quay.io/jupyter/base-notebook:latest"  # of templates that name none
 c.KubeSpawner.start_timeout = 900  # a large image comes once to each node
 c.KubeSpawner.priority_class_name = "gpu-workspace"  # of kubernetes-hub.yaml: below training, and preempts nobody
+# Volumes are KubeSpawner's own: these apply to every template, a profile's (`profile:` of a template) to that template
+# alone. The catalog has none: `volumes` in a template is refused by name.
 c.KubeSpawner.storage_pvc_ensure = True
 c.KubeSpawner.storage_capacity = "20Gi"
 c.KubeSpawner.pvc_name_template = "home-{user_server}"

@@ -1,10 +1,15 @@
-"""What tests of several rooms share: the browser."""
+"""What tests of several rooms share: the browser, and hypothesis without a clock."""
 
 from __future__ import annotations
 
 import shutil
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# No test is about time: this machine is noisy.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 CHROMIUM = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 CHROMIUM += ["--disable-component-update", "--disable-sync"]

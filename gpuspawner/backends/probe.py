@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from typing import TypeVar
 
 from gpuspawner.backends.base import ProbeResult
+from gpuspawner.backends.probe_buffer import Buffer, read_buffers
 from gpuspawner.core.errors import quoted
 from gpuspawner.core.readings import GpuReading, Sample
 
@@ -56,12 +57,14 @@ class ProcessTime:
 class ProcessTable:
     """The processes of a workspace at one instant: ``times`` by (pid, start time in ticks since boot).
 
-    Kept from one probe to the next, whose difference is the CPU use between them.
+    Kept from one probe to the next, whose difference is the CPU use between them. ``peaks`` is what the driver's sample
+    buffers told then, as a percentage by UUID.
     """
 
     clock_seconds: float
     ticks_per_second: int
     times: Mapping[tuple[int, int], ProcessTime] = field(default_factory=dict)
+    peaks: Mapping[str, float] = field(default_factory=dict)
 
     def cores_since(self, previous: ProcessTable | None) -> dict[int, float] | None:
         """Return the CPU cores that each process used on average since ``previous``, by pid; None where unknown.
@@ -114,6 +117,10 @@ def parse_probe(
     cores = processes.table.cores_since(previous) if processes.table else None
     gpus = []
     seen = _readings(lines)
+    buffers = _buffers(lines, seen)
+    if processes.table is not None and buffers:
+        processes.table = replace(processes.table, peaks={uuid: one.max_percent for uuid, one in buffers.items()})
+    since_seconds = min(interval_seconds, age_seconds)
     uuids = _by_count(leased, seen, result) if result.counted else dict(result.devices)
     # A part of a device reads as all of it, if at all: its own processes judge it.
     shared |= frozenset(leased) if result.shared else frozenset(result.devices)
@@ -128,7 +135,7 @@ def parse_probe(
         gpus.append(
             GpuReading(
                 gpu=gpu,
-                utilization_percent=values.utilization_percent,
+                utilization_percent=_with_buffer(values, buffers.get(uuid), uuid, previous, since_seconds),
                 memory_used_bytes=values.memory_used_bytes,
                 memory_total_bytes=values.memory_total_bytes,
                 holders=None if holders is None else len(holders),
@@ -140,6 +147,34 @@ def parse_probe(
     total = None if cores is None else sum(cores.values())
     sample = Sample(leased, tuple(gpus), interval_seconds, age_seconds, cpu_cores=total)
     return sample, processes.table or previous
+
+
+def _buffers(lines: Iterable[str], seen: Iterable[str]) -> dict[str, Buffer]:
+    """Return the sample buffers that the driver tells, by UUID.
+
+    They are listed without one, in the same order as the readings. All are the workspace's own: were the order another,
+    its verdict would be the same.
+    """
+    found = read_buffers(line.removeprefix("buffer ") for line in lines if line.startswith("buffer "))
+    uuids = list(seen)
+    if len(found) != len(uuids):
+        return {}
+    return {uuid: one for uuid, one in zip(uuids, found, strict=True) if one is not None}
+
+
+def _with_buffer(
+    values: _Values, buffer: Buffer | None, uuid: str, previous: ProcessTable | None, since_seconds: float
+) -> float | None:
+    """Return the highest utilization since the sample before: of the readings, and of what the buffer adds.
+
+    A buffer that reaches back further tells of use that was counted already, unless it is higher than it was then.
+    """
+    percent = values.utilization_percent
+    if percent is None or buffer is None:
+        return percent
+    before_percent = 100.0 if previous is None else previous.peaks.get(uuid, 100.0)
+    is_new = buffer.seconds <= since_seconds or buffer.max_percent > before_percent
+    return max(percent, buffer.max_percent) if is_new else percent
 
 
 def _by_count(leased: tuple[str, ...], seen: Iterable[str], result: ProbeResult) -> dict[str, str]:
@@ -184,7 +219,7 @@ class _Processes:
                     uuid = match[2]
                 elif uuid:
                     self.minors[match[2]], uuid = uuid, ""
-            elif not (self._takes(line) or line.startswith("smi ") or _READING.fullmatch(line)):
+            elif not (self._takes(line) or line.startswith(("smi ", "buffer ")) or _READING.fullmatch(line)):
                 self.problem = f"a line of the probe is not understood: {quoted(line)}"
         self.table = ProcessTable(*self.clock, self.times) if self.clock[1] and not self.problem else None
 

@@ -70,6 +70,10 @@ probe_reading() {
     echo "reading $?"
     printf '%s\n' "$text" | while IFS= read -r line; do printf 'smi %s\n' "$line"; done
 }
+probe_buffer() { # the driver's own sample buffer: what fell between the readings
+    text=$(nvidia-smi ${GPUSPAWNER_PROBE_GPUS:+-i "$GPUSPAWNER_PROBE_GPUS"} -q -d UTILIZATION 2>&1) || return
+    printf '%s\n' "$text" | while IFS= read -r line; do printf 'buffer %s\n' "$line"; done
+}
 probe() {
     LC_ALL=C
     export LC_ALL
@@ -100,6 +104,7 @@ probe() {
         left=$((left - 1))
         [ "$left" -eq 0 ] || sleep "$GPUSPAWNER_PROBE_PAUSE" 2>/dev/null || sleep 1
     done
+    [ "$GPUSPAWNER_PROBE_READINGS" -eq 0 ] || probe_buffer
     echo 'gpuspawner-probe 1 end'
 }
 probe </dev/null

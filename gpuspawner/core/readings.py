@@ -9,9 +9,10 @@ from dataclasses import dataclass
 class GpuReading:
     """One GPU as one probe of its workspace saw it.
 
-    ``utilization_percent`` is the highest of the probe's readings, 0 to 100. ``holders`` counts the workspace's
-    processes with the device open (the probe's own nvidia-smi is none), ``holders_cpu_cores`` is their CPU use
-    averaged over the interval since the sample before. ``problem`` says in words why something is unknown.
+    ``utilization_percent`` is the highest of the probe's readings and, since the sample before, of the driver's sample
+    buffer, where there is one; 0 to 100. ``holders`` counts the workspace's processes with the device open (the probe's
+    own nvidia-smi is none), ``holders_cpu_cores`` is their CPU use averaged over the interval since the sample before.
+    ``problem`` says in words why something is unknown.
     """
 
     gpu: str

@@ -218,3 +218,39 @@ def test_loop_in_seconds(environment: dict[str, str]) -> None:
             process.stdout.readline()
         process.kill()
     assert 0.9 < time.monotonic() - began < 10
+
+
+BUFFER = re.compile(
+    r"    GPU Utilization Samples\n"
+    r"        Duration +: 16\.50 sec\n"
+    r"        Number of Samples +: 99\n"
+    r"        Max +: ([0-9]+) %\n"
+    r"        Min +: ([0-9]+) %\n"
+    r"        Avg +: ([0-9]+) %\n"
+)
+
+
+def test_its_sample_buffer_remembers_a_burst_that_is_over(smi: Smi, environment: dict[str, str]) -> None:
+    def buffer(number: int) -> tuple[int, ...]:
+        found = BUFFER.findall(smi("-i", UUIDS[number], "-q", "-d", "UTILIZATION").stdout)
+        assert len(found) == 1
+        return tuple(map(int, found[0]))
+
+    assert buffer(1) == (0, 0, 0)
+    code = "from gpuspawner.backends.local import busy; busy(1.5, percent=10, gpus=[1])"
+    where = {**environment, "PYTHONPATH": str(Path(__file__).parents[2])}
+    subprocess.run([sys.executable, "-c", code], env=where, check=True, capture_output=True)
+    highest, lowest, average = buffer(1)
+    assert smi("-i", UUIDS[1], "--query-gpu=utilization.gpu", "--format=csv,noheader").stdout == "0 %\n"
+    assert (highest, lowest) == (10, 0)
+    assert average < highest
+    assert buffer(0) == (0, 0, 0), "the other GPU's is its own"
+    assert "Samples" not in smi("-q").stdout, "only -d shows it"
+
+
+def test_its_sample_buffer_shows_what_goes_on(smi: Smi, busy_gpu_1: int) -> None:
+    until = time.monotonic() + 60
+    while not (found := re.search(r"Samples\n.*\n.*\n +Max +: 70 %", smi("-i", "1", "-q", "-d", "UTILIZATION").stdout)):
+        assert time.monotonic() < until, busy_gpu_1
+        time.sleep(0.2)
+    assert found

@@ -26,6 +26,10 @@ FOLDER = "GPUSPAWNER_SIMULATED_DIR"
 GPUS = "GPUSPAWNER_GPUS"
 """The variable that names a workspace's GPUs: UUIDs with commas between."""
 HOLDERS = "holders"
+ENDED = "ended"
+"""Beside HOLDERS: what held a GPU until lately, for the sample buffer of ``nvidia-smi``."""
+ENDED_SECONDS = 60.0
+"""For how long that is of interest."""
 MIB = 1024 * 1024
 
 
@@ -39,11 +43,16 @@ class SimulatedGpu(NamedTuple):
 
 
 class Holder(NamedTuple):
-    """A process that holds a simulated GPU: what it says to do there."""
+    """A process that holds a simulated GPU: what it says to do there, since when and, once ended, until when.
+
+    Both are seconds of the monotonic clock.
+    """
 
     pid: int
     percent: int
     memory_bytes: int
+    since: float = 0.0
+    until: float | None = None
 
 
 def create(folder: Path, gpus: Iterable[SimulatedGpu]) -> None:
@@ -51,7 +60,7 @@ def create(folder: Path, gpus: Iterable[SimulatedGpu]) -> None:
 
     The folder is writable by all, like /tmp: workspaces of other system users hold GPUs too.
     """
-    for path in (folder, folder / HOLDERS):
+    for path in (folder, folder / HOLDERS, folder / ENDED):
         path.mkdir(parents=True, exist_ok=True)
         path.chmod(0o1777)
     for gpu in gpus:
@@ -76,6 +85,15 @@ def holders(folder: Path, uuid: str) -> tuple[Holder, ...]:
     """Return the live processes that say what they do on a GPU, by pid."""
     records = (folder / HOLDERS).glob(f"*.{uuid}")
     return tuple(sorted(holder for record in records if (holder := _read_holder(record)) is not None))
+
+
+def ended(folder: Path, uuid: str) -> tuple[Holder, ...]:
+    """Return what held a GPU until lately."""
+    found = []
+    for record in (folder / ENDED).glob(f"*.{uuid}"):
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+            found.append(_holder(record, json.loads(record.read_text(encoding="utf-8"))))
+    return tuple(sorted(found))
 
 
 def busy(seconds: float, percent: int = 80, gpus: Iterable[int] | None = None, memory_percent: int = 40) -> None:
@@ -146,16 +164,29 @@ def hold(folder: str, uuids: str, percent: str, memory_percent: str) -> None:
             held.enter_context((Path(folder) / uuid).open(encoding="utf-8"))
             path = Path(folder) / HOLDERS / f"{os.getpid()}.{uuid}"
             record = held.enter_context(path.open("w", encoding="utf-8"))
-            held.callback(path.unlink)
             fcntl.flock(record, fcntl.LOCK_EX)
             memory_bytes = gpu.memory_bytes * int(memory_percent) // 100
-            json.dump({"percent": int(percent), "memory_bytes": memory_bytes}, record)
+            told = {"percent": int(percent), "memory_bytes": memory_bytes, "since": time.monotonic()}
+            held.callback(_end, path, told)
+            json.dump(told, record)
             record.flush()
         _show("holding\n")
         while not select.select([sys.stdin], [], [], period_seconds * (1 - duty))[0]:
             until = time.perf_counter() + period_seconds * duty
             while time.perf_counter() < until:
                 pass
+
+
+def _end(path: Path, told: dict[str, float]) -> None:
+    """Leave word of what ended, for the sample buffer; what is too old for it goes."""
+    folder = path.parent.parent / ENDED
+    now = time.monotonic()
+    with contextlib.suppress(OSError):  # a folder of an older version has none
+        (folder / path.name).write_text(json.dumps({**told, "until": now}), encoding="utf-8")
+        for old in folder.glob(f"*{path.suffix}"):
+            if time.time() - old.stat().st_mtime > ENDED_SECONDS:
+                old.unlink()
+    path.unlink()
 
 
 def _read_gpu(path: Path) -> SimulatedGpu | None:
@@ -171,9 +202,20 @@ def _read_holder(path: Path) -> Holder | None:
             if not _is_locked(file):
                 return None
             record = json.load(file)
-        return Holder(int(path.name.partition(".")[0]), int(record["percent"]), int(record["memory_bytes"]))
+        return _holder(path, record)
     except (OSError, ValueError, TypeError, KeyError):
         return None
+
+
+def _holder(path: Path, record: dict[str, float]) -> Holder:
+    until = record.get("until")
+    return Holder(
+        int(path.name.partition(".")[0]),
+        int(record["percent"]),
+        int(record["memory_bytes"]),
+        float(record.get("since", 0.0)),
+        None if until is None else float(until),
+    )
 
 
 def _why_none(environ: Mapping[str, str]) -> str:

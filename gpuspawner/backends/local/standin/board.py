@@ -6,13 +6,15 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuspawner.backends.local.simulated import FOLDER, MIB, SimulatedGpu, holders, own_gpus
+from gpuspawner.backends.local.simulated import FOLDER, MIB, Holder, SimulatedGpu, ended, holders, own_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 DRIVER, CUDA = "590.48.01", "13.1"
 """Of the captures that the forms were taken from."""
+SAMPLES, SAMPLE_SECONDS = 99, 1 / 6
+"""Of the sample buffer: as many, and as long, as NVIDIA's documents and users' reports give."""
 IDLE_WATTS, FULL_WATTS = 60, 400
 """Arbitrary, of the order of a data centre GPU: power follows the utilization between them."""
 
@@ -32,6 +34,16 @@ class Board(NamedTuple):
     gpu: SimulatedGpu
     workers: tuple[Worker, ...]
     percent: int
+    spells: tuple[Holder, ...] = ()
+    """What holds it, and what did until lately."""
+
+    def samples(self, now: float) -> tuple[int, ...]:
+        """Return the utilization of the last seconds, sample by sample, the newest first."""
+        moments = [now - number * SAMPLE_SECONDS for number in range(SAMPLES)]
+        return tuple(
+            min(100, sum(s.percent for s in self.spells if s.since <= at and (s.until is None or at < s.until)))
+            for at in moments
+        )
 
     @property
     def bus_id(self) -> str:
@@ -81,7 +93,8 @@ def boards(environ: Mapping[str, str]) -> tuple[Board, ...]:
     for number, gpu in enumerate(own_gpus(environ)):
         held = holders(folder, gpu.uuid)
         workers = tuple(Worker(one.pid, _program(one.pid), one.memory_bytes // MIB) for one in held)
-        found.append(Board(number, gpu, workers, min(100, sum(one.percent for one in held))))
+        spells = (*held, *ended(folder, gpu.uuid))
+        found.append(Board(number, gpu, workers, min(100, sum(one.percent for one in held)), spells))
     return tuple(found)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from gpuspawner.backends.local.standin.board import CUDA, DRIVER, FULL_WATTS, IDLE_WATTS, Board, Worker
+from gpuspawner.backends.local.standin.board import CUDA, DRIVER, FULL_WATTS, IDLE_WATTS, SAMPLE_SECONDS, Board, Worker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,9 +14,11 @@ Node = tuple[str, str, "str | list[Node]"]
 """Label of the report, tag of the XML, and a value or what stands below."""
 
 NONE = "N/A"
+SAMPLES_TAG = "gpu_utilization_samples"
+"""The sample buffer, which only ``-d`` shows."""
 DISPLAYS = {
     "MEMORY": ("fb_memory_usage",),
-    "UTILIZATION": ("utilization",),
+    "UTILIZATION": ("utilization", SAMPLES_TAG),
     "ECC": ("ecc_mode",),
     "TEMPERATURE": ("temperature",),
     "POWER": ("gpu_power_readings",),
@@ -41,8 +43,8 @@ def report(boards: tuple[Board, ...], displays: str | None) -> Iterator[str]:
     yield _line(0, "Attached GPUs", str(len(boards)))
     for board in boards:
         yield f"GPU {board.bus_id}"
-        for node in _tree(board):
-            if tags is None or node[1] in tags:
+        for node in [*_tree(board), _samples(board)]:
+            if node[1] != SAMPLES_TAG if tags is None else node[1] in tags:
                 yield from _as_text(node, 1)
         yield ""
 
@@ -125,6 +127,21 @@ def _use(b: Board) -> list[Node]:
         ("ECC Mode", "ecc_mode", [("Current", "current_ecc", "Disabled"), ("Pending", "pending_ecc", "Disabled")]),
         ("Temperature", "temperature", [("GPU Current Temp", "gpu_temp", f"{b.celsius} C")]),
     ]
+
+
+def _samples(b: Board) -> Node:
+    samples = b.samples(time.monotonic())
+    return (
+        "GPU Utilization Samples",
+        SAMPLES_TAG,
+        [
+            ("Duration", "duration", f"{len(samples) * SAMPLE_SECONDS:.2f} sec"),
+            ("Number of Samples", "count", str(len(samples))),
+            ("Max", "max", f"{max(samples)} %"),
+            ("Min", "min", f"{min(samples)} %"),
+            ("Avg", "avg", f"{sum(samples) // len(samples)} %"),
+        ],
+    )
 
 
 def _power_and_clocks(b: Board) -> list[Node]:

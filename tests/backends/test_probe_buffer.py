@@ -1,0 +1,140 @@
+"""The driver's sample buffer: read strictly, it may only add use, and never twice."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuspawner.backends.base import ProbeResult
+from gpuspawner.backends.probe import ProcessTable, parse_probe
+from gpuspawner.backends.probe_buffer import Buffer, read_buffers
+from gpuspawner.core.evidence import SampleKind, classify
+from gpuspawner.core.policy import IdlePolicy
+from gpuspawner.core.readings import Sample
+
+A = "GPU-aaaaaaaa-0000-0000-0000-000000000000"
+B = "GPU-bbbbbbbb-0000-0000-0000-000000000001"
+REPORT = """\
+
+==============NVSMI LOG==============
+
+Timestamp                                              : Fri Jul  3 22:11:09 2026
+Driver Version                                         : 590.48.01
+CUDA Version                                           : 13.1
+
+Attached GPUs                                          : 1
+GPU 00000000:83:00.0
+    Utilization
+        GPU                                            : 0 %
+        Memory                                         : 0 %
+    GPU Utilization Samples
+        Duration                                       : 16.59 sec
+        Number of Samples                              : 99
+        Max                                            : 97 %
+        Min                                            : 0 %
+        Avg                                            : 31 %
+    Memory Utilization Samples
+        Duration                                       : 16.59 sec
+        Number of Samples                              : 99
+        Max                                            : 12 %
+        Min                                            : 0 %
+        Avg                                            : 3 %
+"""
+
+
+def probe(report: str, percent: str = "0", clock_seconds: float = 1000.0, gpus: tuple[str, ...] = (A,)) -> ProbeResult:
+    rows = [f"smi {n}, {gpu}, NVIDIA H200, Disabled, {percent}, 900, 143771, 77.71" for n, gpu in enumerate(gpus)]
+    lines = ["gpuspawner-probe 1 begin", f"clock {clock_seconds:.2f} 100", "process 10 1 500 100 0"]
+    lines += ["device /dev/nvidia0", f"driver GPU UUID: {A}", "driver Device Minor: 0", "open 10 /dev/nvidia0"]
+    lines += ["reading 0", *rows, *(f"buffer {line}" for line in report.splitlines()), "gpuspawner-probe 1 end"]
+    return ProbeResult("\n".join(lines))
+
+
+def read(
+    report: str, *, percent: str = "0", seconds: float = 60.0, age: float = 600.0, previous: ProcessTable | None = None
+) -> Sample:
+    return parse_probe(probe(report, percent), (A,), previous, interval_seconds=seconds, age_seconds=age)[0]
+
+
+def highest(sample: Sample) -> float | None:
+    return sample.gpus[0].utilization_percent
+
+
+def test_it_tells_the_maximum_of_its_time() -> None:
+    assert read_buffers(REPORT.splitlines()) == (Buffer(16.59, 97.0),)
+    two = REPORT + REPORT[REPORT.index("GPU 0000") :].replace(":83:", ":84:").replace("97 %", "40 %")
+    assert read_buffers(two.splitlines()) == (Buffer(16.59, 97.0), Buffer(16.59, 40.0))
+
+
+def test_use_between_two_readings_makes_it_busy() -> None:
+    sample = read(REPORT)
+    assert highest(sample) == 97.0
+    assert classify(sample, IdlePolicy(), 60.0).kind is SampleKind.BUSY
+    assert highest(read(REPORT, percent="99")) == 99.0
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        pytest.param("16.59 sec", "18446744073709.22 sec", id="the duration that drivers are known to print"),
+        pytest.param("16.59 sec", "0.00 sec", id="no duration"),
+        pytest.param("16.59 sec", "601.00 sec", id="ten minutes"),
+        pytest.param("16.59 sec", "-1.00 sec", id="a negative one"),
+        pytest.param("16.59 sec", "16,59 sec", id="a decimal comma"),
+        pytest.param("16.59 sec", "16590 ms", id="another unit"),
+        pytest.param("16.59 sec", "Not Found", id="none found"),
+        pytest.param("16.59 sec", "N/A", id="not available"),
+        pytest.param(": 99\n", ": 0\n", id="no samples"),
+        pytest.param(": 99\n", ": 4294967295\n", id="a count of nonsense"),
+        pytest.param(": 99\n", ": Not Found\n", id="no count"),
+        pytest.param("97 %", "101 %", id="over 100 %"),
+        pytest.param("97 %", "[N/A]", id="no maximum"),
+        pytest.param("97 %", "30 %", id="a maximum below the average"),
+        pytest.param("97 %", "97 %\n        Max                                            : 0 %", id="two of them"),
+        pytest.param("        Avg                                            : 31 %\n", "", id="cut off"),
+        pytest.param("GPU Utilization Samples", "GPU Utilization", id="another title"),
+        pytest.param("GPU 00000000:83:00.0\n", "", id="nobody's"),
+        pytest.param("GPU 00000000:83:00.0\n", "GPU 00000000:82:00.0\nGPU 00000000:83:00.0\n", id="one GPU too many"),
+        pytest.param(REPORT, "", id="nothing"),
+        pytest.param(REPORT, "Invalid combination of input arguments.", id="a driver that knows no -d"),
+    ],
+)
+def test_nonsense_is_unsupported_and_leaves_the_readings_as_they_are(old: str, new: str) -> None:
+    sample = read(REPORT.replace(old, new, 1))
+    assert (highest(sample), sample.gpus[0].problem) == (0.0, "")
+    assert classify(sample, IdlePolicy(soft_budget_seconds=()), 60.0).kind is SampleKind.IDLE
+
+
+def test_an_unknown_reading_stays_unknown() -> None:
+    """Nobody knows what a low buffer would have hidden, and a high one comes back with the next reading."""
+    assert highest(read(REPORT, percent="[N/A]")) is None
+
+
+def test_what_it_told_already_counts_once() -> None:
+    """Looking closely, every 5 s, a buffer of 16 s shows a burst three times: only the first is new."""
+    table: ProcessTable | None = None
+    told = []
+    for number, peak in enumerate((0, 97, 97, 97, 31, 60)):
+        report = REPORT.replace("31 %", "0 %").replace("97 %", f"{peak} %")
+        result = probe(report, clock_seconds=1000.0 + 5 * number)
+        sample, table = parse_probe(result, (A,), table, interval_seconds=5.0, age_seconds=600.0)
+        told.append(highest(sample))
+    assert told == [0.0, 97.0, 0.0, 0.0, 0.0, 60.0]
+
+
+def test_what_the_one_before_did_on_the_gpu_is_nobodys_use_here() -> None:
+    assert highest(read(REPORT, age=10.0)) == 0.0
+
+
+def test_a_gpu_that_nvidia_smi_woke_is_idle_for_all_its_buffer_says() -> None:
+    """Without persistence mode the tool's own start-up stands in the buffer too."""
+    text = probe(REPORT).text.replace("open 10 /dev/nvidia0\n", "").replace(" 900, ", " 0, ")
+    sample, _ = parse_probe(ProbeResult(text), (A,), None, interval_seconds=60.0, age_seconds=600.0)
+    assert classify(sample, IdlePolicy(soft_budget_seconds=()), 60.0).because == "GPU 0 held by no process"
+
+
+def test_two_gpus_are_told_in_the_order_of_their_readings() -> None:
+    two = REPORT + REPORT[REPORT.index("GPU 0000") :].replace(":83:", ":84:").replace("97 %", "40 %")
+    sample, table = parse_probe(probe(two, gpus=(A, B)), (B, A), None, interval_seconds=60.0, age_seconds=600.0)
+    assert {gpu.gpu: gpu.utilization_percent for gpu in sample.gpus} == {A: 97.0, B: 40.0}
+    assert table is not None
+    assert table.peaks == {A: 97.0, B: 40.0}

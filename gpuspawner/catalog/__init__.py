@@ -7,12 +7,14 @@ Never here: what is free, queued or in use, JupyterHub, HTTP, SQL, a clock.
 
 from gpuspawner.catalog.load import check, load_catalog, load_text
 from gpuspawner.catalog.resolve import OPTIONS, RESERVED, from_form, resolve, to_options
-from gpuspawner.catalog.values import NO_GPU, Bounds, Catalog, Defaults, Template, scaled
+from gpuspawner.catalog.values import NO_GPU, PAGES, SSH, Bounds, Catalog, Defaults, Template, scaled
 
 __all__ = [
     "NO_GPU",
     "OPTIONS",
+    "PAGES",
     "RESERVED",
+    "SSH",
     "Bounds",
     "Catalog",
     "Defaults",

@@ -54,6 +54,7 @@ def build_template(name: str, flat: Flat[TemplateEntry], around: Surroundings, i
         description=entry.description or "",
         image=entry.image or "",
         profile=entry.profile or "",
+        opens=tuple(entry.opens or ()),
         policy=policy,
         gpus=MappingProxyType(dict(entry.gpus)),
         bounds=bounds,

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from gpuspawner.catalog.values import NO_GPU
+from gpuspawner.catalog.values import NO_GPU, OPENS, SSH
 from gpuspawner.core.errors import quoted
 from gpuspawner.core.policy import Mode
 from gpuspawner.core.units import (
@@ -161,12 +161,17 @@ def _parse_yes(value: object) -> bool:
 
 
 def _parse_opens(value: object) -> list[str]:
-    later = [item for item in ("vscode", "ssh") if isinstance(value, list) and item in value]
-    if later:
-        raise BadValue(f"{' and '.join(later)}: not built yet in this version", "write opens: [lab], or leave it out")
-    if value != ["lab"]:
-        raise BadValue(f"{quoted(value)} is not what a workspace can open", "write opens: [lab], or leave it out")
-    return ["lab"]
+    right = "write a list of lab, vscode and ssh, the default first, for example [lab, vscode, ssh]"
+    if not isinstance(value, list) or not value:
+        raise BadValue(f"{quoted(value)} is not what a workspace can open", right)
+    for item in value:
+        if item not in OPENS:
+            raise BadValue(f"{quoted(item)} is not what a workspace can open", right)
+        if value.count(item) > 1:
+            raise BadValue(f"{item} stands there twice", right)
+    if value == [SSH]:
+        raise BadValue("ssh alone leaves nothing for the browser to open", "write opens: [lab, ssh]")
+    return value
 
 
 def _parse_resource(value: object) -> str:

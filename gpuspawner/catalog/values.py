@@ -11,6 +11,11 @@ from gpuspawner.core.policy import LifecyclePolicy
 
 NO_GPU = "none"
 """How form, link and REST write "without a GPU". No kind may have this name."""
+SSH = "ssh"
+PAGES = {"lab": "/lab", "vscode": "/vscode/"}
+"""What a browser can open of a workspace, and where below its address."""
+OPENS = (*PAGES, SSH)
+"""What a template may say that its workspaces open."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,13 @@ class Template:
     """The container image of its workspaces; "" where the hub's configuration alone says it."""
     profile: str = ""
     """The slug of the profile in KubeSpawner's ``profile_list`` that applies first; "" for its default one."""
+    opens: tuple[str, ...] = ()
+    """Of OPENS, the default first; empty where the hub's configuration alone says what its workspaces open."""
+
+    @property
+    def default_url(self) -> str:
+        """Where below its address a workspace sends its browser; "" where the hub's configuration says it."""
+        return next((PAGES[what] for what in self.opens if what in PAGES), "")
 
     def default_count(self, gpu: str | None) -> int:
         """Return how many of ``gpu`` a request gets that names no number: the default moved into the kind's range."""

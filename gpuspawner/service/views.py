@@ -45,6 +45,7 @@ def lease_view(parts: Parts, lease: Lease) -> dict[str, Any]:
             "memory_bytes": request.memory_bytes,
             "lifetime_seconds": request.lifetime_seconds,
         },
+        "opens": opens_of(parts, lease),
         "options": dict(lease.options),
         "asked_at": lease.asked_at,
         "granted_at": lease.granted_at,
@@ -69,6 +70,12 @@ def _node_words(parts: Parts, lease: Lease) -> str:
         return ""
     seconds = parts.scheduler.node_seconds(lease, (), ())
     return "" if seconds is None else f"; a node starts for it, in about {show_duration(seconds)}"
+
+
+def opens_of(parts: Parts, lease: Lease) -> list[str]:
+    """Return what a workspace opens, the default first; empty where the hub's configuration alone says it."""
+    template = parts.catalog.templates.get(lease.request.template)
+    return list(template.opens) if template else []
 
 
 def is_simulated(parts: Parts, lease: Lease) -> bool:

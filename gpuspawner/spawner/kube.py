@@ -12,9 +12,7 @@ from kubespawner import KubeSpawner
 from traitlets import Bool, Dict, Enum, Float, Integer, Unicode, default
 
 from gpuspawner.backends.kubernetes.names import ANNOTATIONS, ATTEMPT_LABEL, HUB_LABEL, LEASE_LABEL
-from gpuspawner.catalog import resolve
 from gpuspawner.core.errors import Conflict
-from gpuspawner.core.request import Request
 from gpuspawner.spawner.kube_start import LOOK_SECONDS, PodStart
 from gpuspawner.spawner.pod import PodSettings, with_lease
 from gpuspawner.spawner.pod_end import outcome_of, why_ended
@@ -74,9 +72,6 @@ class KubePods(PodStart):
         image = template.image
         self._gpu_image = (image, self.image) if image else None
         self.image = image or self.image
-
-    def _request(self) -> Request:
-        return resolve(self.catalog, self.user_options, self.user.name)
 
     def get_env(self) -> dict[str, str]:
         """Return the environment without what the pod carries as annotations."""

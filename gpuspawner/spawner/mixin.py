@@ -15,10 +15,11 @@ from jupyterhub.spawner import LocalProcessSpawner
 from jupyterhub.utils import isoformat
 from traitlets import Float, Unicode
 
-from gpuspawner.catalog import resolve
+from gpuspawner.catalog import SSH, resolve
 from gpuspawner.core.autoscale import PATIENCE, patience_seconds
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
 from gpuspawner.core.release import Release
+from gpuspawner.core.request import Request
 from gpuspawner.spawner.client import LeaseClient
 from gpuspawner.spawner.options import FormOptions
 from gpuspawner.spawner.refusals import ended, one_line_refusals
@@ -32,6 +33,8 @@ AWAY_SECONDS = 10.0
 """With the service away for this long, a request without a GPU starts without a lease: it is adopted later."""
 WITHOUT_GPU = {"environment": {"CUDA_VISIBLE_DEVICES": "", "NVIDIA_VISIBLE_DEVICES": "void"}}
 WAITING = frozenset({"queued", "parked"})
+SSH_VARIABLE = "GPUSPAWNER_SSH"
+"""Set in workspaces whose template opens SSH: `gpuspawner.workspace` lets nobody in without it."""
 
 
 class GPUSpawnerMixin(FormOptions):
@@ -176,8 +179,11 @@ class GPUSpawnerMixin(FormOptions):
             if time.monotonic() >= until:
                 await self._leave(client, answer)
 
+    def _request(self) -> Request:
+        return resolve(self.catalog, self.user_options, self.user.name)
+
     def _asks_for_gpu(self) -> bool:
-        return resolve(self.catalog, self.user_options, self.user.name).gpu is not None
+        return self._request().gpu is not None
 
     @staticmethod
     def _place(answer: Mapping[str, Any]) -> int | None:
@@ -238,13 +244,19 @@ class GPUSpawnerMixin(FormOptions):
         )
 
     def get_env(self) -> dict[str, str]:
-        """Return the environment with the lease's patch applied, as one, after everything else."""
-        environment: dict[str, str] = {**super().get_env(), **self._gpu_patch.get("environment", {})}
+        """Return the environment: what the template opens, then the lease's patch, as one, after everything else."""
+        environment: dict[str, str] = {**super().get_env(), **self._opens(), **self._gpu_patch.get("environment", {})}
         prefix = self._gpu_patch.get("path_prefix", "")
         if prefix:
             path = environment.get("PATH") or os.environ.get("PATH", os.defpath)
             environment["PATH"] = f"{prefix}{os.pathsep}{path}"
         return environment
+
+    def _opens(self) -> dict[str, str]:
+        template = self.catalog.templates[self._request().template]
+        # In JupyterHub's own variable: the setting `default_url` would outlive this start, and the next may have none.
+        page = {"JUPYTERHUB_DEFAULT_URL": template.default_url} if template.default_url else {}
+        return {**page, SSH_VARIABLE: "1"} if SSH in template.opens else page
 
     def get_state(self) -> dict[str, Any]:
         """Add which lease the running server has."""

@@ -74,6 +74,23 @@ templates:
     }
 
 
+def test_what_workspaces_open_and_where_they_send_a_browser():
+    text = """\
+version: 1
+templates:
+  editor: {opens: [ssh, vscode, lab]}
+  same: {extends: editor, title: Same}
+  lab: {extends: editor, opens: [lab]}
+  plain:
+"""
+    assert {name: (template.opens, template.default_url) for name, template in load_text(text).templates.items()} == {
+        "editor": (("ssh", "vscode", "lab"), "/vscode/"),
+        "same": (("ssh", "vscode", "lab"), "/vscode/"),
+        "lab": (("lab",), "/lab"),
+        "plain": ((), ""),
+    }
+
+
 @pytest.mark.parametrize(
     "image", ["lab", "a/b_c/d-e:2", "Registry.example.org/x@sha256:" + "a" * 64, "localhost:5000/x:V_1.2-c"]
 )

@@ -6,6 +6,8 @@ import pytest
 
 from gpuspawner.catalog.document import LARGEST_BYTES
 
+OPENS = "Write a list of lab, vscode and ssh, the default first, for example [lab, vscode, ssh]."
+
 # Appended to the fixture `head`, which ends with line 5.
 ENTRIES = {
     "unknown section": (
@@ -154,10 +156,6 @@ ENTRIES = {
         "".join(f"  t{i}: {{extends: t{i + 1}}}\n" for i in range(11)) + "  t11:\n",
         "6 templates.t0.extends: goes over more than 10 entries. Extend a nearer one.",
     ),
-    "opens what is not built": (
-        "  b: {opens: [lab, vscode, ssh]}\n",
-        "6 templates.b.opens: vscode and ssh: not built yet in this version. Write opens: [lab], or leave it out.",
-    ),
     "image of capitals": (
         "  b: {image: PyTorch:2}\n",
         (
@@ -172,9 +170,29 @@ ENTRIES = {
             "Write registry, name and tag, for example registry.example.org/ml/pytorch:2.9."
         ),
     ),
+    "opens no list": (
+        "  b: {opens: lab}\n",
+        f"6 templates.b.opens: 'lab' is not what a workspace can open. {OPENS}",
+    ),
+    "opens nothing": (
+        "  b: {opens: []}\n",
+        f"6 templates.b.opens: [] is not what a workspace can open. {OPENS}",
+    ),
     "opens what is not": (
-        "  b: {opens: emacs}\n",
-        "6 templates.b.opens: 'emacs' is not what a workspace can open. Write opens: [lab], or leave it out.",
+        "  b: {opens: [lab, emacs]}\n",
+        f"6 templates.b.opens: 'emacs' is not what a workspace can open. {OPENS}",
+    ),
+    "opens a mapping": (
+        "  b: {opens: [{lab: 1}]}\n",
+        f"6 templates.b.opens: {{'lab': 1}} is not what a workspace can open. {OPENS}",
+    ),
+    "opens twice": (
+        "  b: {opens: [lab, ssh, lab]}\n",
+        f"6 templates.b.opens: lab stands there twice. {OPENS}",
+    ),
+    "opens ssh alone": (
+        "  b: {opens: [ssh]}\n",
+        "6 templates.b.opens: ssh alone leaves nothing for the browser to open. Write opens: [lab, ssh].",
     ),
     "title of spaces": (
         '  b: {title: "  "}\n',

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gpuspawner.catalog import SSH
 from gpuspawner.core.dispute import LONGEST_CHARACTERS
 from gpuspawner.core.errors import Conflict, RequestRefused
 from gpuspawner.core.lease import HOLDING, UP, WAITING, Lease, Phase, deciding_since
@@ -66,9 +67,9 @@ class Home(PageHandler):
 
     def card(self, lease: Lease) -> dict[str, Any]:
         """Return what a list shows of a workspace."""
-        links = {"open": story.server_link(self.hub_prefix, lease) if lease.phase in UP else ""}
-        about = story.describe_request(self.parts, lease)
-        return {**lease_view(self.parts, lease), **about, **links, "unasked": lease.unasked}
+        view = lease_view(self.parts, lease)
+        links = story.open_links(self.hub_prefix, lease, view["opens"]) if lease.phase in UP else []
+        return {**view, **story.describe_request(self.parts, lease), "open": links[:1], "unasked": lease.unasked}
 
 
 def _waiter(parts: Parts, lease: Lease, *, shown: bool) -> dict[str, Any]:
@@ -95,10 +96,11 @@ class WorkspacePage(PageHandler):
         parts, person = self.parts, self.viewer()
         mine = person.owns(lease)
         rows, lines = parts.store.readings(lease.id), parts.store.audit(lease.id)
+        view = lease_view(parts, lease)
         self.render_page(
             "workspace.html",
             status,
-            doc=lease_view(parts, lease),
+            doc=view,
             about=story.describe_request(parts, lease),
             chart=story.chart_of(parts, lease, rows, lines),
             history=[{**audit_view(line), "words": story.history_words(line)} for line in lines],
@@ -113,7 +115,8 @@ class WorkspacePage(PageHandler):
             up=lease.phase in UP,
             waiting=lease.phase in WAITING,
             starting=lease.phase in {Phase.RESERVED, Phase.STARTING},
-            open_link=story.server_link(self.hub_prefix, lease),
+            open_links=story.open_links(self.hub_prefix, lease, view["opens"]),
+            ssh=story.ssh_line(lease) if SSH in view["opens"] else "",
             start_link=story.server_link(self.hub_prefix, lease, "hub/spawn-pending").rstrip("/"),
             again=story.start_again_links(self.hub_prefix, lease, person.name if mine else lease.user),
             end=story.ended_view(lease, mine=mine) if lease.reason else None,

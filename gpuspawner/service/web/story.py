@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from string import ascii_uppercase
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from gpuspawner.catalog import to_options
+from gpuspawner.catalog import PAGES, to_options
 from gpuspawner.core.lease import Lease, Reason, deciding_since
 from gpuspawner.service.lifecycle import COMING_END
 from gpuspawner.service.parts import Parts
@@ -181,6 +182,23 @@ def server_link(hub_prefix: str, lease: Lease, page: str = "user") -> str:
     return f"{base}{page}/{quote(lease.user, safe='@~')}/" + (
         f"{quote(lease.key.server, safe='@~')}/" if lease.key.server else ""
     )
+
+
+DEFAULT_SERVER = "-"
+"""What the command line calls the server without a name."""
+PAGES_SHOWN = {"lab": "Open Lab", "vscode": "Open VS Code"}
+
+
+def open_links(hub_prefix: str, lease: Lease, opens: Sequence[str]) -> list[tuple[str, str]]:
+    """Return what a running workspace's page offers to open, the default first: words and address."""
+    server = server_link(hub_prefix, lease)
+    links = [(PAGES_SHOWN[what], server + PAGES[what].lstrip("/")) for what in opens if what in PAGES]
+    return links or [("Open Lab", server)]
+
+
+def ssh_line(lease: Lease) -> str:
+    """Return the command that opens a workspace by SSH, to be copied."""
+    return f"gpuspawner ssh {shlex.quote(lease.key.server) if lease.key.server else DEFAULT_SERVER}"
 
 
 def describe_request(parts: Parts, lease: Lease) -> dict[str, str]:

@@ -1,0 +1,62 @@
+"""What a workspace's page offers to open, by its template: to its user, while it runs."""
+
+import re
+
+import pytest
+from test_web import Browser, api, pages
+
+from gpuspawner.catalog import load_catalog
+
+
+def opening(*what):
+    template = {**pages.CATALOG["templates"]["pytorch"], **({"opens": list(what)} if what else {})}
+    return load_catalog({**pages.CATALOG, "templates": {"pytorch": template}})
+
+
+@pytest.fixture
+def world_opening(tmp_path, monkeypatch):
+    """Make the world of a catalog whose template opens these."""
+    made = []
+
+    def make(*what):
+        made.append(pages.World(tmp_path, monkeypatch, opening(*what)))
+        return made[-1]
+
+    yield make
+    for world in made:
+        world.close()
+
+
+def offered(html):
+    return re.findall(r'<a class="gs-button[^"]*" href="([^"]+)">(Open [^<]+)<', html)
+
+
+def test_each_page_of_a_workspace_is_offered_the_default_first_and_the_ssh_line(world_opening):
+    world = world_opening("ssh", "vscode", "lab")
+    world.save(pages.running("train", server="train set"))
+    alice = Browser(world, "alice")
+    page = alice.look("workspaces/train").text
+    server = "/user/alice/train%20set"
+    assert offered(page) == [(f"{server}/vscode/", "Open VS Code"), (f"{server}/lab", "Open Lab")]
+    assert offered(alice.home.text) == [(f"{server}/vscode/", "Open VS Code")]
+    assert "<code>gpuspawner ssh &#39;train set&#39;</code>" in page
+    (view,) = api(world, "alice").json()["workspaces"]
+    assert view["opens"] == ["ssh", "vscode", "lab"]
+
+
+def test_nothing_is_offered_of_one_that_waits_and_no_ssh_to_another_s_administrator(world_opening):
+    world = world_opening("vscode", "ssh")
+    world.save(pages.waiting("waits", user="alice"))
+    page = Browser(world, "alice").look("workspaces/waits").text
+    assert (offered(page), "gpuspawner ssh" in page) == ([], False)
+    world.save(pages.running("live", server="train"))
+    assert "<code>gpuspawner ssh train</code>" in Browser(world, "alice").look("workspaces/live").text
+    assert "gpuspawner ssh" not in Browser(world, "admin").look("workspaces/live").text
+
+
+def test_where_the_template_does_not_say_the_hub_s_default_opens(world_opening):
+    world = world_opening()
+    world.save(pages.running("live"))
+    page = Browser(world, "alice").look("workspaces/live").text
+    assert offered(page) == [("/user/alice/", "Open Lab")]
+    assert "gpuspawner ssh" not in page

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpuspawner.cli.simulate_cases import Case
-from gpuspawner.core.evidence import CPU
 from gpuspawner.core.policy import LifecyclePolicy, Mode
 from gpuspawner.core.simulate import Stop, Then, Warned, totals
+from gpuspawner.core.soft import CPU
 from gpuspawner.core.units import show_duration
 
 ROWS = 40

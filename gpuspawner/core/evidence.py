@@ -7,10 +7,9 @@ from enum import Enum
 
 from gpuspawner.core.policy import IdlePolicy
 from gpuspawner.core.readings import GpuReading, Sample
+from gpuspawner.core.soft import CPU, cores_words, counted, everything, spent
 from gpuspawner.core.units import show_duration
 
-CPU = "cpu"
-"""The soft evidence that is measured by ``Sample.cpu_cores`` instead of named in ``Sample.soft``."""
 PERHAPS_BUDGETS = 2
 """Processes that hold a low GPU and compute count for this many times CPU's budget: it may be GPU work, not just CPU.
 With one, a burst alone in its hour was missed once in 60,000 session hours; two cost 1 % of the GPU hours recovered."""
@@ -61,11 +60,13 @@ def classify(sample: Sample, policy: IdlePolicy, since_busy_seconds: float) -> C
     """Judge one sample by the first rule that fits.
 
     1. busy: a leased GPU is in use, whatever else is unknown.
-    2. unknown: a GPU cannot be judged, one is missing or too many, the workspace is too young or has no GPU, or its
-       CPU use, while it counts as softer evidence, could not be measured.
-    3. soft: evidence that the policy counts and whose budget, counted from the last busy sample, is not spent; for
-       twice the budget of ``cpu`` also processes that hold a low GPU and computed.
-    4. idle: the rest.
+    2. unknown: a GPU cannot be judged, one is missing or too many, the workspace is too young or has no GPU.
+    3. soft: evidence that the policy counts and whose budget, counted from the last busy sample, is not spent.
+    4. unknown: such evidence could not be read.
+    5. soft: for twice the budget of ``cpu``, processes that hold a low GPU and computed.
+    6. idle: the rest.
+
+    A workspace without GPUs, under a policy for such, is judged by :func:`_by_activity`.
 
     Args:
         sample: what the probe told.
@@ -74,19 +75,40 @@ def classify(sample: Sample, policy: IdlePolicy, since_busy_seconds: float) -> C
     """
     readings = () if sample.problem else sample.gpus
     gpus = _gpus(sample, readings, policy)
+    if policy.by_activity and not gpus:
+        return _by_activity(sample, policy, since_busy_seconds)
     if busy := [gpu.because for gpu in gpus if gpu.kind is SampleKind.BUSY]:
         return Classified(SampleKind.BUSY, ", ".join(busy), gpus)
-    counting = {name for name, budget_seconds in policy.soft_budget_seconds if since_busy_seconds <= budget_seconds}
-    if unknown := _unknown(sample, policy, gpus, cpu_counts=CPU in counting):
+    if unknown := _unknown(sample, policy, gpus):
         return Classified(SampleKind.UNKNOWN, unknown, gpus)
+    counts = [name for name, budget_seconds in policy.soft_budget_seconds if since_busy_seconds <= budget_seconds]
+    found = counted(sample, policy, counts, since_busy_seconds)
+    if found.unknown and not found.active:
+        return Classified(SampleKind.UNKNOWN, ", ".join(found.unknown), gpus)
     low = [gpu.because for gpu in gpus]
     percents = [r.utilization_percent for r in readings if not r.shared and r.utilization_percent is not None]
     peak_percent = max((percent for percent in percents if percent < policy.below_percent), default=None)
-    soft = _soft(sample, policy, counting)
     perhaps = any(gpu.perhaps for gpu in gpus)
-    counts = since_busy_seconds <= PERHAPS_BUDGETS * dict(policy.soft_budget_seconds).get(CPU, -1.0)
-    kind = SampleKind.SOFT if soft or (perhaps and counts) else SampleKind.IDLE
-    return Classified(kind, ", ".join(low + soft), gpus, peak_percent, perhaps)
+    perhaps_counts = since_busy_seconds <= PERHAPS_BUDGETS * dict(policy.soft_budget_seconds).get(CPU, -1.0)
+    if found.active or (perhaps and perhaps_counts):
+        return Classified(SampleKind.SOFT, ", ".join([*low, *found.active]), gpus, peak_percent, perhaps)
+    told = counted(sample, policy, [name for name in counts if name != CPU], since_busy_seconds).quiet
+    over = spent(sample, (name for name, _ in policy.soft_budget_seconds if name not in counts))
+    return Classified(SampleKind.IDLE, ", ".join([*low, *told, *over]), gpus, peak_percent, perhaps)
+
+
+def _by_activity(sample: Sample, policy: IdlePolicy, since_busy_seconds: float) -> Classified:
+    """Judge a workspace without GPUs: any activity is its use, and what cannot be read is unknown."""
+    if sample.problem:
+        return Classified(SampleKind.UNKNOWN, _unread(sample))
+    found = counted(sample, policy, everything(), since_busy_seconds)
+    if found.active:
+        return Classified(SampleKind.BUSY, ", ".join(found.active))
+    if found.unknown:
+        return Classified(SampleKind.UNKNOWN, ", ".join(found.unknown))
+    if sample.age_seconds < policy.start_up_seconds:
+        return Classified(SampleKind.UNKNOWN, _too_young(policy))
+    return Classified(SampleKind.IDLE, ", ".join(found.quiet))
 
 
 def _gpus(sample: Sample, readings: tuple[GpuReading, ...], policy: IdlePolicy) -> tuple[GpuEvidence, ...]:
@@ -118,7 +140,7 @@ def _exclusive(reading: GpuReading, name: str, sample: Sample, policy: IdlePolic
     if percent < policy.below_percent:
         cores = reading.holders_cpu_cores
         if reading.holders and cores is not None and _computed(cores, sample, policy):
-            because = f"{name} at {percent:g} % and its processes at {_cores(cores)}"
+            because = f"{name} at {percent:g} % and its processes at {cores_words(cores)}"
             return GpuEvidence(gpu, SampleKind.IDLE, because, perhaps=True)
         return GpuEvidence(gpu, SampleKind.IDLE, f"{name} at {percent:g} %")
     if reading.holders == 0 and reading.memory_used_bytes == 0:
@@ -138,7 +160,7 @@ def _shared(reading: GpuReading, name: str, sample: Sample, policy: IdlePolicy) 
         return _unreadable(gpu, name, reading.problem or "its processes' CPU use is unknown")
     computed = _computed(cores, sample, policy)
     kind = SampleKind.BUSY if computed and cores > policy.cpu_bound_cores else SampleKind.IDLE
-    return GpuEvidence(gpu, kind, f"{name}'s processes at {_cores(cores)}", computed and kind is SampleKind.IDLE)
+    return GpuEvidence(gpu, kind, f"{name}'s processes at {cores_words(cores)}", computed and kind is SampleKind.IDLE)
 
 
 def _computed(cores: float, sample: Sample, policy: IdlePolicy) -> bool:
@@ -151,28 +173,20 @@ def _unreadable(gpu: str, name: str, problem: str) -> GpuEvidence:
     return GpuEvidence(gpu, SampleKind.UNKNOWN, f"{name} can't be read ({problem})")
 
 
-def _unknown(sample: Sample, policy: IdlePolicy, gpus: tuple[GpuEvidence, ...], *, cpu_counts: bool) -> str:
-    """Return why the sample proves nothing, or an empty text."""
+def _unknown(sample: Sample, policy: IdlePolicy, gpus: tuple[GpuEvidence, ...]) -> str:
+    """Return why the sample proves nothing of its GPUs, or an empty text."""
     if not gpus:
         return "no GPU is leased"
     if sample.problem:
-        return f"the workspace can't be read ({sample.problem})"
+        return _unread(sample)
     if unknown := [gpu.because for gpu in gpus if gpu.kind is SampleKind.UNKNOWN]:
         return ", ".join(unknown)
-    if sample.age_seconds < policy.start_up_seconds:
-        return f"it started less than {show_duration(policy.start_up_seconds)} ago"
-    if cpu_counts and (sample.cpu_cores is None or not sample.cpu_cores >= 0):
-        return "the workspace's CPU use can't be read"
-    return ""
+    return _too_young(policy) if sample.age_seconds < policy.start_up_seconds else ""
 
 
-def _soft(sample: Sample, policy: IdlePolicy, counting: set[str]) -> list[str]:
-    """Return the softer evidence that counts, in words."""
-    words = [f"{name} active" for name in sorted(sample.soft & counting)]
-    if CPU in counting and sample.cpu_cores is not None and sample.cpu_cores > policy.cpu_bound_cores:
-        words.insert(0, f"CPU at {_cores(sample.cpu_cores)}")
-    return words
+def _unread(sample: Sample) -> str:
+    return f"the workspace can't be read ({sample.problem})"
 
 
-def _cores(cores: float) -> str:
-    return f"{round(cores, 2):g} cores"
+def _too_young(policy: IdlePolicy) -> str:
+    return f"it started less than {show_duration(policy.start_up_seconds)} ago"

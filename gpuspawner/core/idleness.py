@@ -13,9 +13,10 @@ from enum import Enum
 from typing import Any
 
 from gpuspawner.core.errors import quoted
-from gpuspawner.core.evidence import CPU, Classified, SampleKind, classify
+from gpuspawner.core.evidence import Classified, SampleKind, classify
 from gpuspawner.core.policy import IdlePolicy, Mode
 from gpuspawner.core.readings import Sample
+from gpuspawner.core.soft import CPU
 
 LONGEST_CREDIT = 1.5
 """An idle sample counts for at most this many periods: what lies further back was not seen (design, section 7)."""

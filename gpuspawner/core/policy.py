@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 
@@ -39,6 +39,18 @@ class IdlePolicy:
     """For each softer evidence that counts, how long after the last busy sample it may hold an idle GPU."""
     start_up_seconds: float = 60.0
     """A workspace younger than this is unknown."""
+    by_activity: bool = False
+    """It has no GPU: any activity at all is its use, without a budget (:meth:`LifecyclePolicy.idle_of`)."""
+
+
+@dataclass(frozen=True)
+class ActivityPolicy:
+    """When a workspace without a GPU counts as idle."""
+
+    none_for_seconds: float = 7200.0
+    """Time known to be without activity before the grace period begins."""
+    grace_seconds: float = 600.0
+    """Between the warning and the end."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +78,25 @@ class LifecyclePolicy:
     name: str = "default"
     mode: Mode = Mode.OBSERVE
     idle: IdlePolicy = field(default_factory=IdlePolicy)
+    activity: ActivityPolicy | None = None
+    """None: workspaces without a GPU are not judged."""
     keep: KeepPolicy = field(default_factory=KeepPolicy)
     extend: ExtendPolicy = field(default_factory=ExtendPolicy)
     lifetime_seconds: tuple[int, int] = (60, 30 * 86400)
     """Bounds of what a request may ask under this policy."""
     back_in_queue: bool = True
     """What its place takes a GPU from goes back in the queue, where it was, and starts again by itself."""
+
+    def idle_of(self, *, gpus: bool) -> IdlePolicy | None:
+        """Return by what a workspace with or without GPUs is judged; None where it is not."""
+        if gpus:
+            return self.idle
+        if self.activity is None:
+            return None
+        return replace(
+            self.idle,
+            for_seconds=self.activity.none_for_seconds,
+            grace_seconds=self.activity.grace_seconds,
+            soft_budget_seconds=(),
+            by_activity=True,
+        )

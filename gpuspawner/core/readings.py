@@ -4,6 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+PROBED = ("kernel", "terminal", "ssh", "editor")
+"""Softer evidence that the probe reads beside GPUs and CPU use, by the names that a policy has for it."""
+
+
+@dataclass(frozen=True)
+class SoftReading:
+    """One softer evidence. ``words`` say what was seen; where ``active`` is None, why it is unknown."""
+
+    name: str
+    active: bool | None
+    words: str = ""
+
 
 @dataclass(frozen=True)
 class GpuReading:
@@ -33,6 +45,8 @@ class Sample:
     ``age_seconds`` the time since the workspace runs. ``problem`` is set when the probe as a whole failed: then
     ``gpus`` may be empty and nothing in it may be believed. ``cpu_cores`` counts all processes of the workspace.
     ``leased`` names the GPUs that the lease holds: a sample that sees more or fewer of them is unknown.
+    ``soft`` is the softer evidence: what it says nothing of is unknown. ``hub_idle_seconds`` is how long ago the hub
+    last noted activity of the workspace's server, below 0 where the clocks differ.
     """
 
     leased: tuple[str, ...]
@@ -40,5 +54,6 @@ class Sample:
     interval_seconds: float
     age_seconds: float
     cpu_cores: float | None = None
-    soft: frozenset[str] = frozenset()
+    soft: tuple[SoftReading, ...] = ()
+    hub_idle_seconds: float | None = None
     problem: str = ""

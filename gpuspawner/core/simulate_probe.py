@@ -6,9 +6,10 @@ import random
 from dataclasses import dataclass
 
 from gpuspawner.core.policy import IdlePolicy
-from gpuspawner.core.readings import GpuReading, Sample
+from gpuspawner.core.readings import PROBED, GpuReading, Sample, SoftReading
 from gpuspawner.core.simulate import Step
 from gpuspawner.core.simulate_sessions import Session, Sharing
+from gpuspawner.core.timeline import Timeline
 
 GIB = 2**30
 IDLE_CORES = 0.01
@@ -41,8 +42,10 @@ class Looking:
         self.session, self.probe = session, probe or Probe()
         self.chance = random.Random(session.seed + 1)  # noqa: S311 - not for secrets
         self.gpus = tuple(f"GPU-{number}" for number in range(len(session.work)))
-        self.soft = {"kernel": session.kernel, "terminal": session.terminal, "ssh": session.connected}
-        self.counts = {name for name, _ in policy.soft_budget_seconds} & set(self.soft)
+        # Connections are those of an editor on one's own machine, which come over SSH.
+        shown = {"kernel": session.kernel, "terminal": session.terminal, "ssh": session.connected, "editor": Timeline()}
+        counts = {name for name, _ in policy.soft_budget_seconds}
+        self.soft = {name: shown[name] for name in PROBED if name in counts}
         self.restarts = list(reversed(session.restarts))
         # Rounds and starts do not beat together.
         self.before = self.chance.uniform(-policy.sample_seconds, 0.0)
@@ -78,7 +81,7 @@ class Looking:
         self.cpu_before = at
         lost = session.lost.touches(at, at + 1.0)
         readings = tuple(self._reading(number, at, cores, lost=lost) for number in range(len(self.gpus)))
-        soft = frozenset(name for name in self.counts if self.soft[name].touches(at - interval, at))
+        soft = tuple(SoftReading(name, shown.touches(at - interval, at), name) for name, shown in self.soft.items())
         return Sample(self.gpus, readings, interval, at - self.began, cores, soft)
 
     def _twitched(self, before: float, at: float) -> float:

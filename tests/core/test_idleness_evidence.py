@@ -11,10 +11,16 @@ from hypothesis import strategies as st
 
 from gpuspawner.core.evidence import SampleKind, classify
 from gpuspawner.core.policy import IdlePolicy
-from gpuspawner.core.readings import GpuReading, Sample
+from gpuspawner.core.readings import PROBED, GpuReading, Sample, SoftReading
 
 POLICY = IdlePolicy(soft_budget_seconds=(("cpu", 3600.0), ("kernel", 600.0)))
 BUSY, UNKNOWN, SOFT, IDLE = SampleKind.BUSY, SampleKind.UNKNOWN, SampleKind.SOFT, SampleKind.IDLE
+
+
+QUIET = SoftReading("kernel", active=False)
+KERNEL = SoftReading("kernel", active=True, words="kernel train.ipynb busy")
+SSH = SoftReading("ssh", active=True, words="an SSH session")
+UNREAD = SoftReading("kernel", active=None, words="no extension")
 
 
 def exclusive(percent: float | None, gpu: str = "a", **more) -> GpuReading:
@@ -27,7 +33,8 @@ def shared(holders: int | None, cores: float | None, gpu: str = "a", **more) -> 
 
 def sample(*gpus: GpuReading, leased: tuple[str, ...] | None = None, **more) -> Sample:
     names = tuple(gpu.gpu for gpu in gpus) if leased is None else leased
-    return Sample(names, gpus, **{"interval_seconds": 60.0, "age_seconds": 3600.0, "cpu_cores": 0.0, **more})
+    usual = {"interval_seconds": 60.0, "age_seconds": 3600.0, "cpu_cores": 0.0, "soft": (QUIET,)}
+    return Sample(names, gpus, **{**usual, **more})
 
 
 LOW = exclusive(1.0)
@@ -139,22 +146,53 @@ def test_unknown(seen: Sample, because: str) -> None:
         pytest.param(sample(LOW, cpu_cores=1.4), 3601, IDLE, "GPU 0 at 1 %", id="CPU, budget spent"),
         pytest.param(sample(LOW, cpu_cores=0.1), 60, IDLE, "GPU 0 at 1 %", id="CPU at its bound"),
         pytest.param(sample(LOW, cpu_cores=None), 3601, IDLE, "GPU 0 at 1 %", id="CPU unknown, but no longer counts"),
-        pytest.param(sample(LOW, soft=frozenset({"kernel"})), 600, SOFT, "GPU 0 at 1 %, kernel active", id="kernel"),
-        pytest.param(sample(LOW, soft=frozenset({"kernel"})), 601, IDLE, "GPU 0 at 1 %", id="kernel, budget spent"),
-        pytest.param(sample(LOW, soft=frozenset({"ssh"})), 60, IDLE, "GPU 0 at 1 %", id="not counted by the policy"),
+        pytest.param(sample(LOW, soft=(KERNEL,)), 600, SOFT, "GPU 0 at 1 %, kernel train.ipynb busy", id="kernel"),
         pytest.param(
-            sample(LOW, cpu_cores=2, soft=frozenset({"kernel"})),
+            sample(LOW, soft=(KERNEL,)),
+            601,
+            IDLE,
+            "GPU 0 at 1 %, kernel train.ipynb busy (counts no longer)",
+            id="kernel, budget spent",
+        ),
+        pytest.param(sample(LOW, soft=(SSH, QUIET)), 60, IDLE, "GPU 0 at 1 %", id="not counted by the policy"),
+        pytest.param(
+            sample(LOW, cpu_cores=2, soft=(KERNEL,)),
             60,
             SOFT,
-            "GPU 0 at 1 %, CPU at 2 cores, kernel active",
+            "GPU 0 at 1 %, CPU at 2 cores, kernel train.ipynb busy",
             id="two at once",
         ),
         pytest.param(
-            sample(LOW, cpu_cores=2, soft=frozenset({"kernel"})),
+            sample(LOW, cpu_cores=2, soft=(KERNEL,)),
             601,
             SOFT,
             "GPU 0 at 1 %, CPU at 2 cores",
             id="one spent, one not",
+        ),
+        pytest.param(
+            sample(LOW, soft=(replace(QUIET, words="kernels quiet"),)),
+            60,
+            IDLE,
+            "GPU 0 at 1 %, kernels quiet",
+            id="what counts and is quiet is told",
+        ),
+        pytest.param(
+            sample(LOW, soft=(UNREAD,)),
+            600,
+            UNKNOWN,
+            "the state of its kernels can't be read (no extension)",
+            id="kernels unknown",
+        ),
+        pytest.param(
+            sample(LOW, soft=()), 600, UNKNOWN, "the state of its kernels can't be read", id="nothing said of kernels"
+        ),
+        pytest.param(sample(LOW, soft=(UNREAD,)), 601, IDLE, "GPU 0 at 1 %", id="kernels unknown, budget spent"),
+        pytest.param(
+            sample(LOW, cpu_cores=2, soft=(UNREAD,)),
+            60,
+            SOFT,
+            "GPU 0 at 1 %, CPU at 2 cores",
+            id="one seen, one unknown",
         ),
         pytest.param(
             sample(exclusive(None), cpu_cores=2),
@@ -283,7 +321,11 @@ SAMPLES = st.builds(
     interval_seconds=st.just(60.0),
     age_seconds=st.sampled_from([0.0, 3600.0]),
     cpu_cores=NUMBERS,
-    soft=st.frozensets(st.sampled_from(["kernel", "ssh"])),
+    soft=st.lists(
+        st.builds(SoftReading, st.sampled_from(PROBED), st.sampled_from([None, False, True])),
+        unique_by=lambda reading: reading.name,
+    ).map(tuple),
+    hub_idle_seconds=st.sampled_from([None, -5.0, 30.0, 7200.0]),
     problem=st.sampled_from(["", "timed out"]),
 )
 

@@ -85,14 +85,15 @@ def test_check_of_a_file_that_is_not_there_is_invalid(tmp_path, capsys):
     assert "none.yaml" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", [[], ["check"], ["serve"], ["list"], ["stop"]])
+@pytest.mark.parametrize("command", [[], ["check"], ["serve"], ["list"], ["stop"], ["ssh"]])
 def test_help_tells_the_arguments(command, capsys):
     with pytest.raises(SystemExit) as ended:
         main([*command, "--help"])
     assert ended.value.code == DONE
     shown = capsys.readouterr().out
     assert shown.startswith("usage: gpuspawner")
-    assert {"check": "FILE", "serve": "--catalog", "list": "--ended", "stop": "ID"}.get("".join(command), "3") in shown
+    told = {"check": "FILE", "serve": "--catalog", "list": "--ended", "stop": "ID", "ssh": "~/.ssh/config"}
+    assert told.get("".join(command), "3") in shown
 
 
 @pytest.mark.parametrize("arguments", [["lost"], [], ["check"], ["list", "--ended", "many"]])

@@ -19,8 +19,24 @@ from tools.suite import run_tests
 KUBERNETES = "tests/cluster"
 CORE_BRANCH_COVERAGE_PERCENT = 98
 """The bound that issue 3 sets for the decisions: every other room is tested through them."""
-PROGRAMS = {"chromium": ["chromium", "fonts-dejavu-core"], "busybox": ["busybox"]}
-"""What the tests run besides, and the packages that bring it: a browser, and the smallest shell that images have."""
+PROGRAMS = {
+    "chromium": ["chromium", "fonts-dejavu-core"],
+    "busybox": ["busybox"],
+    "ssh": ["openssh-client"],
+    "sshd": ["openssh-server"],
+}
+"""What the tests run besides, and the packages that bring it: a browser, the smallest shell that images have, SSH."""
+SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
+"""Where daemons lie, which is seldom on a user's PATH."""
+KEEP_STOPPED = """
+test -e /usr/sbin/policy-rc.d || {
+    printf '#!/bin/sh\\nexit 101\\n' > /usr/sbin/policy-rc.d
+    chmod +x /usr/sbin/policy-rc.d
+    trap 'rm /usr/sbin/policy-rc.d' EXIT
+}
+"$@"
+"""
+"""Run a command as root that installs packages: no service of theirs starts, by Debian's own means."""
 HUB5 = ("jupyterhub==5.5.*", "jupyterhub-kubespawner==7.1.*", "jupyter_server>=2.14")
 """The oldest hub that is supported, with the workspaces' server and nothing else."""
 
@@ -80,7 +96,8 @@ def ensure_debian_packages() -> None:
     Raises:
         StepError: one is missing and could not be installed.
     """
-    missing = [name for name in PROGRAMS if not shutil.which(name)]
+    path = f"{os.environ.get('PATH', os.defpath)}:{SBIN}"
+    missing = [name for name in PROGRAMS if not shutil.which(name, path=path)]
     if not missing:
         return
     remedy = f"The tests need {' and '.join(missing)}: install it, so that it is on the PATH."
@@ -89,8 +106,12 @@ def ensure_debian_packages() -> None:
     as_root = [] if os.geteuid() == 0 else ["sudo", "--non-interactive"]
     env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     packages = [package for name in missing for package in PROGRAMS[name]]
-    for arguments in (["update"], ["install", "--yes", "--no-install-recommends", *packages]):
-        run_logged([*as_root, "apt-get", *arguments], LOG, remedy, env=env)
+    install = ["apt-get", "install", "--yes", "--no-install-recommends", *packages]
+    commands = [["apt-get", "update"], ["sh", "-ec", KEEP_STOPPED, "sh", *install]]
+    if "sshd" in missing and shutil.which("systemctl"):
+        commands.append(["systemctl", "disable", "ssh.service"])  # the program is wanted, and no service at a reboot
+    for command in commands:
+        run_logged([*as_root, *command], LOG, remedy, env=env)
 
 
 if __name__ == "__main__":

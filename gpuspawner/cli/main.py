@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from gpuspawner import __version__
-from gpuspawner.cli import remote, serve, simulate
+from gpuspawner.cli import remote, serve, simulate, ssh
 from gpuspawner.cli.check import check
 
 
@@ -36,6 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     checking.set_defaults(run=check)
     serve.add_parser(commands)
     remote.add_parsers(commands)
+    ssh.add_parser(commands)
     simulate.add_parser(commands)
     parsed = parser.parse_args(arguments)
     return int(parsed.run(parsed))

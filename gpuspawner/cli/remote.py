@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from collections.abc import Callable
 from typing import Any
-from urllib.error import HTTPError, URLError
-from urllib.request import Request, urlopen
 
+from gpuspawner.cli.asking import REFUSED, AwayError, RefusedError, add_url, call, token_of, told
 from gpuspawner.core.units import show_duration
-
-REFUSED, AWAY = 2, 3
-TIMEOUT_SECONDS = 20.0
 
 
 def add_parsers(commands: Any) -> None:
@@ -34,66 +29,23 @@ def add_parsers(commands: Any) -> None:
     stopping.add_argument("id", metavar="ID", help="its id, or the beginning of it, as list shows it")
     stopping.set_defaults(run=stop)
     for parser in (listing, explaining, stopping):
-        parser.add_argument(
-            "--url",
-            default=os.environ.get("GPUSPAWNER_URL", "http://127.0.0.1:8000/services/gpu"),
-            help="the service behind the hub (default: $GPUSPAWNER_URL, else %(default)s)",
-        )
+        add_url(parser)
         parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-class _RefusedError(Exception):
-    pass
-
-
-class _AwayError(Exception):
-    pass
-
-
-def _call(url: str, path: str, method: str = "GET") -> dict[str, Any]:
-    token = os.environ.get("GPUSPAWNER_TOKEN")
-    if not token:
-        raise _RefusedError("GPUSPAWNER_TOKEN is not set. Make a token on the hub's page /hub/token and export it.")
-    if not url.startswith(("http://", "https://")):
-        raise _RefusedError(f"{url} is no http address.")
-    request = Request(  # noqa: S310 - the scheme is checked above
-        url.rstrip("/") + path,
-        method=method,
-        data=b"{}" if method == "POST" else None,
-        headers={"Authorization": f"token {token}", "Content-Type": "application/json"},
-    )
-    try:
-        with urlopen(request, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310 - likewise
-            answer: dict[str, Any] = json.load(response)
-            return answer
-    except HTTPError as error:
-        try:
-            message = json.load(error)["error"]["message"]
-        except (ValueError, KeyError, TypeError):
-            message = f"The service answered {error.code}."
-        if error.code >= 500:  # noqa: PLR2004 - HTTP's own number
-            raise _AwayError(message) from error
-        raise _RefusedError(message) from error
-    except (URLError, OSError, ValueError) as error:
-        raise _AwayError(
-            f"No GPU service answers at {url}. Is the hub running? Set --url or GPUSPAWNER_URL."
-        ) from error
-
-
-def _told(error: Exception) -> int:
-    print(error, file=sys.stderr)
-    return AWAY if isinstance(error, _AwayError) else REFUSED
+def _ask(arguments: argparse.Namespace, path: str, method: str = "GET") -> dict[str, Any]:
+    return call(f"{arguments.url.rstrip('/')}/api/v1{path}", token_of(), method)
 
 
 def list_workspaces(arguments: argparse.Namespace) -> int:
     """Print the workspaces as a table."""
-    path = f"/api/v1/workspaces?all={int(arguments.all)}&ended={max(0, arguments.ended)}"
+    path = f"/workspaces?all={int(arguments.all)}&ended={max(0, arguments.ended)}"
     if arguments.disputed:
-        path = f"/api/v1/disputes?all={int(arguments.all)}"
+        path = f"/disputes?all={int(arguments.all)}"
     try:
-        answer = _call(arguments.url, path)
-    except (_RefusedError, _AwayError) as error:
-        return _told(error)
+        answer = _ask(arguments, path)
+    except (RefusedError, AwayError) as error:
+        return told(error)
     if arguments.json:
         print(json.dumps(answer, indent=1))
         return 0
@@ -131,13 +83,13 @@ def explain(arguments: argparse.Namespace) -> int:
     """Print what the workspace's page says of it. Without a name, of the only one."""
     name = arguments.name
     try:
-        of_name = _listed(arguments.url, "", lambda one: one["server"] == name)
-        live = _listed(arguments.url, "", lambda one: one["id"].startswith(name))
+        of_name = _listed(arguments, "", lambda one: one["server"] == name)
+        live = _listed(arguments, "", lambda one: one["id"].startswith(name))
         found = (of_name if name else []) or live
         if name and not found:
-            found = _listed(arguments.url, "ended=200", lambda one: one["id"].startswith(name))
-    except (_RefusedError, _AwayError) as error:
-        return _told(error)
+            found = _listed(arguments, "ended=200", lambda one: one["id"].startswith(name))
+    except (RefusedError, AwayError) as error:
+        return told(error)
     if len(found) != 1:
         return _not_one(found, f"called {name!r}, or with an id that begins so" if name else "now")
     (one,) = found
@@ -152,20 +104,22 @@ def explain(arguments: argparse.Namespace) -> int:
 def stop(arguments: argparse.Namespace) -> int:
     """Stop the one workspace whose id begins as given."""
     try:
-        found = _listed(arguments.url, "", lambda one: one["id"].startswith(arguments.id))
+        found = _listed(arguments, "", lambda one: one["id"].startswith(arguments.id))
         if len(found) != 1:
             return _not_one(found, f"with an id that begins with {arguments.id!r}")
-        answer = _call(arguments.url, f"/api/v1/workspaces/{found[0]['id']}/stop", "POST")
-    except (_RefusedError, _AwayError) as error:
-        return _told(error)
+        answer = _ask(arguments, f"/workspaces/{found[0]['id']}/stop", "POST")
+    except (RefusedError, AwayError) as error:
+        return told(error)
     print(json.dumps(answer, indent=1) if arguments.json else f"{answer['words']}. Its files stay.")
     return 0
 
 
-def _listed(url: str, query: str, wanted: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
+def _listed(
+    arguments: argparse.Namespace, query: str, wanted: Callable[[dict[str, Any]], bool]
+) -> list[dict[str, Any]]:
     """Return the workspaces that are wanted: of one's own, for administrators of all."""
-    everybody = int(_call(url, "/api/v1/")["admin"])
-    return [one for one in _call(url, f"/api/v1/workspaces?all={everybody}&{query}")["workspaces"] if wanted(one)]
+    everybody = int(_ask(arguments, "/")["admin"])
+    return [one for one in _ask(arguments, f"/workspaces?all={everybody}&{query}")["workspaces"] if wanted(one)]
 
 
 def _not_one(found: list[dict[str, Any]], wanted: str) -> int:

@@ -1,4 +1,4 @@
-"""The Jupyter server's side: ``/gpuspawner/state``, ``keep`` and ``extend``, for the page of the same server."""
+"""The Jupyter server's side: ``/gpuspawner/state``, ``keep`` and ``extend``, for its own page, and ``ssh``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ from jupyter_server.utils import url_path_join
 from tornado import web
 
 from gpuspawner.workspace.service import Reply, ServiceClient
+from gpuspawner.workspace.ssh import ConnectHandler, KeysHandler
+from gpuspawner.workspace.sshd import Sshd
 
+SSH_VARIABLE = "GPUSPAWNER_SSH"
+"""Set by the spawner where the workspace's template opens SSH."""
 ABSENT = Reply(200, {"absent": True})
 """The answer where no GPU service stands behind this server: the page then asks no more."""
 
@@ -59,11 +63,14 @@ def _finish(handler: APIHandler, reply: Reply) -> None:
 def _load_jupyter_server_extension(server_app: Any) -> None:
     """Add the handlers to a Jupyter server, also one that ``jupyterhub-singleuser`` runs."""
     client = ServiceClient.from_environment(os.environ, server_app.log)
+    sshd = Sshd(os.environ) if os.environ.get(SSH_VARIABLE) else None
     base = url_path_join(server_app.web_app.settings["base_url"], "gpuspawner")
     server_app.web_app.add_handlers(
         ".*$",
         [
             (url_path_join(base, "state"), StateHandler, {"client": client}),
             (url_path_join(base, "(keep|extend)"), ActHandler, {"client": client}),
+            (url_path_join(base, "ssh"), KeysHandler, {"sshd": sshd}),
+            (url_path_join(base, "ssh/connect"), ConnectHandler, {"sshd": sshd}),
         ],
     )

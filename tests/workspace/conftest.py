@@ -19,6 +19,7 @@ from demo.ports import pick_free
 
 REPOSITORY = Path(__file__).parents[2]
 TOKEN = "workspace-token-that-nobody-else-may-see"
+BOBS_TOKEN = "another-persons-token"
 LEASE = "lease-7"
 
 
@@ -149,8 +150,9 @@ class FakeWorkspaceHandler(RequestHandler):
 class FakeHubHandler(RequestHandler):
     def get(self, path):
         self.set_header("X-JupyterHub-Version", "6.1.1")
-        scopes = ["access:servers!server=alice/"]
-        self.finish({"kind": "user", "name": "alice", "scopes": scopes} if path == "/user" else {"version": "6.1.1"})
+        name = "bob" if self.request.headers.get("Authorization") == f"token {BOBS_TOKEN}" else "alice"
+        scopes = [f"access:servers!server={name}/"]
+        self.finish({"kind": "user", "name": name, "scopes": scopes} if path == "/user" else {"version": "6.1.1"})
 
 
 class JupyterServer:
@@ -158,14 +160,14 @@ class JupyterServer:
 
     def __init__(self, folder, module, base_url="/", arguments=(), **environment):
         self.port = pick_free(1)[0]
+        self.home = folder / "home"
         self.url = f"http://127.0.0.1:{self.port}{base_url}"
         self.token = "the-persons-own-token"
         self._log_path = folder / "server.log"
-        home = folder / "home"
-        home.mkdir()
+        self.home.mkdir()
         variables = {
             "PATH": os.environ["PATH"],
-            "HOME": str(home),
+            "HOME": str(self.home),
             "PYTHONPATH": str(REPOSITORY),
             "JUPYTER_TOKEN": self.token,
             "JUPYTER_CONFIG_DIR": str(folder / "config"),
@@ -176,11 +178,15 @@ class JupyterServer:
             **{name: value.format(port=self.port) for name, value in environment.items()},
         }
         install(folder)
-        command = [sys.executable, "-m", module, "--allow-root", f"--ServerApp.root_dir={home}", *arguments]
+        command = [sys.executable, "-m", module, "--allow-root", f"--ServerApp.root_dir={self.home}", *arguments]
         with self._log_path.open("wb") as log:
             self._process = subprocess.Popen(
                 [part.format(port=self.port) for part in command], env=variables, stdout=log, stderr=log
             )
+
+    @property
+    def pid(self):
+        return self._process.pid
 
     def log(self):
         return self._log_path.read_text()
@@ -269,7 +275,7 @@ def lab(running_service, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def singleuser(running_service, tmp_path_factory):
-    """The same under jupyterhub-singleuser, as JupyterHub starts it."""
+    """The same under jupyterhub-singleuser, as JupyterHub starts it for a template that opens SSH."""
     hub = f"http://127.0.0.1:{running_service.port}/hub"
     server = JupyterServer(
         tmp_path_factory.mktemp("singleuser"),
@@ -283,6 +289,8 @@ def singleuser(running_service, tmp_path_factory):
         JUPYTERHUB_CLIENT_ID="jupyterhub-user-alice",
         JUPYTERHUB_USER="alice",
         JUPYTERHUB_OAUTH_ACCESS_SCOPES='["access:servers!server=alice/"]',
+        GPUSPAWNER_SSH="1",
+        GREETING='say "hi" \\ # {{all}} of you',
         GPUSPAWNER_SERVICE_URL=running_service.url,
         GPUSPAWNER_LEASE_ID=LEASE,
         GPUSPAWNER_WORKSPACE_TOKEN=TOKEN,

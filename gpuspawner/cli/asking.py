@@ -1,0 +1,100 @@
+"""How commands ask over HTTP: with the user's token of the hub, every answer but a good one told in words."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
+
+INVALID, REFUSED, AWAY = 1, 2, 3
+TIMEOUT_SECONDS = 20.0
+SERVER_ERROR = 500
+"""HTTP's own: from here on it is not the asker's fault."""
+
+
+class RefusedError(Exception):
+    """It was asked and refused, or cannot be asked; says why. ``status`` is HTTP's, 0 where nothing was sent."""
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        """Keep both."""
+        super().__init__(message)
+        self.status = status
+
+
+class AwayError(Exception):
+    """Nobody answered who could do it; says who, and what to try."""
+
+
+def add_url(parser: Any) -> None:
+    """Add the argument that says where the service is."""
+    parser.add_argument(
+        "--url",
+        default=os.environ.get("GPUSPAWNER_URL", "http://127.0.0.1:8000/services/gpu"),
+        help="the service behind the hub (default: $GPUSPAWNER_URL, else %(default)s)",
+    )
+
+
+def token_of(file: Path | None = None) -> str:
+    """Return the user's token: from the environment, or from a file that is theirs alone.
+
+    Raises:
+        RefusedError: there is none, or others can read it.
+    """
+    if file is None:
+        token = os.environ.get("GPUSPAWNER_TOKEN", "")
+        if not token:
+            raise RefusedError("GPUSPAWNER_TOKEN is not set. Make a token on the hub's page /hub/token and export it.")
+        return token
+    try:
+        if file.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+            raise RefusedError(f"Others may read {file}, which holds your token. Run chmod 600 {file}.")
+        return file.read_text(encoding="ascii").strip()
+    except (OSError, ValueError) as error:
+        raise RefusedError(f"{file} cannot be read as a token ({error}).") from error
+
+
+def call(
+    url: str, token: str, method: str = "GET", body: Any = None, *, wordless: str = "The service answered {status}."
+) -> dict[str, Any]:
+    """Return the JSON object that ``url`` answers; ``wordless`` tells of an error that has no words of its own.
+
+    Raises:
+        RefusedError: a 4xx, with the answer's own words.
+        AwayError: a 5xx, likewise, or no answer.
+    """
+    if not url.startswith(("http://", "https://")):
+        raise RefusedError(f"{url} is no http address.")
+    request = Request(  # noqa: S310 - the scheme is checked above
+        url,
+        method=method,
+        data=json.dumps(body or {}).encode() if method == "POST" else None,
+        headers={"Authorization": f"token {token}", "Content-Type": "application/json"},
+    )
+    try:
+        with urlopen(request, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310 - likewise
+            answer: dict[str, Any] = json.load(response)
+            return answer
+    except HTTPError as error:
+        try:
+            message = json.load(error)["error"]["message"]
+        except (ValueError, KeyError, TypeError):
+            message = wordless.format(status=error.code)
+        if error.code >= SERVER_ERROR:
+            raise AwayError(message) from error
+        raise RefusedError(message, error.code) from error
+    except (URLError, OSError, ValueError) as error:
+        service = url.partition("/api/v1")[0]
+        raise AwayError(
+            f"No GPU service answers at {service}. Is the hub running? Set --url or GPUSPAWNER_URL."
+        ) from error
+
+
+def told(error: Exception) -> int:
+    """Print why a command ends, and return its exit code."""
+    print(error, file=sys.stderr)
+    return AWAY if isinstance(error, AwayError) else REFUSED

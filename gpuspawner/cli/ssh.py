@@ -1,0 +1,206 @@
+"""``gpuspawner ssh``: the machine's own ``ssh``, through the hub's proxy, into a workspace.
+
+The hub lets in by the user's token, sshd by the user's own key, which is sent ahead; and the workspace's host key comes
+by the same authenticated way, so that nobody is asked whether to trust it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import signal
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from gpuspawner.cli.asking import INVALID, AwayError, RefusedError, add_url, call, token_of, told
+from gpuspawner.cli.ssh_relay import relay
+from gpuspawner.core.lease import UP
+
+DEFAULT_SERVER = "-"
+"""What ``list`` and pages call the server without a name."""
+HOST_ALIAS = "workspace"
+FORBIDDEN = 403
+WORDLESS = "it answered {status}. Its image needs the package gpuspawner, in this version."
+HELP = """\
+Opens a shell in a workspace, or runs a command there. What follows the name goes to ssh as it is:
+  gpuspawner ssh train nvidia-smi
+  gpuspawner ssh train -L 6006:localhost:6006
+
+For scp, rsync and VS Code Remote, let ssh know the workspace; it is then called gpu-train:
+  gpuspawner ssh --config --token-file ~/.gpu-token train >> ~/.ssh/config
+  scp model.pt gpu-train:
+"""
+
+
+@dataclass(frozen=True)
+class Reached:
+    """A workspace that lets its user in: ``address`` is its server's, with a slash at its end."""
+
+    name: str
+    address: str
+    user: str
+    known_hosts: Path
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command's arguments."""
+    parser = commands.add_parser(
+        "ssh",
+        help="open a workspace by ssh, through the hub",
+        description=HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--config", action="store_true", help="print the lines for ~/.ssh/config instead")
+    mode.add_argument("--proxy", action="store_true", help="be ssh's ProxyCommand: pass its bytes on")
+    parser.add_argument("--key", type=Path, metavar="FILE", help="your key (default: every ~/.ssh/id_*.pub)")
+    parser.add_argument(
+        "--token-file", type=Path, metavar="FILE", help="holds your token of the hub (default: $GPUSPAWNER_TOKEN)"
+    )
+    add_url(parser)
+    parser.add_argument("name", metavar="NAME", help="its server's name, as list shows it: - for the one without")
+    parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help="a command, or arguments of ssh")
+    parser.set_defaults(run=ssh)
+
+
+def ssh(arguments: argparse.Namespace) -> int:
+    """Run ssh in this process's place; or print its configuration; or be its ProxyCommand."""
+    program = shutil.which("ssh")
+    if program is None:
+        words = "There is no ssh on this machine. Install OpenSSH (Debian: apt-get install openssh-client)."
+        print(words, file=sys.stderr)
+        return INVALID
+    try:
+        token = token_of(arguments.token_file)
+        workspace = reach(arguments, token)
+        if arguments.proxy:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C is ssh's: this ends with it, without a word
+            asyncio.run(relay(f"{workspace.address}gpuspawner/ssh/connect", token))
+            return 0
+    except (RefusedError, AwayError) as error:
+        return told(error)
+    host, settings = f"gpu-{alias(workspace.name)}", options(workspace, arguments)
+    if arguments.config:
+        print("\n".join([f"Host {host}", *(f"    {name} {value}" for name, value in settings.items())]))
+    else:
+        flags = [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
+        os.execv(program, [program, *flags, host, *arguments.rest])  # noqa: S606 - it is what was asked for
+    return 0
+
+
+def reach(arguments: argparse.Namespace, token: str) -> Reached:
+    """Find a workspace, send it the user's public keys, and keep its host key where ssh will look for it.
+
+    Raises:
+        RefusedError: there is none of this name that lets this user in; says why.
+        AwayError: the service or the workspace does not answer.
+    """
+    service = arguments.url.rstrip("/")
+    asker = str(call(f"{service}/api/v1/", token)["user"])
+    owner, slash, server = arguments.name.rpartition("/")
+    name, owner = ("" if server == DEFAULT_SERVER else server), (owner if slash else asker)
+    if owner == asker:
+        _check(call(f"{service}/api/v1/workspaces", token)["workspaces"], name)
+    keys = public_keys(arguments.key)
+    base = service.rpartition("/services/")[0]
+    address = f"{base}/user/{quote(owner, safe='@~')}/" + (f"{quote(name, safe='@~')}/" if name else "")
+    answer = _send(f"{address}gpuspawner/ssh", token, keys, called=f"`{arguments.name}`")
+    return Reached(arguments.name, address, str(answer["user"]), _known_hosts(address, answer["host_key"]))
+
+
+def _check(workspaces: list[dict[str, Any]], name: str) -> None:
+    """Say what is in the way, as far as the service knows it."""
+    called = f"`{name or DEFAULT_SERVER}`"
+    found = next((workspace for workspace in workspaces if workspace["server"] == name), None)
+    if found is None:
+        names = ", ".join(workspace["server"] or DEFAULT_SERVER for workspace in workspaces)
+        others = f"Yours: {names}." if names else "You have none now: start one on the hub's page /hub/spawn."
+        raise RefusedError(f"You have no workspace {called}. {others}")
+    if found["phase"] not in {phase.value for phase in UP}:
+        place = f" (place {found['queue']['place']} of {found['queue']['of']})" if found["queue"] else ""
+        raise RefusedError(f"Workspace {called} does not run now: {found['words']}{place}. Try again when it does.")
+    if "ssh" not in found["opens"]:
+        template = found["request"]["template"]
+        raise RefusedError(
+            f"Workspace {called} does not open SSH: its template {template} has no ssh in `opens`. Choose one that "
+            "has, or ask your administrator."
+        )
+
+
+def _send(address: str, token: str, keys: list[str], called: str) -> Mapping[str, Any]:
+    try:
+        return call(address, token, "POST", {"keys": keys}, wordless=WORDLESS)
+    except RefusedError as error:
+        if error.status != FORBIDDEN:
+            raise RefusedError(f"Workspace {called} lets nobody in by SSH: {error}", error.status) from error
+        raise RefusedError(
+            f"Refused (403): your token may not open workspace {called}. It takes a token of its user, with the scope "
+            "access:servers, from the hub's page /hub/token.",
+            FORBIDDEN,
+        ) from error
+    except AwayError as error:
+        raise AwayError(f"Workspace {called} does not answer. Does it still run? See gpuspawner list.") from error
+
+
+def _known_hosts(address: str, host_key: str) -> Path:
+    """Write the file by which ssh knows this workspace's host key, one for each workspace; return its path."""
+    folder = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "gpuspawner"
+    known_hosts = folder / f"known-host-{hashlib.sha256(address.encode()).hexdigest()[:16]}"
+    new = known_hosts.with_suffix(f".{os.getpid()}")
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        new.write_text(f"{HOST_ALIAS} {host_key}\n")
+        new.replace(known_hosts)
+    except OSError as error:
+        raise RefusedError(f"{folder} cannot be written ({error.strerror}): the host key is kept there.") from error
+    return known_hosts
+
+
+def public_keys(key: Path | None) -> list[str]:
+    """Return the user's public keys: that of ``key``, else those that ssh tries by itself.
+
+    Raises:
+        RefusedError: there is none.
+    """
+    home = Path.home() / ".ssh"
+    files = sorted(home.glob("id_*.pub")) if key is None else [key if key.suffix == ".pub" else Path(f"{key}.pub")]
+    try:
+        keys = [file.expanduser().read_text().strip() for file in files]
+    except (OSError, ValueError) as error:
+        raise RefusedError(f"{files[0]} cannot be read as a public key ({error}).") from error
+    if not keys:
+        raise RefusedError(f"There is no SSH key in {home}. Make one with ssh-keygen, or name yours with --key.")
+    return keys
+
+
+def options(workspace: Reached, arguments: argparse.Namespace) -> dict[str, str]:
+    """Return ssh's settings for a workspace."""
+    told_proxy: list[str] = ["--url", arguments.url]
+    for flag, file in (("--key", arguments.key), ("--token-file", arguments.token_file)):
+        told_proxy += [flag, str(file.expanduser().absolute())] if file else []
+    proxy = [sys.executable, "-m", "gpuspawner.cli", "ssh", "--proxy", *told_proxy, workspace.name]
+    settings = {
+        "User": workspace.user,
+        "ProxyCommand": shlex.join(proxy).replace("%", "%%"),
+        "HostKeyAlias": HOST_ALIAS,
+        "UserKnownHostsFile": f'"{workspace.known_hosts}"',
+        "GlobalKnownHostsFile": "/dev/null",
+        "StrictHostKeyChecking": "yes",
+    }
+    if arguments.key:
+        settings |= {"IdentityFile": f'"{arguments.key.expanduser().absolute()}"', "IdentitiesOnly": "yes"}
+    return settings
+
+
+def alias(name: str) -> str:
+    """Return a workspace's name as ssh takes it for a host."""
+    return "default" if name == DEFAULT_SERVER else re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-")

@@ -1,0 +1,125 @@
+"""The way to the workspace's sshd: ``/gpuspawner/ssh`` takes public keys, ``/gpuspawner/ssh/connect`` connects.
+
+Both let in whom the Jupyter server lets in and its authorizer allows terminals: who may open none gets no shell here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from asyncio.subprocess import PIPE, Process
+from typing import Any
+
+from jupyter_server.auth.decorator import authorized
+from jupyter_server.base.handlers import APIHandler, JupyterHandler
+from jupyter_server.base.websocket import WebSocketMixin
+from jupyter_server.utils import ensure_async
+from tornado import web
+from tornado.websocket import WebSocketClosedError, WebSocketHandler
+
+from gpuspawner.workspace.sshd import BadKeyError, NoSshdError, Sshd
+
+CHUNK_BYTES = 65_536
+END_SECONDS = 10.0
+"""How long an sshd may take to end once its connection has. Arbitrary: it takes milliseconds."""
+RESOURCE = "terminals"
+
+
+class KeysHandler(APIHandler):
+    """POST ``{"keys": [...]}``: let in the holders of these keys; answer the user's name and the server's host key."""
+
+    auth_resource = RESOURCE
+
+    def initialize(self, sshd: Sshd | None) -> None:
+        """Keep the sshd, None where the template opens none."""
+        self.sshd = sshd
+
+    @web.authenticated
+    @authorized
+    async def post(self) -> None:
+        """Authorize the keys, until this server ends."""
+        body = self.get_json_body()
+        keys = body.get("keys") if isinstance(body, dict) else None
+        if self.sshd is None:
+            self._refuse(404, "SSH is not on in this workspace: its template does not open it.")
+            return
+        try:
+            self.sshd.authorize(keys if isinstance(keys, list) else [])
+        except BadKeyError as error:
+            self._refuse(400, str(error))
+        except NoSshdError as error:
+            self._refuse(404, str(error))
+        else:
+            self.finish(json.dumps({"user": self.sshd.user(), "host_key": self.sshd.host_key}))
+
+    def _refuse(self, status: int, message: str) -> None:
+        self.set_status(status)
+        self.finish(json.dumps({"error": {"message": message}}))
+
+
+class ConnectHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
+    """A WebSocket to an sshd of its own, whose bytes are the SSH connection's."""
+
+    auth_resource = RESOURCE
+
+    def initialize(self, sshd: Sshd | None) -> None:
+        """Keep the sshd, None where the template opens none."""
+        self.sshd = sshd
+        self._process: Process | None = None
+        self._pump: asyncio.Task[None] | None = None
+
+    async def get(self, *args: Any, **kwargs: Any) -> None:
+        """Connect whom this server lets in, once their key was sent."""
+        user = self.current_user
+        if not user:
+            raise web.HTTPError(403)
+        if not await ensure_async(self.authorizer.is_authorized(self, user, "execute", self.auth_resource)):
+            raise web.HTTPError(403)
+        if self.sshd is None or not self.sshd.command:
+            raise web.HTTPError(404)
+        await ensure_async(super().get(*args, **kwargs))
+
+    async def open(self, *args: Any, **kwargs: Any) -> None:
+        """Start sshd; what it says about a connection goes to this server's log."""
+        super().open(*args, **kwargs)
+        self.set_nodelay(True)
+        assert self.sshd is not None
+        self._process = await asyncio.create_subprocess_exec(*self.sshd.command, stdin=PIPE, stdout=PIPE)
+        self._pump = asyncio.create_task(self._send())
+
+    async def on_message(self, message: str | bytes) -> None:
+        """Pass bytes on; the next message is read when there is room for it."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        if isinstance(message, str):
+            self.close(1003, "SSH is bytes")
+            return
+        with contextlib.suppress(ConnectionError):  # it has ended: the pump closes
+            self._process.stdin.write(message)
+            await self._process.stdin.drain()
+
+    async def _send(self) -> None:
+        """Send what sshd says until it ends, also where nobody hears it any more, so that it can end."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        while data := await self._process.stdout.read(CHUNK_BYTES):
+            with contextlib.suppress(WebSocketClosedError):
+                await self.write_message(data, binary=True)
+        self.close()
+
+    def on_close(self) -> None:
+        """End sshd, as a lost connection does, and with it what it runs."""
+        super().on_close()
+        if self._process is not None and self._pump is not None:
+            self._end = asyncio.create_task(_end(self._process, self._pump))
+
+
+async def _end(process: Process, pump: asyncio.Task[None]) -> None:
+    assert process.stdin is not None
+    process.stdin.close()
+    try:
+        await asyncio.wait_for(pump, END_SECONDS)
+    except asyncio.TimeoutError:
+        process.kill()
+    await process.wait()

@@ -1,0 +1,154 @@
+"""The workspace's sshd: one process for each connection, on its standard input and output.
+
+Nothing listens: the one way in is the Jupyter server, which knows who asks. So the home need not be as sshd would have
+it (a volume's group may write to it), and nothing is kept there: host key and authorized keys live as long as the
+server does, in a folder of its own.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import pwd
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+MOST_KEYS = 100
+LONGEST_KEY = 16_384
+"""Characters; an RSA key of 16,384 bits has 2,800."""
+LENGTH_BYTES = 4
+SBIN = ("/usr/sbin", "/usr/local/sbin", "/sbin")
+"""Where sshd lies, which is seldom on a user's PATH."""
+SET_BY_SSHD = frozenset({"HOME", "LOGNAME", "MAIL", "OLDPWD", "PWD", "SHELL", "SHLVL", "TERM", "USER", "_"})
+KIND = re.compile(r"[a-z0-9@.-]+")
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+CONFIG = """\
+HostKey {folder}/host_key
+AuthorizedKeysFile {folder}/authorized_keys
+# Its parents are those of a temporary folder, which anybody may write to; the folder itself is its user's alone.
+StrictModes no
+AuthenticationMethods publickey
+UsePAM no
+PidFile none
+PrintMotd no
+Subsystem sftp internal-sftp
+SetEnv {variables}
+"""
+
+
+class BadKeyError(Exception):
+    """What was sent is no public key; says which, and what would be one."""
+
+
+class NoSshdError(Exception):
+    """No sshd can run here; says why."""
+
+
+class Sshd:
+    """What every connection shares: host key, authorized keys, configuration. Made when the first user comes.
+
+    Args:
+        environ: what a session gets as a terminal of this server would, but for tokens.
+    """
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        """Keep the environment; nothing is made yet."""
+        self._environ = environ
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._keys: dict[str, None] = {}
+        self.host_key = ""
+        self.command: list[str] = []
+
+    def user(self) -> str:
+        """Return the name by which people sign in: that of the server's own user, the only one there is.
+
+        Raises:
+            NoSshdError: it has none.
+        """
+        try:
+            return pwd.getpwuid(os.getuid()).pw_name
+        except KeyError:
+            raise NoSshdError(
+                f"User {os.getuid()} of this workspace has no name, without which sshd lets nobody in. Its image must "
+                "give it one when it starts, as the one in images/workspace does."
+            ) from None
+
+    def authorize(self, keys: Iterable[object]) -> None:
+        """Let in whoever holds one of these public keys, until the server ends.
+
+        Raises:
+            BadKeyError: one is none; none is added then.
+            NoSshdError: no sshd can run here.
+        """
+        added = dict.fromkeys(public_key(key) for key in keys)
+        if not added:
+            raise BadKeyError('No public key was sent. Send {"keys": ["ssh-ed25519 ..."]}.')
+        if len(self._keys | added) > MOST_KEYS:
+            raise BadKeyError(f"{MOST_KEYS} keys are authorized already. Start the workspace again to begin anew.")
+        folder = self._ensure()
+        self._keys |= added
+        new = folder / "authorized_keys.new"
+        new.write_text("".join(f"{key}\n" for key in self._keys))
+        new.replace(folder / "authorized_keys")
+
+    def _ensure(self) -> Path:
+        """Make host key and configuration, once."""
+        if self._folder is not None:
+            return Path(self._folder.name)
+        self.user()
+        path = os.pathsep.join((self._environ.get("PATH", os.defpath), *SBIN))
+        sshd, keygen = shutil.which("sshd", path=path), shutil.which("ssh-keygen", path=path)
+        if not sshd or not keygen:
+            raise NoSshdError("There is no sshd in this workspace: its image needs OpenSSH's server.")
+        if os.getuid() == 0:
+            Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # root's sshd wants it; its system service makes it
+        held = tempfile.TemporaryDirectory(prefix="gpuspawner-sshd-")
+        folder = Path(held.name)
+        subprocess.run(  # noqa: S603 - found above
+            [keygen, "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", folder / "host_key"], check=True
+        )
+        (folder / "sshd_config").write_text(CONFIG.format(folder=folder, variables=set_env(self._environ)))
+        self.host_key = (folder / "host_key.pub").read_text().strip()
+        self.command = [str(Path(sshd).resolve()), "-i", "-e", "-f", f"{folder}/sshd_config"]
+        self._folder = held
+        return folder
+
+
+def public_key(text: object) -> str:
+    """Return a public key as ``authorized_keys`` has it: type and key, without options and comment.
+
+    Raises:
+        BadKeyError: it is none.
+    """
+    parts = text.split() if isinstance(text, str) and len(text) <= LONGEST_KEY else []
+    kind = parts[0] if parts else ""
+    try:
+        decoded = base64.b64decode(parts[1], validate=True)
+    except (IndexError, binascii.Error, ValueError):
+        decoded = b""
+    length = len(kind).to_bytes(LENGTH_BYTES, "big")
+    inside = length + kind.encode()  # it names its type once more
+    if not KIND.fullmatch(kind) or not decoded.startswith(inside):
+        raise BadKeyError(
+            f"{str(text)[:40]!r} is no public key. Send one as ssh-keygen writes it into a file that ends in .pub."
+        )
+    return f"{kind} {parts[1]}"
+
+
+def set_env(environ: Mapping[str, str]) -> str:
+    """Return an environment for sshd's ``SetEnv``, all on one line: of more lines only the first counts.
+
+    Left out are what sshd sets itself, whatever holds a token, and what cannot stand on a line.
+    """
+    told = []
+    for name, value in sorted(environ.items()):
+        known = name in SET_BY_SSHD or "TOKEN" in name or not VARIABLE.fullmatch(name)
+        if not known and value.isprintable():
+            escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+            told.append(f'"{name}={escaped}"')
+    return " ".join(told)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from gpuspawner.backends.base import Backend
-from gpuspawner.backends.local import nvidia
+from gpuspawner.backends.local import nvidia, simulated
 from gpuspawner.backends.local.backend import LocalBackend
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus import GpuKind, Slot
@@ -90,3 +93,39 @@ def test_devices_are_those_files_that_name_a_gpu(tmp_path: Path) -> None:
     assert not nvidia.has_devices(tmp_path)
     (tmp_path / "nvidia7").touch()
     assert nvidia.has_devices(tmp_path)
+
+
+@pytest.fixture
+def hold(bare: Path) -> Iterator[Callable[..., int]]:
+    """Hold a simulated GPU of the machine by a process with these variables; its pid."""
+    holders = []
+
+    def hold(gpu: str, **variables: str) -> int:
+        command = [sys.executable, "-I", "-S", str(simulated.__file__), str(bare / "simulated-gpus"), gpu, "0", "1"]
+        environment = {**os.environ, **variables}
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+        holders.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"holding\n"
+        return process.pid
+
+    yield hold
+    for process in holders:
+        process.communicate()
+
+
+async def test_a_simulated_gpu_that_is_held_by_who_was_not_given_it_is_foreign(
+    bare: Path, hold: Callable[..., int], lease_id: str
+) -> None:
+    backend = LocalBackend(KINDS, {"a100": 4}, bare)
+    own, other, stranger, free = (gpu.id for gpu in (await backend.fleet()).gpus)
+    leased = {"GPUSPAWNER_LEASE_ID": lease_id, "GPUSPAWNER_GPUS": own}
+    hold(own, **leased)
+    astray, nobodys = hold(other, **leased), hold(stranger)
+    assert {gpu.id: gpu.note for gpu in (await backend.fleet()).gpus} == {
+        own: "",
+        other: f"process {astray} of workspace {lease_id}, which has other GPUs, computes on it",
+        stranger: f"process {nobodys}, which no lease gave it to, computes on it",
+        free: "",
+    }
+    assert [gpu.foreign for gpu in (await backend.fleet()).gpus] == [False, True, True, False]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuspawner.backends.local import nvidia
+from gpuspawner.backends.local import nvidia, processes
 from gpuspawner.backends.local.backend import LocalBackend
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus import Gpu, GpuKind, Slot
@@ -104,6 +104,8 @@ async def test_a_workspace_on_a_gpu_that_is_not_its_own_is_foreign(
     process = start(SLEEP, GPUSPAWNER_GPUS=U1)
     (gpu,) = (await machine(A100_ROW, f"{U0}, {process.pid}\n").fleet()).gpus
     assert gpu.foreign
+    lease = processes.environment(process.pid)["GPUSPAWNER_LEASE_ID"]
+    assert gpu.note == f"process {process.pid} of workspace {lease}, which has other GPUs, computes on it"
 
 
 async def test_memory_without_a_known_process_is_foreign_unless_leased(
@@ -121,6 +123,18 @@ async def test_memory_without_a_known_process_is_foreign_unless_leased(
 async def test_a_process_that_has_ended_is_nobody(machine: Callable[..., LocalBackend]) -> None:
     (gpu,) = (await machine(A100_ROW, f"{U0}, 4194305\n{U0}, [N/A]\n").fleet()).gpus
     assert not gpu.foreign
+
+
+async def test_memory_of_processes_that_cannot_be_seen_from_here_is_foreign(
+    machine: Callable[..., LocalBackend], start: Start
+) -> None:
+    """In a container the driver may list the pids of the host: they are nobody's here."""
+    used = A100_ROW.replace("81920, 0", "81920, 501")
+    (gpu,) = (await machine(used, f"{U0}, 4194305\n").fleet()).gpus
+    assert (gpu.foreign, gpu.note) == (True, "501 MiB of it are in use although no workspace has it")
+    assert not (await machine(used, f"{U1}, 4194305\n").fleet()).gpus[0].foreign, "it lists who computes: nobody here"
+    start(SLEEP, GPUSPAWNER_GPUS=U0)
+    assert not (await machine(used, f"{U0}, 4194305\n").fleet()).gpus[0].foreign
 
 
 @pytest.mark.parametrize(

@@ -372,6 +372,16 @@ def metrics(world, name):
     return {(s.name, *sorted(s.labels.values())): s.value for f in families for s in f.samples}
 
 
+def test_administrators_see_which_gpus_are_not_given_and_why(world):
+    note = "process 42 of workspace <b>x</b>, which has other GPUs, computes on it"
+    for gpu in world.backend.gpus[:2]:
+        world.backend.change_gpu(gpu.id, foreign=True, note=note)
+    world.observe()
+    text = Browser(world, "admin").home.text
+    assert f"GPU 0, 1, a100 (fake), on node-1: {note.replace('<', '&lt;').replace('>', '&gt;')}" in text
+    assert "process 42" not in Browser(world, "alice").home.text
+
+
 def test_metrics_count_what_pages_show(world, monkeypatch):
     world.observe()
     world.save(pages.running("gone"))

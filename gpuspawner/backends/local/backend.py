@@ -9,6 +9,7 @@ import platform
 import sys
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ class LocalBackend:
         """Return the GPUs of this machine. Raises Unavailable where it has some that cannot be read."""
         if self._simulates is None:
             self._simulates = await self._must_simulate()
-        gpus = self._simulated() if self._simulates else await self._real()
+        gpus = await self._simulated() if self._simulates else await self._real()
         return Fleet(gpus, complete=True, observed_at=time.time())
 
     async def workspaces(self) -> tuple[Running, ...]:
@@ -116,7 +117,7 @@ class LocalBackend:
         except Unavailable:
             return True
 
-    def _simulated(self) -> tuple[Gpu, ...]:
+    async def _simulated(self) -> tuple[Gpu, ...]:
         kinds = [self._kinds[name] for name, count in self._counts.items() for _ in range(count)]
         own_index = [index for count in self._counts.values() for index in range(count)]
         gpus = tuple(
@@ -141,7 +142,10 @@ class LocalBackend:
             )
         except OSError as error:
             raise Unavailable(f"the simulated GPUs' files cannot be written: {error}") from None
-        return gpus
+        apps = [(gpu.id, holder.pid) for gpu in gpus for holder in simulated.holders(self._folder, gpu.id)]
+        users = nvidia.Users(apps, await asyncio.to_thread(processes.scan) if apps else ())
+        notes = {gpu.id: users.strangers_on(gpu.id, 0) for gpu in gpus}
+        return tuple(replace(gpu, foreign=bool(notes[gpu.id]), note=notes[gpu.id]) for gpu in gpus)
 
     async def _real(self) -> tuple[Gpu, ...]:
         if self._command is None:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -81,13 +81,43 @@ def to_gpus(
     node: str,
 ) -> tuple[Gpu, ...]:
     """Return the GPUs as the fleet shows them: matched to kinds, marked where they cannot be granted, and why."""
-    leased_of = {p.pid: frozenset(p.environment.get(GPUS, "").split(",")) for p in processes}
-    held = frozenset[str]().union(*leased_of.values())
-    users: dict[str, list[int]] = {}
-    for uuid, pid in apps:
-        users.setdefault(uuid, []).append(pid)
-    kinds = list(kinds)
-    return tuple(_gpu(row, _foreign(row, users, leased_of, held), kinds, node) for row in rows)
+    users, kinds = Users(apps, processes), list(kinds)
+    return tuple(_gpu(row, users.strangers_on(row.uuid, row.used_mib), kinds, node) for row in rows)
+
+
+class Users:
+    """Who computes on this machine's GPUs, and who may: tells strangers.
+
+    Args:
+        apps: UUID and pid of each compute process that the driver tells.
+        processes: those of all leases.
+    """
+
+    def __init__(self, apps: Iterable[tuple[str, int]], processes: Iterable[Process]) -> None:
+        """Take what is seen now."""
+        self._leases = {p.pid: (p.lease_id, frozenset(p.environment.get(GPUS, "").split(","))) for p in processes}
+        self._held = frozenset[str]().union(*(gpus for _, gpus in self._leases.values()))
+        self._pids: dict[str, list[int]] = {}
+        for uuid, pid in apps:
+            self._pids.setdefault(uuid, []).append(pid)
+
+    def strangers_on(self, uuid: str, used_mib: int | None) -> str:
+        """Return who uses a GPU that no lease gave them, in words, or an empty text.
+
+        A process that is listed and cannot be seen here has ended, or lives where we cannot look: the memory in use
+        tells which, as it does where the driver lists no process at all.
+        """
+        seen = [pid for pid in self._pids.get(uuid, ()) if Path(f"/proc/{pid}").exists()]
+        for pid in seen:
+            lease, own = self._leases.get(pid, ("", frozenset()))
+            if not lease:
+                return f"process {pid}, which no lease gave it to, computes on it"
+            if uuid not in own:
+                return f"process {pid} of workspace {lease}, which has other GPUs, computes on it"
+        told_nothing = not self._pids or (uuid in self._pids and not seen)
+        if told_nothing and uuid not in self._held and (used_mib or 0) > FOREIGN_MIB:
+            return f"{used_mib} MiB of it are in use although no workspace has it"
+        return ""
 
 
 def matching(name: str, kinds: Iterable[GpuKind]) -> str:
@@ -113,18 +143,6 @@ def _gpu(row: Row, foreign: str, kinds: list[GpuKind], node: str) -> Gpu:
         foreign=bool(foreign),
         note="; ".join(filter(None, (unwell, foreign))),
     )
-
-
-def _foreign(
-    row: Row, users: Mapping[str, list[int]], leased_of: Mapping[int, frozenset[str]], held: frozenset[str]
-) -> str:
-    """Return who else uses a GPU, in words, or an empty text."""
-    for pid in users.get(row.uuid, ()):
-        if row.uuid not in leased_of.get(pid, frozenset()) and Path(f"/proc/{pid}").exists():
-            return f"process {pid}, which no lease gave it to, computes on it"
-    if not users and row.uuid not in held and (row.used_mib or 0) > FOREIGN_MIB:
-        return f"{row.used_mib} MiB of it are in use although no workspace has it"
-    return ""
 
 
 async def _run(command: str, *arguments: str) -> str:

@@ -20,6 +20,7 @@ from gpuspawner.service.web.base import PageHandler
 ENDED_SHOWN = 5
 SHOWN = {"idle": "held but idle"}
 """States of GPUs that a page calls otherwise."""
+NOTES_SHOWN = 50
 ENDED_SHOWN_TO_ADMINISTRATORS = 20
 
 
@@ -54,6 +55,7 @@ class Home(PageHandler):
             "adopted": [self.card(x) for x in live if x.phase in UP and x.unasked],
             "idle": [self.card(x) for x in sorted(idle, key=lambda x: -x.streak.idle_seconds * len(x.slots))],
             "ended": [self.card(x) for x in parts.store.ended(None, ENDED_SHOWN_TO_ADMINISTRATORS)],
+            "not_given": _not_given(parts),
             "states": [SHOWN.get(state, state) for state in STATES],
             "counts": [
                 {
@@ -70,6 +72,18 @@ class Home(PageHandler):
         view = lease_view(self.parts, lease)
         links = story.open_links(self.hub_prefix, lease, view["opens"]) if lease.phase in UP else []
         return {**view, **story.describe_request(self.parts, lease), "open": links[:1], "unasked": lease.unasked}
+
+
+def _not_given(parts: Parts) -> list[dict[str, Any]]:
+    """Return the GPUs with something to say of them: by where they are and what it is, as many as a page can hold."""
+    together: dict[tuple[str, str, str], list[int]] = {}
+    for gpu in parts.scheduler.fleet.gpus:
+        if gpu.note and len(together) < NOTES_SHOWN:
+            together.setdefault((gpu.model, gpu.node, gpu.note), []).append(gpu.index)
+    return [
+        {"gpus": f"GPU {', '.join(map(str, indices))}", "model": model, "node": node, "note": note}
+        for (model, node, note), indices in together.items()
+    ]
 
 
 def _waiter(parts: Parts, lease: Lease, *, shown: bool) -> dict[str, Any]:

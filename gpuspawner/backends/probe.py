@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.probe_buffer import Buffer, read_buffers
+from gpuspawner.backends.probe_soft import is_soft, soft_readings
 from gpuspawner.core.errors import quoted
 from gpuspawner.core.readings import GpuReading, Sample
 
@@ -145,7 +146,9 @@ def parse_probe(
             )
         )
     total = None if cores is None else sum(cores.values())
-    sample = Sample(leased, tuple(gpus), interval_seconds, age_seconds, cpu_cores=total)
+    # Without the processes' own lines nobody knows whose these would be.
+    soft = soft_readings(lines, processes.table.clock_seconds, interval_seconds) if processes.table else ()
+    sample = Sample(leased, tuple(gpus), interval_seconds, age_seconds, cpu_cores=total, soft=soft)
     return sample, processes.table or previous
 
 
@@ -219,7 +222,9 @@ class _Processes:
                     uuid = match[2]
                 elif uuid:
                     self.minors[match[2]], uuid = uuid, ""
-            elif not (self._takes(line) or line.startswith(("smi ", "buffer ")) or _READING.fullmatch(line)):
+            elif not (
+                self._takes(line) or line.startswith(("smi ", "buffer ")) or is_soft(line) or _READING.fullmatch(line)
+            ):
                 self.problem = f"a line of the probe is not understood: {quoted(line)}"
         self.table = ProcessTable(*self.clock, self.times) if self.clock[1] and not self.problem else None
 

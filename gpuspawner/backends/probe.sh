@@ -10,7 +10,8 @@ probe_process() { # pid: prints one line and, where its open files cannot be lis
     stat=
     { while IFS= read -r part; do stat="$stat $part"; done <"/proc/$1/stat"; } 2>/dev/null
     case $stat in *')'*) ;; *) return ;; esac
-    pid=$1
+    pid=$1 name=${stat#*'('}
+    name=${name%')'*}
     # The name stands in parentheses and may itself hold spaces, parentheses and line ends: cut at the last one.
     # shellcheck disable=SC2086
     set -- ${stat##*)}
@@ -18,11 +19,29 @@ probe_process() { # pid: prints one line and, where its open files cannot be lis
     [ "$2" = "$$" ] && return # the probe's own
     case $1 in Z | X) return ;; esac # ended: it holds nothing, and its parent counts its time
     echo "process $pid $2 ${20} $((${12} + ${13})) $((${14} + ${15}))"
+    [ "$5" != 0 ] && [ "$4" = "$pid" ] && [ "$pid" != 1 ] && probe_terminal "$pid" "$3" "$5" "$6"
+    case $name in sshd* | node | MainThread) probe_title "$pid" "$name" ;; esac
     if [ -r "/proc/$pid/fd" ] && [ -x "/proc/$pid/fd" ]; then
         folders="$folders /proc/$pid/fd"
     else
         echo "unreadable $pid"
     fi
+}
+probe_terminal() { # pid, its group, tty, the group in front: of the process that leads a session on a terminal
+    [ "$((($3 >> 8) & 4095))" = 136 ] || return # no pty
+    tty=/dev/pts/$((($3 & 255) | (($3 >> 12) & 1048320)))
+    ttys="$ttys $tty"
+    echo "terminal $tty $2 $4"
+}
+probe_title() { # pid, name: only these few have their command lines read, a shell reads byte by byte
+    title=
+    { IFS= read -r title <"/proc/$1/cmdline"; } 2>/dev/null
+    case $2:$title in
+    sshd*:*\[*\]*) ;; # the listener, or a part of one that is no session yet
+    sshd*:sshd*': '*) echo "ssh $1" ;;
+    sshd*) ;;
+    *--type=extensionHost*) echo "editor $1" ;;
+    esac
 }
 probe_open_files() { # reads `ls -ln` of several fd folders
     pid='' unreadable=''
@@ -37,6 +56,7 @@ probe_open_files() { # reads `ls -ln` of several fd folders
             case $pid:${line#*' -> '} in
             self:*) ;; # asked for so that ls always prints which folder it lists
             $pid:$GPUSPAWNER_PROBE_DEVICES) echo "open $pid ${line#*' -> '}" ;;
+            "$pid:/memfd:gpuspawner-kernels"*) probe_kernels "$pid" "$line" ;;
             esac
             ;;
         l*) # a link that could not be followed: closed meanwhile, or forbidden
@@ -44,6 +64,16 @@ probe_open_files() { # reads `ls -ln` of several fd folders
             ;;
         esac
     done
+}
+probe_kernels() { # pid, line of ls: what our Jupyter server extension keeps there
+    file=${2%' -> '*}
+    told=
+    { IFS= read -r told <"/proc/$1/fd/${file##* }"; } 2>/dev/null
+    printf 'kernels %s %s\n' "$1" "$told"
+}
+probe_terminals() { # when each was last read or written
+    # shellcheck disable=SC2086
+    echo "now $(date +%s 2>/dev/null)" && stat -c 'used %n %X %Y' $ttys 2>/dev/null
 }
 probe_devices() {
     (
@@ -83,6 +113,7 @@ probe() {
     { read -r uptime _ </proc/uptime; } 2>/dev/null
     echo "clock ${uptime:-?} $(getconf CLK_TCK 2>/dev/null || echo 100)"
     folders=
+    ttys=
     pids=$GPUSPAWNER_PROBE_PIDS
     if [ "$pids" = all ]; then
         pids=
@@ -93,11 +124,10 @@ probe() {
         set -f
     fi
     for pid in $pids; do probe_process "$pid"; done
-    if [ "$GPUSPAWNER_PROBE_READINGS" -gt 0 ]; then
-        probe_devices
-        # shellcheck disable=SC2086
-        [ -z "$folders" ] || ls -ln /proc/self/fd $folders 2>/dev/null | probe_open_files
-    fi
+    [ -z "$ttys" ] || probe_terminals
+    [ "$GPUSPAWNER_PROBE_READINGS" -eq 0 ] || probe_devices
+    # shellcheck disable=SC2086
+    [ -z "$folders" ] || ls -ln /proc/self/fd $folders 2>/dev/null | probe_open_files
     left=$GPUSPAWNER_PROBE_READINGS
     while [ "$left" -gt 0 ]; do
         probe_reading

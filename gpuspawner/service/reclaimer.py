@@ -95,12 +95,13 @@ class Reclaimer:
         """
         now = self._clock.now()
         ended = leases.end(lease, now)
-        preempted = lease.reason is Reason.PREEMPTED and self._allocator.returns(lease)
-        if not lease.request.template or not (preempted or lease.reason is Reason.MOVED):
+        reason = lease.reason
+        returns = reason is Reason.MOVED or (reason is Reason.PREEMPTED and self._allocator.returns(lease))
+        if reason is None or not returns or not lease.request.template:
             self._book.save(ended)
             return
         parked = leases.again(lease, uuid.uuid4().hex, now)
-        line = self._allocator.line(parked, "gpuspawner", "back in the queue", f"{lease.id} was {lease.reason.value}")
+        line = self._allocator.line(parked, "gpuspawner", "back in the queue", f"{lease.id} was {reason.value}")
         self._book.save(ended, parked, audit=[line])
 
     async def _stop_in_hub(self, lease: Lease) -> bool:

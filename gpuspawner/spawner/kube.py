@@ -116,7 +116,7 @@ class KubePods(PodStart):
             pod = self._pod()
             if pod is None:
                 break
-            verdict = self._judged(pod, time.monotonic() - begun)
+            verdict = self._judged(pod, time.monotonic() - begun, self._node_seconds())
             self._step(verdict.progress, verdict.words)
             if verdict.fatal or verdict.shortage == "lost":
                 self._gpu_outcome, self._gpu_message = "failed", verdict.fatal or verdict.words

@@ -73,7 +73,7 @@ class PodStart(GPUSpawnerMixin):
 
     async def _watched(self, starting: asyncio.Future[Any]) -> Any:
         """Return the server's address once it answers, or when the start's time is over."""
-        limit, node_seconds = time.monotonic() + self._start_seconds(), float(self._gpu_patch.get("node_seconds", 0))
+        limit, node_seconds = time.monotonic() + self._start_seconds(), self._node_seconds()
         seen, judged_at = "", 0.0
         verdict = Verdict(0, "")
         while True:

@@ -239,9 +239,11 @@ class GPUSpawnerMixin(FormOptions):
 
     def _start_seconds(self) -> float:
         """Return how long the start may take from its grant on: longer where a node is started for it."""
-        return (self._gpu_start_timeout or self.start_timeout) + PATIENCE * float(
-            self._gpu_patch.get("node_seconds", 0)
-        )
+        return (self._gpu_start_timeout or self.start_timeout) + PATIENCE * self._node_seconds()
+
+    def _node_seconds(self) -> float:
+        """Return how long a node takes that is started for it; 0 where none is."""
+        return float(self._gpu_patch.get("node_seconds", 0))
 
     def get_env(self) -> dict[str, str]:
         """Return the environment: what the template opens, then the lease's patch, as one, after everything else."""

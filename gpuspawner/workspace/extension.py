@@ -11,6 +11,7 @@ from jupyter_server.base.handlers import APIHandler
 from jupyter_server.utils import url_path_join
 from tornado import web
 
+from gpuspawner.workspace.kernels import watch
 from gpuspawner.workspace.service import Reply, ServiceClient
 from gpuspawner.workspace.ssh import ConnectHandler, KeysHandler
 from gpuspawner.workspace.sshd import Sshd
@@ -61,7 +62,8 @@ def _finish(handler: APIHandler, reply: Reply) -> None:
 
 
 def _load_jupyter_server_extension(server_app: Any) -> None:
-    """Add the handlers to a Jupyter server, also one that ``jupyterhub-singleuser`` runs."""
+    """Add the handlers to a Jupyter server, also one that ``jupyterhub-singleuser`` runs, and tell of its kernels."""
+    watch(server_app)
     client = ServiceClient.from_environment(os.environ, server_app.log)
     sshd = Sshd(os.environ) if os.environ.get(SSH_VARIABLE) else None
     base = url_path_join(server_app.web_app.settings["base_url"], "gpuspawner")

@@ -14,7 +14,7 @@ from gpuspawner.backends.probe import MIB, parse_probe
 from gpuspawner.core.evidence import SampleKind, classify
 from gpuspawner.core.idleness import Streak, Verdict, judge
 from gpuspawner.core.policy import IdlePolicy, Mode
-from gpuspawner.core.readings import Sample
+from gpuspawner.core.readings import Sample, SoftReading
 
 A = "GPU-aaaaaaaa-0000-0000-0000-000000000000"
 B = "GPU-bbbbbbbb-0000-0000-0000-000000000001"
@@ -145,7 +145,7 @@ def test_gpu_pruner_a_window_with_holes_is_not_a_whole_one() -> None:
 def test_work_without_traffic_kernel_or_terminal_is_work(report: str, since_busy_seconds: float) -> None:
     """What activity cullers stop: no signal of Jupyter is set in the sample, and none is needed."""
     seen = sampled(reading(60))
-    assert seen.soft == frozenset()
+    assert not any(one.active for one in seen.soft)
     assert kind_of(seen, since_busy_seconds) is BUSY, report
 
 
@@ -153,7 +153,8 @@ def test_work_without_traffic_kernel_or_terminal_is_work(report: str, since_busy
 def test_an_open_tab_or_connection_holds_no_idle_gpu(report: str) -> None:
     """What activity cullers never stop: traffic and connections are nothing that the default policy counts."""
     idle = sampled(reading(0))
-    seen = Sample(idle.leased, idle.gpus, 60.0, 600.0, idle.cpu_cores, frozenset({"ssh", "editor", "kernel"}))
+    soft = tuple(SoftReading(name, active=True, words=name) for name in ("ssh", "editor", "kernel"))
+    seen = Sample(idle.leased, idle.gpus, 60.0, 600.0, idle.cpu_cores, soft)
     assert kind_of(seen) is IDLE, report
 
 

@@ -1,0 +1,93 @@
+"""Tells the probe what the kernels of this Jupyter server do: a file in memory, found by its name in ``/proc``.
+
+The probe has no credential and asks nobody over HTTP: it reads ``/proc/PID/fd``, as the workspace's own user. What
+stands there is one line of JSON; :mod:`gpuspawner.backends.probe_soft` reads it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from tornado.ioloop import PeriodicCallback
+
+NAME = "gpuspawner-kernels"
+"""Of the file: ``/memfd:gpuspawner-kernels (deleted)`` in the listing of the server's open files."""
+EVERY_SECONDS = 5.0
+"""Between two looks. A cell shorter than this is seen all the same: its kernel's last activity is newer."""
+MOST_KERNELS, LONGEST_NAME = 20, 100
+"""What is told, so that the probe reads little: of more kernels, those that are busy or were last used."""
+
+
+class KernelFile:
+    """The file. It exists from the first on, so that a server without kernels is known to have none."""
+
+    def __init__(self) -> None:
+        """Make the file. Children do not get it: the descriptor is closed where another program starts."""
+        self._descriptor = os.memfd_create(NAME)
+        self._count = 0
+
+    def write(self, kernels: list[dict[str, Any]]) -> None:
+        """Replace what stands there. ``begin`` and ``end`` are equal unless it is read while it is written."""
+        self._count += 1
+        with open("/proc/uptime", encoding="ascii") as file:  # noqa: PTH123 - the probe's own clock, whatever it shows
+            uptime = float(file.read().split()[0])
+        told = sorted(kernels, key=lambda kernel: (kernel["busy"] is False, kernel["idle_seconds"]))[:MOST_KERNELS]
+        document = {"begin": self._count, "pid": os.getpid(), "uptime": uptime, "kernels": told, "end": self._count}
+        line = json.dumps(document, separators=(",", ":")).encode() + b"\n"
+        os.pwrite(self._descriptor, line, 0)
+        os.ftruncate(self._descriptor, len(line))
+
+
+class Watch:
+    """Keeps the file of one Jupyter server."""
+
+    def __init__(self, server_app: Any) -> None:
+        """Write it for the first time."""
+        self._server = server_app
+        self._file = KernelFile()
+        self._file.write([])
+        self._failed = False
+        self._callback = PeriodicCallback(self._look, EVERY_SECONDS * 1000)
+
+    def start(self) -> None:
+        """Go on looking, in the running loop."""
+        self._callback.start()
+
+    async def _look(self) -> None:
+        try:
+            names = await self._names()
+            self._file.write([self._kernel(kernel_id, names) for kernel_id in self._server.kernel_manager])
+            self._failed = False
+        except Exception:
+            # The probe sees that the file grows old, and says so. The server must not suffer from it.
+            if not self._failed:
+                self._server.log.exception("The state of the kernels is not told to the GPU service")
+            self._failed = True
+
+    def _kernel(self, kernel_id: str, names: dict[str, str]) -> dict[str, Any]:
+        kernel = self._server.kernel_manager.get_kernel(kernel_id)
+        state, last = getattr(kernel, "execution_state", None), getattr(kernel, "last_activity", None)
+        idle_seconds = 0.0
+        if isinstance(last, datetime):
+            idle_seconds = max(0.0, (datetime.now(timezone.utc) - last).total_seconds())
+        name = names.get(kernel_id) or kernel_id[:8]
+        return {
+            "name": name[:LONGEST_NAME],
+            "busy": state == "busy" if isinstance(state, str) and isinstance(last, datetime) else None,
+            "idle_seconds": round(idle_seconds, 1),
+        }
+
+    async def _names(self) -> dict[str, str]:
+        """Return the notebook of each kernel that has one, without its folders."""
+        sessions = await self._server.session_manager.list_sessions()
+        return {session["kernel"]["id"]: Path(session["path"]).name for session in sessions}
+
+
+def watch(server_app: Any) -> None:
+    """Begin to tell of this server's kernels; nothing where its system has no such files."""
+    if hasattr(os, "memfd_create"):
+        server_app.io_loop.add_callback(Watch(server_app).start)

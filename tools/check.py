@@ -45,7 +45,7 @@ def main() -> int:
     """Run every step; 0 when all passed, 1 at the first that did not."""
     steps = Steps()
     try:
-        python = ensure(steps, ["run", "test", "kubernetes"])
+        python = ensure(steps, ["run", "test", "kubernetes", "devices"])
         with steps.step("JupyterHub 5.5, for the tests on it"):
             hub5 = ensure_environment(VENV_HUB5, requirements=HUB5)
         with steps.step("Chromium and busybox, from Debian"):

@@ -68,11 +68,7 @@ class TestCluster:
         """The workspace image, which the node has by now; ``GPUSPAWNER_TEST_IMAGE`` on another cluster."""
         if not self._image:
             assert self.own, "GPUSPAWNER_TEST_IMAGE must name a workspace image that the cluster can pull"
-            name, archive = ensure_image(self.own.folder)
-            if not self.own.has_image(name):
-                self.own.import_image(archive)
-            archive.unlink()
-            self._image = name
+            self._image = self.own.give_image(ensure_image(self.own.folder))
         return self._image
 
     def start_pod(self, namespace, name, command, limits=None, wait=True, **spec):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tools.cluster.build import cache, ensure_component, one_at_a_time
 from tools.cluster.cluster import Cluster, Programs
+from tools.cluster.hub import ensure_hub_layers
 from tools.cluster.recipes import CLUSTER, DEBIAN, KUBERNETES, KWOK, Component
 from tools.cluster.workspace import ensure_image, ensure_layers
 from tools.install import LOG, ROOT
@@ -44,24 +45,33 @@ def main() -> int:
 
 def start(folder: Path) -> None:
     """Start a cluster in ``folder``, building what is missing, and say how to use it."""
-    if os.geteuid() != 0:
-        raise StepError("A cluster needs root, for namespaces and containers: run it by sudo.")
     cluster = Cluster.load(folder)
     if cluster and cluster.runs:
         raise StepError(f"A cluster runs already, as {cluster.kubeconfig} tells. `make cluster-stop` ends it.")
-    if cluster:  # the machine was switched off under it
-        cluster.stop()
-    shutil.rmtree(folder, ignore_errors=True)
-    steps = Steps()
-    programs = _programs(steps)
-    cluster = Cluster(folder)
-    with steps.step("Cluster"):
-        cluster.start(programs)
+    cluster = launch(folder, Steps())
     say(f"\nKubernetes {KUBERNETES.version} runs, with one node. The machine is {cluster.host_address} to its pods.\n")
     say(f"    {bold(f'{folder}/kubectl get pods --all-namespaces')}")
     say(f"    {bold(f'{folder}/ctr --namespace k8s.io images import --local FILE.tar')}   for pods that pull Never")
     say(f"    kubeconfig: {cluster.kubeconfig}")
     say("    make cluster-stop ends it, and leaves nothing")
+
+
+def launch(folder: Path, steps: Steps) -> Cluster:
+    """Start a cluster in ``folder``, where none runs, building what is missing.
+
+    Raises:
+        StepError: it did not start.
+    """
+    if os.geteuid() != 0:
+        raise StepError("A cluster needs root, for namespaces and containers: run it by sudo.")
+    if left := Cluster.load(folder):  # the machine was switched off under it
+        left.stop()
+    shutil.rmtree(folder, ignore_errors=True)
+    programs = _programs(steps)
+    cluster = Cluster(folder)
+    with steps.step("Cluster"):
+        cluster.start(programs)
+    return cluster
 
 
 def stop(folder: Path) -> None:
@@ -79,8 +89,9 @@ def build(_folder: Path) -> None:
     steps = Steps()
     _programs(steps)
     _component(steps, KWOK)
-    with steps.step("Image of the workspaces", streams=True):
+    with steps.step("Images of hub and workspaces", streams=True):
         ensure_layers()
+        ensure_hub_layers()
 
 
 def image(folder: Path) -> None:
@@ -88,11 +99,7 @@ def image(folder: Path) -> None:
     cluster = Cluster.load(folder)
     if not (cluster and cluster.runs):
         raise StepError("No cluster runs: `make cluster` starts one.")
-    name, archive = ensure_image(folder)
-    if not cluster.has_image(name):
-        cluster.import_image(archive)
-    archive.unlink()
-    say(name)
+    say(cluster.give_image(ensure_image(folder)))
 
 
 def _programs(steps: Steps) -> Programs:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO
 
 from tools.cluster import images, settings
+from tools.cluster.kubectl import Kubectl
 from tools.cluster.namespaces import Namespaces, create_cgroup, remove_cgroup, started_at
 from tools.cluster.pki import Authority
 from tools.progress import StepError
@@ -113,10 +114,11 @@ class Cluster:
             self._write_tools(programs)
             self._import_pause(programs)
             self.wait_until_ready()
-        except BaseException:
-            logs = self.folder.with_name(f"{self.folder.name}-failed-logs")
-            shutil.rmtree(logs, ignore_errors=True)
-            shutil.copytree(self.folder / "logs", logs)
+        except BaseException as error:
+            if isinstance(error, Exception):  # and not because its end was asked for
+                logs = self.folder.with_name(f"{self.folder.name}-failed-logs")
+                shutil.rmtree(logs, ignore_errors=True)
+                shutil.copytree(self.folder / "logs", logs)
             self.stop()
             raise
 
@@ -177,16 +179,18 @@ class Cluster:
         """Whether the node has an image of that whole name, such as "localhost/pause:1"."""
         return name in self._ctr("images", "list", "--quiet").split()
 
-    def kubectl(self, *arguments: str) -> str:
-        """Return what kubectl, as the administrator, prints.
+    def give_image(self, image: tuple[str, Path]) -> str:
+        """Import an image, by its name and archive, where the node has it not yet; return the name."""
+        name, archive = image
+        if not self.has_image(name):
+            self.import_image(archive)
+        archive.unlink()
+        return name
 
-        Raises:
-            StepError: it failed.
-        """
-        done = subprocess.run([self.folder / "kubectl", *arguments], check=False, capture_output=True, text=True)
-        if done.returncode:
-            raise StepError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
-        return done.stdout
+    @property
+    def kubectl(self) -> Kubectl:
+        """Its kubectl, as the administrator."""
+        return Kubectl([self.folder / "kubectl"])
 
     def _read_state(self) -> None:
         """Learn what another process may have started or ended meanwhile."""

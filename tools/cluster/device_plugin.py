@@ -3,30 +3,33 @@
 It reads one JSON file, again whenever that changes:
 
     {"resources": {"nvidia.com/gpu": [{"id": "...", "board": "GPU-...", "mig": "", "healthy": true}, ...]},
-     "gpus": folder of simulated boards, "mounts": {path in the container: path on the node}}
+     "gpus": folder of simulated boards, "devices": where a container finds them,
+     "mounts": {path in the container: path on the node}}
 
 A container that is given devices gets what NVIDIA's toolkit would give it: their UUIDs in ``NVIDIA_VISIBLE_DEVICES``,
-device files, and ``nvidia-smi``, which here is the stand-in.
+device files, and ``nvidia-smi``, which here is the stand-in. It is run by its path, with grpcio and protobuf installed.
 """
+
+from __future__ import annotations
 
 import contextlib
 import json
 import signal
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 SOCKETS = Path("/var/lib/kubelet/device-plugins")
 POLL_SECONDS = 0.1
-DEVICES = "/dev/nvidia-simulated"
-"""Where a container finds the files of its simulated GPUs: the probe's pattern of GPU devices matches it."""
-PACKAGE = "/opt/nvidia-simulated"
+REGISTER_SECONDS = 10
 # The part of the interface that is used here: field numbers and types are Kubernetes'.
-MESSAGES = {
+MESSAGES: dict[str, list[tuple[int, str, str]]] = {
     "Empty": [],
     "DevicePluginOptions": [(1, "pre_start_required", "bool"), (2, "get_preferred_allocation_available", "bool")],
     "RegisterRequest": [(1, "version", "string"), (2, "endpoint", "string"), (3, "resource_name", "string")],
@@ -41,7 +44,7 @@ MESSAGES = {
 }
 
 
-def define_messages():
+def define_messages() -> dict[str, Any]:
     """Return the class of each message by its name."""
     field = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(name="device_plugin.proto", package="v1beta1", syntax="proto3")
@@ -90,19 +93,20 @@ class Plugin:
             call = channel.unary_unary(
                 "/v1beta1.Registration/Register", lambda message: message.SerializeToString(), TYPES["Empty"].FromString
             )
-            call(request, timeout=10)
+            call(request, timeout=REGISTER_SECONDS)
 
-    def devices(self):
+    def devices(self) -> list[dict[str, Any]]:
         """Return the devices as the settings have them now."""
-        return json.loads(self.settings.read_text())["resources"].get(self.resource, [])
+        found: list[dict[str, Any]] = json.loads(self.settings.read_text())["resources"].get(self.resource, [])
+        return found
 
-    def options(self, request, context):
+    def options(self, _request: object, _context: object) -> Any:
         """Nothing is asked for beyond the least."""
         return TYPES["DevicePluginOptions"]()
 
-    def list_and_watch(self, request, context):
+    def list_and_watch(self, _request: object, context: Any) -> Iterator[Any]:
         """Send the devices, and again whenever one changes."""
-        sent = None
+        sent: list[dict[str, Any]] | None = None
         while context.is_active():
             if (now := self.devices()) != sent:
                 sent = now
@@ -114,13 +118,13 @@ class Plugin:
                 )
             time.sleep(POLL_SECONDS)
 
-    def allocate(self, request, context):
+    def allocate(self, request: Any, _context: object) -> Any:
         """Give each container its devices."""
         return TYPES["AllocateResponse"](
             container_responses=[self.give(list(asked.devices_ids)) for asked in request.container_requests]
         )
 
-    def give(self, ids):
+    def give(self, ids: Sequence[str]) -> Any:
         """Return what the container of these devices gets; shares of one GPU are one GPU to it."""
         settings = json.loads(self.settings.read_text())
         given = [device for device in self.devices() if device["id"] in ids]
@@ -129,10 +133,10 @@ class Plugin:
         envs = {
             "NVIDIA_VISIBLE_DEVICES": ",".join(device["id"] for device in given) if slices else boards,
             "GPUSPAWNER_GPUS": boards,
-            "GPUSPAWNER_SIMULATED_DIR": DEVICES,
+            "GPUSPAWNER_SIMULATED_DIR": settings["devices"],
             "GPUSPAWNER_SIMULATED_MIG": slices,
         }
-        mounts = [(DEVICES, settings["gpus"], False)]
+        mounts = [(settings["devices"], settings["gpus"], False)]
         mounts += [(inside, outside, True) for inside, outside in settings["mounts"].items()]
         return TYPES["ContainerAllocateResponse"](
             envs=[TYPES["Variable"](key=key, value=value) for key, value in envs.items()],
@@ -145,7 +149,8 @@ class Plugin:
 
 def serve(settings: Path) -> None:
     """Serve until told to end; a kubelet that was started again is told again, as its socket shows."""
-    plugins, known = [], None
+    plugins: list[Plugin] = []
+    known: tuple[Any, ...] = ()
     while True:
         socket = SOCKETS / "kubelet.sock"
         with contextlib.suppress(FileNotFoundError, grpc.RpcError):

@@ -4,9 +4,12 @@ The board is listed with the devices below it; its utilization is ``[N/A]``, and
 read. Only the standard library: it runs in the container.
 """
 
+from __future__ import annotations
+
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 
 STAND_IN = "/opt/nvidia-simulated/gpuspawner/backends/local/standin/run.py"
 DEVICES = "GPUSPAWNER_SIMULATED_MIG"
@@ -14,7 +17,7 @@ DEVICES = "GPUSPAWNER_SIMULATED_MIG"
 SAID = {"mig.mode.current": "Enabled", "mig.mode.pending": "Enabled"}
 
 
-def main(arguments):
+def main(arguments: Sequence[str]) -> int:
     """Print what the stand-in prints, as a MIG board would; return its exit code."""
     done = subprocess.run(
         [sys.executable, "-I", "-S", STAND_IN, *arguments], capture_output=True, text=True, check=False
@@ -33,7 +36,7 @@ def main(arguments):
     return done.returncode
 
 
-def mend(query, cells):
+def mend(query: Sequence[str], cells: Sequence[str]) -> str:
     """Return a line of values as a container with MIG devices sees it."""
     hidden = {"memory": "[Insufficient Permissions]", "utilization": "[N/A]"}
     return ", ".join(

@@ -1,15 +1,19 @@
 # The commands; `make run` and `make test` are the two that matter. What they install stays in this folder, but for what
 # `make cluster` builds: its cache outlives the checkout (GPUSPAWNER_CACHE).
 .DEFAULT_GOAL := help
-.PHONY: help run test bench cluster cluster-stop test-cluster clean
+.PHONY: help run run-cluster test bench cluster cluster-stop test-cluster clean
 python = python=$$(sh tools/python.sh) && exec $$python
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' Makefile | expand -t 19
-	@echo "For run: PORT=8001, FAST=1 (a policy's half hour takes a minute), DEMO=0 (no scripted colleagues), DATA=folder"
+	@echo "For run and run-cluster: PORT=8001, FAST=1 (a policy's half hour takes a minute), DATA=folder"
+	@echo "For run: DEMO=0 (no scripted colleagues)"
 
 run: ## hub, proxy and service on http://127.0.0.1:8000, with simulated GPUs where there are none
 	@$(python) -m demo.run
+
+run-cluster: ## the same on a real Kubernetes: hub in a pod, workspaces in pods; as root, see make cluster
+	@$(python) -m demo.run_cluster
 
 test: ## lint, types and every test, the browser's included
 	@$(python) -m tools.check

@@ -7,7 +7,7 @@ import os
 import secrets
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,6 +61,11 @@ class Settings:
         return f"http://{HOST}:{self.port}"
 
     @property
+    def secrets(self) -> Path:
+        """The file of the passwords."""
+        return self.data / "secrets.json"
+
+    @property
     def logs(self) -> Path:
         """Where the hub's log lies."""
         return self.data / "logs"
@@ -77,14 +82,18 @@ def prepare(settings: Settings) -> dict[str, str]:
         (lab_settings / "notification.jupyterlab-settings").write_text(json.dumps(NO_NEWS))
         if not (home / "demo.ipynb").exists():
             shutil.copy(DEMO / "demo.ipynb", home)
-    path = settings.data / "secrets.json"
-    if not path.exists():
+    return ensure_passwords(settings)
+
+
+def ensure_passwords(settings: Settings) -> dict[str, str]:
+    """Return everybody's password, made at the first call."""
+    if not settings.secrets.exists():
         # Kept as they are, for they are shown at every start: readable by this machine's user alone, as the homes are.
         made = {"passwords": {user: new_password() for user in PEOPLE}, "colleagues_token": secrets.token_hex(32)}
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
+        with os.fdopen(os.open(settings.secrets, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
             json.dump(made, stream)
-    passwords: dict[str, str] = json.loads(path.read_text())["passwords"]
-    return passwords
+    found: dict[str, str] = json.loads(settings.secrets.read_text())["passwords"]
+    return found
 
 
 def new_password() -> str:
@@ -134,49 +143,83 @@ def shown(path: Path) -> str:
 
 
 def welcome(settings: Settings, passwords: Mapping[str, str], machine: Machine) -> str:
-    """Return what is said once everything runs."""
-    people = "\n".join(
-        f"  {'Sign in' if number == 0 else '':11}{bold(f'{user:6}')} {passwords[user]}   {role}"
-        for number, (user, role) in enumerate(PEOPLE.items())
-    )
+    """Return what `make run` says once everything runs."""
     if not machine.simulated:
         colleagues = "none: the GPUs are real, and all yours"
     elif settings.colleagues:
         colleagues = "carol-demo (busy on 2 A100) and dave-demo (idle on 1 H100), scripted; DEMO=0 omits them"
     else:
         colleagues = "none (DEMO=0)"
-    idle, grace = ("1 minute", "30 seconds") if settings.fast else ("30 minutes", "15 minutes")
-    pace = (
-        f"FAST: every policy time runs {settings.fast:g} times faster, and the pages say so"
-        if settings.fast
-        else "as in the catalog; make run FAST=1 makes half an hour a minute"
-    )
     folder = shown(settings.data)
-    history = (
-        f"""  History    three weeks of demo usage: what would your policy have made of it?
-             .venv/bin/gpuspawner simulate demo/catalog.yaml --data {folder}/gpuspawner --html report.html
-"""
-        if settings.colleagues and machine.simulated
-        else ""
+    history = {
+        "History": "three weeks of demo usage: what would your policy have made of it?\n"
+        f"{'':13}.venv/bin/gpuspawner simulate demo/catalog.yaml --data {folder}/gpuspawner --html report.html"
+    }
+    return block(
+        settings,
+        passwords,
+        title="gpuspawner runs on this machine alone",
+        rows={"GPUs": machine.gpus, "Times": pace(settings, "make run"), "Colleagues": colleagues},
+        tries=(
+            "As alice, press Start. JupyterLab opens on demo.ipynb: run its cells, and watch the GPU work.",
+            let_it_rest(settings),
+            "As bob (a private window), ask for 4 GPUs: you get a place in the queue, and the start comes unaided.",
+            AS_ADMIN,
+        ),
+        more=(history if settings.colleagues and machine.simulated else {})
+        | {"Data": f"{folder} (kept for the next run)      Log  {folder}/logs/hub.log"},
     )
+
+
+AS_ADMIN = "As admin, open the hub's GPU page: every workspace, the queue, and who stopped what, and why."
+
+
+def pace(settings: Settings, command: str) -> str:
+    """Say how fast the policies' times run."""
+    if settings.fast:
+        return f"FAST: every policy time runs {settings.fast:g} times faster, and the pages say so"
+    return f"as in the catalog; {command} FAST=1 makes half an hour a minute"
+
+
+def let_it_rest(settings: Settings) -> str:
+    """Say what becomes of an idle workspace, as the demo's catalogs have it."""
+    idle, grace = ("1 minute", "30 seconds") if settings.fast else ("30 minutes", "15 minutes")
+    return f"Let it rest: after {idle} idle it warns for {grace}. Press Keep, or let it end and read why."
+
+
+def block(
+    settings: Settings,
+    passwords: Mapping[str, str],
+    *,
+    title: str,
+    rows: Mapping[str, str],
+    tries: Sequence[str],
+    more: Mapping[str, str],
+) -> str:
+    """Return what a demo says once everything runs: the address and the people, ``rows``, what to try, ``more``."""
+    people = "\n".join(
+        f"  {'Sign in' if number == 0 else '':11}{bold(f'{user:6}')} {passwords[user]}   {role}"
+        for number, (user, role) in enumerate(PEOPLE.items())
+    )
+    listed = "\n".join(f"  {number}  {text}" for number, text in enumerate(tries, 1))
+    count = {4: "Four", 5: "Five"}[len(tries)]
     return f"""
-  {bold("gpuspawner runs on this machine alone")}
+  {bold(title)}
 
   Open       {bold(settings.url)}
 {people}
-  GPUs       {machine.gpus}
-  Times      {pace}
-  Colleagues {colleagues}
+{_rows(rows)}
 
-  Four things to try
-  1  As alice, press Start. JupyterLab opens on demo.ipynb: run its cells, and watch the GPU work.
-  2  Let it rest: after {idle} idle it warns for {grace}. Press Keep, or let it end and read why.
-  3  As bob (a private window), ask for 4 GPUs: you get a place in the queue, and the start comes unaided.
-  4  As admin, open the hub's GPU page: every workspace, the queue, and who stopped what, and why.
+  {count} things to try
+{listed}
 
-{history}  By command .venv/bin/gpuspawner list, once you have made a token at {settings.url}/hub/token:
+  By command .venv/bin/gpuspawner list, once you have made a token at {settings.url}/hub/token:
              export GPUSPAWNER_TOKEN=... GPUSPAWNER_URL={settings.url}/services/gpu
 
-  Data       {folder} (kept for the next run)      Log  {folder}/logs/hub.log
+{_rows(more)}
   Ctrl-C     ends everything that this started
 """
+
+
+def _rows(rows: Mapping[str, str]) -> str:
+    return "\n".join(f"  {name:10} {text}" for name, text in rows.items())

@@ -2,37 +2,14 @@
 
 import json
 import os
-import secrets
 from pathlib import Path
-
-from jupyterhub.auth import Authenticator
 
 from gpuspawner.spawner import configure
 
 demo = json.loads(os.environ["GPUSPAWNER_DEMO"])  # written by demo/run.py
 data = Path(demo["data"])
-kept = json.loads((data / "secrets.json").read_text())
 
-
-class DemoAuthenticator(Authenticator):
-    """A password for each demo person, from a file that only this machine's user can read."""
-
-    async def authenticate(self, _handler: object, credentials: dict[str, str]) -> str | None:
-        """Return the name if its password is right; colleagues have none, so nobody signs in as them."""
-        password = kept["passwords"].get(credentials["username"])
-        given = credentials["password"].encode()
-        if password and secrets.compare_digest(password.encode(), given):
-            return credentials["username"]
-        return None
-
-
-c.JupyterHub.authenticator_class = DemoAuthenticator
-c.Authenticator.allowed_users = {"alice", "bob", "carol-demo", "dave-demo"}
-c.Authenticator.admin_users = {"admin"}
-c.JupyterHub.load_groups = {
-    "vision": {"users": ["alice", "carol-demo"]},
-    "speech": {"users": ["bob", "dave-demo"]},
-}
+load_subconfig("people_config.py", path=str(Path(__file__).parent))
 
 # This machine alone, on ports that are free. The hub's database and cookie secret lie in its working directory.
 c.JupyterHub.bind_url = f"http://127.0.0.1:{demo['port']}"
@@ -47,7 +24,8 @@ if os.geteuid() == 0:
     c.Spawner.args = ["--allow-root"]
 
 # The scripted colleagues (demo/colleagues.py) may start and use those two's servers, and nothing else.
-c.JupyterHub.services = [{"name": "demo-colleagues", "api_token": kept["colleagues_token"]}]
+token = json.loads(Path(demo["secrets"]).read_text())["colleagues_token"]
+c.JupyterHub.services = [{"name": "demo-colleagues", "api_token": token}]
 c.JupyterHub.load_roles = [
     {
         "name": "demo-colleagues",

@@ -32,16 +32,19 @@ def own_gpus() -> Counter[tuple[str, str, str]]:
 
 
 def with_own(catalog: dict[str, Any], own: Counter[tuple[str, str, str]]) -> dict[str, Any]:
-    """Return the demo's catalog with this machine's kinds in place of the written ones."""
+    """Return a demo's catalog with the machine's or the cluster's own kinds in place of the written ones."""
     kinds, counts = {}, {}
     for (name, memory, compute), count in own.items():
         slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
         kinds[slug] = {"title": name, "match": name, "memory": f"{memory}{MIB}", "compute": float(compute)}
         counts[slug] = f"1-{count}" if count > 1 else 1
-    pytorch = catalog["templates"]["pytorch"]
-    template = {**pytorch, "gpus": counts, "default": {**pytorch["default"], "gpu": next(iter(kinds))}}
+    templates = dict(catalog["templates"])
+    pytorch = templates.pop("pytorch")
+    if kinds:
+        template = {**pytorch, "gpus": counts, "default": {**pytorch["default"], "gpu": next(iter(kinds))}}
+        templates = {"pytorch": template, **templates}
     kept = {key: value for key, value in catalog.items() if key != "simulated"}
-    return {**kept, "gpus": kinds, "templates": {**catalog["templates"], "pytorch": template}}
+    return {**kept, "gpus": kinds, "templates": templates}
 
 
 def main(data: Path) -> None:

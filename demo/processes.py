@@ -60,11 +60,13 @@ def descendants() -> list[int]:
     return found
 
 
-def reap() -> None:
-    """Read the status of every finished child, so that none stays as a zombie."""
+def reap() -> list[int]:
+    """Read the status of every finished child, so that none stays as a zombie; return their ids."""
+    finished = []
     with suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
+        while pid := os.waitpid(-1, os.WNOHANG)[0]:
+            finished.append(pid)
+    return finished
 
 
 def end_descendants(seconds: float, number: int, hurry: Callable[[], bool]) -> bool:

@@ -5,56 +5,24 @@ Run by any Python from 3.10 on with its standard library: the hub itself runs in
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import signal
 import sys
-import time
-import urllib.error
-import urllib.request
 from contextlib import suppress
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import IO
 
 from demo import data, ports, processes
 from demo.data import DEMO, Settings
+from demo.launcher import Asked, Ending, refuse_taken_port, take_lock, wait_until_answers
 from tools.install import ROOT, ensure
 from tools.progress import StepError, Steps, report_failure, say
 
-READY_WITHIN_SECONDS = 90
+COMMAND = "make run"
 END_WITHIN_SECONDS = 25
 """The hub gives its workspaces 5 to 10 s to end by themselves."""
 KILL_AFTER_SECONDS = 3
-
-
-class Asked(BaseException):  # like KeyboardInterrupt: no error, and not caught as one
-    """Someone asked for the end: Ctrl-C, SIGTERM, or the terminal was closed."""
-
-
-@dataclass
-class Ending:
-    """The first signal is raised as ``Asked``; once the end has begun, a further one only hurries it."""
-
-    begun: bool = False
-    hurried: bool = False
-
-    def listen(self) -> None:
-        """Take over the signals that ask for the end."""
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, self._take)
-
-    def in_a_hurry(self) -> bool:
-        """Tell whether the end was asked for again."""
-        return self.hurried
-
-    def _take(self, _number: int, _frame: object) -> None:
-        if self.begun:
-            self.hurried = True
-        else:
-            self.begun = True
-            raise Asked
 
 
 def main() -> int:
@@ -64,8 +32,8 @@ def main() -> int:
     processes.adopt_orphans()
     try:
         settings = Settings.from_environment(os.environ)
-        with take_lock(settings):
-            refuse_taken_port(settings.port)
+        with take_lock(settings, COMMAND):
+            refuse_taken_port(settings.port, COMMAND)
             steps = Steps()
             try:
                 run_hub(steps, settings, ensure(steps, ["run"]))
@@ -79,41 +47,6 @@ def main() -> int:
     return 1
 
 
-def take_lock(settings: Settings) -> IO[str]:
-    """Make this process the only one on its data directory.
-
-    Raises:
-        StepError: another one runs there; says which, and where its page is.
-    """
-    settings.data.mkdir(parents=True, exist_ok=True, mode=0o700)
-    lock = (settings.data / "lock").open("a+")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        lock.seek(0)
-        raise StepError(
-            f"`make run` already runs here: {lock.read().strip()}.\n"
-            "Use that one, or end it with Ctrl-C. For a second demo beside it: make run PORT=8001 DATA=.run/second"
-        ) from None
-    lock.truncate(0)
-    lock.write(f"process {os.getpid()}, {settings.url}\n")
-    lock.flush()
-    return lock
-
-
-def refuse_taken_port(port: int) -> None:
-    """Check the port before anything is installed or started.
-
-    Raises:
-        StepError: it is taken; says by whom, and what to run instead.
-    """
-    if not ports.is_free(port):
-        raise StepError(
-            f"Port {port} is taken by {ports.holder_of(port)}.\n"
-            f"End that, or take another port: PORT={ports.first_free_after(port)} make run"
-        )
-
-
 def run_hub(steps: Steps, settings: Settings, python: Path) -> None:
     """Start everything, say that it runs, and wait for the hub's end.
 
@@ -121,7 +54,7 @@ def run_hub(steps: Steps, settings: Settings, python: Path) -> None:
         StepError: the hub ended by itself.
     """
     with steps.step("Data and homes"):
-        secrets = data.prepare(settings)
+        passwords = data.prepare(settings)
         machine = data.describe_machine(settings, python)
     history = settings.data / "gpuspawner"
     if settings.colleagues and machine.simulated and not (history / "gpuspawner.sqlite").exists():
@@ -135,6 +68,7 @@ def run_hub(steps: Steps, settings: Settings, python: Path) -> None:
         "GPUSPAWNER_DEMO": json.dumps(
             {
                 "data": str(settings.data),
+                "secrets": str(settings.secrets),
                 "catalog": machine.catalog,
                 "port": settings.port,
                 "hub_port": hub_port,
@@ -151,38 +85,16 @@ def run_hub(steps: Steps, settings: Settings, python: Path) -> None:
         hub = processes.start(
             [python, "-m", "jupyterhub", "-f", DEMO / "jupyterhub_config.py"], cwd=settings.data, env=env, log=log
         )
+        lives = partial(raise_if_ended, hub, log_path)
         with steps.step("Hub and proxy"):
-            wait_until_answers(f"http://{ports.HOST}:{hub_port}/hub/api/", hub, log_path)
+            wait_until_answers(f"http://{ports.HOST}:{hub_port}/hub/api/", lives, log_path)
         with steps.step("GPU service"):
-            wait_until_answers(f"http://{ports.HOST}:{service_port}/services/gpu/api/v1/", hub, log_path)
-            wait_until_answers(f"{settings.url}/hub/api/", hub, log_path)  # the proxy has its routes only now
+            wait_until_answers(f"http://{ports.HOST}:{service_port}/services/gpu/api/v1/", lives, log_path)
+            wait_until_answers(f"{settings.url}/hub/api/", lives, log_path)  # the proxy has its routes only now
         if settings.colleagues and machine.simulated:
             processes.start([python, "-m", "demo.colleagues", settings.url], cwd=ROOT, env=env, log=log)
-    say(data.welcome(settings, secrets, machine))
+    say(data.welcome(settings, passwords, machine))
     raise_if_ended(hub, log_path, wait=True)
-
-
-def wait_until_answers(url: str, hub: int, log: Path) -> None:
-    """Wait until ``url`` gives any answer but a 5xx or "no such page".
-
-    Raises:
-        StepError: the hub ended, or no answer came in time.
-    """
-    deadline = time.monotonic() + READY_WITHIN_SECONDS
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    while time.monotonic() < deadline:
-        raise_if_ended(hub, log)
-        try:
-            opener.open(url, timeout=2).close()
-        except urllib.error.HTTPError as error:
-            if error.code in (401, 403):  # up, and asks who we are
-                return
-        except OSError:
-            pass
-        else:
-            return
-        time.sleep(0.2)
-    raise StepError(f"No answer from {url} within {READY_WITHIN_SECONDS} s.", log)
 
 
 def raise_if_ended(hub: int, log: Path, *, wait: bool = False) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from demo import data, machine
+from demo import data, machine, place
 from demo.data import Settings
 from gpuspawner.catalog import load_catalog
 from tools.install import ROOT
@@ -78,3 +78,23 @@ def test_a_machine_with_gpus_offers_its_own_by_name(tmp_path):
     assert {kind.match for kind in catalog.gpus.values()} == {"NVIDIA H100 80GB HBM3", "Tesla T4"}
     assert dict(catalog.templates["pytorch"].gpus) == {"nvidia-h100-80gb-hbm3": (1, 2), "tesla-t4": (1, 1)}
     assert not catalog.simulated
+
+
+def test_another_cluster_offers_what_its_nodes_labels_tell_of():
+    def labels(product, count, **more):
+        told = {"product": product, "memory": "81920", "compute.major": "8", "compute.minor": "0", "count": count}
+        return {f"nvidia.com/gpu.{name}": value for name, value in {**told, **more}.items()}
+
+    nodes = [labels("NVIDIA-A100", "2"), labels("NVIDIA-A100", "8"), labels("NVIDIA-H100", "0"), {"pool": "cpu"}]
+    kinds = place.kinds_of(nodes)
+    assert kinds == [("NVIDIA-A100", "81920", "8.0", 8)]
+    written = yaml.safe_load((data.DEMO / "cluster_catalog.yaml").read_text())
+    catalog = load_catalog(machine.with_own(written, Counter({kind[:3]: kind[3] for kind in kinds})))
+    assert dict(catalog.templates["pytorch"].gpus) == {"nvidia-a100": (1, 8)}
+    assert list(load_catalog(machine.with_own(written, Counter())).templates) == ["cpu"]
+
+
+def test_the_clusters_catalog_is_right_enforces_and_calls_its_gpus_simulated():
+    catalog = load_catalog(data.DEMO / "cluster_catalog.yaml")
+    assert {policy.mode for policy in catalog.policies.values()} == {"enforce"}
+    assert all("simulated" in kind.title for kind in catalog.gpus.values())

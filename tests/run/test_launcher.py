@@ -1,87 +1,24 @@
 """make run, whole: it starts, says what it must, and leaves no process behind, however it ends."""
 
-import contextlib
-import json
 import os
 import re
 import signal
 import socket
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
-import requests
+
+sys.path.insert(0, str(Path(__file__).parent))  # tests are no package
+
+from launcher import ENDS_WITHIN_SECONDS, Launcher
 
 from demo import ports
 from demo.colleagues import Hub
-from tools.install import ROOT
 
-STARTS_WITHIN_SECONDS = 180  # the first run on a machine installs
-ENDS_WITHIN_SECONDS = 30
 STRAY = f"sleep 86398.{os.getpid()}"
 """A job that left its session and its environment behind: only its parentage can find it."""
-
-
-class Launcher:
-    """``python -m demo.run``, its output in a file."""
-
-    def __init__(self, data: Path, port: int, **settings: str) -> None:
-        self.data = data
-        self.url = f"http://{ports.HOST}:{port}"
-        self.log = data.parent / f"launcher-{port}.log"
-        env = {**os.environ, "PORT": str(port), "DATA": str(data), "DEMO": "0", "FAST": "1", **settings}
-        command = [sys.executable, "-m", "demo.run"]
-        with self.log.open("w") as log:
-            self.process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=log, stderr=log, start_new_session=True)
-
-    def text(self) -> str:
-        return self.log.read_text()
-
-    def wait_until_it_runs(self) -> None:
-        deadline = time.monotonic() + STARTS_WITHIN_SECONDS
-        while "Ctrl-C     ends everything" not in self.text():
-            assert self.process.poll() is None, self.text()
-            assert time.monotonic() < deadline, self.text()
-            time.sleep(0.1)
-
-    def end(self, number: int) -> int:
-        self.process.send_signal(number)
-        return self.process.wait(ENDS_WITHIN_SECONDS)
-
-    def left(self) -> list[str]:
-        """What runs and names the data directory in its environment or its command, or is the stray job."""
-        found = []
-        for process in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                command = (process / "cmdline").read_bytes().replace(b"\0", b" ")
-                known = command + (process / "environ").read_bytes()
-                if str(self.data).encode() in known or STRAY.encode() in command:
-                    found.append(f"{process.name}: {command.decode()}")
-        return found
-
-    def sign_in(self, user: str) -> requests.Session:
-        password = json.loads((self.data / "secrets.json").read_text())["passwords"][user]
-        session = requests.Session()
-        session.trust_env = False
-        session.get(f"{self.url}/hub/login")
-        form = {"username": user, "password": password, "_xsrf": session.cookies["_xsrf"]}
-        answer = session.post(f"{self.url}/hub/login", data=form, allow_redirects=False)
-        assert answer.status_code == 302, answer.text
-        return session
-
-    def token_of(self, user: str) -> str:
-        session = self.sign_in(user)
-        session.get(f"{self.url}/hub/home")
-        xsrf = session.cookies.get("_xsrf", path="/hub/")
-        answer = session.post(
-            f"{self.url}/hub/api/users/{user}/tokens",
-            headers={"X-XSRFToken": xsrf, "Referer": f"{self.url}/hub/token"},
-            json={},
-        )
-        assert answer.status_code == 201, answer.text
-        return answer.json()["token"]
 
 
 @pytest.fixture
@@ -107,10 +44,10 @@ async def test_ctrl_c_ends_workspaces_and_the_jobs_they_left_and_a_second_run_kn
         "alice", f"import subprocess; subprocess.Popen(['env', '-i', *{STRAY.split()}], start_new_session=True); None"
     )
     assert outcome == "ok"
-    assert any(STRAY in line for line in launcher.left())
+    assert any(STRAY in line for line in launcher.left(STRAY))
 
     assert launcher.end(signal.SIGINT) == 0
-    assert launcher.left() == []
+    assert launcher.left(STRAY) == []
     assert "All ended." in launcher.text()
 
     again = launch()

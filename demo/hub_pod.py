@@ -1,0 +1,141 @@
+"""The hub's pod: made, watched, and reached from this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+from demo import data, manifests, ports, processes
+from demo.data import Settings
+from demo.launcher import wait_until_answers
+from demo.place import Place
+from tools.install import ROOT
+from tools.progress import StepError, Steps
+
+RUNS_WITHIN_SECONDS = 600
+"""Another cluster may have to pull the image."""
+READY_WITHIN_SECONDS = 120
+HOPELESS = ("ErrImageNeverPull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError")
+LOOK_SECONDS = 0.3
+
+
+class Hub:
+    """Hub, proxy and service of one run, with what follows the pod's log and forwards this machine's port to it."""
+
+    def __init__(self, place: Place, settings: Settings, log: IO[str]) -> None:
+        self.place = place
+        self.settings = settings
+        self.log = log
+        self.pod = ("pod/hub", f"--namespace={place.namespace}")
+        self.helpers: dict[str, list[str]] = {}
+        self.running: dict[str, int] = {}
+
+    @property
+    def log_path(self) -> Path:
+        """Where the pod's log lies."""
+        return Path(self.log.name)
+
+    def start(self, steps: Steps) -> None:
+        """Make all of it and wait until the service answers.
+
+        Raises:
+            StepError: a part does not; says why, as far as the cluster tells.
+        """
+        with steps.step("Rights, homes and the hub's pod"):
+            data.ensure_passwords(self.settings)
+            self._make_homes()
+            objects = manifests.objects(self.place, self.settings)
+            listed = {"apiVersion": "v1", "kind": "List", "items": objects}
+            self.place.kubectl("apply", "--filename=-", given=json.dumps(listed))
+            self._wait(self._runs, RUNS_WITHIN_SECONDS)
+            self._keep("log", [*self.place.kubectl.command, "logs", "--follow", *self.pod])
+        with steps.step("Hub and proxy"):
+            self._wait(self._is_ready, READY_WITHIN_SECONDS)
+            self._keep("forwarder", self._forwarder())
+        with steps.step("GPU service"):
+            url = f"{self.settings.url}/services/gpu/api/v1/"
+            wait_until_answers(url, self.raise_if_ended, self.log_path)
+
+    def raise_if_ended(self) -> None:
+        """Look after the helpers, whose end may be the pod's.
+
+        Raises:
+            StepError: the hub ended.
+        """
+        finished = processes.reap()
+        for name, pid in list(self.running.items()):
+            if pid in finished:
+                self._refuse_ended()
+                self._keep(name, self.helpers[name])
+
+    def close(self) -> None:
+        """End the helpers."""
+        for pid in self.running.values():
+            processes.send(pid, signal.SIGKILL)
+            with suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+
+    def _make_homes(self) -> None:
+        if homes := self.place.homes:
+            for user in data.PEOPLE:
+                (homes / user).mkdir(parents=True)
+                os.chown(homes / user, 1000, 100)  # jovyan's
+
+    def _forwarder(self) -> list[str]:
+        """Return the command by which this machine's port is the proxy's."""
+        port = self.settings.port
+        if self.place.own:
+            address = self._seen()["status"]["podIP"]
+            return [sys.executable, "-m", "demo.forward", str(port), address, str(manifests.PORT)]
+        forward = ["port-forward", f"--address={ports.HOST}", *self.pod, f"{port}:{manifests.PORT}"]
+        return [*self.place.kubectl.command, *forward]
+
+    def _keep(self, name: str, command: list[str]) -> None:
+        """Start a helper, again if it ended."""
+        self.helpers[name] = command
+        self.running[name] = processes.start(command, cwd=ROOT, env=os.environ, log=self.log)
+
+    def _seen(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.place.kubectl("get", *self.pod, "--output=json"))
+        return found
+
+    def _wait(self, look: Callable[[dict[str, Any]], str], seconds: float) -> None:
+        """Wait until ``look`` at the pod finds nothing more to wait for."""
+        deadline = time.monotonic() + seconds
+        while missing := look(self._seen()):
+            self.raise_if_ended()
+            if time.monotonic() > deadline:
+                raise StepError(f"After {seconds:.0f} s {missing}.", self.log_path)
+            time.sleep(LOOK_SECONDS)
+
+    def _runs(self, pod: dict[str, Any]) -> str:
+        state = _state(pod)
+        if "running" in state or "terminated" in state:
+            return ""
+        waiting = state.get("waiting", {})
+        if waiting.get("reason") in HOPELESS:
+            raise StepError(f"The hub's pod cannot start: {waiting.get('message') or waiting['reason']}")
+        told = [condition["message"] for condition in pod["status"].get("conditions", []) if condition.get("message")]
+        return f"the hub's pod does not run: {'; '.join(told) or waiting.get('reason', 'no reason is told')}"
+
+    def _is_ready(self, pod: dict[str, Any]) -> str:
+        ready = any(found.get("ready") for found in pod["status"].get("containerStatuses", []))
+        return "" if ready else "hub and proxy do not answer"
+
+    def _refuse_ended(self) -> None:
+        ended = _state(self._seen()).get("terminated")
+        if ended is not None:
+            raise StepError(f"The hub ended with code {ended['exitCode']}; its log says why.", self.log_path)
+
+
+def _state(pod: dict[str, Any]) -> dict[str, Any]:
+    """Return the state of the pod's container as Kubernetes tells it: waiting, running or terminated."""
+    found: list[dict[str, Any]] = pod["status"].get("containerStatuses", [])
+    return dict(found[0]["state"]) if found else {}

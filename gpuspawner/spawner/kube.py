@@ -15,7 +15,7 @@ from gpuspawner.backends.kubernetes.names import ANNOTATIONS, ATTEMPT_LABEL, HUB
 from gpuspawner.core.errors import Conflict
 from gpuspawner.spawner.kube_start import LOOK_SECONDS, PodStart
 from gpuspawner.spawner.pod import PodSettings, with_lease
-from gpuspawner.spawner.pod_end import outcome_of, why_ended
+from gpuspawner.spawner.pod_end import before_restart, outcome_of, restarts, why_ended
 from gpuspawner.spawner.pod_models import written_back
 from gpuspawner.spawner.refusals import ended
 
@@ -122,7 +122,7 @@ class KubePods(PodStart):
                 self._gpu_outcome, self._gpu_message = "failed", verdict.fatal or verdict.words
                 break
             if super().is_pod_running(pod) and await self._answers(self._get_pod_url(pod)):
-                self._gpu_saved = True
+                self._gpu_saved, self._gpu_restarts = True, restarts(pod)
                 self.orm_spawner.state = self.get_state()
                 return str(url_path_join(self._get_pod_url(pod), self.server.base_url))
             await asyncio.sleep(LOOK_SECONDS)
@@ -138,14 +138,38 @@ class KubePods(PodStart):
             self._know_by(pod)
             self._gpu_last_pod = pod
         asked_by_hub = self._gpu_stop_called
-        status: int | None = await super().poll()
+        status: int | None = 1
+        if pod is not None and self._is_restarted(pod):
+            pod = before_restart(pod)
+            await self.stop()
+        else:
+            status = await super().poll()
         if status is not None:
-            self._gpu_stop_called = asked_by_hub  # KubeSpawner's poll stops what ended by itself
+            self._gpu_stop_called = asked_by_hub  # what ended by itself was stopped by a poll, not by the hub
             if not self._gpu_message:
                 last = pod or self._last_look()  # as it looked before that stop
                 self._gpu_message = why_ended(last, self._events_of(last))
                 self._gpu_ended = outcome_of(last, self._events_of(last))
         return status
+
+    def _is_restarted(self, pod: Mapping[str, Any]) -> bool:
+        """Whether a server that ran has died and was started again: its kernels are lost, which its user must know.
+
+        Whether the kubelet or a poll comes first would decide otherwise: KubeSpawner ends what it finds dead.
+        """
+        if not self._gpu_saved or self._gpu_restarts is None:
+            self._gpu_restarts = restarts(pod)
+        return restarts(pod) > self._gpu_restarts
+
+    def get_state(self) -> dict[str, Any]:
+        """Add how often the server had been started again."""
+        state = super().get_state()
+        return {**state, "gpu_restarts": self._gpu_restarts} if self._gpu_saved else state
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Take back how often the server had been started again."""
+        super().load_state(state)
+        self._gpu_restarts = state.get("gpu_restarts")
 
     def _outcome(self) -> str | None:
         """Return how it ended: what the cluster ended for something else goes back to its place, by its policy."""

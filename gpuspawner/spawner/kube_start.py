@@ -17,7 +17,7 @@ from tornado.httpclient import AsyncHTTPClient, HTTPClientError
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
 from gpuspawner.spawner.mixin import FENCE_SECONDS, GPUSpawnerMixin
 from gpuspawner.spawner.pod import START_MARK, contradiction
-from gpuspawner.spawner.pod_end import why_ended
+from gpuspawner.spawner.pod_end import restarts, why_ended
 from gpuspawner.spawner.pod_start import Verdict, judge, refusal, short
 from gpuspawner.spawner.pod_watches import WATCHES
 from gpuspawner.spawner.refusals import ended
@@ -48,6 +48,8 @@ class PodStart(GPUSpawnerMixin):
     _gpu_reached = False
     _gpu_until = 0.0
     _gpu_last_pod: Mapping[str, Any] | None = None
+    _gpu_restarts: int | None = None
+    """How often the server had been started again when it answered first; None where that is not known."""
 
     async def _wait_for_grant(self, until: float) -> None:
         self._gpu_until = until
@@ -93,7 +95,7 @@ class PodStart(GPUSpawnerMixin):
             if pod is not None and running and (self._gpu_reached or starting.done()):
                 url = self._get_pod_url(pod)
                 if await self._answers(url):
-                    self.pod_id = pod["metadata"]["uid"]
+                    self.pod_id, self._gpu_restarts = pod["metadata"]["uid"], restarts(pod)
                     return url
 
     def _judged(self, pod: Mapping[str, Any] | None, seconds: float, node_seconds: float) -> Verdict:

@@ -44,6 +44,21 @@ def why_ended(pod: Json | None, events: Sequence[Json]) -> str:
     return f"{cause} {FILES}" if cause else ""
 
 
+def restarts(pod: Json | None) -> int:
+    """Return how often the kubelet has started the pod's server again."""
+    return int(_server(pod or {}).get("restartCount", 0))
+
+
+def before_restart(pod: Json) -> Json:
+    """Return a pod whose server was started again as it looked before: its server has ended, and said how."""
+    status = pod["status"]
+    servers = [
+        {**one, "state": one.get("lastState", {})} if one.get("name") == NOTEBOOK else one
+        for one in status["containerStatuses"]
+    ]
+    return {**pod, "status": {**status, "containerStatuses": servers}}
+
+
 def outcome_of(pod: Json | None, events: Sequence[Json]) -> str:
     """Return how a server ended that nobody stopped, one of ``core.release.OUTCOMES``. Takes what `why_ended` takes."""
     if _was_disrupted(pod, events):
@@ -132,9 +147,14 @@ def _container_end(pod: Json) -> str:
     return f"Its server ended by itself with exit code {code}." + (f" It said: {said}" if said else "")
 
 
-def _terminated(pod: Json) -> Json | None:
+def _server(pod: Json) -> Json:
     statuses = pod.get("status", {}).get("containerStatuses", [])
-    return next((c.get("state", {}).get("terminated") for c in statuses if c.get("name") == NOTEBOOK), None)
+    return next((one for one in statuses if one.get("name") == NOTEBOOK), {})
+
+
+def _terminated(pod: Json) -> Json | None:
+    terminated: Json | None = _server(pod).get("state", {}).get("terminated")
+    return terminated
 
 
 def _memory_limit(pod: Json) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "hub"))
 sys.path.insert(0, str(Path(__file__).parent))  # tests are no package: `from nodes import ...`
 
 from nodes import ROOT, TestCluster

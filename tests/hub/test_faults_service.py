@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import requests
 from harness import eventually
+from kills import STEPS, arm, kills
 
 QUICK = {"slow_spawn_timeout": 0.3}
 ACCEPTED = {201, 202}
@@ -122,41 +123,6 @@ def samples(hub, lease) -> int:
     return len(hub.gpu(f"/workspaces/{lease['id']}/readings")["readings"])
 
 
-KILLS = """
-import os, signal
-def armed(step):
-    try:
-        os.remove({armed!r} + step)
-    except FileNotFoundError:
-        return
-    os.kill(os.getpid(), signal.SIGKILL)
-
-from gpuspawner.service.reclaimer import Reclaimer
-from gpuspawner.service.hub import Hub
-from gpuspawner.service.book import Book
-from gpuspawner.backends.local.backend import LocalBackend
-mark, stop, end, save = Reclaimer.mark, Hub.stop, LocalBackend.end, Book.save
-
-def new_mark(*arguments):
-    armed("before marking")
-    return mark(*arguments)
-async def new_stop(*arguments):
-    armed("marked, stop not sent")
-    await stop(*arguments)
-    armed("stop sent")
-async def new_end(*arguments):
-    done = await end(*arguments)
-    armed("gone, end not written")
-    return done
-def new_save(self, *leases, **others):
-    save(self, *leases, **others)
-    if any(not lease.live for lease in leases):
-        armed("end written")
-Reclaimer.mark, Hub.stop, LocalBackend.end, Book.save = new_mark, new_stop, new_end, new_save
-"""
-STEPS = ["before marking", "marked, stop not sent", "stop sent", "gone, end not written", "end written"]
-
-
 @pytest.fixture(scope="module")
 def reclaiming_hub(tmp_path_factory):
     """A hub where a second of idleness begins a second of grace, and a service that dies at a named step."""
@@ -164,7 +130,7 @@ def reclaiming_hub(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("reclaims")
     times = {"fast": 60, "sample": "1m", "idle": "1m", "grace": "1m", "service_poll": 0.3}
-    planted = KILLS.format(armed=str(folder / "armed-"))
+    planted = kills(folder, "gpuspawner.backends.local.backend", "LocalBackend")
     hub = RealHub(folder, gpus=1, planted=planted, settings={"stop_retry_seconds": 1}, **times, **QUICK)
     try:
         yield hub.start()
@@ -177,9 +143,8 @@ def test_promise_3_service_killed_at_each_step_of_a_reclaim_ends_it_once(reclaim
     hub = reclaiming_hub
     request.node.hubs = [hub]
     user = f"user-{STEPS.index(step)}"
-    armed = hub.folder / f"armed-{step}"
     (lease,) = run(hub, user)
-    armed.touch()
+    armed = arm(hub.folder, step)
     end = hub.until_ended(user, "idle", 60)
     assert end["id"] == lease["id"]
     assert not armed.exists(), "the service was killed there"

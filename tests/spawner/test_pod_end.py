@@ -1,6 +1,6 @@
 import pytest
 
-from gpuspawner.spawner.pod_end import FILES, outcome_of, why_ended
+from gpuspawner.spawner.pod_end import FILES, before_restart, outcome_of, restarts, why_ended
 
 
 def pod(*, state=None, conditions=(), deleted=False, **status):
@@ -135,6 +135,14 @@ def test_what_the_cluster_ended_for_something_else_is_told_from_what_ended_by_it
 
 def test_a_node_that_defends_itself_is_no_preemption():
     assert outcome_of(pod(conditions=[disrupted("TerminationByKubelet", LOW)]), []) == "died"
+
+
+def test_a_server_that_the_kubelet_started_again_is_told_by_how_it_ended_before():
+    seen = pod()
+    seen["status"]["containerStatuses"][1] |= {"restartCount": 2, "lastState": terminated(137, "OOMKilled")}
+    assert (restarts(seen), restarts(pod()), restarts(None)) == (2, 0, 0)
+    assert why_ended(before_restart(seen), []).startswith("It used more memory than 8Gi and was ended.")
+    assert why_ended(seen, []).startswith("Its pod was deleted"), "as long as it runs, nothing ended it"
 
 
 def test_a_server_that_ends_well_because_it_was_told_to_did_not_quit():

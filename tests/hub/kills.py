@@ -1,0 +1,48 @@
+"""A service that dies at a named step of a stop: what to plant in it, and how to arm a step."""
+
+STEPS = ["before marking", "marked, stop not sent", "stop sent", "gone, end not written", "end written"]
+"""In the order in which a stop takes them."""
+PLANTED = """
+import os, signal
+def armed(step):
+    try:
+        os.remove({armed!r} + step)
+    except FileNotFoundError:
+        return
+    os.kill(os.getpid(), signal.SIGKILL)
+
+from gpuspawner.service.reclaimer import Reclaimer
+from gpuspawner.service.hub import Hub
+from gpuspawner.service.book import Book
+from {module} import {backend}
+mark, stop, end, save = Reclaimer.mark, Hub.stop, {backend}.end, Book.save
+
+def new_mark(*arguments):
+    armed("before marking")
+    return mark(*arguments)
+async def new_stop(*arguments):
+    armed("marked, stop not sent")
+    await stop(*arguments)
+    armed("stop sent")
+async def new_end(*arguments):
+    done = await end(*arguments)
+    armed("gone, end not written")
+    return done
+def new_save(self, *leases, **others):
+    save(self, *leases, **others)
+    if any(not lease.live for lease in leases):
+        armed("end written")
+Reclaimer.mark, Hub.stop, {backend}.end, Book.save = new_mark, new_stop, new_end, new_save
+"""
+
+
+def kills(folder, module, backend):
+    """Return what to plant in the service of a hub in ``folder``, whose workspaces are in this backend."""
+    return PLANTED.format(armed=str(folder / "armed-"), module=module, backend=backend)
+
+
+def arm(folder, step):
+    """Have the service die once at this step; returns the file that goes when it does."""
+    file = folder / f"armed-{step}"
+    file.touch()
+    return file

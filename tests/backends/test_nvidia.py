@@ -108,6 +108,13 @@ async def test_a_workspace_on_a_gpu_that_is_not_its_own_is_foreign(
     assert gpu.note == f"process {process.pid} of workspace {lease}, which has other GPUs, computes on it"
 
 
+async def test_a_workspace_cannot_give_itself_a_gpu(machine: Callable[..., LocalBackend], start: Start) -> None:
+    start(SLEEP, GPUSPAWNER_GPUS=U1)
+    later = start(SLEEP, GPUSPAWNER_GPUS=U0)
+    (gpu,) = (await machine(A100_ROW, f"{U0}, {later.pid}\n").fleet()).gpus
+    assert gpu.foreign
+
+
 async def test_memory_without_a_known_process_is_foreign_unless_leased(
     machine: Callable[..., LocalBackend], start: Start
 ) -> None:

@@ -26,9 +26,13 @@ STEPS = 60
 class BadMachine(World):
     """A machine with simulated GPUs, for days on which things go wrong. Its database may lie on a disk of its own."""
 
+    well = WELL
+    command = ("sleep", "600")
+    """What each workspace runs."""
+
     def __init__(self, folder, *, disk=None, gpus=1, policy=None, **settings):
         self.hub_id = f"hub-{uuid.uuid4().hex}"  # /proc shows the workspaces of other tests too
-        self.folder, self.processes = folder, {}
+        self.folder, self.processes, self.environments = folder, {}, {}
         policy = {**POLICY, **(policy or {})}
         super().__init__((disk or folder) / "service.sqlite", gpus=gpus, policy=policy, templates=SIXTEEN, **settings)
 
@@ -39,11 +43,12 @@ class BadMachine(World):
         """Take the grant, and start the workspace's process as the spawner does."""
         starting = await self.acknowledge(lease)
         patch = self.backend.patch(starting.slots)
-        self.tool(lease, WELL)
+        self.tool(lease, self.well)
         clean = {name: value for name, value in os.environ.items() if not name.startswith("GPUSPAWNER_")}
         environment = {**clean, **patch["environment"], **lease_variables(starting, SECRET)}
         environment["PATH"] = f"{self._tools(lease)}:{os.environ['PATH']}"
-        self.processes[lease.id] = subprocess.Popen(["sleep", "600"], env=environment)
+        self.environments[lease.id] = environment
+        self.processes[lease.id] = subprocess.Popen(self.command, env=environment)
         return starting
 
     def close(self):

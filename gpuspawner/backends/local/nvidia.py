@@ -95,8 +95,13 @@ class Users:
 
     def __init__(self, apps: Iterable[tuple[str, int]], processes: Iterable[Process]) -> None:
         """Take what is seen now."""
-        self._leases = {p.pid: (p.lease_id, frozenset(p.environment.get(GPUS, "").split(","))) for p in processes}
-        self._held = frozenset[str]().union(*(gpus for _, gpus in self._leases.values()))
+        # What the oldest process of each was started with stands: its later ones may write there what they like.
+        given: dict[tuple[str, int], frozenset[str]] = {}
+        self._leases: dict[int, tuple[str, frozenset[str]]] = {}
+        for one in sorted(processes, key=lambda process: process.start_ticks):
+            own = given.setdefault((one.lease_id, one.attempt), frozenset(one.environment.get(GPUS, "").split(",")))
+            self._leases[one.pid] = one.lease_id, own
+        self._held = frozenset[str]().union(*given.values())
         self._pids: dict[str, list[int]] = {}
         for uuid, pid in apps:
             self._pids.setdefault(uuid, []).append(pid)

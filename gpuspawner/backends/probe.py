@@ -129,6 +129,8 @@ def parse_probe(
     for gpu in dict.fromkeys((*leased, *unleased)):  # two shares of one device are one device
         uuid = uuids.get(gpu, gpu)
         values = _of_one_gpu(seen.get(uuid, ()), _passes(lines))
+        if gpu in result.devices:  # the memory is all of the device's, not that of the part
+            values = replace(values, memory_used_bytes=None, memory_total_bytes=None)
         holders, why = processes.holders(uuid)
         if gpu in shared and strangers and gpu in strangers:
             holders, why = None, strangers[gpu]

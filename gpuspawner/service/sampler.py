@@ -158,7 +158,7 @@ class Sampler:
             interval_seconds=max(0.0, at - since),
             age_seconds=at - (lease.running_at or now),
             shared=shared,
-            strangers=self._strangers(shared),
+            strangers=self._strangers(shared | frozenset(result.devices)),
         )
         if table is not None and table is not before:
             self._tables[lease_id] = table, now

@@ -73,17 +73,10 @@ def test_the_names_of_real_machines_can_be_matched(capture: dict[str, list[str]]
     assert nvidia.matching(name, [GpuKind("k", "K", 1, match=name.replace(" ", "-"))]) == "k"
 
 
-@pytest.mark.parametrize(
-    ("row", "note"),
-    [
-        (A100_ROW.replace("Disabled", "Enabled"), "MIG mode is on"),
-        (A100_ROW.replace("81920, 0", "[GPU requires reset], [GPU requires reset]"), "cannot read it"),
-    ],
-)
-async def test_a_gpu_that_cannot_be_given_says_why(machine: Callable[..., LocalBackend], row: str, note: str) -> None:
+async def test_a_gpu_that_cannot_be_given_says_why(machine: Callable[..., LocalBackend]) -> None:
+    row = A100_ROW.replace("81920, 0", "[GPU requires reset], [GPU requires reset]")
     (gpu,) = (await machine(row).fleet()).gpus
-    assert not gpu.healthy
-    assert note in gpu.note
+    assert (gpu.healthy, gpu.note) == (False, "nvidia-smi cannot read it: it may need a reset")
 
 
 async def test_a_process_without_a_lease_is_foreign(machine: Callable[..., LocalBackend]) -> None:

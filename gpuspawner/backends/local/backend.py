@@ -16,6 +16,7 @@ from typing import Any
 from gpuspawner.backends.base import ProbeResult, Running
 from gpuspawner.backends.local import nvidia, processes, simulated
 from gpuspawner.backends.local.run_probe import run_probe
+from gpuspawner.backends.local.strangers import Users
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus import Fleet, Gpu, GpuKind, Slot
 
@@ -55,6 +56,7 @@ class LocalBackend:
         self._simulates: bool | None = None
         self._command: str | None = None
         self._probing: set[tuple[str, int]] = set()
+        self._parents: dict[str, str] = {}
 
     async def fleet(self) -> Fleet:
         """Return the GPUs of this machine. Raises Unavailable where it has some that cannot be read."""
@@ -83,7 +85,10 @@ class LocalBackend:
             own = [p for p in await asyncio.to_thread(processes.scan) if (p.lease_id, p.attempt) == key]
             if not own:
                 return ProbeResult(problem="no process of the workspace was found")
-            return await run_probe(own[0].pid, self._parameters(own, leased, deadline_seconds), deadline_seconds)
+            devices = {gpu: self._parents[gpu] for gpu in leased if gpu in self._parents}
+            shown = tuple(devices.get(gpu, gpu) for gpu in leased)
+            result = await run_probe(own[0].pid, self._parameters(own, shown, deadline_seconds), deadline_seconds)
+            return replace(result, devices=devices)
         finally:
             self._probing.discard(key)
 
@@ -143,8 +148,8 @@ class LocalBackend:
         except OSError as error:
             raise Unavailable(f"the simulated GPUs' files cannot be written: {error}") from None
         apps = [(gpu.id, holder.pid) for gpu in gpus for holder in simulated.holders(self._folder, gpu.id)]
-        users = nvidia.Users(apps, await asyncio.to_thread(processes.scan) if apps else ())
-        notes = {gpu.id: users.strangers_on(gpu.id, 0) for gpu in gpus}
+        users = Users(apps, await asyncio.to_thread(processes.scan) if apps else ())
+        notes = {gpu.id: users.strangers_on({gpu.id}, gpu.id, None) for gpu in gpus}
         return tuple(replace(gpu, foreign=bool(notes[gpu.id]), note=notes[gpu.id]) for gpu in gpus)
 
     async def _real(self) -> tuple[Gpu, ...]:
@@ -153,8 +158,10 @@ class LocalBackend:
                 raise Unavailable("This machine has NVIDIA devices but no nvidia-smi to read them. Nothing is granted.")
             return ()
         rows, apps = await nvidia.listing(self._command), await nvidia.compute_processes(self._command)
+        mig = await nvidia.parts(self._command, rows)
+        self._parents = {device.uuid: uuid for uuid, devices in mig.items() for device in devices}
         found = await asyncio.to_thread(processes.scan)
-        return nvidia.to_gpus(rows, apps, found, self._kinds.values(), platform.node())
+        return nvidia.to_gpus(rows, apps, found, self._kinds.values(), platform.node(), mig)
 
     def _parameters(
         self, own: list[processes.Process], leased: tuple[str, ...], deadline_seconds: float

@@ -6,14 +6,15 @@ import asyncio
 import os
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from gpuspawner.backends.local.mig import MigDevice, mig_devices
 from gpuspawner.backends.local.processes import Process
 from gpuspawner.backends.local.reap import kill_group
-from gpuspawner.backends.local.simulated import GPUS
+from gpuspawner.backends.local.strangers import Users
 from gpuspawner.core.errors import Unavailable, quoted
 from gpuspawner.core.gpus import Gpu, GpuKind
 
@@ -21,8 +22,8 @@ MIB = 1024 * 1024
 STAND_IN = Path(__file__).parent / "bin"
 TIMEOUT_SECONDS = 30.0
 """For one ``nvidia-smi``. A cold driver takes 1 to 3 s for each GPU."""
-FOREIGN_MIB = 500
-"""Memory in use above this on a GPU that no workspace has is somebody else's (design, section 7)."""
+MIG_ON, MIG_MARK = "Enabled", "-mig-"
+"""What MIG mode reads, and what stands in the name of a MIG device alone."""
 _UUID = re.compile(r"GPU-[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
@@ -73,68 +74,51 @@ async def compute_processes(command: str) -> list[tuple[str, int]]:
     return [(uuid.strip(), int(pid)) for uuid, pid in pairs if _is_whole(pid.strip())]
 
 
+async def parts(command: str, rows: Iterable[Row]) -> Mapping[str, tuple[MigDevice, ...]]:
+    """Return the MIG devices of those GPUs that are in MIG mode, by the GPU's UUID. Raises Unavailable."""
+    if not any(row.mig == MIG_ON for row in rows):
+        return {}
+    return mig_devices(await _run(command, "-L"))
+
+
 def to_gpus(
     rows: Iterable[Row],
     apps: Iterable[tuple[str, int]],
     processes: Iterable[Process],
     kinds: Iterable[GpuKind],
     node: str,
+    mig: Mapping[str, tuple[MigDevice, ...]] | None = None,
 ) -> tuple[Gpu, ...]:
-    """Return the GPUs as the fleet shows them: matched to kinds, marked where they cannot be granted, and why."""
-    users, kinds = Users(apps, processes), list(kinds)
-    return tuple(_gpu(row, users.strangers_on(row.uuid, row.used_mib), kinds, node) for row in rows)
+    """Return the GPUs as the fleet shows them: matched to kinds, marked where they cannot be granted, and why.
 
-
-class Users:
-    """Who computes on this machine's GPUs, and who may: tells strangers.
-
-    Args:
-        apps: UUID and pid of each compute process that the driver tells.
-        processes: those of all leases.
+    A GPU in MIG mode is its MIG devices, ``mig`` by the GPU's UUID: each is given whole.
     """
-
-    def __init__(self, apps: Iterable[tuple[str, int]], processes: Iterable[Process]) -> None:
-        """Take what is seen now."""
-        # What the oldest process of each was started with stands: its later ones may write there what they like.
-        given: dict[tuple[str, int], frozenset[str]] = {}
-        self._leases: dict[int, tuple[str, frozenset[str]]] = {}
-        for one in sorted(processes, key=lambda process: process.start_ticks):
-            own = given.setdefault((one.lease_id, one.attempt), frozenset(one.environment.get(GPUS, "").split(",")))
-            self._leases[one.pid] = one.lease_id, own
-        self._held = frozenset[str]().union(*given.values())
-        self._pids: dict[str, list[int]] = {}
-        for uuid, pid in apps:
-            self._pids.setdefault(uuid, []).append(pid)
-
-    def strangers_on(self, uuid: str, used_mib: int | None) -> str:
-        """Return who uses a GPU that no lease gave them, in words, or an empty text.
-
-        A process that is listed and cannot be seen here has ended, or lives where we cannot look: the memory in use
-        tells which, as it does where the driver lists no process at all.
-        """
-        seen = [pid for pid in self._pids.get(uuid, ()) if Path(f"/proc/{pid}").exists()]
-        for pid in seen:
-            lease, own = self._leases.get(pid, ("", frozenset()))
-            if not lease:
-                return f"process {pid}, which no lease gave it to, computes on it"
-            if uuid not in own:
-                return f"process {pid} of workspace {lease}, which has other GPUs, computes on it"
-        told_nothing = not self._pids or (uuid in self._pids and not seen)
-        if told_nothing and uuid not in self._held and (used_mib or 0) > FOREIGN_MIB:
-            return f"{used_mib} MiB of it are in use although no workspace has it"
-        return ""
+    users, kinds, gpus = Users(apps, processes), list(kinds), []
+    for row in rows:
+        devices = (mig or {}).get(row.uuid, ()) if row.mig == MIG_ON else ()
+        if not devices:
+            gpus.append(_gpu(row, users.strangers_on({row.uuid}, row.uuid, row.used_mib), kinds, node))
+            continue
+        # Whose process is on which of them the driver does not tell.
+        strangers = users.strangers_on({device.uuid for device in devices}, row.uuid, None)
+        gpus += [_mig_gpu(row, device, strangers, kinds, node) for device in devices]
+    return tuple(gpus)
 
 
 def matching(name: str, kinds: Iterable[GpuKind]) -> str:
-    """Return the first kind whose ``match`` fits the name; spaces and dashes are alike, and so is case. Else ""."""
+    """Return the first kind whose ``match`` fits the name; spaces and dashes are alike, and so is case. Else "".
+
+    MIG devices are never taken for whole GPUs: a ``match`` of theirs names them (``*-MIG-1g.10gb``).
+    """
     plain = _plain(name)
-    return next((k.name for k in kinds if k.match and not k.of and fnmatchcase(plain, _plain(k.match))), "")
+    whole = [k for k in kinds if k.match and not k.of and (MIG_MARK in _plain(k.match)) == (MIG_MARK in plain)]
+    return next((k.name for k in whole if fnmatchcase(plain, _plain(k.match))), "")
 
 
 def _gpu(row: Row, foreign: str, kinds: list[GpuKind], node: str) -> Gpu:
     unwell = ""
-    if row.mig == "Enabled":
-        unwell = "MIG mode is on, and its slices are not offered yet"
+    if row.mig == MIG_ON:
+        unwell = "MIG mode is on, and it has no MIG device: make some by nvidia-smi mig -cgi, or turn the mode off"
     elif row.total_mib is None:
         unwell = "nvidia-smi cannot read it: it may need a reset"
     return Gpu(
@@ -147,6 +131,20 @@ def _gpu(row: Row, foreign: str, kinds: list[GpuKind], node: str) -> Gpu:
         healthy=not unwell,
         foreign=bool(foreign),
         note="; ".join(filter(None, (unwell, foreign))),
+    )
+
+
+def _mig_gpu(row: Row, device: MigDevice, foreign: str, kinds: list[GpuKind], node: str) -> Gpu:
+    model = f"{row.name} MIG {device.profile}"
+    return Gpu(
+        id=device.uuid,
+        pool=matching(model, kinds),
+        node=node,
+        index=row.index,
+        model=model,
+        memory_bytes=device.memory_bytes,
+        foreign=bool(foreign),
+        note=foreign,
     )
 
 

@@ -1,11 +1,17 @@
-"""What tests of several rooms share: the browser, and hypothesis without a clock."""
+"""What tests of several rooms share: the browser, a mail server, a webhook, and hypothesis without a clock."""
 
 from __future__ import annotations
 
 import shutil
+import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+sys.path.insert(0, str(Path(__file__).parent))  # tests are no package: `from post import ...`
+
+from post import Mailbox, Webhook
 
 # No test is about time: this machine is noisy.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -24,3 +30,19 @@ def browser():
         chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=CHROMIUM)
         yield chromium
         chromium.close()
+
+
+@pytest.fixture
+def mailbox():
+    """A mail server that takes everything."""
+    server = Mailbox()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def webhook():
+    """A webhook that takes everything."""
+    server = Webhook()
+    yield server
+    server.close()

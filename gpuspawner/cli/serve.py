@@ -15,6 +15,7 @@ from gpuspawner.catalog import load_catalog, scaled
 from gpuspawner.cli.place import Place, PlaceError, choose
 from gpuspawner.core.errors import CatalogError
 from gpuspawner.service.app import Options, Service, read_secret
+from gpuspawner.service.notifier import check_targets
 from gpuspawner.service.settings import Settings, SettingsError, changed
 
 
@@ -58,11 +59,13 @@ def serve(arguments: argparse.Namespace) -> int:
         prefix=os.environ["JUPYTERHUB_SERVICE_PREFIX"],
         hub_pid=int(hub_pid) if hub_pid else None,
         data=data,
+        public_url=os.environ.get("JUPYTERHUB_PUBLIC_URL", ""),
     )
     written = json.loads(os.environ.get("GPUSPAWNER_SETTINGS", "{}"))
     try:
         place = choose(catalog, data, options.hub_id, os.environ)
         settings = changed(Settings(**place.settings), written)
+        check_targets(settings, options.public_url)
     except (PlaceError, SettingsError) as error:
         print(f"gpuspawner serve: {error}", file=sys.stderr)
         return 1

@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -19,6 +20,7 @@ from tornado.web import Application
 from gpuspawner.backends.base import Backend
 from gpuspawner.catalog import Catalog
 from gpuspawner.core.errors import Superseded, Unavailable
+from gpuspawner.core.lease import Lease
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.schedulers.memory import InMemoryScheduler
 from gpuspawner.service import metrics
@@ -29,12 +31,14 @@ from gpuspawner.service.clock import Clock, SteadyClock
 from gpuspawner.service.door import Door
 from gpuspawner.service.hub import Hub
 from gpuspawner.service.lifecycle import Lifecycle
+from gpuspawner.service.messages import message_of
+from gpuspawner.service.notifier import Notifier
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.reclaimer import Reclaimer
 from gpuspawner.service.reconciler import Reconciler
 from gpuspawner.service.sampler import Sampler
 from gpuspawner.service.settings import Settings
-from gpuspawner.service.store import Store
+from gpuspawner.service.store import AuditLine, Store
 from gpuspawner.service.web import ROUTES as WEB_ROUTES
 from gpuspawner.service.web import STATIC, NotFound
 
@@ -54,6 +58,7 @@ AUTH_SECONDS = 30
 class Options:
     """What the service is started with.
 
+    ``public_url`` is where people open the service's pages; empty where that is not known.
     ``hub_pid`` is the hub process that started it: gone, the service ends too. ``data`` is the folder where the spawner
     leaves what it could not tell.
     """
@@ -67,6 +72,7 @@ class Options:
     prefix: str
     hub_pid: int | None
     data: Path | None = None
+    public_url: str = ""
 
 
 def wire(
@@ -93,11 +99,21 @@ def wire(
         book, allocator, reclaimer, hub, backend, clock, settings, options.hub_id, options.secret, options.data
     )
     sampler = Sampler(book, backend, scheduler, catalog, clock, settings, lifecycle)
-    url = options.service_url.rstrip("/") + options.prefix.rstrip("/")
-    return Parts(
-        store, book, catalog, scheduler, allocator, lifecycle, reclaimer, reconciler, sampler, clock, settings,
-        hub, options.hub_id, options.secret, options.prefix, url,
+    url = options.public_url or options.service_url.rstrip("/") + options.prefix
+    parts = Parts(
+        store, book, catalog, scheduler, allocator, lifecycle, reclaimer, reconciler, sampler, Notifier(hub, settings),
+        clock, settings, hub, options.hub_id, options.secret, options.prefix, url.rstrip("/"),
     )  # fmt: skip
+    book.told = partial(_tell, parts)
+    return parts
+
+
+def _tell(parts: Parts, lease: Lease, line: AuditLine) -> None:
+    """Have people told of a step that is stored. Whatever goes wrong here, the step stands."""
+    try:
+        parts.notifier.put(message_of(parts, lease, line))
+    except Exception:
+        log.exception("nobody was told of %s of %s", line.action, lease.id)
 
 
 def application(parts: Parts) -> Application:
@@ -187,6 +203,7 @@ class Service:
             self._every(period, self.parts.reconciler.round),
             self._every(min(period, 0.5), self._sample_and_judge),
             self._every(THIN_SECONDS, self._thin),
+            self.parts.notifier.run(),
         ]
 
     async def _open(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from gpuspawner.core.errors import Conflict
@@ -20,6 +20,8 @@ class Book:
         self.store = store
         self.ends: Counter[Reason] = Counter()
         """How many leases ended since this service started."""
+        self.told: Callable[[Lease, AuditLine], None] = lambda _lease, _line: None
+        """Hears each step of a lease, once it is stored."""
         self._leases: dict[str, Lease] = {}
         self._id_of_key: dict[Key, str] = {}
         self._changed = asyncio.Event()
@@ -53,7 +55,8 @@ class Book:
             other = self.of_key(lease.key)
             if lease.live and other is not None and other.id not in saved:
                 raise Conflict("This workspace has a live lease already.")
-        self.store.save(leases, audit, readings)
+        lines = list(audit)
+        self.store.save(leases, lines, readings)
         moved = any(_matters_to_others(self._leases.get(lease.id), lease) for lease in leases)
         for lease in leases:
             if lease.live:
@@ -67,6 +70,10 @@ class Book:
         if moved:
             self._changed.set()
             self._changed = asyncio.Event()
+        of_id = {lease.id: lease for lease in leases}
+        for line in lines:
+            if line.lease in of_id:
+                self.told(of_id[line.lease], line)
 
     def note_heard(self, lease_id: str, now: float) -> None:
         """Remember that somebody spoke for a lease. Not written: after a restart, everybody counts as just heard."""

@@ -49,6 +49,7 @@ class FakeHub(Hub):
 
     clock: HandClock
     users: dict[str, str] = field(default_factory=dict)
+    emails: dict[str, str] = field(default_factory=dict)
     listed: dict[tuple[str, str], HubServer] = field(default_factory=dict)
     unreachable: str = ""
     stops_slowly: bool = False
@@ -85,6 +86,11 @@ class FakeHub(Hub):
         """Return when a user was created, or raise Unavailable."""
         self._must_answer()
         return self.users.get(user)
+
+    async def email(self, user: str) -> str | None:
+        """Return a user's mail address, or raise Unavailable."""
+        self._must_answer()
+        return self.emails.get(user)
 
     async def name_of(self, user_created: str, last_known: str) -> str | None:
         """Return what a user is called now, or raise Unavailable."""

@@ -54,6 +54,20 @@ class Hub:
             return None
         return model.get("created") or None
 
+    async def email(self, user: str) -> str | None:
+        """Return a user's mail address as the authenticator stored it, or the name where it is one; None for none.
+
+        The hub tells it where it keeps authentication state, and to whoever has the scope ``admin:auth_state``.
+        """
+        try:
+            model = await self._fetch("GET", f"/users/{quote(user, safe='')}")
+        except _NotFoundError:
+            return None
+        state = model.get("auth_state") or {}
+        inner = [value for value in state.values() if isinstance(value, Mapping)]  # such as oauth_user
+        found = [str(one["email"]) for one in (state, *inner) if one.get("email")]
+        return next((address for address in (*found, user) if "@" in address), None)
+
     async def name_of(self, user_created: str, last_known: str) -> str | None:
         """Return what the user is called now who was called ``last_known``; None where the hub has them no longer."""
         if await self.created(last_known) == user_created:

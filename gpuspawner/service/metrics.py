@@ -15,6 +15,7 @@ from gpuspawner.core.evidence import SampleKind
 from gpuspawner.core.lease import UP, WAITING, Phase, Reason
 from gpuspawner.service.api.base import ADMIN, ApiHandler
 from gpuspawner.service.gpu_states import NO_KIND, STATES, gpu_states
+from gpuspawner.service.notifier import RESULTS
 from gpuspawner.service.parts import Parts
 
 READ_METRICS = "read:metrics"
@@ -44,6 +45,12 @@ class ServiceCollector(Collector):
         for kind in SampleKind:
             samples.add_metric([kind.value], self._parts.sampler.counts[kind.value])
         yield samples
+        told = CounterMetricFamily(
+            "gpuspawner_notifications", "Messages since the service started, by what came of them.", labels=["result"]
+        )
+        for result in RESULTS:
+            told.add_metric([result], self._parts.notifier.counts[result])
+        yield told
         yield from self._ages()
 
     def _gpus(self) -> Iterator[Metric]:

@@ -11,6 +11,7 @@ from gpuspawner.service.book import Book
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.hub import Hub
 from gpuspawner.service.lifecycle import Lifecycle
+from gpuspawner.service.notifier import Notifier
 from gpuspawner.service.reclaimer import Reclaimer
 from gpuspawner.service.reconciler import Reconciler
 from gpuspawner.service.sampler import Sampler
@@ -31,6 +32,7 @@ class Parts:
     reclaimer: Reclaimer
     reconciler: Reconciler
     sampler: Sampler
+    notifier: Notifier
     clock: Clock
     settings: Settings
     hub: Hub

@@ -1,4 +1,4 @@
-"""The service's times, in seconds. Each says why it has its value.
+"""The service's times, in seconds, and where it sends messages. Each says why it has its value.
 
 An administrator changes them by ``configure(c, ..., service_settings={"keep_ended_seconds": 90 * 86400})``.
 """
@@ -61,6 +61,17 @@ class Settings:
     keep_ended_seconds: float = 400 * 86400.0
     """Ended workspaces, their audit and the readings behind their ends are forgotten after this: a year's report, and
     a month to write it."""
+    notify_users: str = ""
+    """Where each user's messages go: an address as apprise writes them, with ``{user}`` for the user's name or
+    ``{email}`` for the mail address that the hub's authenticator stored. Empty: nowhere."""
+    notify_admins: tuple[str, ...] = ()
+    """Where the administrators' messages go, likewise."""
+    notify_seconds: float = 20.0
+    """A message that takes longer is taken for not sent."""
+
+
+ADDRESSES = frozenset({"notify_users", "notify_admins"})
+"""Passwords may stand in these: nothing of them is ever shown."""
 
 
 def changed(settings: Settings, values: Mapping[str, Any]) -> Settings:
@@ -73,11 +84,12 @@ def changed(settings: Settings, values: Mapping[str, Any]) -> Settings:
     wrong = []
     known = {field.name: getattr(settings, field.name) for field in fields(settings)}
     for name, value in values.items():
-        right = _right(known.get(name), value)
+        right = _right_address(known[name], value) if name in ADDRESSES else _right(known.get(name), value)
         if name not in known:
             wrong.append(f"service_settings.{name}: there is no such setting; {did_you_mean(name, known)}")
         elif right:
-            wrong.append(f"service_settings.{name}: {quoted(value)} is not right; write {right}")
+            shown = "what is written" if name in ADDRESSES else quoted(value)
+            wrong.append(f"service_settings.{name}: {shown} is not right; write {right}")
         else:
             written[name] = tuple(value) if isinstance(value, list) else value
     if wrong:
@@ -93,6 +105,13 @@ def _right(like: object, value: object) -> str:
     if isinstance(like, int):
         return "" if _is_number(value) and isinstance(value, int) else "a whole number of at least 1"
     return "" if _is_number(value) else "a number of seconds above 0"
+
+
+def _right_address(like: object, value: object) -> str:
+    if isinstance(like, tuple):
+        good = isinstance(value, (list, tuple)) and all(isinstance(one, str) and one for one in value)
+        return "" if good else "a list of addresses, such as mailto://..."
+    return "" if isinstance(value, str) else "an address with {user} or {email} in it, such as mailto://..."
 
 
 def _is_number(value: object) -> bool:

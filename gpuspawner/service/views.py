@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -58,7 +59,7 @@ def lease_view(parts: Parts, lease: Lease) -> dict[str, Any]:
         "idle": _idle(parts, lease),
         "keep": _keep(parts, lease),
         "extend": _extend(parts, lease),
-        "warning": _warning(parts, lease),
+        "warning": next(warnings_of(parts, lease), None),
         "end": _end(lease),
     }
     return {**view, "explained": explained(lease, view, policy_of(parts.catalog, lease).idle)}
@@ -229,42 +230,34 @@ def _unhealthy(lease: Lease) -> dict[str, Any]:
     return {"kind": "unhealthy", "text": text, "ends_at": None, "actions": ["move"]}
 
 
-def _warning(parts: Parts, lease: Lease) -> dict[str, Any] | None:
-    """Return what its user is to be told now: the idle warning first, then the coming end."""
+def warnings_of(parts: Parts, lease: Lease) -> Iterator[dict[str, Any]]:
+    """Yield what its user is to be told now: what its cluster does, then the idle warning, then the coming end."""
+    if lease.phase not in UP:
+        return
     now, policy = parts.clock.now(), policy_of(parts.catalog, lease)
-    if lease.phase in UP and lease.disruption:
-        return _disruption(parts, lease, now)
+    if lease.disruption:
+        yield _disruption(parts, lease, now)
     grace = lease.streak.grace_left_seconds
+    keep = ["keep"] if _keep(parts, lease)["left"] else []
     if lease.phase is Phase.RECLAIMING and grace is not None:
         ends_at = _grace_end(lease, grace)
         text = (
             f"{measured(lease)} This workspace ends at {show_time(ends_at, now)}. Running kernels and what they hold "
             "on the GPU would be lost; files stay."
         )
-        return {
-            "kind": "idle",
-            "text": text,
-            "ends_at": ends_at,
-            "actions": ["keep"] if _keep(parts, lease)["left"] else [],
-        }
-    if lease.phase in UP and grace is not None and policy.mode is Mode.WARN:
+        yield {"kind": "idle", "text": text, "ends_at": ends_at, "actions": keep}
+    elif grace is not None and policy.mode is Mode.WARN:
         text = f"{measured(lease)} Please stop this workspace if you do not need it. Nothing is stopped for it."
-        return {
-            "kind": "idle",
-            "text": text,
-            "ends_at": None,
-            "actions": ["keep"] if _keep(parts, lease)["left"] else [],
-        }
-    if lease.phase in UP and lease.unhealthy:
-        return _unhealthy(lease)
-    if lease.phase in UP and lease.warned_seconds and lease.deadline_at is not None:
+        yield {"kind": "idle", "text": text, "ends_at": None, "actions": keep}
+    if lease.unhealthy:
+        yield _unhealthy(lease)
+    if lease.warned_seconds and lease.deadline_at is not None:
         text = (
             f"The lifetime of this workspace ends at {show_time(lease.deadline_at, now)}. Save your work: running "
             "kernels would be lost; files stay."
         )
         can = _extend(parts, lease)["each_seconds"] > 0
-        return {"kind": "expiry", "text": text, "ends_at": lease.deadline_at, "actions": ["extend"] if can else []}
-    return None
+        yield {"kind": "expiry", "text": text, "ends_at": lease.deadline_at, "actions": ["extend"] if can else []}
 
 
 def _end(lease: Lease) -> dict[str, Any] | None:

@@ -54,7 +54,8 @@ def configure(
         address: where the service listens. None means 127.0.0.1; where workspaces are pods, as they reach the hub.
         port: where the service listens.
         fast: divide every time of the catalog by this, to watch an hour in two minutes.
-        service_settings: the service's times in seconds, by the names of ``service.settings.Settings``.
+        service_settings: the service's times in seconds, and where it sends messages, by the names of
+            ``service.settings.Settings``.
 
     Raises:
         SystemExit: the catalog or the configuration cannot be used, with what is wrong and how to mend it.
@@ -74,7 +75,7 @@ def configure(
     command += ["--catalog", str(_catalog_file(catalog, data))]
     command += ["--fast", str(fast)] if fast is not None else []
     _add_service(c, url, command, _service_variables(c, wrapped, service_settings))
-    _add_roles(c)
+    _add_roles(c, [*SERVICE_SCOPES, *_scopes_for_mail(service_settings or {})])
     _set_limits(c)
     c.JupyterHub.template_paths = [*_written(c.JupyterHub, "template_paths", []), *pages.template_paths()]
     variables = pages.page_variables(loaded, prefix, url + prefix.rstrip("/"), data / "secret")
@@ -242,7 +243,7 @@ def _as_json(settings: Mapping[str, Any]) -> str:
         return json.dumps(dict(settings))
     except (ValueError, TypeError):
         raise SystemExit(
-            "gpuspawner: configure(service_settings=...) takes a dict of numbers, by the names of "
+            "gpuspawner: configure(service_settings=...) takes a dict of numbers and texts, by the names of "
             "service.settings.Settings."
         ) from None
 
@@ -280,7 +281,12 @@ def _python_path() -> dict[str, str]:
     return {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
 
 
-def _add_roles(c: Any) -> None:
+def _scopes_for_mail(service_settings: Mapping[str, Any]) -> list[str]:
+    """Return the right to mail addresses, only where messages need it: it shows all that the authenticator stored."""
+    return ["admin:auth_state"] if "{email}" in str(service_settings.get("notify_users", "")) else []
+
+
+def _add_roles(c: Any, service_scopes: list[str]) -> None:
     """Merge our roles into those configured; replace none."""
     c.JupyterHub.custom_scopes = {
         **_written(c.JupyterHub, "custom_scopes", {}),
@@ -299,7 +305,7 @@ def _add_roles(c: Any) -> None:
     user["scopes"] = [*user.get("scopes", []), *(scope for scope in own if scope not in user.get("scopes", []))]
     admins = sorted(_written(c.Authenticator, "admin_users", set()))
     ours = [
-        {"name": "gpuspawner-service", "scopes": SERVICE_SCOPES, "services": [SERVICE]},
+        {"name": "gpuspawner-service", "scopes": service_scopes, "services": [SERVICE]},
         {
             "name": "gpu-admin",
             "description": "Administers GPU workspaces.",

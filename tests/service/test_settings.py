@@ -40,6 +40,14 @@ def test_a_setting_that_is_none_is_refused_by_name(name, value, says):
         changed(Settings(), {name: value})
 
 
+@pytest.mark.parametrize("name", ["notify_users", "notify_admins"])
+@pytest.mark.parametrize("value", [7, None, ["mailto://bob:s3cret@example.org", 7], {"a": "s3cret"}])
+def test_an_address_that_is_none_is_refused_without_showing_it(name, value):
+    with pytest.raises(SettingsError, match=f"service_settings.{name}: what is written is not right; write") as refused:
+        changed(Settings(), {name: value})
+    assert "s3cret" not in str(refused.value)
+
+
 def test_all_that_is_wrong_is_told_at_once():
     with pytest.raises(SettingsError) as refused:
         changed(Settings(), {"tick_seconds": 0, "fleet_seconds": 0})
@@ -67,5 +75,5 @@ def test_the_service_that_a_hub_starts_with_a_wrong_setting_ends_by_its_words_al
 
 @pytest.mark.parametrize("settings", ["tick_seconds=1", [1], {"tick_seconds": json}])
 def test_settings_that_are_no_numbers_by_name_are_refused_at_start(tmp_path, settings):
-    with pytest.raises(SystemExit, match=r"configure\(service_settings=\.\.\.\) takes a dict of numbers"):
+    with pytest.raises(SystemExit, match=r"configure\(service_settings=\.\.\.\) takes a dict of numbers and texts"):
         configure(Config(), catalog=CATALOG, data_dir=tmp_path, service_settings=settings)

@@ -1,0 +1,235 @@
+"""Messages outside the pages: who is told what, once; and what becomes of targets that are slow, broken or secret."""
+
+import asyncio
+import time
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from gpuspawner.core.lease import Phase, Reason
+from gpuspawner.service.metrics import ServiceCollector
+from gpuspawner.service.notifier import WAITING, check_targets
+from gpuspawner.service.settings import Settings, SettingsError
+
+PATIENCE_SECONDS = 60.0
+SECRET = "s3cret-of-the-hook"
+HOUR = 3600.0
+
+
+async def eventually(check):
+    until = time.monotonic() + PATIENCE_SECONDS
+    while not check():
+        assert time.monotonic() < until, "not in time"
+        await asyncio.sleep(0.05)
+
+
+@pytest.fixture
+async def sending():
+    """Run a world's notifier, as the service does beside its rounds."""
+    tasks = []
+
+    def send(world):
+        tasks.append(asyncio.create_task(world.parts.notifier.run()))
+        return world.parts.notifier
+
+    yield send
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.fixture
+async def world(make_world, mailbox, webhook, sending):
+    """Users by mail, administrators by webhook."""
+    made = make_world(notify_users=mailbox.address("{user}@example.org"), notify_admins=(webhook.address(SECRET),))
+    sending(made)
+    return made
+
+
+def counts(world):
+    registry = CollectorRegistry()
+    registry.register(ServiceCollector(world.parts))
+    samples = [s for f in registry.collect() if f.name == "gpuspawner_notifications" for s in f.samples]
+    return {s.labels["result"]: s.value for s in samples if s.value}
+
+
+def page(world, lease):
+    return f"{world.parts.public_url}/workspaces/{lease.id}"
+
+
+async def test_an_idle_workspace_s_user_is_warned_by_mail_and_told_of_its_end(world, mailbox):
+    lease = await world.up("ann")
+    world.shows(lease, 0)
+    await world.go_on(7 * 60)
+    assert world.now_of(lease).phase is Phase.RECLAIMING
+    await eventually(lambda: mailbox.received("ann@example.org"))
+    await world.go_on(5 * 60)
+    await eventually(lambda: len(mailbox.received("ann@example.org")) == 2)
+    (warned, text), (ended, why) = mailbox.received("ann@example.org")
+    assert (warned, ended) == ("Your workspace is idle", "Your workspace was ended")
+    assert "GPU 0 has done nothing for 5 min" in text
+    assert "Opening the page does nothing by itself: it asks." in text
+    assert page(world, lease) in text
+    assert "It was idle. GPU 0 has done nothing for" in why
+    assert page(world, lease) in why
+    assert counts(world) == {"sent": 2}
+
+
+async def test_a_coming_end_is_told_once_for_each_deadline_and_threshold(world, mailbox):
+    lease = await world.up("ann", lifetime="2h")
+    world.shows(lease, 80)
+
+    def told():
+        return [subject for subject, _ in mailbox.received("ann@example.org")]
+
+    await world.go_on(1.6 * HOUR)
+    await eventually(lambda: len(told()) == 1)
+    world.boot()  # a service that comes later tells nothing again
+    world.allocator.hub_answers = True
+    await world.go_on(120)
+    assert len(told()) == 1
+
+
+async def test_each_threshold_is_told_and_an_extended_deadline_anew(world, mailbox):
+    lease = await world.up("ann", lifetime="2h")
+    world.shows(lease, 80)
+    await world.go_on(1.9 * HOUR)
+    await eventually(lambda: len(mailbox.mails) == 2)
+    world.parts.lifecycle.extend(world.now_of(lease), "ann")
+    await world.go_on(HOUR)
+    await eventually(lambda: len(mailbox.mails) == 4)
+    subjects = [subject for subject, _ in mailbox.received("ann@example.org")]
+    assert subjects == [f"Your workspace ends in {left}" for left in ("30 min", "10 min", "30 min", "10 min")]
+    assert "The lifetime of this workspace ends at" in mailbox.received("ann@example.org")[0][1]
+
+
+async def test_a_queue_s_grant_is_told_to_whoever_does_not_wait_there_and_once(world, mailbox):
+    world.hub.on_start = lambda server: None
+    holders = [await world.up(name) for name in ("ann", "bob")]
+    lease = world.start("cleo")
+    await world.go_on(60)
+    assert world.now_of(lease).phase is Phase.PARKED
+    world.hub.forget("cleo")
+    world.hub_stops(holders[0])
+    await world.go_on(5)
+    await eventually(lambda: mailbox.received("cleo@example.org"))
+    await world.go_on(10 * 60)  # its start is dropped, and granted again
+    assert world.did(lease).count("granted") > 1
+    ((subject, text),) = mailbox.received("cleo@example.org")
+    assert subject == "Your workspace has its place"
+    assert "Got 1 simulated A100 80 GB; starting. It starts by itself" in text
+
+
+async def test_who_stops_their_own_hears_nothing_who_is_stopped_by_another_does(world, mailbox):
+    own, others = await world.up("ann"), await world.up("bob")
+    world.parts.reclaimer.mark(own.id, Reason.STOPPED, "ann", "It was stopped by ann, from its page.")
+    world.parts.reclaimer.mark(others.id, Reason.STOPPED, "root", "It was stopped by root, from its page.")
+    await eventually(lambda: mailbox.received("bob@example.org"))
+    assert "It was stopped by root, from its page. Your files are kept." in mailbox.received("bob@example.org")[0][1]
+    assert not mailbox.received("ann@example.org")
+
+
+async def test_a_preemption_that_the_cluster_announces_is_told_at_once(world, mailbox):
+    from gpuspawner.core import lease as leases  # noqa: PLC0415
+
+    lease = await world.up("ann")
+    told = leases.disrupt(lease, "Training job train-77 needs its GPU.", world.clock.now() + 300)
+    world.book.save(told, audit=[world.allocator.line(lease, "cluster", "disrupted", told.disruption)])
+    await eventually(lambda: mailbox.received("ann@example.org"))
+    ((subject, text),) = mailbox.received("ann@example.org")
+    assert subject == "Your workspace is about to be ended"
+    assert "Training job train-77 needs its GPU. This workspace ends at" in text
+    assert "It goes back to its place in the queue" in text
+
+
+async def test_a_target_that_fails_is_counted_and_logged_without_its_secret(world, mailbox, webhook, caplog):
+    mailbox.refuses, webhook.status = True, 500
+    lease = await world.up("ann")
+    world.parts.reclaimer.mark(lease.id, Reason.EXPIRED, "gpuspawner", "Its lifetime was 8 h.")
+    await eventually(lambda: counts(world) == {"failed": 1})
+    line = world.allocator.line(lease, "ann", "disputed", "No.")
+    world.book.save(world.now_of(lease), audit=[line])
+    await eventually(lambda: counts(world) == {"failed": 2})
+    assert f"not told: ann (ended of {lease.id}, by mailto): refused, or not reached" in caplog.text
+    assert f"not told: the administrators (disputed of {lease.id}, by json)" in caplog.text
+    assert SECRET not in caplog.text
+
+
+async def test_a_target_that_hangs_holds_up_no_other_message(make_world, mailbox, webhook, sending):
+    webhook.open.clear()
+    hangs = [webhook.address(str(number)) for number in range(2)]
+    world = make_world(notify_users=mailbox.address("{user}@example.org"), notify_admins=hangs, notify_seconds=0.5)
+    sending(world)
+    lease = await world.up("ann")
+    world.book.save(lease, audit=[world.allocator.line(lease, "ann", "disputed", "No.")])
+    world.book.save(lease, audit=[world.allocator.line(lease, "root", "answered", "Yes.")])
+    await eventually(lambda: counts(world) == {"failed": 2, "sent": 1})
+    assert "root answered: Yes." in mailbox.received("ann@example.org")[0][1]
+
+
+async def test_more_than_can_wait_are_dropped_and_counted(make_world, mailbox):
+    world = make_world(notify_users=mailbox.address("{user}@example.org"))
+    lease = await world.up("ann")
+    line = world.allocator.line(lease, "root", "answered", "Yes.")
+    for _ in range(WAITING + 3):
+        world.book.told(lease, line)
+    assert counts(world) == {"dropped": 3}
+
+
+async def test_mail_goes_where_the_hub_says_and_without_an_address_nowhere(make_world, mailbox, sending):
+    world = make_world(notify_users=mailbox.address("{email}"))
+    sending(world)
+    world.hub.emails["ann"] = "ann.lee+gpu@example.org"
+    for name in ("ann", "bob"):
+        lease = await world.up(name)
+        world.book.told(lease, world.allocator.line(lease, "root", "answered", "Yes."))
+    await eventually(lambda: counts(world) == {"sent": 1, "unaddressed": 1})
+    assert len(mailbox.received("ann.lee+gpu@example.org")) == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["eve@evil.org", "eve@evil.org?to=x", "bob,eve", "eve&to=bob", "bob eve", "eve/bob", ""]
+)
+async def test_a_name_cannot_change_where_a_message_goes(make_world, mailbox, sending, name):
+    world = make_world(notify_users=mailbox.address("{user}@example.org"))
+    sending(world)
+    lease = await world.up(name)
+    world.book.told(lease, world.allocator.line(lease, "root", "answered", "Yes."))
+    await eventually(lambda: counts(world) == {"unaddressed": 1})
+    assert mailbox.mails == []
+
+
+async def test_without_a_target_nothing_waits(make_world):
+    world = make_world()
+    lease = await world.up("ann")
+    world.book.told(lease, world.allocator.line(lease, "root", "answered", "Yes."))
+    assert world.parts.notifier._queue.empty()
+
+
+async def test_what_cannot_be_told_keeps_nothing_from_being_done(world, monkeypatch, caplog):
+    monkeypatch.setattr("gpuspawner.service.messages.lease_view", None)
+    lease = await world.up("ann")
+    world.parts.reclaimer.mark(lease.id, Reason.EXPIRED, "gpuspawner", "Its lifetime was 8 h.")
+    assert world.now_of(lease).phase is Phase.STOPPING
+    assert f"nobody was told of stop of {lease.id}" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("settings", "public_url", "says"),
+    [
+        ({"notify_users": "mailto://x"}, "", "c.JupyterHub.public_url"),
+        ({"notify_users": f"mailto://bob:{SECRET}@example.org"}, "http://hub", r"write \{user\} or \{email\} in it"),
+        ({"notify_admins": (f"mailtox://bob:{SECRET}@x",)}, "http://hub", r"notify_admins\[0\].*begins with 'mailtox'"),
+        ({"notify_admins": (f"{SECRET}",)}, "http://hub", r"notify_admins\[0\].*nothing with ://"),
+    ],
+)
+def test_promise_10_a_target_that_cannot_be_used_is_refused_without_its_secret(settings, public_url, says):
+    with pytest.raises(SettingsError, match=says) as refused:
+        check_targets(Settings(**settings), public_url)
+    assert SECRET not in str(refused.value)
+
+
+def test_targets_that_can_be_used_are_taken(mailbox, webhook):
+    check_targets(Settings(), "")
+    for target in ("{user}@example.org", "{email}"):
+        check_targets(Settings(notify_users=mailbox.address(target), notify_admins=(webhook.address(),)), "http://hub")

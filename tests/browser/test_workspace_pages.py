@@ -56,13 +56,24 @@ def seed(world):
     world.save(warned, [line], pages.readings(warned, [70.0] * 20 + [1.0] * 34))
     world.save(replace(pages.waiting("waits", user="alice"), key=Key("hub-1", "alice born", "third")))
     world.save(pages.waiting("carols", user="carol", count=2))
+    failing = pages.running("failing", server="fourth", gpus=(3,), unhealthy=("GPU-3",))
+    world.save(failing, readings=pages.readings(failing, [80.0] * 10))
     gone = pages.reclaimed("gone")
     rows = pages.readings(gone, [80.0] * 30 + [1.0] * 41, until=NOW - 600, kept=True)
     world.save(gone, pages.reclaimed_audit(), rows)
 
 
 @pytest.mark.parametrize(
-    "path", ["", "workspaces/busy", "workspaces/warned", "workspaces/waits", "workspaces/gone", "workspaces/none"]
+    "path",
+    [
+        "",
+        "workspaces/busy",
+        "workspaces/warned",
+        "workspaces/waits",
+        "workspaces/failing",
+        "workspaces/gone",
+        "workspaces/none",
+    ],
 )
 def test_axe_finds_nothing_in_either_scheme_at_either_width(browser, world, assert_accessible, path):
     seed(world)

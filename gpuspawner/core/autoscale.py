@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from gpuspawner.core.gpus import Autoscale, Gpu, GpuKind
+from gpuspawner.core.lease import HOLDING, Lease
 
 MARK = "~"
 """Begins the name of a node that is coming: no real one can have it."""
@@ -27,20 +28,25 @@ def kind_of_coming(name: str) -> str:
     return name.removeprefix(MARK).partition("/")[0].rpartition("-")[0]
 
 
-def coming_gpus(kinds: Iterable[GpuKind], there: Sequence[Gpu], held: Iterable[str]) -> tuple[Gpu, ...]:
+def coming_gpus(kinds: Iterable[GpuKind], there: Sequence[Gpu], leases: Iterable[Lease]) -> tuple[Gpu, ...]:
     """Return the GPUs of the nodes that may still be started.
 
-    1. Of each kind as many nodes as are left of the most it may have beside those that are there.
-    2. Nodes of which a lease holds GPUs (``held``, names) are among them; then others, numbered from 0.
+    1. Of each kind as many nodes as are left of the most it may have beside those that are there. A lease may hold
+       GPUs of a node that is not seen yet: its pod runs, so the node is there.
+    2. Nodes of which a lease holds GPUs are among them; then others, numbered from 0.
     """
+    scaled = [kind for kind in kinds if kind.autoscale is not None]
+    if not scaled:
+        return ()
+    held = {(x.request.gpu, slot.gpu) for x in leases if x.phase in HOLDING for slot in x.slots}
     found: list[Gpu] = []
-    names = {gpu.partition("/")[0] for gpu in held if is_coming(gpu)}
-    for kind in kinds:
-        if kind.autoscale is not None:
-            have = sum(gpu.pool == kind.pool for gpu in there)
-            nodes = max(0, kind.autoscale.most - have) // kind.autoscale.each
-            own = {name for name in names if kind_of_coming(name) == kind.name}
-            found += (gpu for name in _names(kind, nodes, own) for gpu in _gpus(kind, kind.autoscale, name))
+    for kind in scaled:
+        assert kind.autoscale is not None, "only those were taken"
+        own = {gpu for name, gpu in held if name == kind.name}
+        have = {gpu.id for gpu in there if gpu.pool == kind.pool} | {gpu for gpu in own if not is_coming(gpu)}
+        nodes = max(0, kind.autoscale.most - len(have)) // kind.autoscale.each
+        promised = {gpu.partition("/")[0] for gpu in own if is_coming(gpu)}
+        found += (gpu for name in _names(kind, nodes, promised) for gpu in _gpus(kind, kind.autoscale, name))
     return tuple(found)
 
 

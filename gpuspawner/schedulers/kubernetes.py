@@ -209,8 +209,8 @@ class KubernetesScheduler(InMemoryScheduler):
         """Return the fleet as leases hold it, with the nodes that may still be started."""
         leases = tuple(leases)
         found = super()._as_held(leases, others)
-        held = (slot.gpu for lease in leases if lease.phase in HOLDING for slot in lease.slots)
-        return replace(found, gpus=(*found.gpus, *coming_gpus(self._kinds.values(), found.gpus, held)))
+        coming = coming_gpus(self._kinds.values(), found.gpus, leases)
+        return replace(found, gpus=(*found.gpus, *coming)) if coming else found
 
 
 def _beyond(gpus: Iterable[Gpu], left: int) -> Iterable[Slot]:

@@ -4,14 +4,19 @@ from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
-from lease_builders import A100, T4, fleet, gpu
+from lease_builders import A100, T4, a_lease, a_request, fleet, gpu, slots
 
 from gpuspawner.core.autoscale import coming_gpus, is_coming, kind_of_coming, patience_seconds
 from gpuspawner.core.gpus import Autoscale
+from gpuspawner.core.lease import Phase
 from gpuspawner.core.placement import count_all, count_free, largest_fit, place
 
 POOL = replace(T4, autoscale=Autoscale(most=8, each=2, start_seconds=240.0))
 THERE = (gpu(0, "t4"), gpu(1, "t4"), gpu(2, "t4", node="node-2"))
+
+
+def holds(*gpus, kind="t4"):
+    return a_lease(phase=Phase.STARTING, held=slots(*gpus), request=a_request(gpu=kind))
 
 
 def nodes(gpus):
@@ -27,8 +32,14 @@ def test_as_many_nodes_may_come_as_are_left_of_the_most():
 
 
 def test_a_node_that_a_lease_waits_for_is_among_them_whatever_its_number():
-    held = ["~t4-3/nvidia.com/gpu/0", "~a100-7/nvidia.com/gpu/0", "node-1/nvidia.com/gpu/0"]
-    assert nodes(coming_gpus([POOL], THERE, held)) == ["~t4-0", "~t4-3"]
+    assert nodes(coming_gpus([POOL], THERE, [holds("~t4-3/nvidia.com/gpu/0", "t4-0")])) == ["~t4-0", "~t4-3"]
+    assert nodes(coming_gpus([POOL], THERE, [holds("~t4-3/nvidia.com/gpu/0", kind="a100")])) == ["~t4-0", "~t4-1"]
+
+
+def test_a_node_that_a_pod_runs_on_is_there_though_it_is_not_seen_yet():
+    assert nodes(coming_gpus([POOL], THERE, [holds("node-9/nvidia.com/gpu/0", "t4-0")])) == ["~t4-0", "~t4-1"]
+    unseen = holds("node-9/nvidia.com/gpu/0", "node-9/nvidia.com/gpu/1")
+    assert nodes(coming_gpus([POOL], THERE, [unseen])) == ["~t4-0"]
 
 
 def test_what_is_there_goes_first():
@@ -63,6 +74,6 @@ def test_promise_1_no_more_is_promised_than_the_pool_may_have(there, asked):
     real = tuple(gpu(number, "t4", node=f"node-{number}") for number in range(there))
     used = {one.id: 1 for one in real}
     for count in asked:
-        found = place(POOL, count, fleet(*real, *coming_gpus([POOL], real, used)), used)
+        found = place(POOL, count, fleet(*real, *coming_gpus([POOL], real, [holds(*used)])), used)
         used |= {slot.gpu: 1 for slot in found or ()}
     assert len(used) <= 8

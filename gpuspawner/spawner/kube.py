@@ -12,7 +12,8 @@ from kubespawner import KubeSpawner
 from traitlets import Bool, Dict, Enum, Float, Integer, Unicode, default
 
 from gpuspawner.backends.kubernetes.names import ANNOTATIONS, ATTEMPT_LABEL, HUB_LABEL, LEASE_LABEL
-from gpuspawner.core.errors import Conflict
+from gpuspawner.core.autoscale import PATIENCE, patience_seconds
+from gpuspawner.core.errors import Conflict, RequestRefused
 from gpuspawner.spawner.kube_start import LOOK_SECONDS, PodStart
 from gpuspawner.spawner.pod import PodSettings, with_lease
 from gpuspawner.spawner.pod_end import before_restart, outcome_of, restarts, why_ended
@@ -73,6 +74,13 @@ class KubePods(PodStart):
         self._gpu_image = (image, self.image) if image else None
         self.image = image or self.image
 
+    def _patience_seconds(self) -> float:
+        """Return for how long its pod may wait for a node; 0 where what was asked is in the catalog no more."""
+        try:
+            return patience_seconds(self.catalog.gpus.get(self._request().gpu or ""))
+        except RequestRefused:
+            return 0.0
+
     def get_env(self) -> dict[str, str]:
         """Return the environment without what the pod carries as annotations."""
         return {name: value for name, value in super().get_env().items() if name not in ANNOTATIONS}
@@ -112,11 +120,13 @@ class KubePods(PodStart):
         if self._gpu_saved or not self._gpu_lease:
             return url
         begun = time.monotonic()
-        while time.monotonic() - begun < self.start_timeout:
+        waits_seconds = self._patience_seconds()
+        limit = self.start_timeout + waits_seconds
+        while time.monotonic() - begun < limit:
             pod = self._pod()
             if pod is None:
                 break
-            verdict = self._judged(pod, time.monotonic() - begun, self._node_seconds())
+            verdict = self._judged(pod, time.monotonic() - begun, waits_seconds / PATIENCE)
             self._step(verdict.progress, verdict.words)
             if verdict.fatal or verdict.shortage == "lost":
                 self._gpu_outcome, self._gpu_message = "failed", verdict.fatal or verdict.words

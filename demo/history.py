@@ -106,7 +106,7 @@ def readings(lease: Lease, session: Session, policy: LifecyclePolicy) -> Iterato
     while (step := look(policy.idle.sample_seconds)) is not None:
         gpus = tuple(replace(reading, gpu=names[reading.gpu]) for reading in step.sample.gpus)
         sample = replace(step.sample, gpus=gpus, leased=tuple(names.values()))
-        yield from reading_rows(lease.id, sample, policy, (lease.running_at or 0.0) + step.at)
+        yield from reading_rows(lease, sample, policy.idle, (lease.running_at or 0.0) + step.at)
 
 
 if __name__ == "__main__":

@@ -37,6 +37,7 @@ def probe_text(
     holders: Iterable[str] = (),
     clock_seconds: float = 100.0,
     cpu_ticks: int = 0,
+    soft: Iterable[str] = (),
 ) -> str:
     """Return what the probe script prints for a workspace of one process.
 
@@ -46,11 +47,12 @@ def probe_text(
         holders: UUIDs that the process holds.
         clock_seconds: the script's clock; it must grow from probe to probe.
         cpu_ticks: hundredths of a second that the process has used since it started.
+        soft: further lines, of softer evidence.
     """
     lines = [BEGIN, f"clock {clock_seconds:.2f} 100", f"process 100 1 1000 {cpu_ticks} 0"]
     lines += [f"device /simulated/{uuid}" for uuid in percents]
     lines += [f"open 100 /simulated/{uuid}" for uuid in holders]
-    lines += ["reading 0"]
+    lines += [*soft, "reading 0"]
     lines += [
         f"smi {index}, {uuid}, Fake GPU, Disabled, {percent}, {memory_mib}, 81920, 60.00"
         for index, (uuid, percent) in enumerate(percents.items())

@@ -13,9 +13,9 @@ from gpuspawner.catalog.build_gpus import build_kind, check_gpus
 from gpuspawner.catalog.build_template import DEFAULT_POLICY, Surroundings, build_template
 from gpuspawner.catalog.document import Issue
 from gpuspawner.catalog.extends import Flat, Named, flattened
-from gpuspawner.catalog.models import CatalogEntry, PolicyEntry
+from gpuspawner.catalog.models import AlsoCountsEntry, CatalogEntry, PolicyEntry
 from gpuspawner.catalog.values import Catalog, Template
-from gpuspawner.core.policy import ExtendPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy
+from gpuspawner.core.policy import ActivityPolicy, ExtendPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy
 from gpuspawner.core.units import show_duration
 
 
@@ -76,7 +76,8 @@ def _policy(name: str, flat: Flat[PolicyEntry], issues: list[Issue]) -> Lifecycl
     entry, own = flat.entry, flat.own
     softer = None
     if "also_counts" in entry.model_fields_set:  # then it says all that counts
-        softer = () if entry.also_counts.cpu is None else (("cpu", entry.also_counts.cpu),)
+        written = ((name, getattr(entry.also_counts, name)) for name in AlsoCountsEntry.model_fields)
+        softer = tuple((name, budget_seconds) for name, budget_seconds in written if budget_seconds is not None)
     idle = _written(
         below_percent=entry.idle.below,
         for_seconds=entry.idle.for_,
@@ -89,9 +90,14 @@ def _policy(name: str, flat: Flat[PolicyEntry], issues: list[Issue]) -> Lifecycl
         total_seconds=entry.extend.total,
         warn_seconds=None if entry.extend.warn is None else tuple(entry.extend.warn),
     )
+    activity = None
+    if "activity" in entry.model_fields_set:  # only then are workspaces without a GPU judged
+        times = _written(none_for_seconds=entry.activity.none_for, grace_seconds=entry.activity.grace)
+        activity = ActivityPolicy(**times)
     policy = LifecyclePolicy(
         name=name,
         idle=IdlePolicy(**idle),
+        activity=activity,
         keep=KeepPolicy(**_written(times=entry.keep.times, each_seconds=entry.keep.each)),
         extend=ExtendPolicy(**extend),
         **_written(mode=entry.mode, lifetime_seconds=entry.lifetime, back_in_queue=entry.preemption.back_in_queue),
@@ -102,6 +108,11 @@ def _policy(name: str, flat: Flat[PolicyEntry], issues: list[Issue]) -> Lifecycl
         sample = show_duration(policy.idle.sample_seconds)
         wrong = f"{show_duration(policy.idle.for_seconds)} is less than one sample, {sample}"
         issues.append(Issue(("policies", name, "idle"), wrong, "let `for` last several samples"))
+    said = "activity" in own.model_fields_set or "sample" in own.idle.model_fields_set
+    if said and policy.activity is not None and policy.activity.none_for_seconds < policy.idle.sample_seconds:
+        sample = show_duration(policy.idle.sample_seconds)
+        wrong = f"{show_duration(policy.activity.none_for_seconds)} is less than one sample, {sample}"
+        issues.append(Issue(("policies", name, "activity"), wrong, "let `none_for` last several samples"))
     if own.extend.model_fields_set & {"each", "total"} and 0 < policy.extend.total_seconds < policy.extend.each_seconds:
         total = show_duration(policy.extend.total_seconds)
         wrong = f"each extension, {show_duration(policy.extend.each_seconds)}, is more than all together, {total}"

@@ -292,8 +292,18 @@ class IdleEntry(Entry):
 class AlsoCountsEntry(Entry):
     """Softer evidence, and how long each may hold an idle GPU."""
 
-    later = frozenset({"kernel", "ssh", "terminal", "editor"})
     cpu: Duration = None
+    kernel: Duration = None
+    terminal: Duration = None
+    ssh: Duration = None
+    editor: Duration = None
+
+
+class ActivityEntry(Entry):
+    """When a workspace without a GPU counts as idle, and how long it then has."""
+
+    none_for: PositiveDuration = None
+    grace: Duration = None
 
 
 class KeepEntry(Entry):
@@ -321,11 +331,12 @@ class PreemptionEntry(Entry):
 class PolicyEntry(Entry):
     """A lifecycle policy."""
 
-    later = frozenset({"activity", "queue"})
+    later = frozenset({"queue"})
     extends: Annotated[str | None, BeforeValidator(parse_name)] = None
     mode: Annotated[Mode | None, BeforeValidator(_parse_mode)] = None
     idle: Annotated[IdleEntry, Section] = IdleEntry()
     also_counts: Annotated[AlsoCountsEntry, Section] = AlsoCountsEntry()
+    activity: Annotated[ActivityEntry, Section] = ActivityEntry()
     keep: Annotated[KeepEntry, Section] = KeepEntry()
     extend: Annotated[ExtendEntry, Section] = ExtendEntry()
     preemption: Annotated[PreemptionEntry, Section] = PreemptionEntry()

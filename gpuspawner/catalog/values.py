@@ -114,9 +114,15 @@ def _whole(seconds: float, factor: float) -> int:
 
 
 def _scaled_policy(policy: LifecyclePolicy, factor: float) -> LifecyclePolicy:
-    idle, extend = policy.idle, policy.extend
+    idle, extend, activity = policy.idle, policy.extend, policy.activity
     return replace(
         policy,
+        activity=activity
+        and replace(
+            activity,
+            none_for_seconds=activity.none_for_seconds / factor,
+            grace_seconds=activity.grace_seconds / factor,
+        ),
         idle=replace(
             idle,
             for_seconds=idle.for_seconds / factor,

@@ -55,8 +55,8 @@ class Case:
     """One for each start: after a rightful stop its user is taken to start it again for the next GPU work."""
     judged: Judged
     warned: list[Warned]
-    known_cpu: bool = True
-    """Whether CPU use was recorded: without, a policy that counts it can say nothing."""
+    not_recorded: frozenset[str] = frozenset()
+    """Softer evidence that was not recorded: while a policy counts it, the workspace is unknown."""
 
 
 def history(draft: Draft, url: str, since: float, now: float, told: Told) -> list[Case]:
@@ -72,7 +72,6 @@ def history(draft: Draft, url: str, since: float, now: float, told: Told) -> lis
         work, end, gpus = histories.work_of(one), one.end - one.start, len(one.gpus)
         look = histories.Looking(histories.steps_of(one, policy.idle.sample_seconds, now))
         result, replays = simulate(look, work, gpus, end, policy.idle, mode_of(policy))
-        known_cpu = any(row.cpu_cores is not None for row in one.rows)
         lease = one.lease
         cases.append(
             Case(
@@ -86,7 +85,7 @@ def history(draft: Draft, url: str, since: float, now: float, told: Told) -> lis
                 replays,
                 result,
                 warnings(replays, work, end, policy.idle),
-                known_cpu=known_cpu,
+                histories.not_recorded(one),
             )
         )
     if not cases:

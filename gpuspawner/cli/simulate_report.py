@@ -10,7 +10,6 @@ from typing import Any
 from gpuspawner.cli.simulate_cases import Case
 from gpuspawner.core.policy import LifecyclePolicy, Mode
 from gpuspawner.core.simulate import Stop, Then, Warned, totals
-from gpuspawner.core.soft import CPU
 from gpuspawner.core.units import show_duration
 
 ROWS = 40
@@ -24,7 +23,7 @@ def report(cases: Sequence[Case], source: str, file: str) -> dict[str, Any]:
     warned = sorted(((case, one) for case in cases for one in case.warned), key=_when)
     only = [_warned(case, one) for case, one in warned if one.then is not Then.STOPPED]
     policies = {case.policy.name: case.policy for case in cases}
-    blind = sum(not case.known_cpu and CPU in dict(case.policy.idle.soft_budget_seconds) for case in cases)
+    blind = sum(bool(case.not_recorded & dict(case.policy.idle.soft_budget_seconds).keys()) for case in cases)
     return {
         "catalog": file,
         "source": source,
@@ -43,7 +42,7 @@ def report(cases: Sequence[Case], source: str, file: str) -> dict[str, Any]:
         "recovered_share": round(total.recovered_share, 4),
         "freed_after_seconds": {"median": _rounded(total.freed_after(0.5)), "p95": _rounded(total.freed_after(0.95))},
         "wanted_again": sum(stop.wanted_at is not None for _, stop in stops),
-        "without_cpu": blind,
+        "without_evidence": blind,
         "stops": [_stop(case, stop) for case, stop in stops],
         "warned_only": only,
     }
@@ -168,10 +167,10 @@ def sentences(report: dict[str, Any]) -> list[str]:
             f"After {report['wanted_again']} of the stops the same workspace used a GPU again later: it is taken to "
             "have been started again for that."
         )
-    if report["without_cpu"]:
+    if report["without_evidence"]:
         said.append(
-            f"Of {report['without_cpu']} workspaces no CPU use was recorded, which the policy counts: they are "
-            "unknown, and never stopped."
+            f"Of {report['without_evidence']} workspaces softer evidence that the policy counts was not recorded: "
+            "while it would count they are unknown, and not stopped."
         )
     return said
 

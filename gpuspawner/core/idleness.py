@@ -207,6 +207,8 @@ class Explanation:
     grace_left_seconds: float | None
     unreadable: tuple[tuple[str, float], ...]
     """GPUs that have been unknown for two hours or more, and for how many seconds: to be told."""
+    budgets: tuple[tuple[str, float, float], ...] = ()
+    """Each softer evidence that the policy counts: its budget, and what is left of it, in seconds."""
 
 
 def explain(streak: Streak, policy: IdlePolicy) -> Explanation:
@@ -223,6 +225,10 @@ def explain(streak: Streak, policy: IdlePolicy) -> Explanation:
         peak_percent=streak.peak_percent,
         grace_left_seconds=streak.grace_left_seconds,
         unreadable=tuple((gpu, seconds) for gpu, seconds in streak.unknown_since if seconds >= UNREADABLE_TOLD_SECONDS),
+        budgets=tuple(
+            (name, seconds, max(0.0, seconds - streak.since_busy_seconds))
+            for name, seconds in policy.soft_budget_seconds
+        ),
     )
 
 

@@ -78,14 +78,14 @@ class LifecyclePolicy:
     name: str = "default"
     mode: Mode = Mode.OBSERVE
     idle: IdlePolicy = field(default_factory=IdlePolicy)
-    activity: ActivityPolicy | None = None
-    """None: workspaces without a GPU are not judged."""
     keep: KeepPolicy = field(default_factory=KeepPolicy)
     extend: ExtendPolicy = field(default_factory=ExtendPolicy)
     lifetime_seconds: tuple[int, int] = (60, 30 * 86400)
     """Bounds of what a request may ask under this policy."""
     back_in_queue: bool = True
     """What its place takes a GPU from goes back in the queue, where it was, and starts again by itself."""
+    activity: ActivityPolicy | None = None
+    """None: workspaces without a GPU are not judged."""
 
     def idle_of(self, *, gpus: bool) -> IdlePolicy | None:
         """Return by what a workspace with or without GPUs is judged; None where it is not."""

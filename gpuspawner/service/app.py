@@ -98,7 +98,7 @@ def wire(
     reconciler = Reconciler(
         book, allocator, reclaimer, hub, backend, clock, settings, options.hub_id, options.secret, options.data
     )
-    sampler = Sampler(book, backend, scheduler, catalog, clock, settings, lifecycle)
+    sampler = Sampler(book, backend, scheduler, catalog, clock, settings, lifecycle, reconciler.last_activity)
     url = options.public_url or options.service_url.rstrip("/") + options.prefix
     parts = Parts(
         store, book, catalog, scheduler, allocator, lifecycle, reclaimer, reconciler, sampler, Notifier(hub, settings),

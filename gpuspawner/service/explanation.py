@@ -32,10 +32,15 @@ def _of_adoption(lease: Lease, now: float) -> Iterator[str]:
 
 def _of_use(lease: Lease, idle: dict[str, Any] | None, policy: IdlePolicy) -> Iterator[str]:
     if idle is None:
-        missing = "Nothing is measured of it" if lease.unasked else "It has no GPU, so there is nothing to measure"
+        unjudged = "It has no GPU, and its policy does not judge workspaces without one"
+        missing = "Nothing is measured of it" if lease.unasked else unjudged
         yield f"{missing}, and nothing stops it for being idle."
         return
     yield f"{idle['words'][0].upper()}{idle['words'][1:]}."
+    for one in idle["also_counts"]:
+        if idle["state"] in {"soft", "grace_paused"} and one["active"] and one["left_seconds"]:
+            left = show_duration(round(one["left_seconds"]))
+            yield f"{one['words'][0].upper()}{one['words'][1:]}: this may hold its idle GPUs for {left} more."
     if idle["known_share"] < policy.coverage:
         yield (
             f"Only {100 * idle['known_share']:.0f} % of that time is known: below {100 * policy.coverage:.0f} % "

@@ -60,13 +60,18 @@ class FakeHub(Hub):
     def put(self, user: str, name: str = "", *, ready: bool = False, pending: str | None = "spawn") -> HubServer:
         """List a server that starts now; with ``ready`` one that answers."""
         started = f"started at {self.clock.now()}"
-        server = HubServer(user, self.add(user), name, started, ready, None if ready else pending, f"/user/{user}/")
+        pending, now = None if ready else pending, self.clock.now()
+        server = HubServer(user, self.add(user), name, started, ready, pending, f"/user/{user}/", now)
         self.listed[user, name] = server
         return server
 
     def answer(self, user: str, name: str = "") -> None:
         """Let a starting server answer."""
         self.listed[user, name] = replace(self.listed[user, name], ready=True, pending=None)
+
+    def touch(self, user: str, name: str = "") -> None:
+        """Note activity of a server."""
+        self.listed[user, name] = replace(self.listed[user, name], last_activity=self.clock.now())
 
     def forget(self, user: str, name: str = "") -> None:
         """Lose a server, as a hub does that was restored from an old database."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import Any
 
 import sqlalchemy as sa
 from pydantic import TypeAdapter
@@ -12,8 +13,9 @@ from pydantic import TypeAdapter
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.evidence import SampleKind
 from gpuspawner.core.lease import Lease
-from gpuspawner.core.readings import GpuReading, Sample
+from gpuspawner.core.readings import PROBED, GpuReading, Sample, SoftReading
 from gpuspawner.core.simulate import Step
+from gpuspawner.core.soft import CPU
 from gpuspawner.core.timeline import Timeline, merged
 from gpuspawner.service.store import ReadingRow, tables
 from gpuspawner.service.store.store import BUCKET_SECONDS, RAW_SECONDS
@@ -39,7 +41,9 @@ class Recorded:
 
 
 def recorded(url: str, since: float, told: Callable[[int, int], None]) -> Iterator[Recorded]:
-    """Yield every lease with readings since then, ordered by its first; ``told`` hears how many of how many are read.
+    """Yield every lease with readings of GPUs since then, ordered by its first.
+
+    ``told`` hears how many of how many are read.
 
     Raises:
         Unavailable: there is no such database, or it is not of this version.
@@ -47,7 +51,7 @@ def recorded(url: str, since: float, told: Callable[[int, int], None]) -> Iterat
     engine = sa.create_engine(_read_only(url))
     columns = [c for c in tables.readings.c if c.name != "number"]
     query = sa.select(*columns).order_by(tables.readings.c.at, tables.readings.c.number)
-    first = sa.select(tables.readings.c.lease).where(tables.readings.c.at >= since)
+    first = sa.select(tables.readings.c.lease).where(tables.readings.c.at >= since, tables.readings.c.gpu != "")
     first = first.group_by(tables.readings.c.lease).order_by(sa.func.min(tables.readings.c.at))
     try:
         with engine.connect() as connection:
@@ -91,6 +95,12 @@ def work_of(history: Recorded) -> Timeline:
         for row in busy
         if row.at > history.start
     )
+
+
+def not_recorded(history: Recorded) -> frozenset[str]:
+    """Return the softer evidence of which nothing was recorded, by the names that a policy has for it."""
+    cpu = () if any(row.cpu_cores is not None for row in history.rows) else (CPU,)
+    return frozenset((*cpu, *(() if any(row.soft is not None for row in history.rows) else PROBED)))
 
 
 def steps_of(history: Recorded, period_seconds: float, now: float) -> Iterator[Step]:
@@ -140,7 +150,15 @@ def _sample(history: Recorded, rows: dict[str, ReadingRow], interval: float, at:
         interval_seconds=interval,
         age_seconds=max(0.0, at - history.start),
         cpu_cores=known[0].cpu_cores if known else None,
+        soft=_soft(next((row.soft for row in rows.values() if row.soft is not None), None)),
     )
+
+
+def _soft(stored: dict[str, dict[str, Any]] | None) -> tuple[SoftReading, ...]:
+    """Return the softer evidence of a sample: what is not stored was quiet, unless nothing was read at all."""
+    if stored is None:
+        return ()
+    return tuple(SoftReading(name, **stored.get(name, {"active": False})) for name in PROBED)
 
 
 def _reading(row: ReadingRow) -> GpuReading:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from typing import Any
 from urllib.parse import quote
 
@@ -27,6 +28,8 @@ class HubServer:
     ready: bool
     pending: str | None
     url: str
+    last_activity: float | None = None
+    """When the hub last noted activity of it, in seconds since the epoch."""
 
 
 class Hub:
@@ -156,4 +159,14 @@ def _server(user: Mapping[str, Any], server: Mapping[str, Any]) -> HubServer:
         bool(server.get("ready")),
         server.get("pending"),
         server.get("url") or "",
+        _seconds(server.get("last_activity")),
     )
+
+
+def _seconds(text: Any) -> float | None:
+    """Return the hub's time, as ISO 8601 in UTC, in seconds since the epoch; None where it is none."""
+    try:
+        at = datetime.fromisoformat(str(text).replace("Z", "+00:00"))  # Python 3.10 knows no Z
+        return at.replace(tzinfo=at.tzinfo or timezone.utc).timestamp()
+    except (ValueError, OverflowError):
+        return None

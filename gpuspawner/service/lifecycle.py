@@ -15,7 +15,7 @@ from gpuspawner.core.units import show_duration
 from gpuspawner.service.allocator import Allocator
 from gpuspawner.service.book import Book
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.policies import policy_of
+from gpuspawner.service.policies import idle_policy_of, policy_of
 from gpuspawner.service.reclaimer import Reclaimer
 from gpuspawner.service.sentences import measured
 from gpuspawner.service.store import AuditLine
@@ -41,8 +41,9 @@ class Lifecycle:
         """After a restart: enough of a grace that ran is left for its user to object, and none passed meanwhile."""
         now = self._clock.now()
         for lease in self._book:
-            if lease.phase is Phase.RECLAIMING:
-                streak = after_restart(lease.streak, policy_of(self._catalog, lease).idle)
+            policy = idle_policy_of(self._catalog, lease)
+            if lease.phase is Phase.RECLAIMING and policy is not None:
+                streak = after_restart(lease.streak, policy)
                 self._book.save(replace(lease, streak=streak, sampled_at=now))
 
     def apply(self, lease: Lease, verdict: Verdict) -> tuple[Lease, list[AuditLine]]:
@@ -65,8 +66,10 @@ class Lifecycle:
 
     def reclaim(self, lease: Lease) -> None:
         """Have an idle workspace stopped whose grace has passed, unless anything changed since."""
-        policy = policy_of(self._catalog, lease)
-        grace = show_duration(policy.idle.grace_seconds)
+        policy = idle_policy_of(self._catalog, lease)
+        if policy is None:  # the catalog judges it no more
+            return
+        grace = show_duration(policy.grace_seconds)
         message = f"{measured(lease)} Nobody kept it in the {grace} after the warning."
 
         def still_idle(newest: Lease) -> bool:

@@ -141,6 +141,11 @@ class Reconciler:
     def _server(self, lease: Lease) -> HubServer | None:
         return (self._servers or {}).get((lease.key.user_created, lease.key.server))
 
+    def last_activity(self, lease: Lease) -> float | None:
+        """Return when the hub last noted activity of a lease's server; None where that is not known now."""
+        server = self._server(lease)
+        return server.last_activity if server is not None else None
+
     def _processes(self, lease: Lease) -> list[Running]:
         return self._running_of.get(lease.id, [])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -16,19 +16,21 @@ from gpuspawner.core.errors import Superseded, Unavailable
 from gpuspawner.core.evidence import classify
 from gpuspawner.core.idleness import Verdict, judge, kept, next_sample_seconds
 from gpuspawner.core.lease import UP, Lease
-from gpuspawner.core.policy import LifecyclePolicy
+from gpuspawner.core.policy import IdlePolicy, Mode
 from gpuspawner.core.readings import Sample
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.service.book import Book
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.lifecycle import Lifecycle
-from gpuspawner.service.policies import policy_of
+from gpuspawner.service.policies import idle_policy_of, policy_of
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import AuditLine, ReadingRow
 
 log = logging.getLogger("gpuspawner.sampler")
 
 BECAUSE_CHARACTERS = 255
+SOFT_CHARACTERS = 120
+"""Of what is stored of one softer evidence: the names of two notebooks."""
 DEADLINE_PERIODS = 2.5
 """A probe's deadline where periods are shortened (FAST): a busy machine takes twice the time of a quiet one. The pauses
 between its readings follow its deadline, so a longer one would outlast the shortest periods."""
@@ -44,7 +46,8 @@ class _Told:
 
     lease_id: str
     sample: Sample
-    policy: LifecyclePolicy
+    policy: IdlePolicy
+    mode: Mode
     asked_at: float
     at: float
     done: bool = False
@@ -58,7 +61,7 @@ class _Told:
 
 
 class Sampler:
-    """Probes each workspace that holds GPUs, and hands the verdict on each sample to ``lifecycle``."""
+    """Probes each workspace whose policy judges it, and hands the verdict on each sample to ``lifecycle``."""
 
     def __init__(
         self,
@@ -69,10 +72,15 @@ class Sampler:
         clock: Clock,
         settings: Settings,
         lifecycle: Lifecycle,
+        last_activity: Callable[[Lease], float | None],
     ) -> None:
-        """Probe through ``backend``, by the policies of ``catalog``."""
+        """Probe through ``backend``, by the policies of ``catalog``.
+
+        ``last_activity`` tells when the hub last noted activity of a lease's server, None where that is unknown.
+        """
         self._book, self._backend, self._catalog, self._clock = book, backend, catalog, clock
         self._scheduler, self._settings, self._lifecycle = scheduler, settings, lifecycle
+        self._last_activity = last_activity
         self._tables: dict[str, tuple[ProcessTable, float]] = {}
         self._due_at: dict[str, float] = {}
         self._slots = asyncio.Semaphore(settings.probes_at_once)
@@ -87,17 +95,18 @@ class Sampler:
     def start_due(self) -> None:
         """Start a probe of every workspace that is due and not being probed. Returns at once."""
         now = self._clock.now()
-        up = {lease.id: lease for lease in self._book if lease.phase in UP and lease.slots}
-        for gone in set(self._due_at) - set(up):
+        up = {lease.id: lease for lease in self._book if lease.phase in UP}
+        policies = {name: policy for name, lease in up.items() if (policy := idle_policy_of(self._catalog, lease))}
+        for gone in set(self._due_at) - set(policies):
             self._due_at.pop(gone)
             self._tables.pop(gone, None)
             self._newest.pop(gone, None)
             self._failed.discard(gone)
-        self._spread([lease for lease in up.values() if lease.id not in self._due_at], now)
-        for lease_id, lease in up.items():
+        new = [(name, policy.sample_seconds) for name, policy in policies.items() if name not in self._due_at]
+        self._spread(new, now)
+        for lease_id, policy in policies.items():
             if now >= self._due_at.get(lease_id, 0.0) and lease_id not in self._tasks:
-                idle = policy_of(self._catalog, lease).idle
-                self._due_at[lease_id] = now + next_sample_seconds(lease.streak, idle)
+                self._due_at[lease_id] = now + next_sample_seconds(up[lease_id].streak, policy)
                 task = asyncio.create_task(self._sample(lease_id))
                 self._tasks[lease_id] = task
                 task.add_done_callback(partial(self._forget, lease_id))
@@ -139,9 +148,11 @@ class Sampler:
         lease = self._book.get(lease_id)
         if lease is None:
             return None
-        policy, now = policy_of(self._catalog, lease), self._clock.now()
+        policy, now = idle_policy_of(self._catalog, lease), self._clock.now()
+        if policy is None:
+            return None
         leased = tuple(slot.gpu for slot in lease.slots)
-        deadline = min(self._settings.probe_deadline_seconds, max(1.0, DEADLINE_PERIODS * policy.idle.sample_seconds))
+        deadline = min(self._settings.probe_deadline_seconds, max(1.0, DEADLINE_PERIODS * policy.sample_seconds))
         result = await self._backend.probe(lease_id, lease.attempt, leased, deadline)
         before, before_at = self._tables.get(lease_id, (None, now))
         (self._failed.add if result.problem else self._failed.discard)(lease_id)
@@ -149,7 +160,7 @@ class Sampler:
         if lease is None or lease.phase not in UP:
             return None
         at = self._clock.now()
-        since = lease.sampled_at if lease.sampled_at is not None else at - policy.idle.sample_seconds
+        since = lease.sampled_at if lease.sampled_at is not None else at - policy.sample_seconds
         shared = frozenset(slot.gpu for slot in lease.slots if slot.share < 1)
         sample, table = parse_probe(
             result,
@@ -164,17 +175,18 @@ class Sampler:
             self._tables[lease_id] = table, now
             if before is not None and _slept(table.clock_seconds - before.clock_seconds, now - before_at):
                 sample = replace(sample, problem="the machine slept since the reading before")
-        return _Told(lease_id, sample, policy, asked_at=now, at=at)
+        noted_at = self._last_activity(lease)
+        sample = replace(sample, hub_idle_seconds=None if noted_at is None else at - noted_at)
+        return _Told(lease_id, sample, policy, policy_of(self._catalog, lease).mode, asked_at=now, at=at)
 
-    def _spread(self, new: Sequence[Lease], now: float) -> None:
-        """Give each of these its moment within its period, where they are more than can be probed at once.
+    def _spread(self, new: Sequence[tuple[str, float]], now: float) -> None:
+        """Give each of these leases its moment within its period, where they are more than can be probed at once.
 
         After a restart all are new: they would crowd into one moment of every minute, and keep it.
         """
         if len(new) > self._settings.probes_at_once:
-            for number, lease in enumerate(new):
-                period_seconds = policy_of(self._catalog, lease).idle.sample_seconds
-                self._due_at[lease.id] = now + period_seconds * number / len(new)
+            for number, (lease_id, period_seconds) in enumerate(new):
+                self._due_at[lease_id] = now + period_seconds * number / len(new)
 
     def _strangers(self, gpus: frozenset[str]) -> dict[str, str]:
         """Return who computes on these GPUs without a lease. A whole fleet is not looked at for nothing."""
@@ -213,12 +225,12 @@ class Sampler:
             lease = self._book.get(told.lease_id)
             if lease is None or lease.phase not in UP:
                 continue
-            at, policy = told.at, told.policy
-            streak, verdict = judge(lease.streak, told.sample, policy.idle, policy.mode)
+            at = told.at
+            streak, verdict = judge(lease.streak, told.sample, told.policy, told.mode)
             if lease.kept_until is not None and at < lease.kept_until:
                 streak, verdict = kept(streak), Verdict.NONE
             lease, own_lines = self._lifecycle.apply(replace(lease, streak=streak, sampled_at=at), verdict)
-            own_rows = reading_rows(lease.id, told.sample, policy, at)
+            own_rows = reading_rows(lease, told.sample, told.policy, at)
             changed.append(lease)
             lines += own_lines
             rows += own_rows
@@ -227,7 +239,7 @@ class Sampler:
         for lease, (told, verdict, own_rows) in zip(changed, verdicts, strict=True):
             self._newest[lease.id] = {row.gpu: row for row in own_rows}
             # Counted from the probe's start, and by what it told.
-            self._due_at[lease.id] = told.asked_at + next_sample_seconds(lease.streak, told.policy.idle)
+            self._due_at[lease.id] = told.asked_at + next_sample_seconds(lease.streak, told.policy)
             if lease.streak.kind is not None:
                 self.counts[lease.streak.kind.value] += 1
             if verdict is Verdict.RECLAIM:
@@ -239,18 +251,33 @@ def _slept(machine_seconds: float, awake_seconds: float) -> bool:
     return machine_seconds - awake_seconds > SLEPT_SECONDS
 
 
-def reading_rows(lease_id: str, sample: Sample, policy: LifecyclePolicy, at: float) -> list[ReadingRow]:
-    """Return what is stored of a sample taken ``at`` (seconds of the service's clock): a row for each leased GPU."""
-    seen = {gpu.gpu: gpu for gpu in classify(sample, policy.idle, 0.0).gpus}
+def reading_rows(lease: Lease, sample: Sample, policy: IdlePolicy, at: float) -> list[ReadingRow]:
+    """Return what is stored of a sample: a row for each GPU, and one for a workspace that has none."""
+    seen = {gpu.gpu: gpu for gpu in classify(sample, policy, 0.0).gpus}
     read = {reading.gpu: reading for reading in sample.gpus}
+    told = [one for one in sample.soft if one.active is not False]
+    soft = {one.name: {"active": one.active, "words": one.words[:SOFT_CHARACTERS]} for one in told}
+    whole = ReadingRow(
+        lease.id,
+        at,
+        min(sample.interval_seconds, 1.5 * policy.sample_seconds),
+        gpu="",
+        utilization_percent=None,
+        memory_used_bytes=None,
+        memory_total_bytes=None,
+        kind=lease.streak.kind.value if lease.streak.kind is not None else "unknown",
+        because=lease.streak.because[:BECAUSE_CHARACTERS],
+        cpu_cores=sample.cpu_cores,
+        soft=soft if sample.soft else None,
+    )
+    if not sample.leased:
+        return [whole]
     rows = []
     for gpu in sample.leased:
         reading = read.get(gpu)
         rows.append(
-            ReadingRow(
-                lease=lease_id,
-                at=at,
-                seconds=min(sample.interval_seconds, 1.5 * policy.idle.sample_seconds),
+            replace(
+                whole,
                 gpu=gpu,
                 utilization_percent=reading.utilization_percent if reading else None,
                 memory_used_bytes=reading.memory_used_bytes if reading else None,
@@ -260,7 +287,6 @@ def reading_rows(lease_id: str, sample: Sample, policy: LifecyclePolicy, at: flo
                 shared=reading.shared if reading else False,
                 holders=reading.holders if reading else None,
                 holders_cpu_cores=reading.holders_cpu_cores if reading else None,
-                cpu_cores=sample.cpu_cores,
             )
         )
     return rows

@@ -118,6 +118,8 @@ def phase_words(lease: Lease, catalog: Catalog, *, simulated: bool = False) -> s
 def measured(lease: Lease) -> str:
     """Return what was measured of an idle workspace, as people read it."""
     streak = lease.streak
+    if not lease.slots:
+        return f"Nothing was done in it for {show_duration(round(streak.idle_seconds))} ({streak.because})."
     gpus = "GPU 0 has" if len(lease.slots) == 1 else f"All {len(lease.slots)} GPUs have"
     peak = f" (highest {streak.peak_percent:g} %)" if streak.peak_percent is not None else ""
     return f"{gpus} done nothing for {show_duration(round(streak.idle_seconds))}{peak}."

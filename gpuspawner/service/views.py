@@ -10,11 +10,12 @@ from gpuspawner.core.idleness import explain
 from gpuspawner.core.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.policy import Mode
 from gpuspawner.core.queue import Place, in_order, pool_of, starts_under_way
+from gpuspawner.core.soft import CPU
 from gpuspawner.core.units import show_duration, show_time
 from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.explanation import explained
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.policies import policy_of
+from gpuspawner.service.policies import idle_policy_of, policy_of
 from gpuspawner.service.sentences import (
     REASONS,
     after_other_starts,
@@ -166,22 +167,23 @@ def _queue(parts: Parts, lease: Lease) -> dict[str, Any] | None:
 
 
 def _idle(parts: Parts, lease: Lease) -> dict[str, Any] | None:
-    if lease.phase not in UP or not lease.slots:
+    policy = idle_policy_of(parts.catalog, lease)
+    if lease.phase not in UP or policy is None:
         return None
-    policy, now = policy_of(parts.catalog, lease), parts.clock.now()
-    seen = explain(lease.streak, policy.idle)
+    mode, now = policy_of(parts.catalog, lease).mode, parts.clock.now()
+    seen = explain(lease.streak, policy)
     kept = lease.kept_until is not None and lease.kept_until > now
     grace = seen.grace_left_seconds
-    grace_ends_at = None if grace is None or policy.mode is not Mode.ENFORCE else _grace_end(lease, grace)
+    grace_ends_at = None if grace is None or mode is not Mode.ENFORCE else _grace_end(lease, grace)
     words = idle_words(seen, None if grace_ends_at is None else show_time(grace_ends_at, now))
     if kept and lease.kept_until is not None:
         words = f"kept until {show_time(lease.kept_until, now)}; {seen.because}"
     return {
         "state": "kept" if kept else seen.state.value,
-        "mode": policy.mode.value,
+        "mode": mode.value,
         "idle_seconds": seen.idle_seconds,
         "for_seconds": seen.for_seconds,
-        "below_percent": policy.idle.below_percent,
+        "below_percent": policy.below_percent,
         "because": seen.because,
         "words": words,
         "peak_percent": seen.peak_percent,
@@ -189,7 +191,23 @@ def _idle(parts: Parts, lease: Lease) -> dict[str, Any] | None:
         "grace_ends_at": grace_ends_at,
         "kept_until": lease.kept_until if kept else None,
         "unreadable": [{"gpu": gpu, "seconds": seconds} for gpu, seconds in seen.unreadable],
+        "also_counts": [
+            {"evidence": name, "seconds": seconds, "left_seconds": left_seconds, **_soft(parts, lease, name)}
+            for name, seconds, left_seconds in seen.budgets
+        ],
     }
+
+
+def _soft(parts: Parts, lease: Lease, name: str) -> dict[str, Any]:
+    """Return what the newest reading says of a softer evidence: null is unknown."""
+    row = next(iter(parts.sampler.newest(lease.id).values()), None)
+    if name == CPU:
+        cores = row.cpu_cores if row else None
+        bound = policy_of(parts.catalog, lease).idle.cpu_bound_cores
+        return {"active": None if cores is None else cores > bound, "words": "CPU use"}
+    if row is None or row.soft is None:
+        return {"active": None, "words": "not read yet"}
+    return row.soft.get(name, {"active": False, "words": "quiet"})
 
 
 def _grace_end(lease: Lease, left_seconds: float) -> float:
@@ -241,10 +259,8 @@ def warnings_of(parts: Parts, lease: Lease) -> Iterator[dict[str, Any]]:
     keep = ["keep"] if _keep(parts, lease)["left"] else []
     if lease.phase is Phase.RECLAIMING and grace is not None:
         ends_at = _grace_end(lease, grace)
-        text = (
-            f"{measured(lease)} This workspace ends at {show_time(ends_at, now)}. Running kernels and what they hold "
-            "on the GPU would be lost; files stay."
-        )
+        held = "Running kernels and what they hold on the GPU" if lease.slots else "Running kernels"
+        text = f"{measured(lease)} This workspace ends at {show_time(ends_at, now)}. {held} would be lost; files stay."
         yield {"kind": "idle", "text": text, "ends_at": ends_at, "actions": keep}
     elif grace is not None and policy.mode is Mode.WARN:
         text = f"{measured(lease)} Please stop this workspace if you do not need it. Nothing is stopped for it."
@@ -304,6 +320,8 @@ def reading_view(row: ReadingRow) -> dict[str, Any]:
         "memory_total_bytes": row.memory_total_bytes,
         "kind": row.kind,
         "because": row.because,
+        "cpu_cores": row.cpu_cores,
+        "soft": row.soft,
     }
 
 

@@ -5,7 +5,7 @@ import yaml
 
 from gpuspawner.catalog import Bounds, Defaults, check, load_catalog, load_text, scaled
 from gpuspawner.core.gpus import Autoscale, GpuKind
-from gpuspawner.core.policy import ExtendPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy, Mode
+from gpuspawner.core.policy import ActivityPolicy, ExtendPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy, Mode
 
 GIB = 2**30
 EXAMPLE = Path(__file__).parents[2] / "hub_config" / "catalog.yaml"
@@ -131,16 +131,18 @@ def test_policies(catalog):
             for_seconds=1200,
             sample_seconds=30,
             grace_seconds=300,
-            soft_budget_seconds=(("cpu", 7200),),
+            soft_budget_seconds=(("cpu", 7200), ("kernel", 3600), ("editor", 1800)),
         ),
         KeepPolicy(2, 3600),
         ExtendPolicy(7200, 43200, (3600, 600)),
         (600, 172800),
+        activity=ActivityPolicy(10800, 900),
     )
     night = catalog.policies["night"]
     assert catalog.policies["default"] == default
     assert (night.mode, night.idle.for_seconds, night.idle.grace_seconds) == (Mode.WARN, 900, 300)
     assert (night.keep, night.idle.soft_budget_seconds) == (KeepPolicy(1, 3600), ())
+    assert night.activity == ActivityPolicy(10800, 300), "joined key by key, as idle is"
     assert catalog.policy_of("pytorch-4x") is night
 
 
@@ -152,6 +154,7 @@ def test_the_smallest_catalog_has_the_built_in_policy_and_no_quota():
     catalog = load_text(SMALLEST)
     assert catalog.policies == {"default": LifecyclePolicy()}
     assert catalog.policies["default"].mode is Mode.OBSERVE
+    assert catalog.policies["default"].activity is None, "a workspace without a GPU is not judged unless it is written"
     assert (catalog.quota, catalog.simulated, catalog.fast) == (None, {}, None)
     assert catalog.templates["lab"].default.gpu == "a100"
 
@@ -174,7 +177,8 @@ def test_scaled_divides_every_time_and_nothing_else(catalog):
     fast = scaled(catalog, 30)
     policy, template = fast.policies["default"], fast.templates["pytorch"]
     assert (policy.idle.for_seconds, policy.idle.sample_seconds, policy.idle.grace_seconds) == (40, 1, 10)
-    assert (policy.idle.start_up_seconds, policy.idle.soft_budget_seconds) == (2, (("cpu", 240),))
+    assert (policy.idle.start_up_seconds, policy.idle.soft_budget_seconds[0]) == (2, ("cpu", 240))
+    assert policy.activity == ActivityPolicy(360, 30)
     assert (policy.idle.below_percent, policy.idle.coverage, policy.keep) == (10, 0.8, KeepPolicy(2, 120))
     assert (policy.extend, policy.lifetime_seconds) == (ExtendPolicy(240, 1440, (120, 20)), (20, 5760))
     assert (template.bounds.lifetime_seconds, template.default.lifetime_seconds) == ((60, 2880), 960)

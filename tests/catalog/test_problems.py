@@ -240,6 +240,29 @@ ENTRIES = {
         "policies: {p: {idle: {for: 30s}}}\n",
         "6 policies.p.idle: 30 s is less than one sample, 1 min. Let `for` last several samples.",
     ),
+    "activity over before it is sampled": (
+        "policies: {p: {activity: {none_for: 30s}}}\n",
+        "6 policies.p.activity: 30 s is less than one sample, 1 min. Let `none_for` last several samples.",
+    ),
+    "activity for no time": (
+        "policies: {p: {activity: {none_for: 0s}}}\n",
+        "6 policies.p.activity.none_for: '0s' is no time at all. Write a time above 0, for example 30m.",
+    ),
+    "a key of activity that is none": (
+        "policies: {p: {activity: {none_fro: 30m}}}\n",
+        "6 policies.p.activity.none_fro: unknown key 'none_fro'. Did you mean `none_for`?",
+    ),
+    "a budget without unit": (
+        "policies: {p: {also_counts: {kernel: 60}}}\n",
+        (
+            "6 policies.p.also_counts.kernel: 60 is not a time. "
+            "Write a time with its unit, for example 90s, 30m, 8h, 1h30m or 2d."
+        ),
+    ),
+    "softer evidence that is none": (
+        "policies: {p: {also_counts: {kernels: 1h}}}\n",
+        "6 policies.p.also_counts.kernels: unknown key 'kernels'. Did you mean `kernel`?",
+    ),
     "extension above its total": (
         "policies: {p: {extend: {total: 2h}}}\n",
         "6 policies.p.extend: each extension, 4 h, is more than all together, 2 h. Raise total, or lower each.",
@@ -402,14 +425,9 @@ LATER = {
     "templates.b.substitutes": "  b: {substitutes: {a100: [h100]}}\n",
     "templates.b.needs": "  b: {needs: {memory: 10GiB}}\n",
     "templates.b.groups": "  b: {groups: [vision]}\n",
-    "policies.p.activity": "policies: {p: {activity: {none_for: 1h}}}\n",
     "policies.p.preemption.grace": "policies: {p: {preemption: {grace: 5m}}}\n",
     "policies.p.preemption.protected": "policies: {p: {preemption: {protected: 30m}}}\n",
     "policies.p.queue": "policies: {p: {queue: {wait: 12h}}}\n",
-    "policies.p.also_counts.kernel": "policies: {p: {also_counts: {kernel: 1h}}}\n",
-    "policies.p.also_counts.ssh": "policies: {p: {also_counts: {ssh: 1h}}}\n",
-    "policies.p.also_counts.terminal": "policies: {p: {also_counts: {terminal: 1h}}}\n",
-    "policies.p.also_counts.editor": "policies: {p: {also_counts: {editor: 1h}}}\n",
     "quotas.q.gpus.soft": "quotas: {q: {each: user, gpus: {hard: 4, soft: 2}}}\n",
     "quotas.q.group": "quotas: {q: {group: vision, gpus: {hard: 4}}}\n",
     "quotas.q.namespace": "quotas: {q: {namespace: ml, gpus: {hard: 4}}}\n",

@@ -11,7 +11,7 @@ from gpuspawner.core.evidence import SampleKind, classify
 from gpuspawner.core.lease import Phase
 from gpuspawner.core.policy import IdlePolicy
 from gpuspawner.core.simulate import simulate
-from gpuspawner.service.history import Looking, recorded, steps_of, work_of
+from gpuspawner.service.history import Looking, not_recorded, recorded, steps_of, work_of
 from gpuspawner.service.store import ReadingRow, Store
 
 POLICY = IdlePolicy()
@@ -134,3 +134,15 @@ def test_a_history_that_is_not_there_or_of_another_version_is_said_to_be_so(stor
         connection.execute(sa.text("ALTER TABLE readings DROP COLUMN cpu_cores"))
     with pytest.raises(Unavailable, match="Start the service once"):
         list(recorded(str(store._engine.url), 0.0, told))
+
+
+def test_softer_evidence_is_judged_again_as_it_was_recorded(store):
+    kernels = replace(POLICY, soft_budget_seconds=(("kernel", 3600.0),))
+    busy = {"kernel": {"active": True, "words": "kernel a.ipynb busy"}}
+    rows = [replace(row, soft=soft) for row, soft in zip(rows_of(3 * [0.0]), (busy, {}, None), strict=True)]
+    one, steps = read(store, rows)
+    seen = [classify(step.sample, kernels, 0.0) for step in steps]
+    assert [one.kind for one in seen] == [SampleKind.SOFT, SampleKind.IDLE, SampleKind.UNKNOWN]
+    assert seen[0].because == "GPU 0 at 0 %, kernel a.ipynb busy"
+    assert not_recorded(one) == frozenset()
+    assert not_recorded(replace(one, rows=one.rows[2:])) == {"kernel", "terminal", "ssh", "editor"}

@@ -1,13 +1,14 @@
 """The chart's shapes: what was not measured is never drawn as if it had been."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuspawner.service.store import ReadingRow
-from gpuspawner.service.web.chart import PLOT_HEIGHT, Axis, Mark, in_rows, panels
+from gpuspawner.service.web.chart import PLOT_HEIGHT, Axis, Mark, beside, in_rows, panels
 
 GPU = "GPU-1"
 AXIS = Axis(0.0, 600.0)
@@ -101,3 +102,13 @@ def test_every_moment_is_either_known_or_hatched_and_never_both(steps):
 )
 def test_no_letter_of_a_mark_covers_another(lefts, rows):
     assert [mark.row for mark in in_rows(Mark(0.0, "A", "", left) for left in lefts)] == rows
+
+
+def test_softer_evidence_is_a_band_of_its_own_and_a_word_in_the_table():
+    busy = {"kernel": {"active": True, "words": "kernel a.ipynb busy"}, "ssh": {"active": None, "words": "hidden"}}
+    told = [replace(row(60, 1.0), soft=busy), replace(row(120, 1.0), soft=busy), replace(row(180, 1.0), soft={})]
+    panel = only([*told, row(240, 1.0)], Axis(0.0, 240.0))
+    assert [(band.left, band.width) for band in panel.active] == [(0, 50)]
+    assert beside(told[0]) == "kernel a.ipynb busy, ssh not known"
+    assert beside(told[2]) == "nothing in use"
+    assert beside(row(240, 1.0)) == "not known"

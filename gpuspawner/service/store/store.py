@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 from alembic import command
@@ -40,6 +41,8 @@ class ReadingRow:
     """One reading of one GPU as stored. ``seconds`` is the time it covers; ``kept`` rows are behind a stop.
 
     ``shared``, ``holders`` and ``holders_cpu_cores`` are as in core.readings; ``cpu_cores`` is the whole workspace's.
+    ``soft`` is the softer evidence, null where none was read: ``active`` and ``words`` of each that was active
+    (true) or unknown (null), as in core.readings. The rest was quiet. ``gpu`` is "" where the workspace has none.
     """
 
     lease: str
@@ -56,6 +59,7 @@ class ReadingRow:
     holders: int | None = None
     holders_cpu_cores: float | None = None
     cpu_cores: float | None = None
+    soft: dict[str, dict[str, Any]] | None = None
 
 
 @dataclass(frozen=True)

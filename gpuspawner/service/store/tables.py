@@ -59,6 +59,7 @@ readings = sa.Table(
     sa.Column("holders", sa.Integer),
     sa.Column("holders_cpu_cores", sa.Float),
     sa.Column("cpu_cores", sa.Float),
+    sa.Column("soft", sa.JSON(none_as_null=True)),
     sa.Index("ix_readings_lease", "lease", "at"),
     sa.Index("ix_readings_at", "at"),
 )

@@ -14,6 +14,7 @@ from tornado.web import HTTPError
 from gpuspawner.core.units import show_bytes, show_cpu, show_duration, show_time
 from gpuspawner.service.api.base import USE, ApiHandler, BaseHandler, Person
 from gpuspawner.service.parts import Parts
+from gpuspawner.service.web.chart import beside
 
 SECURITY_HEADERS = {
     # Nothing inline, nothing from elsewhere: text that slipped through escaping could still run nothing.
@@ -47,7 +48,8 @@ def templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(bytes=show_bytes, cpu=show_cpu, duration=show_duration, clock=show_time, tick=tick)
+    environment.filters.update(bytes=show_bytes, cpu=show_cpu, duration=show_duration, clock=show_time)
+    environment.filters.update(tick=tick, beside=beside)
     return environment
 
 

@@ -80,6 +80,8 @@ class Panel:
     unknown: tuple[Band, ...]
     highest_percent: float | None
     known_seconds: float
+    active: tuple[Band, ...] = ()
+    """When softer evidence was seen: a kernel, a terminal, an SSH session, an editor."""
 
 
 @dataclass(frozen=True)
@@ -113,8 +115,17 @@ def is_known(row: ReadingRow) -> bool:
     return row.kind != "unknown" and row.utilization_percent is not None
 
 
+def beside(row: ReadingRow) -> str:
+    """Return the softer evidence of a reading, as people read it: what was active, and what could not be read."""
+    if row.soft is None:
+        return "not known"
+    active = [one["words"] for one in row.soft.values() if one["active"]]
+    unknown = [f"{name} not known" for name, one in row.soft.items() if one["active"] is None]
+    return ", ".join([*active, *unknown]) or "nothing in use"
+
+
 def _panel(gpu: str, rows: Sequence[ReadingRow], axis: Axis) -> Panel:
-    used, memory, unknown = [], [], []
+    used, memory, unknown, active = [], [], [], []
     highest: float | None = None
     known_seconds, covered_until = 0.0, axis.start
     for row in rows:
@@ -128,6 +139,8 @@ def _panel(gpu: str, rows: Sequence[ReadingRow], axis: Axis) -> Panel:
             unknown.append((covered_until, start))
         covered_until = end
         band = axis.band(start, end)
+        if row.soft and any(one["active"] for one in row.soft.values()):
+            active.append((start, end))
         if not is_known(row) or row.utilization_percent is None:
             unknown.append((start, end))
         else:
@@ -139,7 +152,8 @@ def _panel(gpu: str, rows: Sequence[ReadingRow], axis: Axis) -> Panel:
     if axis.end - covered_until > SLACK_SECONDS:
         unknown.append((covered_until, axis.end))
     hatched = tuple(axis.band(start, end) for start, end in _joined(unknown))
-    return Panel(gpu, tuple(used), tuple(memory), hatched, highest, known_seconds)
+    in_use = tuple(axis.band(start, end) for start, end in _joined(active))
+    return Panel(gpu, tuple(used), tuple(memory), hatched, highest, known_seconds, in_use)
 
 
 def _joined(stretches: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -1,0 +1,187 @@
+"""Softer evidence in the service: kept with the readings, told, and spent; workspaces without a GPU."""
+
+import asyncio
+import json
+from dataclasses import replace
+
+import pytest
+
+from gpuspawner.backends.base import ProbeResult
+from gpuspawner.backends.fake import probe_text
+from gpuspawner.core.lease import Phase, Reason
+from gpuspawner.service.history import not_recorded, recorded
+from gpuspawner.service.hub import _server
+from gpuspawner.service.views import lease_view, reading_view
+
+COUNTS = {"also_counts": {"cpu": "10m", "kernel": "10m", "terminal": "10m"}}
+ACTIVITY = {"activity": {"none_for": "20m", "grace": "3m"}}
+
+
+class Workspace:
+    """A workspace whose probes say what a test says, its clock going on with the world's."""
+
+    def __init__(self, world, lease, *, extension=True):
+        self.busy, self.extension, self.more, self.percent = None, extension, (), 0
+        world.backend.probe = self._probe
+        self._world, self._lease = world, lease
+        self._gpus = [slot.gpu for slot in lease.slots]
+
+    async def _probe(self, *_asked):
+        clock_seconds = self._world.clock.now() - 1_799_999_000.0
+        kernels = [{"name": self.busy, "busy": True, "idle_seconds": 0.0}] if self.busy else []
+        told = {"begin": 1, "pid": 100, "uptime": clock_seconds, "kernels": kernels, "end": 1}
+        soft = [*([f"kernels 100 {json.dumps(told)}"] if self.extension else []), *self.more]
+        percents = dict.fromkeys(self._gpus, self.percent)
+        return ProbeResult(probe_text(percents, clock_seconds=clock_seconds, memory_mib=100, soft=soft))
+
+
+def view(world, lease):
+    return lease_view(world.parts, world.now_of(lease))
+
+
+async def test_a_busy_kernel_holds_an_idle_gpu_for_its_budget_and_is_named(make_world):
+    world = make_world(policy=COUNTS)
+    lease = await world.up("alice")
+    workspace = Workspace(world, lease)
+    workspace.percent = 90
+    await world.go_on(120)
+    workspace.percent, workspace.busy = 0, "train.ipynb"
+    await world.go_on(9 * 60)
+    idle = view(world, lease)["idle"]
+    assert (idle["state"], idle["idle_seconds"]) == ("soft", 0.0)
+    assert idle["words"] == "not idle: GPU 0 at 0 %, kernel train.ipynb busy"
+    kernel = next(one for one in idle["also_counts"] if one["evidence"] == "kernel")
+    assert kernel == {
+        "evidence": "kernel",
+        "seconds": 600,
+        "left_seconds": 60.0,
+        "active": True,
+        "words": "kernel train.ipynb busy",
+    }
+    await world.go_on(3 * 60)
+    idle = view(world, lease)["idle"]
+    assert idle["because"].endswith("kernel train.ipynb busy (counts no longer)"), "spent, and said so"
+    assert idle["idle_seconds"] == 120.0
+    await world.go_on(10 * 60)
+    assert world.now_of(lease).reason is Reason.IDLE
+
+
+async def test_it_is_kept_with_the_readings_of_an_end_and_judged_again_from_them(make_world):
+    world = make_world(policy=COUNTS)
+    lease = await world.up("alice")
+    workspace = Workspace(world, lease)
+    workspace.busy = "train.ipynb"
+    await world.go_on(30 * 60)
+    assert world.now_of(lease).reason is Reason.IDLE
+    rows = world.parts.store.readings(lease.id)
+    assert all(row.kept for row in rows)
+    assert rows[0].soft == {"kernel": {"active": True, "words": "kernel train.ipynb busy"}}
+    assert reading_view(rows[0])["soft"] == rows[0].soft
+    (history,) = recorded(world.url, 0.0, lambda *_: None)
+    assert not_recorded(history) == frozenset()
+
+
+@pytest.mark.parametrize(("counted", "seconds_held"), [(COUNTS, 600), ({}, 0)])
+async def test_kernels_that_cannot_be_read_are_unknown_only_while_they_count(make_world, counted, seconds_held):
+    world = make_world(policy=counted)
+    lease = await world.up("alice")
+    Workspace(world, lease, extension=False)
+    await world.go_on(8 * 60)
+    assert bool(world.now_of(lease).streak.idle_seconds) is not bool(seconds_held)
+    if seconds_held:
+        words = view(world, lease)["idle"]["words"]
+        assert "the state of its kernels can't be read (no Jupyter server with gpuspawner's extension" in words
+    await world.go_on(seconds_held + 4 * 60)
+    assert world.now_of(lease).reason is Reason.IDLE
+
+
+async def test_a_workspace_without_a_gpu_is_stopped_after_time_without_activity_and_is_told_first(make_world):
+    world = make_world(policy=ACTIVITY)
+    lease = await world.up("bob", gpu="none")
+    Workspace(world, lease)
+    await world.go_on(22 * 60)
+    seen = view(world, lease)
+    assert world.now_of(lease).phase is Phase.RECLAIMING
+    assert seen["warning"]["text"].startswith("Nothing was done in it for 21 min (no kernel, no terminal open, ")
+    assert "Running kernels would be lost; files stay." in seen["warning"]["text"]
+    assert seen["warning"]["actions"] == ["keep"]
+    await world.go_on(4 * 60)
+    ended = world.now_of(lease)
+    assert ended.reason is Reason.IDLE
+    assert "no activity at the hub for" in ended.message
+    rows = world.parts.store.readings(lease.id)
+    assert {(row.gpu, row.kept) for row in rows} == {("", True)}
+    assert rows[-1].kind == "idle"
+    assert list(recorded(world.url, 0.0, lambda *_: None)) == [], "simulate replays the use of GPUs"
+
+
+@pytest.mark.parametrize("use", ["kernel", "terminal", "ssh", "editor", "hub"])
+async def test_any_activity_keeps_it(make_world, use):
+    world = make_world(policy=ACTIVITY)
+    lease = await world.up("bob", gpu="none")
+    workspace = Workspace(world, lease)
+    lines = {"terminal": "terminal /dev/pts/3 7 8", "ssh": "ssh 7", "editor": "editor 7"}
+    workspace.more = (lines[use],) if use in lines else ()
+    workspace.busy = "a.ipynb" if use == "kernel" else None
+    for _ in range(6):
+        await world.go_on(10 * 60)
+        if use == "hub":
+            world.hub.touch("bob")
+    assert world.now_of(lease).phase is Phase.RUNNING
+    assert "warned" not in world.did(lease)
+
+
+@pytest.mark.parametrize("unknown", ["kernels", "hub", "its record", "probe"])
+async def test_unknown_is_never_idle_without_a_gpu_either(make_world, unknown):
+    world = make_world(policy=ACTIVITY)
+    lease = await world.up("bob", gpu="none")
+    workspace = Workspace(world, lease, extension=unknown != "kernels")
+    if unknown == "hub":
+        world.hub.unreachable = "away"
+    if unknown == "its record":
+        world.hub.listed["bob", ""] = replace(world.hub.listed["bob", ""], last_activity=None)
+    if unknown == "probe":
+        workspace.more = ("terminal x",)
+    await world.go_on(60 * 60)
+    assert world.now_of(lease).phase is Phase.RUNNING
+    assert view(world, lease)["idle"]["state"] == "unknown"
+
+
+async def test_modes_bind_activity_too(make_world):
+    world = make_world(policy={**ACTIVITY, "mode": "observe"})
+    lease = await world.up("bob", gpu="none")
+    Workspace(world, lease)
+    await world.go_on(40 * 60)
+    assert world.now_of(lease).phase is Phase.RUNNING
+    assert "would stop" in world.did(lease)
+
+
+async def test_a_server_that_ran_before_gpuspawner_did_is_not_judged(make_world):
+    world = make_world(policy=ACTIVITY)
+    world.hub.put("carol", ready=True)
+    await world.round()
+    (lease,) = list(world.book)
+    await world.go_on(60 * 60)
+    assert world.now_of(lease).phase is Phase.RUNNING
+    assert view(world, lease)["idle"] is None
+    assert ("probe", lease.id) not in world.backend.calls
+
+
+@pytest.mark.parametrize(
+    ("noted", "seconds"),
+    [("2026-11-21T22:00:00.5Z", 1795298400.5), ("2026-11-21T22:00:00", 1795298400.0), (None, None), ("soon", None)],
+)
+def test_the_hubs_record_is_read_as_it_writes_it(noted, seconds):
+    server = _server({"name": "bob"}, {"name": "", "last_activity": noted})
+    assert server.last_activity == seconds
+
+
+async def test_a_restart_keeps_the_countdown_of_a_workspace_without_a_gpu(make_world):
+    world = make_world(policy=ACTIVITY)
+    lease = await world.up("bob", gpu="none")
+    Workspace(world, lease)
+    await world.go_on(22 * 60)
+    world.boot()
+    await asyncio.sleep(0)
+    await world.go_on(5 * 60)
+    assert world.now_of(lease).reason is Reason.IDLE

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 from figures import POLICY, Row, ours
 
+from gpuspawner.catalog import load_catalog
 from gpuspawner.core.policy import IdlePolicy
 from gpuspawner.core.simulate import totals
 from gpuspawner.core.simulate_probe import Probe
@@ -14,6 +16,8 @@ from gpuspawner.core.simulate_sessions import HOUR, Habits, Sharing, Work, sessi
 
 SENSITIVITY_HEAD = ("changed", "to", "stopped in use", "recovered", "freed: median", "95 %")
 H, P, PROBE = Habits(), POLICY, Probe()
+ALL_COUNT = tuple((evidence, HOUR) for evidence in ("cpu", "kernel", "terminal", "ssh"))
+EXAMPLE = load_catalog(str(Path(__file__).parents[2] / "hub_config" / "catalog.yaml")).policies["default"].idle
 
 CASES: tuple[tuple[str, str, Habits, IdlePolicy, Probe], ...] = (
     ("nothing", "", H, P, PROBE),
@@ -42,6 +46,8 @@ CASES: tuple[tuple[str, str, Habits, IdlePolicy, Probe], ...] = (
     ("grace", "2 min", H, replace(P, grace_seconds=120.0), PROBE),
     ("softer evidence", "CPU does not count", H, replace(P, soft_budget_seconds=()), PROBE),
     ("softer evidence", "CPU counts for 2 h", H, replace(P, soft_budget_seconds=(("cpu", 2 * HOUR),)), PROBE),
+    ("softer evidence", "kernels, terminals, SSH for 1 h too", H, replace(P, soft_budget_seconds=ALL_COUNT), PROBE),
+    ("policy", "`default` of hub_config/catalog.yaml", H, EXAMPLE, PROBE),
 )
 
 

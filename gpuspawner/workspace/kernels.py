@@ -59,8 +59,8 @@ class Watch:
 
     async def _look(self) -> None:
         try:
-            names = await self._names()
-            self._file.write([self._kernel(kernel_id, names) for kernel_id in self._server.kernel_manager])
+            names, manager = await self._names(), self._server.kernel_manager
+            self._file.write([self._kernel(kernel_id, names) for kernel_id in manager.list_kernel_ids()])
             self._failed = False
         except Exception:
             # The probe sees that the file grows old, and says so. The server must not suffer from it.

@@ -32,9 +32,10 @@ def _of_adoption(lease: Lease, now: float) -> Iterator[str]:
 
 def _of_use(lease: Lease, idle: dict[str, Any] | None, policy: IdlePolicy) -> Iterator[str]:
     if idle is None:
-        unjudged = "It has no GPU, and its policy does not judge workspaces without one"
-        missing = "Nothing is measured of it" if lease.unasked else unjudged
-        yield f"{missing}, and nothing stops it for being idle."
+        if lease.unasked:
+            yield "Nothing is measured of it, and nothing stops it for being idle."
+        else:
+            yield "It has no GPU, and its policy does not judge such workspaces: nothing stops it for being idle."
         return
     yield f"{idle['words'][0].upper()}{idle['words'][1:]}."
     for one in idle["also_counts"]:

@@ -74,7 +74,7 @@ def explained(world, name="mine"):
         ),
         pytest.param(
             pages.running("mine", gpus=()),
-            ["It has no GPU, so there is nothing to measure, and nothing stops it for being idle."],
+            ["It has no GPU, and its policy does not judge such workspaces: nothing stops it for being idle."],
             id="no GPU",
         ),
     ],

@@ -17,32 +17,31 @@ STANDARD = "application/vnd.oci.image"
 
 def write_archive(archive: Path, name: str, layers: Sequence[Path], config: Mapping[str, Any]) -> None:
     """Write ``archive``, an image of that ``name`` of uncompressed tar ``layers``; ``config`` as the standard says."""
+    files = [_blob(f"{STANDARD}.layer.v1.tar", layer) for layer in layers]
     about = {
         "architecture": ARCHITECTURE,
         "os": "linux",
         "config": config,
-        "rootfs": {"type": "layers", "diff_ids": [_digest(layer) for layer in layers]},
+        "rootfs": {"type": "layers", "diff_ids": [file["digest"] for file in files]},
     }
+    about_file = _blob(f"{STANDARD}.config.v1+json", about_blob := json.dumps(about).encode())
     manifest = {
         "schemaVersion": 2,
         "mediaType": f"{STANDARD}.manifest.v1+json",
-        "config": _describe(f"{STANDARD}.config.v1+json", blob := json.dumps(about).encode()),
-        "layers": [_describe(f"{STANDARD}.layer.v1.tar", layer) for layer in layers],
+        "config": about_file,
+        "layers": files,
     }
     entry = {
-        **_describe(f"{STANDARD}.manifest.v1+json", manifest_blob := json.dumps(manifest).encode()),
+        **_blob(f"{STANDARD}.manifest.v1+json", manifest_blob := json.dumps(manifest).encode()),
         "annotations": {"io.containerd.image.name": name, "org.opencontainers.image.ref.name": name.rpartition(":")[2]},
     }
     with tarfile.open(archive, "w") as stream:
         _add(stream, "oci-layout", b'{"imageLayoutVersion": "1.0.0"}')
         _add(stream, "index.json", json.dumps({"schemaVersion": 2, "manifests": [entry]}).encode())
-        contents: tuple[bytes | Path, ...] = (manifest_blob, blob, *layers)
-        for content in contents:
-            path = f"blobs/{_digest(content).replace(':', '/')}"
-            if isinstance(content, bytes):
-                _add(stream, path, content)
-            else:
-                stream.add(content, path)
+        _add(stream, _path(entry), manifest_blob)
+        _add(stream, _path(about_file), about_blob)
+        for file, layer in zip(files, layers, strict=True):
+            stream.add(layer, _path(file))
 
 
 def write_layer(layer: Path, files: Mapping[str, Path]) -> None:
@@ -62,9 +61,14 @@ def _add(stream: tarfile.TarFile, path: str, content: bytes, mode: int = 0o644) 
     stream.addfile(entry, io.BytesIO(content))
 
 
-def _describe(media_type: str, content: bytes | Path) -> dict[str, Any]:
+def _blob(media_type: str, content: bytes | Path) -> dict[str, Any]:
+    """Describe a part of the archive as the standard does."""
     size = len(content) if isinstance(content, bytes) else content.stat().st_size
     return {"mediaType": media_type, "digest": _digest(content), "size": size}
+
+
+def _path(blob: Mapping[str, Any]) -> str:
+    return f"blobs/{blob['digest'].replace(':', '/')}"
 
 
 def _digest(content: bytes | Path) -> str:

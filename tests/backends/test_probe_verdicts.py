@@ -5,6 +5,7 @@ Each way is probed twice, a minute apart: what its processes computed between is
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -58,10 +59,14 @@ def text_of(way: Way, clock_seconds: float, ticks: int) -> str:
     return "\n".join(lines)
 
 
-def sample_of(way: Way) -> Sample:
+def sample_of(way: Way, line: str = "") -> Sample:
+    """Return what the second probe tells; ``line`` is what it prints besides."""
     table: ProcessTable | None = None
     for clock_seconds, ticks in ((1000.0, 500), (1060.0, 500 + way.ticks)):
-        result = replace(way.result, text=text_of(way, clock_seconds, ticks))
+        text = text_of(way, clock_seconds, ticks)
+        result = replace(
+            way.result, text=text.replace("gpuspawner-probe 1 end", f"{line}\ngpuspawner-probe 1 end".lstrip())
+        )
         sample, table = parse_probe(
             result, way.leased, table, interval_seconds=60.0, age_seconds=600.0, shared=way.shared
         )
@@ -154,9 +159,32 @@ def test_verdict(way: Way, kind: SampleKind, because: str) -> None:
     assert because in judged.because
 
 
-def test_a_workspace_without_gpus_tells_its_cpu_and_no_gpu() -> None:
-    sample = sample_of(replace(NONE, ticks=COMPUTES))
-    assert (sample.gpus, sample.problem, sample.cpu_cores) == ((), "", 0.5)
+def kernels(*, busy: bool | None, idle_seconds: float = 900.0, uptime: float = 1059.0) -> str:
+    one = {"name": "train.ipynb", "busy": busy, "idle_seconds": idle_seconds}
+    return "kernels 100 " + json.dumps({"begin": 7, "pid": 100, "uptime": uptime, "kernels": [one], "end": 7})
+
+
+@pytest.mark.parametrize(
+    ("line", "ticks", "kind", "because"),
+    [
+        pytest.param(kernels(busy=True), AT_REST, BUSY, "kernel train.ipynb busy", id="none-busy-kernel"),
+        pytest.param(kernels(busy=False), COMPUTES, BUSY, "CPU at 0.5 cores", id="none-busy-cpu"),
+        pytest.param("ssh 200", AT_REST, BUSY, "an SSH session is open", id="none-busy-ssh"),
+        pytest.param(kernels(busy=False), AT_REST, IDLE, "kernels quiet", id="none-idle"),
+        pytest.param(kernels(busy=None), AT_REST, UNKNOWN, "does not tell its state", id="none-unknown-kernel"),
+        pytest.param(
+            kernels(busy=False, uptime=900.0), AT_REST, UNKNOWN, "has told nothing for 160 s", id="none-stale"
+        ),
+        pytest.param("kernels 100 {", AT_REST, UNKNOWN, "is not understood", id="none-half-a-line"),
+    ],
+)
+def test_verdict_on_a_workspace_without_gpus(line: str, ticks: int, kind: SampleKind, because: str) -> None:
+    sample = sample_of(replace(NONE, ticks=ticks), line)
+    assert (sample.gpus, sample.problem) == ((), "")
+    seen = replace(sample, hub_idle_seconds=900.0)
+    judged = classify(seen, replace(POLICY, by_activity=True), 600.0)
+    assert judged.kind is kind, judged.because
+    assert because in judged.because
 
 
 @pytest.mark.parametrize(

@@ -7,17 +7,20 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from aiohttp import ClientError
 from jupyterhub.utils import url_path_join
+from kubernetes_asyncio.client import ApiException
 from kubespawner import KubeSpawner
 from traitlets import Bool, Dict, Enum, Float, Integer, Unicode, default
 
 from gpuspawner.backends.kubernetes.names import ANNOTATIONS, ATTEMPT_LABEL, HUB_LABEL, LEASE_LABEL
 from gpuspawner.core.autoscale import PATIENCE, patience_seconds
 from gpuspawner.core.errors import Conflict, RequestRefused
-from gpuspawner.spawner.kube_start import LOOK_SECONDS, PodStart
+from gpuspawner.spawner.kube_start import LOOK_SECONDS, PodStart, message_of
 from gpuspawner.spawner.pod import PodSettings, with_lease
 from gpuspawner.spawner.pod_end import before_restart, outcome_of, restarts, why_ended
 from gpuspawner.spawner.pod_models import written_back
+from gpuspawner.spawner.pod_start import refusal
 from gpuspawner.spawner.refusals import ended
 
 
@@ -187,8 +190,29 @@ class KubePods(PodStart):
         return self._gpu_ended if outcome == "died" else outcome
 
     async def stop(self, now: bool = False) -> Any:  # noqa: ARG002 - the hub's signature
-        """Stop with the grace that is set, never without: a container killed unseen could still hold its GPU."""
-        return await super().stop(now=False)
+        """Stop with the grace that is set, never without: a container killed unseen could still hold its GPU.
+
+        What outlives that, with a node or an API server that is away, is left to the service: it ends what carries the
+        lease once it can, and holds its GPUs until then.
+        """
+        try:
+            return await super().stop(now=False)
+        except (TimeoutError, asyncio.TimeoutError):
+            if not self._gpu_lease:
+                raise
+            self.log.warning("the pod of %s is not gone yet: the service sees to its end", self._log_name)
+
+    async def _make_delete_pod_request(self, *arguments: Any) -> bool:
+        """Ask for the pod's end; False, to ask again, where the API server does not answer or is busy."""
+        try:
+            return bool(await super()._make_delete_pod_request(*arguments))
+        except (ClientError, OSError) as error:
+            self.log.warning("the cluster does not answer (%s): the end of %s waits", error, self._log_name)
+        except ApiException as error:
+            if refusal(error.status, message_of(error)):
+                raise
+            self.log.warning("the cluster is busy (%s): the end of %s waits", error.status, self._log_name)
+        return False
 
 
 class GPUSpawner(KubePods, KubeSpawner):

@@ -1,0 +1,65 @@
+"""The end of a pod where the API server, or the pod's node, is away."""
+
+import json
+import logging
+
+import pytest
+from aiohttp import ServerDisconnectedError
+from kubernetes_asyncio.client import ApiException
+
+from gpuspawner.spawner.kube import KubePods
+
+
+def refused(status):
+    error = ApiException(status=status, reason="Because")
+    error.body = json.dumps({"message": "because"})
+    return error
+
+
+class Kube:
+    """What of KubeSpawner a stop meets: it raises what a test says."""
+
+    problem, asked = None, ()
+    log, _log_name = logging.getLogger("test"), "alice"
+
+    async def stop(self, now=False):
+        assert not now, "a container killed unseen may still hold its GPU"
+        if self.problem:
+            raise self.problem
+
+    async def _make_delete_pod_request(self, *arguments):
+        self.asked = arguments
+        if self.problem:
+            raise self.problem
+        return True
+
+
+class Stop(KubePods, Kube):
+    """A workspace of a lease."""
+
+    def __init__(self, problem=None, lease="lease"):
+        self.problem, self._gpu_lease = problem, lease
+
+
+async def test_what_outlives_its_stop_is_left_to_the_service():
+    await Stop(TimeoutError("it did not disappear")).stop(now=True)
+
+
+async def test_what_has_no_lease_is_nobody_elses_to_end():
+    with pytest.raises(TimeoutError):
+        await Stop(TimeoutError(), lease="").stop()
+
+
+@pytest.mark.parametrize(
+    "problem", [ConnectionRefusedError(), ServerDisconnectedError(), refused(503), refused(429)], ids=repr
+)
+async def test_an_end_that_is_not_answered_is_asked_for_again(problem):
+    assert await Stop(problem)._make_delete_pod_request("jupyter-alice", {}, 30, 3) is False
+    stop = Stop()
+    assert await stop._make_delete_pod_request("jupyter-alice", {}, 30, 3) is True
+    assert stop.asked == ("jupyter-alice", {}, 30, 3)
+
+
+async def test_an_end_that_is_refused_is_told():
+    with pytest.raises(ApiException):
+        await Stop(refused(403))._make_delete_pod_request("jupyter-alice", {}, 30, 3)

@@ -10,7 +10,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "hub"))
 
-from harness import REPO, RealHub, free_port
+from harness import REPO, RealHub
+
+from demo.ports import pick_free
 
 DONE, INVALID, REFUSED, AWAY = 0, 1, 2, 3
 LOST = 255
@@ -153,7 +155,7 @@ def test_as_proxycommand_it_tells_the_same_and_ssh_ends(person):
 
 
 def test_a_service_that_is_away_is_told(person):
-    done = person("alice").ssh("-", "true", GPUSPAWNER_URL=f"http://127.0.0.1:{free_port()}/services/gpu")
+    done = person("alice").ssh("-", "true", GPUSPAWNER_URL=f"http://127.0.0.1:{pick_free(1)[0]}/services/gpu")
     assert done.returncode == AWAY
     assert "Is the hub running? Set --url or GPUSPAWNER_URL." in done.stderr
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpuspawner.backends.kubernetes.objects import DISRUPTIONS
+from gpuspawner.backends.kubernetes.objects import DISRUPTIONS, is_eviction
 from gpuspawner.spawner.pod_start import NOTEBOOK, short
 
 Json = Mapping[str, Any]
@@ -72,7 +72,7 @@ def _was_disrupted(pod: Json | None, events: Sequence[Json]) -> bool:
     """Whether the cluster ended a pod for something else: preempted, its node emptied or lost; not for its excess."""
     for condition in (pod or {}).get("status", {}).get("conditions", []):
         if condition.get("status") == "True" and condition.get("type") in {"DisruptionTarget", "TerminationTarget"}:
-            return bool(condition.get("reason") != "TerminationByKubelet")
+            return not is_eviction(condition)
     return any(event.get("reason") in {"Preempted", "TaintManagerEviction"} for event in events)
 
 
@@ -108,9 +108,9 @@ def _disruption(status: Json) -> str:
         if condition.get("type") == "TerminationTarget":
             return DISRUPTIONS["TerminationTarget"]
         if condition.get("type") == "DisruptionTarget":
-            reason = condition.get("reason", "")
-            if reason == "TerminationByKubelet":
+            if is_eviction(condition):
                 return _evicted(str(condition.get("message", "")))
+            reason = condition.get("reason", "")
             return DISRUPTIONS.get(reason, f"The cluster ended it: {short(condition.get('message', reason))}")
     return ""
 

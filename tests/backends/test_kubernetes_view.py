@@ -304,19 +304,30 @@ async def test_a_pod_that_finds_no_place_says_why_and_for_how_long(api, a_backen
     assert (seen.waiting_seconds, seen.waiting) == (0.0, "")
 
 
-async def test_a_pod_that_the_cluster_is_about_to_end_says_why(api, a_backend):
-    disrupted = {
-        "type": "DisruptionTarget",
-        "status": "True",
-        "reason": "PreemptionByScheduler",
-        "message": "default/x",
-    }
+@pytest.mark.parametrize(
+    ("reason", "message", "told"),
+    [
+        pytest.param(
+            "PreemptionByScheduler", "a/b", "The cluster needs its GPU for more important work.", id="preempted"
+        ),
+        pytest.param(
+            "TerminationByKubelet",
+            "Pod was terminated in response to imminent node shutdown.",
+            "Its node is being shut down.",
+            id="node shut down",
+        ),
+        pytest.param("TerminationByKubelet", "The node was low on resource: memory.", "", id="evicted for its excess"),
+    ],
+)
+async def test_a_pod_that_the_cluster_is_about_to_end_for_something_else_says_why(
+    api, a_backend, reason, message, told
+):
+    disrupted = {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": message}
     pod = a_workspace(conditions=[disrupted])
     pod["spec"]["terminationGracePeriodSeconds"] = 30
     api.put(pod)
     (seen,) = await a_backend().workspaces()
-    assert seen.disruption == "The cluster needs its GPU for more important work."
-    assert (seen.ends_in_seconds, seen.ending) == (30, False)
+    assert (seen.disruption, seen.ends_in_seconds, seen.ending) == (told, 30 if told else None, False)
 
 
 async def test_a_device_that_the_kubelet_calls_unhealthy_is_told_by_its_own_name(api, a_backend):

@@ -27,6 +27,7 @@ def terminated(code, reason="Error", message=""):
 
 
 PREEMPTED = "The cluster needs its GPU for more important work."
+SHUTDOWN = "Pod was terminated in response to imminent node shutdown."
 LOW = "The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi."
 ENDS = {
     "node out of memory": (
@@ -69,8 +70,13 @@ ENDS = {
         "Its node was lost or taken out of service.",
     ),
     "node deleted": (pod(conditions=[disrupted("DeletionByPodGC")]), [], "Its node is gone."),
+    "node shutting down": (
+        pod(conditions=[disrupted("TerminationByKubelet", SHUTDOWN)]),
+        [],
+        "Its node is being shut down.",
+    ),
     "node shut down": (
-        pod(phase="Failed", reason="NodeShutdown", message="Pod was terminated in response to imminent node shutdown."),
+        pod(phase="Failed", reason="NodeShutdown", message=SHUTDOWN),
         [],
         "Its node was shut down.",
     ),
@@ -120,6 +126,7 @@ def test_an_end_is_told_with_its_cause_and_what_stays(seen, events, words):
         ("preempted, as only an event says", "preempted"),
         ("drained", "preempted"),
         ("node lost", "preempted"),
+        ("node shutting down", "preempted"),
         ("preempted by Kueue", "preempted"),
         ("shut down from its menu", "quit"),
         ("node out of memory", "died"),

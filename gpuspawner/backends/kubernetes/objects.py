@@ -155,13 +155,21 @@ DISRUPTIONS = {
     "EvictionByEvictionAPI": "Its node is being emptied, for example for maintenance.",
     "DeletionByTaintManager": "Its node was lost or taken out of service.",
     "DeletionByPodGC": "Its node is gone.",
-    "TerminationByKubelet": "Its node ends it, to stay alive itself or to shut down.",
+    "TerminationByKubelet": "Its node is being shut down.",
 }
 
 
+def is_eviction(condition: Mapping[str, Any]) -> bool:
+    """Whether a condition DisruptionTarget tells of a node that ran short: by its pod's own excess, as a rule.
+
+    Of its shutdown the kubelet gives the same reason, in other words: that comes for whoever is there.
+    """
+    return condition.get("reason") == "TerminationByKubelet" and "shutdown" not in (condition.get("message") or "")
+
+
 def _disruption(condition: Mapping[str, Any]) -> str:
-    """Return in a sentence why the cluster ends a pod by a condition DisruptionTarget, "" where it does not."""
-    if condition.get("status") != "True":
+    """Return in a sentence why the cluster ends a pod for something else, by its condition DisruptionTarget, or ""."""
+    if condition.get("status") != "True" or is_eviction(condition):
         return ""
     return DISRUPTIONS.get(condition.get("reason") or "", "The cluster ends it.")
 

@@ -21,6 +21,8 @@ REPOSITORY = Path(__file__).parents[2]
 TOKEN = "workspace-token-that-nobody-else-may-see"
 BOBS_TOKEN = "another-persons-token"
 LEASE = "lease-7"
+ATTEMPT = str(os.getpid())
+"""Another run of these tests on this machine has another one: a probe of this lease's processes tells them apart."""
 
 
 def workspace_document(**changes):
@@ -266,6 +268,7 @@ def lab(running_service, tmp_path_factory):
         arguments=["--no-browser", "--ServerApp.port={port}", "--ServerApp.port_retries=0"],
         GPUSPAWNER_SERVICE_URL=running_service.url,
         GPUSPAWNER_LEASE_ID=LEASE,
+        GPUSPAWNER_ATTEMPT=ATTEMPT,
         GPUSPAWNER_WORKSPACE_TOKEN=TOKEN,
     )
     server.wait("api/status")
@@ -293,6 +296,7 @@ def singleuser(running_service, tmp_path_factory):
         GREETING='say "hi" \\ # {{all}} of you',
         GPUSPAWNER_SERVICE_URL=running_service.url,
         GPUSPAWNER_LEASE_ID=LEASE,
+        GPUSPAWNER_ATTEMPT=ATTEMPT,
         GPUSPAWNER_WORKSPACE_TOKEN=TOKEN,
     )
     server.wait("api/status")

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import time
 import urllib.request
 import uuid
@@ -13,7 +14,7 @@ from gpuspawner.backends.local.backend import LocalBackend
 from gpuspawner.backends.probe import parse_probe
 from gpuspawner.workspace.kernels import EVERY_SECONDS
 
-LEASE, ATTEMPT = "lease-7", 0
+LEASE, ATTEMPT = "lease-7", os.getpid()
 
 
 def call(server, method, path, body=None):

@@ -21,15 +21,13 @@ from gpuspawner.service.allocator import Allocator
 from gpuspawner.service.book import Book
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.hub import Hub, HubServer
+from gpuspawner.service.orphans import Orphans
 from gpuspawner.service.reclaimer import Reclaimer
 from gpuspawner.service.seating import corrected, seated
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.unheard import hear_late
 
 log = logging.getLogger("gpuspawner.reconciler")
-
-MANY_ORPHANS, MANY_ORPHANS_SHARE = 3, 0.2
-"""More than both at once is no accident of a few servers: alert, and end nothing (design, section 6)."""
 
 NEWER_SERVER = "A newer server runs in its place, and how this one ended was not seen. Your files are untouched."
 
@@ -63,12 +61,11 @@ class Reconciler:
         self._looked_at = 0.0
         self._servers: dict[tuple[str, str], HubServer] | None = None
         self._listed_at = 0.0
-        self._absent_since: dict[str, float] = {}
         self._gone_since: dict[str, float] = {}
         self._started: set[tuple[str, float]] = set()
         self._failed_gpus: frozenset[str] = frozenset()
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self.alert = ""
+        self.orphans = Orphans(book, reclaimer, hub, clock, settings, self._drop, hub_id, secret)
 
     def _aside(self, name: str, step: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run a step that waits for the hub beside the rounds, one of a name at a time."""
@@ -117,7 +114,8 @@ class Reconciler:
                     await self._step(lease)
             except (Unavailable, Conflict) as error:
                 log.warning("lease %s waits: %s", lease_id, error)
-        await self._end_orphans()
+        if self._servers is not None:
+            await self.orphans.round(self._running, self._servers)
         self._allocator.give()
 
     async def _list_servers(self) -> None:
@@ -343,62 +341,6 @@ class Reconciler:
             replace(ended, hub_gone=True), audit=[self._allocator.line(lease, "gpuspawner", "stop", message)]
         )
 
-    async def _end_orphans(self) -> None:
-        """End what a complete list of the hub lacked twice, ``orphan_seconds`` apart."""
-        if self._servers is None:
-            return
-        now = self._clock.now()
-        absent = {r.lease_id: r for r in self._running if self._is_absent(r)}
-        self._absent_since = {i: self._absent_since.get(i, now) for i in sorted(absent)}
-        due = [i for i, since in self._absent_since.items() if now - since >= self._settings.orphan_seconds]
-        total = len({running.lease_id for running in self._running if self._is_ours(running)})
-        # All that are absent count, not only those that are due: a hub that forgets them need not do so at once.
-        if due and len(absent) > MANY_ORPHANS and len(absent) > MANY_ORPHANS_SHARE * total:
-            alert = f"{len(absent)} of {total} workspaces run that the hub does not know: nothing is ended."
-            if alert != self.alert:
-                log.error("%s Look at the hub's database.", alert)
-            self.alert = alert
-            return
-        self.alert = ""
-        for lease_id in due:
-            try:
-                await self._end_orphan(absent[lease_id])
-            except (Unavailable, Conflict) as error:
-                log.warning("the orphan %s waits: %s", lease_id, error)
-
-    def _is_ours(self, running: Running) -> bool:
-        """Whether it belongs to this hub: another one's on the same machine do not make ours fewer."""
-        return running.environment.get("GPUSPAWNER_HUB_ID") == self._hub_id
-
-    def _is_absent(self, running: Running) -> bool:
-        """Whether the hub's list lacks the server of what runs. Another hub's, or nobody's, is not ours to judge."""
-        lease = self._book.get(running.lease_id)
-        if lease is not None:
-            return lease.phase in UP | {Phase.STARTING} and self._server(lease) is None
-        carried = rebuilt_lease(running, self._hub_id, self._secret, self._clock.now())
-        return carried is not None and (self._server(carried) is None or self._is_another_lease_s(carried.key))
-
-    def _is_another_lease_s(self, key: Key) -> bool:
-        """Whether the key's server belongs to a lease. An adopted one says nothing: its server may be any process."""
-        live = self._book.of_key(key)
-        return live is not None and not live.adopted
-
-    async def _end_orphan(self, running: Running) -> None:
-        lease = self._book.get(running.lease_id)
-        carried = lease or rebuilt_lease(running, self._hub_id, self._secret, self._clock.now())
-        assert carried is not None, "only what tells its lease is an orphan"
-        server = await self._hub.server(carried.user, carried.key.server)
-        is_back = server is not None and server.user_created == carried.key.user_created
-        message = "The hub no longer knew its server. Your files are untouched."
-        if lease is not None and not is_back and lease.phase is Phase.STARTING:
-            # It never came up: it goes back to its place, and what the hub began and forgot is left over.
-            self._drop(lease, self._clock.now())
-        elif lease is not None and not is_back:
-            still = partial(_is_same_start, lease)
-            self._reclaimer.mark(lease.id, Reason.ORPHANED, "gpuspawner", message, still)
-        elif lease is None and (not is_back or self._is_another_lease_s(carried.key)):
-            await self._reclaimer.end_unknown(running.lease_id, carried.user, message)
-
 
 def _is_its(server: HubServer | None, lease: Lease) -> bool:
     """Whether a server is the lease's own: a newer one may have its name, started while gpuspawner was not there."""
@@ -407,7 +349,3 @@ def _is_its(server: HubServer | None, lease: Lease) -> bool:
         and server.user_created == lease.key.user_created
         and lease.server_started in {"", server.started}
     )
-
-
-def _is_same_start(lease: Lease, newest: Lease) -> bool:
-    return newest.phase in UP | {Phase.STARTING} and newest.attempt == lease.attempt

@@ -108,7 +108,7 @@ def test_a_dispute_is_accessible_where_it_is_answered_and_where_it_is_listed(bro
 
 def test_the_administrators_home_is_accessible_too(browser, world, assert_accessible):
     seed(world)
-    world.parts.reconciler.alert = "5 of 9 workspaces run that the hub does not know: nothing is ended."
+    world.parts.reconciler.orphans.alert = "5 of 9 workspaces run that the hub does not know: nothing is ended."
     world.signing_in = "admin"
     page = open_page(browser, world, "")
     expect(page.get_by_role("heading", name="Everybody's workspaces")).to_be_visible()

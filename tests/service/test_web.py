@@ -161,7 +161,7 @@ def test_administrators_see_all_with_names_and_what_the_reconciler_found(world):
     lease = pages.running("idles", user="bob", streak=pages.idle_streak(12))
     world.save(lease, readings=pages.readings(lease, [1] * 12))
     world.save(pages.waiting("carols", user="carol", count=4))
-    world.parts.reconciler.alert = "5 of 9 workspaces run that the hub does not know: nothing is ended."
+    world.parts.reconciler.orphans.alert = "5 of 9 workspaces run that the hub does not know: nothing is ended."
     text = Browser(world, "admin").home.text
     assert "5 of 9 workspaces run that the hub does not know" in text
     assert re.search(r'<a href="/services/gpu/workspaces/idles">bob: default workspace</a>, 1 GPU, idle 12 min', text)

@@ -49,7 +49,7 @@ class Home(PageHandler):
         counted = gpu_states(parts)
         idle = [x for x in live if x.phase in UP and x.slots and x.streak.idle_seconds]
         return {
-            "alert": parts.reconciler.alert,
+            "alert": parts.reconciler.orphans.alert,
             "disputed": [self.card(x) for x in parts.store.disputed(None)],
             "live": [self.card(x) for x in live if x.phase in HOLDING],
             "adopted": [self.card(x) for x in live if x.phase in UP and x.unasked],

@@ -12,9 +12,7 @@ import resource
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +22,7 @@ from gpuspawner.backends.kubernetes.backend import KubernetesBackend
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.core.gpus import GpuKind
 from gpuspawner.schedulers.kubernetes import KubernetesScheduler
-from tools.cluster.__main__ import start
-from tools.cluster.cluster import Cluster
+from tools.cluster.static import fill, static_cluster
 
 NODES, GPUS, PODS = (
     int(os.environ.get(name, default)) for name, default in (("NODES", 5000), ("GPUS", 8), ("PODS", 5000))
@@ -65,23 +62,6 @@ def a_pod(number: int) -> dict[str, Any]:
         "terminationGracePeriodSeconds": 0,
     }
     return {"metadata": {"name": f"train-{number}", "labels": {"app": "train"}}, "spec": spec}
-
-
-def fill(cluster: Any, core: Any) -> None:
-    """Put the objects there. What would act on them ends first: kubelets that never answer, pods that never run."""
-    core.create_namespace({"metadata": {"name": NAMESPACE}})
-    while not core.list_namespaced_service_account(NAMESPACE).items:
-        time.sleep(0.1)
-    for name in ("kubelet", "kube-scheduler", "kube-controller-manager"):
-        cluster.stop_process(name)
-
-    def put_node(number: int) -> None:
-        node = core.create_node(a_node(number))
-        core.patch_node(node.metadata.name, {"spec": {"taints": None}})  # each begins as not ready
-
-    with ThreadPoolExecutor(8) as threads:
-        list(threads.map(put_node, range(NODES)))
-        list(threads.map(lambda n: core.create_namespaced_pod(NAMESPACE, a_pod(n)), range(PODS)))
 
 
 def rss_mib() -> float:
@@ -141,24 +121,10 @@ def main() -> int:
     if os.geteuid() != 0:
         print("skipped: a cluster needs root")
         return 0
-    from kubernetes import client, config  # noqa: PLC0415 - its memory is not the view's
-
-    with tempfile.TemporaryDirectory() as folder:
-        start(Path(folder) / "cluster")
-        cluster = Cluster.load(Path(folder) / "cluster")
-        assert cluster is not None
-        try:
-            configuration = client.Configuration()
-            config.load_kube_config(str(cluster.kubeconfig), client_configuration=configuration)
-            configuration.connection_pool_maxsize = 8
-            core = client.CoreV1Api(client.ApiClient(configuration))
-            began = time.perf_counter()
-            fill(cluster, core)
-            print(f"the API server was filled in {time.perf_counter() - began:.0f} s")
-            subprocess.run([sys.executable, __file__, str(cluster.kubeconfig)], check=True)
-            asyncio.run(follow(cluster.kubeconfig, core))
-        finally:
-            cluster.stop()
+    with static_cluster() as (cluster, core):
+        fill(cluster, core, NAMESPACE, map(a_node, range(NODES)), map(a_pod, range(PODS)))
+        subprocess.run([sys.executable, __file__, str(cluster.kubeconfig)], check=True)
+        asyncio.run(follow(cluster.kubeconfig, core))
     return 0
 
 

@@ -4,4 +4,5 @@ import sys
 from pathlib import Path
 
 BENCH = Path(__file__).parents[2] / "bench"
-sys.path[:0] = [str(BENCH), str(BENCH / "idleness")]
+BACKENDS = Path(__file__).parents[1] / "backends"  # the tests' own API server
+sys.path[:0] = [str(BENCH), str(BENCH / "idleness"), str(BENCH / "sampling"), str(BACKENDS)]

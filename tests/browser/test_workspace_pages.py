@@ -53,7 +53,10 @@ def seed(world):
     world.save(two, [(NOW - 3000, "alice", "extended", "by 4 h")], pages.readings(two, measured))
     warned = pages.in_grace("warned", server="second", gpus=(2,))
     line = (NOW - 240, "gpuspawner", "warned", "GPU 0 has done nothing for 30 min (highest 1 %).")
-    world.save(warned, [line], pages.readings(warned, [70.0] * 20 + [1.0] * 34))
+    busy = {"kernel": {"active": True, "words": "kernel train.ipynb busy"}}
+    rows = pages.readings(warned, [70.0] * 20 + [1.0] * 34)
+    rows = [replace(row, soft=busy if row.at < NOW - 1500 else {}) for row in rows]
+    world.save(warned, [line], rows)
     world.save(replace(pages.waiting("waits", user="alice"), key=Key("hub-1", "alice born", "third")))
     world.save(pages.waiting("carols", user="carol", count=2))
     failing = pages.running("failing", server="fourth", gpus=(3,), unhealthy=("GPU-3",))

@@ -6,7 +6,6 @@ The last layer of an image is this checkout's package, written each time.
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import subprocess
 import sys
@@ -18,13 +17,17 @@ from typing import Any
 
 from tools.cluster.build import cache, one_at_a_time, run_with_progress
 from tools.cluster.images import write_archive, write_layer
+from tools.install import ROOT
 from tools.progress import StepError, say
 
 SUITE = "bookworm"
 PYTHON = "3.11"
 """The suite's own."""
-DEBIAN = ("ca-certificates", "git", "openssh-client", "openssh-server", "procps", "python3", "python3-venv", "tini")
+RECIPE = ROOT / "images" / "workspace"
+"""How administrators build the workspaces' image; what is here is read from there."""
+DEBIAN = (RECIPE / "debian.txt").read_text().split()
 UNNEEDED = ("usr/share/doc", "usr/share/locale", "usr/share/man", "var/cache/apt", "var/lib/apt/lists", "var/log")
+IN_CHROOT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LC_ALL": "C.UTF-8"}
 
 
 def ensure_layer(name: str, build: Callable[[Path], None], *recipe: str) -> Path:
@@ -45,12 +48,12 @@ def ensure_layer(name: str, build: Callable[[Path], None], *recipe: str) -> Path
 
 
 def ensure_debian() -> Path:
-    """Return the first layer of every image: Debian, with the user jovyan.
+    """Return the first layer of every image: Debian, with the users of the workspaces' image.
 
     Raises:
         StepError: it could not be built.
     """
-    return ensure_layer("debian", _build_debian, SUITE, *DEBIAN, *UNNEEDED)
+    return ensure_layer("debian", _build_debian, SUITE, *DEBIAN, *UNNEEDED, (RECIPE / "setup-users").read_text())
 
 
 def write_image(
@@ -96,8 +99,7 @@ def install_wheels(title: str, root: Path, prefix: str, wheels: tuple[str, ...],
     install = (
         f"python3 -m venv /{prefix} && /{prefix}/bin/pip install --no-index --find-links=/wheels {' '.join(wheels)}"
     )
-    env = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LC_ALL": "C.UTF-8"}
-    run_with_progress(title, ["chroot", root, "sh", "-ec", install], work / "build.log", env)
+    run_with_progress(title, ["chroot", root, "sh", "-ec", install], work / "build.log", IN_CHROOT)
 
 
 def pack(root: Path, layer: Path, what: str) -> None:
@@ -123,10 +125,7 @@ def _build_debian(work: Path) -> None:
         shutil.rmtree(root / folder, ignore_errors=True)
     for file in ("etc/resolv.conf", "etc/hostname"):
         (root / file).unlink(missing_ok=True)
-    with (root / "etc" / "passwd").open("a") as users:
-        users.write("jovyan:x:1000:100::/home/jovyan:/bin/bash\n")
-    home = root / "home" / "jovyan"
-    home.mkdir()
-    os.chown(home, 1000, 100)
+    setup = (RECIPE / "setup-users").read_text()
+    run_with_progress("Its users", ["chroot", root, "sh", "-ec", setup], work / "users.log", IN_CHROOT)
     pack(root, work / "layer.tar", ".")
     shutil.rmtree(root)

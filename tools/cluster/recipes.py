@@ -18,6 +18,11 @@ DEBIAN = {
     "openssl": "openssl",
     "gcc": "gcc libc6-dev",
     "debootstrap": "debootstrap",
+    "g++": "g++",
+    "make": "make",
+    "pkg-config": "pkg-config",
+    "krb5-config": "libkrb5-dev",
+    "python3": "python3",
 }
 """Programs that Debian has in versions that serve, and their packages."""
 

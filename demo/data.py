@@ -25,6 +25,7 @@ PORTS = range(1024, 65536)
 LETTERS = "abcdefghijkmnpqrstuvwxyz23456789"  # none that are read as one another: 32, so 5 bits each
 NO_NEWS = {"fetchNews": "false", "checkForUpdates": False}
 """JupyterLab's settings for a demo that talks to nobody else."""
+AS_ADMIN = "As admin, open the hub's GPU page: every workspace, the queue, and who stopped what, and why."
 
 
 @dataclass(frozen=True)
@@ -171,9 +172,6 @@ def welcome(settings: Settings, passwords: Mapping[str, str], machine: Machine) 
     )
 
 
-AS_ADMIN = "As admin, open the hub's GPU page: every workspace, the queue, and who stopped what, and why."
-
-
 def pace(settings: Settings, command: str) -> str:
     """Say how fast the policies' times run."""
     if settings.fast:
@@ -202,7 +200,6 @@ def block(
         for number, (user, role) in enumerate(PEOPLE.items())
     )
     listed = "\n".join(f"  {number}  {text}" for number, text in enumerate(tries, 1))
-    count = {4: "Four", 5: "Five"}[len(tries)]
     return f"""
   {bold(title)}
 
@@ -210,7 +207,7 @@ def block(
 {people}
 {_rows(rows)}
 
-  {count} things to try
+  Things to try
 {listed}
 
   By command .venv/bin/gpuspawner list, once you have made a token at {settings.url}/hub/token:

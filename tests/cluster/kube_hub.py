@@ -86,7 +86,9 @@ c.JupyterHub.load_roles = [{{"name": "tests", "services": ["tests"], "scopes": [
     "admin:users", "admin:servers", "tokens", "custom:gpu:admin", "access:services", "shutdown"]}}]
 {extra}
 from gpuspawner.spawner import configure
-configure(c, catalog={catalog!r}, data_dir="{folder}/gpu", port={service_port}, service_settings={settings!r})
+configure(
+    c, catalog={catalog!r}, data_dir="{folder}/gpu", port={service_port}, fast={fast!r}, service_settings={settings!r}
+)
 c.GPUSpawnerMixin.wait_in_hub_seconds = {wait}
 """
 

@@ -150,8 +150,7 @@ def parse_probe(
     total = None if cores is None else sum(cores.values())
     # Without the processes' own lines nobody knows whose these would be.
     soft = soft_readings(lines, processes.table.clock_seconds, interval_seconds) if processes.table else ()
-    sample = Sample(leased, tuple(gpus), interval_seconds, age_seconds, cpu_cores=total, soft=soft)
-    return sample, processes.table or previous
+    return Sample(leased, tuple(gpus), interval_seconds, age_seconds, total, soft), processes.table or previous
 
 
 def _buffers(lines: Iterable[str], seen: Iterable[str]) -> dict[str, Buffer]:

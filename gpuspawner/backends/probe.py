@@ -116,8 +116,7 @@ def parse_probe(
         return Sample(leased, (), interval_seconds, age_seconds, problem=problem), previous
     processes = _Processes(lines)
     cores = processes.table.cores_since(previous) if processes.table else None
-    gpus = []
-    seen = _readings(lines)
+    gpus, seen = [], _readings(lines)
     buffers = _buffers(lines, seen)
     if processes.table is not None and buffers:
         processes.table = replace(processes.table, peaks={uuid: one.max_percent for uuid, one in buffers.items()})
@@ -131,9 +130,8 @@ def parse_probe(
         values = _of_one_gpu(seen.get(uuid, ()), _passes(lines))
         if gpu in result.devices:  # the memory is all of the device's, not that of the part
             values = replace(values, memory_used_bytes=None, memory_total_bytes=None)
-        holders, why = processes.holders(uuid)
-        if gpu in shared and strangers and gpu in strangers:
-            holders, why = None, strangers[gpu]
+        stranger = (strangers or {}).get(gpu) if gpu in shared else None
+        holders, why = (None, stranger) if stranger else processes.holders(uuid)
         held = None if holders is None or cores is None else sum(cores.get(pid, 0.0) for pid in holders)
         gpus.append(
             GpuReading(

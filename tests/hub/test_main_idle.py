@@ -24,7 +24,9 @@ gpus:
 simulated: {a100: 6}
 templates:
   lab: {gpus: {a100: 1-2}}
+  notebook: {policy: cpu}
 policies:
+  cpu: {extends: default, activity: {none_for: 2m, grace: 100s}}
   default:
     mode: enforce
     idle: {below: 5%, for: 2m, sample: 20s, grace: 100s}
@@ -43,9 +45,12 @@ while True:
     time.sleep(0.1)
 """
 REAL_SERVER = """
+import pathlib
+import gpuspawner
 # What a user's own ~/bin holds comes first, as in a login shell.
 TinySpawner.cmd = ["sh", "-c", 'PATH="$HOME/bin:$PATH" exec "$@"', "sh", sys.executable, "-m", "jupyterhub.singleuser"]
-c.Spawner.args = ["--allow-root"]
+c.Spawner.args = ["--allow-root", "--ServerApp.jpserver_extensions=gpuspawner.workspace=True"]
+c.Spawner.environment = {"PYTHONPATH": str(pathlib.Path(gpuspawner.__file__).parents[1])}
 c.Spawner.http_timeout = 60
 c.Spawner.start_timeout = 60
 """
@@ -210,3 +215,10 @@ def assert_lives_because_nobody_knows(hub, lease):
     assert "warned" not in {line["action"] for line in audit}
     page = hub.login("nan").get(f"{hub.url}{workspace['page']}", timeout=20)
     assert "GPU 1 can't be read" in html.unescape(page.content.decode())
+
+
+def test_a_notebook_without_a_gpu_is_stopped_when_nothing_happens_in_it(hub):
+    start(hub, "nina", template="notebook")
+    end = hub.until_ended("nina", "idle", 120)["end"]
+    for quiet in ("no kernel", "no terminal open", "no SSH session", "no VS Code window", "no activity at the hub for"):
+        assert quiet in end["message"]

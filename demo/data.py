@@ -132,7 +132,7 @@ def make_history(folder: Path, machine: Machine, python: Path) -> None:
     Raises:
         StepError: it could not be.
     """
-    command = [python, "-m", "demo.history", folder, machine.catalog]
+    command: list[str | Path] = [python, "-m", "demo.history", folder, machine.catalog]
     made = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
     if made.returncode:
         raise StepError(f"The demo's usage cannot be written: {made.stderr.strip()}. DEMO=0 make run leaves it out.")

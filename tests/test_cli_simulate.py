@@ -1,7 +1,9 @@
 """``gpuspawner simulate``: what it prints of a history and of generated sessions, its page, and its refusals."""
 
 import json
+import os
 import re
+import subprocess
 import sys
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -236,3 +238,12 @@ def test_one_source_must_be_named(draft, capsys):
     with pytest.raises(SystemExit):
         main(["simulate", draft])
     assert "one of the arguments --data --store --sessions is required" in capsys.readouterr().err
+
+
+def test_a_reader_who_has_seen_enough_is_no_error(draft):
+    read, write = os.pipe()
+    os.close(read)
+    command_line = [sys.executable, "-m", "gpuspawner.cli", "simulate", draft, "--sessions", "50"]
+    with os.fdopen(write, "w") as nobody_reads:
+        ended = subprocess.run(command_line, stdout=nobody_reads, stderr=subprocess.PIPE, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -39,4 +40,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ssh.add_parser(commands)
     simulate.add_parser(commands)
     parsed = parser.parse_args(arguments)
-    return int(parsed.run(parsed))
+    try:
+        code = int(parsed.run(parsed))
+        sys.stdout.flush()
+    except BrokenPipeError:  # `| head` has read enough; the interpreter's own flush at the end would tell again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return code

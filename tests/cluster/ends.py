@@ -1,0 +1,38 @@
+"""What the tests of ends share: a server that ends as it is told, and the page on which its user reads why."""
+
+SERVER = """
+import http.server, os, signal, sys, threading, time
+
+
+def obey():
+    while True:
+        for word, act in ACTS.items():
+            if os.path.exists(f"/tmp/{word}"):
+                act()
+        time.sleep(0.1)
+
+
+def eat():
+    eaten = []
+    while True:
+        eaten.append(b"x" * 2**24)
+
+
+ACTS = {"quit": lambda: os._exit(0), "crash": lambda: os._exit(3), "eat": eat}
+if "stays" in sys.argv:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+threading.Thread(target=obey, daemon=True).start()
+http.server.ThreadingHTTPServer(("", 8888), http.server.SimpleHTTPRequestHandler).serve_forever()
+"""
+"""Ends in good order, with exit code 3, or by using all memory, where /tmp has quit, crash or eat. With the argument
+``stays`` it lives through SIGTERM, as JupyterLab does while kernels save."""
+
+
+def told(hub, user):
+    """The text of the page that a user sees at the address of a workspace that ended."""
+    return hub.login(user).get(f"{hub.url}/hub/user/{user}/", timeout=60).text
+
+
+def tell(hub, user, word):
+    """Have the server of a user end by this word of `SERVER`."""
+    hub.cluster.run_in(hub.namespace, hub.pod(user).metadata.name, "touch", f"/tmp/{word}")

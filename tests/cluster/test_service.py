@@ -5,7 +5,6 @@ import time
 import pytest
 from gpus import simulated
 from kube_hub import KubeHub, eventually
-from kubernetes import client
 
 TINY = """
 c.KubeSpawner.cmd = ["python3", "-m", "http.server", "8888"]
@@ -90,32 +89,3 @@ def test_promise_4_what_cannot_be_measured_lives_and_is_reported(hub, gpus, scri
     eventually(lambda: hub.lease("broken")["gpus"][0]["state"] == "idle", 60, "it is measured again")
     hub.stop("broken")
     eventually(lambda: hub.pod("broken") is None, 30, "its pod is gone")
-
-
-def test_a_training_pod_preempts_a_workspace_its_user_is_told_and_it_returns(hub):
-    lease = up(hub, "bob", 2)
-    run(hub, "bob", BUSY)
-    core, api = hub.cluster.core, client.SchedulingV1Api(hub.cluster.api)
-    api.create_priority_class({"metadata": {"name": hub.namespace}, "value": 1000})
-    try:
-        hub.cluster.start_pod(
-            hub.namespace,
-            "train",
-            ["sleep", "600"],
-            {"nvidia.com/gpu": "3"},
-            wait=False,
-            priorityClassName=hub.namespace,
-        )
-        hub.until_ended("bob", "preempted", 60)
-        end = hub.last_end("bob")["end"]
-        assert "more important work" in end["message"]
-        back = eventually(lambda: hub.lease("bob"), 30, "bob is back in the queue")
-        assert (back["phase"], back["asked_at"]) == ("parked", lease["asked_at"])
-        hub.cluster.wait_for_phase(hub.namespace, "train", "Running")
-        time.sleep(2)
-        assert hub.lease("bob")["phase"] == "parked"
-        core.delete_namespaced_pod("train", hub.namespace, grace_period_seconds=0)
-        assert hub.until("bob", "running", 90)["id"] == back["id"]
-    finally:
-        api.delete_priority_class(hub.namespace)
-        hub.stop("bob")

@@ -1,0 +1,99 @@
+"""kube-scheduler takes a workspace's GPUs for training: its user is told first, and it comes back where it stood."""
+
+import pytest
+from ends import SERVER, told
+from gpus import simulated
+from kube_hub import KubeHub, eventually
+from kubernetes import client
+
+WAIT_SECONDS = 300
+GRACE_SECONDS = 20
+EXTRA = f"""
+c.KubeSpawner.cmd = ["python3", "-c", {SERVER!r}, "stays"]
+c.GPUSpawner.gpu_grace_seconds = {GRACE_SECONDS}
+"""
+TEMPLATE = "  leaves: {extends: lab, policy: leaves}\n"
+POLICY = "  leaves: {mode: observe, lifetime: 1s-24h, preemption: {back_in_queue: false}}\n"
+
+
+@pytest.fixture(scope="module")
+def hub(one_machine, tmp_path_factory):
+    with simulated(one_machine, 2), one_machine.namespace() as namespace:
+        hub = KubeHub(tmp_path_factory.mktemp("hub"), cluster=one_machine, namespace=namespace, extra=EXTRA)
+        text = hub.catalog.read_text().replace("policies:\n", f"{TEMPLATE}policies:\n")
+        hub.catalog.write_text(text + POLICY)
+        try:
+            yield hub.start()
+        finally:
+            hub.close()
+
+
+@pytest.fixture
+def train(hub):
+    """Start a pod of higher priority that needs every GPU; returns what starts it. It ends with the test."""
+    scheduling, core = client.SchedulingV1Api(hub.cluster.api), hub.cluster.core
+    scheduling.create_priority_class({"metadata": {"name": hub.namespace}, "value": 1000})
+
+    def end():
+        core.delete_collection_namespaced_pod(
+            hub.namespace, field_selector="metadata.name=train", grace_period_seconds=0
+        )
+
+    def start():
+        gpus = {"nvidia.com/gpu": "2"}
+        hub.cluster.start_pod(
+            hub.namespace, "train", ["sleep", "3600"], gpus, wait=False, priorityClassName=hub.namespace
+        )
+        return end
+
+    yield start
+    end()
+    scheduling.delete_priority_class(hub.namespace)
+
+
+def up(hub, user, **options):
+    hub.add_user(user)
+    hub.begin(user, gpu="a100", count=1, **options)
+    return hub.until(user, "running", WAIT_SECONDS)
+
+
+def until_train_runs(hub):
+    def runs():
+        return hub.cluster.core.read_namespaced_pod("train", hub.namespace).status.phase == "Running"
+
+    eventually(runs, WAIT_SECONDS, "the training runs")
+
+
+def test_its_user_is_told_with_the_grace_that_is_left_and_it_returns_to_its_place(hub, train):
+    lease = up(hub, "alice", template="lab")
+    end = train()
+    warning = eventually(lambda: hub.lease("alice")["warning"], WAIT_SECONDS, "alice is told while hers still runs")
+    assert hub.lease("alice")["phase"] == "running"
+    assert warning["text"].startswith("The cluster needs its GPU for more important work. This workspace ends at ")
+    assert "It goes back to its place in the queue, and starts again by itself." in warning["text"]
+    (line,) = hub.audit(lease["id"], "disrupted")
+    assert 0 < warning["ends_at"] - line["at"] <= GRACE_SECONDS
+    ended = hub.until_ended("alice", "preempted", WAIT_SECONDS)
+    assert (ended["id"], ended["end"]["by"]) == (lease["id"], "cluster")
+    assert "more important work" in ended["end"]["message"]
+    back = eventually(lambda: hub.lease("alice"), WAIT_SECONDS, "alice is back in the queue")
+    assert back["asked_at"] == lease["asked_at"]
+    until_train_runs(hub)
+    assert hub.lease("alice")["phase"] in {"parked", "queued"}
+    end()
+    assert hub.until("alice", "running", WAIT_SECONDS)["id"] == back["id"]
+    hub.stop("alice")
+    hub.until_ended("alice", "stopped", WAIT_SECONDS)
+    eventually(lambda: hub.pod("alice") is None, WAIT_SECONDS, "alice's pod is gone")
+
+
+def test_where_its_policy_says_so_it_does_not_return(hub, train):
+    lease = up(hub, "bob", template="leaves")
+    train()
+    warning = eventually(lambda: hub.lease("bob")["warning"], WAIT_SECONDS, "bob is told")
+    assert "queue" not in warning["text"]
+    ended = hub.until_ended("bob", "preempted", WAIT_SECONDS)
+    assert ended["id"] == lease["id"]
+    until_train_runs(hub)
+    assert not [lease for lease in hub.workspaces() if lease["user"] == "bob"]
+    assert "The cluster needs its GPU for more important work." in told(hub, "bob")

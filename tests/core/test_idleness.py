@@ -388,6 +388,7 @@ def test_explain_gives_the_numbers_of_the_sentence() -> None:
         peak_percent=1.0,
         grace_left_seconds=None,
         unreadable=(),
+        budgets=(("cpu", 3600.0, 3360.0),),
     )
 
 

@@ -56,10 +56,12 @@ class Workspaces(FakeBackend):
     def __init__(self, hanging: int = 0, probe_seconds: float = 0.0) -> None:
         super().__init__()
         self.hanging, self.takes, self.asked = hanging, probe_seconds, 0
+        self.seen: set[str] = set()
 
     async def probe(self, lease_id: str, attempt: int, leased: tuple[str, ...], deadline_seconds: float) -> ProbeResult:
         assert attempt == 1
         self.asked += 1
+        self.seen.add(lease_id)
         hangs = int(lease_id) < self.hanging
         seconds = deadline_seconds if hangs else self.takes
         await asyncio.sleep(seconds)
@@ -84,8 +86,8 @@ async def drained() -> None:
 def one_round(count: int) -> tuple[float, float]:
     """Return the seconds of one round in which every probe answers at once, and of one write to the store."""
     with tempfile.TemporaryDirectory() as folder:
-        clock = HandClock()
-        wired = parts(folder, Workspaces(), clock)
+        clock, backend = HandClock(), Workspaces()
+        wired = parts(folder, backend, clock)
         for begin in range(0, count, 1000):
             wired.store.save([lease(number, clock.now()) for number in range(begin, min(count, begin + 1000))])
         wired.book.load()
@@ -96,13 +98,16 @@ def one_round(count: int) -> tuple[float, float]:
 
         async def run() -> float:
             begun = time.perf_counter()
-            wired.sampler.start_due()
-            await drained()
+            for _ in range(int(PERIOD_SECONDS) + 1):  # each has its own moment within the period
+                wired.sampler.start_due()
+                await drained()
+                clock.advance(1.0)
             return time.perf_counter() - begun
 
         taken = asyncio.run(run())
         wired.store.close()
-        return taken, write_seconds
+        assert len(backend.seen) == count, f"{len(backend.seen)} of {count} workspaces were sampled"
+        return taken * count / backend.asked, write_seconds
 
 
 class VirtualTime(asyncio.SelectorEventLoop):

@@ -20,7 +20,9 @@ def test_sixty_users_at_once_on_eight_gpus(new_hub):
     assert len(hub.server_pids()) == 8
 
     line = hub.gpu("/queue")["queue"]
-    asked = [(lease["asked_at"], lease["id"], lease["user"]) for lease in leases if lease["phase"] == "queued"]
+    # A busy hub may be heard too seldom for a moment: then a place is parked, and in the line all the same.
+    waiting = [lease for lease in leases if lease["phase"] in {"queued", "parked"}]
+    asked = [(lease["asked_at"], lease["id"], lease["user"]) for lease in waiting]
     assert [entry["user"] for entry in line] == [user for _, _, user in sorted(asked)]
     assert [entry["place"] for entry in line] == list(range(1, 53))
 

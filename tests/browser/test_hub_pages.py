@@ -30,7 +30,7 @@ def test_from_the_form_to_why_it_was_stopped(hub, page, user, assert_accessible)
     page.goto(f"{hub.url}/hub/home")
     expect(page.locator("[aria-label='Your workspaces']")).to_contain_text("Running on 1 simulated A100", timeout=15000)
     expect(page.locator("#gs-warnings")).to_contain_text("Save your work")
-    expect(page.locator(".gs-left")).to_have_text(re.compile(r"\(in \d+ s\)"))
+    expect(page.locator(".gs-left")).to_have_text(re.compile(r"\d+ s left\."))
     assert_accessible(page, "#gs-banner")
 
     hub.until_ended(user, "expired", 60)

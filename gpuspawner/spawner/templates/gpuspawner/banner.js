@@ -106,7 +106,7 @@
   };
 
   setInterval(() => {
-    for (const [node, at] of ends) setText(node, at === null ? "" : `(in ${duration(at - Date.now() / 1000)})`);
+    for (const [node, at] of ends) setText(node, at === null ? "" : `${duration(at - Date.now() / 1000)} left.`);
   }, 1000);
   poll(5, look);
 })();

@@ -247,3 +247,19 @@ def test_a_reader_who_has_seen_enough_is_no_error(draft):
     with os.fdopen(write, "w") as nobody_reads:
         ended = subprocess.run(command_line, stdout=nobody_reads, stderr=subprocess.PIPE, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("content", [b"no database at all\n" * 100, b"SQLite format 3\0" + bytes(500)])
+def test_a_file_that_is_no_database_is_told(draft, tmp_path, capsys, content):
+    (tmp_path / "gpuspawner.sqlite").write_bytes(content)
+    code, _, told = run(capsys, draft, "--data", str(tmp_path))
+    assert code == AWAY
+    assert told.startswith("The history cannot be read (")
+
+
+def test_a_folder_with_signs_of_addresses_in_its_name_is_read_and_nothing_is_made(draft, data, tmp_path, capsys):
+    odd = tmp_path / "a?b#c%20d"
+    odd.mkdir()
+    (Path(data) / "gpuspawner.sqlite").rename(odd / "gpuspawner.sqlite")
+    assert run(capsys, draft, "--data", str(odd))[0] == DONE
+    assert not (tmp_path / "a").exists()

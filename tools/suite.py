@@ -16,8 +16,8 @@ from tools.progress import StepError, say
 
 FILES_AT_ONCE = 3
 """Their servers mostly wait: three files fill two cores."""
-AGAIN_AT_MOST = 8
-"""More failures than this are no accident."""
+AGAIN_AT_MOST = 40
+"""More failures than a slow file has tests are no accident."""
 FAILED = Path(".pytest_cache/v/cache/lastfailed")
 TESTS_FAILED = 1
 """pytest's exit code for that alone: 2 and above are an interrupt, a file that cannot be read, or a wrong command."""

@@ -18,6 +18,8 @@ STALE_SECONDS = 60.0
 """What a Jupyter server told longer ago than this is not known any more: it writes every 5 s."""
 TTY_SECONDS = 8.0
 """The kernel notes the use of a terminal this coarsely, so that nobody can time another's typing."""
+KERNEL_SECONDS = 8.0
+"""What a Jupyter server tells is up to 5 s old, and a probe takes its time: a cell between two looks is seen so."""
 SHOWN = 2
 """Names of kernels in one sentence."""
 
@@ -114,7 +116,9 @@ def _kernels(lines: list[str], clock_seconds: float, interval_seconds: float) ->
         kernels += [_Kernel(one.name, one.busy, one.idle_seconds + max(0.0, age_seconds)) for one in told]
     if busy := [one.name for one in kernels if one.busy]:
         return SoftReading("kernel", active=True, words=f"{_named(busy)} busy")
-    if recent := [one.name for one in kernels if one.busy is False and one.idle_seconds <= interval_seconds]:
+    if recent := [
+        one.name for one in kernels if one.busy is False and one.idle_seconds <= interval_seconds + KERNEL_SECONDS
+    ]:
         return SoftReading("kernel", active=True, words=f"{_named(recent)} in use")
     if strange := [one.name for one in kernels if one.busy is None]:
         problems.append(f"{_named(strange)} does not tell its state")
@@ -133,10 +137,18 @@ def _named(names: list[str]) -> str:
     return f"kernels {', '.join(names[:SHOWN])}{more}"
 
 
+LONGEST_SECONDS = 1e12
+"""Longer than any machine has run; what is above cannot be a time, nor always be a float."""
+
+
+def _is_seconds(value: Any) -> bool:
+    return type(value) in {int, float} and 0 <= value <= LONGEST_SECONDS
+
+
 _CHECKS: dict[str, Callable[[Any], bool]] = {
     "begin": lambda value: type(value) is int,
     "pid": lambda value: type(value) is int,
-    "uptime": lambda value: type(value) in {int, float},
+    "uptime": _is_seconds,
     "kernels": lambda value: isinstance(value, list),
     "end": lambda value: type(value) is int,
 }
@@ -163,6 +175,6 @@ def _kernel(found: Any) -> _Kernel | None:
     name, busy, idle_seconds = found["name"], found["busy"], found["idle_seconds"]
     if not isinstance(name, str) or not (busy is None or isinstance(busy, bool)):
         return None
-    if type(idle_seconds) not in {int, float} or not idle_seconds >= 0:
+    if not _is_seconds(idle_seconds):
         return None
     return _Kernel("".join(c for c in name if c.isprintable())[:100] or "without a name", busy, float(idle_seconds))

@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
-from urllib.request import Request, urlopen
+from urllib.parse import urlsplit
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 INVALID, REFUSED, AWAY = 1, 2, 3
 TIMEOUT_SECONDS = 20.0
@@ -28,6 +29,19 @@ class RefusedError(Exception):
 
 class AwayError(Exception):
     """Nobody answered who could do it; says who, and what to try."""
+
+
+class _SameOrigin(HTTPRedirectHandler):
+    """Follows no redirect to another origin: the token would go with it."""
+
+    def redirect_request(self, req: Request, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Request | None:
+        """Return the request to follow; HTTPError where it leaves the origin."""
+        if urlsplit(newurl)[:2] != urlsplit(req.full_url)[:2]:
+            raise HTTPError(req.full_url, code, msg, headers, fp)
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+_OPENER = build_opener(_SameOrigin)
 
 
 def add_url(parser: Any) -> None:
@@ -76,7 +90,7 @@ def call(
         headers={"Authorization": f"token {token}", "Content-Type": "application/json"},
     )
     try:
-        with urlopen(request, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310 - likewise
+        with _OPENER.open(request, timeout=TIMEOUT_SECONDS) as response:
             answer: dict[str, Any] = json.load(response)
             return answer
     except HTTPError as error:

@@ -29,6 +29,8 @@ DEFAULT_SERVER = "-"
 """What ``list`` and pages call the server without a name."""
 HOST_ALIAS = "workspace"
 FORBIDDEN = 403
+USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@-]*")
+KEY = re.compile(r"[a-z0-9@.-]+ [A-Za-z0-9+/=]+( [^\s]*)?")
 WORDLESS = "it answered {status}. Its image needs the package gpuspawner, in this version."
 HELP = """\
 Opens a shell in a workspace, or runs a command there. What follows the name goes to ssh as it is:
@@ -114,7 +116,11 @@ def reach(arguments: argparse.Namespace, token: str) -> Reached:
     base = service.rpartition("/services/")[0]
     address = f"{base}/user/{quote(owner, safe='@~')}/" + (f"{quote(name, safe='@~')}/" if name else "")
     answer = _send(f"{address}gpuspawner/ssh", token, keys, called=f"`{arguments.name}`")
-    return Reached(arguments.name, address, str(answer["user"]), _known_hosts(address, answer["host_key"]))
+    user, host_key = (answer.get(name) if isinstance(answer, dict) else None for name in ("user", "host_key"))
+    # A workspace says them, and they go into files that ssh believes.
+    if not (isinstance(user, str) and USER.fullmatch(user) and isinstance(host_key, str) and KEY.fullmatch(host_key)):
+        raise RefusedError(f"Workspace `{arguments.name}` did not say whom ssh should sign in as. Start it again.")
+    return Reached(arguments.name, address, user, _known_hosts(address, host_key))
 
 
 def _check(workspaces: list[dict[str, Any]], name: str) -> None:

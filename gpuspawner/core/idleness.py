@@ -108,7 +108,7 @@ def judge(streak: Streak, sample: Sample, policy: IdlePolicy, mode: Mode) -> tup
     Warn lets it pass and stops nothing. A change of mode ends the grace, so that none is told one thing and has
     another done to them: the next idle sample begins a new one.
     """
-    seen = classify(sample, policy, streak.since_busy_seconds + sample.interval_seconds)
+    seen = classify(sample, policy, streak.since_busy_seconds + _credit_seconds(sample, policy))
     after = _counted(streak, sample, seen, policy)
     if mode is not streak.mode:
         after = replace(after, mode=mode, countdown_seconds=None)
@@ -173,7 +173,9 @@ def next_sample_seconds(streak: Streak, policy: IdlePolicy) -> float:
     2. for five periods after processes that hold a GPU computed while it read low, once half of CPU's budget is spent.
     """
     budgets, ago = dict(policy.soft_budget_seconds), streak.perhaps_ago_seconds
-    in_grace = bool(streak.countdown_seconds) and streak.unknown_in_a_row <= 1
+    # Where no GPU is read (shared, MIG, none), CPU time judges: it misses no burst, and short looks blur it.
+    read = streak.peak_percent is not None
+    in_grace = read and bool(streak.countdown_seconds) and streak.unknown_in_a_row <= 1
     recent = ago is not None and ago <= SUSPECT_PERIODS * policy.sample_seconds
     suspect = recent and streak.since_busy_seconds > budgets.get(CPU, 0.0) / 2
     if not in_grace and not suspect:
@@ -239,10 +241,12 @@ def _credit_seconds(sample: Sample, policy: IdlePolicy) -> float:
 def _counted(streak: Streak, sample: Sample, seen: Classified, policy: IdlePolicy) -> Streak:
     """Return the streak with the sample added, its grace untouched unless it is reset."""
     interval_seconds, unknown_before = sample.interval_seconds, dict(streak.unknown_since)
+    # A gap that nobody saw, or a clock that jumped, spends no budget.
+    credit_seconds = _credit_seconds(sample, policy)
     after = replace(
         streak,
         unknown_in_a_row=streak.unknown_in_a_row + 1 if seen.kind is SampleKind.UNKNOWN else 0,
-        since_busy_seconds=0.0 if seen.kind is SampleKind.BUSY else streak.since_busy_seconds + interval_seconds,
+        since_busy_seconds=0.0 if seen.kind is SampleKind.BUSY else streak.since_busy_seconds + credit_seconds,
         unknown_since=tuple(
             (one.gpu, unknown_before.get(one.gpu, 0.0) + interval_seconds)
             for one in seen.gpus
@@ -250,7 +254,7 @@ def _counted(streak: Streak, sample: Sample, seen: Classified, policy: IdlePolic
         ),
         kind=seen.kind,
         because=seen.because,
-        perhaps_ago_seconds=0.0 if seen.perhaps else _grown(streak.perhaps_ago_seconds, interval_seconds),
+        perhaps_ago_seconds=0.0 if seen.perhaps else _grown(streak.perhaps_ago_seconds, credit_seconds),
     )
     hidden = seen.kind is SampleKind.SOFT and seen.perhaps
     if seen.kind is SampleKind.BUSY or hidden or after.unknown_in_a_row > policy.unknown_in_a_row:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
+from urllib.parse import quote
 
 import sqlalchemy as sa
 from pydantic import TypeAdapter
@@ -48,7 +49,10 @@ def recorded(url: str, since: float, told: Callable[[int, int], None]) -> Iterat
     Raises:
         Unavailable: there is no such database, or it is not of this version.
     """
-    engine = sa.create_engine(_read_only(url))
+    try:
+        engine = sa.create_engine(_read_only(url))
+    except (ImportError, ValueError, sa.exc.SQLAlchemyError) as error:  # an address of a database without its driver
+        raise Unavailable(f"The history cannot be read ({error}).") from error
     columns = [c for c in tables.readings.c if c.name != "number"]
     query = sa.select(*columns).order_by(tables.readings.c.at, tables.readings.c.number)
     first = sa.select(tables.readings.c.lease).where(tables.readings.c.at >= since, tables.readings.c.gpu != "")
@@ -63,21 +67,24 @@ def recorded(url: str, since: float, told: Callable[[int, int], None]) -> Iterat
                 document = connection.scalar(sa.select(tables.leases.c.document).where(tables.leases.c.id == name))
                 if document is not None:
                     yield _recorded(_lease_json.validate_python(document), rows, since)
-    except (sa.exc.OperationalError, sa.exc.ProgrammingError) as error:
-        if "no such column" in str(error.orig) or "does not exist" in str(error.orig):
+    except (sa.exc.SQLAlchemyError, ValueError, TypeError) as error:  # no database, a cut one, rows that say nothing
+        why = str(getattr(error, "orig", error)).splitlines()[0]
+        if "no such column" in why or "does not exist" in why:
             raise Unavailable(
-                f"The history was written by another version of gpuspawner ({error.orig}). Start the service once: "
+                f"The history was written by another version of gpuspawner ({why}). Start the service once: "
                 "it brings its database up to date."
             ) from error
-        raise Unavailable(f"The history cannot be read ({error.orig}).") from error
+        raise Unavailable(f"The history cannot be read ({why}).") from error
     finally:
         engine.dispose()
 
 
-def _read_only(url: str) -> str:
+def _read_only(url: str) -> sa.URL:
     """Return the address under which a SQLite file is neither made nor written; others only get SELECTs."""
     path = url.removeprefix("sqlite:///")
-    return url if path == url else f"sqlite:///file:{path}?mode=ro&uri=true"
+    if path == url:
+        return sa.make_url(url)
+    return sa.URL.create("sqlite", database=f"file:{quote(path)}", query={"mode": "ro", "uri": "true"})
 
 
 def _recorded(lease: Lease, rows: tuple[ReadingRow, ...], since: float) -> Recorded:

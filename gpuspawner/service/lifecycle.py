@@ -8,7 +8,7 @@ from dataclasses import replace
 from gpuspawner.core import lease as leases
 from gpuspawner.core import lifetime
 from gpuspawner.core.errors import Conflict, Unavailable
-from gpuspawner.core.idleness import Verdict, after_restart
+from gpuspawner.core.idleness import Verdict, after_restart, kept
 from gpuspawner.core.lease import UP, Lease, Phase, Reason
 from gpuspawner.core.policy import Mode
 from gpuspawner.core.units import show_duration
@@ -42,9 +42,12 @@ class Lifecycle:
         now = self._clock.now()
         for lease in self._book:
             policy = idle_policy_of(self._catalog, lease)
-            if lease.phase is Phase.RECLAIMING and policy is not None:
-                streak = after_restart(lease.streak, policy)
-                self._book.save(replace(lease, streak=streak, sampled_at=now))
+            if lease.phase is not Phase.RECLAIMING:
+                continue
+            if policy is None:  # the catalog judges it no more
+                self._book.save(leases.end_grace(replace(lease, streak=kept(lease.streak)), now))
+            else:
+                self._book.save(replace(lease, streak=after_restart(lease.streak, policy), sampled_at=now))
 
     def apply(self, lease: Lease, verdict: Verdict) -> tuple[Lease, list[AuditLine]]:
         """Return the lease after the verdict on its newest sample, and what to audit. It is saved by the caller.

@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
-from gpuspawner.backends.base import Backend
+from gpuspawner.backends.base import Backend, ProbeResult
 from gpuspawner.backends.probe import ProcessTable, parse_probe
 from gpuspawner.catalog import Catalog
 from gpuspawner.core.errors import Superseded, Unavailable
@@ -162,7 +163,7 @@ class Sampler:
         at = self._clock.now()
         since = lease.sampled_at if lease.sampled_at is not None else at - policy.sample_seconds
         shared = frozenset(slot.gpu for slot in lease.slots if slot.share < 1)
-        sample, table = parse_probe(
+        sample, table = _parsed(
             result,
             leased,
             before,
@@ -176,7 +177,7 @@ class Sampler:
             if before is not None and _slept(table.clock_seconds - before.clock_seconds, now - before_at):
                 sample = replace(sample, problem="the machine slept since the reading before")
         noted_at = self._last_activity(lease)
-        sample = replace(sample, hub_idle_seconds=None if noted_at is None else at - noted_at)
+        sample = replace(sample, hub_idle_seconds=None if noted_at is None else self._clock.wall() - noted_at)
         return _Told(lease_id, sample, policy, policy_of(self._catalog, lease).mode, asked_at=now, at=at)
 
     def _spread(self, new: Sequence[tuple[str, float]], now: float) -> None:
@@ -244,6 +245,18 @@ class Sampler:
                 self.counts[lease.streak.kind.value] += 1
             if verdict is Verdict.RECLAIM:
                 told.reclaim = lease
+
+
+def _parsed(
+    result: ProbeResult, leased: tuple[str, ...], previous: ProcessTable | None, **seen: Any
+) -> tuple[Sample, ProcessTable | None]:
+    """Return what the probe told. It comes from the workspace: what breaks its reading is unknown, and is told so."""
+    try:
+        return parse_probe(result, leased, previous, **seen)
+    except Exception:
+        log.exception("what a probe told broke its reading")
+        problem = "what the probe told is not understood"
+        return Sample(leased, (), seen["interval_seconds"], seen["age_seconds"], problem=problem), previous
 
 
 def _slept(machine_seconds: float, awake_seconds: float) -> bool:

@@ -132,7 +132,7 @@ def public_key(text: object) -> str:
     except (IndexError, binascii.Error, ValueError):
         decoded = b""
     length = len(kind).to_bytes(LENGTH_BYTES, "big")
-    inside = length + kind.encode()  # it names its type once more
+    inside = length + kind.encode(errors="replace")  # it names its type once more
     if not KIND.fullmatch(kind) or not decoded.startswith(inside):
         raise BadKeyError(
             f"{str(text)[:40]!r} is no public key. Send one as ssh-keygen writes it into a file that ends in .pub."

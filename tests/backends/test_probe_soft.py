@@ -44,7 +44,7 @@ def test_nothing_at_all() -> None:
     ("lines", "active", "words"),
     [
         pytest.param([kernels()], False, "no kernel", id="none"),
-        pytest.param([kernels(("a.ipynb", False, 57.0))], False, "kernels quiet", id="quiet, its age counted"),
+        pytest.param([kernels(("a.ipynb", False, 65.0))], False, "kernels quiet", id="quiet, its age counted"),
         pytest.param([kernels(("a.ipynb", False, 56.0))], True, "kernel a.ipynb in use", id="used since the last look"),
         pytest.param([kernels(("a.ipynb", True, 9.0))], True, "kernel a.ipynb busy", id="busy"),
         pytest.param(
@@ -207,3 +207,11 @@ def test_what_is_cut_out_of_a_busy_kernels_line_never_makes_it_quiet(lines: list
     others = [other for other in lines if not other.startswith("kernels")]
     seen = read(*others, cut)["kernel"]
     assert seen.active is not False or cut == line
+
+
+@pytest.mark.parametrize("seconds", [10**400, float("inf"), float("nan"), -1, True])
+def test_a_time_that_can_be_none_is_unknown_and_breaks_nothing(seconds):
+    (found,) = [
+        one for one in soft_readings([kernels(("a.ipynb", False, seconds))], CLOCK, 60.0) if one.name == "kernel"
+    ]
+    assert found.active is None

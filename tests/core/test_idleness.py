@@ -414,3 +414,15 @@ def test_a_gpu_unknown_for_two_hours_is_told() -> None:
     assert (explain(streak, POLICY).unreadable, explain(streak, POLICY).known_share) == ((), 1.0)
     streak, _ = play(["unknown"], streak=streak)
     assert explain(streak, POLICY).unreadable == (("a", 7200.0),)
+
+
+def test_what_cpu_time_alone_judges_is_not_looked_at_closely() -> None:
+    in_grace = replace(Streak(), countdown_seconds=600.0, mode=ENFORCE)
+    assert next_sample_seconds(replace(in_grace, peak_percent=1.0), POLICY) < POLICY.sample_seconds
+    assert next_sample_seconds(in_grace, POLICY) == POLICY.sample_seconds
+
+
+def test_a_gap_that_nobody_saw_spends_no_budget() -> None:
+    streak, _ = play(["busy", "idle"])
+    after, _ = judge(streak, sample("idle", 3600.0), POLICY, ENFORCE)
+    assert after.since_busy_seconds == 60.0 + 1.5 * POLICY.sample_seconds

@@ -5,6 +5,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from service_world import a_catalog
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
@@ -187,3 +188,30 @@ async def test_a_restart_keeps_the_countdown_of_a_workspace_without_a_gpu(make_w
     await asyncio.sleep(0)
     await world.go_on(5 * 60)
     assert world.now_of(lease).reason is Reason.IDLE
+
+
+async def test_a_wall_clock_that_went_back_makes_no_use_at_the_hub_unseen(make_world):
+    world = make_world(policy={"activity": {"none_for": "40m", "grace": "5m"}})
+    lease = await world.up("bob", gpu="none")
+    Workspace(world, lease)
+    for minute in range(120):
+        if minute == 20:
+            world.clock.wall_ahead_seconds = -3600.0
+        server = world.hub.listed["bob", ""]
+        # As the hub notes it: by the wall, and never earlier than before.
+        noted_at = max(server.last_activity or 0.0, world.clock.wall())
+        world.hub.listed["bob", ""] = replace(server, last_activity=noted_at)
+        await world.go_on(60)
+        assert world.now_of(lease).phase is Phase.RUNNING
+
+
+async def test_a_workspace_that_the_catalog_judges_no_more_leaves_its_grace(make_world):
+    world = make_world(policy=ACTIVITY)
+    lease = await world.up("bob", gpu="none")
+    Workspace(world, lease)
+    await world.go_on(22 * 60)
+    assert world.now_of(lease).phase is Phase.RECLAIMING
+    world.catalog = a_catalog(policy={})
+    world.boot()
+    assert world.now_of(lease).phase is Phase.RUNNING
+    assert view(world, lease)["warning"] is None

@@ -56,7 +56,8 @@ def hub(one_machine, tmp_path_factory):
         "name": "sidecar",
         "image": one_machine.image,
         "imagePullPolicy": "Never",
-        "command": ["python3", "-c", SIDECAR],
+        # KubeSpawner expands what stands in braces.
+        "command": ["python3", "-c", SIDECAR.replace("{", "{{").replace("}", "}}")],
         "resources": {"limits": {"cpu": "100m", "memory": "64Mi"}},
     }
     extra = f"import json\nc.KubeSpawner.extra_containers = [json.loads({json.dumps(sidecar)!r})]"

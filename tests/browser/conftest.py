@@ -117,9 +117,12 @@ def axe_problems(page: Page, within: str = "body") -> list[str]:
 def assert_accessible():
     """Check a page at both widths, light and dark."""
 
+    held = []
+
     def stay(route):
-        """Leave the page as it stands: some load themselves again, and axe would lose what it looks at."""
+        """Let the page stand as it is: some load themselves again, and axe would lose what it looks at."""
         if route.request.is_navigation_request():
+            held.append(route.request.url)
             route.abort("aborted")
         else:
             route.continue_()
@@ -135,6 +138,9 @@ def assert_accessible():
                 page.wait_for_timeout(250)  # Bootstrap fades its colours
                 problems += [f"{width} {theme}: {problem}" for problem in axe_problems(page, within)]
         page.unroute("**/*", stay)
+        if held:  # it loads again only now
+            page.goto(held[-1])
+            held.clear()
         assert problems == []
 
     return check

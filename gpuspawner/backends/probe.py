@@ -58,14 +58,12 @@ class ProcessTime:
 class ProcessTable:
     """The processes of a workspace at one instant: ``times`` by (pid, start time in ticks since boot).
 
-    Kept from one probe to the next, whose difference is the CPU use between them. ``peaks`` is what the driver's sample
-    buffers told then, as a percentage by UUID.
+    Kept from one probe to the next, whose difference is the CPU use between them.
     """
 
     clock_seconds: float
     ticks_per_second: int
     times: Mapping[tuple[int, int], ProcessTime] = field(default_factory=dict)
-    peaks: Mapping[str, float] = field(default_factory=dict)
 
     def cores_since(self, previous: ProcessTable | None) -> dict[int, float] | None:
         """Return the CPU cores that each process used on average since ``previous``, by pid; None where unknown.
@@ -118,9 +116,6 @@ def parse_probe(
     cores = processes.table.cores_since(previous) if processes.table else None
     gpus, seen = [], _readings(lines)
     buffers = _buffers(lines, seen)
-    if processes.table is not None and buffers:
-        processes.table = replace(processes.table, peaks={uuid: one.max_percent for uuid, one in buffers.items()})
-    since_seconds = min(interval_seconds, age_seconds)
     uuids = _by_count(leased, seen, result) if result.counted else dict(result.devices)
     # A part of a device reads as all of it, if at all: its own processes judge it.
     shared |= frozenset(leased) if result.shared else frozenset(result.devices)
@@ -136,7 +131,7 @@ def parse_probe(
         gpus.append(
             GpuReading(
                 gpu=gpu,
-                utilization_percent=_with_buffer(values, buffers.get(uuid), uuid, previous, since_seconds),
+                utilization_percent=_with_buffer(values, buffers.get(uuid), age_seconds),
                 memory_used_bytes=values.memory_used_bytes,
                 memory_total_bytes=values.memory_total_bytes,
                 holders=None if holders is None else len(holders),
@@ -164,19 +159,17 @@ def _buffers(lines: Iterable[str], seen: Iterable[str]) -> dict[str, Buffer]:
     return {uuid: one for uuid, one in zip(uuids, found, strict=True) if one is not None}
 
 
-def _with_buffer(
-    values: _Values, buffer: Buffer | None, uuid: str, previous: ProcessTable | None, since_seconds: float
-) -> float | None:
-    """Return the highest utilization since the sample before: of the readings, and of what the buffer adds.
+def _with_buffer(values: _Values, buffer: Buffer | None, age_seconds: float) -> float | None:
+    """Return the highest utilization seen: of the readings, and of what the buffer adds.
 
-    A buffer that reaches back further tells of use that was counted already, unless it is higher than it was then.
+    A buffer that reaches back beyond the sample before may tell of a burst that was counted there, or of another one as
+    high: nobody can say, so it counts. That keeps a workspace busy for the buffer's length more, 17 to 100 s; a burst
+    that is missed may end it. What reaches back beyond the workspace's start waits: what is its own is told again.
     """
     percent = values.utilization_percent
-    if percent is None or buffer is None:
+    if percent is None or buffer is None or buffer.seconds > age_seconds:
         return percent
-    before_percent = 100.0 if previous is None else previous.peaks.get(uuid, 100.0)
-    is_new = buffer.seconds <= since_seconds or buffer.max_percent > before_percent
-    return max(percent, buffer.max_percent) if is_new else percent
+    return max(percent, buffer.max_percent)
 
 
 def _by_count(leased: tuple[str, ...], seen: Iterable[str], result: ProbeResult) -> dict[str, str]:

@@ -1,10 +1,11 @@
 """The driver's own sample buffer, as ``nvidia-smi -q -d UTILIZATION`` prints it: the maximum of some seconds.
 
-``utilization.gpu`` covers the last second at most; the buffer covers those between two readings, and some before. It
-may only add use: a driver without it, or one that prints nonsense (a duration of 18446744073709.22 s has been seen), is
-unsupported, never unknown. No real capture has one yet (``data/nvidia-smi``: none ran with ``-d``): ``tests/gpu`` takes
-it. Nor does any capture print an energy counter, in ``-q``, ``-q -x`` or among the fields of ``--query-gpu``: NVML has
-one, but ``nvidia-smi``, which is all that the probe may ask for, does not show it, so none is read.
+``utilization.gpu`` covers the last second at most; the buffer covers those between two readings, and some before: one
+burst may stand in it at several samples. It may only add use: a driver without it, or one that prints nonsense (a
+duration of 18446744073709.22 s has been seen), is unsupported, never unknown. No real capture has one yet
+(``data/nvidia-smi``: none ran with ``-d``): ``tests/gpu`` takes it. Nor does any capture print an energy counter, in
+``-q``, ``-q -x`` or among the fields of ``--query-gpu``: NVML has one, but ``nvidia-smi``, which is all that the probe
+may ask for, does not show it, so none is read.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 LONGEST_SECONDS = 600.0
-"""A longer buffer is nonsense: the driver keeps about 100 samples of 1/6 s to 1 s."""
+"""A longer buffer is nonsense: the driver keeps about 100 samples of 1/6 s to 1 s. One that
+is long all the same keeps a workspace busy for as much longer: minutes."""
 MOST_SAMPLES = 10_000
 """More of them are nonsense. Arbitrary: a hundred times what is seen."""
 

@@ -1,4 +1,4 @@
-"""The driver's sample buffer: read strictly, it may only add use, and never twice."""
+"""The driver's sample buffer: read strictly, it may only add use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.probe import ProcessTable, parse_probe
 from gpuspawner.backends.probe_buffer import Buffer, read_buffers
 from gpuspawner.core.evidence import SampleKind, classify
-from gpuspawner.core.policy import IdlePolicy
+from gpuspawner.core.idleness import Streak, Verdict, judge
+from gpuspawner.core.policy import IdlePolicy, Mode
 from gpuspawner.core.readings import Sample
 
 A = "GPU-aaaaaaaa-0000-0000-0000-000000000000"
@@ -109,20 +110,45 @@ def test_an_unknown_reading_stays_unknown() -> None:
     assert highest(read(REPORT, percent="[N/A]")) is None
 
 
-def test_what_it_told_already_counts_once() -> None:
-    """Looking closely, every 5 s, a buffer of 16 s shows a burst three times: only the first is new."""
+@pytest.mark.parametrize(
+    "told",
+    [
+        pytest.param((0, 97, 97, 97, 0), id="one burst, seen three times"),
+        pytest.param((97, 97, 97, 97, 97), id="equal bursts, of which no two can be told apart"),
+        pytest.param((97, 60, 60, 0, 40), id="lower ones"),
+    ],
+)
+def test_a_burst_counts_for_as_long_as_the_buffer_tells_it(told: tuple[int, ...]) -> None:
+    """Looking closely, every 5 s, a buffer of 16 s shows one several times: it may as well be another, as high."""
     table: ProcessTable | None = None
-    told = []
-    for number, peak in enumerate((0, 97, 97, 97, 31, 60)):
+    seen = []
+    for number, peak in enumerate(told):
         report = REPORT.replace("31 %", "0 %").replace("97 %", f"{peak} %")
         result = probe(report, clock_seconds=1000.0 + 5 * number)
         sample, table = parse_probe(result, (A,), table, interval_seconds=5.0, age_seconds=600.0)
-        told.append(highest(sample))
-    assert told == [0.0, 97.0, 0.0, 0.0, 0.0, 60.0]
+        seen.append(highest(sample))
+    assert seen == list(told)
+
+
+@pytest.mark.parametrize("length_seconds", [75.0, 100.0])
+def test_bursts_of_one_height_keep_a_workspace_and_its_end_is_noticed_soon(length_seconds: float) -> None:
+    """A burst every 70 s that no reading sees, for two hours; then nothing."""
+    policy, report = IdlePolicy(soft_budget_seconds=()), REPORT.replace("16.59", f"{length_seconds:.2f}")
+    streak, table, last = Streak(), None, 70 * 103
+    for now in range(60, 4 * 3600, 60):
+        burst = min(now // 70 * 70, last)
+        told = report if now - burst <= length_seconds else report.replace("31 %", "0 %").replace("97 %", "0 %")
+        result = probe(told, clock_seconds=1000.0 + now)
+        sample, table = parse_probe(result, (A,), table, interval_seconds=60.0, age_seconds=600.0 + now)
+        streak, verdict = judge(streak, sample, policy, Mode.ENFORCE)
+        if verdict is Verdict.BEGIN_GRACE:
+            break
+    assert policy.for_seconds <= now - last <= policy.for_seconds + length_seconds + policy.sample_seconds
 
 
 def test_what_the_one_before_did_on_the_gpu_is_nobodys_use_here() -> None:
     assert highest(read(REPORT, age=10.0)) == 0.0
+    assert highest(read(REPORT, age=17.0)) == 97.0, "by then it is told whole, and is its own"
 
 
 def test_a_gpu_that_nvidia_smi_woke_is_idle_for_all_its_buffer_says() -> None:
@@ -134,7 +160,5 @@ def test_a_gpu_that_nvidia_smi_woke_is_idle_for_all_its_buffer_says() -> None:
 
 def test_two_gpus_are_told_in_the_order_of_their_readings() -> None:
     two = REPORT + REPORT[REPORT.index("GPU 0000") :].replace(":83:", ":84:").replace("97 %", "40 %")
-    sample, table = parse_probe(probe(two, gpus=(A, B)), (B, A), None, interval_seconds=60.0, age_seconds=600.0)
+    sample, _ = parse_probe(probe(two, gpus=(A, B)), (B, A), None, interval_seconds=60.0, age_seconds=600.0)
     assert {gpu.gpu: gpu.utilization_percent for gpu in sample.gpus} == {A: 97.0, B: 40.0}
-    assert table is not None
-    assert table.peaks == {A: 97.0, B: 40.0}

@@ -201,6 +201,36 @@ async def test_probes_are_bounded_on_a_node_and_one_at_a_time_in_a_pod(api, a_ba
     assert most == 2
 
 
+async def test_probes_that_hang_leave_connections_for_the_rest(api, a_backend):
+    names = [f"pod-{number}" for number in range(40)]
+    backend = await a_backend(
+        *(a_workspace(name, f"{number:032}") for number, name in enumerate(names)),
+        probes_at_once=20, probes_per_node=40,
+    )  # fmt: skip
+    api.execs = dict.fromkeys(names, hangs)
+    leases = [f"{number:032}" for number in range(40)]
+    await asyncio.gather(*(backend.probe(lease, 1, (), 0.3) for lease in leases[:20]))
+    before = len(api.asked)
+    probes = [asyncio.create_task(backend.probe(lease, 1, (), 60.0)) for lease in leases]
+    while [verb for verb, *_ in api.asked[before:]].count("exec") < 40:
+        await asyncio.sleep(0.01)
+    await asyncio.wait_for(backend.end(leases[0]), 60)
+    for probe in probes:
+        probe.cancel()
+    await asyncio.gather(*probes, return_exceptions=True)
+
+
+async def test_a_pod_that_is_gone_is_forgotten_by_who_probes_it(api, a_backend):
+    pod = a_workspace("jupyter-alice", A)
+    backend = await a_backend(pod)
+    await backend.probe(A, 1, (), 5.0)
+    assert backend._prober._failed == {pod["metadata"]["uid"]}, "it could not be probed"
+    api.remove(pod)
+    while await backend.workspaces():
+        await asyncio.sleep(0.01)
+    assert backend._prober._failed == set()
+
+
 @pytest.mark.parametrize(
     ("labels", "gpus", "shared"),
     [

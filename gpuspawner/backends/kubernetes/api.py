@@ -152,7 +152,7 @@ class Api:
                     config.load_incluster_config(configuration)  # type: ignore[no-untyped-call]
             except (config.ConfigException, OSError) as error:
                 raise Unavailable(f"How to reach the cluster is not known: {error}.") from error
-            configuration.connection_pool_maxsize = self._settings.probes_at_once + 16
+            configuration.connection_pool_maxsize = 2 * self._settings.probes_at_once + 16
             self._opened = ApiClient(configuration)
         return self._opened
 

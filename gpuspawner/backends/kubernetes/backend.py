@@ -59,7 +59,9 @@ class KubernetesBackend:
     async def workspaces(self) -> tuple[Running, ...]:
         """Return this hub's pods, until they are gone. Raises Unavailable while they are not seen as they are now."""
         now = time.time()
-        running = [self._running(pod, now) for pod in await self._view.own_pods() if not pod.ended and pod.lease]
+        own = await self._view.own_pods()
+        self._prober.forget_but(own)
+        running = [self._running(pod, now) for pod in own if not pod.ended and pod.lease]
         return tuple(sorted(running, key=lambda r: (r.lease_id, r.attempt)))
 
     async def probe(self, lease_id: str, attempt: int, leased: tuple[str, ...], deadline_seconds: float) -> ProbeResult:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import shlex
+from collections.abc import AsyncIterator, Iterable
+from weakref import WeakValueDictionary
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.kubernetes.api import Api, ApiRefused
@@ -17,15 +20,34 @@ MAX_OUTPUT_BYTES = 1024 * 1024
 """More output than this is a fault: 16 GPUs and 1,000 processes print a tenth of it."""
 
 
+class _Slots:
+    """Places for probes: so many in all, and on each node."""
+
+    def __init__(self, settings: ClusterSettings) -> None:
+        self._in_all = asyncio.Semaphore(settings.probes_at_once)
+        self._per_node = settings.probes_per_node
+        # Nodes come and go: what nobody holds or waits for goes with the last who did.
+        self._on_node: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+    @contextlib.asynccontextmanager
+    async def one_on(self, node: str) -> AsyncIterator[None]:
+        on_node = self._on_node.setdefault(node, asyncio.Semaphore(self._per_node))
+        async with on_node, self._in_all:
+            yield
+
+
 class Prober:
-    """Runs probes, bounded in all and on each node."""
+    """Runs probes, bounded in all and on each node.
+
+    A pod whose last probe failed may hang again, until its deadline: those wait for each other alone.
+    """
 
     def __init__(self, api: Api, settings: ClusterSettings) -> None:
         """Run them through ``api``."""
         self._api, self._settings = api, settings
         self._script = script()
-        self._in_all = asyncio.Semaphore(settings.probes_at_once)
-        self._on_node: dict[str, asyncio.Semaphore] = {}
+        self._slots, self._slow_slots = _Slots(settings), _Slots(settings)
+        self._failed: set[str] = set()
         self._probing: set[str] = set()
 
     async def probe(self, pod: Pod, gpus: int, deadline_seconds: float) -> ProbeResult:
@@ -33,18 +55,28 @@ class Prober:
         if pod.uid in self._probing:
             return ProbeResult(problem="the probe before has not ended yet")
         self._probing.add(pod.uid)
-        on_node = self._on_node.setdefault(pod.node, asyncio.Semaphore(self._settings.probes_per_node))
         try:
-            async with on_node, self._in_all:
-                return await asyncio.wait_for(self._run(pod, gpus, deadline_seconds), deadline_seconds)
+            async with (self._slow_slots if pod.uid in self._failed else self._slots).one_on(pod.node):
+                result = await self._result(pod, gpus, deadline_seconds)
+        finally:
+            self._probing.discard(pod.uid)
+        (self._failed.add if result.problem else self._failed.discard)(pod.uid)
+        return result
+
+    def forget_but(self, pods: Iterable[Pod]) -> None:
+        """Forget what is known of any pod that is none of these."""
+        if self._failed:
+            self._failed &= {pod.uid for pod in pods}
+
+    async def _result(self, pod: Pod, gpus: int, deadline_seconds: float) -> ProbeResult:
+        try:
+            return await asyncio.wait_for(self._run(pod, gpus, deadline_seconds), deadline_seconds)
         except asyncio.TimeoutError:
             return ProbeResult(problem=f"the probe did not end within {deadline_seconds:g} s")
         except ApiRefused as error:
             return ProbeResult(problem=f"the cluster refused the probe: {error}")
         except Unavailable as error:
             return ProbeResult(problem=str(error))
-        finally:
-            self._probing.discard(pod.uid)
 
     async def _run(self, pod: Pod, gpus: int, deadline_seconds: float) -> ProbeResult:
         container, stdin = self._settings.container, self._stdin(gpus, deadline_seconds)

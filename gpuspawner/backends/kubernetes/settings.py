@@ -51,9 +51,10 @@ class ClusterSettings:
     """Objects of one answer to a list: some megabytes."""
     probes_at_once: int = 256
     """Execs under way. 5,000 workspaces a minute are 83 begun each second, and one lasts 2.3 s, mostly asleep between
-    its readings. Each is a connection to the API server."""
+    its readings. Each is a connection to the API server. As many again may run of workspaces whose probe before failed:
+    one that hangs again delays none of the others."""
     probes_per_node: int = 4
-    """Of these on one node: its kubelet and its processes serve the workspaces first."""
+    """Of these on one node, and as many again likewise: its kubelet and its processes serve the workspaces first."""
     readings: int = 3
     """How many readings one probe takes. More miss fewer bursts; each costs a run of ``nvidia-smi``, 0.1 s."""
     pause_seconds: float = 1.0

@@ -1,0 +1,99 @@
+"""Probes that hang wait for each other alone: the pods beside them are probed as ever."""
+
+import asyncio
+
+import pytest
+
+from gpuspawner.backends.kubernetes.api import ExecResult
+from gpuspawner.backends.kubernetes.objects import Pod
+from gpuspawner.backends.kubernetes.probes import Prober
+from gpuspawner.backends.kubernetes.settings import ClusterSettings
+
+NEVER_SECONDS = 3600.0
+"""The deadline of a probe that is meant to be still under way when a test looks."""
+
+
+class Kubelets:
+    """An API whose execs answer at once, but for the pods named in ``hanging``. ``running`` are those under way."""
+
+    def __init__(self):
+        self.hanging, self.running = set(), []
+
+    async def execute(self, _namespace, pod, *_what):
+        self.running.append(pod)
+        try:
+            if pod in self.hanging:
+                await asyncio.Event().wait()
+            return ExecResult("out", "", 0)
+        finally:
+            self.running.remove(pod)
+
+
+def pods(node, *names):
+    return [Pod(f"uid-{name}", "jhub", name, node=node) for name in names]
+
+
+async def settled():
+    for _ in range(100):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+def kubelets():
+    return Kubelets()
+
+
+@pytest.fixture
+async def hang(kubelets):
+    """Let these pods hang: once to their deadline, then on and on until the test's end."""
+    tasks = []
+
+    async def hang(prober, *those):
+        kubelets.hanging.update(pod.name for pod in those)
+        told = await asyncio.gather(*(prober.probe(pod, 1, 0.01) for pod in those))
+        assert {result.problem for result in told} == {"the probe did not end within 0.01 s"}
+        tasks.extend(asyncio.create_task(prober.probe(pod, 1, NEVER_SECONDS)) for pod in those)
+        await settled()
+
+    yield hang
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.mark.parametrize(
+    ("limits", "node"),
+    [
+        pytest.param({"probes_at_once": 2}, "another", id="in all"),
+        pytest.param({"probes_per_node": 2}, "node", id="on their own node"),
+    ],
+)
+async def test_what_hangs_takes_no_place_from_others(kubelets, hang, limits, node):
+    prober = Prober(kubelets, ClusterSettings("jhub", **limits))
+    await hang(prober, *pods("node", *"abcdef"))
+    assert len(kubelets.running) == 2, "bounded among themselves"
+    (fine,) = pods(node, "fine")
+    for _ in range(3):
+        assert (await asyncio.wait_for(prober.probe(fine, 1, 60.0), 60)).text == "out"
+
+
+async def test_what_hung_is_one_of_the_others_again_once_it_is_well(kubelets, hang):
+    prober = Prober(kubelets, ClusterSettings("jhub", probes_per_node=1))
+    well, *stuck = pods("node", *"abc")
+    kubelets.hanging.add(well.name)
+    await prober.probe(well, 1, 0.01)
+    kubelets.hanging.clear()
+    assert (await prober.probe(well, 1, 60.0)).text == "out"
+    await hang(prober, *stuck)
+    assert kubelets.running, "the place of those that hang is taken"
+    assert (await asyncio.wait_for(prober.probe(well, 1, 60.0), 60)).text == "out"
+
+
+async def test_nothing_is_kept_of_pods_and_nodes_that_are_gone(kubelets):
+    prober = Prober(kubelets, ClusterSettings("jhub"))
+    gone, stays = pods("gone", "a")[0], pods("stays", "b")[0]
+    kubelets.hanging.update("ab")
+    await asyncio.gather(prober.probe(gone, 1, 0.01), prober.probe(stays, 1, 0.01))
+    prober.forget_but([stays])
+    assert prober._failed == {stays.uid}
+    assert (prober._probing, [len(slots._on_node) for slots in (prober._slots, prober._slow_slots)]) == (set(), [0, 0])

@@ -1,5 +1,6 @@
 # Tells what a workspace does with its GPUs. Sent on stdin to `sh -s`, so that any image with a POSIX shell, ls and
 # sleep will do. What it prints is read by probe.py, which believes nothing without the end marker.
+# What is not a number of the shell's own is printed by printf: echo makes line ends of the \n in a name.
 # Parameters, all from the environment:
 #   GPUSPAWNER_PROBE_GPUS      leased UUIDs with commas between; empty: whatever nvidia-smi shows
 #   GPUSPAWNER_PROBE_READINGS  how many readings; 0: the workspace has no GPU
@@ -55,7 +56,7 @@ probe_open_files() { # reads `ls -ln` of several fd folders
             # shellcheck disable=SC2254
             case $pid:${line#*' -> '} in
             self:*) ;; # asked for so that ls always prints which folder it lists
-            $pid:$GPUSPAWNER_PROBE_DEVICES) echo "open $pid ${line#*' -> '}" ;;
+            $pid:$GPUSPAWNER_PROBE_DEVICES) printf 'open %s %s\n' "$pid" "${line#*' -> '}" ;;
             "$pid:/memfd:gpuspawner-kernels"*) probe_kernels "$pid" "$line" ;;
             esac
             ;;
@@ -73,20 +74,23 @@ probe_kernels() { # pid, line of ls: what our Jupyter server extension keeps the
 }
 probe_terminals() { # when each was last read or written
     # shellcheck disable=SC2086
-    echo "now $(date +%s 2>/dev/null)" && stat -c 'used %n %X %Y' $ttys 2>/dev/null
+    printf 'now %s\n' "$(date +%s 2>/dev/null)" && stat -c 'used %n %X %Y' $ttys 2>/dev/null
 }
 probe_devices() {
     (
         IFS=
         set +f
+        line_end='
+'
         # shellcheck disable=SC2086
         for device in $GPUSPAWNER_PROBE_DEVICES; do
-            [ -e "$device" ] && echo "device $device"
+            case $device in *"$line_end"*) continue ;; esac # a name must not print lines of its own
+            [ -e "$device" ] && printf 'device %s\n' "$device"
         done
         for file in /proc/driver/nvidia/gpus/*/information; do
             [ -r "$file" ] || continue
             while IFS= read -r line; do
-                case $line in 'GPU UUID:'* | 'Device Minor:'*) echo "driver $line" ;; esac
+                case $line in 'GPU UUID:'* | 'Device Minor:'*) printf 'driver %s\n' "$line" ;; esac
             done <"$file"
         done
     )
@@ -111,7 +115,7 @@ probe() {
     echo 'gpuspawner-probe 1 begin'
     uptime=
     { read -r uptime _ </proc/uptime; } 2>/dev/null
-    echo "clock ${uptime:-?} $(getconf CLK_TCK 2>/dev/null || echo 100)"
+    printf 'clock %s %s\n' "${uptime:-?}" "$(getconf CLK_TCK 2>/dev/null || echo 100)"
     folders=
     ttys=
     pids=$GPUSPAWNER_PROBE_PIDS

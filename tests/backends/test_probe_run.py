@@ -244,6 +244,30 @@ def test_the_script_runs_in_every_shell_that_images_have(shell: str) -> None:
     assert process.pid not in {time.ppid for time in table.times.values()}
 
 
+@pytest.mark.parametrize("shell", ["dash", "bash --posix", "busybox sh"])
+@pytest.mark.parametrize("line_end", ["\n", "\\n", "\\012"], ids=["a line end", "as echo reads it", "in octal"])
+def test_the_name_of_a_file_prints_no_lines_of_its_own(shell: str, line_end: str, tmp_path: Path) -> None:
+    """Others of a trust domain may make files beside the simulated GPUs': they would speak for everybody's probe."""
+    forged = ("clock 1.00 100", "unreadable 1", "gpuspawner-probe 1 end")
+    (tmp_path / "GPU-true").touch()
+    path = tmp_path / line_end.join(("GPU-forged", *forged, "-n"))
+    path.touch()
+    parameters = {
+        "GPUSPAWNER_PROBE_PIDS": str(os.getpid()),
+        "GPUSPAWNER_PROBE_READINGS": "1",
+        "GPUSPAWNER_PROBE_PAUSE": "0",
+        "GPUSPAWNER_PROBE_DEVICES": f"{tmp_path}/GPU-*",
+        "PATH": os.environ["PATH"],
+    }
+    with path.open() as _, subprocess.Popen([*shell.split(), "-s"], env=parameters, **PIPES) as process:
+        stdout, stderr = process.communicate(run_probe.script(), timeout=20)
+    lines = stdout.decode().splitlines()
+    assert stderr == b""
+    assert [line for line in lines if line in forged] == ["gpuspawner-probe 1 end"]
+    assert f"device {tmp_path}/GPU-true" in lines
+    assert lines[-1] == "gpuspawner-probe 1 end"
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 async def test_the_probe_runs_as_the_workspaces_user(lease_id: str, tmp_path: Path) -> None:
     process = subprocess.Popen(

@@ -66,11 +66,14 @@ probe_open_files() { # reads `ls -ln` of several fd folders
         esac
     done
 }
-probe_kernels() { # pid, line of ls: what our Jupyter server extension keeps there
+probe_kernels() { # pid, line of ls: what our Jupyter server extension keeps there, and who has it by its own name
     file=${2%' -> '*}
-    told=
+    told='' own=$1
     { IFS= read -r told <"/proc/$1/fd/${file##* }"; } 2>/dev/null
-    printf 'kernels %s %s\n' "$1" "$told"
+    { while IFS= read -r part; do
+        case $part in NSpid:*) own=${part##*[!0-9]} ;; esac # in a PID namespace within ours the pid is another one
+    done <"/proc/$1/status"; } 2>/dev/null
+    printf 'kernels %s %s\n' "$own" "$told"
 }
 probe_terminals() { # when each was last read or written
     # shellcheck disable=SC2086

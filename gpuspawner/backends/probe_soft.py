@@ -107,7 +107,7 @@ def _kernels(lines: list[str], clock_seconds: float, interval_seconds: float) ->
             continue
         pid, uptime, told = document
         if pid != int(match[1]):
-            continue  # a child that kept the file of its parent
+            continue  # a child that kept the file of its parent: the script tells each by the pid it knows itself by
         servers += 1
         age_seconds = clock_seconds - uptime
         if not -1.0 <= age_seconds <= STALE_SECONDS:

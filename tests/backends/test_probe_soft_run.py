@@ -44,6 +44,17 @@ while True:
         time.sleep(60)
 """
 
+KERNELS = """
+import sys, time
+from gpuspawner.workspace.kernels import KernelFile
+file, told = KernelFile(), [dict(name=sys.argv[1], busy=sys.argv[2] == "busy", idle_seconds=9000.0)]
+file.write(told)
+print("up", flush=True)
+while True:
+    time.sleep(1)
+    file.write(told)
+"""
+
 
 class Probe:
     """What the probe says of softer evidence now."""
@@ -96,6 +107,20 @@ async def test_a_terminal_is_in_use_while_its_user_types_and_no_longer(probe: Pr
         assert time.monotonic() < until, seen
         await asyncio.sleep(0.2)
     assert seen.active is False
+
+
+async def test_a_busy_kernel_in_a_pid_namespace_of_its_own_is_busy(probe: Probe, start: Start) -> None:
+    """As a sandbox makes one: there its server has another pid, and one that rests may stand beside it."""
+    within = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", sys.executable, "-c", KERNELS]
+    start(
+        "import subprocess, sys, time\n"
+        f"rests = subprocess.Popen([sys.executable, '-c', {KERNELS!r}, 'rests.ipynb', 'idle'], stdout=-1)\n"
+        f"works = subprocess.Popen({[*within, 'train.ipynb', 'busy']!r}, stdout=-1)\n"
+        "rests.stdout.readline(), works.stdout.readline()\n"
+        "print('up', flush=True)\ntime.sleep(600)",
+        PYTHONPATH=str(Path(__file__).parents[2]),
+    )
+    await probe.becomes("kernel", "kernel train.ipynb busy")
 
 
 async def test_no_terminal(probe: Probe, start: Start) -> None:

@@ -23,6 +23,8 @@ MIB = 1024 * 1024
 BEGIN, END = "gpuspawner-probe 1 begin", "gpuspawner-probe 1 end"
 FIELDS = 8
 """Of one row: index, uuid, name, MIG mode, utilization, memory used, memory total, power."""
+MOST_GPUS = 64
+"""More of them are nonsense, and keeping their readings would burden everybody. Arbitrary: four times what is seen."""
 
 _UUID = re.compile(r"GPU-[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _WHOLE = re.compile(r"[0-9]{1,15}")
@@ -114,7 +116,10 @@ def parse_probe(
         return Sample(leased, (), interval_seconds, age_seconds, problem=problem), previous
     processes = _Processes(lines)
     cores = processes.table.cores_since(previous) if processes.table else None
-    gpus, seen = [], _readings(lines)
+    gpus, seen, passes = [], _readings(lines), _passes(lines)
+    if len(seen) > MOST_GPUS:
+        problem = f"nvidia-smi listed {len(seen)} GPUs, more than the {MOST_GPUS} that a machine may have"
+        return Sample(leased, (), interval_seconds, age_seconds, problem=problem), processes.table or previous
     buffers = _buffers(lines, seen)
     uuids = _by_count(leased, seen, result) if result.counted else dict(result.devices)
     # A part of a device reads as all of it, if at all: its own processes judge it.
@@ -122,7 +127,7 @@ def parse_probe(
     unleased = sorted(set(seen) - set(uuids.values()))
     for gpu in dict.fromkeys((*leased, *unleased)):  # two shares of one device are one device
         uuid = uuids.get(gpu, gpu)
-        values = _of_one_gpu(seen.get(uuid, ()), _passes(lines))
+        values = _of_one_gpu(seen.get(uuid, ()), passes)
         if gpu in result.devices:  # the memory is all of the device's, not that of the part
             values = replace(values, memory_used_bytes=None, memory_total_bytes=None)
         stranger = (strangers or {}).get(gpu) if gpu in shared else None
@@ -219,6 +224,13 @@ class _Processes:
             ):
                 self.problem = f"a line of the probe is not understood: {quoted(line)}"
         self.table = ProcessTable(*self.clock, self.times) if self.clock[1] and not self.problem else None
+        real = {device: match[1] for device in self.open if (match := _REAL_DEVICE.fullmatch(device))}
+        self._untold_device = next((device for device, minor in real.items() if minor not in self.minors), "")
+        self._known = set(self.minors.values()) if real else None
+        self._holders: dict[str, set[int]] = {}
+        for device, pids in self.open.items():
+            uuid = self.minors.get(real[device], "") if device in real else device.rsplit("/", 1)[-1]
+            self._holders.setdefault(uuid, set()).update(pids)
 
     def _takes(self, line: str) -> bool:
         if match := _CLOCK.fullmatch(line):
@@ -244,18 +256,12 @@ class _Processes:
             return None, "its processes are unknown: no GPU device file is visible"
         if self.unreadable:
             return None, f"its processes are unknown: the open files of {self.unreadable} could not be read"
-        holders: set[int] = set()
-        known = uuid in self.minors.values()
-        for device, pids in self.open.items():
-            minor = _REAL_DEVICE.fullmatch(device)
-            if minor and minor[1] not in self.minors:
-                return None, f"its processes are unknown: the driver does not tell which GPU {quoted(device)} is"
-            if (self.minors[minor[1]] if minor else device.rsplit("/", 1)[-1]) == uuid:
-                holders |= pids
-                known = True
-        if not known and any(_REAL_DEVICE.fullmatch(device) for device in self.open):
+        if self._untold_device:
+            device = quoted(self._untold_device)
+            return None, f"its processes are unknown: the driver does not tell which GPU {device} is"
+        if self._known is not None and uuid not in self._known and uuid not in self._holders:
             return None, "its processes are unknown: the driver does not tell its device file"
-        return holders, ""
+        return self._holders.get(uuid, set()), ""
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,10 @@ class SoftReading:
 class GpuReading:
     """One GPU as one probe of its workspace saw it.
 
-    ``utilization_percent`` is the highest of the probe's readings and, since the sample before, of the driver's sample
-    buffer, where there is one; 0 to 100. ``holders`` counts the workspace's processes with the device open (the probe's
-    own nvidia-smi is none), ``holders_cpu_cores`` is their CPU use averaged over the interval since the sample before.
+    ``utilization_percent`` is the highest of the probe's readings and of the driver's sample buffer, where there is
+    one, which may reach back beyond the sample before; 0 to 100. ``holders`` counts the workspace's processes with the
+    device open (the probe's own nvidia-smi is none), ``holders_cpu_cores`` is their CPU use averaged over the interval
+    since the sample before.
     ``problem`` says in words why something is unknown.
     """
 

@@ -173,6 +173,15 @@ def test_sixteen_gpus() -> None:
     assert [gpu.utilization_percent for gpu in parse(text, leased=uuids).gpus] == list(map(float, range(16)))
 
 
+def test_more_gpus_than_any_machine_has_are_nonsense_and_nobody_waits_for_their_reading() -> None:
+    """A workspace's own nvidia-smi prints what its user likes: 1 MiB of rows once took the whole service hours."""
+    uuids = [f"GPU-{number:08x}-0000-0000-0000-000000000000" for number in range(15_000)]
+    text = GOLDEN.replace("reading 0\n", "reading 0\n" + "".join(f"smi 0, {uuid}\n" for uuid in uuids), 1)
+    sample, table = parse_probe(ProbeResult(text), (A, B), None, interval_seconds=60.0, age_seconds=600.0)
+    assert sample.problem == "nvidia-smi listed 15002 GPUs, more than the 64 that a machine may have"
+    assert (sample.gpus, table is None) == ((), False)
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [

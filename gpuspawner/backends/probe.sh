@@ -44,10 +44,11 @@ probe_title() { # pid, name: only these few have their command lines read, a she
     *--type=extensionHost*) echo "editor $1" ;;
     esac
 }
-probe_open_files() { # reads `ls -ln` of several fd folders
-    pid='' unreadable=''
+probe_open_files() { # reads `ls -ln` of several fd folders, and how it ended
+    pid='' unreadable='' ended=''
     while IFS= read -r line; do
         case $line in
+        'ls '[012]) ended=$line ;; # above 0: some process had ended by then
         /proc/*/fd:)
             pid=${line#/proc/}
             pid=${pid%/fd:}
@@ -65,6 +66,7 @@ probe_open_files() { # reads `ls -ln` of several fd folders
             ;;
         esac
     done
+    [ -n "$ended" ] || echo 'unreadable 0' # no ls, or it was killed: there may be more
 }
 probe_kernels() { # pid, line of ls: what our Jupyter server extension keeps there, and who has it by its own name
     file=${2%' -> '*}
@@ -134,7 +136,7 @@ probe() {
     [ -z "$ttys" ] || probe_terminals
     [ "$GPUSPAWNER_PROBE_READINGS" -eq 0 ] || probe_devices
     # shellcheck disable=SC2086
-    [ -z "$folders" ] || ls -ln /proc/self/fd $folders 2>/dev/null | probe_open_files
+    [ -z "$folders" ] || { ls -ln /proc/self/fd $folders 2>/dev/null; echo "ls $?"; } | probe_open_files
     left=$GPUSPAWNER_PROBE_READINGS
     while [ "$left" -gt 0 ]; do
         probe_reading

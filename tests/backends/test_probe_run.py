@@ -207,6 +207,24 @@ async def test_no_nvidia_smi_at_all(
     assert gpu.holders == 0
 
 
+@pytest.mark.parametrize(
+    "ls", ["", 'echo "/proc/self/fd:"; kill -9 $$'], ids=["an image without ls", "an ls that is killed on its way"]
+)
+async def test_who_holds_a_gpu_is_unknown_where_open_files_could_not_be_listed(
+    backend: LocalBackend, uuids: tuple[str, ...], start: Start, lease_id: str, tmp_path: Path, ls: str
+) -> None:
+    """Of a shared GPU that is all the evidence: nobody seen would be nobody there."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "sleep").symlink_to("/bin/sleep")
+    if ls:
+        (tmp_path / "bin" / "ls").write_text(f"#!/bin/sh\n{ls}\n", encoding="utf-8")
+        (tmp_path / "bin" / "ls").chmod(0o755)
+    start(SLEEP, PATH=str(tmp_path / "bin"))
+    (gpu,) = sample_of(await backend.probe(lease_id, 1, uuids[:1], 10.0), uuids[:1]).gpus
+    assert gpu.holders is None
+    assert "could not be read" in gpu.problem
+
+
 async def test_a_workspace_that_is_gone(backend: LocalBackend, lease_id: str) -> None:
     assert (await backend.probe(lease_id, 1, (), 1.0)).problem == "no process of the workspace was found"
 

@@ -132,7 +132,6 @@ def parse_probe(
             values = replace(values, memory_used_bytes=None, memory_total_bytes=None)
         stranger = (strangers or {}).get(gpu) if gpu in shared else None
         holders, why = (None, stranger) if stranger else processes.holders(uuid)
-        held = None if holders is None or cores is None else sum(cores.get(pid, 0.0) for pid in holders)
         gpus.append(
             GpuReading(
                 gpu=gpu,
@@ -140,7 +139,7 @@ def parse_probe(
                 memory_used_bytes=values.memory_used_bytes,
                 memory_total_bytes=values.memory_total_bytes,
                 holders=None if holders is None else len(holders),
-                holders_cpu_cores=held,
+                holders_cpu_cores=_held(holders, cores),
                 shared=gpu in shared,
                 problem="; ".join(filter(None, (values.problem, why))),
             )
@@ -175,6 +174,13 @@ def _with_buffer(values: _Values, buffer: Buffer | None, age_seconds: float) -> 
     if percent is None or buffer is None or buffer.seconds > age_seconds:
         return percent
     return max(percent, buffer.max_percent)
+
+
+def _held(holders: set[int] | None, cores: Mapping[int, float] | None) -> float | None:
+    """Return the CPU use of a GPU's holders. Of one whose own line is missing nobody knows what it computes."""
+    if holders is None or cores is None or not holders <= cores.keys():
+        return None
+    return sum((cores[pid] for pid in holders), 0.0)
 
 
 def _by_count(leased: tuple[str, ...], seen: Iterable[str], result: ProbeResult) -> dict[str, str]:

@@ -243,6 +243,11 @@ class TestCpu:
         assert sample.gpus[0].holders_cpu_cores == pytest.approx(0.05)
         assert sample.gpus[1].holders_cpu_cores == 0.0
 
+    def test_a_holder_without_a_line_of_its_own_computes_nobody_knows_what(self) -> None:
+        before = ProcessTable(940.0, 100, {})
+        gpu = parse(GOLDEN.replace("open 11", "open 12"), previous=before).gpus[0]
+        assert (gpu.holders, gpu.holders_cpu_cores) == (1, None)
+
 
 POD = ("node/nvidia.com/gpu/0", "node/nvidia.com/gpu/3")
 

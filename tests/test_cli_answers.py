@@ -1,12 +1,17 @@
 """What a workspace or another host answers to a command is not believed: it stands in their users' hands."""
 
+import os
+import signal
+import socket
+import subprocess
+import sys
 import threading
 from argparse import Namespace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from gpuspawner.cli import ssh
+from gpuspawner.cli import main, ssh
 from gpuspawner.cli.asking import RefusedError, call
 
 HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEzO"
@@ -69,3 +74,64 @@ def test_a_token_follows_no_redirect_to_another_host(hosts):
     with pytest.raises(RefusedError, match="302"):
         call(url, "SECRET")
     assert heard == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1:abc",
+        "http://127.0.0.1:8000/a b",
+        "http://[",
+        "http://",
+        "http://127.0.0.1:99999",
+        "ftp://x",
+        "",
+    ],
+)
+def test_an_address_that_is_none_is_refused_with_an_example(monkeypatch, capsys, url):
+    monkeypatch.setenv("GPUSPAWNER_TOKEN", "abc")
+    assert main(["list", "--url", url]) == 2
+    assert (
+        f"{url.rstrip('/')!r} is no http address. Set --url or GPUSPAWNER_URL, for example" in capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize("token", ["t\u00f6ken", "one\ntwo", "a b"])
+def test_a_token_that_is_none_is_named_and_not_the_service(monkeypatch, capsys, token):
+    monkeypatch.setenv("GPUSPAWNER_TOKEN", token)
+    assert main(["list", "--url", "http://127.0.0.1:9"]) == 2
+    assert "GPUSPAWNER_TOKEN holds no token" in capsys.readouterr().err
+
+
+def test_an_answer_that_is_no_http_is_told_in_words(monkeypatch, capsys):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer():
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        monkeypatch.setenv("GPUSPAWNER_TOKEN", "abc")
+        assert main(["list", "--url", f"http://127.0.0.1:{server.getsockname()[1]}"]) == 3
+        thread.join()
+    assert "No GPU service answers at" in capsys.readouterr().err
+
+
+def test_ctrl_c_ends_a_command_without_a_traceback():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        command = subprocess.Popen(
+            [sys.executable, "-m", "gpuspawner.cli", "list", "--url", url],
+            env={**os.environ, "GPUSPAWNER_TOKEN": "abc"},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        connection, _ = server.accept()
+        with connection:
+            connection.recv(4096)  # it waits for the answer now
+            command.send_signal(signal.SIGINT)
+            _, said = command.communicate(timeout=60)
+    assert (command.returncode, said) == (130, "")

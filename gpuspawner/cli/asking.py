@@ -6,6 +6,7 @@ import json
 import os
 import stat
 import sys
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -57,19 +58,37 @@ def token_of(file: Path | None = None) -> str:
     """Return the user's token: from the environment, or from a file that is theirs alone.
 
     Raises:
-        RefusedError: there is none, or others can read it.
+        RefusedError: there is none, it is none, or others can read it.
     """
     if file is None:
-        token = os.environ.get("GPUSPAWNER_TOKEN", "")
+        token = os.environ.get("GPUSPAWNER_TOKEN", "").strip()
         if not token:
             raise RefusedError("GPUSPAWNER_TOKEN is not set. Make a token on the hub's page /hub/token and export it.")
-        return token
+        return _sendable(token, "GPUSPAWNER_TOKEN")
     try:
         if file.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             raise RefusedError(f"Others may read {file}, which holds your token. Run chmod 600 {file}.")
-        return file.read_text(encoding="ascii").strip()
+        return _sendable(file.read_text(encoding="ascii").strip(), str(file))
     except (OSError, ValueError) as error:
         raise RefusedError(f"{file} cannot be read as a token ({error}).") from error
+
+
+def _sendable(token: str, source: str) -> str:
+    if not token or not all("!" <= letter <= "~" for letter in token):
+        raise RefusedError(f"{source} holds no token: one has letters and digits alone. Copy it from /hub/token again.")
+    return token
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0 and _is_plain(url)
+    except ValueError:  # half a bracket, or a port that is none
+        return False
+
+
+def _is_plain(url: str) -> bool:
+    return url.isprintable() and " " not in url
 
 
 def call(
@@ -78,11 +97,15 @@ def call(
     """Return the JSON object that ``url`` answers; ``wordless`` tells of an error that has no words of its own.
 
     Raises:
-        RefusedError: a 4xx, with the answer's own words.
+        RefusedError: a 4xx, with the answer's own words; or the address is none.
         AwayError: a 5xx, likewise, or no answer.
     """
-    if not url.startswith(("http://", "https://")):
-        raise RefusedError(f"{url} is no http address.")
+    service = url.partition("/api/v1")[0]
+    if not _is_address(url):
+        raise RefusedError(
+            f"{service!r} is no http address. Set --url or GPUSPAWNER_URL, for example to "
+            "http://127.0.0.1:8000/services/gpu."
+        )
     request = Request(  # noqa: S310 - the scheme is checked above
         url,
         method=method,
@@ -101,8 +124,7 @@ def call(
         if error.code >= SERVER_ERROR:
             raise AwayError(message) from error
         raise RefusedError(message, error.code) from error
-    except (URLError, OSError, ValueError) as error:
-        service = url.partition("/api/v1")[0]
+    except (URLError, HTTPException, OSError, ValueError) as error:
         raise AwayError(
             f"No GPU service answers at {service}. Is the hub running? Set --url or GPUSPAWNER_URL."
         ) from error

@@ -12,6 +12,9 @@ from gpuspawner import __version__
 from gpuspawner.cli import remote, serve, simulate, ssh
 from gpuspawner.cli.check import check
 
+INTERRUPTED = 130
+"""As shells have it: 128 and the number of the signal that Ctrl-C sends."""
+
 
 class Parser(argparse.ArgumentParser):
     """Ends by what the exit codes say: arguments that cannot be are invalid, and nothing was refused."""
@@ -46,4 +49,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `| head` has read enough; the interpreter's own flush at the end would tell again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except KeyboardInterrupt:
+        return INTERRUPTED
     return code

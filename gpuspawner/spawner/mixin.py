@@ -22,7 +22,7 @@ from gpuspawner.core.release import Release
 from gpuspawner.core.request import Request
 from gpuspawner.spawner.client import LeaseClient
 from gpuspawner.spawner.options import FormOptions
-from gpuspawner.spawner.refusals import ended, one_line_refusals
+from gpuspawner.spawner.refusals import ended, log_in_one_line
 from gpuspawner.spawner.unheard import hub_shuts_down, leave
 
 HEARTBEAT_SECONDS = 10.0
@@ -64,7 +64,7 @@ class GPUSpawnerMixin(FormOptions):
     def __init__(self, **kwargs: Any) -> None:
         """Keep the steps of a start for its progress page."""
         super().__init__(**kwargs)
-        self.log.addFilter(one_line_refusals)
+        log_in_one_line(self.log)
         self._gpu_steps: list[dict[str, Any]] = []
         self._gpu_stepped = asyncio.Event()
 

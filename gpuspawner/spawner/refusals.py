@@ -7,6 +7,7 @@ import sys
 from html import escape
 from typing import Any
 
+from tornado.log import app_log
 from tornado.web import HTTPError
 
 try:
@@ -62,6 +63,15 @@ class OneLineRefusals(logging.Filter):
 
 
 one_line_refusals = OneLineRefusals()
+
+
+def log_in_one_line(log: logging.Logger) -> None:
+    """Have ``log``, the hub's, tell refusals so; and Tornado's, by which the hub tells that it does not start a server.
+
+    That one passes its records on, which no filter of the hub's own log sees.
+    """
+    for one in (log, app_log):
+        one.addFilter(one_line_refusals)
 
 
 def ended(message: str, *, reason: str, status: int, link: str = "", link_text: str = "") -> Any:

@@ -194,4 +194,7 @@ def test_none_of_it_was_an_error_of_the_hubs_or_the_services(hub):
     own = [line for line in lines if "Couldn't parse JSON" not in line]  # the hub's own word for a torn body
     assert [line[:300] for line in own if "] 500 " in line or " 500 POST" in line] == []
     assert len([line for line in lines if "Traceback" in line]) == len(lines) - len(own)
+    told = [line for line in lines if "Not starting vera's server" in line]
+    assert told, "the hub tells refusals in its log"
+    assert [line[:300] for line in told if not line.startswith("[I ")] == [], "they are no errors"
     assert max(map(len, lines)) < 5000, "no value floods the log"

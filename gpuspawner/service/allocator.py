@@ -245,6 +245,17 @@ class Allocator:
             self.book.save(stopping, audit=lines)
         self.give()
 
+    def forget(self, key: Key) -> None:
+        """The hub deletes the server of a key, or its user: what waits for a GPU waits for nobody now."""
+        lease = self.book.of_key(key)
+        if lease is None or lease.phase not in WAITING | {Phase.RESERVED}:
+            return
+        now, message = self.clock.now(), "Its server was deleted in the hub, and its place in the queue with it."
+        ended = leases.end(leases.stop(lease, Reason.CANCELLED, "hub", message, now), now)
+        self.book.save(ended, audit=[self.line(lease, "hub", "stop", message)])
+        self.take_back(lease)
+        self.give()
+
     def returns(self, lease: Lease) -> bool:
         """Whether a workspace that its place ended goes back in the queue, by its policy."""
         return policy_of(self.catalog, lease).back_in_queue

@@ -57,6 +57,10 @@ class LeaseClient:
         path = f"/internal/leases/{release.lease}/release"
         await self._call("POST", path, arguments, {"message": release.message}, seconds=STOP_PATH_SECONDS)
 
+    async def forget(self, key: Mapping[str, str]) -> None:
+        """Tell that the hub deletes the server of a key (``hub``, ``user_created``, ``server``)."""
+        await self._call("POST", "/internal/forget", body=key, seconds=STOP_PATH_SECONDS)
+
     async def _call(
         self,
         method: str,

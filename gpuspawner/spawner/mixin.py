@@ -134,10 +134,8 @@ class GPUSpawnerMixin(FormOptions):
         """Acquire, wait and acknowledge; park when the time is over. Every call may be repeated."""
         client, start_id, begun = self._client(), uuid.uuid4().hex, time.monotonic()
         ask = {
-            "hub": self.gpu_hub_id,
+            **self._key(),
             "user": self.user.name,
-            "user_created": isoformat(self.user.orm_user.created),
-            "server": self.name,
             "options": self.user_options or {},
             "start_id": start_id,
             "boot_id": self.gpu_boot_id,
@@ -178,6 +176,9 @@ class GPUSpawnerMixin(FormOptions):
                 await asyncio.sleep(RETRY_SECONDS)
             if time.monotonic() >= until:
                 await self._leave(client, answer)
+
+    def _key(self) -> dict[str, str]:
+        return {"hub": self.gpu_hub_id, "user_created": isoformat(self.user.orm_user.created), "server": self.name}
 
     def _request(self) -> Request:
         return resolve(self.catalog, self.user_options, self.user.name)
@@ -299,6 +300,16 @@ class GPUSpawnerMixin(FormOptions):
                 leave(Path(self.gpu_secret_file).parent, release)
         except Exception as error:  # noqa: BLE001 - a stop must go on: the service sees the end by itself
             self.log.warning("the end of %s was not reported: %s", self._log_name, error)
+
+    async def delete_forever(self) -> None:
+        """The hub deletes this server, or its user: a place in the queue would start it again by itself."""
+        try:
+            await self._client().forget(self._key())
+        except Exception as error:  # noqa: BLE001 - a deletion must go on
+            self.log.warning("the place of %s in the queue was not withdrawn: %s", self._log_name, error)
+        result = super().delete_forever()
+        if asyncio.iscoroutine(result):
+            await result
 
     def _outcome(self) -> str | None:
         """Return how it ended, one of ``core.release.OUTCOMES``; None for what goes on without the hub."""

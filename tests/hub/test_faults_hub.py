@@ -137,6 +137,28 @@ def test_parking_keeps_the_place_and_starts_by_itself(new_hub, python):
     assert_disjoint_and_single(hub)
 
 
+@pytest.mark.parametrize("deleted", ["a named server", "a user"])
+def test_what_is_deleted_in_the_hub_while_it_is_parked_is_never_started(new_hub, python, deleted):
+    hub = new_hub(python=python, gpus=1, wait=0.5, slow_spawn_timeout=3)
+    run(hub, "anna")
+    hub.add_user("ben", "cleo")
+    server = "train" if deleted == "a named server" else ""
+    assert hub.begin("ben", server).status_code == 409
+    ben = hub.until("ben", "parked", server=server)
+    assert hub.begin("cleo").status_code == 409
+    hub.until("cleo", "parked")
+    if server:
+        assert hub.api("DELETE", f"/users/ben/servers/{server}", {"remove": True}).status_code == 204
+    else:
+        assert hub.api("DELETE", "/users/ben").status_code == 204
+    ended = hub.until_ended("ben", "cancelled")
+    assert (ended["id"], ended["end"]["by"]) == (ben["id"], "hub")
+    assert hub.lease("cleo")["queue"]["place"] == 1
+    hub.stop("anna")
+    hub.until("cleo", "running")
+    assert [lease["user"] for lease in hub.workspaces()] == ["cleo"]
+
+
 def test_six_refusals_and_six_parkings_in_a_row_do_not_abort_the_hub(new_hub, python):
     hub = new_hub(python=python, gpus=1, wait=0.1, slow_spawn_timeout=3, failure_limit=3)
     run(hub, "anna")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from tornado.web import HTTPError
@@ -19,18 +19,30 @@ from gpuspawner.service.views import lease_view, number_of
 LONGEST_WAIT_SECONDS = 10.0
 
 
-class AcquireBody(BaseModel):
-    """What the spawner sends to ask for a lease."""
+class KeyBody(BaseModel):
+    """Which workspace the spawner means."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     hub: str
-    user: str
     user_created: str
     server: str
+
+    def key(self) -> Key:
+        """Return it as leases have it."""
+        return Key(self.hub, self.user_created, self.server)
+
+
+class AcquireBody(KeyBody):
+    """What the spawner sends to ask for a lease."""
+
+    user: str
     options: dict[str, Any]
     start_id: str
     boot_id: str
+
+
+BodyT = TypeVar("BodyT", bound=KeyBody)
 
 
 class SpawnerHandler(ApiHandler):
@@ -45,6 +57,13 @@ class SpawnerHandler(ApiHandler):
     def attempt(self) -> int:
         """Return the attempt that the request names."""
         return int(self.number("attempt", int))
+
+    def understood(self, model: type[BodyT]) -> BodyT:
+        """Return the request's body. Raises 400 where it is another."""
+        try:
+            return model.model_validate(self.body())
+        except ValidationError as error:
+            raise HTTPError(400, reason="The spawner's request is not understood: is its version the same?") from error
 
     def number(self, name: str, read: type[float], default: str | None = None) -> float:
         """Return a number that the request names."""
@@ -64,13 +83,9 @@ class Acquire(SpawnerHandler):
 
     def post(self) -> None:
         """Answer the lease, 409 while an earlier workspace of the key still ends, 4xx where it is refused."""
-        try:
-            body = AcquireBody.model_validate(self.body())
-        except ValidationError as error:
-            raise HTTPError(400, reason="The spawner's request is not understood: is its version the same?") from error
+        body = self.understood(AcquireBody)
         request = resolve(self.parts.catalog, body.options, body.user)
-        key = Key(body.hub, body.user_created, body.server)
-        ask = Ask(key, body.user, request, body.options, body.start_id, body.boot_id)
+        ask = Ask(body.key(), body.user, request, body.options, body.start_id, body.boot_id)
         self.answer(self.view(self.parts.allocator.acquire(ask)))
 
 
@@ -142,8 +157,18 @@ class Release(SpawnerHandler):
         self.answer({})
 
 
+class Forget(SpawnerHandler):
+    """POST: the hub deletes a server, or its user."""
+
+    def post(self) -> None:
+        """Withdraw the place that it may have in the queue."""
+        self.parts.allocator.forget(self.understood(KeyBody).key())
+        self.answer({})
+
+
 ROUTES = [
     (r"/internal/acquire", Acquire),
+    (r"/internal/forget", Forget),
     (r"/internal/leases/([^/]+)", Wait),
     (r"/internal/leases/([^/]+)/acknowledge", Acknowledge),
     (r"/internal/leases/([^/]+)/heartbeat", Heartbeat),

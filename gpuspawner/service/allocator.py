@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpuspawner.catalog import Catalog
+from gpuspawner.catalog import Catalog, resolve
 from gpuspawner.core import lease as leases
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused
 from gpuspawner.core.gpus import Slot
@@ -96,10 +96,28 @@ class Allocator:
             log.warning("the clock went back by %s or more since the last service", show_duration(ahead_seconds))
             self.book.save(*(leases.earlier(lease, ahead_seconds) for lease in self.book))
         for lease in self.book:
-            if lease.phase is Phase.QUEUED:
+            if why := self._offered_no_more(lease):
+                words = f"What it waited for is not offered any more. {why} Press Start to ask anew."
+                ended = leases.end(leases.stop(lease, Reason.FAILED, "gpuspawner", words, now), now)
+                unread = replace(ended, unattended=True)
+                self.book.save(unread, audit=[self.line(unread, "gpuspawner", "stop", words)])
+            elif lease.phase is Phase.QUEUED:
                 self.book.save(leases.park(lease, now))
             else:
                 self.book.note_heard(lease.id, now)
+
+    def _offered_no_more(self, lease: Lease) -> str:
+        """Return why a place in the queue can never be granted by the present catalog; "" where it can."""
+        if lease.phase not in WAITING:
+            return ""
+        try:
+            request = resolve(self.catalog, dict(lease.options), lease.user)  # as its start will
+        except RequestRefused as error:
+            return str(error)
+        if request.gpu == lease.request.gpu:
+            return ""
+        # It named no kind, and the default one has changed: nobody asked for that.
+        return f"It asked for {gpus_asked(lease.request, self.catalog)}, by the default of then."
 
     def acquire(self, ask: Ask) -> Lease:
         """Return the lease of this start: a new one, or the live one of its key with a new attempt. Idempotent.

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from service_world import SECRET
+from service_world import SECRET, a_catalog
 
 from gpuspawner.backends.fake import probe_text
 from gpuspawner.core.errors import Conflict, RequestRefused
@@ -126,6 +126,38 @@ async def test_promise_2_a_lease_its_deadline_place_streak_and_readings_survive_
     assert world.parts.store.readings(running.id) == readings
     places = [lease_view(world.parts, world.book.get(x.id))["queue"]["place"] for x in (first, second)]
     assert places == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("options", "change", "why"),
+    [
+        pytest.param({"gpu": "half"}, {"gpus": {"a100": "1-8"}}, "gpu: 'half' asked; allowed: a100", id="a kind"),
+        pytest.param({"memory": "64GiB"}, {"bounds": {"memory": "1GiB-8GiB"}}, "memory: '64GiB' asked", id="a bound"),
+        pytest.param(
+            {},
+            {"default": {"gpu": "half"}},
+            "It asked for 1 A100 80 GB, by the default of then.",
+            id="not even as a substitute",
+        ),
+    ],
+)
+async def test_promise_2_a_place_that_a_new_catalog_can_never_grant_ends_and_says_so(world, options, change, why):
+    ada = await world.up("ada", count=2)
+    bob, cyd = world.start("bob", **options), world.start("cyd", gpu="a100")
+    pytorch = {
+        "title": "PyTorch",
+        "gpus": {"a100": "1-8", "half": "1-2"},
+        "default": {"gpu": "a100", "count": 1, "memory": "8GiB"},
+        **change,
+    }
+    world.catalog = a_catalog(templates={"pytorch": pytorch})
+    world.boot()
+    assert world.phase(ada) is Phase.RUNNING
+    assert world.phase(cyd) is Phase.PARKED
+    end = lease_view(world.parts, world.now_of(bob))["end"]
+    assert (end["reason"], end["by"]) == ("failed", "gpuspawner")
+    assert why in end["why"]
+    assert end["why"].endswith("Press Start to ask anew.")
 
 
 async def test_promise_2_a_restart_in_the_grace_leaves_time_to_object_and_still_reclaims(world):

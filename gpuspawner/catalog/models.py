@@ -286,7 +286,7 @@ class IdleEntry(Entry):
     below: Annotated[float | None, BeforeValidator(_parse_threshold)] = None
     for_: PositiveDuration = Field(default=None, alias="for")
     sample: Annotated[float | None, BeforeValidator(_parse_sample)] = None
-    grace: Duration = None
+    grace: PositiveDuration = None
 
 
 class AlsoCountsEntry(Entry):
@@ -303,7 +303,7 @@ class ActivityEntry(Entry):
     """When a workspace without a GPU counts as idle, and how long it then has."""
 
     none_for: PositiveDuration = None
-    grace: Duration = None
+    grace: PositiveDuration = None
 
 
 class KeepEntry(Entry):

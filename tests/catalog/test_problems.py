@@ -226,6 +226,14 @@ ENTRIES = {
         "policies: {p: {idle: {for: 0s}}}\n",
         "6 policies.p.idle.for: '0s' is no time at all. Write a time above 0, for example 30m.",
     ),
+    "no time to object": (
+        "policies: {p: {idle: {grace: 0s}}}\n",
+        "6 policies.p.idle.grace: '0s' is no time at all. Write a time above 0, for example 30m.",
+    ),
+    "no time to object without a GPU": (
+        "policies: {p: {activity: {none_for: 2h, grace: 0m}}}\n",
+        "6 policies.p.activity.grace: '0m' is no time at all. Write a time above 0, for example 30m.",
+    ),
     "time without unit": (
         "policies: {p: {idle: {grace: 10}}}\n",
         "6 policies.p.idle.grace: 10 is not a time. Write a time with its unit, for example 90s, 30m, 8h, 1h30m or 2d.",

@@ -177,7 +177,8 @@ def _idle(parts: Parts, lease: Lease) -> dict[str, Any] | None:
     grace_ends_at = None if grace is None or mode is not Mode.ENFORCE else _grace_end(lease, grace)
     words = idle_words(seen, None if grace_ends_at is None else show_time(grace_ends_at, now))
     if kept and lease.kept_until is not None:
-        words = f"kept until {show_time(lease.kept_until, now)}; {seen.because}"
+        until = f"kept until {show_time(lease.kept_until, now)}"
+        words = f"{until}; {seen.because}" if seen.because else f"{until}; not measured yet"
     return {
         "state": "kept" if kept else seen.state.value,
         "mode": mode.value,

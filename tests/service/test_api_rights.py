@@ -201,6 +201,19 @@ async def test_promise_9_a_get_never_starts_or_stops_anything(world, call):
     assert world.now_of(lease) == lease
 
 
+async def test_promise_10_what_tornado_refuses_is_told_in_words_too(world, call):
+    lease = await world.up("alice")
+    alice = call.ticket("alice")
+    answers = [
+        await call(alice, "GET", f"/api/v1/workspaces/{lease.id}/keep"),
+        await call(alice, "GET", f"/api/v1/workspaces/{lease.id}/readings?since=%ff"),
+    ]
+    assert [(status, document["error"]["message"]) for status, document in answers] == [
+        (405, "This address does not take GET."),
+        (400, "A value in the address is missing, or no text in UTF-8."),
+    ]
+
+
 HUGE = "x" * 2_000_000
 BAD_OPTIONS = [
     {"gpu": "h100"}, {"gpu": True}, {"gpu": ["a100"]}, {"count": 0}, {"count": -1}, {"count": 9}, {"count": True},

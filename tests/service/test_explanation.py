@@ -9,6 +9,7 @@ from pages import Browser, api
 
 from gpuspawner.catalog import load_catalog
 from gpuspawner.core.evidence import SampleKind
+from gpuspawner.core.idleness import Streak
 from gpuspawner.core.lease import Phase
 
 IDLE = "Idle 12 min of 30 min, because: GPU 0 at 1 %."
@@ -107,6 +108,15 @@ def test_in_its_grace_it_says_when_it_stops(make):
     (sentence,) = explained(world)
     assert sentence.startswith("Idle 34 min; stops at ")
     assert sentence.endswith(", because: GPU 0 at 1 %.")
+
+
+def test_kept_before_the_first_sample_it_says_that_too(make):
+    world = make()
+    lease = pages.running("mine", streak=Streak())
+    world.save(replace(lease, kept_until=world.parts.clock.now() + 3600.0))
+    (sentence,) = explained(world)
+    assert sentence.startswith("Kept until ")
+    assert sentence.endswith("; not measured yet.")
 
 
 def test_waiting_starting_and_ended(make):

@@ -21,6 +21,11 @@ log = logging.getLogger("gpuspawner.api")
 
 USE, ADMIN = "custom:gpu:use", "custom:gpu:admin"
 LARGEST_BODY_BYTES = 65536
+WORDLESS = {
+    400: "A value in the address is missing, or no text in UTF-8.",
+    405: "This address does not take {method}.",
+}
+"""What is told of Tornado's own refusals, which bring no words for people."""
 
 
 @dataclass(frozen=True)
@@ -160,7 +165,8 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
         if isinstance(error, (Unavailable, Superseded)):
             return 503, {"message": str(error)}
         if isinstance(error, HTTPError):
-            return error.status_code, {"message": error.reason or "The request could not be served."}
+            wordless = WORDLESS.get(error.status_code, "The request could not be served.")
+            return error.status_code, {"message": error.reason or wordless.format(method=self.request.method)}
         return 500, {"message": "The service met an error of its own; the administrator finds it in its log."}
 
     def log_exception(self, typ: Any, value: BaseException | None, tb: Any) -> None:

@@ -52,10 +52,16 @@ def take_lock(settings: Settings, command: str) -> IO[str]:
     """Make this process the only one of ``command`` on its data directory.
 
     Raises:
-        StepError: another one runs there; says which, and where its page is.
+        StepError: another one runs there; says which, and where its page is. Or nothing can be written there.
     """
-    settings.data.mkdir(parents=True, exist_ok=True, mode=0o700)
-    lock = (settings.data / "lock").open("a+")
+    try:
+        settings.data.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = (settings.data / "lock").open("a+")
+    except OSError as error:
+        raise StepError(
+            f"DATA={settings.data} is no folder to write to ({error.strerror}).\n"
+            f"Name one that is yours, or none: {command} DATA=.run"
+        ) from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

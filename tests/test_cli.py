@@ -104,6 +104,32 @@ def test_arguments_that_cannot_be_are_invalid_and_not_refused(arguments, capsys)
     assert capsys.readouterr().err.startswith("usage: gpuspawner")
 
 
+@pytest.mark.parametrize(
+    ("options", "variables", "told"),
+    [
+        pytest.param([], {}, "--data: {data} is not the folder that configure() made", id="no secret"),
+        pytest.param(["--fast", "0"], {}, "'0' is no factor: give a number, 1 to 3600", id="no factor"),
+        pytest.param([], {"GPUSPAWNER_SETTINGS": "{"}, "GPUSPAWNER_SETTINGS is no JSON object", id="torn settings"),
+    ],
+)
+def test_promise_10_serve_by_hand_names_what_is_wrong(tmp_path, monkeypatch, capsys, options, variables, told):
+    (tmp_path / "catalog.yaml").write_text(GOOD)
+    if variables:
+        (tmp_path / "secret").write_text("00" * 32)
+        (tmp_path / "hub-id").write_text("hub")
+    for name in ("API_URL", "API_TOKEN", "SERVICE_URL", "SERVICE_PREFIX"):
+        monkeypatch.setenv(f"JUPYTERHUB_{name}", "x")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    arguments = ["serve", "--catalog", str(tmp_path / "catalog.yaml"), "--data", str(tmp_path), *options]
+    try:
+        code = main(arguments)
+    except SystemExit as error:  # as argparse ends
+        code = error.code
+    assert code == INVALID
+    assert told.format(data=tmp_path) in capsys.readouterr().err
+
+
 def test_serve_outside_a_hub_says_who_starts_it(tmp_path):
     (tmp_path / "catalog.yaml").write_text(GOOD)
     answer = gpuspawner("serve", "--catalog", str(tmp_path / "catalog.yaml"), "--data", str(tmp_path))

@@ -24,8 +24,38 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser("serve", help="run the service (the hub does this by itself)")
     parser.add_argument("--catalog", required=True, metavar="FILE", help="the catalog, YAML or JSON")
     parser.add_argument("--data", required=True, metavar="DIR", help="where configure() put secret and hub id")
-    parser.add_argument("--fast", type=float, metavar="N", help="divide every time of the catalog by N")
+    parser.add_argument("--fast", type=_factor, metavar="N", help="divide every time of the catalog by N")
     parser.set_defaults(run=serve)
+
+
+class _WrongError(Exception):
+    pass
+
+
+def _factor(text: str) -> float:
+    try:
+        factor = float(text)
+        if 1 <= factor <= 3600:  # noqa: PLR2004 - what `scaled` takes
+            return factor
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"{text!r} is no factor: give a number, 1 to 3600")
+
+
+def _identity(data: Path) -> tuple[bytes, str]:
+    """Return secret and hub id as configure() left them in its folder."""
+    try:
+        return read_secret(data / "secret"), (data / "hub-id").read_text(encoding="ascii").strip()
+    except (OSError, ValueError) as error:
+        raise _WrongError(f"--data: {data} is not the folder that configure() made for the hub ({error}).") from error
+
+
+def _settings() -> dict[str, Any]:
+    """Return what configure() passes on of service_settings."""
+    try:
+        return dict(json.loads(os.environ.get("GPUSPAWNER_SETTINGS", "{}")))
+    except (ValueError, TypeError) as error:
+        raise _WrongError("GPUSPAWNER_SETTINGS is no JSON object: configure() writes it.") from error
 
 
 def serve(arguments: argparse.Namespace) -> int:
@@ -49,10 +79,16 @@ def serve(arguments: argparse.Namespace) -> int:
         catalog = scaled(catalog, arguments.fast)
     data = Path(arguments.data)
     hub_pid = os.environ.get("GPUSPAWNER_HUB_PID")
+    try:
+        secret, hub_id = _identity(data)
+        written = _settings()
+    except _WrongError as error:
+        print(f"gpuspawner serve: {error}", file=sys.stderr)
+        return 1
     options = Options(
         store_url=f"sqlite:///{data / 'gpuspawner.sqlite'}",
-        secret=read_secret(data / "secret"),
-        hub_id=(data / "hub-id").read_text(encoding="ascii").strip(),
+        secret=secret,
+        hub_id=hub_id,
         hub_api_url=os.environ["JUPYTERHUB_API_URL"],
         hub_api_token=os.environ["JUPYTERHUB_API_TOKEN"],
         service_url=os.environ["JUPYTERHUB_SERVICE_URL"],
@@ -61,7 +97,6 @@ def serve(arguments: argparse.Namespace) -> int:
         data=data,
         public_url=os.environ.get("JUPYTERHUB_PUBLIC_URL", ""),
     )
-    written = json.loads(os.environ.get("GPUSPAWNER_SETTINGS", "{}"))
     try:
         place = choose(catalog, data, options.hub_id, os.environ)
         settings = changed(Settings(**place.settings), written)

@@ -9,6 +9,7 @@ import yaml
 
 from demo import data, machine, place
 from demo.data import Settings
+from demo.launcher import take_lock
 from gpuspawner.catalog import load_catalog
 from tools.install import ROOT
 from tools.progress import StepError
@@ -34,6 +35,13 @@ def test_every_setting_is_read():
 def test_a_setting_that_cannot_be_used_is_named_with_what_would_be_right(name, value):
     with pytest.raises(StepError, match=rf"(?s)^{name}={value} .*{name}="):
         Settings.from_environment({name: value})
+
+
+@pytest.mark.parametrize("folder", ["/proc/none", "/dev/null"])
+def test_a_folder_that_cannot_be_written_is_named_with_the_remedy(folder):
+    settings = Settings.from_environment({"DATA": folder})
+    with pytest.raises(StepError, match=rf"^DATA={folder} is no folder to write to \(.*\).\nName one that is yours"):
+        take_lock(settings, "make run")
 
 
 def test_passwords_are_each_persons_own_readable_by_nobody_else_and_kept(tmp_path):

@@ -219,6 +219,13 @@ def test_a_beginning_that_fits_two_stops_none(hub, ask):
     assert {w["phase"] for w in hub.workspaces()} == {"running", "queued"}
 
 
+def test_an_empty_id_stops_nothing_though_it_begins_the_only_one(hub, ask):
+    answer = ask("ada", "stop", "")
+    assert answer.returncode == REFUSED
+    assert answer.stderr == "An empty ID stops nothing. Name the workspace as gpuspawner list shows it.\n"
+    assert hub.lease("ada")["phase"] == "running"
+
+
 def test_stop_withdraws_a_waiting_and_stops_a_running_workspace(hub, ask):
     waiting, running = hub.lease("bob"), hub.lease("ada")
     answer = ask("bob", "stop", waiting["id"][:8])

@@ -107,6 +107,9 @@ def stop(arguments: argparse.Namespace) -> int:
         found = _listed(arguments, "", lambda one: one["id"].startswith(arguments.id))
         if len(found) != 1:
             return _not_one(found, f"with an id that begins with {arguments.id!r}")
+        if not arguments.id:  # it begins every id: a script whose variable is empty means none
+            print("An empty ID stops nothing. Name the workspace as gpuspawner list shows it.", file=sys.stderr)
+            return REFUSED
         answer = _ask(arguments, f"/workspaces/{found[0]['id']}/stop", "POST")
     except (RefusedError, AwayError) as error:
         return told(error)

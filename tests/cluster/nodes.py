@@ -94,9 +94,9 @@ class TestCluster:
         wait_for(lambda: self.core.read_namespaced_pod(name, namespace).status.phase == phase, f"pod {name} is {phase}")
 
     def run_in(self, namespace, name, *command):
-        """Run a command in a pod; return its exit code, standard output and standard error."""
+        """Run a command in a pod's workspace; return its exit code, standard output and standard error."""
         session = stream(
-            self.core.connect_get_namespaced_pod_exec, name, namespace, command=list(command),
+            self.core.connect_get_namespaced_pod_exec, name, namespace, container="notebook", command=list(command),
             stdout=True, stderr=True, stdin=False, _preload_content=False,
         )  # fmt: skip
         try:

@@ -26,6 +26,9 @@ from gpuspawner.service.sentences import (
 )
 from gpuspawner.service.store import AuditLine, ReadingRow
 
+OVERDUE_SECONDS = 15.0
+"""What its place was to end is seen gone by then, as a rule: a kill and a look at it take seconds."""
+
 
 def lease_view(parts: Parts, lease: Lease) -> dict[str, Any]:
     """Return one lease as JSON. Times are seconds since the epoch; null is unknown or not so."""
@@ -229,11 +232,19 @@ def _extend(parts: Parts, lease: Lease) -> dict[str, Any]:
 def _disruption(parts: Parts, lease: Lease, now: float) -> dict[str, Any]:
     """Return what is to be told of a workspace that its cluster is about to end: nothing here can keep it."""
     until = lease.disrupted_until
-    when = "within seconds" if until is None else f"at {show_time(until, now)}"
     then = (
         "It goes back to its place in the queue, and starts again by itself. " if parts.allocator.returns(lease) else ""
     )
-    text = f"{lease.disruption} This workspace ends {when}: save now. {then}Running kernels are lost; files stay."
+    if until is None:
+        end = "This workspace ends within seconds: save now."
+    elif now - until < OVERDUE_SECONDS:
+        end = f"This workspace ends at {show_time(until, now)}: save now."
+    else:
+        end = (
+            f"This workspace was to end at {show_time(until, now)}, and is not known to be gone: its node may not "
+            "answer. What it uses goes to nobody else before it is."
+        )
+    text = f"{lease.disruption} {end} {then}Running kernels are lost; files stay."
     return {"kind": "preempted", "text": text, "ends_at": until, "actions": []}
 
 

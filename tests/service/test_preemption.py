@@ -44,6 +44,17 @@ async def test_its_user_is_told_while_it_still_runs_by_when_and_what_follows(wor
     assert world.did(alice).count("disrupted") == 1
 
 
+async def test_what_outlives_its_end_on_a_node_that_does_not_answer_is_told_so(world):
+    alice = await world.up("alice")
+    await disrupted(world, alice, ends_in_seconds=30.0)
+    await world.go_on(60, step=10)
+    warning = lease_view(world.parts, world.now_of(alice))["warning"]
+    assert "is not known to be gone: its node may not answer. What it uses goes to nobody else" in warning["text"]
+    assert "save now" not in warning["text"]
+    assert "starts again by itself" in warning["text"]
+    assert world.now_of(alice).phase is Phase.RUNNING
+
+
 async def test_it_goes_back_to_its_place_in_the_queue_and_starts_by_itself(world):
     alice, bob = await world.up("alice", count=2), world.start("bob", count=2)
     await disrupted(world, alice)

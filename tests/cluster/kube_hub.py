@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import textwrap
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -134,12 +135,12 @@ class KubeHub(RealHub):
     def first_steps(self, user: str, words: str) -> str:
         """What the progress page tells of a start that is under way, up to these words or for 15 s."""
         url = f"{self.url}/hub/api/users/{user}/server/progress"
-        told = ""
+        told, until = "", time.monotonic() + 15
         with requests.get(url, headers={"Authorization": f"token {ADMIN_TOKEN}"}, stream=True, timeout=15) as answer:
             try:
-                for line in answer.iter_lines(decode_unicode=True):
+                for line in answer.iter_lines(decode_unicode=True):  # the hub sends an empty one every 8 s
                     told += line
-                    if words in told:
+                    if words in told or time.monotonic() > until:
                         break
             except requests.RequestException:
                 pass

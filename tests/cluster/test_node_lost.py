@@ -1,0 +1,103 @@
+"""A node that is heard of no more: its workspaces are held until they are known to be gone, and then come back."""
+
+import os
+import signal
+
+import pytest
+from ends import SERVER
+from fake_nodes import fake_nodes
+from gpus import simulated
+from kube_hub import KubeHub, eventually
+
+from tools.cluster.settings import NODE
+
+WAIT_SECONDS = 300
+"""Kubernetes itself calls a node lost after 50 s."""
+EXTRA = f"""
+c.KubeSpawner.cmd = ["python3", "-c", {SERVER!r}]
+lost = {{"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"}}
+c.KubeSpawner.tolerations = [{{**lost, "tolerationSeconds": 5}}]  # Kubernetes' own is 300
+"""
+
+
+@pytest.fixture(scope="module")
+def hub(one_machine, tmp_path_factory):
+    # Where no node at all is heard of, Kubernetes takes itself for the cause and ends nothing: another one stays.
+    with (
+        fake_nodes(one_machine, 1, gpus=0, labels={}),
+        simulated(one_machine, 2),
+        one_machine.namespace() as namespace,
+    ):
+        hub = KubeHub(tmp_path_factory.mktemp("hub"), cluster=one_machine, namespace=namespace, extra=EXTRA)
+        try:
+            yield hub.start()
+        finally:
+            hub.close()
+
+
+@pytest.fixture
+def silence(one_machine):
+    """What stops the node's kubelet where it stands; returns what lets it go on, as the end of the test does too."""
+    kubelet = one_machine.own.processes["kubelet"]
+
+    def go_on():
+        os.kill(kubelet, signal.SIGCONT)
+
+    def stop():
+        os.kill(kubelet, signal.SIGSTOP)
+        return go_on
+
+    yield stop
+    go_on()
+    eventually(lambda: ready(one_machine), WAIT_SECONDS, "the node is ready again")
+
+
+def ready(cluster):
+    """Whether Kubernetes hears of the node, and lets pods onto it."""
+    node = cluster.core.read_node(NODE)
+    heard = any(one.type == "Ready" and one.status == "True" for one in node.status.conditions)
+    return heard and not node.spec.taints
+
+
+def device(hub, user):
+    """The GPU that a user's workspace sees."""
+    code, printed, said = hub.cluster.run_in(hub.namespace, hub.pod(user).metadata.name, "nvidia-smi", "-L")
+    assert code == 0, said
+    return printed
+
+
+def test_promise_1_the_workspace_of_a_lost_node_is_told_held_and_doubled_nowhere(hub, one_machine, silence):
+    def read():
+        return browser.get(f"{hub.url}/services/gpu/workspaces/{lease['id']}", timeout=60).text
+
+    hub.add_user("alice", "bob")
+    browser = hub.login("alice")
+    hub.begin("alice", template="lab", gpu="a100", count=1)
+    lease = hub.until("alice", "running", WAIT_SECONDS)
+    pod = hub.pod("alice")
+    go_on = silence()
+    eventually(lambda: not ready(one_machine), WAIT_SECONDS, "Kubernetes misses the node")
+    eventually(lambda: hub.gpu("/offers")["offers"][0]["free"] == 0, WAIT_SECONDS, "the other GPU is offered no more")
+    hub.begin("bob", template="lab", gpu="a100", count=1)
+    hub.until("bob", "queued", WAIT_SECONDS)
+    eventually(lambda: "Its node was lost or taken out of service." in read(), WAIT_SECONDS, "alice reads of it")
+    assert "It goes back to its place in the queue, and starts again by itself." in read()
+    held = "is not known to be gone: its node may not answer. What it uses goes to nobody else before it is."
+    eventually(lambda: held in read(), WAIT_SECONDS, "alice reads that it is held")
+    assert (hub.lease("alice")["id"], hub.lease("alice")["phase"]) == (lease["id"], "running"), "unseen is not gone"
+    assert hub.pod("alice").metadata.uid == pod.metadata.uid
+    assert hub.lease("bob")["phase"] in {"queued", "parked"}
+    assert hub.pod("bob") is None
+    go_on()
+    end = hub.until_ended("alice", "preempted", WAIT_SECONDS)
+    assert (end["id"], end["end"]["by"]) == (lease["id"], "cluster")
+    assert "Its node was lost or taken out of service." in end["end"]["message"]
+    again = hub.until("alice", "running", WAIT_SECONDS)
+    assert (again["id"] != lease["id"], again["asked_at"]) == (True, lease["asked_at"])
+    hub.until("bob", "running", WAIT_SECONDS)
+    assert hub.pod("alice").metadata.uid != pod.metadata.uid
+    assert len(hub.cluster.core.list_namespaced_pod(hub.namespace).items) == len(hub.workspaces()) == 2
+    assert device(hub, "alice") != device(hub, "bob")
+    for user in ("alice", "bob"):
+        hub.stop(user)
+        hub.until_ended(user, "stopped", WAIT_SECONDS)

@@ -5,7 +5,7 @@ import os
 import sys
 import textwrap
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ from harness import ADMIN_TOKEN, FAST, REPO, RealHub, eventually
 
 __all__ = ["KubeHub", "eventually", "python_of"]
 HUB5 = "GPUSPAWNER_HUB5_PYTHON"
+WHICH = "GPUSPAWNER_TEST_HUB"
+"""Names the version for the tests that do not choose one themselves."""
 
 
 def python_of(version: str) -> str:
@@ -98,6 +100,7 @@ c.GPUSpawnerMixin.wait_in_hub_seconds = {wait}
 class KubeHub(RealHub):
     """One hub whose workspaces are pods of ``cluster`` in ``namespace``."""
 
+    python: str = field(default_factory=lambda: python_of(os.environ.get(WHICH, "newest")))
     cluster: Any = None
     namespace: str = ""
     hub_kubeconfig: str = ""

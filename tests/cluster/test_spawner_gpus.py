@@ -4,6 +4,8 @@ import pytest
 from gpus import simulated
 from kube_hub import KubeHub, eventually, python_of
 
+WAIT_SECONDS = 300
+SOON = {"no_room_seconds": 5.0, "no_room_wait_seconds": 2.0}
 TINY = """
 import asyncio
 
@@ -41,8 +43,14 @@ def gpus(one_machine):
 @pytest.fixture(scope="module", params=["newest", "5.5"])
 def hub(one_machine, gpus, tmp_path_factory, request):
     with one_machine.namespace() as namespace:
-        folder = tmp_path_factory.mktemp("hub")
-        hub = KubeHub(folder, cluster=one_machine, namespace=namespace, extra=TINY, python=python_of(request.param))
+        hub = KubeHub(
+            tmp_path_factory.mktemp("hub"),
+            cluster=one_machine,
+            namespace=namespace,
+            extra=TINY,
+            python=python_of(request.param),
+            settings=SOON,
+        )
         slow = "  slow: {extends: lab, profile: slow}\n"
         hub.catalog.write_text(hub.catalog.read_text().replace("policies:\n", f"{slow}policies:\n"))
         try:
@@ -54,15 +62,15 @@ def hub(one_machine, gpus, tmp_path_factory, request):
 def test_a_workspace_gets_the_gpus_of_its_lease_and_no_other(hub):
     hub.add_user("alice")
     hub.begin("alice", template="lab", gpu="a100", count=1)
-    lease = hub.until("alice", "running", 60)
+    lease = hub.until("alice", "running", WAIT_SECONDS)
     pod = hub.pod("alice")
     assert pod.metadata.labels["gpuspawner.io/lease"] == lease["id"]
     assert pod.spec.containers[0].resources.limits["nvidia.com/gpu"] == "1"
     code, printed, _ = hub.cluster.run_in(hub.namespace, pod.metadata.name, "nvidia-smi", "-L")
     assert (code, len(printed.splitlines())) == (0, 1)
     hub.stop("alice")
-    eventually(lambda: hub.pod("alice") is None, 30, "alice's pod is gone")
-    hub.until_ended("alice", "stopped")
+    eventually(lambda: hub.pod("alice") is None, WAIT_SECONDS, "alice's pod is gone")
+    hub.until_ended("alice", "stopped", WAIT_SECONDS)
 
 
 def test_promise_6_a_start_whose_room_another_pod_took_goes_back_to_its_place_and_starts_when_it_is_free(hub, request):
@@ -76,13 +84,13 @@ def test_promise_6_a_start_whose_room_another_pod_took_goes_back_to_its_place_an
     hub.begin("late", template="lab", gpu="a100", count=1)
     request.addfinalizer(lambda: hub.stop("late"))
     request.addfinalizer(train_ends)
-    eventually(lambda: (pod := hub.pod("late")) and pod.status.conditions, 60, "late's pod finds no room")
+    eventually(lambda: (pod := hub.pod("late")) and pod.status.conditions, WAIT_SECONDS, "late's pod finds no room")
     lease = hub.lease("late")
-    eventually(lambda: hub.lease("late")["phase"] in {"queued", "parked"}, 60, "late waits again")
+    eventually(lambda: hub.lease("late")["phase"] in {"queued", "parked"}, WAIT_SECONDS, "late waits again")
     assert hub.lease("late")["id"] == lease["id"]
     assert hub.pod("late") is None
     train_ends()
-    assert hub.until("late", "running", 90)["id"] == lease["id"]
+    assert hub.until("late", "running", WAIT_SECONDS)["id"] == lease["id"]
 
 
 def test_a_workspace_on_a_gpu_that_fails_is_moved_by_its_user_to_one_that_works(hub, gpus):
@@ -92,48 +100,48 @@ def test_a_workspace_on_a_gpu_that_fails_is_moved_by_its_user_to_one_that_works(
 
     hub.add_user("mara")
     hub.begin("mara", template="lab", gpu="a100", count=1)
-    lease = hub.until("mara", "running", 300)
+    lease = hub.until("mara", "running", WAIT_SECONDS)
     failing = device()
     token = hub.api("POST", "/users/mara/tokens", {}).json()["token"]
     gpus.set_health(failing, healthy=False)
     try:
-        told = eventually(lambda: hub.lease("mara")["warning"], 300, "mara is told")
+        told = eventually(lambda: hub.lease("mara")["warning"], WAIT_SECONDS, "mara is told")
         assert (told["kind"], told["actions"]) == ("unhealthy", ["move"])
         hub.gpu(f"/workspaces/{lease['id']}/move", "POST", token=token)
-        end = hub.until_ended("mara", "moved", 300)
+        end = hub.until_ended("mara", "moved", WAIT_SECONDS)
         assert end["id"] == lease["id"]
-        again = hub.until("mara", "running", 300)
+        again = hub.until("mara", "running", WAIT_SECONDS)
         assert (again["id"] != lease["id"], again["asked_at"]) == (True, lease["asked_at"])
         assert device() not in {"", failing}
     finally:
         gpus.set_health(failing, healthy=True)
     hub.stop("mara")
-    hub.until_ended("mara", "stopped", 120)
+    hub.until_ended("mara", "stopped", WAIT_SECONDS)
 
 
 def test_promise_2_a_hub_that_dies_during_a_start_finds_its_pod_again(hub):
     hub.add_user("slow")
     hub.begin("slow", template="slow", gpu="a100", count=1)
-    pod = eventually(lambda: hub.pod("slow"), 30, "slow's pod is there")
+    pod = eventually(lambda: hub.pod("slow"), WAIT_SECONDS, "slow's pod is there")
     lease = hub.lease("slow")
     hub.kill_hub()
     hub.start_hub()
     assert hub.pod("slow").metadata.uid == pod.metadata.uid
-    eventually(lambda: (server := hub.server("slow")) and server["ready"], 90, "slow's server is ready")
-    assert hub.until("slow", "running", 60)["id"] == lease["id"]
+    eventually(lambda: (server := hub.server("slow")) and server["ready"], WAIT_SECONDS, "slow's server is ready")
+    assert hub.until("slow", "running", WAIT_SECONDS)["id"] == lease["id"]
     assert hub.pod("slow").metadata.uid == pod.metadata.uid
     hub.stop("slow")
-    hub.until_ended("slow", "stopped")
+    hub.until_ended("slow", "stopped", WAIT_SECONDS)
 
 
 def test_a_workspace_that_the_cluster_ended_tells_why(hub):
     hub.add_user("bob")
     hub.begin("bob", template="cpu")
-    hub.until("bob", "running", 60)
+    hub.until("bob", "running", WAIT_SECONDS)
     name = hub.pod("bob").metadata.name
     eviction = {"metadata": {"name": name}, "deleteOptions": {"gracePeriodSeconds": 5}}
     hub.cluster.core.create_namespaced_pod_eviction(name, hub.namespace, eviction)
-    end = eventually(lambda: hub.last_end("bob"), 60, "bob's lease has ended")["end"]
+    end = eventually(lambda: hub.last_end("bob"), WAIT_SECONDS, "bob's lease has ended")["end"]
     assert "Its node is being emptied, for example for maintenance." in end["message"]
 
 
@@ -141,5 +149,5 @@ def test_a_pod_of_its_name_that_was_left_ends_before_a_new_one_starts(hub):
     hub.add_user("left")
     hub.cluster.start_pod(hub.namespace, "jupyter-left", ["sleep", "600"])
     hub.begin("left", template="cpu")
-    hub.until("left", "running", 60)
+    hub.until("left", "running", WAIT_SECONDS)
     hub.stop("left")

@@ -173,6 +173,15 @@ async def test_a_probe_without_api_server_or_right_is_a_result_too(api, a_backen
     assert "does not answer" in (await backend.probe(A, 1, (), 5.0)).problem
 
 
+async def test_a_probe_that_goes_wrong_on_a_node_that_is_not_heard_of_says_so_first(api, a_backend):
+    api.put(a_node("gpu-1", ready=False))
+    backend = await a_backend(a_workspace("jupyter-alice", A))
+    api.execs["jupyter-alice"] = hangs
+    assert (await backend.probe(A, 1, (), 0.3)).problem.startswith("its node gpu-1 is not ready: the probe did not end")
+    api.execs["jupyter-alice"] = ends_with(0, probe_text(dict.fromkeys(UUIDS[:1], 0)).encode())
+    assert (await backend.probe(A, 1, ("x",), 5.0)).problem == "", "what can be read all the same is read"
+
+
 async def test_only_the_attempt_that_is_asked_for_is_probed(a_backend):
     backend = await a_backend(a_workspace("one", A, 1), a_workspace("two", A, 2, node=""), a_workspace("three", B))
     for lease, attempt in ((A, 2), (A, 3), ("c" * 32, 1)):

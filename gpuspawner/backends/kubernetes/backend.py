@@ -72,6 +72,9 @@ class KubernetesBackend:
             return ProbeResult(problem="no running pod of the workspace was found")
         pod = min(pods, key=lambda pod: pod.deleting)
         result = await self._prober.probe(pod, len(leased), deadline_seconds)
+        node = self._view.nodes.get(pod.node)
+        if result.problem and node is not None and not node.ready:
+            result = replace(result, problem=f"its node {pod.node} is not ready: {result.problem}")
         return replace(result, counted=True, shared=self._is_shared(pod))
 
     async def end(self, lease_id: str, attempts: frozenset[int] | None = None) -> bool:

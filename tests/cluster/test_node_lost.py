@@ -29,6 +29,7 @@ def hub(one_machine, tmp_path_factory):
         one_machine.namespace() as namespace,
     ):
         hub = KubeHub(tmp_path_factory.mktemp("hub"), cluster=one_machine, namespace=namespace, extra=EXTRA)
+        hub.catalog.write_text(hub.catalog.read_text().replace("mode: observe", "mode: observe, idle: {sample: 8s}"))
         try:
             yield hub.start()
         finally:
@@ -84,6 +85,7 @@ def test_promise_1_the_workspace_of_a_lost_node_is_told_held_and_doubled_nowhere
     assert "It goes back to its place in the queue, and starts again by itself." in read()
     held = "is not known to be gone: its node may not answer. What it uses goes to nobody else before it is."
     eventually(lambda: held in read(), WAIT_SECONDS, "alice reads that it is held")
+    eventually(lambda: f"its node {NODE} is not ready" in read(), WAIT_SECONDS, "alice reads why nothing is measured")
     assert (hub.lease("alice")["id"], hub.lease("alice")["phase"]) == (lease["id"], "running"), "unseen is not gone"
     assert hub.pod("alice").metadata.uid == pod.metadata.uid
     assert hub.lease("bob")["phase"] in {"queued", "parked"}

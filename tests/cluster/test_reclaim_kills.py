@@ -1,4 +1,7 @@
-"""The service is killed at each step on the way to a reclaim and of the reclaim itself: it ends the workspace once."""
+"""The service is killed at each step on the way to a reclaim and of the reclaim itself: it ends the workspace once.
+
+All times of the policy are divided by FAST: 200 s of idleness and 150 s of grace are 20 and 15, the first minute is 6.
+"""
 
 import pytest
 from ends import SERVER
@@ -7,9 +10,10 @@ from kills import STEPS, arm, kills
 from kube_hub import KubeHub, eventually
 
 WAIT_SECONDS = 300
+FAST = 10
 POLICIES = """
 policies:
-  default: {mode: enforce, lifetime: 1s-24h, idle: {below: 5%, for: 20s, sample: 8s, grace: 15s}}
+  default: {mode: enforce, lifetime: 1s-24h, idle: {below: 5%, for: 200s, sample: 80s, grace: 150s}}
 """
 
 
@@ -23,6 +27,7 @@ def hub(one_machine, tmp_path_factory):
             namespace=namespace,
             extra=f"c.KubeSpawner.cmd = ['python3', '-c', {SERVER!r}]",
             planted=kills(folder, "gpuspawner.backends.kubernetes.backend", "KubernetesBackend"),
+            fast=FAST,
             settings={"stop_retry_seconds": 1},
         )
         hub.catalog.write_text(hub.catalog.read_text().partition("policies:")[0] + POLICIES)

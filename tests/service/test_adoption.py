@@ -1,0 +1,120 @@
+"""Servers without a lease are adopted, and leases rebuilt from what their processes carry, if the service signed it."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from service_world import SECRET
+
+from gpuspawner.core.lease import Phase
+from gpuspawner.service.adoption import lease_variables
+
+
+async def test_a_pending_server_is_not_adopted_and_a_lease_follows_its_user_s_new_name(world):
+    lease = await world.up("alice")
+    world.hub.put("bob")
+    world.hub.rename("alice", "alicia")
+    await world.go_on(20, step=5)
+    assert world.book.of_key(world.key("bob")) is None
+    assert world.now_of(lease).user == "alicia"
+    assert world.now_of(lease).phase is Phase.RUNNING
+
+
+async def test_a_lease_ends_with_its_user_although_another_of_that_name_has_a_server(world):
+    lease = await world.up("alice")
+    world.backend.vanish(lease.id)
+    world.hub.users["alice"] = "another alice born"
+    world.hub.put("alice", ready=True)
+    await world.go_on(60, step=5)
+    assert world.now_of(lease).phase is Phase.ENDED
+
+
+async def test_what_ended_while_the_hub_s_list_was_on_its_way_is_not_adopted(world):
+    lease = await world.up("alice")
+    server = world.hub.listed["alice", ""]
+
+    async def late():
+        world.hub_stops(lease)
+        await world.parts.reclaimer.drive(lease.id)
+        return (server,)
+
+    world.hub.servers = late
+    world.clock.advance(11)
+    await world.round()
+    assert list(world.book) == []
+
+
+async def test_a_server_whose_process_carries_an_ended_lease_is_adopted_not_ended(world):
+    lease = await world.up("alice")
+    variables = lease_variables(lease, SECRET)
+    world.hub_stops(lease)
+    await world.go_on(5, step=1)
+    world.backend.run(lease.id, 1, variables)  # a start that was given up on came up after all
+    world.hub.put("alice", ready=True)
+    await world.go_on(900, step=20)
+    assert world.book.of_key(world.key("alice")).adopted
+    assert (lease.id, 1) in world.backend.running
+    assert world.allocator.others == lease.slots
+
+
+@pytest.mark.parametrize(
+    "document", ["", "{", "[]", '{"user": 1}', '{"user": "a", "slots": 3}', '{"slots": [["x"]]}', '{"slots": {"a": 1}}']
+)
+async def test_variables_that_say_nothing_believable_rebuild_nothing_and_are_left_alone(world, document):
+    world.backend.run("odd", 1, {"GPUSPAWNER_HUB_ID": "hub-1", "GPUSPAWNER_LEASE": document})
+    await world.go_on(900, step=30)
+    assert list(world.book) == []
+    assert ("odd", 1) in world.backend.running
+    assert world.allocator.others == ()
+
+
+async def test_another_hub_s_workspaces_are_neither_rebuilt_nor_ended(world):
+    lease = await world.up("alice")
+    world.backend.run("theirs", 1, {**lease_variables(lease, SECRET), "GPUSPAWNER_HUB_ID": "hub-2"})
+    await world.go_on(900, step=30)
+    assert ("theirs", 1) in world.backend.running
+    assert world.book.get("theirs") is None
+
+
+async def test_a_lease_is_rebuilt_from_its_newest_attempt(make_world):
+    old = make_world()
+    lease = await old.up("alice")
+    new = make_world()
+    new.hub = old.hub
+    new.boot()
+    for attempt in (1, 2):
+        new.backend.run(lease.id, attempt, {**lease_variables(lease, SECRET)})
+    await new.round()
+    assert new.book.get(lease.id).attempt == 2
+
+
+@pytest.mark.parametrize(
+    "share",
+    ["-1", "0", "2", "1/0", "-1/2", "1e9999999", "Infinity", "1/99999", "", "½"],
+    ids=lambda share: share or "empty",
+)
+async def test_promise_1_a_share_that_is_none_neither_frees_a_gpu_nor_ends_the_round(world, share):
+    taken = await world.up("alice")
+    document = json.dumps({"slots": [[taken.slots[0].gpu, share]]})
+    world.backend.run("odd", 1, {"GPUSPAWNER_HUB_ID": "hub-2", "GPUSPAWNER_LEASE": document})
+    await world.round()
+    assert world.allocator.others == ()
+
+
+async def test_a_document_nested_without_end_is_left_alone(world):
+    world.backend.run("odd", 1, {"GPUSPAWNER_LEASE": "[" * 60000})
+    await world.round()
+    assert world.allocator.others == ()
+
+
+async def test_promise_9_what_the_service_did_not_sign_acts_for_nobody(world):
+    """A forged lease of another user, or of one's own with an older place, rebuilds nothing."""
+    alice = world.start("alice")
+    vic = replace(alice.key, user_created="the day vic was born")
+    forged = replace(alice, id="forged", key=vic, user="vic", granted_at=1.0, asked_at=1.0)
+    world.backend.run("forged", 1, lease_variables(forged, b"guessed" * 5))
+    await world.round()
+    assert world.book.of_key(vic) is None
+    world.backend.run("forged", 1, lease_variables(forged, SECRET))
+    await world.round()
+    assert world.book.of_key(vic) is not None, "signed, it would have been rebuilt"

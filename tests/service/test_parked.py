@@ -1,0 +1,81 @@
+"""Parked leases and the hub: granted while it answers, started once, for whoever asked."""
+
+import asyncio
+
+from gpuspawner.core.lease import Phase
+
+
+async def test_a_parked_lease_is_granted_only_while_its_hub_answers_and_started_once(world):
+    world.backend.complete = False
+    await world.round()
+    lease = world.start("alice", lifetime="2h")
+    world.allocator.park(lease.id, 1)
+    world.hub.forget("alice")
+    world.backend.complete = True
+    world.hub.unreachable = "The hub does not answer."
+    await world.go_on(60, step=10)
+    assert world.now_of(lease).phase is Phase.PARKED
+    world.hub.unreachable = ""
+    await world.go_on(20, step=5)
+    assert world.now_of(lease).phase is Phase.RESERVED
+    assert [call[:2] for call in world.hub.calls] == [("start", "alice")]
+    await world.go_on(10, step=2)
+    assert len(world.hub.calls) == 1
+
+
+async def test_a_parked_lease_is_started_for_whoever_asked_whatever_the_name(world):
+    world.backend.complete = False
+    await world.round()
+    leases = {name: world.start(name) for name in ("alice", "bob")}
+    for name, lease in leases.items():
+        world.allocator.park(lease.id, 1)
+        world.hub.forget(name)
+    world.hub.rename("alice", "alicia")
+    world.hub.users["alice"] = world.hub.users["bob"] = "somebody else born"
+    world.backend.complete = True
+    await world.go_on(5, step=1)
+    assert {world.now_of(lease).phase for lease in leases.values()} == {Phase.RESERVED}
+    assert [call[:2] for call in world.hub.calls] == [("start", "alicia")], "nobody else's server starts"
+
+
+async def test_a_parked_lease_granted_when_its_hub_dies_keeps_its_place(world):
+    """Parked lease granted, start answered 202, hub dies: nobody takes the grant up."""
+    world.backend.complete = False
+    await world.round()
+    lease = world.start("alice")
+    world.allocator.park(lease.id, 1)
+    world.hub.forget("alice")
+    world.backend.complete = True
+    await world.go_on(2, step=1)
+    assert world.now_of(lease).phase is Phase.RESERVED
+    world.hub.unreachable = "The hub does not answer."
+    world.hub.forget("alice")
+    await world.go_on(60, step=5)
+    parked = world.now_of(lease)
+    assert (parked.phase, parked.asked_at) == (Phase.PARKED, lease.asked_at)
+    world.hub.unreachable = ""
+    await world.go_on(120, step=5)
+    assert [call[:2] for call in world.hub.calls] == [("start", "alice")] * 2
+
+
+async def test_a_grant_s_start_does_not_wait_for_the_start_before_it(world):
+    world.backend.complete = False
+    await world.round()
+    lease = world.start("alice")
+    world.allocator.park(lease.id, 1)
+    world.hub.forget("alice")
+    started, never = [], asyncio.Event()
+
+    async def slow(*_):
+        started.append(world.clock.now())
+        await never.wait()
+
+    world.hub.start = slow
+    world.backend.complete = True
+    for _ in range(100):
+        world.clock.advance(1)
+        await world.parts.scheduler.observe(world.clock.now())
+        await world.parts.reconciler.round()
+        await asyncio.sleep(0)
+    assert len(started) == 2  # the second after the lapse and its back-off
+    await world.parts.reconciler.close()

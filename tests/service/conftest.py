@@ -33,6 +33,22 @@ def world(make_world):
 
 
 @pytest.fixture
+def make_web_world(tmp_path, monkeypatch):
+    """Make the service's pages over HTTP, beside a hub, with a catalog of a test's own or that of `pages`."""
+    import pages  # noqa: PLC0415 - found only through the path above
+
+    made = []
+
+    def make(catalog=None):
+        made.append(pages.World(tmp_path, monkeypatch, catalog))
+        return made[-1]
+
+    yield make
+    for world in made:
+        world.close()
+
+
+@pytest.fixture
 def make_machine(tmp_path, monkeypatch):
     """Make machines with real processes and probes, and simulated GPUs."""
     from bad_machine import BadMachine  # noqa: PLC0415 - found only through the path above

@@ -13,10 +13,8 @@ SENTENCE = "My training reads data for an hour before it computes."
 
 
 @pytest.fixture
-def world(tmp_path, monkeypatch):
-    made = pages.World(tmp_path, monkeypatch)
-    yield made
-    made.close()
+def world(make_web_world):
+    return make_web_world()
 
 
 @pytest.fixture

@@ -16,18 +16,14 @@ IDLE = "Idle 12 min of 30 min, because: GPU 0 at 1 %."
 
 
 @pytest.fixture
-def make(tmp_path, monkeypatch):
-    made = []
-
+def make(make_web_world):
     def make(**policy):
         catalog = load_catalog({**pages.CATALOG, "policies": {"default": {"mode": "enforce", **policy}}})
-        made.append(pages.World(tmp_path, monkeypatch, catalog))
-        made[-1].observe()
-        return made[-1]
+        world = make_web_world(catalog)
+        world.observe()
+        return world
 
-    yield make
-    for world in made:
-        world.close()
+    return make
 
 
 def unasked(**changes):

@@ -1,133 +1,20 @@
 """The service's pages over HTTP: who sees what, what a form does, what an error says."""
 
-import importlib.util
 import re
-import sys
 from dataclasses import replace
-from pathlib import Path
 
+import pages
 import pytest
 import requests
-from prometheus_client.parser import text_string_to_metric_families
+from pages import NOW, Browser
 
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.lease import Key, Phase, Reason
-from gpuspawner.service.allocator import hash_token
-
-
-def load_pages():
-    """Tests are no package, so what they share is loaded by its path."""
-    spec = importlib.util.spec_from_file_location("service_pages", Path(__file__).with_name("pages.py"))
-    module = sys.modules.setdefault(spec.name, importlib.util.module_from_spec(spec))
-    if not hasattr(module, "World"):
-        spec.loader.exec_module(module)
-    return module
-
-
-pages = load_pages()
-NOW, PREFIX, GPUS = pages.NOW, pages.PREFIX, pages.GPUS
-Browser, api = pages.Browser, pages.api
+from gpuspawner.core.lease import Phase, Reason
 
 
 @pytest.fixture
-def world(tmp_path, monkeypatch):
-    made = pages.World(tmp_path, monkeypatch)
-    yield made
-    made.close()
-
-
-def test_promise_9_a_new_user_with_a_deleted_one_s_name_sees_nothing_of_theirs(world):
-    world.save(pages.running("live"))
-    world.save(pages.reclaimed("gone"), audit=pages.reclaimed_audit())
-    world.created["alice"] = "another alice born"
-    alice = Browser(world, "alice")
-    assert not {"live", "gone"} & set(re.findall(r"workspaces/(\w+)", alice.home.text))
-    for lease in ("live", "gone"):
-        alice.look(f"workspaces/{lease}", 404)
-        assert api(world, "alice", f"workspaces/{lease}/audit").status_code == 404
-    alice.submit("workspaces/live/stop", 404)
-    assert api(world, "alice").json() == {"workspaces": []}
-    assert world.lease("live").phase is Phase.RUNNING
-
-
-def test_promise_9_a_renamed_user_keeps_what_is_theirs_by_cookie_and_token(world):
-    world.save(pages.running("live"))
-    world.save(pages.reclaimed("gone"))
-    world.names["alice"], world.created["alicia"] = "alicia", "alice born"
-    alicia = Browser(world, "alice")
-    assert {"live", "gone"} <= set(re.findall(r"workspaces/(\w+)", alicia.home.text))
-    assert "/hub/spawn/alicia?" in alicia.look("workspaces/gone").text, "it starts again under the name of now"
-    assert [x["id"] for x in api(world, "alice").json()["workspaces"]] == ["live", "gone"]
-
-
-def test_promise_9_a_name_that_passes_on_while_its_token_is_remembered_changes_nothing(world):
-    world.save(pages.running("live"))
-    assert [x["id"] for x in api(world, "alice").json()["workspaces"]] == ["live"]
-    world.save(replace(pages.running("newcomer-s"), key=Key("hub-1", "another alice born", "")))
-    world.names["alice"], world.created["alice"] = "alicia", "another alice born"
-    assert [x["id"] for x in api(world, "alice").json()["workspaces"]] == ["live"], "the token is the renamed one's"
-    assert world.models_asked == ["alice"], "asked once for a token, not at each request"
-
-
-@pytest.mark.parametrize("what", ["error", None, "passes on"])
-def test_promise_9_who_someone_is_is_never_guessed(world, what):
-    world.save(pages.running("live"))
-
-    def passes_on():
-        world.names["alice"] = "alicia"
-        return "alice born"
-
-    world.created["alice"] = passes_on if what == "passes on" else what
-    answer = api(world, "alice")
-    assert answer.status_code == 503
-    assert "The hub " in answer.json()["error"]["message"]
-    world.names.clear(), world.created.clear()
-    assert [x["id"] for x in api(world, "alice").json()["workspaces"]] == ["live"], "once it can be asked"
-
-
-def test_promise_9_a_service_with_a_user_s_name_owns_nothing(world):
-    world.save(pages.running("live"))
-    world.save(pages.reclaimed("gone"))
-    world.names["robot"] = "alice"
-    assert api(world, "robot").json() == {"workspaces": []}
-    for lease in ("live", "gone"):
-        assert api(world, "robot", f"workspaces/{lease}").status_code == 404
-    assert api(world, "robot", "workspaces/live/stop", "POST").status_code == 404
-    assert api(world, "robot", "ticket", "POST").status_code == 403
-    assert api(world, "robot", "check", "POST").status_code == 200
-    assert world.models_asked == []
-
-
-def test_whoever_is_not_signed_in_is_sent_to_the_hub_and_comes_back(world):
-    world.save(pages.running())
-    first = requests.get(f"{world.home}workspaces/runs", allow_redirects=False)
-    assert first.status_code == 302
-    assert first.headers["Location"].startswith("/hub/api/oauth2/authorize?")
-    session = requests.Session()
-    page = session.get(f"{world.home}workspaces/runs")
-    assert page.url == f"{world.home}workspaces/runs"
-    assert "Running on 1 A100 80 GB" in page.text
-
-
-def test_a_script_is_not_sent_to_sign_in(world):
-    response = requests.get(world.home, headers={"Sec-Fetch-Mode": "cors"}, allow_redirects=False)
-    assert (response.status_code, "no longer signed in" in response.text) == (403, True)
-
-
-def test_signed_in_without_the_scope_is_told_so_and_not_sent_round_in_circles(world):
-    world.signing_in = "mallory"
-    response = requests.Session().get(world.home)
-    assert response.status_code == 403
-    assert "Your account may not use GPUs here: it lacks the scope custom:gpu:use." in response.text
-    assert len(response.history) == 3
-
-
-def test_the_hub_away_is_a_503_that_says_so(world):
-    alice = Browser(world, "alice")
-    world.hub_down = True
-    world.number += 1  # a token that no cache knows
-    alice.headers["Authorization"] = f"token {world.token('alice')}"
-    assert "The hub does not answer" in alice.look("", 503).text
+def world(make_web_world):
+    return make_web_world()
 
 
 def test_an_empty_home_says_what_to_do_next(world):
@@ -168,6 +55,16 @@ def test_administrators_see_all_with_names_and_what_the_reconciler_found(world):
     assert '<a href="/services/gpu/workspaces/carols">carol</a>' in text
     row = re.search(r'<tr><th scope="row">A100 80 GB <span class="gs-tag">simulated</span></th>(<td.*?)</tr>', text)[1]
     assert re.findall(r">(\d+)</td>", row) == ["3", "0", "1", "0", "0", "0"]
+
+
+def test_administrators_see_which_gpus_are_not_given_and_why(world):
+    note = "process 42 of workspace <b>x</b>, which has other GPUs, computes on it"
+    for gpu in world.backend.gpus[:2]:
+        world.backend.change_gpu(gpu.id, foreign=True, note=note)
+    world.observe()
+    text = Browser(world, "admin").home.text
+    assert f"GPU 0, 1, a100 (fake), on node-1: {note.replace('<', '&lt;').replace('>', '&gt;')}" in text
+    assert "process 42" not in Browser(world, "alice").home.text
 
 
 def test_another_persons_workspace_does_not_exist(world):
@@ -265,16 +162,6 @@ def test_a_form_from_elsewhere_does_nothing(world, token):
     assert world.lease("mine") == before
 
 
-def test_a_workspaces_own_token_opens_no_page(world):
-    token = "gpuws-0123456789"
-    world.save(pages.running("mine", token_hash=hash_token(token)))
-    for method in ("GET", "POST"):
-        headers = {"Authorization": f"token {token}"}
-        response = requests.request(method, f"{world.home}workspaces/mine/stop", headers=headers)
-        assert response.status_code == 403
-    assert world.lease("mine").phase is Phase.RUNNING
-
-
 def test_a_waiting_workspace_shows_its_place_and_can_be_withdrawn(world):
     world.observe()
     world.save(pages.running("bobs", user="bob", gpus=(0, 1, 2)))
@@ -362,57 +249,3 @@ def test_the_store_away_is_a_503_with_the_reason(world, monkeypatch):
 
     monkeypatch.setattr(world.parts.store, "ended", fail)
     assert "The store does not answer (locked)." in alice.look("", 503).text
-
-
-def metrics(world, name):
-    response = requests.get(f"{world.home}metrics", headers={"Authorization": f"token {world.token(name)}"})
-    if response.status_code != 200:
-        return response
-    families = text_string_to_metric_families(response.text)
-    return {(s.name, *sorted(s.labels.values())): s.value for f in families for s in f.samples}
-
-
-def test_administrators_see_which_gpus_are_not_given_and_why(world):
-    note = "process 42 of workspace <b>x</b>, which has other GPUs, computes on it"
-    for gpu in world.backend.gpus[:2]:
-        world.backend.change_gpu(gpu.id, foreign=True, note=note)
-    world.observe()
-    text = Browser(world, "admin").home.text
-    assert f"GPU 0, 1, a100 (fake), on node-1: {note.replace('<', '&lt;').replace('>', '&gt;')}" in text
-    assert "process 42" not in Browser(world, "alice").home.text
-
-
-def test_metrics_count_what_pages_show(world, monkeypatch):
-    world.observe()
-    world.save(pages.running("gone"))
-    world.save(pages.reclaimed("gone"))
-    lease = pages.running("idles", streak=pages.idle_streak(12), sampled_at=NOW - 70)
-    world.save(lease, readings=pages.readings(lease, [1] * 3))
-    world.save(pages.waiting())
-    world.call(monkeypatch.setattr, world.parts.store, "_transaction", None)  # a scrape costs the store nothing
-    world.parts.sampler.counts["idle"] += 3
-    world.clock.at += 30
-    found = metrics(world, "prometheus")
-    assert found["gpuspawner_gpus", "a100", "idle"] == 1
-    assert found["gpuspawner_gpus", "a100", "free"] == 3
-    assert found["gpuspawner_leases", "a100", "running"] == 1
-    assert found["gpuspawner_queue_length", "a100"] == 1
-    assert found["gpuspawner_queue_length", "t4"] == 0
-    assert found["gpuspawner_ends_total", "idle"] == 1
-    assert found["gpuspawner_ends_total", "expired"] == 0
-    assert found["gpuspawner_samples_total", "idle"] == 3
-    assert found["gpuspawner_sample_age_seconds",] == 100
-    assert found["gpuspawner_fleet_age_seconds",] == 30
-
-
-def test_metrics_have_no_series_for_what_is_unknown(world):
-    found = metrics(world, "admin")
-    names = {name for name, *_ in found}
-    assert not names & {"gpuspawner_gpus", "gpuspawner_sample_age_seconds", "gpuspawner_fleet_age_seconds"}
-
-
-@pytest.mark.parametrize("name", ["alice", "mallory", "nobody"])
-def test_metrics_are_for_those_with_the_scope(world, name):
-    response = metrics(world, name)
-    assert response.status_code == 403
-    assert "read:metrics" in response.json()["error"]["message"]

@@ -2,8 +2,9 @@
 
 import re
 
+import pages
 import pytest
-from test_web import Browser, api, pages
+from pages import Browser, api
 
 from gpuspawner.catalog import load_catalog
 
@@ -14,17 +15,9 @@ def opening(*what):
 
 
 @pytest.fixture
-def world_opening(tmp_path, monkeypatch):
+def world_opening(make_web_world):
     """Make the world of a catalog whose template opens these."""
-    made = []
-
-    def make(*what):
-        made.append(pages.World(tmp_path, monkeypatch, opening(*what)))
-        return made[-1]
-
-    yield make
-    for world in made:
-        world.close()
+    return lambda *what: make_web_world(opening(*what))
 
 
 def offered(html):

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from gpuspawner.backends.local import nvidia
+from gpuspawner.service.store import Store
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "core")]
 
@@ -46,6 +47,21 @@ def make_web_world(tmp_path, monkeypatch):
     yield make
     for world in made:
         world.close()
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Where `store` has its file."""
+    return tmp_path / "service.sqlite"
+
+
+@pytest.fixture
+def store(path):
+    """A database with nothing in it, open."""
+    opened = Store(f"sqlite:///{path}")
+    opened.open()
+    yield opened
+    opened.close()
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from gpuspawner.core.lease import Phase
 from gpuspawner.core.policy import IdlePolicy
 from gpuspawner.core.simulate import simulate
 from gpuspawner.service.history import Looking, not_recorded, recorded, steps_of, work_of
-from gpuspawner.service.store import ReadingRow, Store
+from gpuspawner.service.store import ReadingRow
 
 POLICY = IdlePolicy()
 START = 1_800_000_000.0
@@ -21,14 +21,6 @@ DAY = 86400.0
 
 def told(done, of):
     pass
-
-
-@pytest.fixture
-def store(tmp_path):
-    opened = Store(f"sqlite:///{tmp_path / 'gpuspawner.sqlite'}")
-    opened.open()
-    yield opened
-    opened.close()
 
 
 def rows_of(percents, *, gpu="a", lease="one", start=START, **more):

@@ -1,0 +1,34 @@
+"""What the tests of the store write to it: readings, lines of the audit, a lease with everything that one can have."""
+
+from lease_builders import a_lease, a_request, slots
+
+from gpuspawner.core.evidence import SampleKind
+from gpuspawner.core.idleness import Streak
+from gpuspawner.core.lease import Key, Phase, Reason
+from gpuspawner.core.policy import Mode
+from gpuspawner.service.store import AuditLine, ReadingRow
+
+NOW = 1_800_000_000.0
+
+
+def reading(at, percent, gpu="a100-0", lease="one", *, kept=False):
+    kind = "unknown" if percent is None else "busy"
+    return ReadingRow(lease, at, 60.0, gpu, percent, 1, 2, kind, "because", kept)
+
+
+def line(action="did"):
+    return AuditLine(NOW, "one", "alice", "gpuspawner", action, "why")
+
+
+FULL_LEASE = a_lease(
+    "full",
+    Phase.RECLAIMING,
+    held=slots("a100-0", "a100-1", share="1/3"),
+    request=a_request(gpu="half", count=2, cpu_cores=0.5),
+    key=Key("hub", "2026-01-01T00:00:00Z", "named"),
+    streak=Streak(1.5, 2.5, 3, 4.5, 0.5, 60.0, Mode.ENFORCE, (("a100-1", 7200.5),), SampleKind.IDLE, "GPU 0 at 1 %"),
+    warned_seconds=(3600.0, 600.0),
+    kept_until=NOW,
+    sampled_at=NOW,
+    reason=Reason.IDLE,
+)

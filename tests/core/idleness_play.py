@@ -1,0 +1,40 @@
+"""What the tests of streaks share: samples by one word each, played to `judge` one a period."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gpuspawner.core.idleness import Streak, Verdict, judge
+from gpuspawner.core.policy import IdlePolicy, Mode
+from gpuspawner.core.readings import GpuReading, Sample
+
+POLICY = IdlePolicy()
+FAST = IdlePolicy(for_seconds=30, sample_seconds=1, grace_seconds=5, start_up_seconds=1)
+OBSERVE, WARN, ENFORCE = Mode.OBSERVE, Mode.WARN, Mode.ENFORCE
+NONE, BEGIN, GRACE = Verdict.NONE, Verdict.BEGIN_GRACE, Verdict.GRACE
+END, RECLAIM = Verdict.END_GRACE, Verdict.RECLAIM
+FRESH = Streak()
+PERCENT = {"idle": 1.0, "busy": 97.0, "unknown": None, "soft": 1.0}
+
+
+def sample(kind: str, interval_seconds: float = 60.0, percent: float | None = None) -> Sample:
+    reading = GpuReading("a", PERCENT[kind] if percent is None else percent, 2**30, holders=1)
+    cores = 2.0 if kind == "soft" else 0.0
+    return Sample(("a",), (reading,), interval_seconds, age_seconds=86400.0, cpu_cores=cores)
+
+
+def play(
+    kinds: Iterable[str], *, streak: Streak = FRESH, mode: Mode = ENFORCE, policy: IdlePolicy = POLICY
+) -> tuple[Streak, list[Verdict]]:
+    """Judge one sample a period, and return the last streak and all verdicts."""
+    verdicts = []
+    for kind in kinds:
+        streak, verdict = judge(streak, sample(kind, policy.sample_seconds), policy, mode)
+        verdicts.append(verdict)
+    return streak, verdicts
+
+
+def hidden(interval_seconds: float = 60.0) -> Sample:
+    """The GPU reads 0, and a process that holds it used 3 s of CPU."""
+    reading = GpuReading("a", 0.0, 2**30, holders=1, holders_cpu_cores=3 / interval_seconds)
+    return Sample(("a",), (reading,), interval_seconds, age_seconds=86400.0, cpu_cores=3 / interval_seconds)

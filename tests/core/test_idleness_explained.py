@@ -1,0 +1,48 @@
+"""What a streak says of itself: its state, its numbers, and the GPUs that could not be read for long."""
+
+from __future__ import annotations
+
+import pytest
+from idleness_play import ENFORCE, OBSERVE, POLICY, WARN, play
+
+from gpuspawner.core.idleness import Explanation, State, explain
+from gpuspawner.core.policy import Mode
+
+
+def test_explain_gives_the_numbers_of_the_sentence() -> None:
+    streak, _ = play(["busy", "idle", "idle", "idle", "unknown"])
+    assert explain(streak, POLICY) == Explanation(
+        state=State.UNKNOWN,
+        idle_seconds=180.0,
+        for_seconds=1800.0,
+        because="GPU 0 can't be read (no utilization)",
+        known_share=0.75,
+        peak_percent=1.0,
+        grace_left_seconds=None,
+        unreadable=(),
+        budgets=(("cpu", 3600.0, 3360.0),),
+    )
+
+
+@pytest.mark.parametrize(
+    ("kinds", "mode", "state"),
+    [
+        pytest.param([], ENFORCE, State.UNMEASURED, id="nothing yet"),
+        pytest.param(["busy"], ENFORCE, State.BUSY, id="busy"),
+        pytest.param(["soft"], ENFORCE, State.SOFT, id="held by softer evidence"),
+        pytest.param(["idle"], ENFORCE, State.IDLE, id="idle"),
+        pytest.param(32 * ["idle"], WARN, State.GRACE, id="grace"),
+        pytest.param([*32 * ["idle"], "soft"], ENFORCE, State.GRACE_PAUSED, id="grace, paused"),
+        pytest.param([*32 * ["idle"], "busy"], ENFORCE, State.BUSY, id="used again"),
+        pytest.param(32 * ["idle"], OBSERVE, State.IDLE, id="an imagined grace is not shown"),
+    ],
+)
+def test_explain_names_the_state(kinds: list[str], mode: Mode, state: State) -> None:
+    assert explain(play(kinds, mode=mode)[0], POLICY).state is state
+
+
+def test_a_gpu_unknown_for_two_hours_is_told() -> None:
+    streak, _ = play(119 * ["unknown"])
+    assert (explain(streak, POLICY).unreadable, explain(streak, POLICY).known_share) == ((), 1.0)
+    streak, _ = play(["unknown"], streak=streak)
+    assert explain(streak, POLICY).unreadable == (("a", 7200.0),)

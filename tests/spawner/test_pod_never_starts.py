@@ -1,0 +1,186 @@
+"""A start that waiting cannot mend ends at once, with its remedy; what may yet come is waited for."""
+
+import pytest
+from pod_statuses import IMAGE, container, event, pod, unscheduled, waiting
+
+from gpuspawner.spawner.pod_start import SETTLED_SECONDS, judge
+
+RESOLVE = f'failed to pull and unpack image "{IMAGE}": failed to resolve reference "{IMAGE}": '
+TELL = " Tell your administrator, who names the image in the template; nothing was charged."
+FATAL = {
+    "image not found": (
+        pod(waiting("ErrImagePull", f"rpc error: code = NotFound desc = {RESOLVE}{IMAGE}: not found")),
+        [],
+        f"The image {IMAGE} does not exist in its registry.{TELL}",
+    ),
+    "image not found, told by its event alone": (
+        pod(waiting("ImagePullBackOff", f'Back-off pulling image "{IMAGE}"')),
+        [event("Failed", f'Failed to pull image "{IMAGE}": {RESOLVE}{IMAGE}: not found')],
+        f"The image {IMAGE} does not exist in its registry.{TELL}",
+    ),
+    "image refused": (
+        pod(
+            waiting(
+                "ErrImagePull",
+                f"{RESOLVE}pull access denied, repository does not exist or may require authorization: "
+                "authorization failed: no basic auth credentials",
+            )
+        ),
+        [],
+        f"The registry does not let this cluster pull {IMAGE} (or it does not exist): unauthorized.{TELL}",
+    ),
+    "image name": (
+        pod(waiting("InvalidImageName", "couldn't parse image name: invalid reference format")),
+        [],
+        f"{IMAGE} is no valid name of an image.{TELL}",
+    ),
+    "image never pulled": (
+        pod(waiting("ErrImageNeverPull", f'Container image "{IMAGE}" is not present with pull policy of Never')),
+        [],
+        f"The node does not have the image {IMAGE}, and the settings forbid to pull it.{TELL}",
+    ),
+    "image of another architecture": (
+        pod(waiting("ErrImagePull", "no match for platform in manifest")),
+        [],
+        f"The image {IMAGE} is made for other processors than this node's.{TELL}",
+    ),
+    "claim missing": (
+        unscheduled('0/3 nodes are available: persistentvolumeclaim "claim-alice" not found.'),
+        [],
+        (
+            "Its volume claim-alice is missing. Your administrator must create the claim or take it out of the "
+            "settings; nothing was charged."
+        ),
+    ),
+    "config map missing": (
+        pod(container()),
+        [event("FailedMount", 'MountVolume.SetUp failed for volume "conf" : configmap "conf-x" not found')],
+        (
+            'Its volume conf is missing: configmap "conf-x" not found. Your administrator must create it or take it '
+            "out of the settings; nothing was charged."
+        ),
+    ),
+    "image of root": (
+        pod(waiting("CreateContainerConfigError", "container has runAsNonRoot and image will run as root (pod: ...)")),
+        [],
+        (
+            "The image wants to run as root, which this cluster forbids. Your administrator must choose an image "
+            "with a numeric user, or set c.KubeSpawner.uid."
+        ),
+    ),
+    "secret missing": (
+        pod(waiting("CreateContainerConfigError", 'secret "token" not found')),
+        [],
+        (
+            'Its container cannot be made: secret "token" not found. Your administrator can mend this; nothing was '
+            "charged."
+        ),
+    ),
+    "no such program": (
+        pod(
+            container(
+                {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s restarting"}},
+                last={
+                    "exitCode": 128,
+                    "reason": "StartError",
+                    "message": 'exec: "jupyterhub-singleuser": executable file not found in $PATH',
+                },
+            )
+        ),
+        [],
+        (
+            'Its server cannot be run: exec: "jupyterhub-singleuser": executable file not found in $PATH. '
+            "Your administrator must mend image or command."
+        ),
+    ),
+    "no such program, says its entry point": (
+        pod(container({"terminated": {"exitCode": 127, "reason": "Error", "message": "exec x failed"}})),
+        [],
+        ("Its server cannot be run: exec x failed. Your administrator must mend image or command."),
+    ),
+    "crashed again": (
+        pod(container({"terminated": {"exitCode": 1, "reason": "Error"}}, restarts=1), phase="Running"),
+        [],
+        "Its server ended with exit code 1 each time it was started. Tell your administrator.",
+    ),
+    "crash loop": (
+        pod(
+            container(
+                {"waiting": {"reason": "CrashLoopBackOff"}},
+                last={
+                    "exitCode": 1,
+                    "reason": "Error",
+                    "message": "ModuleNotFoundError: No module named 'jupyterhub'\n",
+                },
+                restarts=2,
+            ),
+            phase="Running",
+        ),
+        [],
+        (
+            "Its server ended with exit code 1 each time it was started. It said: ModuleNotFoundError: No module named "
+            "'jupyterhub'. Tell your administrator."
+        ),
+    ),
+    "out of memory from the start": (
+        pod(container({"waiting": {"reason": "CrashLoopBackOff"}}, last={"exitCode": 137, "reason": "OOMKilled"})),
+        [],
+        "Its server needed more memory than it has, again and again. Start it with more memory.",
+    ),
+    "init container crashes": (
+        pod(
+            initContainerStatuses=[
+                container(
+                    {"waiting": {"reason": "CrashLoopBackOff"}}, name="copy", last={"exitCode": 3, "reason": "Error"}
+                )
+            ]
+        ),
+        [],
+        "Its container copy ended with exit code 3 each time it was started. Tell your administrator.",
+    ),
+    "failed outright": (
+        pod(phase="Failed", reason="SysctlForbidden", message="forbidden sysctl"),
+        [],
+        "The cluster ended it before it ran: forbidden sysctl. Start it again.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("seen", "events", "fatal"), FATAL.values(), ids=FATAL)
+def test_what_can_never_start_is_told_with_its_remedy(seen, events, fatal):
+    assert judge(seen, events, SETTLED_SECONDS).fatal == fatal
+
+
+def test_a_first_crash_is_given_another_try():
+    verdict = judge(pod(container({"terminated": {"exitCode": 1, "reason": "Error"}}), phase="Running"), [], 5.0)
+    assert verdict.fatal == ""
+
+
+@pytest.mark.parametrize("name", ["claim missing", "config map missing"])
+def test_what_may_be_on_its_way_is_given_a_moment(name):
+    seen, events, _ = FATAL[name]
+    assert judge(seen, events, 1.0).fatal == ""
+
+
+def test_a_claim_that_the_start_itself_made_is_waited_for_however_late_the_scheduler_sees_it():
+    seen, events, _ = FATAL["claim missing"]
+    verdict = judge(seen, events, 60.0, own_claim="claim-alice")
+    assert (verdict.fatal, verdict.shortage) == ("", "")
+    assert verdict.words == "Its volume claim-alice was made just now; the cluster has yet to see it."
+    assert judge(seen, events, 60.0, own_claim="claim-bob").fatal
+
+
+@pytest.mark.parametrize(
+    ("events", "fatal"),
+    [
+        ([], "Its pod was deleted before it started. Start it again, or ask your administrator who deleted it."),
+        (
+            [event("Preempted", "Preempted by pod 12 on node node-7")],
+            "The cluster took its place for more important work before it started. Start it again to queue.",
+        ),
+    ],
+)
+def test_a_pod_that_is_deleted_while_it_starts_is_not_waited_for(events, fatal):
+    seen = pod(container({"running": {}}))
+    seen["metadata"]["deletionTimestamp"] = "2026-11-21T15:00:00Z"
+    assert judge(seen, events, 1.0).fatal == fatal

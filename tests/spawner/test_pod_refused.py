@@ -1,0 +1,71 @@
+"""What the API server 1.36 says where it takes no pod at all, in words for people: a quota, a standard, a namespace."""
+
+import pytest
+
+from gpuspawner.spawner.pod_start import refusal
+
+REFUSALS = {
+    "quota": (
+        403,
+        (
+            'pods "jupyter-alice" is forbidden: exceeded quota: ml-team, requested: requests.nvidia.com/gpu=2, '
+            "used: requests.nvidia.com/gpu=3, limited: requests.nvidia.com/gpu=4"
+        ),
+        (
+            "The cluster's quota ml-team leaves no room: 2 nvidia.com/gpu asked, 3 nvidia.com/gpu of 4 nvidia.com/gpu "
+            "in use. Ask for less, or start when a colleague of the same namespace stops."
+        ),
+    ),
+    "quota of memory": (
+        403,
+        (
+            'pods "x" is forbidden: exceeded quota: small, requested: limits.memory=2Gi,requests.memory=2Gi, '
+            "used: limits.memory=1Gi,requests.memory=1Gi, limited: limits.memory=2Gi,requests.memory=2Gi"
+        ),
+        (
+            "The cluster's quota small leaves no room: 2Gi memory asked, 1Gi memory of 2Gi memory in use. "
+            "Ask for less, or start when a colleague of the same namespace stops."
+        ),
+    ),
+    "security": (
+        403,
+        'pods "x" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true',
+        (
+            'The cluster\'s security standard refuses this workspace: violates PodSecurity "restricted:latest": '
+            "runAsNonRoot != true. Your administrator must change the hub's KubeSpawner settings or the namespace's "
+            "standard."
+        ),
+    ),
+    "invalid": (
+        422,
+        'Pod "x" is invalid: spec.containers[0].image: Required value',
+        (
+            "The cluster refuses this workspace: spec.containers[0].image: Required value. "
+            "Your administrator can mend this; nothing was charged."
+        ),
+    ),
+    "no runtime class": (
+        403,
+        'pods "x" is forbidden: pod rejected: RuntimeClass "nvidia" not found',
+        (
+            'The cluster refuses this workspace: pod rejected: RuntimeClass "nvidia" not found. '
+            "Your administrator can mend this; nothing was charged."
+        ),
+    ),
+    "no namespace": (
+        404,
+        'namespaces "gone" not found',
+        (
+            'The cluster has no place for it: namespaces "gone" not found. '
+            "Your administrator must create it or name another."
+        ),
+    ),
+    "too many requests": (429, "the server has received too many requests", ""),
+    "server trouble": (500, "etcdserver: request timed out", ""),
+    "no server": (503, "apiserver not ready", ""),
+}
+
+
+@pytest.mark.parametrize(("code", "message", "words"), REFUSALS.values(), ids=REFUSALS)
+def test_a_refusal_of_the_api_server_is_final_or_worth_another_try(code, message, words):
+    assert refusal(code, message) == words

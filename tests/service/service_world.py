@@ -23,6 +23,8 @@ POLICY = {
     "keep": {"times": 2, "each": "1h"},
     "extend": {"each": "1h", "total": "2h", "warn": ["30m", "10m"]},
 }
+IDLE_FOR, GRACE = 300.0, 180.0
+"""Seconds of that policy: how long a workspace is idle until it is warned, and then until it ends."""
 
 
 def a_catalog(quota=None, policy=None, templates=None):

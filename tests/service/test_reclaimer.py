@@ -3,13 +3,11 @@
 import asyncio
 
 import pytest
-from service_world import Killed, Life
+from service_world import GRACE, IDLE_FOR, Killed, Life
 
 from gpuspawner.core.errors import Conflict, Superseded
 from gpuspawner.core.lease import Phase, Reason
 from gpuspawner.service.lifecycle import Lifecycle
-
-IDLE_FOR, GRACE = 300.0, 180.0
 
 
 async def in_grace(world, left_seconds=0.0):

@@ -1,0 +1,158 @@
+"""Promises 4 and 5 of design section 4, as the service keeps them: unknown is never idle, and people know before."""
+
+import pytest
+from service_world import GRACE, IDLE_FOR
+
+from gpuspawner.backends.fake import probe_text
+from gpuspawner.core.errors import Conflict
+from gpuspawner.core.lease import Phase, Reason
+from gpuspawner.service.views import lease_view
+
+# 4. Unknown is never idle.
+
+UNKNOWN = {
+    "a bracketed value": "[N/A]",
+    "no permission": "[Insufficient Permissions]",
+    "no number": "",
+    "above 100": "101",
+    "below 0": "-1",
+}
+
+
+@pytest.mark.parametrize("percent", UNKNOWN.values(), ids=UNKNOWN.keys())
+async def test_promise_4_a_gpu_that_can_t_be_read_is_not_idle(world, percent):
+    lease = await world.up("alice", count=2)
+    world.shows(lease, {lease.slots[0].gpu: 0, lease.slots[1].gpu: percent})
+    await world.go_on(7200)
+    assert world.book.get(lease.id).phase is Phase.RUNNING
+    assert "GPU 1" in world.book.get(lease.id).streak.because
+    assert world.book.get(lease.id).streak.idle_seconds == 0
+
+
+@pytest.mark.parametrize(
+    ("problem", "cut"),
+    [
+        pytest.param("the probe did not end within 20 s", 1.0, id="timed out"),
+        pytest.param("", 0.6, id="half read"),
+        pytest.param("", 0.0, id="nothing read"),
+        pytest.param("no process of the workspace was found", 1.0, id="no process"),
+    ],
+)
+async def test_promise_4_a_probe_that_failed_is_not_idle(world, problem, cut):
+    lease = await world.up("alice")
+    text = probe_text({lease.slots[0].gpu: 0})
+    world.shows(lease, 0, problem=problem, text=text[: int(len(text) * cut)])
+    await world.go_on(7200)
+    assert world.book.get(lease.id).phase is Phase.RUNNING
+    assert {row.kind for row in world.parts.store.readings(lease.id)} == {"unknown"}
+
+
+async def test_promise_4_a_missing_nvidia_smi_is_not_idle(world):
+    lease = await world.up("alice")
+    text = probe_text({}).replace("reading 0", "reading 127\nsmi sh: nvidia-smi: not found")
+    world.shows(lease, 0, text=text)
+    await world.go_on(7200)
+    assert world.book.get(lease.id).phase is Phase.RUNNING
+    assert "nvidia-smi is not there" in world.book.get(lease.id).streak.because
+
+
+async def test_promise_4_only_known_minutes_count_and_a_gap_does_not(world):
+    lease = await world.up("alice")
+    await world.go_on(180)
+    world.clock.advance(7200)  # nobody looked
+    await world.go_on(60)
+    assert world.book.get(lease.id).phase is Phase.RUNNING
+    assert world.book.get(lease.id).streak.idle_seconds <= 180 + 90
+
+
+async def test_promise_4_one_busy_gpu_of_several_is_enough(world):
+    lease = await world.up("alice", count=2)
+    world.shows(lease, {lease.slots[0].gpu: 0, lease.slots[1].gpu: 50})
+    await world.go_on(7200)
+    assert world.book.get(lease.id).phase is Phase.RUNNING
+
+
+@pytest.mark.parametrize("foreign", [True, False])
+async def test_promise_4_a_stranger_on_a_shared_gpu_may_be_the_workspace_s_own(world, foreign):
+    lease = await world.up("alice", gpu="half")
+    note = "process 42, which no lease gave it to, computes on it" if foreign else ""
+    world.backend.change_gpu(lease.slots[0].gpu, foreign=foreign, note=note)
+    await world.go_on(1200)
+    now = world.now_of(lease)
+    assert (now.phase is Phase.RUNNING) == foreign
+    assert note in now.streak.because
+
+
+# 5. People know before it happens.
+
+
+async def test_promise_5_idle_people_are_warned_and_one_keep_is_enough(world):
+    lease = await world.up("alice")
+    await world.go_on(IDLE_FOR + 60)
+    warning = lease_view(world.parts, world.book.get(lease.id))["warning"]
+    assert warning["kind"] == "idle"
+    assert warning["actions"] == ["keep"]
+    assert warning["text"].startswith("GPU 0 has done nothing for 5 min (highest 0 %). This workspace ends at ")
+    assert GRACE - 60 <= warning["ends_at"] - world.clock.now() <= GRACE
+    world.parts.lifecycle.keep(world.book.get(lease.id), "alice")
+    await world.go_on(3600)
+    assert world.book.get(lease.id).phase is Phase.RUNNING
+    assert world.book.get(lease.id).keeps_used == 1
+
+
+async def test_promise_5_keep_has_the_policy_s_bounds_and_says_so(world):
+    lease = await world.up("alice")
+    keep = world.parts.lifecycle.keep
+    for _ in range(2):
+        keep(world.book.get(lease.id), "alice")
+        world.clock.advance(3600)
+    with pytest.raises(Conflict, match="2 of 2 are used"):
+        keep(world.book.get(lease.id), "alice")
+
+
+async def test_promise_5_a_second_click_uses_up_no_second_keep(world):
+    lease = await world.up("alice")
+    once = world.parts.lifecycle.keep(lease, "alice")
+    world.clock.advance(60)
+    assert world.parts.lifecycle.keep(world.book.get(lease.id), "alice") == once
+
+
+async def test_promise_5_nobody_is_stopped_for_idleness_without_the_whole_grace(world):
+    lease = await world.up("alice")
+    await world.go_on(IDLE_FOR + GRACE)
+    assert world.now_of(lease).phase is Phase.RECLAIMING
+    warned = next(x.at for x in world.parts.store.audit(lease.id) if x.action == "warned")
+    await world.go_on(180)
+    assert world.now_of(lease).ended_at - warned >= GRACE
+
+
+async def test_promise_5_a_coming_end_is_told_at_every_threshold_once(world):
+    lease = await world.up("alice", lifetime="2h")
+    world.shows(lease, 50)
+    await world.go_on(7200 + 120)
+    warned = [(action, why) for _, action, why in world.audit(lease) if action == "warned"]
+    assert warned == [("warned", "ends in 30 min"), ("warned", "ends in 10 min")]
+    assert world.now_of(lease).reason is Reason.EXPIRED
+
+
+async def test_promise_5_a_deadline_that_passed_unseen_moves_once_to_give_notice(world):
+    lease = await world.up("alice", lifetime="2h")
+    world.shows(lease, 50)
+    world.clock.advance(9000)
+    await world.sample()
+    assert world.book.get(lease.id).deadline_at == world.clock.now() + 600
+    await world.go_on(540)
+    assert world.book.get(lease.id).phase is Phase.RUNNING
+    await world.go_on(180)
+    assert world.now_of(lease).reason is Reason.EXPIRED
+
+
+@pytest.mark.parametrize("mode", ["observe", "warn"])
+async def test_promise_5_without_enforcement_nothing_is_stopped_for_idleness(make_world, mode):
+    world = make_world(policy={"mode": mode})
+    lease = await world.up("alice")
+    await world.go_on(7200)
+    assert world.book.get(lease.id).phase is Phase.RUNNING
+    actions = {"observe": ["would warn", "would stop"], "warn": ["warned", "would stop"]}[mode]
+    assert world.did(lease)[3:] == actions
+    assert (lease_view(world.parts, world.book.get(lease.id))["warning"] is not None) == (mode == "warn")

@@ -1,0 +1,126 @@
+"""Every GPU kind that is wrong: its line, its name, the words."""
+
+import pytest
+
+# Appended to a file that ends with line 3, inside `gpus`.
+KINDS = {
+    "without memory": (
+        "  t4: {match: T4}\n",
+        "4 gpus.t4: memory is missing. Add the memory of one GPU, for example memory: 80GiB.",
+    ),
+    "without match": (
+        "  t4: {memory: 16GiB}\n",
+        (
+            "4 gpus.t4: without match, no GPU is ever of this kind. "
+            "Add match: with the name nvidia-smi shows, for example match: NVIDIA A100*."
+        ),
+    ),
+    "matching another's GPUs": (
+        "  t4: {memory: 16GiB, match: NVIDIA A100*}\n",
+        "4 gpus.t4.match: the same as that of `a100`. Let each GPU match one kind; divide a kind by of and shares.",
+    ),
+    "resource without a domain": (
+        "  t4: {memory: 16GiB, resource: gpu}\n",
+        (
+            "4 gpus.t4.resource: 'gpu' is no extended resource of Kubernetes. "
+            "Write it as nodes show it, for example nvidia.com/gpu or nvidia.com/mig-1g.10gb."
+        ),
+    ),
+    "resource of Kubernetes itself": (
+        "  t4: {memory: 16GiB, resource: kubernetes.io/batch-cpu}\n",
+        (
+            "4 gpus.t4.resource: 'kubernetes.io/batch-cpu' is no extended resource of Kubernetes. "
+            "Write it as nodes show it, for example nvidia.com/gpu or nvidia.com/mig-1g.10gb."
+        ),
+    ),
+    "two kinds of one resource": (
+        (
+            "  s: {memory: 10GiB, resource: nvidia.com/mig-1g.10gb}\n"
+            "  t: {memory: 10GiB, resource: nvidia.com/mig-1g.10gb}\n"
+        ),
+        "5 gpus.t.resource: the same as that of `s`. Let each GPU match one kind; divide a kind by of and shares.",
+    ),
+    "shares of nothing": (
+        "  t4: {shares: 2}\n",
+        "4 gpus.t4.shares: of which kind is not said. Add of: with the kind whose GPUs are divided.",
+    ),
+    "share without number": (
+        "  t4: {of: a100}\n",
+        "4 gpus.t4.of: into how many shares is not said. Add shares: 2 or more.",
+    ),
+    "a single share": (
+        "  t4: {of: a100, shares: 1}\n",
+        "4 gpus.t4.shares: 1 is not from 2 to 64. Write a whole number from 2 to 64.",
+    ),
+    "share of what is not": (
+        "  t4: {of: v100, shares: 2}\n",
+        "4 gpus.t4.of: no GPU kind is called `v100`. Did you mean `a100`?",
+    ),
+    "share of a share": (
+        "  half: {of: a100, shares: 2}\n  quarter: {of: half, shares: 2}\n",
+        "5 gpus.quarter.of: `half` is itself a share. Divide a kind that has GPUs of its own.",
+    ),
+    "share that matches": (
+        "  half: {of: a100, shares: 2, match: T4}\n",
+        "4 gpus.half.match: a share has the GPUs of the kind it divides. Remove match.",
+    ),
+    "shares that do not fit": (
+        "  half: {of: a100, shares: 2, memory: 80GiB}\n",
+        "4 gpus.half.memory: 2 shares of 80 GiB are more than `a100` has. Write at most 40 GiB, or leave it out.",
+    ),
+    "simulated share": (
+        "  half: {of: a100, shares: 2}\nsimulated: {half: 2}\n",
+        "5 simulated.half: a share is not simulated by itself. Simulate `a100`, which it divides.",
+    ),
+    "nodes of which nothing is said": (
+        "  t4: {match: Tesla-T4, memory: 16GiB, autoscale: {max: 8}}\n",
+        (
+            "4 gpus.t4.autoscale: how long a node takes to start is not said. "
+            "Add start: with its usual time, for example 4m."
+        ),
+    ),
+    "nodes without end": (
+        "  t4: {match: Tesla-T4, memory: 16GiB, autoscale: {start: 4m}}\n",
+        "4 gpus.t4.autoscale: how many GPUs there may be is not said. Add max: with all that the pool may have.",
+    ),
+    "nodes that are too large": (
+        "  t4: {match: Tesla-T4, memory: 16GiB, autoscale: {max: 2, each: 4, start: 4m}}\n",
+        "4 gpus.t4.autoscale.each: 4 on one node are more than 2 in all. Raise max.",
+    ),
+    "nodes that nobody can ask for": (
+        "  t4: {match: '*T4', memory: 16GiB, autoscale: {max: 8, start: 4m}}\n",
+        (
+            "4 gpus.t4.autoscale: '*T4' does not say which nodes to start. "
+            "Add labels: as the pool's nodes have them, for example labels: {nvidia.com/gpu.product: Tesla-T4}."
+        ),
+    ),
+    "nodes of a share": (
+        "  half: {of: a100, shares: 2, autoscale: {max: 8, start: 4m}}\n",
+        "4 gpus.half.autoscale: a share has the nodes of the kind it divides. Write it there, or remove it.",
+    ),
+    "a label that is a number": (
+        "  t4: {match: T4, memory: 16GiB, autoscale: {max: 8, start: 4m, labels: {pool: 4}}}\n",
+        (
+            "4 gpus.t4.autoscale.labels.pool: 4 is no text. "
+            "Write one to 63 characters of text; put it in quotes if it looks like something else."
+        ),
+    ),
+    "compute in words": (
+        "  t4: {match: T4, memory: 16GiB, compute: ampere}\n",
+        "4 gpus.t4.compute: 'ampere' is no compute capability. Write it as NVIDIA does, for example 8.0.",
+    ),
+    "price with currency": (
+        "  t4: {match: T4, memory: 16GiB, price: 2 EUR}\n",
+        "4 gpus.t4.price: '2 EUR' is no price. Write a plain number, the price of an hour, for example 2.10.",
+    ),
+    "price that is not a number": (
+        "  t4: {match: T4, memory: 16GiB, price: .nan}\n",
+        "4 gpus.t4.price: '.nan' is no price. Write a plain number, the price of an hour, for example 2.10.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("appended", "problem"), KINDS.values(), ids=KINDS)
+def test_promise_10_a_gpu_kind_that_is_wrong_is_refused_by_its_line(appended, problem, head, problems_of):
+    start, rest = head[: head.index("templates")], head[head.index("templates") :]
+    assert problems_of(start + appended + rest) == [problem]

@@ -2,44 +2,26 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import sys
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "hub"))  # tests are no package: `from harness import ...`
+
 from axe_playwright_python.sync_playwright import Axe
+from harness import RealHub, eventually
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 expect.set_options(timeout=15_000)  # pages look every 5 s, and this machine may be busy
 WIDTHS = {"wide": 1280, "phone": 390}
 
 
-def load_harness():
-    """The hub tests' harness: tests are no package, so it is loaded by its path."""
-    path = Path(__file__).parents[1] / "hub" / "harness.py"
-    spec = importlib.util.spec_from_file_location("hub_harness", path)
-    module = sys.modules.setdefault(spec.name, importlib.util.module_from_spec(spec))
-    if not hasattr(module, "RealHub"):
-        spec.loader.exec_module(module)
-    return module
-
-
-harness = load_harness()
-
-
-@pytest.fixture(scope="session")
-def hub_harness():
-    """The harness, for a file that needs a hub of its own."""
-    return harness
-
-
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory):
     """A real hub, proxy and service; 4 simulated GPUs, tiny single-user servers."""
-    real = harness.RealHub(
-        tmp_path_factory.mktemp("hub"), gpus=4, quota=4, idle="4s", grace="2m", warn="30m", wait=12.0
-    )
+    real = RealHub(tmp_path_factory.mktemp("hub"), gpus=4, quota=4, idle="4s", grace="2m", warn="30m", wait=12.0)
     try:
         yield real.start()
     finally:
@@ -57,7 +39,7 @@ def user(hub):
     mine = [lease for lease in hub.workspaces() if lease["user"] == name]
     for lease in mine:
         hub.gpu(f"/workspaces/{lease['id']}/stop", "POST")
-    harness.eventually(lambda: all(lease["user"] != name for lease in hub.workspaces()), 60, f"{name} has no workspace")
+    eventually(lambda: all(lease["user"] != name for lease in hub.workspaces()), 60, f"{name} has no workspace")
 
 
 def sign_in(hub, context: BrowserContext, name: str) -> Page:
@@ -100,7 +82,7 @@ def away(hub):
     hub.kill_service()
     yield mark
     mark.unlink(missing_ok=True)
-    harness.eventually(lambda: hub.gpu("/"), 60, "the service answers again")
+    eventually(lambda: hub.gpu("/"), 60, "the service answers again")
 
 
 def axe_problems(page: Page, within: str = "body") -> list[str]:

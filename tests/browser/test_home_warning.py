@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from harness import RealHub
 from playwright.sync_api import expect
 
 
 @pytest.fixture(scope="module")
-def hub(request, tmp_path_factory):
+def hub(tmp_path_factory):
     """A hub whose times are a thirtieth: 6 s of idling, and 20 s to object."""
-    harness = request.getfixturevalue("hub_harness")
-    real = harness.RealHub(tmp_path_factory.mktemp("hub"), gpus=1, fast=30, idle="3m", sample="30s", grace="10m")
+    real = RealHub(tmp_path_factory.mktemp("hub"), gpus=1, fast=30, idle="3m", sample="30s", grace="10m")
     try:
         yield real.start()
     finally:

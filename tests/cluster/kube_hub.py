@@ -12,7 +12,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1] / "hub"))
 
 import requests
-from harness import ADMIN_TOKEN, FAST, REPO, RealHub, eventually
+from harness import ADMIN_TOKEN, REPO, RealHub, eventually
+from hub_configuration import FAST
 
 __all__ = ["KubeHub", "eventually", "python_of"]
 HUB5 = "GPUSPAWNER_HUB5_PYTHON"

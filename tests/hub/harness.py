@@ -154,9 +154,13 @@ class RealHub:
         self.hub = None
 
     def service_pids(self) -> list[int]:
-        """The service's processes, found by the folder they serve."""
+        """The service's processes, found by the folder they serve.
+
+        Without their children: what one starts, a probe, looks like itself until it runs its own program.
+        """
         mark = f"{self.folder}/gpu".encode()
-        return [pid for pid, line in _command_lines() if b"gpuspawner.cli" in line and mark in line]
+        found = {pid for pid, line in _command_lines() if b"gpuspawner.cli" in line and mark in line}
+        return sorted(pid for pid in found if _parent(pid) not in found)
 
     def kill_service(self) -> None:
         for pid in self.service_pids():
@@ -310,6 +314,12 @@ def _command_lines():
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             yield int(folder.name), (folder / "cmdline").read_bytes()
+
+
+def _parent(pid):
+    with contextlib.suppress(OSError):
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return 0
 
 
 def _environments():

@@ -218,7 +218,7 @@ c.Spawner.pre_spawn_hook = hook
     indirect=["python"],
 )
 def test_promise_2_hub_sigterm_in_each_phase(new_hub, python, cleanup_servers):
-    settings = {"heartbeat_seconds": 3, "reserved_seconds": 4, "settle_seconds": 1}
+    settings = {"heartbeat_seconds": 3, "reserved_seconds": 15, "settle_seconds": 1}
     hub = new_hub(
         python=python,
         gpus=5,

@@ -20,7 +20,9 @@ def hub(tmp_path_factory):
     folder = tmp_path_factory.mktemp("starts")
     # The hub gives a silent server up after 8 s: well before the service would take its start for dropped.
     patient = {"heartbeat_seconds": 60.0}
-    real = RealHub(folder, gpus=2, quota=2, lifetime="2h", extra="c.Spawner.http_timeout = 8", settings=patient)
+    # A refusal that a busy machine answers late is told where the start is asked for all the same.
+    extra = "c.Spawner.http_timeout = 8"
+    real = RealHub(folder, gpus=2, quota=2, lifetime="2h", extra=extra, settings=patient, slow_spawn_timeout=5.0)
     try:
         yield real.start()
     finally:

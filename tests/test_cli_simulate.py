@@ -240,13 +240,15 @@ def test_one_source_must_be_named(draft, capsys):
     assert "one of the arguments --data --store --sessions is required" in capsys.readouterr().err
 
 
-def test_a_reader_who_has_seen_enough_is_no_error(draft):
+def test_a_reader_who_has_seen_enough_is_no_error_and_the_page_is_written_all_the_same(draft, tmp_path):
+    page = tmp_path / "report.html"
     read, write = os.pipe()
     os.close(read)
-    command_line = [sys.executable, "-m", "gpuspawner.cli", "simulate", draft, "--sessions", "50"]
+    command_line = [sys.executable, "-m", "gpuspawner.cli", "simulate", draft, "--sessions", "50", "--html", str(page)]
     with os.fdopen(write, "w") as nobody_reads:
         ended = subprocess.run(command_line, stdout=nobody_reads, stderr=subprocess.PIPE, text=True, check=False)
-    assert (ended.returncode, ended.stderr) == (0, "")
+    assert (ended.returncode, ended.stderr) == (0, f"Charts: {page}\n")
+    assert "</html>" in page.read_text()
 
 
 @pytest.mark.parametrize("content", [b"no database at all\n" * 100, b"SQLite format 3\0" + bytes(500)])

@@ -81,14 +81,19 @@ def simulate(arguments: argparse.Namespace) -> int:
         print(error, file=sys.stderr)
         return AWAY
     report = simulate_report.report(cases, source, arguments.file)
+    code = _write(Path(arguments.html), simulate_page.page(report, cases)) if arguments.html else 0
     print(json.dumps(report, indent=1) if arguments.json else simulate_report.text(report))
-    if arguments.html:
-        try:
-            Path(arguments.html).write_text(simulate_page.page(report, cases), encoding="utf-8")
-        except OSError as error:
-            print(f"{arguments.html} cannot be written: {error.strerror}.", file=sys.stderr)
-            return INVALID
-        print(f"Charts: {arguments.html}", file=sys.stderr)
+    return code
+
+
+def _write(file: Path, page: str) -> int:
+    """Write the charts, before anything is printed: who reads that may have read enough (`| head`)."""
+    try:
+        file.write_text(page, encoding="utf-8")
+    except OSError as error:
+        print(f"{file} cannot be written: {error.strerror}.", file=sys.stderr)
+        return INVALID
+    print(f"Charts: {file}", file=sys.stderr)
     return 0
 
 

@@ -120,9 +120,8 @@ async def what_works(service):
             works.add("fleet")
         if await _does(backend.workspaces()):
             works.add("workspaces")
-            result = await backend.probe(LEASE, 1, ("x",), 15.0)
-            if not result.problem:
-                works.add("probe")
+        if not (await backend.probe(LEASE, 1, ("x",), 15.0)).problem:
+            works.add("probe")
         works |= await _rules(backend)
         if await _does(backend.end(LEASE)):
             works.add("end")

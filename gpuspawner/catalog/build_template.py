@@ -18,6 +18,7 @@ from gpuspawner.core.units import GIBIBYTE, show_bytes, show_cpu, show_duration
 T = TypeVar("T", int, float)
 
 DEFAULT_POLICY = "default"
+BOUNDED = frozenset({"cpu", "memory", "lifetime"})
 CPU_BOUNDS = (1.0, 8.0)
 MEMORY_BOUNDS = (GIBIBYTE, 32 * GIBIBYTE)
 LIFETIME_BOUNDS = (1800, 86400)
@@ -60,9 +61,17 @@ def build_template(name: str, flat: Flat[TemplateEntry], around: Surroundings, i
         bounds=bounds,
         default=_defaults(name, flat, bounds, found),
     )
-    if flat.clean:  # or what it lacks would be said twice
-        issues.extend(found)
+    # Of one that is wrong in part, what hangs on that part would be said twice.
+    issues.extend(issue for issue in found if flat.clean or _stands_alone(issue, name, flat, around))
     return template
+
+
+def _stands_alone(issue: Issue, name: str, flat: Flat[TemplateEntry], around: Surroundings) -> bool:
+    """Whether a default is wrong by its own bounds, whatever else in its template is wrong."""
+    section, key = issue.loc[-2:]
+    if flat.own.extends is not None or section != "default" or key not in BOUNDED:
+        return False
+    return not any(around.named.is_wrong("templates", name, part, key) for part in ("bounds", "default"))
 
 
 def _check_references(name: str, own: TemplateEntry, around: Surroundings, issues: list[Issue]) -> None:

@@ -322,6 +322,17 @@ def test_what_follows_from_an_error_is_not_told_again(head, problems_of):
     assert [problem.split(": ")[0] for problem in found] == ["3 gpus.a100.memory", "6 templates.b.policy"]
 
 
+def test_a_default_outside_its_bounds_is_told_beside_what_else_is_wrong_in_its_template(head, problems_of):
+    found = problems_of(
+        head + "  b: {gpus: {a100: 4-1}, bounds: {cpu: 1-4, memory: lots}, default: {cpu: 99, memory: 99GiB}}\n"
+    )
+    assert [problem.split(": ")[0] for problem in found] == [
+        "6 templates.b.gpus.a100",
+        "6 templates.b.bounds.memory",
+        "6 templates.b.default.cpu",
+    ]
+
+
 def test_a_large_catalog_full_of_errors_is_checked_to_its_end(head, problems_of):
     lines = [f"  t{i}: {{extends: t{i + 1}, gpus: {{z{i}: 1}}, policy: p}}\n" for i in range(2000)]
     text = head + "".join(lines)

@@ -12,9 +12,10 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
-from tools.progress import Steps, run_logged
+from tools.progress import StepError, Steps, run_logged
 
 ROOT = Path(__file__).resolve().parents[1]
 VENV = ROOT / ".venv"
@@ -31,7 +32,7 @@ def ensure(steps: Steps, extras: Iterable[str]) -> Path:
     """Install the project with ``extras`` and its proxy in ``.venv``, where that is not done yet; return its Python."""
     node = system_node()
     wanted = {*extras} if node else {*extras, "node"}
-    with steps.step("Python packages (about a minute the first time)"):
+    with steps.step("Python packages (half a minute the first time)"):
         python = ensure_environment(VENV, wanted)
     with steps.step("Proxy"):
         ensure_proxy(node)
@@ -63,14 +64,36 @@ def ensure_environment(venv: Path, extras: Iterable[str] = (), requirements: Ite
     if found.get("copied") != copied or not have >= set(extras):
         wanted = sorted(have | set(extras))
         source = f"{ROOT}[{','.join(wanted)}]" if wanted else str(ROOT)
-        run_logged(
-            [python, "-m", "pip", "install", "--disable-pip-version-check", "--editable", source, *requirements],
-            LOG,
-            "pip could not install the packages. Is your package index reachable? Then run it again.",
-            env={**os.environ, **_cache("PIP_CACHE_DIR", Path(".cache/pip"))},
-        )
+        _install(python, ["--editable", source, *requirements])
         stamp.write_text(json.dumps({"base": base, "copied": copied, "extras": wanted}))
     return python
+
+
+def _install(python: Path, packages: list[str]) -> None:
+    """Install by uv, which takes a tenth of pip's time; by pip where it has an index of its own, or uv cannot.
+
+    uv reads none of pip's settings: certificates, proxies, mirrors.
+    """
+    pip = [python, "-m", "pip", "install", "--disable-pip-version-check"]
+    remedy = "pip could not install the packages. Is your package index reachable? Then run it again."
+    env = {
+        **os.environ,
+        **_cache("PIP_CACHE_DIR", Path(".cache/pip")),
+        **_cache("UV_CACHE_DIR", Path(".cache/uv")),
+    }
+    if not _pip_has_an_index(python):
+        with suppress(StepError):
+            run_logged([*pip, "uv"], LOG, remedy, env=env)
+            # Else it takes the project for installed already, and what is copied of it stays as it was.
+            uv = [python.parent / "uv", "pip", "install", "--python", python, "--reinstall-package=gpuspawner"]
+            run_logged([*uv, *packages], LOG, remedy, env=env)
+            return
+    run_logged([*pip, *packages], LOG, remedy, env=env)
+
+
+def _pip_has_an_index(python: Path) -> bool:
+    listed = subprocess.run([python, "-m", "pip", "config", "list"], check=False, capture_output=True, text=True)
+    return "index" in listed.stdout
 
 
 def ensure_proxy(node: Path | None) -> None:

@@ -20,6 +20,7 @@ from gpuspawner.core.autoscale import PATIENCE, patience_seconds
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
 from gpuspawner.core.release import Release
 from gpuspawner.core.request import Request
+from gpuspawner.core.units import show_duration
 from gpuspawner.spawner.client import LeaseClient
 from gpuspawner.spawner.options import FormOptions
 from gpuspawner.spawner.refusals import ended, log_in_one_line
@@ -232,7 +233,11 @@ class GPUSpawnerMixin(FormOptions):
         try:
             started = await asyncio.wait_for(super().start(), limit)
         except (TimeoutError, asyncio.TimeoutError) as error:
-            message = f"The server did not start within {limit:.0f} seconds. Start it again, or ask your administrator."
+            last = self._gpu_steps[-1]["message"]
+            message = (
+                f"The server did not start within {show_duration(limit)}. Its last step was: {last} Start it again, or "
+                "ask your administrator."
+            )
             self._gpu_outcome, self._gpu_message = "failed", message
             raise ended(message, reason="timeout", status=504) from error
         self._step(80, "The server is starting; waiting until it answers.")

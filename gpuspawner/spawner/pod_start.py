@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from gpuspawner.backends.kubernetes.objects import waits_for_volume
 from gpuspawner.core.units import show_bytes, show_duration
 
 Json = Mapping[str, Any]
@@ -103,6 +104,8 @@ def _scheduling(
     volume = re.search(r'persistentvolumeclaim "([^"]+)" (not found|is being deleted)', message)
     if volume:
         return _volume(volume[1], seconds, new=volume[1] == own_claim and volume[2] == "not found")
+    if waits_for_volume(message):
+        return Verdict(55, "Its volume is not ready yet: the cluster's storage is making it. This start goes on.")
     words = f"No node fits now: {_nodes(message)}. This start goes on; the cluster looks again at each change."
     if node_seconds:
         words = f"A node starts for it, in about {show_duration(node_seconds)}. You can close this page."

@@ -305,6 +305,19 @@ async def test_a_pod_that_finds_no_place_says_why_and_for_how_long(api, a_backen
 
 
 @pytest.mark.parametrize(
+    "message",
+    [
+        "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found",
+        '0/3 nodes are available: persistentvolumeclaim "claim-alice" not found. not found',
+    ],
+)
+async def test_a_pod_that_waits_for_its_volume_does_not_wait_for_room(api, a_backend, message):
+    api.put(a_workspace(node="", phase="Pending", conditions=[unschedulable(message)]))
+    (seen,) = await a_backend().workspaces()
+    assert (seen.waiting_seconds, seen.waiting) == (0.0, "")
+
+
+@pytest.mark.parametrize(
     ("reason", "message", "told"),
     [
         pytest.param(

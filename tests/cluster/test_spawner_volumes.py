@@ -40,11 +40,11 @@ CLAIM = {"accessModes": ["ReadWriteOnce"], "storageClassName": "", "resources": 
 
 @pytest.fixture(scope="module")
 def hub(one_machine, tmp_path_factory):
-    # What finds no room goes back to its place in the queue: not here, where the volume alone is late.
-    patient = {"no_room_seconds": 3600.0}
+    # What finds no room goes back to its place in the queue, and a volume that is late is no want of room.
+    impatient = {"no_room_seconds": 5.0}
     with one_machine.namespace() as namespace:
         folder = tmp_path_factory.mktemp("hub")
-        hub = KubeHub(folder, cluster=one_machine, namespace=namespace, extra=EXTRA, settings=patient)
+        hub = KubeHub(folder, cluster=one_machine, namespace=namespace, extra=EXTRA, settings=impatient)
         try:
             yield hub.start()
         finally:
@@ -77,7 +77,7 @@ def volume(hub):
         pytest.param(
             "unseen", "Its volume claim-unseen was made just now; the cluster has yet to see it.", id="unseen"
         ),
-        pytest.param("unbound", "pod has unbound immediate PersistentVolumeClaims", id="unbound"),
+        pytest.param("unbound", "Its volume is not ready yet: the cluster's storage is making it.", id="unbound"),
     ],
 )
 def test_a_claim_that_the_start_made_is_waited_for_however_late_it_is_seen_and_bound(hub, volume, user, words):

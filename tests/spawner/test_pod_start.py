@@ -42,6 +42,12 @@ STEPS = {
         76,
         "Started on node-7; waiting for its server to answer.",
     ),
+    "volume not made yet": (
+        unscheduled("0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found"),
+        [event("FailedScheduling")],
+        55,
+        "Its volume is not ready yet: the cluster's storage is making it. This start goes on.",
+    ),
     "disk of another node": (
         pod(container()),
         [

@@ -20,6 +20,7 @@ _POWERS = {suffix: 1000**power for power, suffix in enumerate(("", "k", "M", "G"
 _GPUS = frozenset({"nvidia.com/gpu", "nvidia.com/gpu.shared", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe"})
 _MIG_PREFIX = "nvidia.com/mig-"
 _ENDED = frozenset({"Succeeded", "Failed"})
+_NO_VOLUME = re.compile(r'unbound immediate PersistentVolumeClaims|persistentvolumeclaim "')
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,8 @@ class Node:
 class Pod:
     """One pod that counts: it requests GPUs, or carries a hub's label.
 
-    ``node`` is "" before it is bound; ``refusal`` is what the scheduler says that finds no place for it, else "".
+    ``node`` is "" before it is bound; ``refusal`` is what the scheduler says that finds no place for it, else "": a
+    volume that it waits for is no want of place.
     ``ended`` pods hold nothing; ``deleting`` ones hold all until they are gone. ``disruption`` says why the cluster
     ends it, or is about to; ``grace_seconds`` is how long it then has. ``unhealthy`` are the ids of its
     devices that the kubelet calls so. ``variables`` rebuild its lease. ``created_at`` is in seconds since the epoch.
@@ -115,6 +117,7 @@ def to_pod(data: Mapping[str, Any], named: frozenset[str] = frozenset()) -> Pod 
         return None
     conditions = {c["type"]: c for c in status.get("conditions") or ()}
     scheduled = conditions.get("PodScheduled", {})
+    message = str(scheduled.get("message") or "no place was found for it")
     refused = scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable"
     disruption = conditions.get("DisruptionTarget", {})
     return Pod(
@@ -128,11 +131,16 @@ def to_pod(data: Mapping[str, Any], named: frozenset[str] = frozenset()) -> Pod 
         created_at=seconds_of(metadata.get("creationTimestamp")),
         ended=status.get("phase") in _ENDED,
         deleting=metadata.get("deletionTimestamp") is not None,
-        refusal=(scheduled.get("message") or "no place was found for it") if refused else "",
+        refusal=message if refused and not waits_for_volume(message) else "",
         disruption=_disruption(disruption),
         unhealthy=_unhealthy(status, named),
         grace_seconds=metadata.get("deletionGracePeriodSeconds") or spec.get("terminationGracePeriodSeconds"),
     )
+
+
+def waits_for_volume(message: str) -> bool:
+    """Whether the scheduler finds no place for a pod for want of its volume: one not made, or not bound, as yet."""
+    return _NO_VOLUME.search(message) is not None
 
 
 def _unhealthy(status: Mapping[str, Any], named: frozenset[str]) -> tuple[str, ...]:

@@ -241,4 +241,7 @@ def test_stop_withdraws_a_waiting_and_stops_a_running_workspace(hub, ask):
     assert "It was stopped (ada)" in ended
     told = ask("ada", "explain", running["id"][:8]).stdout.splitlines()
     assert told[1] == "It was stopped by ada, from the API."
+    again = ask("ada", "stop", running["id"][:8])
+    assert (again.returncode, again.stdout) == (REFUSED, "")
+    assert again.stderr.startswith("It has ended already. It was stopped")
     assert ask("admin", "list", "--disputed", "--all").stdout == "No end was called wrong that is not answered.\n"

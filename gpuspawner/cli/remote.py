@@ -105,6 +105,11 @@ def stop(arguments: argparse.Namespace) -> int:
     """Stop the one workspace whose id begins as given."""
     try:
         found = _listed(arguments, "", lambda one: one["id"].startswith(arguments.id))
+        if not found and arguments.id:
+            ended = _listed(arguments, "ended=200", lambda one: one["id"].startswith(arguments.id))
+            if len(ended) == 1:
+                print(f"It has ended already. {ended[0]['end']['why']}", file=sys.stderr)
+                return REFUSED
         if len(found) != 1:
             return _not_one(found, f"with an id that begins with {arguments.id!r}")
         if not arguments.id:  # it begins every id: a script whose variable is empty means none

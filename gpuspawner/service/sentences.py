@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpuspawner.catalog import Catalog
 from gpuspawner.core.idleness import Explanation, State
 from gpuspawner.core.lease import Lease, Phase
+from gpuspawner.core.policy import LifecyclePolicy, Mode
 from gpuspawner.core.queue import Place
 from gpuspawner.core.request import Request
 from gpuspawner.core.units import show_duration, show_time
@@ -48,6 +49,23 @@ def starts_now(
         )
     end = show_time(now + request.lifetime_seconds, now)
     return f"Starts now {gpus}. Ends at {end}, after {show_duration(request.lifetime_seconds)}."
+
+
+def stops_when_idle(request: Request, policy: LifecyclePolicy) -> str:
+    """Return when idleness ends a workspace before its time, to be read before it starts; "" where it never does."""
+    idle = policy.idle_of(gpus=request.gpu is not None)
+    if idle is None or policy.mode is not Mode.ENFORCE:
+        return ""
+    rests = (
+        "nothing is done in it"
+        if request.gpu is None
+        else "its GPU does nothing"
+        if request.count == 1
+        else f"all {request.count} GPUs do nothing"
+    )
+    warned = f"you are warned {show_duration(idle.grace_seconds)} before"
+    keep = ", and can keep it" if policy.keep.times else ""
+    return f"Stops sooner if {rests} for {show_duration(idle.for_seconds)}: {warned}{keep}."
 
 
 def waits(place: Place, request: Request, catalog: Catalog, offer: Offer | None, shortage: str = "") -> str:

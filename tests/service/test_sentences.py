@@ -11,7 +11,7 @@ from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.evidence import SampleKind
 from gpuspawner.core.idleness import Streak, explain
 from gpuspawner.core.lease import Key, Phase, Reason
-from gpuspawner.core.policy import Mode
+from gpuspawner.core.policy import ActivityPolicy, KeepPolicy, LifecyclePolicy, Mode
 from gpuspawner.core.queue import Place
 from gpuspawner.core.quota import check_quota
 from gpuspawner.core.units import show_time
@@ -24,6 +24,7 @@ from gpuspawner.service.sentences import (
     ordinal,
     phase_words,
     starts_now,
+    stops_when_idle,
     wait_range,
     waits,
 )
@@ -77,6 +78,33 @@ def offer(free=0, total=4, kind="a100", *, simulated=False):
 )
 def test_sentence_1_what_starts_now(request_, offered, sentence):
     assert starts_now(request_, CATALOG, offered, NOON) == sentence
+
+
+ENFORCED = LifecyclePolicy(mode=Mode.ENFORCE)
+WARNED = "you are warned 10 min before"
+
+
+@pytest.mark.parametrize(
+    ("request_", "policy", "sentence"),
+    [
+        (a_request(), ENFORCED, f"Stops sooner if its GPU does nothing for 30 min: {WARNED}, and can keep it."),
+        (
+            a_request(count=2),
+            replace(ENFORCED, keep=KeepPolicy(times=0)),
+            f"Stops sooner if all 2 GPUs do nothing for 30 min: {WARNED}.",
+        ),
+        (
+            a_request(gpu=None),
+            replace(ENFORCED, activity=ActivityPolicy()),
+            f"Stops sooner if nothing is done in it for 2 h: {WARNED}, and can keep it.",
+        ),
+        (a_request(gpu=None), ENFORCED, ""),
+        (a_request(), replace(ENFORCED, mode=Mode.WARN), ""),
+        (a_request(), replace(ENFORCED, mode=Mode.OBSERVE), ""),
+    ],
+)
+def test_when_idleness_ends_it_is_said_before_it_starts(request_, policy, sentence):
+    assert stops_when_idle(request_, policy) == sentence
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from gpuspawner.core.lease import NOBODY, WAITING, Key, Lease
 from gpuspawner.core.tickets import sign_ticket
 from gpuspawner.service.api.actions import ACTIONS, act
 from gpuspawner.service.api.base import ApiHandler
-from gpuspawner.service.sentences import gpus_asked, starts_now, waits
+from gpuspawner.service.policies import policy_of
+from gpuspawner.service.sentences import gpus_asked, starts_now, stops_when_idle, waits
 from gpuspawner.service.views import (
     audit_view,
     lease_view,
@@ -87,11 +88,12 @@ class Check(ApiHandler):
         shortage = parts.scheduler.shortage(imagined, others, parts.allocator.others)
         waiting = bool(shortage) or (request.gpu is not None and (place.number > 1 or place.likely_seconds != 0))
         node_seconds = parts.scheduler.node_seconds(imagined, others, parts.allocator.others)
-        sentence = (
-            waits(place, request, parts.catalog, offer, shortage)
-            if waiting
-            else starts_now(request, parts.catalog, offer, now, node_seconds)
-        )
+        if waiting:
+            sentence = waits(place, request, parts.catalog, offer, shortage)
+        else:
+            policy = policy_of(parts.catalog, imagined)
+            sentence = starts_now(request, parts.catalog, offer, now, node_seconds)
+            sentence = f"{sentence} {stops_when_idle(request, policy)}".rstrip()
         if mine is not None and mine.phase in WAITING and not keeps:
             sentence += " This changes your request: your old place in the queue is lost."
         self.answer(

@@ -27,9 +27,10 @@ cluster: ## a real Kubernetes on this machine, of one node; as root, 15 minutes 
 cluster-stop: ## end it, and leave nothing of it
 	@$(python) -m tools.cluster stop
 
-test-cluster: ## the tests on it; GPUSPAWNER_TEST_KUBECONFIG names another cluster
+test-cluster: ## of the tests, those on Kubernetes; GPUSPAWNER_TEST_KUBECONFIG names another cluster
 	@$(python) -m tools.check cluster
 
 clean: ## remove all that run and test made, the demo's data included
-	@[ ! -e .run/cluster ] || { $(python) -m tools.cluster stop; }
+	@for folder in .run/cluster*/state.json; do [ ! -e $$folder ] || \
+	    { ($(python) -m tools.cluster --folder $${folder%/*} stop); } || exit 1; done
 	rm -rf .venv .venv-hub5 .run .cache .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

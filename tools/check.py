@@ -1,6 +1,6 @@
 """`make test` and `make test-cluster`: install what the tests need and run them, up to the first step that fails.
 
-The first does lint, types and every test but those on a real Kubernetes, which are the second's.
+The first does lint, types and every test; the second those on a real Kubernetes alone.
 """
 
 from __future__ import annotations
@@ -13,10 +13,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tools.install import LOG, ROOT, VENV, VENV_HUB5, ensure, ensure_environment
-from tools.progress import StepError, Steps, report_failure, run_logged
-from tools.suite import run_tests
+from tools.progress import StepError, Steps, report_failure, run_logged, say
+from tools.suite import Suite, run_tests
 
+NAMED_CLUSTER = "GPUSPAWNER_TEST_KUBECONFIG"
 KUBERNETES = "tests/cluster"
+ON_THIS_MACHINE = Suite(
+    "Tests", (f"--ignore={KUBERNETES}", "--cov", "--cov-report="), files_at_once=3, again=("--cov-append",)
+)
+"""Their servers mostly wait: three files fill two cores."""
+ON_KUBERNETES = Suite("Tests on Kubernetes", (KUBERNETES,), files_at_once=1 if os.environ.get(NAMED_CLUSTER) else 2)
+"""Two clusters of their own, a file at a time on each; a cluster that is named is one."""
+NO_KUBERNETES = "the tests on Kubernetes start a cluster, as root; or name one by GPUSPAWNER_TEST_KUBECONFIG."
 CORE_BRANCH_COVERAGE_PERCENT = 98
 """The bound that issue 3 sets for the decisions: every other room is tested through them."""
 PROGRAMS = {
@@ -57,17 +65,23 @@ def main() -> int:
             "PATH": f"{tools}:{os.environ.get('PATH', os.defpath)}",
             "GPUSPAWNER_HUB5_PYTHON": str(hub5),
         }
-        pytest: list[str | Path] = [python, "-m", "pytest"]
-        if sys.argv[1:] == ["cluster"]:
+        cluster_alone = sys.argv[1:] == ["cluster"]
+        suites = _on_kubernetes(required=cluster_alone)
+        if not cluster_alone:
+            check(steps, "Lint", [tools / "ruff", "check"], env)
+            check(steps, "Format", [tools / "ruff", "format", "--check"], env)
+            check(steps, "Types", [tools / "mypy"], env)
+            check(steps, "Rooms import one way", [tools / "lint-imports"], env)
+        if suites and not os.environ.get(NAMED_CLUSTER):
             check(steps, "Programs of the cluster", [python, "-m", "tools.cluster", "build"], env)
-            check(steps, "Tests on Kubernetes", [*pytest, KUBERNETES], env)
+        if cluster_alone:
+            with steps.step("Tests on Kubernetes", streams=True):
+                run_tests([python, "-m", "pytest"], env, suites)
             return 0
-        check(steps, "Lint", [tools / "ruff", "check"], env)
-        check(steps, "Format", [tools / "ruff", "format", "--check"], env)
-        check(steps, "Types", [tools / "mypy"], env)
-        check(steps, "Rooms import one way", [tools / "lint-imports"], env)
         with steps.step("Tests", streams=True):
-            run_tests([*pytest, f"--ignore={KUBERNETES}", "--cov", "--cov-report="], env)
+            if not suites:
+                say(f"     Left out: {NO_KUBERNETES}")
+            run_tests([python, "-m", "pytest"], env, [ON_THIS_MACHINE, *suites])
         bound = f"--fail-under={CORE_BRANCH_COVERAGE_PERCENT}"
         coverage: list[str | Path] = [python, "-m", "coverage", "report", bound, "--include=gpuspawner/core/*"]
         check(steps, "Branch coverage of core", coverage, env)
@@ -77,6 +91,19 @@ def main() -> int:
     except KeyboardInterrupt:
         return 130
     return 0
+
+
+def _on_kubernetes(*, required: bool) -> list[Suite]:
+    """Return the suite on Kubernetes, or none where there can be no cluster.
+
+    Raises:
+        StepError: it is ``required``, and there can be none.
+    """
+    if os.geteuid() == 0 or os.environ.get(NAMED_CLUSTER):
+        return [ON_KUBERNETES]
+    if required:
+        raise StepError(f"Not run: {NO_KUBERNETES}")
+    return []
 
 
 def check(steps: Steps, title: str, command: Sequence[str | Path], env: Mapping[str, str]) -> None:

@@ -1,7 +1,8 @@
 """One cluster for all tests of this folder, and a namespace for each.
 
-The cluster is, in this order: the one that ``GPUSPAWNER_TEST_KUBECONFIG`` names; the one that `make cluster` started;
-one that is started here and ended after the last test. ``KUBECONFIG`` is never read.
+The cluster is, in this order: the one that ``GPUSPAWNER_TEST_KUBECONFIG`` names; where files run at once, one of each
+process's own; the one that `make cluster` started; one that is started here and ended after the last test.
+``KUBECONFIG`` is never read.
 """
 
 import os
@@ -23,17 +24,20 @@ from tools.cluster.cluster import Cluster
 @pytest.fixture(scope="session")
 def cluster():
     """A cluster that answers, as `TestCluster`."""
-    named = os.environ.get("GPUSPAWNER_TEST_KUBECONFIG")
-    own = Cluster.load(FOLDER)
-    started = not named and not (own and own.runs)
+    named, worker = os.environ.get("GPUSPAWNER_TEST_KUBECONFIG"), os.environ.get("PYTEST_XDIST_WORKER")
+    folder = FOLDER.with_name(f"{FOLDER.name}-{worker}") if worker else FOLDER
+    own = Cluster.load(folder)
+    started = not named and (bool(worker) or not (own and own.runs))
+    make = [sys.executable, "-m", "tools.cluster", "--folder", folder]
     if started:
-        subprocess.run([sys.executable, "-m", "tools.cluster", "start"], cwd=ROOT, check=True)
-        own = Cluster.load(FOLDER)
+        subprocess.run([*make, "stop"], cwd=ROOT, check=True)  # what a run that was killed left
+        subprocess.run([*make, "start"], cwd=ROOT, check=True)
+        own = Cluster.load(folder)
     test_cluster = TestCluster(Path(named), None) if named else TestCluster(own.kubeconfig, own)
     yield test_cluster
     test_cluster.close()
     if started:
-        subprocess.run([sys.executable, "-m", "tools.cluster", "stop"], cwd=ROOT, check=True)
+        subprocess.run([*make, "stop"], cwd=ROOT, check=True)
 
 
 @pytest.fixture(scope="session")

@@ -99,7 +99,8 @@ def test_it_refuses_to_start_twice_and_leaves_nothing(one_machine, tmp_path):
     assert stopped.returncode == 0, stopped.stderr
     assert secret.read_text() == "not to be read"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["kubeconfig"]
-    assert not traces() - before
+    # Another cluster may run beside: its links and groups are its own.
+    assert not {line for line in traces() - before if "gpus-" not in line or second.link in line}
     assert not {pid for pid, started in running.items() if started_at(pid) == started}
     assert make("stop", folder).returncode == 0
 

@@ -6,7 +6,10 @@ import sys
 import pytest
 
 from tools.progress import StepError
-from tools.suite import AGAIN_AT_MOST, run_tests
+from tools.suite import AGAIN_AT_MOST, Suite, run_tests
+
+SUITE = Suite("Tests", ("--cov=test_good", "--cov-report=", "--ignore=beside"), 3, ("--cov-append",))
+BESIDE = Suite("Tests elsewhere", ("beside",), 1)
 
 ONCE = """
 from pathlib import Path
@@ -21,13 +24,18 @@ NEVER = "def test_that_never_passes():\n    assert False\n"
 GOOD = "def test_that_passes():\n    pass\n"
 
 
-def run(folder, **files):
+def run(folder, *, beside=None, **files):
+    suites = [SUITE]
+    if beside:
+        (folder / "beside").mkdir()
+        (folder / "beside" / "test_beside.py").write_text(beside)
+        suites.append(BESIDE)
     for name, text in files.items():
         (folder / f"test_{name}.py").write_text(text)
     (folder / "pytest.ini").write_text("[pytest]\n")
     plugins = ["-p", "xdist.plugin", "-p", "pytest_cov.plugin"]  # no others: they start slowly
     env = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    run_tests([sys.executable, "-m", "pytest", *plugins, "--cov=test_good", "--cov-report="], env, folder)
+    run_tests([sys.executable, "-m", "pytest", *plugins], env, suites, folder)
 
 
 def test_all_that_pass_run_once(tmp_path, capfd):
@@ -40,6 +48,20 @@ def test_what_passes_alone_passes_and_is_named(tmp_path, capfd):
     told = capfd.readouterr().out
     assert "Unstable" in told
     assert told.rstrip().endswith("test_once.py::test_that_passes_when_alone")
+
+
+def test_a_suite_beside_it_is_told_after_it_and_has_its_own_second_chance(tmp_path, capfd):
+    run(tmp_path, good=GOOD, beside=ONCE)
+    told = capfd.readouterr().out
+    own, _, other = told.partition("Beside them, Tests elsewhere:")
+    assert ("1 passed" in own, "1 failed" in own) == (True, False)
+    assert "1 failed" in other.partition("once more, alone")[0]
+    assert told.rstrip().endswith("beside/test_beside.py::test_that_passes_when_alone")
+
+
+def test_a_suite_beside_it_that_fails_fails(tmp_path, capfd):
+    with pytest.raises(StepError, match="Tests elsewhere: failed, beside others and alone"):
+        run(tmp_path, good=GOOD, beside=NEVER)
 
 
 @pytest.mark.parametrize(

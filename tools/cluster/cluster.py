@@ -6,6 +6,7 @@ neither meets nor leaves anything of the machine's.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import IO
 
 from tools.cluster import images, settings
+from tools.cluster.build import cache
 from tools.cluster.kubectl import Kubectl
 from tools.cluster.namespaces import Namespaces, create_cgroup, remove_cgroup, started_at
 from tools.cluster.pki import Authority
@@ -211,12 +213,14 @@ class Cluster:
 
     def _make_walls(self, programs: Programs) -> None:
         (self.folder / "logs").mkdir(parents=True)
-        taken = subprocess.run(["ip", "-oneline", "address"], check=True, capture_output=True, text=True).stdout
-        while f" {self.host_address}/" in taken:
-            self.number += 1
-        self.save()
-        pods = settings.pod_network(self.number)
-        namespaces = Namespaces.create(programs.pause, self.link, self.host_address, self.address, pods)
+        with (cache() / "addresses.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # two that start at once would take the same
+            taken = subprocess.run(["ip", "-oneline", "address"], check=True, capture_output=True, text=True).stdout
+            while f" {self.host_address}/" in taken:
+                self.number += 1
+            self.save()
+            pods = settings.pod_network(self.number)
+            namespaces = Namespaces.create(programs.pause, self.link, self.host_address, self.address, pods)
         self.init, self.init_started = namespaces.init, started_at(namespaces.init)
         self.save()
         create_cgroup(self.link)

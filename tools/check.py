@@ -28,7 +28,7 @@ NO_KUBERNETES = "the tests on Kubernetes start a cluster, as root; or name one b
 CORE_BRANCH_COVERAGE_PERCENT = 98
 """The bound that issue 3 sets for the decisions: every other room is tested through them."""
 PROGRAMS = {
-    "chromium": ["chromium", "fonts-dejavu-core"],
+    "chromium-headless-shell": ["chromium-headless-shell", "fonts-dejavu-core"],
     "busybox": ["busybox"],
     "ssh": ["openssh-client"],
     "sshd": ["openssh-server"],
@@ -45,7 +45,7 @@ test -e /usr/sbin/policy-rc.d || {
 "$@"
 """
 """Run a command as root that installs packages: no service of theirs starts, by Debian's own means."""
-HUB5 = ("jupyterhub==5.5.*", "jupyterhub-kubespawner==7.1.*", "jupyter_server>=2.14")
+HUB5 = ("jupyterhub==5.5.*", "jupyterhub-kubespawner==7.1.*", "jupyter_server>=2.14", "jsonschema<4.25")
 """The oldest hub that is supported, with the workspaces' server and nothing else."""
 
 

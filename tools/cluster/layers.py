@@ -6,6 +6,7 @@ The last layer of an image is this checkout's package, written each time.
 from __future__ import annotations
 
 import hashlib
+import shlex
 import shutil
 import subprocess
 import sys
@@ -96,9 +97,8 @@ def install_wheels(title: str, root: Path, prefix: str, wheels: tuple[str, ...],
         pip: list[str | Path] = [Path(fetcher) / "bin" / "python", "-m", "pip", "--disable-pip-version-check"]
         fetched = [f"--dest={root}/wheels", f"--python-version={PYTHON}", "--only-binary=:all:", *wheels]
         run_with_progress(f"{title}: wheels", [*pip, "download", *fetched], work / "fetch.log")
-    install = (
-        f"python3 -m venv /{prefix} && /{prefix}/bin/pip install --no-index --find-links=/wheels {' '.join(wheels)}"
-    )
+    pip_install = f"/{prefix}/bin/pip install --no-index --find-links=/wheels {shlex.join(wheels)}"
+    install = f"python3 -m venv /{prefix} && {pip_install}"
     run_with_progress(title, ["chroot", root, "sh", "-ec", install], work / "build.log", IN_CHROOT)
 
 

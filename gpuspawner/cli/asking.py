@@ -45,15 +45,6 @@ class _SameOrigin(HTTPRedirectHandler):
 _OPENER = build_opener(_SameOrigin)
 
 
-def add_url(parser: Any) -> None:
-    """Add the argument that says where the service is."""
-    parser.add_argument(
-        "--url",
-        default=os.environ.get("GPUSPAWNER_URL", "http://127.0.0.1:8000/services/gpu"),
-        help="the service behind the hub (default: $GPUSPAWNER_URL, else %(default)s)",
-    )
-
-
 def token_of(file: Path | None = None) -> str:
     """Return the user's token: from the environment, or from a file that is theirs alone.
 

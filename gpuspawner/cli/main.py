@@ -6,11 +6,11 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import NoReturn
 
 from gpuspawner import __version__
-from gpuspawner.cli import remote, serve, simulate, ssh
-from gpuspawner.cli.check import check
+from gpuspawner.cli.arguments import add_parsers
 
 INTERRUPTED = 130
 """As shells have it: 128 and the number of the signal that Ctrl-C sends."""
@@ -34,17 +34,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"gpuspawner {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    checking = commands.add_parser("check", help="check a catalog: every error at once, with file, line and remedy")
-    checking.add_argument("file", metavar="FILE", help="the catalog, YAML")
-    checking.add_argument("--json", action="store_true", help="print the problems as JSON")
-    checking.set_defaults(run=check)
-    serve.add_parser(commands)
-    remote.add_parsers(commands)
-    ssh.add_parser(commands)
-    simulate.add_parser(commands)
+    add_parsers(commands)
     parsed = parser.parse_args(arguments)
     try:
-        code = int(parsed.run(parsed))
+        module, _, function = parsed.run.partition(":")
+        code = int(getattr(import_module(module), function)(parsed))
         sys.stdout.flush()
     except BrokenPipeError:  # `| head` has read enough; the interpreter's own flush at the end would tell again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -9,28 +9,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from gpuspawner.cli.asking import REFUSED, AwayError, RefusedError, add_url, call, token_of, told
+from gpuspawner.cli.asking import REFUSED, AwayError, RefusedError, call, token_of, told
 from gpuspawner.core.units import show_duration
-
-
-def add_parsers(commands: Any) -> None:
-    """Add the commands that ask a running service."""
-    listing = commands.add_parser("list", help="list workspaces")
-    listing.add_argument("--all", action="store_true", help="those of all users (administrators)")
-    listing.add_argument("--ended", type=int, default=0, metavar="N", help="the last N that ended, too")
-    listing.add_argument("--disputed", action="store_true", help="only ends that were called wrong and not answered")
-    listing.set_defaults(run=list_workspaces)
-    explaining = commands.add_parser("explain", help="say what is judged of a workspace now, and why")
-    explaining.add_argument(
-        "name", metavar="NAME", nargs="?", default="", help="its server's name, or its id's beginning"
-    )
-    explaining.set_defaults(run=explain)
-    stopping = commands.add_parser("stop", help="stop a workspace, or withdraw a waiting one")
-    stopping.add_argument("id", metavar="ID", help="its id, or the beginning of it, as list shows it")
-    stopping.set_defaults(run=stop)
-    for parser in (listing, explaining, stopping):
-        add_url(parser)
-        parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _ask(arguments: argparse.Namespace, path: str, method: str = "GET") -> dict[str, Any]:

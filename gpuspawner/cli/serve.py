@@ -19,27 +19,8 @@ from gpuspawner.service.notifier import check_targets
 from gpuspawner.service.settings import Settings, SettingsError, changed
 
 
-def add_parser(commands: Any) -> None:
-    """Add the command's arguments."""
-    parser = commands.add_parser("serve", help="run the service (the hub does this by itself)")
-    parser.add_argument("--catalog", required=True, metavar="FILE", help="the catalog, YAML or JSON")
-    parser.add_argument("--data", required=True, metavar="DIR", help="where configure() put secret and hub id")
-    parser.add_argument("--fast", type=_factor, metavar="N", help="divide every time of the catalog by N")
-    parser.set_defaults(run=serve)
-
-
 class _WrongError(Exception):
     pass
-
-
-def _factor(text: str) -> float:
-    try:
-        factor = float(text)
-        if 1 <= factor <= 3600:  # noqa: PLR2004 - what `scaled` takes
-            return factor
-    except ValueError:
-        pass
-    raise argparse.ArgumentTypeError(f"{text!r} is no factor: give a number, 1 to 3600")
 
 
 def _identity(data: Path) -> tuple[bytes, str]:

@@ -7,58 +7,18 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from gpuspawner.catalog import Catalog, load_catalog
 from gpuspawner.cli import simulate_cases, simulate_page, simulate_report
+from gpuspawner.cli.arguments import DAYS
 from gpuspawner.cli.simulate_cases import Case, NothingRecorded
 from gpuspawner.core.errors import CatalogError, Unavailable
 
 INVALID, REFUSED, AWAY = 1, 2, 3
 MOST_HOURS = 1_000_000
-DAYS = 30
-"""Ten-minute maxima are kept this long."""
-
-EPILOG = """\
-It judges with the same function as the running service, as if the policy enforced, or as it warns where its mode is
-warn, and changes nothing: the history is only read, also while the service runs. Readings older than a day are
-ten-minute maxima, so that what was unknown within them is not known any more. "Rightly" means: no GPU work in the idle
-minutes before the stop, nor in the grace, as far as the readings show; of a warning: none in the idle minutes before
-it. Who would have pressed Keep after a warning, it cannot know.
-
-examples:
-  gpuspawner simulate draft.yaml --data .run/data            the recorded history, each workspace by its own policy
-  gpuspawner simulate draft.yaml --data DIR --policy night --days 7 --html report.html
-  gpuspawner simulate draft.yaml --sessions 10000            generated sessions, whose truth is known
-"""
-
-
-def add_parser(commands: Any) -> None:
-    """Add the command's arguments."""
-    parser = commands.add_parser(
-        "simulate",
-        help="replay the recorded history, or generated sessions, against a draft policy",
-        description="Say whom a draft policy would have warned and stopped, when, whether rightly, and the GPU hours "
-        "won.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("file", metavar="FILE", help="the catalog with the draft policy, YAML")
-    parser.add_argument("--policy", metavar="NAME", help="judge all by this one (default: each by its own)")
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--data", metavar="DIR", help="the service's data folder: replay what it recorded")
-    source.add_argument("--store", metavar="URL", help="the service's database, where it is none in a folder")
-    source.add_argument("--sessions", type=float, metavar="HOURS", help="generate sessions of so many hours together")
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of generated sessions (default: %(default)s)")
-    parser.add_argument(
-        "--days", type=float, default=DAYS, metavar="N", help="replay the last N days (default: %(default)s)"
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--html", metavar="FILE", help="write one page with charts, too")
-    parser.set_defaults(run=simulate)
 
 
 class _WrongError(Exception):

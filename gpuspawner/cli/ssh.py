@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from gpuspawner.cli.asking import INVALID, AwayError, RefusedError, add_url, call, token_of, told
+from gpuspawner.cli.asking import INVALID, AwayError, RefusedError, call, token_of, told
 from gpuspawner.cli.ssh_relay import relay
 from gpuspawner.core.lease import UP
 
@@ -32,15 +32,6 @@ FORBIDDEN = 403
 USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@-]*")
 KEY = re.compile(r"[a-z0-9@.-]+ [A-Za-z0-9+/=]+( [^\s]*)?")
 WORDLESS = "it answered {status}. Its image needs the package gpuspawner, in this version."
-HELP = """\
-Opens a shell in a workspace, or runs a command there. What follows the name goes to ssh as it is:
-  gpuspawner ssh train nvidia-smi
-  gpuspawner ssh train -L 6006:localhost:6006
-
-For scp, rsync and VS Code Remote, let ssh know the workspace; it is then called gpu-train:
-  gpuspawner ssh --config --token-file ~/.gpu-token train >> ~/.ssh/config
-  scp model.pt gpu-train:
-"""
 
 
 @dataclass(frozen=True)
@@ -51,27 +42,6 @@ class Reached:
     address: str
     user: str
     known_hosts: Path
-
-
-def add_parser(commands: Any) -> None:
-    """Add the command's arguments."""
-    parser = commands.add_parser(
-        "ssh",
-        help="open a workspace by ssh, through the hub",
-        description=HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    mode = parser.add_mutually_exclusive_group()
-    mode.add_argument("--config", action="store_true", help="print the lines for ~/.ssh/config instead")
-    mode.add_argument("--proxy", action="store_true", help="be ssh's ProxyCommand: pass its bytes on")
-    parser.add_argument("--key", type=Path, metavar="FILE", help="your key (default: every ~/.ssh/id_*.pub)")
-    parser.add_argument(
-        "--token-file", type=Path, metavar="FILE", help="holds your token of the hub (default: $GPUSPAWNER_TOKEN)"
-    )
-    add_url(parser)
-    parser.add_argument("name", metavar="NAME", help="its server's name, as list shows it: - for the one without")
-    parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help="a command, or arguments of ssh")
-    parser.set_defaults(run=ssh)
 
 
 def ssh(arguments: argparse.Namespace) -> int:

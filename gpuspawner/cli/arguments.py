@@ -1,0 +1,140 @@
+"""What each command takes. Only arguments: a command's own modules are imported when it is run, and some are large."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+DAYS = 30
+"""Ten-minute maxima are kept this long."""
+
+SIMULATE_EPILOG = """\
+It judges with the same function as the running service, as if the policy enforced, or as it warns where its mode is
+warn, and changes nothing: the history is only read, also while the service runs. Readings older than a day are
+ten-minute maxima, so that what was unknown within them is not known any more. "Rightly" means: no GPU work in the idle
+minutes before the stop, nor in the grace, as far as the readings show; of a warning: none in the idle minutes before
+it. Who would have pressed Keep after a warning, it cannot know.
+
+examples:
+  gpuspawner simulate draft.yaml --data .run/data            the recorded history, each workspace by its own policy
+  gpuspawner simulate draft.yaml --data DIR --policy night --days 7 --html report.html
+  gpuspawner simulate draft.yaml --sessions 10000            generated sessions, whose truth is known
+"""
+
+
+SSH_HELP = """\
+Opens a shell in a workspace, or runs a command there. What follows the name goes to ssh as it is:
+  gpuspawner ssh train nvidia-smi
+  gpuspawner ssh train -L 6006:localhost:6006
+
+For scp, rsync and VS Code Remote, let ssh know the workspace; it is then called gpu-train:
+  gpuspawner ssh --config --token-file ~/.gpu-token train >> ~/.ssh/config
+  scp model.pt gpu-train:
+"""
+
+
+def add_parsers(commands: Any) -> None:
+    """Add every command; ``run`` of what is parsed names its function, as ``module:function``."""
+    _add_check(commands)
+    _add_serve(commands)
+    _add_remote(commands)
+    _add_ssh(commands)
+    _add_simulate(commands)
+
+
+def _add_check(commands: Any) -> None:
+    parser = commands.add_parser("check", help="check a catalog: every error at once, with file, line and remedy")
+    parser.add_argument("file", metavar="FILE", help="the catalog, YAML")
+    parser.add_argument("--json", action="store_true", help="print the problems as JSON")
+    parser.set_defaults(run="gpuspawner.cli.check:check")
+
+
+def _add_serve(commands: Any) -> None:
+    parser = commands.add_parser("serve", help="run the service (the hub does this by itself)")
+    parser.add_argument("--catalog", required=True, metavar="FILE", help="the catalog, YAML or JSON")
+    parser.add_argument("--data", required=True, metavar="DIR", help="where configure() put secret and hub id")
+    parser.add_argument("--fast", type=_factor, metavar="N", help="divide every time of the catalog by N")
+    parser.set_defaults(run="gpuspawner.cli.serve:serve")
+
+
+def _add_remote(commands: Any) -> None:
+    listing = commands.add_parser("list", help="list workspaces")
+    listing.add_argument("--all", action="store_true", help="those of all users (administrators)")
+    listing.add_argument("--ended", type=int, default=0, metavar="N", help="the last N that ended, too")
+    listing.add_argument("--disputed", action="store_true", help="only ends that were called wrong and not answered")
+    listing.set_defaults(run="gpuspawner.cli.remote:list_workspaces")
+    explaining = commands.add_parser("explain", help="say what is judged of a workspace now, and why")
+    explaining.add_argument(
+        "name", metavar="NAME", nargs="?", default="", help="its server's name, or its id's beginning"
+    )
+    explaining.set_defaults(run="gpuspawner.cli.remote:explain")
+    stopping = commands.add_parser("stop", help="stop a workspace, or withdraw a waiting one")
+    stopping.add_argument("id", metavar="ID", help="its id, or the beginning of it, as list shows it")
+    stopping.set_defaults(run="gpuspawner.cli.remote:stop")
+    for parser in (listing, explaining, stopping):
+        _add_url(parser)
+        parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _add_ssh(commands: Any) -> None:
+    parser = commands.add_parser(
+        "ssh",
+        help="open a workspace by ssh, through the hub",
+        description=SSH_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--config", action="store_true", help="print the lines for ~/.ssh/config instead")
+    mode.add_argument("--proxy", action="store_true", help="be ssh's ProxyCommand: pass its bytes on")
+    parser.add_argument("--key", type=Path, metavar="FILE", help="your key (default: every ~/.ssh/id_*.pub)")
+    parser.add_argument(
+        "--token-file", type=Path, metavar="FILE", help="holds your token of the hub (default: $GPUSPAWNER_TOKEN)"
+    )
+    _add_url(parser)
+    parser.add_argument("name", metavar="NAME", help="its server's name, as list shows it: - for the one without")
+    parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help="a command, or arguments of ssh")
+    parser.set_defaults(run="gpuspawner.cli.ssh:ssh")
+
+
+def _add_simulate(commands: Any) -> None:
+    parser = commands.add_parser(
+        "simulate",
+        help="replay the recorded history, or generated sessions, against a draft policy",
+        description="Say whom a draft policy would have warned and stopped, when, whether rightly, and the GPU hours "
+        "won.",
+        epilog=SIMULATE_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("file", metavar="FILE", help="the catalog with the draft policy, YAML")
+    parser.add_argument("--policy", metavar="NAME", help="judge all by this one (default: each by its own)")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--data", metavar="DIR", help="the service's data folder: replay what it recorded")
+    source.add_argument("--store", metavar="URL", help="the service's database, where it is none in a folder")
+    source.add_argument("--sessions", type=float, metavar="HOURS", help="generate sessions of so many hours together")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of generated sessions (default: %(default)s)")
+    parser.add_argument(
+        "--days", type=float, default=DAYS, metavar="N", help="replay the last N days (default: %(default)s)"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--html", metavar="FILE", help="write one page with charts, too")
+    parser.set_defaults(run="gpuspawner.cli.simulate:simulate")
+
+
+def _add_url(parser: Any) -> None:
+    parser.add_argument(
+        "--url",
+        default=os.environ.get("GPUSPAWNER_URL", "http://127.0.0.1:8000/services/gpu"),
+        help="the service behind the hub (default: $GPUSPAWNER_URL, else %(default)s)",
+    )
+
+
+def _factor(text: str) -> float:
+    try:
+        factor = float(text)
+        if 1 <= factor <= 3600:  # noqa: PLR2004 - what `scaled` takes
+            return factor
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"{text!r} is no factor: give a number, 1 to 3600")

@@ -43,7 +43,7 @@ async def a_backend(api, tmp_path):
     def make(**settings):
         kubeconfig = api.kubeconfig(tmp_path)
         backend = KubernetesBackend(
-            KINDS, HUB, ClusterSettings("jhub", kubeconfig, **{"stale_seconds": 0.3, **settings})
+            KINDS, HUB, ClusterSettings("jhub", kubeconfig, **{"stale_seconds": 2.0, **settings})
         )
         made.append(backend)
         return backend
@@ -174,7 +174,7 @@ async def test_a_bookmark_is_where_to_go_on_from(api, a_backend):
 
 
 async def test_without_the_api_server_nothing_is_seen_and_with_it_again_all(api, a_backend):
-    backend = a_backend()
+    backend = a_backend(stale_seconds=0.3)
     await free(backend)()
     await api.stop()
     await asyncio.sleep(0.5)

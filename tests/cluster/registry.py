@@ -1,7 +1,7 @@
 """A registry of images inside the cluster's network, at localhost: one that lacks, refuses, is busy, or is slow.
 
-Run as ``registry.py PORT ARCHIVE``: it speaks the distribution API to containerd. ``slow/...`` is the archive's image
-with one more layer, which is new at each start and comes at KILOBYTES a second.
+Run as ``registry.py PORT ARCHIVE GATE``: it speaks the distribution API to containerd. ``slow/...`` is the archive's
+image with one more layer, which is new at each start and does not come whole as long as there is a file GATE.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import sys
 import tarfile
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, ClassVar
 
 SIZE = 2 << 20
-SECONDS = 12
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 
 
@@ -26,6 +26,7 @@ class Registry(BaseHTTPRequestHandler):
     """Answers by the first part of an image's name."""
 
     archive = ""
+    gate = ""
     blobs: ClassVar[dict[str, bytes]] = {}
     manifest = b""
     slow = ""
@@ -73,11 +74,11 @@ class Registry(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command == "HEAD":
             return
-        part = len(body) // (10 * SECONDS) + 1 if body is self.blobs.get(self.slow) else len(body) or 1
-        for start in range(0, len(body), part):
-            self.wfile.write(body[start : start + part])
-            if part < len(body):
-                time.sleep(0.1)
+        held = len(body) // 2 if body is self.blobs.get(self.slow) else 0
+        self.wfile.write(body[:held])
+        while held and Path(self.gate).exists():
+            time.sleep(0.1)
+        self.wfile.write(body[held:])
 
 
 def _error(code: str) -> bytes:
@@ -123,6 +124,6 @@ def _load(archive: str) -> None:
 
 
 if __name__ == "__main__":
-    Registry.archive = sys.argv[2]
-    _load(sys.argv[2])
+    Registry.archive, Registry.gate = sys.argv[2:]
+    _load(Registry.archive)
     ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Registry).serve_forever()

@@ -10,8 +10,12 @@ TINY = """
 import asyncio
 
 
+trained = []
+
+
 async def faster(spawner, pod):
-    if spawner.user.name == "late":
+    if spawner.user.name == "late" and not trained:  # once: a start that is parked meanwhile is made by another spawner
+        trained.append(pod)
         limits = {"limits": {"nvidia.com/gpu": "2"}}
         container = {"name": "train", "image": spawner.image, "command": ["sleep", "600"], "resources": limits}
         container["imagePullPolicy"] = spawner.image_pull_policy
@@ -19,7 +23,6 @@ async def faster(spawner, pod):
         await spawner.api.create_namespaced_pod(spawner.namespace, {"metadata": {"name": "training"}, "spec": spec})
         while (await spawner.api.read_namespaced_pod("training", spawner.namespace)).status.phase != "Running":
             await asyncio.sleep(0.2)
-        spawner.modify_pod_hook = None
     return pod
 
 

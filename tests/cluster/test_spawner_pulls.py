@@ -18,7 +18,15 @@ TEMPLATES = "".join(f"  {name}: {{extends: cpu, image: 'localhost:{PORT}/{name}/
 
 
 @pytest.fixture(scope="module")
-def hub(one_machine, tmp_path_factory):
+def gate(tmp_path_factory):
+    """The file without which the slow image comes whole."""
+    path = tmp_path_factory.mktemp("registry") / "gate"
+    path.touch()
+    return path
+
+
+@pytest.fixture(scope="module")
+def hub(one_machine, tmp_path_factory, gate):
     own, folder = one_machine.own, tmp_path_factory.mktemp("hub")
     known = own.folder / "registries" / f"localhost:{PORT}"
     known.mkdir(parents=True, exist_ok=True)
@@ -27,7 +35,7 @@ def hub(one_machine, tmp_path_factory):
         hub = KubeHub(folder, cluster=one_machine, namespace=namespace, extra=EXTRA)
         hub.catalog.write_text(hub.catalog.read_text().replace("policies:\n", f"{TEMPLATES}policies:\n"))
         _, archive = ensure_image(folder)
-        own.start_process("registry", [sys.executable, registry.__file__, str(PORT), str(archive)])
+        own.start_process("registry", [sys.executable, registry.__file__, str(PORT), str(archive), str(gate)])
         try:
             yield hub.start()
         finally:
@@ -60,7 +68,7 @@ def test_a_registry_that_is_busy_is_waited_for_and_told(hub):
     eventually(lambda: hub.last_end("busy")["id"] == lease["id"], 30, "its lease has ended")
 
 
-def test_promise_2_a_hub_that_dies_during_a_pull_does_not_kill_it(hub):
+def test_promise_2_a_hub_that_dies_during_a_pull_does_not_kill_it(hub, gate):
     hub.add_user("slow")
     hub.begin("slow", template="slow")
     words = f"Pulling the image localhost:{PORT}/slow/lab:1 on gpu-node."
@@ -69,6 +77,7 @@ def test_promise_2_a_hub_that_dies_during_a_pull_does_not_kill_it(hub):
     hub.kill_hub()
     hub.start_hub()
     assert hub.pod("slow").status.phase == "Pending"
+    gate.unlink()
     eventually(lambda: (server := hub.server("slow")) and server["ready"], 90, "slow's server is ready")
     assert hub.until("slow", "running", 60)["id"] == lease["id"]
     assert hub.pod("slow").metadata.uid == pod.metadata.uid

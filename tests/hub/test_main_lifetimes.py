@@ -118,20 +118,20 @@ def test_a_get_never_acts(hub):
 
 def test_keep_ends_the_grace_as_often_as_the_policy_lets_it(hub):
     lease = start(hub, "keeper", template="idle")
-    hub.until("keeper", "reclaiming", 60)
+    hub.until("keeper", "reclaiming", 180)
     warned = hub.lease("keeper")["warning"]
     assert warned["actions"] == ["keep"]
     assert warned["text"].startswith("GPU 0 has done nothing for ")
     everybody, path = credentials(hub, lease), f"/workspaces/{lease['id']}/keep"
     for who, left in (("ticket", 1), ("workspace token", 0)):
-        hub.until("keeper", "reclaiming", 60)
+        hub.until("keeper", "reclaiming", 180)
         kept = ask(hub, "POST", path, everybody[who])
         assert kept.status_code == 200, kept.text
         assert (kept.json()["phase"], kept.json()["keep"]["left"]) == ("running", left)
         assert kept.json()["warning"] is None
         again = ask(hub, "POST", path, everybody[who])
         assert (again.status_code, again.json()["keep"]["left"]) == (200, left), "a second click uses none up"
-    hub.until("keeper", "reclaiming", 60)
+    hub.until("keeper", "reclaiming", 180)
     refused = ask(hub, "POST", path, everybody["hub token"])
     assert refused.status_code == 409
     assert refused.json()["error"]["message"] == (

@@ -39,6 +39,8 @@ c.KubeSpawner.mem_guarantee = "1G"
 """
 COMMAND = 'c.KubeSpawner.cmd = ["python3", "-m", "http.server", "8888"]\n'
 DRAWS = 10_000
+REST_SECONDS = 1.0
+"""After a stop: the hub tidies up behind its answer."""
 PARTS = ("hub and lease", "scheduling", "container", "the server's own start", "proxy")
 
 
@@ -85,8 +87,10 @@ def click_to_ready(hub: KubeHub, steps: Steps) -> tuple[float, ...]:
     eventually(lambda: (server := hub.server("alice")) is not None and server["ready"], 120)
     ready = time.time()
     times = (begin, steps.seen["made"], steps.seen["placed"], steps.seen["running"], answered(hub), ready)
-    hub.stop("alice")
+    stopping = hub.stop("alice")
+    assert stopping.status_code in {202, 204}, stopping.text
     eventually(lambda: hub.server("alice") is None and hub.pod("alice") is None, 60)
+    time.sleep(REST_SECONDS)
     return tuple(after - before for before, after in pairwise(times))
 
 

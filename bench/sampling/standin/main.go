@@ -22,9 +22,8 @@ import (
 
 const lastLine = "exit 0"
 
-var protocols = []string{
-	"v5.channel.k8s.io", "v4.channel.k8s.io", "v3.channel.k8s.io", "v2.channel.k8s.io", "channel.k8s.io",
-}
+// The kubelet's own: of SPDY there is no fifth, and a server that agrees to it answers nobody.
+var protocols = []string{"v4.channel.k8s.io", "v3.channel.k8s.io", "v2.channel.k8s.io", "channel.k8s.io"}
 
 type probe struct {
 	since  time.Time

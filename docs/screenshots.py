@@ -135,7 +135,9 @@ def main() -> int:
         demo, passwords = start_demo(data, port)
         try:
             with sync_playwright() as playwright:
-                browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=CHROMIUM)
+                browser = playwright.chromium.launch(
+                    executable_path=shutil.which("chromium-headless-shell"), args=CHROMIUM
+                )
                 alice = sign_in(browser, url, "alice", passwords["alice"])
                 bob = sign_in(browser, url, "bob", passwords["bob"])
                 admin = sign_in(browser, url, "admin", passwords["admin"])

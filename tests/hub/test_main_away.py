@@ -19,3 +19,5 @@ def test_work_without_a_gpu_starts_while_the_service_is_away_and_is_adopted(new_
     assert lease["adopted"]
     assert lease["gpus"] == []
     assert len(hub.until("bob", "running", 60)["gpus"]) == 1
+    hub.stop("alice")  # it carries no lease's id, by which what is left is found and ended
+    eventually(lambda: hub.server("alice") is None, 60, "alice's server has ended")

@@ -65,14 +65,14 @@ def test_a_suite_beside_it_that_fails_fails(tmp_path, capfd):
 
 
 @pytest.mark.parametrize(
-    "files",
+    ("files", "tried"),
     [
-        {"never": NEVER, "once": ONCE},
-        {"broken": "def"},
-        {f"never{number}": NEVER for number in range(AGAIN_AT_MOST + 1)},
+        ({"never": NEVER, "once": ONCE}, ", beside others and alone."),
+        ({"broken": "def"}, ", beside others and alone."),
+        ({f"never{number}": NEVER for number in range(AGAIN_AT_MOST + 1)}, r"\. What"),
     ],
     ids=["one of two", "a file that cannot be read", "too many"],
 )
-def test_what_fails_fails(tmp_path, files):
-    with pytest.raises(StepError, match="Tests: failed"):
+def test_what_fails_fails_and_is_tried_again_only_where_that_may_help(tmp_path, files, tried):
+    with pytest.raises(StepError, match=f"Tests: failed{tried}"):
         run(tmp_path, good=GOOD, **files)

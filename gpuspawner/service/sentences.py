@@ -63,9 +63,11 @@ def stops_when_idle(request: Request, policy: LifecyclePolicy) -> str:
         if request.count == 1
         else f"all {request.count} GPUs do nothing"
     )
-    warned = f"you are warned {show_duration(idle.grace_seconds)} before"
-    keep = ", and can keep it" if policy.keep.times else ""
-    return f"Stops sooner if {rests} for {show_duration(idle.for_seconds)}: {warned}{keep}."
+    keep = ", unless you keep it" if policy.keep.times else ""
+    return (
+        f"If {rests} for {show_duration(idle.for_seconds)}, you are warned, and {show_duration(idle.grace_seconds)} "
+        f"later it stops{keep}."
+    )
 
 
 def waits(place: Place, request: Request, catalog: Catalog, offer: Offer | None, shortage: str = "") -> str:

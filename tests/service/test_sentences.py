@@ -81,22 +81,22 @@ def test_sentence_1_what_starts_now(request_, offered, sentence):
 
 
 ENFORCED = LifecyclePolicy(mode=Mode.ENFORCE)
-WARNED = "you are warned 10 min before"
+WARNED = "you are warned, and 10 min later it stops"
 
 
 @pytest.mark.parametrize(
     ("request_", "policy", "sentence"),
     [
-        (a_request(), ENFORCED, f"Stops sooner if its GPU does nothing for 30 min: {WARNED}, and can keep it."),
+        (a_request(), ENFORCED, f"If its GPU does nothing for 30 min, {WARNED}, unless you keep it."),
         (
             a_request(count=2),
             replace(ENFORCED, keep=KeepPolicy(times=0)),
-            f"Stops sooner if all 2 GPUs do nothing for 30 min: {WARNED}.",
+            f"If all 2 GPUs do nothing for 30 min, {WARNED}.",
         ),
         (
             a_request(gpu=None),
             replace(ENFORCED, activity=ActivityPolicy()),
-            f"Stops sooner if nothing is done in it for 2 h: {WARNED}, and can keep it.",
+            f"If nothing is done in it for 2 h, {WARNED}, unless you keep it.",
         ),
         (a_request(gpu=None), ENFORCED, ""),
         (a_request(), replace(ENFORCED, mode=Mode.WARN), ""),

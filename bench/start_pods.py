@@ -1,9 +1,10 @@
 """Click to ready on Kubernetes: a start through gpuspawner beside plain KubeSpawner's, on a real kubelet.
 
-Two real hubs on the cluster of `make cluster`, with the same image and JupyterLab in it, one with ``configure()``, one
-without; starts in alternating pairs, so that a noisy machine hits both alike. Printed: the medians, whole and of each
-part, the ratio of the medians with its 95 % interval by bootstrap, and the first start of each hub, with nothing warm.
-SERVER=tiny takes Python's web server for JupyterLab: then what is left is the spawners' own.
+Two real hubs on the cluster of `make cluster`, one with ``configure()``, one without, with the same pod: its image and
+JupyterLab, CPU and memory, and the shared memory that training needs (for any volume the kubelet waits 0.3 s). Starts
+in alternating pairs, so that a noisy machine hits both alike. Printed: the medians, whole and of each part, the ratio
+of the medians with its 95 % interval by bootstrap, and the first start of each hub, with nothing warm. SERVER=tiny
+takes Python's web server for JupyterLab: then what is left is the spawners' own.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ TINY = os.environ.get("SERVER") == "tiny"
 EXTRA = """
 c.KubeSpawner.cpu_guarantee = 1
 c.KubeSpawner.mem_guarantee = "1G"
+c.KubeSpawner.volumes = [{"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": "512Mi"}}]
+c.KubeSpawner.volume_mounts = [{"name": "shared-memory", "mountPath": "/dev/shm"}]
 """
 COMMAND = 'c.KubeSpawner.cmd = ["python3", "-m", "http.server", "8888"]\n'
 DRAWS = 10_000

@@ -32,6 +32,7 @@ KINDS = cluster_kinds(
     }
 )
 A, B = "a" * 32, "b" * 32
+UNREACHABLE = "node.kubernetes.io/unreachable"
 UUIDS = tuple(f"GPU-0000000{number}-0000-0000-0000-000000000000" for number in range(2))
 
 
@@ -180,6 +181,28 @@ async def test_a_probe_that_goes_wrong_on_a_node_that_is_not_heard_of_says_so_fi
     assert (await backend.probe(A, 1, (), 0.3)).problem.startswith("its node gpu-1 is not ready: the probe did not end")
     api.execs["jupyter-alice"] = ends_with(0, probe_text(dict.fromkeys(UUIDS[:1], 0)).encode())
     assert (await backend.probe(A, 1, ("x",), 5.0)).problem == "", "what can be read all the same is read"
+
+
+@pytest.mark.parametrize(
+    ("tolerations", "said"),
+    [
+        pytest.param([(UNREACHABLE, 300), ("node.kubernetes.io/not-ready", 60)], "stays so for 5 min,", id="default"),
+        pytest.param([("", None), (UNREACHABLE, 90)], "stays so for 1 min 30 s, the", id="the shortest"),
+        pytest.param([(UNREACHABLE, None)], "is not ready: ", id="for ever"),
+    ],
+)
+async def test_of_a_node_that_is_not_heard_of_it_is_said_when_the_cluster_ends_what_is_there(
+    api, a_backend, tolerations, said
+):
+    api.put(a_node("gpu-1", ready=False))
+    pod = a_workspace("jupyter-alice", A)
+    pod["spec"]["tolerations"] = [
+        {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}
+        for key, seconds in tolerations
+    ]
+    backend = await a_backend(pod)
+    api.execs["jupyter-alice"] = hangs
+    assert said in (await backend.probe(A, 1, (), 0.3)).problem
 
 
 async def test_only_the_attempt_that_is_asked_for_is_probed(a_backend):

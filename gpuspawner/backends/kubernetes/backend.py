@@ -21,6 +21,7 @@ from gpuspawner.backends.kubernetes.view import ClusterView
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus import Fleet, Gpu, GpuKind, Slot
 from gpuspawner.core.room import Room
+from gpuspawner.core.units import show_duration
 
 NOT_FOUND, CONFLICT = 404, 409
 LOOK_SECONDS = 0.2
@@ -74,7 +75,7 @@ class KubernetesBackend:
         result = await self._prober.probe(pod, len(leased), deadline_seconds)
         node = self._view.nodes.get(pod.node)
         if result.problem and node is not None and not node.ready:
-            result = replace(result, problem=f"its node {pod.node} is not ready: {result.problem}")
+            result = replace(result, problem=f"its node {pod.node} is not ready{_next(pod)}: {result.problem}")
         return replace(result, counted=True, shared=self._is_shared(pod))
 
     async def end(self, lease_id: str, attempts: frozenset[int] | None = None) -> bool:
@@ -159,3 +160,10 @@ class KubernetesBackend:
         except ApiRefused as error:
             if error.status not in {NOT_FOUND, CONFLICT}:  # gone, or another pod of that name: this one is gone
                 raise Unavailable(f"The cluster does not delete the pod {pod.name}: {error}.") from error
+
+
+def _next(pod: Pod) -> str:
+    """Return what comes next for a pod whose node is not heard of, in words; "" where nothing does."""
+    if pod.lost_seconds is None:
+        return ""
+    return f" (if it stays so for {show_duration(pod.lost_seconds)}, the cluster ends this workspace)"

@@ -20,6 +20,7 @@ _POWERS = {suffix: 1000**power for power, suffix in enumerate(("", "k", "M", "G"
 _GPUS = frozenset({"nvidia.com/gpu", "nvidia.com/gpu.shared", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe"})
 _MIG_PREFIX = "nvidia.com/mig-"
 _ENDED = frozenset({"Succeeded", "Failed"})
+_UNREACHABLE = "node.kubernetes.io/unreachable"
 _NO_VOLUME = re.compile(r'unbound immediate PersistentVolumeClaims|persistentvolumeclaim "')
 
 
@@ -52,8 +53,9 @@ class Pod:
     ``node`` is "" before it is bound; ``refusal`` is what the scheduler says that finds no place for it, else "": a
     volume that it waits for is no want of place.
     ``ended`` pods hold nothing; ``deleting`` ones hold all until they are gone. ``disruption`` says why the cluster
-    ends it, or is about to; ``grace_seconds`` is how long it then has. ``unhealthy`` are the ids of its
-    devices that the kubelet calls so. ``variables`` rebuild its lease. ``created_at`` is in seconds since the epoch.
+    ends it, or is about to; ``grace_seconds`` is how long it then has; ``lost_seconds`` is how long its node may be
+    away before it does, None where for ever. ``unhealthy`` are the ids of its devices that the kubelet calls so.
+    ``variables`` rebuild its lease. ``created_at`` is in seconds since the epoch.
     """
 
     uid: str
@@ -69,6 +71,7 @@ class Pod:
     refusal: str = ""
     disruption: str = ""
     grace_seconds: float | None = None
+    lost_seconds: float | None = None
     unhealthy: tuple[str, ...] = ()
 
     @property
@@ -135,7 +138,18 @@ def to_pod(data: Mapping[str, Any], named: frozenset[str] = frozenset()) -> Pod 
         disruption=_disruption(disruption),
         unhealthy=_unhealthy(status, named),
         grace_seconds=metadata.get("deletionGracePeriodSeconds") or spec.get("terminationGracePeriodSeconds"),
+        lost_seconds=_lost_seconds(spec),
     )
+
+
+def _lost_seconds(spec: Mapping[str, Any]) -> float | None:
+    """Return the shortest time that a pod tolerates its node's silence; a cluster's default is 300 s."""
+    tolerated = (
+        toleration.get("tolerationSeconds")
+        for toleration in spec.get("tolerations") or ()
+        if toleration.get("key") in {"", None, _UNREACHABLE} and toleration.get("effect") in {"", None, "NoExecute"}
+    )
+    return min((float(seconds) for seconds in tolerated if seconds is not None), default=None)
 
 
 def waits_for_volume(message: str) -> bool:

@@ -113,7 +113,8 @@ class Idleness(RuleBasedStateMachine):
 
     def see(self, kind: str, interval_seconds: float) -> None:
         self.streak, verdict = judge(self.streak, sample(kind, interval_seconds), POLICY, self.mode)
-        self.since_busy_seconds = 0.0 if kind == "busy" else self.since_busy_seconds + interval_seconds
+        # Of a gap that nobody saw, a period and a half spends the budgets of softer evidence: the rest is not known.
+        self.since_busy_seconds = 0.0 if kind == "busy" else self.since_busy_seconds + min(interval_seconds, 1.5)
         if kind == "soft" and self.since_busy_seconds > 40.0:
             kind = "idle"
         self.unknown_in_a_row = self.unknown_in_a_row + 1 if kind == "unknown" else 0

@@ -325,7 +325,7 @@ class Service(RuleBasedStateMachine):
             return
         audit = self.world.parts.store.audit(lease.id)
         stopped = next(x.at for x in audit if x.action == "stop")
-        warned = next(x.at for x in audit if x.action == "warned" and x.why.startswith("GPU 0"))
+        warned = next(x.at for x in audit if x.action == "warned" and "done nothing" in x.why)
         assert stopped - warned >= GRACE_SECONDS - 0.01
         rows = [row for row in self.world.parts.store.readings(lease.id) if row.at <= stopped]
         assert rows[-1].kind == "idle"

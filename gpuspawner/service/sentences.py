@@ -140,7 +140,8 @@ def measured(lease: Lease) -> str:
     streak = lease.streak
     if not lease.slots:
         return f"Nothing was done in it for {show_duration(round(streak.idle_seconds))} ({streak.because})."
-    gpus = "GPU 0 has" if len(lease.slots) == 1 else f"All {len(lease.slots)} GPUs have"
+    count = len(lease.slots)
+    gpus = {1: "GPU 0 has", 2: "Both GPUs have"}.get(count, f"All {count} GPUs have")
     peak = f" (highest {streak.peak_percent:g} %)" if streak.peak_percent is not None else ""
     return f"{gpus} done nothing for {show_duration(round(streak.idle_seconds))}{peak}."
 

@@ -184,7 +184,7 @@ def test_sentence_4_a_hard_quota():
     ("gpus", "streak", "sentence"),
     [
         (1, Streak(1800.0, peak_percent=1.0), "GPU 0 has done nothing for 30 min (highest 1 %)."),
-        (2, Streak(1799.6, peak_percent=None), "All 2 GPUs have done nothing for 30 min."),
+        (2, Streak(1799.6, peak_percent=None), "Both GPUs have done nothing for 30 min."),
         (3, Streak(5400.0, peak_percent=2.5), "All 3 GPUs have done nothing for 1 h 30 min (highest 2.5 %)."),
     ],
 )

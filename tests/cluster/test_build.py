@@ -65,6 +65,18 @@ def test_a_part_is_built_once_from_its_pinned_modules(go):
     assert (programs.parent / "go.sum").read_text() == "sums\n"
 
 
+def test_what_builds_share_is_removed_at_the_end_but_not_under_one_that_runs(go):
+    shared = go / "cache" / "go" / "mod"
+    shared.mkdir(parents=True)
+    with build.one_at_a_time("part"):
+        build.forget_sources()
+        assert shared.exists()
+    build.ensure_component(PART)
+    assert shared.exists()
+    build.forget_sources()
+    assert not shared.exists()
+
+
 def test_another_recipe_is_another_folder():
     other = Component(
         "part", "example.org/part", "1.0.0", ("one", "two"), staging="0.1.0", link=("example.org/part.v=2",)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tools.cluster.build import cache, ensure_component, one_at_a_time
+from tools.cluster.build import cache, ensure_component, forget_sources, one_at_a_time
 from tools.cluster.cluster import Cluster, Programs
 from tools.cluster.hub import ensure_hub_layers
 from tools.cluster.recipes import CLUSTER, DEBIAN, KUBERNETES, KWOK, Component
@@ -68,6 +68,7 @@ def launch(folder: Path, steps: Steps) -> Cluster:
         left.stop()
     shutil.rmtree(folder, ignore_errors=True)
     programs = _programs(steps)
+    forget_sources()
     cluster = Cluster(folder)
     with steps.step("Cluster"):
         cluster.start(programs)
@@ -89,6 +90,7 @@ def build(_folder: Path) -> None:
     steps = Steps()
     _programs(steps)
     _component(steps, KWOK)
+    forget_sources()
     with steps.step("Images of hub and workspaces", streams=True):
         ensure_layers()
         ensure_hub_layers()

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tools.cluster.recipes import GO_AT_LEAST, GO_PACKAGE, Component
@@ -45,6 +45,14 @@ def ensure_component(component: Component) -> Path:
             if not done.exists():
                 _build(component, done)
     return done / "bin"
+
+
+def forget_sources() -> None:
+    """Remove what one build shares with the next, once all are done: gigabytes. Who builds now does it afterwards."""
+    with (cache() / "lock").open("w") as lock, suppress(BlockingIOError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for name in ("mod", "build"):
+            shutil.rmtree(cache() / "go" / name, ignore_errors=True)
 
 
 @contextmanager
@@ -101,9 +109,6 @@ def _build(component: Component, done: Path) -> None:
     seconds = round(time.monotonic() - started)
     (work / "built.json").write_text(json.dumps({"title": title, "seconds": seconds}))
     work.rename(done)
-    # Gigabytes that only a build that was killed would want again.
-    for leftover in ("mod", "build"):
-        shutil.rmtree(cache() / "go" / leftover, ignore_errors=True)
     say(f"     {title}: built in {seconds} s")
 
 

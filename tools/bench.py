@@ -9,7 +9,7 @@ import sys
 from tools.install import ROOT, ensure
 from tools.progress import StepError, Steps, bold, report_failure, say
 
-ON_A_CLUSTER = frozenset({"fleet", "sampling", "start_pods"})
+ON_A_CLUSTER = frozenset({"fleet", "sampling", "start_cold", "start_pods"})
 """Those that start a real Kubernetes, whose first build takes a quarter of an hour: run where one is there already."""
 
 

@@ -36,8 +36,9 @@ PROGRAMS = {
     "busybox": ["busybox"],
     "ssh": ["openssh-client"],
     "sshd": ["openssh-server"],
+    "docker-registry": ["docker-registry"],
 }
-"""What the tests run besides, and the packages that bring it: a browser, the smallest shell that images have, SSH."""
+"""What the tests run besides, and its packages: a browser, the smallest shell of images, SSH, a registry of images."""
 SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
 """Where daemons lie, which is seldom on a user's PATH."""
 KEEP_STOPPED = """
@@ -60,7 +61,7 @@ def main() -> int:
         python = ensure(steps, ["run", "test", "kubernetes", "devices"])
         with steps.step("JupyterHub 5.5, for the tests on it"):
             hub5 = ensure_environment(VENV_HUB5, requirements=HUB5)
-        with steps.step("Chromium and busybox, from Debian"):
+        with steps.step("Chromium and others, from Debian"):
             ensure_debian_packages()
         tools = python.parent
         env = {

@@ -1,129 +1,102 @@
-"""A registry of images inside the cluster's network, at localhost: one that lacks, refuses, is busy, or is slow.
-
-Run as ``registry.py PORT ARCHIVE GATE``: it speaks the distribution API to containerd. ``slow/...`` is the archive's
-image with one more layer, which is new at each start and does not come whole as long as there is a file GATE.
-"""
+"""Debian's registry of images inside a cluster's network, at localhost: open at one port, by a password at another."""
 
 from __future__ import annotations
 
-import hashlib
-import io
+import base64
+import contextlib
 import json
-import os
-import shutil
 import sys
 import tarfile
-import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import IO, Any
 
-SIZE = 2 << 20
-MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+import registry_gate
+import requests
+from harness import eventually
 
+from tools.cluster.cluster import Cluster
 
-class Registry(BaseHTTPRequestHandler):
-    """Answers by the first part of an image's name."""
-
-    archive = ""
-    gate = ""
-    blobs: ClassVar[dict[str, bytes]] = {}
-    manifest = b""
-    slow = ""
-
-    def do_HEAD(self) -> None:
-        self.do_GET()
-
-    def do_GET(self) -> None:
-        parts = self.path.split("?")[0].strip("/").split("/")
-        if len(parts) < 4:
-            self._send(200, b"{}")
-        elif parts[1] == "private":
-            self._send(401, _error("UNAUTHORIZED"), **{"WWW-Authenticate": 'Basic realm="registry"'})
-        elif parts[1] == "busy":
-            self._send(429, _error("TOOMANYREQUESTS"))
-        elif parts[1] == "slow" and parts[-2] == "manifests":
-            self._send(200, self.manifest, MANIFEST, **{"Docker-Content-Digest": _digest(self.manifest)})
-        elif parts[1] == "slow" and parts[-1] in self.blobs:
-            self._send(200, self.blobs[parts[-1]], "application/octet-stream")
-        elif parts[1] == "slow" and parts[-2] == "blobs" and self._send_from_archive(parts[-1]):
-            pass
-        else:
-            self._send(404, _error("MANIFEST_UNKNOWN"))
-
-    def _send_from_archive(self, digest: str) -> bool:
-        """Send a layer of the archive, which the node may have already and then never asks for."""
-        with tarfile.open(self.archive) as stream:
-            try:
-                file = stream.extractfile(f"blobs/{digest.replace(':', '/')}")
-            except KeyError:
-                return False
-            assert file is not None
-            self.send_response(200)
-            self.send_header("Content-Length", str(file.seek(0, io.SEEK_END)))
-            self.end_headers()
-            file.seek(0)
-            if self.command != "HEAD":
-                shutil.copyfileobj(file, self.wfile, 1 << 20)
-        return True
-
-    def _send(self, status: int, body: bytes, kind: str = "application/json", **headers: str) -> None:
-        self.send_response(status)
-        for name, value in {"Content-Type": kind, "Content-Length": str(len(body)), **headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command == "HEAD":
-            return
-        held = len(body) // 2 if body is self.blobs.get(self.slow) else 0
-        self.wfile.write(body[:held])
-        while held and Path(self.gate).exists():
-            time.sleep(0.1)
-        self.wfile.write(body[held:])
+PROGRAM = "/usr/bin/docker-registry"
+OPEN_PORT, PRIVATE_PORT = registry_gate.OPEN_PORT, 5997
+OPEN, PRIVATE = f"localhost:{registry_gate.PORT}", f"localhost:{PRIVATE_PORT}"
+USER, PASSWORD = "puller", "of-the-tests"
+HASHED = "$2b$05$Y2EYRZo05.J0hmg0jwECv.lsSeFeC9MSXQdYD.ykle9G.EmDxJX9O"
+"""The password as the registry wants it: by bcrypt."""
+CONFIG = """
+version: 0.1
+log: {{level: warn}}
+storage: {{filesystem: {{rootdirectory: "{folder}/images"}}}}
+http: {{addr: "0.0.0.0:{port}"}}
+"""
+AUTH = 'auth: {{htpasswd: {{realm: tests, path: "{folder}/passwords"}}}}\n'
 
 
-def _error(code: str) -> bytes:
-    return json.dumps({"errors": [{"code": code, "message": code.lower().replace("_", " ")}]}).encode()
+@contextlib.contextmanager
+def registry(cluster: Cluster, folder: Path) -> Iterator[Path]:
+    """Run it over the images in ``folder``; yield the file that shuts its gate while it exists."""
+    gate, passwords = folder / "gate", folder / "passwords"
+    passwords.write_text(f"{USER}:{HASHED}\n")
+    for name, port, auth in (("open", OPEN_PORT, ""), ("private", PRIVATE_PORT, AUTH)):
+        config = folder / f"{name}.yml"
+        config.write_text((CONFIG + auth).format(folder=folder, port=port))
+        cluster.start_process(f"registry-{name}", [PROGRAM, "serve", str(config)])
+    cluster.start_process("registry-gate", [sys.executable, registry_gate.__file__, str(gate)])
+    for host in (OPEN, PRIVATE):
+        known = cluster.folder / "registries" / host
+        known.mkdir(parents=True, exist_ok=True)
+        (known / "hosts.toml").write_text(f'server = "http://{host}"\n')
+    try:
+        eventually(lambda: _answers(cluster), 30, "the registry answers")
+        yield gate
+    finally:
+        for name in ("gate", "open", "private"):
+            cluster.stop_process(f"registry-{name}")
 
 
-def _digest(blob: bytes) -> str:
-    return f"sha256:{hashlib.sha256(blob).hexdigest()}"
-
-
-def _load(archive: str) -> None:
-    """Take the image of an archive, and add a layer that no node has."""
+def push(cluster: Cluster, archive: Path, name: str) -> None:
+    """Give the registry the image of an archive (OCI) under a name, tagged 1."""
     with tarfile.open(archive) as stream:
 
-        def read(digest: str) -> Any:
-            file = stream.extractfile(f"blobs/{digest.replace(':', '/')}")
-            assert file is not None
-            return json.load(file)
+        def blob(digest: str) -> IO[bytes]:
+            return _file(stream, f"blobs/{digest.replace(':', '/')}")
 
-        index = stream.extractfile("index.json")
-        assert index is not None
-        manifest = read(json.load(index)["manifests"][0]["digest"])
-        config = read(manifest["config"]["digest"])
-    layer = io.BytesIO()
-    with tarfile.open(fileobj=layer, mode="w") as stream:
-        entry = tarfile.TarInfo("opt/slow")
-        entry.size = SIZE
-        stream.addfile(entry, io.BytesIO(os.urandom(SIZE)))
-    blob = layer.getvalue()
-    Registry.slow = _digest(blob)
-    manifest["layers"].append(
-        {"mediaType": "application/vnd.oci.image.layer.v1.tar", "digest": Registry.slow, "size": len(blob)}
-    )
-    config["rootfs"]["diff_ids"].append(Registry.slow)
-    config_blob = json.dumps(config).encode()
-    manifest["config"] |= {"digest": _digest(config_blob), "size": len(config_blob)}
-    Registry.manifest = json.dumps(manifest).encode()
-    Registry.blobs = {
-        Registry.slow: blob,
-        _digest(config_blob): config_blob,
-        _digest(Registry.manifest): Registry.manifest,
+        (entry,) = json.load(_file(stream, "index.json"))["manifests"]
+        manifest = blob(entry["digest"]).read()
+        parts: dict[str, Any] = json.loads(manifest)
+        for digest in (part["digest"] for part in (parts["config"], *parts["layers"])):
+            begun = requests.post(_url(cluster, name, "blobs/uploads/"), timeout=60)
+            begun.raise_for_status()
+            where, query = begun.headers["Location"], {"digest": digest}
+            requests.put(where, params=query, data=blob(digest), timeout=300).raise_for_status()
+        headers = {"Content-Type": parts["mediaType"]}
+        where = _url(cluster, name, "manifests/1")
+        requests.put(where, data=manifest, headers=headers, timeout=60).raise_for_status()
+
+
+def pull_secret() -> dict[str, Any]:
+    """Return the secret, of the name "registry", that lets pods pull what the password guards."""
+    known = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+    hosts = {"auths": {PRIVATE: {"auth": known}}}
+    return {
+        "metadata": {"name": "registry"},
+        "type": "kubernetes.io/dockerconfigjson",
+        "stringData": {".dockerconfigjson": json.dumps(hosts)},
     }
 
 
-if __name__ == "__main__":
-    Registry.archive, Registry.gate = sys.argv[2:]
-    _load(Registry.archive)
-    ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Registry).serve_forever()
+def _file(stream: tarfile.TarFile, path: str) -> IO[bytes]:
+    file = stream.extractfile(path)
+    assert file is not None
+    return file
+
+
+def _url(cluster: Cluster, name: str, rest: str) -> str:
+    return f"http://{cluster.address}:{OPEN_PORT}/v2/{name}/{rest}"
+
+
+def _answers(cluster: Cluster) -> bool:
+    with contextlib.suppress(requests.ConnectionError):
+        asked = [requests.get(f"http://{cluster.address}:{port}/v2/", timeout=10) for port in (OPEN_PORT, PRIVATE_PORT)]
+        return [answer.status_code for answer in asked] == [200, 401]
+    return False

@@ -1,54 +1,63 @@
 """Pulling images as containerd does, from a registry that lacks, refuses, is busy, or slow."""
 
-import sys
+import os
 
 import pytest
-import registry
 from kube_hub import KubeHub, eventually
+from registry import OPEN, PRIVATE, pull_secret, push, registry
 
-from tools.cluster.workspace import ensure_image
+from tools.cluster.layers import ensure_debian, write_image
 
-PORT = 5999
 EXTRA = """
 c.KubeSpawner.image_pull_policy = "IfNotPresent"
 c.KubeSpawner.cmd = ["python3", "-m", "http.server", "8888"]
+c.KubeSpawner.profile_list = [
+    {"display_name": "Plain", "default": True},
+    {"display_name": "Known", "slug": "known", "kubespawner_override": {"image_pull_secrets": ["registry"]}}
+]
 """
-NAMES = ("absent", "private", "busy", "slow")
-TEMPLATES = "".join(f"  {name}: {{extends: cpu, image: 'localhost:{PORT}/{name}/lab:1'}}\n" for name in NAMES)
+IMAGES = {
+    "absent": f"image: '{OPEN}/absent:1'",
+    "private": f"image: '{PRIVATE}/private:1'",
+    "known": f"image: '{PRIVATE}/private:1', profile: known",
+    "busy": f"image: '{OPEN}/busy/lab:1'",
+    "slow": f"image: '{OPEN}/slow/lab:1'",
+}
+TEMPLATES = "".join(f"  {name}: {{extends: cpu, {image}}}\n" for name, image in IMAGES.items())
+NEW_BYTES = 2 << 20
 
 
 @pytest.fixture(scope="module")
-def gate(tmp_path_factory):
-    """The file without which the slow image comes whole."""
-    path = tmp_path_factory.mktemp("registry") / "gate"
-    path.touch()
-    return path
+def gate(one_machine, tmp_path_factory):
+    """The file that keeps the slow image back: with a layer that no node has, as the private one."""
+    folder = tmp_path_factory.mktemp("registry")
+    new, config = folder / "new", {"User": "1000", "Env": ["PATH=/usr/bin:/bin"]}
+    with registry(one_machine.own, folder) as gate:
+        for name in ("slow/lab", "private"):
+            new.write_bytes(os.urandom(NEW_BYTES))
+            _, archive = write_image(folder, "localhost/lab", [ensure_debian()], {"opt/new": new}, config)
+            push(one_machine.own, archive, name)
+            archive.unlink()
+        yield gate
 
 
 @pytest.fixture(scope="module")
 def hub(one_machine, tmp_path_factory, gate):
-    own, folder = one_machine.own, tmp_path_factory.mktemp("hub")
-    known = own.folder / "registries" / f"localhost:{PORT}"
-    known.mkdir(parents=True, exist_ok=True)
-    (known / "hosts.toml").write_text(f'server = "http://localhost:{PORT}"\n')
     with one_machine.namespace() as namespace:
-        hub = KubeHub(folder, cluster=one_machine, namespace=namespace, extra=EXTRA)
+        one_machine.core.create_namespaced_secret(namespace, pull_secret())
+        hub = KubeHub(tmp_path_factory.mktemp("hub"), cluster=one_machine, namespace=namespace, extra=EXTRA)
         hub.catalog.write_text(hub.catalog.read_text().replace("policies:\n", f"{TEMPLATES}policies:\n"))
-        _, archive = ensure_image(folder)
-        own.start_process("registry", [sys.executable, registry.__file__, str(PORT), str(archive), str(gate)])
         try:
             yield hub.start()
         finally:
             hub.close()
-            own.stop_process("registry")
-            archive.unlink()
 
 
 @pytest.mark.parametrize(
     ("template", "words"),
     [
-        ("absent", f"The image localhost:{PORT}/absent/lab:1 does not exist in its registry. Tell your administrator"),
-        ("private", f"The registry does not let this cluster pull localhost:{PORT}/private/lab:1"),
+        ("absent", f"The image {OPEN}/absent:1 does not exist in its registry. Tell your administrator"),
+        ("private", f"The registry does not let this cluster pull {PRIVATE}/private:1"),
     ],
 )
 def test_an_image_that_cannot_be_had_is_told_at_once(hub, template, words):
@@ -57,11 +66,19 @@ def test_an_image_that_cannot_be_had_is_told_at_once(hub, template, words):
     assert words in hub.failure(template)
 
 
+def test_an_image_behind_a_password_is_pulled_by_who_has_the_secret(hub):
+    hub.add_user("known")
+    hub.begin("known", template="known")
+    hub.until("known", "running", 90)
+    hub.stop("known")
+    hub.until_ended("known", "stopped")
+
+
 def test_a_registry_that_is_busy_is_waited_for_and_told(hub):
     hub.add_user("busy")
     hub.begin("busy", template="busy")
     lease = eventually(lambda: hub.lease("busy"), 20, "busy has a lease")
-    words = f"The image localhost:{PORT}/busy/lab:1 cannot be pulled yet"
+    words = f"The image {OPEN}/busy/lab:1 cannot be pulled yet"
     eventually(lambda: words in hub.first_steps("busy", words), 30, "the trouble is told")
     assert hub.lease("busy")["phase"] == "starting"
     assert hub.stop("busy").status_code in {202, 204, 500}  # before JupyterHub 6.2 the answer to a cancel may be late
@@ -69,9 +86,10 @@ def test_a_registry_that_is_busy_is_waited_for_and_told(hub):
 
 
 def test_promise_2_a_hub_that_dies_during_a_pull_does_not_kill_it(hub, gate):
+    gate.touch()
     hub.add_user("slow")
     hub.begin("slow", template="slow")
-    words = f"Pulling the image localhost:{PORT}/slow/lab:1 on gpu-node."
+    words = f"Pulling the image {OPEN}/slow/lab:1 on gpu-node."
     eventually(lambda: words in hub.first_steps("slow", words), 30, "the pull is told")
     pod, lease = hub.pod("slow"), hub.lease("slow")
     hub.kill_hub()

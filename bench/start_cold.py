@@ -1,0 +1,78 @@
+"""Click to ready on a node that has nothing of the image: pulled from Debian's registry, beside plain KubeSpawner.
+
+Each start has a cluster of its own, just made, with the hub and the pod of bench/start_pods.py. The registry is on the
+same machine, and what is pulled is uncompressed: a network's time for the bytes, which are told, comes on top.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(ROOT / "tests" / "cluster"))
+
+from kube_hub import KubeHub  # noqa: E402 - found by the lines above
+from nodes import TestCluster  # noqa: E402 - likewise
+from registry import OPEN, push, registry  # noqa: E402 - likewise
+from start_pods import EXTRA, PlainHub, Steps, click_to_ready, medians  # noqa: E402 - likewise
+
+from tools.cluster.__main__ import FOLDER  # noqa: E402 - likewise
+from tools.cluster.cluster import Cluster  # noqa: E402 - likewise
+from tools.cluster.workspace import ensure_image  # noqa: E402 - likewise
+
+PAIRS = int(os.environ.get("PAIRS", "3"))
+PULL = 'c.KubeSpawner.image_pull_policy = "IfNotPresent"\nc.KubeSpawner.start_timeout = 300\n'
+BENCH = "  bench: {extends: cpu, default: {cpu: 1, memory: 1GiB}}\n"
+
+
+def cold(kind: type[KubeHub], images: Path) -> tuple[float, ...]:
+    """Return the seconds of each part of the first start on a new cluster."""
+    folder = FOLDER.with_name("cluster-cold")
+    make = [sys.executable, "-m", "tools.cluster", "--folder", str(folder)]
+    subprocess.run([*make, "start"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    try:
+        own = Cluster.load(folder)
+        assert own is not None
+        cluster = TestCluster(own.kubeconfig, own)
+        with registry(own, images), cluster.namespace() as namespace, tempfile.TemporaryDirectory() as place:
+            if not (images / "pushed").exists():
+                _, archive = ensure_image(images)
+                push(own, archive, "workspace")
+                (images / "pushed").write_text(str(archive.stat().st_size))
+                archive.unlink()
+            extra = PULL + (EXTRA if kind is PlainHub else "")
+            hub = kind(Path(place), cluster=cluster, namespace=namespace, extra=extra, slow_spawn_timeout=300)
+            hub.catalog.write_text(hub.catalog.read_text().replace("policies:\n", f"{BENCH}policies:\n"))
+            try:
+                hub.start()
+                hub.add_user("alice")
+                return click_to_ready(hub, Steps(cluster, namespace))
+            finally:
+                hub.close()
+    finally:
+        subprocess.run([*make, "stop"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+
+
+def main() -> None:
+    os.environ["GPUSPAWNER_TEST_IMAGE"] = f"{OPEN}/workspace:1"
+    found: dict[type[KubeHub], list[tuple[float, ...]]] = {KubeHub: [], PlainHub: []}
+    with tempfile.TemporaryDirectory() as images:
+        for pair in range(PAIRS):
+            for kind, starts in found.items():
+                starts.append(cold(kind, Path(images)))
+                print(f"{pair + 1} of {PAIRS}, {kind.__name__}: {sum(starts[-1]):.1f} s", flush=True)
+        size_mib = int((Path(images) / "pushed").read_text()) / 2**20
+    print(f"click to JupyterLab ready on a node without the image of {size_mib:.0f} MiB, medians of {PAIRS} pairs:")
+    for kind, name in ((KubeHub, "gpuspawner"), (PlainHub, "KubeSpawner")):
+        total = statistics.median(map(sum, found[kind]))
+        print(f"  {name} {total:.1f} s: {medians(found[kind])}")
+
+
+if __name__ == "__main__":
+    main()

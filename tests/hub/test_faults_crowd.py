@@ -26,8 +26,10 @@ def test_sixty_users_at_once_on_eight_gpus(new_hub):
     assert [entry["user"] for entry in line] == [user for _, _, user in sorted(asked)]
     assert [entry["place"] for entry in line] == list(range(1, 53))
 
+    began = time.monotonic()
     assert hub.begin("nogpu", template="cpu").status_code in {201, 202}
     hub.until("nogpu", "running", 60)
+    unqueued_seconds = time.monotonic() - began
 
     took_seconds = []
     for following in line[:3]:
@@ -36,8 +38,8 @@ def test_sixty_users_at_once_on_eight_gpus(new_hub):
         began = time.monotonic()
         hub.until(following["user"], "running", 60)
         took_seconds.append(time.monotonic() - began)
-    # The quickest: a machine that is busy beside delays one, a wait of our own delays all.
-    assert min(took_seconds) < 5, took_seconds
+    # The quickest, by what a start takes that waits for nothing: a busy machine delays all, a wait of our own these.
+    assert min(took_seconds) < max(5, 3 * unqueued_seconds), (took_seconds, unqueued_seconds)
     after = hub.gpu("/queue")["queue"]
     assert [entry["user"] for entry in after] == [entry["user"] for entry in line[3:]]
     assert "] 500 " not in hub.log.read_text()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import requests
-from harness import RealHub
+from harness import RealHub, eventually
 
 from gpuspawner.backends.local.nvidia import STAND_IN
 
@@ -206,8 +206,11 @@ def assert_lives_because_its_cpu_works(hub, lease):
 
 
 def assert_lives_because_nobody_knows(hub, lease):
-    workspace, audit, _ = documents(hub, lease)
-    assert [gpu["state"] for gpu in workspace["gpus"]] == ["idle", "unknown"]
+    def read():
+        found = documents(hub, lease)
+        return found if [gpu["state"] for gpu in found[0]["gpus"]] == ["idle", "unknown"] else None
+
+    workspace, audit, _ = eventually(read, 60, "a probe that ends in time, on a machine that is busy beside")
     assert workspace["gpus"][1]["utilization_percent"] is None
     assert "utilization: '[N/A]'" in workspace["gpus"][1]["problem"]
     assert "GPU 1 can't be read (utilization: '[N/A]')" in workspace["idle"]["because"]

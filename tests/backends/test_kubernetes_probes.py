@@ -1,6 +1,10 @@
-"""Probes that hang wait for each other alone: the pods beside them are probed as ever."""
+"""Probes that hang wait for each other alone, and what a probe starts ends with it."""
 
 import asyncio
+import json
+import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -9,6 +13,14 @@ from gpuspawner.backends.kubernetes.objects import Pod
 from gpuspawner.backends.kubernetes.probes import Prober
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 
+FIRST_PROCESS = """
+import ctypes, json, os, pathlib, subprocess, sys
+ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # it gets what loses its parent, as a container's first process does
+probe = sys.stdin.buffer.read()
+ended = [subprocess.run(sys.argv[1:], input=probe, stdout=-1, start_new_session=True).returncode for _ in range(3)]
+children = pathlib.Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+print(json.dumps([ended, children]))
+"""
 NEVER_SECONDS = 3600.0
 """The deadline of a probe that is meant to be still under way when a test looks."""
 
@@ -97,3 +109,13 @@ async def test_nothing_is_kept_of_pods_and_nodes_that_are_gone(kubelets):
     prober.forget_but([stays])
     assert prober._failed == {stays.uid}
     assert (prober._probing, [len(slots._on_node) for slots in (prober._slots, prober._slow_slots)]) == (set(), [0, 0])
+
+
+@pytest.mark.parametrize("shell", [["sh"], ["bash"], ["busybox", "sh"]], ids=" ".join)
+def test_a_probe_leaves_nothing_for_the_containers_first_process_to_reap(kubelets, shell):
+    if shutil.which(shell[0]) is None:
+        pytest.skip(f"there is no {shell[0]} on this machine")
+    script = Prober(kubelets, ClusterSettings("jhub"))._stdin(0, 60.0)
+    command = [sys.executable, "-c", FIRST_PROCESS, *shell, "-s"]
+    told = subprocess.run(command, input=script, capture_output=True, check=True, timeout=60)
+    assert json.loads(told.stdout) == [[0, 0, 0], []], "a day of them would fill what a pod may have of processes"

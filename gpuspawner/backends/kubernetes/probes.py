@@ -92,6 +92,9 @@ class Prober:
 
         Who runs an exec may leave: what it started goes on. So the probe ends itself, with all that it started, once
         nobody waits for it any more: one nvidia-smi that hangs would be joined by another each minute.
+
+        What watches it is ended and waited for: left behind it would be its container's first process's to reap, and
+        few images have one that reaps what it did not start. After a day nothing could be started there any more.
         """
         readings = self._settings.readings
         parameters = {
@@ -102,6 +105,9 @@ class Prober:
             "GPUSPAWNER_PROBE_PIDS": "all",
         }
         lines = [f"{name}={shlex.quote(value)}" for name, value in parameters.items()]
-        watch = f"(sleep {math.ceil(deadline_seconds)}; kill -9 -$$ || kill -9 $$) </dev/null >/dev/null 2>&1 &"
+        seconds = math.ceil(deadline_seconds)
+        slept = f"trap 'kill -9 $!; wait $!; exit' TERM; sleep {seconds} & wait $!"
+        watch = f"({slept}; kill -9 -$$ || kill -9 $$) </dev/null >/dev/null 2>&1 &"
         before = "\n".join([*lines, watch, "GPUSPAWNER_PROBE_WATCH=$!", ""])
-        return before.encode() + self._script + b"\nkill -9 $GPUSPAWNER_PROBE_WATCH\nexit 0\n"
+        after = "kill $GPUSPAWNER_PROBE_WATCH\nwait $GPUSPAWNER_PROBE_WATCH 2>/dev/null\nexit 0\n"
+        return before.encode() + self._script + b"\n" + after.encode()

@@ -132,6 +132,17 @@ async def test_after_a_break_it_goes_on_where_it_was(api, a_backend):
     assert lists(api) == 1
 
 
+async def test_a_watch_that_is_cut_again_and_again_is_asked_anew_as_soon_each_time(api, a_backend, monkeypatch):
+    monkeypatch.setattr(watches, "BACK_OFF_SECONDS", (0.05, 3600.0))
+    backend = a_backend(stale_seconds=600.0)
+    await free(backend)()
+    for used in (1, 2, 3):  # by a load balancer before the API server
+        await followed(api)
+        api.break_watches()
+        api.put(a_pod(f"pod-{used}", gpus={"nvidia.com/gpu": 1}))
+        await eventually(free(backend), 4 - used)
+
+
 async def test_what_happened_while_the_past_was_forgotten_is_listed_anew(api, a_backend, monkeypatch):
     monkeypatch.setattr(watches, "TRIES_BEFORE_LISTING", 10**6)
     backend = a_backend()

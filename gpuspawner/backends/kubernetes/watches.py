@@ -25,6 +25,9 @@ WATCH_SECONDS = (240, 300)
 BACK_OFF_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Between tries, times 0.5 to 1.5 at random: a cluster's API server comes back to all its clients at once."""
 SHORTEST_WATCH_SECONDS = 1.0
+"""One that was followed for less is no watch: it failed. One that broke later did not: load balancers before an API
+server cut those that say nothing for 35 s, and each time to wait longer would leave the cluster unseen for most of it.
+"""
 TRIES_BEFORE_LISTING = 4
 """So many watches that fail one after the other are no passing trouble: the version may be another cluster's."""
 
@@ -49,6 +52,7 @@ class Watch(Generic[T]):
         self._api, self._path, self._query = api, path, dict(query)
         self._trim, self._changed, self._settings = trim, changed, settings
         self._lost_at: float | None = time.monotonic()
+        self._found_at = 0.0
         self._version = ""
         self.objects: dict[str, T] = {}
         self.answered = asyncio.Event()
@@ -88,8 +92,8 @@ class Watch(Generic[T]):
                 log.exception("following %s failed", self._path)
                 self._version, problem = "", error
             finally:
-                self._lose()
-            failures += 1
+                was_followed = self._lose()
+            failures = 1 if was_followed else failures + 1
             if failures >= TRIES_BEFORE_LISTING:
                 self._version = ""
             wait_seconds = BACK_OFF_SECONDS[min(failures, len(BACK_OFF_SECONDS)) - 1] * random.uniform(0.5, 1.5)  # noqa: S311
@@ -99,9 +103,12 @@ class Watch(Generic[T]):
             )  # fmt: skip
             await asyncio.sleep(wait_seconds)
 
-    def _lose(self) -> None:
-        if self._lost_at is None:
-            self._lost_at = time.monotonic()
+    def _lose(self) -> bool:
+        """Note that it is not followed any more; return whether it was, and for long enough."""
+        if self._lost_at is not None:
+            return False
+        self._lost_at = time.monotonic()
+        return self._lost_at - self._found_at >= SHORTEST_WATCH_SECONDS
 
     async def _list(self) -> None:
         """Take the whole collection, page by page, and only then put it in the copy's place."""
@@ -134,13 +141,13 @@ class Watch(Generic[T]):
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(random.randint(*WATCH_SECONDS)),  # noqa: S311
         }
-        began = time.monotonic()
         async with contextlib.aclosing(self._api.watch(self._path, query, self._settings.silent_seconds)) as events:
             async for event in events:
-                self._lost_at, self.refused = None, ""
+                if self._lost_at is not None:
+                    self._lost_at, self._found_at, self.refused = None, time.monotonic(), ""
                 if event:
                     self._hear(event["type"], event["object"])
-        if time.monotonic() - began < SHORTEST_WATCH_SECONDS:
+        if time.monotonic() - self._found_at < SHORTEST_WATCH_SECONDS:
             raise Unavailable("the watch ended as soon as it began")
 
     def _hear(self, kind: str, item: dict[str, Any]) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -22,30 +23,38 @@ TEMPLATES = "What people may choose stands in the catalog's templates"
 
 def conflicts(c: Any, spawner: type, catalog: Catalog) -> Iterator[str]:
     """Yield, in words, each setting of the hub that contradicts what a lease says of its pod, and what to do."""
-    named = {name: kind.resource for name, kind in catalog.gpus.items() if kind.resource}
-    for setting in ("extra_resource_limits", "extra_resource_guarantees"):
-        where, resources = written(c, spawner, setting, {})
-        for name in resources:
-            if name in named.values() or GPU_RESOURCE.fullmatch(name):
-                yield f"{where} names {name}. GPUs come from the lease alone: take it out."
-    for setting, bound in (("cpu_limit", "cpu"), ("mem_limit", "memory")):
-        where, limit = written(c, spawner, setting, None)
-        if limit is not None:
-            yield f"{where} would be replaced by what people ask. Take it out; write bounds: {{{bound}: ...}} instead."
-    where, privileged = written(c, spawner, "privileged", default=False)
-    if privileged:
-        yield f"{where}: a privileged container sees every GPU of its node. Take it out."
-    where, environment = written(c, spawner, "environment", {})
-    if VISIBLE in environment:
-        yield f"{where} sets {VISIBLE}, which shows a workspace other GPUs than its own. Take it out."
+    named = frozenset(kind.resource for kind in catalog.gpus.values() if kind.resource)
+    yield from _of_settings(lambda setting, default: written(c, spawner, setting, default), named)
     for setting in ("options_form", "options_from_form"):
         where, form = written(c, spawner, setting, None)
         if form is not None:
             yield f"{where} would replace gpuspawner's form. Remove it. {TEMPLATES}."
-    yield from _profiles(c, spawner, catalog)
+    yield from _profiles(c, spawner, catalog, named)
 
 
-def _profiles(c: Any, spawner: type, catalog: Catalog) -> Iterator[str]:
+def _of_settings(read: Callable[[str, Any], tuple[str, Any]], named: frozenset[str]) -> Iterator[str]:
+    """Yield what contradicts a lease among settings of KubeSpawner, be they the hub's or a profile's.
+
+    ``read`` returns where a setting is written, and its value or the default given.
+    """
+    for setting in ("extra_resource_limits", "extra_resource_guarantees"):
+        where, resources = read(setting, {})
+        for name in resources:
+            if name in named or GPU_RESOURCE.fullmatch(name):
+                yield f"{where} names {name}. GPUs come from the lease alone: take it out."
+    for setting, bound in (("cpu_limit", "cpu"), ("mem_limit", "memory")):
+        where, limit = read(setting, None)
+        if limit is not None:
+            yield f"{where} would be replaced by what people ask. Take it out; write bounds: {{{bound}: ...}} instead."
+    where, privileged = read("privileged", None)
+    if privileged:
+        yield f"{where}: a privileged container sees every GPU of its node. Take it out."
+    where, environment = read("environment", {})
+    if VISIBLE in environment:
+        yield f"{where} sets {VISIBLE}, which shows a workspace other GPUs than its own. Take it out."
+
+
+def _profiles(c: Any, spawner: type, catalog: Catalog, named: frozenset[str]) -> Iterator[str]:
     where, profiles = written(c, spawner, "profile_list", [])
     wanted = {name: template.profile for name, template in catalog.templates.items() if template.profile}
     if callable(profiles):
@@ -53,16 +62,32 @@ def _profiles(c: Any, spawner: type, catalog: Catalog) -> Iterator[str]:
     listed = profiles.values() if isinstance(profiles, Mapping) else profiles
     from slugify import slugify  # noqa: PLC0415 - KubeSpawner's own, an extra of the package
 
-    slugs = [profile.get("slug") or slugify(profile["display_name"]) for profile in listed]
-    for name, profile in wanted.items():
-        if profile not in slugs:
+    of_slug = {profile.get("slug") or slugify(profile["display_name"]): profile for profile in listed}
+    slugs = list(of_slug)
+    for name, slug in wanted.items():
+        if slug not in of_slug:
             known = ", ".join(slugs) or "none"
-            yield f"templates.{name}.profile: {where} has no profile with the slug {profile}. It has: {known}."
+            yield f"templates.{name}.profile: {where} has no profile with the slug {slug}. It has: {known}."
     if len(slugs) > 1 and not wanted:
         yield (
             f"{where} has {len(slugs)} profiles, of which people would only get the default one: {TEMPLATES}. "
             f"Write profile: {slugs[0]} and so on in the templates, or keep one profile."
         )
+    applied = {*wanted.values(), *(_default_of(of_slug) if len(wanted) < len(catalog.templates) else ())}
+    for slug in [slug for slug in slugs if slug in applied]:
+        override = of_slug[slug].get("kubespawner_override") or {}
+        yield from _of_settings(partial(_overridden, f"{where}, {slug}", override), named)
+        if "namespace" in override and not _all_namespaces(c, spawner):
+            yield f"{where}, {slug}: namespace: the service would not see its workspaces there. Take it out."
+
+
+def _default_of(profiles: Mapping[str, Mapping[str, Any]]) -> Iterable[str]:
+    """Return the slug of the profile that KubeSpawner applies where none is named: none of none."""
+    return [*(slug for slug, profile in profiles.items() if profile.get("default")), *profiles][:1]
+
+
+def _overridden(where: str, override: Mapping[str, Any], setting: str, default: Any) -> tuple[str, Any]:
+    return f"{where}: {setting}", override.get(setting) or default
 
 
 def written(c: Any, spawner: type, setting: str, default: Any) -> tuple[str, Any]:
@@ -76,12 +101,16 @@ def written(c: Any, spawner: type, setting: str, default: Any) -> tuple[str, Any
     return f"c.KubeSpawner.{setting}", default
 
 
+def _all_namespaces(c: Any, spawner: type) -> bool:
+    return bool(written(c, spawner, "enable_user_namespaces", default=False)[1])
+
+
 def service_environment(c: Any, spawner: type) -> dict[str, str]:
     """Return the variables by which the service finds the cluster: a managed service inherits none of the hub's."""
     namespace = NAMESPACE_FILE.read_text(encoding="ascii").strip() if NAMESPACE_FILE.exists() else "default"
     cluster: dict[str, Any] = {
         "namespace": written(c, spawner, "namespace", namespace)[1],
-        "all_namespaces": bool(written(c, spawner, "enable_user_namespaces", default=False)[1]),
+        "all_namespaces": _all_namespaces(c, spawner),
         "placement": written(c, spawner, "gpu_placement", "preferred")[1],
     }
     tolerations = written(c, spawner, "tolerations", [])[1]

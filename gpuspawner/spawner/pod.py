@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuspawner.backends.kubernetes.names import carried
+from gpuspawner.backends.kubernetes.objects import requested
 from gpuspawner.core.errors import Conflict
 from gpuspawner.spawner.pod_start import NOTEBOOK
 
@@ -62,6 +63,11 @@ def with_lease(manifest: Mapping[str, Any], patch: Mapping[str, Any], settings: 
     gpus = _gpus(patch)
     _refuse_own_gpus(server, gpus)
     _resources(server, gpus, settings)
+    if more := _beyond(spec, gpus):
+        raise Conflict(
+            f"A container of c.KubeSpawner.extra_containers, init_containers or extra_pod_config (or of a profile's) "
+            f"{more} Let it ask for none: GPUs come from the lease alone."
+        )
     _identity(pod, patch, mark)
     _hide_gpus(spec, server)
     if settings.shared_memory_bytes:
@@ -99,7 +105,8 @@ def contradiction(pod: Mapping[str, Any], patch: Mapping[str, Any], mark: str) -
         if str(limits.get(name, "0")) != count:
             given = limits.get(name, "none")
             return f"{hook} changes {name} to {given}; the lease is for {count}. GPUs come from the lease alone."
-    return ""
+    more = _beyond(pod["spec"], _gpus(patch))
+    return f"{hook} {more} GPUs come from the lease alone." if more else ""
 
 
 def container(pod: Mapping[str, Any]) -> Json:
@@ -130,6 +137,15 @@ def _refuse_own_gpus(server: Json, gpus: Mapping[str, str]) -> None:
         raise Conflict(
             f"c.KubeSpawner.environment sets {VISIBLE}, which shows a workspace other GPUs than its own. Take it out."
         )
+
+
+def _beyond(spec: Json, gpus: Mapping[str, str]) -> str:
+    """Return what the other containers make of the pod's GPUs, as the scheduler counts them; "" where nothing."""
+    taken = requested(spec, frozenset(gpus))
+    for name in sorted({*taken, *gpus}):
+        if str(taken.get(name, 0)) != gpus.get(name, "0"):
+            return f"makes the pod take {taken.get(name, 0)} {name}; the lease is for {gpus.get(name, '0')}."
+    return ""
 
 
 def _resources(server: Json, gpus: Mapping[str, str], settings: PodSettings) -> None:

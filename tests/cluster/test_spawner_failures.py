@@ -10,6 +10,7 @@ claim = {"name": "data", "persistentVolumeClaim": {"claimName": "there-is-none"}
 config = {"name": "data", "configMap": {"name": "there-is-none"}}
 secret = {"valueFrom": {"secretKeyRef": {"name": "there-is-none", "key": "k"}}}
 mounts = [{"name": "data", "mountPath": "/data"}]
+trains = {"name": "trains", "image": "there-is-none", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
 
 
 def forget(spawner, pod):
@@ -28,7 +29,7 @@ c.KubeSpawner.profile_list = [
     {"display_name": "secret", "kubespawner_override": {"environment": {"TOKEN": secret}}},
     {"display_name": "invalid", "kubespawner_override": {"working_dir": "a", "extra_labels": {"a": "b c"}}},
     {"display_name": "root", "kubespawner_override": {"uid": 0}},
-    {"display_name": "gpus", "kubespawner_override": {"extra_resource_limits": {"nvidia.com/gpu": "1"}}},
+    {"display_name": "gpus", "kubespawner_override": {"extra_containers": [trains]}},
 ]
 """
 TEMPLATES = "".join(
@@ -49,7 +50,7 @@ FAILURES = {
     "secret": 'Its container cannot be made: secret "there-is-none" not found.',
     "invalid": "The cluster refuses this workspace: metadata.labels: Invalid value",
     "root": "The cluster's security standard refuses this workspace",
-    "gpus": "This hub is set up wrongly: c.KubeSpawner.extra_resource_limits (or a profile's) names nvidia.com/gpu.",
+    "gpus": "makes the pod take 1 nvidia.com/gpu; the lease is for 0. Let it ask for none",
     "quota": "The cluster's quota small leaves no room: 8Gi memory asked",
     "hook": "This hub is set up wrongly: c.KubeSpawner.modify_pod_hook removes or changes gpuspawner.io/lease.",
 }

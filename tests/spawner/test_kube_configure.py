@@ -202,6 +202,39 @@ def test_promise_10_a_profile_that_is_not_there_is_refused_by_name(configured):
     )
 
 
+OVERRIDES = {
+    "GPUs of its own": (
+        {"extra_resource_limits": {"nvidia.com/gpu": "1"}},
+        "extra_resource_limits names nvidia.com/gpu. GPUs come from the lease alone: take it out.",
+    ),
+    "a limit of memory": (
+        {"mem_limit": "1G"},
+        "mem_limit would be replaced by what people ask. Take it out; write bounds: {memory: ...} instead.",
+    ),
+    "another namespace": (
+        {"namespace": "elsewhere"},
+        "namespace: the service would not see its workspaces there. Take it out.",
+    ),
+}
+
+
+@pytest.mark.parametrize("templates", [{"lab": {"profile": "big"}}, {"lab": {}}], ids=["named", "by default"])
+@pytest.mark.parametrize(("override", "words"), OVERRIDES.values(), ids=OVERRIDES)
+def test_promise_10_a_profile_that_contradicts_a_lease_is_refused_by_name(configured, override, words, templates):
+    big = {"display_name": "Big", "default": True, "kubespawner_override": override}
+    with pytest.raises(SystemExit) as refused:
+        configured(catalog={**CATALOG, "templates": templates}, profile_list=[big])
+    (line,) = str(refused.value).splitlines()
+    assert line.startswith("gpuspawner: c.KubeSpawner.profile_list, big: ")
+    assert line.endswith(words)
+
+
+def test_a_profile_that_is_never_applied_and_what_no_lease_says_are_nobodys_conflict(configured):
+    unused = {"display_name": "Unused", "default": True, "kubespawner_override": {"mem_limit": "1G"}}
+    small = {"display_name": "Small", "kubespawner_override": {"mem_guarantee": "1G", "environment": None}}
+    configured(catalog={**CATALOG, "templates": {"lab": {"profile": "small"}}}, profile_list=[unused, small])
+
+
 def test_promise_10_an_image_that_nothing_would_start_is_refused_by_name(configured):
     with pytest.raises(SystemExit) as refused:
         configured(spawner_class=LocalProcessSpawner, catalog={**CATALOG, "templates": {"lab": {"image": "lab:1"}}})

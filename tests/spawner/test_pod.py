@@ -249,6 +249,27 @@ def test_promise_10_gpus_of_the_hubs_own_settings_are_refused_by_name(made, own,
     assert f"c.KubeSpawner.extra_resource_limits (or a profile's) names {name}. GPUs come" in str(refused.value)
 
 
+TRAINS = {"name": "trains", "image": "x", "resources": {"limits": {"nvidia.com/gpu": 4}}}
+
+
+@pytest.mark.parametrize(("patch", "leased"), [(PATCH, 2), (WITHOUT, 0)])
+@pytest.mark.parametrize("where", ["extra_containers", "init_containers"])
+def test_promise_10_gpus_of_another_container_are_refused_by_name(made, patch, leased, where):
+    with pytest.raises(Conflict) as refused:
+        patched(made(**{where: [TRAINS]}), patch)
+    taken = leased + 4 if where == "extra_containers" else 4  # what only prepares has them before the server
+    assert str(refused.value) == (
+        "A container of c.KubeSpawner.extra_containers, init_containers or extra_pod_config (or of a profile's) makes "
+        f"the pod take {taken} nvidia.com/gpu; the lease is for {leased}. Let it ask for none: GPUs come from the "
+        "lease alone."
+    )
+
+
+def test_a_container_that_prepares_the_leased_gpus_may_ask_for_them(made):
+    checks = {"name": "checks", "image": "x", "resources": {"limits": {"nvidia.com/gpu": 2}}}
+    assert patched(made(init_containers=[checks]))["spec"]["initContainers"][0]["resources"] == checks["resources"]
+
+
 def test_promise_10_a_variable_that_shows_other_gpus_is_refused_by_name(made):
     with pytest.raises(Conflict, match=r"c\.KubeSpawner\.environment sets NVIDIA_VISIBLE_DEVICES"):
         patched(made(env={"NVIDIA_VISIBLE_DEVICES": "all"}))
@@ -270,6 +291,10 @@ def with_another_resource(pod):
     pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/mig-1g.10gb"] = "1"
 
 
+def with_a_container_of_its_own(pod):
+    pod["spec"]["containers"].append(TRAINS)
+
+
 def renamed(pod):
     pod["spec"]["containers"][0]["name"] = "lab"
 
@@ -279,6 +304,7 @@ HOOKS = {
     without_annotation: "modify_pod_hook removes or changes gpuspawner.io/lease-document.",
     with_more_gpus: "modify_pod_hook changes nvidia.com/gpu to 3; the lease is for 2.",
     with_another_resource: "modify_pod_hook changes nvidia.com/mig-1g.10gb to 1; the lease is for 0.",
+    with_a_container_of_its_own: "modify_pod_hook makes the pod take 6 nvidia.com/gpu; the lease is for 2.",
     renamed: "The pod has no container `notebook`",
 }
 

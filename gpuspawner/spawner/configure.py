@@ -68,7 +68,8 @@ def configure(
     _name_cullers(c, wrapped)
     data = _data_folder(Path(data_dir))
     prefix = f"{_base_url(c)}/services/{SERVICE}/"
-    url = f"http://{address or (service_address(c) if _is_pods(wrapped) else '127.0.0.1')}:{port}"
+    host = (address or (service_address(c) if _is_pods(wrapped) else "127.0.0.1")).strip("[]")
+    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     c.JupyterHub.spawner_class = wrapped
     _set_spawner(c.GPUSpawnerMixin, loaded, url, prefix, data)
     command = [sys.executable, "-m", "gpuspawner.cli", "serve", "--data", str(data)]

@@ -110,6 +110,8 @@ def test_in_a_cluster_the_service_finds_it_as_the_hub_does(configured, monkeypat
         ({"hub_ip": "0.0.0.0", "hub_connect_url": "http://10.1.2.3:8081"}, "10.1.2.3"),
         ({"hub_ip": "10.1.2.3"}, "10.1.2.3"),
         ({"hub_ip": "0.0.0.0"}, "127.0.0.1"),
+        ({"hub_ip": "::", "hub_connect_ip": "fd00::1"}, "[fd00::1]"),
+        ({"hub_connect_url": "http://[fd00::1]:8081"}, "[fd00::1]"),
     ],
 )
 def test_the_service_listens_where_pods_reach_the_hub(configured, settings, address):

@@ -67,8 +67,7 @@ def judge(
         found = _container(container, events)
         if found is not None:
             return found
-    mount = _mounting(status, events, seconds)
-    return mount or _under_way(pod, events)
+    return _over(pod) or _mounting(status, events, seconds) or _under_way(pod, events)
 
 
 def refusal(code: int, message: str) -> str:
@@ -208,6 +207,19 @@ def _crashed(container: Json, last: Json) -> Verdict:
     else:
         output = f" It said: {said}" if said else ""
         fatal = f"{what} ended with exit code {code} each time it was started.{output} Tell your administrator."
+    return Verdict(75, fatal, fatal)
+
+
+def _over(pod: Json) -> Verdict | None:
+    """Tell of a server that ended well and is not started again; None of one that has not ended, or will be."""
+    servers = (c for c in pod["status"].get("containerStatuses", []) if c.get("name") == NOTEBOOK)
+    ended = any(c.get("state", {}).get("terminated", {}).get("exitCode") == 0 for c in servers)
+    if not ended or pod["spec"].get("restartPolicy") == "Always":
+        return None
+    fatal = (
+        "Its server ended before it answered, with exit code 0: its command is done, and starts no server that stays. "
+        "Tell your administrator, who names image and command; nothing was charged."
+    )
     return Verdict(75, fatal, fatal)
 
 

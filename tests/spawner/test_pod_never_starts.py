@@ -7,6 +7,10 @@ from gpuspawner.spawner.pod_start import SETTLED_SECONDS, judge
 
 RESOLVE = f'failed to pull and unpack image "{IMAGE}": failed to resolve reference "{IMAGE}": '
 TELL = " Tell your administrator, who names the image in the template; nothing was charged."
+DONE = (
+    "Its server ended before it answered, with exit code 0: its command is done, and starts no server that stays. "
+    "Tell your administrator, who names image and command; nothing was charged."
+)
 FATAL = {
     "image not found": (
         pod(waiting("ErrImagePull", f"rpc error: code = NotFound desc = {RESOLVE}{IMAGE}: not found")),
@@ -122,6 +126,20 @@ FATAL = {
             "'jupyterhub'. Tell your administrator."
         ),
     ),
+    "its command is done": (
+        pod(container({"terminated": {"exitCode": 0, "reason": "Completed"}}), phase="Succeeded"),
+        [event("Pulled", f'Container image "{IMAGE}" already present on machine')],
+        DONE,
+    ),
+    "its command is done, beside another container": (
+        pod(
+            container({"terminated": {"exitCode": 0, "reason": "Completed"}}),
+            container({"running": {}}, name="beside"),
+            phase="Running",
+        ),
+        [],
+        DONE,
+    ),
     "out of memory from the start": (
         pod(container({"waiting": {"reason": "CrashLoopBackOff"}}, last={"exitCode": 137, "reason": "OOMKilled"})),
         [],
@@ -154,6 +172,14 @@ def test_what_can_never_start_is_told_with_its_remedy(seen, events, fatal):
 def test_a_first_crash_is_given_another_try():
     verdict = judge(pod(container({"terminated": {"exitCode": 1, "reason": "Error"}}), phase="Running"), [], 5.0)
     assert verdict.fatal == ""
+
+
+def test_a_command_that_the_pod_starts_again_is_waited_for_and_a_step_before_it_may_end():
+    done = {"terminated": {"exitCode": 0, "reason": "Completed"}}
+    again = pod(container(done), phase="Running")
+    again["spec"]["restartPolicy"] = "Always"
+    for seen in (again, pod(initContainerStatuses=[container(done, name="copy")])):
+        assert judge(seen, [], 60.0).fatal == ""
 
 
 @pytest.mark.parametrize("name", ["claim missing", "config map missing"])

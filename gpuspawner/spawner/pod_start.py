@@ -67,7 +67,7 @@ def judge(
         found = _container(container, events)
         if found is not None:
             return found
-    return _over(pod) or _mounting(status, events, seconds) or _under_way(pod, events)
+    return _over(pod) or _sandbox(events) or _mounting(status, events, seconds) or _under_way(pod, events)
 
 
 def refusal(code: int, message: str) -> str:
@@ -221,6 +221,22 @@ def _over(pod: Json) -> Verdict | None:
         "Tell your administrator, who names image and command; nothing was charged."
     )
     return Verdict(75, fatal, fatal)
+
+
+def _sandbox(events: Sequence[Json]) -> Verdict | None:
+    """Tell of a pod whose node cannot begin it: its network is not up, or the runtime it asks for is not there."""
+    begun = {"FailedCreatePodSandBox", "Pulling", "Pulled", "Created", "Started"}
+    last = next((e for e in reversed(events) if e.get("reason") in begun), {})
+    if last.get("reason") != "FailedCreatePodSandBox":
+        return None
+    cause = str(last.get("message", "")).rpartition(" desc = ")[2]
+    if re.search(r"no runtime for \S+ is configured|failed to find runtime handler", cause):
+        fatal = (
+            f"Its node does not have the container runtime that it asks for: {short(cause)} Your administrator must "
+            "set c.GPUSpawner.gpu_runtime_class to one that the nodes have; nothing was charged."
+        )
+        return Verdict(60, fatal, fatal)
+    return Verdict(60, f"Its node cannot begin it yet: {short(cause)} The cluster keeps trying.")
 
 
 def _mounting(status: Json, events: Sequence[Json], seconds: float) -> Verdict | None:

@@ -7,6 +7,7 @@ from gpuspawner.spawner.pod_start import SETTLED_SECONDS, judge
 
 RESOLVE = f'failed to pull and unpack image "{IMAGE}": failed to resolve reference "{IMAGE}": '
 TELL = " Tell your administrator, who names the image in the template; nothing was charged."
+SANDBOX = "Failed to create pod sandbox: rpc error: code = Unknown desc = "
 DONE = (
     "Its server ended before it answered, with exit code 0: its command is done, and starts no server that stays. "
     "Tell your administrator, who names image and command; nothing was charged."
@@ -126,6 +127,20 @@ FATAL = {
             "'jupyterhub'. Tell your administrator."
         ),
     ),
+    "no such runtime": (
+        pod(container()),
+        [
+            event("FailedMount", 'MountVolume.SetUp failed for volume "home" : timed out'),
+            event(
+                "FailedCreatePodSandBox", SANDBOX + 'failed to get sandbox runtime: no runtime for "nv" is configured'
+            ),
+        ],
+        (
+            "Its node does not have the container runtime that it asks for: failed to get sandbox runtime: no runtime "
+            'for "nv" is configured. Your administrator must set c.GPUSpawner.gpu_runtime_class to one that the nodes '
+            "have; nothing was charged."
+        ),
+    ),
     "its command is done": (
         pod(container({"terminated": {"exitCode": 0, "reason": "Completed"}}), phase="Succeeded"),
         [event("Pulled", f'Container image "{IMAGE}" already present on machine')],
@@ -172,6 +187,17 @@ def test_what_can_never_start_is_told_with_its_remedy(seen, events, fatal):
 def test_a_first_crash_is_given_another_try():
     verdict = judge(pod(container({"terminated": {"exitCode": 1, "reason": "Error"}}), phase="Running"), [], 5.0)
     assert verdict.fatal == ""
+
+
+def test_a_node_that_cannot_begin_it_yet_is_told_until_it_can():
+    network = event("FailedCreatePodSandBox", SANDBOX + "plugin type=calico failed (add): no addresses left")
+    verdict = judge(pod(container()), [network], 60.0)
+    assert verdict.words == (
+        "Its node cannot begin it yet: plugin type=calico failed (add): no addresses left. The cluster keeps trying."
+    )
+    assert verdict.fatal == ""
+    later = judge(pod(container()), [network, event("Pulling", f'Pulling image "{IMAGE}"')], 60.0)
+    assert later.words.startswith(f"Pulling the image {IMAGE}")
 
 
 def test_a_command_that_the_pod_starts_again_is_waited_for_and_a_step_before_it_may_end():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -29,7 +30,18 @@ def conflicts(c: Any, spawner: type, catalog: Catalog) -> Iterator[str]:
         where, form = written(c, spawner, setting, None)
         if form is not None:
             yield f"{where} would replace gpuspawner's form. Remove it. {TEMPLATES}."
+    yield from _pod_names(c, spawner)
     yield from _profiles(c, spawner, catalog, named)
+
+
+def _pod_names(c: Any, spawner: type) -> Iterator[str]:
+    """Yield what gives several servers one pod, which the start, the stop or the failure of any of them would end."""
+    where, template = written(c, spawner, "pod_name_template", "{user_server}")
+    fields = " ".join(re.findall(r"\{(\w+)", template))
+    if "user" not in fields:
+        yield f"{where} gives all users the same pod: one would end another's. Write {{user_server}} in it."
+    elif "server" not in fields and c.JupyterHub.get("allow_named_servers", False):
+        yield f"{where} gives all servers of a user the same pod: one would end another. Write {{user_server}} in it."
 
 
 def _of_settings(read: Callable[[str, Any], tuple[str, Any]], named: frozenset[str]) -> Iterator[str]:

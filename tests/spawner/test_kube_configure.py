@@ -122,6 +122,26 @@ def test_the_service_listens_where_pods_reach_the_hub(configured, settings, addr
     assert service["url"] == f"http://{address}:9470"
 
 
+NAMES = [
+    ("jupyter-{username}", True, "c.KubeSpawner.pod_name_template gives all servers of a user the same pod: one would"),
+    ("singleuser-{servername}", False, "c.KubeSpawner.pod_name_template gives all users the same pod: one would end"),
+    ("jupyter-{username}", False, ""),
+    ("jupyter-{username}--{servername}", True, ""),
+    ("jupyter-{user_server}", True, ""),
+]
+
+
+@pytest.mark.parametrize(("template", "named_servers", "words"), NAMES)
+def test_promise_10_one_pod_for_several_servers_is_refused_by_name(configured, template, named_servers, words):
+    c = Config()
+    c.JupyterHub.allow_named_servers = named_servers
+    if not words:
+        assert configured(c, pod_name_template=template)
+        return
+    with pytest.raises(SystemExit, match=words):
+        configured(c, pod_name_template=template)
+
+
 PROFILES = [{"display_name": "Small one"}, {"display_name": "Big", "slug": "big"}]
 CONFLICTS = {
     "GPUs of its own": (

@@ -150,9 +150,8 @@ async def _rules(backend):
 async def _is_settled(backend):
     """Whether the cluster's answers to all that is watched are known: a watch is only asked for after its list."""
     view = backend._view
-    return all(
-        watch.refused or watch.lost_seconds == 0 for watch in (view._nodes, view._pods, view._quotas, view._limits)
-    )
+    watches = (view._nodes, view._pods, view._quotas, view._limits)
+    return all(watch.answered.is_set() and (watch.refused or watch.lost_seconds == 0) for watch in watches)
 
 
 async def _does(call):

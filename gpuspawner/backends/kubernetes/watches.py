@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import random
 import time
 from collections.abc import Callable, Mapping
@@ -20,6 +21,10 @@ T = TypeVar("T")
 
 GONE = 410
 REFUSALS = frozenset({401, 403})
+REFUSED_SECONDS = 15.0
+"""A refusal that lasts as long is meant. An API server that starts refuses everybody whose roles it has not read yet: a
+service that believed it would see less of the cluster from then on.
+"""
 WATCH_SECONDS = (240, 300)
 """How long one watch lasts, drawn anew each time so that they never all end at once."""
 BACK_OFF_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
@@ -53,6 +58,7 @@ class Watch(Generic[T]):
         self._trim, self._changed, self._settings = trim, changed, settings
         self._lost_at: float | None = time.monotonic()
         self._found_at = 0.0
+        self._refused_at = math.inf
         self._version = ""
         self.objects: dict[str, T] = {}
         self.answered = asyncio.Event()
@@ -67,7 +73,7 @@ class Watch(Generic[T]):
     async def run(self, *, until_refused: bool = False) -> None:
         """Follow the collection until cancelled, whatever the API server does.
 
-        With ``until_refused`` it ends where the first list is refused: something less may be asked for instead.
+        With ``until_refused`` it ends where the first list is refused for long: less may be asked for instead.
         """
         failures = 0
         while True:
@@ -78,16 +84,13 @@ class Watch(Generic[T]):
                 failures = 0
                 continue
             except ApiRefused as error:
-                if error.status in REFUSALS:
-                    self.refused = str(error)
-                    self.answered.set()
-                    if until_refused and not self.complete:
-                        return
+                if error.status in REFUSALS and self._gives_up(error, until_refused=until_refused):
+                    return
                 if error.status == GONE:
                     self._version = ""
                 problem: Exception = error
             except Unavailable as error:
-                problem = error
+                problem, self._refused_at = error, math.inf
             except Exception as error:  # an object nobody foresaw must not end the view of all others
                 log.exception("following %s failed", self._path)
                 self._version, problem = "", error
@@ -102,6 +105,14 @@ class Watch(Generic[T]):
                 "%s is not followed (%s): again in %.1f s", self._path, problem, wait_seconds,
             )  # fmt: skip
             await asyncio.sleep(wait_seconds)
+
+    def _gives_up(self, error: ApiRefused, *, until_refused: bool) -> bool:
+        """Note a refusal; return whether it ends the following."""
+        self.refused, self._refused_at = str(error), min(self._refused_at, time.monotonic())
+        if until_refused and time.monotonic() - self._refused_at < REFUSED_SECONDS:
+            return False
+        self.answered.set()
+        return until_refused and not self.complete
 
     def _lose(self) -> bool:
         """Note that it is not followed any more; return whether it was, and for long enough."""
@@ -130,7 +141,7 @@ class Watch(Generic[T]):
         for uid, trimmed in listed.items():
             self._take(uid, trimmed)
         self._version, self._lost_at = metadata["resourceVersion"], time.monotonic()
-        self.complete, self.refused = True, ""
+        self.complete, self.refused, self._refused_at = True, "", math.inf
         self.answered.set()
 
     async def _follow(self) -> None:

@@ -1,7 +1,16 @@
 """JupyterHub with GPU workspaces as pods, to copy. Run it with: jupyterhub -f kubernetes_config.py.
 
 In the Zero to JupyterHub chart the lines below `Workspaces` go into hub.extraConfig, in an image of the hub that has
-gpuspawner[kubernetes]; the chart's own singleuser values are KubeSpawner settings as well, and stay.
+gpuspawner[kubernetes]; the chart's own singleuser values are KubeSpawner settings as well, and stay. There pods reach
+the hub by its Service, and the GPU service too, whose port the chart must open; data_dir lies on the hub's volume, for
+example /srv/jupyterhub/gpuspawner-data: what runs is known by what is kept there.
+
+    hub:
+      service: {extraPorts: [{name: gpu, port: 9470, targetPort: 9470}]}
+      networkPolicy:
+        ingress:
+          - ports: [{port: 9470}]
+            from: [{podSelector: {matchLabels: {hub.jupyter.org/network-access-hub: "true"}}}]
 """
 
 from pathlib import Path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import signal
@@ -227,13 +228,21 @@ class Service:
                 return
 
     async def _bind(self, server: HTTPServer) -> None:
-        """Take the port, from an old service as soon as it has gone."""
+        """Take the port, from an old service as soon as it has gone.
+
+        The address may be one by which a cluster reaches this machine, and none of its own: then it listens on all of
+        these.
+        """
         url = urlparse(self._options.service_url)
+        host = url.hostname or "127.0.0.1"
         while True:
             try:
-                server.listen(url.port or 80, url.hostname or "127.0.0.1")
-            except OSError:
-                if self._opened_at is not None and _time() - self._opened_at > BIND_SECONDS:
+                server.listen(url.port or 80, host)
+            except OSError as error:
+                if error.errno == errno.EADDRNOTAVAIL and host:
+                    log.info("%s is no address of this machine: listening on all that it has", host)
+                    host = ""
+                elif self._opened_at is not None and _time() - self._opened_at > BIND_SECONDS:
                     raise
                 await asyncio.sleep(0.1)
             else:

@@ -33,7 +33,7 @@ os.environ["JUPYTERHUB_CLIENT_ID"] = "service-gpu"
 logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
 catalog = load_catalog({"version": 1, "gpus": {"a100": {"memory": "80GiB", "match": "*"}},
                         "templates": {"lab": {"gpus": {"a100": 1}}}})
-url = f"http://127.0.0.1:{port}"
+url = f"http://{sys.argv[4]}:{port}"
 options = Options(f"sqlite:///{store}", b"s" * 32, "hub-1", "http://127.0.0.1:9/hub/api", "t", url, "/services/gpu/",
                   os.getppid() if hub else None)
 asyncio.run(Service(options, catalog, FakeBackend(fake_gpus("a100", 1)), Settings()).run())
@@ -58,10 +58,10 @@ def wait_for(condition, seconds=40.0, what=""):
 class Process:
     """A service, with all that it has logged so far."""
 
-    def __init__(self, log, folder, port, *, hub=False):
+    def __init__(self, log, folder, port, *, hub=False, address="127.0.0.1"):
         self.log = log
         command = [sys.executable, "-c", *([HUB, "-c"] if hub else []), SERVE]
-        command += [str(folder / "service.sqlite"), str(port), "hub" if hub else "alone"]
+        command += [str(folder / "service.sqlite"), str(port), "hub" if hub else "alone", address]
         with self.log.open("w") as file:
             self.process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
 
@@ -164,6 +164,11 @@ TROUBLES = {
     "locked": (locked, "database is locked"),
     "full": (full, "disk is full"),
 }
+
+
+def test_it_listens_on_all_addresses_where_its_own_is_a_name_of_a_cluster_s(serve, port):
+    serve(address="192.0.2.1")  # as the hub's Service, behind which its pod is
+    wait_for(lambda: answers(port), what="it answers")
 
 
 @pytest.mark.parametrize("trouble", TROUBLES)

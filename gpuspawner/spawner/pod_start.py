@@ -124,6 +124,12 @@ def _volume(name: str, seconds: float, *, new: bool) -> Verdict:
 def _failed(status: Json) -> Verdict:
     """Tell of a pod that failed before it ran: a node that had no room after all, or took it and threw it out."""
     reason, message = str(status.get("reason", "")), str(status.get("message", ""))
+    if "maximum request size for shared resources" in message:
+        fatal = (
+            "The cluster gives no workspace more than one share of a GPU. Start it with a count of 1. Your "
+            "administrator can write no more than 1 of it in the templates; nothing was charged."
+        )
+        return Verdict(55, fatal, fatal)
     lost_race = reason.startswith("OutOf") or reason in {"UnexpectedAdmissionError", "NodeAffinity"}
     if lost_race or reason in {"Evicted", "NodeShutdown", "Terminated", "Preempting"}:
         return Verdict(55, f"Its node had no room after all: {short(message)}", shortage="lost")

@@ -127,6 +127,19 @@ FATAL = {
             "'jupyterhub'. Tell your administrator."
         ),
     ),
+    "several shares of a GPU, of which its device plugin gives one": (
+        pod(
+            phase="Failed",
+            reason="UnexpectedAdmissionError",
+            message="Allocate failed due to rpc error: code = Unknown desc = request for 'nvidia.com/gpu: 2' too "
+            "large: maximum request size for shared resources is 1, which is unexpected",
+        ),
+        [],
+        (
+            "The cluster gives no workspace more than one share of a GPU. Start it with a count of 1. Your "
+            "administrator can write no more than 1 of it in the templates; nothing was charged."
+        ),
+    ),
     "no such runtime": (
         pod(container()),
         [

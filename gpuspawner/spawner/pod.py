@@ -21,6 +21,10 @@ Json = dict[str, Any]
 
 START_MARK = "gpuspawner.io/start"
 """The annotation by which a start knows its own pod from one of the same name."""
+STAYS = {"karpenter.sh/do-not-disrupt": "true", "cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
+"""What keeps autoscalers from emptying a node to save it: Karpenter evicts pods that no controller would make again, as
+it does all others, and nobody would be asked.
+"""
 SHARED_MEMORY = "gpuspawner-shm"
 GPU_RESOURCE = re.compile(r"(?:nvidia\.com/(?:gpu|mig-)|amd\.com/gpu|gpu\.intel\.com/).*")
 VISIBLE = "NVIDIA_VISIBLE_DEVICES"
@@ -168,7 +172,7 @@ def _identity(pod: Json, patch: Mapping[str, Any], mark: str) -> None:
     labels, annotations = carried(patch.get("environment", {}))
     metadata = pod["metadata"]
     metadata["labels"] = {**(metadata.get("labels") or {}), **labels}
-    metadata["annotations"] = {**(metadata.get("annotations") or {}), **annotations, START_MARK: mark}
+    metadata["annotations"] = {**STAYS, **(metadata.get("annotations") or {}), **annotations, START_MARK: mark}
 
 
 def _hide_gpus(spec: Json, server: Json) -> None:

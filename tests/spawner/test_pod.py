@@ -104,10 +104,19 @@ def test_the_pod_carries_what_rebuilds_its_lease_and_never_the_token(made):
     }
     assert metadata["annotations"] == {
         "a": "b",
+        "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+        "karpenter.sh/do-not-disrupt": "true",
         "gpuspawner.io/lease-document": '{"user":"alice"}',
         "gpuspawner.io/lease-signature": "5a",
         START_MARK: "m1",
     }
+
+
+def test_no_autoscaler_ends_a_workspace_to_save_its_node_unless_the_hub_lets_it(made):
+    own = {"karpenter.sh/do-not-disrupt": "4h"}
+    told = [patched(made(**more))["metadata"]["annotations"] for more in ({}, {"annotations": own})]
+    assert [one["karpenter.sh/do-not-disrupt"] for one in told] == ["true", "4h"]
+    assert [one["cluster-autoscaler.kubernetes.io/safe-to-evict"] for one in told] == ["false", "false"]
 
 
 def test_shared_memory_is_a_volume_in_memory_of_a_size(made):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,16 @@ class Fleet:
     gpus: tuple[Gpu, ...] = ()
     complete: bool = False
     observed_at: float = 0.0
+
+    @cached_property
+    def by_id(self) -> Mapping[str, Gpu]:
+        """The GPUs by id: made once, where many workspaces are shown of tens of thousands of GPUs."""
+        return {gpu.id: gpu for gpu in self.gpus}
+
+    @cached_property
+    def simulated_pools(self) -> frozenset[str]:
+        """The pools that have a simulated GPU."""
+        return frozenset(gpu.pool for gpu in self.gpus if gpu.simulated)
 
 
 @dataclass(frozen=True)

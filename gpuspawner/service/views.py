@@ -85,13 +85,13 @@ def opens_of(parts: Parts, lease: Lease) -> list[str]:
 
 def is_simulated(parts: Parts, lease: Lease) -> bool:
     """Whether the GPUs that a lease has, or waits for, are simulated ones."""
-    kind, held = parts.catalog.gpus.get(lease.request.gpu or ""), {slot.gpu for slot in lease.slots}
-    pool = kind.pool if kind else None
-    return any(gpu.simulated for gpu in parts.scheduler.fleet.gpus if gpu.id in held or gpu.pool == pool)
+    kind, fleet = parts.catalog.gpus.get(lease.request.gpu or ""), parts.scheduler.fleet
+    held = (fleet.by_id.get(slot.gpu) for slot in lease.slots)
+    return (kind is not None and kind.pool in fleet.simulated_pools) or any(gpu and gpu.simulated for gpu in held)
 
 
 def _gpus(parts: Parts, lease: Lease) -> list[dict[str, Any]]:
-    known = {gpu.id: gpu for gpu in parts.scheduler.fleet.gpus}
+    known = parts.scheduler.fleet.by_id
     kind = parts.catalog.gpus.get(lease.request.gpu or "")
     newest = parts.sampler.newest(lease.id)
     gpus = []

@@ -1,0 +1,33 @@
+"""What a workspace is shown as: the same of one machine as of tens of thousands of GPUs."""
+
+from dataclasses import replace
+
+import pages
+
+from gpuspawner.backends.fake import fake_gpus
+from gpuspawner.core.gpus import Fleet
+from gpuspawner.service.views import lease_view
+
+
+class Gpus(tuple):
+    """GPUs that count how often somebody goes through all of them."""
+
+    __slots__ = ()
+    looks = 0
+
+    def __iter__(self):
+        type(self).looks += 1
+        return super().__iter__()
+
+
+def test_many_workspaces_are_shown_without_a_look_at_every_gpu_for_each(world):
+    gpus = Gpus(fake_gpus("a100", 4))
+    world.parts.scheduler._fleet = Fleet(gpus, complete=True)
+    slots = pages.running().slots
+    lease = pages.running(slots=tuple(replace(slot, gpu=gpus[3].id) for slot in slots))
+    (shown,) = lease_view(world.parts, lease)["gpus"]
+    assert (shown["id"], shown["model"]) == (gpus[3].id, gpus[3].model)
+    before = Gpus.looks
+    for _ in range(100):
+        lease_view(world.parts, lease)
+    assert Gpus.looks == before

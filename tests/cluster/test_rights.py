@@ -11,6 +11,7 @@ from kubernetes import client
 from nodes import ROOT, wait_for
 from workspaces import HUB, eventually, start
 
+from gpuspawner.backends.kubernetes import watches
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.core.errors import Unavailable
@@ -22,6 +23,12 @@ KINDS = {"a100": GpuKind("a100", "A100", 80 * 2**30, match="NVIDIA-A100*")}
 LEASE = "e" * 32
 IN_FORCE_SECONDS = 300
 """Rights take a moment to be in force, on a busy machine a long one."""
+
+
+@pytest.fixture(autouse=True)
+def refusals_are_meant(monkeypatch):
+    """Soon believed: the API server knew its roles long before."""
+    monkeypatch.setattr(watches, "REFUSED_SECONDS", 1.0)
 
 
 class Service:
@@ -150,8 +157,8 @@ async def _rules(backend):
 async def _is_settled(backend):
     """Whether the cluster's answers to all that is watched are known: a watch is only asked for after its list."""
     view = backend._view
-    watches = (view._nodes, view._pods, view._quotas, view._limits)
-    return all(watch.answered.is_set() and (watch.refused or watch.lost_seconds == 0) for watch in watches)
+    seen = (view._nodes, view._pods, view._quotas, view._limits)
+    return all(watch.answered.is_set() and (watch.refused or watch.lost_seconds == 0) for watch in seen)
 
 
 async def _does(call):

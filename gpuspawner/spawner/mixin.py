@@ -94,17 +94,22 @@ class GPUSpawnerMixin(FormOptions):
         self._gpu_stop_called, self._gpu_message = False, ""
         self._gpu_steps.clear()
         try:
-            request = resolve(self.catalog, self.user_options, self.user.name)
+            self._request()
         except RequestRefused as error:
             # The hub saved the options before anybody saw them: the next plain start must not meet them again.
             self.user_options = self.orm_spawner.user_options = {}
             raise ended(str(error), reason="refused", status=error.status) from error
-        self._gpu_start_timeout = self.start_timeout
-        node_seconds = patience_seconds(self.catalog.gpus.get(request.gpu or ""))
-        self.start_timeout = int(self.start_timeout + self.wait_in_hub_seconds + FENCE_SECONDS + node_seconds)
         result = super().run_pre_spawn_hook()
         if asyncio.iscoroutine(result):
             await result
+        try:
+            request = self._request()
+        except RequestRefused as error:
+            message = f"This hub is set up wrongly: its pre_spawn_hook asks for what cannot be had: {error}"
+            raise ended(message, reason="conflict", status=409) from error
+        self._gpu_start_timeout = self.start_timeout
+        node_seconds = patience_seconds(self.catalog.gpus.get(request.gpu or ""))
+        self.start_timeout = int(self.start_timeout + self.wait_in_hub_seconds + FENCE_SECONDS + node_seconds)
 
     async def start(self) -> Any:
         """Wait for a lease, then start the server on its GPUs."""

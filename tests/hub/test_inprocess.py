@@ -23,6 +23,14 @@ CATALOG = {
 pytestmark = pytest.mark.filterwarnings("default")  # JupyterHub's own mock hub warns
 
 
+def hook(spawner):
+    """An administrator's own, which means well."""
+    if spawner.user.name == "hooked":
+        spawner.user_options = {"gpu": "a100", "count": 8}
+    if spawner.user.name == "slow":
+        spawner.start_timeout = 500
+
+
 @pytest.fixture
 async def app(hub_app, tmp_path):
     port, service_port = pick_free(2)
@@ -32,6 +40,7 @@ async def app(hub_app, tmp_path):
     c.JupyterHub.spawner_class = MockSpawner
     c.JupyterHub.load_roles = [{"name": "user", "scopes": ["self", "read:metrics"]}]
     c.MockSpawner.home_dir_template = str(tmp_path / "{username}")
+    c.Spawner.pre_spawn_hook = hook
     configure(c, catalog=CATALOG, data_dir=tmp_path / "gpu", port=service_port, service_settings=FAST)
     app = await hub_app(c)
     yield app
@@ -90,6 +99,18 @@ async def test_configure_start_by_form_and_start_by_api(app):
     assert begun.status_code in {201, 202}
     assert len((await running(app, arno))["gpus"]) == 1
     await api_request(app, "users/arno/server", method="delete")
+
+    # what the administrator's hook asks for is checked as well, and the time that it gives is beside that for waiting
+    add_user(app.db, app, name="hooked")
+    refused = await api_request(app, "users/hooked/server", method="post", data="{}")
+    assert refused.status_code == 409
+    assert refused.json()["message"] == (
+        "This hub is set up wrongly: its pre_spawn_hook asks for what cannot be had: count: 8 asked; allowed: 1 to 2. "
+        "Ask for 1 to 2 A100."
+    )
+    slow = add_user(app.db, app, name="slow").spawner
+    await slow.run_pre_spawn_hook()
+    assert slow.start_timeout > 500 + slow.wait_in_hub_seconds
 
     # what was configured before is in force beside what configure() added
     scopes = (await api_request(app, "user", headers={"Authorization": f"token {arno.new_api_token()}"})).json()[

@@ -4,6 +4,7 @@ import time
 
 import pytest
 from kube_hub import KubeHub, eventually
+from kubernetes.client import NodeV1Api
 
 PROFILES = """
 claim = {"name": "data", "persistentVolumeClaim": {"claimName": "there-is-none"}}
@@ -23,6 +24,8 @@ c.KubeSpawner.modify_pod_hook = forget
 c.KubeSpawner.profile_list = [
     {"display_name": "plain", "default": True},
     {"display_name": "crash", "kubespawner_override": {"cmd": ["sh", "-c", "echo No licence found. >&2; exit 3"]}},
+    {"display_name": "done", "kubespawner_override": {"cmd": ["true"]}},
+    {"display_name": "runtime", "kubespawner_override": {"extra_pod_config": {"runtimeClassName": "NAMESPACE"}}},
     {"display_name": "program", "kubespawner_override": {"cmd": ["there-is-none"]}},
     {"display_name": "claim", "kubespawner_override": {"volumes": [claim], "volume_mounts": mounts}},
     {"display_name": "config", "kubespawner_override": {"volumes": [config], "volume_mounts": mounts}},
@@ -34,7 +37,7 @@ c.KubeSpawner.profile_list = [
 """
 TEMPLATES = "".join(
     f"  {name}: {{extends: cpu, profile: {name}}}\n"
-    for name in ("crash", "program", "claim", "config", "secret", "invalid", "root", "gpus")
+    for name in ("crash", "done", "runtime", "program", "claim", "config", "secret", "invalid", "root", "gpus")
 )
 START_SECONDS = 120
 EVERY_POD = {"matchExpressions": [{"scopeName": "NotTerminating", "operator": "Exists"}]}
@@ -44,6 +47,8 @@ QUOTA = {"metadata": {"name": "small"}, "spec": {"hard": {"limits.memory": "7Gi"
 FAILURES = {
     "missing": "The node does not have the image localhost/there-is-none:1, and the settings forbid to pull it.",
     "crash": "Its server ended with exit code 3 each time it was started. It said: No licence found.",
+    "done": "Its server ended before it answered, with exit code 0: its command is done",
+    "runtime": "Its node does not have the container runtime that it asks for: ",
     "program": "exec: there-is-none: not found",
     "claim": "Its volume there-is-none is missing.",
     "config": 'Its volume data is missing: configmap "there-is-none" not found.',
@@ -61,8 +66,11 @@ def hub(one_machine, tmp_path_factory):
     restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
     with one_machine.namespace(**restricted) as namespace:
         one_machine.core.create_namespaced_resource_quota(namespace, QUOTA)
+        runtimes = NodeV1Api(one_machine.api)
+        runtimes.create_runtime_class({"metadata": {"name": namespace}, "handler": "there-is-none"})
+        extra = PROFILES.replace("NAMESPACE", namespace)
         hub = KubeHub(
-            tmp_path_factory.mktemp("hub"), cluster=one_machine, namespace=namespace, extra=PROFILES, failure_limit=0
+            tmp_path_factory.mktemp("hub"), cluster=one_machine, namespace=namespace, extra=extra, failure_limit=0
         )
         hub.catalog.write_text(
             hub.catalog.read_text().replace("templates:\n", f"templates:\n{TEMPLATES}").replace("-2GiB", "-8GiB")
@@ -71,6 +79,7 @@ def hub(one_machine, tmp_path_factory):
             yield hub.start()
         finally:
             hub.close()
+            runtimes.delete_runtime_class(namespace)
 
 
 @pytest.mark.parametrize(("template", "words"), FAILURES.items())

@@ -71,7 +71,8 @@ def _profiles(c: Any, spawner: type, catalog: Catalog, named: frozenset[str]) ->
     wanted = {name: template.profile for name, template in catalog.templates.items() if template.profile}
     if callable(profiles):
         return
-    listed = profiles.values() if isinstance(profiles, Mapping) else profiles
+    # Of a mapping KubeSpawner takes the values in the order of their keys.
+    listed = [profiles[key] for key in sorted(profiles)] if isinstance(profiles, Mapping) else profiles
     from slugify import slugify  # noqa: PLC0415 - KubeSpawner's own, an extra of the package
 
     of_slug = {profile.get("slug") or slugify(profile["display_name"]): profile for profile in listed}

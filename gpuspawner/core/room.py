@@ -41,12 +41,25 @@ class Quota:
 
 
 @dataclass(frozen=True)
+class NodeSize:
+    """What nodes with GPUs of these pools have for pods, as amounts."""
+
+    pools: frozenset[str]
+    cpu: int
+    memory: int
+
+
+@dataclass(frozen=True)
 class Room:
-    """Limits and quotas at one instant. ``counted`` are the ids of leases whose pods the quotas count already."""
+    """Limits, quotas and the sizes of nodes at one instant.
+
+    ``counted`` are the ids of leases whose pods the quotas count already.
+    """
 
     limits: tuple[Limit, ...] = ()
     quotas: tuple[Quota, ...] = ()
     counted: frozenset[str] = frozenset()
+    nodes: frozenset[NodeSize] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -83,6 +96,19 @@ def check_room(asked: Amounts, room: Room) -> None:
             most = shown(quota.resource, quota.hard)
             bound = f"{most} for all workspaces together, by the cluster's quota {quota.name}"
             raise _refused(quota.resource, amount, bound, quota.hard)
+
+
+def check_nodes(asked: Amounts, pool: str, nodes: Iterable[NodeSize]) -> None:
+    """Raise RequestRefused for more CPU or memory than any node with GPUs of a pool has, however empty it is."""
+    fitting = [node for node in nodes if pool in node.pools]
+    if not fitting:
+        return
+    if asked[CPU] > (most := max(node.cpu for node in fitting)):
+        raise _too_large(CPU, asked[CPU], most, "")
+    most = max(node.memory for node in fitting if node.cpu >= asked[CPU])
+    if asked[MEMORY] > most:
+        beside = f" beside {shown(CPU, asked[CPU])}" if most < max(node.memory for node in fitting) else ""
+        raise _too_large(MEMORY, asked[MEMORY], most, beside)
 
 
 def quotas_left(room: Room, held: Mapping[str, Amounts]) -> tuple[Left, ...]:
@@ -138,3 +164,9 @@ def _refused(resource: str, amount: int, bound: str, possible: int) -> RequestRe
     ask = f"Ask for {shown(resource, possible)}" if possible else "Ask an administrator to raise it"
     remedy = f"{ask}, or ask an administrator to change it." if possible else f"{ask}."
     return RequestRefused(field, shown(resource, amount), bound, remedy, status=403)
+
+
+def _too_large(resource: str, amount: int, most: int, beside: str) -> RequestRefused:
+    bound = f"at most {shown(resource, most)}{beside} on any node with such GPUs"
+    remedy = f"Ask for less than {shown(resource, most)}: the node needs some itself."
+    return RequestRefused(resource, shown(resource, amount), bound, remedy, status=403)

@@ -24,6 +24,7 @@ from gpuspawner.core.request import Request
 from gpuspawner.core.room import (
     OF_ALL,
     Left,
+    check_nodes,
     check_room,
     demand,
     full_words,
@@ -92,8 +93,15 @@ class KubernetesScheduler(InMemoryScheduler):
         return patch if seconds is None else {**patch, "node_seconds": seconds}
 
     def check(self, request: Request) -> None:
-        """Raise RequestRefused for what the namespace's limits and quotas never allow."""
-        check_room(self._demand(request), self._cluster.room())
+        """Raise RequestRefused for what the namespace's limits and quotas, or the nodes' sizes, never allow.
+
+        Where a node may be started for it, that one's size is not known.
+        """
+        asked, room = self._demand(request), self._cluster.room()
+        check_room(asked, room)
+        kind = self._kinds.get(request.gpu or "")
+        if kind is not None and kind.autoscale is None:
+            check_nodes(asked, kind.pool, room.nodes)
 
     def offers(self, leases: Sequence[Lease], others: Sequence[Slot]) -> list[Offer]:
         """Return what could be had of every kind, in the catalog's order: nothing where a quota is full."""

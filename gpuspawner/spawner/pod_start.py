@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from gpuspawner.backends.kubernetes.objects import waits_for_volume
+from gpuspawner.backends.kubernetes.objects import waits_for_volume, without_preemption
 from gpuspawner.core.units import show_bytes, show_duration
 
 Json = Mapping[str, Any]
@@ -295,7 +295,7 @@ def _condition(status: Json, kind: str) -> Json:
 
 def _nodes(message: str) -> str:
     """Return why no node fits, without the scheduler's own view of preemption."""
-    return short(message.partition(" preemption:")[0]).rstrip(".")
+    return short(without_preemption(message)).rstrip(".")
 
 
 def _plain(quantities: str) -> str:

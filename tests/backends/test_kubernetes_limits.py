@@ -2,7 +2,8 @@
 
 import pytest
 
-from gpuspawner.backends.kubernetes.limits import amount_of, to_limits, to_quota
+from gpuspawner.backends.kubernetes.limits import to_limits, to_quota
+from gpuspawner.backends.kubernetes.quantities import amount_of
 from gpuspawner.core.room import Limit, Quota
 
 

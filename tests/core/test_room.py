@@ -9,8 +9,10 @@ from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.room import (
     Left,
     Limit,
+    NodeSize,
     Quota,
     Room,
+    check_nodes,
     check_room,
     demand,
     full_words,
@@ -56,6 +58,39 @@ def test_promise_8_what_can_never_fit_is_refused_with_both_quantities_and_the_ne
     with pytest.raises(RequestRefused) as refused:
         check_room(asked, room)
     assert str(refused.value) == words
+
+
+NODES = {
+    NodeSize(frozenset({"a100"}), 16_000, 64 * GIB),
+    NodeSize(frozenset({"a100", "t4"}), 8_000, 256 * GIB),
+    NodeSize(frozenset({"h100"}), 96_000, 1024 * GIB),
+}
+TOO_LARGE = {
+    (
+        32,
+        1,
+    ): "cpu: 32 CPU asked; allowed: at most 16 CPU on any node with such GPUs. Ask for less than 16 CPU: the node "
+    "needs some itself.",
+    (2, 512): "memory: 512 GiB memory asked; allowed: at most 256 GiB memory on any node with such GPUs. Ask for less "
+    "than 256 GiB memory: the node needs some itself.",
+    (12, 128): "memory: 128 GiB memory asked; allowed: at most 64 GiB memory beside 12 CPU on any node with such GPUs. "
+    "Ask for less than 64 GiB memory: the node needs some itself.",
+}
+
+
+@pytest.mark.parametrize(("size", "words"), TOO_LARGE.items())
+def test_promise_8_what_no_node_can_hold_is_refused_with_both_quantities(size, words):
+    cores, memory_gib = size
+    with pytest.raises(RequestRefused) as refused:
+        check_nodes({"cpu": 1000 * cores, "memory": memory_gib * GIB}, "a100", NODES)
+    assert str(refused.value) == words
+    check_nodes({"cpu": 1000 * cores, "memory": memory_gib * GIB}, "h100", NODES)
+
+
+def test_what_a_node_can_hold_and_a_pool_that_is_not_seen_are_not_refused():
+    check_nodes({"cpu": 16_000, "memory": 64 * GIB}, "a100", NODES)
+    check_nodes({"cpu": 8_000, "memory": 256 * GIB}, "a100", NODES)
+    check_nodes({"cpu": 10**9, "memory": 1}, "l4", NODES)
 
 
 def test_what_others_use_of_a_quota_is_not_refused():

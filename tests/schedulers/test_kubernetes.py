@@ -218,6 +218,26 @@ async def test_promise_8_what_can_never_fit_is_refused_with_both_quantities_and_
         assert set(grants(scheduler, *line)) == {"b"}
 
 
+TOO_LARGE = [
+    ({"cpu_cores": 200.0}, ("cpu", "200 CPU", "at most 128 CPU on any node with such GPUs")),
+    (
+        {"memory_bytes": 2048 * GIB},
+        ("memory", "2 TiB memory", "at most 1 TiB memory on any node with such GPUs"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("size", "refused"), TOO_LARGE)
+async def test_promise_8_what_no_node_with_such_gpus_can_hold_is_refused(a_scheduler, size, refused):
+    scheduler = await a_scheduler(a_node("tells-nothing", cordoned=True))
+    with pytest.raises(RequestRefused) as found:
+        scheduler.check(a_request(**size))
+    assert (found.value.field, found.value.asked, found.value.limit) == refused
+    scheduler.check(a_request(gpu=None, **size))  # its node may be any, and one to come
+    started = {"a100": replace(KINDS["a100"], autoscale=Autoscale(4, 2, 240.0, ()))}
+    KubernetesScheduler(scheduler._cluster, {**KINDS, **started}).check(a_request(**size))
+
+
 POOL = {
     **KINDS,
     "t4": replace(KINDS["t4"], autoscale=Autoscale(4, 2, 240.0, (("nvidia.com/gpu.product", "Tesla-T4"),))),

@@ -6,22 +6,13 @@ its user asked for, so both are kept as one.
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Mapping
-from fractions import Fraction
 from typing import Any
 
 from gpuspawner.backends.kubernetes.objects import is_gpu_resource
+from gpuspawner.backends.kubernetes.quantities import amount_of
 from gpuspawner.core.room import CPU, MEMORY, PODS, Limit, Quota
 
-_QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE]([+-]?[0-9]{1,2})|(m|[kMGTPE]|[KMGTPE]i)?)")
-_UNITS = {
-    "": Fraction(1),
-    "m": Fraction(1, 1000),
-    **{suffix: Fraction(1000**power) for power, suffix in enumerate("kMGTPE", 1)},
-    **{f"{suffix}i": Fraction(1024**power) for power, suffix in enumerate("KMGTPE", 1)},
-}
 _KEYS = {
     **dict.fromkeys(("cpu", "requests.cpu", "limits.cpu"), CPU),
     **dict.fromkeys(("memory", "requests.memory", "limits.memory"), MEMORY),
@@ -29,16 +20,6 @@ _KEYS = {
 }
 _OF_EVERY_WORKSPACE = frozenset({"NotTerminating", "NotBestEffort"})
 """Scopes of a quota that every workspace is in: it has requests, and no end that Kubernetes knows."""
-
-
-def amount_of(resource: str, quantity: object) -> int | None:
-    """Return a quantity as ``core.room`` counts, None where it is not understood. What counts as used rounds up."""
-    match = _QUANTITY.fullmatch(str(quantity))
-    if match is None:
-        return None
-    number = Fraction(match[1] if match[1][0] != "." else f"0{match[1]}")
-    scale = Fraction(10) ** int(match[2]) if match[2] else _UNITS[match[3] or ""]
-    return math.ceil(number * scale * (1000 if resource == CPU else 1))
 
 
 def to_quota(data: Mapping[str, Any], named: frozenset[str] = frozenset()) -> tuple[Quota, ...] | None:

@@ -14,6 +14,8 @@ from typing import Any
 from gpuspawner.backends.base import ATTEMPT, LEASE_ID
 from gpuspawner.backends.kubernetes.models import is_kept_label
 from gpuspawner.backends.kubernetes.names import HUB_LABEL, variables_of
+from gpuspawner.backends.kubernetes.quantities import amount_of
+from gpuspawner.core.room import CPU, MEMORY
 
 _QUANTITY = re.compile(r"([0-9]+)([kMGTPE]?)")
 _POWERS = {suffix: 1000**power for power, suffix in enumerate(("", "k", "M", "G", "T", "P", "E"))}
@@ -21,6 +23,7 @@ _GPUS = frozenset({"nvidia.com/gpu", "nvidia.com/gpu.shared", "amd.com/gpu", "gp
 _MIG_PREFIX = "nvidia.com/mig-"
 _ENDED = frozenset({"Succeeded", "Failed"})
 _UNREACHABLE = "node.kubernetes.io/unreachable"
+_PREEMPTION = re.compile(r"\.?( no new claims to deallocate,)? preemption: .*", re.DOTALL)
 _NO_VOLUME = re.compile(r'unbound immediate PersistentVolumeClaims|persistentvolumeclaim "')
 
 
@@ -35,7 +38,10 @@ class Taint:
 
 @dataclass(frozen=True)
 class Node:
-    """One node: ``capacity`` counts the devices of each GPU resource, ``allocatable`` the healthy ones of them."""
+    """One node: ``capacity`` counts the devices of each GPU resource, ``allocatable`` the healthy ones of them.
+
+    ``cpu`` (in thousandths of a core) and ``memory_bytes`` are what it has for pods, 0 where it does not tell.
+    """
 
     name: str
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -44,6 +50,8 @@ class Node:
     ready: bool = True
     capacity: Mapping[str, int] = field(default_factory=dict)
     allocatable: Mapping[str, int] = field(default_factory=dict)
+    cpu: int = 0
+    memory_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -94,7 +102,7 @@ def is_gpu_resource(name: str, named: frozenset[str] = frozenset()) -> bool:
 def to_node(data: Mapping[str, Any], named: frozenset[str] = frozenset()) -> Node:
     """Return a node of the API. Labels that say nothing of GPUs are dropped."""
     spec, status = data.get("spec") or {}, data.get("status") or {}
-    labels = data["metadata"].get("labels") or {}
+    labels, allocatable = data["metadata"].get("labels") or {}, status.get("allocatable") or {}
     return Node(
         name=data["metadata"]["name"],
         labels={key: value for key, value in labels.items() if is_kept_label(key)},
@@ -106,7 +114,9 @@ def to_node(data: Mapping[str, Any], named: frozenset[str] = frozenset()) -> Nod
         cordoned=bool(spec.get("unschedulable")),
         ready=any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions") or ()),
         capacity=_gpus(status.get("capacity"), named),
-        allocatable=_gpus(status.get("allocatable"), named),
+        allocatable=_gpus(allocatable, named),
+        cpu=amount_of(CPU, allocatable.get(CPU, "0")) or 0,
+        memory_bytes=amount_of(MEMORY, allocatable.get(MEMORY, "0")) or 0,
     )
 
 
@@ -134,12 +144,17 @@ def to_pod(data: Mapping[str, Any], named: frozenset[str] = frozenset()) -> Pod 
         created_at=seconds_of(metadata.get("creationTimestamp")),
         ended=status.get("phase") in _ENDED,
         deleting=metadata.get("deletionTimestamp") is not None,
-        refusal=message if refused and not waits_for_volume(message) else "",
+        refusal=without_preemption(message) if refused and not waits_for_volume(message) else "",
         disruption=_disruption(disruption),
         unhealthy=_unhealthy(status, named),
         grace_seconds=metadata.get("deletionGracePeriodSeconds") or spec.get("terminationGracePeriodSeconds"),
         lost_seconds=_lost_seconds(spec),
     )
+
+
+def without_preemption(message: str) -> str:
+    """Return why the scheduler finds no node, without its own view of whom else it might end."""
+    return _PREEMPTION.sub("", message)
 
 
 def _lost_seconds(spec: Mapping[str, Any]) -> float | None:

@@ -19,7 +19,7 @@ from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.backends.kubernetes.watches import Watch
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus import Gpu, GpuKind
-from gpuspawner.core.room import Limit, Quota, Room
+from gpuspawner.core.room import Limit, NodeSize, Quota, Room
 
 log = logging.getLogger("gpuspawner.kubernetes")
 
@@ -39,6 +39,8 @@ class ClusterView:
         self._tasks: list[asyncio.Task[None]] = []
         self._gpus_of: dict[str, tuple[Gpu, ...]] = {}
         self._gpus: tuple[Gpu, ...] | None = None
+        self._size_of: dict[str, NodeSize] = {}
+        self._sizes: frozenset[NodeSize] = frozenset()
         self._pods_on: dict[str, dict[str, Pod]] = {}
         self._dirty: set[str] = set()
         self._own: dict[str, Pod] = {}
@@ -72,6 +74,7 @@ class ClusterView:
                 self._count(name)
             self._dirty.clear()
             self._gpus = tuple(gpu for name in sorted(self._gpus_of) for gpu in self._gpus_of[name])
+            self._sizes = frozenset(self._size_of.values())
         return self._gpus
 
     async def own_pods(self) -> Sequence[Pod]:
@@ -106,6 +109,7 @@ class ClusterView:
             tuple(sorted(limits, key=lambda x: (x.name, x.resource))),
             tuple(sorted(quotas, key=lambda x: (x.name, x.resource, x.hard))),
             frozenset(counted),
+            frozenset(size for size in self._sizes if size.cpu and size.memory),
         )
 
     async def close(self) -> None:
@@ -228,7 +232,9 @@ class ClusterView:
         node = self._node_names.get(name)
         pods = self._pods_on.get(name, {}).values()
         gpus = gpus_of_node(node, pods, self._kinds, self._hub, self._settings.tolerations) if node else ()
-        if gpus:
+        if gpus and node:
             self._gpus_of[name] = gpus
+            self._size_of[name] = NodeSize(frozenset(gpu.pool for gpu in gpus), node.cpu, node.memory_bytes)
         else:
             self._gpus_of.pop(name, None)
+            self._size_of.pop(name, None)

@@ -1,11 +1,13 @@
 """JupyterHub with GPU workspaces as pods, to copy. Run it with: jupyterhub -f kubernetes_config.py.
 
-In the Zero to JupyterHub chart the lines below `Workspaces` go into hub.extraConfig, in an image of the hub that has
-gpuspawner[kubernetes]; the chart's own singleuser values are KubeSpawner settings as well, and stay. There pods reach
-the hub by its Service, and the GPU service too, whose port the chart must open; data_dir lies on the hub's volume, for
-example /srv/jupyterhub/gpuspawner-data: what runs is known by what is kept there.
+In the Zero to JupyterHub chart, hub.extraConfig takes the import of `configure` and the lines from `Workspaces` on, in
+an image of the hub that has gpuspawner[kubernetes]; the chart's own singleuser values are KubeSpawner settings as well,
+and stay. There pods reach the hub by its Service, and the GPU service too, whose port the chart must open. The catalog
+comes by hub.extraFiles; data_dir lies on the hub's volume, as what runs is known by what is kept there. The last line
+is then configure(c, catalog="/etc/gpuspawner/catalog.yaml", data_dir="/srv/jupyterhub/gpuspawner-data"); the values:
 
     hub:
+      extraFiles: {catalog: {mountPath: /etc/gpuspawner/catalog.yaml, stringData: "..."}}
       service: {extraPorts: [{name: gpu, port: 9470, targetPort: 9470}]}
       networkPolicy:
         ingress:

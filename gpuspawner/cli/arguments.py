@@ -67,7 +67,11 @@ def _add_remote(commands: Any) -> None:
     listing.set_defaults(run="gpuspawner.cli.remote:list_workspaces")
     explaining = commands.add_parser("explain", help="say what is judged of a workspace now, and why")
     explaining.add_argument(
-        "name", metavar="NAME", nargs="?", default="", help="its server's name, or its id's beginning"
+        "name",
+        metavar="NAME",
+        nargs="?",
+        default="",
+        help="its server's name, - for none, or its id's beginning",
     )
     explaining.set_defaults(run="gpuspawner.cli.remote:explain")
     stopping = commands.add_parser("stop", help="stop a workspace, or withdraw a waiting one")

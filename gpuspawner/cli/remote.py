@@ -63,7 +63,7 @@ def explain(arguments: argparse.Namespace) -> int:
     """Print what the workspace's page says of it. Without a name, of the only one."""
     name = arguments.name
     try:
-        of_name = _listed(arguments, "", lambda one: one["server"] == name)
+        of_name = _listed(arguments, "", lambda one: (one["server"] or "-") == name)
         live = _listed(arguments, "", lambda one: one["id"].startswith(name))
         found = (of_name if name else []) or live
         if name and not found:

@@ -70,29 +70,36 @@ def stops_when_idle(request: Request, policy: LifecyclePolicy) -> str:
     )
 
 
-def waits(place: Place, request: Request, catalog: Catalog, offer: Offer | None, shortage: str = "") -> str:
-    """Return the sentence of a place in the queue. ``shortage`` is what but GPUs is waited for, in a sentence."""
+def waits(
+    place: Place,
+    request: Request,
+    catalog: Catalog,
+    offer: Offer | None,
+    shortage: str = "",
+    *,
+    asked_for: bool = True,
+) -> str:
+    """Return the sentence of a place in the queue, or of the one that Start would give where none is ``asked_for`` yet.
+
+    ``shortage`` is what but GPUs is waited for, in a sentence.
+    """
+    line = f"You {'are' if asked_for else 'would be'} {ordinal(place.number)} in line"
+    stays = "You can close this page; your place stays."
+    if not asked_for:
+        stays = "Once you have pressed Start, you can close this page."
     if shortage:
-        return (
-            f"{shortage} You are {ordinal(place.number)} in line; it starts by itself when others leave room. "
-            "You can close this page; your place stays."
-        )
+        return f"{shortage} {line}; it starts by itself when others leave room. {stays}"
     if request.gpu is None:
-        return f"Many workspaces start at this moment. You are {ordinal(place.number)} in line; it starts by itself."
+        return f"Many workspaces start at this moment. {line}; it starts by itself."
     title = gpu_title(request.gpu, catalog, simulated=offer is not None and offer.simulated)
     if offer is None or offer.free is None:
-        return (
-            f"The {title} can't be counted at this moment. You are {ordinal(place.number)} in line; your place stays."
-        )
+        return f"The {title} can't be counted at this moment. {line}{'; your place stays' if asked_for else ''}."
     if offer.free:
         free = f"{offer.free} of {offer.total} {title} are free"
     else:
         free = f"The only {title} is in use" if offer.total == 1 else f"All {offer.total} {title} are in use"
     asked = f", and you ask for {request.count}" if request.count > 1 else ""
-    return (
-        f"{free}{asked}. You are {ordinal(place.number)} in line; {wait_range(place)}. "
-        "You can close this page; your place stays."
-    )
+    return f"{free}{asked}. {line}; {wait_range(place)}. {stays}"
 
 
 def after_other_starts(most: int, whose: str) -> str:

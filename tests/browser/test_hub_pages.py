@@ -68,7 +68,7 @@ def test_extend_from_any_page_of_the_hub(hub, page, user):
 
 def test_a_place_in_the_queue_and_on_to_the_workspace(hub, page, user, all_taken, assert_accessible):
     page.goto(f"{hub.url}/hub/spawn")
-    expect(page.locator("#gs-sentence")).to_contain_text("All 4 simulated A100 are in use. You are 1st in line")
+    expect(page.locator("#gs-sentence")).to_contain_text("All 4 simulated A100 are in use. You would be 1st in line")
     page.click(START)
     page.wait_for_url("**/spawn-pending/**")
     expect(page.locator("#gs-steps")).to_contain_text("GPU, place 1 of 1")

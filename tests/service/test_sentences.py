@@ -34,6 +34,14 @@ CATALOG = a_catalog()
 NOON = time.mktime((2026, 11, 21, 12, 0, 0, 0, 0, -1))
 
 
+def test_before_start_the_place_is_the_one_that_it_would_give():
+    words = waits(Place(1, 1, None, None), a_request(), CATALOG, offer(), asked_for=False)
+    assert words == (
+        "All 4 A100 80 GB are in use. You would be 1st in line; how long it takes is not known. "
+        "Once you have pressed Start, you can close this page."
+    )
+
+
 def test_a_quota_of_the_cluster_that_is_waited_for_is_named():
     short = "The cluster's quota team leaves 1 GiB memory of 64 GiB memory, and this needs 8 GiB memory."
     words = waits(Place(2, 3, None, None), a_request(), CATALOG, offer(free=3), short)

@@ -53,6 +53,11 @@ class Scheduler(Protocol):
         """The last view that was observed."""
         ...
 
+    @property
+    def unseen(self) -> tuple[str, ...]:
+        """Why the GPUs are not seen, or not all that uses them: sentences for the administrator."""
+        ...
+
     def decide(self, leases: Sequence[Lease], at: Conditions) -> list[Grant]:
         """Return the grants to make now, in order."""
         ...

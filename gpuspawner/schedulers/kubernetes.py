@@ -51,6 +51,11 @@ class KubernetesScheduler(InMemoryScheduler):
         self._counted: tuple[Gpu, ...] = ()
         self._resources: dict[str, set[str]] = {}
 
+    @property
+    def unseen(self) -> tuple[str, ...]:
+        """Why the last look at the GPUs failed, and what of the cluster the service has no right to see."""
+        return (*super().unseen, *self._cluster.limits)
+
     def decide(self, leases: Sequence[Lease], at: Conditions) -> list[Grant]:
         """Return the grants to make now, in order. The first that would exceed a quota makes the rest of its pool wait.
 

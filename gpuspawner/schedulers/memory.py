@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gpuspawner.backends.base import Backend
+from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus import Fleet, GpuKind, Slot
 from gpuspawner.core.groups import unmarked
 from gpuspawner.core.lease import WAITING, Lease
@@ -25,6 +26,12 @@ class InMemoryScheduler:
         self._backend = backend
         self._kinds = kinds
         self._fleet = Fleet()
+        self._unseen: tuple[str, ...] = ()
+
+    @property
+    def unseen(self) -> tuple[str, ...]:
+        """Why the last look at the GPUs failed: a sentence, or none."""
+        return self._unseen
 
     @property
     def fleet(self) -> Fleet:
@@ -33,7 +40,12 @@ class InMemoryScheduler:
 
     async def observe(self, now: float) -> Fleet:
         """Ask the backend. Raises Unavailable; the last complete view stays in force."""
-        seen = await self._backend.fleet()
+        try:
+            seen = await self._backend.fleet()
+        except Unavailable as error:
+            self._unseen = (str(error),)
+            raise
+        self._unseen = ()
         self._fleet = Fleet(seen.gpus, seen.complete, now)
         return self._fleet
 

@@ -107,6 +107,13 @@ async def test_what_the_namespace_leaves_is_what_is_offered(a_scheduler, quotas,
     assert (now["a100"], now["t4"]) == (a100, t4)
 
 
+async def test_what_the_service_may_not_see_is_told(a_scheduler):
+    scheduler = await a_scheduler()
+    assert scheduler.unseen == ()
+    scheduler._cluster._view.limits = ("Pods outside namespace jhub are not seen.",)
+    assert scheduler.unseen == ("Pods outside namespace jhub are not seen.",)
+
+
 async def test_a_quota_of_slices_bounds_slices(a_scheduler):
     now = offers(await a_scheduler(a_quota(2, resource="nvidia.com/mig-1g.10gb")))
     assert (now["slice"], now["a100"]) == ((2, 7, 2), (6, 6, 4))

@@ -67,6 +67,17 @@ def test_administrators_see_which_gpus_are_not_given_and_why(world):
     assert "process 42" not in Browser(world, "alice").home.text
 
 
+def test_administrators_see_why_the_gpus_are_not_seen(world):
+    world.backend.unreachable = "The cluster does not let the service see it: nodes is forbidden."
+    with pytest.raises(Unavailable):
+        world.observe()
+    assert "nodes is forbidden" in Browser(world, "admin").home.text
+    assert "nodes is forbidden" not in Browser(world, "alice").home.text
+    world.backend.unreachable = ""
+    world.observe()
+    assert "nodes is forbidden" not in Browser(world, "admin").home.text
+
+
 def test_another_persons_workspace_does_not_exist(world):
     world.save(pages.running(user="bob"))
     alice = Browser(world, "alice")

@@ -131,7 +131,10 @@ class ClusterView:
             await asyncio.wait_for(self._first_look(), FIRST_LOOK_SECONDS)
         for watch in self._current(watches):
             if watch.refused:
-                raise Unavailable(f"The cluster does not let the service see it: {watch.refused}.")
+                raise Unavailable(
+                    f"The cluster does not let the service see it: {watch.refused}. The rights that it needs stand in "
+                    "hub_config/kubernetes-service-rbac.yaml: bind them to the account that it acts by."
+                )
             if not watch.complete:
                 raise Unavailable("The cluster has not been seen yet.")
             if watch.lost_seconds > self._settings.stale_seconds:

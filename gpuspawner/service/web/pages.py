@@ -55,6 +55,7 @@ class Home(PageHandler):
             "adopted": [self.card(x) for x in live if x.phase in UP and x.unasked],
             "idle": [self.card(x) for x in sorted(idle, key=lambda x: -x.streak.idle_seconds * len(x.slots))],
             "ended": [self.card(x) for x in parts.store.ended(None, ENDED_SHOWN_TO_ADMINISTRATORS)],
+            "unseen": parts.scheduler.unseen,
             "not_given": _not_given(parts),
             "states": [SHOWN.get(state, state) for state in STATES],
             "counts": [

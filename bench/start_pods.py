@@ -17,9 +17,13 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
+
+from urllib3.exceptions import HTTPError
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
@@ -66,13 +70,16 @@ class Steps(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        for event in watch.Watch().stream(self._list, self._namespace):
-            pod = event["object"]
-            reached = {"made"} | ({"placed"} if pod.spec.node_name else set())
-            if any(container.state.running for container in pod.status.container_statuses or ()):
-                reached.add("running")
-            for step in reached:
-                self.seen.setdefault(step, time.time())
+        with suppress(HTTPError):  # the cluster's end
+            for event in watch.Watch().stream(self._list, self._namespace):
+                self._note(event["object"])
+
+    def _note(self, pod: Any) -> None:
+        reached = {"made"} | ({"placed"} if pod.spec.node_name else set())
+        if any(container.state.running for container in pod.status.container_statuses or ()):
+            reached.add("running")
+        for step in reached:
+            self.seen.setdefault(step, time.time())
 
 
 def answered(hub: KubeHub) -> float:

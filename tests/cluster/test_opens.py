@@ -119,6 +119,7 @@ def test_vs_code_is_what_opens_with_its_explorer_and_a_terminal(hub, browser):
             trust.click()
         file.dblclick()
         expect(page.get_by_role("tab", name="train.py")).to_be_visible(timeout=SECONDS * 1000)
+        assert page.get_by_text("Deploy code-server for your team").count() == 0, "no advertisement"
         page.keyboard.press("Control+Backquote")
         terminal = page.get_by_role("textbox", name=re.compile("^Terminal [0-9]"))
         terminal.wait_for(state="attached", timeout=SECONDS * 1000)

@@ -87,11 +87,9 @@ def _whole(least: int, most: int) -> Callable[[object], int]:
     def parse(value: object) -> int:
         right = f"write a whole number from {least} to {most}"
         try:
-            count = parse_count(value)
+            count = parse_count(value, least, most)
         except BadValue as error:
             raise BadValue(error.wrong, right) from None
-        if not least <= count <= most:
-            raise BadValue(f"{quoted(value)} is not from {least} to {most}", right)
         return count
 
     return parse

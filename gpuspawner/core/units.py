@@ -131,8 +131,8 @@ def parse_cpu(value: object) -> float:
     return cores
 
 
-def parse_count(value: object) -> int:
-    """Read a whole number from 0 to 1024: ``4``, ``"4"``.
+def parse_count(value: object, least: int = 0, most: int = MOST_GPUS) -> int:
+    """Read a whole number, of GPUs unless said otherwise: ``4``, ``"4"``.
 
     Raises:
         BadValue: anything else.
@@ -145,8 +145,8 @@ def parse_count(value: object) -> int:
         if not _WHOLE.fullmatch(text):
             raise BadValue(f"{quoted(value)} is no whole number", right)
         count = int(text)
-    if not 0 <= count <= MOST_GPUS:
-        raise BadValue(f"{quoted(value)} is not from 0 to {MOST_GPUS}", right)
+    if not least <= count <= most:
+        raise BadValue(f"{quoted(value)} is not from {least} to {most}", right)
     return count
 
 

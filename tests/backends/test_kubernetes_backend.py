@@ -205,6 +205,13 @@ async def test_of_a_node_that_is_not_heard_of_it_is_said_when_the_cluster_ends_w
     assert said in (await backend.probe(A, 1, (), 0.3)).problem
 
 
+async def test_before_the_first_look_no_pod_is_missed(api, tmp_path):
+    api.refused.add(("get", "/api/v1/pods"))
+    backend = KubernetesBackend(KINDS.values(), HUB, ClusterSettings("jhub", api.kubeconfig(tmp_path)))
+    assert (await backend.probe(A, 1, (), 5.0)).problem == "the cluster is not seen yet"
+    await backend.close()
+
+
 async def test_only_the_attempt_that_is_asked_for_is_probed(a_backend):
     backend = await a_backend(a_workspace("one", A, 1), a_workspace("two", A, 2, node=""), a_workspace("three", B))
     for lease, attempt in ((A, 2), (A, 3), ("c" * 32, 1)):

@@ -277,6 +277,10 @@ ENTRIES = {
         "policies: {p: {extend: {warn: 1h}}}\n",
         "6 policies.p.extend.warn: '1h' is no list of at most 5 times. Write for example [1h, 10m].",
     ),
+    "kept less than never": (
+        "policies: {p: {keep: {times: -1}}}\n",
+        "6 policies.p.keep.times: -1 is not from 0 to 100. Write a whole number from 0 to 100.",
+    ),
     "kept too often": (
         "policies: {p: {keep: {times: 101}}}\n",
         "6 policies.p.keep.times: 101 is not from 0 to 100. Write a whole number from 0 to 100.",

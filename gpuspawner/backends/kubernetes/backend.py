@@ -70,7 +70,8 @@ class KubernetesBackend:
         pods = self._view.of_lease(lease_id)
         pods = [pod for pod in pods if pod.attempt == attempt and pod.node and not pod.ended]
         if not pods:
-            return ProbeResult(problem="no running pod of the workspace was found")
+            why = "no running pod of the workspace was found" if self._view.seen else "the cluster is not seen yet"
+            return ProbeResult(problem=why)
         pod = min(pods, key=lambda pod: pod.deleting)
         result = await self._prober.probe(pod, len(leased), deadline_seconds)
         node = self._view.nodes.get(pod.node)

@@ -96,6 +96,11 @@ class ClusterView:
         return 0.0 if since is None else time.monotonic() - since
 
     @property
+    def seen(self) -> bool:
+        """Whether the pods were listed since the service began."""
+        return self._pods.complete
+
+    @property
     def nodes(self) -> Mapping[str, Node]:
         """The nodes as they were last seen, by name."""
         return self._node_names

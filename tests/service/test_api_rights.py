@@ -214,6 +214,18 @@ async def test_promise_10_what_tornado_refuses_is_told_in_words_too(world, call)
     ]
 
 
+async def test_a_place_is_the_one_that_start_would_give_until_it_is_had(make_world, serve):
+    world = make_world()
+    call = serve(world)
+    await world.up("bob", gpu="a100", count=2)
+    asked = {"gpu": "a100", "count": 2}
+    before = await call(call.ticket("alice"), "POST", "/api/v1/check", asked)
+    world.ask("alice", **asked)
+    after = await call(call.ticket("alice"), "POST", "/api/v1/check", asked)
+    told = [answer["sentence"] for _, answer in (before, after)]
+    assert ["You would be 1st in line" in told[0], "You are 1st in line" in told[1]] == [True, True], told
+
+
 HUGE = "x" * 2_000_000
 BAD_OPTIONS = [
     {"gpu": "h100"}, {"gpu": True}, {"gpu": ["a100"]}, {"count": 0}, {"count": -1}, {"count": 9}, {"count": True},

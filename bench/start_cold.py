@@ -21,7 +21,7 @@ sys.path.insert(0, str(ROOT / "tests" / "cluster"))
 from kube_hub import KubeHub  # noqa: E402 - found by the lines above
 from nodes import TestCluster  # noqa: E402 - likewise
 from registry import OPEN, push, registry  # noqa: E402 - likewise
-from start_pods import EXTRA, PlainHub, Steps, click_to_ready, medians  # noqa: E402 - likewise
+from start_pods import EXTRA, PlainHub, Steps, click_to_ready, medians, offer_bench  # noqa: E402 - likewise
 
 from tools.cluster.__main__ import FOLDER  # noqa: E402 - likewise
 from tools.cluster.cluster import Cluster  # noqa: E402 - likewise
@@ -31,7 +31,6 @@ PAIRS = int(os.environ.get("PAIRS", "4"))
 PULL = 'c.KubeSpawner.image_pull_policy = "IfNotPresent"\nc.KubeSpawner.start_timeout = 300\n'
 REST_SECONDS = 60.0
 """After gigabytes were written: a virtual disk that has no rest gives the next start half its speed."""
-BENCH = "  bench: {extends: cpu, default: {cpu: 1, memory: 1GiB}}\n"
 
 
 def cold(kind: type[KubeHub], images: Path) -> tuple[float, ...]:
@@ -51,7 +50,7 @@ def cold(kind: type[KubeHub], images: Path) -> tuple[float, ...]:
                 archive.unlink()
             extra = PULL + (EXTRA if kind is PlainHub else "")
             hub = kind(Path(place), cluster=cluster, namespace=namespace, extra=extra, slow_spawn_timeout=1)
-            hub.catalog.write_text(hub.catalog.read_text().replace("policies:\n", f"{BENCH}policies:\n"))
+            offer_bench(hub)
             try:
                 hub.start()
                 hub.add_user("alice")

@@ -82,6 +82,12 @@ class Steps(threading.Thread):
             self.seen.setdefault(step, time.time())
 
 
+def offer_bench(hub: KubeHub) -> None:
+    """Give a hub the template that is started."""
+    bench = "  bench: {extends: cpu, default: {cpu: 1, memory: 1GiB}}\n"
+    hub.catalog.write_text(hub.catalog.read_text().replace("policies:\n", f"{bench}policies:\n"))
+
+
 def answered(hub: KubeHub) -> float:
     """When the hub heard the last server answer, by its log."""
     *_, at = re.finditer(r"\[I (\S+ \S+) .* took [0-9.]+ seconds to start", hub.log.read_text())
@@ -131,8 +137,7 @@ def main() -> None:
             # The API answers when the server is ready: no polling blurs the figure.
             extra = ("" if kind is KubeHub else EXTRA) + (COMMAND if TINY else "")
             hub = kind(place, cluster=cluster, namespace=namespace, extra=extra, slow_spawn_timeout=120)
-            bench = "  bench: {extends: cpu, default: {cpu: 1, memory: 1GiB}}\n"
-            hub.catalog.write_text(hub.catalog.read_text().replace("policies:\n", f"{bench}policies:\n"))
+            offer_bench(hub)
             hubs.append(hub)
             steps.append(Steps(cluster, namespace))
         try:

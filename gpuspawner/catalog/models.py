@@ -87,10 +87,9 @@ def _whole(least: int, most: int) -> Callable[[object], int]:
     def parse(value: object) -> int:
         right = f"write a whole number from {least} to {most}"
         try:
-            count = parse_count(value, least, most)
+            return parse_count(value, least, most)
         except BadValue as error:
             raise BadValue(error.wrong, right) from None
-        return count
 
     return parse
 

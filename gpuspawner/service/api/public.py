@@ -89,8 +89,7 @@ class Check(ApiHandler):
         waiting = bool(shortage) or (request.gpu is not None and (place.number > 1 or place.likely_seconds != 0))
         node_seconds = parts.scheduler.node_seconds(imagined, others, parts.allocator.others)
         if waiting:
-            has_place = mine is not None and mine.phase in WAITING
-            sentence = waits(place, request, parts.catalog, offer, shortage, asked_for=has_place)
+            sentence = waits(place, request, parts.catalog, offer, shortage, asked_for=keeps)
         else:
             policy = policy_of(parts.catalog, imagined)
             sentence = starts_now(request, parts.catalog, offer, now, node_seconds)

@@ -47,9 +47,9 @@ class KubeApi:
         self.break_watches()
         await self.runner.cleanup()
 
-    def kubeconfig(self, folder):
+    def kubeconfig(self, folder, cluster=None):
         path = folder / "kubeconfig"
-        cluster, user = {"server": self.url}, {"token": "t0ken"}
+        cluster, user = cluster or {"server": self.url}, {"token": "t0ken"}
         path.write_text(
             json.dumps({
                 "apiVersion": "v1", "kind": "Config", "current-context": "it",
@@ -89,6 +89,11 @@ class KubeApi:
     def compact(self):
         """Forget what happened: who goes on from before this is told that it is gone."""
         self.oldest, self.events = self.version, []
+
+    async def followed(self):
+        """Wait until nodes, pods, quotas and limits are watched: what was before, a watch is told by its version."""
+        while len(self.watchers) < 4:
+            await asyncio.sleep(0.01)
 
     def break_watches(self):
         for queue in self.watchers:

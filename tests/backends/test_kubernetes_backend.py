@@ -320,6 +320,7 @@ async def test_a_pod_that_does_not_go_is_not_ended(api, a_backend):
 
 async def test_end_sees_a_pod_that_the_view_does_not_know_yet(api, a_backend):
     backend = await a_backend()
+    await api.followed()
     api.watchers.clear()
     api.put(a_workspace("one", A))
     assert await backend.workspaces() == ()

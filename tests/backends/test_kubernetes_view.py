@@ -83,12 +83,6 @@ def running(backend):
     return look
 
 
-async def followed(api):
-    """Until nodes, pods, quotas and limits are watched: what happens before is told by the version to go on from."""
-    while len(api.watchers) < 4:
-        await asyncio.sleep(0.01)
-
-
 def lists(api, path=NODES):
     return sum((verb, asked) == ("get", path) for verb, asked, _ in api.asked)
 
@@ -127,7 +121,7 @@ async def test_only_nodes_that_workspaces_may_use_are_looked_at(api, a_backend):
 async def test_after_a_break_it_goes_on_where_it_was(api, a_backend):
     backend = a_backend()
     await free(backend)()
-    await followed(api)
+    await api.followed()
     api.break_watches()
     api.put(a_pod(gpus={"nvidia.com/gpu": 1}))
     await eventually(free(backend), 3)
@@ -139,7 +133,7 @@ async def test_a_watch_that_is_cut_again_and_again_is_asked_anew_as_soon_each_ti
     backend = a_backend(stale_seconds=600.0)
     await free(backend)()
     for used in (1, 2, 3):  # by a load balancer before the API server
-        await followed(api)
+        await api.followed()
         api.break_watches()
         api.put(a_pod(f"pod-{used}", gpus={"nvidia.com/gpu": 1}))
         await eventually(free(backend), 4 - used)
@@ -162,7 +156,7 @@ async def test_what_happened_while_the_past_was_forgotten_is_listed_anew(api, a_
 async def test_a_version_that_never_works_is_given_up(api, a_backend, monkeypatch):
     backend = a_backend()
     await free(backend)()
-    await followed(api)
+    await api.followed()
     api.refused.add(("watch", NODES))  # as a watch that fails each time, whatever the reason
     api.break_watches()
     await asyncio.sleep(0.5)
@@ -174,7 +168,7 @@ async def test_a_version_that_never_works_is_given_up(api, a_backend, monkeypatc
 async def test_a_bookmark_is_where_to_go_on_from(api, a_backend):
     backend = a_backend()
     await free(backend)()
-    await followed(api)
+    await api.followed()
     for number in range(3):  # pods that are none of ours: their events never reach the watch of nodes
         api.put(a_pod(f"other-{number}", gpus={"nvidia.com/gpu": 1}, node="elsewhere"))
     api.bookmark()
@@ -204,7 +198,7 @@ async def test_errors_and_rubbish_are_tried_again(api, a_backend):
     api.failing = 5
     backend = a_backend()
     assert await free(backend)() == 4
-    await followed(api)
+    await api.followed()
     api.garble()
     api.put(a_pod(gpus={"nvidia.com/gpu": 1}))
     await eventually(free(backend), 3)
@@ -213,7 +207,7 @@ async def test_errors_and_rubbish_are_tried_again(api, a_backend):
 async def test_a_watch_that_falls_silent_is_asked_anew(api, a_backend):
     backend = a_backend(silent_seconds=0.2)
     await free(backend)()
-    await followed(api)
+    await api.followed()
     api.watchers.clear()  # what happens from here on is never told
     api.put(a_pod(gpus={"nvidia.com/gpu": 1}))
     await eventually(free(backend), 3)
@@ -263,7 +257,7 @@ async def test_an_api_server_that_refuses_for_a_moment_hides_nothing_for_long(ap
     api.refused.clear()
     await look
     await eventually(free(backend), 1)
-    await followed(api)
+    await api.followed()
     assert backend.limits == ()
 
 

@@ -1,13 +1,16 @@
 """The Kubernetes backend against a real API server, scheduler, kubelet and containers."""
 
 import asyncio
+import contextlib
 import time
 
 import pytest
+import yaml
 from gpus import simulated
 from nodes import wait_for
 from workspaces import HUB, IDLE, NODE, eventually, one_of, start
 
+from gpuspawner.backends.kubernetes.api import Api
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
 from gpuspawner.backends.kubernetes.kinds import cluster_kinds
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
@@ -52,6 +55,19 @@ async def a_backend(one_machine, namespace):
     yield make
     for backend in made:
         await backend.close()
+
+
+@pytest.mark.parametrize(("name", "right"), [("localhost", True), ("other.example.org", False)])
+async def test_the_api_server_is_known_by_the_name_that_the_kubeconfig_gives_it(one_machine, tmp_path, name, right):
+    said = yaml.safe_load(one_machine.kubeconfig.read_text())
+    said["clusters"][0]["cluster"]["tls-server-name"] = name
+    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(said))
+    api = Api(ClusterSettings("default", str(tmp_path / "kubeconfig")))
+    try:
+        with contextlib.nullcontext() if right else pytest.raises(Unavailable, match="certificate is not valid for"):
+            assert (await api.get("/version"))["major"] == "1"
+    finally:
+        await api.close()
 
 
 def with_tool(script):

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
-from kubernetes_asyncio import config
-from kubernetes_asyncio.client import ApiClient, Configuration
 
+from gpuspawner.backends.kubernetes.connection import Connection
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.core.errors import GpuspawnerError, Unavailable, quoted
 
@@ -25,9 +24,6 @@ REQUEST_SECONDS = 30.0
 CONNECT_SECONDS = 5.0
 CLOSE_SECONDS = 0.5
 """How long the end of an exec that was given up is waited for."""
-TLS_END_SECONDS = 0.25
-"""After the connections were closed. aiohttp tells nobody when their TLS has ended: one that outlives its event loop is
-told as an unclosed transport."""
 LARGEST_EVENT_BYTES = 16 * 1024 * 1024
 """Objects have 1.5 MiB at most; as JSON with all their fields they can be some times larger."""
 EXEC_PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
@@ -59,7 +55,8 @@ class Api:
     def __init__(self, settings: ClusterSettings) -> None:
         """Reach it by ``settings``. Nothing is read or opened yet."""
         self._settings = settings
-        self._opened: ApiClient | None = None
+        self._opened: Connection | None = None
+        self._opening = asyncio.Lock()
 
     async def get(self, path: str, query: Mapping[str, str] | None = None) -> dict[str, Any]:
         """Return the JSON at a path.
@@ -103,15 +100,16 @@ class Api:
             ApiRefused: no such pod or container, not running, or not for the service.
             Unavailable: no answer.
         """
-        client = await self._client()
+        connection = await self._connection()
         flags = {"stdin": "true", "stdout": "true", "stderr": "true", "tty": "false"}
         query = [*{"container": container, **flags}.items(), *(("command", part) for part in command)]
-        url = re.sub("^http", "ws", _host(client)) + f"/api/v1/namespaces/{namespace}/pods/{pod}/exec"
+        url = re.sub("^http", "ws", connection.host) + f"/api/v1/namespaces/{namespace}/pods/{pod}/exec"
         parts: dict[int, list[bytes]] = {STDOUT: [], STDERR: [], ERROR: []}
         size = 0
         try:
-            socket = await client.rest_client.pool_manager.ws_connect(
-                url, params=query, headers=await self._headers(client), protocols=EXEC_PROTOCOLS
+            headers = await connection.headers()
+            socket = await connection.session.ws_connect(
+                url, params=query, headers=headers, protocols=EXEC_PROTOCOLS, **connection.how
             )
             try:
                 await socket.send_bytes(bytes([STDIN]) + stdin)
@@ -123,8 +121,9 @@ class Api:
                     if size > most_bytes:
                         return ExecResult("", "", None, f"it printed more than {most_bytes} bytes")
             finally:
-                with contextlib.suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(socket.close(), CLOSE_SECONDS)  # a flood never lets it end by itself
+                if not socket.closed:
+                    with contextlib.suppress(asyncio.TimeoutError):
+                        await asyncio.wait_for(socket.close(), CLOSE_SECONDS)  # a flood never lets it end by itself
         except aiohttp.WSServerHandshakeError as error:
             raise ApiRefused(error.status, f"HTTP {error.status}") from error
         except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:
@@ -138,29 +137,12 @@ class Api:
         if self._opened is not None:
             await self._opened.close()
             self._opened = None
-            await asyncio.sleep(TLS_END_SECONDS)
 
-    async def _client(self) -> ApiClient:
-        if self._opened is None:
-            configuration = Configuration()
-            try:
-                if self._settings.kubeconfig:
-                    await config.load_kube_config(
-                        self._settings.kubeconfig, self._settings.context or None, configuration
-                    )
-                else:
-                    config.load_incluster_config(configuration)  # type: ignore[no-untyped-call]
-            except (config.ConfigException, OSError) as error:
-                raise Unavailable(f"How to reach the cluster is not known: {error}.") from error
-            configuration.connection_pool_maxsize = 2 * self._settings.probes_at_once + 16
-            self._opened = ApiClient(configuration)
-        return self._opened
-
-    @staticmethod
-    async def _headers(client: ApiClient) -> dict[str, str]:
-        headers = {"User-Agent": "gpuspawner"}  # an exec is refused to who accepts JSON alone
-        await client.update_params_for_auth(headers, [], ["BearerToken"])  # a service account's token is renewed
-        return headers
+    async def _connection(self) -> Connection:
+        async with self._opening:  # a kubeconfig's own command for a token may take a moment
+            if self._opened is None:
+                self._opened = await Connection.opened(self._settings)
+            return self._opened
 
     async def _call(
         self, method: str, path: str, *, query: Mapping[str, str] | None = None, body: Mapping[str, Any] | None = None
@@ -182,24 +164,20 @@ class Api:
         body: Mapping[str, Any] | None = None,
         timeout: aiohttp.ClientTimeout,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        client = await self._client()
-        session: aiohttp.ClientSession = client.rest_client.pool_manager
+        connection = await self._connection()
         try:
-            async with session.request(
+            async with connection.session.request(
                 method,
-                _host(client) + path,
+                connection.host + path,
                 params=query,
                 json=body,
-                headers=await self._headers(client),
+                headers=await connection.headers(),
                 timeout=timeout,
+                **connection.how,
             ) as response:
                 yield response
         except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:
             raise Unavailable(f"The Kubernetes API server does not answer: {_words(error)}.") from error
-
-
-def _host(client: ApiClient) -> str:
-    return str(client.configuration.host)
 
 
 def _json(content: bytes, path: str) -> dict[str, Any]:

@@ -264,8 +264,8 @@ class Cluster:
             return False
 
         self._wait(answers, "containerd does not answer", "containerd")
-        layer, archive = self.folder / "pause.layer.tar", self.folder / "pause.tar"
-        images.write_layer(layer, {"pause": programs.pause})
+        archive = self.folder / "pause.tar"
+        layer = images.write_layer(self.folder / "pause.layer.tar", {"pause": programs.pause})
         images.write_archive(archive, settings.PAUSE_IMAGE, [layer], {"Entrypoint": ["/pause"]})
         self.import_image(archive)
 

@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 
 from tools.cluster.build import run_with_progress
+from tools.cluster.images import Layer
 from tools.cluster.layers import PYTHON, ensure_debian, ensure_layer, install_wheels, pack, unpacked, write_image
 from tools.install import PROXY_VERSION, ROOT
 
@@ -51,18 +52,18 @@ def ensure_hub_image(folder: Path) -> tuple[str, Path]:
     return write_image(folder, NAME, ensure_hub_layers(), {f"{SITE}/gpuspawner": ROOT / "gpuspawner"}, CONFIG)
 
 
-def ensure_hub_layers() -> tuple[Path, Path]:
+def ensure_hub_layers() -> tuple[Layer, Layer]:
     """Build the layers that change seldom where that is not done yet: Debian, and the hub with its proxy.
 
     Raises:
         StepError: one could not be built.
     """
     debian = ensure_debian()
-    recipe = (debian.parent.name, PYTHON, PROXY_VERSION, *WHEELS)
+    recipe = (debian.file.parent.name, PYTHON, PROXY_VERSION, *WHEELS)
     return debian, ensure_layer("hub", lambda work: _build_hub(work, debian), *recipe)
 
 
-def _build_hub(work: Path, base: Path) -> None:
+def _build_hub(work: Path, base: Layer) -> None:
     with unpacked(work, base) as root:
         install_wheels("JupyterHub", root, PREFIX, WHEELS, work)
         node, npm = root / NODE / "bin" / "node", root / NODE / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
@@ -75,4 +76,4 @@ def _build_hub(work: Path, base: Path) -> None:
         script = f"/{PROXY}/node_modules/configurable-http-proxy/bin/configurable-http-proxy"
         program.write_text(f'#!/bin/sh\nexec /{NODE}/bin/node {script} "$@"\n')
         program.chmod(0o755)
-        pack(root, work / "layer.tar", PREFIX)
+        pack(root, work, PREFIX)

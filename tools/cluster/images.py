@@ -8,6 +8,7 @@ import json
 import platform
 import tarfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,27 @@ ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), p
 STANDARD = "application/vnd.oci.image"
 
 
-def write_archive(archive: Path, name: str, layers: Sequence[Path], config: Mapping[str, Any]) -> None:
-    """Write ``archive``, an image of that ``name`` of uncompressed tar ``layers``; ``config`` as the standard says."""
-    files = [_blob(f"{STANDARD}.layer.v1.tar", layer) for layer in layers]
+@dataclass(frozen=True)
+class Layer:
+    """The file of a layer, a tar or by its suffix one that zstd made smaller, and the digest of the tar itself."""
+
+    file: Path
+    digest: str
+
+    @property
+    def media_type(self) -> str:
+        """What the standard calls such a file."""
+        return f"{STANDARD}.layer.v1.tar{'+zstd' if self.file.suffix == '.zst' else ''}"
+
+
+def write_archive(archive: Path, name: str, layers: Sequence[Layer], config: Mapping[str, Any]) -> None:
+    """Write ``archive``, an image of that ``name`` and those ``layers``; ``config`` as the standard says."""
+    files = [_blob(layer.media_type, layer.file) for layer in layers]
     about = {
         "architecture": ARCHITECTURE,
         "os": "linux",
         "config": config,
-        "rootfs": {"type": "layers", "diff_ids": [file["digest"] for file in files]},
+        "rootfs": {"type": "layers", "diff_ids": [layer.digest for layer in layers]},
     }
     about_file = _blob(f"{STANDARD}.config.v1+json", about_blob := json.dumps(about).encode())
     manifest = {
@@ -41,18 +55,19 @@ def write_archive(archive: Path, name: str, layers: Sequence[Path], config: Mapp
         _add(stream, _path(entry), manifest_blob)
         _add(stream, _path(about_file), about_blob)
         for file, layer in zip(files, layers, strict=True):
-            stream.add(layer, _path(file))
+            stream.add(layer.file, _path(file))
 
 
-def write_layer(layer: Path, files: Mapping[str, Path]) -> None:
+def write_layer(file: Path, files: Mapping[str, Path]) -> Layer:
     """Write a layer of ``files`` and folders by their path in the image: the same bytes for the same contents."""
-    with tarfile.open(layer, "w") as stream:
+    with tarfile.open(file, "w") as stream:
         for path, source in sorted(files.items()):
             found = [source] if source.is_file() else sorted(source.rglob("*"))
-            for file in found:
-                if file.is_file() and "__pycache__" not in file.parts:
-                    inside = path if file == source else f"{path}/{file.relative_to(source)}"
-                    _add(stream, inside, file.read_bytes(), file.stat().st_mode & 0o755)
+            for one in found:
+                if one.is_file() and "__pycache__" not in one.parts:
+                    inside = path if one == source else f"{path}/{one.relative_to(source)}"
+                    _add(stream, inside, one.read_bytes(), one.stat().st_mode & 0o755)
+    return Layer(file, _digest(file))
 
 
 def _add(stream: tarfile.TarFile, path: str, content: bytes, mode: int = 0o644) -> None:

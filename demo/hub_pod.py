@@ -17,7 +17,7 @@ from demo.data import Settings
 from demo.launcher import wait_until_answers
 from demo.place import Place
 from tools.install import ROOT
-from tools.progress import StepError, Steps
+from tools.progress import StepError, Steps, say
 
 RUNS_WITHIN_SECONDS = 600
 """Another cluster may have to pull the image."""
@@ -36,6 +36,8 @@ class Hub:
         self.pod = ("pod/hub", f"--namespace={place.namespace}")
         self.helpers: dict[str, list[str]] = {}
         self.running: dict[str, int] = {}
+        self.restarts: int | None = None
+        """Of the hub, None until it has started: before that an end is a failure."""
 
     @property
     def log_path(self) -> Path:
@@ -62,17 +64,19 @@ class Hub:
         with steps.step("GPU service"):
             url = f"{self.settings.url}/services/gpu/api/v1/"
             wait_until_answers(url, self.raise_if_ended, self.log_path)
+        self.restarts = 0
 
     def raise_if_ended(self) -> None:
-        """Look after the helpers, whose end may be the pod's.
+        """Look after the helpers, whose end may be the hub's. A hub that was killed is started again by Kubernetes.
 
         Raises:
-            StepError: the hub ended.
+            StepError: the hub ended, and does not start again.
         """
         finished = processes.reap()
-        for name, pid in list(self.running.items()):
-            if pid in finished:
-                self._refuse_ended()
+        self.running = {name: pid for name, pid in self.running.items() if pid not in finished}
+        missing = self.helpers.keys() - self.running.keys()
+        if missing and self._runs_again():
+            for name in missing:
                 self._keep(name, self.helpers[name])
 
     def close(self) -> None:
@@ -117,7 +121,7 @@ class Hub:
 
     def _runs(self, pod: dict[str, Any]) -> str:
         state = _state(pod)
-        if "running" in state or "terminated" in state:
+        if "running" in state or "terminated" in state or _ended_before(pod):
             return ""
         waiting = state.get("waiting", {})
         if waiting.get("reason") in HOPELESS:
@@ -129,13 +133,29 @@ class Hub:
         ready = any(found.get("ready") for found in pod["status"].get("containerStatuses", []))
         return "" if ready else "hub and proxy do not answer"
 
-    def _refuse_ended(self) -> None:
-        ended = _state(self._seen()).get("terminated")
-        if ended is not None:
+    def _runs_again(self) -> bool:
+        """Tell whether the hub runs, and once for each time that it was started again."""
+        pod = self._seen()
+        before, starting = _ended_before(pod), self.restarts is None
+        ended = _state(pod).get("terminated") or (before if starting else None)
+        if ended and (starting or ended["exitCode"] == 0):
             raise StepError(f"The hub ended with code {ended['exitCode']}; its log says why.", self.log_path)
+        count = _container(pod).get("restartCount", 0)
+        if self.restarts is not None and count > self.restarts:
+            self.restarts = count
+            say(f"The hub ended with code {before['exitCode']}. Kubernetes starts it again; workspaces go on.")
+        return "running" in _state(pod)
+
+
+def _container(pod: dict[str, Any]) -> dict[str, Any]:
+    return dict((pod["status"].get("containerStatuses") or [{}])[0])
 
 
 def _state(pod: dict[str, Any]) -> dict[str, Any]:
     """Return the state of the pod's container as Kubernetes tells it: waiting, running or terminated."""
-    found: list[dict[str, Any]] = pod["status"].get("containerStatuses", [])
-    return dict(found[0]["state"]) if found else {}
+    return dict(_container(pod).get("state", {}))
+
+
+def _ended_before(pod: dict[str, Any]) -> dict[str, Any]:
+    """Return how the container ended before it was started again; empty where it was not."""
+    return dict(_container(pod).get("lastState", {}).get("terminated", {}))

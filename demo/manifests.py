@@ -144,7 +144,7 @@ def _hub(images: Images, demo: Object) -> Object:
     sources = [{"configMap": {"name": "hub"}}, {"secret": {"name": "hub"}}]
     return {
         "serviceAccountName": ACCOUNT,
-        "restartPolicy": "Never",
+        "restartPolicy": "OnFailure",
         "terminationGracePeriodSeconds": 5,
         "containers": [container],
         "volumes": [{"name": "config", "projected": {"sources": sources}}, {"name": "data", "emptyDir": {}}],

@@ -104,10 +104,10 @@ def a_place(steps: Steps, folder: Path, python: Path, environment: Mapping[str, 
         yield _elsewhere(namespace, environment)
         return
     with _own(steps, folder) as (cluster, started):
-        with steps.step("Images of hub and workspaces", streams=True):
-            images = Images(
-                cluster.give_image(ensure_hub_image(folder)), cluster.give_image(ensure_image(folder)), "Never"
-            )
+        with steps.step("Image of the hub", streams=True):
+            hub = cluster.give_image(ensure_hub_image(folder))
+        with steps.step("Image of workspaces", streams=True):
+            images = Images(hub, cluster.give_image(ensure_image(folder)), "Never")
         gpus = Gpus(cluster, GPUS, python=python)
         try:
             with steps.step(f"{GPUS} simulated GPUs"):

@@ -90,6 +90,7 @@ def welcome(settings: Settings, passwords: Mapping[str, str], place: Place) -> s
         },
         tries=(
             "As alice, press Start. JupyterLab opens on demo.ipynb: run its cells, and watch the GPU work.",
+            "On the workspace's page, open VS Code instead, or copy the line that opens it by SSH.",
             data.let_it_rest(settings),
             "As bob (a private window), ask for more GPUs than alice left: a place in the queue.",
             data.AS_ADMIN,

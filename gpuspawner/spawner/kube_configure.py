@@ -73,6 +73,10 @@ def _profiles(c: Any, spawner: type, catalog: Catalog, named: frozenset[str]) ->
         return
     # Of a mapping KubeSpawner takes the values in the order of their keys.
     listed = [profiles[key] for key in sorted(profiles)] if isinstance(profiles, Mapping) else profiles
+    for number, profile in enumerate(listed, 1):
+        if not isinstance(profile, Mapping) or not isinstance(profile.get("display_name"), str):
+            yield f"{where}: profile {number} has no display_name, which KubeSpawner needs. Write one."
+            return
     from slugify import slugify  # noqa: PLC0415 - KubeSpawner's own, an extra of the package
 
     of_slug = {profile.get("slug") or slugify(profile["display_name"]): profile for profile in listed}

@@ -267,8 +267,10 @@ class GPUSpawnerMixin(FormOptions):
 
     def _opens(self) -> dict[str, str]:
         template = self.catalog.templates[self._request().template]
+        url = template.default_url
         # In JupyterHub's own variable: the setting `default_url` would outlive this start, and the next may have none.
-        page = {"JUPYTERHUB_DEFAULT_URL": template.default_url} if template.default_url else {}
+        # A page of the administrator's within the one that opens, as /lab/tree/first.ipynb, stays.
+        page = {"JUPYTERHUB_DEFAULT_URL": url} if url and not self.default_url.startswith(url) else {}
         return {**page, SSH_VARIABLE: "1"} if SSH in template.opens else page
 
     def get_state(self) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """make run-cluster, whole: hub and workspaces in pods, the GPU that the lease says, and nothing left behind."""
 
+import contextlib
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import requests
 sys.path.insert(0, str(Path(__file__).parents[1] / "run"))
 
 from launcher import Launcher
+from nodes import wait_for
 from test_cluster import traces
 
 from demo.colleagues import Hub
@@ -23,6 +25,12 @@ STARTS_WITHIN_SECONDS = 600  # the first run on a machine installs, and builds t
 ENDS_WITHIN_SECONDS = 120
 SEE = "import subprocess; said = subprocess.run(['nvidia-smi', '-L'], capture_output=True, text=True).stdout; "
 SEE += "assert said.count('A100') == 2, said"
+
+
+def answers(launcher):
+    with contextlib.suppress(requests.ConnectionError):
+        return requests.get(f"{launcher.url}/hub/health", timeout=10).ok
+    return False
 
 
 @pytest.fixture
@@ -66,7 +74,7 @@ async def test_it_starts_a_cluster_and_a_workspace_in_it_and_ctrl_c_leaves_nothi
     assert list(launcher.data.iterdir()) == []
 
 
-def test_on_another_cluster_it_keeps_to_a_namespace_of_its_own_and_a_hub_that_ends_is_told(
+def test_on_another_cluster_it_keeps_to_a_namespace_of_its_own_and_a_hub_that_dies_starts_again(
     one_machine, launch, monkeypatch
 ):
     own = one_machine.own
@@ -88,8 +96,15 @@ def test_on_another_cluster_it_keeps_to_a_namespace_of_its_own_and_a_hub_that_en
 
     kill = ["exec", "hub", f"--namespace={namespace}", "--", "sh", "-c", "kill -9 $(pgrep -f 'bin/[j]upyterhub')"]
     subprocess.run([own.folder / "kubectl", *kill], check=False)  # it ends with the container, somehow
+    wait_for(lambda: "The hub ended with code 137. Kubernetes starts it again" in launcher.text(), "it is told")
+    wait_for(lambda: answers(launcher), "the hub answers again")
+
+    token = launcher.token_of("admin", launcher.data / "on-cluster")
+    headers = {"Authorization": f"token {token}"}
+    shut_down = {"proxy": True, "servers": False}
+    assert requests.post(f"{launcher.url}/hub/api/shutdown", headers=headers, json=shut_down, timeout=60).ok
     assert launcher.process.wait(ENDS_WITHIN_SECONDS) == 1
-    assert "The hub ended with code 137; its log says why." in launcher.text()
-    assert "JupyterHub is now running" in launcher.text()
+    assert "The hub ended with code 0; its log says why." in launcher.text()
+    assert "ConfigProxy" in launcher.text(), "the end of its log is shown"
     assert set(own.kubectl(*everything).split()) - before == set()
     assert launcher.left() == []

@@ -8,9 +8,9 @@ TOLD = ("JUPYTERHUB_DEFAULT_URL", "GPUSPAWNER_SSH")
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory):
-    hub = RealHub(tmp_path_factory.mktemp("opens"), extra='c.Spawner.default_url = "/tree"')
-    editor = "  editor: {extends: cpu, opens: [vscode, ssh]}\n"
-    hub.catalog.write_text(hub.catalog.read_text().replace("policies:\n", f"{editor}policies:\n"))
+    hub = RealHub(tmp_path_factory.mktemp("opens"), extra='c.Spawner.default_url = "/lab/tree/first.ipynb"')
+    more = "  editor: {extends: cpu, opens: [vscode, ssh]}\n  both: {extends: cpu, opens: [lab, vscode]}\n"
+    hub.catalog.write_text(hub.catalog.read_text().replace("policies:\n", f"{more}policies:\n"))
     try:
         yield hub.start()
     finally:
@@ -28,4 +28,7 @@ def test_a_workspace_is_told_what_its_template_opens_and_the_next_is_told_nothin
         return [environment.get(name) for name in TOLD]
 
     assert told("editor") == ["/vscode/", "1"]
-    assert told("cpu") == ["/tree", None], "the same spawner: nothing of the last template stays"
+    assert told("both") == ["/lab/tree/first.ipynb", None], (
+        "an administrator's own page within the one that opens stays"
+    )
+    assert told("cpu") == ["/lab/tree/first.ipynb", None], "the same spawner: nothing of the last template stays"

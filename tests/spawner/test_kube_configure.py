@@ -188,6 +188,10 @@ CONFLICTS = {
             "keep one profile."
         ),
     ),
+    "a profile without a name": (
+        {"profile_list": [*PROFILES, {"slug": "third"}]},
+        "c.KubeSpawner.profile_list: profile 3 has no display_name, which KubeSpawner needs. Write one.",
+    ),
 }
 
 

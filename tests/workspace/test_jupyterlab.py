@@ -178,6 +178,23 @@ def test_the_service_away_is_said_and_passes(page, running_service, lab, workspa
     assert "Traceback" not in lab.log()
 
 
+@pytest.mark.parametrize("status", [500, 502])
+def test_a_hub_away_is_no_end(page, service, workspace, idle_warning, status):
+    """What a workspace's own server answers when the hub cannot tell it who asks, JupyterHub's HubAuth."""
+    warn(page, service, workspace, idle_warning())
+    told = {"message": "Failed to connect to Hub API"}
+    page.route("**/gpuspawner/state", lambda route: route.fulfill(status=status, json=told))
+    look_again(page)
+    meter = page.locator(".gpuspawner-meter")
+    expect(meter).to_have_text("Hub away")
+    assert "This workspace runs on." in meter.get_attribute("title")
+    expect(page.locator(".gpuspawner-countdown")).to_have_text(re.compile("time left is not known"))
+    expect(page.get_by_role("alert")).not_to_have_text(re.compile("ended"))
+    page.unroute("**/gpuspawner/state")
+    look_again(page)
+    expect(meter).to_contain_text("78 %")
+
+
 def test_the_workspaces_end_is_said(page):
     """What the hub answers for a server that has stopped; the page itself is all that is left of the workspace."""
     page.route("**/gpuspawner/state", lambda route: route.fulfill(status=424, json={"message": "no longer running"}))

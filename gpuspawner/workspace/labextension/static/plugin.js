@@ -8,6 +8,7 @@ const POLL_SECONDS = 5; // arbitrary: a meter that lives, on a server that hardl
 const POLL_FAST_SECONDS = 2; // where a demonstration scales a policy's minutes to seconds
 const POLL_REFUSED_SECONDS = 30; // after an error or the end: its log must not fill with the same question
 const ANSWER_MILLISECONDS = 8000; // more than the 5 s within which the server extension answers in any case
+const HUB_AWAY = [500, 502]; // a workspace's own server that cannot ask the hub who this is: it runs, so nothing ended
 const ENDED = 'This workspace has ended, or its server cannot be reached. Files that were saved stay.';
 
 /** Ask our server extension. Resolves to {status, body}: status 0 is no answer, body null is none of its answers. */
@@ -116,7 +117,8 @@ class Watch {
     }
     this.meter ??= new Meter(this.shellNode);
     this.unanswered = status === 0 ? this.unanswered + 1 : 0;
-    this.away = Boolean(body?.away);
+    const hubAway = HUB_AWAY.includes(status) && !body?.error;
+    this.away = Boolean(body?.away) || hubAway;
     if (status === 200 && body && !this.away) {
       this.workspace = body;
       this.clockOffset = body.now - Date.now() / 1000;
@@ -126,7 +128,8 @@ class Watch {
       this.meter.show(body, this.page);
       this.warning.show(body.warning, body, this.page);
     } else if (this.away) {
-      this.meter.showNote('GPU service away', this.page, body.message);
+      const [who, why] = hubAway ? ['Hub away', 'no answer from it'] : ['GPU service away', body.message];
+      this.meter.showNote(who, this.page, `${why}. This workspace runs on.`);
     } else if (body?.error) {
       this.meter.showNote(`GPU: ${body.error.message}`, this.page);
     } else if (status === 403) {
@@ -158,7 +161,7 @@ class Watch {
     const workspace = this.workspace;
     const warned = workspace?.warning ? this.secondsTo(workspace.warning.ends_at) : null;
     if (this.away) {
-      this.warning.tick(null, 'The GPU service is away: the time left is not known.');
+      this.warning.tick(null, 'The hub or its GPU service is away: the time left is not known.');
       return;
     }
     this.warning.tick(warned);

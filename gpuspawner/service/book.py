@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.lease import Key, Lease, Reason
+from gpuspawner.service.start_times import StartTimes
 from gpuspawner.service.store import AuditLine, ReadingRow, Store
 
 
@@ -20,6 +21,7 @@ class Book:
         self.store = store
         self.ends: Counter[Reason] = Counter()
         """How many leases ended since this service started."""
+        self.start_times = StartTimes()
         self.told: Callable[[Lease, AuditLine], None] = lambda _lease, _line: None
         """Hears each step of a lease, once it is stored."""
         self._leases: dict[str, Lease] = {}
@@ -59,6 +61,7 @@ class Book:
         self.store.save(leases, lines, readings)
         moved = any(_matters_to_others(self._leases.get(lease.id), lease) for lease in leases)
         for lease in leases:
+            self.start_times.note(self._leases.get(lease.id), lease)
             if lease.live:
                 self._leases[lease.id] = lease
                 self._id_of_key[lease.key] = lease.id

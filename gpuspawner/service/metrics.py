@@ -39,6 +39,7 @@ class ServiceCollector(Collector):
         for reason in Reason:
             ends.add_metric([reason.value], self._parts.book.ends[reason])
         yield ends
+        yield from self._parts.book.start_times.collect()
         samples = CounterMetricFamily(
             "gpuspawner_samples", "Samples since the service started, by what they proved.", labels=["result"]
         )

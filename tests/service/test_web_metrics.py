@@ -1,10 +1,14 @@
 """What Prometheus reads: the same numbers as the pages, none that is unknown, for those with the scope."""
 
+from dataclasses import replace
+
 import pages
 import pytest
 import requests
 from pages import NOW
 from prometheus_client.parser import text_string_to_metric_families
+
+from gpuspawner.core.lease import Phase
 
 
 @pytest.fixture
@@ -41,6 +45,26 @@ def test_metrics_count_what_pages_show(world, monkeypatch):
     assert found["gpuspawner_samples_total", "idle"] == 3
     assert found["gpuspawner_sample_age_seconds",] == 100
     assert found["gpuspawner_fleet_age_seconds",] == 30
+
+
+def test_starts_and_waits_are_counted_once_and_not_those_that_nobody_waited_for(world):
+    def start(name, **changes):
+        lease = pages.running(name, **changes)
+        key = replace(lease.key, server=name)
+        begun = replace(lease, key=key, phase=Phase.STARTING, granted_at=lease.asked_at + 40, running_at=None)
+        world.save(begun)
+        running = replace(begun, phase=Phase.RUNNING, running_at=begun.granted_at + 3)
+        world.save(running)
+        world.save(replace(running, sampled_at=NOW))
+
+    start("first")
+    start("again", attempt=2)
+    start("found", adopted=True)
+    found = metrics(world, "admin")
+    assert found["gpuspawner_start_seconds_count",] == 2
+    assert found["gpuspawner_start_seconds_sum",] == 6
+    assert [found["gpuspawner_start_seconds_bucket", bound] for bound in ("2.0", "5.0")] == [0, 2]
+    assert found["gpuspawner_queue_wait_seconds_sum",] == 40
 
 
 def test_metrics_have_no_series_for_what_is_unknown(world):

@@ -1,12 +1,16 @@
 """The way to the API server: what the kubeconfig says, and where it says nothing of a proxy, the environment."""
 
+import asyncio
+
 import pytest
 from cluster_objects import a_node, a_workspace
 from kube_api import KubeApi, ends_with
 
+from gpuspawner.backends.kubernetes import api as apis
 from gpuspawner.backends.kubernetes.api import Api
 from gpuspawner.backends.kubernetes.connection import proxy_to
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
+from gpuspawner.core.errors import Unavailable
 
 FAR = "http://cluster.example.org:6443"
 """Nobody is there: only a proxy answers for it."""
@@ -53,3 +57,47 @@ def test_what_the_environment_keeps_from_its_proxy_goes_straight(monkeypatch):
     assert proxy_to("https://10.96.0.1:443") is None
     assert proxy_to("https://kubernetes.default.svc") is None
     assert proxy_to("https://[fd00::1]:443") == "http://proxy.example.org:3128"
+
+
+async def refusal(settings, ask=lambda api: api.get("/api/v1/nodes")):
+    api = Api(settings)
+    try:
+        with pytest.raises(Unavailable) as refused:
+            await asyncio.wait_for(ask(api), 60)
+    finally:
+        await api.close()
+    return str(refused.value)
+
+
+async def test_a_watch_does_not_wait_forever_for_a_proxy_that_says_nothing(proxy, tmp_path, monkeypatch):
+    monkeypatch.setattr(apis, "REQUEST_SECONDS", 0.2)
+    ended = asyncio.Event()
+
+    async def says_nothing(_reader, writer):
+        await ended.wait()
+        writer.close()
+
+    async def watch(api):
+        async for _ in api.watch("/api/v1/nodes", {}, 0.2):
+            pass
+
+    server = await asyncio.start_server(says_nothing, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    file = proxy.kubeconfig(tmp_path, {"server": "https://cluster.example.org:6443", "proxy-url": url})
+    try:
+        assert "does not answer" in await refusal(ClusterSettings("jhub", file), watch)
+    finally:
+        ended.set()
+        server.close()
+        await server.wait_closed()
+
+
+async def test_a_call_that_comes_after_the_end_opens_nothing(proxy, tmp_path):
+    api = Api(ClusterSettings("jhub", proxy.kubeconfig(tmp_path)))
+    await api.get("/api/v1/nodes")
+    closing = asyncio.create_task(api.close())
+    await asyncio.sleep(0)
+    for _ in range(2):
+        with pytest.raises(Unavailable, match="the service ends"):
+            await api.get("/api/v1/nodes")
+        await closing

@@ -57,6 +57,7 @@ class Api:
         self._settings = settings
         self._opened: Connection | None = None
         self._opening = asyncio.Lock()
+        self._closed = False
 
     async def get(self, path: str, query: Mapping[str, str] | None = None) -> dict[str, Any]:
         """Return the JSON at a path.
@@ -78,7 +79,8 @@ class Api:
             ApiRefused: the version is too old (410), or what is asked is refused.
             Unavailable: the connection broke, or nothing was heard for ``silent_seconds``.
         """
-        timeout = aiohttp.ClientTimeout(sock_connect=CONNECT_SECONDS, sock_read=silent_seconds)
+        # A proxy that takes the connection and then says nothing is neither connecting nor reading.
+        timeout = aiohttp.ClientTimeout(connect=REQUEST_SECONDS, sock_connect=CONNECT_SECONDS, sock_read=silent_seconds)
         async with self._request("GET", path, {**query, "watch": "1"}, timeout=timeout) as response:
             if response.status != 200:  # noqa: PLR2004
                 raise _refusal(response.status, await response.read(), path)
@@ -134,12 +136,15 @@ class Api:
 
     async def close(self) -> None:
         """Close the connections, and give their TLS a moment to end."""
-        if self._opened is not None:
-            await self._opened.close()
-            self._opened = None
+        async with self._opening:
+            self._closed, opened, self._opened = True, self._opened, None
+        if opened is not None:
+            await opened.close()
 
     async def _connection(self) -> Connection:
         async with self._opening:  # a kubeconfig's own command for a token may take a moment
+            if self._closed:  # a call that comes late would open what nobody closes
+                raise Unavailable("The connection to the cluster is closed: the service ends.")
             if self._opened is None:
                 self._opened = await Connection.opened(self._settings)
             return self._opened

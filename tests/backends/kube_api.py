@@ -21,6 +21,7 @@ class KubeApi:
         self.objects = {}
         self.events = []
         self.asked = []
+        self.tokens = set()
         self.refused = set()
         self.execs = {}
         self.grace_seconds = 0.0
@@ -47,9 +48,9 @@ class KubeApi:
         self.break_watches()
         await self.runner.cleanup()
 
-    def kubeconfig(self, folder, cluster=None):
+    def kubeconfig(self, folder, cluster=None, user=None):
         path = folder / "kubeconfig"
-        cluster, user = cluster or {"server": self.url}, {"token": "t0ken"}
+        cluster, user = cluster or {"server": self.url}, user or {"token": "t0ken"}
         path.write_text(
             json.dumps({
                 "apiVersion": "v1", "kind": "Config", "current-context": "it",
@@ -132,6 +133,7 @@ class KubeApi:
         path = "/" + request.match_info["path"]
         verb = "watch" if "watch" in query else "exec" if path.endswith("/exec") else request.method.lower()
         self.asked.append((verb, path, query))
+        self.tokens.add(request.headers.get("Authorization"))
         if self.failing > 0:
             self.failing -= 1
             return self._status(500, "etcdserver: request timed out")

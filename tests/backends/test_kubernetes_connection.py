@@ -7,6 +7,7 @@ from cluster_objects import a_node, a_workspace
 from kube_api import KubeApi, ends_with
 
 from gpuspawner.backends.kubernetes import api as apis
+from gpuspawner.backends.kubernetes import connection
 from gpuspawner.backends.kubernetes.api import Api
 from gpuspawner.backends.kubernetes.connection import proxy_to
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
@@ -69,6 +70,45 @@ async def refusal(settings, ask=lambda api: api.get("/api/v1/nodes")):
     return str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "why"), [("", "NoneType"), ("[]", "list indices"), ("{a", "line 1"), ("clusters: []", "current-context")]
+)
+async def test_a_kubeconfig_that_is_none_is_named(tmp_path, text, why):
+    file = tmp_path / "kubeconfig"
+    file.write_text(text)
+    said = await refusal(ClusterSettings("jhub", str(file)))
+    assert str(file) in said
+    assert why in said
+
+
+@pytest.mark.parametrize(
+    ("cluster", "why"),
+    [
+        ({"certificate-authority-data": "bm90IGEgY2VydA=="}, "no certificate"),
+        ({"proxy-url": "socks5://me:secret@proxy.example.org:1080"}, "one of socks5://"),
+        ({"proxy-url": 3128}, "one of no scheme://"),
+    ],
+)
+async def test_what_it_says_of_the_way_and_cannot_be_is_told(proxy, tmp_path, cluster, why):
+    file = proxy.kubeconfig(tmp_path, {"server": "https://cluster.example.org:6443", **cluster})
+    said = await refusal(ClusterSettings("jhub", file))
+    assert file in said
+    assert why in said
+    assert "secret" not in said
+
+
+def test_a_proxy_of_the_environment_is_read_as_others_read_it(monkeypatch):
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.setenv("https_proxy", "proxy.example.org:3128")
+    assert proxy_to("https://10.96.0.1:443") == "http://proxy.example.org:3128"
+    monkeypatch.setenv("https_proxy", "https://proxy.example.org:3129")
+    assert proxy_to("https://10.96.0.1:443") is None, "as KubeSpawner's own client"
+    monkeypatch.setenv("https_proxy", "socks5://proxy.example.org:1080")
+    with pytest.raises(ValueError, match="one of socks5://"):
+        proxy_to("https://10.96.0.1:443")
+
+
 async def test_a_watch_does_not_wait_forever_for_a_proxy_that_says_nothing(proxy, tmp_path, monkeypatch):
     monkeypatch.setattr(apis, "REQUEST_SECONDS", 0.2)
     ended = asyncio.Event()
@@ -90,6 +130,33 @@ async def test_a_watch_does_not_wait_forever_for_a_proxy_that_says_nothing(proxy
         ended.set()
         server.close()
         await server.wait_closed()
+
+
+async def test_a_token_of_a_kubeconfigs_own_command_is_renewed_by_one_run(proxy, tmp_path, monkeypatch):
+    runs = tmp_path / "runs"
+    command = tmp_path / "token"
+    command.write_text(
+        f"#!/bin/sh\necho run >> {runs}\n"
+        'echo \'{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": '
+        f'{{"token": "\'$(wc -l < {runs})\'", "expirationTimestamp": "2026-01-01T00:00:00Z"}}}}\'\n'
+    )
+    command.chmod(0o755)
+    user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(command)}}
+    api = Api(ClusterSettings("jhub", proxy.kubeconfig(tmp_path, user=user)))
+    try:
+        await asyncio.gather(*(api.get("/api/v1/nodes") for _ in range(3)))
+        assert proxy.tokens == {"Bearer 1"}
+        monkeypatch.setattr(connection, "RENEW_SECONDS", 0.0)
+        await api.get("/api/v1/nodes")
+        monkeypatch.undo()
+        await asyncio.gather(*(api.get("/api/v1/nodes") for _ in range(3)))
+        assert proxy.tokens == {"Bearer 1", "Bearer 2"}
+        command.write_text("#!/bin/sh\necho sign in first >&2\nexit 1\n")
+        monkeypatch.setattr(connection, "RENEW_SECONDS", 0.0)
+        with pytest.raises(Unavailable, match="sign in first"):
+            await api.get("/api/v1/nodes")
+    finally:
+        await api.close()
 
 
 async def test_a_call_that_comes_after_the_end_opens_nothing(proxy, tmp_path):

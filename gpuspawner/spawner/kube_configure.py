@@ -18,6 +18,8 @@ from gpuspawner.catalog import Catalog
 from gpuspawner.spawner.pod import GPU_RESOURCE, VISIBLE
 
 IN_CLUSTER = ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
+PROXIES = ("HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy")
+"""By which KubeSpawner reaches the API server."""
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 TEMPLATES = "What people may choose stands in the catalog's templates"
 
@@ -137,8 +139,8 @@ def service_environment(c: Any, spawner: type) -> dict[str, str]:
     selector = written(c, spawner, "node_selector", {})[1]
     if selector:
         cluster["node_selector"] = dict(selector)
-    environment = {name: os.environ[name] for name in IN_CLUSTER if name in os.environ}
-    if not environment:
+    environment = {name: os.environ[name] for name in (*IN_CLUSTER, *PROXIES) if name in os.environ}
+    if not environment.keys() & set(IN_CLUSTER):
         cluster["kubeconfig"] = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
     where, more = written(c, spawner, "gpu_cluster", {})
     cluster |= more

@@ -94,6 +94,16 @@ def test_what_is_said_wrongly_of_the_cluster_is_refused_by_name(configured, clus
         configured(c, namespace="jhub")
 
 
+def test_the_service_reaches_the_cluster_by_the_hubs_proxy(configured, monkeypatch):
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.delenv("KUBERNETES_SERVICE_PORT", raising=False)
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example.org:3128")
+    monkeypatch.setenv("no_proxy", "10.96.0.1")
+    told = environment(configured())
+    assert (told["HTTPS_PROXY"], told["no_proxy"]) == ("http://proxy.example.org:3128", "10.96.0.1")
+    assert "kubeconfig" in json.loads(told["GPUSPAWNER_KUBERNETES"])
+
+
 def test_in_a_cluster_the_service_finds_it_as_the_hub_does(configured, monkeypatch):
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")

@@ -195,6 +195,16 @@ def test_a_hub_away_is_no_end(page, service, workspace, idle_warning, status):
     expect(meter).to_contain_text("78 %")
 
 
+def test_a_proxy_that_finds_no_server_is_no_hub_away(page):
+    """What Traefik answers for a server that has died, until the hub has seen it and takes its route away."""
+    page.route("**/gpuspawner/state", lambda route: route.fulfill(status=502, body="Bad Gateway"))
+    look_again(page)
+    expect(page.locator(".gpuspawner-meter")).to_have_text("Workspace ended")
+    page.unroute("**/gpuspawner/state")
+    look_again(page)
+    expect(page.locator(".gpuspawner-meter")).to_contain_text("78 %")
+
+
 def test_the_workspaces_end_is_said(page):
     """What the hub answers for a server that has stopped; the page itself is all that is left of the workspace."""
     page.route("**/gpuspawner/state", lambda route: route.fulfill(status=424, json={"message": "no longer running"}))

@@ -8,7 +8,9 @@ const POLL_SECONDS = 5; // arbitrary: a meter that lives, on a server that hardl
 const POLL_FAST_SECONDS = 2; // where a demonstration scales a policy's minutes to seconds
 const POLL_REFUSED_SECONDS = 30; // after an error or the end: its log must not fill with the same question
 const ANSWER_MILLISECONDS = 8000; // more than the 5 s within which the server extension answers in any case
-const HUB_AWAY = [500, 502]; // a workspace's own server that cannot ask the hub who this is: it runs, so nothing ended
+// A workspace's own server that cannot ask the hub who this is says so in JSON: it runs, so nothing ended. A proxy before
+// a server that is gone answers 502 too, in words of its own.
+const HUB_AWAY = [500, 502];
 const ENDED = 'This workspace has ended, or its server cannot be reached. Files that were saved stay.';
 
 /** Ask our server extension. Resolves to {status, body}: status 0 is no answer, body null is none of its answers. */
@@ -117,7 +119,7 @@ class Watch {
     }
     this.meter ??= new Meter(this.shellNode);
     this.unanswered = status === 0 ? this.unanswered + 1 : 0;
-    const hubAway = HUB_AWAY.includes(status) && !body?.error;
+    const hubAway = HUB_AWAY.includes(status) && Boolean(body?.message);
     this.away = Boolean(body?.away) || hubAway;
     if (status === 200 && body && !this.away) {
       this.workspace = body;

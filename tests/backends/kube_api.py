@@ -12,7 +12,8 @@ VERSION = "resourceVersion"
 class KubeApi:
     """``objects`` are by path (``/api/v1/nodes``) and uid. Everything a client asked stands in ``asked``.
 
-    ``refused`` holds (verb, path) that answer 403; ``execs`` what an exec does, by pod: called with socket and script.
+    ``refused`` holds (verb, path) that answer 403; where nobody is ``known``, everything answers 401. ``execs`` is what
+    an exec does, by pod: called with socket and script.
     """
 
     def __init__(self):
@@ -23,6 +24,7 @@ class KubeApi:
         self.asked = []
         self.tokens = set()
         self.refused = set()
+        self.known = True
         self.execs = {}
         self.grace_seconds = 0.0
         self.watchers = []
@@ -137,6 +139,8 @@ class KubeApi:
         if self.failing > 0:
             self.failing -= 1
             return self._status(500, "etcdserver: request timed out")
+        if not self.known:
+            return self._status(401, "Unauthorized")
         if (verb, path) in self.refused:
             return self._status(403, f'{path.rsplit("/", 1)[-1]} is forbidden: User "hub" cannot {verb} it')
         if verb == "exec":

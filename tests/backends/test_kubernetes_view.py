@@ -261,6 +261,21 @@ async def test_an_api_server_that_refuses_for_a_moment_hides_nothing_for_long(ap
     assert backend.limits == ()
 
 
+async def test_an_api_server_that_knows_nobody_for_long_refuses_no_collection(api, a_backend):
+    """A token that ended, or what it is checked by is away: that says nothing of what the service may see."""
+    api.known = False
+    api.put(a_pod(gpus={"nvidia.com/gpu": 3}, namespace="train"))
+    backend = a_backend()
+    with pytest.raises(Unavailable, match="401: Unauthorized"):
+        await backend.fleet()
+    while lists(api) < 20:  # by then each collection was asked for longer than a refusal must last
+        await asyncio.sleep(0.01)
+    api.known = True
+    await eventually(free(backend), 1)
+    await api.followed()
+    assert backend.limits == ()
+
+
 @pytest.mark.parametrize(("path", "what"), [(QUOTAS, "Quotas"), (LIMITS, "Limits")])
 async def test_a_quota_or_a_limit_that_may_not_be_seen_stops_nothing(api, a_backend, path, what):
     api.refused.add(("get", path))

@@ -20,7 +20,8 @@ log = logging.getLogger("gpuspawner.kubernetes")
 T = TypeVar("T")
 
 GONE = 410
-REFUSALS = frozenset({401, 403})
+UNKNOWN, FORBIDDEN = 401, 403
+"""Who asks is not known, whatever it asks: that passes. Or this is not for who asks."""
 REFUSED_SECONDS = 15.0
 """A refusal that lasts as long is meant. An API server that starts refuses everybody whose roles it has not read yet: a
 service that believed it would see less of the cluster from then on.
@@ -84,7 +85,10 @@ class Watch(Generic[T]):
                 failures = 0
                 continue
             except ApiRefused as error:
-                if error.status in REFUSALS and self._gives_up(error, until_refused=until_refused):
+                if error.status == UNKNOWN:
+                    self.refused, self._refused_at = str(error), math.inf
+                    self.answered.set()
+                if error.status == FORBIDDEN and self._gives_up(error, until_refused=until_refused):
                     return
                 if error.status == GONE:
                     self._version = ""

@@ -205,6 +205,21 @@ def test_a_proxy_that_finds_no_server_is_no_hub_away(page):
     expect(page.locator(".gpuspawner-meter")).to_contain_text("78 %")
 
 
+def test_no_answer_at_all_is_no_end(page, service, workspace, idle_warning):
+    """As of a computer that is not online, or a proxy that starts again."""
+    warn(page, service, workspace, idle_warning())
+    page.route("**/gpuspawner/state", lambda route: route.abort("connectionrefused"))
+    meter = page.locator(".gpuspawner-meter")
+    look_again(page)
+    expect(meter).to_have_text("No answer", timeout=60_000)  # the second time: one question may get lost
+    assert "A workspace runs on without its page." in meter.get_attribute("title")
+    expect(page.locator(".gpuspawner-countdown")).to_have_text(re.compile("time left is not known"))
+    expect(page.get_by_role("alert")).not_to_have_text(re.compile("ended"))
+    page.unroute("**/gpuspawner/state")
+    look_again(page)
+    expect(meter).to_contain_text("78 %")
+
+
 def test_the_workspaces_end_is_said(page):
     """What the hub answers for a server that has stopped; the page itself is all that is left of the workspace."""
     page.route("**/gpuspawner/state", lambda route: route.fulfill(status=424, json={"message": "no longer running"}))

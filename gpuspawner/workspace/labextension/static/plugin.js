@@ -12,6 +12,7 @@ const ANSWER_MILLISECONDS = 8000; // more than the 5 s within which the server e
 // a server that is gone answers 502 too, in words of its own.
 const HUB_AWAY = [500, 502];
 const ENDED = 'This workspace has ended, or its server cannot be reached. Files that were saved stay.';
+const NO_ANSWER = 'Neither this workspace nor the hub answers: is this computer online? A workspace runs on without its page.';
 
 /** Ask our server extension. Resolves to {status, body}: status 0 is no answer, body null is none of its answers. */
 async function ask(baseUrl, method, path) {
@@ -120,7 +121,8 @@ class Watch {
     this.meter ??= new Meter(this.shellNode);
     this.unanswered = status === 0 ? this.unanswered + 1 : 0;
     const hubAway = HUB_AWAY.includes(status) && Boolean(body?.message);
-    this.away = Boolean(body?.away) || hubAway;
+    const unreached = this.unanswered > 1 && !this.why; // one question may get lost
+    this.away = Boolean(body?.away) || hubAway || unreached;
     if (status === 200 && body && !this.away) {
       this.workspace = body;
       this.clockOffset = body.now - Date.now() / 1000;
@@ -129,6 +131,8 @@ class Watch {
       this.why = '';
       this.meter.show(body, this.page);
       this.warning.show(body.warning, body, this.page);
+    } else if (unreached) {
+      this.meter.showNote('No answer', this.page, NO_ANSWER);
     } else if (this.away) {
       const [who, why] = hubAway ? ['Hub away', 'no answer from it'] : ['GPU service away', body.message];
       this.meter.showNote(who, this.page, `${why}. This workspace runs on.`);
@@ -136,8 +140,8 @@ class Watch {
       this.meter.showNote(`GPU: ${body.error.message}`, this.page);
     } else if (status === 403) {
       this.meter.showNote('GPU: sign in again', null);
-    } else if (status !== 0 || this.unanswered > 1) {
-      this.workspace = null; // one question may get lost; the hub's own answer (424, 503) may not
+    } else if (status !== 0) {
+      this.workspace = null; // the hub's own answer (424, 503)
       this.meter.showNote('Workspace ended', this.page);
       this.showEnded();
       void this.tellWhy(this.turn);

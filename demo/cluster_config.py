@@ -22,6 +22,9 @@ load_subconfig("people_config.py", path=str(here))
 c.JupyterHub.bind_url = f"http://0.0.0.0:{demo['port']}"
 c.JupyterHub.hub_ip = "0.0.0.0"
 c.JupyterHub.hub_connect_ip = os.environ["POD_IP"]
+# It ends with its container, and its id with it: on the pod's volume that would name one of the next hub's own threads,
+# which JupyterHub would end, and itself by that, again and again.
+c.ConfigurableHTTPProxy.pid_file = "/tmp/jupyterhub-proxy.pid"
 
 c.JupyterHub.spawner_class = "kubespawner.KubeSpawner"
 c.KubeSpawner.namespace = demo["namespace"]

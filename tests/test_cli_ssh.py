@@ -97,6 +97,16 @@ def test_a_token_for_this_alone_is_enough_and_what_follows_the_name_is_ssh_s(per
     assert "debug1: Authentications that can continue" in done.stderr
 
 
+def test_without_a_named_key_every_key_that_was_sent_ahead_is_tried(person):
+    alice = person("alice")
+    keys = alice.home / ".ssh"
+    keys.mkdir()
+    for suffix in ("", ".pub"):
+        shutil.move(f"{alice.key}{suffix}", keys / f"id_work{suffix}")
+    done = alice.run(sys.executable, "-m", "gpuspawner.cli", "ssh", "-", "exit 7")
+    assert done.returncode == 7, done.stderr
+
+
 def test_the_printed_configuration_serves_ssh_and_scp_without_the_environment(person, tmp_path):
     alice = person("alice")
     token = alice.home / "token"

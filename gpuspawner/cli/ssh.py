@@ -62,9 +62,9 @@ def ssh(arguments: argparse.Namespace) -> int:
         return told(error)
     host, settings = f"gpu-{alias(workspace.name)}", options(workspace, arguments)
     if arguments.config:
-        print("\n".join([f"Host {host}", *(f"    {name} {value}" for name, value in settings.items())]))
+        print("\n".join([f"Host {host}", *(f"    {name} {value}" for name, value in settings)]))
     else:
-        flags = [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
+        flags = [word for name, value in settings for word in ("-o", f"{name}={value}")]
         os.execv(program, [program, *flags, host, *arguments.rest])  # noqa: S606 - it is what was asked for
     return 0
 
@@ -142,39 +142,44 @@ def _known_hosts(address: str, host_key: str) -> Path:
 
 
 def public_keys(key: Path | None) -> list[str]:
-    """Return the user's public keys: that of ``key``, else those that ssh tries by itself.
+    """Return the user's public keys: that of ``key``, else all whose names are like those that ssh-keygen gives.
 
     Raises:
         RefusedError: there is none.
     """
-    home = Path.home() / ".ssh"
-    files = sorted(home.glob("id_*.pub")) if key is None else [key if key.suffix == ".pub" else Path(f"{key}.pub")]
+    files = _key_files() if key is None else [key if key.suffix == ".pub" else Path(f"{key}.pub")]
     try:
         keys = [file.expanduser().read_text().strip() for file in files]
     except (OSError, ValueError) as error:
         raise RefusedError(f"{files[0]} cannot be read as a public key ({error}).") from error
     if not keys:
-        raise RefusedError(f"There is no SSH key in {home}. Make one with ssh-keygen, or name yours with --key.")
+        words = f"There is no SSH key in {Path.home() / '.ssh'}. Make one with ssh-keygen, or name yours with --key."
+        raise RefusedError(words)
     return keys
 
 
-def options(workspace: Reached, arguments: argparse.Namespace) -> dict[str, str]:
-    """Return ssh's settings for a workspace."""
+def _key_files() -> list[Path]:
+    return sorted((Path.home() / ".ssh").glob("id_*.pub"))
+
+
+def options(workspace: Reached, arguments: argparse.Namespace) -> list[tuple[str, str]]:
+    """Return ssh's settings for a workspace, in their order: a name may come again."""
     told_proxy: list[str] = ["--url", arguments.url]
     for flag, file in (("--key", arguments.key), ("--token-file", arguments.token_file)):
         told_proxy += [flag, str(file.expanduser().absolute())] if file else []
     proxy = [sys.executable, "-m", "gpuspawner.cli", "ssh", "--proxy", *told_proxy, workspace.name]
-    settings = {
-        "User": workspace.user,
-        "ProxyCommand": shlex.join(proxy).replace("%", "%%"),
-        "HostKeyAlias": HOST_ALIAS,
-        "UserKnownHostsFile": f'"{workspace.known_hosts}"',
-        "GlobalKnownHostsFile": "/dev/null",
-        "StrictHostKeyChecking": "yes",
-    }
-    if arguments.key:
-        settings |= {"IdentityFile": f'"{arguments.key.expanduser().absolute()}"', "IdentitiesOnly": "yes"}
-    return settings
+    # By name: ssh itself tries a few names only, and those in the home that the system knows, whatever $HOME says.
+    identities = [arguments.key.expanduser().absolute()] if arguments.key else [k.with_suffix("") for k in _key_files()]
+    return [
+        ("User", workspace.user),
+        ("ProxyCommand", shlex.join(proxy).replace("%", "%%")),
+        ("HostKeyAlias", HOST_ALIAS),
+        ("UserKnownHostsFile", f'"{workspace.known_hosts}"'),
+        ("GlobalKnownHostsFile", "/dev/null"),
+        ("StrictHostKeyChecking", "yes"),
+        *(("IdentityFile", f'"{identity}"') for identity in identities),
+        *([("IdentitiesOnly", "yes")] if arguments.key else []),
+    ]
 
 
 def alias(name: str) -> str:

@@ -131,7 +131,7 @@ class WorkspacePage(PageHandler):
             waiting=lease.phase in WAITING,
             starting=lease.phase in {Phase.RESERVED, Phase.STARTING},
             open_links=story.open_links(self.hub_prefix, lease, view["opens"]),
-            ssh=story.ssh_line(lease) if SSH in view["opens"] else "",
+            ssh=story.ssh_line(lease, self.address) if SSH in view["opens"] else "",
             start_link=story.server_link(self.hub_prefix, lease, "hub/spawn-pending").rstrip("/"),
             again=story.start_again_links(self.hub_prefix, lease, person.name if mine else lease.user),
             end=story.ended_view(lease, mine=mine) if lease.reason else None,

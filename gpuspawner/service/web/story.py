@@ -196,9 +196,9 @@ def open_links(hub_prefix: str, lease: Lease, opens: Sequence[str]) -> list[tupl
     return links or [("Open Lab", server)]
 
 
-def ssh_line(lease: Lease) -> str:
-    """Return the command that opens a workspace by SSH, to be copied."""
-    return f"gpuspawner ssh {shlex.quote(lease.key.server) if lease.key.server else DEFAULT_SERVER}"
+def ssh_line(lease: Lease, url: str) -> str:
+    """Return the command that opens a workspace by SSH, to be copied; ``url`` is where its page was read."""
+    return shlex.join(["gpuspawner", "ssh", "--url", url, lease.key.server or DEFAULT_SERVER])
 
 
 def describe_request(parts: Parts, lease: Lease) -> dict[str, str]:

@@ -83,8 +83,6 @@ def _rights(kubectl: Kubectl, namespace: str) -> list[Object]:
     found = []
     for item in json.loads(text)["items"]:
         name = item["metadata"]["name"]
-        if item["kind"] == "ServiceAccount" and name != ACCOUNT:
-            continue
         if item["kind"] in ("ClusterRole", "ClusterRoleBinding", "PriorityClass"):
             name = f"{namespace}-{name}"
             if "roleRef" in item:

@@ -39,6 +39,8 @@ class Service:
         self.rbac = client.RbacAuthorizationV1Api(cluster.api)
         text = MANIFESTS.read_text().replace("namespace: jhub", f"namespace: {namespace}")
         self.parts = {part["kind"]: part for part in yaml.safe_load_all(text)}
+        (subject,) = self.parts["RoleBinding"]["subjects"]
+        self.account = subject["name"]
         self.name = f"service-{namespace}"
         self.parts["ClusterRole"]["metadata"]["name"] = self.name
         self.parts["ClusterRoleBinding"]["metadata"]["name"] = self.name
@@ -53,7 +55,7 @@ class Service:
                     assert verb in rule["verbs"]
                     rule["verbs"] = [other for other in rule["verbs"] if other != verb]
         core, rbac = self.cluster.core, self.rbac
-        core.create_namespaced_service_account(self.namespace, self.parts["ServiceAccount"])
+        core.create_namespaced_service_account(self.namespace, {"metadata": {"name": self.account}})
         rbac.create_cluster_role(self.parts["ClusterRole"])
         rbac.create_cluster_role_binding(self.parts["ClusterRoleBinding"])
         rbac.create_namespaced_role(self.namespace, self.parts["Role"])
@@ -71,7 +73,7 @@ class Service:
         """Whether the API server lets the service do this now; ``namespace`` is None for all of them."""
         name, _, subresource = resource.partition("/")
         attributes = {"verb": verb, "resource": name, "subresource": subresource, "namespace": namespace}
-        account = f"system:serviceaccount:{self.namespace}:gpuspawner-service"
+        account = f"system:serviceaccount:{self.namespace}:{self.account}"
         review = client.V1SubjectAccessReview(spec={"user": account, "resourceAttributes": attributes})
         return client.AuthorizationV1Api(self.cluster.api).create_subject_access_review(review).status.allowed
 
@@ -82,7 +84,7 @@ class Service:
     def kubeconfig(self):
         """A kubeconfig of this service account and nobody else."""
         answer = self.cluster.core.create_namespaced_service_account_token(
-            "gpuspawner-service", self.namespace, {"spec": {"expirationSeconds": 3600}}
+            self.account, self.namespace, {"spec": {"expirationSeconds": 3600}}
         )
         config = yaml.safe_load(Path(self.cluster.kubeconfig).read_text())
         for user in config["users"]:

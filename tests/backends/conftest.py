@@ -7,12 +7,19 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # tests are no package: they share modules of this folder
+
+from cluster_objects import a_node
+from kube_api import KubeApi
+from kube_backends import make_backend
+
+from gpuspawner.backends.kubernetes.backend import KubernetesBackend
 
 CAPTURES = Path(__file__).parents[2].parent / "shared" / "data" / "nvidia-smi" / "captures"
 
@@ -65,3 +72,31 @@ def sections(path: Path) -> dict[str, list[str]]:
         elif title and not line.startswith(("####", "# $")):
             found[title].append(line)
     return {title: [line for line in lines if line.strip()] for title, lines in found.items()}
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[KubeApi]:
+    """An API server of our own, with a node of four A100."""
+    api = KubeApi()
+    await api.start()
+    api.put(a_node("gpu-1", gpus={"nvidia.com/gpu": 4}))
+    yield api
+    await api.stop()
+
+
+@pytest.fixture
+async def a_backend(api: KubeApi, tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[KubernetesBackend]]]:
+    """Make a backend that has seen the cluster, with these pods in it."""
+    made = []
+
+    async def make(*pods: dict[str, Any], **settings: Any) -> KubernetesBackend:
+        for pod in pods:
+            api.put(pod)
+        backend = make_backend(api.kubeconfig(tmp_path), **{"gone_seconds": 0.5, "pause_seconds": 0.0, **settings})
+        made.append(backend)
+        await backend.fleet()
+        return backend
+
+    yield make
+    for backend in made:
+        await backend.close()

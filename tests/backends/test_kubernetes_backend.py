@@ -3,64 +3,20 @@
 import asyncio
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from cluster_objects import A100, MIG_MIXED, SHARED, a_node, a_workspace
-from kube_api import KubeApi, ends_with, exit_status
+from kube_api import ends_with, exit_status
+from kube_backends import make_backend
 
 from gpuspawner.backends.base import Backend, ProbeResult
 from gpuspawner.backends.fake import probe_text
-from gpuspawner.backends.kubernetes.backend import KubernetesBackend
-from gpuspawner.backends.kubernetes.fleet import Toleration
-from gpuspawner.backends.kubernetes.kinds import cluster_kinds
-from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.gpus import GpuKind, Slot
 
-HUB = "h" * 32
-GIB = 2**30
-KINDS = cluster_kinds(
-    {
-        kind.name: kind
-        for kind in (
-            GpuKind("a100", "A100", 80 * GIB, match="*A100*80GB"),
-            GpuKind("half", "Half", 40 * GIB, of="a100", shares=2),
-            GpuKind("slice", "Slice", 10 * GIB, resource="nvidia.com/mig-1g.10gb"),
-        )
-    }
-)
 A, B = "a" * 32, "b" * 32
 UNREACHABLE = "node.kubernetes.io/unreachable"
 UUIDS = tuple(f"GPU-0000000{number}-0000-0000-0000-000000000000" for number in range(2))
-
-
-@pytest.fixture
-async def api():
-    api = KubeApi()
-    await api.start()
-    api.put(a_node("gpu-1", gpus={"nvidia.com/gpu": 4}))
-    yield api
-    await api.stop()
-
-
-@pytest.fixture
-async def a_backend(api, tmp_path):
-    made = []
-
-    async def make(*pods, **settings):
-        for pod in pods:
-            api.put(pod)
-        settings = {"gone_seconds": 0.5, "pause_seconds": 0.0, **settings}
-        backend = KubernetesBackend(KINDS.values(), HUB, ClusterSettings("jhub", api.kubeconfig(tmp_path), **settings))
-        made.append(backend)
-        await backend.fleet()
-        return backend
-
-    yield make
-    for backend in made:
-        await backend.close()
 
 
 async def test_a_probe_runs_the_script_in_the_workspaces_own_container(api, a_backend):
@@ -207,7 +163,7 @@ async def test_of_a_node_that_is_not_heard_of_it_is_said_when_the_cluster_ends_w
 
 async def test_before_the_first_look_no_pod_is_missed(api, tmp_path):
     api.refused.add(("get", "/api/v1/pods"))
-    backend = KubernetesBackend(KINDS.values(), HUB, ClusterSettings("jhub", api.kubeconfig(tmp_path)))
+    backend = make_backend(api.kubeconfig(tmp_path))
     assert (await backend.probe(A, 1, (), 5.0)).problem == "the cluster is not seen yet"
     await backend.close()
 
@@ -339,83 +295,3 @@ async def test_end_without_answer_or_right_is_no_end(api, a_backend):
     await api.stop()
     with pytest.raises(Unavailable, match="does not answer"):
         await backend.end(A)
-
-
-def slots(node, resource, *numbers):
-    return tuple(Slot(f"{node}/{resource}/{number}") for number in numbers)
-
-
-def expressions(term):
-    return {e["key"]: e["values"] for e in term["matchExpressions"]}
-
-
-async def test_a_patch_asks_for_the_number_of_gpus_of_the_kind_by_preference_on_the_granted_node(api, a_backend):
-    api.put(a_node("gpu-2", {**A100, "nvidia.com/gpu.product": "NVIDIA-A100-PCIe-80GB"}))
-    api.put(a_node("gpu-3", SHARED))
-    backend = await a_backend()
-    patch = backend.patch(slots("gpu-1", "nvidia.com/gpu", 0, 3))
-    assert json.loads(json.dumps(patch)) == patch
-    assert patch["environment"] == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-    assert patch["pod"]["container"]["resources"] == {
-        "requests": {"nvidia.com/gpu": "2"},
-        "limits": {"nvidia.com/gpu": "2"},
-    }
-    affinity = patch["pod"]["spec"]["affinity"]["nodeAffinity"]
-    required = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
-    assert [expressions(term) for term in required] == [
-        {"nvidia.com/gpu.product": ["NVIDIA-A100-PCIe-80GB"]},
-        {"nvidia.com/gpu.product": ["NVIDIA-A100-SXM4-80GB"]},
-    ], "any node with GPUs of the kind, and none that divides them"
-    (preferred,) = affinity["preferredDuringSchedulingIgnoredDuringExecution"]
-    assert (preferred["weight"], expressions(preferred["preference"])) == (100, {"kubernetes.io/hostname": ["gpu-1"]})
-    assert patch["pod"]["spec"]["tolerations"] == [
-        {"key": "nvidia.com/gpu", "operator": "Exists"},
-        {"key": "hub.jupyter.org/dedicated", "operator": "Equal", "value": "user", "effect": "NoSchedule"},
-        {"key": "hub.jupyter.org_dedicated", "operator": "Equal", "value": "user", "effect": "NoSchedule"},
-    ]
-
-
-async def test_where_the_placement_is_a_requirement_no_other_node_will_do(a_backend):
-    backend = await a_backend(placement="required", tolerations=(Toleration("team", "Exists"),))
-    spec = backend.patch(slots("gpu-1", "nvidia.com/gpu", 0))["pod"]["spec"]
-    affinity = spec["affinity"]["nodeAffinity"]
-    assert list(affinity) == ["requiredDuringSchedulingIgnoredDuringExecution"]
-    (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
-    assert expressions(term) == {"kubernetes.io/hostname": ["gpu-1"]}
-    assert spec["tolerations"][-1] == {"key": "team", "operator": "Exists"}
-
-
-async def test_replicas_are_asked_for_where_devices_are_divided_alike(api, a_backend):
-    api.put(a_node("gpu-3", SHARED))
-    patch = (await a_backend()).patch(slots("gpu-3", "nvidia.com/gpu", 0))
-    (term,) = patch["pod"]["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
-        "nodeSelectorTerms"
-    ]
-    assert expressions(term) == {
-        "nvidia.com/gpu.product": ["NVIDIA-A100-SXM4-80GB-SHARED"],
-        "nvidia.com/gpu.replicas": ["2"],
-    }
-
-
-async def test_a_kind_that_is_its_resource_is_found_by_it_alone(api, a_backend):
-    api.put(a_node("gpu-4", {}, {"nvidia.com/mig-1g.10gb": 7}))
-    patch = (await a_backend()).patch(slots("gpu-4", "nvidia.com/mig-1g.10gb", 0, 1))
-    assert patch["pod"]["container"]["resources"]["limits"] == {"nvidia.com/mig-1g.10gb": "2"}
-    assert list(patch["pod"]["spec"]["affinity"]["nodeAffinity"]) == ["preferredDuringSchedulingIgnoredDuringExecution"]
-
-
-async def test_a_patch_without_gpus_hides_those_of_the_node(a_backend):
-    patch = (await a_backend()).patch(())
-    assert patch["environment"] == {"CUDA_VISIBLE_DEVICES": "", "NVIDIA_VISIBLE_DEVICES": "void"}
-    assert patch["pod"] == {}
-
-
-async def test_a_patch_for_a_node_that_has_gone_still_asks_for_what_was_granted(a_backend):
-    patch = (await a_backend()).patch(slots("gone", "nvidia.com/gpu", 0))
-    assert patch["pod"]["container"]["resources"]["limits"] == {"nvidia.com/gpu": "1"}
-
-
-def test_a_share_divides_what_the_cluster_divides():
-    half = KINDS["half"]
-    assert (half.pool, half.share, half.replicas, half.match) == ("half", 1, 2, "*A100*80GB")
-    assert replace(KINDS["a100"]) == KINDS["a100"]

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 from cluster_objects import a_node, a_pod, a_workspace, unschedulable
-from kube_api import KubeApi
 
 from gpuspawner.backends.kubernetes import view as views
 from gpuspawner.backends.kubernetes import watches
@@ -27,15 +26,6 @@ def quick(monkeypatch):
     monkeypatch.setattr(watches, "BACK_OFF_SECONDS", (0.05,))
     monkeypatch.setattr(watches, "SHORTEST_WATCH_SECONDS", 0.0)
     monkeypatch.setattr(watches, "REFUSED_SECONDS", 0.2)
-
-
-@pytest.fixture
-async def api():
-    api = KubeApi()
-    await api.start()
-    api.put(a_node("gpu-1", gpus={"nvidia.com/gpu": 4}))
-    yield api
-    await api.stop()
 
 
 @pytest.fixture

@@ -143,7 +143,8 @@ class Hub:
         count = _container(pod).get("restartCount", 0)
         if self.restarts is not None and count > self.restarts:
             self.restarts = count
-            say(f"The hub ended with code {before['exitCode']}. Kubernetes starts it again; workspaces go on.")
+            code = before.get("exitCode", "unknown")  # how it ended is kept as long as its dead container is
+            say(f"The hub ended with code {code}. Kubernetes starts it again; workspaces go on.")
         return "running" in _state(pod)
 
 

@@ -44,7 +44,12 @@ STEPS = {
         dict.fromkeys([Phase.QUEUED, Phase.PARKED, Phase.RESERVED], Phase.PARKED),
     ),
     "drop": (lambda x: leases.drop_start(x, LATER), dict.fromkeys([Phase.RESERVED, Phase.STARTING], Phase.PARKED)),
+    "requeue": (lambda x: leases.requeue(x, "taken", 30.0, LATER), {Phase.STARTING: Phase.PARKED}),
     "run": (lambda x: leases.run(x, "then", LATER), {Phase.STARTING: Phase.RUNNING}),
+    "disrupt": (
+        lambda x: leases.disrupt(x, "preempted", LATER + 30),
+        {phase: phase for phase in UP | {Phase.STARTING}},
+    ),
     "begin grace": (lambda x: leases.begin_grace(x, LATER), {Phase.RUNNING: Phase.RECLAIMING}),
     "end grace": (lambda x: leases.end_grace(x, LATER), {Phase.RECLAIMING: Phase.RUNNING}),
     "keep": (lambda x: leases.keep(x, LATER + 7200, LATER), dict.fromkeys(UP, Phase.RUNNING)),
@@ -179,3 +184,19 @@ def test_a_lease_whose_times_go_back_is_as_old_and_as_far_from_its_end_as_before
     assert (back.deadline_at, back.kept_until) == (NOW, NOW - 3550)
     assert (back.not_before, back.stop_sent_at, back.disrupted_until) == (0.0, None, None), "what never was stays so"
     assert leases.earlier(back, -3600.0) == lease
+
+
+def test_what_could_not_be_had_waits_at_its_old_place_and_counts_as_no_failure():
+    starting = a_lease(phase=Phase.STARTING, held=SLOTS, attempt=2, failed_starts=1, token_hash="hash")
+    parked = leases.requeue(starting, "taken by another pod", 30.0, LATER)
+    assert (parked.asked_at, parked.slots, parked.granted_at, parked.unattended) == (starting.asked_at, (), None, True)
+    assert (parked.attempt, parked.failed_starts, parked.token_hash) == (3, 1, "")
+    assert (parked.not_before, parked.message) == (LATER + 30, "taken by another pod")
+
+
+def test_what_its_place_ended_waits_again_as_a_lease_of_its_own_where_the_old_one_stood():
+    ended = a_lease("old", Phase.ENDED, boot_id="boot-1", attempt=3, failed_starts=1, token_hash="hash")
+    new = leases.again(ended, "new", LATER)
+    assert (new.id, new.phase, new.key, new.request) == ("new", Phase.PARKED, ended.key, ended.request)
+    assert (new.asked_at, new.phase_since, new.heard_at, new.boot_id) == (ended.asked_at, LATER, LATER, "boot-1")
+    assert (new.unattended, new.slots, new.attempt, new.failed_starts, new.token_hash) == (True, (), 1, 0, "")

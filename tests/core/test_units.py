@@ -1,4 +1,5 @@
 import math
+import time
 
 import pytest
 from hypothesis import given
@@ -177,3 +178,11 @@ def test_refuses_ranges(value, wrong, right):
 )
 def test_shows(shown, text):
     assert shown == text
+
+
+def test_shows_a_time_of_day_with_its_day_where_that_is_another_and_its_seconds_where_it_is_near():
+    noon = time.mktime((2026, 3, 4, 12, 0, 0, 0, 0, -1))
+    assert units.show_time(noon + 7200, noon) == "14:00"
+    assert units.show_time(noon + 61, noon) == "12:01:01"
+    assert units.show_time(noon - 61, noon) == "11:58:59"
+    assert units.show_time(noon + 86400, noon) == "Thu 05 Mar 12:00"

@@ -1,0 +1,76 @@
+"""A user's word against an end: whose end, once, answered once; and what is kept of what was written."""
+
+from dataclasses import replace
+
+import pytest
+from lease_builders import NOW, a_lease
+
+from gpuspawner.core import lease as leases
+from gpuspawner.core.dispute import LONGEST_CHARACTERS, Dispute, written
+from gpuspawner.core.errors import Conflict, RequestRefused
+from gpuspawner.core.lease import DISPUTABLE, Phase, Reason
+
+ENDED_AT, SINCE, LATER = NOW + 50.0, NOW + 20.0, NOW + 100.0
+
+
+def ended(reason=Reason.IDLE, **changes):
+    return a_lease(phase=Phase.ENDED, reason=reason, ended_at=ENDED_AT, seen_by_user=True, **changes)
+
+
+def test_a_dispute_speaks_of_the_readings_up_to_the_end():
+    disputed = leases.dispute(ended(), "It was busy.", SINCE, LATER)
+    assert disputed.dispute == Dispute(LATER, "It was busy.", SINCE, ENDED_AT)
+    unknown = leases.dispute(replace(ended(), ended_at=None), "", SINCE, LATER).dispute
+    assert unknown is not None
+    assert unknown.until == LATER, "when it ended is not known: the readings up to now"
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_only_an_end_that_others_decided_is_disputed(reason):
+    lease = ended(reason)
+    assert lease.disputable == (reason in DISPUTABLE)
+    if lease.disputable:
+        leases.dispute(lease, "", SINCE, LATER)
+    else:
+        with pytest.raises(Conflict, match=f"ended as {reason.value}"):
+            leases.dispute(lease, "", SINCE, LATER)
+
+
+def test_what_lives_is_not_disputed_nor_an_end_twice():
+    with pytest.raises(Conflict, match="has not ended"):
+        leases.dispute(a_lease(phase=Phase.RUNNING), "", SINCE, LATER)
+    with pytest.raises(Conflict, match="said so already"):
+        leases.dispute(leases.dispute(ended(), "", SINCE, LATER), "", SINCE, LATER + 1)
+
+
+def test_it_is_answered_once_and_its_user_has_something_new_to_read():
+    with pytest.raises(Conflict, match="nothing to answer"):
+        leases.answer(ended(), "Sorry.", "admin", LATER)
+    disputed = leases.dispute(ended(), "It was busy.", SINCE, LATER)
+    assert disputed.seen_by_user
+    answered = leases.answer(disputed, "Sorry.", "admin", LATER + 5)
+    assert answered.dispute == Dispute(LATER, "It was busy.", SINCE, ENDED_AT, "Sorry.", "admin", LATER + 5)
+    assert not answered.seen_by_user
+    with pytest.raises(Conflict, match="admin has answered"):
+        leases.answer(answered, "Again.", "other", LATER + 6)
+
+
+def test_what_was_written_is_kept_as_one_paragraph_that_every_store_can_hold():
+    assert written("  one\n\ntwo\tthree \0\ud800 ☃ ") == "one two three ☃"
+    assert written("") == ""
+    assert written("x" * LONGEST_CHARACTERS) == "x" * LONGEST_CHARACTERS
+
+
+@pytest.mark.parametrize(
+    ("text", "needed", "asked"),
+    [
+        pytest.param(None, False, "NoneType", id="nothing"),
+        pytest.param(["a"], False, "list", id="a list"),
+        pytest.param("x" * (LONGEST_CHARACTERS + 1), False, f"{LONGEST_CHARACTERS + 1} characters", id="too long"),
+        pytest.param(" \n", True, "0 characters", id="empty, where something is needed"),
+    ],
+)
+def test_what_is_refused_names_what_was_written_and_the_limit(text, needed, asked):
+    with pytest.raises(RequestRefused, match=asked) as refused:
+        written(text, needed=needed)
+    assert str(LONGEST_CHARACTERS) in str(refused.value)

@@ -18,10 +18,13 @@ from tools.suite import Suite, run_tests
 
 NAMED_CLUSTER = "GPUSPAWNER_TEST_KUBECONFIG"
 KUBERNETES = "tests/cluster"
-ON_THIS_MACHINE = Suite(
-    "Tests", (f"--ignore={KUBERNETES}", "--cov", "--cov-report="), files_at_once=3, again=("--cov-append",)
-)
+DECISIONS = "tests/core"
+ON_THIS_MACHINE = Suite("Tests", (f"--ignore={KUBERNETES}", f"--ignore={DECISIONS}"), files_at_once=3)
 """Their servers mostly wait: three files fill two cores."""
+ON_DECISIONS = Suite(
+    "Tests of the decisions", (DECISIONS, "--cov", "--cov-report="), files_at_once=1, again=("--cov-append",)
+)
+"""Apart from the others: what tells which branches were tried takes longer than the tests themselves."""
 ON_KUBERNETES = Suite("Tests on Kubernetes", (KUBERNETES,), files_at_once=1 if os.environ.get(NAMED_CLUSTER) else 2)
 """Two clusters of their own, a file at a time on each; a cluster that is named is one."""
 WALLS = ("unshare", "--mount", "--net", "--pid", "--fork", "test", "-w", "/sys/fs/cgroup")
@@ -29,8 +32,10 @@ NO_KUBERNETES = (
     "the tests on Kubernetes start a cluster, as root and with namespaces and control groups of its own; or name one "
     "by GPUSPAWNER_TEST_KUBECONFIG."
 )
+NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
+"""Where it is set, as in images of containers, each of the hundreds of processes would compile all that it imports."""
 CORE_BRANCH_COVERAGE_PERCENT = 98
-"""The bound that issue 3 sets for the decisions: every other room is tested through them."""
+"""The bound that issue 3 sets for the decisions, by their own tests: every other room is tested through them."""
 PROGRAMS = {
     "chromium-headless-shell": ["chromium-headless-shell", "fonts-dejavu-core"],
     "busybox": ["busybox"],
@@ -65,7 +70,7 @@ def main() -> int:
             ensure_debian_packages()
         tools = python.parent
         env = {
-            **os.environ,
+            **{name: value for name, value in os.environ.items() if name != NO_BYTECODE},
             "VIRTUAL_ENV": str(VENV),
             "PATH": f"{tools}:{os.environ.get('PATH', os.defpath)}",
             "GPUSPAWNER_HUB5_PYTHON": str(hub5),
@@ -86,7 +91,7 @@ def main() -> int:
         with steps.step("Tests", streams=True):
             if not suites:
                 say(f"     Left out: {NO_KUBERNETES}")
-            run_tests([python, "-m", "pytest"], env, [ON_THIS_MACHINE, *suites])
+            run_tests([python, "-m", "pytest"], env, [ON_THIS_MACHINE, ON_DECISIONS, *suites])
         bound = f"--fail-under={CORE_BRANCH_COVERAGE_PERCENT}"
         coverage: list[str | Path] = [python, "-m", "coverage", "report", bound, "--include=gpuspawner/core/*"]
         check(steps, "Branch coverage of core", coverage, env)

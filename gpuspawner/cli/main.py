@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from types import ModuleType
 from typing import NoReturn
 
 from gpuspawner import __version__
@@ -38,7 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = parser.parse_args(arguments)
     try:
         module, _, function = parsed.run.partition(":")
-        code = int(getattr(import_module(module), function)(parsed))
+        command = getattr(_import(module), function)
+        code = int(command(parsed))
         sys.stdout.flush()
     except BrokenPipeError:  # `| head` has read enough; the interpreter's own flush at the end would tell again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -46,3 +49,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     return code
+
+
+def _import(module: str) -> ModuleType:
+    """Import a command's module without looking for garbage meanwhile, which took a sixth of the time: nothing goes."""
+    gc.disable()
+    try:
+        return import_module(module)
+    finally:
+        gc.freeze()
+        gc.enable()

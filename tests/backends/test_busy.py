@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from gpuspawner.backends.local import busy, simulated
+from gpuspawner.backends.local import busy, records, simulated
 
 UUIDS = ("GPU-51a00000-0000-0000-0000-000000000000", "GPU-51a00000-0000-0000-0000-000000000001")
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    simulated.create(tmp_path, [simulated.SimulatedGpu(uuid, "T4 (simulated)", 16 * 2**30, "7.5") for uuid in UUIDS])
+    simulated.create(tmp_path, [records.SimulatedGpu(uuid, "T4 (simulated)", 16 * 2**30, "7.5") for uuid in UUIDS])
     monkeypatch.setenv("GPUSPAWNER_SIMULATED_DIR", str(tmp_path))
     monkeypatch.setenv("GPUSPAWNER_GPUS", ",".join(UUIDS))
     return tmp_path
@@ -29,7 +29,7 @@ def test_it_says_what_it_does_and_frees_the_gpu(folder: Path, capsys: pytest.Cap
     shown = capsys.readouterr().out
     assert "GPU 1 (T4 (simulated)): 10 % busy, 0 of 0 s" in shown
     assert shown.endswith("is free again.\n")
-    assert simulated.holders(folder, UUIDS[1]) == ()
+    assert records.holders(folder, UUIDS[1]) == ()
     assert list((folder / "holders").iterdir()) == []
 
 
@@ -39,37 +39,37 @@ def test_an_interrupt_ends_it_and_frees_the_gpu(folder: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
-        _wait_until(lambda: len(simulated.holders(folder, UUIDS[0])) == 1)
-        (holder,) = simulated.holders(folder, UUIDS[0])
+        _wait_until(lambda: len(records.holders(folder, UUIDS[0])) == 1)
+        (holder,) = records.holders(folder, UUIDS[0])
         assert (holder.percent, holder.memory_bytes) == (30, 16 * 2**30 * 40 // 100)
         os.killpg(process.pid, signal.SIGINT)  # as a notebook's stop button does
         shown, _ = process.communicate(timeout=60)
     assert "interrupted, free again." in shown
     assert process.returncode == -signal.SIGINT
-    _wait_until(lambda: simulated.holders(folder, UUIDS[0]) == ())
+    _wait_until(lambda: records.holders(folder, UUIDS[0]) == ())
 
 
 def test_a_killed_kernel_frees_the_gpu(folder: Path) -> None:
     code = "from gpuspawner.backends.local import busy; busy(60, percent=5)"
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     with subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.DEVNULL) as process:
-        _wait_until(lambda: len(simulated.holders(folder, UUIDS[1])) == 1)
+        _wait_until(lambda: len(records.holders(folder, UUIDS[1])) == 1)
         process.kill()
-    _wait_until(lambda: simulated.holders(folder, UUIDS[1]) == ())
+    _wait_until(lambda: records.holders(folder, UUIDS[1]) == ())
 
 
 def test_a_record_that_nobody_locks_says_nothing(folder: Path) -> None:
     record = folder / "holders" / f"123.{UUIDS[0]}"
-    record.write_text('{"percent": 99, "memory_bytes": 1}', encoding="utf-8")
-    assert simulated.holders(folder, UUIDS[0]) == ()
+    record.write_text(records.written({"percent": 99, "memory_bytes": 1}), encoding="utf-8")
+    assert records.holders(folder, UUIDS[0]) == ()
 
 
 def test_the_gpus_files_stay_the_same_files(folder: Path) -> None:
     before = (folder / UUIDS[0]).stat().st_ino
-    gpu = simulated.SimulatedGpu(UUIDS[0], "T4, renamed (simulated)", 8 * 2**30, "")
+    gpu = records.SimulatedGpu(UUIDS[0], "T4, renamed (simulated)", 8 * 2**30, "")
     simulated.create(folder, [gpu])
     assert (folder / UUIDS[0]).stat().st_ino == before
-    assert simulated.own_gpus({"GPUSPAWNER_SIMULATED_DIR": str(folder), "GPUSPAWNER_GPUS": UUIDS[0]}) == (gpu,)
+    assert records.own_gpus({"GPUSPAWNER_SIMULATED_DIR": str(folder), "GPUSPAWNER_GPUS": UUIDS[0]}) == (gpu,)
 
 
 @pytest.mark.parametrize(

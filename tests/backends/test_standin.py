@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuspawner.backends.local import nvidia, simulated
+from gpuspawner.backends.local import nvidia, records, simulated
 
 XML = Path(__file__).parents[2].parent / "shared" / "data" / "nvidia-smi" / "xml"
 UUIDS = tuple(f"GPU-51a00000-0000-0000-0000-{index:012x}" for index in range(3))
@@ -23,7 +23,7 @@ Smi = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    simulated.create(tmp_path, [simulated.SimulatedGpu(uuid, NAME, 80 * 2**30, "8.0") for uuid in UUIDS])
+    simulated.create(tmp_path, [records.SimulatedGpu(uuid, NAME, 80 * 2**30, "8.0") for uuid in UUIDS])
     return {
         "GPUSPAWNER_SIMULATED_DIR": str(tmp_path),
         "GPUSPAWNER_GPUS": ",".join(UUIDS[:2]),
@@ -254,3 +254,13 @@ def test_its_sample_buffer_shows_what_goes_on(smi: Smi, busy_gpu_1: int) -> None
         assert time.monotonic() < until, busy_gpu_1
         time.sleep(0.2)
     assert found
+
+
+def test_it_starts_without_what_is_slow_to_import() -> None:
+    """Four starts a sample: these took two thirds of each."""
+    run = nvidia.STAND_IN.parent / "standin" / "run.py"
+    command = [sys.executable, "-I", "-S", "-X", "importtime", str(run), "-L"]
+    said = subprocess.run(command, capture_output=True, text=True, check=False, env={}).stderr
+    imported = {line.rpartition("|")[2].strip() for line in said.splitlines()}
+    assert "gpuspawner.backends.local.standin.query" in imported
+    assert not imported & {"typing", "re", "json", "pathlib", "datetime", "contextlib", "subprocess"}

@@ -83,7 +83,7 @@ def first_that_works() -> Callable[[], None]:
 
 def simulate(what: str) -> None:
     """Do it on a simulated GPU: held by a process that computes nothing, as a notebook's kernel holds a real one."""
-    from gpuspawner.backends.local import busy, simulated  # noqa: PLC0415 - the real GPU needs nothing of it
+    from gpuspawner.backends.local import busy, records  # noqa: PLC0415 - the real GPU needs nothing of it
 
     if os.environ.get("LOAD_GPU"):
         os.environ |= {"GPUSPAWNER_SIMULATED_DIR": os.environ["LOAD_FOLDER"], "GPUSPAWNER_GPUS": os.environ["LOAD_GPU"]}
@@ -91,7 +91,7 @@ def simulate(what: str) -> None:
     percent = 20 if what == "train" else 0
     holds = threading.Thread(target=busy, args=(600, percent), daemon=True)
     holds.start()
-    while not all(simulated.holders(folder, gpu.uuid) for gpu in simulated.own_gpus(os.environ)):
+    while not all(records.holders(folder, gpu.uuid) for gpu in records.own_gpus(os.environ)):
         time.sleep(0.05)
     if what == "burst":
         busy(BURST_SECONDS, percent=60)

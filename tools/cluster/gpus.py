@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gpuspawner.backends.local.simulated import MIB, SimulatedGpu, create
+from gpuspawner.backends.local.records import MIB, SimulatedGpu
+from gpuspawner.backends.local.simulated import create
 from tools.cluster.__main__ import FOLDER
 from tools.cluster.cluster import Cluster
 from tools.cluster.settings import NODE

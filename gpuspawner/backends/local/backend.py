@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuspawner.backends.base import ProbeResult, Running
-from gpuspawner.backends.local import nvidia, processes, simulated
+from gpuspawner.backends.local import nvidia, processes, records, simulated
 from gpuspawner.backends.local.run_probe import run_probe
 from gpuspawner.backends.local.strangers import Users
 from gpuspawner.core.errors import Unavailable
@@ -106,11 +106,11 @@ class LocalBackend:
             "CUDA_VISIBLE_DEVICES": uuids,  # empty: CUDA sees none
             "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # so that CUDA and nvidia-smi count alike
             "NVIDIA_VISIBLE_DEVICES": uuids or "void",
-            simulated.GPUS: uuids,
+            records.GPUS: uuids,
         }
         if not self._simulates:
             return {"environment": environment, "path_prefix": ""}
-        environment |= {simulated.FOLDER: str(self._folder), "GPUSPAWNER_PYTHON": sys.executable}
+        environment |= {records.FOLDER: str(self._folder), "GPUSPAWNER_PYTHON": sys.executable}
         return {"environment": environment, "path_prefix": str(nvidia.STAND_IN)}
 
     async def _must_simulate(self) -> bool:
@@ -141,13 +141,13 @@ class LocalBackend:
             simulated.create(
                 self._folder,
                 [
-                    simulated.SimulatedGpu(gpu.id, gpu.model, gpu.memory_bytes, self._kinds[gpu.pool].compute)
+                    records.SimulatedGpu(gpu.id, gpu.model, gpu.memory_bytes, self._kinds[gpu.pool].compute)
                     for gpu in gpus
                 ],
             )
         except OSError as error:
             raise Unavailable(f"the simulated GPUs' files cannot be written: {error}") from None
-        apps = [(gpu.id, holder.pid) for gpu in gpus for holder in simulated.holders(self._folder, gpu.id)]
+        apps = [(gpu.id, holder.pid) for gpu in gpus for holder in records.holders(self._folder, gpu.id)]
         users = Users(apps, await asyncio.to_thread(processes.scan) if apps else ())
         notes = {gpu.id: users.strangers_on({gpu.id}, gpu.id, None) for gpu in gpus}
         return tuple(replace(gpu, foreign=bool(notes[gpu.id]), note=notes[gpu.id]) for gpu in gpus)

@@ -1,58 +1,33 @@
 """Simulated GPUs: one file each, in one folder, and ``busy``, which makes them work.
 
 A process holds a simulated GPU while it has the GPU's file open. What it does there stands in a record of its own in
-``holders/``, which it keeps locked: a record that nobody locks is a dead process's and says nothing.
-The standard library alone, and little of it: workspaces and the stand-in ``nvidia-smi`` import this.
+``holders/``, which it keeps locked: a record that nobody locks is a dead process's and says nothing (``records``).
+The standard library alone: workspaces import this.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import select
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+if __name__ == "__main__":  # the holder, started without site packages
+    sys.path.append(str(Path(__file__).resolve().parents[3]))
+
+from gpuspawner.backends.local.records import ENDED, FOLDER, GPUS, HOLDERS, SimulatedGpu, own_gpus, written
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-FOLDER = "GPUSPAWNER_SIMULATED_DIR"
-"""The variable that names the folder of simulated GPUs."""
-GPUS = "GPUSPAWNER_GPUS"
-"""The variable that names a workspace's GPUs: UUIDs with commas between."""
-HOLDERS = "holders"
-ENDED = "ended"
-"""Beside HOLDERS: what held a GPU until lately, for the sample buffer of ``nvidia-smi``."""
 ENDED_SECONDS = 60.0
-"""For how long that is of interest."""
-MIB = 1024 * 1024
-
-
-class SimulatedGpu(NamedTuple):
-    """One simulated GPU, as its file describes it."""
-
-    uuid: str
-    name: str
-    memory_bytes: int
-    compute: str
-
-
-class Holder(NamedTuple):
-    """A process that holds a simulated GPU: what it says to do there, since when and, once ended, until when.
-
-    Both are seconds of the monotonic clock.
-    """
-
-    pid: int
-    percent: int
-    memory_bytes: int
-    since: float = 0.0
-    until: float | None = None
+"""For how long what held a GPU is of interest once it has ended."""
 
 
 def create(folder: Path, gpus: Iterable[SimulatedGpu]) -> None:
@@ -64,7 +39,7 @@ def create(folder: Path, gpus: Iterable[SimulatedGpu]) -> None:
         path.mkdir(parents=True, exist_ok=True)
         path.chmod(0o1777)
     for gpu in gpus:
-        text = json.dumps(gpu._asdict())
+        text = written(gpu._asdict())
         # In place, never by renaming: an open file must stay the GPU's file.
         with (folder / gpu.uuid).open("a+", encoding="utf-8") as file:
             file.seek(0)
@@ -72,28 +47,6 @@ def create(folder: Path, gpus: Iterable[SimulatedGpu]) -> None:
                 file.truncate(0)
                 file.write(text)
                 os.fchmod(file.fileno(), 0o644)
-
-
-def own_gpus(environ: Mapping[str, str]) -> tuple[SimulatedGpu, ...]:
-    """Return the simulated GPUs that an environment gives, in its order; none where it gives no simulated GPU."""
-    folder = environ.get(FOLDER)
-    uuids = environ.get(GPUS, "").split(",") if folder else []
-    return tuple(gpu for uuid in uuids if (gpu := _read_gpu(Path(folder or "") / Path(uuid).name)) is not None)
-
-
-def holders(folder: Path, uuid: str) -> tuple[Holder, ...]:
-    """Return the live processes that say what they do on a GPU, by pid."""
-    records = (folder / HOLDERS).glob(f"*.{uuid}")
-    return tuple(sorted(holder for record in records if (holder := _read_holder(record)) is not None))
-
-
-def ended(folder: Path, uuid: str) -> tuple[Holder, ...]:
-    """Return what held a GPU until lately."""
-    found = []
-    for record in (folder / ENDED).glob(f"*.{uuid}"):
-        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
-            found.append(_holder(record, json.loads(record.read_text(encoding="utf-8"))))
-    return tuple(sorted(found))
 
 
 def busy(seconds: float, percent: int = 80, gpus: Iterable[int] | None = None, memory_percent: int = 40) -> None:
@@ -129,8 +82,6 @@ def busy(seconds: float, percent: int = 80, gpus: Iterable[int] | None = None, m
 
 def _watch(title: str, seconds: float, percent: int, arguments: list[str]) -> None:
     """Run the holder and print how far it is, once a second, until the time is over."""
-    import subprocess  # noqa: PLC0415 (the stand-in nvidia-smi imports this file, and must start fast)
-
     command = [sys.executable, "-I", "-S", str(Path(__file__).resolve()), *arguments]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:  # noqa: S603 (our own file)
         assert holder.stdout is not None
@@ -168,7 +119,7 @@ def hold(folder: str, uuids: str, percent: str, memory_percent: str) -> None:
             memory_bytes = gpu.memory_bytes * int(memory_percent) // 100
             told = {"percent": int(percent), "memory_bytes": memory_bytes, "since": time.monotonic()}
             held.callback(_end, path, told)
-            json.dump(told, record)
+            record.write(written(told))
             record.flush()
         _show("holding\n")
         while not select.select([sys.stdin], [], [], period_seconds * (1 - duty))[0]:
@@ -182,40 +133,11 @@ def _end(path: Path, told: dict[str, float]) -> None:
     folder = path.parent.parent / ENDED
     now = time.monotonic()
     with contextlib.suppress(OSError):  # a folder of an older version has none
-        (folder / path.name).write_text(json.dumps({**told, "until": now}), encoding="utf-8")
+        (folder / path.name).write_text(written({**told, "until": now}), encoding="utf-8")
         for old in folder.glob(f"*{path.suffix}"):
             if time.time() - old.stat().st_mtime > ENDED_SECONDS:
                 old.unlink()
     path.unlink()
-
-
-def _read_gpu(path: Path) -> SimulatedGpu | None:
-    try:
-        return SimulatedGpu(**json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        return None
-
-
-def _read_holder(path: Path) -> Holder | None:
-    try:
-        with path.open(encoding="utf-8") as file:
-            if not _is_locked(file):
-                return None
-            record = json.load(file)
-        return _holder(path, record)
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
-
-
-def _holder(path: Path, record: dict[str, float]) -> Holder:
-    until = record.get("until")
-    return Holder(
-        int(path.name.partition(".")[0]),
-        int(record["percent"]),
-        int(record["memory_bytes"]),
-        float(record.get("since", 0.0)),
-        None if until is None else float(until),
-    )
 
 
 def _why_none(environ: Mapping[str, str]) -> str:
@@ -224,14 +146,6 @@ def _why_none(environ: Mapping[str, str]) -> str:
     if environ.get(GPUS):
         return "This workspace has a real GPU, and busy() is for simulated ones. Any CUDA program makes it work."
     return "There is no simulated GPU here: busy() works in a workspace that gpuspawner started with one."
-
-
-def _is_locked(file: IO[str]) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    return False
 
 
 def _show(text: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 from gpuspawner.backends.local.processes import Process
-from gpuspawner.backends.local.simulated import GPUS
+from gpuspawner.backends.local.records import GPUS
 
 FOREIGN_MIB = 500
 """Memory in use above this on a GPU that no workspace has is somebody else's (design, section 7)."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from collections import namedtuple
 
-from gpuspawner.backends.local.simulated import FOLDER, MIB, Holder, SimulatedGpu, ended, holders, own_gpus
+from gpuspawner.backends.local.records import FOLDER, MIB, Holder, SimulatedGpu, ended, holders, own_gpus
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -19,23 +19,24 @@ IDLE_WATTS, FULL_WATTS = 60, 400
 """Arbitrary, of the order of a data centre GPU: power follows the utilization between them."""
 
 
-class Worker(NamedTuple):
+class Worker(namedtuple("Worker", "pid name memory_mib")):
     """A process on a board."""
 
+    __slots__ = ()
     pid: int
     name: str
     memory_mib: int
 
 
-class Board(NamedTuple):
-    """One simulated GPU at one instant."""
+class Board(namedtuple("Board", "number gpu workers percent spells")):
+    """One simulated GPU at one instant. ``spells`` are what holds it, and what did until lately."""
 
+    __slots__ = ()
     number: int
     gpu: SimulatedGpu
     workers: tuple[Worker, ...]
     percent: int
-    spells: tuple[Holder, ...] = ()
-    """What holds it, and what did until lately."""
+    spells: tuple[Holder, ...]
 
     def samples(self, now: float) -> tuple[int, ...]:
         """Return the utilization of the last seconds, sample by sample, the newest first."""
@@ -88,7 +89,7 @@ class Board(NamedTuple):
 
 def boards(environ: Mapping[str, str]) -> tuple[Board, ...]:
     """Return the workspace's own boards, in the order in which it got them."""
-    folder = Path(environ.get(FOLDER, ""))
+    folder = environ.get(FOLDER, "")
     found = []
     for number, gpu in enumerate(own_gpus(environ)):
         held = holders(folder, gpu.uuid)
@@ -108,6 +109,6 @@ def chosen(all_boards: tuple[Board, ...], wanted: str | None) -> tuple[Board, ..
 
 def _program(pid: int) -> str:
     try:
-        return os.readlink(f"/proc/{pid}/exe")  # noqa: PTH115 (a path is only shown)
+        return os.readlink(f"/proc/{pid}/exe")
     except OSError:
         return "[Not Found]"

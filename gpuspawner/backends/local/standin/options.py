@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from collections import namedtuple
 
 from gpuspawner.backends.local.standin import query, report, table
 from gpuspawner.backends.local.standin.board import CUDA, DRIVER, Board, boards, chosen
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -48,9 +49,10 @@ INVALID, NO_DEVICE = 2, 6
 """Exit codes of the real tool."""
 
 
-class Refused(NamedTuple):
+class Refused(namedtuple("Refused", "text code")):
     """What is printed instead, and the exit code."""
 
+    __slots__ = ()
     text: str
     code: int
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple
+import time
+from collections import namedtuple
 
 from gpuspawner.backends.local.standin.board import DRIVER, FULL_WATTS, IDLE_WATTS, Board, Worker
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable
 
@@ -14,9 +15,10 @@ NOT_AVAILABLE = "[N/A]"
 DEPRECATED = "[Requested functionality has been deprecated]"
 
 
-class Field(NamedTuple):
+class Field(namedtuple("Field", "unit value")):
     """A field: its unit, empty for none, and how to get its value."""
 
+    __slots__ = ()
     unit: str
     value: Callable[[Board, int], object]
 
@@ -144,7 +146,8 @@ APP_SHORT = {"name": "process_name", "used_memory": "used_gpu_memory"}
 
 def timestamp() -> str:
     """Return the time as CSV shows it."""
-    return datetime.now().astimezone().strftime("%Y/%m/%d %H:%M:%S.%f")[:-3]
+    now = time.time()
+    return f"{time.strftime('%Y/%m/%d %H:%M:%S', time.localtime(now))}.{int(now % 1 * 1000):03d}"
 
 
 def query_gpu(names: str, boards: tuple[Board, ...], options: set[str]) -> Iterable[str]:

@@ -22,9 +22,9 @@ DECISIONS = "tests/core"
 ON_THIS_MACHINE = Suite("Tests", (f"--ignore={KUBERNETES}", f"--ignore={DECISIONS}"), files_at_once=3)
 """Their servers mostly wait: three files fill two cores."""
 ON_DECISIONS = Suite(
-    "Tests of the decisions", (DECISIONS, "--cov", "--cov-report="), files_at_once=1, again=("--cov-append",)
+    "Tests of the decisions", (DECISIONS, "--cov", "--cov-report="), files_at_once=2, again=("--cov-append",)
 )
-"""Apart from the others: what tells which branches were tried takes longer than the tests themselves."""
+"""Before the others: telling which branches are tried takes longer than these tests, and theirs do not need it."""
 ON_KUBERNETES = Suite("Tests on Kubernetes", (KUBERNETES,), files_at_once=1 if os.environ.get(NAMED_CLUSTER) else 2)
 """Two clusters of their own, a file at a time on each; a cluster that is named is one."""
 WALLS = ("unshare", "--mount", "--net", "--pid", "--fork", "test", "-w", "/sys/fs/cgroup")
@@ -88,13 +88,15 @@ def main() -> int:
             with steps.step("Tests on Kubernetes", streams=True):
                 run_tests([python, "-m", "pytest"], env, suites)
             return 0
-        with steps.step("Tests", streams=True):
-            if not suites:
-                say(f"     Left out: {NO_KUBERNETES}")
-            run_tests([python, "-m", "pytest"], env, [ON_THIS_MACHINE, ON_DECISIONS, *suites])
+        with steps.step("Tests of the decisions", streams=True):
+            run_tests([python, "-m", "pytest"], env, [ON_DECISIONS])
         bound = f"--fail-under={CORE_BRANCH_COVERAGE_PERCENT}"
         coverage: list[str | Path] = [python, "-m", "coverage", "report", bound, "--include=gpuspawner/core/*"]
         check(steps, "Branch coverage of core", coverage, env)
+        with steps.step("Tests", streams=True):
+            if not suites:
+                say(f"     Left out: {NO_KUBERNETES}")
+            run_tests([python, "-m", "pytest"], env, [ON_THIS_MACHINE, *suites])
     except StepError as error:
         report_failure(error)
         return 1

@@ -92,7 +92,7 @@ async def test_a_simulated_gpu_from_end_to_end(
     assert [gpu.holders for gpu in second.gpus] == [0, 1]
     assert [gpu.memory_used_bytes for gpu in second.gpus] == [0, 20 * 2**30]
     assert second.cpu_cores is not None
-    assert second.cpu_cores > 0.05
+    assert second.cpu_cores > 0
     assert (second.gpus[0].holders_cpu_cores, second.gpus[1].holders_cpu_cores) == (0.0, pytest.approx(0.6, abs=0.55))
     assert await backend.end(lease_id), "busy() ends with its workspace"
     assert worker.wait(5) < 0

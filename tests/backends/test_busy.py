@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -70,6 +71,26 @@ def test_the_gpus_files_stay_the_same_files(folder: Path) -> None:
     simulated.create(folder, [gpu])
     assert (folder / UUIDS[0]).stat().st_ino == before
     assert records.own_gpus({"GPUSPAWNER_SIMULATED_DIR": str(folder), "GPUSPAWNER_GPUS": UUIDS[0]}) == (gpu,)
+
+
+@pytest.mark.parametrize("name", ["two\nlines", "name=value", "one\rother\u2028third", ""])
+def test_whatever_a_gpu_is_called_it_stays_one_line_of_its_file(folder: Path, name: str) -> None:
+    simulated.create(folder, [records.SimulatedGpu(UUIDS[0], name, 2**30, "7.5")])
+    (gpu,) = records.own_gpus({"GPUSPAWNER_SIMULATED_DIR": str(folder), "GPUSPAWNER_GPUS": UUIDS[0]})
+    assert gpu == records.SimulatedGpu(UUIDS[0], " ".join(name.splitlines()), 2**30, "7.5")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", '{"percent": 99, "memory_bytes": 1}', "percent=9", "percent=a\nmemory_bytes=1"]
+)
+def test_a_file_that_is_no_record_says_nothing(folder: Path, text: str) -> None:
+    with (folder / "holders" / f"123.{UUIDS[0]}").open("w", encoding="utf-8") as record:
+        record.write(text)
+        record.flush()
+        fcntl.flock(record, fcntl.LOCK_EX)
+        assert records.holders(folder, UUIDS[0]) == ()
+    (folder / UUIDS[0]).write_text(text, encoding="utf-8")
+    assert records.own_gpus({"GPUSPAWNER_SIMULATED_DIR": str(folder), "GPUSPAWNER_GPUS": UUIDS[0]}) == ()
 
 
 @pytest.mark.parametrize(

@@ -185,4 +185,5 @@ def test_shows_a_time_of_day_with_its_day_where_that_is_another_and_its_seconds_
     assert units.show_time(noon + 7200, noon) == "14:00"
     assert units.show_time(noon + 61, noon) == "12:01:01"
     assert units.show_time(noon - 61, noon) == "11:58:59"
+    assert units.show_time(noon - 7200, noon) == "10:00"
     assert units.show_time(noon + 86400, noon) == "Thu 05 Mar 12:00"

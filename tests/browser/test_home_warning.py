@@ -24,11 +24,16 @@ def test_a_home_page_open_before_the_grace_warns_within_seconds_of_it_and_offers
     own = page.locator("[aria-label='Your workspaces']")
     expect(own).to_contain_text("Running on 1 simulated A100")
     expect(page.locator("#gs-warnings")).to_be_empty()
+    until = own.locator("[data-until]")
+    expect(until).to_contain_text("until ")
+    expect(until).to_be_visible()
     left = hub.until(user, "reclaiming", 60)["keep"]["left"]
     expect(page.locator("#gs-warnings")).to_contain_text("GPU 0 has done nothing for", timeout=7000)
     expect(page.locator("#gs-warnings")).to_contain_text("This workspace ends at")
     expect(own).to_contain_text("Idle on 1 simulated A100: ends soon")  # no line of the page contradicts it
     expect(own).to_contain_text("; stops at ")
+    expect(until).to_be_hidden()
     page.locator("#gs-warnings").get_by_role("button", name="Keep").click()
     expect(page.locator("#gs-warnings")).to_be_empty()
+    expect(until).to_be_visible()
     assert hub.until(user, "running")["keep"]["left"] == left - 1

@@ -81,6 +81,8 @@
       const idle = one.idle?.because ? `${one.idle.words[0].toUpperCase()}${one.idle.words.slice(1)}.` : "";
       setText(document.querySelector(`[data-words="${id}"]`), one.words);
       setText(document.querySelector(`[data-more="${id}"]`), one.queue?.sentence ?? idle);
+      const until = document.querySelector(`[data-until="${id}"]`);
+      if (until) until.hidden = one.phase !== "running"; // what stops, or is about to, does not stay until then
     }
     const now = told(workspaces);
     const keys = now.map(([key]) => key);

@@ -49,8 +49,9 @@ class Holder(namedtuple("Holder", "pid percent memory_bytes since until", defaul
 
 
 def written(values: Mapping[str, object]) -> str:
-    """Return values as the lines of a file, a line end within one as a space."""
-    return "".join(f"{name}={' '.join(str(value).splitlines())}\n" for name, value in values.items())
+    """Return values as the lines of a file: a line end within one as a space, and half a character as ``?``."""
+    text = "".join(f"{name}={' '.join(str(value).splitlines())}\n" for name, value in values.items())
+    return text.encode("utf-8", "replace").decode()
 
 
 def own_gpus(environ: Mapping[str, str]) -> tuple[SimulatedGpu, ...]:

@@ -17,7 +17,7 @@ def hub(tmp_path_factory):
         real.close()
 
 
-def test_a_home_page_open_before_the_grace_warns_within_seconds_of_it_and_offers_keep(hub, page, user):
+def test_a_home_page_open_before_the_grace_warns_within_seconds_of_it_and_offers_keep(hub, page, plain_page, user):
     hub.begin(user, template="lab", gpu="a100")
     hub.until(user, "running")
     page.goto(f"{hub.url}/hub/home")
@@ -27,6 +27,8 @@ def test_a_home_page_open_before_the_grace_warns_within_seconds_of_it_and_offers
     until = own.locator("[data-until]")
     expect(until).to_contain_text("until ")
     expect(until).to_be_visible()
+    plain_page.goto(f"{hub.url}/hub/home")
+    expect(plain_page.locator("[data-until]")).to_be_visible()
     left = hub.until(user, "reclaiming", 60)["keep"]["left"]
     expect(page.locator("#gs-warnings")).to_contain_text("GPU 0 has done nothing for", timeout=7000)
     expect(page.locator("#gs-warnings")).to_contain_text("This workspace ends at")

@@ -128,6 +128,25 @@ def test_the_chart_says_in_words_what_it_shows(browser, world):
     expect(numbers).to_contain_text("unknown: GPU 0 can't be read ([N/A])")
 
 
+def test_the_chart_of_a_gpu_that_something_else_used_says_so_and_never_calls_it_this_workspaces(browser, world):
+    lease = pages.running("mine")
+    rows = [
+        replace(row, kind="idle", because="GPU 0 held by no process") if row.utilization_percent == 60.0 else row
+        for row in pages.readings(lease, [60.0] * 10 + [1.0] * 10)
+    ]
+    world.save(lease, readings=rows)
+    page = open_page(browser, world, "workspaces/mine")
+    chart = page.get_by_role("img", name=re.compile("^GPU 0 from"))
+    expect(chart).to_have_accessible_name(re.compile("highest 1 %; known for 20 min"))
+    expect(chart.locator(".gs-others")).to_have_count(10)
+    expect(page.get_by_text("in use, but not by this workspace: counts as idle")).to_be_visible()
+    other = pages.running("other", server="second", gpus=(1,))
+    world.save(other, readings=pages.readings(other, [60.0] * 10))
+    page = open_page(browser, world, "workspaces/other")
+    expect(page.get_by_role("img", name=re.compile("highest 60 %"))).to_be_visible()
+    expect(page.get_by_text("in use, but not by this workspace")).to_have_count(0)
+
+
 def test_numbers_change_in_place_and_open_details_and_focus_stay(browser, world):
     lease = world.save(pages.running("mine"), readings=pages.readings(pages.running("mine"), [80.0] * 10))
     page = open_page(browser, world, "workspaces/mine")

@@ -11,16 +11,18 @@ from gpuspawner.service.store import ReadingRow
 from gpuspawner.service.web.chart import PLOT_HEIGHT, Axis, Mark, beside, in_rows, panels
 
 GPU = "GPU-1"
+BELOW_PERCENT = 5.0
 AXIS = Axis(0.0, 600.0)
 
 
 def row(at, percent, seconds=60.0, kind=None, memory=2**30):
-    kind = kind or ("unknown" if percent is None else "idle")
+    if kind is None:
+        kind = "unknown" if percent is None else "busy" if percent >= BELOW_PERCENT else "idle"
     return ReadingRow("l", at, seconds, GPU, percent, memory, 2**32, kind, "")
 
 
 def only(rows, axis=AXIS):
-    return panels(rows, [GPU], axis)[0]
+    return panels(rows, [GPU], axis, BELOW_PERCENT)[0]
 
 
 def test_a_reading_covers_the_time_before_it():
@@ -46,6 +48,14 @@ def test_unknown_time_is_hatched_in_one_stretch_and_nothing_is_drawn_over_it(row
     assert panel.highest_percent == 10.0
 
 
+def test_use_that_is_not_the_workspaces_is_known_and_drawn_apart_and_never_its_highest():
+    panel = only([row(60, 60.0, kind="idle"), row(120, 5.0, kind="idle"), row(180, 4.9)], Axis(0.0, 180.0))
+    assert [round(bar.left) for bar in panel.others] == [0, 33]
+    assert [round(bar.left) for bar in panel.used] == [67]
+    assert (panel.highest_percent, panel.known_seconds, panel.unknown) == (4.9, 180.0, ())
+    assert only([row(60, 60.0, kind="idle")], Axis(0.0, 60.0)).highest_percent is None
+
+
 def test_no_reading_at_all_is_all_unknown():
     panel = only([])
     assert [(band.left, band.width) for band in panel.unknown] == [(0, 100)]
@@ -57,7 +67,7 @@ def test_a_sample_that_comes_a_little_late_leaves_no_crack():
 
 
 def test_two_shares_of_one_gpu_are_one_panel():
-    assert len(panels([], [GPU, GPU], AXIS)) == 1
+    assert len(panels([], [GPU, GPU], AXIS, BELOW_PERCENT)) == 1
 
 
 readings_over_time = st.lists(
@@ -78,13 +88,11 @@ def test_every_moment_is_either_known_or_hatched_and_never_both(steps):
         at += step
         rows.append(row(at, percent, step * part, kind="unknown" if percent is None else kind))
     panel = only(rows)
-    stretches = sorted(
-        [(b.left, b.left + b.width) for b in panel.used] + [(b.left, b.left + b.width) for b in panel.unknown]
-    )
+    stretches = sorted((band.left, band.left + band.width) for band in (*panel.used, *panel.others, *panel.unknown))
     for (_, end), (start, _) in itertools.pairwise(stretches):
         assert start >= end - 0.01
     assert sum(end - start for start, end in stretches) == pytest.approx(100, abs=0.5)
-    known = sum(bar.width for bar in panel.used)
+    known = sum(bar.width for bar in (*panel.used, *panel.others))
     assert known == pytest.approx(100 * panel.known_seconds / 600, abs=0.1)
     measured = sum(r.seconds for r in rows if r.kind != "unknown" and r.at <= 600)
     assert panel.known_seconds <= measured + 100 + 0.5 * len(rows)

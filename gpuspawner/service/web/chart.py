@@ -76,6 +76,8 @@ class Panel:
 
     gpu: str
     used: tuple[Bar, ...]
+    others: tuple[Bar, ...]
+    """In use, but not by this workspace: such a reading was judged idle, and is no part of ``highest_percent``."""
     memory: tuple[Bar, ...]
     unknown: tuple[Band, ...]
     highest_percent: float | None
@@ -105,9 +107,10 @@ class Axis:
         return tuple((self.start + (self.end - self.start) * i / 3, round(100 * i / 3, 3)) for i in range(4))
 
 
-def panels(rows: Sequence[ReadingRow], gpus: Iterable[str], axis: Axis) -> tuple[Panel, ...]:
+def panels(rows: Sequence[ReadingRow], gpus: Iterable[str], axis: Axis, below_percent: float) -> tuple[Panel, ...]:
     """Return one panel a GPU, in the order given. ``rows`` are of one lease, oldest first."""
-    return tuple(_panel(gpu, [row for row in rows if row.gpu == gpu], axis) for gpu in dict.fromkeys(gpus))
+    each = dict.fromkeys(gpus)
+    return tuple(_panel(gpu, [row for row in rows if row.gpu == gpu], axis, below_percent) for gpu in each)
 
 
 def is_known(row: ReadingRow) -> bool:
@@ -124,8 +127,8 @@ def beside(row: ReadingRow) -> str:
     return ", ".join([*active, *unknown]) or "nothing in use"
 
 
-def _panel(gpu: str, rows: Sequence[ReadingRow], axis: Axis) -> Panel:
-    used, memory, unknown, active = [], [], [], []
+def _panel(gpu: str, rows: Sequence[ReadingRow], axis: Axis, below_percent: float) -> Panel:
+    used, others, memory, unknown, active = [], [], [], [], []
     highest: float | None = None
     known_seconds, covered_until = 0.0, axis.start
     for row in rows:
@@ -144,16 +147,20 @@ def _panel(gpu: str, rows: Sequence[ReadingRow], axis: Axis) -> Panel:
         if not is_known(row) or row.utilization_percent is None:
             unknown.append((start, end))
         else:
-            used.append(Bar(band.left, band.width, _y(row.utilization_percent)))
-            highest = max(highest or 0.0, row.utilization_percent)
             known_seconds += end - start
+            bar = Bar(band.left, band.width, _y(row.utilization_percent))
+            if row.kind == "idle" and row.utilization_percent >= below_percent:
+                others.append(bar)
+            else:
+                used.append(bar)
+                highest = max(highest or 0.0, row.utilization_percent)
         if row.memory_used_bytes is not None and row.memory_total_bytes:
             memory.append(Bar(band.left, band.width, _y(100 * row.memory_used_bytes / row.memory_total_bytes)))
     if axis.end - covered_until > SLACK_SECONDS:
         unknown.append((covered_until, axis.end))
     hatched = tuple(axis.band(start, end) for start, end in _joined(unknown))
     in_use = tuple(axis.band(start, end) for start, end in _joined(active))
-    return Panel(gpu, tuple(used), tuple(memory), hatched, highest, known_seconds, in_use)
+    return Panel(gpu, tuple(used), tuple(others), tuple(memory), hatched, highest, known_seconds, in_use)
 
 
 def _joined(stretches: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -85,7 +85,7 @@ def chart_of(parts: Parts, lease: Lease, rows: Sequence[ReadingRow], lines: Sequ
         deciding = axis.band(deciding_since(lease, EVIDENCE_SECONDS), end)
     return ChartView(
         axis,
-        panels(rows, (slot.gpu for slot in lease.slots), axis),
+        panels(rows, (slot.gpu for slot in lease.slots), axis, idle.below_percent),
         _marks(lines, axis),
         _graces(lines, axis),
         deciding,

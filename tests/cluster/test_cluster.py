@@ -14,6 +14,21 @@ from tools.cluster.build import cache
 from tools.cluster.cluster import Cluster
 from tools.cluster.namespaces import CGROUPS, started_at
 
+SLOW = """
+import sys
+from pathlib import Path
+from tools.cluster import __main__, settings
+
+def slow(*arguments):
+    daemon = commands(*arguments)["containerd"]
+    script = f'sleep 5; PATH=$PATH:{Path(daemon[0]).parent} exec "$@"'
+    return {**commands(*arguments), "containerd": ["/bin/sh", "-c", script, "sh", *daemon]}
+
+commands, settings.commands = settings.commands, slow
+sys.exit(__main__.main())
+"""
+"""`make cluster` whose containerd begins five seconds late."""
+
 
 def make(action, folder, **env):
     return subprocess.run(
@@ -103,6 +118,18 @@ def test_it_refuses_to_start_twice_and_leaves_nothing(one_machine, tmp_path):
     assert not {line for line in traces() - before if "gpus-" not in line or second.link in line}
     assert not {pid for pid, started in running.items() if started_at(pid) == started}
     assert make("stop", folder).returncode == 0
+
+
+def test_a_containerd_that_is_slow_on_a_full_machine_is_waited_for(one_machine, tmp_path):
+    folder = tmp_path / "cluster"
+    started = subprocess.run(
+        [sys.executable, "-c", SLOW, "start", "--folder", folder], check=False, cwd=ROOT, capture_output=True, text=True
+    )
+    try:
+        assert started.returncode == 0, started.stdout + started.stderr
+        assert Cluster.load(folder).address != one_machine.own.address
+    finally:
+        assert make("stop", folder).returncode == 0
 
 
 def test_who_is_not_root_is_told(tmp_path, monkeypatch, capsys):

@@ -111,16 +111,21 @@ class Cluster:
             self._make_walls(programs)
             authority = self._make_certificates()
             settings.write(self.folder, self.address, self.number, self.link)
-            for name, command in settings.commands(self, authority, programs).items():
+            commands = settings.commands(self, authority, programs)
+            kubelet = commands.pop("kubelet")  # it ends where containerd does not answer yet
+            for name, command in commands.items():
                 self.start_process(name, command)
             self._write_tools(programs)
             self._import_pause(programs)
+            self.start_process("kubelet", kubelet)
             self.wait_until_ready()
         except BaseException as error:
             if isinstance(error, Exception):  # and not because its end was asked for
                 logs = self.folder.with_name(f"{self.folder.name}-failed-logs")
                 shutil.rmtree(logs, ignore_errors=True)
                 shutil.copytree(self.folder / "logs", logs)
+                if isinstance(error, StepError) and error.log:
+                    error.log = logs / error.log.name
             self.stop()
             raise
 

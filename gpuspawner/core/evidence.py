@@ -91,7 +91,7 @@ def classify(sample: Sample, policy: IdlePolicy, since_busy_seconds: float) -> C
     perhaps = any(gpu.perhaps for gpu in gpus)
     perhaps_counts = since_busy_seconds <= PERHAPS_BUDGETS * dict(policy.soft_budget_seconds).get(CPU, -1.0)
     if found.active or (perhaps and perhaps_counts):
-        return Classified(SampleKind.SOFT, ", ".join([*low, *found.active]), gpus, peak_percent, perhaps)
+        return Classified(SampleKind.SOFT, ", ".join([*found.active, *low]), gpus, peak_percent, perhaps)
     told = counted(sample, policy, [name for name in counts if name != CPU], since_busy_seconds).quiet
     over = spent(sample, (name for name, _ in policy.soft_budget_seconds if name not in counts))
     return Classified(SampleKind.IDLE, ", ".join([*low, *told, *over]), gpus, peak_percent, perhaps)

@@ -141,12 +141,12 @@ def test_unknown(seen: Sample, because: str) -> None:
 @pytest.mark.parametrize(
     ("seen", "since_busy_seconds", "kind", "because"),
     [
-        pytest.param(sample(LOW, cpu_cores=1.4), 60, SOFT, "GPU 0 at 1 %, CPU at 1.4 cores", id="CPU"),
-        pytest.param(sample(LOW, cpu_cores=1.4), 3600, SOFT, "GPU 0 at 1 %, CPU at 1.4 cores", id="CPU, last moment"),
+        pytest.param(sample(LOW, cpu_cores=1.4), 60, SOFT, "CPU at 1.4 cores, GPU 0 at 1 %", id="CPU"),
+        pytest.param(sample(LOW, cpu_cores=1.4), 3600, SOFT, "CPU at 1.4 cores, GPU 0 at 1 %", id="CPU, last moment"),
         pytest.param(sample(LOW, cpu_cores=1.4), 3601, IDLE, "GPU 0 at 1 %", id="CPU, budget spent"),
         pytest.param(sample(LOW, cpu_cores=0.1), 60, IDLE, "GPU 0 at 1 %", id="CPU at its bound"),
         pytest.param(sample(LOW, cpu_cores=None), 3601, IDLE, "GPU 0 at 1 %", id="CPU unknown, but no longer counts"),
-        pytest.param(sample(LOW, soft=(KERNEL,)), 600, SOFT, "GPU 0 at 1 %, kernel train.ipynb busy", id="kernel"),
+        pytest.param(sample(LOW, soft=(KERNEL,)), 600, SOFT, "kernel train.ipynb busy, GPU 0 at 1 %", id="kernel"),
         pytest.param(
             sample(LOW, soft=(KERNEL,)),
             601,
@@ -159,14 +159,14 @@ def test_unknown(seen: Sample, because: str) -> None:
             sample(LOW, cpu_cores=2, soft=(KERNEL,)),
             60,
             SOFT,
-            "GPU 0 at 1 %, CPU at 2 cores, kernel train.ipynb busy",
+            "CPU at 2 cores, kernel train.ipynb busy, GPU 0 at 1 %",
             id="two at once",
         ),
         pytest.param(
             sample(LOW, cpu_cores=2, soft=(KERNEL,)),
             601,
             SOFT,
-            "GPU 0 at 1 %, CPU at 2 cores",
+            "CPU at 2 cores, GPU 0 at 1 %",
             id="one spent, one not",
         ),
         pytest.param(
@@ -191,7 +191,7 @@ def test_unknown(seen: Sample, because: str) -> None:
             sample(LOW, cpu_cores=2, soft=(UNREAD,)),
             60,
             SOFT,
-            "GPU 0 at 1 %, CPU at 2 cores",
+            "CPU at 2 cores, GPU 0 at 1 %",
             id="one seen, one unknown",
         ),
         pytest.param(

@@ -135,6 +135,6 @@ def test_softer_evidence_is_judged_again_as_it_was_recorded(store):
     one, steps = read(store, rows)
     seen = [classify(step.sample, kernels, 0.0) for step in steps]
     assert [one.kind for one in seen] == [SampleKind.SOFT, SampleKind.IDLE, SampleKind.UNKNOWN]
-    assert seen[0].because == "GPU 0 at 0 %, kernel a.ipynb busy"
+    assert seen[0].because == "kernel a.ipynb busy, GPU 0 at 0 %"
     assert not_recorded(one) == frozenset()
     assert not_recorded(replace(one, rows=one.rows[2:])) == {"kernel", "terminal", "ssh", "editor"}

@@ -52,7 +52,7 @@ async def test_a_busy_kernel_holds_an_idle_gpu_for_its_budget_and_is_named(make_
     idle = seen["idle"]
     assert (idle["state"], idle["idle_seconds"]) == ("soft", 0.0)
     assert "Kernel train.ipynb busy: this may hold its idle GPUs for 1 min more." in seen["explained"]
-    assert idle["words"] == "not idle: GPU 0 at 0 %, kernel train.ipynb busy"
+    assert idle["words"] == "not idle: kernel train.ipynb busy, GPU 0 at 0 %"
     kernel = next(one for one in idle["also_counts"] if one["evidence"] == "kernel")
     assert kernel == {
         "evidence": "kernel",

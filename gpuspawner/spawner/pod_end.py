@@ -118,7 +118,7 @@ def _disruption(status: Json) -> str:
 def _evicted(message: str) -> str:
     """Tell of a node that threw the pod out because something ran short."""
     for resource, words in (
-        ("EmptyDir", "It wrote more to its temporary or shared memory than it may"),
+        ("EmptyDir", "It wrote more to its temporary files or shared memory than it may"),
         ("ephemeral", "It or its node ran out of temporary disk space"),
         ("memory", "Its node ran out of memory"),
         ("inodes", "Its node ran out of disk space for files"),

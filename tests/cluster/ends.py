@@ -18,14 +18,21 @@ def eat():
         eaten.append(b"x" * 2**24)
 
 
-ACTS = {"quit": lambda: os._exit(0), "crash": lambda: os._exit(3), "eat": eat}
+def fill():
+    with open("/scratch/data", "wb") as data:
+        data.write(b"x" * 2**23)
+    time.sleep(3600)
+
+
+ACTS = {"quit": lambda: os._exit(0), "crash": lambda: os._exit(3), "eat": eat, "fill": fill}
 if "stays" in sys.argv:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 threading.Thread(target=obey, daemon=True).start()
 http.server.ThreadingHTTPServer(("", 8888), http.server.SimpleHTTPRequestHandler).serve_forever()
 """
-"""Ends in good order, with exit code 3, or by using all memory, where /tmp has quit, crash or eat. With the argument
-``stays`` it lives through SIGTERM, as JupyterLab does while kernels save."""
+"""Ends in good order, with exit code 3, or by using all memory, where /tmp has quit, crash or eat; writes 8 MiB to
+/scratch where it has fill. With the argument ``stays`` it lives through SIGTERM, as JupyterLab does while kernels
+save."""
 
 
 def told(hub, user):

@@ -6,12 +6,16 @@ from kube_hub import KubeHub, eventually
 
 WAIT_SECONDS = 300
 BRIEF = "  brief: {extends: cpu, title: Brief, policy: brief, default: {memory: 128MiB, lifetime: 10s}}\n"
+SCRATCH = """
+c.KubeSpawner.volumes = [{"name": "scratch", "emptyDir": {"sizeLimit": "1Mi"}}]
+c.KubeSpawner.volume_mounts = [{"name": "scratch", "mountPath": "/scratch"}]
+"""
 POLICY = "  brief: {mode: observe, lifetime: 1s-24h, extend: {each: 1h, total: 1h, warn: [5s]}}\n"
 
 
 @pytest.fixture(scope="module")
 def hub(one_machine, tmp_path_factory):
-    extra = f"c.KubeSpawner.cmd = ['python3', '-c', {SERVER!r}]"
+    extra = f"c.KubeSpawner.cmd = ['python3', '-c', {SERVER!r}]\n{SCRATCH}"
     with one_machine.namespace() as namespace:
         hub = KubeHub(tmp_path_factory.mktemp("hub"), cluster=one_machine, namespace=namespace, extra=extra)
         text = hub.catalog.read_text().replace("policies:\n", f"{BRIEF}policies:\n")
@@ -34,6 +38,7 @@ def up(hub, user, **options):
         pytest.param("eat", "failed", "It used more memory than 128Mi and was ended. Start it with more", id="memory"),
         pytest.param("quit", "stopped", "It was shut down from inside, for example from JupyterLab", id="shut down"),
         pytest.param("crash", "failed", "Its server ended by itself with exit code 3.", id="crash"),
+        pytest.param("fill", "failed", "than it may (evicted): Usage of EmptyDir volume", id="evicted"),
     ],
 )
 def test_how_a_server_ended_by_itself_is_told(hub, word, reason, words):

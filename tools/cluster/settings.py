@@ -99,7 +99,6 @@ def _kubelet(folder: Path, address: str, cgroup: str) -> dict[str, Any]:
         "cgroupRoot": f"/{cgroup}",
         "failCgroupV1": False,
         "failSwapOn": False,
-        "localStorageCapacityIsolation": False,
         "podLogsDir": "/var/lib/pod-logs",
         "resolvConf": f"{folder}/resolv.conf",
         "clusterDNS": ["10.96.0.10"],
@@ -109,6 +108,8 @@ def _kubelet(folder: Path, address: str, cgroup: str) -> dict[str, Any]:
         "serializeImagePulls": False,
         # A device that turned unhealthy is seen within this time.
         "nodeStatusUpdateFrequency": "2s",
+        # Who wrote more to a volume than its limit is evicted within this time, and ten seconds.
+        "volumeStatsAggPeriod": "10s",
         "maxPods": 200,
     }
 

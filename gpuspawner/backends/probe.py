@@ -32,7 +32,6 @@ _CLOCK = re.compile(r"clock ([0-9]{1,12}\.[0-9]{1,9}) ([1-9][0-9]{0,5})")
 _PROCESS = re.compile(r"process ([0-9]{1,9}) ([0-9]{1,9}) ([0-9]{1,18}) ([0-9]{1,18}) ([0-9]{1,18})")
 _UNREADABLE = re.compile(r"unreadable ([0-9]{1,9})")
 _OPEN = re.compile(r"open ([0-9]{1,9}) (/.+)")
-_DRIVER = re.compile(r"driver (GPU UUID|Device Minor):[ \t]*(\S*)\s*")
 _READING = re.compile(r"reading ([0-9]{1,3})")
 _REAL_DEVICE = re.compile(r"/dev/nvidia([0-9]{1,5})")
 
@@ -220,11 +219,13 @@ class _Processes:
         self.clock = (0.0, 0)
         uuid = ""
         for line in lines:
-            if match := _DRIVER.fullmatch(line):
-                if match[1] == "GPU UUID":
-                    uuid = match[2]
-                elif uuid:
-                    self.minors[match[2]], uuid = uuid, ""
+            name, _, rest = line.partition(":")
+            value, *more = rest.split() or [""]
+            if name == "driver GPU UUID" and not more:
+                uuid = value
+            elif name == "driver Device Minor" and not more:
+                if uuid:
+                    self.minors[value], uuid = uuid, ""
             elif not (
                 self._takes(line) or line.startswith(("smi ", "buffer ")) or is_soft(line) or _READING.fullmatch(line)
             ):

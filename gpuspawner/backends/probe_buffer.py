@@ -22,7 +22,8 @@ MOST_SAMPLES = 10_000
 
 _GPU = re.compile(r"GPU [0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f]")
 _TITLE = "    GPU Utilization Samples"
-_VALUE = re.compile(r" {8}(\S.*?) *: (.+)")
+_INDENT = 8 * " "
+"""Before a value's name."""
 _FORMS = {
     "Duration": re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?) sec"),
     "Number of Samples": re.compile(r"([0-9]{1,6})"),
@@ -50,10 +51,11 @@ def read_buffers(lines: Iterable[str]) -> tuple[Buffer | None, ...]:
             within = False
         elif found and line.rstrip() == _TITLE:
             within = True
-        elif within and (match := _VALUE.fullmatch(line.rstrip())):
-            found[-1].setdefault(match[1], []).append(match[2])
         else:
-            within = False
+            name, colon, value = line.partition(": ")
+            within = within and bool(colon) and line.startswith(_INDENT) and line[len(_INDENT)] != " "
+            if within:
+                found[-1].setdefault(name.strip(), []).append(value.strip())
     return tuple(_buffer(values) for values in found)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -135,3 +136,23 @@ def test_a_number_is_told_exactly_where_every_run_told_one(runs: list[list[str]]
         cells = [cells[index] for cells in runs]
         whole = all(re.fullmatch("[0-9]+", cell) and int(cell) <= 100 for cell in cells)
         assert gpu.utilization_percent == (max(map(float, cells)) if whole and code == 0 else None)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param("driver GPU UUID:{}x y", id="a GPU's name"),
+        pytest.param("driver Device Minor:{}x y", id="a device"),
+        pytest.param("buffer         x{}y", id="a buffer's value"),
+        pytest.param("clock {}", id="a clock"),
+        pytest.param("kernels 1 {}x", id="kernels"),
+        pytest.param("{}", id="nothing"),
+    ],
+)
+def test_a_forged_line_as_long_as_may_be_is_read_at_once(line: str) -> None:
+    """A pattern that tries each of 1,000,000 spaces from each of them would take days, and nobody else's turn came."""
+    end = "gpuspawner-probe 1 end\n"
+    buffer = "buffer GPU 00000000:01:00.0\nbuffer     GPU Utilization Samples\n"
+    text = BUSY.replace(end, f"{buffer}{line.format(1_000_000 * ' ')}\n{end}")
+    assert judged(text) in {SampleKind.BUSY, SampleKind.UNKNOWN}

@@ -47,6 +47,15 @@ class LastingWatch(ResourceReflector):
         self.trouble = ""
         self.watch_task = asyncio.create_task(self._watch_and_update())
 
+    async def _list_and_update(self, resource_version: str | None = None) -> str:  # noqa: ARG002 - its own is too old
+        """List what there is now, and return its version.
+
+        KubeSpawner takes any list that is no older than its last one. Of several API servers one may lag behind what
+        the watch has shown since: a pod that it does not know yet would be taken for gone, and ended.
+        """
+        version: str = await super()._list_and_update(None)
+        return version
+
     async def _watch_and_update(self) -> None:
         """Follow as KubeSpawner does, again each time that it gives up."""
         try:

@@ -81,6 +81,44 @@ async def until(check):
     await asyncio.wait_for(checked(), 20)
 
 
+class Lagging(Lists):
+    """Of several API servers the one that answers a list that need not be new: it does not know the pod yet."""
+
+    async def list_namespaced_pod(self, resource_version=None, **_):
+        self.asked += 1
+        self.answers = [Answer() if resource_version is None else Empty()]
+        return await super().list_namespaced_pod()
+
+
+class Empty(Answer):
+    async def read(self):
+        return json.dumps({"items": [], "metadata": {"resourceVersion": "1"}})
+
+
+class Breaks:
+    """A watch whose connection breaks at once."""
+
+    def stream(self, *_, **__):
+        raise ConnectionResetError("the API server is upgraded")
+
+    def stop(self):
+        """As a watch has it."""
+
+    async def close(self):
+        """As a watch has it."""
+
+
+async def test_promise_1_a_list_that_lags_behind_what_was_seen_takes_no_pod_for_gone(monkeypatch):
+    api = Lagging()
+    monkeypatch.setattr("kubespawner.reflector.shared_client", lambda _: api)
+    monkeypatch.setattr("kubespawner.reflector.watch.Watch", Breaks)
+    memory = PodMemory(namespace="hub")
+    await memory.start()
+    await until(lambda: api.asked > 5)
+    assert (memory.resources, memory.gone) == ({"hub/alice": POD}, {})
+    await memory.stop()
+
+
 @pytest.mark.parametrize("kind", [PodMemory, EventWatch])
 async def test_promise_2_a_first_list_that_fails_is_asked_for_until_it_comes(api, followed, kind):
     api.answers = [ConnectionRefusedError("refused"), TimeoutError(), Refusal(), ConnectionRefusedError("refused")]

@@ -275,7 +275,7 @@ def run(lease: Lease, server_started: str, now: float) -> Lease:
 
 
 def disrupt(lease: Lease, why: str, until: float | None) -> Lease:
-    """The place itself is about to end it, ``until`` when at the latest: nobody here can object."""
+    """The place itself is about to end it, ``until`` when at the latest; an empty ``why`` takes that back."""
     _need(lease, UP | {Phase.STARTING}, "ended by its place")
     return replace(lease, disruption=why, disrupted_until=until)
 

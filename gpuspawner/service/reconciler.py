@@ -288,13 +288,19 @@ class Reconciler:
         self._allocator.take_back(lease)
 
     def _disrupted(self, lease: Lease, now: float) -> Lease:
-        """Note that the place is about to end it: its user is told while it still runs."""
-        one = next((x for x in self._processes(lease) if x.attempt == lease.attempt and x.disruption), None)
-        if one is None or lease.disruption:
+        """Note that the place is about to end it, or is no more: its user is told while it still runs."""
+        own = [x for x in self._processes(lease) if x.attempt == lease.attempt]
+        one = next((x for x in own if x.disruption), None)
+        if not own or (one is None) is (not lease.disruption):
             return lease
-        until = None if one.ends_in_seconds is None else now + one.ends_in_seconds
-        told = leases.disrupt(lease, one.disruption, until)
-        self._book.save(told, audit=[self._allocator.line(lease, "cluster", "disrupted", one.disruption)])
+        if one is None:
+            told = leases.disrupt(lease, "", None)
+            line = self._allocator.line(lease, "cluster", "spared", "The cluster ends it no more.")
+        else:
+            until = None if one.ends_in_seconds is None else now + one.ends_in_seconds
+            told = leases.disrupt(lease, one.disruption, until)
+            line = self._allocator.line(lease, "cluster", "disrupted", one.disruption)
+        self._book.save(told, audit=[line])
         return told
 
     def _unhealthy(self, lease: Lease) -> Lease:

@@ -33,6 +33,10 @@ _NODE = {
 }
 
 
+_SPARED = "Cancelling deletion"
+"""How the message of a TaintManagerEviction begins whose pod stays: its node answers again."""
+
+
 def why_ended(pod: Json | None, events: Sequence[Json]) -> str:
     """Return why a pod ended, with what its user can do; "" where nothing tells.
 
@@ -40,7 +44,7 @@ def why_ended(pod: Json | None, events: Sequence[Json]) -> str:
         pod: as it was last seen, whether or not it is still there; None where it was never seen.
         events: of this pod alone, oldest first.
     """
-    cause = _cause(pod or {}, events)
+    cause = _cause(pod or {}, _standing(events))
     return f"{cause} {FILES}" if cause else ""
 
 
@@ -73,7 +77,13 @@ def _was_disrupted(pod: Json | None, events: Sequence[Json]) -> bool:
     for condition in (pod or {}).get("status", {}).get("conditions", []):
         if condition.get("status") == "True" and condition.get("type") in {"DisruptionTarget", "TerminationTarget"}:
             return not is_eviction(condition)
-    return any(event.get("reason") in {"Preempted", "TaintManagerEviction"} for event in events)
+    return any(event.get("reason") in {"Preempted", "TaintManagerEviction"} for event in _standing(events))
+
+
+def _standing(events: Sequence[Json]) -> Sequence[Json]:
+    """Return the events since its node last came back."""
+    spared = [at for at, event in enumerate(events, 1) if str(event.get("message", "")).startswith(_SPARED)]
+    return events[spared[-1] :] if spared else events
 
 
 def _cause(pod: Json, events: Sequence[Json]) -> str:

@@ -44,6 +44,22 @@ async def test_its_user_is_told_while_it_still_runs_by_when_and_what_follows(wor
     assert world.did(alice).count("disrupted") == 1
 
 
+async def test_an_end_that_the_cluster_takes_back_is_told_no_more_and_is_no_later_ends_reason(world):
+    alice = await world.up("alice")
+    await disrupted(world, alice, ends_in_seconds=30.0)
+    key = alice.id, alice.attempt
+    world.backend.running[key] = replace(world.backend.running[key], disruption="", ends_in_seconds=None)
+    await world.round()
+    await world.round()
+    spared = world.now_of(alice)
+    assert (spared.phase, spared.disruption, spared.disrupted_until) == (Phase.RUNNING, "", None)
+    assert lease_view(world.parts, spared)["warning"] is None
+    assert [did for did in world.did(alice) if did in {"disrupted", "spared"}] == ["disrupted", "spared"]
+    await gone(world, alice)
+    assert world.now_of(alice).reason is Reason.FAILED
+    assert waiting(world, alice) is None
+
+
 async def test_what_outlives_its_end_on_a_node_that_does_not_answer_is_told_so(world):
     alice = await world.up("alice")
     await disrupted(world, alice, ends_in_seconds=30.0)

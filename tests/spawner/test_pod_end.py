@@ -29,6 +29,11 @@ def terminated(code, reason="Error", message=""):
 PREEMPTED = "The cluster needs its GPU for more important work."
 SHUTDOWN = "Pod was terminated in response to imminent node shutdown."
 LOW = "The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi."
+BLIP = [
+    {"reason": "NodeNotReady", "message": "Node is not ready"},
+    {"reason": "TaintManagerEviction", "message": "Cancelling deletion of Pod a/b"},
+]
+"""A node that was silent for a minute, and answered again."""
 ENDS = {
     "node out of memory": (
         pod(phase="Failed", reason="Evicted", message=LOW),
@@ -67,6 +72,21 @@ ENDS = {
     "node lost, as only an event says": (
         pod(),
         [{"reason": "TaintManagerEviction", "message": "Marking for deletion Pod a/b"}],
+        "Its node was lost or taken out of service.",
+    ),
+    "out of memory, on a node that was silent before": (
+        pod(state=terminated(137, "OOMKilled"), phase="Failed"),
+        BLIP,
+        "It used more memory than 8Gi and was ended. Start it with more memory, or use less.",
+    ),
+    "deleted with kubectl, on a node that was silent before": (
+        pod(deleted=True),
+        BLIP,
+        "Its pod was deleted in the cluster, by a person or a program with the right to.",
+    ),
+    "node lost, after it had come back once": (
+        pod(),
+        [*BLIP, {"reason": "TaintManagerEviction", "message": "Marking for deletion Pod a/b"}],
         "Its node was lost or taken out of service.",
     ),
     "node deleted": (pod(conditions=[disrupted("DeletionByPodGC")]), [], "Its node is gone."),
@@ -123,6 +143,8 @@ def test_an_end_is_told_with_its_cause_and_what_stays(seen, events, words):
     ("name", "outcome"),
     [
         ("preempted, as its pod said last", "preempted"),
+        ("out of memory, on a node that was silent before", "died"),
+        ("node lost, after it had come back once", "preempted"),
         ("preempted, as only an event says", "preempted"),
         ("drained", "preempted"),
         ("node lost", "preempted"),

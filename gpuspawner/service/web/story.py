@@ -44,6 +44,8 @@ ACTIONS = {
     "stop": "Stop",
     "disputed": "Called wrong",
     "answered": "Answered",
+    "disrupted": "To be ended by the cluster",
+    "spared": "Left running",
 }
 MARKED = {"warned", "grace ended", "kept", "extended", "would warn", "would stop", "stop"}
 """What the chart marks."""

@@ -123,6 +123,7 @@ class Lease:
     disruption: str = ""
     disrupted_until: float | None = None
     unhealthy: tuple[str, ...] = ()
+    tried_nodes: tuple[str, ...] = ()
     dispute: Dispute | None = None
 
     @property
@@ -210,6 +211,8 @@ def park(lease: Lease, now: float) -> Lease:
     return _to(lease, Phase.PARKED, now, slots=(), granted_at=None, unattended=True)
 
 
+MOST_TRIED = 100
+"""Nodes remembered where a start found no room. Arbitrary: as many tries take an hour and more."""
 BACK_OFF_SECONDS = (60.0, 120.0, 300.0)
 """How long a lease whose start was dropped lets others pass: 1, 2, 5 minutes (design, section 6)."""
 START_LIMIT = 3
@@ -241,10 +244,11 @@ def drop_start(lease: Lease, now: float, back_off_seconds: tuple[float, ...] = B
     )
 
 
-def requeue(lease: Lease, message: str, wait_seconds: float, now: float) -> Lease:
-    """Starting → parked at ``asked_at``: what it was granted could not be had. ``message`` says why.
+def requeue(lease: Lease, message: str, wait_seconds: float, now: float, node: str = "") -> Lease:
+    """Starting → parked at ``asked_at``: what it was granted, on ``node``, could not be had. ``message`` says why.
 
-    Others pass for ``wait_seconds``. It is nobody's failure: the attempt is over, and the start may go on with another.
+    Others pass for ``wait_seconds``. It is nobody's failure: the attempt is over, and the start may go on with another,
+    on another node where there is one.
     """
     _need(lease, {Phase.STARTING}, "moved back to the queue")
     return _to(
@@ -256,6 +260,7 @@ def requeue(lease: Lease, message: str, wait_seconds: float, now: float) -> Leas
         unattended=True,
         attempt=lease.attempt + 1,
         not_before=now + wait_seconds,
+        tried_nodes=(*(x for x in lease.tried_nodes if x != node), node)[-MOST_TRIED:] if node else lease.tried_nodes,
         message=message,
         token_hash="",
     )

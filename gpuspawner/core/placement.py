@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
 from gpuspawner.core.autoscale import is_coming
@@ -36,15 +36,18 @@ def grantable(gpu: Gpu) -> bool:
     return gpu.healthy and not gpu.foreign
 
 
-def place(kind: GpuKind, count: int, fleet: Fleet, used: Mapping[str, Fraction]) -> tuple[Slot, ...] | None:
+def place(
+    kind: GpuKind, count: int, fleet: Fleet, used: Mapping[str, Fraction], tried: Sequence[str] = ()
+) -> tuple[Slot, ...] | None:
     """Return ``count`` slots of ``kind`` on distinct devices, or None where they do not fit.
 
     Devices are taken in this order, so that shares stay together and whole GPUs stay whole:
 
-    1. a node that is there before one that is coming;
-    2. the node with the fewest free GPUs of the pool that still fits all (several GPUs of one lease share a node);
-    3. the device with the largest share in use;
-    4. node name, index, id.
+    1. a node that was not ``tried``, then the one that was tried longest ago: it lacked something else than GPUs;
+    2. a node that is there before one that is coming;
+    3. the node with the fewest free GPUs of the pool that still fits all (several GPUs of one lease share a node);
+    4. the device with the largest share in use;
+    5. node name, index, id.
     """
     if not fleet.complete:
         return None
@@ -58,7 +61,8 @@ def place(kind: GpuKind, count: int, fleet: Fleet, used: Mapping[str, Fraction])
     fitting = [node for node, free in free_on_node.items() if free >= count]
     if not fitting:
         return None
-    node = min(fitting, key=lambda node: (is_coming(node), free_on_node[node], node))
+    last_tried = {node: at for at, node in enumerate(tried, 1)}
+    node = min(fitting, key=lambda node: (last_tried.get(node, 0), is_coming(node), free_on_node[node], node))
     on_node = [gpu for gpu in candidates if gpu.node == node]
     on_node.sort(key=lambda gpu: (-used.get(gpu.id, Fraction(0)), gpu.index, gpu.id))
     return tuple(Slot(gpu.id, share) for gpu in on_node[:count])

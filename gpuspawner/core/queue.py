@@ -79,7 +79,7 @@ def next_grants(
             continue
         if fleet.complete and lease.request.count > largest_fit(kind, fleet):
             continue
-        slots = place(kind, lease.request.count, fleet, used)
+        slots = place(kind, lease.request.count, fleet, used, lease.tried_nodes)
         if slots is None:
             blocked.add(pool)
             continue

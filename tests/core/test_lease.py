@@ -192,6 +192,14 @@ def test_what_could_not_be_had_waits_at_its_old_place_and_counts_as_no_failure()
     assert (parked.asked_at, parked.slots, parked.granted_at, parked.unattended) == (starting.asked_at, (), None, True)
     assert (parked.attempt, parked.failed_starts, parked.token_hash) == (3, 1, "")
     assert (parked.not_before, parked.message) == (LATER + 30, "taken by another pod")
+    assert parked.tried_nodes == ()
+
+
+def test_the_nodes_without_room_are_remembered_the_last_one_last_and_not_without_end():
+    tried = a_lease("a", Phase.STARTING, tried_nodes=("one", "two"))
+    assert leases.requeue(tried, "no room", 30.0, LATER, "one").tried_nodes == ("two", "one")
+    many = replace(tried, tried_nodes=tuple(map(str, range(leases.MOST_TRIED))))
+    assert leases.requeue(many, "no room", 30.0, LATER, "new").tried_nodes == (*many.tried_nodes[1:], "new")
 
 
 def test_what_its_place_ended_waits_again_as_a_lease_of_its_own_where_the_old_one_stood():

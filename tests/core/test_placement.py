@@ -42,6 +42,22 @@ def test_a_tie_of_nodes_goes_by_their_name():
     assert place(A100, 1, fleet(gpu(0, node="node-b"), gpu(1, node="node-a")), {}) == slots("a100-1")
 
 
+@pytest.mark.parametrize(
+    ("tried", "given"),
+    [
+        ((), "a100-0"),
+        (("node-1",), "a100-2"),
+        (("node-2",), "a100-0"),
+        (("node-1", "node-2"), "a100-0"),
+        (("node-2", "node-1"), "a100-2"),
+        (("node-9",), "a100-0"),
+    ],
+)
+def test_where_there_was_no_room_is_tried_last_and_what_was_tried_longest_ago_first(tried, given):
+    assert place(A100, 1, fleet(*TWO_NODES), {}, tried) == slots(given)
+    assert place(A100, 3, fleet(*TWO_NODES), {}, ("node-2",)) is not None, "better tried again than never"
+
+
 def test_nothing_is_given_of_a_fleet_that_was_not_seen_whole():
     assert place(A100, 1, fleet(gpu(0), complete=False), {}) is None
     assert place(A100, 1, Fleet(), {}) is None

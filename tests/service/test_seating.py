@@ -215,6 +215,20 @@ async def test_the_same_start_asks_again_and_others_pass_for_a_while(place):
     assert place.now_of(again).phase is Phase.RESERVED
 
 
+async def test_another_node_is_tried_where_the_first_had_no_room(place):
+    alice = place.start("alice")
+    assert gpus(place, alice) == ["one/nvidia.com/gpu/0"]
+    await gave(place, alice, waiting="0/2 nodes are available: 1 Insufficient cpu.", waiting_seconds=21.0)
+    await place.round()
+    for granted in ("two/nvidia.com/gpu/0", "one/nvidia.com/gpu/0"):
+        await place.go_on(32, step=8)
+        place.hub.put("alice")
+        back = place.now_of(alice)
+        assert gpus(place, back) == [granted]
+        await gave(place, back, waiting=REASON, waiting_seconds=21.0)
+        await place.round()
+
+
 async def test_a_start_that_the_cluster_ends_goes_back_to_its_place_at_once(place):
     alice = place.start("alice")
     await gave(place, alice, "one", disruption="The cluster needs its GPU for more important work.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -139,6 +139,9 @@ def service_environment(c: Any, spawner: type) -> dict[str, str]:
     selector = written(c, spawner, "node_selector", {})[1]
     if selector:
         cluster["node_selector"] = dict(selector)
+    terms = written(c, spawner, "node_affinity_required", [])[1]
+    if labels := _label_selector([*(terms.values() if isinstance(terms, Mapping) else terms)]):
+        cluster["node_labels"] = labels
     environment = {name: os.environ[name] for name in (*IN_CLUSTER, *PROXIES) if name in os.environ}
     if not environment.keys() & set(IN_CLUSTER):
         cluster["kubeconfig"] = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
@@ -149,6 +152,25 @@ def service_environment(c: Any, spawner: type) -> dict[str, str]:
     except ValueError as error:
         raise SystemExit(f"gpuspawner: what the service is told of the cluster ({where}): {error}") from None
     return {**environment, "GPUSPAWNER_BACKEND": "kubernetes", "GPUSPAWNER_KUBERNETES": json.dumps(cluster)}
+
+
+def _label_selector(terms: Sequence[Any]) -> str:
+    """Return the required node affinity of every workspace as a label selector, "" where there is none.
+
+    Nor is there for what no label selector says: several terms of which one is enough, numbers, names of nodes.
+    """
+    term = terms[0] if len(terms) == 1 and isinstance(terms[0], Mapping) else {}
+    asked = [_FORMS.get(one.get("operator"), "") for one in term.get("matchExpressions") or ()]
+    if not all(asked) or term.get("matchFields"):
+        return ""
+    return ",".join(
+        form.format(one["key"], ",".join(sorted(map(str, one.get("values") or ()))))
+        for form, one in zip(asked, term.get("matchExpressions") or (), strict=True)
+    )
+
+
+_FORMS = {"In": "{0} in ({1})", "NotIn": "{0} notin ({1})", "Exists": "{0}", "DoesNotExist": "!{0}"}
+"""How a label selector says the operators of a node affinity."""
 
 
 def service_address(c: Any) -> str:

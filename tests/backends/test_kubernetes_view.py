@@ -106,6 +106,8 @@ async def test_only_nodes_that_workspaces_may_use_are_looked_at(api, a_backend):
         a_node("other", {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB", "pool": "users"}, {"nvidia.com/gpu": 1})
     )
     assert await free(a_backend(node_selector=(("pool", "users"),)))() == 1
+    assert await free(a_backend(node_labels="pool=users"))() == 1
+    assert await free(a_backend(node_selector=(("pool", "users"),), node_labels="zone=a"))() == 0
 
 
 async def test_after_a_break_it_goes_on_where_it_was(api, a_backend):

@@ -80,6 +80,34 @@ def test_what_the_service_is_told_follows_kubespawner_and_what_is_said_of_the_cl
     assert (told["node_selector"], told["devices"], told["placement"]) == ({"pool": "users"}, "/dev/other*", "required")
 
 
+PURPOSE = {"key": "hub.jupyter.org/node-purpose", "operator": "In", "values": ["user"]}
+
+
+@pytest.mark.parametrize(
+    ("required", "labels"),
+    [
+        pytest.param([{"matchExpressions": [PURPOSE]}], "hub.jupyter.org/node-purpose in (user)", id="as z2jh has it"),
+        pytest.param({"purpose": {"matchExpressions": [PURPOSE]}}, "hub.jupyter.org/node-purpose in (user)", id="dict"),
+        pytest.param(
+            [{"matchExpressions": [
+                {"key": "pool", "operator": "NotIn", "values": ["b", "a"]},
+                {"key": "gpu", "operator": "Exists"},
+                {"key": "spot", "operator": "DoesNotExist"},
+            ]}],
+            "pool notin (a,b),gpu,!spot",
+            id="every form",
+        ),
+        pytest.param([{"matchExpressions": [PURPOSE]}, {"matchExpressions": [PURPOSE]}], None, id="either"),
+        pytest.param([{"matchExpressions": [{"key": "n", "operator": "Gt", "values": ["3"]}]}], None, id="a number"),
+        pytest.param([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a"]}]}], None, id="name"),
+        pytest.param([], None, id="none"),
+    ],
+)  # fmt: skip
+def test_the_service_looks_at_the_nodes_alone_that_kubespawners_affinity_requires(configured, required, labels):
+    told = json.loads(environment(configured(Config(), node_affinity_required=required))["GPUSPAWNER_KUBERNETES"])
+    assert told.get("node_labels") == labels
+
+
 @pytest.mark.parametrize(
     ("cluster", "problem"),
     [

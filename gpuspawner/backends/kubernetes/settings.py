@@ -38,6 +38,8 @@ class ClusterSettings:
     """Taints that workspaces tolerate beside those of GPUs."""
     node_selector: tuple[tuple[str, str], ...] = ()
     """Labels of the nodes that workspaces may use: others are not looked at."""
+    node_labels: str = ""
+    """What else is asked of their labels, as ``kubectl get nodes --selector`` takes it."""
     grace_seconds: int | None = None
     """Between SIGTERM and SIGKILL when the service ends a pod; None: what its pod says."""
     gone_seconds: float = 10.0

@@ -47,7 +47,8 @@ class ClusterView:
         self._own_of: dict[str, dict[str, Pod]] = {}
         self._refused_at: dict[str, float] = {}
         self._node_names: dict[str, Node] = {}
-        selector = ",".join(f"{key}={value}" for key, value in settings.node_selector)
+        labels = [f"{key}={value}" for key, value in settings.node_selector]
+        selector = ",".join([*labels, settings.node_labels] if settings.node_labels else labels)
         self._nodes = Watch(
             api,
             "/api/v1/nodes",

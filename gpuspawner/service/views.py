@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -63,7 +64,7 @@ def lease_view(parts: Parts, lease: Lease) -> dict[str, Any]:
         "idle": _idle(parts, lease),
         "keep": _keep(parts, lease),
         "extend": _extend(parts, lease),
-        "warning": next(warnings_of(parts, lease), None),
+        "warning": _warning(parts, lease),
         "end": _end(lease),
     }
     return {**view, "explained": explained(lease, view, policy_of(parts.catalog, lease).idle)}
@@ -286,6 +287,20 @@ def warnings_of(parts: Parts, lease: Lease) -> Iterator[dict[str, Any]]:
         )
         can = _extend(parts, lease)["each_seconds"] > 0
         yield {"kind": "expiry", "text": text, "ends_at": lease.deadline_at, "actions": ["extend"] if can else []}
+
+
+def _warning(parts: Parts, lease: Lease) -> dict[str, Any] | None:
+    """Return all that its user is to be told now, as one: what comes first leads, and each of the others is said."""
+
+    def comes(warning: Mapping[str, Any]) -> tuple[bool, float]:
+        ends_at = warning["ends_at"]
+        return warning["kind"] != "preempted", math.inf if ends_at is None else ends_at
+
+    found = sorted(warnings_of(parts, lease), key=comes)
+    if not found:
+        return None
+    actions = dict.fromkeys(action for warning in found for action in warning["actions"])
+    return {**found[0], "text": " ".join(warning["text"] for warning in found), "actions": list(actions)}
 
 
 def _end(lease: Lease) -> dict[str, Any] | None:

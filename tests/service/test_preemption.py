@@ -6,6 +6,7 @@ import pytest
 
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.lease import Phase, Reason
+from gpuspawner.core.policy import Mode
 from gpuspawner.service.api.actions import act
 from gpuspawner.service.api.base import Person
 from gpuspawner.service.views import lease_view
@@ -162,6 +163,24 @@ async def test_a_gpu_that_fails_under_a_workspace_is_told_and_stops_nothing(worl
         "the place calls GPU-1 unhealthy",
         "the place calls its GPUs healthy again",
     ]
+
+
+async def test_promise_5_no_warning_hides_another_and_what_comes_first_leads(world):
+    alice = await world.up("alice")
+    now = world.clock.now()
+    expires = replace(alice, warned_seconds=(900.0,), deadline_at=now + 600, unhealthy=("GPU-1",))
+    told = lease_view(world.parts, expires)["warning"]
+    assert (told["kind"], told["ends_at"], told["actions"]) == ("expiry", now + 600, ["extend", "move"])
+    assert "The lifetime of this workspace ends at" in told["text"]
+    assert "its GPU is unhealthy" in told["text"]
+    for left_seconds, first in ((300.0, "idle"), (900.0, "expiry")):
+        streak = replace(alice.streak, countdown_seconds=left_seconds, mode=Mode.ENFORCE)
+        both = replace(expires, phase=Phase.RECLAIMING, unhealthy=(), streak=streak, sampled_at=now)
+        told = lease_view(world.parts, both)["warning"]
+        assert (told["kind"], told["ends_at"]) == (first, now + min(left_seconds, 600))
+        assert set(told["actions"]) == {"keep", "extend"}
+    told = lease_view(world.parts, replace(expires, disruption=WHY, disrupted_until=now + 5000))["warning"]
+    assert (told["kind"], told["text"].startswith(WHY)) == ("preempted", True)
 
 
 async def failed_under(world, lease, *names):

@@ -3,11 +3,15 @@
 import json
 from dataclasses import replace
 
-from cluster_objects import A100, SHARED, a_node
-from kube_backends import KINDS
+import pytest
+from cluster_objects import A100, MIG_MIXED, MIG_SINGLE, SHARED, a_node
+from kube_backends import GIB, KINDS
 
-from gpuspawner.backends.kubernetes.fleet import Toleration
-from gpuspawner.core.gpus import Slot
+from gpuspawner.backends.kubernetes.fleet import Toleration, gpus_of_node
+from gpuspawner.backends.kubernetes.kinds import cluster_kinds
+from gpuspawner.backends.kubernetes.objects import to_node
+from gpuspawner.backends.kubernetes.patches import pod_patch
+from gpuspawner.core.gpus import GpuKind, Slot
 
 
 def slots(node, resource, *numbers):
@@ -15,7 +19,21 @@ def slots(node, resource, *numbers):
 
 
 def expressions(term):
-    return {e["key"]: e["values"] for e in term["matchExpressions"]}
+    return {e["key"]: e["values"] for e in term["matchExpressions"] if e["operator"] == "In"}
+
+
+def fits(terms, labels):
+    """Whether kube-scheduler lets a pod that requires one of these terms onto a node with these labels."""
+    ways = {
+        "In": lambda e: labels.get(e["key"]) in e["values"],
+        "DoesNotExist": lambda e: e["key"] not in labels and "values" not in e,
+    }
+    return any(all(ways[e["operator"]](e) for e in term["matchExpressions"]) for term in terms)
+
+
+def required(patch):
+    node = patch["spec"]["affinity"]["nodeAffinity"]
+    return node.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get("nodeSelectorTerms", [])
 
 
 async def test_a_patch_asks_for_the_number_of_gpus_of_the_kind_by_preference_on_the_granted_node(api, a_backend):
@@ -30,10 +48,9 @@ async def test_a_patch_asks_for_the_number_of_gpus_of_the_kind_by_preference_on_
         "limits": {"nvidia.com/gpu": "2"},
     }
     affinity = patch["pod"]["spec"]["affinity"]["nodeAffinity"]
-    required = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
-    assert [expressions(term) for term in required] == [
-        {"nvidia.com/gpu.product": ["NVIDIA-A100-PCIe-80GB"]},
-        {"nvidia.com/gpu.product": ["NVIDIA-A100-SXM4-80GB"]},
+    assert [expressions(term) for term in required(patch["pod"])] == [
+        {"nvidia.com/gpu.product": ["NVIDIA-A100-PCIe-80GB"], "nvidia.com/gpu.replicas": ["1"]},
+        {"nvidia.com/gpu.product": ["NVIDIA-A100-SXM4-80GB"], "nvidia.com/gpu.replicas": ["1"]},
     ], "any node with GPUs of the kind, and none that divides them"
     (preferred,) = affinity["preferredDuringSchedulingIgnoredDuringExecution"]
     assert (preferred["weight"], expressions(preferred["preference"])) == (100, {"kubernetes.io/hostname": ["gpu-1"]})
@@ -88,3 +105,63 @@ def test_a_share_divides_what_the_cluster_divides():
     half = KINDS["half"]
     assert (half.pool, half.share, half.replicas, half.match) == ("half", 1, 2, "*A100*80GB")
     assert replace(KINDS["a100"]) == KINDS["a100"]
+
+
+GKE = {"cloud.google.com/gke-accelerator": "nvidia-tesla-a100"}
+SLICED = {**GKE, "cloud.google.com/gke-gpu-partition-size": "1g.5gb"}
+FOUR_CLIENTS = {
+    "cloud.google.com/gke-gpu-sharing-strategy": "time-sharing",
+    "cloud.google.com/gke-max-shared-clients-per-gpu": "4",
+}
+SLICE = "nvidia.com/mig-1g.10gb"
+KARPENTER = {"karpenter.k8s.aws/instance-gpu-name": "a100"}
+ALIKE = cluster_kinds(
+    {
+        kind.name: kind
+        for kind in (
+            GpuKind("gke", "A100", 40 * GIB, match="nvidia-tesla-a100"),
+            GpuKind("gke-4", "A quarter", 10 * GIB, of="gke", shares=4),
+            GpuKind("gke-slice", "A slice", 5 * GIB, match="nvidia-tesla-a100-MIG-1g.5gb"),
+            GpuKind("gke-slice-4", "A quarter of it", 2 * GIB, of="gke-slice", shares=4),
+            GpuKind("a100", "A100", 80 * GIB, match="NVIDIA-A100-SXM4-80GB"),
+            GpuKind("half", "Half", 40 * GIB, of="a100", shares=2),
+            GpuKind("slice", "A slice", 10 * GIB, match="*A100*-MIG-1g.10gb"),
+            GpuKind("half-slice", "Half of it", 5 * GIB, of="slice", shares=2),
+            GpuKind("aws", "A100", 40 * GIB, match="a100"),
+        )
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("resource", "labelled"),
+    [
+        pytest.param(
+            "nvidia.com/gpu",
+            {
+                "gke": GKE,
+                "gke-4": GKE | FOUR_CLIENTS,
+                "gke-slice": SLICED,
+                "gke-slice-4": SLICED | FOUR_CLIENTS,
+            },
+            id="GKE",
+        ),
+        pytest.param("nvidia.com/gpu", {"a100": A100, "half": SHARED, "slice": MIG_SINGLE}, id="GFD"),
+        pytest.param(
+            "nvidia.com/gpu", {"a100": A100, "half": {**A100, "nvidia.com/gpu.replicas": "2"}}, id="GFD, no suffix"
+        ),
+        pytest.param(
+            SLICE, {"slice": MIG_MIXED, "half-slice": {**MIG_MIXED, f"{SLICE}.replicas": "2"}}, id="GFD, MIG mixed"
+        ),
+        pytest.param(
+            "nvidia.com/gpu", {"aws": KARPENTER, "slice": {**MIG_SINGLE, **KARPENTER}}, id="Karpenter, some with GFD"
+        ),
+    ],
+)
+def test_no_pod_is_let_onto_a_node_whose_gpus_are_of_another_kind(resource, labelled):
+    nodes = {pool: to_node(a_node(pool, labels, {resource: 7})) for pool, labels in labelled.items()}
+    fleet = [gpu for node in nodes.values() for gpu in gpus_of_node(node, (), tuple(ALIKE.values()), "h", ())]
+    assert {gpu.node: gpu.pool for gpu in fleet} == {pool: pool for pool in labelled}
+    for pool in labelled:
+        patch = pod_patch(slots(pool, resource, 0), nodes, fleet, ALIKE, (), must_be_there=False)
+        assert [other for other in labelled if fits(required(patch), labelled[other])] == [pool]

@@ -6,7 +6,7 @@ is a virtual one, ``NODE/RESOURCE/INDEX``, of the group ``NODE/RESOURCE``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from gpuspawner.backends.kubernetes.kinds import kind_of
@@ -127,8 +127,3 @@ def _gpus(
             )
         )
     return gpus
-
-
-def group_labels(node: Node, resource: str) -> Mapping[str, str]:
-    """Return the labels that tell a node's GPUs from others of the same resource: {} where it is unlabelled."""
-    return dict(model_of(node.labels, resource).selector)

@@ -6,7 +6,7 @@ Labels are those of GPU Feature Discovery, AMD's and Intel's labellers, GKE, EKS
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from gpuspawner.core.units import GIBIBYTE, MEBIBYTE
@@ -32,6 +32,8 @@ _MEMORIES_GIB = ("amd.com/gpu.vram", "beta.amd.com/gpu.vram")
 _REPLICAS = ("nvidia.com/gpu.replicas", "cloud.google.com/gke-max-shared-clients-per-gpu")
 _GKE_SLICE = "cloud.google.com/gke-gpu-partition-size"
 HOSTNAME = "kubernetes.io/hostname"
+Selector = tuple[tuple[str, tuple[str, ...]], ...]
+"""Labels that nodes have, each with its value, and those that they do not have, each with none."""
 
 _MIG_RESOURCE = re.compile(r"nvidia\.com/mig-([0-9a-z.+]+?)(?:\.shared)?")
 _MIG_LABEL = re.compile(r"nvidia\.com/mig-[0-9a-z.+]+\.(?:memory|replicas|product)")
@@ -50,14 +52,14 @@ class Model:
 
     ``name`` is the vendor's product, "" where no label tells; a slice of it (MIG) has its profile in ``profile``;
     ``replicas`` is how many pods each device serves at once. ``memory_bytes`` is that of one unit, 0 where no label
-    tells. ``selector`` holds the labels that tell such GPUs from others of the same resource.
+    tells. ``selector`` is what was read, absences included: it tells such GPUs from others of the same resource.
     """
 
     name: str = ""
     profile: str = ""
     replicas: int = 1
     memory_bytes: int = 0
-    selector: tuple[tuple[str, str], ...] = ()
+    selector: Selector = ()
 
     @property
     def title(self) -> str:
@@ -74,26 +76,29 @@ def is_kept_label(key: str) -> bool:
 def model_of(labels: Mapping[str, str], resource: str) -> Model:
     """Return what a node's labels say of one of its GPU resources."""
     vendor = resource.partition("/")[0]
-    product = next((key for key in _PRODUCTS.get(vendor, ()) if labels.get(key)), None)
+    products = _PRODUCTS.get(vendor, ())
+    product = next((key for key in products if labels.get(key)), None)
     if product is None:
         return Model()
     name, _, profile = labels[product].removesuffix(_SHARED_SUFFIX).partition(_MIG_INFIX)
-    selector = {product: labels[product]}
     memory = _first(labels, _MEMORIES_MIB) * MEBIBYTE or _first(labels, _MEMORIES_GIB) * GIBIBYTE
-    replicas_of: tuple[str, ...] = _REPLICAS
+    read = [*products[: products.index(product) + 1]]  # a node with a more exact label may have another model
+    replicas_of: tuple[str, ...] = _REPLICAS if vendor == "nvidia.com" else ()
     if mixed := _MIG_RESOURCE.fullmatch(resource):
         # The product label is that of the whole devices, whatever those are shared into.
         base = resource.removesuffix(".shared")
         profile = mixed[1]
         memory = _first(labels, (f"{base}.memory",)) * MEBIBYTE
         replicas_of = (f"{base}.replicas",)
-    elif _GKE_SLICE in labels:
-        profile = labels[_GKE_SLICE]
-        selector[_GKE_SLICE] = profile
+    elif vendor == "nvidia.com":
+        profile = labels.get(_GKE_SLICE, profile)
+        read.append(_GKE_SLICE)
     replicas = max(1, _first(labels, replicas_of))
-    if replicas > 1:
-        selector |= {key: labels[key] for key in replicas_of if key in labels}
-    return Model(name, profile, replicas, memory // replicas, tuple(sorted(selector.items())))
+    return Model(name, profile, replicas, memory // replicas, _as_read(labels, [*read, *replicas_of]))
+
+
+def _as_read(labels: Mapping[str, str], keys: Iterable[str]) -> Selector:
+    return tuple((key, (labels[key],) if key in labels else ()) for key in sorted(keys))
 
 
 def _first(labels: Mapping[str, str], keys: tuple[str, ...]) -> int:

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gpuspawner.backends.kubernetes.fleet import GPU_TAINTS, Toleration, group_labels, split_group
-from gpuspawner.backends.kubernetes.models import HOSTNAME
+from gpuspawner.backends.kubernetes.fleet import GPU_TAINTS, Toleration, split_group
+from gpuspawner.backends.kubernetes.models import HOSTNAME, Selector, model_of
 from gpuspawner.backends.kubernetes.objects import Node
 from gpuspawner.core.autoscale import is_coming, kind_of_coming
 from gpuspawner.core.gpus import Gpu, GpuKind, Slot
@@ -90,19 +90,21 @@ def _alike(
 
 def _terms(known: frozenset[str], resources: frozenset[str], nodes: Mapping[str, Node]) -> list[dict[str, Any]]:
     """Return a term for each way in which the nodes of these groups are labelled."""
-    selectors: set[tuple[tuple[str, str], ...]] = set()
+    selectors: set[Selector] = set()
     unlabelled: list[str] = []
     for group in sorted(known):
         name, resource = split_group(group)
         if resource not in resources:
             continue
         node = nodes.get(name, Node(name))
-        labels = group_labels(node, resource)
-        if labels:
-            selectors.add(tuple(sorted(labels.items())))
+        if selector := model_of(node.labels, resource).selector:
+            selectors.add(selector)
         else:
             unlabelled.append(node.labels.get(HOSTNAME, name))
-    terms = [{"matchExpressions": [_in(key, [value]) for key, value in selector]} for selector in sorted(selectors)]
+    terms = [
+        {"matchExpressions": [_in(key, list(values)) if values else _without(key) for key, values in selector]}
+        for selector in sorted(selectors)
+    ]
     if unlabelled:
         terms.append({"matchExpressions": [_in(HOSTNAME, sorted(set(unlabelled)))]})
     return terms
@@ -110,6 +112,10 @@ def _terms(known: frozenset[str], resources: frozenset[str], nodes: Mapping[str,
 
 def _in(key: str, values: list[str]) -> dict[str, Any]:
     return {"key": key, "operator": "In", "values": values}
+
+
+def _without(key: str) -> dict[str, Any]:
+    return {"key": key, "operator": "DoesNotExist"}
 
 
 def _own_taints(resources: Iterable[str]) -> list[dict[str, str]]:

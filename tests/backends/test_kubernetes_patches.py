@@ -55,6 +55,9 @@ async def test_a_patch_asks_for_the_number_of_gpus_of_the_kind_by_preference_on_
     (preferred,) = affinity["preferredDuringSchedulingIgnoredDuringExecution"]
     assert (preferred["weight"], expressions(preferred["preference"])) == (100, {"kubernetes.io/hostname": ["gpu-1"]})
     assert patch["pod"]["spec"]["tolerations"] == [
+        {"key": "amd.com/gpu", "operator": "Exists"},
+        {"key": "gpu.intel.com/i915", "operator": "Exists"},
+        {"key": "gpu.intel.com/xe", "operator": "Exists"},
         {"key": "nvidia.com/gpu", "operator": "Exists"},
         {"key": "hub.jupyter.org/dedicated", "operator": "Equal", "value": "user", "effect": "NoSchedule"},
         {"key": "hub.jupyter.org_dedicated", "operator": "Equal", "value": "user", "effect": "NoSchedule"},
@@ -165,3 +168,16 @@ def test_no_pod_is_let_onto_a_node_whose_gpus_are_of_another_kind(resource, labe
     for pool in labelled:
         patch = pod_patch(slots(pool, resource, 0), nodes, fleet, ALIKE, (), must_be_there=False)
         assert [other for other in labelled if fits(required(patch), labelled[other])] == [pool]
+
+
+@pytest.mark.parametrize("resource", ["nvidia.com/gpu", "volcano.sh/vgpu-number", "amd.com/gpu"])
+@pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute"])
+@pytest.mark.parametrize("taint", ["nvidia.com/gpu", "amd.com/gpu", "volcano.sh/vgpu-number", "team"])
+def test_a_node_is_offered_where_its_taints_are_those_that_the_pod_tolerates(resource, effect, taint):
+    kind = GpuKind("gpu", "GPU", GIB, resource=resource)
+    node = to_node(a_node(labels={}, gpus={resource: 1}, taints=[(taint, "present", effect)]), frozenset({resource}))
+    fleet = gpus_of_node(node, (), (kind,), "h", ())
+    patch = pod_patch(slots("gpu-1", resource, 0), {"gpu-1": node}, fleet, {"gpu": kind}, (), must_be_there=False)
+    tolerated = {toleration["key"] for toleration in patch["spec"]["tolerations"] if "effect" not in toleration}
+    assert [(gpu.pool, gpu.healthy) for gpu in fleet] == [("gpu", taint in tolerated)]
+    assert (taint in tolerated) is taint.endswith("/gpu")

@@ -15,9 +15,6 @@ from gpuspawner.backends.kubernetes.objects import Node, Pod, Taint
 from gpuspawner.core.gpus import Fleet, Gpu, GpuKind
 from gpuspawner.core.groups import group_of
 
-GPU_TAINTS = frozenset({"nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe"})
-"""Taints that keep pods without GPUs off a node: whoever asks for its GPUs tolerates them."""
-
 
 @dataclass(frozen=True)
 class Toleration:
@@ -33,6 +30,13 @@ class Toleration:
         if self.effect not in {"", taint.effect} or (self.key != taint.key and (self.key or self.operator == "Equal")):
             return False
         return self.operator == "Exists" or self.value == taint.value
+
+
+GPU_TOLERATIONS = tuple(
+    Toleration(key, "Exists") for key in ("amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe", "nvidia.com/gpu")
+)
+"""Of taints that keep pods without GPUs off a node: whoever asks for GPUs has all of them, as a node's resources may
+have other names than its taint."""
 
 
 def group_name(node: str, resource: str) -> str:
@@ -85,13 +89,14 @@ def gpus_of_node(
 
 
 def why_not(node: Node, tolerations: Iterable[Toleration]) -> str:
-    """Return why no workspace can be placed on a node, "" where it can."""
+    """Return why no workspace with GPUs can be placed on a node, "" where one can."""
     if not node.ready:
         return f"{node.name} is not ready"
     if node.cordoned:
         return f"{node.name} is cordoned"
+    tolerated = (*GPU_TOLERATIONS, *tolerations)
     for taint in node.taints:
-        if taint.key not in GPU_TAINTS and not any(toleration.fits(taint) for toleration in tolerations):
+        if not any(toleration.fits(taint) for toleration in tolerated):
             return f"{node.name} is tainted {taint.key}"
     return ""
 

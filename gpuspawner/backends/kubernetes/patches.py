@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gpuspawner.backends.kubernetes.fleet import GPU_TAINTS, Toleration, split_group
+from gpuspawner.backends.kubernetes.fleet import GPU_TOLERATIONS, Toleration, split_group
 from gpuspawner.backends.kubernetes.models import HOSTNAME, Selector, model_of
 from gpuspawner.backends.kubernetes.objects import Node
 from gpuspawner.core.autoscale import is_coming, kind_of_coming
@@ -54,7 +54,7 @@ def pod_patch(
     return {
         "container": {"resources": {"requests": resources, "limits": dict(resources)}},
         "spec": {
-            "tolerations": [*_own_taints(resources), *(_as_json(toleration) for toleration in tolerations)],
+            "tolerations": [_as_json(toleration) for toleration in (*GPU_TOLERATIONS, *tolerations)],
             "affinity": {"nodeAffinity": affinity},
         },
     }
@@ -116,11 +116,6 @@ def _in(key: str, values: list[str]) -> dict[str, Any]:
 
 def _without(key: str) -> dict[str, Any]:
     return {"key": key, "operator": "DoesNotExist"}
-
-
-def _own_taints(resources: Iterable[str]) -> list[dict[str, str]]:
-    vendors = {resource.partition("/")[0] for resource in resources}
-    return [{"key": key, "operator": "Exists"} for key in sorted(GPU_TAINTS) if key.partition("/")[0] in vendors]
 
 
 def _as_json(toleration: Toleration) -> dict[str, str]:

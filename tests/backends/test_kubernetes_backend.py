@@ -233,6 +233,9 @@ async def test_a_pod_that_is_gone_is_forgotten_by_who_probes_it(api, a_backend):
         pytest.param(SHARED, {"nvidia.com/gpu": 1}, True, id="replica"),
         pytest.param(MIG_MIXED, {"nvidia.com/mig-1g.10gb": 1}, True, id="slice"),
         pytest.param(MIG_MIXED, {"nvidia.com/gpu": 1}, False, id="whole beside slices"),
+        pytest.param({}, {"nvidia.com/gpu": 1}, False, id="whole, no label"),
+        pytest.param({}, {"nvidia.com/mig-1g.10gb": 1}, True, id="slice, no label"),
+        pytest.param({}, {"nvidia.com/gpu.shared": 1}, True, id="shared, no label"),
     ],
 )
 async def test_a_probe_says_whether_others_compute_on_the_same_device(api, a_backend, labels, gpus, shared):

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 from cluster_objects import A100, MIG_MIXED, MIG_SINGLE, SHARED, T4, a_container, a_node, a_pod, a_workspace
 
-from gpuspawner.backends.kubernetes.fleet import Toleration, fleet_of
+from gpuspawner.backends.kubernetes.fleet import Toleration, fleet_of, gpus_of_node
 from gpuspawner.backends.kubernetes.kinds import cluster_kinds
 from gpuspawner.backends.kubernetes.objects import count_of, requested, to_node, to_pod
 from gpuspawner.core.gpus import GpuKind
@@ -25,9 +25,15 @@ KINDS = cluster_kinds(
             GpuKind("max", "Max 1100", 48 * GIB, match="Max_1100"),
             GpuKind("mig2", "Two slices", 20 * GIB, resource="nvidia.com/mig-2g.20gb"),
             GpuKind("xe", "Any Intel", 16 * GIB, resource="gpu.intel.com/xe"),
+            GpuKind("a10g", "A10G", 24 * GIB, match="NVIDIA-A10G*"),
+            GpuKind("a10g-part", "A part of it", 6 * GIB, match="NVIDIA-A10G-SHARED"),
+            GpuKind("l4", "L4", 24 * GIB, match="l4"),
+            GpuKind("l4-third", "A third of it", 8 * GIB, resource="nvidia.com/gpu.shared", of="l4", shares=3),
+            GpuKind("l40s", "L40S", 48 * GIB, match="l40s"),
         )
     }
 )
+A10G = {"nvidia.com/gpu.product": "NVIDIA-A10G"}
 
 
 def fleet(*nodes, pods=(), tolerations=()):
@@ -82,6 +88,19 @@ def test_a_gpu_is_named_by_node_resource_and_number():
         pytest.param({"gpu.intel.com/product": "Max_1100"}, "gpu.intel.com/i915", "max", id="Intel"),
         pytest.param({"gpu.intel.com/product": "Arc_B580"}, "gpu.intel.com/xe", "xe", id="Intel by resource"),
         pytest.param({"amd.com/gpu.product-name": "Tesla-T4"}, "nvidia.com/gpu", "", id="another vendor's label"),
+        pytest.param(A10G, "nvidia.com/gpu", "a10g", id="one whole"),
+        pytest.param(A10G, "nvidia.com/gpu.shared", "a10g-part", id="shared by its resource, by how many is not told"),
+        pytest.param({**A10G, "nvidia.com/gpu.replicas": "1"}, "nvidia.com/gpu.shared", "a10g-part", id="nor known"),
+        pytest.param({"nvidia.com/gpu.product": "NVIDIA-A10G-SHARED"}, "nvidia.com/gpu", "a10g-part", id="by product"),
+        pytest.param({"eks.amazonaws.com/instance-gpu-name": "l4"}, "nvidia.com/gpu", "l4", id="EKS"),
+        pytest.param({"eks.amazonaws.com/instance-gpu-name": "l4"}, "nvidia.com/gpu.shared", "l4-third",
+                     id="shared, and by how many the catalog says of the resource"),
+        pytest.param({"eks.amazonaws.com/instance-gpu-name": "l40s"}, "nvidia.com/gpu.shared", "", id="nobody says"),
+        pytest.param({}, "nvidia.com/gpu.shared", "", id="shared, no label"),
+        pytest.param({**MIG_MIXED, "nvidia.com/mig-1g.10gb.replicas": "1"}, "nvidia.com/mig-1g.10gb.shared", "",
+                     id="a shared slice, by how many is not told"),
+        pytest.param({**MIG_MIXED, "nvidia.com/mig-1g.10gb.product": "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb-SHARED"},
+                     "nvidia.com/mig-1g.10gb", "", id="a shared slice by its product"),
     ],
 )  # fmt: skip
 def test_a_kind_is_matched_by_what_its_labels_say(labels, resource, kind):
@@ -105,6 +124,25 @@ def test_a_kind_is_matched_by_what_its_labels_say(labels, resource, kind):
 )  # fmt: skip
 def test_memory_is_that_of_one_unit(labels, resource, gibibytes):
     assert [gpu.memory_bytes for gpu in fleet(a_node(labels=labels, gpus={resource: 1})).gpus] == [gibibytes * GIB]
+
+
+@pytest.mark.parametrize(
+    ("labels", "resource", "model", "named"),
+    [
+        pytest.param({"eks.amazonaws.com/instance-gpu-name": "l40s"}, "nvidia.com/gpu.shared", "l40s-SHARED",
+                     "match: l40s-SHARED", id="its product is known"),
+        pytest.param({}, "nvidia.com/gpu.shared", "nvidia.com/gpu.shared", "resource: nvidia.com/gpu.shared",
+                     id="nothing is"),
+    ],
+)  # fmt: skip
+def test_what_is_shared_by_nobody_knows_how_many_says_how_to_name_it(labels, resource, model, named):
+    node = a_node(labels=labels, gpus={resource: 1})
+    (gpu,) = fleet(node).gpus
+    note = f"no label says how many share it: to offer it, add a kind with {named} to the catalog"
+    assert (gpu.pool, gpu.model, gpu.memory_bytes, gpu.note) == ("", model, 0, note)
+    key, _, value = named.partition(": ")
+    (given,) = gpus_of_node(to_node(node), (), [GpuKind("part", "Part", GIB, **{key: value})], HUB, ())
+    assert (given.pool, given.memory_bytes, given.note) == ("part", GIB, "")
 
 
 @pytest.mark.parametrize(

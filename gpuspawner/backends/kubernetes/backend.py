@@ -140,7 +140,7 @@ class KubernetesBackend:
         """Whether others compute on the devices that a pod was given: replicas, and slices of one device."""
         node = self._view.nodes.get(pod.node)
         models = [model_of(node.labels, resource) for resource in pod.requests] if node else []
-        return any(model.replicas > 1 or model.profile for model in models)
+        return any(model.is_divided or model.profile for model in models)
 
     async def _left(self, lease_id: str, attempts: frozenset[int] | None) -> Sequence[Pod]:
         namespace = "" if self._settings.all_namespaces else f"namespaces/{self._settings.namespace}/"

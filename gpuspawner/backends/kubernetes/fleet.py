@@ -108,11 +108,15 @@ def _gpus(
     namespaces = ", ".join(sorted({pod.namespace for pod in users}))
     sick = total - node.allocatable.get(resource, 0)
     group = group_name(node.name, resource)
+    unnamed = ""
+    if kind is None and not model.replicas:
+        named = f"match: {model.title}" if model.name else f"resource: {resource}"
+        unnamed = f"no label says how many share it: to offer it, add a kind with {named} to the catalog"
     gpus = []
     for index in range(total):
         is_foreign = index >= total - foreign
         is_sick = not is_foreign and index >= total - foreign - sick
-        note = away
+        note = away or unnamed
         if is_foreign:
             note = f"used by namespace {namespaces}"
         elif is_sick:

@@ -31,7 +31,8 @@ def kind_of(model: Model, resource: str, kinds: Iterable[GpuKind]) -> GpuKind | 
     2. A kind of N replicas has devices that are divided into N.
     3. ``match`` fits the product. Slices and replicas are never taken for whole GPUs: unless resource or replicas name
        them already, ``match`` must name them as the product does (``*-MIG-1g.10gb``, ``*-SHARED``).
-    4. Without labels there is no product: only a kind with a resource and without ``match`` fits.
+    4. Where devices are shared and no label tells by how many, a kind of N replicas must name their resource.
+    5. Without labels there is no product: only a kind with a resource and without ``match`` fits.
     """
     return next((kind for kind in kinds if _fits(kind, model, resource)), None)
 
@@ -39,13 +40,14 @@ def kind_of(model: Model, resource: str, kinds: Iterable[GpuKind]) -> GpuKind | 
 def _fits(kind: GpuKind, model: Model, resource: str) -> bool:
     if kind.resource and kind.resource != resource:
         return False
+    replicas = model.replicas or (kind.replicas if kind.resource else 0)
     if not kind.match:
-        return bool(kind.resource) and kind.replicas in {1, model.replicas}
+        return bool(kind.resource) and kind.replicas in {1, replicas}
     if not model.name:
         return False
     pattern = _plain(kind.match)
     if kind.replicas > 1:
-        return kind.replicas == model.replicas and _matches(pattern, replace(model, replicas=1))
+        return kind.replicas == replicas and _matches(pattern, replace(model, replicas=1))
     if kind.resource:
         return _matches(pattern, replace(model, replicas=1, profile="")) or _matches(pattern, model)
     return _matches(pattern, model)
@@ -53,7 +55,7 @@ def _fits(kind: GpuKind, model: Model, resource: str) -> bool:
 
 def _matches(pattern: str, model: Model) -> bool:
     names_slice, names_replica = "-mig-" in pattern, pattern.rstrip("*").endswith("-shared")
-    if names_slice != bool(model.profile) or names_replica != (model.replicas > 1):
+    if names_slice != bool(model.profile) or names_replica != model.is_divided:
         return False
     return fnmatchcase(_plain(model.title), pattern)
 

@@ -35,7 +35,8 @@ HOSTNAME = "kubernetes.io/hostname"
 Selector = tuple[tuple[str, tuple[str, ...]], ...]
 """Labels that nodes have, each with its value, and those that they do not have, each with none."""
 
-_MIG_RESOURCE = re.compile(r"nvidia\.com/mig-([0-9a-z.+]+?)(?:\.shared)?")
+_MIG_RESOURCE = re.compile(r"nvidia\.com/mig-([0-9a-z.+]+)")
+_SHARED_RESOURCE = ".shared"
 _MIG_LABEL = re.compile(r"nvidia\.com/mig-[0-9a-z.+]+\.(?:memory|replicas|product)")
 _SHARED_SUFFIX = "-SHARED"
 _MIG_INFIX = "-MIG-"
@@ -51,8 +52,9 @@ class Model:
     """What stands behind one resource of one node.
 
     ``name`` is the vendor's product, "" where no label tells; a slice of it (MIG) has its profile in ``profile``;
-    ``replicas`` is how many pods each device serves at once. ``memory_bytes`` is that of one unit, 0 where no label
-    tells. ``selector`` is what was read, absences included: it tells such GPUs from others of the same resource.
+    ``replicas`` is how many pods each device serves at once, 0 where it serves several and no label tells how many.
+    ``memory_bytes`` is that of one unit, 0 where no label tells. ``selector`` is what was read, absences included: it
+    tells such GPUs from others of the same resource.
     """
 
     name: str = ""
@@ -63,9 +65,16 @@ class Model:
 
     @property
     def title(self) -> str:
-        """The name with what was done to it, as GPU Feature Discovery writes it."""
+        """The name with what was done to it, as GPU Feature Discovery writes it; "" without a name."""
+        if not self.name:
+            return ""
         sliced = f"{self.name}{_MIG_INFIX}{self.profile}" if self.profile else self.name
-        return f"{sliced}{_SHARED_SUFFIX}" if self.replicas > 1 else sliced
+        return f"{sliced}{_SHARED_SUFFIX}" if self.is_divided else sliced
+
+    @property
+    def is_divided(self) -> bool:
+        """Whether each device serves several pods at once."""
+        return self.replicas != 1
 
 
 def is_kept_label(key: str) -> bool:
@@ -75,26 +84,31 @@ def is_kept_label(key: str) -> bool:
 
 def model_of(labels: Mapping[str, str], resource: str) -> Model:
     """Return what a node's labels say of one of its GPU resources."""
-    vendor = resource.partition("/")[0]
+    vendor, base = resource.partition("/")[0], resource.removesuffix(_SHARED_RESOURCE)
+    mixed = _MIG_RESOURCE.fullmatch(base)
     products = _PRODUCTS.get(vendor, ())
     product = next((key for key in products if labels.get(key)), None)
     if product is None:
-        return Model()
+        return Model(profile=mixed[1] if mixed else "", replicas=1 if resource == base else 0)
     name, _, profile = labels[product].removesuffix(_SHARED_SUFFIX).partition(_MIG_INFIX)
     memory = _first(labels, _MEMORIES_MIB) * MEBIBYTE or _first(labels, _MEMORIES_GIB) * GIBIBYTE
+    own_product = product
     read = [*products[: products.index(product) + 1]]  # a node with a more exact label may have another model
     replicas_of: tuple[str, ...] = _REPLICAS if vendor == "nvidia.com" else ()
-    if mixed := _MIG_RESOURCE.fullmatch(resource):
+    if mixed:
         # The product label is that of the whole devices, whatever those are shared into.
-        base = resource.removesuffix(".shared")
         profile = mixed[1]
         memory = _first(labels, (f"{base}.memory",)) * MEBIBYTE
-        replicas_of = (f"{base}.replicas",)
+        own_product, replicas_of = f"{base}.product", (f"{base}.replicas",)
+        read.append(own_product)
     elif vendor == "nvidia.com":
         profile = labels.get(_GKE_SLICE, profile)
         read.append(_GKE_SLICE)
-    replicas = max(1, _first(labels, replicas_of))
-    return Model(name, profile, replicas, memory // replicas, _as_read(labels, [*read, *replicas_of]))
+    told = _first(labels, replicas_of)
+    says_shared = resource != base or labels.get(own_product, "").endswith(_SHARED_SUFFIX)
+    replicas = told if told > 1 else 0 if says_shared else 1
+    memory = memory // replicas if replicas else 0
+    return Model(name, profile, replicas, memory, _as_read(labels, [*read, *replicas_of]))
 
 
 def _as_read(labels: Mapping[str, str], keys: Iterable[str]) -> Selector:

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from cluster_objects import A100, MIG_MIXED, MIG_SINGLE, SHARED, a_node
+from cluster_objects import A100, MIG_MIXED, MIG_SINGLE, SHARED, T4, a_node
 from kube_backends import GIB, KINDS
 
 from gpuspawner.backends.kubernetes.fleet import Toleration, gpus_of_node
@@ -131,6 +131,8 @@ ALIKE = cluster_kinds(
             GpuKind("slice", "A slice", 10 * GIB, match="*A100*-MIG-1g.10gb"),
             GpuKind("half-slice", "Half of it", 5 * GIB, of="slice", shares=2),
             GpuKind("aws", "A100", 40 * GIB, match="a100"),
+            GpuKind("any-half", "Half of any", 40 * GIB, resource="nvidia.com/gpu", of="any", shares=2),
+            GpuKind("any", "Any", 16 * GIB, resource="nvidia.com/gpu"),
         )
     }
 )
@@ -159,6 +161,12 @@ ALIKE = cluster_kinds(
         pytest.param(
             "nvidia.com/gpu", {"aws": KARPENTER, "slice": {**MIG_SINGLE, **KARPENTER}}, id="Karpenter, some with GFD"
         ),
+        pytest.param("nvidia.com/gpu", {"a100": A100, "half": SHARED, "any": {}}, id="any, without a label"),
+        pytest.param(
+            "nvidia.com/gpu",
+            {"a100": A100, "any": T4, "any-half": {**T4, "nvidia.com/gpu.replicas": "2"}},
+            id="any, whole and by halves",
+        ),
     ],
 )
 def test_no_pod_is_let_onto_a_node_whose_gpus_are_of_another_kind(resource, labelled):
@@ -167,7 +175,7 @@ def test_no_pod_is_let_onto_a_node_whose_gpus_are_of_another_kind(resource, labe
     assert {gpu.node: gpu.pool for gpu in fleet} == {pool: pool for pool in labelled}
     for pool in labelled:
         patch = pod_patch(slots(pool, resource, 0), nodes, fleet, ALIKE, (), must_be_there=False)
-        assert [other for other in labelled if fits(required(patch), labelled[other])] == [pool]
+        assert [other for other in labelled if fits(required(patch), nodes[other].labels)] == [pool]
 
 
 @pytest.mark.parametrize("resource", ["nvidia.com/gpu", "volcano.sh/vgpu-number", "amd.com/gpu"])

@@ -77,14 +77,15 @@ def _alike(
 ) -> list[dict[str, Any]]:
     """Return the terms that nodes with GPUs of the same kind meet, and no others.
 
-    A kind that is its resource needs none: the resource alone finds its nodes.
+    A kind that is its resource needs none, unless other kinds have some of it: the resource alone finds its nodes.
     """
     fleet = tuple(fleet)
     pool = next((gpu.pool for gpu in fleet if gpu.group in groups), "")
     kind = kinds.get(pool)
-    if kind is not None and kind.resource and not kind.match:
-        return []
     resources = frozenset(split_group(group)[1] for group in groups)
+    others = frozenset(gpu.group for gpu in fleet if gpu.pool != pool)
+    if kind and kind.resource and not kind.match and not any(split_group(group)[1] in resources for group in others):
+        return []
     return _terms(frozenset(gpu.group for gpu in fleet if gpu.pool == pool) | groups, resources, nodes)
 
 

@@ -11,7 +11,7 @@ from gpuspawner.backends.kubernetes.fleet import Toleration, gpus_of_node
 from gpuspawner.backends.kubernetes.kinds import cluster_kinds
 from gpuspawner.backends.kubernetes.objects import to_node
 from gpuspawner.backends.kubernetes.patches import pod_patch
-from gpuspawner.core.gpus import GpuKind, Slot
+from gpuspawner.core.gpus import Autoscale, GpuKind, Slot
 
 
 def slots(node, resource, *numbers):
@@ -189,3 +189,11 @@ def test_a_node_is_offered_where_its_taints_are_those_that_the_pod_tolerates(res
     tolerated = {toleration["key"] for toleration in patch["spec"]["tolerations"] if "effect" not in toleration}
     assert [(gpu.pool, gpu.healthy) for gpu in fleet] == [("gpu", taint in tolerated)]
     assert (taint in tolerated) is taint.endswith("/gpu")
+
+
+@pytest.mark.parametrize(("kind", "labels"), [("gke", GKE), ("gke-slice", SLICED)])
+def test_a_node_that_is_coming_does_not_divide_what_its_kind_does_not(kind, labels):
+    kinds = {kind: replace(ALIKE[kind], autoscale=Autoscale(8, 1, 240.0, tuple(labels.items())))}
+    patch = pod_patch(slots(f"~{kind}-0", "nvidia.com/gpu", 0), {}, (), kinds, (), must_be_there=False)
+    pools = [GKE, GKE | FOUR_CLIENTS, SLICED, SLICED | FOUR_CLIENTS]
+    assert [pool for pool in pools if fits(required(patch), pool)] == [labels]

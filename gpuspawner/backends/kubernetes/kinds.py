@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
-from gpuspawner.backends.kubernetes.models import Model
+from gpuspawner.backends.kubernetes.models import GKE_PRODUCT, GKE_SHARED, GKE_SLICE, Model
 from gpuspawner.core.gpus import GpuKind
 
 
@@ -37,6 +37,18 @@ def kind_of(model: Model, resource: str, kinds: Iterable[GpuKind]) -> GpuKind | 
     return next((kind for kind in kinds if _fits(kind, model, resource)), None)
 
 
+def absent_on_new_nodes(kind: GpuKind, labels: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the labels that nodes of a kind never have, where those by which they are asked for name a GKE model.
+
+    There nodes whose GPUs are sliced or shared have the model's label, too.
+    """
+    pattern = _plain(kind.match)
+    if not pattern or GKE_PRODUCT not in labels:
+        return ()
+    told = {GKE_SLICE: _names_slice(pattern), GKE_SHARED: _names_replica(pattern)}
+    return tuple(key for key, is_named in told.items() if not is_named and key not in labels)
+
+
 def _fits(kind: GpuKind, model: Model, resource: str) -> bool:
     if kind.resource and kind.resource != resource:
         return False
@@ -54,10 +66,17 @@ def _fits(kind: GpuKind, model: Model, resource: str) -> bool:
 
 
 def _matches(pattern: str, model: Model) -> bool:
-    names_slice, names_replica = "-mig-" in pattern, pattern.rstrip("*").endswith("-shared")
-    if names_slice != bool(model.profile) or names_replica != model.is_divided:
+    if _names_slice(pattern) != bool(model.profile) or _names_replica(pattern) != model.is_divided:
         return False
     return fnmatchcase(_plain(model.title), pattern)
+
+
+def _names_slice(pattern: str) -> bool:
+    return "-mig-" in pattern
+
+
+def _names_replica(pattern: str) -> bool:
+    return pattern.rstrip("*").endswith("-shared")
 
 
 def _plain(text: str) -> str:

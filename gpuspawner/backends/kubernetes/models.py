@@ -11,10 +11,13 @@ from dataclasses import dataclass
 
 from gpuspawner.core.units import GIBIBYTE, MEBIBYTE
 
+GKE_PRODUCT = "cloud.google.com/gke-accelerator"
+GKE_SLICE = "cloud.google.com/gke-gpu-partition-size"
+GKE_SHARED = "cloud.google.com/gke-max-shared-clients-per-gpu"
 _PRODUCTS = {
     "nvidia.com": (
         "nvidia.com/gpu.product",
-        "cloud.google.com/gke-accelerator",
+        GKE_PRODUCT,
         "karpenter.k8s.aws/instance-gpu-name",
         "eks.amazonaws.com/instance-gpu-name",
         "k8s.amazonaws.com/accelerator",
@@ -29,8 +32,7 @@ _MEMORIES_MIB = (
     "eks.amazonaws.com/instance-gpu-memory",
 )
 _MEMORIES_GIB = ("amd.com/gpu.vram", "beta.amd.com/gpu.vram")
-_REPLICAS = ("nvidia.com/gpu.replicas", "cloud.google.com/gke-max-shared-clients-per-gpu")
-_GKE_SLICE = "cloud.google.com/gke-gpu-partition-size"
+_REPLICAS = ("nvidia.com/gpu.replicas", GKE_SHARED)
 HOSTNAME = "kubernetes.io/hostname"
 Selector = tuple[tuple[str, tuple[str, ...]], ...]
 """Labels that nodes have, each with its value, and those that they do not have, each with none."""
@@ -43,7 +45,7 @@ _MIG_INFIX = "-MIG-"
 _WHOLE = re.compile(r"([0-9]{1,9})G?i?")
 
 _KEPT = frozenset(
-    {key for keys in _PRODUCTS.values() for key in keys} | {*_MEMORIES_MIB, *_MEMORIES_GIB, *_REPLICAS, _GKE_SLICE}
+    {key for keys in _PRODUCTS.values() for key in keys} | {*_MEMORIES_MIB, *_MEMORIES_GIB, *_REPLICAS, GKE_SLICE}
 ) | {HOSTNAME}
 
 
@@ -102,8 +104,8 @@ def model_of(labels: Mapping[str, str], resource: str) -> Model:
         own_product, replicas_of = f"{base}.product", (f"{base}.replicas",)
         read.append(own_product)
     elif vendor == "nvidia.com":
-        profile = labels.get(_GKE_SLICE, profile)
-        read.append(_GKE_SLICE)
+        profile = labels.get(GKE_SLICE, profile)
+        read.append(GKE_SLICE)
     told = _first(labels, replicas_of)
     says_shared = resource != base or labels.get(own_product, "").endswith(_SHARED_SUFFIX)
     replicas = told if told > 1 else 0 if says_shared else 1

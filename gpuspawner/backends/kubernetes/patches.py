@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gpuspawner.backends.kubernetes.fleet import GPU_TOLERATIONS, Toleration, split_group
+from gpuspawner.backends.kubernetes.kinds import absent_on_new_nodes
 from gpuspawner.backends.kubernetes.models import HOSTNAME, Selector, model_of
 from gpuspawner.backends.kubernetes.objects import Node
 from gpuspawner.core.autoscale import is_coming, kind_of_coming
@@ -66,7 +67,9 @@ def _coming(
     """Return the affinity to a node that is to be started, or to one of those that are there: what is free first."""
     if kind is None or kind.autoscale is None or not kind.autoscale.labels:
         return {}
-    term = {"matchExpressions": [_in(key, [value]) for key, value in kind.autoscale.labels]}
+    labels = kind.autoscale.labels
+    absent = absent_on_new_nodes(kind, dict(labels))
+    term = {"matchExpressions": [*(_in(key, [value]) for key, value in labels), *(_without(key) for key in absent)]}
     known = frozenset(gpu.group for gpu in fleet if gpu.pool == kind.pool)
     alike = _terms(known, resources, nodes)
     return {REQUIRED: {"nodeSelectorTerms": [term, *(other for other in alike if other != term)]}}

@@ -108,6 +108,26 @@ def test_a_kind_is_matched_by_what_its_labels_say(labels, resource, kind):
 
 
 @pytest.mark.parametrize(
+    ("labels", "resource", "fits"),
+    [
+        pytest.param(A100, "nvidia.com/gpu", True, id="whole"),
+        pytest.param(SHARED, "nvidia.com/gpu", False, id="by halves"),
+        pytest.param(MIG_SINGLE, "nvidia.com/gpu", False, id="slices"),
+        pytest.param({**A100, "nvidia.com/gpu.replicas": "2"}, "nvidia.com/gpu.shared", True, id="by halves, renamed"),
+        pytest.param(MIG_MIXED, "nvidia.com/mig-1g.10gb", True, id="slices by resource"),
+        pytest.param({**MIG_MIXED, "nvidia.com/mig-1g.10gb.replicas": "2"}, "nvidia.com/mig-1g.10gb", False,
+                     id="half slices"),
+        pytest.param({**MIG_MIXED, "nvidia.com/mig-1g.10gb.replicas": "2"}, "nvidia.com/mig-1g.10gb.shared", True,
+                     id="half slices, renamed"),
+    ],
+)  # fmt: skip
+def test_a_kind_of_product_and_resource_has_what_is_divided_only_where_one_of_them_says_so(labels, resource, fits):
+    kind = GpuKind("kind", "Kind", GIB, match="*A100-SXM4-80GB*", resource=resource)
+    (gpu,) = gpus_of_node(to_node(a_node(labels=labels, gpus={resource: 1})), (), [kind], HUB, ())
+    assert (gpu.pool == "kind") is fits
+
+
+@pytest.mark.parametrize(
     ("labels", "resource", "gibibytes"),
     [
         pytest.param(A100, "nvidia.com/gpu", 80, id="whole"),

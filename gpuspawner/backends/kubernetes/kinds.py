@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
-from gpuspawner.backends.kubernetes.models import GKE_PRODUCT, GKE_SHARED, GKE_SLICE, Model
+from gpuspawner.backends.kubernetes.models import GKE_PRODUCT, GKE_SHARED, GKE_SLICE, Model, says_shared, says_slice
 from gpuspawner.core.gpus import GpuKind
 
 
@@ -29,8 +29,9 @@ def kind_of(model: Model, resource: str, kinds: Iterable[GpuKind]) -> GpuKind | 
 
     1. A kind with a ``resource`` is counted by that resource alone.
     2. A kind of N replicas has devices that are divided into N.
-    3. ``match`` fits the product. Slices and replicas are never taken for whole GPUs: unless resource or replicas name
-       them already, ``match`` must name them as the product does (``*-MIG-1g.10gb``, ``*-SHARED``).
+    3. ``match`` fits the product. Slices and replicas are never taken for whole GPUs: unless the resource's own name
+       (``nvidia.com/mig-1g.10gb``, ``nvidia.com/gpu.shared``) or replicas say so already, ``match`` must name them as
+       the product does (``*-MIG-1g.10gb``, ``*-SHARED``).
     4. Where devices are shared and no label tells by how many, a kind of N replicas must name their resource.
     5. Without labels there is no product: only a kind with a resource and without ``match`` fits.
     """
@@ -60,9 +61,12 @@ def _fits(kind: GpuKind, model: Model, resource: str) -> bool:
     pattern = _plain(kind.match)
     if kind.replicas > 1:
         return kind.replicas == replicas and _matches(pattern, replace(model, replicas=1))
-    if kind.resource:
-        return _matches(pattern, replace(model, replicas=1, profile="")) or _matches(pattern, model)
-    return _matches(pattern, model)
+    named = replace(
+        model,
+        replicas=1 if says_shared(kind.resource) else model.replicas,
+        profile="" if says_slice(kind.resource) else model.profile,
+    )
+    return _matches(pattern, named) or _matches(pattern, model)
 
 
 def _matches(pattern: str, model: Model) -> bool:

@@ -84,6 +84,16 @@ def is_kept_label(key: str) -> bool:
     return key in _KEPT or _MIG_LABEL.fullmatch(key) is not None
 
 
+def says_slice(resource: str) -> bool:
+    """Whether a resource's name says that it counts slices (MIG)."""
+    return _MIG_RESOURCE.fullmatch(resource) is not None
+
+
+def says_shared(resource: str) -> bool:
+    """Whether a resource's name says that each device serves several pods."""
+    return resource.endswith(_SHARED_RESOURCE)
+
+
 def model_of(labels: Mapping[str, str], resource: str) -> Model:
     """Return what a node's labels say of one of its GPU resources."""
     vendor, base = resource.partition("/")[0], resource.removesuffix(_SHARED_RESOURCE)
@@ -91,7 +101,7 @@ def model_of(labels: Mapping[str, str], resource: str) -> Model:
     products = _PRODUCTS.get(vendor, ())
     product = next((key for key in products if labels.get(key)), None)
     if product is None:
-        return Model(profile=mixed[1] if mixed else "", replicas=1 if resource == base else 0)
+        return Model(profile=mixed[1] if mixed else "", replicas=0 if says_shared(resource) else 1)
     name, _, profile = labels[product].removesuffix(_SHARED_SUFFIX).partition(_MIG_INFIX)
     memory = _first(labels, _MEMORIES_MIB) * MEBIBYTE or _first(labels, _MEMORIES_GIB) * GIBIBYTE
     own_product = product
@@ -107,8 +117,8 @@ def model_of(labels: Mapping[str, str], resource: str) -> Model:
         profile = labels.get(GKE_SLICE, profile)
         read.append(GKE_SLICE)
     told = _first(labels, replicas_of)
-    says_shared = resource != base or labels.get(own_product, "").endswith(_SHARED_SUFFIX)
-    replicas = told if told > 1 else 0 if says_shared else 1
+    is_shared = says_shared(resource) or labels.get(own_product, "").endswith(_SHARED_SUFFIX)
+    replicas = told if told > 1 else 0 if is_shared else 1
     memory = memory // replicas if replicas else 0
     return Model(name, profile, replicas, memory, _as_read(labels, [*read, *replicas_of]))
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from kube_hub import eventually
 from kubernetes import client
 from nodes import ROOT
 
@@ -28,6 +29,16 @@ commands, settings.commands = settings.commands, slow
 sys.exit(__main__.main())
 """
 """`make cluster` whose containerd begins five seconds late."""
+
+
+THREAD = """
+import ctypes, platform, sys, threading
+
+threading.Thread(target=sys.stdin.read).start()
+print("up", flush=True)
+ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[platform.machine()], 0)
+"""
+"""A process whose first thread ends (by the kernel's `exit`), and whose other one stays until its input ends."""
 
 
 def make(action, folder, **env):
@@ -78,6 +89,16 @@ def test_the_restricted_standard_is_enforced_where_it_is_asked_for(cluster):
     restricted = cluster.namespace(**{"pod-security.kubernetes.io/enforce": "restricted"})
     with restricted as name, pytest.raises(client.ApiException, match="violates PodSecurity"):
         cluster.start_pod(name, "root", ["sleep", "600"], wait=False)
+
+
+def test_a_process_has_ended_once_its_last_thread_has():
+    with subprocess.Popen([sys.executable, "-c", THREAD], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        stat = Path(f"/proc/{process.pid}/stat")
+        eventually(lambda: ") Z " in stat.read_text(), 60, "its first thread has ended")
+        assert started_at(process.pid), "the other one holds its ports"
+        process.stdin.close()
+        eventually(lambda: not started_at(process.pid), 60, "it has ended")
 
 
 def test_the_api_server_comes_back_with_all_it_knew(one_machine, namespace):

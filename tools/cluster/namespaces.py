@@ -97,9 +97,14 @@ class Namespaces:
 
 
 def started_at(pid: int) -> str:
-    """Return the kernel's start time of a process, which no later process of that id has; empty if there is none."""
+    """Return the kernel's start time of a process, which no later process of that id has; empty if there is none.
+
+    A process that was killed is a zombie from its first thread's end on: as long as others live, so do its ports.
+    """
     fields = _read(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
-    return fields[19] if fields and fields[0] not in "ZX" else ""
+    if not fields or (fields[0] in "ZX" and int(fields[17]) <= 1):
+        return ""
+    return fields[19]
 
 
 def create_cgroup(name: str) -> None:

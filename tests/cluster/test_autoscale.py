@@ -48,7 +48,7 @@ def pending(hub, user):
         told = [c.reason for c in pod.status.conditions or () if c.type == "PodScheduled"] if pod else []
         return pod if told == ["Unschedulable"] else None
 
-    return eventually(look, 120, f"{user}'s pod waits for a node")
+    return eventually(look, 300, f"{user}'s pod waits for a node")
 
 
 def offer(hub):
@@ -58,7 +58,7 @@ def offer(hub):
 def test_a_node_that_is_not_there_is_offered_waited_for_and_used_once_it_is(a_hub):
     hub = a_hub("10m")
     hub.add_user("alice", "bob", "carol")
-    found = eventually(lambda: offer(hub)["free"] is not None and offer(hub), 60, "the fleet is seen")
+    found = eventually(lambda: offer(hub)["free"] is not None and offer(hub), 300, "the fleet is seen")
     assert (found["free"], found["total"]) == (0, 0)
     assert found["note"] == "none running, a node starts in about 10 min"
     hub.begin("alice", template="lab", gpu="a100", count=1)
@@ -69,7 +69,7 @@ def test_a_node_that_is_not_there_is_offered_waited_for_and_used_once_it_is(a_hu
         assert (wanted.key, wanted.values) == (LABEL, ["NVIDIA-A100-SXM4-80GB"])
         assert "a node starts for it, in about 10 min" in hub.lease(user)["words"]
     hub.begin("carol", template="lab", gpu="a100", count=1)
-    eventually(lambda: hub.lease("carol")["queue"], 60, "carol waits: both GPUs of the only node are promised")
+    eventually(lambda: hub.lease("carol")["queue"], 300, "carol waits: both GPUs of the only node are promised")
     with simulated(hub.cluster, 2):
         leases = [hub.until(user, "running", 300) for user in ("alice", "bob")]
         assert {gpu["id"].split("/")[0] for lease in leases for gpu in lease["gpus"]} == {"gpu-node"}
@@ -85,14 +85,14 @@ def test_a_node_that_is_not_there_is_offered_waited_for_and_used_once_it_is(a_hu
 def test_a_pool_that_gives_no_node_sends_back_to_the_queue_with_the_reason_and_is_tried_again(a_hub):
     hub = a_hub("2s", no_room_seconds=1.0, no_room_wait_seconds=5.0)
     hub.add_user("dora")
-    eventually(lambda: offer(hub)["free"] is not None, 60, "the fleet is seen")
+    eventually(lambda: offer(hub)["free"] is not None, 300, "the fleet is seen")
     hub.begin("dora", template="lab", gpu="a100", count=2)
     first = pending(hub, "dora")
     lease = hub.lease("dora")["id"]
-    (told,) = eventually(lambda: hub.audit(lease, "requeued"), 120, "dora is sent back")[:1]
+    (told,) = eventually(lambda: hub.audit(lease, "requeued"), 300, "dora is sent back")[:1]
     assert told["why"].startswith("No node came within 4 s: 0/1 nodes are available")
     again = eventually(
-        lambda: (pod := hub.pod("dora")) and pod.metadata.uid != first.metadata.uid, 120, "it is tried again"
+        lambda: (pod := hub.pod("dora")) and pod.metadata.uid != first.metadata.uid, 300, "it is tried again"
     )
     assert again
     with simulated(hub.cluster, 2):

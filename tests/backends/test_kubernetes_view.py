@@ -45,7 +45,7 @@ async def a_backend(api, tmp_path):
         await backend.close()
 
 
-async def eventually(look, wanted, seconds=5.0):
+async def eventually(look, wanted, seconds=60.0):
     """Look until it is so; a view is never asked to be newer than what it heard."""
     until = time.monotonic() + seconds
     while True:
@@ -73,8 +73,22 @@ def running(backend):
     return look
 
 
+def limits(backend):
+    async def look():
+        return backend.limits
+
+    return look
+
+
 def lists(api, path=NODES):
     return sum((verb, asked) == ("get", path) for verb, asked, _ in api.asked)
+
+
+async def listed(api, path, times):
+    async def short():
+        return max(0, times - lists(api, path))
+
+    await eventually(short, 0)
 
 
 async def test_changes_are_seen_as_they_come(api, a_backend):
@@ -237,6 +251,64 @@ async def test_pods_of_others_that_may_not_be_seen_are_told_as_a_limit(api, a_ba
     assert "ClusterRole" in limit
 
 
+async def test_the_right_to_see_pods_of_others_is_used_once_it_is_given(api, a_backend):
+    api.refused.add(("get", PODS))
+    training = api.put(a_pod(gpus={"nvidia.com/gpu": 2}, namespace="train"))
+    first = api.put(a_workspace())
+    backend = a_backend()
+    assert await free(backend)() == 4
+    assert len(backend.limits) == 1
+    await listed(api, PODS, lists(api, PODS) + 3)  # meanwhile what may be seen is followed
+    api.remove(first)
+    await eventually(running(backend), [])
+    second = api.put(a_workspace("two", "b" * 32))
+    await eventually(running(backend), [("b", 1, (("gpu-1/nvidia.com/gpu", 1),))])
+    assert lists(api, "/api/v1/namespaces/jhub/pods") == 1, "it is followed on, not listed anew"
+    api.refused.clear()
+    await eventually(free(backend), 2)
+    assert backend.limits == ()
+    assert await running(backend)() == [("b", 1, (("gpu-1/nvidia.com/gpu", 1),))]
+    api.remove(training)
+    api.remove(second)
+    await eventually(free(backend), 4)
+    await eventually(running(backend), [])
+
+
+async def test_a_right_that_was_given_is_not_given_up_for_a_refusal(api, a_backend):
+    api.refused.add(("get", PODS))
+    backend = a_backend()
+    await backend.fleet()
+    assert len(backend.limits) == 1
+    api.refused.clear()
+    await eventually(limits(backend), ())
+    await api.followed()
+    api.refused.add(("get", PODS))
+    asked = lists(api, PODS)
+    api.put(a_node("gpu-2", gpus={}))
+    api.compact()  # what the watch of pods would go on from is gone
+    api.break_watches()
+    await listed(api, PODS, asked + 10)  # for longer than a refusal must last
+    with pytest.raises(Unavailable, match='"hub" cannot get'):
+        await backend.fleet()
+    api.put(a_pod(gpus={"nvidia.com/gpu": 3}, namespace="train"))
+    api.refused.clear()
+    await eventually(free(backend), 1)
+    assert backend.limits == ()
+
+
+async def test_pods_of_all_namespaces_that_may_not_be_seen_are_nothing_to_go_on_by_until_they_may(api, a_backend):
+    api.refused.add(("get", PODS))
+    api.put(a_pod(gpus={"nvidia.com/gpu": 3}, namespace="train"))
+    backend = a_backend(all_namespaces=True)
+    with pytest.raises(Unavailable, match='"hub" cannot get'):
+        await backend.fleet()
+    (limit,) = backend.limits
+    assert limit.startswith("Pods are not seen in all namespaces")
+    api.refused.clear()
+    await eventually(free(backend), 1)
+    assert backend.limits == ()
+
+
 async def test_an_api_server_that_refuses_for_a_moment_hides_nothing_for_long(api, a_backend, monkeypatch):
     monkeypatch.setattr(watches, "REFUSED_SECONDS", 60.0)
     for path in (PODS, QUOTAS):
@@ -275,11 +347,25 @@ async def test_a_quota_or_a_limit_that_may_not_be_seen_stops_nothing(api, a_back
     assert await free(backend)() == 4
     while not backend.limits:
         await asyncio.sleep(0.01)
-    asked = lists(api, path)
-    await asyncio.sleep(0.2)
-    assert lists(api, path) == asked, "it is told once, and not asked for again and again"
     (limit,) = backend.limits
     assert limit.startswith(f"{what} of namespace jhub are not seen")
+    api.refused.clear()
+    await eventually(limits(backend), ())
+    await api.followed()
+
+
+async def test_what_is_refused_is_asked_for_again_every_so_often_and_no_more(api, a_backend, monkeypatch):
+    api.refused.add(("get", QUOTAS))
+    backend = a_backend()
+    await backend.fleet()
+    while not backend.limits:
+        await asyncio.sleep(0.01)
+    asked = lists(api, QUOTAS)
+    monkeypatch.setattr(watches, "REFUSED_SECONDS", 60.0)
+    await listed(api, QUOTAS, asked + 1)  # what waited for its time by then
+    await asyncio.sleep(0.2)
+    assert lists(api, QUOTAS) == asked + 1
+    assert len(backend.limits) == 1
 
 
 async def test_where_each_user_has_a_namespace_the_quotas_of_this_one_bound_nobody(api, a_backend):

@@ -110,7 +110,8 @@ async def test_what_the_namespace_leaves_is_what_is_offered(a_scheduler, quotas,
 async def test_what_the_service_may_not_see_is_told(a_scheduler):
     scheduler = await a_scheduler()
     assert scheduler.unseen == ()
-    scheduler._cluster._view.limits = ("Pods outside namespace jhub are not seen.",)
+    view = scheduler._cluster._view
+    view._tell(view._pods_here, "Pods outside namespace jhub are not seen.")
     assert scheduler.unseen == ("Pods outside namespace jhub are not seen.",)
 
 

@@ -57,11 +57,16 @@ class ClusterView:
             self._node_changed,
             settings,
         )
-        self._pods = self._pods_at("/api/v1/pods")
+        self._all_pods = self._pods_at("/api/v1/pods")
+        self._pods_here = self._pods_at(f"/api/v1/namespaces/{settings.namespace}/pods")
         self._quotas: Watch[tuple[Quota, ...]] = self._rules("resourcequotas", to_quota)
         self._limits: Watch[tuple[Limit, ...]] = self._rules("limitranges", to_limits)
-        self.limits: tuple[str, ...] = ()
+        self._told: dict[Watch[Any], str] = {}
+
+    @property
+    def limits(self) -> tuple[str, ...]:
         """What the service may not see, each in a sentence for the administrator."""
+        return tuple(sentence for watch, sentence in self._told.items() if not watch.complete)
 
     async def gpus(self) -> tuple[Gpu, ...]:
         """Return every GPU of every node.
@@ -165,21 +170,30 @@ class ClusterView:
             return pod
         return replace(pod, hub="", variables={}) if pod.requests else None
 
+    @property
+    def _pods(self) -> Watch[Pod]:
+        """The watch of the pods that are seen by now: all, or while that is refused those of one namespace."""
+        narrowed = self._all_pods in self._told and not self._all_pods.complete and not self._settings.all_namespaces
+        return self._pods_here if narrowed else self._all_pods
+
     async def _follow_pods(self) -> None:
-        """Follow the pods of all namespaces or, where that is refused, those of the workspaces' own."""
-        await self._pods.run(until_refused=True)
-        sentence = (
-            f"Pods outside namespace {self._settings.namespace} are not seen ({self._pods.refused}): GPUs that they "
-            "use look free, and a workspace that finds them taken goes back to its place in the queue. Give the "
-            "service a ClusterRole with get, list and watch of pods."
-        )
+        """Follow the pods of all namespaces or, while that is refused, those of the workspaces' own."""
+        await self._all_pods.run(until_refused=True)
         if self._settings.all_namespaces:
-            sentence = f"Pods are not seen in all namespaces ({self._pods.refused}), where workspaces are."
-            self._tell(sentence)
-            await self._pods.run()
-        self._tell(sentence)
-        self._pods = self._pods_at(f"/api/v1/namespaces/{self._settings.namespace}/pods")
-        await self._pods.run()
+            self._tell(
+                self._all_pods,
+                f"Pods are not seen in all namespaces ({self._all_pods.refused}), where workspaces are.",
+            )
+            await self._all_pods.allowed()
+        else:
+            self._tell(
+                self._all_pods,
+                f"Pods outside namespace {self._settings.namespace} are not seen ({self._all_pods.refused}): GPUs that "
+                "they use look free, and a workspace that finds them taken goes back to its place in the queue. Give "
+                "the service a ClusterRole with get, list and watch of pods.",
+            )
+            await self._all_pods.allowed(self._pods_here)
+        await self._all_pods.run()
 
     def _rules(self, collection: str, trim: Callable[..., T | None]) -> Watch[T]:
         path = f"/api/v1/namespaces/{self._settings.namespace}/{collection}"
@@ -193,16 +207,19 @@ class ClusterView:
         return () if self._settings.all_namespaces else rules
 
     async def _follow_rules(self, what: str, watch: Watch[Any]) -> None:
-        """Follow quotas or limits of the workspaces' namespace, unless refused: the rest is seen without them."""
+        """Follow quotas or limits of the workspaces' namespace; refused, they are asked for every so often."""
         await watch.run(until_refused=True)
         self._tell(
+            watch,
             f"{what} of namespace {self._settings.namespace} are not seen ({watch.refused}): what they leave "
-            "out looks free, and the cluster refuses the workspaces that go beyond."
+            "out looks free, and the cluster refuses the workspaces that go beyond.",
         )
+        await watch.allowed()
+        await watch.run()
 
-    def _tell(self, sentence: str) -> None:
+    def _tell(self, watch: Watch[Any], sentence: str) -> None:
         log.warning(sentence)
-        self.limits = (*self.limits, sentence)
+        self._told[watch] = sentence
 
     def _node_changed(self, before: Node | None, after: Node | None) -> None:
         if after is None:

@@ -24,7 +24,8 @@ UNKNOWN, FORBIDDEN = 401, 403
 """Who asks is not known, whatever it asks: that passes. Or this is not for who asks."""
 REFUSED_SECONDS = 15.0
 """A refusal that lasts as long is meant. An API server that starts refuses everybody whose roles it has not read yet: a
-service that believed it would see less of the cluster from then on.
+service that believed it would see less of the cluster. What is refused for long is asked for again as often: the right
+may be given by then.
 """
 WATCH_SECONDS = (240, 300)
 """How long one watch lasts, drawn anew each time so that they never all end at once."""
@@ -109,6 +110,27 @@ class Watch(Generic[T]):
                 "%s is not followed (%s): again in %.1f s", self._path, problem, wait_seconds,
             )  # fmt: skip
             await asyncio.sleep(wait_seconds)
+
+    async def allowed(self, meanwhile: Watch[T] | None = None) -> None:
+        """Return once all is listed that was refused for long; until then follow ``meanwhile``, which sees less of it.
+
+        Both keep one copy, by turns: what one no longer lists of what the other saw is told as gone.
+        """
+        if meanwhile is not None:
+            meanwhile.objects = self.objects
+        while not self.complete:
+            if meanwhile is None:
+                await asyncio.sleep(REFUSED_SECONDS)
+            else:
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(meanwhile.run(), REFUSED_SECONDS)
+            try:
+                await self._list()
+            except (ApiRefused, Unavailable) as error:
+                log.debug("%s is not seen yet (%s)", self._path, error)
+            except Exception:  # an object nobody foresaw must not end the view of what is seen
+                log.exception("listing %s failed", self._path)
+        log.info("%s is seen now", self._path)
 
     def _gives_up(self, error: ApiRefused, *, until_refused: bool) -> bool:
         """Note a refusal; return whether it ends the following."""

@@ -249,6 +249,7 @@ def requeue(lease: Lease, message: str, wait_seconds: float, now: float, node: s
 
     Others pass for ``wait_seconds``. It is nobody's failure: the attempt is over, and the start may go on with another,
     on another node where there is one.
+    Whatever was dropped before counts no more: its hub has started it.
     """
     _need(lease, {Phase.STARTING}, "moved back to the queue")
     return _to(
@@ -259,6 +260,7 @@ def requeue(lease: Lease, message: str, wait_seconds: float, now: float, node: s
         granted_at=None,
         unattended=True,
         attempt=lease.attempt + 1,
+        failed_starts=0,
         not_before=now + wait_seconds,
         tried_nodes=(*(x for x in lease.tried_nodes if x != node), node)[-MOST_TRIED:] if node else lease.tried_nodes,
         message=message,

@@ -234,6 +234,21 @@ class Allocator:
             self.book.save(lease)
         return lease
 
+    def requeue(self, lease_id: str, attempt: int, why: str, node: str = "") -> Lease:
+        """A start whose grant could not be had goes back to its place, and others pass for a while.
+
+        Nothing of it may be left where it was to run. ``node`` is where it found no room; "" where that has no part.
+
+        Raises:
+            Gone: as :meth:`current` does.
+            Conflict: it is not starting.
+        """
+        lease = self.current(lease_id, attempt)
+        back = leases.requeue(lease, kept(why), self.settings.no_room_wait_seconds, self.clock.now(), node)
+        self.book.save(back, audit=[self.line(lease, "gpuspawner", "requeued", back.message)])
+        self.take_back(lease)
+        return back
+
     def release(self, lease_id: str, attempt: int, outcome: str, message: str) -> None:
         """The spawner tells how a start or a server ended. An older attempt is ignored, a repeated message harmless.
 

@@ -253,12 +253,9 @@ class Reconciler:
             if waited_seconds
             else "There was no room for it after all"
         )
-        message = f"{what}: {why}"
         fleet, gpus = self._allocator.scheduler.fleet, {slot.gpu for slot in current.slots}
         node = next((gpu.node for gpu in fleet.gpus if gpu.id in gpus), "")
-        back = leases.requeue(current, message, self._settings.no_room_wait_seconds, self._clock.now(), node)
-        self._book.save(back, audit=[self._allocator.line(lease, "gpuspawner", "requeued", message)])
-        self._allocator.take_back(current)
+        self._allocator.requeue(current.id, current.attempt, f"{what}: {why}", node)
 
     async def _starting(self, lease: Lease, now: float) -> None:
         if (one := self._without_room(lease)) is not None:

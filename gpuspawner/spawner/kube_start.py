@@ -18,7 +18,7 @@ from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
 from gpuspawner.spawner.mixin import FENCE_SECONDS, GPUSpawnerMixin
 from gpuspawner.spawner.pod import START_MARK, contradiction
 from gpuspawner.spawner.pod_end import restarts, why_ended
-from gpuspawner.spawner.pod_start import Verdict, judge, refusal, short
+from gpuspawner.spawner.pod_start import Verdict, judge, refusal, short, shortage
 from gpuspawner.spawner.pod_watches import WATCHES
 from gpuspawner.spawner.refusals import ended
 
@@ -35,7 +35,10 @@ SERVER_ERROR = 500
 
 
 class NoRoom(Exception):
-    """The cluster had no room for a pod of this start, which asks for a place again."""
+    """The cluster had no room for a pod of this start, which asks for a place again.
+
+    Its words say what was short, where the service is to be told: it sees no pod that was never made.
+    """
 
 
 class PodStart(GPUSpawnerMixin):
@@ -63,9 +66,9 @@ class PodStart(GPUSpawnerMixin):
             starting = asyncio.ensure_future(super()._create())
             try:
                 return await self._watched(starting)
-            except NoRoom:
+            except NoRoom as error:
                 await _cancelled(starting)
-                await self._ask_again()
+                await self._ask_again(str(error))
             except ApiException as error:
                 words = refusal(error.status, message_of(error))
                 words = words or f"The cluster did not answer in time ({error.status} {error.reason}). Start it again."
@@ -115,29 +118,40 @@ class PodStart(GPUSpawnerMixin):
     def _heartbeat_over(self) -> bool:
         return self._gpu_heartbeat is not None and self._gpu_heartbeat.done()
 
-    async def _ask_again(self) -> None:
-        """Let the pod go, wait until the service has moved the lease, and wait for a place again."""
-        self._step(30, "There was no room after all. You keep your place in the queue.")
+    async def _ask_again(self, why: str) -> None:
+        """Let the pod go, wait until the service has moved the lease, and wait for a place again.
+
+        ``why`` is what the service is to be told; "" where it sees by itself that there is no room.
+        """
+        self._step(30, f"{why or 'There was no room after all.'} You keep your place in the queue.")
         if self._gpu_heartbeat is not None:
             self._gpu_heartbeat.cancel()
         await self._delete_pod()
+        if self._gpu_lease:
+            await self._until_moved(why)
         if time.monotonic() >= self._gpu_until:
             self._gpu_outcome = "parked"
             message = "The cluster has no room after all. You keep your place in the queue; it starts by itself."
             raise ended(message, reason="queued", status=409)
         if not self._gpu_lease:
             return
-        until = time.monotonic() + REQUEUE_SECONDS
+        await self._wait_for_grant(self._gpu_until)
+        self._gpu_heartbeat = asyncio.create_task(self._heartbeat())
+
+    async def _until_moved(self, why: str) -> None:
+        """Return once the service has moved the lease back to its place, or does not for long."""
+        until, client = time.monotonic() + REQUEUE_SECONDS, self._client()
         while time.monotonic() < until:
             try:
-                await self._client().heartbeat(self._gpu_lease, self._gpu_attempt)
+                if why:
+                    await client.requeue(self._gpu_lease, self._gpu_attempt, why)
+                    return
+                await client.heartbeat(self._gpu_lease, self._gpu_attempt)
             except Gone:
-                break
+                return
             except (Conflict, Unavailable, RequestRefused) as error:
                 self.log.info("the lease of %s is not known to be moved: %s", self._log_name, error)
             await asyncio.sleep(0.5)
-        await self._wait_for_grant(self._gpu_until)
-        self._gpu_heartbeat = asyncio.create_task(self._heartbeat())
 
     async def _delete_pod(self) -> None:
         """Delete the pod of this name with its grace, and wait until it is gone. The hub did not ask for it."""
@@ -179,7 +193,10 @@ class PodStart(GPUSpawnerMixin):
         except ApiException as error:
             if error.status == 409:  # noqa: PLR2004 - HTTP's own number
                 return await self._is_mine_or_ends()
-            if refusal(error.status, message_of(error)):
+            said = message_of(error)
+            if self._gpu_lease and (short_of := shortage(error.status, said)):
+                raise NoRoom(short_of) from error
+            if refusal(error.status, said):
                 raise
             self._step(52, f"The cluster does not take the pod now ({error.status} {error.reason}); asking it again.")
             return False

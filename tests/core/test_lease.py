@@ -190,9 +190,11 @@ def test_what_could_not_be_had_waits_at_its_old_place_and_counts_as_no_failure()
     starting = a_lease(phase=Phase.STARTING, held=SLOTS, attempt=2, failed_starts=1, token_hash="hash")
     parked = leases.requeue(starting, "taken by another pod", 30.0, LATER)
     assert (parked.asked_at, parked.slots, parked.granted_at, parked.unattended) == (starting.asked_at, (), None, True)
-    assert (parked.attempt, parked.failed_starts, parked.token_hash) == (3, 1, "")
+    assert (parked.attempt, parked.failed_starts, parked.token_hash) == (3, 0, "")
     assert (parked.not_before, parked.message) == (LATER + 30, "taken by another pod")
     assert parked.tried_nodes == ()
+    again = leases.join(parked, parked.request, {}, start_id="next", boot_id="boot-1", now=LATER)
+    assert again.not_before == LATER + 30, "or its start would ask again and again, whatever was dropped before"
 
 
 def test_the_nodes_without_room_are_remembered_the_last_one_last_and_not_without_end():

@@ -264,6 +264,8 @@ async def test_promise_10_a_bad_request_is_refused_alike_by_check_and_start(worl
         ("/internal/leases/nobody/park", "", 400),
         ("/internal/leases/nobody/park?attempt=1", "", 410),
         ("/internal/leases/nobody/heartbeat?attempt=1", "", 410),
+        ("/internal/leases/nobody/requeue?attempt=1", "", 410),
+        ("/internal/leases/nobody/requeue?attempt=1", "[]", 400),
         ("/internal/leases/nobody/acknowledge?attempt=1", "", 410),
         ("/internal/leases/nobody/release?attempt=1&outcome=odd", "", 400),
         ("/internal/leases/nobody/release?attempt=1&outcome=failed", "", 200),
@@ -296,6 +298,19 @@ async def test_promise_10_what_a_user_gets_wrong_is_told_and_never_a_500(world, 
     answered, answer = await call(call.ticket("alice"), method, path.format(lease=lease.id), body)
     assert answered == status
     assert status == 200 or answer["error"]["message"]
+
+
+async def test_promise_6_a_start_for_which_the_place_has_no_room_is_told_its_place_over_http(world, call):
+    await world.round()
+    lease = world.start("alice")
+    path = f"/internal/leases/{lease.id}/requeue?attempt=1"
+    why = {"why": "The cluster's quota team leaves no room."}
+    assert (await call(SPAWNER, "POST", path, why))[0] == 409, "it was not begun"
+    await world.acknowledge(lease)
+    status, answer = await call(SPAWNER, "POST", path, why)
+    told = "The cluster's quota team leaves no room; it is tried again in 30 s. Others pass meanwhile."
+    assert (status, answer["attempt"], answer["lease"]["queue"]["sentence"]) == (200, 2, told)
+    assert (await call(SPAWNER, "POST", path, why))[0] == 410, "it was heard, though the answer was not"
 
 
 async def test_a_lease_that_is_over_can_t_be_kept_and_says_so(world, call):

@@ -229,6 +229,24 @@ async def test_another_node_is_tried_where_the_first_had_no_room(place):
         await place.round()
 
 
+async def test_promise_6_a_start_that_its_spawner_sends_back_lets_others_pass_and_is_no_failure(place):
+    alice, why = place.start("alice"), "The cluster's quota team leaves no room: 1 asked, 2 of 2 in use."
+    for attempt in (1, 3, 5, 7):  # more often than a hub may drop a start
+        assert place.now_of(alice).attempt == attempt
+        await place.acknowledge(place.now_of(alice))
+        back = place.allocator.requeue(alice.id, attempt, why)
+        assert (back.phase, back.asked_at, back.slots, back.failed_starts) == (Phase.PARKED, alice.asked_at, (), 0)
+        assert ("gpuspawner", "requeued", why) in place.audit(alice)
+        assert place.ask("alice").phase is Phase.QUEUED
+        await place.round()
+        assert place.now_of(alice).phase is Phase.QUEUED, "not at once again"
+        for _ in range(4):
+            place.clock.advance(8.0)
+            place.allocator.hear(alice.id, attempt + 2)
+            await place.round()
+        assert place.now_of(alice).phase is Phase.RESERVED
+
+
 async def test_a_start_that_the_cluster_ends_goes_back_to_its_place_at_once(place):
     alice = place.start("alice")
     await gave(place, alice, "one", disruption="The cluster needs its GPU for more important work.")

@@ -9,6 +9,7 @@ from aiohttp import ServerDisconnectedError
 from kubernetes_asyncio.client import ApiClient, ApiException, Configuration
 from kubespawner.objects import make_pod
 
+from gpuspawner.core.errors import Gone, Unavailable
 from gpuspawner.spawner import kube_start
 from gpuspawner.spawner.kube_start import PodStart
 from gpuspawner.spawner.pod import START_MARK
@@ -28,7 +29,7 @@ class Reflector:
 class Kube:
     """What of KubeSpawner a start meets. ``answers`` are what the API server says to each try to make the pod."""
 
-    namespace, pod_name = "hub", "jupyter-alice"
+    namespace, pod_name, _log_name = "hub", "jupyter-alice", "alice"
 
     def __init__(self, client):
         self.answers, self.reads, self.made, self.deleted = [], [], [], 0
@@ -210,6 +211,73 @@ async def test_a_start_whose_time_to_wait_is_over_parks(start):
     with pytest.raises(Exception, match="You keep your place in the queue; it starts by itself"):
         await asyncio.wait_for(task, 10)
     assert start._gpu_outcome == "parked"
+
+
+FULL = (
+    'pods "jupyter-alice" is forbidden: exceeded quota: gpus, requested: requests.nvidia.com/gpu=1, '
+    "used: requests.nvidia.com/gpu=2, limited: requests.nvidia.com/gpu={}"
+)
+FULL_WORDS = (
+    "The cluster's quota gpus leaves no room: 1 nvidia.com/gpu asked, 2 nvidia.com/gpu of 2 nvidia.com/gpu in use."
+)
+
+
+class Service:
+    """What of the service's client a start without room meets. ``answers`` are to its requests to be moved back."""
+
+    def __init__(self, start):
+        self.start, self.answers, self.asked = start, [], []
+
+    async def requeue(self, lease, attempt, why):
+        assert not self.start.made, "nothing is left of it where it was to run"
+        self.asked.append((lease, attempt, why))
+        answer = self.answers.pop(0) if self.answers else {}
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    async def heartbeat(self, *_):
+        return {}
+
+
+@pytest.fixture
+def leased(start, monkeypatch):
+    service = Service(start)
+    start._gpu_lease, start._gpu_attempt, start.pending = "lease", 3, "spawn"
+    monkeypatch.setattr(start, "_client", lambda: service)
+    yield service
+    if start._gpu_heartbeat is not None:
+        start._gpu_heartbeat.cancel()
+
+
+@pytest.mark.parametrize("answers", [[], [Unavailable("The GPU service does not answer."), Gone("moved")]])
+async def test_promise_6_a_full_quota_sends_a_start_back_to_its_place_and_ends_nothing(start, leased, answers):
+    asked = max(1, len(answers))
+    start.answers, leased.answers = [refused(403, FULL.format(2))], answers
+    assert await created(start) == "http://10.0.0.1:8888"
+    assert leased.asked == [("lease", 3, FULL_WORDS)] * asked
+    assert start.granted == 1, "it waits for its turn before it tries again"
+    assert f"{FULL_WORDS} You keep your place in the queue." in start.told
+
+
+async def test_a_full_quota_at_the_end_of_the_time_to_wait_parks_the_start_at_its_place(start, leased):
+    start.answers, start._gpu_until = [refused(403, FULL.format(2))], time.monotonic()
+    with pytest.raises(Exception, match="You keep your place in the queue; it starts by itself"):
+        await created(start)
+    assert (start._gpu_outcome, len(leased.asked)) == ("parked", 1), "the service holds no GPU for it meanwhile"
+
+
+async def test_more_than_a_quota_ever_lets_through_ends_the_start_with_both_quantities(start, leased):
+    start.answers = [refused(403, FULL.format(0))]
+    with pytest.raises(Exception, match=r"1 nvidia\.com/gpu asked, 2 nvidia\.com/gpu of 0 nvidia\.com/gpu in use"):
+        await created(start)
+    assert leased.asked == []
+
+
+async def test_without_a_lease_there_is_no_place_to_go_back_to(start):
+    start.answers = [refused(403, FULL.format(2))]
+    with pytest.raises(Exception, match="Ask for less, or start when a colleague"):
+        await created(start)
 
 
 async def test_a_pod_that_is_deleted_under_its_start_is_told_at_once(start):

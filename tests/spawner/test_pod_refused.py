@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuspawner.spawner.pod_start import refusal
+from gpuspawner.spawner.pod_start import refusal, shortage
 
 REFUSALS = {
     "quota": (
@@ -25,6 +25,18 @@ REFUSALS = {
         (
             "The cluster's quota small leaves no room: 2Gi memory asked, 1Gi memory of 2Gi memory in use. "
             "Ask for less, or start when a colleague of the same namespace stops."
+        ),
+    ),
+    "more than the quota ever lets through": (
+        403,
+        (
+            "exceeded quota: small, requested: limits.cpu=1500m,pods=1, used: limits.cpu=0,pods=1, "
+            "limited: limits.cpu=1200m,pods=1"
+        ),
+        (
+            "The cluster's quota small leaves no room: 1500m cpu and 1 pods asked, 0 cpu and 1 pods of 1200m cpu and "
+            "1 pods in use. Ask for less, or ask your administrator to raise it: that is more than all may have "
+            "together."
         ),
     ),
     "security": (
@@ -69,3 +81,27 @@ REFUSALS = {
 @pytest.mark.parametrize(("code", "message", "words"), REFUSALS.values(), ids=REFUSALS)
 def test_a_refusal_of_the_api_server_is_final_or_worth_another_try(code, message, words):
     assert refusal(code, message) == words
+
+
+QUOTA = "exceeded quota: q, requested: {}, used: limits.memory=1Gi, limited: {}"
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "passes"),
+    [
+        pytest.param(403, REFUSALS["quota"][1], True, id="used up by others"),
+        pytest.param(403, REFUSALS["quota of memory"][1], True, id="exactly all of it"),
+        pytest.param(403, QUOTA.format("limits.memory=1025Mi", "limits.memory=1Gi"), False, id="more than all of it"),
+        pytest.param(403, QUOTA.format("requests.cpu=900m", "requests.cpu=1"), True, id="thousandths of a core"),
+        pytest.param(403, QUOTA.format("cpu=1100m", "cpu=1050m"), False, id="thousandths too many"),
+        pytest.param(403, QUOTA.format("pods=1,cpu=3", "pods=1,cpu=2"), False, id="one of two never fits"),
+        pytest.param(403, QUOTA.format("pods=1", "pods=0"), False, id="nothing at all is let through"),
+        pytest.param(403, QUOTA.format("cpu=much", "cpu=2"), False, id="not understood"),
+        pytest.param(403, REFUSALS["security"][1], False, id="another refusal"),
+        pytest.param(422, REFUSALS["quota"][1], False, id="no refusal of a quota's"),
+    ],
+)
+def test_promise_6_a_quota_that_others_use_up_is_a_shortage(code, message, passes):
+    words = shortage(code, message)
+    assert bool(words) == passes
+    assert not words or refusal(code, message).startswith(words)

@@ -144,6 +144,15 @@ class Park(SpawnerHandler):
         self.answer(self.view(self.parts.allocator.park(lease_id, self.attempt())))
 
 
+class Requeue(SpawnerHandler):
+    """POST ?attempt=: the place has no room for what was granted, and nothing of it is left there."""
+
+    def post(self, lease_id: str) -> None:
+        """Answer the lease, at its place in the queue again; 410 where this attempt is over."""
+        why = str(self.body().get("why", ""))
+        self.answer(self.view(self.parts.allocator.requeue(lease_id, self.attempt(), why)))
+
+
 class Release(SpawnerHandler):
     """POST ?attempt=&outcome=: how a start or a server ended."""
 
@@ -174,4 +183,5 @@ ROUTES = [
     (r"/internal/leases/([^/]+)/heartbeat", Heartbeat),
     (r"/internal/leases/([^/]+)/park", Park),
     (r"/internal/leases/([^/]+)/release", Release),
+    (r"/internal/leases/([^/]+)/requeue", Requeue),
 ]

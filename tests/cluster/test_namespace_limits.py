@@ -2,9 +2,18 @@
 
 import pytest
 from kube_hub import KubeHub, eventually
+from nodes import wait_for
 
 QUOTA = {"metadata": {"name": "team"}, "spec": {"hard": {"pods": "1", "limits.memory": "4Gi"}}}
 LIMIT = {"metadata": {"name": "each"}, "spec": {"limits": [{"type": "Container", "max": {"memory": "1Gi"}}]}}
+SCOPED = {
+    "metadata": {"name": "scoped"},
+    "spec": {
+        "hard": {"pods": "1"},
+        "scopeSelector": {"matchExpressions": [{"scopeName": "NotTerminating", "operator": "Exists"}]},
+    },
+}
+"""Which pods it counts is for the API server to say: the service grants what it refuses then."""
 
 
 @pytest.fixture(scope="module")
@@ -44,3 +53,22 @@ def test_promise_6_a_quota_that_is_full_is_a_queue_and_not_a_failure(hub):
     hub.until("second", "running", 300)
     hub.stop("second")
     hub.until_ended("second", "stopped", 60)
+
+
+def test_promise_6_a_full_quota_that_only_the_api_server_counts_is_a_queue_too(hub):
+    core = hub.cluster.core
+    core.delete_namespaced_resource_quota("team", hub.namespace)
+    core.create_namespaced_resource_quota(hub.namespace, SCOPED)
+    used = lambda: core.read_namespaced_resource_quota("scoped", hub.namespace).status.used  # noqa: E731
+    wait_for(lambda: used() == {"pods": "0"}, "the quota is counted", 300)
+    hub.add_user("third", "fourth")
+    hub.begin("third", template="cpu")
+    hub.until("third", "running", 300)
+    hub.begin("fourth", template="cpu")
+    lease = eventually(lambda: hub.lease("fourth"), 60, "fourth is asked for")["id"]
+    (told,) = eventually(lambda: hub.audit(lease, "requeued"), 300, "fourth is sent back")[:1]
+    assert told["why"] == "The cluster's quota scoped leaves no room: 1 pods asked, 1 pods of 1 pods in use."
+    hub.stop("third")
+    hub.until("fourth", "running", 300)
+    hub.stop("fourth")
+    hub.until_ended("fourth", "stopped", 60)

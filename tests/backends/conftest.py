@@ -18,7 +18,9 @@ sys.path.insert(0, str(Path(__file__).parent))  # tests are no package: they sha
 from cluster_objects import a_node
 from kube_api import KubeApi
 from kube_backends import make_backend
+from kube_views import make_view
 
+from gpuspawner.backends.kubernetes import watches
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
 
 CAPTURES = Path(__file__).parents[2].parent / "shared" / "data" / "nvidia-smi" / "captures"
@@ -96,6 +98,25 @@ async def a_backend(api: KubeApi, tmp_path: Path) -> AsyncIterator[Callable[...,
         made.append(backend)
         await backend.fleet()
         return backend
+
+    yield make
+    for backend in made:
+        await backend.close()
+
+
+@pytest.fixture
+async def a_view(
+    api: KubeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Callable[..., KubernetesBackend]]:
+    """Make a backend that has seen nothing yet, and whose watches lose no time."""
+    monkeypatch.setattr(watches, "BACK_OFF_SECONDS", (0.05,))
+    monkeypatch.setattr(watches, "SHORTEST_WATCH_SECONDS", 0.0)
+    monkeypatch.setattr(watches, "REFUSED_SECONDS", 0.2)
+    made = []
+
+    def make(**settings: Any) -> KubernetesBackend:
+        made.append(make_view(api.kubeconfig(tmp_path), **settings))
+        return made[-1]
 
     yield make
     for backend in made:

@@ -1,0 +1,64 @@
+"""What the tests of the cluster's view share: a look at it until it is so, and what it asked for."""
+
+import asyncio
+import time
+
+from gpuspawner.backends.kubernetes.backend import KubernetesBackend
+from gpuspawner.backends.kubernetes.settings import ClusterSettings
+from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.gpus import GpuKind
+
+HUB = "h" * 32
+KINDS = [GpuKind("a100", "A100", 80 * 2**30, match="*A100*80GB")]
+NODES, PODS, QUOTAS = "/api/v1/nodes", "/api/v1/pods", "/api/v1/namespaces/jhub/resourcequotas"
+LIMITS = "/api/v1/namespaces/jhub/limitranges"
+
+
+def make_view(kubeconfig, **settings):
+    return KubernetesBackend(KINDS, HUB, ClusterSettings("jhub", kubeconfig, **{"stale_seconds": 2.0, **settings}))
+
+
+async def eventually(look, wanted, seconds=60.0):
+    """Look until it is so; a view is never asked to be newer than what it heard."""
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            seen = await look()
+        except Unavailable as error:
+            seen = error
+        if seen == wanted:
+            return
+        assert time.monotonic() < until, f"{seen!r} is not {wanted!r}"
+        await asyncio.sleep(0.02)
+
+
+def free(backend):
+    async def look():
+        return sum(gpu.healthy and not gpu.foreign for gpu in (await backend.fleet()).gpus)
+
+    return look
+
+
+def running(backend):
+    async def look():
+        return [(r.lease_id[:1], r.attempt, r.given) for r in await backend.workspaces()]
+
+    return look
+
+
+def limits(backend):
+    async def look():
+        return backend.limits
+
+    return look
+
+
+def lists(api, path=NODES):
+    return sum((verb, asked) == ("get", path) for verb, asked, _ in api.asked)
+
+
+async def listed(api, path, times):
+    async def short():
+        return max(0, times - lists(api, path))
+
+    await eventually(short, 0)

@@ -1,0 +1,149 @@
+"""What the service may not see is told, bounds nothing else, and is used once it may."""
+
+import asyncio
+
+import pytest
+from cluster_objects import a_node, a_pod, a_workspace
+from kube_views import LIMITS, NODES, PODS, QUOTAS, eventually, free, limits, listed, lists, running
+
+from gpuspawner.backends.kubernetes import watches
+from gpuspawner.core.errors import Unavailable
+
+
+async def test_nodes_that_may_not_be_seen_are_no_empty_fleet(api, a_view):
+    api.refused.add(("get", NODES))
+    backend = a_view()
+    with pytest.raises(Unavailable, match='"hub" cannot get'):
+        await backend.fleet()
+    assert await backend.workspaces() == (), "workspaces are seen all the same"
+    api.refused.clear()
+    await eventually(free(backend), 4)
+
+
+async def test_pods_of_others_that_may_not_be_seen_are_told_as_a_limit(api, a_view):
+    api.refused.add(("get", PODS))
+    api.put(a_pod(gpus={"nvidia.com/gpu": 3}, namespace="train"))
+    api.put(a_workspace())
+    backend = a_view()
+    assert await free(backend)() == 4
+    assert await running(backend)() == [("a", 1, (("gpu-1/nvidia.com/gpu", 1),))]
+    (limit,) = backend.limits
+    assert "outside namespace jhub" in limit
+    assert "ClusterRole" in limit
+
+
+async def test_the_right_to_see_pods_of_others_is_used_once_it_is_given(api, a_view):
+    api.refused.add(("get", PODS))
+    training = api.put(a_pod(gpus={"nvidia.com/gpu": 2}, namespace="train"))
+    first = api.put(a_workspace())
+    backend = a_view()
+    assert await free(backend)() == 4
+    assert len(backend.limits) == 1
+    await listed(api, PODS, lists(api, PODS) + 3)  # meanwhile what may be seen is followed
+    api.remove(first)
+    await eventually(running(backend), [])
+    second = api.put(a_workspace("two", "b" * 32))
+    await eventually(running(backend), [("b", 1, (("gpu-1/nvidia.com/gpu", 1),))])
+    assert lists(api, "/api/v1/namespaces/jhub/pods") == 1, "it is followed on, not listed anew"
+    api.refused.clear()
+    await eventually(free(backend), 2)
+    assert backend.limits == ()
+    assert await running(backend)() == [("b", 1, (("gpu-1/nvidia.com/gpu", 1),))]
+    api.remove(training)
+    api.remove(second)
+    await eventually(free(backend), 4)
+    await eventually(running(backend), [])
+
+
+async def test_a_right_that_was_given_is_not_given_up_for_a_refusal(api, a_view):
+    api.refused.add(("get", PODS))
+    backend = a_view()
+    await backend.fleet()
+    assert len(backend.limits) == 1
+    api.refused.clear()
+    await eventually(limits(backend), ())
+    await api.followed()
+    api.refused.add(("get", PODS))
+    asked = lists(api, PODS)
+    api.put(a_node("gpu-2", gpus={}))
+    api.compact()  # what the watch of pods would go on from is gone
+    api.break_watches()
+    await listed(api, PODS, asked + 10)  # for longer than a refusal must last
+    with pytest.raises(Unavailable, match='"hub" cannot get'):
+        await backend.fleet()
+    api.put(a_pod(gpus={"nvidia.com/gpu": 3}, namespace="train"))
+    api.refused.clear()
+    await eventually(free(backend), 1)
+    assert backend.limits == ()
+
+
+async def test_pods_of_all_namespaces_that_may_not_be_seen_are_nothing_to_go_on_by_until_they_may(api, a_view):
+    api.refused.add(("get", PODS))
+    api.put(a_pod(gpus={"nvidia.com/gpu": 3}, namespace="train"))
+    backend = a_view(all_namespaces=True)
+    with pytest.raises(Unavailable, match='"hub" cannot get'):
+        await backend.fleet()
+    (limit,) = backend.limits
+    assert limit.startswith("Pods are not seen in all namespaces")
+    api.refused.clear()
+    await eventually(free(backend), 1)
+    assert backend.limits == ()
+
+
+async def test_an_api_server_that_refuses_for_a_moment_hides_nothing_for_long(api, a_view, monkeypatch):
+    monkeypatch.setattr(watches, "REFUSED_SECONDS", 60.0)
+    for path in (PODS, QUOTAS):
+        api.refused.add(("get", path))
+    api.put(a_pod(gpus={"nvidia.com/gpu": 3}, namespace="train"))
+    backend = a_view()
+    look = asyncio.create_task(backend.fleet())
+    while not lists(api, PODS) or not lists(api, QUOTAS):
+        await asyncio.sleep(0.01)
+    api.refused.clear()
+    await look
+    await eventually(free(backend), 1)
+    await api.followed()
+    assert backend.limits == ()
+
+
+async def test_an_api_server_that_knows_nobody_for_long_refuses_no_collection(api, a_view):
+    """A token that ended, or what it is checked by is away: that says nothing of what the service may see."""
+    api.known = False
+    api.put(a_pod(gpus={"nvidia.com/gpu": 3}, namespace="train"))
+    backend = a_view()
+    with pytest.raises(Unavailable, match="401: Unauthorized"):
+        await backend.fleet()
+    while lists(api) < 20:  # by then each collection was asked for longer than a refusal must last
+        await asyncio.sleep(0.01)
+    api.known = True
+    await eventually(free(backend), 1)
+    await api.followed()
+    assert backend.limits == ()
+
+
+@pytest.mark.parametrize(("path", "what"), [(QUOTAS, "Quotas"), (LIMITS, "Limits")])
+async def test_a_quota_or_a_limit_that_may_not_be_seen_stops_nothing(api, a_view, path, what):
+    api.refused.add(("get", path))
+    backend = a_view()
+    assert await free(backend)() == 4
+    while not backend.limits:
+        await asyncio.sleep(0.01)
+    (limit,) = backend.limits
+    assert limit.startswith(f"{what} of namespace jhub are not seen")
+    api.refused.clear()
+    await eventually(limits(backend), ())
+    await api.followed()
+
+
+async def test_what_is_refused_is_asked_for_again_every_so_often_and_no_more(api, a_view, monkeypatch):
+    api.refused.add(("get", QUOTAS))
+    backend = a_view()
+    await backend.fleet()
+    while not backend.limits:
+        await asyncio.sleep(0.01)
+    asked = lists(api, QUOTAS)
+    monkeypatch.setattr(watches, "REFUSED_SECONDS", 60.0)
+    await listed(api, QUOTAS, asked + 1)  # what waited for its time by then
+    await asyncio.sleep(0.2)
+    assert lists(api, QUOTAS) == asked + 1
+    assert len(backend.limits) == 1

@@ -86,6 +86,8 @@ def test_withdraw_from_the_queue(hub, page, user, all_taken):
     page.click(START)
     page.click("text=Withdraw from the queue")
     expect(page.locator("#gs-ended")).to_contain_text("The request was withdrawn.", timeout=15000)
+    expect(page.locator("#gs-ended h1")).to_contain_text("Your start of a workspace ended at")
+    expect(page.get_by_role("link", name="What was asked and done")).to_be_visible()
     assert hub.last_end(user)["end"]["reason"] == "cancelled"
 
 

@@ -147,6 +147,17 @@ def test_the_chart_of_a_gpu_that_something_else_used_says_so_and_never_calls_it_
     expect(page.get_by_text("in use, but not by this workspace")).to_have_count(0)
 
 
+@pytest.mark.parametrize("policy", ["default", "kernels"])
+def test_use_beside_the_gpu_is_said_to_count_for_nothing_where_the_policy_does_not_count_it(browser, world, policy):
+    lease = pages.running("mine")
+    busy = {"kernel": {"active": True, "words": "kernel train.ipynb busy"}}
+    rows = [replace(row, soft=busy) for row in pages.readings(lease, [1.0] * 20)]
+    world.save(replace(lease, request=replace(lease.request, policy=policy)), readings=rows)
+    page = open_page(browser, world, "workspaces/mine")
+    expect(page.get_by_text("kernel, terminal, SSH or editor in use")).to_be_visible()
+    expect(page.get_by_text("its policy does not count it")).to_have_count(1 if policy == "default" else 0)
+
+
 def test_numbers_change_in_place_and_open_details_and_focus_stay(browser, world):
     lease = world.save(pages.running("mine"), readings=pages.readings(pages.running("mine"), [80.0] * 10))
     page = open_page(browser, world, "workspaces/mine")

@@ -44,7 +44,10 @@ CATALOG = {
             "default": {"gpu": "a100", "count": 1, "cpu": 2, "memory": "8GiB", "lifetime": "8h"},
         },
     },
-    "policies": {"default": {"mode": "enforce", "idle": {"below": "5%", "for": "30m", "grace": "10m"}}},
+    "policies": {
+        "default": {"mode": "enforce", "idle": {"below": "5%", "for": "30m", "grace": "10m"}},
+        "kernels": {"mode": "enforce", "idle": {"below": "5%", "for": "30m"}, "also_counts": {"kernel": "2h"}},
+    },
 }
 PEOPLE = {
     "alice": ["custom:gpu:use"],

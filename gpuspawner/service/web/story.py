@@ -62,6 +62,8 @@ class ChartView:
     deciding: Band | None
     below_percent: float
     samples: list[tuple[float, dict[str, ReadingRow]]]
+    active_counts: bool
+    """Whether its policy counts any of the softer evidence that was seen."""
 
 
 def chart_of(parts: Parts, lease: Lease, rows: Sequence[ReadingRow], lines: Sequence[AuditLine]) -> ChartView | None:
@@ -93,7 +95,13 @@ def chart_of(parts: Parts, lease: Lease, rows: Sequence[ReadingRow], lines: Sequ
         deciding,
         idle.below_percent,
         _samples(rows, axis),
+        not _active(rows).isdisjoint(name for name, _ in idle.soft_budget_seconds),
     )
+
+
+def _active(rows: Iterable[ReadingRow]) -> set[str]:
+    """Return which softer evidence was seen."""
+    return {name for row in rows for name, one in (row.soft or {}).items() if one["active"]}
 
 
 def _marks(lines: Iterable[AuditLine], axis: Axis) -> tuple[Mark, ...]:

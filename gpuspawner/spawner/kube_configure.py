@@ -160,7 +160,7 @@ def _label_selector(terms: Sequence[Any]) -> str:
     Nor is there for what no label selector says: several terms of which one is enough, numbers, names of nodes.
     """
     term = terms[0] if len(terms) == 1 and isinstance(terms[0], Mapping) else {}
-    asked = [_FORMS.get(one.get("operator"), "") for one in term.get("matchExpressions") or ()]
+    asked = [_FORMS.get(one.get("operator"), "") if "key" in one else "" for one in term.get("matchExpressions") or ()]
     if not all(asked) or term.get("matchFields"):
         return ""
     return ",".join(

@@ -100,6 +100,7 @@ PURPOSE = {"key": "hub.jupyter.org/node-purpose", "operator": "In", "values": ["
         pytest.param([{"matchExpressions": [PURPOSE]}, {"matchExpressions": [PURPOSE]}], None, id="either"),
         pytest.param([{"matchExpressions": [{"key": "n", "operator": "Gt", "values": ["3"]}]}], None, id="a number"),
         pytest.param([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a"]}]}], None, id="name"),
+        pytest.param([{"matchExpressions": [{"operator": "Exists"}]}], None, id="no label, which the cluster refuses"),
         pytest.param([], None, id="none"),
     ],
 )  # fmt: skip

@@ -269,6 +269,8 @@ class Reconciler:
         if current is None or current.phase is not Phase.STARTING or current.attempt != lease.attempt:
             return
         ready = server is not None and server.ready and server.user_created == lease.key.user_created
+        if server is not None and server.pending == "stop":
+            return  # no dropped start, which would come again by itself: the hub ends it, and tells when it has
         silent = not self._processes(lease) and current.heard_at == lease.heard_at
         own = any(running.attempt == lease.attempt for running in self._processes(lease))
         if silent and not ready:

@@ -223,3 +223,18 @@ async def test_a_healthy_workspace_is_not_moved(world):
     with pytest.raises(Conflict, match="None of its GPUs is reported as failed"):
         await act(world.parts, person, world.now_of(alice), "move", "its page")
     assert world.now_of(alice).phase is Phase.RUNNING
+
+
+async def test_a_start_that_its_user_stops_before_it_was_seen_to_run_does_not_come_again(world):
+    """Its pod is gone a moment before the hub has done with the stop."""
+    await world.round()
+    alice = await world.create(world.start("alice"))
+    world.backend.vanish(alice.id)
+    world.hub.listed["alice", ""] = replace(world.hub.listed["alice", ""], ready=False, pending="stop")
+    world.clock.advance(120)
+    await world.round()
+    await world.round()
+    assert world.now_of(alice).phase is Phase.STARTING
+    world.hub_stops(alice)
+    await world.round()
+    assert world.now_of(alice).phase is Phase.ENDED

@@ -88,10 +88,8 @@ class RealHub:
         return self
 
     def start_proxy(self) -> None:
-        binary = os.environ.get("GPUSPAWNER_PROXY_BIN", "")
         environment = {**os.environ, "CONFIGPROXY_AUTH_TOKEN": "proxy-token"}
-        if binary:
-            environment["PATH"] = f"{binary}{os.pathsep}{environment['PATH']}"
+        environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"  # where `make` puts it
         command = ["configurable-http-proxy", "--ip", "127.0.0.1", "--port", str(self.port)]
         command += ["--api-ip", "127.0.0.1", "--api-port", str(self.proxy_port)]
         command += ["--error-target", f"http://127.0.0.1:{self.hub_port}/hub/error"]

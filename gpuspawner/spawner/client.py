@@ -51,9 +51,13 @@ class LeaseClient:
         """Leave the queue's waiting room; the place stays."""
         return await self._call("POST", f"/internal/leases/{lease}/park", {"attempt": attempt})
 
-    async def requeue(self, lease: str, attempt: int, why: str) -> dict[str, Any]:
-        """Give back a grant for which the place has no room, as ``why`` says; the place in the queue stays."""
-        return await self._call("POST", f"/internal/leases/{lease}/requeue", {"attempt": attempt}, {"why": why})
+    async def requeue(self, lease: str, attempt: int, why: str, node: str) -> dict[str, Any]:
+        """Give back a grant for which there is no room, as ``why`` says; the place in the queue stays.
+
+        ``node`` is the one that had none, "" where that has no part.
+        """
+        path, body = f"/internal/leases/{lease}/requeue", {"why": why, "node": node}
+        return await self._call("POST", path, {"attempt": attempt}, body)
 
     async def release(self, release: Release) -> None:
         """Tell how a start or a server ended."""

@@ -37,8 +37,14 @@ SERVER_ERROR = 500
 class NoRoom(Exception):
     """The cluster had no room for a pod of this start, which asks for a place again.
 
-    Its words say what was short, where the service is to be told: it sees no pod that was never made.
+    ``why`` says what was short, where the service is to be told: it sees no pod that was never made, and none that its
+    node threw out. ``node`` is the node that had none, "" where that has no part.
     """
+
+    def __init__(self, why: str = "", node: str = "") -> None:
+        """Take what the service is to be told; nothing where it sees by itself that there is no room."""
+        super().__init__(why)
+        self.why, self.node = why, node
 
 
 class PodStart(GPUSpawnerMixin):
@@ -68,7 +74,7 @@ class PodStart(GPUSpawnerMixin):
                 return await self._watched(starting)
             except NoRoom as error:
                 await _cancelled(starting)
-                await self._ask_again(str(error))
+                await self._ask_again(error)
             except ApiException as error:
                 words = refusal(error.status, message_of(error))
                 words = words or f"The cluster did not answer in time ({error.status} {error.reason}). Start it again."
@@ -94,7 +100,7 @@ class PodStart(GPUSpawnerMixin):
                 before, seen, judged_at, self._gpu_last_pod = verdict, version, now, pod
                 verdict = self._judged(pod, now - (self._gpu_made_at or now), node_seconds)
                 self._step(verdict.progress, verdict.words)
-                _end_on(verdict, before)
+                _end_on(verdict, before, pod)
             if pod is not None and running and (self._gpu_reached or starting.done()):
                 url = self._get_pod_url(pod)
                 if await self._answers(url):
@@ -118,17 +124,14 @@ class PodStart(GPUSpawnerMixin):
     def _heartbeat_over(self) -> bool:
         return self._gpu_heartbeat is not None and self._gpu_heartbeat.done()
 
-    async def _ask_again(self, why: str) -> None:
-        """Let the pod go, wait until the service has moved the lease, and wait for a place again.
-
-        ``why`` is what the service is to be told; "" where it sees by itself that there is no room.
-        """
-        self._step(30, f"{why or 'There was no room after all.'} You keep your place in the queue.")
+    async def _ask_again(self, error: NoRoom) -> None:
+        """Let the pod go, wait until the service has moved the lease, and wait for a place again."""
+        self._step(30, f"{error.why or 'There was no room after all.'} You keep your place in the queue.")
         if self._gpu_heartbeat is not None:
             self._gpu_heartbeat.cancel()
         await self._delete_pod()
         if self._gpu_lease:
-            await self._until_moved(why)
+            await self._until_moved(error)
         if time.monotonic() >= self._gpu_until:
             self._gpu_outcome = "parked"
             message = "The cluster has no room after all. You keep your place in the queue; it starts by itself."
@@ -138,13 +141,13 @@ class PodStart(GPUSpawnerMixin):
         await self._wait_for_grant(self._gpu_until)
         self._gpu_heartbeat = asyncio.create_task(self._heartbeat())
 
-    async def _until_moved(self, why: str) -> None:
+    async def _until_moved(self, shortage: NoRoom) -> None:
         """Return once the service has moved the lease back to its place, or does not for long."""
         until, client = time.monotonic() + REQUEUE_SECONDS, self._client()
         while time.monotonic() < until:
             try:
-                if why:
-                    await client.requeue(self._gpu_lease, self._gpu_attempt, why)
+                if shortage.why:
+                    await client.requeue(self._gpu_lease, self._gpu_attempt, shortage.why, shortage.node)
                     return
                 await client.heartbeat(self._gpu_lease, self._gpu_attempt)
             except Gone:
@@ -274,9 +277,9 @@ class PodStart(GPUSpawnerMixin):
         return True
 
 
-def _end_on(verdict: Verdict, before: Verdict) -> None:
+def _end_on(verdict: Verdict, before: Verdict, pod: Mapping[str, Any] | None) -> None:
     if verdict.shortage == "lost":
-        raise NoRoom
+        raise NoRoom(verdict.words, str(pod["spec"].get("nodeName", "")) if pod is not None else "")
     if verdict.fatal and not before.shortage:  # the service deletes a pod that finds no room, and that is no failure
         raise ended(verdict.fatal, reason="cannot-start", status=409)
 

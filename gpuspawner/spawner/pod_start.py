@@ -75,6 +75,8 @@ def refusal(code: int, message: str) -> str:
     """Return why the API server's refusal of a pod is final, in words; "" where asking again may help."""
     if code in {408, 425, 429} or code >= 500:  # noqa: PLR2004 - HTTP's own numbers
         return ""
+    if "status unknown for quota" in message:  # new: nothing is counted yet, so everything is refused
+        return ""
     cause = short(re.sub(r'^(pods|Pod) "[^"]*" is (forbidden|invalid): ', "", message))
     quota = _quota(message)
     if quota is not None:
@@ -174,7 +176,7 @@ def _failed(status: Json) -> Verdict:
         return Verdict(55, fatal, fatal)
     lost_race = reason.startswith("OutOf") or reason in {"UnexpectedAdmissionError", "NodeAffinity"}
     if lost_race or reason in {"Evicted", "NodeShutdown", "Terminated", "Preempting"}:
-        return Verdict(55, f"Its node had no room after all: {short(message)}", shortage="lost")
+        return Verdict(55, f"Its node had no room after all: {short(message or reason)}", shortage="lost")
     fatal = f"The cluster ended it before it ran: {short(message or reason or 'without a reason')} Start it again."
     return Verdict(55, fatal, fatal)
 

@@ -96,6 +96,22 @@ def test_promise_6_a_start_whose_room_another_pod_took_goes_back_to_its_place_an
     assert hub.until("late", "running", WAIT_SECONDS)["id"] == lease["id"]
 
 
+def test_promise_6_a_start_that_its_node_threw_out_goes_back_to_its_place_and_comes_by_itself(hub, gpus):
+    hub.add_user("rosa")
+    gpus.set_refusing(refuses=True)
+    try:
+        hub.begin("rosa", template="lab", gpu="a100", count=1)
+        lease = eventually(lambda: hub.lease("rosa"), WAIT_SECONDS, "rosa has a lease")
+        (told,) = eventually(lambda: hub.audit(lease["id"], "requeued"), WAIT_SECONDS, "rosa is sent back")[:1]
+        assert "Its node had no room after all: " in told["why"]
+        assert "the device was lost a moment ago" in told["why"]
+    finally:
+        gpus.set_refusing(refuses=False)
+    assert hub.until("rosa", "running", WAIT_SECONDS)["id"] == lease["id"]
+    hub.stop("rosa")
+    hub.until_ended("rosa", "stopped", WAIT_SECONDS)
+
+
 def test_a_workspace_on_a_gpu_that_fails_is_moved_by_its_user_to_one_that_works(hub, gpus):
     def device():
         printed = hub.cluster.run_in(hub.namespace, hub.pod("mara").metadata.name, "nvidia-smi", "-L")[1]

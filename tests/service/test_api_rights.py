@@ -304,12 +304,13 @@ async def test_promise_6_a_start_for_which_the_place_has_no_room_is_told_its_pla
     await world.round()
     lease = world.start("alice")
     path = f"/internal/leases/{lease.id}/requeue?attempt=1"
-    why = {"why": "The cluster's quota team leaves no room."}
+    why = {"why": "The cluster's quota team leaves no room.", "node": "one"}
     assert (await call(SPAWNER, "POST", path, why))[0] == 409, "it was not begun"
     await world.acknowledge(lease)
     status, answer = await call(SPAWNER, "POST", path, why)
     told = "The cluster's quota team leaves no room; it is tried again in 30 s. Others pass meanwhile."
     assert (status, answer["attempt"], answer["lease"]["queue"]["sentence"]) == (200, 2, told)
+    assert world.now_of(lease).tried_nodes == ("one",)
     assert (await call(SPAWNER, "POST", path, why))[0] == 410, "it was heard, though the answer was not"
 
 

@@ -125,6 +125,10 @@ async def created(start):
             refused(429, reason="Too Many Requests"),
             "does not take the pod now (429 Too Many Requests)",
         ),
+        (
+            refused(403, 'pods "jupyter-alice" is forbidden: status unknown for quota: gpus', reason="Forbidden"),
+            "does not take the pod now (403 Forbidden); asking it again.",
+        ),
         (refused(503, reason="Service Unavailable"), "does not take the pod now (503 Service Unavailable)"),
         (TimeoutError(), "The cluster does not answer (time-out); asking it again."),
         (ServerDisconnectedError(), "The cluster does not answer (Server disconnected); asking it again."),
@@ -199,7 +203,7 @@ async def test_promise_6_a_pod_that_can_have_no_room_goes_and_its_start_asks_aga
     start.shows("Running", "2", conditions=[{"type": "PodScheduled", "status": "True"}])
     assert await asyncio.wait_for(task, 10) == "http://10.0.0.1:8888"
     assert start.deleted == 1
-    assert "There was no room after all. You keep your place in the queue." in start.told
+    assert any("You keep your place in the queue." in step for step in start.told)
 
 
 async def test_a_start_whose_time_to_wait_is_over_parks(start):
@@ -228,9 +232,9 @@ class Service:
     def __init__(self, start):
         self.start, self.answers, self.asked = start, [], []
 
-    async def requeue(self, lease, attempt, why):
-        assert not self.start.made, "nothing is left of it where it was to run"
-        self.asked.append((lease, attempt, why))
+    async def requeue(self, lease, attempt, why, node):
+        assert not self.start.pod_reflector.pods, "nothing is left of it where it was to run"
+        self.asked.append((lease, attempt, why, node))
         answer = self.answers.pop(0) if self.answers else {}
         if isinstance(answer, BaseException):
             raise answer
@@ -255,9 +259,23 @@ async def test_promise_6_a_full_quota_sends_a_start_back_to_its_place_and_ends_n
     asked = max(1, len(answers))
     start.answers, leased.answers = [refused(403, FULL.format(2))], answers
     assert await created(start) == "http://10.0.0.1:8888"
-    assert leased.asked == [("lease", 3, FULL_WORDS)] * asked
+    assert leased.asked == [("lease", 3, FULL_WORDS, "")] * asked
     assert start.granted == 1, "it waits for its turn before it tries again"
     assert f"{FULL_WORDS} You keep your place in the queue." in start.told
+
+
+async def test_promise_6_a_race_that_a_pod_lost_on_its_node_sends_its_start_back_and_names_the_node(start, leased):
+    task = asyncio.create_task(start._create())
+    while not start.made:
+        await asyncio.sleep(0.01)
+    start.shows("Failed", reason="OutOfnvidia.com/gpu", message="Node didn't have enough resource: nvidia.com/gpu.")
+    while len(start.made) < 2:
+        await asyncio.sleep(0.01)
+    start.shows("Running", "2", conditions=[{"type": "PodScheduled", "status": "True"}])
+    assert await asyncio.wait_for(task, 10) == "http://10.0.0.1:8888"
+    why = "Its node had no room after all: Node didn't have enough resource: nvidia.com/gpu."
+    assert leased.asked == [("lease", 3, why, "node-7")]
+    assert start.granted == 1, "it waits for its turn before it tries again"
 
 
 async def test_a_full_quota_at_the_end_of_the_time_to_wait_parks_the_start_at_its_place(start, leased):

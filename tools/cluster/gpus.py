@@ -72,6 +72,7 @@ class Gpus:
         self.cluster = cluster
         self.python = str(python)
         self.folder = cluster.folder / "gpus"
+        self.refuses = False
         self.resource = f"nvidia.com/mig-{mig}" if mig else "nvidia.com/gpu"
         self.gpus = [
             SimulatedGpu(f"GPU-{uuid.uuid4()}", product, memory_mib * MIB, ".".join(map(str, compute)))
@@ -146,6 +147,11 @@ class Gpus:
                 device["healthy"] = healthy
         self._write()
 
+    def set_refusing(self, *, refuses: bool) -> None:
+        """Let the node throw out each pod that it is given to run, as one does that lost a race for a device."""
+        self.refuses = refuses
+        self._write()
+
     def wait_for_allocatable(self, number: int) -> None:
         """Wait until the node offers so many.
 
@@ -171,6 +177,7 @@ class Gpus:
             "resources": {self.resource: self.devices},
             "gpus": str(self.folder / "devices"),
             "devices": DEVICES,
+            "refuses": self.refuses,
             "mounts": {
                 "/usr/bin/nvidia-smi": str(self.folder / "nvidia-smi"),
                 f"{PACKAGE}/gpuspawner": str(ROOT / "gpuspawner"),

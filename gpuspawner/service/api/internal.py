@@ -149,8 +149,9 @@ class Requeue(SpawnerHandler):
 
     def post(self, lease_id: str) -> None:
         """Answer the lease, at its place in the queue again; 410 where this attempt is over."""
-        why = str(self.body().get("why", ""))
-        self.answer(self.view(self.parts.allocator.requeue(lease_id, self.attempt(), why)))
+        body = self.body()
+        why, node = (str(body.get(name, "")) for name in ("why", "node"))
+        self.answer(self.view(self.parts.allocator.requeue(lease_id, self.attempt(), why, node)))
 
 
 class Release(SpawnerHandler):

@@ -48,6 +48,12 @@ def hub(one_machine, tmp_path_factory):
             hub.close()
 
 
+def test_jupyterlab_finds_no_node_which_it_would_ask_for_settings_at_each_start(hub):
+    name = hub.pod("alice").metadata.name
+    found = "command -v jupyter-lab && ! command -v node"
+    assert hub.cluster.run_in(hub.namespace, name, "sh", "-c", found)[:2] == (0, "/opt/workspace/bin/jupyter-lab\n")
+
+
 @pytest.fixture(scope="module")
 def machine(hub, tmp_path_factory):
     """A person's own machine: a folder with a key, and what they type there."""

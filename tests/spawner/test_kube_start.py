@@ -3,6 +3,7 @@
 import asyncio
 import json
 import time
+from types import SimpleNamespace
 
 import pytest
 from aiohttp import ServerDisconnectedError
@@ -296,6 +297,24 @@ async def test_without_a_lease_there_is_no_place_to_go_back_to(start):
     start.answers = [refused(403, FULL.format(2))]
     with pytest.raises(Exception, match="Ask for less, or start when a colleague"):
         await created(start)
+
+
+@pytest.mark.parametrize(
+    ("status", "ready"), [("200 OK", True), ("404 No", True), ("503 Not yet", False), ("", False), (None, False)]
+)
+async def test_a_server_is_up_once_it_answers_and_not_when_it_only_listens(start, status, ready):
+    async def serve(reader, writer):
+        if await reader.read(1) and status:
+            writer.write(f"HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n".encode())
+        writer.close()
+
+    start.server, start.internal_ssl = SimpleNamespace(base_url="/user/alice/"), False
+    server = await asyncio.start_server(serve, "127.0.0.1")
+    port = server.sockets[0].getsockname()[1]
+    if status is None:
+        server.close()
+    assert await PodStart._answers(start, f"http://127.0.0.1:{port}") is ready
+    server.close()
 
 
 async def test_a_pod_that_is_deleted_under_its_start_is_told_at_once(start):

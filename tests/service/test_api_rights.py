@@ -14,6 +14,7 @@ from gpuspawner.core.lease import Phase
 from gpuspawner.core.tickets import TICKET_SECONDS, sign_ticket
 from gpuspawner.service.allocator import hash_token
 from gpuspawner.service.app import application
+from gpuspawner.spawner.client import LeaseClient
 
 ACTIONS = ["keep", "extend", "stop", "seen", "dispute", "answer"]
 SPAWNER = f"spawner {SECRET.hex()}"
@@ -312,6 +313,14 @@ async def test_promise_6_a_start_for_which_the_place_has_no_room_is_told_its_pla
     assert (status, answer["attempt"], answer["lease"]["queue"]["sentence"]) == (200, 2, told)
     assert world.now_of(lease).tried_nodes == ("one",)
     assert (await call(SPAWNER, "POST", path, why))[0] == 410, "it was heard, though the answer was not"
+
+
+async def test_promise_6_the_spawners_client_names_the_node_that_had_no_room(world, call):
+    await world.round()
+    lease = world.start("alice")
+    await world.acknowledge(lease)
+    await LeaseClient(call.url, SECRET.hex()).requeue(lease.id, 1, "Its node had no room after all.", "node-7")
+    assert world.now_of(lease).tried_nodes == ("node-7",)
 
 
 async def test_a_lease_that_is_over_can_t_be_kept_and_says_so(world, call):

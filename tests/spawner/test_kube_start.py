@@ -194,7 +194,8 @@ async def test_a_start_that_its_hub_cancels_makes_way_at_once(start):
     assert time.monotonic() - began < 1
 
 
-async def test_promise_6_a_pod_that_can_have_no_room_goes_and_its_start_asks_again(start):
+async def thrown_out_once(start):
+    """Let the node throw out the first pod of a start, and run the second."""
     task = asyncio.create_task(start._create())
     while not start.made:
         await asyncio.sleep(0.01)
@@ -203,6 +204,10 @@ async def test_promise_6_a_pod_that_can_have_no_room_goes_and_its_start_asks_aga
         await asyncio.sleep(0.01)
     start.shows("Running", "2", conditions=[{"type": "PodScheduled", "status": "True"}])
     assert await asyncio.wait_for(task, 10) == "http://10.0.0.1:8888"
+
+
+async def test_promise_6_a_pod_that_can_have_no_room_goes_and_its_start_asks_again(start):
+    await thrown_out_once(start)
     assert start.deleted == 1
     assert any("You keep your place in the queue." in step for step in start.told)
 
@@ -266,14 +271,7 @@ async def test_promise_6_a_full_quota_sends_a_start_back_to_its_place_and_ends_n
 
 
 async def test_promise_6_a_race_that_a_pod_lost_on_its_node_sends_its_start_back_and_names_the_node(start, leased):
-    task = asyncio.create_task(start._create())
-    while not start.made:
-        await asyncio.sleep(0.01)
-    start.shows("Failed", reason="OutOfnvidia.com/gpu", message="Node didn't have enough resource: nvidia.com/gpu.")
-    while len(start.made) < 2:
-        await asyncio.sleep(0.01)
-    start.shows("Running", "2", conditions=[{"type": "PodScheduled", "status": "True"}])
-    assert await asyncio.wait_for(task, 10) == "http://10.0.0.1:8888"
+    await thrown_out_once(start)
     why = "Its node had no room after all: Node didn't have enough resource: nvidia.com/gpu."
     assert leased.asked == [("lease", 3, why, "node-7")]
     assert start.granted == 1, "it waits for its turn before it tries again"

@@ -74,7 +74,7 @@ def _install(python: Path, packages: list[str]) -> None:
 
     uv reads none of pip's settings: certificates, proxies, mirrors.
     """
-    pip = [python, "-m", "pip", "install", "--disable-pip-version-check"]
+    pip: list[str | Path] = [python, "-m", "pip", "install", "--disable-pip-version-check"]
     remedy = "pip could not install the packages. Is your package index reachable? Then run it again."
     env = {
         **os.environ,
@@ -85,8 +85,8 @@ def _install(python: Path, packages: list[str]) -> None:
         with suppress(StepError):
             run_logged([*pip, "uv"], LOG, remedy, env=env)
             # Else it takes the project for installed already, and what is copied of it stays as it was.
-            uv = [python.parent / "uv", "pip", "install", "--python", python, "--reinstall-package=gpuspawner"]
-            run_logged([*uv, *packages], LOG, remedy, env=env)
+            uv: list[str | Path] = [python.parent / "uv", "pip", "install", "--python", python]
+            run_logged([*uv, "--reinstall-package=gpuspawner", *packages], LOG, remedy, env=env)
             return
     run_logged([*pip, *packages], LOG, remedy, env=env)
 

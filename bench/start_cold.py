@@ -23,7 +23,16 @@ sys.path.insert(0, str(ROOT / "tests" / "cluster"))
 from kube_hub import KubeHub  # noqa: E402 - found by the lines above
 from nodes import TestCluster  # noqa: E402 - likewise
 from registry import OPEN, push, registry  # noqa: E402 - likewise
-from start_pods import EXTRA, PlainHub, Steps, click_to_ready, medians, offer_bench  # noqa: E402 - likewise
+from start_pods import (  # noqa: E402 - likewise
+    EXTRA,
+    PlainHub,
+    Steps,
+    click_to_ready,
+    cpu_ticks,
+    medians,
+    offer_bench,
+    taken_since,
+)
 
 from tools.cluster.cluster import Cluster  # noqa: E402 - likewise
 from tools.cluster.workspace import ensure_image  # noqa: E402 - likewise
@@ -86,12 +95,6 @@ def first_start(kind: type[KubeHub], images: Path, folder: Path) -> tuple[float,
         subprocess.run([*make, "stop"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
 
 
-def cpu_ticks() -> list[int]:
-    """Return the machine's CPU time so far, that of others on its host first; proc_stat(5)."""
-    *own, stolen = map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9])
-    return [stolen, *own]
-
-
 def main() -> None:
     os.environ["GPUSPAWNER_TEST_IMAGE"] = f"{OPEN}/workspace:1"
     found: dict[type[KubeHub], list[tuple[float, ...]]] = {KubeHub: [], PlainHub: []}
@@ -100,9 +103,8 @@ def main() -> None:
             for kind in sorted(found, key=lambda kind: (kind is PlainHub) != pair % 2):
                 before = cpu_ticks()
                 found[kind].append(cold(kind, Path(images)))
-                stolen, *ticks = (after - at for after, at in zip(cpu_ticks(), before, strict=True))
-                taken = f"{100 * stolen / sum((stolen, *ticks)):.0f} % of the CPU went to others"
-                print(f"{pair + 1} of {PAIRS}, {kind.__name__}: {sum(found[kind][-1]):.1f} s; {taken}", flush=True)
+                took = f"{sum(found[kind][-1]):.1f} s; {taken_since(before)}"
+                print(f"{pair + 1} of {PAIRS}, {kind.__name__}: {took}", flush=True)
         size_mib = int((Path(images) / "pushed").read_text()) / 2**20
     print(f"click to JupyterLab ready on a node that pulls {size_mib:.0f} MiB, medians of {PAIRS} pairs:")
     for kind, name in ((KubeHub, "gpuspawner"), (PlainHub, "KubeSpawner")):

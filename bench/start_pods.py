@@ -3,8 +3,11 @@
 Two real hubs on the cluster of `make cluster`, one with ``configure()``, one without, with the same pod: its image and
 JupyterLab, CPU and memory, and the shared memory that training needs (for any volume the kubelet waits 0.3 s). Starts
 in alternating pairs, so that a noisy machine hits both alike. Printed: the medians, whole and of each part, the ratio
-of the medians with its 95 % interval by bootstrap, and the first start of each hub, with nothing warm. SERVER=tiny
-takes Python's web server for JupyterLab: then what is left is the spawners' own.
+of the medians with its 95 % interval by bootstrap, and the first start of each hub, with nothing warm. Each pair tells
+what share of this machine's CPU its host gave to others, where it is a virtual one.
+
+PAIRS=120 takes that many. IMAGE=pip takes the image with JupyterLab as pip alone makes it, not by images/workspace.
+SERVER=tiny takes Python's web server for JupyterLab: then what is left is the spawners' own.
 """
 
 from __future__ import annotations
@@ -35,9 +38,11 @@ from nodes import TestCluster  # noqa: E402 - found by the lines above
 
 from tools.cluster.__main__ import FOLDER  # noqa: E402 - found by the lines above
 from tools.cluster.cluster import Cluster  # noqa: E402 - found by the lines above
+from tools.cluster.workspace import ensure_image  # noqa: E402 - found by the lines above
 
 PAIRS = int(os.environ.get("PAIRS", "30"))
 TINY = os.environ.get("SERVER") == "tiny"
+AS_PIP_MAKES_IT = os.environ.get("IMAGE") == "pip"
 EXTRA = """
 c.KubeSpawner.cpu_guarantee = 1
 c.KubeSpawner.mem_guarantee = "1G"
@@ -122,12 +127,36 @@ def medians(starts: list[tuple[float, ...]]) -> str:
     return ", ".join(parts)
 
 
+def cpu_ticks() -> list[int]:
+    """Return the machine's CPU time so far, that of others on its host first; proc_stat(5)."""
+    *own, stolen = map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9])
+    return [stolen, *own]
+
+
+def taken_since(before: list[int]) -> str:
+    """Tell the share of the machine's CPU that its host gave to others since ``before``, of `cpu_ticks`."""
+    stolen, *ticks = (after - at for after, at in zip(cpu_ticks(), before, strict=True))
+    return f"{100 * stolen / sum((stolen, *ticks)):.0f} % of the CPU went to others"
+
+
+def timed_pair(title: str, hubs: list[KubeHub], steps: list[Steps]) -> list[tuple[float, ...]]:
+    """Start by each hub in turn; tell and return the seconds of each of PARTS."""
+    before = cpu_ticks()
+    pair = [click_to_ready(*one) for one in zip(hubs, steps, strict=True)]
+    ours, plain = map(sum, pair)
+    print(f"{title}: gpuspawner {ours:.2f} s, KubeSpawner {plain:.2f} s; {taken_since(before)}", flush=True)
+    return pair
+
+
 def main() -> None:
     own = Cluster.load(FOLDER)
     if own is None or not own.runs:
         print("no cluster runs: `make cluster` starts one")
         return
+    if AS_PIP_MAKES_IT:
+        os.environ["GPUSPAWNER_TEST_IMAGE"] = own.give_image(ensure_image(own.folder, slim=False))
     cluster = TestCluster(own.kubeconfig, own)
+    before = cpu_ticks()
     hubs: list[KubeHub] = []
     steps: list[Steps] = []
     with cluster.namespace() as one, cluster.namespace() as two, tempfile.TemporaryDirectory() as folder:
@@ -144,8 +173,8 @@ def main() -> None:
             for hub in hubs:
                 hub.start()
                 hub.add_user("alice")
-            first = [sum(click_to_ready(*one)) for one in zip(hubs, steps, strict=True)]
-            starts = [[click_to_ready(*one) for one in zip(hubs, steps, strict=True)] for _ in range(PAIRS)]
+            first = timed_pair("nothing warm", hubs, steps)
+            starts = [timed_pair(f"{pair} of {PAIRS}", hubs, steps) for pair in range(1, PAIRS + 1)]
         finally:
             for hub in hubs:
                 hub.close()
@@ -154,10 +183,14 @@ def main() -> None:
     drawn = sorted(ratio(random.choices(pairs, k=PAIRS)) for _ in range(DRAWS))
     ours, plain = (statistics.median(column) for column in zip(*pairs, strict=True))
     server = "Python's web server" if TINY else "JupyterLab"
-    print(f"click to {server} ready, medians of {PAIRS} pairs: gpuspawner {ours:.2f} s, KubeSpawner {plain:.2f} s")
+    print(
+        f"click to {server} ready, medians of {PAIRS} pairs: gpuspawner {ours:.2f} s, KubeSpawner {plain:.2f} s; "
+        f"{taken_since(before)}"
+    )
     for name, of_one in zip(("gpuspawner", "KubeSpawner"), zip(*starts, strict=True), strict=True):
         print(f"  {name}, seconds: {medians(list(of_one))}")
-    print(f"the first start of each, with nothing warm: {first[0]:.1f} s and {first[1]:.1f} s")
+    cold = [sum(parts) for parts in first]
+    print(f"the first start of each, with nothing warm: {cold[0]:.1f} s and {cold[1]:.1f} s")
     print(
         f"ratio of the medians {ratio(pairs):.2f}, 95 % between {drawn[DRAWS // 40]:.2f} and {drawn[-DRAWS // 40]:.2f}"
     )

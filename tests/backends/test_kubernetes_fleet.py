@@ -266,7 +266,9 @@ def test_a_pod_reserves_what_kube_scheduler_reserves(spec, counted):
     assert requested(spec).get("nvidia.com/gpu", 0) == counted
 
 
-@pytest.mark.parametrize(("quantity", "count"), [("8", 8), ("0", 0), (3, 3), ("1k", 1000), ("1.5", 0), ("?", 0)])
+@pytest.mark.parametrize(
+    ("quantity", "count"), [("8", 8), ("0", 0), (3, 3), ("1k", 1000), ("1e1", 10), ("2000m", 2), ("?", 0)]
+)
 def test_quantities_of_devices_are_whole(quantity, count):
     assert count_of(quantity) == count
 

@@ -17,8 +17,6 @@ from gpuspawner.backends.kubernetes.names import HUB_LABEL, variables_of
 from gpuspawner.backends.kubernetes.quantities import amount_of
 from gpuspawner.core.room import CPU, MEMORY
 
-_QUANTITY = re.compile(r"([0-9]+)([kMGTPE]?)")
-_POWERS = {suffix: 1000**power for power, suffix in enumerate(("", "k", "M", "G", "T", "P", "E"))}
 _GPUS = frozenset({"nvidia.com/gpu", "nvidia.com/gpu.shared", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe"})
 _MIG_PREFIX = "nvidia.com/mig-"
 _ENDED = frozenset({"Succeeded", "Failed"})
@@ -241,9 +239,9 @@ def seconds_of(timestamp: str | None) -> float:
 
 
 def count_of(quantity: object) -> int:
-    """Return a whole number of devices: extended resources come as ``"8"``, and thousands as ``"1k"``."""
-    match = _QUANTITY.fullmatch(str(quantity))
-    return int(match[1]) * _POWERS[match[2]] if match else 0
+    """Return a whole number of devices, 0 for what is no quantity: nearly all come as ``"8"``, some as ``"1e1"``."""
+    text = str(quantity)
+    return int(text) if text.isdecimal() else amount_of("", text) or 0
 
 
 def _gpus(quantities: Mapping[str, Any] | None, named: frozenset[str]) -> dict[str, int]:

@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,7 +18,7 @@ from tornado.httpclient import AsyncHTTPClient, HTTPClientError
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
 from gpuspawner.spawner.mixin import FENCE_SECONDS, GPUSpawnerMixin
 from gpuspawner.spawner.pod import START_MARK, contradiction
-from gpuspawner.spawner.pod_end import restarts, why_ended
+from gpuspawner.spawner.pod_end import outcome_of, restarts, why_ended
 from gpuspawner.spawner.pod_start import Verdict, judge, refusal, short, shortage
 from gpuspawner.spawner.pod_watches import WATCHES
 from gpuspawner.spawner.refusals import ended
@@ -81,6 +81,9 @@ class PodStart(GPUSpawnerMixin):
                 words = refusal(error.status, message_of(error))
                 words = words or f"The cluster did not answer in time ({error.status} {error.reason}). Start it again."
                 raise ended(words, reason="refused", status=409) from error
+            except (ClientError, OSError) as error:
+                words = f"The cluster does not answer ({str(error) or 'time-out'}). Start it again."
+                raise ended(words, reason="unavailable", status=503) from error
             finally:
                 await _cancelled(starting)
 
@@ -114,13 +117,19 @@ class PodStart(GPUSpawnerMixin):
         trouble = getattr(self.pod_reflector, "trouble", "")
         if trouble:
             return Verdict(52, f"The cluster does not show its pods ({trouble}); asking it again.")
-        return judge(pod, self._events_of(pod), seconds, self._gpu_claim, node_seconds)
+        events = self._events_of(pod)
+        if pod is not None and _is_deleted(pod) and outcome_of(pod, events) == "preempted":
+            return Verdict(55, why_ended(pod, events), shortage="lost")
+        return judge(pod, events, seconds, self._gpu_claim, node_seconds)
 
     def _end_without_pod(self, pod: Mapping[str, Any] | None, verdict: Verdict) -> None:
         """The pod was deleted, or the service says that this start is over: for want of room, or in earnest."""
         if verdict.shortage:
             raise NoRoom
-        why = "" if pod is not None else self._why_ended()
+        last = self._last_look() if pod is None else None
+        why = why_ended(last, self._events_of(last))
+        if last is not None and outcome_of(last, self._events_of(last)) == "preempted":
+            raise NoRoom(why, str(last["spec"].get("nodeName", "")))
         raise ended(f"{why or 'This start was ended from outside.'} Start it again.", reason="gone", status=409)
 
     def _heartbeat_over(self) -> bool:
@@ -168,9 +177,26 @@ class PodStart(GPUSpawnerMixin):
 
     async def _make_create_pvc_request(self, pvc: Any, request_timeout: float) -> bool:
         """Make the claim, and remember it: the scheduler may see the pod before it sees the claim."""
-        made = bool(await super()._make_create_pvc_request(pvc, request_timeout))
+        made = bool(await self._asked(super()._make_create_pvc_request, pvc, request_timeout))
         self._gpu_claim = pvc.metadata.name if made else ""
         return made
+
+    async def _ensure_namespace(self) -> None:
+        await self._asked(super()._ensure_namespace)
+
+    async def _asked(self, ask: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
+        """Ask the API server, again while it is away or busy, as long as this start may take."""
+        while True:
+            try:
+                return await ask(*arguments)
+            except (ClientError, OSError, asyncio.TimeoutError) as error:
+                said = str(error) or "time-out"
+            except ApiException as error:
+                if refusal(error.status, message_of(error)):
+                    raise
+                said = f"{error.status} {error.reason}"
+            self._step(51, f"The cluster does not answer ({said}); asking it again.")
+            await asyncio.sleep(ASK_SECONDS)
 
     async def _make_create_pod_request(self, pod: Any, request_timeout: float) -> bool:
         """Make the pod, unless a hook took the lease off it; asks again as long as this start may take.
@@ -210,7 +236,7 @@ class PodStart(GPUSpawnerMixin):
     async def _is_mine_or_ends(self) -> bool:
         """A pod of this name is there: made by a request of ours that was not answered, or left from before."""
         try:
-            pod = self.as_json(await self.api.read_namespaced_pod(self.pod_name, self.namespace))
+            pod = self.as_json(await self._asked(self.api.read_namespaced_pod, self.pod_name, self.namespace))
         except ApiException as error:
             if error.status == 404:  # noqa: PLR2004 - HTTP's own number
                 return False
@@ -240,9 +266,14 @@ class PodStart(GPUSpawnerMixin):
         return pod if mine else None
 
     async def _start_reflector(self, kind: str, reflector_class: Any, *args: Any, **kwargs: Any) -> Any:
-        """Watch by our own watches, begun once for all spawners: one start that is cancelled must not end them."""
+        """Watch by our own watches, begun once for all spawners: one start that is cancelled must not end them.
+
+        Nor does a stop that takes long, after which KubeSpawner makes the watch anew: until a new one has listed, every
+        pod would be taken for gone, and each start for ended. Ours never gives up.
+        """
         own_class = WATCHES.get(kind, reflector_class)
-        return await asyncio.shield(super()._start_reflector(kind, own_class, *args, **kwargs))
+        once = {**kwargs, "replace": False} if kind in WATCHES else kwargs
+        return await asyncio.shield(super()._start_reflector(kind, own_class, *args, **once))
 
     def _why_ended(self) -> str:
         """Return why the pod of this workspace ended, by how it looked last; "" where nothing tells."""
@@ -281,10 +312,16 @@ class PodStart(GPUSpawnerMixin):
         return True
 
 
+def _is_deleted(pod: Mapping[str, Any]) -> bool:
+    return bool(pod["metadata"].get("deletionTimestamp"))
+
+
 def _end_on(verdict: Verdict, before: Verdict, pod: Mapping[str, Any] | None) -> None:
     if verdict.shortage == "lost":
         raise NoRoom(verdict.words, str(pod["spec"].get("nodeName", "")) if pod is not None else "")
-    if verdict.fatal and not before.shortage:  # the service deletes a pod that finds no room, and that is no failure
+    if before.shortage and pod is not None and _is_deleted(pod):
+        raise NoRoom  # the service deletes a pod that finds no room, and that is no failure
+    if verdict.fatal:
         raise ended(verdict.fatal, reason="cannot-start", status=409)
 
 

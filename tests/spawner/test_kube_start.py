@@ -10,10 +10,12 @@ from aiohttp import ServerDisconnectedError
 from kubernetes_asyncio.client import ApiClient, ApiException, Configuration
 from kubespawner.objects import make_pod
 
+from gpuspawner.backends.kubernetes.objects import DISRUPTIONS
 from gpuspawner.core.errors import Gone, Unavailable
 from gpuspawner.spawner import kube_start
 from gpuspawner.spawner.kube_start import PodStart
 from gpuspawner.spawner.pod import START_MARK
+from gpuspawner.spawner.refusals import StartEnded
 
 
 def refused(status, message="", reason="Because"):
@@ -33,7 +35,8 @@ class Kube:
     namespace, pod_name, _log_name = "hub", "jupyter-alice", "alice"
 
     def __init__(self, client):
-        self.answers, self.reads, self.made, self.deleted = [], [], [], 0
+        self.answers, self.reads, self.problems, self.made = [], [], [], []
+        self.deleted = self.claims = self.namespaces = 0
         self.api, self.api_client = self, client
         self.pod_reflector, self.event_reflector = Reflector(), Reflector()
 
@@ -61,6 +64,19 @@ class Kube:
             await asyncio.sleep(0.01)
         return "http://10.0.0.1:8888"
 
+    async def _make_create_pvc_request(self, _pvc, _timeout):
+        self._answer()
+        self.claims += 1
+        return True
+
+    async def _ensure_namespace(self):
+        self._answer()
+        self.namespaces += 1
+
+    def _answer(self):
+        if self.problems:
+            raise self.problems.pop(0)
+
     async def stop(self, now=False):
         assert not now, "a container killed unseen may still hold its GPU"
         self.deleted += 1
@@ -83,10 +99,11 @@ class Start(PodStart, Kube):
     async def _answers(self, _url):
         return True
 
-    def shows(self, phase, version="1", reason="", **status):
+    def shows(self, phase, version="1", reason="", deleted="", **status):
         """Let the watch bring the pod of this start."""
+        metadata = {"uid": "u", "resourceVersion": version, "annotations": {START_MARK: self._gpu_mark}}
         self.pod_reflector.pods["hub/jupyter-alice"] = {
-            "metadata": {"uid": "u", "resourceVersion": version, "annotations": {START_MARK: self._gpu_mark}},
+            "metadata": {**metadata, "deletionTimestamp": deleted} if deleted else metadata,
             "spec": {"nodeName": "node-7"},
             "status": {"phase": phase, "reason": reason, **status},
         }
@@ -107,6 +124,18 @@ async def start(monkeypatch):
     monkeypatch.setattr(kube_start, "ASK_SECONDS", 0.01)
     async with ApiClient(Configuration()) as client:
         yield Start(client)
+
+
+async def until(check):
+    async def checked():
+        while not check():
+            await asyncio.sleep(0.01)
+
+    await asyncio.wait_for(checked(), 10)
+
+
+async def seen(start, words):
+    await until(lambda: any(words in step for step in start.told))
 
 
 async def created(start):
@@ -174,6 +203,38 @@ async def test_a_pod_that_was_left_is_ended_with_its_grace_and_waited_for(start)
     assert not start._gpu_stop_called, "its end must not look like one that the hub asked for"
 
 
+AWAY = [refused(503), refused(429), ServerDisconnectedError(), ConnectionRefusedError("refused"), TimeoutError()]
+
+
+@pytest.mark.parametrize("problem", AWAY, ids=repr)
+async def test_a_pod_that_was_left_is_asked_for_again_while_the_cluster_does_not_answer(start, problem):
+    start.answers, start.reads = [refused(409)], [problem, refused(404)]
+    assert await created(start) == "http://10.0.0.1:8888"
+    assert any("The cluster does not answer (" in step for step in start.told)
+
+
+@pytest.mark.parametrize("problem", AWAY, ids=repr)
+async def test_a_claim_and_a_namespace_are_asked_for_again_while_the_cluster_does_not_answer(start, problem):
+    start.problems = [problem]
+    assert await start._make_create_pvc_request(SimpleNamespace(metadata=SimpleNamespace(name="claim-alice")), 3)
+    assert start._gpu_claim == "claim-alice"
+    start.problems = [problem]
+    await start._ensure_namespace()
+    assert (start.claims, start.namespaces) == (1, 1)
+    start.problems = [refused(403, "no rights")]
+    with pytest.raises(ApiException):
+        await start._ensure_namespace()
+
+
+async def test_a_cluster_that_leaves_a_start_in_its_middle_is_told_without_a_traceback(start, monkeypatch):
+    async def breaks(self):
+        raise ServerDisconnectedError
+
+    monkeypatch.setattr(Kube, "start", breaks)
+    with pytest.raises(StartEnded, match=r"The cluster does not answer \(Server disconnected\)\. Start it again\."):
+        await start._create()
+
+
 async def test_nothing_is_made_while_the_service_is_not_heard(start):
     start._gpu_mark, start._gpu_lease, start._gpu_heard_at = "m", "lease", time.monotonic() - 60
     task = asyncio.create_task(start._make_create_pod_request(manifest("m"), 3))
@@ -197,11 +258,9 @@ async def test_a_start_that_its_hub_cancels_makes_way_at_once(start):
 async def thrown_out_once(start):
     """Let the node throw out the first pod of a start, and run the second."""
     task = asyncio.create_task(start._create())
-    while not start.made:
-        await asyncio.sleep(0.01)
+    await until(lambda: start.made)
     start.shows("Failed", reason="OutOfnvidia.com/gpu", message="Node didn't have enough resource: nvidia.com/gpu.")
-    while len(start.made) < 2:
-        await asyncio.sleep(0.01)
+    await until(lambda: len(start.made) == 2)
     start.shows("Running", "2", conditions=[{"type": "PodScheduled", "status": "True"}])
     assert await asyncio.wait_for(task, 10) == "http://10.0.0.1:8888"
 
@@ -212,11 +271,48 @@ async def test_promise_6_a_pod_that_can_have_no_room_goes_and_its_start_asks_aga
     assert any("You keep your place in the queue." in step for step in start.told)
 
 
+UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes: none."}
+
+
+@pytest.mark.parametrize("looks", ["going", "gone"])
+async def test_promise_6_a_pod_without_room_that_the_service_deletes_sends_its_start_back(start, looks):
+    task = asyncio.create_task(start._create())
+    await until(lambda: start.made)
+    start.shows("Pending", conditions=[UNSCHEDULABLE])
+    await seen(start, "No node fits now")
+    if looks == "going":  # for some milliseconds, and then it is gone
+        start.shows("Pending", "2", deleted="2026-11-23T02:00:00Z", conditions=[UNSCHEDULABLE])
+        await seen(start, "You keep your place in the queue.")
+    else:
+        start.pod_reflector.pods.clear()
+    await until(lambda: len(start.made) == 2)
+    start.shows("Running", "3", conditions=[{"type": "PodScheduled", "status": "True"}])
+    assert await asyncio.wait_for(task, 10) == "http://10.0.0.1:8888"
+    assert any("You keep your place in the queue." in step for step in start.told)
+
+
+@pytest.mark.parametrize("looks", ["going", "gone"])
+async def test_promise_6_a_pod_that_the_cluster_ends_before_it_runs_goes_back_and_says_why(start, leased, looks):
+    task = asyncio.create_task(start._create())
+    await until(lambda: start.made)
+    start.shows("Pending", conditions=[{"type": "PodScheduled", "status": "True"}])
+    await seen(start, "Placed on node-7.")
+    drained = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+    start.shows("Pending", "2", deleted="2026-11-23T02:00:00Z", conditions=[drained])
+    if looks == "gone":
+        start.pod_reflector.gone["hub/jupyter-alice"] = start.pod_reflector.pods.pop("hub/jupyter-alice")
+    await until(lambda: len(start.made) == 2)
+    start.shows("Running", "3", conditions=[{"type": "PodScheduled", "status": "True"}])
+    assert await asyncio.wait_for(task, 10) == "http://10.0.0.1:8888"
+    ((_, _, why, node),) = leased.asked
+    assert node == "node-7"
+    assert why.startswith(DISRUPTIONS["EvictionByEvictionAPI"])
+
+
 async def test_a_start_whose_time_to_wait_is_over_parks(start):
     start._gpu_until = time.monotonic()
     task = asyncio.create_task(start._create())
-    while not start.made:
-        await asyncio.sleep(0.01)
+    await until(lambda: start.made)
     start.shows("Failed", reason="OutOfnvidia.com/gpu", message="")
     with pytest.raises(Exception, match="You keep your place in the queue; it starts by itself"):
         await asyncio.wait_for(task, 10)
@@ -317,8 +413,7 @@ async def test_a_server_is_up_once_it_answers_and_not_when_it_only_listens(start
 
 async def test_a_pod_that_is_deleted_under_its_start_is_told_at_once(start):
     task = asyncio.create_task(start._create())
-    while not start.made:
-        await asyncio.sleep(0.01)
+    await until(lambda: start.made)
     start.shows("Pending", conditions=[{"type": "PodScheduled", "status": "True"}])
     while "Placed on node-7." not in start.told:
         await asyncio.sleep(0.01)

@@ -119,6 +119,32 @@ async def test_promise_1_a_list_that_lags_behind_what_was_seen_takes_no_pod_for_
     await memory.stop()
 
 
+class Watched(GPUSpawner):
+    """With no more of a hub than a watch needs."""
+
+    namespace, enable_user_namespaces, parent = "hub", False, None
+
+    def __init__(self):
+        SingletonConfigurable.__init__(self)
+
+
+@pytest.fixture(autouse=True)
+def no_watch_yet(monkeypatch):
+    monkeypatch.setattr(Watched, "reflectors", {})
+
+
+async def test_promise_2_a_stop_that_takes_long_makes_no_watch_anew_which_would_show_no_pod_at_first(api, followed):
+    api.answers = [Answer()]
+    spawner = Watched()
+    await spawner._start_watching_pods()
+    first = spawner.pod_reflector
+    api.answers = [ConnectionRefusedError("refused")]
+    await asyncio.wait_for(spawner._start_watching_pods(replace=True), 5)
+    assert spawner.pod_reflector is first
+    assert first.resources == {"hub/alice": POD}
+    await first.stop()
+
+
 @pytest.mark.parametrize("kind", [PodMemory, EventWatch])
 async def test_promise_2_a_first_list_that_fails_is_asked_for_until_it_comes(api, followed, kind):
     api.answers = [ConnectionRefusedError("refused"), TimeoutError(), Refusal(), ConnectionRefusedError("refused")]
@@ -144,15 +170,7 @@ async def test_promise_2_a_watch_that_gives_up_begins_again_and_ends_no_hub(api,
 
 
 async def test_promise_2_a_start_that_is_cancelled_leaves_the_first_list_to_the_others(api, followed):
-    class Spawner(GPUSpawner):
-        """With no more of a hub than a watch needs."""
-
-        reflectors, namespace, enable_user_namespaces, parent = {}, "hub", False, None
-
-        def __init__(self):
-            SingletonConfigurable.__init__(self)
-
-    first, second = Spawner(), Spawner()
+    first, second = Watched(), Watched()
     api.answers = [ConnectionRefusedError("refused")]
     starts = [asyncio.create_task(one._start_watching_pods()) for one in (first, second)]
     await until(lambda: api.asked > 2)

@@ -279,11 +279,11 @@ class Allocator:
         self.give()
 
     def forget(self, key: Key) -> None:
-        """The hub deletes the server of a key, or its user: what waits for a GPU waits for nobody now."""
+        """The hub deletes the server of a key, or its user, or cancels a start: what waits, waits for nobody now."""
         lease = self.book.of_key(key)
         if lease is None or lease.phase not in WAITING | {Phase.RESERVED}:
             return
-        now, message = self.clock.now(), "Its server was deleted in the hub, and its place in the queue with it."
+        now, message = self.clock.now(), "The hub deleted its server or cancelled its start, and with it its place."
         ended = leases.end(leases.stop(lease, Reason.CANCELLED, "hub", message, now), now)
         self.book.save(ended, audit=[self.line(lease, "hub", "stop", message)])
         self.take_back(lease)

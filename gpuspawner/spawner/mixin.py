@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import time
 import uuid
@@ -53,6 +52,8 @@ class GPUSpawnerMixin(FormOptions):
 
     _gpu_lease = ""
     _gpu_attempt = 0
+    _gpu_asked = False
+    """Whether the service was asked for a lease, and did not refuse: it may have made one that was never heard of."""
     _gpu_outcome = ""
     _gpu_saved = False
     _gpu_stop_called = False
@@ -91,7 +92,7 @@ class GPUSpawnerMixin(FormOptions):
     async def run_pre_spawn_hook(self) -> None:
         """Validate before anything else, and give the start the time to wait; then the administrator's own hook."""
         self._gpu_lease, self._gpu_attempt, self._gpu_outcome, self._gpu_patch = "", 0, "", {}
-        self._gpu_stop_called, self._gpu_message = False, ""
+        self._gpu_stop_called, self._gpu_message, self._gpu_asked = False, "", False
         self._gpu_steps.clear()
         try:
             self._request()
@@ -127,7 +128,8 @@ class GPUSpawnerMixin(FormOptions):
             raise
         except Exception as error:
             if self._gpu_outcome == "in flight":
-                self._gpu_outcome, self._gpu_message = "failed", str(error)
+                self._gpu_outcome = "failed"
+                self._gpu_message = getattr(error, "jupyterhub_message", "") or str(error)
             raise
         finally:
             if self._gpu_heartbeat is not None and self._gpu_outcome != "started":
@@ -148,6 +150,8 @@ class GPUSpawnerMixin(FormOptions):
         }
         self._step(5, "Asking for a GPU" if self._asks_for_gpu() else "Asking for a place")
         answer: dict[str, Any] | None = None
+        trouble: Conflict | Unavailable | None = None
+        self._gpu_asked = True
         while True:
             try:
                 answer = await (
@@ -164,14 +168,13 @@ class GPUSpawnerMixin(FormOptions):
                     return
                 self._step(20, answer["lease"]["queue"]["sentence"])
             except RequestRefused as error:
-                self._gpu_outcome = "cancelled"
+                self._gpu_outcome, self._gpu_asked = "cancelled", False
                 raise ended(str(error), reason="refused", status=error.status) from error
             except Gone as error:
-                self._gpu_outcome = "gone"  # nothing of it is left to release
-                raise ended(str(error), reason="withdrawn", status=409) from error
+                raise self._withdrawn(error) from error
             except Conflict as error:
                 self._step(15, str(error))
-                answer = None
+                answer, trouble = None, error
                 await asyncio.sleep(RETRY_SECONDS)
             except Unavailable as error:
                 if not self._asks_for_gpu() and not self._gpu_lease and time.monotonic() - begun >= AWAY_SECONDS:
@@ -179,9 +182,10 @@ class GPUSpawnerMixin(FormOptions):
                     self._gpu_patch, self._gpu_heard_at = WITHOUT_GPU, time.monotonic()
                     return
                 self._step(10, f"{error} This start tries again; your place, if you had one, stays.")
+                trouble = error
                 await asyncio.sleep(RETRY_SECONDS)
             if time.monotonic() >= until:
-                await self._leave(client, answer)
+                await self._leave(client, answer, trouble)
 
     def _key(self) -> dict[str, str]:
         return {"hub": self.gpu_hub_id, "user_created": isoformat(self.user.orm_user.created), "server": self.name}
@@ -197,17 +201,30 @@ class GPUSpawnerMixin(FormOptions):
         queue = answer["lease"]["queue"]
         return None if queue is None else int(queue["place"])
 
-    async def _leave(self, client: LeaseClient, answer: Mapping[str, Any] | None) -> None:
+    def _withdrawn(self, error: Gone) -> Any:
+        self._gpu_outcome = "gone"  # nothing of it is left to release
+        return ended(str(error), reason="withdrawn", status=409)
+
+    async def _leave(
+        self, client: LeaseClient, answer: Mapping[str, Any] | None, trouble: Conflict | Unavailable | None
+    ) -> None:
         """The hub's time for waiting is over: keep the place without it, and tell where it is shown."""
         if answer is None:
             self._gpu_outcome = "parked"
+            if isinstance(trouble, Conflict):
+                still = str(trouble).partition(";")[0].rstrip(".")
+                raise ended(f"{still}. Press Start again in some minutes.", reason="ending", status=409)
             message = "The GPU service does not answer. Nothing is lost: press Start again in some minutes."
             raise ended(message, reason="unavailable", status=503)
-        with contextlib.suppress(Unavailable):
+        try:
             parked = await client.park(self._gpu_lease, self._gpu_attempt)
             if parked["lease"]["phase"] not in WAITING:
                 return  # granted at the last moment
             answer = parked
+        except Gone as error:
+            raise self._withdrawn(error) from error
+        except (Conflict, RequestRefused, Unavailable) as error:
+            self.log.warning("the place of %s is not known to be parked: %s", self._log_name, error)
         self._gpu_outcome = "parked"
         queue = answer["lease"]["queue"] or {}
         message = f"{queue.get('sentence', 'Your place in the queue stays.')} It starts by itself."
@@ -299,12 +316,16 @@ class GPUSpawnerMixin(FormOptions):
 
     async def run_post_stop_hook(self) -> None:
         """After a stop or a failure: release what ended, never what is parked or in flight. Then the own hook."""
+        outcome = self._outcome()
+        if outcome is not None and self._gpu_lease:
+            await self._release(Release(self._gpu_lease, self._gpu_attempt, outcome, self._gpu_message))
+        elif outcome == "cancelled" and self._gpu_asked:
+            await self._forget()
         result = super().run_post_stop_hook()
         if asyncio.iscoroutine(result):
             await result
-        if not self._gpu_lease or (outcome := self._outcome()) is None:
-            return
-        release = Release(self._gpu_lease, self._gpu_attempt, outcome, self._gpu_message)
+
+    async def _release(self, release: Release) -> None:
         try:
             try:
                 await self._client().release(release)
@@ -313,12 +334,16 @@ class GPUSpawnerMixin(FormOptions):
         except Exception as error:  # noqa: BLE001 - a stop must go on: the service sees the end by itself
             self.log.warning("the end of %s was not reported: %s", self._log_name, error)
 
-    async def delete_forever(self) -> None:
-        """The hub deletes this server, or its user: a place in the queue would start it again by itself."""
+    async def _forget(self) -> None:
+        """Withdraw a place in the queue that would start a server by itself, though its user wants none."""
         try:
             await self._client().forget(self._key())
-        except Exception as error:  # noqa: BLE001 - a deletion must go on
+        except Exception as error:  # noqa: BLE001 - a deletion, or a stop, must go on
             self.log.warning("the place of %s in the queue was not withdrawn: %s", self._log_name, error)
+
+    async def delete_forever(self) -> None:
+        """The hub deletes this server, or its user: a place in the queue would start it again by itself."""
+        await self._forget()
         result = super().delete_forever()
         if asyncio.iscoroutine(result):
             await result

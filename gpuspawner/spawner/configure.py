@@ -23,7 +23,7 @@ from gpuspawner.catalog import Catalog, load_catalog, scaled
 from gpuspawner.core.errors import CatalogError
 from gpuspawner.spawner import pages
 from gpuspawner.spawner.cullers import CONFIG_FOLDERS, other_cullers
-from gpuspawner.spawner.kube_configure import conflicts, service_address, service_environment, written
+from gpuspawner.spawner.kube_configure import conflicts, service_address, service_environment, unused, written
 from gpuspawner.spawner.mixin import GPUSpawnerMixin, LocalGPUSpawner
 
 SERVICE = "gpu"
@@ -77,7 +77,7 @@ def configure(
     command += ["--fast", str(fast)] if fast is not None else []
     _add_service(c, url, command, _service_variables(c, wrapped, service_settings))
     _add_roles(c, [*SERVICE_SCOPES, *_scopes_for_mail(service_settings or {})])
-    _set_limits(c)
+    _set_limits(c, wrapped)
     c.JupyterHub.template_paths = [*_written(c.JupyterHub, "template_paths", []), *pages.template_paths()]
     variables = pages.page_variables(loaded, prefix, url + prefix.rstrip("/"), data / "secret")
     c.JupyterHub.template_vars = {**_written(c.JupyterHub, "template_vars", {}), **variables}
@@ -186,6 +186,8 @@ def _refuse_conflicts(c: Any, spawner: type, catalog: Catalog) -> None:
         found = [f"gpuspawner: {conflict}" for conflict in conflicts(c, spawner, catalog)]
         if found:
             raise SystemExit("\n".join(found))
+        for sentence in unused(c, spawner):
+            print(f"gpuspawner: {sentence}", file=sys.stderr)  # noqa: T201 - the hub has no log yet
         return
     for name, template in catalog.templates.items():
         for key in ("image", "profile"):
@@ -196,11 +198,14 @@ def _refuse_conflicts(c: Any, spawner: type, catalog: Catalog) -> None:
                 )
 
 
-def _set_limits(c: Any) -> None:
+def _set_limits(c: Any, spawner: type) -> None:
     c.JupyterHub.concurrent_spawn_limit = 0  # waiters would fill it; the service limits concurrent starts instead
     c.JupyterHub.init_spawners_timeout = 1  # nothing at the hub's boot needs the service
     if int(hub_version.split(".")[0]) < 6:  # noqa: PLR2004 - before 6.0 each refusal counts as a failure
-        c.Spawner.consecutive_failure_limit = 0
+        for owner in spawner.__mro__:  # the nearest class that has one counts
+            name = owner.__name__
+            if name == "Spawner" or (name in c and "consecutive_failure_limit" in c[name]):
+                c[name].consecutive_failure_limit = 0
         print("gpuspawner: JupyterHub 5.x counts refusals as failures: consecutive_failure_limit is set to 0.")  # noqa: T201
 
 

@@ -60,12 +60,29 @@ def _of_settings(read: Callable[[str, Any], tuple[str, Any]], named: frozenset[s
         where, limit = read(setting, None)
         if limit is not None:
             yield f"{where} would be replaced by what people ask. Take it out; write bounds: {{{bound}: ...}} instead."
-    where, privileged = read("privileged", None)
-    if privileged:
-        yield f"{where}: a privileged container sees every GPU of its node. Take it out."
+    for where, privileged in _privileged(read):
+        if privileged:
+            yield f"{where}: a privileged container sees every GPU of its node. Take it out."
     where, environment = read("environment", {})
     if VISIBLE in environment:
         yield f"{where} sets {VISIBLE}, which shows a workspace other GPUs than its own. Take it out."
+
+
+def _privileged(read: Callable[[str, Any], tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+    yield read("privileged", None)
+    where, context = read("container_security_context", {})
+    yield f"{where}: privileged", context.get("privileged")
+    where, extra = read("extra_container_config", {})
+    for name in ("securityContext", "security_context"):  # KubeSpawner takes either
+        yield f"{where}: {name}: privileged", (extra.get(name) or {}).get("privileged")
+
+
+def unused(c: Any, spawner: type) -> Iterator[str]:
+    """Yield, in words, each setting of the hub that a lease replaces without a contradiction."""
+    for setting in ("cpu_guarantee", "mem_guarantee"):
+        where, amount = written(c, spawner, setting, None)
+        if amount:
+            yield f"{where} is not used: a workspace is guaranteed what its user asks, within the template's bounds."
 
 
 def _profiles(c: Any, spawner: type, catalog: Catalog, named: frozenset[str]) -> Iterator[str]:

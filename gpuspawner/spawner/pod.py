@@ -82,7 +82,8 @@ def with_lease(manifest: Mapping[str, Any], patch: Mapping[str, Any], settings: 
         _node_affinity(spec, ours["affinity"]["nodeAffinity"])
     if gpus and settings.runtime_class:
         spec.setdefault("runtimeClassName", settings.runtime_class)
-    spec.setdefault("automountServiceAccountToken", False)
+    if not spec.get("serviceAccountName"):  # who names one wants its token; no workspace gets one by chance
+        spec.setdefault("automountServiceAccountToken", False)
     spec.setdefault("terminationGracePeriodSeconds", settings.grace_seconds)
     server.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")  # so that a crash says why
     if settings.restricted:
@@ -101,9 +102,12 @@ def contradiction(pod: Mapping[str, Any], patch: Mapping[str, Any], mark: str) -
     if lost:
         return f"{hook} removes or changes {', '.join(lost)}. Without it the workspace's lease is lost: keep it."
     try:
-        limits = container(pod).get("resources", {}).get("limits", {})
+        server = container(pod)
     except Conflict as error:
         return str(error)
+    if _is_privileged(server):
+        return f"{hook} makes the server privileged, which sees every GPU of its node. Take that out."
+    limits = server.get("resources", {}).get("limits", {})
     changed = {**{name: "0" for name in limits if GPU_RESOURCE.fullmatch(name)}, **_gpus(patch)}
     for name, count in changed.items():
         if str(limits.get(name, "0")) != count:
@@ -127,7 +131,13 @@ def _gpus(patch: Mapping[str, Any]) -> dict[str, str]:
     return {str(name): str(count) for name, count in limits.items()}
 
 
+def _is_privileged(server: Json) -> bool:
+    return bool((server.get("securityContext") or {}).get("privileged"))
+
+
 def _refuse_own_gpus(server: Json, gpus: Mapping[str, str]) -> None:
+    if _is_privileged(server):
+        raise Conflict("c.KubeSpawner makes the server privileged, which sees every GPU of its node. Take that out.")
     resources = server.get("resources") or {}
     written = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
     for name in written:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from traitlets.config import Config
 
 from gpuspawner.spawner import configure
 from gpuspawner.spawner.kube import GPUSpawner, KubePods
+from gpuspawner.spawner.kube_configure import written
 
 KIND = {"match": "NVIDIA-A100*", "memory": "80GiB"}
 CATALOG = {"version": 1, "gpus": {"a100": KIND}, "templates": {"lab": {"gpus": {"a100": 1}}}}
@@ -205,6 +207,20 @@ CONFLICTS = {
         {"privileged": True},
         "c.KubeSpawner.privileged: a privileged container sees every GPU of its node. Take it out.",
     ),
+    "all GPUs by a security context": (
+        {"container_security_context": {"privileged": True}},
+        (
+            "c.KubeSpawner.container_security_context: privileged: a privileged container sees every GPU of its node. "
+            "Take it out."
+        ),
+    ),
+    "all GPUs by more of the container": (
+        {"extra_container_config": {"securityContext": {"privileged": True}}},
+        (
+            "c.KubeSpawner.extra_container_config: securityContext: privileged: a privileged container sees every GPU "
+            "of its node. Take it out."
+        ),
+    ),
     "all GPUs by a variable": (
         {"environment": {"NVIDIA_VISIBLE_DEVICES": "all"}},
         (
@@ -239,6 +255,21 @@ def test_promise_10_what_contradicts_a_lease_is_refused_by_name(configured, sett
     with pytest.raises(SystemExit) as refused:
         configured(**settings)
     assert str(refused.value) == f"gpuspawner: {words}"
+
+
+def test_what_a_lease_replaces_is_named_and_the_hub_starts(configured, capsys):
+    configured(mem_guarantee="1G")
+    assert capsys.readouterr().err == (
+        "gpuspawner: c.KubeSpawner.mem_guarantee is not used: a workspace is guaranteed what its user asks, within the "
+        "template's bounds.\n"
+    )
+
+
+@pytest.mark.parametrize(("version", "limit"), [("5.5.4", 0), ("6.1.1", 5)])
+def test_on_jupyterhub_5_no_refusal_counts_towards_the_hubs_end(configured, monkeypatch, version, limit):
+    monkeypatch.setattr(sys.modules["gpuspawner.spawner.configure"], "hub_version", version)
+    c = configured(consecutive_failure_limit=5)
+    assert written(c, GPUSpawner, "consecutive_failure_limit", None)[1] == limit
 
 
 def test_all_conflicts_are_told_at_once_also_those_that_were_only_added(configured):

@@ -196,6 +196,9 @@ def test_what_the_administrator_wrote_of_these_stands(made):
     )
     assert {key: pod["spec"][key] for key in own} == own
     assert pod["spec"]["automountServiceAccountToken"] is True
+    named = patched(made(service_account="spark"))["spec"]
+    assert named["serviceAccountName"] == "spark"
+    assert "automountServiceAccountToken" not in named, "who names an account wants its token"
 
 
 def test_the_runtime_class_is_for_pods_with_gpus(made):
@@ -274,6 +277,12 @@ def test_promise_10_gpus_of_another_container_are_refused_by_name(made, patch, l
     )
 
 
+@pytest.mark.parametrize("patch", [PATCH, WITHOUT])
+def test_promise_1_a_privileged_server_is_refused_for_it_sees_every_gpu(made, patch):
+    with pytest.raises(Conflict, match="makes the server privileged, which sees every GPU of its node"):
+        patched(made(container_security_context={"privileged": True}), patch)
+
+
 def test_a_container_that_prepares_the_leased_gpus_may_ask_for_them(made):
     checks = {"name": "checks", "image": "x", "resources": {"limits": {"nvidia.com/gpu": 2}}}
     assert patched(made(init_containers=[checks]))["spec"]["initContainers"][0]["resources"] == checks["resources"]
@@ -308,6 +317,10 @@ def renamed(pod):
     pod["spec"]["containers"][0]["name"] = "lab"
 
 
+def made_privileged(pod):
+    pod["spec"]["containers"][0]["securityContext"]["privileged"] = True
+
+
 HOOKS = {
     without_label: "modify_pod_hook removes or changes gpuspawner.io/lease.",
     without_annotation: "modify_pod_hook removes or changes gpuspawner.io/lease-document.",
@@ -315,6 +328,7 @@ HOOKS = {
     with_another_resource: "modify_pod_hook changes nvidia.com/mig-1g.10gb to 1; the lease is for 0.",
     with_a_container_of_its_own: "modify_pod_hook makes the pod take 6 nvidia.com/gpu; the lease is for 2.",
     renamed: "The pod has no container `notebook`",
+    made_privileged: "modify_pod_hook makes the server privileged, which sees every GPU of its node.",
 }
 
 

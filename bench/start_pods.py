@@ -1,7 +1,7 @@
 """Click to ready on Kubernetes: a start through gpuspawner beside plain KubeSpawner's, on a real kubelet.
 
 Two real hubs on the cluster of `make cluster`, one with ``configure()``, one without, with the same pod: its image and
-JupyterLab, CPU and memory, and the shared memory that training needs (for any volume the kubelet waits 0.3 s). Starts
+JupyterLab, CPU and memory with their limits, and the shared memory that training needs (for any volume the kubelet waits 0.3 s). Starts
 in alternating pairs, so that a noisy machine hits both alike. Printed: the medians, whole and of each part, the ratio
 of the medians with its 95 % interval by bootstrap, and the first start of each hub, with nothing warm. Each pair tells
 what share of this machine's CPU its host gave to others, where it is a virtual one.
@@ -44,8 +44,8 @@ PAIRS = int(os.environ.get("PAIRS", "30"))
 TINY = os.environ.get("SERVER") == "tiny"
 AS_PIP_MAKES_IT = os.environ.get("IMAGE") == "pip"
 EXTRA = """
-c.KubeSpawner.cpu_guarantee = 1
-c.KubeSpawner.mem_guarantee = "1G"
+c.KubeSpawner.cpu_guarantee = c.KubeSpawner.cpu_limit = 1
+c.KubeSpawner.mem_guarantee = c.KubeSpawner.mem_limit = "1G"
 c.KubeSpawner.volumes = [{"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": "512Mi"}}]
 c.KubeSpawner.volume_mounts = [{"name": "shared-memory", "mountPath": "/dev/shm"}]
 """

@@ -9,6 +9,7 @@ from fractions import Fraction
 from heapq import heapify, heappop, heappush
 from math import inf
 
+from gpuspawner.core.autoscale import is_coming
 from gpuspawner.core.gpus import Fleet, Gpu, GpuKind, Slot
 from gpuspawner.core.lease import HOLDING, UP, WAITING, Lease, Phase
 from gpuspawner.core.placement import grantable, largest_fit, place, used_shares
@@ -46,8 +47,17 @@ class Conditions:
 
 
 def starts_under_way(leases: Iterable[Lease]) -> Counter[str]:
-    """Return how many starts of each user, by ``created``, are under way: granted, and not running yet."""
-    return Counter(x.key.user_created for x in leases if x.phase in {Phase.RESERVED, Phase.STARTING})
+    """Return how many starts of each user, by ``created``, are under way: granted, and not running yet.
+
+    One that waits for a node to come is none: nothing starts for it yet, and it may wait for many minutes.
+    """
+    return Counter(
+        x.key.user_created for x in leases if x.phase in {Phase.RESERVED, Phase.STARTING} and not _comes(x.slots)
+    )
+
+
+def _comes(slots: Iterable[Slot]) -> bool:
+    return any(is_coming(slot.gpu) for slot in slots)
 
 
 def next_grants(
@@ -84,7 +94,7 @@ def next_grants(
             blocked.add(pool)
             continue
         if may_start:
-            starts[lease.key.user_created] += 1
+            starts[lease.key.user_created] += not _comes(slots)
             grants.append((lease, slots))
         for slot in slots:
             used[slot.gpu] = used.get(slot.gpu, Fraction(0)) + slot.share

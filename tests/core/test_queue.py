@@ -111,6 +111,19 @@ def test_a_start_is_under_way_from_its_grant_until_it_runs(phase, limit):
     assert list(granted(line, **{limit: 2})) == ["a"]
 
 
+@pytest.mark.parametrize("limit", ["most_starts", "most_starts_each"])
+def test_a_start_that_waits_for_a_node_to_come_keeps_nobody_from_starting(limit):
+    coming = of("me", a_lease("s", Phase.STARTING, held=slots("~t4-0/nvidia.com/gpu/0")))
+    assert list(granted([coming, of("me", waits("a", 1)), of("me", waits("n", 2, gpu=None))], **{limit: 1})) == ["a"]
+    scaled = fleet(
+        gpu(0), replace(gpu(1), id="~a100-0/nvidia.com/gpu/0", node="~a100-0", group="~a100-0/nvidia.com/gpu")
+    )
+    line = [of("me", waits(name, at)) for at, name in enumerate("ab")]
+    line.append(of("me", waits("n", 9, gpu=None)))
+    told = granted(line, scaled, **{limit: 2})
+    assert told == {"a": ["a100-0"], "b": ["~a100-0/nvidia.com/gpu/0"], "n": []}, "nor in the same moment"
+
+
 def test_what_runs_without_a_lease_is_not_given_away():
     assert granted([waits("a", 1), waits("b", 2)], others=slots("a100-0")) == {"a": ["a100-1"]}
 

@@ -170,15 +170,21 @@ class KubeApi:
             metadata["continue"] = f"{snapshot}:{end}"
         return web.json_response({"metadata": metadata, "items": items[int(first) : end]})
 
-    async def _watch(self, request, path, fits, query):
-        since = int(query[VERSION])
-        if since < self.oldest:
-            return self._status(410, f"too old resource version: {since} ({self.oldest})")
+    def _queue(self, since):
+        """Return the events after a version; of one that is still to come none: kubernetes/kubernetes#107457."""
         queue = asyncio.Queue()
         for version, event in self.events:
             if version > since:
                 queue.put_nowait(event)
-        self.watchers.append(queue)
+        if since <= self.version:
+            self.watchers.append(queue)
+        return queue
+
+    async def _watch(self, request, path, fits, query):
+        since = int(query[VERSION])
+        if since < self.oldest:
+            return self._status(410, f"too old resource version: {since} ({self.oldest})")
+        queue = self._queue(since)
         response = web.StreamResponse()
         await response.prepare(request)
         try:
@@ -194,7 +200,8 @@ class KubeApi:
         except (ConnectionError, asyncio.CancelledError):
             return response
         finally:
-            self.watchers.remove(queue)
+            with contextlib.suppress(ValueError):
+                self.watchers.remove(queue)
         if request.transport is not None:
             request.transport.abort()
         return response

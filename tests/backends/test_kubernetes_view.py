@@ -141,6 +141,16 @@ async def test_a_watch_that_falls_silent_is_asked_anew(api, a_view):
     await eventually(free(backend), 3)
 
 
+async def test_promise_2_a_store_that_was_restored_from_before_is_listed_anew(api, a_view):
+    backend = a_view(silent_seconds=0.3)
+    await free(backend)()
+    await api.followed()
+    api.version, api.events = 50, []
+    api.watchers.clear()
+    api.put(a_pod(gpus={"nvidia.com/gpu": 1}))
+    await eventually(free(backend), 3)
+
+
 async def test_nothing_is_known_before_the_first_whole_list(api, a_view, monkeypatch):
     monkeypatch.setattr(views, "FIRST_LOOK_SECONDS", 0.2)
     api.failing = 10**6

@@ -178,12 +178,20 @@ class Watch(Generic[T]):
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(random.randint(*WATCH_SECONDS)),  # noqa: S311
         }
-        async with contextlib.aclosing(self._api.watch(self._path, query, self._settings.silent_seconds)) as events:
-            async for event in events:
-                if self._lost_at is not None:
-                    self._lost_at, self._found_at, self.refused = None, time.monotonic(), ""
-                if event:
-                    self._hear(event["type"], event["object"])
+        begun_at = self._version
+        try:
+            async with contextlib.aclosing(self._api.watch(self._path, query, self._settings.silent_seconds)) as events:
+                async for event in events:
+                    if self._lost_at is not None:
+                        self._lost_at, self._found_at, self.refused = None, time.monotonic(), ""
+                    if event:
+                        self._hear(event["type"], event["object"])
+        except Unavailable:
+            # Without even a bookmark: a store that was restored may be behind this version, and is silent until then.
+            followed_seconds = 0.0 if self._lost_at is not None else time.monotonic() - self._found_at
+            if self._version == begun_at and followed_seconds >= self._settings.silent_seconds:
+                self._version = ""
+            raise
         if time.monotonic() - self._found_at < SHORTEST_WATCH_SECONDS:
             raise Unavailable("the watch ended as soon as it began")
 

@@ -104,6 +104,16 @@ async def test_a_patch_for_a_node_that_has_gone_still_asks_for_what_was_granted(
     assert patch["pod"]["container"]["resources"]["limits"] == {"nvidia.com/gpu": "1"}
 
 
+@pytest.mark.parametrize("granted", ["gone", "bare"])
+def test_promise_7_a_node_that_shows_no_kind_any_more_is_not_taken_for_like_others_of_no_kind(granted):
+    labelled = {"a100": A100, "bare": {}, "t4": {"nvidia.com/gpu.product": "Tesla-T4"}}
+    kinds = cluster_kinds({"a100": GpuKind("a100", "A100", 80 * GIB, match="NVIDIA-A100-SXM4-80GB")})
+    nodes = {name: to_node(a_node(name, labels, {"nvidia.com/gpu": 1})) for name, labels in labelled.items()}
+    fleet = [gpu for node in nodes.values() for gpu in gpus_of_node(node, (), tuple(kinds.values()), "h", ())]
+    patch = pod_patch(slots(granted, "nvidia.com/gpu", 0), nodes, fleet, kinds, (), must_be_there=False)
+    assert [expressions(term) for term in required(patch)] == [{"kubernetes.io/hostname": [granted]}]
+
+
 def test_a_share_divides_what_the_cluster_divides():
     half = KINDS["half"]
     assert (half.pool, half.share, half.replicas, half.match) == ("half", 1, 2, "*A100*80GB")

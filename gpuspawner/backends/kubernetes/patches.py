@@ -86,6 +86,8 @@ def _alike(
     pool = next((gpu.pool for gpu in fleet if gpu.group in groups), "")
     kind = kinds.get(pool)
     resources = frozenset(split_group(group)[1] for group in groups)
+    if not pool:  # the node is gone, or shows no kind now: GPUs of no kind are not alike
+        return _terms(groups, resources, nodes)
     others = frozenset(gpu.group for gpu in fleet if gpu.pool != pool)
     if kind and kind.resource and not kind.match and not any(split_group(group)[1] in resources for group in others):
         return []

@@ -127,8 +127,9 @@ class Allocator:
             Conflict: an earlier workspace of this key still ends; ask again in a second.
         """
         now = self.clock.now()
-        self._check(ask.request, ask.key)
         lease = self.book.of_key(ask.key)
+        if lease is None or lease.phase not in JOINABLE or lease.request != ask.request:
+            self._check(ask.request, ask.key)  # what has its place keeps it, also when its last node goes
         if lease is None:
             lease = Lease(
                 uuid.uuid4().hex,

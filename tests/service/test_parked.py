@@ -2,6 +2,9 @@
 
 import asyncio
 
+import pytest
+
+from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.lease import Phase
 
 
@@ -21,6 +24,23 @@ async def test_a_parked_lease_is_granted_only_while_its_hub_answers_and_started_
     assert [call[:2] for call in world.hub.calls] == [("start", "alice")]
     await world.go_on(10, step=2)
     assert len(world.hub.calls) == 1
+
+
+async def test_promise_6_who_has_a_place_keeps_it_when_the_last_node_of_the_kind_goes(world):
+    holder = world.start("holder", gpu="a100", count=2)
+    lease = world.start("alice", gpu="a100")
+    gpus, world.backend.gpus = world.backend.gpus, ()
+    await world.round()
+    again = world.ask("alice", gpu="a100")
+    assert (again.id, again.phase, again.asked_at) == (lease.id, Phase.QUEUED, lease.asked_at)
+    with pytest.raises(RequestRefused, match="no A100 80 GB is there now"):
+        world.ask("bob", gpu="a100")
+    with pytest.raises(RequestRefused, match="no A100 80 GB is there now"):
+        world.ask("alice", gpu="a100", count=2)
+    world.backend.gpus = gpus
+    world.allocator.release(holder.id, 1, "stopped", "")
+    await world.go_on(10, step=1)
+    assert world.now_of(lease).phase is Phase.RESERVED
 
 
 async def test_a_parked_lease_is_started_for_whoever_asked_whatever_the_name(world):

@@ -1,10 +1,10 @@
 """Click to ready on Kubernetes: a start through gpuspawner beside plain KubeSpawner's, on a real kubelet.
 
 Two real hubs on the cluster of `make cluster`, one with ``configure()``, one without, with the same pod: its image and
-JupyterLab, CPU and memory with their limits, and the shared memory that training needs (for any volume the kubelet waits 0.3 s). Starts
-in alternating pairs, so that a noisy machine hits both alike. Printed: the medians, whole and of each part, the ratio
-of the medians with its 95 % interval by bootstrap, and the first start of each hub, with nothing warm. Each pair tells
-what share of this machine's CPU its host gave to others, where it is a virtual one.
+JupyterLab, CPU and memory with their limits, and the shared memory that training needs (for any volume the kubelet
+waits 0.3 s). Starts in alternating pairs, so that a noisy machine hits both alike. Printed: the medians, whole and of
+each part, the ratio of the medians with its 95 % interval by bootstrap, and the first start of each hub, with nothing
+warm. Each pair tells what share of this machine's CPU its host gave to others, where it is a virtual one.
 
 PAIRS=120 takes that many. IMAGE=pip takes the image with JupyterLab as pip alone makes it, not by images/workspace.
 SERVER=tiny takes Python's web server for JupyterLab: then what is left is the spawners' own.

@@ -14,6 +14,8 @@ from gpuspawner.core.units import show_duration
 
 LEAST_NOTICE_SECONDS = 600.0
 """People are told at least this long before the end (design, section 7), where their policy and lifetime allow it."""
+LATE_SECONDS = 60.0
+"""A last warning later than this was held up by an outage: nobody could extend meanwhile either."""
 
 
 @dataclass(frozen=True)
@@ -65,10 +67,10 @@ def extend(deadline: float, extended_seconds: float, policy: ExtendPolicy, now: 
 def due_warnings(
     deadline: float, told: Collection[float], policy: ExtendPolicy, lifetime_seconds: float, now: float
 ) -> Due | None:
-    """Return the warning that is due, if any; a late first one moves the deadline, so that it leaves enough notice.
+    """Return the warning that is due, if any; where the first or the last one is late, the deadline moves.
 
-    Enough is ten minutes, or the policy's shortest threshold, or the whole lifetime where one is shorter. As the
-    warning is told with the move, no deadline moves twice.
+    It leaves enough notice then: ten minutes, or the policy's shortest threshold, or the whole lifetime where one is
+    shorter. As all warnings are told with the move, no deadline moves twice.
 
     Args:
         deadline: the present one, whether or not it has passed.
@@ -83,7 +85,8 @@ def due_warnings(
     if not due:
         return None
     notice_seconds = min(LEAST_NOTICE_SECONDS, shortest, lifetime_seconds)
-    return Due(deadline if told else max(deadline, now + notice_seconds), tuple(due))
+    last_is_late = not thresholds - set(told) - set(due) and now - (deadline - due[-1]) > LATE_SECONDS
+    return Due(max(deadline, now + notice_seconds) if last_is_late or not told else deadline, tuple(due))
 
 
 def is_expired(deadline: float, told: Collection[float], now: float) -> bool:

@@ -99,6 +99,7 @@ class Lease:
     heard_at: float = 0.0
     slots: tuple[Slot, ...] = ()
     granted_at: float | None = None
+    first_granted_at: float | None = None
     running_at: float | None = None
     server_started: str = ""
     deadline_at: float | None = None
@@ -115,6 +116,7 @@ class Lease:
     ended_by: str = ""
     message: str = ""
     unattended: bool = False
+    unwatched: bool = False  # its turn came while nobody listened: the service had it started, nobody may be looking
     hub_gone: bool = False
     stop_sent_at: float | None = None
     ended_at: float | None = None
@@ -174,11 +176,13 @@ def join(
         request=request,
         options=options,
         asked_at=asked_at,
+        first_granted_at=lease.first_granted_at if asked_at == lease.asked_at else None,
         attempt=lease.attempt + 1,
         start_id=start_id,
         boot_id=boot_id,
         heard_at=now,
         unattended=False,
+        unwatched=lease.phase not in WAITING and (lease.unattended or lease.unwatched),
         not_before=0.0 if lease.failed_starts else lease.not_before,  # what the place lacks, pressing Start brings not
     )
     if same and lease.phase not in WAITING:
@@ -189,7 +193,8 @@ def join(
 def grant(lease: Lease, slots: tuple[Slot, ...], now: float) -> Lease:
     """Queued or parked → reserved, holding ``slots``."""
     _need(lease, WAITING, "granted")
-    return _to(lease, Phase.RESERVED, now, slots=slots, granted_at=now)
+    first_granted_at = now if lease.first_granted_at is None else lease.first_granted_at
+    return _to(lease, Phase.RESERVED, now, slots=slots, granted_at=now, first_granted_at=first_granted_at)
 
 
 def acknowledge(lease: Lease, token_hash: str, now: float) -> Lease:
@@ -276,9 +281,8 @@ def run(lease: Lease, server_started: str, now: float) -> Lease:
     _need(lease, {Phase.STARTING}, "running")
     since = lease.granted_at if lease.adopted and lease.granted_at is not None else now
     deadline = lifetime.deadline(since, lease.request.lifetime_seconds)
-    return _to(
-        lease, Phase.RUNNING, now, running_at=now, server_started=server_started, deadline_at=deadline, failed_starts=0
-    )
+    started = replace(lease, running_at=now, server_started=server_started, failed_starts=0, unwatched=False)
+    return _to(started, Phase.RUNNING, now, deadline_at=deadline)
 
 
 def disrupt(lease: Lease, why: str, until: float | None) -> Lease:
@@ -337,7 +341,8 @@ def end(lease: Lease, now: float) -> Lease:
     return _to(lease, Phase.ENDED, now, ended_at=now, token_hash="")
 
 
-_PAST = ("asked_at", "phase_since", "heard_at", "granted_at", "running_at", "sampled_at", "stop_sent_at")
+_PAST: tuple[str, ...] = ("asked_at", "phase_since", "heard_at", "granted_at", "first_granted_at", "running_at")
+_PAST += ("sampled_at", "stop_sent_at")
 _AHEAD = ("deadline_at", "kept_until", "not_before", "disrupted_until")
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpuspawner.catalog import Catalog, resolve
+from gpuspawner.catalog import Catalog, resolve, to_options
 from gpuspawner.core import lease as leases
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused
 from gpuspawner.core.gpus import Slot
@@ -32,6 +32,14 @@ from gpuspawner.service.store import AuditLine
 log = logging.getLogger("gpuspawner.allocator")
 
 WORKSPACE_TOKEN_PREFIX = "gpuws-"  # noqa: S105 - it marks a kind of token, and is none
+
+
+def options_of(lease: Lease) -> dict[str, Any]:
+    """Return the options of a start that is to give what a lease waits for.
+
+    In its user's words, and where they said nothing by the defaults of then: by others it would lose its place.
+    """
+    return {**to_options(lease.request), **lease.options}
 
 
 @dataclass(frozen=True)
@@ -96,7 +104,7 @@ class Allocator:
             log.warning("the clock went back by %s or more since the last service", show_duration(ahead_seconds))
             self.book.save(*(leases.earlier(lease, ahead_seconds) for lease in self.book))
         for lease in self.book:
-            if why := self._offered_no_more(lease):
+            if lease.phase in WAITING and (why := self._offered_no_more(lease)):
                 words = f"What it waited for is not offered any more. {why} Press Start to ask anew."
                 ended = leases.end(leases.stop(lease, Reason.FAILED, "gpuspawner", words, now), now)
                 unread = replace(ended, unattended=True)
@@ -107,17 +115,12 @@ class Allocator:
                 self.book.note_heard(lease.id, now)
 
     def _offered_no_more(self, lease: Lease) -> str:
-        """Return why a place in the queue can never be granted by the present catalog; "" where it can."""
-        if lease.phase not in WAITING:
-            return ""
+        """Return why a request can never be granted by the present catalog; "" where it can."""
         try:
-            request = resolve(self.catalog, dict(lease.options), lease.user)  # as its start will
+            resolve(self.catalog, options_of(lease), lease.user)  # as its start will
         except RequestRefused as error:
             return str(error)
-        if request.gpu == lease.request.gpu:
-            return ""
-        # It named no kind, and the default one has changed: nobody asked for that.
-        return f"It asked for {gpus_asked(lease.request, self.catalog)}, by the default of then."
+        return ""
 
     def acquire(self, ask: Ask) -> Lease:
         """Return the lease of this start: a new one, or the live one of its key with a new attempt. Idempotent.
@@ -291,8 +294,12 @@ class Allocator:
         self.give()
 
     def returns(self, lease: Lease) -> bool:
-        """Whether a workspace that its place ended goes back in the queue, by its policy."""
-        return policy_of(self.catalog, lease).back_in_queue
+        """Whether a workspace that its place ended, or its user moves, goes back in the queue.
+
+        By its policy, and where the catalog still offers what it had.
+        """
+        wanted = lease.reason is Reason.MOVED or policy_of(self.catalog, lease).back_in_queue
+        return wanted and bool(lease.request.template) and not self._offered_no_more(lease)
 
     def line(self, lease: Lease, actor: str, action: str, why: str) -> AuditLine:
         """Return an audit line of now."""

@@ -48,7 +48,7 @@ def _end(parts: Parts, lease: Lease, line: AuditLine) -> tuple[str, str, str] | 
     if line.action != "stop" or lease.reason is None:
         return None
     by_another = lease.reason is Reason.STOPPED and lease.ended_by not in {lease.user, "hub"}
-    unseen = lease.reason is Reason.FAILED and lease.unattended
+    unseen = lease.reason is Reason.FAILED and (lease.unattended or lease.unwatched)
     if lease.reason not in DISPUTABLE and not by_another and not unseen:
         return None
     back = " It goes back to its place in the queue, and starts again by itself."

@@ -96,8 +96,7 @@ class Reclaimer:
         now = self._clock.now()
         ended = leases.end(lease, now)
         reason = lease.reason
-        returns = reason is Reason.MOVED or (reason is Reason.PREEMPTED and self._allocator.returns(lease))
-        if reason is None or not returns or not lease.request.template:
+        if reason not in {Reason.MOVED, Reason.PREEMPTED} or not self._allocator.returns(lease):
             self._book.save(ended)
             return
         parked = leases.again(lease, uuid.uuid4().hex, now)

@@ -17,7 +17,7 @@ from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.lease import UP, WAITING, Key, Lease, Phase, Reason
 from gpuspawner.core.units import show_duration
 from gpuspawner.service.adoption import adopted_server, rebuilt_lease
-from gpuspawner.service.allocator import Allocator
+from gpuspawner.service.allocator import Allocator, options_of
 from gpuspawner.service.book import Book
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.hub import Hub, HubServer
@@ -221,7 +221,7 @@ class Reconciler:
             log.warning("the hub has no %s any more who asked for %s: it is not started", lease.user, lease.id)
             return
         log.info("starting the parked workspace of %s", name)
-        await self._hub.start(name, lease.key.server, lease.options)
+        await self._hub.start(name, lease.key.server, options_of(lease))
 
     def _without_room(self, lease: Lease) -> Running | None:
         """Return what of this start the place has found no room for, for too long, or is about to end."""
@@ -285,7 +285,8 @@ class Reconciler:
     def _drop(self, lease: Lease, now: float) -> None:
         dropped = leases.drop_start(lease, now, self._settings.back_off_seconds)
         why = f"the hub did not start it (try {lease.failed_starts + 1})"
-        self._book.save(dropped, audit=[self._allocator.line(lease, "gpuspawner", dropped.phase.value, why)])
+        action = dropped.phase.value if dropped.live else "stop"
+        self._book.save(dropped, audit=[self._allocator.line(lease, "gpuspawner", action, why)])
         self._allocator.take_back(lease)
 
     def _disrupted(self, lease: Lease, now: float) -> Lease:

@@ -38,8 +38,8 @@ class StartTimes:
         if not started or after.adopted or after.granted_at is None or after.running_at is None:
             return
         self._starts.observe(max(0.0, after.running_at - after.granted_at))
-        if after.attempt == 1:  # a later one was granted GPUs before
-            self._waits.observe(max(0.0, after.granted_at - after.asked_at))
+        if after.first_granted_at is not None:  # unknown of what an older version granted
+            self._waits.observe(max(0.0, after.first_granted_at - after.asked_at))
 
     def collect(self) -> Iterator[Metric]:
         """Yield both."""

@@ -234,3 +234,43 @@ def test_targets_that_can_be_used_are_taken(mailbox, webhook):
     check_targets(Settings(), "")
     for target in ("{user}@example.org", "{email}"):
         check_targets(Settings(notify_users=mailbox.address(target), notify_admins=(webhook.address(),)), "http://hub")
+
+
+async def parked(world):
+    """A place of bob's that nobody waits for, and a GPU that becomes free."""
+    alice = await world.up("alice", count=2)
+    world.shows(alice, 80)
+    lease = world.start("bob")
+    world.allocator.park(lease.id, 1)
+    world.hub.forget("bob")
+    await world.round()
+    world.hub_stops(alice)
+    return lease
+
+
+async def told_of_its_end(mailbox, why):
+    await eventually(lambda: len(mailbox.received("bob@example.org")) == 2)
+    (granted, _), (ended, text) = mailbox.received("bob@example.org")
+    assert (granted, ended) == ("Your workspace has its place", "Your workspace was ended")
+    assert why in text
+
+
+async def test_who_waited_elsewhere_is_told_that_the_hub_did_not_start_it(make_world, mailbox, sending):
+    world = make_world(notify_users=mailbox.address("{user}@example.org"), back_off_seconds=(1.0,))
+    sending(world)
+    lease = await parked(world)
+    while world.phase(lease) is not Phase.ENDED:
+        world.hub.forget("bob")
+        await world.go_on(20, step=5)
+    await told_of_its_end(mailbox, "did not start it in 3 tries")
+
+
+async def test_who_waited_elsewhere_is_told_that_the_start_failed(make_world, mailbox, sending):
+    world = make_world(notify_users=mailbox.address("{user}@example.org"))
+    sending(world)
+    lease = await parked(world)
+    await world.go_on(4, step=1)
+    starting = await world.create(world.ask("bob"))
+    assert (starting.id, starting.attempt) == (lease.id, 2)
+    world.hub_stops(starting, "failed", "Its image does not exist.")
+    await told_of_its_end(mailbox, "Its image does not exist.")

@@ -99,3 +99,44 @@ async def test_a_grant_s_start_does_not_wait_for_the_start_before_it(world):
         await asyncio.sleep(0)
     assert len(started) == 2  # the second after the lapse and its back-off
     await world.parts.reconciler.close()
+
+
+def waits(world):
+    found = (s for family in world.book.start_times.collect() for s in family.samples)
+    return {
+        s.name: s.value for s in found if s.name in {"gpuspawner_queue_wait_seconds_" + x for x in ("sum", "count")}
+    }
+
+
+async def test_the_wait_of_what_was_parked_counts_until_its_first_grant(make_world):
+    world = make_world(gpus=1)
+    alice = await world.up("alice")
+    world.shows(alice, 80)
+    bob = world.start("bob")
+    world.allocator.park(bob.id, 1)
+    world.hub.forget("bob")
+    await world.go_on(3600)
+    world.hub_stops(alice)
+    await world.go_on(4, step=1)
+    granted = world.now_of(bob)
+    assert granted.phase is Phase.RESERVED
+    assert granted.first_granted_at == granted.granted_at
+    await world.go_on(2, step=1)
+    starting = await world.create(world.ask("bob"))
+    assert starting.attempt == 2
+    world.hub.answer("bob")
+    await world.round()
+    assert world.phase(bob) is Phase.RUNNING
+    waited = granted.granted_at - bob.asked_at
+    assert waits(world) == {"gpuspawner_queue_wait_seconds_count": 2, "gpuspawner_queue_wait_seconds_sum": waited}
+
+
+async def test_a_request_that_loses_its_place_waits_anew(make_world):
+    world = make_world(gpus=2)
+    await world.up("alice", count=2)
+    bob = world.start("bob")
+    world.allocator.park(bob.id, 1)
+    kept = world.ask("bob", lifetime="2h")
+    assert kept.asked_at == bob.asked_at
+    await world.go_on(60)
+    assert world.ask("bob", count=2).asked_at > bob.asked_at

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from service_world import a_catalog
 
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.lease import Phase, Reason
@@ -238,3 +239,16 @@ async def test_a_start_that_its_user_stops_before_it_was_seen_to_run_does_not_co
     world.hub_stops(alice)
     await world.round()
     assert world.now_of(alice).phase is Phase.ENDED
+
+
+async def test_what_the_catalog_offers_no_more_ends_instead_of_waiting_for_ever(world):
+    alice = await world.up("alice", gpu="half")
+    pytorch = {"title": "PyTorch", "gpus": {"a100": "1-8"}, "default": {"gpu": "a100", "memory": "8GiB"}}
+    world.catalog = a_catalog(templates={"pytorch": pytorch})
+    world.boot()
+    await world.round()
+    told = await disrupted(world, alice, ends_in_seconds=30.0)
+    assert "starts again by itself" not in lease_view(world.parts, told)["warning"]["text"]
+    await gone(world, alice)
+    assert world.now_of(alice).reason is Reason.PREEMPTED
+    assert waiting(world, alice) is None

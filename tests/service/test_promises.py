@@ -133,12 +133,6 @@ async def test_promise_2_a_lease_its_deadline_place_streak_and_readings_survive_
     [
         pytest.param({"gpu": "half"}, {"gpus": {"a100": "1-8"}}, "gpu: 'half' asked; allowed: a100", id="a kind"),
         pytest.param({"memory": "64GiB"}, {"bounds": {"memory": "1GiB-8GiB"}}, "memory: '64GiB' asked", id="a bound"),
-        pytest.param(
-            {},
-            {"default": {"gpu": "half"}},
-            "It asked for 1 A100 80 GB, by the default of then.",
-            id="not even as a substitute",
-        ),
     ],
 )
 async def test_promise_2_a_place_that_a_new_catalog_can_never_grant_ends_and_says_so(world, options, change, why):
@@ -160,11 +154,34 @@ async def test_promise_2_a_place_that_a_new_catalog_can_never_grant_ends_and_say
     assert end["why"].endswith("Press Start to ask anew.")
 
 
+@pytest.mark.parametrize(
+    "default", [pytest.param({"gpu": "half"}, id="kind"), pytest.param({"gpu": "a100", "count": 2}, id="count")]
+)
+async def test_promise_6_a_changed_default_changes_nothing_of_what_waits_by_the_old_one(world, default):
+    ada = await world.up("ada", count=2)
+    bob = world.start("bob")
+    world.allocator.park(bob.id, 1)
+    world.hub.forget("bob")
+    pytorch = {"title": "PyTorch", "gpus": {"a100": "1-8", "half": "1-2"}, "default": {"memory": "8GiB", **default}}
+    world.catalog = a_catalog(templates={"pytorch": pytorch})
+    world.boot()
+    await world.round()
+    start, asked = world.hub.start, []
+    world.hub.start = lambda user, name, options: asked.append(options) or start(user, name, options)
+    world.hub_stops(ada)
+    await world.go_on(4, step=1)
+    (options,) = asked
+    joined = world.ask("bob", **options)
+    assert (joined.id, joined.phase, joined.asked_at) == (bob.id, Phase.RESERVED, bob.asked_at)
+    assert (joined.request.gpu, joined.request.count) == ("a100", 1)
+
+
 async def test_promise_2_a_restart_in_the_grace_leaves_time_to_object_and_still_reclaims(world):
     lease = await world.up("alice")
     await world.go_on(IDLE_FOR + 60 + GRACE - 60)
     assert world.book.get(lease.id).phase is Phase.RECLAIMING
     world.boot()
+    await world.round()
     assert world.book.get(lease.id).streak.grace_left_seconds == GRACE  # two samples and a minute
     await world.go_on(GRACE - 60)
     assert world.book.get(lease.id).phase is Phase.RECLAIMING

@@ -51,20 +51,21 @@ def test_starts_and_waits_are_counted_once_and_not_those_that_nobody_waited_for(
     def start(name, **changes):
         lease = pages.running(name, **changes)
         key = replace(lease.key, server=name)
-        begun = replace(lease, key=key, phase=Phase.STARTING, granted_at=lease.asked_at + 40, running_at=None)
+        at = lease.asked_at + 40
+        begun = replace(lease, key=key, phase=Phase.STARTING, granted_at=at, first_granted_at=at, running_at=None)
         world.save(begun)
         running = replace(begun, phase=Phase.RUNNING, running_at=begun.granted_at + 3)
         world.save(running)
         world.save(replace(running, sampled_at=NOW))
 
     start("first")
-    start("again", attempt=2)
+    start("later", attempt=2)
     start("found", adopted=True)
     found = metrics(world, "admin")
     assert found["gpuspawner_start_seconds_count",] == 2
     assert found["gpuspawner_start_seconds_sum",] == 6
     assert [found["gpuspawner_start_seconds_bucket", bound] for bound in ("2.0", "5.0")] == [0, 2]
-    assert found["gpuspawner_queue_wait_seconds_sum",] == 40
+    assert found["gpuspawner_queue_wait_seconds_sum",] == 80
 
 
 def test_metrics_have_no_series_for_what_is_unknown(world):

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
-from gpuspawner.core.errors import Conflict
+from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.lease import Key, Lease, Reason
 from gpuspawner.service.start_times import StartTimes
 from gpuspawner.service.store import AuditLine, ReadingRow, Store
@@ -22,6 +22,8 @@ class Book:
         self.ends: Counter[Reason] = Counter()
         """How many leases ended since this service started."""
         self.start_times = StartTimes()
+        self.failed_to_write = False
+        """Whether a write failed that nobody has made up for: see ``Lifecycle.catch_up``."""
         self.told: Callable[[Lease, AuditLine], None] = lambda _lease, _line: None
         """Hears each step of a lease, once it is stored."""
         self._leases: dict[str, Lease] = {}
@@ -58,7 +60,7 @@ class Book:
             if lease.live and other is not None and other.id not in saved:
                 raise Conflict("This workspace has a live lease already.")
         lines = list(audit)
-        self.store.save(leases, lines, readings)
+        self._write(leases, lines, readings)
         moved = any(_matters_to_others(self._leases.get(lease.id), lease) for lease in leases)
         for lease in leases:
             self.start_times.note(self._leases.get(lease.id), lease)
@@ -77,6 +79,13 @@ class Book:
         for line in lines:
             if line.lease in of_id:
                 self.told(of_id[line.lease], line)
+
+    def _write(self, leases: Iterable[Lease], lines: list[AuditLine], readings: Iterable[ReadingRow]) -> None:
+        try:
+            self.store.save(leases, lines, readings)
+        except Unavailable:
+            self.failed_to_write = True
+            raise
 
     def note_heard(self, lease_id: str, now: float) -> None:
         """Remember that somebody spoke for a lease. Not written: after a restart, everybody counts as just heard."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from gpuspawner.core import lease as leases
 from gpuspawner.core import lifetime
 from gpuspawner.core.errors import Conflict, Unavailable
-from gpuspawner.core.idleness import Verdict, after_restart, kept
+from gpuspawner.core.idleness import LEAST_GRACE_SECONDS, Verdict, after_restart, kept
 from gpuspawner.core.lease import UP, Lease, Phase, Reason
 from gpuspawner.core.policy import Mode
 from gpuspawner.core.units import show_duration
@@ -36,6 +36,22 @@ class Lifecycle:
         """Act on the leases of ``book``."""
         self._book, self._allocator, self._reclaimer, self._clock = book, allocator, reclaimer, clock
         self._catalog = allocator.catalog
+        self._hub_silent_since: float | None = None
+
+    def catch_up(self) -> None:
+        """To be called before samples are judged: where store or hub were away, nobody could press Keep meanwhile.
+
+        It is as after a restart then. A hub that is silent for less than a minute hinders nobody for long.
+        """
+        now, since = self._clock.now(), self._hub_silent_since
+        if not self._allocator.hub_answers:
+            self._hub_silent_since = now if since is None else since
+        else:
+            self._hub_silent_since = None
+        hub_was_away = self._allocator.hub_answers and since is not None and now - since >= LEAST_GRACE_SECONDS
+        if self._book.failed_to_write or hub_was_away:
+            self.resume()
+            self._book.failed_to_write = False
 
     def resume(self) -> None:
         """After a restart: enough of a grace that ran is left for its user to object, and none passed meanwhile."""
@@ -47,7 +63,10 @@ class Lifecycle:
             if policy is None:  # the catalog judges it no more
                 self._book.save(leases.end_grace(replace(lease, streak=kept(lease.streak)), now))
             else:
-                self._book.save(replace(lease, streak=after_restart(lease.streak, policy), sampled_at=now))
+                resumed = replace(lease, streak=after_restart(lease.streak, policy), sampled_at=now)
+                self._book.save(resumed)
+                # Its end has moved; and a message that a killed service had not sent yet is told after all.
+                self._book.told(resumed, self._allocator.line(resumed, "gpuspawner", "warned", measured(resumed)))
 
     def apply(self, lease: Lease, verdict: Verdict) -> tuple[Lease, list[AuditLine]]:
         """Return the lease after the verdict on its newest sample, and what to audit. It is saved by the caller.
@@ -79,6 +98,7 @@ class Lifecycle:
             """Nothing changed since the verdict: same server, newest sample, still in its grace, not kept."""
             return (
                 newest.phase is Phase.RECLAIMING
+                and self._allocator.hub_answers  # else it could not be stopped now, nor kept from the hub's pages
                 and newest.server_started == lease.server_started
                 and newest.sampled_at == lease.sampled_at
                 and newest.streak.grace_left_seconds == 0

@@ -222,12 +222,13 @@ class Sampler:
         lines: list[AuditLine] = []
         rows: list[ReadingRow] = []
         verdicts: list[tuple[_Told, Verdict, list[ReadingRow]]] = []
+        self._lifecycle.catch_up()
         for told in some:
             lease = self._book.get(told.lease_id)
             if lease is None or lease.phase not in UP:
                 continue
             at = told.at
-            streak, verdict = judge(lease.streak, told.sample, told.policy, told.mode)
+            streak, verdict = judge(lease.streak, _within(told.sample, lease, at), told.policy, told.mode)
             if lease.kept_until is not None and at < lease.kept_until:
                 streak, verdict = kept(streak), Verdict.NONE
             lease, own_lines = self._lifecycle.apply(replace(lease, streak=streak, sampled_at=at), verdict)
@@ -257,6 +258,13 @@ def _parsed(
         log.exception("what a probe told broke its reading")
         problem = "what the probe told is not understood"
         return Sample(leased, (), seen["interval_seconds"], seen["age_seconds"], problem=problem), previous
+
+
+def _within(sample: Sample, lease: Lease, at: float) -> Sample:
+    """Return a sample with no more time than passed since the lease was judged last, which may be after the probe."""
+    if lease.sampled_at is None:
+        return sample
+    return replace(sample, interval_seconds=min(sample.interval_seconds, max(0.0, at - lease.sampled_at)))
 
 
 def _slept(machine_seconds: float, awake_seconds: float) -> bool:

@@ -274,3 +274,17 @@ async def test_who_waited_elsewhere_is_told_that_the_start_failed(make_world, ma
     assert (starting.id, starting.attempt) == (lease.id, 2)
     world.hub_stops(starting, "failed", "Its image does not exist.")
     await told_of_its_end(mailbox, "Its image does not exist.")
+
+
+async def test_a_warning_that_a_killed_service_had_not_sent_is_sent_by_the_next(make_world, mailbox, sending):
+    world = make_world(notify_users=mailbox.address("{user}@example.org"))
+    lease = await world.up("ann")
+    world.shows(lease, 0)
+    await world.go_on(7 * 60)
+    assert world.phase(lease) is Phase.RECLAIMING
+    world.boot()
+    sending(world)
+    await eventually(lambda: mailbox.received("ann@example.org"))
+    ((title, text),) = mailbox.received("ann@example.org")
+    assert title == "Your workspace is idle"
+    assert "GPU 0 has done nothing for 6 min" in text

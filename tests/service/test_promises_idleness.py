@@ -4,7 +4,7 @@ import pytest
 from service_world import GRACE, IDLE_FOR
 
 from gpuspawner.backends.fake import probe_text
-from gpuspawner.core.errors import Conflict
+from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.lease import Phase, Reason
 from gpuspawner.service.views import lease_view
 
@@ -156,3 +156,53 @@ async def test_promise_5_without_enforcement_nothing_is_stopped_for_idleness(mak
     actions = {"observe": ["would warn", "would stop"], "warn": ["warned", "would stop"]}[mode]
     assert world.did(lease)[3:] == actions
     assert (lease_view(world.parts, world.book.get(lease.id))["warning"] is not None) == (mode == "warn")
+
+
+async def in_its_last_minute(world):
+    lease = await world.up("alice")
+    world.shows(lease, 0)
+    await world.go_on(IDLE_FOR + 120)
+    while world.book.get(lease.id).streak.grace_left_seconds > 60:
+        await world.go_on(5, step=5)
+    assert world.phase(lease) is Phase.RECLAIMING
+    return lease
+
+
+async def still_to_be_kept(world, lease):
+    """Whether enough of the grace is left to object, and Keep works."""
+    await world.go_on(GRACE - 60, step=5)
+    assert world.phase(lease) is Phase.RECLAIMING
+    return world.parts.lifecycle.keep(world.book.get(lease.id), "alice").phase is Phase.RUNNING
+
+
+async def test_promise_5_a_grace_in_which_the_store_was_away_leaves_time_to_object(world):
+    lease = await in_its_last_minute(world)
+    save, world.parts.store.save = world.parts.store.save, refuse
+    await world.go_on(600, step=5)
+    with pytest.raises(Unavailable):
+        world.parts.lifecycle.keep(world.book.get(lease.id), "alice")
+    world.parts.store.save = save
+    assert await still_to_be_kept(world, lease)
+
+
+def refuse(*_arguments):
+    raise Unavailable("The disk is full.")
+
+
+async def test_promise_5_a_grace_in_which_the_hub_was_away_leaves_time_to_object(world):
+    lease = await in_its_last_minute(world)
+    world.hub.unreachable = "The hub does not answer."
+    await world.go_on(600, step=5)
+    assert world.phase(lease) is Phase.RECLAIMING, "nobody can open its pages"
+    world.hub.unreachable = ""
+    assert await still_to_be_kept(world, lease)
+
+
+async def test_a_hub_that_is_away_for_seconds_now_and_then_keeps_nothing(world):
+    lease = await in_its_last_minute(world)
+    for _ in range(3):
+        world.hub.unreachable = "The hub does not answer."
+        await world.go_on(15, step=5)
+        world.hub.unreachable = ""
+        await world.go_on(15, step=5)
+    assert world.now_of(lease).reason is Reason.IDLE

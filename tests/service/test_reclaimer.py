@@ -190,6 +190,7 @@ async def test_promise_3_a_service_killed_at_any_step_of_a_reclaim_has_it_carrie
     evidence = len(world.parts.store.readings(lease.id))
     # A restart in the grace leaves time to object: the kill comes at the sample after that.
     world.boot(life := Life())
+    await world.round()
     while world.book.get(lease.id).streak.grace_left_seconds > 60:
         await world.go_on(61)
     world.clock.advance(61)
@@ -199,6 +200,7 @@ async def test_promise_3_a_service_killed_at_any_step_of_a_reclaim_has_it_carrie
     await world.round()
     assert life.over
     world.boot()
+    await world.round()
     if world.book.get(lease.id) is not None:
         await world.go_on(GRACE + 120)
     ended = world.now_of(lease)

@@ -188,3 +188,12 @@ def test_a_database_of_a_newer_version_is_told_so(store, path):
     with pytest.raises(Unavailable, match="another version of gpuspawner"):
         older.open()
     older.close()
+
+
+def test_a_lease_that_this_version_cannot_read_is_told_and_nothing_is_served_without_it(store, path):
+    lease = a_lease("one")
+    store.save([lease], [])
+    with sqlite3.connect(path) as raw:
+        raw.execute("UPDATE leases SET document = json_set(document, '$.streak.mode', 'later')")
+    with pytest.raises(Unavailable, match=r"the lease 'one', whose streak\.mode this version can't read"):
+        store.live()

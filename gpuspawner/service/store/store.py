@@ -13,9 +13,9 @@ import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
 from alembic.util.exc import CommandError
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
-from gpuspawner.core.errors import Superseded, Unavailable
+from gpuspawner.core.errors import Superseded, Unavailable, quoted
 from gpuspawner.core.lease import Lease, Owner, Phase
 from gpuspawner.service.store import tables
 
@@ -189,7 +189,7 @@ class Store:
         if order is not None:
             query = query.order_by(order, tables.leases.c.id)
         with self._transaction() as connection:
-            return [_lease_json.validate_python(document) for document in connection.scalars(query)]
+            return [_lease_of(document) for document in connection.scalars(query)]
 
     def readings(self, lease_id: str, since: float = 0.0) -> list[ReadingRow]:
         """Return the readings of one lease, oldest first."""
@@ -286,6 +286,23 @@ def _sqlite_settings(connection: object, _record: object) -> None:
     cursor.execute("PRAGMA journal_mode=WAL")
     cursor.execute("PRAGMA synchronous=FULL")
     cursor.close()
+
+
+def _lease_of(document: Any) -> Lease:
+    """Return a stored lease.
+
+    Raises:
+        Unavailable: it cannot be read. Whoever served without it would give its GPUs to somebody else.
+    """
+    try:
+        return _lease_json.validate_python(document)
+    except ValidationError as error:
+        name = document.get("id") if isinstance(document, dict) else document
+        where = ", ".join(".".join(map(str, one["loc"])) for one in error.errors(include_input=False))
+        raise Unavailable(
+            f"The store holds the lease {quoted(name)}, whose {where} this version can't read. Was it written by a "
+            "newer one? Nothing is served before it can be read."
+        ) from error
 
 
 def _owned(where: sa.ColumnElement[bool], owner: Owner | None) -> sa.ColumnElement[bool]:

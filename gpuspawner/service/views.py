@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from gpuspawner.core.idleness import explain
-from gpuspawner.core.lease import UP, WAITING, Lease, Phase
+from gpuspawner.core.lease import UP, WAITING, Key, Lease, Phase
 from gpuspawner.core.policy import Mode
 from gpuspawner.core.queue import Place, in_order, pool_of, starts_under_way
 from gpuspawner.core.soft import CPU
@@ -139,9 +139,10 @@ def number_of(parts: Parts, lease: Lease) -> int:
     return line.index(lease.id) + 1
 
 
-def _start_limit(parts: Parts, lease: Lease) -> str:
+def start_limit(parts: Parts, key: Key) -> str:
+    """Return why a start of this key would wait though its GPUs are free; "" where it would not."""
     starts, settings = starts_under_way(parts.book), parts.settings
-    if starts[lease.key.user_created] >= settings.concurrent_starts_each:
+    if starts[key.user_created] >= settings.concurrent_starts_each:
         return after_other_starts(settings.concurrent_starts_each, "of your workspaces")
     if starts.total() >= settings.concurrent_starts:
         return after_other_starts(settings.concurrent_starts, "workspaces")
@@ -160,7 +161,7 @@ def _queue(parts: Parts, lease: Lease) -> dict[str, Any] | None:
     elif not parts.allocator.hub_answers and lease.phase is Phase.PARKED:
         sentence = "The hub does not answer at this moment; your place stays."
     elif place.at_most_seconds == 0:
-        sentence = _start_limit(parts, lease) or sentence
+        sentence = start_limit(parts, lease.key) or sentence
     return {
         "place": place.number,
         "of": place.of,

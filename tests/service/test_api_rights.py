@@ -227,6 +227,19 @@ async def test_a_place_is_the_one_that_start_would_give_until_it_is_had(make_wor
     assert ["You would be 1st in line" in told[0], "You are 1st in line" in told[1]] == [True, True], told
 
 
+async def test_a_check_says_what_start_cannot_do_now(make_world, serve):
+    world = make_world(gpus=8, concurrent_starts_each=1)
+    call = serve(world)
+    running = await world.up("alice")
+    status, answer = await call(call.ticket("alice"), "POST", "/api/v1/check", {})
+    assert (status, running.phase) == (409, Phase.RUNNING)
+    assert "has been started already" in answer["error"]["message"]
+    world.start("alice", "second")
+    status, answer = await call(call.ticket("alice"), "POST", "/api/v1/check", {"server": "third"})
+    assert (status, answer["starts_now"], answer["place"], answer["ends_at"]) == (200, False, None, None)
+    assert "1 of your workspaces are starting, the most at one time" in answer["sentence"]
+
+
 HUGE = "x" * 2_000_000
 BAD_OPTIONS = [
     {"gpu": "h100"}, {"gpu": True}, {"gpu": ["a100"]}, {"count": 0}, {"count": -1}, {"count": 9}, {"count": True},

@@ -1,11 +1,15 @@
 """An end that was wrong: who may say so, what is kept with it, who answers, and where the answer is read."""
 
+from dataclasses import replace
+
 import pages
 import pytest
+import requests
 from pages import NOW, Browser, api
 
 from gpuspawner.core.dispute import LONGEST_CHARACTERS
 from gpuspawner.core.lease import Phase, Reason
+from gpuspawner.service.allocator import hash_token
 
 AT = NOW - 600
 DECIDING = AT - 40 * 60
@@ -154,3 +158,17 @@ def test_a_form_from_elsewhere_says_nothing(world, gone, action):
     response = Browser(world, "alice").post(f"{world.home}workspaces/gone/{action}", data={"_xsrf": "forged"})
     assert response.status_code == 403
     assert world.lease("gone") == gone
+
+
+def test_promise_9_a_workspace_s_token_reads_nothing_of_its_user_s_other_ones(world, gone):
+    assert api(world, "alice", "workspaces/gone/dispute", "POST", {"sentence": SENTENCE}).status_code == 200
+    world.save(pages.running("runs", server="x", token_hash=hash_token("gpuws-abc")))
+    waiting = pages.waiting("waits", user="alice")
+    world.save(replace(waiting, key=replace(waiting.key, server="y")))
+    headers = {"Authorization": "token gpuws-abc"}
+    answers = {
+        path: requests.get(f"{world.home}api/v1/{path}", headers=headers).json() for path in ("disputes", "queue")
+    }
+    assert answers["disputes"] == {"workspaces": []}
+    (line,) = answers["queue"]["queue"]
+    assert (line["id"], line["user"], line["mine"]) == (None, None, False)

@@ -9,7 +9,8 @@ from tornado.web import HTTPError
 
 from gpuspawner import __version__
 from gpuspawner.catalog import resolve
-from gpuspawner.core.lease import NOBODY, WAITING, Key, Lease
+from gpuspawner.core.errors import Conflict
+from gpuspawner.core.lease import NOBODY, UP, WAITING, Key, Lease, Phase
 from gpuspawner.core.tickets import sign_ticket
 from gpuspawner.service.api.actions import ACTIONS, act
 from gpuspawner.service.api.base import ApiHandler
@@ -22,6 +23,7 @@ from gpuspawner.service.views import (
     offer_view,
     place_of,
     reading_view,
+    start_limit,
 )
 
 LONGEST_LIST = 200
@@ -78,6 +80,8 @@ class Check(ApiHandler):
         now = parts.clock.now()
         key = Key(*person.owner, server)
         mine = parts.book.of_key(key)
+        if mine is not None and mine.phase in UP | {Phase.STARTING}:
+            raise Conflict("This workspace has been started already: you find it on the hub's page Home.")
         parts.allocator.check(request, key)
         offer = offer_of(parts, request.gpu)
         keeps = mine is not None and mine.phase in WAITING and request.keeps_place_of(mine.request)
@@ -88,8 +92,11 @@ class Check(ApiHandler):
         shortage = parts.scheduler.shortage(imagined, others, parts.allocator.others)
         waiting = bool(shortage) or (request.gpu is not None and (place.number > 1 or place.likely_seconds != 0))
         node_seconds = parts.scheduler.node_seconds(imagined, others, parts.allocator.others)
+        limit = "" if waiting else start_limit(parts, key)
         if waiting:
             sentence = waits(place, request, parts.catalog, offer, shortage, asked_for=keeps)
+        elif limit:
+            sentence = limit
         else:
             policy = policy_of(parts.catalog, imagined)
             sentence = starts_now(request, parts.catalog, offer, now, node_seconds)
@@ -99,10 +106,10 @@ class Check(ApiHandler):
         self.answer(
             {
                 "sentence": sentence,
-                "starts_now": not waiting,
+                "starts_now": not waiting and not limit,
                 "place": place.number if waiting else None,
                 "asked": gpus_asked(request, parts.catalog, simulated=offer is not None and offer.simulated),
-                "ends_at": None if waiting or node_seconds else now + request.lifetime_seconds,
+                "ends_at": None if waiting or limit or node_seconds else now + request.lifetime_seconds,
             }
         )
 
@@ -116,7 +123,7 @@ class Queue(ApiHandler):
         line = []
         for lease in sorted((x for x in parts.book if x.phase in WAITING), key=lambda x: (x.asked_at, x.id)):
             place = place_of(parts, lease)
-            mine = person.owns(lease)
+            mine = person.owns(lease) and person.lease in {None, lease.id}
             shown = mine or person.admin
             line.append(
                 {
@@ -167,8 +174,9 @@ class Disputes(ApiHandler):
 
     def get(self) -> None:
         """Answer the workspaces, what was called wrong first coming first."""
-        owner = None if self.everybody() else self.must().owner
-        self.answer({"workspaces": [lease_view(self.parts, x) for x in self.parts.store.disputed(owner)]})
+        person = self.must()
+        found = self.parts.store.disputed(None if self.everybody() else person.owner)
+        self.answer({"workspaces": [lease_view(self.parts, x) for x in found if person.lease in {None, x.id}]})
 
 
 class Readings(ApiHandler):

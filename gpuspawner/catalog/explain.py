@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -36,10 +36,14 @@ def checked(document: Document) -> CatalogEntry:
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return the remedy for a name that is not known: the closest one that is, or all of them."""
     names = list(known)
-    close = difflib.get_close_matches(name[:100], names[:100], n=1)  # bounded: it is slow
-    if close:
-        return f"did you mean `{close[0]}`?"
+    if close := closest(name, names):
+        return f"did you mean `{close}`?"
     return f"known: {', '.join(names[:20])}" if names else "none is defined; define one, or remove this"
+
+
+def closest(name: str, known: Sequence[str]) -> str:
+    """Return the known name that ``name`` is most like, ``""`` where it is like none."""
+    return "".join(difflib.get_close_matches(name[:100], known[:100], n=1))  # bounded: it is slow
 
 
 def _entry_of(loc: Loc) -> Loc:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from gpuspawner.catalog.explain import did_you_mean
+from gpuspawner.catalog.explain import closest
 from gpuspawner.catalog.values import NO_GPU, Catalog, Template
 from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.core.request import Request
 from gpuspawner.core.units import (
     BadValue,
+    OutOfRange,
     parse_bytes,
     parse_count,
     parse_cpu,
@@ -110,7 +111,8 @@ def _checked_keys(options: object) -> dict[str, Any]:
 
 
 def _unknown(key: object) -> RequestRefused:
-    remedy = f"Unknown option; {did_you_mean(str(quoted(key)).strip(chr(39)), OPTIONS)}"
+    close = closest(quoted(key).strip("'"), OPTIONS)
+    remedy = f"Did you mean `{close}`?" if close else "Leave it out."
     return RequestRefused(quoted(key), "an option that does not exist", ", ".join(OPTIONS), remedy)
 
 
@@ -138,10 +140,12 @@ def _count(catalog: Catalog, template: Template, gpu: str | None, asked: Mapping
         return template.default_count(gpu)
     least, most = (0, 0) if gpu is None else template.gpus[gpu]
     try:
-        count = parse_count(asked["count"])
+        count: int | None = parse_count(asked["count"])
+    except OutOfRange:
+        count = None  # more than any template has
     except BadValue as error:
         raise _refused("count", asked["count"], _ends(least, most, str), error) from None
-    if not least <= count <= most:
+    if count is None or not least <= count <= most:
         fewer = f"Ask for {_ends(least, most, str)} {catalog.gpus[gpu].title}." if gpu else ""
         remedy = fewer or "Choose a GPU, or leave the count out."
         raise RequestRefused("count", quoted(asked["count"]), _ends(least, most, str), remedy)
@@ -175,7 +179,10 @@ def _parse_lifetime(value: object) -> int:
 
 
 def _refused(field: str, value: object, limit: str, error: BadValue) -> RequestRefused:
-    return RequestRefused(field, quoted(value), limit, f"{error.right[:1].upper()}{error.right[1:]}.")
+    remedy = f"{error.right[:1].upper()}{error.right[1:]}."
+    if isinstance(error, OutOfRange):
+        remedy = "Ask for something within the limits."
+    return RequestRefused(field, quoted(value), limit, remedy)
 
 
 def _ends(least: T, most: T, show: Callable[[T], str]) -> str:

@@ -50,6 +50,10 @@ class BadValue(ValueError):
         super().__init__(f"{wrong}; {right}")
 
 
+class OutOfRange(BadValue):
+    """A value that is written as it should be, but is less or more than any that is read."""
+
+
 def parse_bytes(value: object) -> int:
     """Read a size: ``64GiB``, ``1.5 GiB``, ``512MiB``, or a whole number of bytes, from 1 MiB to 1 PiB.
 
@@ -70,9 +74,10 @@ def parse_bytes(value: object) -> int:
         else:
             raise BadValue(f"{quoted(value)} is no size", right)
     if size < MEBIBYTE:
-        raise BadValue(f"{quoted(value)} is less than 1 MiB", right)
+        unit_forgotten = not isinstance(value, str) or value.strip(" ").isdigit()
+        raise (BadValue if unit_forgotten else OutOfRange)(f"{quoted(value)} is less than 1 MiB", right)
     if size > MOST_BYTES:
-        raise BadValue(f"{quoted(value)} is more than 1024 TiB", right)
+        raise _beyond(value, "is more than 1024 TiB", right)
     return int(size)
 
 
@@ -94,7 +99,7 @@ def parse_duration(value: object) -> float:
         raise BadValue(f"{quoted(value)} does not go from long to short, each unit once", right)
     seconds = float(sum(Fraction(number) * _SECONDS[unit] for number, unit in parts))
     if seconds > MOST_SECONDS:
-        raise BadValue(f"{quoted(value)} is more than 366 days", right)
+        raise OutOfRange(f"{quoted(value)} is more than 366 days", right)
     return seconds
 
 
@@ -111,7 +116,7 @@ def parse_percent(value: object) -> float:
         raise BadValue(f"{quoted(value)} is no percentage", right)
     percent = float(found[1])
     if percent > 100:  # noqa: PLR2004 - what a percentage is
-        raise BadValue(f"{quoted(value)} is more than 100 %", right)
+        raise OutOfRange(f"{quoted(value)} is more than 100 %", right)
     return percent
 
 
@@ -127,7 +132,7 @@ def parse_cpu(value: object) -> float:
         raise BadValue(f"{quoted(value)} is no number of cores", right)
     cores = float(text)
     if not 0 < cores <= MOST_CORES:
-        raise BadValue(f"{quoted(value)} is not from 0.001 to {MOST_CORES} cores", right)
+        raise _beyond(value, f"is not from 0.001 to {MOST_CORES} cores", right)
     return cores
 
 
@@ -146,7 +151,7 @@ def parse_count(value: object, least: int = 0, most: int = MOST_GPUS) -> int:
             raise BadValue(f"{quoted(value)} is no whole number", right)
         count = int(text)
     if not least <= count <= most:
-        raise BadValue(f"{quoted(value)} is not from {least} to {most}", right)
+        raise _beyond(value, f"is not from {least} to {most}", right)
     return count
 
 
@@ -210,6 +215,15 @@ def _short(number: float, decimals: int) -> str:
     return f"{number:.{decimals}f}".rstrip("0").rstrip(".")
 
 
+def _beyond(value: object, wrong: str, right: str) -> BadValue:
+    """Return the error of what is outside all that is read; a number that no text could say is wrong as that text is.
+
+    One with a sign, one of more than LONGEST digits, and NaN.
+    """
+    said = not isinstance(value, (int, float)) or 0 <= value < 10**LONGEST
+    return (OutOfRange if said else BadValue)(f"{quoted(value)} {wrong}", right)
+
+
 def _text(value: object, what: str, right: str) -> str:
     if not isinstance(value, str):
         raise BadValue(f"{quoted(value)} is not {what}", right)
@@ -222,6 +236,6 @@ def _number_text(value: object, what: str, right: str) -> str:
     """Return a number or a text as text; a number too large, too fine or not finite becomes none that is read."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         if not 0 <= value < 10**9:  # NaN fails this too
-            raise BadValue(f"{quoted(value)} is not {what}", right)
+            raise _beyond(value, f"is not {what}", right)
         return _short(value, 3) if round(value, 3) == value else str(value)
     return _text(value, what, right)

@@ -128,10 +128,51 @@ def test_promise_10_a_bad_value_is_refused_with_value_bound_and_remedy(catalog, 
             id="a bare time",
         ),
         pytest.param(
+            {"count": "1000000000"},
+            "count: '1000000000' asked; allowed: 1 to 4. Ask for 1 to 4 A100 80 GB.",
+            id="a count beyond any",
+        ),
+        pytest.param(
+            {"gpu": "none", "count": 10**9},
+            "count: 1000000000 asked; allowed: 0. Choose a GPU, or leave the count out.",
+            id="a count beyond any without GPU",
+        ),
+        pytest.param(
+            {"memory": "5000TiB"},
+            "memory: '5000TiB' asked; allowed: 8 GiB to 256 GiB. Ask for something within the limits.",
+            id="a size beyond any",
+        ),
+        pytest.param(
+            {"memory": "1KiB"},
+            "memory: '1KiB' asked; allowed: 8 GiB to 256 GiB. Ask for something within the limits.",
+            id="a size below any",
+        ),
+        pytest.param(
+            {"cpu": "5000"},
+            "cpu: '5000' asked; allowed: 2 to 32. Ask for something within the limits.",
+            id="cores beyond any",
+        ),
+        pytest.param(
+            {"cpu": 10**10},
+            "cpu: 10000000000 asked; allowed: 2 to 32. Ask for something within the limits.",
+            id="cores beyond any, as a number",
+        ),
+        pytest.param(
+            {"lifetime": "400d"},
+            "lifetime: '400d' asked; allowed: 30 min to 24 h. Ask for something within the limits.",
+            id="a time beyond any",
+        ),
+        pytest.param(
             {"memroy": "64GiB"},
             "'memroy': an option that does not exist asked; allowed: template, gpu, count, cpu, memory, lifetime. "
-            "Unknown option; did you mean `memory`?",
+            "Did you mean `memory`?",
             id="unknown key",
+        ),
+        pytest.param(
+            {"hours": 8},
+            "'hours': an option that does not exist asked; allowed: template, gpu, count, cpu, memory, lifetime. "
+            "Leave it out.",
+            id="unknown key, like none",
         ),
         pytest.param(
             [2, 3],

@@ -111,6 +111,26 @@ def test_says_what_is_wrong(parse, value, wrong):
     assert caught.value.wrong == wrong
 
 
+@pytest.mark.parametrize(
+    ("parse", "value", "out_of_range"),
+    [
+        pytest.param(units.parse_count, 10**9, True, id="a number"),
+        pytest.param(units.parse_count, "1000000000", True, id="the text of a number"),
+        pytest.param(units.parse_count, -1, False, id="a number with a sign"),
+        pytest.param(units.parse_count, "-1", False, id="the text of a number with a sign"),
+        pytest.param(units.parse_count, 10**400, False, id="a number of too many digits"),
+        pytest.param(units.parse_count, f"1{400 * '0'}", False, id="the text of a number of too many digits"),
+        pytest.param(units.parse_cpu, math.inf, False, id="no number at all"),
+        pytest.param(units.parse_bytes, "64", False, id="a unit that was forgotten"),
+        pytest.param(units.parse_bytes, "64KiB", True, id="a unit that is too small"),
+    ],
+)
+def test_tells_what_is_written_right_but_beyond_all_that_is_read(parse, value, out_of_range):
+    with pytest.raises(BadValue) as caught:
+        parse(value)
+    assert isinstance(caught.value, units.OutOfRange) is out_of_range
+
+
 @given(st.sampled_from(READERS), ANYTHING)
 def test_readers_return_a_number_in_bounds_or_refuse(parse, value):
     try:

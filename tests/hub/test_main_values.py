@@ -56,7 +56,7 @@ KEYS = [  # options in JSON, the whole message
     pytest.param(
         '{"gpus": 1}',
         "'gpus': an option that does not exist asked; allowed: template, gpu, count, cpu, memory, lifetime. "
-        "Unknown option; did you mean `gpu`?",
+        "Did you mean `gpu`?",
         id="unknown key",
     ),
     pytest.param(

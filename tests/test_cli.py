@@ -204,6 +204,16 @@ def test_where_no_service_answers_it_is_away(command):
     assert "Is the hub running? Set --url or GPUSPAWNER_URL." in answer.stderr
 
 
+@pytest.mark.parametrize("where", ["", "/hub", "/services/gpus"])
+def test_an_address_without_the_service_is_named_with_how_the_right_one_ends(hub, where):
+    answer = gpuspawner("list", token=ADMIN_TOKEN, url=f"{hub.url}{where}")
+    assert (answer.returncode, answer.stdout) == (REFUSED, "")
+    assert answer.stderr == (
+        f"No GPU service is at {hub.url}{where}: 404 was answered there. Its address ends in /services/gpu. "
+        "Set --url or GPUSPAWNER_URL.\n"
+    )
+
+
 def test_stop_of_what_is_not_ones_own_or_not_there_is_refused(hub, ask):
     for user, wanted in (("bob", hub.lease("ada")["id"]), ("ada", "0" * 32)):
         answer = ask(user, "stop", wanted)

@@ -15,6 +15,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 INVALID, REFUSED, AWAY = 1, 2, 3
 TIMEOUT_SECONDS = 20.0
+NOT_FOUND = 404
 SERVER_ERROR = 500
 """HTTP's own: from here on it is not the asker's fault."""
 
@@ -82,10 +83,18 @@ def _is_plain(url: str) -> bool:
     return url.isprintable() and " " not in url
 
 
-def call(
-    url: str, token: str, method: str = "GET", body: Any = None, *, wordless: str = "The service answered {status}."
-) -> dict[str, Any]:
-    """Return the JSON object that ``url`` answers; ``wordless`` tells of an error that has no words of its own.
+def _wordless(service: str, status: int) -> str:
+    """Return what to tell of an error without words: a 404 of the service has some, so it is another's."""
+    if status != NOT_FOUND:
+        return f"The service answered {status}."
+    return (
+        f"No GPU service is at {service}: {status} was answered there. Its address ends in /services/gpu. "
+        "Set --url or GPUSPAWNER_URL."
+    )
+
+
+def call(url: str, token: str, method: str = "GET", body: Any = None, *, wordless: str = "") -> dict[str, Any]:
+    """Return the JSON object that ``url`` answers; ``wordless`` tells of a workspace's error without words of its own.
 
     Raises:
         RefusedError: a 4xx, with the answer's own words; or the address is none.
@@ -111,7 +120,7 @@ def call(
         try:
             message = json.load(error)["error"]["message"]
         except (ValueError, KeyError, TypeError):
-            message = wordless.format(status=error.code)
+            message = wordless.format(status=error.code) or _wordless(service, error.code)
         if error.code >= SERVER_ERROR:
             raise AwayError(message) from error
         raise RefusedError(message, error.code) from error

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 from pathlib import Path
 
 from gpuspawner.spawner import configure
@@ -20,8 +21,11 @@ c.JupyterHub.upgrade_db = True  # a later version finds the data of an earlier o
 c.JupyterHub.spawner_class = "simple"
 c.SimpleLocalProcessSpawner.home_dir_template = str(data / "homes" / "{username}")
 c.Spawner.default_url = "/lab/tree/demo.ipynb"
+# By itself JupyterLab's terminal is a login shell, and Debian's /etc/profile takes the workspace's PATH from it.
+shell = shlex.quote(os.environ.get("SHELL") or "sh")
+c.Spawner.args = [f"--ServerApp.terminado_settings=shell_command={shell}"]
 if os.geteuid() == 0:
-    c.Spawner.args = ["--allow-root"]
+    c.Spawner.args += ["--allow-root"]
 
 # The scripted colleagues (demo/colleagues.py) may start and use those two's servers, and nothing else.
 token = json.loads(Path(demo["secrets"]).read_text())["colleagues_token"]

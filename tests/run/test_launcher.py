@@ -1,5 +1,7 @@
 """make run, whole: it starts, says what it must, and leaves no process behind, however it ends."""
 
+import asyncio
+import json
 import os
 import re
 import signal
@@ -9,6 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
+from tornado.httpclient import HTTPRequest
+from tornado.websocket import websocket_connect
 
 sys.path.insert(0, str(Path(__file__).parent))  # tests are no package
 
@@ -35,6 +39,20 @@ def launch(tmp_path):
             launcher.end(signal.SIGTERM)
 
 
+async def in_terminal(hub: Hub, user: str, line: str) -> str:
+    """Type ``line`` into a new terminal of a user's workspace, and return what it shows until ``that``."""
+    name = (await hub.ask("POST", f"/user/{user}/api/terminals"))["name"]
+    address = f"{hub.url.replace('http', 'ws', 1)}/user/{user}/terminals/websocket/{name}"
+    channel = await websocket_connect(HTTPRequest(address, headers=hub.headers))
+    await channel.write_message(json.dumps(["stdin", f"{line}\r"]))
+    said = ""
+    while "that\r\n" not in said:
+        kind, *text = json.loads(await asyncio.wait_for(channel.read_message(), ENDS_WITHIN_SECONDS))
+        said += text[0] if kind == "stdout" else ""
+    channel.close()
+    return said
+
+
 async def test_ctrl_c_ends_workspaces_and_the_jobs_they_left_and_a_second_run_knows_everything(launch):
     launcher = launch()
     launcher.wait_until_it_runs()
@@ -45,6 +63,9 @@ async def test_ctrl_c_ends_workspaces_and_the_jobs_they_left_and_a_second_run_kn
     )
     assert outcome == "ok"
     assert any(STRAY in line for line in launcher.left(STRAY))
+    commands = ("nvidia-smi", "gpuspawner")
+    said = await in_terminal(hub, "alice", f"for one in {' '.join(commands)}; do command -v $one; done; echo th''at")
+    assert all(f"/{name}\r\n" in said for name in commands), said
 
     assert launcher.end(signal.SIGINT) == 0
     assert launcher.left(STRAY) == []

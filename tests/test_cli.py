@@ -52,7 +52,11 @@ def ask(hub):
 
     def run(user: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         body = {"scopes": ["custom:gpu:use", "access:services!service=gpu"]}
-        token = ADMIN_TOKEN if user == "admin" else hub.api("POST", f"/users/{user}/tokens", body).json()["token"]
+        if user == "the admin":  # a person, where "admin" is a service
+            user, body = "admin", {"scopes": [*body["scopes"], "custom:gpu:admin"]}
+        elif user == "admin":
+            return gpuspawner(*arguments, token=ADMIN_TOKEN, url=f"{hub.url}/services/gpu")
+        token = hub.api("POST", f"/users/{user}/tokens", body).json()["token"]
         return gpuspawner(*arguments, token=token, url=f"{hub.url}/services/gpu")
 
     return run
@@ -192,9 +196,23 @@ def test_explain_says_what_the_page_says(hub, ask):
 def test_explain_of_none_or_of_several_is_refused(ask):
     unknown = ask("ada", "explain", "lost")
     assert unknown.returncode == REFUSED
-    assert unknown.stderr == "no workspace called 'lost', or with an id that begins so. See gpuspawner list.\n"
+    assert unknown.stderr == "No workspace called 'lost', or with an id that begins so. See gpuspawner list.\n"
     several = ask("admin", "explain")
-    assert (several.returncode, several.stderr) == (REFUSED, "2 workspaces now. See gpuspawner list.\n")
+    assert (several.returncode, several.stderr) == (REFUSED, "2 workspaces now. See gpuspawner list --all.\n")
+
+
+@pytest.mark.parametrize("arguments", [[], ["-"]], ids=["without a name", "by the name of all three"])
+def test_an_administrators_own_comes_before_everybodys_and_ended_it_is_still_meant(hub, ask, arguments):
+    hub.add_user("admin")
+    hub.begin("admin", template="cpu")
+    own = hub.until("admin", "running")["id"][:8]
+    assert ask("the admin", "explain", *arguments).stdout.startswith(f"admin: default workspace ({own}). Running")
+    hub.stop("admin")
+    eventually(lambda: hub.last_end("admin")["id"].startswith(own), what="it has ended")
+    told = ask("the admin", "explain", *arguments)
+    assert told.returncode == DONE, told.stderr
+    assert told.stdout.startswith(f"admin: default workspace ({own}). Ended.\n")
+    eventually(lambda: hub.server("admin") is None, what="the hub has no server of it any more")
 
 
 @pytest.mark.parametrize("command", [["list"], ["explain"], ["stop", "abc"]])
@@ -218,7 +236,7 @@ def test_stop_of_what_is_not_ones_own_or_not_there_is_refused(hub, ask):
     for user, wanted in (("bob", hub.lease("ada")["id"]), ("ada", "0" * 32)):
         answer = ask(user, "stop", wanted)
         assert answer.returncode == REFUSED
-        assert answer.stderr == f"no workspace with an id that begins with '{wanted}'. See gpuspawner list.\n"
+        assert answer.stderr == f"No workspace with an id that begins with '{wanted}'. See gpuspawner list.\n"
     assert hub.lease("ada")["phase"] == "running"
 
 

@@ -6,11 +6,13 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable
 from typing import Any
 
 from gpuspawner.cli.asking import REFUSED, AwayError, RefusedError, call, token_of, told
 from gpuspawner.core.units import show_duration
+
+LAST_ENDED = 200
+"""Among so many that ended one is looked for. Arbitrary: more than anybody asks for by hand."""
 
 
 def _ask(arguments: argparse.Namespace, path: str, method: str = "GET") -> dict[str, Any]:
@@ -60,18 +62,15 @@ def _row(workspace: dict[str, Any]) -> tuple[str, ...]:
 
 
 def explain(arguments: argparse.Namespace) -> int:
-    """Print what the workspace's page says of it. Without a name, of the only one."""
+    """Print what the workspace's page says of it. Without a name, of the only one, else of the one that ended last."""
     name = arguments.name
     try:
-        of_name = _listed(arguments, "", lambda one: (one["server"] or "-") == name)
-        live = _listed(arguments, "", lambda one: one["id"].startswith(name))
-        found = (of_name if name else []) or live
-        if name and not found:
-            found = _listed(arguments, "ended=200", lambda one: one["id"].startswith(name))
+        found, everybody = _meant(arguments, name)
     except (RefusedError, AwayError) as error:
         return told(error)
     if len(found) != 1:
-        return _not_one(found, f"called {name!r}, or with an id that begins so" if name else "now")
+        wanted = f"called {name!r}, or with an id that begins so" if name else "now"
+        return _not_one(found, wanted, everybody=everybody)
     (one,) = found
     if arguments.json:
         print(json.dumps(one, indent=1))
@@ -81,17 +80,52 @@ def explain(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _meant(arguments: argparse.Namespace, name: str) -> tuple[list[dict[str, Any]], bool]:
+    """Return the workspaces that a name means, and whether everybody's were looked through for it.
+
+    The first of these that are any:
+
+    1. One's own that live and are called so; without a name, all of them.
+    2. One's own that live, by the beginning of their id.
+    3. One's own that ended last and was called so.
+    4. One's own that ended, by the beginning of their id.
+    5. For administrators, everybody's: those of 1, 2 and 4.
+    """
+    for everybody in (False, True):
+        if everybody and not _ask(arguments, "/")["admin"]:
+            return [], False
+        live = _listed(arguments, everybody=everybody)
+        if found := [one for one in live if _is_called(one, name)] or [one for one in live if _begins(one, name)]:
+            return found, everybody
+        ended = [one for one in _listed(arguments, everybody=everybody, ended=LAST_ENDED) if one["end"]]
+        last = [] if everybody else [one for one in ended if _is_called(one, name)][:1]
+        if found := last or [one for one in ended if name and _begins(one, name)]:
+            return found, everybody
+    return [], True
+
+
+def _is_called(one: dict[str, Any], name: str) -> bool:
+    return not name or (one["server"] or "-") == name
+
+
+def _begins(one: dict[str, Any], beginning: str) -> bool:
+    is_begun: bool = one["id"].startswith(beginning)
+    return is_begun
+
+
 def stop(arguments: argparse.Namespace) -> int:
     """Stop the one workspace whose id begins as given."""
     try:
-        found = _listed(arguments, "", lambda one: one["id"].startswith(arguments.id))
+        everybody = bool(_ask(arguments, "/")["admin"])
+        found = [one for one in _listed(arguments, everybody=everybody) if _begins(one, arguments.id)]
         if not found and arguments.id:
-            ended = _listed(arguments, "ended=200", lambda one: one["id"].startswith(arguments.id))
+            listed = _listed(arguments, everybody=everybody, ended=LAST_ENDED)
+            ended = [one for one in listed if _begins(one, arguments.id)]
             if len(ended) == 1:
                 print(f"It has ended already. {ended[0]['end']['why']}", file=sys.stderr)
                 return REFUSED
         if len(found) != 1:
-            return _not_one(found, f"with an id that begins with {arguments.id!r}")
+            return _not_one(found, f"with an id that begins with {arguments.id!r}", everybody=everybody)
         if not arguments.id:  # it begins every id: a script whose variable is empty means none
             print("An empty ID stops nothing. Name the workspace as gpuspawner list shows it.", file=sys.stderr)
             return REFUSED
@@ -102,15 +136,12 @@ def stop(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _listed(
-    arguments: argparse.Namespace, query: str, wanted: Callable[[dict[str, Any]], bool]
-) -> list[dict[str, Any]]:
-    """Return the workspaces that are wanted: of one's own, for administrators of all."""
-    everybody = int(_ask(arguments, "/")["admin"])
-    return [one for one in _ask(arguments, f"/workspaces?all={everybody}&{query}")["workspaces"] if wanted(one)]
+def _listed(arguments: argparse.Namespace, *, everybody: bool, ended: int = 0) -> list[dict[str, Any]]:
+    listed: list[dict[str, Any]] = _ask(arguments, f"/workspaces?all={everybody:d}&ended={ended}")["workspaces"]
+    return listed
 
 
-def _not_one(found: list[dict[str, Any]], wanted: str) -> int:
-    count = "no workspace" if not found else f"{len(found)} workspaces"
-    print(f"{count} {wanted}. See gpuspawner list.", file=sys.stderr)
+def _not_one(found: list[dict[str, Any]], wanted: str, *, everybody: bool) -> int:
+    count = "No workspace" if not found else f"{len(found)} workspaces"
+    print(f"{count} {wanted}. See gpuspawner list{' --all' if everybody else ''}.", file=sys.stderr)
     return REFUSED

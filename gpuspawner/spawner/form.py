@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from gpuspawner.backends.local.nvidia import has_devices
 from gpuspawner.catalog import NO_GPU, OPTIONS, Catalog, Template, resolve
-from gpuspawner.core.errors import RequestRefused
+from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.core.gpus import GpuKind
 from gpuspawner.core.units import BadValue, parse_bytes, parse_duration, show_bytes, show_cpu, show_duration
 from gpuspawner.spawner.live import Live
@@ -39,6 +39,7 @@ def render(
     ticket: str,
     service_prefix: str,
     chosen: Mapping[str, Any],
+    notes: Sequence[str] = (),
     live: Live | None = None,
 ) -> str:
     """Return the form as HTML.
@@ -50,20 +51,22 @@ def render(
         ticket: the user's, for what the page asks of the service.
         service_prefix: where browsers find the service, ending in ``/``.
         chosen: options to fill in, of any kind: from a link, from what was posted or last used.
+        notes: what else to tell of them, in sentences.
         live: what the service says now, None where it does not answer.
     """
     shown = {key: _shown(key, chosen.get(key, "")) for key in OPTIONS}
     template = catalog.templates.get(shown["template"], next(iter(catalog.templates.values())))
-    offered = [kind for kind in catalog.gpus.values() if any(kind.name in t.gpus for t in catalog.templates.values())]
+    kinds = [kind for kind in catalog.gpus.values() if any(kind.name in t.gpus for t in catalog.templates.values())]
     return _environment.get_template("gpuspawner/form.html").render(
         user=user,
         server=server,
         ticket=ticket,
         prefix=service_prefix,
         chosen=shown,
+        notes=notes,
         template=template,
         templates=catalog.templates.values(),
-        gpus=[{"kind": kind, "more": _more(kind), "free": _free(kind.name, live)} for kind in offered],
+        gpus=[{"kind": kind, "more": _more(kind), "free": _free(kind.name, live)} for kind in kinds],
         no_gpu=NO_GPU,
         simulated=_simulated(catalog, live),
         fields=_fields(template),
@@ -105,6 +108,25 @@ def prefill_from_query(arguments: Mapping[str, Sequence[str | bytes]]) -> dict[s
     }
     prefixed = {key[4:]: value for key, value in texts.items() if key.startswith("opt-")}
     return {key: value[:LONGEST_SHOWN] for key, value in (prefixed or texts).items() if key in OPTIONS and value}
+
+
+def offered(catalog: Catalog, link: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """Return of a link's options what the form can show as chosen, and a sentence for each choice that it cannot."""
+    kept, notes = dict(link), []
+    template = catalog.templates.get(link.get("template", ""), next(iter(catalog.templates.values())))
+    if link.get("template", template.name) != template.name:
+        notes.append(_replaced(f"workspace {quoted(kept.pop('template'))}", "which is not offered", template.title))
+    gpu = link.get("gpu", NO_GPU)
+    if gpu != NO_GPU and gpu not in template.gpus:
+        del kept["gpu"]
+        asked = catalog.gpus[gpu].title if gpu in catalog.gpus else quoted(gpu)
+        usual = catalog.gpus[template.default.gpu].title if template.default.gpu else "No GPU"
+        notes.append(_replaced(f"GPU {asked}", f"which {template.title} does not offer", usual))
+    return kept, notes
+
+
+def _replaced(asked: str, wrong: str, instead: str) -> str:
+    return f"The link asks for the {asked}, {wrong}. {instead} is chosen instead: choose another, or go on with it."
 
 
 def prefill_from_post(formdata: Mapping[str, Sequence[Any]]) -> dict[str, str]:

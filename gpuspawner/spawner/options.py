@@ -81,7 +81,7 @@ class FormOptions(_Base):
 
     async def render_form(self) -> str:
         """Return the form as a hub page shows it, with the service's numbers of this moment."""
-        chosen = self._filled_in()
+        chosen, notes = self._filled_in()
         created = isoformat(self.user.orm_user.created)
         ticket = sign_ticket(bytes.fromhex(self.gpu_secret()), self.user.name, created, time())
         return form.render(
@@ -91,11 +91,18 @@ class FormOptions(_Base):
             ticket=ticket,
             service_prefix=self.gpu_service_prefix,
             chosen=chosen,
+            notes=notes,
             live=await ServiceView(self.gpu_service_url, ticket).live(chosen, self.name),
         )
 
-    def _filled_in(self) -> Mapping[str, Any]:
-        """Return what the form shows as chosen: what was posted and refused, else the link's, else the last use's."""
+    def _filled_in(self) -> tuple[Mapping[str, Any], list[str]]:
+        """Return what the form shows as chosen: what was posted and refused, else the link's, else the last use's.
+
+        And what to tell of it: what the link asks for and nobody offers.
+        """
         posted = self.user.__dict__.pop("gpu_posted", None)
         link, self._gpu_link = self._gpu_link, None
-        return (posted if link is None else link) or form.still_allowed(self.catalog, self.user_options, self.user.name)
+        if link:
+            return form.offered(self.catalog, link)
+        posted = posted if link is None else None
+        return posted or form.still_allowed(self.catalog, self.user_options, self.user.name), []

@@ -169,6 +169,14 @@ def test_a_link_with_a_bad_value_fills_it_in_and_says_what_is_wrong(hub):
     assert "count: '99' asked; allowed: 1 to 8." in html.unescape(page.text)
 
 
+def test_a_link_that_asks_for_what_nobody_offers_says_so_and_what_is_chosen_instead(hub):
+    session = hub.login("elmo")
+    page = html.unescape(session.get(f"{hub.url}/hub/spawn?opt-template=nope&opt-gpu=v100", timeout=20).text)
+    assert "The link asks for the workspace 'nope', which is not offered. Lab is chosen instead: " in page
+    assert "The link asks for the GPU 'v100', which Lab does not offer. A100 is chosen instead: " in page
+    assert "Starts now on 1 simulated A100" in page
+
+
 def test_who_waits_sees_the_place_and_gets_the_gpu_of_who_stops(hub):
     hub.add_user("fay", "fred", "fritz")
     hub.begin("fay", count=2)

@@ -49,9 +49,16 @@ class Inputs(HTMLParser):
                 self.sent.setdefault(name, []).append(attributes.get("value", ""))
 
 
-def rendered(*, chosen=None, live=None, user="alice", server=""):
+def rendered(*, chosen=None, notes=(), live=None, user="alice", server=""):
     return form.render(
-        CATALOG, user=user, server=server, ticket="t", service_prefix="/services/gpu/", chosen=chosen or {}, live=live
+        CATALOG,
+        user=user,
+        server=server,
+        ticket="t",
+        service_prefix="/services/gpu/",
+        chosen=chosen or {},
+        notes=notes,
+        live=live,
     )
 
 
@@ -180,6 +187,44 @@ templates: {lab: {gpus: {a100: 1, half: 1, t4: 1}}}
 )
 def test_a_link_fills_in(arguments, filled):
     assert form.prefill_from_query(arguments) == filled
+
+
+GO_ON = "is chosen instead: choose another, or go on with it."
+
+
+@pytest.mark.parametrize(
+    ("link", "kept", "notes"),
+    [
+        pytest.param({"template": "plain", "gpu": "t4"}, {"template": "plain", "gpu": "t4"}, [], id="all offered"),
+        pytest.param({"template": "plain", "gpu": "none"}, {"template": "plain", "gpu": "none"}, [], id="no GPU"),
+        pytest.param(
+            {"gpu": "v100", "cpu": "4"},
+            {"cpu": "4"},
+            [f"The link asks for the GPU 'v100', which Lab does not offer. A100 & more {GO_ON}"],
+            id="a kind that is none",
+        ),
+        pytest.param(
+            {"template": "plain", "gpu": "a100"},
+            {"template": "plain"},
+            [f"The link asks for the GPU A100 & more, which Plain does not offer. T4 {GO_ON}"],
+            id="another template's kind",
+        ),
+        pytest.param(
+            {"template": "nope", "gpu": "t4"},
+            {"gpu": "t4"},
+            [f"The link asks for the workspace 'nope', which is not offered. Lab {GO_ON}"],
+            id="a template that is none",
+        ),
+    ],
+)
+def test_what_a_link_asks_for_and_nobody_offers_is_told(link, kept, notes):
+    assert form.offered(CATALOG, link) == (kept, notes)
+
+
+def test_a_note_is_an_alert_and_no_html():
+    html = rendered(notes=form.offered(CATALOG, {"gpu": HOSTILE})[1])
+    assert html.count('<p class="gs-note gs-warn" role="alert">The link asks for the GPU') == 1
+    assert "<script>alert" not in html
 
 
 def test_a_refused_form_fills_in_texts_alone():

@@ -300,11 +300,18 @@ class RealHub:
 
     def submit(self, session: requests.Session, user: str, server: str = "", **fields: Any) -> requests.Response:
         """Send the form of a user's server as a browser does, by its own action; redirects are not followed."""
+        return self.send(session, self.form_url(session, user, server), **fields)
+
+    def form_url(self, session: requests.Session, user: str, server: str = "") -> str:
+        """Open the form of a user's server; return where it is sent to."""
         path = f"/hub/spawn/{user}" + (f"/{server}" if server else "")
         page = session.get(f"{self.url}{path}", timeout=20)
         action = re.search(r'id="spawn_form"\s+action="([^"]+)"', page.text)
         assert action is not None, f"no form at {page.url}"
-        url = f"{self.url}{unescape(action[1])}"
+        return f"{self.url}{unescape(action[1])}"
+
+    def send(self, session: requests.Session, url: str, **fields: Any) -> requests.Response:
+        """Send a form that is open already."""
         files = {name: (None, value) for name, value in fields.items()}  # as its enctype says: multipart/form-data
         return session.post(url, files=files, timeout=30, allow_redirects=False)
 

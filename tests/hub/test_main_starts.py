@@ -141,6 +141,34 @@ def test_a_named_server_starts_by_form_beside_the_default_one(hub):
     assert not set(gpus_of(both[0])) & set(gpus_of(both[1]))
 
 
+def test_a_second_tabs_start_is_told_that_it_changed_nothing(hub):
+    hub.add_user("dot", "dora")
+    session = hub.login("dot")
+    second_tab = hub.form_url(session, "dot")
+    hub.begin("dora", count=2)
+    hub.until("dora", "running")
+    assert hub.submit(session, "dot", template="lab", count="1").status_code == 302
+    hub.until("dot", "queued")
+    waits = hub.send(session, second_tab, template="lab", count="2")
+    assert (waits.status_code, "This workspace is starting, or waits for its GPU</h1>" in waits.text) == (400, True)
+    assert "withdraw or stop it there first" in waits.text
+    hub.stop("dora")
+    hub.until("dot", "running")
+    eventually(lambda: hub.server("dot")["ready"])
+    runs = hub.send(session, second_tab, template="lab", count="2")
+    assert (runs.status_code, "This workspace is already running</h1>" in runs.text) == (400, True)
+    assert '<a class="gs-button" href="/hub/home">' in runs.text
+    assert hub.lease("dot")["request"]["count"] == 1
+
+
+def test_every_other_error_of_the_hub_is_shown_as_before(hub):
+    session = hub.login("dot")
+    for path, status in (("nothing-is-here", 404), ("accept-share", 400)):
+        page = session.get(f"{hub.url}/hub/{path}", timeout=20)
+        assert (page.status_code, f"<h1>{status} : " in page.text) == (status, True)
+        assert "Start has changed nothing" not in page.text
+
+
 @pytest.mark.parametrize(
     "query",
     [

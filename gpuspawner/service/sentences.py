@@ -56,6 +56,8 @@ def stops_when_idle(request: Request, policy: LifecyclePolicy) -> str:
     idle = policy.idle_of(gpus=request.gpu is not None)
     if idle is None or policy.mode is not Mode.ENFORCE:
         return ""
+    if request.lifetime_seconds <= idle.for_seconds + idle.grace_seconds:  # its time is over first
+        return ""
     rests = (
         "nothing is done in it"
         if request.gpu is None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from typing import Any
 
 from gpuspawner.cli.asking import REFUSED, AwayError, RefusedError, call, token_of, told
@@ -56,7 +55,7 @@ def _row(workspace: dict[str, Any]) -> tuple[str, ...]:
         if dispute := workspace["end"]["dispute"]:
             state += "; called wrong, answered" if dispute["answer"] else "; called wrong, not answered"
     ends = workspace["ends_at"]
-    left = "" if ends is None or workspace["end"] else "in " + show_duration(max(0, round(ends - time.time())))
+    left = "" if ends is None or workspace["end"] else "in " + show_duration(max(0, round(ends - workspace["now"])))
     idle = workspace["idle"]["words"] if workspace["idle"] else ""
     return workspace["id"][:8], workspace["user"], workspace["server"] or "-", state, left, idle
 

@@ -3,6 +3,7 @@
 import json
 import time
 
+import pages
 import pytest
 from bad_machine import BUSY
 from service_world import PREFIX, SECRET
@@ -13,6 +14,7 @@ from tornado.testing import bind_unused_port
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
+from gpuspawner.cli import main
 from gpuspawner.core.evidence import SampleKind
 from gpuspawner.core.lease import Phase, Reason
 from gpuspawner.core.tickets import sign_ticket
@@ -137,3 +139,13 @@ async def test_the_cpu_of_a_night_that_the_machine_slept_through_proves_nothing(
     assert "slept" in world.streak(lease).because
     assert await probed(1180.0 + 8 * HOUR, 6010) is SampleKind.BUSY
     assert await probed(1240.0 + 8 * HOUR, 6020) is SampleKind.IDLE
+
+
+def test_the_command_line_counts_by_the_service_s_clock_as_the_pages_do(make_web_world, monkeypatch, capsys):
+    """After a suspension it is hours behind the machine's own: a list told that every workspace ends in 0 s."""
+    world = make_web_world()
+    world.clock.at = time.time() - 8 * 3600
+    world.save(pages.running("runs", running_at=world.clock.at - 60, deadline_at=world.clock.at + 6 * 3600))
+    monkeypatch.setenv("GPUSPAWNER_TOKEN", world.token("alice"))
+    assert main(["list", "--url", world.home]) == 0
+    assert "in 6 h" in capsys.readouterr().out

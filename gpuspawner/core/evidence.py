@@ -145,7 +145,7 @@ def _exclusive(reading: GpuReading, name: str, sample: Sample, policy: IdlePolic
         return GpuEvidence(gpu, SampleKind.IDLE, f"{name} at {percent:g} %")
     if reading.holders == 0 and reading.memory_used_bytes == 0:
         # Without persistence mode nvidia-smi wakes the GPU that it reads: an idle L40S shows 100 %.
-        return GpuEvidence(gpu, SampleKind.IDLE, f"{name} held by no process")
+        return GpuEvidence(gpu, SampleKind.IDLE, f"{name} at {percent:g} %, but held by no process")
     return GpuEvidence(gpu, SampleKind.BUSY, f"{name} at {percent:g} %")
 
 

@@ -155,7 +155,7 @@ def test_a_gpu_that_nvidia_smi_woke_is_idle_for_all_its_buffer_says() -> None:
     """Without persistence mode the tool's own start-up stands in the buffer too."""
     text = probe(REPORT).text.replace("open 10 /dev/nvidia0\n", "").replace(" 900, ", " 0, ")
     sample, _ = parse_probe(ProbeResult(text), (A,), None, interval_seconds=60.0, age_seconds=600.0)
-    assert classify(sample, IdlePolicy(soft_budget_seconds=()), 60.0).because == "GPU 0 held by no process"
+    assert classify(sample, IdlePolicy(soft_budget_seconds=()), 60.0).because == "GPU 0 at 97 %, but held by no process"
 
 
 def test_two_gpus_are_told_in_the_order_of_their_readings() -> None:

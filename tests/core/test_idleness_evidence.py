@@ -49,7 +49,10 @@ LOW = exclusive(1.0)
         pytest.param(sample(LOW, exclusive(40, "b")), BUSY, "GPU 1 at 40 %", id="one of two in use"),
         pytest.param(sample(LOW, exclusive(0, "b")), IDLE, "GPU 0 at 1 %, GPU 1 at 0 %", id="both of two low"),
         pytest.param(
-            sample(exclusive(100, holders=0, memory_used_bytes=0)), IDLE, "GPU 0 held by no process", id="woken by us"
+            sample(exclusive(100, holders=0, memory_used_bytes=0)),
+            IDLE,
+            "GPU 0 at 100 %, but held by no process",
+            id="woken by us",
         ),
         pytest.param(sample(exclusive(100, holders=None, memory_used_bytes=0)), BUSY, "GPU 0 at 100 %", id="holders?"),
         pytest.param(sample(exclusive(100, holders=0, memory_used_bytes=None)), BUSY, "GPU 0 at 100 %", id="memory?"),

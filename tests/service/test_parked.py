@@ -139,4 +139,10 @@ async def test_a_request_that_loses_its_place_waits_anew(make_world):
     kept = world.ask("bob", lifetime="2h")
     assert kept.asked_at == bob.asked_at
     await world.go_on(60)
-    assert world.ask("bob", count=2).asked_at > bob.asked_at
+    changed = world.ask("bob", count=2)
+    assert changed.asked_at > bob.asked_at
+    carol = world.ask("carol", gpu="none")
+    assert carol.first_granted_at == carol.granted_at
+    await world.go_on(60)
+    anew = world.ask("carol")
+    assert (anew.phase, anew.asked_at > carol.asked_at, anew.first_granted_at) == (Phase.QUEUED, True, None)

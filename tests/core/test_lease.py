@@ -210,3 +210,19 @@ def test_what_its_place_ended_waits_again_as_a_lease_of_its_own_where_the_old_on
     assert (new.id, new.phase, new.key, new.request) == ("new", Phase.PARKED, ended.key, ended.request)
     assert (new.asked_at, new.phase_since, new.heard_at, new.boot_id) == (ended.asked_at, LATER, LATER, "boot-1")
     assert (new.unattended, new.slots, new.attempt, new.failed_starts, new.token_hash) == (True, (), 1, 0, "")
+
+
+def test_the_first_grant_stands_when_a_later_one_follows_a_lapse():
+    first = leases.grant(a_lease(), SLOTS, LATER)
+    again = leases.grant(leases.park(first, LATER + 60), SLOTS, LATER + 90)
+    assert (again.granted_at, again.first_granted_at) == (LATER + 90, LATER)
+
+
+def test_a_start_that_the_service_made_is_unwatched_until_it_runs():
+    unheard = leases.grant(leases.park(a_lease(), NOW), SLOTS, NOW)
+    joined = rejoin(unheard)
+    assert (joined.unattended, joined.unwatched) == (False, True)
+    assert rejoin(joined, start_id="start-3").unwatched
+    starting = leases.acknowledge(joined, "hash", LATER)
+    assert not leases.run(starting, "then", LATER).unwatched
+    assert not rejoin(leases.park(a_lease(), NOW)).unwatched, "somebody pressed Start"

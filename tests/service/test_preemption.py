@@ -199,7 +199,9 @@ async def test_a_device_of_one_machine_that_fails_is_told_too(world):
     assert lease_view(world.parts, world.now_of(alice))["warning"]["actions"] == ["move"]
 
 
-async def test_promise_3_its_user_moves_it_and_it_starts_again_at_its_old_place(world):
+@pytest.mark.parametrize("policy", [{}, {"preemption": {"back_in_queue": False}}], ids=["usual", "preempted ones end"])
+async def test_promise_3_its_user_moves_it_and_it_starts_again_at_its_old_place(make_world, policy):
+    world = make_world(policy=policy)
     alice, bob = await world.up("alice", count=2), world.start("bob", count=2)
     await failed_under(world, alice, "GPU-1")
     person = Person("alice", admin=False, owner=alice.key.owner)

@@ -176,6 +176,14 @@ async def test_promise_6_a_changed_default_changes_nothing_of_what_waits_by_the_
     assert (joined.request.gpu, joined.request.count) == ("a100", 1)
 
 
+async def test_promise_2_a_default_of_then_that_is_offered_no_more_ends_and_says_so(world):
+    await world.up("ada", count=2)
+    bob = world.start("bob")
+    world.catalog = a_catalog(templates={"pytorch": {"title": "PyTorch", "gpus": {"half": "1-2"}}})
+    world.boot()
+    assert "gpu: 'a100' asked; allowed: half" in lease_view(world.parts, world.now_of(bob))["end"]["why"]
+
+
 async def test_promise_2_a_restart_in_the_grace_leaves_time_to_object_and_still_reclaims(world):
     lease = await world.up("alice")
     await world.go_on(IDLE_FOR + 60 + GRACE - 60)

@@ -20,7 +20,7 @@ from gpuspawner.spawner.kube_start import LOOK_SECONDS, PodStart, message_of
 from gpuspawner.spawner.pod import PodSettings, with_lease
 from gpuspawner.spawner.pod_end import before_restart, outcome_of, restarts, why_ended
 from gpuspawner.spawner.pod_models import written_back
-from gpuspawner.spawner.pod_start import refusal
+from gpuspawner.spawner.pod_refused import refusal
 from gpuspawner.spawner.refusals import ended
 
 

@@ -15,11 +15,13 @@ from jupyterhub.utils import url_path_join
 from kubernetes_asyncio.client import ApiException
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError
 
+from gpuspawner.backends.kubernetes.names import HUB_LABEL
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
 from gpuspawner.spawner.mixin import FENCE_SECONDS, GPUSpawnerMixin
 from gpuspawner.spawner.pod import START_MARK, contradiction
 from gpuspawner.spawner.pod_end import outcome_of, restarts, why_ended
-from gpuspawner.spawner.pod_start import Verdict, judge, refusal, short, shortage
+from gpuspawner.spawner.pod_refused import refusal, shortage
+from gpuspawner.spawner.pod_start import Verdict, judge, short
 from gpuspawner.spawner.pod_watches import WATCHES
 from gpuspawner.spawner.refusals import ended
 
@@ -243,6 +245,15 @@ class PodStart(GPUSpawnerMixin):
             raise
         if pod["metadata"].get("annotations", {}).get(START_MARK) == self._gpu_mark:
             return True
+        hub = pod["metadata"].get("labels", {}).get(HUB_LABEL, self.gpu_hub_id)
+        if hub != self.gpu_hub_id:
+            where = f"{self.pod_name} in the namespace {self.namespace}"
+            raise ended(
+                f"Another hub has a pod {where}, and this one takes it for its user's. Your administrator must write a "
+                "c.KubeSpawner.pod_name_template that no other hub has, or delete that pod if its hub is no more.",
+                reason="conflict",
+                status=409,
+            )
         self._step(52, "Your previous workspace's pod is still ending; this start waits for it.")
         await self._delete_pod()
         return False

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpuspawner.backends.kubernetes.objects import DISRUPTIONS, is_eviction
+from gpuspawner.backends.kubernetes.objects import DISRUPTIONS, disruption_words, is_eviction
 from gpuspawner.spawner.pod_start import NOTEBOOK, short
 
 Json = Mapping[str, Any]
@@ -77,7 +77,9 @@ def _was_disrupted(pod: Json | None, events: Sequence[Json]) -> bool:
     for condition in (pod or {}).get("status", {}).get("conditions", []):
         if condition.get("status") == "True" and condition.get("type") in {"DisruptionTarget", "TerminationTarget"}:
             return not is_eviction(condition)
-    return any(event.get("reason") in {"Preempted", "TaintManagerEviction"} for event in _standing(events))
+    return _is_lost(pod or {}) or any(
+        event.get("reason") in {"Preempted", "TaintManagerEviction"} for event in _standing(events)
+    )
 
 
 def _standing(events: Sequence[Json]) -> Sequence[Json]:
@@ -95,6 +97,7 @@ def _cause(pod: Json, events: Sequence[Json]) -> str:
         (_evicted(message) if reason == "Evicted" else "")
         or _disruption(status)
         or _NODE.get(reason, "")
+        or ("Its node, or what runs containers on it, was restarted: what ran in it is lost." if _is_lost(pod) else "")
         or _container_end(pod)
         or failed
         or _told(events)
@@ -120,8 +123,8 @@ def _disruption(status: Json) -> str:
         if condition.get("type") == "DisruptionTarget":
             if is_eviction(condition):
                 return _evicted(str(condition.get("message", "")))
-            reason = condition.get("reason", "")
-            return DISRUPTIONS.get(reason, f"The cluster ended it: {short(condition.get('message', reason))}")
+            said = short(condition.get("message", condition.get("reason", "")))
+            return disruption_words(condition) or f"The cluster ended it: {said}"
     return ""
 
 
@@ -154,7 +157,14 @@ def _container_end(pod: Json) -> str:
     if code == KILLED:
         return "Its server was killed from outside (signal 9), perhaps because its node ran out of memory."
     said = short(str(terminated.get("message", "")))
-    return f"Its server ended by itself with exit code {code}." + (f" It said: {said}" if said else "")
+    output = f" It said: {said}" if said else ""
+    return f"Its server ended by itself with exit code {code}.{output}"
+
+
+def _is_lost(pod: Json) -> bool:
+    """Whether nobody saw the server end: so containerd and the kubelet tell of what ran before they came back."""
+    told = pod.get("metadata", {}).get("deletionTimestamp") or pod.get("status", {}).get("reason") == "Evicted"
+    return not told and (_terminated(pod) or {}).get("reason") in {"Unknown", "ContainerStatusUnknown"}
 
 
 def _server(pod: Json) -> Json:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from gpuspawner.backends.kubernetes.objects import waits_for_volume, without_preemption
-from gpuspawner.backends.kubernetes.quantities import amount_of
 from gpuspawner.core.units import show_bytes, show_duration
 
 Json = Mapping[str, Any]
@@ -23,6 +22,9 @@ SETTLED_SECONDS = 6.0
 
 KubeSpawner makes the secret of an encrypted hub just after the pod."""
 LONGEST_CAUSE = 300
+_MISSING = re.compile(r'\b(secret|configmap|persistentvolumeclaim)s? "[^"]*" not found|hostPath type check failed')
+"""How the kubelet says that what an administrator makes is not there. A storage's driver is "not found" too until it
+has registered on a new node, and so is a node that its cloud has not booked: those come by themselves."""
 REFUSED = "unauthorized|authorization failed|authentication required|access denied|forbidden"
 """How registries say that they do not let one in, by way of containerd or CRI-O."""
 
@@ -71,71 +73,6 @@ def judge(
     return _over(pod) or _sandbox(events) or _mounting(status, events, seconds) or _under_way(pod, events)
 
 
-def refusal(code: int, message: str) -> str:
-    """Return why the API server's refusal of a pod is final, in words; "" where asking again may help."""
-    if code in {408, 425, 429} or code >= 500:  # noqa: PLR2004 - HTTP's own numbers
-        return ""
-    if "status unknown for quota" in message:  # new: nothing is counted yet, so everything is refused
-        return ""
-    cause = short(re.sub(r'^(pods|Pod) "[^"]*" is (forbidden|invalid): ', "", message))
-    quota = _quota(message)
-    if quota is not None:
-        remedy = (
-            "Ask for less, or start when a colleague of the same namespace stops."
-            if quota.passes
-            else "Ask for less, or ask your administrator to raise it: that is more than all may have together."
-        )
-        return f"{quota.words} {remedy}"
-    if "violates PodSecurity" in message:
-        return (
-            f"The cluster's security standard refuses this workspace: {cause} "
-            "Your administrator must change the hub's KubeSpawner settings or the namespace's standard."
-        )
-    if code == 404:  # noqa: PLR2004 - HTTP's own number
-        return f"The cluster has no place for it: {cause} Your administrator must create it or name another."
-    return f"The cluster refuses this workspace: {cause} Your administrator can mend this; nothing was charged."
-
-
-def shortage(code: int, message: str) -> str:
-    """Return which quota leaves a pod no room for now, in words; "" where the API server refuses it for anything else.
-
-    What is asked would fit, were nothing else there. It comes back, as a GPU does: nothing of that is a failure.
-    """
-    quota = _quota(message) if code == 403 else None  # noqa: PLR2004 - HTTP's own number
-    return quota.words if quota is not None and quota.passes else ""
-
-
-@dataclass(frozen=True)
-class _Quota:
-    """What the API server says of a quota that a pod would exceed. ``passes``: none of it is more than all may have."""
-
-    words: str
-    passes: bool
-
-
-def _quota(message: str) -> _Quota | None:
-    found = re.search(r"exceeded quota: (\S+), requested: (\S+), used: (\S+), limited: (\S+)", message)
-    if found is None:
-        return None
-    name, asked, used, limit = found.groups()
-    words = (
-        f"The cluster's quota {name} leaves no room: {_plain(asked)} asked, {_plain(used)} of {_plain(limit)} in use."
-    )
-    most = _amounts(limit)
-    passes = all(_at_most(amount, most.get(resource)) for resource, amount in _amounts(asked).items())
-    return _Quota(words, passes)
-
-
-def _amounts(quantities: str) -> dict[str, int | None]:
-    """Return ``requests.cpu=500m`` as whole numbers by name, None for a quantity that is not understood."""
-    parts = (part.partition("=") for part in quantities.split(","))
-    return {name: amount_of(name.rpartition(".")[2], quantity) for name, _, quantity in parts}
-
-
-def _at_most(amount: int | None, most: int | None) -> bool:
-    return amount is not None and most is not None and amount <= most
-
-
 def _scheduling(
     scheduled: Json, events: Sequence[Json], seconds: float, own_claim: str, node_seconds: float
 ) -> Verdict:
@@ -165,6 +102,13 @@ def _volume(name: str, seconds: float, *, new: bool) -> Verdict:
     return Verdict(55, words, remedy if seconds >= SETTLED_SECONDS else "")
 
 
+_NO_ROOM = {
+    *("UnexpectedAdmissionError", "TopologyAffinityError", "NodeAffinity", "TaintToleration"),  # not admitted
+    *("Evicted", "NodeShutdown", "Terminated", "Preempting"),  # thrown out
+}
+"""Why a kubelet fails a pod whose node the scheduler took for one with room."""
+
+
 def _failed(status: Json) -> Verdict:
     """Tell of a pod that failed before it ran: a node that had no room after all, or took it and threw it out."""
     reason, message = str(status.get("reason", "")), str(status.get("message", ""))
@@ -174,9 +118,15 @@ def _failed(status: Json) -> Verdict:
             "administrator can write no more than 1 of it in the templates; nothing was charged."
         )
         return Verdict(55, fatal, fatal)
-    lost_race = reason.startswith("OutOf") or reason in {"UnexpectedAdmissionError", "NodeAffinity"}
-    if lost_race or reason in {"Evicted", "NodeShutdown", "Terminated", "Preempting"}:
+    if reason == "Evicted" and re.search("exceed(s|ed) (the|its) .*limit", message):  # on any node alike
+        fatal = f"It wrote more to its temporary files than it may: {short(message)} Tell your administrator."
+        return Verdict(55, fatal, fatal)
+    if reason.startswith("OutOf") or reason in _NO_ROOM:
         return Verdict(55, f"Its node had no room after all: {short(message or reason)}", shortage="lost")
+    servers = status.get("containerStatuses", [])
+    crashed = next((c for c in servers if c.get("state", {}).get("terminated", {}).get("exitCode")), None)
+    if crashed is not None and not reason:  # the settings say that it is not started again
+        return _crashed(crashed, crashed["state"]["terminated"], often=False)
     fatal = f"The cluster ended it before it ran: {short(message or reason or 'without a reason')} Start it again."
     return Verdict(55, fatal, fatal)
 
@@ -235,7 +185,7 @@ def _create(message: str) -> Verdict:
         )
         return Verdict(70, fatal, fatal)
     final = re.search(r"not found|couldn't find key|no such file|permission denied|invalid|not allowed", message)
-    if final:
+    if final and "sandbox container task" not in message:  # a sandbox that died: the kubelet makes another
         fatal = f"Its container cannot be made: {short(message)} Your administrator can mend this; nothing was charged."
         return Verdict(70, fatal, fatal)
     return Verdict(70, f"Its container could not be made yet: {short(message)} The cluster keeps trying.")
@@ -246,17 +196,19 @@ def _unstartable(terminated: Json) -> bool:
     return terminated.get("reason") in {"StartError", "ContainerCannotRun"} or terminated.get("exitCode") in {126, 127}
 
 
-def _crashed(container: Json, last: Json) -> Verdict:
+def _crashed(container: Json, last: Json, *, often: bool = True) -> Verdict:
     name, code = container.get("name", ""), last.get("exitCode")
     what = "Its server" if name == NOTEBOOK else f"Its container {name}"
     said = short(str(last.get("message", "")))
     if last.get("reason") == "OOMKilled":
-        fatal = f"{what} needed more memory than it has, again and again. Start it with more memory."
+        again = ", again and again" if often else ""
+        fatal = f"{what} needed more memory than it has{again}. Start it with more memory."
     elif _unstartable(last):
         fatal = f"{what} cannot be run: {said or 'no such program.'} Your administrator must mend image or command."
     else:
         output = f" It said: {said}" if said else ""
-        fatal = f"{what} ended with exit code {code} each time it was started.{output} Tell your administrator."
+        when = "each time it was started" if often else "before it answered"
+        fatal = f"{what} ended with exit code {code} {when}.{output} Tell your administrator."
     return Verdict(75, fatal, fatal)
 
 
@@ -298,7 +250,7 @@ def _mounting(status: Json, events: Sequence[Json], seconds: float) -> Verdict |
     message = str(last.get("message", ""))
     volume = re.search(r'volume "([^"]+)"', message)
     name = f"volume {volume[1]}" if volume else "volume"
-    if "not found" in message or "hostPath type check failed" in message:
+    if _MISSING.search(message):
         words = f"Its {name} is missing: {short(message.split(' : ', 1)[-1])}"
         fatal = f"{words} Your administrator must create it or take it out of the settings; nothing was charged."
         return Verdict(60, words, fatal if seconds >= SETTLED_SECONDS else "")
@@ -312,7 +264,9 @@ def _under_way(pod: Json, events: Sequence[Json]) -> Verdict:
     server: Json = next((c for c in status.get("containerStatuses", []) if c.get("name") == NOTEBOOK), {})
     if "running" in server.get("state", {}):
         return Verdict(76, f"Started on {node}; waiting for its server to answer.")
-    preparing = next((c for c in status.get("initContainerStatuses", []) if "running" in c.get("state", {})), None)
+    sidecars = {c["name"] for c in pod["spec"].get("initContainers", []) if c.get("restartPolicy") == "Always"}
+    init = (c for c in status.get("initContainerStatuses", []) if c["name"] not in sidecars)
+    preparing = next((c for c in init if "running" in c.get("state", {})), None)
     if preparing is not None:
         return Verdict(64, f"Preparing it on {node} ({preparing['name']}).")
     last = next((e for e in reversed(events) if e.get("reason") in {"Pulling", "Pulled"}), None)
@@ -340,13 +294,6 @@ def _condition(status: Json, kind: str) -> Json:
 def _nodes(message: str) -> str:
     """Return why no node fits, without the scheduler's own view of preemption."""
     return short(without_preemption(message)).rstrip(".")
-
-
-def _plain(quantities: str) -> str:
-    """Return ``requests.nvidia.com/gpu=2`` as ``2 nvidia.com/gpu``; several are joined by "and"."""
-    parts = (part.partition("=") for part in quantities.split(","))
-    named = (f"{value} {name.removeprefix('requests.').removeprefix('limits.')}" for name, _, value in parts)
-    return " and ".join(dict.fromkeys(named))
 
 
 def short(text: str) -> str:

@@ -10,6 +10,7 @@ from aiohttp import ServerDisconnectedError
 from kubernetes_asyncio.client import ApiClient, ApiException, Configuration
 from kubespawner.objects import make_pod
 
+from gpuspawner.backends.kubernetes.names import HUB_LABEL
 from gpuspawner.backends.kubernetes.objects import DISRUPTIONS
 from gpuspawner.core.errors import Gone, Unavailable
 from gpuspawner.spawner import kube_start
@@ -113,10 +114,9 @@ class Start(PodStart, Kube):
         return [step["message"] for step in self._gpu_steps]
 
 
-def manifest(mark=""):
-    return make_pod(
-        name="jupyter-alice", cmd=None, port=8888, image="lab", env={}, annotations={START_MARK: mark} if mark else {}
-    )
+def manifest(mark="", **settings):
+    marks = {START_MARK: mark} if mark else {}
+    return make_pod(name="jupyter-alice", cmd=None, port=8888, image="lab", env={}, annotations=marks, **settings)
 
 
 @pytest.fixture
@@ -201,6 +201,14 @@ async def test_a_pod_that_was_left_is_ended_with_its_grace_and_waited_for(start)
     assert start.deleted == 1
     assert "Your previous workspace's pod is still ending; this start waits for it." in start.told
     assert not start._gpu_stop_called, "its end must not look like one that the hub asked for"
+
+
+async def test_promise_3_a_pod_of_another_hub_is_not_ended_and_the_start_says_what_to_do(start):
+    start.gpu_hub_id = "ours"
+    start.answers, start.reads = [refused(409)], [manifest("a start of theirs", labels={HUB_LABEL: "another"})]
+    with pytest.raises(StartEnded, match=r"Another hub has a pod jupyter-alice .* c.KubeSpawner.pod_name_template"):
+        await created(start)
+    assert start.deleted == 0
 
 
 AWAY = [refused(503), refused(429), ServerDisconnectedError(), ConnectionRefusedError("refused"), TimeoutError()]

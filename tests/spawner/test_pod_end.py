@@ -29,6 +29,7 @@ def terminated(code, reason="Error", message=""):
 PREEMPTED = "The cluster needs its GPU for more important work."
 SHUTDOWN = "Pod was terminated in response to imminent node shutdown."
 LOW = "The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi."
+CRITICAL = "Pod was preempted by Kubelet to accommodate a critical pod."
 BLIP = [
     {"reason": "NodeNotReady", "message": "Node is not ready"},
     {"reason": "TaintManagerEviction", "message": "Cancelling deletion of Pod a/b"},
@@ -89,6 +90,36 @@ ENDS = {
         [*BLIP, {"reason": "TaintManagerEviction", "message": "Marking for deletion Pod a/b"}],
         "Its node was lost or taken out of service.",
     ),
+    "lost in its node's restart": (
+        pod(state=terminated(255, "Unknown")),
+        [],
+        "Its node, or what runs containers on it, was restarted: what ran in it is lost.",
+    ),
+    "lost by its kubelet": (
+        pod(state=terminated(137, "ContainerStatusUnknown", "The container could not be located"), phase="Failed"),
+        [],
+        "Its node, or what runs containers on it, was restarted: what ran in it is lost.",
+    ),
+    "lost by its kubelet after it was thrown out": (
+        pod(state=terminated(137, "ContainerStatusUnknown"), phase="Failed", reason="Evicted", message=LOW),
+        [],
+        f"Its node ran out of memory (evicted): {LOW}",
+    ),
+    "deleted with kubectl, and lost by its kubelet": (
+        pod(deleted=True, state=terminated(137, "ContainerStatusUnknown")),
+        [],
+        "Its pod was deleted in the cluster, by a person or a program with the right to.",
+    ),
+    "preempted by the kubelet": (
+        pod(
+            conditions=[disrupted("TerminationByKubelet", CRITICAL)],
+            phase="Failed",
+            reason="Preempting",
+            message="Preempted in order to admit critical pod",
+        ),
+        [],
+        "Its node needs its place for a part of the cluster itself.",
+    ),
     "node deleted": (pod(conditions=[disrupted("DeletionByPodGC")]), [], "Its node is gone."),
     "node shutting down": (
         pod(conditions=[disrupted("TerminationByKubelet", SHUTDOWN)]),
@@ -147,6 +178,11 @@ def test_an_end_is_told_with_its_cause_and_what_stays(seen, events, words):
         ("node lost, after it had come back once", "preempted"),
         ("preempted, as only an event says", "preempted"),
         ("drained", "preempted"),
+        ("lost in its node's restart", "preempted"),
+        ("lost by its kubelet", "preempted"),
+        ("lost by its kubelet after it was thrown out", "died"),
+        ("deleted with kubectl, and lost by its kubelet", "died"),
+        ("preempted by the kubelet", "preempted"),
         ("node lost", "preempted"),
         ("node shutting down", "preempted"),
         ("preempted by Kueue", "preempted"),

@@ -184,6 +184,28 @@ FATAL = {
         [],
         "Its container copy ended with exit code 3 each time it was started. Tell your administrator.",
     ),
+    "out of memory at its only start": (
+        pod(container({"terminated": {"exitCode": 137, "reason": "OOMKilled"}}), phase="Failed"),
+        [],
+        "Its server needed more memory than it has. Start it with more memory.",
+    ),
+    "crashed at its only start": (
+        pod(container({"terminated": {"exitCode": 1, "reason": "Error", "message": "No lab"}}), phase="Failed"),
+        [],
+        "Its server ended with exit code 1 before it answered. It said: No lab. Tell your administrator.",
+    ),
+    **{
+        f"evicted: {message}": (
+            pod(phase="Failed", reason="Evicted", message=message),
+            [],
+            f"It wrote more to its temporary files than it may: {message} Tell your administrator.",
+        )
+        for message in (
+            'Usage of EmptyDir volume "scratch" exceeds the limit "1Gi".',
+            "Pod ephemeral local storage usage exceeds the total limit of containers 1Gi.",
+            'Container notebook exceeded its local ephemeral storage limit "1Gi".',
+        )
+    },
     "failed outright": (
         pod(phase="Failed", reason="SysctlForbidden", message="forbidden sysctl"),
         [],

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuspawner.spawner.pod_start import refusal, shortage
+from gpuspawner.spawner.pod_refused import refusal, shortage
 
 REFUSALS = {
     "quota": (
@@ -37,6 +37,17 @@ REFUSALS = {
             "The cluster's quota small leaves no room: 1500m cpu and 1 pods asked, 0 cpu and 1 pods of 1200m cpu and "
             "1 pods in use. Ask for less, or ask your administrator to raise it: that is more than all may have "
             "together."
+        ),
+    ),
+    "full quota of storage": (
+        403,
+        (
+            'persistentvolumeclaims "claim-bob" is forbidden: exceeded quota: disks, requested: requests.storage=20Gi, '
+            "used: requests.storage=100Gi, limited: requests.storage=100Gi"
+        ),
+        (
+            "The cluster's quota disks leaves no room: 20Gi storage asked, 100Gi storage of 100Gi storage in use. "
+            "Your administrator must raise it, or remove volumes that nobody uses; nothing was charged."
         ),
     ),
     "security": (

@@ -11,6 +11,11 @@ PULLED = event(
     f'Successfully pulled image "{IMAGE}" in 41.2s (41.2s including waiting). Image size: 2254857830 bytes.',
 )
 
+GONE = "no running task found: task 5b4d not found: not found"
+DRIVER = "driver name ebs.csi.aws.com not found in the list of registered CSI drivers"
+BOOKED = 'rpc error: code = NotFound desc = Instance "i-0abc" not found'
+SIDECAR = pod(container(), initContainerStatuses=[container({"running": {}}, name="istio-proxy")])
+SIDECAR["spec"]["initContainers"] = [{"name": "istio-proxy", "restartPolicy": "Always"}]
 STEPS = {
     "no pod yet": (None, [], 55, "Creating its pod."),
     "just made": (pod(node=None, conditions=()), [], 55, "Looking for a node."),
@@ -98,6 +103,36 @@ STEPS = {
         70,
         "Its container could not be made yet: context deadline exceeded. The cluster keeps trying.",
     ),
+    "a sandbox that died": (
+        pod(waiting("CreateContainerError", f"failed to get sandbox container task: {GONE}")),
+        [PULLED],
+        70,
+        f"Its container could not be made yet: failed to get sandbox container task: {GONE}. The cluster keeps trying.",
+    ),
+    "a storage's driver that is not registered yet": (
+        pod(container()),
+        [event("FailedMount", f'MountVolume.MountDevice failed for volume "pvc-1" : {DRIVER}')],
+        60,
+        (
+            f'Its volume pvc-1 is not there yet: MountVolume.MountDevice failed for volume "pvc-1" : {DRIVER}. '
+            "The cluster keeps trying."
+        ),
+    ),
+    "a node that its cloud has not booked yet": (
+        pod(container()),
+        [event("FailedAttachVolume", f'AttachVolume.Attach failed for volume "pvc-1" : {BOOKED}')],
+        60,
+        (
+            f'Its volume pvc-1 is not there yet: AttachVolume.Attach failed for volume "pvc-1" : {BOOKED}. '
+            "The cluster keeps trying."
+        ),
+    ),
+    "beside a sidecar": (
+        SIDECAR,
+        [PULLING],
+        64,
+        f"Pulling the image {IMAGE} on node-7. Large ones take minutes, once.",
+    ),
 }
 
 
@@ -117,6 +152,19 @@ LOST = {
         phase="Failed",
         reason="UnexpectedAdmissionError",
         message="Allocate failed due to requested number of devices unavailable for nvidia.com/gpu. Requested: 1",
+    ),
+    "free GPUs on either side of a machine whose pods may not lie across": pod(
+        phase="Failed",
+        reason="TopologyAffinityError",
+        message="Pod was rejected: Resources cannot be allocated with Topology locality",
+    ),
+    "a node that was tainted meanwhile": pod(
+        phase="Failed", reason="TaintToleration", message="Pod was rejected: Predicate TaintToleration failed"
+    ),
+    "a node that ran short": pod(
+        phase="Failed",
+        reason="Evicted",
+        message="The node was low on resource: ephemeral-storage. Threshold quantity: 1Gi, available: 900Mi. ",
     ),
 }
 

@@ -197,16 +197,25 @@ DISRUPTIONS = {
 def is_eviction(condition: Mapping[str, Any]) -> bool:
     """Whether a condition DisruptionTarget tells of a node that ran short: by its pod's own excess, as a rule.
 
-    Of its shutdown the kubelet gives the same reason, in other words: that comes for whoever is there.
+    Of its shutdown the kubelet gives the same reason, in other words, and of a pod that the cluster itself needs there:
+    those come for whoever is there.
     """
-    return condition.get("reason") == "TerminationByKubelet" and "shutdown" not in (condition.get("message") or "")
+    message = condition.get("message") or ""
+    return condition.get("reason") == "TerminationByKubelet" and not re.search("shutdown|critical pod", message)
+
+
+def disruption_words(condition: Mapping[str, Any]) -> str:
+    """Return in a sentence what a condition DisruptionTarget tells that is no eviction, "" where it is not known."""
+    if "critical pod" in (condition.get("message") or ""):
+        return "Its node needs its place for a part of the cluster itself."
+    return DISRUPTIONS.get(condition.get("reason") or "", "")
 
 
 def _disruption(condition: Mapping[str, Any]) -> str:
     """Return in a sentence why the cluster ends a pod for something else, by its condition DisruptionTarget, or ""."""
     if condition.get("status") != "True" or is_eviction(condition):
         return ""
-    return DISRUPTIONS.get(condition.get("reason") or "", "The cluster ends it.")
+    return disruption_words(condition) or "The cluster ends it."
 
 
 def requested(spec: Mapping[str, Any], named: frozenset[str] = frozenset()) -> dict[str, int]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
+from traitlets import HasTraits, TraitError
 from traitlets.config.loader import LazyConfigValue
 
 from gpuspawner.backends.kubernetes.settings import cluster_settings
@@ -71,7 +72,8 @@ def _of_settings(read: Callable[[str, Any], tuple[str, Any]], named: frozenset[s
 def _privileged(read: Callable[[str, Any], tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
     yield read("privileged", None)
     where, context = read("container_security_context", {})
-    yield f"{where}: privileged", context.get("privileged")
+    if not callable(context):  # of a function, the finished pod tells
+        yield f"{where}: privileged", context.get("privileged")
     where, extra = read("extra_container_config", {})
     for name in ("securityContext", "security_context"):  # KubeSpawner takes either
         yield f"{where}: {name}: privileged", (extra.get(name) or {}).get("privileged")
@@ -112,7 +114,10 @@ def _profiles(c: Any, spawner: type, catalog: Catalog, named: frozenset[str]) ->
     applied = {*wanted.values(), *(_default_of(of_slug) if len(wanted) < len(catalog.templates) else ())}
     for slug in [slug for slug in slugs if slug in applied]:
         override = of_slug[slug].get("kubespawner_override") or {}
-        yield from _of_settings(partial(_overridden, f"{where}, {slug}", override), named)
+        if not isinstance(override, Mapping):
+            yield f"{where}, {slug}: kubespawner_override takes a dict, not {type(override).__name__}."
+            continue
+        yield from _of_settings(partial(_overridden, f"{where}, {slug}", spawner, override), named)
         if "namespace" in override and not _all_namespaces(c, spawner):
             yield f"{where}, {slug}: namespace: the service would not see its workspaces there. Take it out."
 
@@ -122,19 +127,37 @@ def _default_of(profiles: Mapping[str, Mapping[str, Any]]) -> Iterable[str]:
     return [*(slug for slug, profile in profiles.items() if profile.get("default")), *profiles][:1]
 
 
-def _overridden(where: str, override: Mapping[str, Any], setting: str, default: Any) -> tuple[str, Any]:
-    return f"{where}: {setting}", override.get(setting) or default
+def _overridden(where: str, spawner: type, override: Mapping[str, Any], setting: str, default: Any) -> tuple[str, Any]:
+    value = override.get(setting)
+    if not value or callable(value):  # of what a function returns, the finished pod tells
+        return f"{where}: {setting}", default
+    return _taken(f"{where}: {setting}", spawner, setting, value)
 
 
 def written(c: Any, spawner: type, setting: str, default: Any) -> tuple[str, Any]:
-    """Return where a setting of the spawner's class is written, and its value, by the nearest class that has one."""
+    """Return where a setting of the spawner's class is written, and its value, by the nearest class that has one.
+
+    Raises:
+        SystemExit: it is not of the setting's type: the hub itself would find out at the first start.
+    """
     for owner in spawner.__mro__:
         value = c[owner.__name__].get(setting) if owner.__name__ in c else None
         if isinstance(value, LazyConfigValue):
             value = value.get_value(default)
         if value is not None:
-            return f"c.{owner.__name__}.{setting}", value
+            return _taken(f"c.{owner.__name__}.{setting}", spawner, setting, value)
     return f"c.KubeSpawner.{setting}", default
+
+
+def _taken(where: str, spawner: type, setting: str, value: Any) -> tuple[str, Any]:
+    trait = spawner.class_traits().get(setting) if issubclass(spawner, HasTraits) else None
+    if trait is None or setting == "profile_list":  # which is looked at entry by entry
+        return where, value
+    try:
+        trait._validate(HasTraits(), value)  # noqa: SLF001 - as any class that has the trait does
+    except TraitError:
+        raise SystemExit(f"gpuspawner: {where} takes {trait.info()}, not {type(value).__name__}.") from None
+    return where, value
 
 
 def _all_namespaces(c: Any, spawner: type) -> bool:

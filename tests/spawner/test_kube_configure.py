@@ -1,6 +1,7 @@
 """configure() over KubeSpawner: which class, what is refused by name, and what the service is told."""
 
 import json
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -289,6 +290,32 @@ def test_profiles_that_templates_name_are_kept(configured):
     assert c.KubeSpawner.profile_list == PROFILES
 
 
+@pytest.mark.parametrize(
+    ("owner", "setting", "value", "words"),
+    [
+        ("KubeSpawner", "node_selector", "pool=gpus", "c.KubeSpawner.node_selector takes a dict, not str."),
+        (
+            "KubeSpawner",
+            "extra_container_config",
+            ["x"],
+            "c.KubeSpawner.extra_container_config takes a dict, not list.",
+        ),
+        ("KubeSpawner", "environment", "A=1", "c.KubeSpawner.environment takes a dict, not str."),
+        ("KubeSpawner", "tolerations", "all", "c.KubeSpawner.tolerations takes a list or a dict, not str."),
+        ("GPUSpawner", "gpu_cluster", "other", "c.GPUSpawner.gpu_cluster takes a dict, not str."),
+    ],
+)
+def test_promise_10_a_setting_of_a_wrong_type_is_refused_by_name(configured, owner, setting, value, words):
+    c = Config()
+    c[owner][setting] = value
+    with pytest.raises(SystemExit, match=f"^gpuspawner: {re.escape(words)}$"):
+        configured(c)
+
+
+def test_a_security_context_may_be_a_function_as_kubespawner_has_it(configured):
+    assert configured(container_security_context=lambda spawner: {"runAsUser": spawner.uid})
+
+
 def test_promise_10_a_profile_that_is_not_there_is_refused_by_name(configured):
     with pytest.raises(SystemExit) as refused:
         configured(catalog={**CATALOG, "templates": {"lab": {"profile": "bigg"}}}, profile_list=PROFILES)
@@ -307,6 +334,8 @@ OVERRIDES = {
         {"mem_limit": "1G"},
         "mem_limit would be replaced by what people ask. Take it out; write bounds: {memory: ...} instead.",
     ),
+    "a setting of a wrong type": ({"environment": "A=1"}, "environment takes a dict, not str."),
+    "no settings": (["mem_limit"], "kubespawner_override takes a dict, not list."),
     "another namespace": (
         {"namespace": "elsewhere"},
         "namespace: the service would not see its workspaces there. Take it out.",
@@ -327,7 +356,8 @@ def test_promise_10_a_profile_that_contradicts_a_lease_is_refused_by_name(config
 
 def test_a_profile_that_is_never_applied_and_what_no_lease_says_are_nobodys_conflict(configured):
     unused = {"display_name": "Unused", "default": True, "kubespawner_override": {"mem_limit": "1G"}}
-    small = {"display_name": "Small", "kubespawner_override": {"mem_guarantee": "1G", "environment": None}}
+    late = {"container_security_context": lambda spawner: {"runAsUser": spawner.uid}}
+    small = {"display_name": "Small", "kubespawner_override": {"mem_guarantee": "1G", "environment": None, **late}}
     configured(catalog={**CATALOG, "templates": {"lab": {"profile": "small"}}}, profile_list=[unused, small])
 
 

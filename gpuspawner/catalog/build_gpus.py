@@ -14,6 +14,7 @@ from gpuspawner.core.units import show_bytes
 
 PRODUCT = "nvidia.com/gpu.product"
 """The label by which a pod asks for a node of NVIDIA's GPUs, as GPU Feature Discovery sets it."""
+_OTHER_VENDORS = ("amd.com/", "gpu.intel.com/")
 
 
 def build_kind(name: str, kinds: Mapping[str, GpuEntry]) -> GpuKind:
@@ -94,6 +95,10 @@ def _check_autoscale(name: str, entry: GpuEntry) -> Iterator[Issue]:
         yield Issue(loc, "how long a node takes to start is not said", "add start: with its usual time, for example 4m")
     if written.max is not None and written.each is not None and written.each > written.max:
         yield Issue((*loc, "each"), f"{written.each} on one node are more than {written.max} in all", "raise max")
+    others = [label for label in written.labels or () if label.startswith(_OTHER_VENDORS)]
+    if others and entry.resource is None:
+        right = "add resource: with what its nodes call their GPUs, for example resource: amd.com/gpu"
+        yield Issue(loc, f"`{others[0]}` is no NVIDIA node's, and its pods would ask for NVIDIA's GPUs", right)
     if entry.match and not written.labels and set(entry.match) & set("*?["):
         right = f"add labels: as the pool's nodes have them, for example labels: {{{PRODUCT}: Tesla-T4}}"
         yield Issue(loc, f"{quoted(entry.match)} does not say which nodes to start", right)

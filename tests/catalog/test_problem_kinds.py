@@ -87,6 +87,13 @@ KINDS = {
         "  t4: {match: Tesla-T4, memory: 16GiB, autoscale: {max: 2, each: 4, start: 4m}}\n",
         "4 gpus.t4.autoscale.each: 4 on one node are more than 2 in all. Raise max.",
     ),
+    "nodes of a vendor whose GPUs its pods would not ask for": (
+        "  amd: {match: MI300X, memory: 192GiB, autoscale: {max: 8, start: 5m, labels: {amd.com/gpu.family: AI}}}\n",
+        (
+            "4 gpus.amd.autoscale: `amd.com/gpu.family` is no NVIDIA node's, and its pods would ask for NVIDIA's GPUs. "
+            "Add resource: with what its nodes call their GPUs, for example resource: amd.com/gpu."
+        ),
+    ),
     "nodes that nobody can ask for": (
         "  t4: {match: '*T4', memory: 16GiB, autoscale: {max: 8, start: 4m}}\n",
         (

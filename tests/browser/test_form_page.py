@@ -49,6 +49,28 @@ def test_fields_follow_the_template_and_keep_what_was_typed(hub, page):
     expect(sentence(page)).to_contain_text("Starts now without a GPU.")
 
 
+@pytest.mark.parametrize(
+    ("field", "typed"), [("gs-count", "2"), ("gs-cpu", "1"), ("gs-memory", "4 GiB"), ("gs-lifetime", "4h")]
+)
+def test_a_field_can_be_emptied_by_keyboard_and_typed_anew(hub, page, field, typed):
+    show_form(page, hub)
+    locator = page.locator(f"#{field}")
+    usual = locator.input_value()
+    locator.press("End")
+    for _ in usual:
+        locator.press("Backspace")
+    expect(locator).to_have_value("")
+    locator.press_sequentially(typed)
+    expect(locator).to_have_value(typed)
+    locator.press("Control+a")
+    locator.press("Delete")
+    expect(locator).to_have_value("")
+    page.check("input[name=template][value=cpu]")  # what is left empty is the template's own
+    page.check("input[name=template][value=lab]")
+    page.check("input[name=gpu][value=a100]")
+    expect(locator).to_have_value(usual)
+
+
 def test_it_is_usable_by_keyboard_alone(hub, page):
     show_form(page, hub)
     page.locator("input[name=template][value=lab]").focus()

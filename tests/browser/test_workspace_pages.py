@@ -184,6 +184,48 @@ def test_a_warning_appears_by_itself_and_one_key_press_keeps_it(browser, world):
     assert world.lease("mine").phase is Phase.RUNNING
 
 
+def test_promise_5_a_home_page_in_which_somebody_clicked_warns_all_the_same(browser, world):
+    world.save(pages.running("mine"))
+    world.save(pages.running("second", server="second", gpus=(1,)))
+    page = open_page(browser, world, "")
+    page.locator("section[aria-labelledby=free] td").first.click()
+    assert page.evaluate("document.getElementById('home-all').contains(document.activeElement)")
+    focused = page.evaluate_handle("document.activeElement")
+    world.save(pages.in_grace("mine"))
+    expect(page.get_by_role("alert")).to_contain_text("GPU 0 has done nothing for 34 min", timeout=12_000)
+    assert page.evaluate("box => document.activeElement === box", focused)
+    with page.context.expect_page():
+        page.get_by_role("link", name="second").click(modifiers=["Control"])
+    world.save(pages.in_grace("second", server="second", gpus=(1,)))
+    page.bring_to_front()
+    expect(page.get_by_role("alert")).to_have_count(2, timeout=12_000)
+    assert page.problems == []
+
+
+@pytest.mark.parametrize("path", ["workspaces/mine", ""])
+def test_a_warning_that_stands_is_read_out_once_while_numbers_beside_it_change(browser, world, path):
+    world.save(pages.running("mine", deadline_at=NOW + 540, warned_seconds=(3600.0, 600.0)))
+    page = open_page(browser, world, path)
+    alert = page.get_by_role("alert")
+    expect(page.locator("#main")).to_contain_text("in 9 min")
+    page.evaluate("alert => (window.alert_before = alert)", alert.element_handle())
+    world.clock.at += 65
+    expect(page.locator("#main")).to_contain_text("in 7 min 55 s", timeout=12_000)
+    assert page.evaluate("alert => window.alert_before === alert", alert.element_handle())
+
+
+def test_a_change_of_place_stands_in_the_live_region_that_was_there(browser, world):
+    world.save(pages.running("a", user="carol", gpus=(0, 1, 2, 3), deadline_at=NOW + 1200))
+    world.save(pages.waiting("mine", user="alice", count=1))
+    page = open_page(browser, world, "workspaces/mine")
+    live = page.locator("[aria-live=polite].gs-big")
+    page.evaluate("live => (window.live_before = live)", live.element_handle())
+    expect(live).to_contain_text("at most 20 min")
+    world.clock.at += 300
+    expect(live).to_contain_text("at most 15 min", timeout=12_000)
+    assert page.evaluate("live => window.live_before === live", live.element_handle())
+
+
 def test_stopping_asks_once_and_says_what_becomes_of_it(browser, world):
     world.save(pages.running("mine"))
     page = open_page(browser, world, "workspaces/mine")

@@ -7,6 +7,24 @@ const main = document.getElementById('main');
 const url = main.dataset.url ?? location.pathname; // after a form that failed, the address is the form's
 let refreshedAt = new Date();
 
+// Takes over what differs and nothing else: focus, selection and scrolling stay, and an alert is read out only when its
+// words change. What leads or acts elsewhere is another thing, however alike it looks.
+function patch(old, fresh) {
+  if (old.isEqualNode(fresh)) return;
+  const other = ['id', 'role', 'href', 'action'].some((name) => old.getAttribute?.(name) !== fresh.getAttribute?.(name));
+  if (old.nodeName !== fresh.nodeName || other) {
+    old.replaceWith(fresh);
+  } else if (old.nodeType !== Node.ELEMENT_NODE) {
+    old.data = fresh.data;
+  } else {
+    for (const {name} of [...old.attributes]) if (!fresh.hasAttribute(name)) old.removeAttribute(name);
+    for (const {name, value} of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+    const [before, after] = [[...old.childNodes], [...fresh.childNodes]];
+    after.forEach((node, i) => (i < before.length ? patch(before[i], node) : old.append(node)));
+    before.slice(after.length).forEach((node) => node.remove());
+  }
+}
+
 async function refresh() {
   let page;
   try {
@@ -26,11 +44,7 @@ async function refresh() {
   }
   for (const part of document.querySelectorAll('[data-live]')) {
     const fresh = page.getElementById(part.id);
-    // A part that somebody is using by keyboard stays: nobody's focus is taken away.
-    if (!fresh || part.innerHTML === fresh.innerHTML || part.contains(document.activeElement)) continue;
-    const scrolled = [...part.querySelectorAll('.gs-scroll')].map((box) => [box.scrollLeft, box.scrollTop]);
-    part.replaceChildren(...fresh.childNodes);
-    part.querySelectorAll('.gs-scroll').forEach((box, i) => scrolled[i] && box.scrollTo(...scrolled[i]));
+    if (fresh) patch(part, fresh);
   }
 }
 

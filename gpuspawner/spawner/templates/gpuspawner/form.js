@@ -18,7 +18,8 @@
   const preset = {}; // what we filled in ourselves: replaced with the template, while the user has not changed it
   const fill = (name, value) => {
     const field = input(name);
-    if (field.value === "" || field.value === preset[name]) field.value = value;
+    const left = field.value === "" && field !== document.activeElement; // while somebody empties it, it stays empty
+    if (left || field.value === preset[name]) field.value = value;
     preset[name] = value;
     field.placeholder = value;
   };

@@ -92,3 +92,9 @@ def count_all(kind: GpuKind, fleet: Fleet) -> int:
     """Return how many units of ``kind`` the fleet has, without what is coming."""
     pool = kind.pool
     return kind.shares * sum(gpu.pool == pool and not is_coming(gpu.node) for gpu in fleet.gpus)
+
+
+def count_away(kind: GpuKind, fleet: Fleet) -> int:
+    """Return how many units of ``kind`` may not be given, whoever holds them: unhealthy, or on a closed node."""
+    pool = kind.pool
+    return kind.shares * sum(gpu.pool == pool and not gpu.healthy for gpu in fleet.gpus)

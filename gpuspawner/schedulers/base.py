@@ -24,7 +24,8 @@ class Grant:
 class Offer:
     """What could be had of one kind at one instant. ``free`` is None where the fleet is unknown: never 0 for that.
 
-    ``note`` says, in a few words, what is to be known beside the numbers.
+    ``note`` says, in a few words, what is to be known beside the numbers. ``away`` are those of ``total`` that may not
+    be given, whoever holds them: unhealthy, or on a node that takes nothing new.
     """
 
     kind: str
@@ -34,6 +35,7 @@ class Offer:
     waiting: int
     simulated: bool
     note: str = ""
+    away: int = 0
 
 
 class Scheduler(Protocol):

@@ -10,7 +10,7 @@ from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus import Fleet, GpuKind, Slot
 from gpuspawner.core.groups import unmarked
 from gpuspawner.core.lease import WAITING, Lease
-from gpuspawner.core.placement import count_all, count_free, largest_fit, used_shares
+from gpuspawner.core.placement import count_all, count_away, count_free, largest_fit, used_shares
 from gpuspawner.core.queue import Conditions, Place, next_grants, pool_of, queue_place
 from gpuspawner.core.request import Request
 from gpuspawner.schedulers.base import Grant, Offer
@@ -71,6 +71,7 @@ class InMemoryScheduler:
                 largest_fit(kind, fleet, foreign_too=True) if known else None,
                 waiting.count(kind.pool),
                 any(gpu.simulated for gpu in fleet.gpus if gpu.pool == kind.pool),
+                away=count_away(kind, fleet),
             )
             for kind in self._kinds.values()
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpuspawner.catalog import Catalog
+from gpuspawner.core.gpus import GpuKind
 from gpuspawner.core.idleness import Explanation, State
 from gpuspawner.core.lease import Lease, Phase
 from gpuspawner.core.policy import LifecyclePolicy, Mode
@@ -96,12 +97,21 @@ def waits(
     title = gpu_title(request.gpu, catalog, simulated=offer is not None and offer.simulated)
     if offer is None or offer.free is None:
         return f"The {title} can't be counted at this moment. {line}{'; your place stays' if asked_for else ''}."
-    if offer.free:
-        free = f"{offer.free} of {offer.total} {title} are free"
-    else:
-        free = f"The only {title} is in use" if offer.total == 1 else f"All {offer.total} {title} are in use"
+    free = _how_free(title, offer, catalog.gpus.get(request.gpu))
     asked = f", and you ask for {request.count}" if request.count > 1 else ""
     return f"{free}{asked}. {line}; {wait_range(place)}. {stays}"
+
+
+def _how_free(title: str, offer: Offer, kind: GpuKind | None) -> str:
+    """Return what becomes of the GPUs that somebody waits for, as the beginning of a sentence."""
+    if offer.free:
+        return f"{offer.free} of {offer.total} {title} are free"
+    if not offer.total:
+        comes = kind is not None and kind.autoscale is not None
+        return f"No {title} is there now{', and all that may come are taken' if comes else ''}"
+    away = offer.away >= offer.total
+    done = "out of service" if away else "in use or out of service" if offer.away else "in use"
+    return f"The only {title} is {done}" if offer.total == 1 else f"All {offer.total} {title} are {done}"
 
 
 def after_other_starts(most: int, whose: str) -> str:

@@ -158,6 +158,7 @@ async def test_nodes_that_come_back_are_waited_for(a_scheduler, change):
     nodes = [a_node("big", gpus={"nvidia.com/gpu": 4}, **change), a_node("small", gpus={"nvidia.com/gpu": 2}, **change)]
     scheduler = await a_scheduler(*nodes)
     assert offers(scheduler)["a100"] == (0, 6, 4), "none is free, and nobody who asks for four is refused"
+    assert next(offer.away for offer in scheduler.offers([], ()) if offer.kind == "a100") == 6
     lease = waits("a", count=4)
     assert grants(scheduler, lease) == {}
     assert scheduler.place(lease, [lease], (), NOW).at_most_seconds is None

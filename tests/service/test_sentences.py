@@ -9,6 +9,7 @@ from service_world import a_catalog
 
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.evidence import SampleKind
+from gpuspawner.core.gpus import Autoscale
 from gpuspawner.core.idleness import Streak, explain
 from gpuspawner.core.lease import Key, Phase, Reason
 from gpuspawner.core.policy import ActivityPolicy, KeepPolicy, LifecyclePolicy, Mode
@@ -58,8 +59,31 @@ def test_a_node_that_has_to_start_first_is_said():
     )
 
 
-def offer(free=0, total=4, kind="a100", *, simulated=False):
-    return Offer(kind, free, total, total, 2, simulated=simulated)
+def offer(free=0, total=4, kind="a100", *, simulated=False, away=0):
+    return Offer(kind, free, total, total, 2, simulated=simulated, away=away)
+
+
+@pytest.mark.parametrize(
+    ("offered", "autoscale", "begin"),
+    [
+        pytest.param(offer(total=1), None, "The only A100 80 GB is in use", id="one"),
+        pytest.param(offer(away=4), None, "All 4 A100 80 GB are out of service", id="its node is closed"),
+        pytest.param(offer(total=1, away=1), None, "The only A100 80 GB is out of service", id="the only one"),
+        pytest.param(offer(away=1), None, "All 4 A100 80 GB are in use or out of service", id="one is broken"),
+        pytest.param(offer(free=1, away=1), None, "1 of 4 A100 80 GB are free", id="not enough"),
+        pytest.param(offer(total=0), None, "No A100 80 GB is there now", id="its nodes are gone"),
+        pytest.param(
+            offer(total=0),
+            Autoscale(1, 1, 240.0),
+            "No A100 80 GB is there now, and all that may come are taken",
+            id="none runs, and all that come are promised",
+        ),
+    ],
+)
+def test_gpus_that_nobody_uses_are_not_said_to_be_in_use(offered, autoscale, begin):
+    kinds = {**CATALOG.gpus, "a100": replace(CATALOG.gpus["a100"], autoscale=autoscale)}
+    words = waits(Place(1, 1, None, None), a_request(), replace(CATALOG, gpus=kinds), offered)
+    assert words.startswith(f"{begin}. You are 1st in line; ")
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,10 @@ def _check_references(name: str, own: TemplateEntry, around: Surroundings, issue
         elif around.quota is not None and least > around.quota:
             wrong = f"at least {least}, but the quota allows a user {around.quota}"
             issues.append(Issue(loc, wrong, "lower it, or raise the quota"))
+    usual = own.default.count
+    if around.quota is not None and usual is not None and usual > around.quota:
+        wrong = f"{usual}, but the quota allows a user {around.quota}"
+        issues.append(Issue(("templates", name, "default", "count"), wrong, "lower it, or raise the quota"))
     if own.policy is not None and own.policy not in around.policies and not around.named.has("policies", own.policy):
         wrong = f"no policy is called `{own.policy}`"
         issues.append(Issue(("templates", name, "policy"), wrong, did_you_mean(own.policy, around.policies)))

@@ -129,7 +129,7 @@ def _explained(problem: str) -> tuple[str, str]:
     if "'\\t'" in problem:
         return "a tab stands where YAML wants spaces", "indent with spaces"
     if "&" in problem:
-        return problem, "write the entry out, or use `extends`"
+        return problem, "put text that begins with * or & in quotes; write an entry out, or use `extends`"
     if "another document" in problem:
         return "a second document begins here", "remove the line `---` and what follows"
     if "tags (!)" in problem:

@@ -18,7 +18,7 @@ minutes before the stop, nor in the grace, as far as the readings show; of a war
 it. Who would have pressed Keep after a warning, it cannot know.
 
 examples:
-  gpuspawner simulate draft.yaml --data .run/data            the recorded history, each workspace by its own policy
+  gpuspawner simulate draft.yaml --data .run/gpuspawner      the recorded history, each workspace by its own policy
   gpuspawner simulate draft.yaml --data DIR --policy night --days 7 --html report.html
   gpuspawner simulate draft.yaml --sessions 10000            generated sessions, whose truth is known
 """

@@ -7,6 +7,10 @@ import pytest
 from gpuspawner.catalog import check
 
 # Whole files.
+ANCHORS = (
+    "anchors and aliases (& and *) are not read. Put text that begins with * or & in quotes; write an entry out, or "
+    "use `extends`."
+)
 FILES = {
     "empty": (
         "# nothing yet\n",
@@ -41,11 +45,15 @@ FILES = {
     ),
     "an anchor": (
         "version: 1\ntemplates:\n  lab: &lab {}\n  b: *lab\n",
-        "3 catalog: anchors and aliases (& and *) are not read. Write the entry out, or use `extends`.",
+        f"3 catalog: {ANCHORS}",
+    ),
+    "a pattern without its quotes": (
+        "version: 1\ngpus: {t4: {memory: 16GiB, match: *T4}}\n",
+        f"2 catalog: {ANCHORS}",
     ),
     "a bomb": (
         "a: &a [x, x]\n" + "".join(f"b{i}: &b{i} [*a, *a]\n" for i in range(30)),
-        "1 catalog: anchors and aliases (& and *) are not read. Write the entry out, or use `extends`.",
+        f"1 catalog: {ANCHORS}",
     ),
     "a tag": (
         "version: !!python/object/apply:os.system [exit]\n",

@@ -73,6 +73,10 @@ ENTRIES = {
         "  all: {gpus: {a100: 8}}\nquotas: {u: {each: user, gpus: {hard: 4}}}\n",
         "6 templates.all.gpus.a100: at least 8, but the quota allows a user 4. Lower it, or raise the quota.",
     ),
+    "usual count above the quota": (
+        "  b: {gpus: {a100: 1-4}, default: {count: 4}}\nquotas: {u: {each: user, gpus: {hard: 2}}}\n",
+        "6 templates.b.default.count: 4, but the quota allows a user 2. Lower it, or raise the quota.",
+    ),
     "unknown kind": (
         "  b: {gpus: {a10: 1}}\n",
         "6 templates.b.gpus.a10: no GPU kind is called `a10`. Did you mean `a100`?",

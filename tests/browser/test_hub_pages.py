@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from harness import eventually
 from playwright.sync_api import expect
 
 START = "button[type=submit]"
@@ -55,6 +56,26 @@ def test_why_it_ended_stands_there_without_javascript(hub, plain_page, user):
     expect(plain_page.locator("#gs-ended")).to_contain_text("Its lifetime was 2 s.")
     plain_page.goto(f"{hub.url}/hub/spawn")
     expect(plain_page.locator("#gs-ended")).to_contain_text("Your last workspace ended. Its time was over.")
+
+
+def test_whoever_stops_their_own_on_the_home_page_is_not_told_of_it(hub, page, user):
+    hub.begin(user, template="lab", gpu="none")
+    hub.until(user, "running")
+    page.goto(f"{hub.url}/hub/home")
+    page.click("#stop")
+    hub.until_ended(user, "stopped", 60)
+    eventually(lambda: hub.last_end(user)["end"]["seen"], 15)
+    expect(page.locator("#gs-warnings")).to_be_empty()
+    page.goto(f"{hub.url}/hub/spawn")
+    expect(page.locator("#gs-ended")).to_have_count(0)
+
+
+def test_a_stop_that_was_nobodys_click_here_is_told(hub, page, user):
+    hub.begin(user, template="lab", gpu="none")
+    hub.until(user, "running")
+    page.goto(f"{hub.url}/hub/home")
+    hub.stop(user)
+    expect(page.locator("#gs-warnings")).to_contain_text("It was stopped from the hub", timeout=30_000)
 
 
 def test_extend_from_any_page_of_the_hub(hub, page, user):

@@ -54,6 +54,14 @@
     return element("div", { className: "gs-note gs-warn" }, element("p", {}, lead, text), why, button("Got it", act(one, "seen")));
   };
 
+  // Who stops their own on the hub's Home page needs nobody to tell them. The hub does not say who stopped a server.
+  const STOPPED = "gpuspawner-stopped-at";
+  document.addEventListener("click", (event) => {
+    if (event.target.closest("#stop, .stop-server")) sessionStorage.setItem(STOPPED, String(Date.now()));
+  });
+  const isOwnStop = ({ end }) =>
+    end.by === "hub" && end.reason === "stopped" && Date.now() - Number(sessionStorage.getItem(STOPPED)) < 120_000;
+
   // What there is to tell now: [key, build, workspace].
   const told = (workspaces) => {
     const all = workspaces.filter((one) => one.warning).map((one) => {
@@ -62,6 +70,11 @@
     });
     const last = workspaces.find((one) => one.end);
     if (!last || last.end.seen || last.end.by === last.user) return all;
+    if (isOwnStop(last)) {
+      act(last, "seen")().catch(() => {});
+      document.getElementById("gs-ended")?.remove();
+      return all;
+    }
     const page = document.getElementById("gs-ended")?.dataset;
     if (page?.lease !== last.id) all.push([`${last.id} ended`, ended, last]);
     else if (page.read) act(last, "seen")().catch(() => {}); // this page is about nothing else

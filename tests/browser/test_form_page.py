@@ -150,6 +150,13 @@ def test_the_copied_link_fills_in_what_was_chosen(hub, page):
     expect(page.locator("#gs-lifetime")).to_have_value("1h30m")
 
 
+def test_the_copied_link_of_a_named_servers_form_is_for_whoever_opens_it(hub, page, user):
+    page.goto(f"{hub.url}/hub/spawn/{user}/train")
+    expect(sentence(page)).to_contain_text("Starts now")
+    page.click("#gs-copy")
+    assert page.input_value("#gs-url").startswith(f"{hub.url}/hub/spawn?opt-template=lab&")
+
+
 def test_without_javascript_everything_can_be_chosen(hub, plain_page, user):
     show_form(plain_page, hub)
     expect(sentence(plain_page)).to_contain_text("Starts now on 1 simulated A100 (4 free)")

@@ -6,7 +6,7 @@
   const form = root?.closest("form");
   if (!form) return;
   const { templates, quota } = JSON.parse(document.getElementById("gs-data").textContent);
-  const { user, away } = root.dataset;
+  const { away } = root.dataset;
   // The address says it even where the hub shows a named server's form again as the default one's (JupyterHub 6.1).
   const server = decodeURIComponent(new URL(form.action).pathname.match(/\/spawn\/[^/]+\/([^/]+)$/)?.[1] ?? "");
   const api = service(root.dataset.prefix, root.dataset.ticket);
@@ -111,8 +111,7 @@
   };
 
   const link = () => {
-    const url = new URL(`${window.jhdata?.base_url ?? "/hub/"}spawn`, window.location.href);
-    if (server) url.pathname += `/${encodeURIComponent(user)}/${encodeURIComponent(server)}`;
+    const url = new URL(`${window.jhdata?.base_url ?? "/hub/"}spawn`, window.location.href); // whoever opens it
     for (const [name, value] of Object.entries(options())) url.searchParams.set(`opt-${name}`, value);
     return url.href;
   };

@@ -16,7 +16,7 @@ from urllib.parse import urlparse
 
 from jupyterhub import __version__ as hub_version
 from jupyterhub.spawner import LocalProcessSpawner, SimpleLocalProcessSpawner, Spawner
-from traitlets.config.loader import LazyConfigValue
+from traitlets.config.loader import Config, LazyConfigValue
 from traitlets.utils.importstring import import_item
 
 from gpuspawner.catalog import Catalog, load_catalog, scaled
@@ -309,7 +309,8 @@ def _add_roles(c: Any, service_scopes: list[str]) -> None:
         roles.append(user)
     own = ["custom:gpu:use", f"access:services!service={SERVICE}"]
     user["scopes"] = [*user.get("scopes", []), *(scope for scope in own if scope not in user.get("scopes", []))]
-    admins = sorted(_written(c.Authenticator, "admin_users", set()))
+    sections = [section for section in c.values() if isinstance(section, Config)]  # of whichever authenticator
+    admins = sorted({name for section in sections for name in _written(section, "admin_users", set())})
     ours = [
         {"name": "gpuspawner-service", "scopes": service_scopes, "services": [SERVICE]},
         {
@@ -330,3 +331,9 @@ def _add_roles(c: Any, service_scopes: list[str]) -> None:
                     *(x for x in role.get(field, []) if x not in named.get(field, [])),
                 ]
     c.JupyterHub.load_roles = roles
+    if not any(role.get(kind) for role in roles if role["name"] == "gpu-admin" for kind in ("users", "groups")):
+        print(  # noqa: T201 - the hub has no log yet
+            "gpuspawner: nobody administers GPUs. Those in c.Authenticator.admin_users would; for others add to "
+            'c.JupyterHub.load_roles, before configure(): {"name": "gpu-admin", "users": [...], "groups": [...]}.',
+            file=sys.stderr,
+        )

@@ -144,6 +144,23 @@ def test_what_was_configured_before_is_kept(configured):
     assert roles[0]["scopes"] == ["self", "shares!user"], "the administrator's own objects are not changed"
 
 
+@pytest.mark.parametrize("section", ["Authenticator", "PAMAuthenticator", "GitHubOAuthenticator"])
+def test_whoever_an_authenticator_names_administers_gpus_too(tmp_path, capsys, section):
+    c = Config()
+    c[section].admin_users = {"root"}
+    configure(c, catalog=CATALOG, data_dir=tmp_path)
+    assert next(r for r in c.JupyterHub.load_roles if r["name"] == "gpu-admin")["users"] == ["root"]
+    assert capsys.readouterr().err == ""
+
+
+def test_where_nobody_administers_gpus_the_hubs_log_says_how_somebody_can(tmp_path, capsys):
+    configure(Config(), catalog=CATALOG, data_dir=tmp_path)
+    assert capsys.readouterr().err == (
+        "gpuspawner: nobody administers GPUs. Those in c.Authenticator.admin_users would; for others add to "
+        'c.JupyterHub.load_roles, before configure(): {"name": "gpu-admin", "users": [...], "groups": [...]}.\n'
+    )
+
+
 def test_what_was_only_added_to_is_kept_as_well(tmp_path):
     c = Config()
     c.JupyterHub.services.append({"name": "announcer", "api_token": "x"})

@@ -259,7 +259,9 @@ def test_promise_10_what_contradicts_a_lease_is_refused_by_name(configured, sett
 
 
 def test_what_a_lease_replaces_is_named_and_the_hub_starts(configured, capsys):
-    configured(mem_guarantee="1G")
+    c = Config()
+    c.Authenticator.admin_users = {"admin"}
+    configured(c, mem_guarantee="1G")
     assert capsys.readouterr().err == (
         "gpuspawner: c.KubeSpawner.mem_guarantee is not used: a workspace is guaranteed what its user asks, within the "
         "template's bounds.\n"

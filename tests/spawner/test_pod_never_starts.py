@@ -65,6 +65,21 @@ FATAL = {
             "out of the settings; nothing was charged."
         ),
     ),
+    "claim gone after its pod was placed": (
+        pod(container()),
+        [
+            event(
+                "FailedMount",
+                "Unable to attach or mount volumes: error processing PVC hub/claim-a: failed to fetch PVC from API "
+                'server: persistentvolumeclaims "claim-a" not found',
+            )
+        ],
+        (
+            "Its volume is missing: Unable to attach or mount volumes: error processing PVC hub/claim-a: failed to "
+            'fetch PVC from API server: persistentvolumeclaims "claim-a" not found. Your administrator must create it '
+            "or take it out of the settings; nothing was charged."
+        ),
+    ),
     "image of root": (
         pod(waiting("CreateContainerConfigError", "container has runAsNonRoot and image will run as root (pod: ...)")),
         [],

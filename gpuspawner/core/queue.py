@@ -67,7 +67,8 @@ def next_grants(
 
     A request without a GPU is granted at once. Within a pool nobody overtakes: the first that does not fit makes the
     rest wait, so that a large request is never starved by small ones. Passed over, and not blocking: a parked lease
-    while its hub does not answer, one that backs off, and one that the whole fleet could not serve. A lease whose user
+    while its hub does not answer, one that backs off, and one that the whole fleet could not serve as it is: for GPUs
+    of strangers, which nobody knows the end of, a pool would stand still for days. A lease whose user
     has as many starts under way as one may have keeps its GPUs from those behind it, and gets them a moment later.
     """
     used = used_shares(leases, at.others)

@@ -202,6 +202,20 @@ def test_promise_5_a_home_page_in_which_somebody_clicked_warns_all_the_same(brow
     assert page.problems == []
 
 
+def test_a_focus_never_slips_to_another_workspace(browser, world):
+    world.save(pages.running("first"))
+    world.save(pages.running("second", server="second", gpus=(1,)))
+    page = open_page(browser, world, "")
+    cards = page.locator("section[aria-labelledby=mine] li a[href*=workspaces]")
+    first = cards.first
+    going = first.get_attribute("href").rpartition("/")[2]
+    first.focus()
+    world.save(pages.reclaimed(going))
+    expect(cards).to_have_count(1, timeout=12_000)
+    assert page.evaluate("document.activeElement === document.body")
+    assert page.problems == []
+
+
 @pytest.mark.parametrize("path", ["workspaces/mine", ""])
 def test_a_warning_that_stands_is_read_out_once_while_numbers_beside_it_change(browser, world, path):
     world.save(pages.running("mine", deadline_at=NOW + 540, warned_seconds=(3600.0, 600.0)))

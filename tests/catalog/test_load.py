@@ -62,6 +62,7 @@ gpus:
   t4: {match: Tesla T4, memory: 16GiB, autoscale: {max: 8, start: 4m}}
   a100: {match: "*A100*", memory: 80GiB, autoscale: {max: 16, each: 8, start: 5m, labels: {pool: a100}}}
   slice: {memory: 10GiB, resource: nvidia.com/mig-1g.10gb, autoscale: {max: 7, each: 7, start: 90s}}
+  mi: {match: MI300X, memory: 192GiB, resource: amd.com/gpu, autoscale: {max: 8, start: 5m, labels: {amd.com/f: AI}}}
   half: {of: a100, shares: 2}
 templates:
   lab:
@@ -70,6 +71,7 @@ templates:
         "t4": Autoscale(8, 1, 240, (("nvidia.com/gpu.product", "Tesla-T4"),)),
         "a100": Autoscale(16, 8, 300, (("pool", "a100"),)),
         "slice": Autoscale(7, 7, 90),
+        "mi": Autoscale(8, 1, 300, (("amd.com/f", "AI"),)),
         "half": None,
     }
 

@@ -244,6 +244,10 @@ CONFLICTS = {
             "keep one profile."
         ),
     ),
+    "a profile that is only a name": (
+        {"profile_list": ["small"]},
+        "c.KubeSpawner.profile_list: profile 1 has no display_name, which KubeSpawner needs. Write one.",
+    ),
     "a profile without a name": (
         {"profile_list": [*PROFILES, {"slug": "third"}]},
         "c.KubeSpawner.profile_list: profile 3 has no display_name, which KubeSpawner needs. Write one.",
@@ -358,7 +362,7 @@ def test_promise_10_a_profile_that_contradicts_a_lease_is_refused_by_name(config
 
 def test_a_profile_that_is_never_applied_and_what_no_lease_says_are_nobodys_conflict(configured):
     unused = {"display_name": "Unused", "default": True, "kubespawner_override": {"mem_limit": "1G"}}
-    late = {"container_security_context": lambda spawner: {"runAsUser": spawner.uid}}
+    late = {"extra_container_config": lambda spawner: {"workingDir": f"/srv/{spawner.user.name}"}}
     small = {"display_name": "Small", "kubespawner_override": {"mem_guarantee": "1G", "environment": None, **late}}
     configured(catalog={**CATALOG, "templates": {"lab": {"profile": "small"}}}, profile_list=[unused, small])
 

@@ -8,9 +8,11 @@ import logging
 import re
 import threading
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
+from weakref import WeakValueDictionary
 
 from gpuspawner.core.errors import Unavailable, quoted
 from gpuspawner.service.hub import Hub
@@ -88,6 +90,7 @@ class Notifier:
         self._hub, self._settings = hub, settings
         self._queue: asyncio.Queue[Message] = asyncio.Queue(WAITING)
         self._granted: set[str] = set()
+        self._sending: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.counts: Counter[str] = Counter()
 
     def put(self, message: Message | None) -> None:
@@ -119,16 +122,17 @@ class Notifier:
 
     async def _tell(self, message: Message) -> None:
         if message.to_admins:
-            targets = list(self._settings.notify_admins)
-        else:
+            await self._send(message, self._settings.notify_admins)
+            return
+        async with self._sending.setdefault(message.user, asyncio.Lock()):  # of one person, in order
             target = await self._target(message.user)
-            if target is None:
-                self.counts["unaddressed"] += 1
-                log.warning(
-                    "not told: %s (%s of %s): no mail address is known", message.user, message.kind, message.lease
-                )
+            if target is not None:
+                await self._send(message, [target])
                 return
-            targets = [target]
+        self.counts["unaddressed"] += 1
+        log.warning("not told: %s (%s of %s): no mail address is known", message.user, message.kind, message.lease)
+
+    async def _send(self, message: Message, targets: Sequence[str]) -> None:
         for target in targets:
             try:
                 sent = await asyncio.wait_for(_sent(target, message), self._settings.notify_seconds)

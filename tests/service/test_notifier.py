@@ -7,8 +7,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from gpuspawner.core.lease import Phase, Reason
+from gpuspawner.service import notifier
 from gpuspawner.service.metrics import ServiceCollector
-from gpuspawner.service.notifier import WAITING, check_targets
+from gpuspawner.service.notifier import WAITING, Message, check_targets
 from gpuspawner.service.settings import Settings, SettingsError
 
 PATIENCE_SECONDS = 60.0
@@ -116,9 +117,28 @@ async def test_a_queue_s_grant_is_told_to_whoever_does_not_wait_there_and_once(w
     await eventually(lambda: mailbox.received("cleo@example.org"))
     await world.go_on(10 * 60)  # its start is dropped, and granted again
     assert world.did(lease).count("granted") > 1
-    ((subject, text),) = mailbox.received("cleo@example.org")
-    assert subject == "Your workspace has its place"
+    mails = mailbox.received("cleo@example.org")  # after its third try it may have ended meanwhile, which is told too
+    ((_, text),) = [mail for mail in mails if mail[0] == "Your workspace has its place"]
     assert "Got 1 simulated A100 80 GB; starting. It starts by itself" in text
+
+
+async def test_of_one_person_a_message_waits_for_the_one_before(world, mailbox, monkeypatch):
+    slow = asyncio.Event()
+
+    async def held_up(target, message, sent=notifier._sent):
+        if message.kind == "granted" and message.user == "ann":
+            await slow.wait()
+        return await sent(target, message)
+
+    monkeypatch.setattr(notifier, "_sent", held_up)
+    for user in ("ann", "bob"):
+        for kind in ("granted", "ended"):
+            world.parts.notifier.put(Message(f"lease of {user}", user, kind, f"It was {kind}", "Text"))
+    await eventually(lambda: len(mailbox.received("bob@example.org")) == 2)  # nobody else waits
+    assert mailbox.received("ann@example.org") == []
+    slow.set()
+    await eventually(lambda: len(mailbox.received("ann@example.org")) == 2)
+    assert [subject for subject, _ in mailbox.received("ann@example.org")] == ["It was granted", "It was ended"]
 
 
 async def test_who_stops_their_own_hears_nothing_who_is_stopped_by_another_does(world, mailbox):

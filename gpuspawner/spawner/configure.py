@@ -172,16 +172,19 @@ def _imported(name: str) -> Any:
 
 
 def _refuse_conflicts(c: Any, spawner: type, catalog: Catalog) -> None:
+    _refuse_other_ways_to_the_service(c)
     if c.JupyterHub.get("active_server_limit", 0):
         raise SystemExit(
             "gpuspawner: c.JupyterHub.active_server_limit counts people who only wait in the queue as active. "
             "Remove it; limit GPUs per user by a quota in the catalog."
         )
-    if "options_form" in c.Spawner or "options_from_form" in c.Spawner:
-        raise SystemExit(
-            "gpuspawner: c.Spawner.options_form would replace gpuspawner's form. Remove it: what people may choose "
-            "stands in the catalog's templates."
-        )
+    for setting in ("options_form", "options_from_form"):
+        where, form = written(c, spawner, setting, None)
+        if form is not None and not _is_pods(spawner):
+            raise SystemExit(
+                f"gpuspawner: {where} would replace gpuspawner's form. Remove it: what people may choose "
+                "stands in the catalog's templates."
+            )
     if _is_pods(spawner):
         found = [f"gpuspawner: {conflict}" for conflict in conflicts(c, spawner, catalog)]
         if found:
@@ -196,6 +199,26 @@ def _refuse_conflicts(c: Any, spawner: type, catalog: Catalog) -> None:
                     f"gpuspawner: templates.{name}.{key} needs KubeSpawner; this hub's class is {spawner.__name__}. "
                     "Take it out, or set c.JupyterHub.spawner_class = 'kubespawner' before configure()."
                 )
+
+
+def _refuse_other_ways_to_the_service(c: Any) -> None:
+    """Refuse what would leave the service without an address, a name or a hub of its own."""
+    if c.JupyterHub.get("subdomain_host", ""):
+        raise SystemExit(
+            "gpuspawner: c.JupyterHub.subdomain_host gives each service a host of its own, and the hub's pages do not "
+            "find the GPU service there. Remove it."
+        )
+    if c.JupyterHub.get("internal_ssl", False):
+        raise SystemExit(
+            "gpuspawner: c.JupyterHub.internal_ssl is not supported: the GPU service could not call the hub. Remove "
+            "it; within a cluster, network policies or a service mesh keep others out."
+        )
+    for service in _written(c.JupyterHub, "services", []):
+        if service.get("name") == SERVICE and "gpuspawner.cli" not in (service.get("command") or []):
+            raise SystemExit(
+                f"gpuspawner: c.JupyterHub.services has another service of the name {SERVICE}, which gpuspawner's own "
+                "has. Give that one another name."
+            )
 
 
 def _set_limits(c: Any, spawner: type) -> None:
@@ -305,19 +328,22 @@ def _add_roles(c: Any, service_scopes: list[str]) -> None:
     roles = [dict(role) for role in _written(c.JupyterHub, "load_roles", [])]
     user = next((role for role in roles if role["name"] == "user"), None)
     if user is None:
-        user = {"name": "user", "scopes": ["self"]}
+        user = {"name": "user"}
         roles.append(user)
+    if "scopes" not in user:  # those that the hub gives where the role names none: ours would replace them
+        user["scopes"] = ["self", *sorted(_written(c.JupyterHub, "extra_user_scopes", set()))]
     own = ["custom:gpu:use", f"access:services!service={SERVICE}"]
     user["scopes"] = [*user.get("scopes", []), *(scope for scope in own if scope not in user.get("scopes", []))]
     sections = [section for section in c.values() if isinstance(section, Config)]  # of whichever authenticator
-    admins = sorted({name for section in sections for name in _written(section, "admin_users", set())})
+    managed = any(section.get("manage_roles") for section in sections)  # then the hub lets nobody else give roles
+    admins = {name for section in sections for name in _written(section, "admin_users", set()) if not managed}
     ours = [
         {"name": "gpuspawner-service", "scopes": service_scopes, "services": [SERVICE]},
         {
             "name": "gpu-admin",
             "description": "Administers GPU workspaces.",
             "scopes": ["custom:gpu:admin", f"access:services!service={SERVICE}"],
-            "users": admins,
+            "users": sorted(admins),
         },
     ]
     for role in ours:
@@ -331,9 +357,15 @@ def _add_roles(c: Any, service_scopes: list[str]) -> None:
                     *(x for x in role.get(field, []) if x not in named.get(field, [])),
                 ]
     c.JupyterHub.load_roles = roles
+    _tell_who_administers(roles, managed=managed)
+
+
+def _tell_who_administers(roles: list[dict[str, Any]], *, managed: bool) -> None:
     if not any(role.get(kind) for role in roles if role["name"] == "gpu-admin" for kind in ("users", "groups")):
         print(  # noqa: T201 - the hub has no log yet
-            "gpuspawner: nobody administers GPUs. Those in c.Authenticator.admin_users would; for others add to "
+            "gpuspawner: the authenticator manages roles: it must give the role gpu-admin to whoever administers GPUs."
+            if managed
+            else "gpuspawner: nobody administers GPUs. Those in c.Authenticator.admin_users would; for others add to "
             'c.JupyterHub.load_roles, before configure(): {"name": "gpu-admin", "users": [...], "groups": [...]}.',
             file=sys.stderr,
         )

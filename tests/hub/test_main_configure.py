@@ -74,8 +74,8 @@ def test_a_refused_configuration_ends_the_hub_by_its_words_alone(tmp_path):
 @pytest.mark.parametrize("name", ["options_form", "options_from_form"])
 def test_an_own_form_is_refused_by_name(tmp_path, name):
     c = Config()
-    setattr(c.Spawner, name, "<input>")
-    with pytest.raises(SystemExit, match=r"c\.Spawner\.options_form would replace gpuspawner's form\. Remove it"):
+    setattr(c.LocalProcessSpawner, name, "<input>")
+    with pytest.raises(SystemExit, match=rf"c\.LocalProcessSpawner\.{name} would replace gpuspawner's form\."):
         configure(c, catalog=CATALOG, data_dir=tmp_path)
 
 
@@ -151,6 +151,55 @@ def test_whoever_an_authenticator_names_administers_gpus_too(tmp_path, capsys, s
     configure(c, catalog=CATALOG, data_dir=tmp_path)
     assert next(r for r in c.JupyterHub.load_roles if r["name"] == "gpu-admin")["users"] == ["root"]
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("role", "extra", "scopes"),
+    [
+        pytest.param({}, {"read:users:name"}, ["self", "read:users:name"], id="more for every user"),
+        pytest.param({"description": "People"}, set(), ["self"], id="a role that is only described"),
+        pytest.param({"scopes": ["self", "shares!user"]}, {"read:groups"}, ["self", "shares!user"], id="own scopes"),
+        pytest.param({"scopes": []}, set(), [], id="none at all, as it is written"),
+    ],
+)
+def test_no_user_loses_a_right(tmp_path, role, extra, scopes):
+    c = Config()
+    c.JupyterHub.extra_user_scopes = extra
+    c.JupyterHub.load_roles = [{"name": "user", **role}] if role else []
+    configure(c, catalog=CATALOG, data_dir=tmp_path)
+    user = next(role for role in c.JupyterHub.load_roles if role["name"] == "user")
+    assert user["scopes"] == [*scopes, "custom:gpu:use", "access:services!service=gpu"]
+
+
+def test_where_the_authenticator_manages_roles_nobody_is_given_one(tmp_path, capsys):
+    c = Config()
+    c.OAuthenticator.manage_roles = True
+    c.OAuthenticator.admin_users = {"root"}
+    configure(c, catalog=CATALOG, data_dir=tmp_path)
+    assert not any(role.get(kind) for role in c.JupyterHub.load_roles for kind in ("users", "groups"))
+    assert "it must give the role gpu-admin to whoever administers GPUs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "words"),
+    [
+        ("subdomain_host", "https://hub.example.org", "c.JupyterHub.subdomain_host gives each service a host of its"),
+        ("internal_ssl", True, "c.JupyterHub.internal_ssl is not supported: the GPU service could not call the hub"),
+        ("services", [{"name": "gpu", "url": "http://10.0.0.1"}], "c.JupyterHub.services has another service of the"),
+    ],
+)
+def test_promise_10_what_would_leave_the_service_out_of_reach_is_refused_by_name(tmp_path, setting, value, words):
+    c = Config()
+    c.JupyterHub[setting] = value
+    with pytest.raises(SystemExit, match=f"^gpuspawner: {words}"):
+        configure(c, catalog=CATALOG, data_dir=tmp_path)
+
+
+def test_configured_twice_it_is_there_once(tmp_path):
+    c = Config()
+    configure(c, catalog=CATALOG, data_dir=tmp_path)
+    configure(c, catalog=CATALOG, data_dir=tmp_path)
+    assert [service["name"] for service in c.JupyterHub.services] == ["gpu"]
 
 
 def test_where_nobody_administers_gpus_the_hubs_log_says_how_somebody_can(tmp_path, capsys):

@@ -45,10 +45,11 @@ probe_title() { # pid, name: only these few have their command lines read, a she
     esac
 }
 probe_open_files() { # reads `ls -ln` of several fd folders, and how it ended
-    pid='' unreadable='' ended=''
+    pid='' unreadable='' ended='' listed=''
     while IFS= read -r line; do
         case $line in
-        'ls '[012]) ended=$line ;; # above 0: some process had ended by then
+        'ls '[012]) ended=$listed ;; # above 0: some process had ended by then, or ls listed nothing at all
+        /proc/self/fd:) pid=self listed=yes ;;
         /proc/*/fd:)
             pid=${line#/proc/}
             pid=${pid%/fd:}
@@ -116,6 +117,7 @@ probe_buffer() { # the driver's own sample buffer: what fell between the reading
 probe() {
     LC_ALL=C
     export LC_ALL
+    unset QUOTING_STYLE TIME_STYLE # GNU ls obeys them: it would write other lines, or none
     set -f
     echo 'gpuspawner-probe 1 begin'
     uptime=

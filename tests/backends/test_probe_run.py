@@ -207,10 +207,16 @@ async def test_no_nvidia_smi_at_all(
     assert gpu.holders == 0
 
 
-@pytest.mark.parametrize(
-    "ls", ["", 'echo "/proc/self/fd:"; kill -9 $$'], ids=["an image without ls", "an ls that is killed on its way"]
-)
-async def test_who_holds_a_gpu_is_unknown_where_open_files_could_not_be_listed(
+LS = {
+    "an image without ls": "",
+    "an ls that is killed on its way": 'echo "/proc/self/fd:"; kill -9 $$',
+    "an ls that lists nothing": "exit 2",
+    "an ls that writes otherwise": """echo '"/proc/self/fd":'""",
+}
+
+
+@pytest.mark.parametrize("ls", LS.values(), ids=LS)
+async def test_promise_4_who_holds_a_gpu_is_unknown_where_open_files_could_not_be_listed(
     backend: LocalBackend, uuids: tuple[str, ...], start: Start, lease_id: str, tmp_path: Path, ls: str
 ) -> None:
     """Of a shared GPU that is all the evidence: nobody seen would be nobody there."""
@@ -223,6 +229,23 @@ async def test_who_holds_a_gpu_is_unknown_where_open_files_could_not_be_listed(
     (gpu,) = sample_of(await backend.probe(lease_id, 1, uuids[:1], 10.0), uuids[:1]).gpus
     assert gpu.holders is None
     assert "could not be read" in gpu.problem
+
+
+@pytest.mark.parametrize(("name", "value"), [("QUOTING_STYLE", "c"), ("TIME_STYLE", "long_iso")])
+async def test_promise_4_what_an_image_tells_its_own_ls_hides_no_holder(
+    backend: LocalBackend, uuids: tuple[str, ...], start: Start, lease_id: str, name: str, value: str
+) -> None:
+    patch = backend.patch(())
+    start(
+        "import sys, threading, time\n"
+        "from gpuspawner.backends.local import busy\n"
+        "threading.Thread(target=busy, args=(30, 60, [0], 25), daemon=True).start()\n"
+        "time.sleep(1)\nprint('\\nup', flush=True)\ntime.sleep(60)",
+        PYTHONPATH=str(Path(__file__).parents[2]),
+        **{**patch["environment"], "GPUSPAWNER_GPUS": uuids[0], name: value},
+    )
+    (gpu,) = sample_of(await backend.probe(lease_id, 1, uuids[:1], 10.0), uuids[:1]).gpus
+    assert gpu.holders == 1
 
 
 async def test_a_workspace_that_is_gone(backend: LocalBackend, lease_id: str) -> None:

@@ -110,13 +110,18 @@ def judge(streak: Streak, sample: Sample, policy: IdlePolicy, mode: Mode) -> tup
     """
     seen = classify(sample, policy, streak.since_busy_seconds + _credit_seconds(sample, policy))
     after = _counted(streak, sample, seen, policy)
-    if mode is not streak.mode:
+    if not grace_stands(after, policy, mode):
         after = replace(after, mode=mode, countdown_seconds=None)
     if streak.grace_left_seconds is not None and after.countdown_seconds is None:
         return after, Verdict.END_GRACE
     if seen.kind is SampleKind.IDLE:
         return _with_grace(after, _credit_seconds(sample, policy), policy)
     return after, _in_grace(after)
+
+
+def grace_stands(streak: Streak, policy: IdlePolicy, mode: Mode) -> bool:
+    """Whether a grace that began would begin under this policy too: a catalog may have changed since."""
+    return mode is streak.mode and streak.idle_seconds >= policy.for_seconds
 
 
 def _with_grace(streak: Streak, credit_seconds: float, policy: IdlePolicy) -> tuple[Streak, Verdict]:

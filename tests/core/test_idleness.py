@@ -189,6 +189,13 @@ def test_a_change_of_mode_begins_a_new_grace(before: Mode, after: Mode, verdicts
     assert play(len(verdicts) * ["idle"], streak=streak, mode=after)[1] == verdicts
 
 
+def test_a_longer_idle_time_ends_a_grace_and_a_shorter_one_none() -> None:
+    streak, _ = play(33 * ["idle"])
+    assert play(["idle"], streak=streak, policy=replace(POLICY, for_seconds=600.0))[1] == [GRACE]
+    longer, verdicts = play(["idle"], streak=streak, policy=replace(POLICY, for_seconds=7200.0))
+    assert (longer.countdown_seconds, verdicts) == (None, [END])
+
+
 def test_a_workspace_without_grace_is_still_told_first() -> None:
     policy = replace(POLICY, grace_seconds=0.0)
     assert play(31 * ["idle"], policy=policy)[1][-2:] == [BEGIN, RECLAIM]

@@ -103,9 +103,12 @@ def test_promise_9_only_its_user_disputes_and_only_an_administrator_answers(worl
 def test_an_end_is_called_wrong_once_and_answered_once(world, gone):
     assert api(world, "admin", "workspaces/gone/answer", "POST", {"sentence": "Early."}).status_code == 409
     alice, admin = Browser(world, "alice"), Browser(world, "admin")
-    alice.submit("workspaces/gone/dispute")
-    assert "You have said so already." in alice.submit("workspaces/gone/dispute", 409).text
-    admin.submit("workspaces/gone/answer", sentence="Sorry.")
+    for _ in range(2):  # a second click is no mistake
+        assert "You have said so already." not in alice.submit("workspaces/gone/dispute").text
+    other = alice.submit("workspaces/gone/dispute", 409, sentence="And besides.")
+    assert "You have said so already." in other.text
+    for _ in range(2):
+        assert "already" not in admin.submit("workspaces/gone/answer", sentence="Sorry.").text
     assert "admin has answered it already." in admin.submit("workspaces/gone/answer", 409, sentence="Not sorry.").text
     assert world.lease("gone").dispute.answer == "Sorry."
 

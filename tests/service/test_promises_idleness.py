@@ -1,7 +1,7 @@
 """Promises 4 and 5 of design section 4, as the service keeps them: unknown is never idle, and people know before."""
 
 import pytest
-from service_world import GRACE, IDLE_FOR
+from service_world import GRACE, IDLE_FOR, POLICY, a_catalog
 
 from gpuspawner.backends.fake import probe_text
 from gpuspawner.core.errors import Conflict, Unavailable
@@ -117,6 +117,15 @@ async def test_promise_5_a_second_click_uses_up_no_second_keep(world):
     assert world.parts.lifecycle.keep(world.book.get(lease.id), "alice") == once
 
 
+async def test_promise_5_a_second_click_uses_up_no_second_extend(world):
+    lease = await world.up("alice")
+    once = world.parts.lifecycle.extend(lease, "alice")
+    world.clock.advance(0.3)
+    assert world.parts.lifecycle.extend(world.book.get(lease.id), "alice") == once
+    world.clock.advance(1)
+    assert world.parts.lifecycle.extend(world.book.get(lease.id), "alice").deadline_at > once.deadline_at
+
+
 async def test_promise_5_nobody_is_stopped_for_idleness_without_the_whole_grace(world):
     lease = await world.up("alice")
     await world.go_on(IDLE_FOR + GRACE)
@@ -173,6 +182,30 @@ async def still_to_be_kept(world, lease):
     await world.go_on(GRACE - 60, step=5)
     assert world.phase(lease) is Phase.RECLAIMING
     return world.parts.lifecycle.keep(world.book.get(lease.id), "alice").phase is Phase.RUNNING
+
+
+async def test_a_grace_goes_on_under_the_policy_of_now_alone(world):
+    lease = await world.up("alice")
+    await world.go_on(IDLE_FOR + 60)
+    assert world.phase(lease) is Phase.RECLAIMING
+    world.catalog = a_catalog(policy={"idle": {**POLICY["idle"], "for": "2h"}})
+    world.boot()
+    assert world.phase(lease) is Phase.RUNNING
+    await world.go_on(1200)
+    assert world.phase(lease) is Phase.RUNNING, world.now_of(lease).message
+    assert "grace ended" in world.did(lease)
+
+
+@pytest.mark.parametrize("mode", ["observe", "warn"])
+async def test_nobody_is_told_again_of_an_end_that_a_new_mode_took_back(make_world, mailbox, mode):
+    world = make_world(notify_users=mailbox.address("{user}@example.org"))
+    lease = await world.up("alice")
+    await world.go_on(IDLE_FOR + 60)
+    assert world.phase(lease) is Phase.RECLAIMING
+    world.catalog = a_catalog(policy={"mode": mode})
+    world.boot()
+    assert world.phase(lease) is Phase.RUNNING
+    assert world.parts.notifier._queue.empty()
 
 
 async def test_promise_5_a_grace_in_which_the_store_was_away_leaves_time_to_object(world):

@@ -68,6 +68,8 @@ def _dispute(parts: Parts, person: Person, lease: Lease, sentence: object) -> No
     """Store that an end was wrong, with the readings that decided: they stay as long as its audit."""
     if not person.owns(lease):
         raise HTTPError(403, reason="Only its user may say that the end of a workspace was wrong.")
+    if lease.dispute is not None and lease.dispute.sentence == written(sentence):
+        return  # a second click
     since = leases.deciding_since(lease, EVIDENCE_SECONDS)
     disputed = leases.dispute(lease, written(sentence), since, parts.clock.now())
     parts.store.keep_readings(lease.id, since)  # first: no crash leaves a dispute without
@@ -79,6 +81,8 @@ def _answer(parts: Parts, person: Person, lease: Lease, sentence: object) -> Non
     if not person.admin:
         raise HTTPError(403, reason="Only administrators (scope custom:gpu:admin) answer.")
     text = written(sentence, needed=True)
+    if lease.dispute is not None and (lease.dispute.answer, lease.dispute.answered_by) == (text, person.name):
+        return  # a second click
     answered = leases.answer(lease, text, person.name, parts.clock.now())
     parts.book.save(answered, audit=[parts.allocator.line(lease, person.name, "answered", text)])
 

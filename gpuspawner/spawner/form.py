@@ -162,7 +162,9 @@ def _quota(catalog: Catalog, live: Live | None) -> str:
 def _unread(live: Live | None, user: str) -> Mapping[str, Any] | None:
     """Return the workspace that ended last, where its user has not read why, and did not end it."""
     last = next((w for w in live.workspaces if w["end"] is not None), None) if live else None
-    return None if last is None or last["end"]["seen"] or last["end"]["by"] == user else last
+    if last is None or last["end"]["seen"] or last["end"]["by"] == user or last["end"]["dispute"]:
+        return None  # of one that they called wrong they know: the banner tells its answer
+    return last
 
 
 def _more(kind: GpuKind) -> str:

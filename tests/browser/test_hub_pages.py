@@ -58,6 +58,25 @@ def test_why_it_ended_stands_there_without_javascript(hub, plain_page, user):
     expect(plain_page.locator("#gs-ended")).to_contain_text("Your last workspace ended. Its time was over.")
 
 
+def test_an_answer_to_this_was_wrong_is_told_on_every_page_also_of_an_older_end(hub, page, user, assert_accessible):
+    hub.begin(user, template="lab", lifetime="2s")
+    hub.until_ended(user, "expired")
+    wrong = hub.last_end(user)["id"]
+    token = hub.api("POST", f"/users/{user}/tokens").json()["token"]
+    hub.gpu(f"/workspaces/{wrong}/dispute", "POST", {"sentence": "It had work."}, token)
+    hub.gpu(f"/workspaces/{wrong}/seen", "POST", token=token)
+    hub.begin(user, template="lab", lifetime="2s")
+    eventually(lambda: hub.last_end(user)["id"] != wrong, 30)
+    hub.gpu(f"/workspaces/{wrong}/answer", "POST", {"sentence": "You get two hours more."})
+    page.goto(f"{hub.url}/hub/home")
+    note = page.locator("#gs-warnings .gs-note", has_text="answered what you called wrong")
+    expect(note).to_contain_text("tests answered what you called wrong. “You get two hours more.”")
+    assert_accessible(page, "#gs-banner")
+    note.get_by_role("button", name="Got it").click()
+    expect(note).to_have_count(0)
+    expect(page.locator("#gs-warnings")).to_contain_text("Your last workspace ended. Its time was over.")
+
+
 def test_whoever_stops_their_own_on_the_home_page_is_not_told_of_it(hub, page, user):
     hub.begin(user, template="lab", gpu="none")
     hub.until(user, "running")

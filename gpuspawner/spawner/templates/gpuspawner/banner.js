@@ -54,6 +54,14 @@
     return element("div", { className: "gs-note gs-warn" }, element("p", {}, lead, text), why, button("Got it", act(one, "seen")));
   };
 
+  const answer = (one) => {
+    const { answer: said, answered_by: by } = one.end.dispute;
+    const page = more(one, "What you called wrong");
+    page.addEventListener("click", () => act(one, "seen")().catch(() => {}));
+    const lead = element("b", { textContent: `${name(one)}${by} answered what you called wrong. ` });
+    return element("div", { className: "gs-note" }, element("p", {}, lead, `“${said}”`), page, button("Got it", act(one, "seen")));
+  };
+
   // Who stops their own on the hub's Home page needs nobody to tell them. The hub does not say who stopped a server.
   const STOPPED = "gpuspawner-stopped-at";
   document.addEventListener("click", (event) => {
@@ -68,8 +76,11 @@
       const { kind, actions } = one.warning;
       return [`${one.id} ${kind} ${actions} ${one.keep.left} ${one.extend.each_seconds}`, warning, one];
     });
-    const last = workspaces.find((one) => one.end);
-    if (!last || last.end.seen || last.end.by === last.user) return all;
+    const over = workspaces.filter((one) => one.end);
+    const answered = over.filter(({ end }) => end.dispute?.answer && !end.seen);
+    all.push(...answered.map((one) => [`${one.id} answered`, answer, one]));
+    const last = over[0];
+    if (!last || answered.includes(last) || last.end.seen || last.end.by === last.user) return all;
     if (isOwnStop(last)) {
       act(last, "seen")().catch(() => {});
       document.getElementById("gs-ended")?.remove();
@@ -85,7 +96,7 @@
   const look = async () => {
     let workspaces;
     try {
-      ({ workspaces } = await api.call("workspaces?ended=1"));
+      ({ workspaces } = await api.call("workspaces?ended=5"));
     } catch {
       return; // what stands there was true; the next look tells
     }

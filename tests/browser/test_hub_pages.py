@@ -64,6 +64,8 @@ def test_an_answer_to_this_was_wrong_is_told_on_every_page_also_of_an_older_end(
     wrong = hub.last_end(user)["id"]
     token = hub.api("POST", f"/users/{user}/tokens").json()["token"]
     hub.gpu(f"/workspaces/{wrong}/dispute", "POST", {"sentence": "It had work."}, token)
+    page.goto(f"{hub.url}/hub/spawn")
+    expect(page.locator("#gs-ended")).to_have_count(0)  # who called it wrong has read it
     hub.gpu(f"/workspaces/{wrong}/seen", "POST", token=token)
     hub.begin(user, template="lab", lifetime="2s")
     eventually(lambda: hub.last_end(user)["id"] != wrong, 30)

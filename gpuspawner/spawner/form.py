@@ -58,7 +58,6 @@ def render(
     template = catalog.templates.get(shown["template"], next(iter(catalog.templates.values())))
     kinds = [kind for kind in catalog.gpus.values() if any(kind.name in t.gpus for t in catalog.templates.values())]
     return _environment.get_template("gpuspawner/form.html").render(
-        user=user,
         server=server,
         ticket=ticket,
         prefix=service_prefix,

@@ -141,10 +141,11 @@ def test_the_quota_counts_what_lives():
         pytest.param({"seen": False, "by": "gpuspawner"}, True, id="unread"),
         pytest.param({"seen": True, "by": "gpuspawner"}, False, id="read"),
         pytest.param({"seen": False, "by": "alice"}, False, id="their own doing"),
+        pytest.param({"seen": False, "by": "gpuspawner", "dispute": {"answer": "Yes."}}, False, id="called wrong"),
     ],
 )
 def test_how_the_last_one_ended_is_told_once(end, told):
-    end = {**end, "words": "It was idle", "why": "It was idle. GPU 0 has done nothing for 30 min."}
+    end = {"dispute": None, **end, "words": "It was idle", "why": "It was idle. GPU 0 has done nothing for 30 min."}
     html = rendered(live=live(workspaces=[workspace(end=end)]))
     assert ("Your last workspace ended." in html) is told
 

@@ -25,9 +25,6 @@ log = logging.getLogger("gpuspawner.lifecycle")
 DOUBLE_CLICK_SHARE = 0.9
 """With more than this of a Keep still to go, another one is taken for the same click. Arbitrary."""
 
-DOUBLE_CLICK_SECONDS = 1.0
-"""An Extend this soon after another is taken for the same click: the page answers sooner than a finger. Arbitrary."""
-
 COMING_END = "ends in "
 """How the audit of a warning begins that is for a coming deadline, not for idleness."""
 
@@ -40,7 +37,6 @@ class Lifecycle:
         self._book, self._allocator, self._reclaimer, self._clock = book, allocator, reclaimer, clock
         self._catalog = allocator.catalog
         self._hub_silent_since: float | None = None
-        self._extended_at: tuple[str, float] = ("", 0.0)
 
     def catch_up(self) -> None:
         """To be called before samples are judged: where store or hub were away, nobody could press Keep meanwhile.
@@ -161,19 +157,14 @@ class Lifecycle:
         return kept
 
     def extend(self, lease: Lease, by: str) -> Lease:
-        """Move the deadline by its policy's step. Raises Conflict where nothing is left, or there is no deadline.
-
-        Right after another Extend it changes nothing: a second click must not take a second step.
-        """
-        now = self._clock.now()
-        if self._extended_at[0] == lease.id and 0 <= now - self._extended_at[1] < DOUBLE_CLICK_SECONDS:
-            return lease
+        """Move the deadline by its policy's step. Raises Conflict where nothing is left, or there is no deadline."""
         if lease.phase not in UP or lease.deadline_at is None:
             raise Conflict("This workspace has no running lifetime to extend.")
         policy = policy_of(self._catalog, lease)
-        deadline_at, extended = lifetime.extend(lease.deadline_at, lease.extended_seconds, policy.extend, now)
+        deadline_at, extended = lifetime.extend(
+            lease.deadline_at, lease.extended_seconds, policy.extend, self._clock.now()
+        )
         why = f"by {show_duration(extended - lease.extended_seconds)}"
         changed = replace(lease, deadline_at=deadline_at, extended_seconds=extended, warned_seconds=())
         self._book.save(changed, audit=[self._allocator.line(changed, by, "extended", why)])
-        self._extended_at = (lease.id, now)
         return changed

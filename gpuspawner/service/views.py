@@ -225,9 +225,13 @@ def _keep(parts: Parts, lease: Lease) -> dict[str, Any]:
     return {"left": max(0, keep.times - lease.keeps_used), "each_seconds": keep.each_seconds}
 
 
+def extension_left_seconds(parts: Parts, lease: Lease) -> float:
+    """Return by how much a lease's end may still be moved."""
+    return max(0.0, policy_of(parts.catalog, lease).extend.total_seconds - lease.extended_seconds)
+
+
 def _extend(parts: Parts, lease: Lease) -> dict[str, Any]:
-    extend = policy_of(parts.catalog, lease).extend
-    left = max(0.0, extend.total_seconds - lease.extended_seconds)
+    extend, left = policy_of(parts.catalog, lease).extend, extension_left_seconds(parts, lease)
     return {"left_seconds": left, "each_seconds": min(extend.each_seconds, left)}
 
 

@@ -117,15 +117,6 @@ async def test_promise_5_a_second_click_uses_up_no_second_keep(world):
     assert world.parts.lifecycle.keep(world.book.get(lease.id), "alice") == once
 
 
-async def test_promise_5_a_second_click_uses_up_no_second_extend(world):
-    lease = await world.up("alice")
-    once = world.parts.lifecycle.extend(lease, "alice")
-    world.clock.advance(0.3)
-    assert world.parts.lifecycle.extend(world.book.get(lease.id), "alice") == once
-    world.clock.advance(1)
-    assert world.parts.lifecycle.extend(world.book.get(lease.id), "alice").deadline_at > once.deadline_at
-
-
 async def test_promise_5_nobody_is_stopped_for_idleness_without_the_whole_grace(world):
     lease = await world.up("alice")
     await world.go_on(IDLE_FOR + GRACE)

@@ -260,3 +260,19 @@ def test_the_store_away_is_a_503_with_the_reason(world, monkeypatch):
 
     monkeypatch.setattr(world.parts.store, "ended", fail)
     assert "The store does not answer (locked)." in alice.look("", 503).text
+
+
+def test_promise_5_a_second_click_on_extend_takes_no_second_step(world):
+    world.save(pages.running("mine"))
+    alice = Browser(world, "alice")
+
+    def left(page):
+        return re.search(r'name="left" value="([^"]+)"', page.text)[1]
+
+    seen = alice.look("workspaces/mine")
+    once = alice.submit("workspaces/mine/extend", left=left(seen))
+    ends_at = world.lease("mine").deadline_at
+    alice.submit("workspaces/mine/extend", left=left(seen))
+    assert world.lease("mine").deadline_at == ends_at
+    alice.submit("workspaces/mine/extend", left=left(once))
+    assert world.lease("mine").deadline_at > ends_at

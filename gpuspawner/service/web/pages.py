@@ -13,7 +13,14 @@ from gpuspawner.service.gpu_states import NO_KIND, STATES, gpu_states
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.reclaimer import EVIDENCE_SECONDS
 from gpuspawner.service.sentences import gpus_asked
-from gpuspawner.service.views import audit_view, is_simulated, lease_view, offer_view, place_of
+from gpuspawner.service.views import (
+    audit_view,
+    extension_left_seconds,
+    is_simulated,
+    lease_view,
+    offer_view,
+    place_of,
+)
 from gpuspawner.service.web import story
 from gpuspawner.service.web.base import PageHandler
 
@@ -148,6 +155,10 @@ class Act(WorkspacePage):
     async def post(self, lease_id: str, action: str) -> None:
         """Do it and return to the page; where it can't be done the page says why."""
         lease, sentence = self.own(lease_id), self.get_body_argument("sentence", "")
+        left = self.get_body_argument("left", "")
+        if action == "extend" and left not in {"", str(extension_left_seconds(self.parts, lease))}:
+            self.redirect(self._page(lease), status=303)  # a second click on the same button: it is extended
+            return
         try:
             await act(self.parts, self.viewer(), lease, action, "its page", sentence)
         except Conflict as error:

@@ -87,7 +87,8 @@ def _check_autoscale(name: str, entry: GpuEntry) -> Iterator[Issue]:
     if not written.model_fields_set:
         return
     if entry.of is not None:
-        yield Issue(loc, "a share has the nodes of the kind it divides", "write it there, or remove it")
+        right = f"remove it; in `{entry.of}` it starts nodes for those who ask for whole ones"
+        yield Issue(loc, "no node is started for a share", right)
         return
     if written.max is None:
         yield Issue(loc, "how many GPUs there may be is not said", "add max: with all that the pool may have")

@@ -137,9 +137,11 @@ def _parse_seconds(value: object) -> int:
 
 
 def _parse_threshold(value: object) -> float:
-    percent = parse_percent(value)
+    percent, right = parse_percent(value), "write a percentage from 1%, for example 5%"
     if percent <= 0:
-        raise BadValue(f"{quoted(value)} would make every GPU busy", "write a percentage above 0%, for example 5%")
+        raise BadValue(f"{quoted(value)} would make every GPU busy", right)
+    if percent < 1:  # a fraction that was meant, as 0.05 for 5 %, would never end anything
+        raise BadValue(f"{quoted(value)} is less than the 1 % that nvidia-smi counts by", right)
     return percent
 
 

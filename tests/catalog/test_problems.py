@@ -224,7 +224,14 @@ ENTRIES = {
     ),
     "nothing idle": (
         "policies: {p: {idle: {below: 0}}}\n",
-        "6 policies.p.idle.below: 0 would make every GPU busy. Write a percentage above 0%, for example 5%.",
+        "6 policies.p.idle.below: 0 would make every GPU busy. Write a percentage from 1%, for example 5%.",
+    ),
+    "a fraction for a percentage": (
+        "policies: {p: {idle: {below: 0.05}}}\n",
+        (
+            "6 policies.p.idle.below: 0.05 is less than the 1 % that nvidia-smi counts by. "
+            "Write a percentage from 1%, for example 5%."
+        ),
     ),
     "idle at once": (
         "policies: {p: {idle: {for: 0s}}}\n",

@@ -44,7 +44,10 @@ def options_of(lease: Lease) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Ask:
-    """One ``start()``: ``start_id`` is its own, ``boot_id`` the hub process that runs it."""
+    """One ``start()`` for ``user``: ``start_id`` is its own, ``boot_id`` the hub process that runs it.
+
+    ``by`` is who asks, where that is somebody else.
+    """
 
     key: Key
     user: str
@@ -52,6 +55,7 @@ class Ask:
     options: Mapping[str, Any]
     start_id: str
     boot_id: str
+    by: str = ""
 
 
 def hash_token(token: str) -> str:
@@ -146,7 +150,7 @@ class Allocator:
                 boot_id=ask.boot_id,
                 heard_at=now,
             )
-            self.book.save(lease, audit=[self.line(lease, lease.user, "asked", self._asked(ask.request))])
+            self.book.save(lease, audit=[self.line(lease, ask.by or ask.user, "asked", self._asked(ask.request))])
         elif lease.phase in JOINABLE:
             joined = leases.join(lease, ask.request, ask.options, start_id=ask.start_id, boot_id=ask.boot_id, now=now)
             self.book.save(joined)

@@ -41,6 +41,7 @@ def render(
     chosen: Mapping[str, Any],
     notes: Sequence[str] = (),
     live: Live | None = None,
+    own: bool = True,
 ) -> str:
     """Return the form as HTML.
 
@@ -48,11 +49,12 @@ def render(
         catalog: what may be chosen.
         user: for whom a server starts.
         server: its name, ``""`` for the default one.
-        ticket: the user's, for what the page asks of the service.
+        ticket: a form's, for what the page asks of the service.
         service_prefix: where browsers find the service, ending in ``/``.
         chosen: options to fill in, of any kind: from a link, from what was posted or last used.
         notes: what else to tell of them, in sentences.
         live: what the service says now, None where it does not answer.
+        own: whether ``user`` is who looks.
     """
     shown = {key: _shown(key, chosen.get(key, "")) for key in OPTIONS}
     template = catalog.templates.get(shown["template"], next(iter(catalog.templates.values())))
@@ -70,12 +72,13 @@ def render(
         simulated=_simulated(catalog, live),
         fields=_fields(template),
         data={"templates": {name: _data(t) for name, t in catalog.templates.items()}, "quota": catalog.quota},
-        quota=_quota(catalog, live),
+        quota=catalog.quota,
+        held=live.held if live else None,
+        whose=None if own else user,
         sentence=_sentence(catalog, chosen, user, live),
         refused=live.refused if live else _refusal(catalog, chosen, user) is not None,
         away=live is None,
         away_sentence=AWAY,
-        ended=_unread(live, user),
         fast=catalog.fast,
     )
 
@@ -147,23 +150,6 @@ def _refusal(catalog: Catalog, chosen: Mapping[str, Any], user: str) -> str | No
 
 def _sentence(catalog: Catalog, chosen: Mapping[str, Any], user: str, live: Live | None) -> str:
     return live.sentence if live else _refusal(catalog, chosen, user) or AWAY
-
-
-def _quota(catalog: Catalog, live: Live | None) -> str:
-    if catalog.quota is None:
-        return ""
-    if live is None:
-        return f"You may hold {catalog.quota} GPUs at once."
-    held = sum(w["request"]["count"] for w in live.workspaces if w["end"] is None)
-    return f"You use or wait for {held} of {catalog.quota} GPUs."
-
-
-def _unread(live: Live | None, user: str) -> Mapping[str, Any] | None:
-    """Return the workspace that ended last, where its user has not read why, and did not end it."""
-    last = next((w for w in live.workspaces if w["end"] is not None), None) if live else None
-    if last is None or last["end"]["seen"] or last["end"]["by"] == user or last["end"]["dispute"]:
-        return None  # of one that they called wrong they know: the banner tells its answer
-    return last
 
 
 def _more(kind: GpuKind) -> str:

@@ -21,11 +21,12 @@ ENDED_SHOWN = 5
 class Live:
     """What a form shows of the service: its own documents (see ``service.views``), read once.
 
-    ``offers`` is by kind; ``sentence`` says what Start would do, or, where ``refused``, why it would not.
+    ``offers`` is by kind; ``held`` are the GPUs that the user uses or waits for. ``sentence`` says what Start would do,
+    or, where ``refused``, why it would not.
     """
 
     offers: Mapping[str, Mapping[str, Any]]
-    workspaces: tuple[Mapping[str, Any], ...]
+    held: int
     sentence: str
     refused: bool = False
 
@@ -39,14 +40,13 @@ class ServiceView:
 
     async def live(self, options: Mapping[str, str], server: str) -> Live | None:
         """Return all that a form shows."""
-        offers, workspaces, check = await asyncio.gather(
-            self._ask("offers"), self.workspaces(), self._ask("check", {**options, "server": server})
-        )
-        if offers is None or workspaces is None or check is None:
+        offers, check = await asyncio.gather(self._ask("offers"), self._ask("check", {**options, "server": server}))
+        if offers is None or check is None:
             return None
         error = check.get("error")
         sentence = error["message"] if error else check["sentence"]
-        return Live({offer["kind"]: offer for offer in offers["offers"]}, workspaces, sentence, refused=bool(error))
+        by_kind = {offer["kind"]: offer for offer in offers["offers"]}
+        return Live(by_kind, offers["held"], sentence, refused=bool(error))
 
     async def workspaces(self) -> tuple[Mapping[str, Any], ...] | None:
         """Return the user's live workspaces, then those that ended last."""

@@ -144,6 +144,7 @@ class GPUSpawnerMixin(FormOptions):
         ask = {
             **self._key(),
             "user": self.user.name,
+            "by": self.gpu_actor(),
             "options": self.user_options or {},
             "start_id": start_id,
             "boot_id": self.gpu_boot_id,

@@ -7,6 +7,7 @@ from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING, Any
 
+from jupyterhub.user import User
 from jupyterhub.utils import isoformat
 from traitlets import Callable, Unicode, default, observe
 from traitlets.config import LoggingConfigurable
@@ -45,6 +46,11 @@ class FormOptions(_Base):
         """Return the secret shared with the service, as written in its file."""
         return Path(self.gpu_secret_file).read_text(encoding="ascii").strip()
 
+    def gpu_actor(self) -> str:
+        """Return who else shows the form or starts the server; "" where that is its user, or nobody knows."""
+        actor = getattr(self.handler, "current_user", None)
+        return actor.name if isinstance(actor, User) and actor.name != self.user.name else ""
+
     _gpu_link: Mapping[str, str] | None = None
 
     @observe("handler")
@@ -82,8 +88,9 @@ class FormOptions(_Base):
     async def render_form(self) -> str:
         """Return the form as a hub page shows it, with the service's numbers of this moment."""
         chosen, notes = self._filled_in()
-        created = isoformat(self.user.orm_user.created)
-        ticket = sign_ticket(bytes.fromhex(self.gpu_secret()), self.user.name, created, time())
+        # Whoever may start this server reads this form, which must not let them do what only its user may.
+        holder = bytes.fromhex(self.gpu_secret()), self.user.name, isoformat(self.user.orm_user.created), time()
+        ticket = sign_ticket(*holder, form=True)
         return form.render(
             self.catalog,
             user=self.user.name,
@@ -93,6 +100,7 @@ class FormOptions(_Base):
             chosen=chosen,
             notes=notes,
             live=await ServiceView(self.gpu_service_url, ticket).live(chosen, self.name),
+            own=not self.gpu_actor(),
         )
 
     def _filled_in(self) -> tuple[Mapping[str, Any], list[str]]:

@@ -67,6 +67,13 @@ class PageView:
         """Return the workspace of one's own server, live or ended last, None where there is none or no answer."""
         return of_server(workspaces, server)
 
+    def unread(self, workspaces: tuple[Mapping[str, Any], ...] | None) -> Mapping[str, Any] | None:
+        """Return the workspace that ended last, where its user has not read why, and did not end it."""
+        last = next((w for w in workspaces or () if w["end"] is not None), None)
+        if last is None or last["end"]["seen"] or last["end"]["by"] == self.user or last["end"]["dispute"]:
+            return None  # of one that they called wrong they know: the banner tells its answer
+        return last
+
     @staticmethod
     def clock(at: float) -> str:
         """Return a time as every page shows it: ``18:30``."""

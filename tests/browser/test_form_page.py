@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 START = "button[type=submit]"
 
@@ -36,6 +36,21 @@ def test_the_form_is_preselected_and_says_what_start_will_do(hub, page, assert_a
     expect(page.locator("#gs-quota")).to_have_text("You use or wait for 0 of 4 GPUs.")
     expect(sentence(page)).to_contain_text("Starts now on 1 simulated A100 (4 free). Ends at")
     assert_accessible(page)
+
+
+def test_a_form_whose_ticket_is_over_takes_the_one_of_its_page_anew(hub, page):
+    asked: list[str] = []
+
+    def until_a_fresh_one(route: Route) -> None:
+        asked.append(route.request.headers["authorization"])
+        over = {"status": 403, "json": {"error": {"message": "Over."}}}
+        _ = route.fulfill(**over) if asked[-1] == asked[0] else route.continue_()
+
+    page.route("**/services/gpu/api/v1/offers", until_a_fresh_one)
+    show_form(page, hub)
+    page.evaluate("document.getElementById('gs-quota').textContent = ''")
+    expect(page.locator("#gs-quota")).to_have_text("You use or wait for 0 of 4 GPUs.")
+    assert len(set(asked)) > 1
 
 
 def test_fields_follow_the_template_and_keep_what_was_typed(hub, page):

@@ -103,8 +103,10 @@ KINDS = {
     ),
     "nodes of a share": (
         "  half: {of: a100, shares: 2, autoscale: {max: 8, start: 4m}}\n",
-        "4 gpus.half.autoscale: no node is started for a share. "
-        "Remove it; in `a100` it starts nodes for those who ask for whole ones.",
+        (
+            "4 gpus.half.autoscale: no node is started for a share. "
+            "Remove it; in `a100` it starts nodes for those who ask for whole ones."
+        ),
     ),
     "a label that is a number": (
         "  t4: {match: T4, memory: 16GiB, autoscale: {max: 8, start: 4m, labels: {pool: 4}}}\n",

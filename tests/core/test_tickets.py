@@ -20,6 +20,7 @@ def test_a_ticket_names_its_user_for_ten_minutes(user):
     ticket = sign_ticket(SECRET, user, BORN, NOW)
     assert ticket.isascii()
     assert ticket_holder(SECRET, ticket, NOW) == Holder(user, BORN)
+    assert ticket_holder(SECRET, sign_ticket(SECRET, user, BORN, NOW, form=True), NOW) == Holder(user, BORN, form=True)
     assert ticket_holder(SECRET, ticket, NOW + TICKET_SECONDS - 1) == Holder(user, BORN)
     assert ticket_holder(SECRET, ticket, NOW + TICKET_SECONDS) is None
 

@@ -14,6 +14,8 @@ from gpuspawner.core.tickets import TICKET_SECONDS, sign_ticket
 NARROW_ROLES = """
 c.JupyterHub.services.append({"name": "outsider", "api_token": "outsider-token-0123456789"})
 c.JupyterHub.load_roles.append({"name": "outsider", "services": ["outsider"], "scopes": ["read:users"]})
+c.JupyterHub.load_roles.append({"name": "helper", "users": ["helper"], "scopes": [
+    "list:users!user=olga", "servers!server=olga/shared", "access:servers!server=olga/shared"]})
 """
 OUTSIDER = "outsider-token-0123456789"
 READS = ["", "/readings", "/audit"]
@@ -158,7 +160,6 @@ def test_a_workspaces_token_acts_on_its_own_lease_and_nowhere_else(hub, owner, e
     credential = own_token(hub, owner)
     assert [ask(hub, credential, f"/workspaces/{owner['id']}{more}").status_code for more in READS] == [200] * 3
     assert ask(hub, credential, f"/workspaces/{owner['id']}/stop", "POST").status_code == 403
-    assert ask(hub, credential, "/ticket", "POST").status_code == 403
     assert [w["id"] for w in ask(hub, credential, "/workspaces").json()["workspaces"]] == [owner["id"]]
     assert ask(hub, credential, f"/workspaces/{owner['id']}", base="").status_code == 403, "it opens no pages"
     assert hub.api("GET", "/users/olga", token=credential.removeprefix("token ")).status_code == 403
@@ -217,6 +218,27 @@ def test_the_pages_act_by_post_with_their_xsrf_token_only(hub, owner):
     assert done.status_code == 303
     assert hub.lease("olga")["ends_at"] > owner["ends_at"]
     assert requests.post(url, data={"_xsrf": token}, timeout=20, allow_redirects=False).status_code == 403
+
+
+def test_whoever_may_start_one_server_of_a_user_acts_on_nothing_else_of_theirs_by_its_form(hub, owner):
+    session = hub.login("helper")
+    refused = hub.send(session, hub.form_url(session, "olga", "shared"), template="lab", gpu="t4", memory="1PiB")
+    pages = [session.get(f"{hub.url}/hub/spawn/olga/shared", timeout=20).text, refused.text]
+    for page in pages:
+        tickets = set(re.findall(r'data-ticket="([^"]+)"', page))
+        form = re.search(r'id="gs-form"[^>]*data-ticket="([^"]+)"', page)[1]
+        assert ask(hub, f"ticket {form}", "/offers").json()["held"] == owner["request"]["count"]
+        for ticket in tickets:
+            assert ask(hub, f"ticket {ticket}", f"/workspaces/{owner['id']}").status_code in {403, 404}
+            assert ask(hub, f"ticket {ticket}", f"/workspaces/{owner['id']}/stop", "POST").status_code in {403, 404}
+    assert "olga uses or waits for" in pages[0]
+    assert hub.lease("olga")["phase"] == "running"
+
+    assert hub.submit(session, "olga", "shared", template="lab", gpu="none").status_code == 302
+    shared = hub.until("olga", "running", server="shared")
+    assert [line["actor"] for line in hub.audit(shared["id"], "asked")] == ["helper"]
+    assert [line["actor"] for line in hub.audit(owner["id"], "asked")] == ["olga"]
+    hub.stop("olga", "shared")
 
 
 def test_a_form_starts_for_oneself_only(hub, owner):

@@ -24,9 +24,9 @@ class Client:
     def __init__(self, world, url):
         self.world, self.url = world, url
 
-    def ticket(self, user):
+    def ticket(self, user, *, form=False):
         created = self.world.hub.add(user)
-        return f"ticket {sign_ticket(SECRET, user, created, self.world.clock.now())}"
+        return f"ticket {sign_ticket(SECRET, user, created, self.world.clock.now(), form=form)}"
 
     async def __call__(self, who, method, path, body=None):
         """Return the status and the answer, JSON always."""
@@ -140,7 +140,6 @@ async def test_promise_9_a_workspace_s_token_keeps_and_extends_its_own_lease_and
     assert (await call(token, "POST", f"/api/v1/workspaces/{lease.id}/stop"))[0] == 403
     assert (await call(token, "POST", f"/api/v1/workspaces/{lease.id}/move"))[0] == 403
     assert (await call(token, "GET", f"/api/v1/workspaces/{second.id}"))[0] == 404
-    assert (await call(token, "POST", "/api/v1/ticket"))[0] == 403
     assert (await call(token, "POST", "/internal/acquire", {}))[0] == 403
     assert world.now_of(lease).phase is Phase.RUNNING
 
@@ -167,26 +166,24 @@ async def test_promise_9_nobody_gets_nothing(world, call, who):
     assert world.now_of(lease) == lease
 
 
-async def test_promise_9_a_ticket_is_over_after_ten_minutes_and_a_page_renews_it(world, call):
+async def test_promise_9_a_ticket_is_over_after_ten_minutes(world, call):
     ticket = call.ticket("alice")
     world.clock.advance(TICKET_SECONDS - 1)
-    status, answer = await call(ticket, "POST", "/api/v1/ticket")
-    assert status == 200
+    assert (await call(ticket, "GET", "/api/v1"))[1]["user"] == "alice"
     world.clock.advance(2)
     assert (await call(ticket, "GET", "/api/v1"))[0] == 403
-    assert (await call(f"ticket {answer['ticket']}", "GET", "/api/v1"))[1]["user"] == "alice"
 
 
-async def test_promise_9_a_ticket_of_a_user_who_is_gone_is_not_renewed(world, call):
-    alice, bob = call.ticket("alice"), call.ticket("bob")
-    del world.hub.users["alice"]
-    world.hub.rename("bob", "robert")
-    world.hub.users["bob"] = "another bob born"
-    for ticket in (alice, bob):
-        assert (await call(ticket, "POST", "/api/v1/ticket"))[0] == 403
-    carol = call.ticket("carol")
-    world.hub.unreachable = "The hub is away."
-    assert (await call(carol, "POST", "/api/v1/ticket"))[0] == 503
+async def test_promise_9_the_ticket_of_a_form_says_what_a_start_would_do_and_nothing_more(world, call):
+    lease = await world.up("alice")
+    ticket = call.ticket("alice", form=True)
+    assert (await call(ticket, "GET", "/api/v1/offers"))[1]["held"] == lease.request.count == 1
+    assert (await call(ticket, "POST", "/api/v1/check", {"server": "b"}))[0] == 200
+    for path in ("", "/queue", "/workspaces", f"/workspaces/{lease.id}", "/disputes", f"/workspaces/{lease.id}/audit"):
+        assert (await call(ticket, "GET", f"/api/v1{path}"))[0] == 403, path
+    for action in ACTIONS:
+        assert (await call(ticket, "POST", f"/api/v1/workspaces/{lease.id}/{action}"))[0] == 403, action
+    assert world.now_of(lease).phase is Phase.RUNNING
 
 
 async def test_promise_9_a_get_never_starts_or_stops_anything(world, call):
@@ -194,8 +191,7 @@ async def test_promise_9_a_get_never_starts_or_stops_anything(world, call):
     alice = call.ticket("alice")
     for action in ACTIONS:
         assert (await call(alice, "GET", f"/api/v1/workspaces/{lease.id}/{action}"))[0] == 405
-    for path in ("/api/v1/check", "/api/v1/ticket"):
-        assert (await call(alice, "GET", path))[0] == 405
+    assert (await call(alice, "GET", "/api/v1/check"))[0] == 405
     assert (await call(SPAWNER, "GET", "/internal/acquire"))[0] == 405
     for path in ("release?outcome=failed&attempt=1", "park?attempt=1", "acknowledge?attempt=1"):
         assert (await call(SPAWNER, "GET", f"/internal/leases/{lease.id}/{path}"))[0] == 405

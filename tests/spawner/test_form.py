@@ -10,7 +10,7 @@ import pytest
 from gpuspawner.catalog import from_form, load_text, resolve
 from gpuspawner.spawner import form
 from gpuspawner.spawner.live import Live, of_server
-from gpuspawner.spawner.pages import TEMPLATES
+from gpuspawner.spawner.pages import TEMPLATES, PageView
 
 CATALOG = load_text("""
 version: 1
@@ -49,7 +49,7 @@ class Inputs(HTMLParser):
                 self.sent.setdefault(name, []).append(attributes.get("value", ""))
 
 
-def rendered(*, chosen=None, notes=(), live=None, user="alice", server=""):
+def rendered(*, chosen=None, notes=(), live=None, user="alice", server="", own=True):
     return form.render(
         CATALOG,
         user=user,
@@ -59,6 +59,7 @@ def rendered(*, chosen=None, notes=(), live=None, user="alice", server=""):
         chosen=chosen or {},
         notes=notes,
         live=live,
+        own=own,
     )
 
 
@@ -66,12 +67,12 @@ def offer(kind, free, total=4, waiting=0, note=""):
     return {"kind": kind, "free": free, "total": total, "waiting": waiting, "simulated": True, "note": note}
 
 
-def workspace(server="", end=None, count=1, user="alice"):
-    return {"id": "w", "user": user, "server": server, "request": {"count": count}, "end": end, "page": "/w"}
+def workspace(server="", end=None, user="alice"):
+    return {"id": "w", "user": user, "server": server, "end": end, "page": "/w"}
 
 
-def live(*offers, workspaces=(), sentence="Starts now.", refused=False):
-    return Live({one["kind"]: one for one in offers}, tuple(workspaces), sentence, refused)
+def live(*offers, held=0, sentence="Starts now.", refused=False):
+    return Live({one["kind"]: one for one in offers}, held, sentence, refused)
 
 
 def test_what_it_sends_untouched_is_a_request_for_the_defaults():
@@ -129,10 +130,11 @@ def test_what_is_free_stands_beside_each_kind(free, words):
     assert "80 GiB each, 2.10 an hour" in html
 
 
-def test_the_quota_counts_what_lives():
-    ended = {"seen": True, "by": "gpuspawner"}
-    html = rendered(live=live(workspaces=[workspace(count=2), workspace("b"), workspace(end=ended, count=4)]))
-    assert "You use or wait for 3 of 4 GPUs." in html
+def test_the_quota_is_its_user_s_whoever_looks():
+    assert ">You use or wait for 3 of 4 GPUs.<" in rendered(live=live(held=3))
+    assert ">alice uses or waits for 3 of 4 GPUs.<" in rendered(live=live(held=3), own=False)
+    assert ">You may hold 4 GPUs at once.<" in rendered()
+    assert ">alice may hold 4 GPUs at once.<" in rendered(own=False)
 
 
 @pytest.mark.parametrize(
@@ -145,9 +147,10 @@ def test_the_quota_counts_what_lives():
     ],
 )
 def test_how_the_last_one_ended_is_told_once(end, told):
-    end = {"dispute": None, **end, "words": "It was idle", "why": "It was idle. GPU 0 has done nothing for 30 min."}
-    html = rendered(live=live(workspaces=[workspace(end=end)]))
-    assert ("Your last workspace ended." in html) is told
+    view = PageView("alice", "t", "/services/gpu/", "", None)
+    over = {"end": {"dispute": None, **end}}
+    assert view.unread(({"end": None}, over)) == (over if told else None)
+    assert view.unread(None) is None
 
 
 def test_without_the_service_it_says_so_and_what_is_wrong_is_still_said():

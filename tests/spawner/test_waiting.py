@@ -68,6 +68,7 @@ class Start(GPUSpawnerMixin, Server):
     """One start, without a hub."""
 
     wait_in_hub_seconds, start_timeout, user_options, _log_name, name = 0.1, 60, {}, "alice", ""
+    handler = None
     log = logging.getLogger("test")
     user = SimpleNamespace(name="alice")
     problem = hook = None

@@ -48,6 +48,8 @@ class Person:
 class BaseHandler(HubOAuthenticated, RequestHandler):
     """Finds out who asks before anything else, and turns the errors of ``core`` into answers with a reason."""
 
+    serves_forms = False
+    """Whether the ticket of a form is enough, which others than its user may hold too."""
     person: Person | None = None
     hub_model: dict[str, Any] | None = None
     """What the hub says of who asks, also where the right to use GPUs is lacking; None where it was not asked."""
@@ -70,7 +72,9 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
         scheme, credential = self._authorization()
         if scheme == "ticket":
             holder = ticket_holder(self.parts.secret, credential, self.parts.clock.wall())
-            return Person(holder.user, self._owner(holder.created)) if holder is not None else None
+            if holder is None or (holder.form and not self.serves_forms):
+                return None
+            return Person(holder.user, self._owner(holder.created))
         if scheme in {"token", "bearer"} and credential.startswith(WORKSPACE_TOKEN_PREFIX):
             hashed = hash_token(credential)
             found = (x for x in self.parts.book if x.token_hash and hmac.compare_digest(x.token_hash, hashed))

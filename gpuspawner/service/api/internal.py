@@ -40,6 +40,7 @@ class AcquireBody(KeyBody):
     options: dict[str, Any]
     start_id: str
     boot_id: str
+    by: str = ""
 
 
 BodyT = TypeVar("BodyT", bound=KeyBody)
@@ -85,7 +86,7 @@ class Acquire(SpawnerHandler):
         """Answer the lease, 409 while an earlier workspace of the key still ends, 4xx where it is refused."""
         body = self.understood(AcquireBody)
         request = resolve(self.parts.catalog, body.options, body.user)
-        ask = Ask(body.key(), body.user, request, body.options, body.start_id, body.boot_id)
+        ask = Ask(body.key(), body.user, request, body.options, body.start_id, body.boot_id, body.by)
         self.answer(self.view(self.parts.allocator.acquire(ask)))
 
 

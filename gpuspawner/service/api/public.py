@@ -10,8 +10,7 @@ from tornado.web import HTTPError
 from gpuspawner import __version__
 from gpuspawner.catalog import resolve
 from gpuspawner.core.errors import Conflict
-from gpuspawner.core.lease import NOBODY, UP, WAITING, Key, Lease, Phase
-from gpuspawner.core.tickets import sign_ticket
+from gpuspawner.core.lease import UP, WAITING, Key, Lease, Phase
 from gpuspawner.service.api.actions import ACTIONS, act
 from gpuspawner.service.api.base import ApiHandler
 from gpuspawner.service.policies import policy_of
@@ -38,38 +37,24 @@ class Root(ApiHandler):
         self.answer({"version": __version__, "user": person.name, "admin": person.admin})
 
 
-class Ticket(ApiHandler):
-    """POST: a fresh ticket, for a page that stays open longer than its own is good for."""
-
-    async def post(self) -> None:
-        """Answer the ticket of who asks. A workspace's token gets none: it may act on its own lease alone.
-
-        The hub is asked: by itself a ticket would be renewed for ever, also of a user who is there no longer.
-        """
-        person = self.must()
-        if person.lease is not None:
-            raise HTTPError(403, reason="A workspace's own token gets no ticket.")
-        if person.owner == NOBODY:
-            raise HTTPError(403, reason="A service of the hub gets no ticket: tickets are for users' pages.")
-        created = person.owner.user_created
-        if await self.parts.hub.created(person.name) != created:
-            raise HTTPError(403, reason="Your account has changed: load this page again.")
-        self.answer({"ticket": sign_ticket(self.parts.secret, person.name, created, self.parts.clock.wall())})
-
-
 class Offers(ApiHandler):
     """GET: what could be had of every GPU kind now."""
 
+    serves_forms = True
+
     def get(self) -> None:
-        """Answer counts, null where they are unknown, and the age of the view."""
-        parts = self.parts
+        """Answer counts, null where they are unknown, the view's age, and how many GPUs who asks uses or waits for."""
+        parts, person = self.parts, self.must()
         offers = parts.scheduler.offers(list(parts.book), parts.allocator.others)
         age = parts.clock.now() - parts.scheduler.fleet.observed_at if parts.scheduler.fleet.complete else None
-        self.answer({"offers": [offer_view(offer, parts) for offer in offers], "age_seconds": age})
+        held = sum(x.request.count for x in parts.book if person.owns(x))
+        self.answer({"offers": [offer_view(offer, parts) for offer in offers], "age_seconds": age, "held": held})
 
 
 class Check(ApiHandler):
     """POST options: what Start would do now. Nothing is asked for."""
+
+    serves_forms = True
 
     def post(self) -> None:
         """Answer the sentence; 4xx, as Start would, where it would be refused."""
@@ -216,7 +201,6 @@ class Act(ApiHandler):
 
 ROUTES: list[Any] = [
     (r"/api/v1/?", Root),
-    (r"/api/v1/ticket", Ticket),
     (r"/api/v1/offers", Offers),
     (r"/api/v1/check", Check),
     (r"/api/v1/queue", Queue),

@@ -4,7 +4,7 @@
   const { duration, element, poll, service, setText } = window.gpuspawner;
   const root = document.getElementById("gs-banner");
   const list = document.getElementById("gs-warnings");
-  const api = service(root.dataset.prefix, root.dataset.ticket);
+  const api = service(root);
   const notes = new Map(); // by what they tell: built once, then changed in place, so that nobody loses the focus
 
   const name = (one) => (one.server ? `Workspace ${one.server}: ` : "");
@@ -80,7 +80,7 @@
     const answered = over.filter(({ end }) => end.dispute?.answer && !end.seen);
     all.push(...answered.map((one) => [`${one.id} answered`, answer, one]));
     const last = over[0];
-    if (!last || answered.includes(last) || last.end.seen || last.end.by === last.user) return all;
+    if (!last || last.end.dispute || last.end.seen || last.end.by === last.user) return all;
     if (isOwnStop(last)) {
       act(last, "seen")().catch(() => {});
       document.getElementById("gs-ended")?.remove();

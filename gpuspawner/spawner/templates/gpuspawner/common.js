@@ -27,9 +27,10 @@ window.gpuspawner ??= (() => {
     if (node && node.textContent !== text) node.textContent = text;
   };
 
-  // The service, asked as the user of the page's ticket.
-  const service = (prefix, firstTicket) => {
-    let ticket = firstTicket;
+  // The service, asked by the ticket of the page's element `root`.
+  const service = (root) => {
+    const { prefix } = root.dataset;
+    let { ticket } = root.dataset;
     const fetched = (path, body) =>
       fetch(`${prefix}api/v1/${path}`, {
         method: body === undefined ? "GET" : "POST",
@@ -39,11 +40,13 @@ window.gpuspawner ??= (() => {
         keepalive: body !== undefined, // a click on a link may leave the page
         signal: AbortSignal.timeout(8000),
       });
-    // After a sleep the ticket is too old to be renewed by itself: another page of the hub has a fresh one.
-    const replaceTicket = async () => {
-      const page = await fetch(`${window.jhdata?.base_url ?? "/hub/"}home`, { cache: "no-store" });
+    // A page of the hub has a fresh ticket, for whom the hub still serves it: a form its own, all others Home.
+    const renew = async () => {
+      const home = `${window.jhdata?.base_url ?? "/hub/"}home`;
+      const [address, id] = root.id === "gs-form" ? [window.location.href, root.id] : [home, "gs-banner"];
+      const page = await fetch(address, { cache: "no-store" });
       const parsed = new DOMParser().parseFromString(await page.text(), "text/html");
-      const fresh = parsed.querySelector("#gs-banner")?.dataset.ticket;
+      const fresh = parsed.getElementById(id)?.dataset.ticket;
       if (fresh) ticket = fresh;
       return Boolean(fresh);
     };
@@ -58,16 +61,13 @@ window.gpuspawner ??= (() => {
         // The proxy's own page: the service is away.
       }
       if (response.ok && answer) return answer;
-      if (response.status === 403 && again && !answer?.error?.field && (await replaceTicket())) {
+      if (response.status === 403 && again && !answer?.error?.field && (await renew())) {
         return call(path, body, false);
       }
       const error = new Error(answer?.error?.message ?? "The GPU service does not answer.");
       error.status = answer?.error ? response.status : undefined;
       error.refusal = answer?.error?.field ? answer.error : null;
       throw error;
-    };
-    const renew = async () => {
-      ({ ticket } = await call("ticket", {}));
     };
     setInterval(() => renew().catch(() => {}), TICKET_SECONDS * 1000);
     return { call };

@@ -9,7 +9,7 @@
   const { away } = root.dataset;
   // The address says it even where the hub shows a named server's form again as the default one's (JupyterHub 6.1).
   const server = decodeURIComponent(new URL(form.action).pathname.match(/\/spawn\/[^/]+\/([^/]+)$/)?.[1] ?? "");
-  const api = service(root.dataset.prefix, root.dataset.ticket);
+  const api = service(root);
   const FIELDS = ["count", "cpu", "memory", "lifetime"];
   const input = (name) => document.getElementById(`gs-${name}`);
   const chosen = (name) => root.querySelector(`input[name=${name}]:checked:not(:disabled)`)?.value ?? "";
@@ -94,16 +94,16 @@
     }
   };
 
-  const showQuota = (workspaces) => {
-    const held = workspaces.filter((one) => one.end === null).reduce((sum, one) => sum + one.request.count, 0);
-    if (quota !== null) setText(root.querySelector("#gs-quota"), `You use or wait for ${held} of ${quota} GPUs.`);
+  const showQuota = (held) => {
+    const line = root.querySelector("#gs-quota");
+    setText(line, `${line?.dataset.using} ${held} of ${quota} GPUs.`);
   };
 
   const look = async () => {
     try {
-      const [{ offers }, { workspaces }] = await Promise.all([api.call("offers"), api.call("workspaces")]);
+      const { offers, held } = await api.call("offers");
       showOffers(offers);
-      showQuota(workspaces);
+      showQuota(held);
     } catch {
       showOffers([]);
     }
@@ -129,15 +129,6 @@
     }
   };
 
-  const seen = async () => {
-    const note = root.querySelector("#gs-ended");
-    try {
-      await api.call(`workspaces/${note.dataset.lease}/seen`, {});
-    } finally {
-      note.remove();
-    }
-  };
-
   let waiting;
   const changed = () => {
     fit();
@@ -151,8 +142,6 @@
   for (const node of root.querySelectorAll(".gs-plain")) node.hidden = true;
   root.addEventListener("input", changed);
   input("copy").addEventListener("click", copy);
-  input("seen")?.addEventListener("click", () => seen().catch(() => {}));
-  root.querySelector("#gs-ended a")?.addEventListener("click", () => seen().catch(() => {}));
   fit();
   poll(5, look);
 })();

@@ -5,7 +5,7 @@
   const { duration, element, poll, service, setText } = window.gpuspawner;
   const root = document.getElementById("gs-progress");
   const { server, state, user } = root.dataset;
-  const api = service(root.dataset.prefix, root.dataset.ticket);
+  const api = service(root);
   const sentence = document.getElementById("gs-sentence");
   const steps = document.getElementById("gs-steps");
   const log = document.getElementById("gs-log");

@@ -96,7 +96,7 @@ def test_help_tells_the_arguments(command, capsys):
     assert ended.value.code == DONE
     shown = capsys.readouterr().out
     assert shown.startswith("usage: gpuspawner")
-    told = {"check": "FILE", "serve": "--catalog", "list": "--ended", "stop": "ID", "ssh": "~/.ssh/config"}
+    told = {"check": "FILE", "serve": "--catalog", "list": "--ended", "stop": "NAME", "ssh": "~/.ssh/config"}
     assert told.get("".join(command), "3") in shown
 
 
@@ -169,10 +169,13 @@ def test_without_or_with_a_wrong_token_it_is_refused(hub):
     url = f"{hub.url}/services/gpu"
     without = gpuspawner("list", url=url)
     assert without.returncode == REFUSED
-    assert "GPUSPAWNER_TOKEN is not set. Make a token on the hub's page /hub/token" in without.stderr
+    assert "GPUSPAWNER_TOKEN is not set. Make a token on the hub's page Token" in without.stderr
     wrong = gpuspawner("list", token="nobody-knows-this-0123456789", url=url)
     assert (wrong.returncode, "Traceback" in wrong.stderr) == (REFUSED, False)
-    assert "custom:gpu:use" in wrong.stderr
+    assert wrong.stderr.startswith("The hub does not know this token: it has expired or was revoked.")
+    body = {"scopes": ["access:services!service=gpu"]}
+    narrow = hub.api("POST", "/users/ada/tokens", body).json()["token"]
+    assert "a token with the scope custom:gpu:use" in gpuspawner("list", token=narrow, url=url).stderr
 
 
 def test_explain_says_what_the_page_says(hub, ask):
@@ -207,7 +210,8 @@ def test_an_administrators_own_comes_before_everybodys_and_ended_it_is_still_mea
     hub.begin("admin", template="cpu")
     own = hub.until("admin", "running")["id"][:8]
     assert ask("the admin", "explain", *arguments).stdout.startswith(f"admin: default workspace ({own}). Running")
-    hub.stop("admin")
+    stopped = ask("the admin", "stop", "-")
+    assert stopped.stdout.startswith(f"admin: default workspace ({own}): Stopping"), stopped.stderr
     eventually(lambda: hub.last_end("admin")["id"].startswith(own), what="it has ended")
     told = ask("the admin", "explain", *arguments)
     assert told.returncode == DONE, told.stderr
@@ -236,28 +240,39 @@ def test_stop_of_what_is_not_ones_own_or_not_there_is_refused(hub, ask):
     for user, wanted in (("bob", hub.lease("ada")["id"]), ("ada", "0" * 32)):
         answer = ask(user, "stop", wanted)
         assert answer.returncode == REFUSED
-        assert answer.stderr == f"No workspace with an id that begins with '{wanted}'. See gpuspawner list.\n"
+        assert answer.stderr == f"No workspace called '{wanted}', or with an id that begins so. See gpuspawner list.\n"
     assert hub.lease("ada")["phase"] == "running"
 
 
-def test_a_beginning_that_fits_two_stops_none(hub, ask):
-    answer = ask("admin", "stop", "")
+def test_a_name_that_fits_two_stops_none(hub, ask):
+    answer = ask("admin", "stop", "-")
     assert answer.returncode == REFUSED
-    assert answer.stderr.startswith("2 workspaces with an id that begins with ''.")
+    assert answer.stderr.startswith("2 workspaces called '-', or with an id that begins so.")
     assert {w["phase"] for w in hub.workspaces()} == {"running", "queued"}
 
 
-def test_an_empty_id_stops_nothing_though_it_begins_the_only_one(hub, ask):
+def test_an_administrator_stops_another_s_workspace_by_all_that_is_shown_of_its_id_alone(hub, ask):
+    lease = hub.lease("ada")["id"]
+    answer = ask("admin", "stop", lease[:7])
+    assert answer.returncode == REFUSED
+    assert answer.stderr == (
+        f"ada: default workspace ({lease[:8]}) is not yours. Write its ID, as gpuspawner list --all shows it.\n"
+    )
+    assert {w["phase"] for w in hub.workspaces()} == {"running", "queued"}
+
+
+def test_an_empty_name_stops_nothing_though_it_begins_the_only_one(hub, ask):
     answer = ask("ada", "stop", "")
     assert answer.returncode == REFUSED
-    assert answer.stderr == "An empty ID stops nothing. Name the workspace as gpuspawner list shows it.\n"
+    assert answer.stderr == "An empty name stops nothing. Name the workspace as gpuspawner list shows it.\n"
     assert hub.lease("ada")["phase"] == "running"
 
 
 def test_stop_withdraws_a_waiting_and_stops_a_running_workspace(hub, ask):
     waiting, running = hub.lease("bob"), hub.lease("ada")
     answer = ask("bob", "stop", waiting["id"][:8])
-    assert (answer.returncode, answer.stdout) == (DONE, "Ended. Its files stay.\n")
+    said = f"bob: default workspace ({waiting['id'][:8]}): Ended. Its files stay.\n"
+    assert (answer.returncode, answer.stdout) == (DONE, said)
     assert hub.until_ended("bob", "cancelled")["end"]["by"] == "bob"
     answer = ask("ada", "stop", "--json", running["id"])
     assert answer.returncode == DONE
@@ -271,5 +286,6 @@ def test_stop_withdraws_a_waiting_and_stops_a_running_workspace(hub, ask):
     assert told[1] == "It was stopped by ada, from the API."
     again = ask("ada", "stop", running["id"][:8])
     assert (again.returncode, again.stdout) == (REFUSED, "")
-    assert again.stderr.startswith("It has ended already. It was stopped")
+    own = f"ada: default workspace ({running['id'][:8]})"
+    assert again.stderr.startswith(f"{own} has ended already. It was stopped")
     assert ask("admin", "list", "--disputed", "--all").stdout == "No end was called wrong that is not answered.\n"

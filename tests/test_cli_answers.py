@@ -8,6 +8,7 @@ import sys
 import threading
 from argparse import Namespace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
@@ -144,3 +145,47 @@ def test_asking_waits_for_no_part_of_the_service_to_be_loaded():
     command = [sys.executable, "-c", f"{asks}; {loaded}"]
     said = subprocess.run(command, check=True, capture_output=True, text=True, env=env)
     assert said.stdout == "3 []\n"
+
+
+def listed(environment=None, **streams):
+    """Run ``gpuspawner list`` where a workspace's names are any, as the service would answer them."""
+    one = {"id": "c5a3a2fb0", "user": "é李", "server": "new\\nline\\x1b[31m", "words": "Running", "queue": None}
+    rest = "'end': None, 'ends_at': None, 'idle': None}"
+    answer = f"{{'workspaces': [{ascii(one)[:-1]}, {rest}]}}".replace("\\\\", "\\")
+    asks = (
+        f"from gpuspawner.cli import main, remote; remote.call = lambda *_: {answer}; raise SystemExit(main(['list']))"
+    )
+    env = {**os.environ, "GPUSPAWNER_TOKEN": "x", **(environment or {})}
+    return subprocess.run(
+        [sys.executable, "-c", asks], check=False, text=True, env=env, stderr=subprocess.PIPE, **streams
+    )
+
+
+def test_names_move_no_cursor_and_add_no_rows():
+    said = listed(stdout=subprocess.PIPE)
+    assert len(said.stdout.splitlines()) == 2, said.stderr
+    assert "new\\nline\\x1b[31m" in said.stdout
+
+
+def test_a_terminal_of_one_script_shows_names_of_others_escaped():
+    said = listed({"PYTHONIOENCODING": "ascii", "LC_ALL": "C", "PYTHONUTF8": "0"}, stdout=subprocess.PIPE)
+    assert (said.returncode, said.stderr) == (0, "")
+    assert "\\xe9\\u674e" in said.stdout
+
+
+def test_output_that_cannot_be_written_is_told_without_a_traceback():
+    with Path("/dev/full").open("w") as full:
+        said = listed(stdout=full)
+    assert (said.returncode, said.stderr) == (1, "gpuspawner: [Errno 28] No space left on device\n")
+
+
+def test_a_closed_output_is_no_error():
+    said = listed(preexec_fn=lambda: os.close(1))
+    assert (said.returncode, said.stderr) == (0, "")
+
+
+def test_a_password_in_the_address_is_refused_and_not_repeated(monkeypatch, capsys):
+    monkeypatch.setenv("GPUSPAWNER_TOKEN", "abc")
+    assert main(["list", "--url", "http://me:hunter2@127.0.0.1/services/gpu"]) == 2
+    said = "Write the address without a name and a password: your token says who you are.\n"
+    assert capsys.readouterr().err == said

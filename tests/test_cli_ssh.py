@@ -135,7 +135,7 @@ def test_promise_9_another_user_s_token_is_refused_in_words(person):
     assert done.stderr.startswith("Refused (403): your token may not open workspace `alice/-`.")
     none = person("alice", *USE).ssh("-", "true")
     assert none.returncode == REFUSED
-    assert "with the scope access:servers, from the hub's page /hub/token." in none.stderr
+    assert "with the scope access:servers, from the hub's page Token." in none.stderr
 
 
 def test_what_is_not_there_does_not_run_or_has_no_ssh_is_told(hub, person):

@@ -66,16 +66,11 @@ def _add_remote(commands: Any) -> None:
     listing.add_argument("--disputed", action="store_true", help="only ends that were called wrong and not answered")
     listing.set_defaults(run="gpuspawner.cli.remote:list_workspaces")
     explaining = commands.add_parser("explain", help="say what is judged of a workspace now, and why")
-    explaining.add_argument(
-        "name",
-        metavar="NAME",
-        nargs="?",
-        default="",
-        help="its server's name, - for none, or its id's beginning",
-    )
+    name = "its server's name as list shows it, - for none, or the beginning of its id"
+    explaining.add_argument("name", metavar="NAME", nargs="?", default="", help=name)
     explaining.set_defaults(run="gpuspawner.cli.remote:explain")
     stopping = commands.add_parser("stop", help="stop a workspace, or withdraw a waiting one")
-    stopping.add_argument("id", metavar="ID", help="its id, or the beginning of it, as list shows it")
+    stopping.add_argument("name", metavar="NAME", help=name)
     stopping.set_defaults(run="gpuspawner.cli.remote:stop")
     for parser in (listing, explaining, stopping):
         _add_url(parser)

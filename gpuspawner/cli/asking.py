@@ -55,7 +55,7 @@ def token_of(file: Path | None = None) -> str:
     if file is None:
         token = os.environ.get("GPUSPAWNER_TOKEN", "").strip()
         if not token:
-            raise RefusedError("GPUSPAWNER_TOKEN is not set. Make a token on the hub's page /hub/token and export it.")
+            raise RefusedError("GPUSPAWNER_TOKEN is not set. Make a token on the hub's page Token and export it.")
         return _sendable(token, "GPUSPAWNER_TOKEN")
     try:
         if file.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
@@ -67,7 +67,7 @@ def token_of(file: Path | None = None) -> str:
 
 def _sendable(token: str, source: str) -> str:
     if not token or not all("!" <= letter <= "~" for letter in token):
-        raise RefusedError(f"{source} holds no token: one has letters and digits alone. Copy it from /hub/token again.")
+        raise RefusedError(f"{source} holds no token: one has letters and digits alone. Copy it anew.")
     return token
 
 
@@ -101,6 +101,8 @@ def call(url: str, token: str, method: str = "GET", body: Any = None, *, wordles
         AwayError: a 5xx, likewise, or no answer.
     """
     service = url.partition("/api/v1")[0]
+    if "@" in url.partition("//")[2].partition("/")[0]:
+        raise RefusedError("Write the address without a name and a password: your token says who you are.")
     if not _is_address(url):
         raise RefusedError(
             f"{service!r} is no http address. Set --url or GPUSPAWNER_URL, for example to "

@@ -8,12 +8,14 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from io import TextIOWrapper
 from types import ModuleType
 from typing import NoReturn
 
 from gpuspawner import __version__
 from gpuspawner.cli.arguments import add_parsers
 
+INVALID, STDOUT = 1, 1
 INTERRUPTED = 130
 """As shells have it: 128 and the number of the signal that Ctrl-C sends."""
 
@@ -38,13 +40,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     add_parsers(commands)
     parsed = parser.parse_args(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # None where it is closed
+            stream.reconfigure(errors="backslashreplace")  # names are in any script, and some terminals in one
     try:
         module, _, function = parsed.run.partition(":")
         code = int(getattr(_import(module), function)(parsed))
-        sys.stdout.flush()
-    except BrokenPipeError:  # `| head` has read enough; the interpreter's own flush at the end would tell again
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), STDOUT)  # the interpreter's own flush at the end would tell again
+        if isinstance(error, BrokenPipeError):  # `| head` has read enough
+            return 0
+        print(f"gpuspawner: {error}", file=sys.stderr)
+        return INVALID
     except KeyboardInterrupt:
         return INTERRUPTED
     return code

@@ -12,6 +12,8 @@ from gpuspawner.core.units import show_duration
 
 LAST_ENDED = 200
 """Among so many that ended one is looked for. Arbitrary: more than anybody asks for by hand."""
+ID_LETTERS = 8
+"""How much of an id is shown, and must be written of somebody else's."""
 
 
 def _ask(arguments: argparse.Namespace, path: str, method: str = "GET") -> dict[str, Any]:
@@ -36,10 +38,10 @@ def list_workspaces(arguments: argparse.Namespace) -> int:
         return 0
     if not workspaces:
         whose = "" if arguments.all else " of yours; --all shows everybody's, to administrators"
-        print(f"No workspaces{whose}. Start one on the hub's page /hub/spawn.")
+        print(f"No workspaces{whose}. Start one on the hub's page Home.")
         return 0
     rows: list[tuple[str, ...]] = [("ID", "USER", "SERVER", "STATE", "ENDS", "IDLE")]
-    rows += [_row(workspace) for workspace in workspaces]
+    rows += [tuple(map(_shown, _row(workspace))) for workspace in workspaces]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
@@ -57,7 +59,7 @@ def _row(workspace: dict[str, Any]) -> tuple[str, ...]:
     ends = workspace["ends_at"]
     left = "" if ends is None or workspace["end"] else "in " + show_duration(max(0, round(ends - workspace["now"])))
     idle = workspace["idle"]["words"] if workspace["idle"] else ""
-    return workspace["id"][:8], workspace["user"], workspace["server"] or "-", state, left, idle
+    return workspace["id"][:ID_LETTERS], workspace["user"], workspace["server"] or "-", state, left, idle
 
 
 def explain(arguments: argparse.Namespace) -> int:
@@ -74,8 +76,8 @@ def explain(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(one, indent=1))
         return 0
-    print(f"{one['user']}: {one['server'] or 'default workspace'} ({one['id'][:8]}). {one['words']}.")
-    print("\n".join(one["explained"]))
+    print(f"{_title(one)}. {one['words']}.")
+    print("\n".join(map(_shown, one["explained"])))
     return 0
 
 
@@ -113,26 +115,36 @@ def _begins(one: dict[str, Any], beginning: str) -> bool:
 
 
 def stop(arguments: argparse.Namespace) -> int:
-    """Stop the one workspace whose id begins as given."""
+    """Stop the one workspace that a name means, as for ``explain``. Of somebody else's it takes the name or the ID."""
+    name = arguments.name
+    if not name:  # it begins every id: a script whose variable is empty means none
+        print("An empty name stops nothing. Name the workspace as gpuspawner list shows it.", file=sys.stderr)
+        return REFUSED
     try:
-        everybody = bool(_ask(arguments, "/")["admin"])
-        found = [one for one in _listed(arguments, everybody=everybody) if _begins(one, arguments.id)]
-        if not found and arguments.id:
-            listed = _listed(arguments, everybody=everybody, ended=LAST_ENDED)
-            ended = [one for one in listed if _begins(one, arguments.id)]
-            if len(ended) == 1:
-                print(f"It has ended already. {ended[0]['end']['why']}", file=sys.stderr)
-                return REFUSED
+        found, everybody = _meant(arguments, name)
         if len(found) != 1:
-            return _not_one(found, f"with an id that begins with {arguments.id!r}", everybody=everybody)
-        if not arguments.id:  # it begins every id: a script whose variable is empty means none
-            print("An empty ID stops nothing. Name the workspace as gpuspawner list shows it.", file=sys.stderr)
+            return _not_one(found, f"called {name!r}, or with an id that begins so", everybody=everybody)
+        (one,) = found
+        if one["end"]:
+            print(f"{_title(one)} has ended already. {one['end']['why']}", file=sys.stderr)
             return REFUSED
-        answer = _ask(arguments, f"/workspaces/{found[0]['id']}/stop", "POST")
+        if everybody and not _is_called(one, name) and len(name) < ID_LETTERS:
+            print(f"{_title(one)} is not yours. Write its ID, as gpuspawner list --all shows it.", file=sys.stderr)
+            return REFUSED
+        answer = _ask(arguments, f"/workspaces/{one['id']}/stop", "POST")
     except (RefusedError, AwayError) as error:
         return told(error)
-    print(json.dumps(answer, indent=1) if arguments.json else f"{answer['words']}. Its files stay.")
+    print(json.dumps(answer, indent=1) if arguments.json else f"{_title(one)}: {answer['words']}. Its files stay.")
     return 0
+
+
+def _title(one: dict[str, Any]) -> str:
+    return _shown(f"{one['user']}: {one['server'] or 'default workspace'} ({one['id'][:ID_LETTERS]})")
+
+
+def _shown(text: str) -> str:
+    """Return a text for a terminal: names are people's own, and may hold what moves its cursor."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 def _listed(arguments: argparse.Namespace, *, everybody: bool, ended: int = 0) -> list[dict[str, Any]]:

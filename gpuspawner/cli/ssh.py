@@ -120,7 +120,7 @@ def _send(address: str, token: str, keys: list[str], called: str) -> Mapping[str
             raise RefusedError(f"Workspace {called} lets nobody in by SSH: {error}", error.status) from error
         raise RefusedError(
             f"Refused (403): your token may not open workspace {called}. It takes a token of its user, with the scope "
-            "access:servers, from the hub's page /hub/token.",
+            "access:servers, from the hub's page Token.",
             FORBIDDEN,
         ) from error
     except AwayError as error:

@@ -135,9 +135,14 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
 
     def must(self) -> Person:
         """Return who asks. Raises 403 where nobody does."""
-        if self.person is None:
-            raise HTTPError(403, reason="Sign in to the hub, or send a token with the scope custom:gpu:use.")
-        return self.person
+        if self.person is not None:
+            return self.person
+        scheme, credential = self._authorization()
+        of_hub = scheme in {"token", "bearer"} and not credential.startswith(WORKSPACE_TOKEN_PREFIX)
+        if of_hub and self.hub_model is None:
+            message = "The hub does not know this token: it has expired or was revoked. Make another on its page Token."
+            raise HTTPError(403, reason=message)
+        raise HTTPError(403, reason="Sign in to the hub, or send a token with the scope custom:gpu:use.")
 
     def body(self) -> dict[str, Any]:
         """Return the request's JSON object. Raises 400 where it is none, 413 where it is too long."""

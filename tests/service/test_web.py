@@ -144,6 +144,17 @@ def test_a_workspace_on_a_gpu_that_failed_offers_to_move_it_with_one_click(world
     lease = world.lease("mine")
     assert (lease.phase, lease.reason, lease.ended_by) == (Phase.STOPPING, Reason.MOVED, "alice")
     assert "It was moved off a GPU that failed" in alice.look("workspaces/mine").text
+    again = alice.submit("workspaces/mine/move")  # from another tab
+    assert 'role="alert"' not in again.text
+    ended = world.save(replace(lease, phase=Phase.ENDED, ended_at=NOW))
+    assert 'role="alert"' not in alice.submit("workspaces/mine/move").text
+    assert world.lease("mine") == ended
+
+
+def test_a_move_of_what_stops_for_another_reason_says_that_it_stops(world):
+    stopping = {"phase": Phase.STOPPING, "reason": Reason.STOPPED, "ended_by": "alice", "message": "Stopped."}
+    world.save(pages.running("mine", unhealthy=("GPU-0",), **stopping))
+    assert "This workspace is stopping already." in Browser(world, "alice").submit("workspaces/mine/move", 409).text
 
 
 def test_what_cannot_be_done_is_told_on_the_page_with_the_reason(world):

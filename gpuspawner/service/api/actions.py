@@ -42,6 +42,8 @@ async def act(parts: Parts, person: Person, lease: Lease, action: str, where: st
         _dispute(parts, person, lease, sentence)
     elif action == "answer":
         _answer(parts, person, lease, sentence)
+    elif action == "move" and lease.reason is Reason.MOVED:
+        return  # a second click, in another tab: it moves already
     elif not lease.live:
         raise Conflict("This workspace has ended. Start it again from the form; its files are kept.")
     elif action == "keep":
@@ -89,6 +91,8 @@ def _answer(parts: Parts, person: Person, lease: Lease, sentence: object) -> Non
 
 async def _move(parts: Parts, person: Person, lease: Lease, where: str) -> None:
     """Stop a workspace whose GPU failed, to start again on another one, at its old place."""
+    if lease.phase is Phase.STOPPING:
+        raise Conflict("This workspace is stopping already.")
     if not lease.unhealthy:
         raise Conflict("None of its GPUs is reported as failed: there is nothing to move it from.")
     words = (

@@ -57,6 +57,7 @@ def lease_view(parts: Parts, lease: Lease) -> dict[str, Any]:
         "granted_at": lease.granted_at,
         "running_at": lease.running_at,
         "ends_at": lease.deadline_at,
+        "ends_words": None if lease.deadline_at is None else show_time(lease.deadline_at, parts.clock.now()),
         "adopted": lease.adopted,
         "gpus": _gpus(parts, lease),
         "simulated": is_simulated(parts, lease),

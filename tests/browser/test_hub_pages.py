@@ -101,6 +101,23 @@ def test_a_stop_that_was_nobodys_click_here_is_told(hub, page, user):
     expect(page.locator("#gs-warnings")).to_contain_text("It was stopped from the hub", timeout=30_000)
 
 
+def test_an_open_home_page_tells_of_the_workspace_that_was_started_again_in_place_of_the_one_that_ended(hub, page, user):
+    hub.begin(user, "mv", template="lab", gpu="none")
+    old = hub.until(user, "running", server="mv")
+    page.goto(f"{hub.url}/hub/home")
+    own = page.locator("[aria-label='Your workspaces']")
+    expect(own).to_contain_text("mv: Running")
+    hub.stop(user, "mv")
+    hub.until_ended(user, "stopped")
+    expect(own).to_contain_text("mv: Ended")
+    hub.begin(user, "mv", template="lab", gpu="none", lifetime="20h")
+    new = hub.until(user, "running", server="mv")
+    assert new["ends_words"] != old["ends_words"]
+    expect(own).to_contain_text("mv: Running")
+    expect(own.locator("[data-until]")).to_have_text(f", until {new['ends_words']}")
+    expect(own.get_by_role("link", name="Details")).to_have_attribute("href", new["page"])
+
+
 def test_extend_from_any_page_of_the_hub(hub, page, user):
     hub.begin(user, template="lab", gpu="none", lifetime="5m")
     before = hub.until(user, "running")["ends_at"]

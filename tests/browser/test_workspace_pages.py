@@ -61,7 +61,7 @@ def seed(world):
     world.save(pages.waiting("carols", user="carol", count=2))
     failing = pages.running("failing", server="fourth", gpus=(3,), unhealthy=("GPU-3",))
     world.save(failing, readings=pages.readings(failing, [80.0] * 10))
-    gone = pages.reclaimed("gone")
+    gone = pages.reclaimed("gone", key=Key("hub-1", "alice born", "fifth"))
     rows = pages.readings(gone, [80.0] * 30 + [1.0] * 41, until=NOW - 600, kept=True)
     world.save(gone, pages.reclaimed_audit(), rows)
 
@@ -261,7 +261,7 @@ def test_reading_why_it_was_stopped_marks_it_read(browser, world):
     expect(page.locator("#seen")).to_have_count(0)
     assert world.lease("gone").seen_by_user
     page.get_by_role("link", name="Start without a GPU").click()
-    assert page.url.startswith(f"{world.url}/hub/spawn/alice?opt-template=pytorch&opt-gpu=none&")
+    assert page.url.startswith(f"{world.url}/hub/spawn/alice/fifth?opt-template=pytorch&opt-gpu=none&")
 
 
 def test_all_of_it_works_without_javascript(browser, world):

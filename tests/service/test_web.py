@@ -238,6 +238,21 @@ def test_reading_why_marks_it_read_by_a_post_of_its_user_alone(world):
     assert "not read" not in alice.look("").text
 
 
+@pytest.mark.parametrize(
+    ("phase", "words"), [(Phase.RUNNING, "It runs again."), (Phase.PARKED, "It starts again."), (Phase.STOPPING, "")]
+)
+def test_the_page_of_an_end_leads_to_the_workspace_that_came_after_it(world, phase, words):
+    world.save(pages.reclaimed("gone"))
+    alice = Browser(world, "alice")
+    world.save(pages.running("other", server="other", gpus=(1,)))
+    assert "Start again</a>" in alice.look("workspaces/gone").text
+    world.save(pages.running("next", phase=phase, reason=None if words else Reason.STOPPED))
+    text = alice.look("workspaces/gone").text
+    assert (f'{words} <a href="/services/gpu/workspaces/next">Its page</a>' in text) == bool(words)
+    assert ("Start again</a>" in text) == ("Both open the form" in text) == (not words)
+    assert "I have read it" in text
+
+
 def test_readings_thinned_since_are_not_drawn_as_gaps(world):
     at = NOW - 3 * 86400
     lease = pages.reclaimed("gone", at=at, reason=Reason.STOPPED, ended_by="alice", message="It was stopped.")

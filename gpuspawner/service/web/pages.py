@@ -140,6 +140,7 @@ class WorkspacePage(PageHandler):
             open_links=story.open_links(self.hub_prefix, lease, view["opens"]),
             ssh=story.ssh_line(lease, self.address) if SSH in view["opens"] else "",
             start_link=story.server_link(self.hub_prefix, lease, "hub/spawn-pending").rstrip("/"),
+            next_one=None if lease.live else parts.book.of_key(lease.key),
             again=story.start_again_links(self.hub_prefix, lease, person.name if mine else lease.user),
             end=story.ended_view(lease, mine=mine) if lease.reason else None,
         )

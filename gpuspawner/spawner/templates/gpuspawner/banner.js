@@ -7,6 +7,7 @@
   const api = service(root);
   const notes = new Map(); // by what they tell: built once, then changed in place, so that nobody loses the focus
 
+  const newest = (workspaces, server) => workspaces.find((one) => one.server === server); // the live one comes first
   const name = (one) => (one.server ? `Workspace ${one.server}: ` : "");
   const button = (text, act) => {
     const made = element("button", { type: "button", className: "gs-button", textContent: text });
@@ -92,6 +93,21 @@
     return all;
   };
 
+  // Home's lines: of each server the newest lease, which is not that of the page's load once it was started again.
+  const lines = (workspaces) => {
+    for (const line of document.querySelectorAll("p[data-server]")) {
+      const one = newest(workspaces, line.dataset.server);
+      if (!one) continue;
+      const idle = one.idle?.because ? `${one.idle.words[0].toUpperCase()}${one.idle.words.slice(1)}.` : "";
+      setText(line.querySelector("[data-words]"), one.words);
+      setText(line.querySelector("[data-more]"), one.queue?.sentence ?? idle);
+      const until = line.querySelector("[data-until]");
+      setText(until, `, until ${one.ends_words ?? ""}`);
+      until.hidden = one.phase !== "running" || !one.ends_words; // what stops, or is about to, does not stay until then
+      line.querySelector("a").href = one.page;
+    }
+  };
+
   let ends = [];
   const look = async () => {
     let workspaces;
@@ -100,14 +116,7 @@
     } catch {
       return; // what stands there was true; the next look tells
     }
-    for (const one of workspaces) {
-      const id = CSS.escape(one.id);
-      const idle = one.idle?.because ? `${one.idle.words[0].toUpperCase()}${one.idle.words.slice(1)}.` : "";
-      setText(document.querySelector(`[data-words="${id}"]`), one.words);
-      setText(document.querySelector(`[data-more="${id}"]`), one.queue?.sentence ?? idle);
-      const until = document.querySelector(`[data-until="${id}"]`);
-      if (until) until.hidden = one.phase !== "running"; // what stops, or is about to, does not stay until then
-    }
+    lines(workspaces);
     const now = told(workspaces);
     const keys = now.map(([key]) => key);
     for (const [key, note] of notes) {

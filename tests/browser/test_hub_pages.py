@@ -80,6 +80,36 @@ def test_an_answer_to_this_was_wrong_is_told_on_every_page_also_of_an_older_end(
     expect(page.locator("#gs-warnings")).to_contain_text("Your last workspace ended. Its time was over.")
 
 
+def test_each_server_s_end_is_told_until_it_is_read_or_that_server_has_a_workspace_again(hub, page, user):
+    for server in ("train", "eval", "twice"):
+        hub.begin(user, server, template="lab", gpu="none", lifetime="2s")
+    eventually(lambda: sum(one["user"] == user for one in hub.workspaces(ended=50)) == 3, 30)
+    eventually(lambda: all(one["user"] != user for one in hub.workspaces()), 60)
+    hub.begin(user, "twice", template="lab", gpu="none")
+    hub.until(user, "running", server="twice")
+    page.goto(f"{hub.url}/hub/home")
+    notes = page.locator("#gs-warnings .gs-note")
+    expect(notes).to_have_count(2)
+    train = notes.filter(has_text="Workspace train ended. Its time was over.")
+    expect(train).to_have_count(1)
+    notes.filter(has_text="Workspace eval ended.").get_by_role("button", name="Got it").click()
+    expect(notes).to_have_count(1)
+    page.reload()
+    train.get_by_role("button", name="Got it").click()
+    expect(notes).to_have_count(0)
+
+
+def test_a_stop_on_the_home_page_hides_no_end_of_another_server(hub, page, user):
+    for server in ("mine", "theirs"):
+        hub.begin(user, server, template="lab", gpu="none")
+        hub.until(user, "running", server=server)
+    page.goto(f"{hub.url}/hub/home")
+    page.click("#stop-mine")
+    eventually(lambda: hub.last_end(user)["end"]["seen"], 60)
+    hub.stop(user, "theirs")
+    expect(page.locator("#gs-warnings")).to_contain_text("Workspace theirs ended. ", timeout=30_000)
+
+
 def test_whoever_stops_their_own_on_the_home_page_is_not_told_of_it(hub, page, user):
     hub.begin(user, template="lab", gpu="none")
     hub.until(user, "running")
@@ -101,7 +131,7 @@ def test_a_stop_that_was_nobodys_click_here_is_told(hub, page, user):
     expect(page.locator("#gs-warnings")).to_contain_text("It was stopped from the hub", timeout=30_000)
 
 
-def test_an_open_home_page_tells_of_the_workspace_that_was_started_again_in_place_of_the_one_that_ended(hub, page, user):
+def test_an_open_home_page_tells_of_a_workspace_that_was_started_again_in_place_of_its_end(hub, page, user):
     hub.begin(user, "mv", template="lab", gpu="none")
     old = hub.until(user, "running", server="mv")
     page.goto(f"{hub.url}/hub/home")

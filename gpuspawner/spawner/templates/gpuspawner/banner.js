@@ -1,10 +1,10 @@
-// Warnings of one's own workspaces with Keep and Extend, and why the last one ended, on every page of the hub.
+// Warnings of one's own workspaces with Keep and Extend, and why the last of each server ended, on every page of the hub.
 (() => {
   "use strict";
   const { duration, element, poll, service, setText } = window.gpuspawner;
   const root = document.getElementById("gs-banner");
   const list = document.getElementById("gs-warnings");
-  const api = service(root);
+  const api = service(root.dataset.prefix, root.dataset.ticket);
   const notes = new Map(); // by what they tell: built once, then changed in place, so that nobody loses the focus
 
   const newest = (workspaces, server) => workspaces.find((one) => one.server === server); // the live one comes first
@@ -48,10 +48,10 @@
   };
 
   const ended = (one) => {
-    const text = `${name(one)}${one.end.why} `;
+    const text = `${one.end.why} `;
     const why = more(one, "Why, with what was measured");
     why.addEventListener("click", () => act(one, "seen")().catch(() => {}));
-    const lead = element("b", { textContent: "Your last workspace ended. " });
+    const lead = element("b", { textContent: one.server ? `Workspace ${one.server} ended. ` : "Your last workspace ended. " });
     return element("div", { className: "gs-note gs-warn" }, element("p", {}, lead, text), why, button("Got it", act(one, "seen")));
   };
 
@@ -64,12 +64,13 @@
   };
 
   // Who stops their own on the hub's Home page needs nobody to tell them. The hub does not say who stopped a server.
-  const STOPPED = "gpuspawner-stopped-at";
-  document.addEventListener("click", (event) => {
-    if (event.target.closest("#stop, .stop-server")) sessionStorage.setItem(STOPPED, String(Date.now()));
+  const STOPPED = "gpuspawner-stopped-at-";
+  document.addEventListener("click", ({ target }) => {
+    const server = target.closest("[data-server-name]")?.dataset.serverName ?? "";
+    if (target.closest("#stop, .stop-server")) sessionStorage.setItem(STOPPED + server, String(Date.now()));
   });
-  const isOwnStop = ({ end }) =>
-    end.by === "hub" && end.reason === "stopped" && Date.now() - Number(sessionStorage.getItem(STOPPED)) < 120_000;
+  const isOwnStop = ({ end, server }) =>
+    end.by === "hub" && end.reason === "stopped" && Date.now() - Number(sessionStorage.getItem(STOPPED + server)) < 120_000;
 
   // What there is to tell now: [key, build, workspace].
   const told = (workspaces) => {
@@ -77,19 +78,19 @@
       const { kind, actions } = one.warning;
       return [`${one.id} ${kind} ${actions} ${one.keep.left} ${one.extend.each_seconds}`, warning, one];
     });
-    const over = workspaces.filter((one) => one.end);
-    const answered = over.filter(({ end }) => end.dispute?.answer && !end.seen);
+    const answered = workspaces.filter(({ end }) => end?.dispute?.answer && !end.seen);
     all.push(...answered.map((one) => [`${one.id} answered`, answer, one]));
-    const last = over[0];
-    if (!last || last.end.dispute || last.end.seen || last.end.by === last.user) return all;
-    if (isOwnStop(last)) {
-      act(last, "seen")().catch(() => {});
-      document.getElementById("gs-ended")?.remove();
-      return all;
+    const notice = document.getElementById("gs-ended"); // this page tells of an end itself
+    for (const one of workspaces) {
+      if (!one.end || one.end.seen || one.end.by === one.user || one.end.dispute) continue; // they know of it
+      if (one !== newest(workspaces, one.server)) continue;
+      const here = notice?.dataset.lease === one.id;
+      if (isOwnStop(one)) {
+        act(one, "seen")().catch(() => {});
+        if (here) notice.remove();
+      } else if (!here) all.push([`${one.id} ended`, ended, one]);
+      else if (notice.dataset.read) act(one, "seen")().catch(() => {}); // this page is about nothing else
     }
-    const page = document.getElementById("gs-ended")?.dataset;
-    if (page?.lease !== last.id) all.push([`${last.id} ended`, ended, last]);
-    else if (page.read) act(last, "seen")().catch(() => {}); // this page is about nothing else
     return all;
   };
 

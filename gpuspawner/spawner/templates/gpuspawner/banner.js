@@ -4,7 +4,7 @@
   const { duration, element, poll, service, setText } = window.gpuspawner;
   const root = document.getElementById("gs-banner");
   const list = document.getElementById("gs-warnings");
-  const api = service(root.dataset.prefix, root.dataset.ticket);
+  const api = service(root);
   const notes = new Map(); // by what they tell: built once, then changed in place, so that nobody loses the focus
 
   const newest = (workspaces, server) => workspaces.find((one) => one.server === server); // the live one comes first

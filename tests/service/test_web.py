@@ -57,6 +57,22 @@ def test_administrators_see_all_with_names_and_what_the_reconciler_found(world):
     assert re.findall(r">(\d+)</td>", row) == ["3", "0", "1", "0", "0", "0"]
 
 
+def test_what_is_counted_as_held_but_idle_is_listed_below_also_where_its_time_does_not_count(world):
+    world.observe()
+    kept = pages.running("kept", user="bob", kept_until=NOW + 7200, streak=pages.idle_streak(0))
+    stops = pages.running("stops", server="second", gpus=(1,), phase=Phase.STOPPING, reason=Reason.STOPPED)
+    half = pages.running("half", server="third", gpus=(2, 3))
+    for lease in (kept, stops, half):
+        world.save(lease, readings=pages.readings(lease, [1]))
+    world.parts.sampler.newest("half")[half.slots[1].gpu] = pages.readings(half, [80])[1]
+    text = Browser(world, "admin").home.text
+    assert re.search(r'data-label="held but idle">3</td>', text)
+    listed = text.partition('id="idle"')[2].partition("</section>")[0]
+    assert re.search(r"bob: default workspace</a>, 1 GPU, kept until .*; GPU 0 at 1 %</li>", listed)
+    assert "alice: second</a>, 1 GPU, Stopping</li>" in listed
+    assert "alice: third</a>, 1 of 2 GPUs, in use: GPU 0 at 80 %</li>" in listed
+
+
 def test_administrators_see_which_gpus_are_not_given_and_why(world):
     note = "process 42 of workspace <b>x</b>, which has other GPUs, computes on it"
     for gpu in world.backend.gpus[:2]:

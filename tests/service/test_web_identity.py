@@ -32,7 +32,7 @@ def test_promise_9_a_new_user_with_a_deleted_one_s_name_sees_nothing_of_theirs(w
 
 
 def test_promise_9_a_renamed_user_keeps_what_is_theirs_by_cookie_and_token(world):
-    world.save(pages.running("live"))
+    world.save(pages.running("live", server="second"))
     world.save(pages.reclaimed("gone"))
     world.names["alice"], world.created["alicia"] = "alicia", "alice born"
     alicia = Browser(world, "alice")

@@ -54,13 +54,13 @@ class Home(PageHandler):
         """Return what administrators see besides."""
         parts = self.parts
         counted = gpu_states(parts)
-        idle = [x for x in live if x.phase in UP and x.slots and x.streak.idle_seconds]
+        held = [self.card(x) for x in live if x.phase in HOLDING]
         return {
             "alert": parts.reconciler.orphans.alert,
             "disputed": [self.card(x) for x in parts.store.disputed(None)],
-            "live": [self.card(x) for x in live if x.phase in HOLDING],
+            "live": held,
             "adopted": [self.card(x) for x in live if x.phase in UP and x.unasked],
-            "idle": [self.card(x) for x in sorted(idle, key=lambda x: -x.streak.idle_seconds * len(x.slots))],
+            "idle": sorted((x for x in held if _is_idle(x)), key=lambda x: -_idle_seconds(x) * len(x["gpus"])),
             "ended": [self.card(x) for x in parts.store.ended(None, ENDED_SHOWN_TO_ADMINISTRATORS)],
             "unseen": parts.scheduler.unseen,
             "not_given": _not_given(parts),
@@ -80,6 +80,15 @@ class Home(PageHandler):
         view = lease_view(self.parts, lease)
         links = story.open_links(self.hub_prefix, lease, view["opens"]) if lease.phase in UP else []
         return {**view, **story.describe_request(self.parts, lease), "open": links[:1], "unasked": lease.unasked}
+
+
+def _idle_seconds(card: dict[str, Any]) -> float:
+    return card["idle"]["idle_seconds"] if card["idle"] and card["gpus"] else 0.0
+
+
+def _is_idle(card: dict[str, Any]) -> bool:
+    """Whether idle time counts of it, or a GPU of it is counted as idle: one that is kept, or stops, is that too."""
+    return bool(_idle_seconds(card)) or any(gpu["state"] == "idle" for gpu in card["gpus"])
 
 
 def _not_given(parts: Parts) -> list[dict[str, Any]]:

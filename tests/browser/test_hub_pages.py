@@ -22,6 +22,15 @@ def all_taken(hub):
     hub.until_ended("hoarder", "stopped")
 
 
+def press(page, selector):
+    """Click what the hub's own script listens to, as soon as it does: it loads after the page."""
+    listens = (
+        "s => requirejs.defined('jquery') && requirejs('jquery')._data(document.querySelector(s), 'events')?.click"
+    )
+    page.wait_for_function(listens, arg=selector)
+    page.click(selector)
+
+
 def test_from_the_form_to_why_it_was_stopped(hub, page, user, assert_accessible):
     page.goto(f"{hub.url}/hub/spawn")
     page.fill("#gs-lifetime", "40s")
@@ -104,7 +113,7 @@ def test_a_stop_on_the_home_page_hides_no_end_of_another_server(hub, page, user)
         hub.begin(user, server, template="lab", gpu="none")
         hub.until(user, "running", server=server)
     page.goto(f"{hub.url}/hub/home")
-    page.click("#stop-mine")
+    press(page, "#stop-mine")
     eventually(lambda: hub.last_end(user)["end"]["seen"], 60)
     hub.stop(user, "theirs")
     expect(page.locator("#gs-warnings")).to_contain_text("Workspace theirs ended. ", timeout=30_000)
@@ -114,7 +123,7 @@ def test_whoever_stops_their_own_on_the_home_page_is_not_told_of_it(hub, page, u
     hub.begin(user, template="lab", gpu="none")
     hub.until(user, "running")
     page.goto(f"{hub.url}/hub/home")
-    page.click("#stop")
+    press(page, "#stop")
     hub.until_ended(user, "stopped", 60)
     eventually(lambda: hub.last_end(user)["end"]["seen"], 15)
     expect(page.locator("#gs-warnings")).to_be_empty()

@@ -47,7 +47,7 @@ class Hub:
     async def servers(self) -> tuple[HubServer, ...]:
         """Return every server that is active or pending: a complete list, or nothing."""
         users = [user async for user in self._users("state=active&")]
-        return tuple(_server(user, server) for user in users for server in (user.get("servers") or {}).values())
+        return tuple(_server(user, server) for user in users for server in _servers_of(user).values())
 
     async def created(self, user: str) -> str | None:
         """Return when the user of this name was created, as a key has it; None where the hub has no such user."""
@@ -96,7 +96,7 @@ class Hub:
             model = await self._fetch("GET", f"/users/{quote(user, safe='')}")
         except _NotFoundError:
             return None
-        server = (model.get("servers") or {}).get(name)
+        server = _servers_of(model).get(name)
         return _server(model, server) if server else None
 
     async def start(self, user: str, name: str, options: Mapping[str, Any]) -> None:
@@ -150,10 +150,20 @@ def _server_path(user: str, name: str) -> str:
     return f"/users/{quote(user, safe='')}/" + (f"servers/{quote(name, safe='')}" if name else "server")
 
 
+def _servers_of(user: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a user's servers. JupyterHub leaves out what it may not tell, which must not read as "there is none"."""
+    if not {"servers", "created"} <= user.keys():
+        raise Unavailable(
+            f"The hub tells nothing of {user['name']}'s servers: the role of this service lacks read:servers, or "
+            "read:users."
+        )
+    return user["servers"] or {}
+
+
 def _server(user: Mapping[str, Any], server: Mapping[str, Any]) -> HubServer:
     return HubServer(
         user["name"],
-        user.get("created") or "",
+        user["created"] or "",
         server["name"],
         server.get("started") or "",
         bool(server.get("ready")),

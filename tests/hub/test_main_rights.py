@@ -1,5 +1,6 @@
 """Who may see and do what: each their own, by JupyterHub's scopes; and no secret where another could read it."""
 
+import asyncio
 import json
 import re
 import time
@@ -9,7 +10,9 @@ import pytest
 import requests
 from harness import ADMIN_TOKEN, RealHub
 
+from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.tickets import TICKET_SECONDS, sign_ticket
+from gpuspawner.service.hub import Hub
 
 NARROW_ROLES = """
 c.JupyterHub.services.append({"name": "outsider", "api_token": "outsider-token-0123456789"})
@@ -116,10 +119,19 @@ def test_who_lacks_the_scope_is_refused(hub, owner):
         for path in ("/", "/offers", "/queue", "/workspaces", f"/workspaces/{owner['id']}"):
             answer = ask(hub, credential, path)
             assert answer.status_code == 403, (credential, path)
-            assert answer.json()["error"]["message"].startswith("Sign in to the hub, or send a token with the scope")
+            known = not credential.startswith("token nobody")
+            told = "Sign in to the hub, or send a token with the scope" if known else "The hub does not know this token"
+            assert answer.json()["error"]["message"].startswith(told), credential
         assert ask(hub, credential, f"/workspaces/{owner['id']}/stop", "POST").status_code == 403
         assert ask(hub, credential, "/check", "POST").status_code == 403
     assert unchanged(hub, owner)
+
+
+def test_a_service_that_may_not_read_servers_takes_none_for_absent(hub, owner):
+    """Promise 1 and 2: what it may not see it would end as an orphan, and start again beside itself."""
+    blind = Hub(f"{hub.url}/hub/api", OUTSIDER)
+    with pytest.raises(Unavailable, match="the role of this service lacks read:servers"):
+        asyncio.run(blind.server("olga", ""))
 
 
 def test_a_token_with_the_scope_alone_sees_its_own(hub, owner):

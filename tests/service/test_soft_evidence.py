@@ -175,7 +175,7 @@ async def test_a_server_that_ran_before_gpuspawner_did_is_not_judged(make_world)
     [("2026-11-21T22:00:00.5Z", 1795298400.5), ("2026-11-21T22:00:00", 1795298400.0), (None, None), ("soon", None)],
 )
 def test_the_hubs_record_is_read_as_it_writes_it(noted, seconds):
-    server = _server({"name": "bob"}, {"name": "", "last_activity": noted})
+    server = _server({"name": "bob", "created": None}, {"name": "", "last_activity": noted})
     assert server.last_activity == seconds
 
 

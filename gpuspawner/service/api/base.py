@@ -139,7 +139,7 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
             return self.person
         scheme, credential = self._authorization()
         of_hub = scheme in {"token", "bearer"} and not credential.startswith(WORKSPACE_TOKEN_PREFIX)
-        if of_hub and self.hub_model is None:
+        if of_hub and credential and self.hub_model is None:
             message = "The hub does not know this token: it has expired or was revoked. Make another on its page Token."
             raise HTTPError(403, reason=message)
         raise HTTPError(403, reason="Sign in to the hub, or send a token with the scope custom:gpu:use.")

@@ -107,18 +107,24 @@ class Allocator:
         if ahead_seconds > 0:
             log.warning("the clock went back by %s or more since the last service", show_duration(ahead_seconds))
             self.book.save(*(leases.earlier(lease, ahead_seconds) for lease in self.book))
+        self.end_what_is_not_offered()
         for lease in self.book:
-            if lease.phase in WAITING and (why := self._offered_no_more(lease)):
-                words = f"What it waited for is not offered any more. {why} Press Start to ask anew."
-                ended = leases.end(leases.stop(lease, Reason.FAILED, "gpuspawner", words, now), now)
-                unread = replace(ended, unattended=True)
-                self.book.save(unread, audit=[self.line(unread, "gpuspawner", "stop", words)])
-            elif lease.phase is Phase.QUEUED:
+            if lease.phase is Phase.QUEUED:
                 self.book.save(leases.park(lease, now))
             else:
                 self.book.note_heard(lease.id, now)
 
-    def _offered_no_more(self, lease: Lease) -> str:
+    def end_what_is_not_offered(self) -> None:
+        """End waiting requests that the present catalog never grants: also those that came back to their place."""
+        now = self.clock.now()
+        for lease in self.book:
+            if lease.phase in WAITING and (why := self.offered_no_more(lease)):
+                words = f"What it waited for is not offered any more. {why} Press Start to ask anew."
+                ended = leases.end(leases.stop(lease, Reason.FAILED, "gpuspawner", words, now), now)
+                unread = replace(ended, unattended=True)
+                self.book.save(unread, audit=[self.line(unread, "gpuspawner", "stop", words)])
+
+    def offered_no_more(self, lease: Lease) -> str:
         """Return why a request can never be granted by the present catalog; "" where it can."""
         try:
             resolve(self.catalog, options_of(lease), lease.user)  # as its start will
@@ -303,7 +309,7 @@ class Allocator:
         By its policy, and where the catalog still offers what it had.
         """
         wanted = lease.reason is Reason.MOVED or policy_of(self.catalog, lease).back_in_queue
-        return wanted and bool(lease.request.template) and not self._offered_no_more(lease)
+        return wanted and bool(lease.request.template) and not self.offered_no_more(lease)
 
     def line(self, lease: Lease, actor: str, action: str, why: str) -> AuditLine:
         """Return an audit line of now."""

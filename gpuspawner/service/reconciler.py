@@ -107,6 +107,7 @@ class Reconciler:
         self._allocator.see(((one.lease_id, slot) for one, slots in found for slot in slots), taken_back)
         self._correct(corrected(found, self._book))
         await self._list_servers()
+        self._allocator.end_what_is_not_offered()
         for lease_id in [lease.id for lease in self._book]:
             lease = self._book.get(lease_id)  # as it is now: another step may have changed it while one was awaited
             try:
@@ -220,6 +221,9 @@ class Reconciler:
         if name is None:
             log.warning("the hub has no %s any more who asked for %s: it is not started", lease.user, lease.id)
             return
+        newest = self._book.get(lease.id)
+        if newest is None or newest.phase is not Phase.RESERVED or newest.granted_at != lease.granted_at:
+            return  # withdrawn, or taken back, while the hub was asked
         log.info("starting the parked workspace of %s", name)
         await self._hub.start(name, lease.key.server, options_of(lease))
 
@@ -282,7 +286,10 @@ class Reconciler:
             running = leases.run(current, server.started, self._clock.now())
             self._book.save(running, audit=[self._allocator.line(lease, "gpuspawner", "running", "")])
 
-    def _drop(self, lease: Lease, now: float) -> None:
+    def _drop(self, seen: Lease, now: float) -> None:
+        lease = self._book.get(seen.id)
+        if lease is None or (lease.phase, lease.attempt) != (seen.phase, seen.attempt):
+            return  # it was stopped, or went on, since
         dropped = leases.drop_start(lease, now, self._settings.back_off_seconds)
         why = f"the hub did not start it (try {lease.failed_starts + 1})"
         action = dropped.phase.value if dropped.live else "stop"

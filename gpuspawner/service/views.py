@@ -255,16 +255,21 @@ def _disruption(parts: Parts, lease: Lease, now: float) -> dict[str, Any]:
     return {"kind": "preempted", "text": text, "ends_at": until, "actions": []}
 
 
-def _unhealthy(lease: Lease) -> dict[str, Any]:
+def _unhealthy(parts: Parts, lease: Lease) -> dict[str, Any]:
     """Return what is to be told of a GPU that failed under a workspace: moving is its user's to choose."""
+    gone = parts.allocator.offered_no_more(lease)
     bad, all_of_it = len(lease.unhealthy), len(lease.slots)
     few = f"{bad} of its {all_of_it} GPUs {'is' if bad == 1 else 'are'}" if all_of_it > 1 else "its GPU is"
-    text = (
-        f"We are told that {few} unhealthy: work on it may fail. Save, then move this workspace: it stops, and starts "
-        "again by itself on other GPUs, first in the queue at its old place. Running kernels are lost then; files "
-        "stay. Nothing is stopped unless you move it; the administrator sees it too."
+    mend = (
+        f"Save, and stop it: it can't be moved, as it would not start again. {gone} Ask anew on the form. Running "
+        "kernels are lost then; files stay. Nothing is stopped unless you stop it; the administrator sees it too."
+        if gone
+        else "Save, then move this workspace: it stops, and starts again by itself on other GPUs, first in the queue "
+        "at its old place. Running kernels are lost then; files stay. Nothing is stopped unless you move it; the "
+        "administrator sees it too."
     )
-    return {"kind": "unhealthy", "text": text, "ends_at": None, "actions": ["move"]}
+    text = f"We are told that {few} unhealthy: work on it may fail. {mend}"
+    return {"kind": "unhealthy", "text": text, "ends_at": None, "actions": [] if gone else ["move"]}
 
 
 def warnings_of(parts: Parts, lease: Lease) -> Iterator[dict[str, Any]]:
@@ -285,7 +290,7 @@ def warnings_of(parts: Parts, lease: Lease) -> Iterator[dict[str, Any]]:
         text = f"{measured(lease)} Please stop this workspace if you do not need it. Nothing is stopped for it."
         yield {"kind": "idle", "text": text, "ends_at": None, "actions": keep}
     if lease.unhealthy:
-        yield _unhealthy(lease)
+        yield _unhealthy(parts, lease)
     if lease.warned_seconds and lease.deadline_at is not None:
         text = (
             f"The lifetime of this workspace ends at {show_time(lease.deadline_at, now)}. Save your work: running "

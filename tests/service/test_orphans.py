@@ -1,5 +1,6 @@
 """Workspaces that the hub forgot: ended after two looks, or an alert where they are many at once."""
 
+import collections
 import logging
 
 import pytest
@@ -7,6 +8,8 @@ from service_world import SECRET
 
 from gpuspawner.core.lease import Phase, Reason
 from gpuspawner.service.adoption import lease_variables
+from gpuspawner.service.api.actions import act
+from gpuspawner.service.api.base import Person
 
 
 async def orphans(world, count):
@@ -52,6 +55,26 @@ async def test_an_orphan_is_looked_up_once_more_before_it_is_ended(world):
     world.shows(lease, 50)
     await world.go_on(900, step=10)
     assert world.now_of(lease).phase is Phase.RUNNING
+
+
+async def test_promise_3_a_stop_during_that_last_look_stands(world):
+    """A start that its hub forgot goes back to its place, but not one that its user has stopped meanwhile."""
+    lease = world.start("alice")
+    await world.round()
+    await world.create(world.now_of(lease))
+    world.hub.forget("alice")
+    await world.go_on(290, step=5)
+    looks = collections.Counter()
+
+    async def slow(*_):
+        looks[world.clock.now()] += 1
+        if looks[world.clock.now()] == 2:  # the first is each round's own
+            await act(world.parts, Person("alice", lease.key.owner), world.book.get(lease.id), "stop", "its page")
+
+    world.hub.server = slow
+    await world.go_on(120, step=5)
+    assert max(looks.values()) > 1
+    assert (world.now_of(lease).phase, world.now_of(lease).reason) == (Phase.ENDED, Reason.STOPPED)
 
 
 @pytest.mark.parametrize("what", ["the service restarts", "the hub does not answer", "the list is not complete"])

@@ -6,6 +6,8 @@ import pytest
 
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.lease import Phase
+from gpuspawner.service.api.actions import act
+from gpuspawner.service.api.base import Person
 
 
 async def test_a_parked_lease_is_granted_only_while_its_hub_answers_and_started_once(world):
@@ -56,6 +58,23 @@ async def test_a_parked_lease_is_started_for_whoever_asked_whatever_the_name(wor
     await world.go_on(5, step=1)
     assert {world.now_of(lease).phase for lease in leases.values()} == {Phase.RESERVED}
     assert [call[:2] for call in world.hub.calls] == [("start", "alicia")], "nobody else's server starts"
+
+
+async def test_a_grant_that_is_withdrawn_while_the_hub_is_asked_for_the_name_starts_nothing(world):
+    """promise 3: it would come again as a new lease, and hold the GPU of somebody who wants none."""
+    holder, lease = await world.up("holder", count=2), world.start("alice")
+    world.allocator.park(lease.id, 1)
+    world.hub.forget("alice")
+    name_of = world.hub.name_of
+
+    async def slow(*who):
+        await act(world.parts, Person("alice", lease.key.owner), world.book.get(lease.id), "stop", "its page")
+        return await name_of(*who)
+
+    world.hub.name_of = slow
+    world.hub_stops(holder)
+    await world.go_on(30, step=1)
+    assert (world.now_of(lease).phase, world.hub.calls) == (Phase.ENDED, [])
 
 
 async def test_a_parked_lease_granted_when_its_hub_dies_keeps_its_place(world):

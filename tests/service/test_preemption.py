@@ -220,6 +220,21 @@ async def test_promise_3_its_user_moves_it_and_it_starts_again_at_its_old_place(
     assert world.hub.calls[-1][:2] == ("start", "alice")
 
 
+async def test_what_could_not_start_again_is_not_moved(world):
+    alice = await world.up("alice")
+    world.crash()
+    world.catalog = a_catalog(templates={"pytorch": {"title": "PyTorch", "gpus": {"half": "1-2"}}})
+    world.boot()
+    await failed_under(world, alice, world.now_of(alice).slots[0].gpu)
+    person = Person("alice", admin=False, owner=alice.key.owner)
+    warning = lease_view(world.parts, world.now_of(alice))["warning"]
+    assert "it would not start again. gpu: 'a100' asked; allowed: half" in warning["text"]
+    assert (warning["kind"], warning["actions"]) == ("unhealthy", [])
+    with pytest.raises(Conflict, match="It would not start again: gpu: 'a100' asked; allowed: half"):
+        await act(world.parts, person, world.now_of(alice), "move", "its page")
+    assert world.now_of(alice).phase is Phase.RUNNING
+
+
 async def test_a_healthy_workspace_is_not_moved(world):
     alice = await world.up("alice")
     person = Person("alice", admin=False, owner=alice.key.owner)

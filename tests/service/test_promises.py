@@ -184,6 +184,19 @@ async def test_promise_2_a_default_of_then_that_is_offered_no_more_ends_and_says
     assert "gpu: 'a100' asked; allowed: half" in lease_view(world.parts, world.now_of(bob))["end"]["why"]
 
 
+async def test_promise_2_what_was_starting_and_is_offered_no_more_ends_when_it_comes_back_to_its_place(world):
+    lease = world.start("alice", gpu="half")
+    await world.round()
+    lease = await world.acknowledge(world.now_of(lease))
+    world.crash()
+    world.hub.forget("alice")
+    world.catalog = a_catalog(templates={"pytorch": {"title": "PyTorch", "gpus": {"a100": "1-2"}}})
+    world.boot()
+    assert world.now_of(lease).phase is Phase.STARTING
+    await world.go_on(600)
+    assert "gpu: 'half' asked; allowed: a100" in lease_view(world.parts, world.now_of(lease))["end"]["why"]
+
+
 async def test_promise_2_a_restart_in_the_grace_leaves_time_to_object_and_still_reclaims(world):
     lease = await world.up("alice")
     await world.go_on(IDLE_FOR + 60 + GRACE - 60)

@@ -197,3 +197,11 @@ def test_a_lease_that_this_version_cannot_read_is_told_and_nothing_is_served_wit
         raw.execute("UPDATE leases SET document = json_set(document, '$.streak.mode', 'later')")
     with pytest.raises(Unavailable, match=r"the lease 'one', whose streak\.mode this version can't read"):
         store.live()
+
+
+def test_a_damaged_row_is_unavailable_too(store, path):
+    store.save([a_lease("one")])
+    with sqlite3.connect(path) as raw:
+        raw.execute("UPDATE leases SET document = '{not what it was'")
+    with pytest.raises(Unavailable, match=r"holds what can't be read \(.+\)\. Is its file whole\?"):
+        store.live()

@@ -95,6 +95,8 @@ async def _move(parts: Parts, person: Person, lease: Lease, where: str) -> None:
         raise Conflict("This workspace is stopping already.")
     if not lease.unhealthy:
         raise Conflict("None of its GPUs is reported as failed: there is nothing to move it from.")
+    if why := parts.allocator.offered_no_more(lease):
+        raise Conflict(f"It would not start again: {why} Stop it when you can, and ask anew on the form.")
     words = (
         f"{person.name} moved it, from {where}, because {', '.join(lease.unhealthy)} was reported unhealthy. "
         "It starts again by itself on another GPU. Your files are untouched."

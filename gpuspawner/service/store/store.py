@@ -275,6 +275,8 @@ def _translated() -> Iterator[None]:
         if isinstance(error, (sa.exc.IntegrityError, sa.exc.ProgrammingError, sa.exc.DataError)):
             raise  # a fault of ours, which trying again would not mend
         raise Unavailable(f"The store does not answer ({error.orig}). It is tried again at every step.") from error
+    except ValueError as error:  # no JSON, or no number, where there was one
+        raise Unavailable(f"The store holds what can't be read ({error}). Is its file whole?") from error
     except CommandError as error:
         raise Unavailable(f"The store was made by another version of gpuspawner ({error}).") from error
 

@@ -94,7 +94,7 @@ async def a_backend(api: KubeApi, tmp_path: Path) -> AsyncIterator[Callable[...,
     async def make(*pods: dict[str, Any], **settings: Any) -> KubernetesBackend:
         for pod in pods:
             api.put(pod)
-        backend = make_backend(api.kubeconfig(tmp_path), **{"gone_seconds": 0.5, "pause_seconds": 0.0, **settings})
+        backend = make_backend(api.kubeconfig(tmp_path), **{"pause_seconds": 0.0, **settings})
         made.append(backend)
         await backend.fleet()
         return backend

@@ -271,7 +271,7 @@ async def test_end_deletes_by_uid_with_the_policys_grace(api, a_backend):
 
 
 async def test_a_pod_that_does_not_go_is_not_ended(api, a_backend):
-    backend = await a_backend(a_workspace("one", A))
+    backend = await a_backend(a_workspace("one", A), gone_seconds=0.5)
     api.grace_seconds = None
     assert not await backend.end(A)
     assert [verb for verb, _, _ in api.asked].count("deleted") == 1, "it is asked once, then waited for"

@@ -347,6 +347,7 @@ def test_start_cancelled_by_our_own_late_stop_is_parked_and_restarted_by_us(new_
     from gpuspawner.service.hub import Hub
     stop = Hub.stop
     async def new_stop(*arguments):
+        open("stop-held", "w").close()
         while os.path.exists("hold-stop"):
             await asyncio.sleep(0.05)
         await stop(*arguments)
@@ -358,7 +359,7 @@ def test_start_cancelled_by_our_own_late_stop_is_parked_and_restarted_by_us(new_
     hold.touch()
     sender = threading.Thread(target=lambda: hub.gpu(f"/workspaces/{old['id']}/stop", "POST"))
     sender.start()
-    hub.until("anna", "stopping")
+    eventually((hub.folder / "stop-held").exists, what="our stop is about to be sent")
     assert hub.stop("anna").status_code in {202, 204}
     hub.delay("anna", "before-start", 60)
     begin(hub, "anna")

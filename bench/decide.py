@@ -16,7 +16,7 @@ from pathlib import Path
 
 from gpuspawner.core.gpus import Fleet, Gpu, GpuKind, Slot
 from gpuspawner.core.lease import Key, Lease, Phase
-from gpuspawner.core.queue import Conditions, next_grants, queue_place
+from gpuspawner.core.queue import Conditions, next_grants, queue_places
 from gpuspawner.core.request import Request
 from gpuspawner.service.store import Store
 
@@ -50,7 +50,7 @@ def main() -> None:
         write_seconds = median_seconds(lambda: store.save([one]), 50)
         store.close()
     print(f"one write of a lease: {write_seconds * 1e3:.2f} ms (= 1.0)")
-    print(f"{'GPUs':>6} {'waiting':>8} {'grant round':>12} {'one place':>10}")
+    print(f"{'GPUs':>6} {'waiting':>8} {'grant round':>12} {'all places':>10}")
     for gpus, waiting in SIZES:
         fleet = Fleet(
             tuple(Gpu(f"gpu{i}", "a100", f"node{i // 8}", i % 8, "A100", 0) for i in range(gpus)), complete=True
@@ -60,9 +60,8 @@ def main() -> None:
         ]
         at = Conditions(now=0.0)
         grants = median_seconds(partial(next_grants, leases, fleet, KINDS, at), 10)
-        last = leases[-1]
-        place = median_seconds(partial(queue_place, last, leases, fleet, KINDS, (), 0.0), 3)
-        print(f"{gpus:>6} {waiting:>8} {grants / write_seconds:>12.2f} {place / write_seconds:>10.2f}")
+        places = median_seconds(partial(queue_places, leases, fleet, KINDS, (), 0.0), 3)
+        print(f"{gpus:>6} {waiting:>8} {grants / write_seconds:>12.2f} {places / write_seconds:>10.2f}")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
 """Click to ready on Kubernetes: a start through gpuspawner beside plain KubeSpawner's, on a real kubelet.
 
 Two real hubs on the cluster of `make cluster`, one with ``configure()``, one without, with the same pod: its image and
-JupyterLab, CPU and memory with their limits, and the shared memory that training needs (for any volume the kubelet
-waits 0.3 s). Starts in alternating pairs, so that a noisy machine hits both alike. Printed: the medians, whole and of
-each part, the ratio of the medians with its 95 % interval by bootstrap, and the first start of each hub, with nothing
-warm. Each pair tells what share of this machine's CPU its host gave to others, where it is a virtual one.
+JupyterLab, a simulated GPU by the device plugin, CPU and memory with their limits, and the shared memory that training
+needs (for any volume the kubelet waits 0.3 s). The service has the product's own times. Starts in pairs, in which each
+hub goes first by turns, so that a noisy machine and what a start leaves behind hit both alike. Printed: the medians,
+whole and of each part, the ratio of the medians with its 95 % interval by bootstrap, and the first start of each hub,
+with nothing warm. Each pair tells what share of this machine's CPU its host gave to others, where it is a virtual one.
 
 The image has JupyterLab as pip alone makes it, as most people's have. IMAGE=workspace takes that of images/workspace,
 whose JupyterLab is up in half the time by either spawner, so that less is left to win. PAIRS=120 takes that many.
@@ -33,7 +34,8 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 sys.path.insert(0, str(ROOT / "tests" / "cluster"))
 
-from kube_hub import KubeHub, eventually  # noqa: E402 - found by the lines above
+from gpus import simulated  # noqa: E402 - found by the lines above
+from kube_hub import KubeHub, eventually  # noqa: E402 - likewise
 from kubernetes import watch  # noqa: E402 - likewise
 from nodes import TestCluster  # noqa: E402 - found by the lines above
 
@@ -50,6 +52,11 @@ c.KubeSpawner.mem_guarantee = c.KubeSpawner.mem_limit = "1G"
 c.KubeSpawner.volumes = [{"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": "512Mi"}}]
 c.KubeSpawner.volume_mounts = [{"name": "shared-memory", "mountPath": "/dev/shm"}]
 """
+PLAIN_GPU = 'c.KubeSpawner.extra_resource_limits = {"nvidia.com/gpu": "1"}\n'
+GPUS = 2
+"""Of the node: one for each hub, as neither is to wait for the other."""
+POLLS = "c.KubeSpawner.poll_interval = 30\n"
+"""KubeSpawner's own, where the tests have a shorter one."""
 COMMAND = 'c.KubeSpawner.cmd = ["python3", "-m", "http.server", "8888"]\n'
 DRAWS = 10_000
 REST_SECONDS = 1.0
@@ -88,9 +95,10 @@ class Steps(threading.Thread):
             self.seen.setdefault(step, time.time())
 
 
-def offer_bench(hub: KubeHub) -> None:
+def offer_bench(hub: KubeHub, *, gpu: bool = False) -> None:
     """Give a hub the template that is started."""
-    bench = "  bench: {extends: cpu, default: {cpu: 1, memory: 1GiB}}\n"
+    kind = "extends: lab, default: {gpu: a100, count: 1," if gpu else "extends: cpu, default: {"
+    bench = f"  bench: {{{kind} cpu: 1, memory: 1GiB}}}}\n"
     hub.catalog.write_text(hub.catalog.read_text().replace("policies:\n", f"{bench}policies:\n"))
 
 
@@ -112,6 +120,8 @@ def click_to_ready(hub: KubeHub, steps: Steps) -> tuple[float, ...]:
     stopping = hub.stop("alice")
     assert stopping.status_code in {202, 204}, stopping.text
     eventually(lambda: hub.server("alice") is None and hub.pod("alice") is None, 60)
+    if not isinstance(hub, PlainHub):
+        eventually(lambda: not hub.workspaces(), 60, "the lease has ended: nobody starts again this soon")
     time.sleep(REST_SECONDS)
     return tuple(after - before for before, after in pairwise(times))
 
@@ -140,10 +150,11 @@ def taken_since(before: list[int]) -> str:
     return f"{100 * stolen / sum((stolen, *ticks)):.0f} % of the CPU went to others"
 
 
-def timed_pair(title: str, hubs: list[KubeHub], steps: list[Steps]) -> list[tuple[float, ...]]:
-    """Start by each hub in turn; tell and return the seconds of each of PARTS."""
+def timed_pair(title: str, hubs: list[KubeHub], steps: list[Steps], first: int) -> list[tuple[float, ...]]:
+    """Start by each hub, number ``first`` first; tell and return the seconds of each of PARTS, in the hubs' order."""
     before = cpu_ticks()
-    pair = [click_to_ready(*one) for one in zip(hubs, steps, strict=True)]
+    found = {number: click_to_ready(hubs[number], steps[number]) for number in (first, 1 - first)}
+    pair = [found[number] for number in sorted(found)]
     ours, plain = map(sum, pair)
     print(f"{title}: gpuspawner {ours:.2f} s, KubeSpawner {plain:.2f} s; {taken_since(before)}", flush=True)
     return pair
@@ -160,22 +171,27 @@ def main() -> None:
     before = cpu_ticks()
     hubs: list[KubeHub] = []
     steps: list[Steps] = []
-    with cluster.namespace() as one, cluster.namespace() as two, tempfile.TemporaryDirectory() as folder:
+    with (
+        simulated(cluster, GPUS),
+        cluster.namespace() as one,
+        cluster.namespace() as two,
+        tempfile.TemporaryDirectory() as folder,
+    ):
         for kind, namespace in ((KubeHub, one), (PlainHub, two)):
             place = Path(folder) / namespace
             place.mkdir()
             # The API answers when the server is ready: no polling blurs the figure.
-            extra = ("" if kind is KubeHub else EXTRA) + (COMMAND if TINY else "")
-            hub = kind(place, cluster=cluster, namespace=namespace, extra=extra, slow_spawn_timeout=120)
-            offer_bench(hub)
+            extra = POLLS + ("" if kind is KubeHub else EXTRA + PLAIN_GPU) + (COMMAND if TINY else "")
+            hub = kind(place, cluster=cluster, namespace=namespace, extra=extra, slow_spawn_timeout=120, times={})
+            offer_bench(hub, gpu=True)
             hubs.append(hub)
             steps.append(Steps(cluster, namespace))
         try:
             for hub in hubs:
                 hub.start()
                 hub.add_user("alice")
-            first = timed_pair("nothing warm", hubs, steps)
-            starts = [timed_pair(f"{pair} of {PAIRS}", hubs, steps) for pair in range(1, PAIRS + 1)]
+            first = timed_pair("nothing warm", hubs, steps, 0)
+            starts = [timed_pair(f"{pair} of {PAIRS}", hubs, steps, pair % 2) for pair in range(1, PAIRS + 1)]
         finally:
             for hub in hubs:
                 hub.close()

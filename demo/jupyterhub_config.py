@@ -16,6 +16,7 @@ load_subconfig("people_config.py", path=str(Path(__file__).parent))
 c.JupyterHub.bind_url = f"http://127.0.0.1:{demo['port']}"
 c.JupyterHub.hub_bind_url = f"http://127.0.0.1:{demo['hub_port']}"
 c.ConfigurableHTTPProxy.api_url = f"http://127.0.0.1:{demo['proxy_port']}"
+c.JupyterHub.cleanup_servers = True  # Ctrl-C ends everything that the demo started
 c.JupyterHub.upgrade_db = True  # a later version finds the data of an earlier one
 
 c.JupyterHub.spawner_class = "simple"

@@ -82,6 +82,8 @@ def _rights(kubectl: Kubectl, namespace: str) -> list[Object]:
     text = kubectl("apply", "--dry-run=client", "--validate=false", "--output=json", *files)
     found = []
     for item in json.loads(text)["items"]:
+        if item["kind"] == "Namespace":  # the demonstration has one, with all that it makes
+            continue
         name = item["metadata"]["name"]
         if item["kind"] in ("ClusterRole", "ClusterRoleBinding", "PriorityClass"):
             name = f"{namespace}-{name}"

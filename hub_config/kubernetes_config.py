@@ -10,9 +10,17 @@ is then configure(c, catalog="/etc/gpuspawner/catalog.yaml", data_dir="/srv/jupy
       extraFiles: {catalog: {mountPath: /etc/gpuspawner/catalog.yaml, stringData: "..."}}
       service: {extraPorts: [{name: gpu, port: 9470, targetPort: 9470}]}
       networkPolicy:
+        interNamespaceAccessLabels: accept
         ingress:
           - ports: [{port: 9470}]
-            from: [{podSelector: {matchLabels: {hub.jupyter.org/network-access-hub: "true"}}}]
+            from:
+              - namespaceSelector: {}
+                podSelector: {matchLabels: {hub.jupyter.org/network-access-hub: "true"}}
+
+Workspaces have a namespace of their own (kubernetes-hub.yaml says why). The chart's pods find the hub by its short
+name, which holds in the hub's namespace alone: add c.JupyterHub.hub_connect_url = "http://hub.jhub:8081". The chart's
+network policy of workspaces, its Secrets and its image pull secrets are of the hub's namespace too: make those that
+workspaces need in theirs.
 """
 
 from pathlib import Path
@@ -30,7 +38,7 @@ c.JupyterHub.hub_connect_ip = "10.0.0.1"
 # Workspaces: KubeSpawner as you have it. GPUs, CPU, memory and image come from the catalog; leave out mem_limit,
 # cpu_limit and any GPU in extra_resource_limits: the hub names what contradicts a lease, and does not start.
 c.JupyterHub.spawner_class = "kubespawner.KubeSpawner"
-c.KubeSpawner.namespace = "jhub"
+c.KubeSpawner.namespace = "gpu-workspaces"  # of kubernetes-hub.yaml: not the hub's own
 c.KubeSpawner.image = "quay.io/jupyter/base-notebook:latest"  # of templates that name none
 c.KubeSpawner.start_timeout = 900  # a large image comes once to each node
 c.KubeSpawner.priority_class_name = "gpu-workspace"  # of kubernetes-hub.yaml: below training, and preempts nobody

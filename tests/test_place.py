@@ -10,6 +10,7 @@ from gpuspawner.backends.kubernetes.fleet import Toleration
 from gpuspawner.backends.kubernetes.settings import cluster_settings
 from gpuspawner.backends.local.backend import LocalBackend
 from gpuspawner.catalog import load_catalog
+from gpuspawner.catalog.menus import Menu, MenuOption, write_menus
 from gpuspawner.cli.place import PlaceError, choose
 from gpuspawner.schedulers.kubernetes import KubernetesScheduler
 
@@ -44,6 +45,17 @@ async def test_a_cluster_divides_by_itself_and_reaches_nothing_before_it_is_aske
     assert dict(place.settings) == {"fleet_seconds": 1.0, "probes_at_once": 7}
     assert (place.catalog.gpus["half"].pool, place.catalog.gpus["half"].replicas) == ("half", 2)
     await place.close()
+
+
+async def test_on_a_cluster_the_service_knows_what_profiles_let_people_choose(tmp_path):
+    menus = {"any": Menu("torch", (MenuOption("image", "Image", {"a": "A"}, "a"),))}
+    write_menus(tmp_path, menus)
+    place = choose(CATALOG, tmp_path, "h", told(namespace="jhub", kubeconfig=str(tmp_path / "none")))
+    assert place.catalog.menus == menus
+    await place.close()
+    (tmp_path / "menus.json").write_text("{")
+    with pytest.raises(PlaceError, match=r"menus\.json holds no menus of profiles"):
+        choose(CATALOG, tmp_path, "h", told(namespace="jhub"))
 
 
 @pytest.mark.parametrize(

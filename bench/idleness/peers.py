@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from math import ceil
 
 from gpuspawner.core.policy import IdlePolicy
-from gpuspawner.core.simulate_sessions import Door, Session, Sharing
+from gpuspawner.core.simulate_habits import Door, Sharing
+from gpuspawner.core.simulate_sessions import Session
 from gpuspawner.core.timeline import Span, Timeline, first_gap_end, merged
 
 IDLE_SECONDS, MINUTE = 1800.0, 60.0

@@ -11,13 +11,18 @@ from figures import POLICY, Row, ours
 from gpuspawner.catalog import load_catalog
 from gpuspawner.core.policy import IdlePolicy
 from gpuspawner.core.simulate import totals
+from gpuspawner.core.simulate_habits import HOUR, Habits, Sharing, Work
 from gpuspawner.core.simulate_probe import Probe
-from gpuspawner.core.simulate_sessions import HOUR, Habits, Sharing, Work, sessions
+from gpuspawner.core.simulate_sessions import sessions
 
 SENSITIVITY_HEAD = ("changed", "to", "stopped in use", "recovered", "freed: median", "95 %")
 H, P, PROBE = Habits(), POLICY, Probe()
 ALL_COUNT = tuple((evidence, HOUR) for evidence in ("cpu", "kernel", "terminal", "ssh"))
 EXAMPLE = load_catalog(str(Path(__file__).parents[2] / "hub_config" / "catalog.yaml")).policies["default"].idle
+ENDING = replace(H, works=((Work.ENDING, 1.0),), never_share=0.0, sharing=((Sharing.EXCLUSIVE, 1.0),))
+ENDING_SHORT = replace(ENDING, burst_seconds=(1.5, 1.5), duty_share=(1.5 / 45,))
+SURVIVES = replace(PROBE, buffer_seconds=16.6, buffer_survives=True)
+LONG = replace(SURVIVES, buffer_seconds=100.0)
 
 CASES: tuple[tuple[str, str, Habits, IdlePolicy, Probe], ...] = (
     ("nothing", "", H, P, PROBE),
@@ -27,12 +32,21 @@ CASES: tuple[tuple[str, str, Habits, IdlePolicy, Probe], ...] = (
     ("gaps between tasks", "15 min", replace(H, gap_seconds=900.0), P, PROBE),
     ("work", "bursts between waiting", replace(H, works=((Work.WAITING, 1.0),)), P, PROBE),
     ("work", "such, used 1 % of the time", replace(H, works=((Work.WAITING, 1.0),), duty_share=(0.01,)), P, PROBE),
+    ("work", "bursts in processes that end", ENDING, P, PROBE),
+    ("work", "such, and the driver tells 17 s", ENDING, P, replace(PROBE, buffer_seconds=16.6)),
+    ("work", "such, 1.5 s each, used 3 % of the time", ENDING_SHORT, P, replace(PROBE, buffer_seconds=16.6)),
+    ("work", "such, no persistence mode", replace(ENDING_SHORT, persistence_share=0.0), P, PROBE),
+    ("work", "such, and a buffer of 17 s survives", replace(ENDING_SHORT, persistence_share=0.0), P, SURVIVES),
     ("work", "training in phases", replace(H, works=((Work.PHASES, 1.0),)), P, PROBE),
     ("long CPU phases", "24 min", replace(H, loading_seconds=(20.0, 1440.0)), P, PROBE),
     ("bursts", "0.3 to 1 s", replace(H, burst_seconds=(0.3, 1.0)), P, PROBE),
     ("pauses", "every third gap", replace(H, pause_share=0.33), P, PROBE),
     ("GPUs", "all shared", replace(H, sharing=((Sharing.SHARED, 1.0),)), P, PROBE),
     ("GPUs", "all MIG", replace(H, sharing=((Sharing.MIG, 1.0),)), P, PROBE),
+    ("GPUs", "none with persistence mode", replace(H, persistence_share=0.0), P, PROBE),
+    ("GPUs", "such, and a buffer of 17 s survives", replace(H, persistence_share=0.0), P, SURVIVES),
+    ("GPUs", "such, never used", replace(H, persistence_share=0.0, never_share=1.0), P, PROBE),
+    ("GPUs", "such, and a buffer of 100 s survives", replace(H, persistence_share=0.0, never_share=1.0), P, LONG),
     ("losses of NVML", "ten times as many", replace(H, loss_hours=20.0), P, PROBE),
     ("faults", "ten times as many", replace(H, fault_hours=5.0), P, PROBE),
     ("restarts", "every 4 h", replace(H, restart_hours=4.0), P, PROBE),

@@ -12,6 +12,8 @@ LEASE_ID = "GPUSPAWNER_LEASE_ID"
 """The variable by which a process is known to belong to a lease."""
 ATTEMPT = "GPUSPAWNER_ATTEMPT"
 """Which ``start()`` of that lease made it: a whole number, counted from 1."""
+PROBE = "GPUSPAWNER_PROBE"
+"""The variable that marks what a probe started: it ends with the lease, and is none of the workspace's processes."""
 VARIABLE_PREFIX = "GPUSPAWNER_"
 """Variables with this prefix rebuild a lease after the store is lost."""
 
@@ -27,7 +29,9 @@ class Running:
     place has not given anything yet, or gives exactly what was asked. ``waiting_seconds`` is for how long the place
     has found no room for it, and ``waiting`` why; ``ending`` that it is being ended, within ``ends_in_seconds``
     where that is known; ``disruption`` says why, in a sentence, where the place itself ends it or is about to.
-    ``unhealthy`` are those of its GPUs, by the place's own names, that the place calls so.
+    ``unhealthy`` are those of its GPUs, by the place's own names, that the place calls so. ``kept_since`` is when the
+    place took ``environment`` into its own keeping, in seconds since the epoch, where no user can write it any more;
+    None where its user may have written it.
     """
 
     lease_id: str
@@ -42,6 +46,7 @@ class Running:
     disruption: str = ""
     ends_in_seconds: float | None = None
     unhealthy: tuple[str, ...] = ()
+    kept_since: float | None = None
 
 
 @dataclass(frozen=True)
@@ -72,7 +77,7 @@ class Backend(Protocol):
         ...
 
     async def workspaces(self) -> tuple[Running, ...]:
-        """Return every attempt of every lease that runs now, ordered by lease and attempt.
+        """Return every attempt of every lease that runs now, of any hub's, ordered by lease and attempt.
 
         Raises:
             Unavailable: they cannot be read now.

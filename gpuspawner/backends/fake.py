@@ -34,6 +34,7 @@ def probe_text(
     percents: Mapping[str, int | str],
     *,
     memory_mib: int = 0,
+    persistence: str = "Enabled",
     holders: Iterable[str] = (),
     clock_seconds: float = 100.0,
     cpu_ticks: int = 0,
@@ -44,6 +45,7 @@ def probe_text(
     Args:
         percents: utilization by UUID; a text like ``[N/A]`` for what nvidia-smi cannot tell.
         memory_mib: in use on each GPU.
+        persistence: mode of all.
         holders: UUIDs that the process holds.
         clock_seconds: the script's clock; it must grow from probe to probe.
         cpu_ticks: hundredths of a second that the process has used since it started.
@@ -54,7 +56,7 @@ def probe_text(
     lines += [f"open 100 /simulated/{uuid}" for uuid in holders]
     lines += [*soft, "reading 0"]
     lines += [
-        f"smi {index}, {uuid}, Fake GPU, Disabled, {percent}, {memory_mib}, 81920, 60.00"
+        f"smi {index}, {uuid}, Fake GPU, Disabled, {percent}, {memory_mib}, 81920, {persistence}"
         for index, (uuid, percent) in enumerate(percents.items())
     ]
     return "\n".join([*lines, END, ""])

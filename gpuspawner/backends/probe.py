@@ -22,7 +22,8 @@ Number = TypeVar("Number", int, float)
 MIB = 1024 * 1024
 BEGIN, END = "gpuspawner-probe 1 begin", "gpuspawner-probe 1 end"
 FIELDS = 8
-"""Of one row: index, uuid, name, MIG mode, utilization, memory used, memory total, power."""
+"""Of one row: index, uuid, name, MIG mode, utilization, memory used, memory total, persistence mode."""
+PERSISTENCE = {"Enabled": True, "Disabled": False}
 MOST_GPUS = 64
 """More of them are nonsense, and keeping their readings would burden everybody. Arbitrary: four times what is seen."""
 
@@ -32,6 +33,7 @@ _CLOCK = re.compile(r"clock ([0-9]{1,12}\.[0-9]{1,9}) ([1-9][0-9]{0,5})")
 _PROCESS = re.compile(r"process ([0-9]{1,9}) ([0-9]{1,9}) ([0-9]{1,18}) ([0-9]{1,18}) ([0-9]{1,18})")
 _UNREADABLE = re.compile(r"unreadable ([0-9]{1,9})")
 _OPEN = re.compile(r"open ([0-9]{1,9}) (/.+)")
+_SMI_CLOCK = re.compile(r"(from|until) ([0-9]{1,12}\.[0-9]{1,9})")
 _READING = re.compile(r"reading ([0-9]{1,3})")
 _REAL_DEVICE = re.compile(r"/dev/nvidia([0-9]{1,5})")
 
@@ -119,14 +121,14 @@ def parse_probe(
     if len(seen) > MOST_GPUS:
         problem = f"nvidia-smi listed {len(seen)} GPUs, more than the {MOST_GPUS} that a machine may have"
         return Sample(leased, (), interval_seconds, age_seconds, problem=problem), processes.table or previous
-    buffers = _buffers(lines, seen)
+    buffers, own_seconds = _buffers(lines, seen), _own_seconds(lines)
     uuids = _by_count(leased, seen, result) if result.counted else dict(result.devices)
     # A part of a device reads as all of it, if at all: its own processes judge it.
     shared |= frozenset(leased) if result.shared else frozenset(result.devices)
     unleased = sorted(set(seen) - set(uuids.values()))
     for gpu in dict.fromkeys((*leased, *unleased)):  # two shares of one device are one device
         uuid = uuids.get(gpu, gpu)
-        values = _of_one_gpu(seen.get(uuid, ()), passes)
+        values = _with_buffer(_of_one_gpu(seen.get(uuid, ()), passes), buffers.get(uuid), age_seconds, own_seconds)
         if gpu in result.devices:  # the memory is all of the device's, not that of the part
             values = replace(values, memory_used_bytes=None, memory_total_bytes=None)
         stranger = (strangers or {}).get(gpu) if gpu in shared else None
@@ -134,13 +136,15 @@ def parse_probe(
         gpus.append(
             GpuReading(
                 gpu=gpu,
-                utilization_percent=_with_buffer(values, buffers.get(uuid), age_seconds),
+                utilization_percent=values.utilization_percent,
                 memory_used_bytes=values.memory_used_bytes,
                 memory_total_bytes=values.memory_total_bytes,
                 holders=None if holders is None else len(holders),
                 holders_cpu_cores=_held(holders, cores),
                 shared=gpu in shared,
                 problem="; ".join(filter(None, (values.problem, why))),
+                buffer_percent=values.buffer_percent,
+                persistence=values.persistence,
             )
         )
     total = None if cores is None else sum(cores.values())
@@ -162,17 +166,26 @@ def _buffers(lines: Iterable[str], seen: Iterable[str]) -> dict[str, Buffer]:
     return {uuid: one for uuid, one in zip(uuids, found, strict=True) if one is not None}
 
 
-def _with_buffer(values: _Values, buffer: Buffer | None, age_seconds: float) -> float | None:
-    """Return the highest utilization seen: of the readings, and of what the buffer adds.
+def _own_seconds(lines: Iterable[str]) -> float:
+    """Return how long nvidia-smi was asked for, 0 where that is unknown."""
+    clocks = {match[1]: float(match[2]) for line in lines if (match := _SMI_CLOCK.fullmatch(line))}
+    return max(0.0, clocks["until"] - clocks["from"]) if len(clocks) == len(("from", "until")) else 0.0
 
-    A buffer that reaches back beyond the sample before may tell of a burst that was counted there, or of another one as
-    high: nobody can say, so it counts. That keeps a workspace busy for the buffer's length more, 17 to 100 s; a burst
-    that is missed may end it. What reaches back beyond the workspace's start waits: what is its own is told again.
+
+def _with_buffer(values: _Values, buffer: Buffer | None, age_seconds: float, own_seconds: float) -> _Values:
+    """Return the values of a GPU with what the driver's buffer adds.
+
+    A buffer no longer than the probe itself was asking is one more reading of these seconds: a GPU that was woken has
+    such a one. One that reaches back beyond the sample before may tell of a burst that was counted there, or of another
+    one as high: nobody can say, so it counts. That keeps a workspace busy for the buffer's length more, 17 to 100 s; a
+    burst that is missed may end it. What reaches back beyond the workspace's start waits: its own is told again.
     """
     percent = values.utilization_percent
     if percent is None or buffer is None or buffer.seconds > age_seconds:
-        return percent
-    return max(percent, buffer.max_percent)
+        return values
+    if buffer.seconds <= own_seconds:
+        return replace(values, utilization_percent=max(percent, buffer.max_percent))
+    return replace(values, buffer_percent=buffer.max_percent)
 
 
 def _held(holders: set[int] | None, cores: Mapping[int, float] | None) -> float | None:
@@ -227,7 +240,11 @@ class _Processes:
                 if uuid:
                     self.minors[value], uuid = uuid, ""
             elif not (
-                self._takes(line) or line.startswith(("smi ", "buffer ")) or is_soft(line) or _READING.fullmatch(line)
+                self._takes(line)
+                or line.startswith(("smi ", "buffer "))
+                or is_soft(line)
+                or _READING.fullmatch(line)
+                or _SMI_CLOCK.fullmatch(line)
             ):
                 self.problem = f"a line of the probe is not understood: {quoted(line)}"
         self.table = ProcessTable(*self.clock, self.times) if self.clock[1] and not self.problem else None
@@ -277,6 +294,8 @@ class _Values:
     memory_used_bytes: int | None = None
     memory_total_bytes: int | None = None
     problem: str = ""
+    persistence: bool | None = None
+    buffer_percent: float | None = None
 
 
 def _passes(lines: Iterable[str]) -> tuple[tuple[int, str], ...]:
@@ -317,6 +336,7 @@ def _row(text: str) -> tuple[str, _Values] | None:
         None if used_mib is None else used_mib * MIB,
         None if total_mib is None else total_mib * MIB,
         ", ".join(problems),
+        PERSISTENCE.get(cells[7]),
     )
 
 
@@ -354,6 +374,7 @@ def _of_one_gpu(rows: tuple[tuple[int, _Values], ...], passes: tuple[tuple[int, 
         _highest([value.memory_used_bytes for value in values]),
         _highest([value.memory_total_bytes for value in values]),
         next((value.problem for value in values if value.problem), ""),
+        values[0].persistence if len({value.persistence for value in values}) == 1 else None,
     )
 
 

@@ -104,7 +104,7 @@ probe_devices() {
 probe_reading() {
     text=$(
         nvidia-smi ${GPUSPAWNER_PROBE_GPUS:+-i "$GPUSPAWNER_PROBE_GPUS"} \
-            --query-gpu=index,uuid,name,mig.mode.current,utilization.gpu,memory.used,memory.total,power.draw \
+            --query-gpu=index,uuid,name,mig.mode.current,utilization.gpu,memory.used,memory.total,persistence_mode \
             --format=csv,noheader,nounits 2>&1
     )
     echo "reading $?"
@@ -114,15 +114,18 @@ probe_buffer() { # the driver's own sample buffer: what fell between the reading
     text=$(nvidia-smi ${GPUSPAWNER_PROBE_GPUS:+-i "$GPUSPAWNER_PROBE_GPUS"} -q -d UTILIZATION 2>&1) || return
     printf '%s\n' "$text" | while IFS= read -r line; do printf 'buffer %s\n' "$line"; done
 }
+probe_clock() { # what begins now, and what follows the time
+    uptime=
+    { read -r uptime _ </proc/uptime; } 2>/dev/null
+    printf '%s %s\n' "$1" "${uptime:-?}$2"
+}
 probe() {
     LC_ALL=C
     export LC_ALL
     unset QUOTING_STYLE TIME_STYLE # GNU ls obeys them: it would write other lines, or none
     set -f
     echo 'gpuspawner-probe 1 begin'
-    uptime=
-    { read -r uptime _ </proc/uptime; } 2>/dev/null
-    printf 'clock %s %s\n' "${uptime:-?}" "$(getconf CLK_TCK 2>/dev/null || echo 100)"
+    probe_clock clock " $(getconf CLK_TCK 2>/dev/null || echo 100)"
     folders=
     ttys=
     pids=$GPUSPAWNER_PROBE_PIDS
@@ -140,12 +143,13 @@ probe() {
     # shellcheck disable=SC2086
     [ -z "$folders" ] || { ls -ln /proc/self/fd $folders 2>/dev/null; echo "ls $?"; } | probe_open_files
     left=$GPUSPAWNER_PROBE_READINGS
+    [ "$left" -eq 0 ] || probe_clock from
     while [ "$left" -gt 0 ]; do
         probe_reading
         left=$((left - 1))
         [ "$left" -eq 0 ] || sleep "$GPUSPAWNER_PROBE_PAUSE" 2>/dev/null || sleep 1
     done
-    [ "$GPUSPAWNER_PROBE_READINGS" -eq 0 ] || probe_buffer
+    [ "$GPUSPAWNER_PROBE_READINGS" -eq 0 ] || { probe_buffer && probe_clock until; }
     echo 'gpuspawner-probe 1 end'
 }
 probe </dev/null

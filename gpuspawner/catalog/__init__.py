@@ -6,8 +6,16 @@ Never here: what is free, queued or in use, JupyterHub, HTTP, SQL, a clock.
 """
 
 from gpuspawner.catalog.load import check, load_catalog, load_text
-from gpuspawner.catalog.resolve import OPTIONS, RESERVED, from_form, resolve, to_options
-from gpuspawner.catalog.values import NO_GPU, PAGES, SSH, Bounds, Catalog, Defaults, Template, scaled
+from gpuspawner.catalog.resolve import (
+    OPTIONS,
+    RESERVED,
+    from_form,
+    keys_of_form,
+    resolve,
+    to_options,
+    without_defaults,
+)
+from gpuspawner.catalog.values import NO_GPU, PAGES, SSH, Bounds, Catalog, Defaults, Guarantee, Template, scaled
 
 __all__ = [
     "NO_GPU",
@@ -18,12 +26,15 @@ __all__ = [
     "Bounds",
     "Catalog",
     "Defaults",
+    "Guarantee",
     "Template",
     "check",
     "from_form",
+    "keys_of_form",
     "load_catalog",
     "load_text",
     "resolve",
     "scaled",
     "to_options",
+    "without_defaults",
 ]

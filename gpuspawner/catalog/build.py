@@ -58,11 +58,9 @@ def _quota(entries: CatalogEntry, named: Named, issues: list[Issue]) -> tuple[st
     found: tuple[str, int | None] = ("", None)
     for name, entry in entries.quotas.items():
         loc = ("quotas", name)
-        if named.is_wrong(*loc):
-            continue
-        if entry.each is None:
+        if entry.each is None and named.knows(*loc, ("each",), ("group",), ("namespace",)):
             issues.append(Issue(loc, "whom it limits is not said", "add each: user"))
-        if entry.gpus.hard is None:
+        if entry.gpus.hard is None and named.knows(*loc, ("gpus",)):
             issues.append(Issue(loc, "it limits nothing", "add gpus: {hard: 4}"))
         if found[0]:
             wrong = f"a second quota beside `{found[0]}`: not built yet in this version"
@@ -83,6 +81,7 @@ def _policy(name: str, flat: Flat[PolicyEntry], issues: list[Issue]) -> Lifecycl
         for_seconds=entry.idle.for_,
         sample_seconds=entry.idle.sample,
         grace_seconds=entry.idle.grace,
+        start_up_seconds=entry.idle.start_up,
         soft_budget_seconds=softer,
     )
     extend = _written(
@@ -102,18 +101,22 @@ def _policy(name: str, flat: Flat[PolicyEntry], issues: list[Issue]) -> Lifecycl
         extend=ExtendPolicy(**extend),
         **_written(mode=entry.mode, lifetime_seconds=entry.lifetime, back_in_queue=entry.preemption.back_in_queue),
     )
-    if not flat.clean:
-        return policy
-    if own.idle.model_fields_set & {"for_", "sample"} and policy.idle.for_seconds < policy.idle.sample_seconds:
+    every, none_for = ("idle", "sample"), ("activity", "none_for")
+    if (
+        flat.knows(every, ("idle", "for"))
+        and own.idle.model_fields_set & {"for_", "sample"}
+        and policy.idle.for_seconds < policy.idle.sample_seconds
+    ):
         sample = show_duration(policy.idle.sample_seconds)
         wrong = f"{show_duration(policy.idle.for_seconds)} is less than one sample, {sample}"
         issues.append(Issue(("policies", name, "idle"), wrong, "let `for` last several samples"))
-    said = "activity" in own.model_fields_set or "sample" in own.idle.model_fields_set
+    said = flat.knows(every, none_for) and ("activity" in own.model_fields_set or "sample" in own.idle.model_fields_set)
     if said and policy.activity is not None and policy.activity.none_for_seconds < policy.idle.sample_seconds:
         sample = show_duration(policy.idle.sample_seconds)
         wrong = f"{show_duration(policy.activity.none_for_seconds)} is less than one sample, {sample}"
         issues.append(Issue(("policies", name, "activity"), wrong, "let `none_for` last several samples"))
-    if own.extend.model_fields_set & {"each", "total"} and 0 < policy.extend.total_seconds < policy.extend.each_seconds:
+    said = flat.knows(("extend", "each"), ("extend", "total")) and bool(own.extend.model_fields_set & {"each", "total"})
+    if said and 0 < policy.extend.total_seconds < policy.extend.each_seconds:
         total = show_duration(policy.extend.total_seconds)
         wrong = f"each extension, {show_duration(policy.extend.each_seconds)}, is more than all together, {total}"
         issues.append(Issue(("policies", name, "extend"), wrong, "raise total, or lower each"))

@@ -52,9 +52,9 @@ def check_gpus(entries: CatalogEntry, named: Named) -> Iterator[Issue]:
     """Yield what is wrong with the kinds that passed the schema, and with ``simulated``."""
     matches: dict[tuple[str | None, str | None], str] = {}
     for name, entry in entries.gpus.items():
-        if named.is_wrong("gpus", name):
-            continue
-        yield from _check_autoscale(name, entry)
+        yield from _check_autoscale(name, entry, named)
+        if not named.knows("gpus", name, ("of",), ("shares",)):
+            continue  # whether it is a share, and of what, is not known
         if entry.of or entry.shares:
             yield from _check_share(name, entry, entries, named)
             continue
@@ -74,33 +74,38 @@ def check_gpus(entries: CatalogEntry, named: Named) -> Iterator[Issue]:
 
 
 def _check_whole(name: str, entry: GpuEntry, entries: CatalogEntry, named: Named) -> Iterator[Issue]:
-    if entry.memory is None:
+    if entry.memory is None and named.knows("gpus", name, ("memory",)):
         yield Issue(("gpus", name), "memory is missing", "add the memory of one GPU, for example memory: 80GiB")
     found = entry.match is not None or entry.resource is not None or name in entries.simulated
-    if not found and not named.is_wrong("simulated", name):
+    known = named.knows("gpus", name, ("match",), ("resource",)) and not named.is_wrong("simulated", name)
+    if not found and known:
         right = "add match: with the name nvidia-smi shows, for example match: NVIDIA A100*"
         yield Issue(("gpus", name), "without match, no GPU is ever of this kind", right)
 
 
-def _check_autoscale(name: str, entry: GpuEntry) -> Iterator[Issue]:
+def _check_autoscale(name: str, entry: GpuEntry, named: Named) -> Iterator[Issue]:
     loc, written = ("gpus", name, "autoscale"), entry.autoscale
     if not written.model_fields_set:
         return
+
+    def knows(*keys: str) -> bool:
+        return named.knows("gpus", name, *(("autoscale", key) for key in keys))
+
     if entry.of is not None:
         right = f"remove it; in `{entry.of}` it starts nodes for those who ask for whole ones"
         yield Issue(loc, "no node is started for a share", right)
         return
-    if written.max is None:
+    if written.max is None and knows("max"):
         yield Issue(loc, "how many GPUs there may be is not said", "add max: with all that the pool may have")
-    if written.start is None:
+    if written.start is None and knows("start"):
         yield Issue(loc, "how long a node takes to start is not said", "add start: with its usual time, for example 4m")
     if written.max is not None and written.each is not None and written.each > written.max:
         yield Issue((*loc, "each"), f"{written.each} on one node are more than {written.max} in all", "raise max")
     others = [label for label in written.labels or () if label.startswith(_OTHER_VENDORS)]
-    if others and entry.resource is None:
+    if others and entry.resource is None and named.knows("gpus", name, ("resource",)):
         right = "add resource: with what its nodes call their GPUs, for example resource: amd.com/gpu"
         yield Issue(loc, f"`{others[0]}` is no NVIDIA node's, and its pods would ask for NVIDIA's GPUs", right)
-    if entry.match and not written.labels and set(entry.match) & set("*?["):
+    if entry.match and not written.labels and knows("labels") and set(entry.match) & set("*?["):
         right = f"add labels: as the pool's nodes have them, for example labels: {{{PRODUCT}: Tesla-T4}}"
         yield Issue(loc, f"{quoted(entry.match)} does not say which nodes to start", right)
 

@@ -7,24 +7,27 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeVar
 
-from gpuspawner.catalog.document import Issue
+from gpuspawner.catalog.document import Issue, Loc
 from gpuspawner.catalog.explain import did_you_mean
 from gpuspawner.catalog.extends import Flat, Named
-from gpuspawner.catalog.models import GpuEntry, PolicyEntry, TemplateEntry
-from gpuspawner.catalog.values import NO_GPU, Bounds, Defaults, Template
+from gpuspawner.catalog.models import GpuEntry, GuaranteeEntry, PolicyEntry, TemplateEntry
+from gpuspawner.catalog.values import NO_GPU, Bounds, Defaults, Guarantee, Template
 from gpuspawner.core.policy import LifecyclePolicy
 from gpuspawner.core.units import GIBIBYTE, show_bytes, show_cpu, show_duration
 
 T = TypeVar("T", int, float)
 
 DEFAULT_POLICY = "default"
-BOUNDED = frozenset({"cpu", "memory", "lifetime"})
 CPU_BOUNDS = (1.0, 8.0)
 MEMORY_BOUNDS = (GIBIBYTE, 32 * GIBIBYTE)
 LIFETIME_BOUNDS = (1800, 86400)
 """What a template allows that writes no bounds. Arbitrary: a workstation's size, and half an hour to a day."""
 CPU, MEMORY, LIFETIME = 2.0, 8 * GIBIBYTE, 8 * 3600
 """What a request gets where neither it nor its template says. Arbitrary: a notebook's use for a working day."""
+
+
+Found = tuple[Issue, tuple[Loc, ...]]
+"""What is wrong, and the paths within the template from which that follows."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ def build_template(name: str, flat: Flat[TemplateEntry], around: Surroundings, i
     entry = flat.entry
     policy = entry.policy or DEFAULT_POLICY
     _check_references(name, flat.own, around, issues)
-    found: list[Issue] = []
+    found: list[Found] = []
     bounds = Bounds(
         cpu_cores=entry.bounds.cpu or CPU_BOUNDS,
         memory_bytes=entry.bounds.memory or MEMORY_BOUNDS,
@@ -55,23 +58,22 @@ def build_template(name: str, flat: Flat[TemplateEntry], around: Surroundings, i
         description=entry.description or "",
         image=entry.image or "",
         profile=entry.profile or "",
+        guarantee=_guarantee(entry.guarantee),
         opens=tuple(entry.opens or ()),
         policy=policy,
         gpus=MappingProxyType(dict(entry.gpus)),
         bounds=bounds,
         default=_defaults(name, flat, bounds, found),
     )
-    # Of one that is wrong in part, what hangs on that part would be said twice.
-    issues.extend(issue for issue in found if flat.clean or _stands_alone(issue, name, flat, around))
+    # What follows from a part that is wrong itself would be said twice.
+    issues.extend(issue for issue, keys in found if flat.knows(*keys))
     return template
 
 
-def _stands_alone(issue: Issue, name: str, flat: Flat[TemplateEntry], around: Surroundings) -> bool:
-    """Whether a default is wrong by its own bounds, whatever else in its template is wrong."""
-    section, key = issue.loc[-2:]
-    if flat.own.extends is not None or section != "default" or key not in BOUNDED:
-        return False
-    return not any(around.named.is_wrong("templates", name, part, key) for part in ("bounds", "default"))
+def _guarantee(entry: GuaranteeEntry) -> Guarantee | None:
+    if entry.cpu is None and entry.memory is None:
+        return None
+    return Guarantee(entry.cpu or 100.0, entry.memory or 100.0)
 
 
 def _check_references(name: str, own: TemplateEntry, around: Surroundings, issues: list[Issue]) -> None:
@@ -92,10 +94,10 @@ def _check_references(name: str, own: TemplateEntry, around: Surroundings, issue
 
 
 def _lifetimes(
-    name: str, flat: Flat[TemplateEntry], policy: str, around: Surroundings, found: list[Issue]
+    name: str, flat: Flat[TemplateEntry], policy: str, around: Surroundings, found: list[Found]
 ) -> tuple[int, int]:
     """Return the lifetimes a request may ask: the template's, else the policy's; never beyond the policy's."""
-    if policy not in around.policies or not around.flat_policies[policy].clean:
+    if policy not in around.policies or not around.flat_policies[policy].knows(("lifetime",)):
         return flat.entry.bounds.lifetime or LIFETIME_BOUNDS
     allowed = around.policies[policy].lifetime_seconds
     written = around.flat_policies[policy].entry.lifetime
@@ -105,12 +107,13 @@ def _lifetimes(
     if narrowed[0] > narrowed[1] or (is_own and narrowed != (least, most)):
         wrong = f"{_shown(least, most, show_duration)} is not within its policy's {_shown(*allowed, show_duration)}"
         loc = ("templates", name, "bounds", "lifetime") if is_own else ("templates", name, "policy")
-        found.append(Issue(loc, wrong, f"shorten it, or write lifetime: in policies.{policy}"))
+        issue = Issue(loc, wrong, f"shorten it, or write lifetime: in policies.{policy}")
+        found.append((issue, (("bounds", "lifetime"), ("policy",))))
         return least, most
     return narrowed
 
 
-def _defaults(name: str, flat: Flat[TemplateEntry], bounds: Bounds, found: list[Issue]) -> Defaults:
+def _defaults(name: str, flat: Flat[TemplateEntry], bounds: Bounds, found: list[Found]) -> Defaults:
     entry, own = flat.entry.default, flat.own.default.model_fields_set
     loc = ("templates", name, "default")
 
@@ -118,19 +121,23 @@ def _defaults(name: str, flat: Flat[TemplateEntry], bounds: Bounds, found: list[
         value = otherwise if written is None else written
         if key in own and not ends[0] <= value <= ends[1]:
             wrong = f"{show(value)} is outside the bounds, {_shown(*ends, show)}"
-            found.append(Issue((*loc, key), wrong, f"write a value within them, or widen bounds: {{{key}: ...}}"))
+            issue = Issue((*loc, key), wrong, f"write a value within them, or widen bounds: {{{key}: ...}}")
+            found.append((issue, (("bounds", key), *((("policy",),) if key == "lifetime" else ()))))
         return min(max(value, ends[0]), ends[1])
 
     gpu = _default_gpu(flat, (*loc, "gpu"), found)
     count = 0
     if gpu is None and "count" in own:
-        found.append(Issue((*loc, "count"), "a count without a GPU", "remove it, or add gpus"))
+        issue = Issue((*loc, "count"), "a count without a GPU", "remove it, or add gpus")
+        found.append((issue, (("gpus",), ("default", "gpu"))))
     if gpu is not None:
         least, most = flat.entry.gpus[gpu]
         count = min(max(entry.count or least, least), most)
         if "count" in own and entry.count != count:
             wrong = f"{entry.count} is outside {gpu}'s {_shown(least, most, str)}"
-            found.append(Issue((*loc, "count"), wrong, f"write a value within it, or widen gpus: {{{gpu}: ...}}"))
+            issue = Issue((*loc, "count"), wrong, f"write a value within it, or widen gpus: {{{gpu}: ...}}")
+            of_all = () if entry.gpu == gpu else (("gpus",),)  # the first of those that are right may not be the first
+            found.append((issue, (("gpus", gpu), ("default", "gpu"), *of_all)))
     return Defaults(
         gpu=gpu,
         count=count,
@@ -140,7 +147,7 @@ def _defaults(name: str, flat: Flat[TemplateEntry], bounds: Bounds, found: list[
     )
 
 
-def _default_gpu(flat: Flat[TemplateEntry], loc: tuple[str, ...], found: list[Issue]) -> str | None:
+def _default_gpu(flat: Flat[TemplateEntry], loc: tuple[str, ...], found: list[Found]) -> str | None:
     gpus, written = flat.entry.gpus, flat.entry.default.gpu
     if written == NO_GPU:
         return None
@@ -148,7 +155,7 @@ def _default_gpu(flat: Flat[TemplateEntry], loc: tuple[str, ...], found: list[Is
         return written
     if written is not None and "gpu" in flat.own.default.model_fields_set:
         wrong = f"`{written}` is not among this template's gpus"
-        found.append(Issue(loc, wrong, did_you_mean(written, [*gpus, NO_GPU])))
+        found.append((Issue(loc, wrong, did_you_mean(written, [*gpus, NO_GPU])), (("gpus", written),)))
     return next(iter(gpus), None)
 
 

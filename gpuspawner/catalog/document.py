@@ -32,12 +32,16 @@ _WORDS = {"": None, "~": None, "null": None, "true": True, "false": False}
 
 @dataclass(frozen=True)
 class Issue:
-    """One thing wrong at ``loc``. ``line`` is set only where the line is not that of the entry at ``loc``."""
+    """One thing wrong at ``loc``. ``line`` is set only where the line is not that of the entry at ``loc``.
+
+    ``meant`` is the entry that a misspelt key at ``loc`` was to be: not missing, then, but wrong.
+    """
 
     loc: Loc
     wrong: str
     right: str
     line: int | None = None
+    meant: Loc | None = None
 
 
 @dataclass

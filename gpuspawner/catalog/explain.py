@@ -29,7 +29,8 @@ def checked(document: Document) -> CatalogEntry:
             found = error.errors(include_url=False)
         for details in found:
             loc = _entry_of(details["loc"])
-            document.issues.append(Issue(loc, *_explained(details, loc)))
+            meant = _meant(loc) if details["type"] == "extra_forbidden" else None
+            document.issues.append(Issue(loc, *_explained(details, loc), meant=meant))
             _take_out(document, loc)
 
 
@@ -64,11 +65,20 @@ def _explained(details: ErrorDetails, loc: Loc) -> tuple[str, str]:
 
 
 def _unknown_key(loc: Loc) -> tuple[str, str]:
-    key, entry = str(loc[-1]), _model_at(loc[:-1])
-    if key in entry.later:
+    key = str(loc[-1])
+    if key in _model_at(loc[:-1]).later:
         return NOT_BUILT, "remove it"
-    known = [field.alias or name for name, field in entry.model_fields.items()]
-    return f"unknown key {quoted(key)}", did_you_mean(key, known)
+    return f"unknown key {quoted(key)}", did_you_mean(key, _keys_beside(loc))
+
+
+def _meant(loc: Loc) -> Loc | None:
+    """Return what a misspelt key of an entry was to be; of the file itself, what is missing is told too."""
+    close = closest(str(loc[-1]), _keys_beside(loc)) if len(loc) > 1 else ""
+    return (*loc[:-1], close) if close else None
+
+
+def _keys_beside(loc: Loc) -> list[str]:
+    return [field.alias or name for name, field in _model_at(loc[:-1]).model_fields.items()]
 
 
 def _model_at(loc: Loc) -> type[Entry]:

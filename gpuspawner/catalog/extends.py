@@ -27,12 +27,16 @@ class Named:
     @classmethod
     def of(cls, entries: CatalogEntry, issues: list[Issue]) -> Named:
         """Take the names of what passed the schema, and those of what did not."""
-        wrong = frozenset(issue.loc for issue in issues)
+        wrong = frozenset(loc for issue in issues for loc in (issue.loc, issue.meant) if loc is not None)
         return cls(entries, wrong, frozenset(loc[:end] for loc in wrong for end in range(len(loc))))
 
-    def is_wrong(self, *loc: str) -> bool:
+    def is_wrong(self, *loc: str | int) -> bool:
         """Whether something at this path, around it or in it did not pass the schema."""
         return loc in self.around_wrong or any(loc[:end] in self.wrong for end in range(len(loc) + 1))
+
+    def knows(self, section: str, name: str, *keys: Loc) -> bool:
+        """Whether nothing at these paths of an entry is known to be wrong, so that what follows can be judged."""
+        return not any(self.is_wrong(section, name, *key) for key in keys)
 
     def has(self, section: str, name: str) -> bool:
         """Whether a name may be referred to."""
@@ -41,11 +45,21 @@ class Named:
 
 @dataclass(frozen=True)
 class Flat(Generic[E]):
-    """An entry with all it inherits, and as written. ``clean``: no part of it is known to be wrong."""
+    """An entry with all it inherits, and as written. ``chain`` is itself and what it extends, directly or not.
+
+    ``ends`` tells whether the chain comes to an end: what it inherits is known only then.
+    """
 
     entry: E
     own: E
-    clean: bool
+    section: str
+    chain: tuple[str, ...]
+    ends: bool
+    named: Named
+
+    def knows(self, *keys: Loc) -> bool:
+        """Whether nothing at these paths of it, or of what it extends, is known to be wrong."""
+        return self.ends and all(self.named.knows(self.section, link, ("extends",), *keys) for link in self.chain)
 
 
 def flattened(section: str, entries: Mapping[str, E], named: Named, issues: list[Issue]) -> dict[str, Flat[E]]:
@@ -56,9 +70,7 @@ def flattened(section: str, entries: Mapping[str, E], named: Named, issues: list
         entry = entries[chain[-1]]
         for heir in reversed(chain[:-1]):
             entry = _inherited(entry, entries[heir])
-        last = entries[chain[-1]].extends
-        clean = last is None and not any(named.is_wrong(section, link) for link in chain)
-        flat[name] = Flat(entry, own, clean)
+        flat[name] = Flat(entry, own, section, tuple(chain), entries[chain[-1]].extends is None, named)
     return flat
 
 

@@ -6,46 +6,35 @@ checked by :mod:`gpuspawner.catalog.build`. A null is no value: ``hard:`` with n
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from gpuspawner.catalog.values import NO_GPU, OPENS, SSH
-from gpuspawner.core.errors import quoted
+from gpuspawner.catalog.parsers import (
+    LONGEST_NAME,
+    parse_compute,
+    parse_each,
+    parse_image,
+    parse_kind,
+    parse_mode,
+    parse_name,
+    parse_opens,
+    parse_positive_duration,
+    parse_price,
+    parse_resource,
+    parse_sample,
+    parse_seconds,
+    parse_share,
+    parse_threshold,
+    parse_version,
+    parse_warnings,
+    parse_yes,
+    range_of,
+    text_of,
+    whole_number,
+)
 from gpuspawner.core.policy import Mode
-from gpuspawner.core.units import (
-    BadValue,
-    parse_bytes,
-    parse_count,
-    parse_cpu,
-    parse_duration,
-    parse_percent,
-    parse_range,
-)
-
-T = TypeVar("T")
-N = TypeVar("N", int, float)
-
-LONGEST_NAME = 63
-"""Characters in a name: as many as a Kubernetes label holds, where names will be written."""
-MOST_PRICE = 1_000_000.0
-MOST_COMPUTE = 100
-SHORTEST_SAMPLE_SECONDS = 0.1
-"""Arbitrary: an exec of the probe takes about as long."""
-
-_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")
-_COMPUTE = re.compile(r"[0-9]{1,2}\.[0-9]{1,2}")
-_DNS = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)+"
-_RESOURCE = re.compile(
-    rf"(?!(?:[a-z0-9.-]+\.)?kubernetes\.io/)(?!requests\.){_DNS}/[A-Za-z0-9](?:[-_.A-Za-z0-9]{{0,61}}[A-Za-z0-9])?"
-)
-_HOST = r"(?:[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?(?::[0-9]{1,5})?/)?"
-_PATH = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
-_IMAGE = re.compile(rf"{_HOST}{_PATH}(?:/{_PATH})*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}})?(?:@sha256:[0-9a-f]{{64}})?")
-LONGEST_IMAGE = 500
-LONGEST_RESOURCE = 253
+from gpuspawner.core.units import parse_bytes, parse_cpu, parse_duration
 
 
 def _is_none(data: Any) -> Any:
@@ -56,162 +45,17 @@ Section = BeforeValidator(_is_none)
 """A mapping of which nothing is written (``cpu:``) is an empty one."""
 
 
-def parse_name(value: object) -> str:
-    """Read a name of a kind, template, policy or quota."""
-    right = f"use small letters, digits and dashes, at most {LONGEST_NAME}, for example a100-80gb"
-    if not isinstance(value, str) or len(value) > LONGEST_NAME or not _NAME.fullmatch(value):
-        raise BadValue(f"{quoted(value)} is no name", right)
-    return value
-
-
-def _parse_kind(value: object) -> str:
-    name = parse_name(value)
-    if name == NO_GPU:
-        raise BadValue(f"{quoted(name)} means no GPU", "choose another name for this kind")
-    return name
-
-
-def _text(longest: int) -> Callable[[object], str]:
-    def parse(value: object) -> str:
-        right = f"write one to {longest} characters of text; put it in quotes if it looks like something else"
-        if not isinstance(value, str) or not value.strip():
-            raise BadValue(f"{quoted(value)} is no text", right)
-        if len(value) > longest or not all(c.isprintable() or c == "\n" for c in value):
-            raise BadValue(f"{quoted(value)} is too long or has characters that cannot be shown", right)
-        return value.strip()
-
-    return parse
-
-
-def _whole(least: int, most: int) -> Callable[[object], int]:
-    def parse(value: object) -> int:
-        right = f"write a whole number from {least} to {most}"
-        try:
-            return parse_count(value, least, most)
-        except BadValue as error:
-            raise BadValue(error.wrong, right) from None
-
-    return parse
-
-
-def _range_of(parse_end: Callable[[object], N]) -> Callable[[object], tuple[N, N]]:
-    return lambda value: parse_range(value, parse_end)
-
-
-def _parse_version(value: object) -> int:
-    if value != 1 or isinstance(value, (bool, float)):
-        raise BadValue(f"version {quoted(value)} is not known", "write version: 1")
-    return 1
-
-
-def _parse_compute(value: object) -> str:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < MOST_COMPUTE
-    text = f"{value:.1f}" if number else value
-    if not isinstance(text, str) or not _COMPUTE.fullmatch(text):
-        raise BadValue(f"{quoted(value)} is no compute capability", "write it as NVIDIA does, for example 8.0")
-    return text
-
-
-def _parse_price(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= MOST_PRICE:
-        raise BadValue(f"{quoted(value)} is no price", "write a plain number, the price of an hour, for example 2.10")
-    return float(value)
-
-
-def _parse_sample(value: object) -> float:
-    seconds = parse_duration(value)
-    if seconds < SHORTEST_SAMPLE_SECONDS:
-        raise BadValue(f"{quoted(value)} would sample without pause", "write at least 0.1s; 60s is usual")
-    return seconds
-
-
-def _parse_positive_duration(value: object) -> float:
-    seconds = parse_duration(value)
-    if seconds <= 0:
-        raise BadValue(f"{quoted(value)} is no time at all", "write a time above 0, for example 30m")
-    return seconds
-
-
-def _parse_seconds(value: object) -> int:
-    return max(1, round(_parse_positive_duration(value)))
-
-
-def _parse_threshold(value: object) -> float:
-    percent, right = parse_percent(value), "write a percentage from 1%, for example 5%"
-    if percent <= 0:
-        raise BadValue(f"{quoted(value)} would make every GPU busy", right)
-    if percent < 1:  # a fraction that was meant, as 0.05 for 5 %, would never end anything
-        raise BadValue(f"{quoted(value)} is less than the 1 % that nvidia-smi counts by", right)
-    return percent
-
-
-def _parse_mode(value: object) -> Mode:
-    try:
-        return Mode(value)
-    except ValueError:
-        right = "write observe (only record), warn (tell people) or enforce (stop)"
-        raise BadValue(f"{quoted(value)} is no mode", right) from None
-
-
-def _parse_yes(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise BadValue(f"{quoted(value)} is neither yes nor no", "write true or false")
-    return value
-
-
-def _parse_opens(value: object) -> list[str]:
-    right = "write a list of lab, vscode and ssh, the default first, for example [lab, vscode, ssh]"
-    if not isinstance(value, list) or not value:
-        raise BadValue(f"{quoted(value)} is not what a workspace can open", right)
-    for item in value:
-        if item not in OPENS:
-            raise BadValue(f"{quoted(item)} is not what a workspace can open", right)
-        if value.count(item) > 1:
-            raise BadValue(f"{item} stands there twice", right)
-    if value == [SSH]:
-        raise BadValue("ssh alone leaves nothing for the browser to open", "write opens: [lab, ssh]")
-    return value
-
-
-def _parse_resource(value: object) -> str:
-    right = "write it as nodes show it, for example nvidia.com/gpu or nvidia.com/mig-1g.10gb"
-    if not isinstance(value, str) or len(value) > LONGEST_RESOURCE or not _RESOURCE.fullmatch(value):
-        raise BadValue(f"{quoted(value)} is no extended resource of Kubernetes", right)
-    return value
-
-
-def _parse_image(value: object) -> str:
-    right = "write registry, name and tag, for example registry.example.org/ml/pytorch:2.9"
-    if not isinstance(value, str) or len(value) > LONGEST_IMAGE or not _IMAGE.fullmatch(value):
-        raise BadValue(f"{quoted(value)} is no container image", right)
-    return value
-
-
-def _parse_warnings(value: object) -> list[float]:
-    if not isinstance(value, list) or len(value) > 5:  # noqa: PLR2004 - a sixth mail is not read
-        raise BadValue(f"{quoted(value)} is no list of at most 5 times", "write for example [1h, 10m]")
-    return sorted({_parse_positive_duration(item) for item in value}, reverse=True)
-
-
-def _parse_each(value: object) -> str:
-    if value == "group":
-        raise BadValue("each: group: not built yet in this version", "write each: user")
-    if value != "user":
-        raise BadValue(f"{quoted(value)} is not whom a quota can be for", "write each: user")
-    return "user"
-
-
 Name = Annotated[str, BeforeValidator(parse_name)]
-KindName = Annotated[str, BeforeValidator(_parse_kind)]
-Title = Annotated[str | None, BeforeValidator(_text(100))]
+KindName = Annotated[str, BeforeValidator(parse_kind)]
+Title = Annotated[str | None, BeforeValidator(text_of(100))]
 Bytes = Annotated[int | None, BeforeValidator(parse_bytes)]
 Cores = Annotated[float | None, BeforeValidator(parse_cpu)]
 Duration = Annotated[float | None, BeforeValidator(parse_duration)]
-PositiveDuration = Annotated[float | None, BeforeValidator(_parse_positive_duration)]
-Seconds = Annotated[int | None, BeforeValidator(_parse_seconds)]
-Lifetimes = Annotated[tuple[int, int] | None, BeforeValidator(_range_of(_parse_seconds))]
-GpuCount = Annotated[int, BeforeValidator(_whole(1, 1024))]
-GpuCounts = Annotated[tuple[int, int], BeforeValidator(_range_of(_whole(1, 1024)))]
+PositiveDuration = Annotated[float | None, BeforeValidator(parse_positive_duration)]
+Seconds = Annotated[int | None, BeforeValidator(parse_seconds)]
+Lifetimes = Annotated[tuple[int, int] | None, BeforeValidator(range_of(parse_seconds))]
+GpuCount = Annotated[int, BeforeValidator(whole_number(1, 1024))]
+GpuCounts = Annotated[tuple[int, int], BeforeValidator(range_of(whole_number(1, 1024)))]
 
 
 class Entry(BaseModel):
@@ -224,10 +68,10 @@ class Entry(BaseModel):
 class AutoscaleEntry(Entry):
     """Nodes that a cluster starts once a pod waits for one: ``max`` GPUs in all, ``each`` on one node."""
 
-    max: Annotated[int | None, BeforeValidator(_whole(1, 1024))] = None
-    each: Annotated[int | None, BeforeValidator(_whole(1, 1024))] = None
+    max: Annotated[int | None, BeforeValidator(whole_number(1, 1024))] = None
+    each: Annotated[int | None, BeforeValidator(whole_number(1, 1024))] = None
     start: PositiveDuration = None
-    labels: Annotated[dict[str, Annotated[str, BeforeValidator(_text(LONGEST_NAME))]], Section] = {}
+    labels: Annotated[dict[str, Annotated[str, BeforeValidator(text_of(LONGEST_NAME))]], Section] = {}
 
 
 class GpuEntry(Entry):
@@ -237,19 +81,19 @@ class GpuEntry(Entry):
     title: Title = None
     match: Title = None
     memory: Bytes = None
-    compute: Annotated[str | None, BeforeValidator(_parse_compute)] = None
-    price: Annotated[float | None, BeforeValidator(_parse_price)] = None
+    compute: Annotated[str | None, BeforeValidator(parse_compute)] = None
+    price: Annotated[float | None, BeforeValidator(parse_price)] = None
     of: Annotated[str | None, BeforeValidator(parse_name)] = None
-    shares: Annotated[int | None, BeforeValidator(_whole(2, 64))] = None
-    resource: Annotated[str | None, BeforeValidator(_parse_resource)] = None
+    shares: Annotated[int | None, BeforeValidator(whole_number(2, 64))] = None
+    resource: Annotated[str | None, BeforeValidator(parse_resource)] = None
     autoscale: Annotated[AutoscaleEntry, Section] = AutoscaleEntry()
 
 
 class BoundsEntry(Entry):
     """The least and the most that a request may ask."""
 
-    cpu: Annotated[tuple[float, float] | None, BeforeValidator(_range_of(parse_cpu))] = None
-    memory: Annotated[tuple[int, int] | None, BeforeValidator(_range_of(parse_bytes))] = None
+    cpu: Annotated[tuple[float, float] | None, BeforeValidator(range_of(parse_cpu))] = None
+    memory: Annotated[tuple[int, int] | None, BeforeValidator(range_of(parse_bytes))] = None
     lifetime: Lifetimes = None
 
 
@@ -257,10 +101,17 @@ class DefaultEntry(Entry):
     """What a request gets that does not ask otherwise."""
 
     gpu: Annotated[str | None, BeforeValidator(parse_name)] = None
-    count: Annotated[int | None, BeforeValidator(_whole(1, 1024))] = None
+    count: Annotated[int | None, BeforeValidator(whole_number(1, 1024))] = None
     cpu: Cores = None
     memory: Bytes = None
     lifetime: Seconds = None
+
+
+class GuaranteeEntry(Entry):
+    """Which percentage of the CPU and memory that a request asks is its own; it uses the rest where it is free."""
+
+    cpu: Annotated[float | None, BeforeValidator(parse_share)] = None
+    memory: Annotated[float | None, BeforeValidator(parse_share)] = None
 
 
 class TemplateEntry(Entry):
@@ -269,23 +120,25 @@ class TemplateEntry(Entry):
     later = frozenset({"volumes", "ports", "tools", "substitutes", "needs", "groups"})
     extends: Annotated[str | None, BeforeValidator(parse_name)] = None
     title: Title = None
-    description: Annotated[str | None, BeforeValidator(_text(2000))] = None
-    image: Annotated[str | None, BeforeValidator(_parse_image)] = None
-    profile: Annotated[str | None, BeforeValidator(_text(100))] = None
-    opens: Annotated[list[str] | None, BeforeValidator(_parse_opens)] = None
+    description: Annotated[str | None, BeforeValidator(text_of(2000))] = None
+    image: Annotated[str | None, BeforeValidator(parse_image)] = None
+    profile: Annotated[str | None, BeforeValidator(text_of(100))] = None
+    opens: Annotated[list[str] | None, BeforeValidator(parse_opens)] = None
     policy: Annotated[str | None, BeforeValidator(parse_name)] = None
     gpus: Annotated[dict[KindName, GpuCounts], Section] = {}
     bounds: Annotated[BoundsEntry, Section] = BoundsEntry()
     default: Annotated[DefaultEntry, Section] = DefaultEntry()
+    guarantee: Annotated[GuaranteeEntry, Section] = GuaranteeEntry()
 
 
 class IdleEntry(Entry):
     """When a workspace counts as idle, and how long it then has."""
 
-    below: Annotated[float | None, BeforeValidator(_parse_threshold)] = None
+    below: Annotated[float | None, BeforeValidator(parse_threshold)] = None
     for_: PositiveDuration = Field(default=None, alias="for")
-    sample: Annotated[float | None, BeforeValidator(_parse_sample)] = None
+    sample: Annotated[float | None, BeforeValidator(parse_sample)] = None
     grace: PositiveDuration = None
+    start_up: Duration = None
 
 
 class AlsoCountsEntry(Entry):
@@ -308,7 +161,7 @@ class ActivityEntry(Entry):
 class KeepEntry(Entry):
     """How often, and for how long each time, an idle workspace may be kept."""
 
-    times: Annotated[int | None, BeforeValidator(_whole(0, 100))] = None
+    times: Annotated[int | None, BeforeValidator(whole_number(0, 100))] = None
     each: PositiveDuration = None
 
 
@@ -317,14 +170,14 @@ class ExtendEntry(Entry):
 
     each: PositiveDuration = None
     total: Duration = None
-    warn: Annotated[list[float] | None, BeforeValidator(_parse_warnings)] = None
+    warn: Annotated[list[float] | None, BeforeValidator(parse_warnings)] = None
 
 
 class PreemptionEntry(Entry):
     """What follows when the cluster takes a workspace's GPU."""
 
     later = frozenset({"protected", "grace"})
-    back_in_queue: Annotated[bool | None, BeforeValidator(_parse_yes)] = None
+    back_in_queue: Annotated[bool | None, BeforeValidator(parse_yes)] = None
 
 
 class PolicyEntry(Entry):
@@ -332,7 +185,7 @@ class PolicyEntry(Entry):
 
     later = frozenset({"queue"})
     extends: Annotated[str | None, BeforeValidator(parse_name)] = None
-    mode: Annotated[Mode | None, BeforeValidator(_parse_mode)] = None
+    mode: Annotated[Mode | None, BeforeValidator(parse_mode)] = None
     idle: Annotated[IdleEntry, Section] = IdleEntry()
     also_counts: Annotated[AlsoCountsEntry, Section] = AlsoCountsEntry()
     activity: Annotated[ActivityEntry, Section] = ActivityEntry()
@@ -346,14 +199,14 @@ class GpuQuotaEntry(Entry):
     """How many GPUs. A hard limit refuses what goes beyond it."""
 
     later = frozenset({"soft"})
-    hard: Annotated[int | None, BeforeValidator(_whole(1, 1024))] = None
+    hard: Annotated[int | None, BeforeValidator(whole_number(1, 1024))] = None
 
 
 class QuotaEntry(Entry):
     """A limit for each user."""
 
     later = frozenset({"group", "namespace", "types", "workspaces", "gpu_hours"})
-    each: Annotated[str | None, BeforeValidator(_parse_each)] = None
+    each: Annotated[str | None, BeforeValidator(parse_each)] = None
     gpus: Annotated[GpuQuotaEntry, Section] = GpuQuotaEntry()
 
 
@@ -361,7 +214,7 @@ class CatalogEntry(Entry):
     """The whole file."""
 
     later = frozenset({"timezone", "hours", "holds"})
-    version: Annotated[int | None, BeforeValidator(_parse_version)] = None
+    version: Annotated[int | None, BeforeValidator(parse_version)] = None
     gpus: Annotated[dict[KindName, Annotated[GpuEntry, Section]], Section] = {}
     simulated: Annotated[dict[KindName, GpuCount], Section] = {}
     templates: Annotated[dict[Name, Annotated[TemplateEntry, Section]], Section] = {}

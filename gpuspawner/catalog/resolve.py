@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from gpuspawner.catalog.explain import closest
-from gpuspawner.catalog.values import NO_GPU, Catalog, Template
-from gpuspawner.core.errors import RequestRefused, quoted
+from gpuspawner.catalog.menus import PROFILE, Menu, check_choices, field_of
+from gpuspawner.catalog.values import NO_GPU, Catalog, Guarantee, Template
+from gpuspawner.core.errors import LARGEST_REQUEST_BYTES, RequestRefused, TooLarge, quoted
 from gpuspawner.core.request import Request
 from gpuspawner.core.units import (
     BadValue,
@@ -34,16 +35,22 @@ def resolve(catalog: Catalog, options: object, user: str) -> Request:
 
     Args:
         catalog: what may be asked.
-        options: any JSON value. Right is a mapping of OPTIONS to texts or numbers, or None for all defaults.
+        options: any JSON value. Right is a mapping of OPTIONS to texts or numbers, or None for all defaults. Beside
+            them ``profile`` and its options, as KubeSpawner names them.
         user: the name of who asks.
 
     Raises:
         RequestRefused: some value cannot be; nothing else is ever raised.
     """
-    asked = _checked_keys(options)
+    _refuse_large(options)
+    asked = _mapping(options)
     template = _template(catalog, asked)
+    menu = catalog.menus.get(template.name)
+    _check_keys(asked, menu)
+    if menu is not None:
+        check_choices(menu, asked)
     gpu = _gpu(template, asked)
-    bounds, default = template.bounds, template.default
+    bounds, default, guarantee = template.bounds, template.default, template.guarantee or Guarantee()
     return Request(
         user=user,
         template=template.name,
@@ -57,30 +64,60 @@ def resolve(catalog: Catalog, options: object, user: str) -> Request:
         lifetime_seconds=_bounded(
             asked, "lifetime", bounds.lifetime_seconds, _parse_lifetime, show_duration, default=default.lifetime_seconds
         ),
+        cpu_guarantee_percent=guarantee.cpu_percent,
+        memory_guarantee_percent=guarantee.memory_percent,
     )
 
 
-def from_form(formdata: Mapping[str, Sequence[str]]) -> dict[str, str]:
+def from_form(catalog: Catalog, formdata: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """Return the options of a form as JupyterHub hands it over: a list of texts for each field.
 
-    An empty field means the default. The form always sends a count; without a GPU it means nothing, and is dropped.
+    An empty field means the default. The form always sends a count; without a GPU it means nothing, and is dropped, as
+    are the choices of profiles that the template has not.
 
     Raises:
         RequestRefused: a field that the form does not have, or two values for one field.
     """
+    _refuse_large(formdata)
+    keys = keys_of_form(catalog, formdata)
+    of_others = {field_of(menu, key) for menu in catalog.menus.values() for key in menu.keys} - keys.keys()
     options = {}
     for field, values in formdata.items():
-        if field == "_xsrf":  # the hub's own, checked by it
+        if field == "_xsrf" or field in of_others:  # the first is the hub's own, checked by it
             continue
-        if field not in OPTIONS:
-            raise _unknown(field)
+        if field not in keys:
+            raise _unknown(field, OPTIONS)
         if len(values) > 1:
-            raise RequestRefused(field, f"{len(values)} values", "one value", "Choose one.")
+            raise RequestRefused(keys[field], f"{len(values)} values", "one value", "Choose one.")
         if values and values[0].strip():
-            options[field] = values[0].strip()
+            options[keys[field]] = values[0].strip()
     if options.get("gpu") == NO_GPU:
         options.pop("count", None)
     return options
+
+
+def without_defaults(catalog: Catalog, options: Mapping[str, Any], user: str) -> dict[str, Any]:
+    """Return a form's options without those that mean the same left out: what was not chosen follows the defaults.
+
+    The template, the first of them, stays: it is chosen by its name. ``options`` resolve.
+    """
+    asked, kept = resolve(catalog, options, user), dict(options)
+    for key in OPTIONS[1:]:
+        fewer = {name: value for name, value in kept.items() if name != key}
+        try:
+            if resolve(catalog, fewer, user) == asked:
+                kept = fewer
+        except RequestRefused:
+            continue  # a count that goes with this GPU alone
+    return kept
+
+
+def keys_of_form(catalog: Catalog, formdata: Mapping[str, Sequence[object]]) -> dict[str, str]:
+    """Return the keys of options by the fields of a form, for the template that it names."""
+    named = next(iter(formdata.get("template") or ()), "")
+    menu = catalog.menus.get(str(named) or next(iter(catalog.templates)))
+    of_menu = {field_of(menu, key): key for key in menu.keys} if menu else {}
+    return {**{key: key for key in OPTIONS}, **of_menu}
 
 
 def to_options(request: Request) -> dict[str, Any]:
@@ -95,32 +132,54 @@ def to_options(request: Request) -> dict[str, Any]:
     return options if request.gpu is None else {**options, "count": request.count}
 
 
-def _checked_keys(options: object) -> dict[str, Any]:
+def _refuse_large(options: object) -> None:
+    try:
+        size = len(repr(options))
+    except Exception:  # noqa: BLE001 - a number that Python does not write out: refused by what it is asked for
+        return
+    if size > LARGEST_REQUEST_BYTES:
+        raise TooLarge
+
+
+def _mapping(options: object) -> dict[Any, Any]:
     if options is None:
         return {}
     if not isinstance(options, Mapping):
         limit = f"a mapping of {', '.join(OPTIONS)}"
         raise RequestRefused("options", quoted(options), limit, 'Send for example {"gpu": "a100", "count": 1}.')
-    for key in options:
-        if key in RESERVED:
-            remedy = f"JupyterHub takes {key} for itself; send the options alone, without {key}."
-            raise RequestRefused(key, quoted(options[key]), ", ".join(OPTIONS), remedy)
-        if key not in OPTIONS:
-            raise _unknown(key)
     return dict(options)
 
 
-def _unknown(key: object) -> RequestRefused:
-    close = closest(quoted(key).strip("'"), OPTIONS)
+def _check_keys(asked: Mapping[Any, Any], menu: Menu | None) -> None:
+    known = OPTIONS if menu is None else (*OPTIONS, PROFILE, *menu.keys)
+    for key in asked:
+        if key in RESERVED:
+            remedy = f"JupyterHub takes {key} for itself; send the options alone, without {key}."
+            raise RequestRefused(key, quoted(asked[key]), ", ".join(OPTIONS), remedy)
+        if key not in known:
+            raise _unknown(key, known)
+
+
+def _unknown(key: object, known: Sequence[str]) -> RequestRefused:
+    close = closest(quoted(key).strip("'"), known)
     remedy = f"Did you mean `{close}`?" if close else "Leave it out."
-    return RequestRefused(quoted(key), "an option that does not exist", ", ".join(OPTIONS), remedy)
+    return RequestRefused(quoted(key), "an option that does not exist", ", ".join(known), remedy)
 
 
-def _template(catalog: Catalog, asked: Mapping[str, Any]) -> Template:
-    name = asked.get("template", next(iter(catalog.templates)))
+def _template(catalog: Catalog, asked: Mapping[Any, Any]) -> Template:
+    """Return the template asked for: the one that is named, else the first with the profile that is named."""
+    profile, slugs = asked.get(PROFILE), dict.fromkeys(menu.profile for menu in catalog.menus.values())
+    if profile and (not isinstance(profile, str) or profile not in slugs) and slugs:
+        raise RequestRefused(PROFILE, quoted(profile), _listed(slugs), "Choose one of them.")
+    fitting = (name for name, menu in catalog.menus.items() if menu.profile == profile)
+    name = asked.get("template", next(fitting, next(iter(catalog.templates))))
     if not isinstance(name, str) or name not in catalog.templates:
         remedy = "Choose one of them."
         raise RequestRefused("template", quoted(name), _listed(catalog.templates), remedy)
+    menu = catalog.menus.get(name)
+    if profile and menu is not None and menu.profile != profile:
+        remedy = f"Leave the profile out, or name a template of {quoted(profile)}."
+        raise RequestRefused(PROFILE, quoted(profile), f"{menu.profile}, of the template {name}", remedy)
     return catalog.templates[name]
 
 
@@ -144,10 +203,10 @@ def _count(catalog: Catalog, template: Template, gpu: str | None, asked: Mapping
     except OutOfRange:
         count = None  # more than any template has
     except BadValue as error:
-        raise _refused("count", asked["count"], _ends(least, most, str), error) from None
+        raise _refused("count", asked["count"], _ends(least, most, str), error, str(most)) from None
     if count is None or not least <= count <= most:
         fewer = f"Ask for {_ends(least, most, str)} {catalog.gpus[gpu].title}." if gpu else ""
-        remedy = fewer or "Choose a GPU, or leave the count out."
+        remedy = fewer or "Choose a GPU, or leave the number out."
         raise RequestRefused("count", quoted(asked["count"]), _ends(least, most, str), remedy)
     return count
 
@@ -167,10 +226,9 @@ def _bounded(
     try:
         value = parse(asked[field])
     except BadValue as error:
-        raise _refused(field, asked[field], limit, error) from None
+        raise _refused(field, asked[field], limit, error, show(default)) from None
     if not bounds[0] <= value <= bounds[1]:
-        nearest = show(bounds[0] if value < bounds[0] else bounds[1])
-        raise RequestRefused(field, quoted(asked[field]), limit, f"Ask for {nearest}, or something within the limits.")
+        raise RequestRefused(field, quoted(asked[field]), limit, f"Ask for {limit}.")
     return value
 
 
@@ -178,11 +236,12 @@ def _parse_lifetime(value: object) -> int:
     return round(parse_duration(value))
 
 
-def _refused(field: str, value: object, limit: str, error: BadValue) -> RequestRefused:
-    remedy = f"{error.right[:1].upper()}{error.right[1:]}."
+def _refused(field: str, value: object, limit: str, error: BadValue, example: str) -> RequestRefused:
+    """Return the refusal of what can't be read. ``example`` is within the limit, which the error's own need not be."""
     if isinstance(error, OutOfRange):
-        remedy = "Ask for something within the limits."
-    return RequestRefused(field, quoted(value), limit, remedy)
+        return RequestRefused(field, quoted(value), limit, f"Ask for {limit}.")
+    right, _, _ = error.right.partition(", for example ")
+    return RequestRefused(field, quoted(value), limit, f"{right[:1].upper()}{right[1:]}, for example {example}.")
 
 
 def _ends(least: T, most: T, show: Callable[[T], str]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from gpuspawner.catalog.menus import Menu
 from gpuspawner.core.gpus import GpuKind
 from gpuspawner.core.policy import LifecyclePolicy
 
@@ -40,6 +41,14 @@ class Defaults:
 
 
 @dataclass(frozen=True)
+class Guarantee:
+    """Which part of the CPU and memory that a request asks is its own; it may use the rest where it is free."""
+
+    cpu_percent: float = 100.0
+    memory_percent: float = 100.0
+
+
+@dataclass(frozen=True)
 class Template:
     """What a workspace can be: DevGPUVMTemplate. ``gpus`` gives the least and the most of each kind it offers.
 
@@ -57,6 +66,8 @@ class Template:
     """The container image of its workspaces; "" where the hub's configuration alone says it."""
     profile: str = ""
     """The slug of the profile in KubeSpawner's ``profile_list`` that applies first; "" for its default one."""
+    guarantee: Guarantee | None = None
+    """None where all that is asked is guaranteed."""
     opens: tuple[str, ...] = ()
     """Of OPENS, the default first; empty where the hub's configuration alone says what its workspaces open."""
 
@@ -86,6 +97,8 @@ class Catalog:
     """The name of the quota's entry, for messages."""
     simulated: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     """How many GPUs of each kind to simulate where the machine has none."""
+    menus: Mapping[str, Menu] = field(default_factory=lambda: MappingProxyType({}))
+    """What the hub's profiles let people choose, by template: KubeSpawner's setting, which no catalog file holds."""
     fast: float | None = None
     """The factor by which all times were shortened (:func:`scaled`), for pages to say so; None when they were not."""
 

@@ -11,6 +11,7 @@ from typing import Any
 from gpuspawner.backends.base import Backend
 from gpuspawner.backends.local.backend import LocalBackend
 from gpuspawner.catalog import Catalog
+from gpuspawner.catalog.menus import read_menus
 from gpuspawner.schedulers.base import Scheduler
 
 BACKEND = "GPUSPAWNER_BACKEND"
@@ -52,10 +53,10 @@ def choose(catalog: Catalog, data: Path, hub_id: str, environment: Mapping[str, 
         return Place(catalog, LocalBackend(catalog.gpus.values(), catalog.simulated, data))
     if name != "kubernetes":
         raise PlaceError(f"{BACKEND}={name!r} is no backend: local or kubernetes.")
-    return _cluster(catalog, hub_id, environment.get(CLUSTER, ""))
+    return _cluster(catalog, data, hub_id, environment.get(CLUSTER, ""))
 
 
-def _cluster(catalog: Catalog, hub_id: str, text: str) -> Place:
+def _cluster(catalog: Catalog, data: Path, hub_id: str, text: str) -> Place:
     try:
         from gpuspawner.backends.kubernetes.backend import KubernetesBackend  # noqa: PLC0415 - an extra
         from gpuspawner.backends.kubernetes.kinds import cluster_kinds  # noqa: PLC0415
@@ -67,7 +68,10 @@ def _cluster(catalog: Catalog, hub_id: str, text: str) -> Place:
         settings = cluster_settings(json.loads(text or "{}"))
     except ValueError as error:
         raise PlaceError(f"{CLUSTER}: {error}.") from error
-    catalog = replace(catalog, gpus=cluster_kinds(catalog.gpus))
+    try:
+        catalog = replace(catalog, gpus=cluster_kinds(catalog.gpus), menus=read_menus(data))
+    except ValueError as error:
+        raise PlaceError(f"{error} Remove it and start the hub: configure() writes it.") from error
     backend = KubernetesBackend(catalog.gpus.values(), hub_id, settings)
     times = {**CLUSTER_TIMES, "probes_at_once": settings.probes_at_once}
     return Place(catalog, backend, KubernetesScheduler(backend, catalog.gpus), times, backend.close)

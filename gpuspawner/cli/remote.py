@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from gpuspawner.cli.asking import REFUSED, AwayError, RefusedError, call, token_of, told
-from gpuspawner.core.units import show_duration
+from gpuspawner.core.units import show_duration, show_time
 
 LAST_ENDED = 200
 """Among so many that ended one is looked for. Arbitrary: more than anybody asks for by hand."""
@@ -57,7 +57,10 @@ def _row(workspace: dict[str, Any]) -> tuple[str, ...]:
         if dispute := workspace["end"]["dispute"]:
             state += "; called wrong, answered" if dispute["answer"] else "; called wrong, not answered"
     ends = workspace["ends_at"]
-    left = "" if ends is None or workspace["end"] else "in " + show_duration(max(0, round(ends - workspace["now"])))
+    left = "" if ends is None else "in " + show_duration(max(0, round(ends - workspace["now"])))
+    if workspace["end"]:
+        ended_at = workspace["end"]["at"]
+        left = "now" if ended_at is None else show_time(ended_at, workspace["now"])
     idle = workspace["idle"]["words"] if workspace["idle"] else ""
     return workspace["id"][:ID_LETTERS], workspace["user"], workspace["server"] or "-", state, left, idle
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from gpuspawner.catalog import load_catalog, scaled
 from gpuspawner.cli.place import Place, PlaceError, choose
-from gpuspawner.core.errors import CatalogError
+from gpuspawner.core.errors import CatalogError, NoPort
 from gpuspawner.service.app import Options, Service, read_secret
 from gpuspawner.service.notifier import check_targets
 from gpuspawner.service.settings import Settings, SettingsError, changed
@@ -23,10 +23,11 @@ class _WrongError(Exception):
     pass
 
 
-def _identity(data: Path) -> tuple[bytes, str]:
-    """Return secret and hub id as configure() left them in its folder."""
+def _identity(data: Path) -> tuple[bytes, float, str]:
+    """Return the secret, when it was made, and the hub id as configure() left them in its folder."""
+    file = data / "secret"
     try:
-        return read_secret(data / "secret"), (data / "hub-id").read_text(encoding="ascii").strip()
+        return read_secret(file), file.stat().st_mtime, (data / "hub-id").read_text(encoding="ascii").strip()
     except (OSError, ValueError) as error:
         raise _WrongError(f"--data: {data} is not the folder that configure() made for the hub ({error}).") from error
 
@@ -61,7 +62,7 @@ def serve(arguments: argparse.Namespace) -> int:
     data = Path(arguments.data)
     hub_pid = os.environ.get("GPUSPAWNER_HUB_PID")
     try:
-        secret, hub_id = _identity(data)
+        secret, secret_made_at, hub_id = _identity(data)
         written = _settings()
     except _WrongError as error:
         print(f"gpuspawner serve: {error}", file=sys.stderr)
@@ -77,6 +78,7 @@ def serve(arguments: argparse.Namespace) -> int:
         hub_pid=int(hub_pid) if hub_pid else None,
         data=data,
         public_url=os.environ.get("JUPYTERHUB_PUBLIC_URL", ""),
+        secret_made_at=secret_made_at,
     )
     try:
         place = choose(catalog, data, options.hub_id, os.environ)
@@ -85,7 +87,11 @@ def serve(arguments: argparse.Namespace) -> int:
     except (PlaceError, SettingsError) as error:
         print(f"gpuspawner serve: {error}", file=sys.stderr)
         return 1
-    asyncio.run(_run(options, place, settings))
+    try:
+        asyncio.run(_run(options, place, settings))
+    except NoPort as error:
+        print(f"gpuspawner serve: {error}", file=sys.stderr)
+        return 1
     return 0
 
 

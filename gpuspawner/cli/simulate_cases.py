@@ -69,7 +69,7 @@ def history(draft: Draft, url: str, since: float, now: float, told: Told) -> lis
     cases = []
     for one in histories.recorded(url, since, told):
         policy = draft.of(one.lease.request.policy)
-        work, end, gpus = histories.work_of(one), one.end - one.start, len(one.gpus)
+        work, end, gpus = histories.work_of(one, policy.idle.sample_seconds, now), one.end - one.start, len(one.gpus)
         look = histories.Looking(histories.steps_of(one, policy.idle.sample_seconds, now))
         result, replays = simulate(look, work, gpus, end, policy.idle, mode_of(policy))
         lease = one.lease

@@ -3,10 +3,12 @@
 GpuspawnerError
  ├── CatalogError      what the administrator wrote cannot be used; holds every Problem found
  ├── RequestRefused    what a user asked for cannot be given; says what was asked, the bound and the remedy
+ │    └── TooLarge     it is longer than anything that can be asked (HTTP 413)
  ├── Conflict          the thing asked to act on is not in a state that allows it (HTTP 409)
  │    └── Gone         it has ended meanwhile (HTTP 410)
  ├── Unavailable       a part that must answer does not: the store, the hub, the service (HTTP 503)
- └── Superseded        a newer service owns the store: this process must end
+ ├── Superseded        a newer service owns the store: this process must end
+ └── NoPort            the service cannot listen where its hub looks for it: this process must end
 """
 
 from __future__ import annotations
@@ -66,6 +68,10 @@ def _bounded_repr(value: object) -> str:
         return f"a {type(value).__name__} that cannot be shown"
 
 
+LABELS = {"count": "GPUs", "cpu": "CPU cores"}
+"""What the form calls the parts of a request that it does not call by their own names."""
+
+
 class RequestRefused(GpuspawnerError):
     """A request that cannot be granted, ever or as long as a limit stands.
 
@@ -80,7 +86,20 @@ class RequestRefused(GpuspawnerError):
     def __init__(self, field: str, asked: str, limit: str, remedy: str, status: int = 400) -> None:
         """Keep the four parts; the message is all of them in a sentence."""
         self.field, self.asked, self.limit, self.remedy, self.status = field, asked, limit, remedy, status
-        super().__init__(f"{field}: {asked} asked; allowed: {limit}. {remedy}")
+        super().__init__(f"{LABELS.get(field, field)}: {asked} asked; allowed: {limit}. {remedy}")
+
+
+LARGEST_REQUEST_BYTES = 65536
+"""Arbitrary: a hundred times what the longest request needs."""
+
+
+class TooLarge(RequestRefused):
+    """A request of more than LARGEST_REQUEST_BYTES."""
+
+    def __init__(self) -> None:
+        """Say the same wherever it is met."""
+        bound = f"{LARGEST_REQUEST_BYTES:,} bytes"
+        super().__init__("request", f"more than {bound}", f"at most {bound}", "Shorten its longest value.", status=413)
 
 
 class Conflict(GpuspawnerError):
@@ -93,6 +112,10 @@ class Gone(Conflict):
 
 class Unavailable(GpuspawnerError):
     """A part that must answer does not. The message names the part and says what happens next."""
+
+
+class NoPort(GpuspawnerError):
+    """The service cannot listen where its hub looks for it. The message names the holder and the remedy."""
 
 
 class Superseded(GpuspawnerError):

@@ -127,6 +127,8 @@ class Lease:
     unhealthy: tuple[str, ...] = ()
     tried_nodes: tuple[str, ...] = ()
     dispute: Dispute | None = None
+    impossible: str = ""  # why a waiting request could not start as things are, however much were free
+    impossible_since: float | None = None
 
     @property
     def unasked(self) -> bool:
@@ -285,6 +287,22 @@ def run(lease: Lease, server_started: str, now: float) -> Lease:
     return _to(started, Phase.RUNNING, now, deadline_at=deadline)
 
 
+def found(lease: Lease, server_started: str, attempt: int, slots: tuple[Slot, ...], now: float) -> Lease:
+    """The server of a start that was dropped, or of a lease that ended for it, runs after all: → running, as asked.
+
+    ``attempt`` and ``slots`` are those of what runs. Its lifetime counts from here: nobody saw when it came up.
+    """
+    _need(lease, WAITING | {Phase.RESERVED, Phase.ENDED}, "running")
+    alive = replace(lease, reason=None, ended_by="", ended_at=None, message="", hub_gone=False, seen_by_user=False)
+    up = replace(alive, attempt=attempt, slots=slots, adopted=True, granted_at=now, not_before=0.0, unattended=False)
+    return run(_to(up, Phase.STARTING, now), server_started, now)
+
+
+def ended_as_dropped(lease: Lease) -> bool:
+    """Whether it ended because its starts were dropped: nobody saw a server of it, which may have come up unseen."""
+    return lease.phase is Phase.ENDED and lease.ended_by == "gpuspawner" and lease.failed_starts == START_LIMIT - 1
+
+
 def disrupt(lease: Lease, why: str, until: float | None) -> Lease:
     """The place itself is about to end it, ``until`` when at the latest; an empty ``why`` takes that back."""
     _need(lease, UP | {Phase.STARTING}, "ended by its place")
@@ -339,34 +357,6 @@ def end(lease: Lease, now: float) -> Lease:
     """Stopping → ended: backend and hub both say gone. The GPUs are free from here."""
     _need(lease, {Phase.STOPPING}, "ended")
     return _to(lease, Phase.ENDED, now, ended_at=now, token_hash="")
-
-
-_PAST: tuple[str, ...] = ("asked_at", "phase_since", "heard_at", "granted_at", "first_granted_at", "running_at")
-_PAST += ("sampled_at", "stop_sent_at")
-_AHEAD = ("deadline_at", "kept_until", "not_before", "disrupted_until")
-
-
-def last_moment(lease: Lease) -> float:
-    """Return the latest moment that the lease remembers: a clock that shows an earlier one went back."""
-    return max(getattr(lease, name) or 0.0 for name in _PAST)
-
-
-def earlier(lease: Lease, seconds: float) -> Lease:
-    """Return the lease with all its times so many seconds earlier: as long ago, and as far ahead, as they were."""
-    times = {name: getattr(lease, name) for name in (*_PAST, *_AHEAD)}
-    return replace(lease, **{name: at - seconds for name, at in times.items() if at})
-
-
-def deciding_since(lease: Lease, evidence_seconds: float) -> float:
-    """Return from when on readings speak of why a lease ended: its idle time, or else its last ``evidence_seconds``.
-
-    Args:
-        lease: one that is stopping or has ended.
-        evidence_seconds: how much to look at where no idle time decided.
-    """
-    if lease.reason is Reason.IDLE and lease.sampled_at is not None:
-        return lease.sampled_at - lease.streak.observed_seconds
-    return (lease.ended_at if lease.ended_at is not None else lease.phase_since) - evidence_seconds
 
 
 def dispute(lease: Lease, sentence: str, since: float, now: float) -> Lease:

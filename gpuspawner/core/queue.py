@@ -120,85 +120,117 @@ class Place:
     likely_seconds: float | None
 
 
+def queue_places(
+    leases: Iterable[Lease], fleet: Fleet, kinds: Kinds, others: Sequence[Slot], now: float
+) -> dict[str, Place]:
+    """Return where each waiting lease stands among those that wait for the same GPUs, and for how long at most, by id.
+
+    The coming ends are replayed once for all leases of a pool, so that the time grows with the queue and not with its
+    square.
+    """
+    leases = list(leases)
+    lines: dict[str | None, list[Lease]] = {}
+    for lease in in_order(leases):
+        lines.setdefault(pool_of(lease, kinds), []).append(lease)
+    places: dict[str, Place] = {}
+    for pool, line in lines.items():
+        waits = _line_waits(pool, line, leases, fleet, kinds, others, now)
+        for number, (lease, (most, likely)) in enumerate(zip(line, waits, strict=True), 1):
+            places[lease.id] = Place(number, len(line), most, likely)
+    return places
+
+
 def queue_place(
-    lease: Lease, leases: Sequence[Lease], fleet: Fleet, kinds: Kinds, others: Sequence[Slot], now: float
+    lease: Lease, leases: Iterable[Lease], fleet: Fleet, kinds: Kinds, others: Sequence[Slot], now: float
 ) -> Place:
-    """Return where ``lease`` stands among those that wait for the same GPUs, and for how long at most."""
+    """Return where ``lease``, which need not be one of ``leases`` yet, stands among them."""
     pool = pool_of(lease, kinds)
-    line = [x for x in in_order([*(x for x in leases if x.id != lease.id), lease]) if pool_of(x, kinds) == pool]
-    number = next(i for i, x in enumerate(line, 1) if x.id == lease.id)
-    if pool is None:
-        wait_seconds = max(0.0, lease.not_before - now)
-        return Place(number, len(line), wait_seconds, wait_seconds)
-    holders = [x for x in leases if x.id != lease.id]
-    ahead = line[:number]
-    passing = [x for x in ahead if x.not_before <= now or x is lease]
-    if len(passing) < number and _wait_seconds(passing, holders, fleet, kinds, others, now, use_grace=False) == 0:
-        ahead = passing  # those ahead who back off are passed over, as next_grants does
-    return Place(
-        number,
-        len(line),
-        _wait_seconds(ahead, holders, fleet, kinds, others, now, use_grace=False),
-        _wait_seconds(ahead, holders, fleet, kinds, others, now, use_grace=True),
-    )
+    rivals = (x for x in leases if x.id != lease.id and (x.phase not in WAITING or pool_of(x, kinds) == pool))
+    return queue_places([*rivals, lease], fleet, kinds, others, now)[lease.id]
 
 
-def _wait_seconds(
-    ahead: Sequence[Lease],
-    holders: Sequence[Lease],
+def _line_waits(
+    pool: str | None,
+    line: Sequence[Lease],
+    leases: Sequence[Lease],
     fleet: Fleet,
     kinds: Kinds,
     others: Sequence[Slot],
     now: float,
-    *,
-    use_grace: bool,
-) -> float | None:
-    """Replay the coming ends in order, serving the line in turn, until its last lease is served."""
-    pool = pool_of(ahead[-1], kinds)
-    room = _Room([gpu for gpu in fleet.gpus if gpu.pool == pool and grantable(gpu)], used_shares(holders, others))
-    soon = now + LEAST_WAIT_SECONDS
-    ends = [
-        (max(soon, _end_at(x, now, use_grace=use_grace)), x.id, x.slots)
-        for x in holders
-        if x.phase in HOLDING and x.slots
-    ]
-    heapify(ends)
-    at, served = now, True
-    for lease in ahead:
-        kind = kinds.get(lease.request.gpu or "")
-        served = kind is not None and lease.request.count <= room.largest
-        if kind is None or not served:
-            continue  # nothing that ends could serve it; it blocks nobody
-        while (slots := room.take(kind.share, lease.request.count)) is None:
-            if not ends or ends[0][0] == inf:
-                return None
-            end, _, freed = heappop(ends)
-            at = max(at, end)
-            room.give(freed)
-        heappush(ends, (at + lease.request.lifetime_seconds, lease.id, slots))
-    return max(at, ahead[-1].not_before) - now if served and fleet.complete else None
+) -> Iterable[tuple[float | None, float | None]]:
+    """Return how long each lease of a pool's line waits, in seconds: at most, and likely."""
+    if pool is None:
+        seconds = (max(0.0, lease.not_before - now) for lease in line)
+        return [(wait, wait) for wait in seconds]
+    replay = _Replay([gpu for gpu in fleet.gpus if gpu.pool == pool and grantable(gpu)], leases, others, kinds, now)
+    most, likely = replay.waits(line), replay.waits(line, use_grace=True)
+    passing = [lease for lease in line if lease.not_before <= now]
+    if len(passing) < len(line):  # those ahead who back off are passed over, as next_grants does
+        at_once = {x.id for x, wait in zip(passing, replay.waits(passing), strict=True) if wait == 0}
+        most = [0 if x.id in at_once else wait for x, wait in zip(line, most, strict=True)]
+        likely = [0 if x.id in at_once else wait for x, wait in zip(line, likely, strict=True)]
+    if not fleet.complete:
+        return [(None, None)] * len(line)
+    return list(zip(most, likely, strict=True))
+
+
+class _Replay:
+    """Replays the coming ends of what holds GPUs of one pool, serving a line in turn."""
+
+    def __init__(
+        self, gpus: Sequence[Gpu], leases: Iterable[Lease], others: Iterable[Slot], kinds: Kinds, now: float
+    ) -> None:
+        ids = {gpu.id for gpu in gpus}
+        self._gpus, self._kinds, self._now = gpus, kinds, now
+        self._holders = [x for x in leases if x.phase in HOLDING and any(slot.gpu in ids for slot in x.slots)]
+        self._used = used_shares(self._holders, (slot for slot in others if slot.gpu in ids))
+
+    def waits(self, line: Iterable[Lease], *, use_grace: bool = False) -> list[float | None]:
+        """Return how many seconds each lease of a line waits, None where nothing tells."""
+        room, now = _Room(self._gpus, self._used), self._now
+        soon = now + LEAST_WAIT_SECONDS
+        ends = [(max(soon, _end_at(x, now, use_grace=use_grace)), x.id, x.slots) for x in self._holders]
+        heapify(ends)
+        at, stuck = now, False
+        waits: list[float | None] = []
+        for lease in line:
+            kind = self._kinds.get(lease.request.gpu or "")
+            if stuck or kind is None or lease.request.count > room.largest:
+                waits.append(None)
+                continue  # nothing that ends could serve it; it blocks nobody
+            while (slots := room.take(kind.share, lease.request.count)) is None:
+                if not ends or ends[0][0] == inf:
+                    stuck = True
+                    break
+                end, _, freed = heappop(ends)
+                at = max(at, end)
+                room.give(freed)
+            else:
+                heappush(ends, (at + lease.request.lifetime_seconds, lease.id, slots))
+            waits.append(None if stuck else max(at, lease.not_before) - now)
+        return waits
 
 
 class _Room:
-    """What is left of the GPUs of one pool while coming ends are replayed: quick for whole GPUs, exact for shares."""
+    """What is left of the GPUs of one pool while coming ends are replayed: exact for shares, quick for all."""
 
     def __init__(self, gpus: Sequence[Gpu], used: Mapping[str, Fraction]) -> None:
         whole = Fraction(1)
         self._left = {gpu.id: 1 - used[gpu.id] if gpu.id in used else whole for gpu in gpus}
         self._node = {gpu.id: gpu.node for gpu in gpus}
-        self._whole: dict[str, list[str]] = {gpu.node: [] for gpu in gpus}
-        for gpu in gpus:
-            if self._left[gpu.id] == 1:
-                self._whole[gpu.node].append(gpu.id)
+        self._rank = {gpu.id: rank for rank, gpu in enumerate(gpus)}
+        self._fits: dict[Fraction, dict[str, list[str]]] = {}
+        """Of each share that was asked for, the GPUs with so much left, by node; nodes without such are left out."""
         self.largest = max(Counter(self._node.values()).values(), default=0)
 
     def take(self, share: Fraction, count: int) -> tuple[Slot, ...] | None:
         """Take ``count`` shares of distinct GPUs of one node, the fullest node and the most used GPUs first."""
-        by_node = self._whole if share == 1 else self._with_room(share)
-        fitting = [node for node, ids in by_node.items() if len(ids) >= count]
+        by_node = self._with_room(share)
+        fitting = [(len(ids), node) for node, ids in by_node.items() if len(ids) >= count]
         if not fitting:
             return None
-        ids = by_node[min(fitting, key=lambda node: (len(by_node[node]), node))][:count]
+        _, node = min(fitting)
+        ids = sorted(by_node[node], key=lambda gpu: (self._left[gpu], self._rank[gpu]))[:count]
         for gpu in ids:
             self._change(gpu, -share)
         return tuple(Slot(gpu, share) for gpu in ids)
@@ -210,19 +242,23 @@ class _Room:
                 self._change(slot.gpu, slot.share)
 
     def _with_room(self, share: Fraction) -> dict[str, list[str]]:
-        by_node: dict[str, list[str]] = {}
-        for gpu, left in sorted(self._left.items(), key=lambda item: item[1]):
-            if left >= share:
-                by_node.setdefault(self._node[gpu], []).append(gpu)
-        return by_node
+        if share not in self._fits:
+            by_node = self._fits[share] = {}
+            for gpu, left in self._left.items():
+                if left >= share:
+                    by_node.setdefault(self._node[gpu], []).append(gpu)
+        return self._fits[share]
 
-    def _change(self, gpu: str, share: Fraction) -> None:
-        was_whole = self._left[gpu] == 1
-        self._left[gpu] += share
-        if was_whole:
-            self._whole[self._node[gpu]].remove(gpu)
-        elif self._left[gpu] == 1:
-            self._whole[self._node[gpu]].append(gpu)
+    def _change(self, gpu: str, by: Fraction) -> None:
+        before, node = self._left[gpu], self._node[gpu]
+        self._left[gpu] = left = before + by
+        for share, by_node in self._fits.items():
+            if before < share <= left:
+                by_node.setdefault(node, []).append(gpu)
+            elif left < share <= before:
+                by_node[node].remove(gpu)
+                if not by_node[node]:
+                    del by_node[node]
 
 
 def _end_at(lease: Lease, now: float, *, use_grace: bool) -> float:

@@ -22,11 +22,10 @@ def check_quota(request: Request, key: Key, leases: Iterable[Lease], hard_gpus_p
     if held + request.count <= hard_gpus_per_user:
         return
     left = max(0, hard_gpus_per_user - held)
-    asked = f"{request.count} GPU" + ("s" if request.count != 1 else "")
     remedy = f"Ask for {left}" if left else "Stop another of your workspaces first"
     raise RequestRefused(
         "count",
-        asked,
+        str(request.count),
         f"{hard_gpus_per_user} per user, of which you use or wait for {held}",
         f"{remedy}, or ask an administrator to raise the quota.",
         status=403,

@@ -21,10 +21,11 @@ class SoftReading:
 class GpuReading:
     """One GPU as one probe of its workspace saw it.
 
-    ``utilization_percent`` is the highest of the probe's readings and of the driver's sample buffer, where there is
-    one, which may reach back beyond the sample before; 0 to 100. ``holders`` counts the workspace's processes with the
-    device open (the probe's own nvidia-smi is none), ``holders_cpu_cores`` is their CPU use averaged over the interval
-    since the sample before.
+    ``utilization_percent`` is the highest that was read of the probe's own seconds, 0 to 100. ``buffer_percent`` is the
+    highest of the driver's sample buffer where it tells of time before the probe, which may reach back beyond the
+    sample before; None where there is none. ``holders`` counts the workspace's processes with the device open (the
+    probe's own nvidia-smi is none), ``holders_cpu_cores`` is their CPU use averaged over the interval since the sample
+    before. ``persistence`` is the GPU's persistence mode: without it, reading a GPU that nobody holds wakes it.
     ``problem`` says in words why something is unknown.
     """
 
@@ -36,6 +37,24 @@ class GpuReading:
     holders_cpu_cores: float | None = None
     shared: bool = False
     problem: str = ""
+    buffer_percent: float | None = None
+    persistence: bool | None = None
+
+    @property
+    def highest_percent(self) -> float | None:
+        """The highest that was read of it, whenever that was; None where the probe's own readings are unknown."""
+        if self.utilization_percent is None or self.buffer_percent is None:
+            return self.utilization_percent
+        return max(self.utilization_percent, self.buffer_percent)
+
+    @property
+    def may_be_woken(self) -> bool:
+        """Whether the reading itself may be what it shows: nvidia-smi wakes a GPU without persistence mode.
+
+        An idle L40S reads 100 % (``data/nvidia-smi``). What is unknown excuses nothing: a process that holds it, and
+        memory in use at any of the readings, are somebody's.
+        """
+        return self.holders == 0 and self.memory_used_bytes == 0 and self.persistence is False
 
 
 @dataclass(frozen=True)

@@ -24,12 +24,16 @@ def kept(message: str) -> str:
 
 @dataclass(frozen=True)
 class Release:
-    """The end of one attempt of a lease. ``message`` says why a start failed, in words; empty otherwise."""
+    """The end of one attempt of a lease. ``message`` says why a start failed, in words; empty otherwise.
+
+    ``output`` is the last that its server wrote, as ``core.output.shown`` leaves it: for its user alone.
+    """
 
     lease: str
     attempt: int
     outcome: str
     message: str = ""
+    output: str = ""
 
     def to_json(self) -> str:
         """Return it as text."""
@@ -43,6 +47,6 @@ class Release:
         except (TypeError, RecursionError) as error:  # the second: lists in lists, thousands deep
             raise ValueError(str(error)) from error
         types = [type(value) for value in asdict(release).values()]
-        if types != [str, int, str, str] or release.outcome not in OUTCOMES:
+        if types != [str, int, str, str, str] or release.outcome not in OUTCOMES:
             raise ValueError("it is no release")
         return release

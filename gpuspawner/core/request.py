@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from dataclasses import asdict, dataclass
+
+MEBIBYTE = 2**20
 
 
 @dataclass(frozen=True)
 class Request:
-    """A validated request. ``gpu`` is a kind of the catalog or None; ``count`` is 0 exactly when it is None."""
+    """A validated request. ``gpu`` is a kind of the catalog or None; ``count`` is 0 exactly when it is None.
+
+    Of the CPU and memory, which are the most it may use, a percentage is guaranteed.
+    """
 
     user: str
     template: str
@@ -19,6 +25,19 @@ class Request:
     cpu_cores: float
     memory_bytes: int
     lifetime_seconds: int
+    cpu_guarantee_percent: float = 100.0
+    memory_guarantee_percent: float = 100.0
+
+    @property
+    def guaranteed_cpu_cores(self) -> float:
+        """The CPU that is its own, in cores: whole thousandths, rounded up."""
+        return min(self.cpu_cores, math.ceil(round(10 * self.cpu_cores * self.cpu_guarantee_percent, 3)) / 1000)
+
+    @property
+    def guaranteed_memory_bytes(self) -> int:
+        """The memory that is its own: whole MiB, rounded up."""
+        mebibytes = math.ceil(round(self.memory_bytes * self.memory_guarantee_percent / 100 / MEBIBYTE, 6))
+        return min(self.memory_bytes, mebibytes * MEBIBYTE)
 
     @property
     def digest(self) -> str:

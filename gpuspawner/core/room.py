@@ -1,6 +1,8 @@
 """What a cluster's namespace leaves: its quotas bound all that is in it together, its limits each workspace.
 
 Amounts are whole numbers by resource: ``cpu`` in thousandths of a core, ``memory`` in bytes, ``pods`` and GPUs counted.
+``cpu`` and ``memory`` are what is guaranteed, by which nodes are filled; ``limits.cpu`` and ``limits.memory`` the most
+that may be used.
 """
 
 from __future__ import annotations
@@ -14,7 +16,10 @@ from gpuspawner.core.request import Request
 from gpuspawner.core.units import show_bytes, show_cpu
 
 CPU, MEMORY, PODS = "cpu", "memory", "pods"
-OF_ALL = frozenset({CPU, MEMORY, PODS})
+LIMITS_CPU, LIMITS_MEMORY = "limits.cpu", "limits.memory"
+ASKED = {CPU: LIMITS_CPU, MEMORY: LIMITS_MEMORY}
+"""Of what is guaranteed, the resource that counts all that was asked."""
+OF_ALL = frozenset({CPU, MEMORY, LIMITS_CPU, LIMITS_MEMORY, PODS})
 """What every workspace takes."""
 
 Amounts = Mapping[str, int]
@@ -72,8 +77,14 @@ class Left:
 
 def demand(request: Request, gpus: Amounts) -> dict[str, int]:
     """Return what the pod of a request takes, its GPUs counted by the resource that the cluster counts them by."""
-    cpu = math.ceil(round(1000 * request.cpu_cores, 3))
-    return {CPU: cpu, MEMORY: request.memory_bytes, PODS: 1, **gpus}
+    return {
+        CPU: math.ceil(round(1000 * request.guaranteed_cpu_cores, 3)),
+        MEMORY: request.guaranteed_memory_bytes,
+        LIMITS_CPU: math.ceil(round(1000 * request.cpu_cores, 3)),
+        LIMITS_MEMORY: request.memory_bytes,
+        PODS: 1,
+        **gpus,
+    }
 
 
 def check_room(asked: Amounts, room: Room) -> None:
@@ -87,15 +98,13 @@ def check_room(asked: Amounts, room: Room) -> None:
             continue
         by = f"in one workspace, by the cluster's limit {limit.name}"
         if limit.most is not None and amount > limit.most:
-            raise _refused(limit.resource, amount, f"at most {shown(limit.resource, limit.most)} {by}", limit.most)
+            raise _refused(asked, limit.resource, f"at most {{}} {by}", limit.most)
         if amount < limit.least:
-            raise _refused(limit.resource, amount, f"at least {shown(limit.resource, limit.least)} {by}", limit.least)
+            raise _refused(asked, limit.resource, f"at least {{}} {by}", limit.least)
     for quota in room.quotas:
-        amount = asked.get(quota.resource, 0)
-        if amount > quota.hard:
-            most = shown(quota.resource, quota.hard)
-            bound = f"{most} for all workspaces together, by the cluster's quota {quota.name}"
-            raise _refused(quota.resource, amount, bound, quota.hard)
+        if asked.get(quota.resource, 0) > quota.hard:
+            bound = f"{{}} for all workspaces together, by the cluster's quota {quota.name}"
+            raise _refused(asked, quota.resource, bound, quota.hard)
 
 
 def check_nodes(asked: Amounts, pool: str, nodes: Iterable[NodeSize]) -> None:
@@ -104,11 +113,11 @@ def check_nodes(asked: Amounts, pool: str, nodes: Iterable[NodeSize]) -> None:
     if not fitting:
         return
     if asked[CPU] > (most := max(node.cpu for node in fitting)):
-        raise _too_large(CPU, asked[CPU], most, "")
+        raise _too_large(asked, CPU, most, "")
     most = max(node.memory for node in fitting if node.cpu >= asked[CPU])
     if asked[MEMORY] > most:
         beside = f" beside {shown(CPU, asked[CPU])}" if most < max(node.memory for node in fitting) else ""
-        raise _too_large(MEMORY, asked[MEMORY], most, beside)
+        raise _too_large(asked, MEMORY, most, beside)
 
 
 def quotas_left(room: Room, held: Mapping[str, Amounts]) -> tuple[Left, ...]:
@@ -150,23 +159,38 @@ def full_words(left: Iterable[Left]) -> str:
 
 def shown(resource: str, amount: int) -> str:
     """Return an amount as people read it: ``8 GiB memory``, ``2 CPU``, ``1 workspace``, ``4 nvidia.com/gpu``."""
-    if resource == MEMORY:
+    if resource in {MEMORY, LIMITS_MEMORY}:
         return f"{show_bytes(amount)} memory"
-    if resource == CPU:
+    if resource in {CPU, LIMITS_CPU}:
         return f"{show_cpu(amount / 1000)} CPU"
     if resource == PODS:
         return "1 workspace" if amount == 1 else f"{amount} workspaces"
     return f"{amount} {resource}"
 
 
-def _refused(resource: str, amount: int, bound: str, possible: int) -> RequestRefused:
-    field = resource if resource in OF_ALL else "count"
-    ask = f"Ask for {shown(resource, possible)}" if possible else "Ask an administrator to raise it"
+def _refused(asked: Amounts, resource: str, bound: str, possible: int) -> RequestRefused:
+    """Return the refusal of what is beyond ``bound``, which has a place for the amount that is possible."""
+    field = resource.removeprefix("limits.") if resource in OF_ALL else "count"
+    whole, could = _in_their_terms(asked, resource, possible)
+    ask = f"Ask for {shown(resource, could)}" if possible else "Ask an administrator to raise it"
     remedy = f"{ask}, or ask an administrator to change it." if possible else f"{ask}."
-    return RequestRefused(field, shown(resource, amount), bound, remedy, status=403)
+    limit = bound.format(_guaranteed(asked, resource, possible))
+    return RequestRefused(field, shown(resource, whole), limit, remedy, status=403)
 
 
-def _too_large(resource: str, amount: int, most: int, beside: str) -> RequestRefused:
-    bound = f"at most {shown(resource, most)}{beside} on any node with such GPUs"
-    remedy = f"Ask for less than {shown(resource, most)}: the node needs some itself."
-    return RequestRefused(resource, shown(resource, amount), bound, remedy, status=403)
+def _too_large(asked: Amounts, resource: str, most: int, beside: str) -> RequestRefused:
+    bound = f"at most {_guaranteed(asked, resource, most)}{beside} on any node with such GPUs"
+    whole, could = _in_their_terms(asked, resource, most)
+    remedy = f"Ask for less than {shown(resource, could)}: the node needs some itself."
+    return RequestRefused(resource, shown(resource, whole), bound, remedy, status=403)
+
+
+def _in_their_terms(asked: Amounts, resource: str, bound: int) -> tuple[int, int]:
+    """Return what was asked, and what could be at a bound, where only a part of it is guaranteed."""
+    whole = asked.get(ASKED.get(resource, resource), asked[resource])
+    return whole, bound * whole // asked[resource]
+
+
+def _guaranteed(asked: Amounts, resource: str, amount: int) -> str:
+    in_part = asked.get(ASKED.get(resource, resource), asked[resource]) != asked[resource]
+    return f"{shown(resource, amount)} guaranteed" if in_part else shown(resource, amount)

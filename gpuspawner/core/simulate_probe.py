@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from gpuspawner.core.policy import IdlePolicy
 from gpuspawner.core.readings import PROBED, GpuReading, Sample, SoftReading
 from gpuspawner.core.simulate import Step
-from gpuspawner.core.simulate_sessions import Session, Sharing
+from gpuspawner.core.simulate_habits import Sharing
+from gpuspawner.core.simulate_sessions import Session
 from gpuspawner.core.timeline import Timeline
 
 GIB = 2**30
@@ -27,6 +28,11 @@ class Probe:
     """Between them."""
     window_seconds: float = 1.0
     """What one reading of utilization.gpu covers: at most the last second, by NVIDIA's manual."""
+    buffer_seconds: float = 0.0
+    """How far the driver's sample buffer reaches back; 0: it tells none, as those of whom we have captures."""
+    buffer_survives: bool = False
+    """A GPU without persistence mode keeps its buffer while nobody holds it. We expect that it does not; not measured:
+    then what woke it a minute ago stands in it."""
     failing_share: float = 0.01
     """Of probes, fail by themselves: a time-out, a busy node. Arbitrary."""
 
@@ -92,29 +98,51 @@ class Looking:
     def _reading(self, number: int, at: float, cores: float | None, *, lost: bool) -> GpuReading:
         session = self.session
         shared = session.sharing is not Sharing.EXCLUSIVE
-        held = session.held_from is not None and session.held_from <= at
-        percent, problem = None, ""
+        held = session.held.touches(at - 0.1, at + 0.1)
+        woken = not (shared or session.persistence or held)
+        percent, buffered, problem = None, None, ""
         if lost:
             problem = "nvidia-smi failed with exit code 255: Failed to initialize NVML: Unknown Error"
         elif session.sharing is Sharing.MIG:
             problem = "utilization: [N/A]"
         else:
-            percent = self._percent(number, at)
+            # What a GPU reads that was just woken: an idle L40S, in data/nvidia-smi.
+            percent = 100.0 if woken else self._percent(number, at)
+            buffered = None if shared else self._buffered(number, at, woken=woken)
         return GpuReading(
             gpu=self.gpus[number],
             utilization_percent=percent,
-            memory_used_bytes=None if lost else GIB * held,
+            memory_used_bytes=None if lost else GIB * session.held.touches(at - 0.1, at + self._span_seconds),
             memory_total_bytes=None if lost else 80 * GIB,
             holders=int(held),
             holders_cpu_cores=cores if held else 0.0,
             shared=shared,
             problem=problem,
+            buffer_percent=buffered,
+            persistence=session.persistence,
         )
+
+    @property
+    def _span_seconds(self) -> float:
+        """From the first reading of a probe to its last."""
+        return (self.probe.readings - 1) * self.probe.pause_seconds
+
+    def _buffered(self, number: int, at: float, *, woken: bool) -> float | None:
+        """Return what the driver's buffer tells of time before the probe, None for nothing."""
+        if not self.probe.buffer_seconds or (woken and not self.probe.buffer_survives):
+            return None
+        if woken:
+            return 100.0
+        begin = at + self._span_seconds - self.probe.buffer_seconds
+        if not (self.session.persistence or self.probe.buffer_survives):
+            held = self.session.held
+            begin = max(begin, next(start for start, end, _ in reversed(held.spans) if start <= at + 0.1))
+        return self.session.work[number].highest(begin, at)
 
     def _percent(self, number: int, at: float) -> float:
         work, others = self.session.work[number], self.session.neighbours
         window, pause = self.probe.window_seconds, self.probe.pause_seconds
-        span = (self.probe.readings - 1) * pause
+        span = self._span_seconds
         if not (work.touches(at - window, at + span) or others.touches(at - window, at + span)):
             return 0.0
         looks = [at + reading * pause for reading in range(self.probe.readings)]

@@ -8,8 +8,8 @@ import hmac
 import json
 from typing import NamedTuple
 
-TICKET_SECONDS = 600.0
-"""Ten minutes: while a page is open it takes the ticket of the page that the hub serves anew (design, section 6)."""
+TICKET_SECONDS = 60.0
+"""An open page asks the hub for a new one every half of it. After a logout none comes (see ``spawner.renewal``)."""
 
 
 class Holder(NamedTuple):

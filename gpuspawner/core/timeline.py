@@ -48,6 +48,11 @@ class Timeline:
         index = bisect_right(self._begins, instant) - 1
         return self.spans[index][2] if index >= 0 and instant < self._ends[index] else 0.0
 
+    def highest(self, begin: float, end: float) -> float:
+        """Return the highest value between ``begin`` and ``end``."""
+        first, last = bisect_right(self._ends, begin), bisect_left(self._begins, end)
+        return max((value for _, _, value in self.spans[first:last]), default=0.0)
+
     def touches(self, begin: float, end: float) -> bool:
         """Whether any span lies, at least in part, between ``begin`` and ``end``."""
         index = bisect_right(self._ends, begin)

@@ -72,8 +72,12 @@ class Scheduler(Protocol):
         """Return what could be had of every kind."""
         ...
 
+    def places(self, leases: Sequence[Lease], others: Sequence[Slot], now: float) -> dict[str, Place]:
+        """Return where each waiting lease stands, by its id, in a time that grows with the queue alone."""
+        ...
+
     def place(self, lease: Lease, leases: Sequence[Lease], others: Sequence[Slot], now: float) -> Place:
-        """Return where a waiting lease stands."""
+        """Return where a lease would stand that does not wait yet."""
         ...
 
     def node_seconds(self, lease: Lease, leases: Sequence[Lease], others: Sequence[Slot]) -> float | None:

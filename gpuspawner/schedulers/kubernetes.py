@@ -118,12 +118,22 @@ class KubernetesScheduler(InMemoryScheduler):
             found.append(self._bounded(offer, kind, left, comes=comes))
         return found
 
+    def places(self, leases: Sequence[Lease], others: Sequence[Slot], now: float) -> dict[str, Place]:
+        """Return where each waiting lease stands, by its id."""
+        found = super().places(leases, (*others, *self._withheld(leases, others)), now)
+        left = self._left(leases)
+        return {x.id: self._within(found[x.id], x.request, left) for x in leases if x.id in found}
+
     def place(self, lease: Lease, leases: Sequence[Lease], others: Sequence[Slot], now: float) -> Place:
-        """Return where a waiting lease stands. When others leave a quota's CPU, memory or pods, nobody knows."""
+        """Return where a lease would stand that does not wait yet."""
         found = super().place(lease, leases, (*others, *self._withheld(leases, others)), now)
-        if found.at_most_seconds == 0 and lacking(self._demand(lease.request), self._left(leases)):
-            return replace(found, at_most_seconds=None, likely_seconds=None)
-        return found
+        return self._within(found, lease.request, self._left(leases))
+
+    def _within(self, place: Place, request: Request, left: Sequence[Left]) -> Place:
+        """Return a place as the quotas leave it. When others leave a quota's CPU, memory or pods, nobody knows."""
+        if place.at_most_seconds == 0 and lacking(self._demand(request), left):
+            return replace(place, at_most_seconds=None, likely_seconds=None)
+        return place
 
     def shortage(self, lease: Lease, leases: Sequence[Lease], others: Sequence[Slot]) -> str:
         """Return which quota a lease waits for, in a sentence: "" where GPUs are what is short."""

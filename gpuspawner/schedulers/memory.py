@@ -11,7 +11,7 @@ from gpuspawner.core.gpus import Fleet, GpuKind, Slot
 from gpuspawner.core.groups import unmarked
 from gpuspawner.core.lease import WAITING, Lease
 from gpuspawner.core.placement import count_all, count_away, count_free, largest_fit, used_shares
-from gpuspawner.core.queue import Conditions, Place, next_grants, pool_of, queue_place
+from gpuspawner.core.queue import Conditions, Place, next_grants, pool_of, queue_place, queue_places
 from gpuspawner.core.request import Request
 from gpuspawner.schedulers.base import Grant, Offer
 
@@ -71,13 +71,18 @@ class InMemoryScheduler:
                 largest_fit(kind, fleet, foreign_too=True) if known else None,
                 waiting.count(kind.pool),
                 any(gpu.simulated for gpu in fleet.gpus if gpu.pool == kind.pool),
+                note="none is there now" if known and not count_all(kind, fleet) else "",
                 away=count_away(kind, fleet),
             )
             for kind in self._kinds.values()
         ]
 
+    def places(self, leases: Sequence[Lease], others: Sequence[Slot], now: float) -> dict[str, Place]:
+        """Return where each waiting lease stands, by its id."""
+        return queue_places(leases, self._as_held(leases, others), self._kinds, others, now)
+
     def place(self, lease: Lease, leases: Sequence[Lease], others: Sequence[Slot], now: float) -> Place:
-        """Return where a waiting lease stands."""
+        """Return where a lease would stand that does not wait yet."""
         return queue_place(lease, leases, self._as_held(leases, others), self._kinds, others, now)
 
     def node_seconds(self, lease: Lease, leases: Sequence[Lease], others: Sequence[Slot]) -> float | None:  # noqa: ARG002 - the seam's

@@ -7,7 +7,9 @@ import hmac
 import json
 import re
 import uuid
-from dataclasses import asdict
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -24,8 +26,36 @@ _slots: TypeAdapter[tuple[Slot, ...]] = TypeAdapter(tuple[Slot, ...])
 
 
 LONGEST_DOCUMENT_CHARACTERS = 65536
+HUB_ID = re.compile(r"[0-9a-f]{32}")
 SHARE = re.compile(r"1|1/[1-9][0-9]{0,3}")
 """How a share is written. Anything else is no share: a negative one would make room on a GPU that is full."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Whose service this is: the hub's id, the secret that signs what workspaces carry, and when it was made.
+
+    ``secret_made_at`` is in seconds since the epoch; 0 where that is not known.
+    """
+
+    hub_id: str
+    secret: bytes
+    secret_made_at: float = 0.0
+
+    def believes(self, running: Running) -> bool:
+        """Whether what a workspace carries is this hub's own word.
+
+        It is signed; or it is older than the secret, which then was lost and made anew, and the place has kept it out
+        of its user's hands since.
+        """
+        text = running.environment.get("GPUSPAWNER_LEASE", "")
+        given = running.environment.get("GPUSPAWNER_LEASE_SIGNATURE", "")
+        due = _signature(self.secret, self.hub_id, running.lease_id, text)
+        if hmac.compare_digest(given.encode("utf-8", "replace"), due.encode()):
+            return True
+        is_ours = running.environment.get("GPUSPAWNER_HUB_ID") == self.hub_id
+        is_older = running.kept_since is not None and running.kept_since < self.secret_made_at
+        return is_ours and is_older and len(text) <= LONGEST_DOCUMENT_CHARACTERS
 
 
 def lease_variables(lease: Lease, secret: bytes) -> dict[str, str]:
@@ -70,21 +100,19 @@ def claimed_slots(running: Running) -> tuple[Slot, ...]:
     return tuple(Slot(gpu, Fraction(share)) for gpu, share in stored if SHARE.fullmatch(share))
 
 
-def rebuilt_lease(running: Running, hub_id: str, secret: bytes, now: float) -> Lease | None:
+def rebuilt_lease(running: Running, identity: Identity, now: float) -> Lease | None:
     """Return the lease that a workspace of this hub carries, as starting: hub and backend then say what it is.
 
-    None where it is another hub's, or where this service did not sign what it says.
+    None where it is another hub's, or where what it says is not to be believed.
     """
     text = running.environment.get("GPUSPAWNER_LEASE", "")
-    given = running.environment.get("GPUSPAWNER_LEASE_SIGNATURE", "")
-    due = _signature(secret, hub_id, running.lease_id, text)
-    if not hmac.compare_digest(given.encode("utf-8", "replace"), due.encode()):
+    if not identity.believes(running):
         return None
     try:
         document: dict[str, Any] = json.loads(text)
         return Lease(
             id=running.lease_id,
-            key=Key(hub_id, str(document["user_created"]), str(document["server"])),
+            key=Key(identity.hub_id, str(document["user_created"]), str(document["server"])),
             user=str(document["user"]),
             request=_request.validate_python(document["request"]),
             options=dict(document["options"]),
@@ -97,8 +125,54 @@ def rebuilt_lease(running: Running, hub_id: str, secret: bytes, now: float) -> L
             slots=_slots.validate_python([{"gpu": gpu, "share": share} for gpu, share in document["slots"]]),
             adopted=True,
         )
-    except (ValueError, KeyError, TypeError, ValidationError):
+    except (ValueError, KeyError, TypeError, RecursionError, ValidationError):
         return None
+
+
+def lost_identities(
+    running: Iterable[Running], known: Collection[str], servers: Collection[tuple[str, str]], identity: Identity
+) -> tuple[str, ...]:
+    """Return, in sentences for administrators, which workspaces of this hub run under an identity that it lost.
+
+    Another hub's workspaces are told from them by their users: a user's ``created`` is one hub's alone.
+
+    Args:
+        running: what the backend sees.
+        known: the ids of all leases.
+        servers: this hub's, by their user's ``created`` and their name.
+        identity: this hub's, as ``data_dir`` has it.
+    """
+    lost = Counter(
+        (running.environment["GPUSPAWNER_HUB_ID"], running.kept_since is not None)
+        for running in running
+        if running.lease_id not in known
+        and HUB_ID.fullmatch(running.environment.get("GPUSPAWNER_HUB_ID", ""))
+        and _server_named(running.environment) in servers
+        and not identity.believes(running)
+    )
+    return tuple(_lost(count, hub, identity, kept=kept) for (hub, kept), count in sorted(lost.items()))
+
+
+def _server_named(environment: Mapping[str, str]) -> tuple[str, str] | None:
+    text = environment.get("GPUSPAWNER_LEASE", "")
+    try:
+        document = json.loads(text) if len(text) <= LONGEST_DOCUMENT_CHARACTERS else {}
+        return str(document["user_created"]), str(document["server"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _lost(count: int, hub: str, identity: Identity, *, kept: bool) -> str:
+    what = "1 workspace of this hub runs" if count == 1 else f"{count} workspaces of this hub run"
+    again = "or have their users start them again."
+    if hub == identity.hub_id:
+        why, remedy = "signed by another secret than that of data_dir", f"Restore the file secret there, {again}"
+    else:
+        why = f"under the hub id {hub}, and data_dir has {identity.hub_id}: it was lost, or is another one"
+        remedy = f"Restore it from a backup, {again}"
+        if kept:
+            remedy = f'Restore it from a backup, or write configure(hub_id="{hub}") with a new, empty data_dir.'
+    return f"{what} {why}. Nothing measures their GPUs, and nothing stops them. {remedy}"
 
 
 def adopted_server(key: Key, server: HubServer, now: float) -> Lease:

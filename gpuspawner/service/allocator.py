@@ -15,7 +15,9 @@ from gpuspawner.core import lease as leases
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused
 from gpuspawner.core.gpus import Slot
 from gpuspawner.core.lease import HOLDING, JOINABLE, UP, WAITING, Key, Lease, Phase, Reason
-from gpuspawner.core.placement import left_over
+from gpuspawner.core.lease_times import earlier, last_moment
+from gpuspawner.core.output import bounded
+from gpuspawner.core.placement import left_over, used_shares
 from gpuspawner.core.queue import Conditions
 from gpuspawner.core.quota import check_quota
 from gpuspawner.core.release import kept
@@ -25,9 +27,11 @@ from gpuspawner.schedulers.base import Offer, Scheduler
 from gpuspawner.service.book import Book
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.policies import policy_of
-from gpuspawner.service.sentences import gpu_title, gpus_asked
+from gpuspawner.service.prospects import Prospects
+from gpuspawner.service.sentences import gpus_asked
 from gpuspawner.service.settings import Settings
-from gpuspawner.service.store import AuditLine
+from gpuspawner.service.stoppers import CANCELLED, UNKNOWN, Stoppers, stopped_by
+from gpuspawner.service.store import AuditLine, OutputRow
 
 log = logging.getLogger("gpuspawner.allocator")
 
@@ -69,17 +73,30 @@ class Allocator:
     def __init__(self, book: Book, scheduler: Scheduler, catalog: Catalog, clock: Clock, settings: Settings) -> None:
         """Serve from ``scheduler``. Nothing is granted before the reconciler has told what runs."""
         self.book, self.scheduler, self.catalog, self.clock, self.settings = book, scheduler, catalog, clock, settings
+        self.prospects = Prospects(book, scheduler, catalog, clock)
         self.processes_known = False
         self.taken_back = 0
         self._seen: frozenset[tuple[str, Slot]] = frozenset()
         self.hub_answers = False
         self.recent_stops: dict[Key, float] = {}
         """When our last stop of a workspace was answered by the hub; infinity while it is not."""
+        self.stoppers = Stoppers(book, clock)
+
+    @property
+    def seen(self) -> frozenset[tuple[str, Slot]]:
+        """Who was last seen to run on which GPUs, by lease id."""
+        return self._seen
 
     @property
     def others(self) -> tuple[Slot, ...]:
         """What runs on GPUs that its lease does not hold, or not any more: it uses them all the same."""
         return left_over(self._seen, self.book)
+
+    def not_held(self, lease: Lease, slots: Iterable[Slot]) -> tuple[Slot, ...]:
+        """Return which of these no other lease holds, and nothing of another lease is seen to use."""
+        others = [x for x in self.book if x.id != lease.id]
+        used = used_shares(others, left_over((one for one in self._seen if one[0] != lease.id), others))
+        return tuple(slot for slot in slots if used.get(slot.gpu, 0) + slot.share <= 1)
 
     def see(self, slots: Iterable[tuple[str, Slot]], taken_back: int) -> None:
         """Take in who was seen to run on which GPUs, by lease id. ``taken_back`` is as it was before the look."""
@@ -103,10 +120,10 @@ class Allocator:
         they were, and nobody who comes now was there before those who wait.
         """
         now = self.clock.now()
-        ahead_seconds = max((leases.last_moment(lease) for lease in self.book), default=now) - now
+        ahead_seconds = max((last_moment(lease) for lease in self.book), default=now) - now
         if ahead_seconds > 0:
             log.warning("the clock went back by %s or more since the last service", show_duration(ahead_seconds))
-            self.book.save(*(leases.earlier(lease, ahead_seconds) for lease in self.book))
+            self.book.save(*(earlier(lease, ahead_seconds) for lease in self.book))
         self.end_what_is_not_offered()
         for lease in self.book:
             if lease.phase is Phase.QUEUED:
@@ -178,15 +195,17 @@ class Allocator:
 
     def _check(self, request: Request, key: Key) -> None:
         check_quota(request, key, self.book, self.catalog.quota)
-        self.scheduler.check(request)
-        offer = self._offer(request)
-        if offer is not None and offer.largest is not None and request.count > offer.largest:
-            title = gpu_title(offer.kind, self.catalog, simulated=offer.simulated)
-            limit = f"at most {offer.largest} {title} in one workspace" if offer.largest else f"no {title} is there now"
-            raise RequestRefused("count", str(request.count), limit, "Ask for fewer, or for another GPU.", status=403)
+        self.prospects.check(request, self._offers())
+
+    def look_ahead(self) -> None:
+        """Tell who waits for what can't be had as things are, and what can be had again."""
+        self.prospects.look(self._offers())
+
+    def _offers(self) -> list[Offer]:
+        return self.scheduler.offers(list(self.book), self.others)
 
     def _offer(self, request: Request) -> Offer | None:
-        return next((o for o in self.scheduler.offers(list(self.book), self.others) if o.kind == request.gpu), None)
+        return next((o for o in self._offers() if o.kind == request.gpu), None)
 
     def _asked(self, request: Request) -> str:
         offer, template = self._offer(request), self.catalog.templates[request.template].title
@@ -263,15 +282,17 @@ class Allocator:
         self.take_back(lease)
         return back
 
-    def release(self, lease_id: str, attempt: int, outcome: str, message: str) -> None:
+    def release(self, lease_id: str, attempt: int, outcome: str, message: str, output: str = "") -> None:
         """The spawner tells how a start or a server ended. An older attempt is ignored, a repeated message harmless.
 
-        ``outcome`` is one of ``core.release.OUTCOMES``.
+        ``outcome`` is one of ``core.release.OUTCOMES``; ``output`` the last that its server wrote.
         """
         lease = self.book.get(lease_id)
         if lease is None or lease.attempt != attempt:
             return
         now = self.clock.now()
+        if output:
+            self.book.store.outputs.keep(OutputRow(lease.id, now, bounded(output)))
         sent_at = self.recent_stops.get(lease.key)
         ours = sent_at is not None and now - sent_at <= self.settings.stop_race_seconds
         if outcome == "cancelled" and ours and lease.phase in JOINABLE:
@@ -283,6 +304,8 @@ class Allocator:
         if outcome == "died" and lease.disruption:
             outcome = "preempted"  # it was seen coming
         reason, by, words = _END_OF[outcome](lease)
+        if words == UNKNOWN and (stopper := self.stoppers.take(lease.key)):
+            by, words = stopper, stopped_by(stopper)
         stopping = replace(leases.stop(lease, reason, by, kept(message) or words, now), hub_gone=True)
         lines = [self.line(lease, by, "stop", stopping.message)] if lease.phase is not Phase.STOPPING else []
         if lease.phase in WAITING or lease.phase is Phase.RESERVED:
@@ -317,10 +340,10 @@ class Allocator:
 
 
 _END_OF: dict[str, Callable[[Lease], tuple[Reason, str, str]]] = {
-    "cancelled": lambda lease: (Reason.CANCELLED, lease.user, "The start was cancelled."),
+    "cancelled": lambda lease: (Reason.CANCELLED, lease.user, CANCELLED),
     "failed": lambda _: (Reason.FAILED, "hub", "The server did not start. Nothing was charged; your files are safe."),
     "stopped": lambda lease: (
-        (Reason.STOPPED, "hub", "It was stopped from the hub, by its user or by an administrator.")
+        (Reason.STOPPED, "hub", UNKNOWN)
         if lease.phase in UP
         else (Reason.FAILED, "hub", "Its server was stopped before it answered: cancelled, or too slow to start.")
     ),

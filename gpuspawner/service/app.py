@@ -19,29 +19,37 @@ from tornado.httpserver import HTTPServer
 from tornado.web import Application
 
 from gpuspawner.backends.base import Backend
+from gpuspawner.backends.ports import holder_of
 from gpuspawner.catalog import Catalog
-from gpuspawner.core.errors import Superseded, Unavailable
+from gpuspawner.core.errors import NoPort, Superseded, Unavailable
 from gpuspawner.core.lease import Lease
+from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.schedulers.memory import InMemoryScheduler
 from gpuspawner.service import metrics
+from gpuspawner.service.adoption import Identity
 from gpuspawner.service.allocator import Allocator
-from gpuspawner.service.api import internal, public
+from gpuspawner.service.api import events, internal, public
+from gpuspawner.service.api.base import is_spawner
 from gpuspawner.service.book import Book
-from gpuspawner.service.clock import Clock, SteadyClock
+from gpuspawner.service.clock import Clock, SteadyClock, WallWatch
+from gpuspawner.service.connections import MOST_STRANGERS, PublicServer, raise_descriptor_limit
 from gpuspawner.service.door import Door
 from gpuspawner.service.hub import Hub
+from gpuspawner.service.known import KnownUsers
 from gpuspawner.service.lifecycle import Lifecycle
 from gpuspawner.service.messages import message_of
 from gpuspawner.service.notifier import Notifier
 from gpuspawner.service.parts import Parts
+from gpuspawner.service.queue_view import QueueView
 from gpuspawner.service.reclaimer import Reclaimer
 from gpuspawner.service.reconciler import Reconciler
 from gpuspawner.service.sampler import Sampler
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import AuditLine, Store
+from gpuspawner.service.unmatched import unmatched
 from gpuspawner.service.web import ROUTES as WEB_ROUTES
-from gpuspawner.service.web import STATIC, NotFound
+from gpuspawner.service.web import STATIC, NotFound, Static
 
 log = logging.getLogger("gpuspawner")
 
@@ -51,6 +59,11 @@ THIN_SECONDS = 600.0
 THIN_AT_ONCE_SECONDS = 86400.0
 FORGET_PAUSE_SECONDS = 0.05
 """Between two chunks of what is forgotten: others are answered meanwhile."""
+SET_BACK = (
+    "This machine's time was set back by %s. JupyterHub waits by it: for as long it may not look whether its services "
+    "and servers live. Restart the hub: workspaces run on."
+)
+"""What Tornado's PeriodicCallback makes of it: the hub would not start again a service that ended."""
 AUTH_SECONDS = 30
 """How long the hub's answer about who asks stands; JupyterHub's own five minutes outlive a user who is deleted."""
 
@@ -61,7 +74,8 @@ class Options:
 
     ``public_url`` is where people open the service's pages; empty where that is not known.
     ``hub_pid`` is the hub process that started it: gone, the service ends too. ``data`` is the folder where the spawner
-    leaves what it could not tell.
+    leaves what it could not tell. ``secret_made_at`` is when the secret was, in seconds since the epoch; 0 where that
+    is not known.
     """
 
     store_url: str
@@ -74,6 +88,7 @@ class Options:
     hub_pid: int | None
     data: Path | None = None
     public_url: str = ""
+    secret_made_at: float = 0.0
 
 
 def wire(
@@ -96,14 +111,14 @@ def wire(
     allocator = Allocator(book, scheduler, catalog, clock, settings)
     reclaimer = Reclaimer(book, allocator, hub, backend, clock, settings)
     lifecycle = Lifecycle(book, allocator, reclaimer, clock)
-    reconciler = Reconciler(
-        book, allocator, reclaimer, hub, backend, clock, settings, options.hub_id, options.secret, options.data
-    )
+    identity = Identity(options.hub_id, options.secret, options.secret_made_at)
+    reconciler = Reconciler(book, allocator, reclaimer, hub, backend, clock, settings, identity, options.data)
     sampler = Sampler(book, backend, scheduler, catalog, clock, settings, lifecycle, reconciler.last_activity)
     url = options.public_url or options.service_url.rstrip("/") + options.prefix
     parts = Parts(
-        store, book, catalog, scheduler, allocator, lifecycle, reclaimer, reconciler, sampler, Notifier(hub, settings),
-        clock, settings, hub, options.hub_id, options.secret, options.prefix, url.rstrip("/"),
+        store, book, catalog, scheduler, allocator, QueueView(book, scheduler, allocator, clock),
+        lifecycle, reclaimer, reconciler, sampler, Notifier(hub, settings),
+        clock, settings, hub, options.hub_id, options.secret, options.prefix, url.rstrip("/"), KnownUsers(hub, clock),
     )  # fmt: skip
     book.told = partial(_tell, parts)
     return parts
@@ -121,7 +136,10 @@ def application(parts: Parts) -> Application:
     """Return the web application: API, spawner's API, pages."""
     HubOAuth.instance(cache_max_age=AUTH_SECONDS)  # the one that every handler takes
     prefix = parts.prefix.rstrip("/")
-    routes = [(prefix + path, handler, {"parts": parts}) for path, handler in [*internal.ROUTES, *public.ROUTES]]
+    routes = [
+        (prefix + path, handler, {"parts": parts})
+        for path, handler in [*internal.ROUTES, *public.ROUTES, *events.ROUTES]
+    ]
     routes += [(prefix + path, handler, {"parts": parts}) for path, handler in [*metrics.ROUTES, *WEB_ROUTES]]
     return Application(
         routes,
@@ -130,6 +148,7 @@ def application(parts: Parts) -> Application:
         cookie_secret=parts.secret,
         static_path=str(STATIC),
         static_url_prefix=f"{prefix}/static/",
+        static_handler_class=Static,
         log_function=lambda _handler: None,
     )
 
@@ -162,6 +181,8 @@ class Service:
         self._door = Door(application(self.parts), self.parts)
         self._stopped = asyncio.Event()
         self._opened_at: float | None = None
+        self._unmatched: tuple[str, ...] = ()
+        self._wall = WallWatch(self.parts.clock)
 
     def stop(self, why: str) -> None:
         """End the service soon."""
@@ -177,7 +198,9 @@ class Service:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop, f"signal {number.name}")
-        server = HTTPServer(self._door, xheaders=True)
+        # Half of the descriptors are never strangers': the spawner's calls, the store, the probes go on.
+        most_strangers = min(MOST_STRANGERS, raise_descriptor_limit() // 2)
+        server = PublicServer(self._door, partial(is_spawner, self._options.secret), most_strangers)
         bound, stopped = asyncio.create_task(self._bind(server)), asyncio.create_task(self._stopped.wait())
         tasks = [bound, stopped, asyncio.create_task(self._every(0.5, self._watch))]
         try:
@@ -243,7 +266,7 @@ class Service:
                     log.info("%s is no address of this machine: listening on all that it has", host)
                     host = ""
                 elif self._opened_at is not None and _time() - self._opened_at > BIND_SECONDS:
-                    raise
+                    raise _no_port(url.port or 80, error) from error
                 await asyncio.sleep(0.1)
             else:
                 return
@@ -262,8 +285,12 @@ class Service:
             await asyncio.sleep(seconds)
 
     async def _observe_fleet(self) -> None:
-        await self.parts.scheduler.observe(self.parts.clock.now())
+        fleet = await self.parts.scheduler.observe(self.parts.clock.now())
         self.parts.allocator.give()
+        before, self._unmatched = self._unmatched, unmatched(self.parts.catalog.gpus.values(), fleet)
+        for sentence in self._unmatched:
+            if sentence not in before:
+                log.warning(sentence)
 
     async def _sample_and_judge(self) -> None:
         self.parts.sampler.start_due()
@@ -271,8 +298,12 @@ class Service:
 
     async def _watch(self) -> None:
         self._look_for_hub()
+        back_seconds = self._wall.set_back_seconds()
+        if back_seconds:
+            log.warning(SET_BACK, show_duration(back_seconds))
         if self._opened_at is not None:
             self.parts.store.check_epoch()
+            self.parts.store.try_to_write()
 
     def _look_for_hub(self) -> None:
         # Before any look at the store: a store that is away must not keep a service that nobody wants any more.
@@ -289,6 +320,16 @@ class Service:
         while more:
             more = self.parts.store.forget_ended(now - self._settings.keep_ended_seconds)
             await asyncio.sleep(FORGET_PAUSE_SECONDS)
+        self.parts.store.outputs.forget(now)
+
+
+def _no_port(port: int, error: OSError) -> NoPort:
+    taken = error.errno == errno.EADDRINUSE
+    wrong = f"is taken by {holder_of(port).words}" if taken else f"can't be listened on ({error.strerror})"
+    return NoPort(
+        f"port {port} {wrong}. This hub's GPU service ends, and the hub starts it again: without its port it gives no "
+        "GPU and measures none. Free the port, or write another, configure(c, ..., port=...), and restart the hub."
+    )
 
 
 def _time() -> float:

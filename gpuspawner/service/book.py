@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from gpuspawner.core.errors import Conflict, Unavailable
-from gpuspawner.core.lease import Key, Lease, Reason
+from gpuspawner.core.lease import Key, Lease, Owner, Reason
 from gpuspawner.service.start_times import StartTimes
 from gpuspawner.service.store import AuditLine, ReadingRow, Store
 
@@ -26,6 +26,10 @@ class Book:
         """Whether a write failed that nobody has made up for: see ``Lifecycle.catch_up``."""
         self.told: Callable[[Lease, AuditLine], None] = lambda _lease, _line: None
         """Hears each step of a lease, once it is stored."""
+        self.changes = 0
+        """How many changes may have moved somebody in the queue, since this service started."""
+        self.saves: Counter[Owner] = Counter()
+        """How many times something of an owner's workspaces was stored, since this service started."""
         self._leases: dict[str, Lease] = {}
         self._id_of_key: dict[Key, str] = {}
         self._changed = asyncio.Event()
@@ -64,6 +68,7 @@ class Book:
         moved = any(_matters_to_others(self._leases.get(lease.id), lease) for lease in leases)
         for lease in leases:
             self.start_times.note(self._leases.get(lease.id), lease)
+            self.saves[lease.key.owner] += 1
             if lease.live:
                 self._leases[lease.id] = lease
                 self._id_of_key[lease.key] = lease.id
@@ -73,6 +78,7 @@ class Book:
             if self._leases.pop(lease.id, None) is not None and lease.reason is not None:
                 self.ends[lease.reason] += 1
         if moved:
+            self.changes += 1
             self._changed.set()
             self._changed = asyncio.Event()
         of_id = {lease.id: lease for lease in leases}

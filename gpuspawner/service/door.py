@@ -1,21 +1,35 @@
-"""The service's door: open from its first moment, so that nobody meets a closed port while the store is waited for."""
+"""The service's door: open from its first moment, so that nobody meets a closed port while the store is waited for.
+
+A request's body is read only where it is short and somebody who may use the service sends it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Any
 
-from tornado.httputil import HTTPMessageDelegate, HTTPServerRequest
+from tornado.httputil import (
+    HTTPHeaders,
+    HTTPMessageDelegate,
+    HTTPServerRequest,
+    RequestStartLine,
+    ResponseStartLine,
+)
 from tornado.routing import Router
-from tornado.web import Application
+from tornado.web import Application, HTTPError, stream_request_body
 
-from gpuspawner.core.errors import Unavailable
-from gpuspawner.service.api.base import ApiHandler
+from gpuspawner.core.errors import LARGEST_REQUEST_BYTES, TooLarge, Unavailable
+from gpuspawner.service.api.base import ApiHandler, BaseHandler, is_spawner
+from gpuspawner.service.connections import LARGEST_DISCARDED_BYTES
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.web.base import PageHandler
+from gpuspawner.service.web.base import STALE, NotFound, PageHandler
 
 STARTING = "The GPU service is starting."
+GOES_ON = "Until then workspaces run on, and nothing is lost."
+TO_MEND = "Until it can be read and written, workspaces run on, and none is started or stopped: tell an administrator."
 AGAIN_SECONDS = 5
 """When to ask again. Arbitrary: the store is tried every second, and a page should not flicker."""
+NO_LENGTH = "Send the request with its length (Content-Length), not in chunks."
 
 
 class Door(Router):
@@ -30,10 +44,124 @@ class Door(Router):
 
     def find_handler(self, request: HTTPServerRequest, **kwargs: Any) -> HTTPMessageDelegate | None:
         """Return what answers a request now."""
+        if _body_bytes(request.headers) == 0:
+            return self._lead(request, **kwargs)
+        return Admission(self, request)
+
+    async def admit(self, request: HTTPServerRequest) -> HTTPMessageDelegate:
+        """Return what answers a request that has a body."""
+        size = _body_bytes(request.headers)
+        try:
+            _check_size(size)
+            if not self.waits_for:
+                await Sender(self._application, request, parts=self._parts).check()
+        except Exception as error:  # noqa: BLE001 - told as the answer
+            unread = size is None or size > LARGEST_DISCARDED_BYTES or "Expect" in request.headers
+            arguments = {"parts": self._parts, "error": error, "unread": unread}
+            return self._application.get_handler_delegate(request, Refused, arguments)
+        return self._lead(request)
+
+    def _lead(self, request: HTTPServerRequest, **kwargs: Any) -> HTTPMessageDelegate:
         if not self.waits_for or request.path.startswith(self._always):
             return self._application.find_handler(request, **kwargs)
         arguments = {"parts": self._parts, "waits_for": self.waits_for}
         return self._application.get_handler_delegate(request, Waiting, arguments)
+
+
+def _body_bytes(headers: HTTPHeaders) -> int | None:
+    """Return how long a request's body is to be; None where it says so in no way that can be trusted."""
+    length = headers.get("Content-Length", "0")
+    known = length.isdecimal() and len(length) <= 12 and "Transfer-Encoding" not in headers  # noqa: PLR2004
+    return int(length) if known else None
+
+
+def _check_size(size: int | None) -> None:
+    if size is None:
+        raise HTTPError(411, reason=NO_LENGTH)
+    if size > LARGEST_REQUEST_BYTES:
+        raise TooLarge
+
+
+class Admission(HTTPMessageDelegate):
+    """Finds out who sends a body before it is read; then leads to what answers."""
+
+    def __init__(self, door: Door, request: HTTPServerRequest) -> None:
+        """Nothing is asked yet."""
+        self._door, self._request = door, request
+        self._to: HTTPMessageDelegate | None = None
+
+    async def headers_received(self, start_line: RequestStartLine | ResponseStartLine, headers: HTTPHeaders) -> None:
+        """Choose who answers."""
+        self._to = await self._door.admit(self._request)
+        ready = self._to.headers_received(start_line, headers)
+        if ready is not None:
+            await ready
+
+    def data_received(self, chunk: bytes) -> Awaitable[None] | None:
+        """Pass it on."""
+        return self._to.data_received(chunk) if self._to is not None else None
+
+    def finish(self) -> None:
+        """Pass it on."""
+        if self._to is not None:
+            self._to.finish()
+
+    def on_connection_close(self) -> None:
+        """Pass it on."""
+        if self._to is not None:
+            self._to.on_connection_close()
+
+
+class Sender(BaseHandler):
+    """Who sends a body. It answers nothing: which right is needed, and a form's own token, are checked by who does."""
+
+    serves_forms = True
+
+    async def check(self) -> None:
+        """Ask who it is.
+
+        Raises:
+            HTTPError: 403, nobody may send a body so.
+            Unavailable: the hub does not answer.
+        """
+        if is_spawner(self.parts.secret, self.request.headers):
+            return
+        cookie = None if self._authorization()[0] else self.hub_auth.get_token(self)
+        if not cookie:
+            self.person = await self.find_person()
+            self.must()
+        else:
+            session = self.hub_auth.get_session_id(self)
+            known = self.hub_auth.user_for_token(cookie, session_id=session, sync=False)
+            if await self.asked_of_hub(known) is None:
+                raise HTTPError(403, reason=STALE)
+
+
+@stream_request_body
+class Refused(NotFound):
+    """Any method: an error, without keeping what is sent.
+
+    At once where the body is to stay ``unread``, which ends the connection. Else after the body, which goes nowhere:
+    clients and proxies that are still sending would miss an answer.
+    """
+
+    def initialize(self, parts: Parts, error: Exception, *, unread: bool) -> None:  # type: ignore[override]
+        """Keep what to tell."""
+        super().initialize(parts)
+        self._error, self._unread = error, unread
+
+    async def prepare(self) -> None:
+        """Tell it, or wait for the end of the body."""
+        if self._unread:
+            raise self._error
+
+    def data_received(self, chunk: bytes) -> None:
+        """Keep nothing."""
+
+    def _tell(self) -> None:
+        raise self._error
+
+    get = head = post = put = patch = delete = options = _tell
 
 
 class Waiting(PageHandler):
@@ -54,7 +182,7 @@ class Waiting(PageHandler):
             await super().prepare()
             if self.person is None:
                 return  # on the way to sign in
-        raise Unavailable(f"{self._waits_for} Until then workspaces run on, and nothing is lost.")
+        raise Unavailable(f"{self._waits_for} {GOES_ON if self._waits_for == STARTING else TO_MEND}")
 
     def _is_for_programs(self) -> bool:
         path = self.request.path.removeprefix(self.parts.prefix.rstrip("/"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
 from typing import Any
 
 from gpuspawner.core.errors import Unavailable
@@ -19,6 +20,7 @@ class HandClock:
 
     at: float = 1_800_000_000.0
     wall_ahead_seconds: float = 0.0
+    awake_since_at: float = 0.0
 
     def now(self) -> float:
         """Return the time in seconds since the epoch."""
@@ -28,9 +30,18 @@ class HandClock:
         """Return what other processes take for the time."""
         return self.at + self.wall_ahead_seconds
 
+    def awake_since(self) -> float:
+        """Return when the process last came back from a break."""
+        return self.awake_since_at
+
     def advance(self, seconds: float) -> None:
         """Let time pass."""
         self.at += seconds
+
+    def stop_for(self, seconds: float) -> None:
+        """Let time pass in which the process does not run."""
+        self.at += seconds
+        self.awake_since_at = self.at
 
 
 def _nothing(_server: HubServer) -> None:
@@ -59,7 +70,7 @@ class FakeHub(Hub):
 
     def put(self, user: str, name: str = "", *, ready: bool = False, pending: str | None = "spawn") -> HubServer:
         """List a server that starts now; with ``ready`` one that answers."""
-        started = f"started at {self.clock.now()}"
+        started = datetime.fromtimestamp(self.clock.now(), timezone.utc).isoformat()
         pending, now = None if ready else pending, self.clock.now()
         server = HubServer(user, self.add(user), name, started, ready, pending, f"/user/{user}/", now)
         self.listed[user, name] = server

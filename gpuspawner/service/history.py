@@ -94,13 +94,15 @@ def _recorded(lease: Lease, rows: tuple[ReadingRow, ...], since: float) -> Recor
     return Recorded(lease, rows, min(start, began), end)
 
 
-def work_of(history: Recorded) -> Timeline:
-    """Return when any GPU was at work, in seconds since the start: as the live policy saw it when it was measured."""
-    busy = (row for row in history.rows if row.kind == SampleKind.BUSY.value)
+def work_of(history: Recorded, period_seconds: float, now: float) -> Timeline:
+    """Return when any GPU was at work, in seconds since the start: as the live policy saw it when it was measured.
+
+    Of readings older than a day it is the ten minutes around it, as in :func:`steps_of`: the rest is not known.
+    """
     return merged(
-        Timeline([(max(0.0, row.at - row.seconds - history.start), row.at - history.start, 1.0)])
-        for row in busy
-        if row.at > history.start
+        Timeline([(max(0.0, at - seconds - history.start), at - history.start, 1.0)])
+        for at, seconds, rows in _instants(history, period_seconds, now)
+        if at > history.start and any(row.kind == SampleKind.BUSY.value for row in rows.values())
     )
 
 
@@ -117,7 +119,7 @@ def steps_of(history: Recorded, period_seconds: float, now: float) -> Iterator[S
     at the period: what was unknown within them is not known any more.
     """
     before: float | None = None
-    for at, rows in _instants(history, period_seconds, now):
+    for at, _, rows in _instants(history, period_seconds, now):
         if before is not None and at <= before:
             continue
         interval = period_seconds if before is None else at - before
@@ -125,8 +127,10 @@ def steps_of(history: Recorded, period_seconds: float, now: float) -> Iterator[S
         before = at
 
 
-def _instants(history: Recorded, period_seconds: float, now: float) -> Iterator[tuple[float, dict[str, ReadingRow]]]:
-    """Yield each time at which the workspace was sampled, with the reading of each of its GPUs."""
+def _instants(
+    history: Recorded, period_seconds: float, now: float
+) -> Iterator[tuple[float, float, dict[str, ReadingRow]]]:
+    """Yield each time at which the workspace was sampled, the seconds it covers, and the reading of each GPU."""
     raw_from = now - RAW_SECONDS - BUCKET_SECONDS  # a bucket is thinned whole only once all of it is old
     thinned = [row for row in history.rows if row.at < raw_from and not row.kept]
     whole = [row for row in history.rows if row.at >= raw_from or row.kept]
@@ -139,9 +143,10 @@ def _instants(history: Recorded, period_seconds: float, now: float) -> Iterator[
         end = min((bucket + 1) * BUCKET_SECONDS, history.end)
         count = max(1, round((end - begin) / period_seconds))
         for number in range(1, count + 1):
-            yield begin + (end - begin) * number / count, of_gpu
+            yield begin + (end - begin) * number / count, (end - begin) / count, of_gpu
     for at, rows in groupby(whole, lambda row: row.at):
-        yield at, {row.gpu: row for row in rows}
+        of_gpu = {row.gpu: row for row in rows}
+        yield at, max(row.seconds for row in of_gpu.values()), of_gpu
 
 
 def _strength(row: ReadingRow) -> tuple[bool, float]:
@@ -178,6 +183,8 @@ def _reading(row: ReadingRow) -> GpuReading:
         holders_cpu_cores=row.holders_cpu_cores,
         shared=row.shared,
         problem=row.because if row.kind == SampleKind.UNKNOWN.value else "",
+        buffer_percent=row.buffer_percent,
+        persistence=row.persistence,
     )
     if row.kind == SampleKind.UNKNOWN.value:  # a whole probe that failed was stored as its GPUs' being unknown
         return replace(reading, utilization_percent=None, holders=None)

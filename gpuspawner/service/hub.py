@@ -169,11 +169,11 @@ def _server(user: Mapping[str, Any], server: Mapping[str, Any]) -> HubServer:
         bool(server.get("ready")),
         server.get("pending"),
         server.get("url") or "",
-        _seconds(server.get("last_activity")),
+        seconds_of(server.get("last_activity")),
     )
 
 
-def _seconds(text: Any) -> float | None:
+def seconds_of(text: Any) -> float | None:
     """Return the hub's time, as ISO 8601 in UTC, in seconds since the epoch; None where it is none."""
     try:
         at = datetime.fromisoformat(str(text).replace("Z", "+00:00"))  # Python 3.10 knows no Z

@@ -70,7 +70,8 @@ class Lifecycle:
                 resumed = replace(lease, streak=after_restart(lease.streak, policy), sampled_at=now)
                 self._book.save(resumed)
                 # Its end has moved; and a message that a killed service had not sent yet is told after all.
-                self._book.told(resumed, self._allocator.line(resumed, "gpuspawner", "warned", measured(resumed)))
+                line = self._allocator.line(resumed, "gpuspawner", "warned", measured(resumed, policy))
+                self._book.told(resumed, line)
 
     def apply(self, lease: Lease, verdict: Verdict) -> tuple[Lease, list[AuditLine]]:
         """Return the lease after the verdict on its newest sample, and what to audit. It is saved by the caller.
@@ -81,14 +82,17 @@ class Lifecycle:
         if verdict is Verdict.BEGIN_GRACE:
             # In mode warn the workspace goes on running: nothing will be reclaimed.
             warned = leases.begin_grace(lease, now) if in_force else lease
-            return warned, [self._allocator.line(lease, "gpuspawner", "warned", measured(lease))]
+            return warned, [self._allocator.line(lease, "gpuspawner", "warned", self._measured(lease))]
         if verdict is Verdict.END_GRACE and lease.phase is Phase.RECLAIMING:
             line = self._allocator.line(lease, "gpuspawner", "grace ended", lease.streak.because)
             return leases.end_grace(lease, now), [line]
         if verdict in {Verdict.WOULD_BEGIN_GRACE, Verdict.WOULD_RECLAIM}:
             action = "would warn" if verdict is Verdict.WOULD_BEGIN_GRACE else "would stop"
-            return lease, [self._allocator.line(lease, "gpuspawner", action, measured(lease))]
+            return lease, [self._allocator.line(lease, "gpuspawner", action, self._measured(lease))]
         return lease, []
+
+    def _measured(self, lease: Lease) -> str:
+        return measured(lease, idle_policy_of(self._catalog, lease))
 
     def reclaim(self, lease: Lease) -> None:
         """Have an idle workspace stopped whose grace has passed, unless anything changed since."""
@@ -96,7 +100,7 @@ class Lifecycle:
         if policy is None:  # the catalog judges it no more
             return
         grace = show_duration(policy.grace_seconds)
-        message = f"{measured(lease)} Nobody kept it in the {grace} after the warning."
+        message = f"{measured(lease, policy)} Nobody kept it in the {grace} after the warning."
 
         def still_idle(newest: Lease) -> bool:
             """Nothing changed since the verdict: same server, newest sample, still in its grace, not kept."""

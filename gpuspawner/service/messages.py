@@ -6,6 +6,7 @@ from gpuspawner.core.lease import DISPUTABLE, Lease, Reason
 from gpuspawner.service.lifecycle import COMING_END
 from gpuspawner.service.notifier import Message
 from gpuspawner.service.parts import Parts
+from gpuspawner.service.stoppers import NAMED
 from gpuspawner.service.store import AuditLine
 from gpuspawner.service.views import lease_view, warnings_of
 
@@ -45,7 +46,7 @@ def _warning(parts: Parts, lease: Lease, line: AuditLine) -> tuple[str, str, str
 
 
 def _end(parts: Parts, lease: Lease, line: AuditLine) -> tuple[str, str, str] | None:
-    if line.action != "stop" or lease.reason is None:
+    if line.action not in {"stop", NAMED} or lease.reason is None:
         return None
     by_another = lease.reason is Reason.STOPPED and lease.ended_by not in {lease.user, "hub"}
     unseen = lease.reason is Reason.FAILED and (lease.unattended or lease.unwatched)
@@ -61,6 +62,8 @@ def _other(parts: Parts, lease: Lease, line: AuditLine, name: str) -> tuple[str,
     if line.action == "granted" and lease.unattended:
         words = lease_view(parts, lease)["words"]
         return "granted", "Your workspace has its place", f"{words}. It starts by itself ({name})."
+    if line.action == "can't start now":
+        return "impossible", "Your request can't start as things are", lease_view(parts, lease)["queue"]["sentence"]
     if line.action == "disputed":
         said = f"“{line.why}”" if line.why else "They did not say why."
         title = f"{lease.user} calls the end of a workspace wrong"

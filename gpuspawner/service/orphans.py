@@ -9,7 +9,7 @@ from functools import partial
 from gpuspawner.backends.base import Running
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.lease import UP, Key, Lease, Phase, Reason
-from gpuspawner.service.adoption import rebuilt_lease
+from gpuspawner.service.adoption import Identity, rebuilt_lease
 from gpuspawner.service.book import Book
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.hub import Hub, HubServer
@@ -33,12 +33,11 @@ class Orphans:
         clock: Clock,
         settings: Settings,
         drop: Callable[[Lease, float], None],
-        hub_id: str,
-        secret: bytes,
+        identity: Identity,
     ) -> None:
-        """Judge what belongs to the hub ``hub_id``; ``drop`` gives a start that never came up back to its place."""
+        """Judge what belongs to this hub; ``drop`` gives a start that never came up back to its place."""
         self._book, self._reclaimer, self._hub, self._clock, self._settings = book, reclaimer, hub, clock, settings
-        self._drop, self._hub_id, self._secret = drop, hub_id, secret
+        self._drop, self._identity = drop, identity
         self._servers: Mapping[tuple[str, str], HubServer] = {}
         self._absent_since: dict[str, float] = {}
         self.alert = ""
@@ -58,9 +57,10 @@ class Orphans:
         total = len({one.lease_id for one in running if self._is_ours(one)})
         # All that are absent count, not only those that are due: a hub that forgets them need not do so at once.
         if due and len(absent) > MANY and len(absent) > MANY_SHARE * total:
-            alert = f"{len(absent)} of {total} workspaces run that the hub does not know: nothing is ended."
+            alert = f"{len(absent)} of {total} workspaces run that the hub does not know: nothing is ended. "
+            alert += "Look at the hub's database."
             if alert != self.alert:
-                log.error("%s Look at the hub's database.", alert)
+                log.error("%s", alert)
             self.alert = alert
             return
         self.alert = ""
@@ -72,14 +72,14 @@ class Orphans:
 
     def _is_ours(self, running: Running) -> bool:
         """Whether it belongs to this hub: another one's on the same machine do not make ours fewer."""
-        return running.environment.get("GPUSPAWNER_HUB_ID") == self._hub_id
+        return running.environment.get("GPUSPAWNER_HUB_ID") == self._identity.hub_id
 
     def _is_absent(self, running: Running) -> bool:
         """Whether the hub's list lacks the server of what runs. Another hub's, or nobody's, is not ours to judge."""
         lease = self._book.get(running.lease_id)
         if lease is not None:
             return lease.phase in UP | {Phase.STARTING} and self._server(lease) is None
-        carried = rebuilt_lease(running, self._hub_id, self._secret, self._clock.now())
+        carried = rebuilt_lease(running, self._identity, self._clock.now())
         return carried is not None and (self._server(carried) is None or self._is_another_lease_s(carried.key))
 
     def _is_another_lease_s(self, key: Key) -> bool:
@@ -89,7 +89,7 @@ class Orphans:
 
     async def _end_orphan(self, running: Running) -> None:
         lease = self._book.get(running.lease_id)
-        carried = lease or rebuilt_lease(running, self._hub_id, self._secret, self._clock.now())
+        carried = lease or rebuilt_lease(running, self._identity, self._clock.now())
         assert carried is not None, "only what tells its lease is an orphan"
         server = await self._hub.server(carried.user, carried.key.server)
         is_back = server is not None and server.user_created == carried.key.user_created

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 
 from gpuspawner.catalog import Catalog
+from gpuspawner.core.lease import Owner
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.service.allocator import Allocator
 from gpuspawner.service.book import Book
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.hub import Hub
+from gpuspawner.service.known import KnownUsers
 from gpuspawner.service.lifecycle import Lifecycle
 from gpuspawner.service.notifier import Notifier
+from gpuspawner.service.queue_view import QueueView
 from gpuspawner.service.reclaimer import Reclaimer
 from gpuspawner.service.reconciler import Reconciler
 from gpuspawner.service.sampler import Sampler
@@ -28,6 +32,7 @@ class Parts:
     catalog: Catalog
     scheduler: Scheduler
     allocator: Allocator
+    queue: QueueView
     lifecycle: Lifecycle
     reclaimer: Reclaimer
     reconciler: Reconciler
@@ -40,3 +45,6 @@ class Parts:
     secret: bytes
     prefix: str
     public_url: str
+    known: KnownUsers
+    streams: Counter[tuple[str, Owner]] = field(default_factory=Counter)
+    """How many pages of each person listen to events."""

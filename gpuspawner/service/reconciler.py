@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,24 +15,35 @@ from gpuspawner.core.autoscale import PATIENCE
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.lease import UP, WAITING, Key, Lease, Phase, Reason
 from gpuspawner.core.units import show_duration
-from gpuspawner.service.adoption import adopted_server, rebuilt_lease
+from gpuspawner.service.adoption import Identity, adopted_server, claimed_slots, lost_identities, rebuilt_lease
 from gpuspawner.service.allocator import Allocator, options_of
 from gpuspawner.service.book import Book
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.hub import Hub, HubServer
+from gpuspawner.service.hub_view import HubView, answers, as_it_stands, ended_wrongly, is_its
 from gpuspawner.service.orphans import Orphans
+from gpuspawner.service.place_news import told_by_the_place
 from gpuspawner.service.reclaimer import Reclaimer
 from gpuspawner.service.seating import corrected, seated
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.unheard import hear_late
+from gpuspawner.service.work_queue import WorkQueue
 
 log = logging.getLogger("gpuspawner.reconciler")
+
+ACTS_AT_ONCE = 64
+"""Starts, stops and ends of what is left over under way at the same time. Arbitrary: more than the starts that may be,
+so that no stop waits for them, and few enough for the hub's and the cluster's APIs."""
 
 NEWER_SERVER = "A newer server runs in its place, and how this one ended was not seen. Your files are untouched."
 
 
 class Reconciler:
-    """One round a tick: look at processes, then at the hub, then move each lease by at most one step."""
+    """One round a tick: look at what runs, then move each lease by at most one step. A round never waits for the hub.
+
+    What waits for it, or for an end on the backend, is a task beside the rounds, one at a time for each lease as it
+    stands: what hangs from before a lease changed holds it up no longer. A task reads its lease anew after each answer.
+    """
 
     def __init__(
         self,
@@ -44,47 +54,36 @@ class Reconciler:
         backend: Backend,
         clock: Clock,
         settings: Settings,
-        hub_id: str,
-        secret: bytes,
+        identity: Identity,
         data: Path | None = None,
     ) -> None:
-        """Reconcile the workspaces of the hub ``hub_id``; ``secret`` signed what they carry.
+        """Reconcile the workspaces of the hub that ``identity`` names.
 
         ``data`` is the folder that spawner and service share, None where they share none.
         """
         self._data = data
-        self._secret = secret
         self._book, self._allocator, self._reclaimer, self._hub = book, allocator, reclaimer, hub
-        self._backend, self._clock, self._settings, self._hub_id = backend, clock, settings, hub_id
+        self._backend, self._clock, self._settings, self._identity = backend, clock, settings, identity
         self._running: tuple[Running, ...] = ()
         self._running_of: dict[str, list[Running]] = {}
         self._looked_at = 0.0
-        self._servers: dict[tuple[str, str], HubServer] | None = None
-        self._listed_at = 0.0
         self._gone_since: dict[str, float] = {}
-        self._started: set[tuple[str, float]] = set()
+        self._started: set[tuple[str, float | None]] = set()
         self._failed_gpus: frozenset[str] = frozenset()
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        self.orphans = Orphans(book, reclaimer, hub, clock, settings, self._drop, hub_id, secret)
+        self._view = HubView(hub, allocator, clock, settings)
+        self._acts = WorkQueue(ACTS_AT_ONCE, clock.now)
+        self.orphans = Orphans(book, reclaimer, hub, clock, settings, self._drop, identity)
+        self.lost_identities: tuple[str, ...] = ()
+        """Which workspaces of this hub run under an identity that it lost, in sentences for administrators."""
 
-    def _aside(self, name: str, step: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run a step that waits for the hub beside the rounds, one of a name at a time."""
-        if name not in self._tasks:
-            task = asyncio.create_task(step())
-            self._tasks[name] = task
-            task.add_done_callback(partial(self._ended, name))
-
-    def _ended(self, name: str, task: asyncio.Task[None]) -> None:
-        self._tasks.pop(name, None)
-        if not task.cancelled() and task.exception() is not None:
-            log.error("the step %r failed and is tried again: %s", name, task.exception())
+    def _act(self, lease: Lease, step: Callable[[Lease], Coroutine[Any, Any, None]]) -> None:
+        """Have something started or ended."""
+        self._acts.offer(as_it_stands(lease), partial(step, lease))
 
     async def close(self) -> None:
         """Cancel what runs beside the rounds: every step of it can be taken again."""
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._view.close()
+        await self._acts.close()
 
     async def round(self) -> None:
         """Observe and act once. What cannot be observed now is left as it is."""
@@ -106,43 +105,29 @@ class Reconciler:
         found = seated(self._running, self._book)
         self._allocator.see(((one.lease_id, slot) for one, slots in found for slot in slots), taken_back)
         self._correct(corrected(found, self._book))
-        await self._list_servers()
+        if self._view.is_due():
+            self._acts.offer("the list of the hub's servers", self._list_servers)
         self._allocator.end_what_is_not_offered()
-        for lease_id in [lease.id for lease in self._book]:
-            lease = self._book.get(lease_id)  # as it is now: another step may have changed it while one was awaited
+        for lease in self._book:
             try:
-                if lease is not None:
-                    await self._step(lease)
+                self._step(lease)
             except (Unavailable, Conflict) as error:
-                log.warning("lease %s waits: %s", lease_id, error)
-        if self._servers is not None:
-            await self.orphans.round(self._running, self._servers)
+                log.warning("lease %s waits: %s", lease.id, error)
+        if self._view.servers is not None:
+            self._acts.offer("orphans", partial(self.orphans.round, self._running, self._view.servers))
+            self._tell_what_is_lost(self._view.servers)
         self._allocator.give()
+        self._allocator.look_ahead()
 
     async def _list_servers(self) -> None:
-        now = self._clock.now()
-        if self._servers is not None and now - self._listed_at < self._settings.hub_seconds:
-            return
-        self._listed_at = now
         leased = {lease.key for lease in self._book}
-        try:
-            servers = await self._hub.servers()
-        except Unavailable as error:
-            if self._allocator.hub_answers:
-                log.warning("%s Parked workspaces wait.", error)
-            self._allocator.hub_answers = False
-            self._servers = None
-            return
-        self._allocator.hub_answers = True
-        self._servers = {(s.user_created, s.name): s for s in servers}
-        self._adopt(leased)
-
-    def _server(self, lease: Lease) -> HubServer | None:
-        return (self._servers or {}).get((lease.key.user_created, lease.key.server))
+        if await self._view.look():
+            self._adopt(leased)
+            self._allocator.give()  # parked leases waited for this answer
 
     def last_activity(self, lease: Lease) -> float | None:
         """Return when the hub last noted activity of a lease's server; None where that is not known now."""
-        server = self._server(lease)
+        server = self._view.server(lease)
         return server.last_activity if server is not None else None
 
     def _processes(self, lease: Lease) -> list[Running]:
@@ -154,15 +139,29 @@ class Reconciler:
         ``leased`` are the keys that had one before the list was asked for: it may still show what ended meanwhile.
         """
         now = self._clock.now()
-        for server in (self._servers or {}).values():
-            key = Key(self._hub_id, server.user_created, server.name)
+        for server in (self._view.servers or {}).values():
+            key = Key(self._identity.hub_id, server.user_created, server.name)
             lease = self._book.of_key(key)
             if lease is not None:
                 if lease.user != server.user:
                     self._book.save(replace(lease, user=server.user))
-            elif server.ready and key not in leased:
+            elif not server.ready or key in leased:
+                continue
+            elif (ended := self._book.store.last_ended(key)) is not None and ended_wrongly(ended, server):
+                self._found(ended, server)
+            else:
                 lease = adopted_server(key, server, now)
                 self._book.save(lease, audit=[self._allocator.line(lease, "gpuspawner", "adopted", "no lease")])
+
+    def _tell_what_is_lost(self, servers: Collection[tuple[str, str]]) -> None:
+        known = {lease.id for lease in self._book}
+        told, self.lost_identities = (
+            self.lost_identities,
+            lost_identities(self._running, known, servers, self._identity),
+        )
+        for sentence in self.lost_identities:
+            if sentence not in told:
+                log.error(sentence)
 
     def _rebuild(self) -> None:
         """Rebuild leases that the store does not know from what runs, each from its newest attempt."""
@@ -170,7 +169,7 @@ class Reconciler:
         for running in reversed(self._running):
             if self._book.get(running.lease_id) is not None:
                 continue
-            lease = rebuilt_lease(running, self._hub_id, self._secret, now)
+            lease = rebuilt_lease(running, self._identity, now)
             if lease is None or self._book.of_key(lease.key) or self._book.store.lease(lease.id):
                 continue
             line = self._allocator.line(lease, "gpuspawner", "adopted", "rebuilt from what runs")
@@ -186,34 +185,71 @@ class Reconciler:
         if given:
             self._book.save(*given, audit=lines)
 
-    async def _step(self, lease: Lease) -> None:
+    def _step(self, lease: Lease) -> None:
         now = self._clock.now()
         if lease.phase in WAITING and any(r.attempt < lease.attempt for r in self._processes(lease)):
             # They may use the very GPUs that the lease waits for.
-            self._aside(f"left over {lease.id}", partial(self._end_left_over, lease))
-        if lease.phase is Phase.QUEUED and now - lease.heard_at > self._settings.listen_seconds:
+            if lease.failed_starts:  # given up unheard: its server may answer all the same
+                self._view.ask(lease, self._see_dropped)
+            else:
+                self._act(lease, self._end_left_over)
+        if lease.phase is Phase.QUEUED and now - self._heard_at(lease) > self._settings.listen_seconds:
             self._book.save(leases.park(lease, now))
         elif lease.phase is Phase.RESERVED:
-            await self._reserved(lease, now)
+            self._reserved(lease, now)
         elif lease.phase is Phase.STARTING:
-            await self._starting(lease, now)
+            self._starting(lease)
         elif lease.phase in UP:
-            await self._up(lease, now)
-        elif lease.phase is Phase.STOPPING:
-            self._aside(f"stop {lease.id}", partial(self._reclaimer.drive, lease.id))
+            self._up(lease, now)
+        elif lease.phase is Phase.STOPPING and (lease.hub_gone or self._allocator.hub_answers):
+            self._act(lease, self._drive)
+
+    async def _drive(self, lease: Lease) -> None:
+        await self._reclaimer.drive(lease.id)
 
     async def _end_left_over(self, lease: Lease) -> None:
         if not await self._reclaimer.end_attempts(lease):
             log.warning("processes of an earlier start of %s outlived their end; its GPUs stay taken", lease.id)
 
-    async def _reserved(self, lease: Lease, now: float) -> None:
-        if now - max(lease.phase_since, lease.heard_at) > self._settings.reserved_seconds:
-            self._drop(lease, now)
+    def _reserved(self, lease: Lease, now: float) -> None:
+        to_start = lease.unattended and (lease.id, lease.granted_at) not in self._started
+        if now - max(lease.phase_since, self._heard_at(lease)) > self._settings.reserved_seconds:
+            if answers(self._view.server(lease), lease):
+                self._view.ask(lease, self._see_dropped)
+            else:
+                self._drop(lease, now)
+        elif to_start and self._allocator.hub_answers:
+            self._act(lease, self._start)
+        elif to_start and self._view.in_doubt:  # it went away as this was granted: no start failed
+            self._book.save(leases.park(lease, now))
+
+    def _heard_at(self, lease: Lease) -> float:
+        """Return from when on nobody was heard who speaks for a lease, though this service could have heard."""
+        return max(lease.heard_at, self._clock.awake_since())
+
+    async def _see_dropped(self, lease: Lease) -> None:
+        """Ask the hub whether the server of a start that nobody speaks for answers all the same."""
+        server = await self._hub.server(lease.user, lease.key.server)
+        current = self._book.get(lease.id)
+        if current is None or current.attempt != lease.attempt or current.phase not in WAITING | {Phase.RESERVED}:
             return
-        granted = (lease.id, lease.granted_at or 0.0)
-        if lease.unattended and granted not in self._started:
-            self._started.add(granted)
-            self._aside(f"start {granted}", partial(self._start, lease))
+        if server is not None and answers(server, lease):
+            self._found(current, server)
+        elif current.phase is Phase.RESERVED:
+            self._drop(current, self._clock.now())
+        else:
+            await self._end_left_over(current)
+
+    def _found(self, lease: Lease, server: HubServer) -> None:
+        """Let a lease run whose server does: that its start was dropped, or that it ended for it, was wrong."""
+        one = max(self._processes(lease), key=lambda x: x.attempt, default=None)
+        attempt, slots = (lease.attempt, lease.slots) if one is None else (one.attempt, claimed_slots(one))
+        free = self._allocator.not_held(lease, slots)
+        if len(free) < len(slots):
+            log.error("%s of %s runs after all, and some of its GPUs are another's by now", lease.id, lease.user)
+        found = leases.found(lease, server.started, attempt, free, self._clock.now())
+        why = "its server runs: that its start was given up was wrong"
+        self._book.save(found, audit=[self._allocator.line(found, "gpuspawner", "adopted", why)])
 
     async def _start(self, lease: Lease) -> None:
         """Start a parked workspace for whoever asked for it: their name may be another user's by now."""
@@ -224,6 +260,7 @@ class Reconciler:
         newest = self._book.get(lease.id)
         if newest is None or newest.phase is not Phase.RESERVED or newest.granted_at != lease.granted_at:
             return  # withdrawn, or taken back, while the hub was asked
+        self._started.add((lease.id, lease.granted_at))
         log.info("starting the parked workspace of %s", name)
         await self._hub.start(name, lease.key.server, options_of(lease))
 
@@ -244,9 +281,10 @@ class Reconciler:
         seconds = self._allocator.scheduler.node_seconds(lease, (), ())
         return 0.0 if seconds is None else PATIENCE * seconds
 
-    async def _requeue(self, lease: Lease, why: str) -> None:
+    async def _requeue(self, lease: Lease) -> None:
         """End what found no room, and only then give its place in the queue back: it would go on waiting beside it."""
-        if not await self._backend.end(lease.id, frozenset({lease.attempt})):
+        one = self._without_room(lease)
+        if one is None or not await self._backend.end(lease.id, frozenset({lease.attempt})):
             return
         current = self._book.get(lease.id)
         if current is None or current.phase is not Phase.STARTING or current.attempt != lease.attempt:
@@ -259,26 +297,32 @@ class Reconciler:
         )
         fleet, gpus = self._allocator.scheduler.fleet, {slot.gpu for slot in current.slots}
         node = next((gpu.node for gpu in fleet.gpus if gpu.id in gpus), "")
-        self._allocator.requeue(current.id, current.attempt, f"{what}: {why}", node)
+        self._allocator.requeue(current.id, current.attempt, f"{what}: {one.disruption or one.waiting}", node)
 
-    async def _starting(self, lease: Lease, now: float) -> None:
-        if (one := self._without_room(lease)) is not None:
-            self._aside(f"requeue {lease.id}", partial(self._requeue, lease, one.disruption or one.waiting))
-            return
-        # By the time of the look: what came up while this round waited for the hub was not seen.
-        if not self._processes(lease) and self._looked_at - lease.heard_at <= self._settings.heartbeat_seconds:
-            return
+    def _starting(self, lease: Lease) -> None:
+        if self._without_room(lease) is not None:
+            self._act(lease, self._requeue)
+        elif self._processes(lease) or self._is_silent(lease):
+            self._view.ask(lease, self._see_start)
+
+    def _is_silent(self, lease: Lease) -> bool:
+        """Whether a start was neither heard nor seen for too long: what came up since the last look was not seen."""
+        unheard_seconds = self._looked_at - self._heard_at(lease)
+        return not self._processes(lease) and unheard_seconds > self._settings.heartbeat_seconds
+
+    async def _see_start(self, lease: Lease) -> None:
+        """Ask the hub whether the server of a start answers, or is none any more."""
         server = await self._hub.server(lease.user, lease.key.server)
         current = self._book.get(lease.id)
         if current is None or current.phase is not Phase.STARTING or current.attempt != lease.attempt:
             return
-        ready = server is not None and server.ready and server.user_created == lease.key.user_created
+        ready = answers(server, lease)
         if server is not None and server.pending == "stop":
             return  # no dropped start, which would come again by itself: the hub ends it, and tells when it has
-        silent = not self._processes(lease) and current.heard_at == lease.heard_at
+        silent = self._is_silent(current)
         own = any(running.attempt == lease.attempt for running in self._processes(lease))
         if silent and not ready:
-            self._drop(current, now)
+            self._drop(current, self._clock.now())
         elif (own or silent) and ready and server is not None:
             if silent:
                 # The hub has it, so it uses its GPUs, seen or not. Unseen, it is unknown: never idle.
@@ -296,52 +340,28 @@ class Reconciler:
         self._book.save(dropped, audit=[self._allocator.line(lease, "gpuspawner", action, why)])
         self._allocator.take_back(lease)
 
-    def _disrupted(self, lease: Lease, now: float) -> Lease:
-        """Note that the place is about to end it, or is no more: its user is told while it still runs."""
-        own = [x for x in self._processes(lease) if x.attempt == lease.attempt]
-        one = next((x for x in own if x.disruption), None)
-        if not own or (one is None) is (not lease.disruption):
-            return lease
-        if one is None:
-            told = leases.disrupt(lease, "", None)
-            line = self._allocator.line(lease, "cluster", "spared", "The cluster ends it no more.")
-        else:
-            until = None if one.ends_in_seconds is None else now + one.ends_in_seconds
-            told = leases.disrupt(lease, one.disruption, until)
-            line = self._allocator.line(lease, "cluster", "disrupted", one.disruption)
-        self._book.save(told, audit=[line])
-        return told
-
-    def _unhealthy(self, lease: Lease) -> Lease:
-        """Note which of its GPUs the place calls unhealthy, and which no more: its user is told, nothing is stopped."""
-        own = next((x for x in self._processes(lease) if x.attempt == lease.attempt), None)
-        if own is None:
-            return lease
-        failed = (slot.gpu for slot in lease.slots if slot.gpu in self._failed_gpus)
-        unhealthy = tuple(sorted({*own.unhealthy, *failed}))
-        if unhealthy == lease.unhealthy:
-            return lease
-        told = replace(lease, unhealthy=unhealthy)
-        names = ", ".join(unhealthy)
-        why = f"the place calls {names} unhealthy" if names else "the place calls its GPUs healthy again"
-        self._book.save(told, audit=[self._allocator.line(lease, "cluster", "health", why)])
-        return told
-
-    async def _up(self, lease: Lease, now: float) -> None:
+    def _up(self, lease: Lease, now: float) -> None:
         """A workspace that neither hub nor backend shows has ended without a word.
 
         So has one whose place at the hub a newer server has: no lease is to take that one for its own.
         """
-        lease = self._unhealthy(self._disrupted(lease, now))
-        if self._servers is None or self._processes(lease) or _is_its(self._server(lease), lease):
+        told, lines = told_by_the_place(lease, self._processes(lease), self._failed_gpus, now)
+        if lines:
+            self._book.save(told, audit=lines)
+        if self._view.servers is None or self._processes(lease) or is_its(self._view.server(lease), lease):
             self._gone_since.pop(lease.id, None)
-            return
-        if now - self._gone_since.setdefault(lease.id, now) < self._settings.settle_seconds:
-            return
-        self._gone_since.pop(lease.id)
+        elif (
+            now - max(self._gone_since.setdefault(lease.id, now), self._clock.awake_since())
+            >= self._settings.settle_seconds
+        ):
+            self._view.ask(lease, self._see_end)
+
+    async def _see_end(self, lease: Lease) -> None:
+        """Ask the hub whether a workspace has ended of which nothing is seen."""
         server = await self._hub.server(lease.user, lease.key.server)
+        self._gone_since.pop(lease.id, None)
         current = self._book.get(lease.id)
-        if _is_its(server, lease) or current is None or current.phase not in UP:
+        if is_its(server, lease) or current is None or current.phase not in UP or self._processes(lease):
             return
         if current.disruption:
             reason, message = Reason.PREEMPTED, current.disruption
@@ -351,16 +371,7 @@ class Reconciler:
             reason, message = Reason.STOPPED, "It was stopped from the hub."
         else:
             reason, message = Reason.FAILED, "Its server ended by itself. Your files are untouched."
-        ended = leases.stop(current, reason, "hub", message, now)
+        ended = leases.stop(current, reason, "hub", message, self._clock.now())
         self._book.save(
             replace(ended, hub_gone=True), audit=[self._allocator.line(lease, "gpuspawner", "stop", message)]
         )
-
-
-def _is_its(server: HubServer | None, lease: Lease) -> bool:
-    """Whether a server is the lease's own: a newer one may have its name, started while gpuspawner was not there."""
-    return (
-        server is not None
-        and server.user_created == lease.key.user_created
-        and lease.server_started in {"", server.started}
-    )

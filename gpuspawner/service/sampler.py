@@ -300,7 +300,7 @@ def reading_rows(lease: Lease, sample: Sample, policy: IdlePolicy, at: float) ->
             replace(
                 whole,
                 gpu=gpu,
-                utilization_percent=reading.utilization_percent if reading else None,
+                utilization_percent=reading.highest_percent if reading else None,
                 memory_used_bytes=reading.memory_used_bytes if reading else None,
                 memory_total_bytes=reading.memory_total_bytes if reading else None,
                 kind=seen[gpu].kind.value if gpu in seen else "unknown",
@@ -308,6 +308,8 @@ def reading_rows(lease: Lease, sample: Sample, policy: IdlePolicy, at: float) ->
                 shared=reading.shared if reading else False,
                 holders=reading.holders if reading else None,
                 holders_cpu_cores=reading.holders_cpu_cores if reading else None,
+                buffer_percent=reading.buffer_percent if reading else None,
+                persistence=reading.persistence if reading else None,
             )
         )
     return rows

@@ -6,7 +6,7 @@ from gpuspawner.catalog import Catalog
 from gpuspawner.core.gpus import GpuKind
 from gpuspawner.core.idleness import Explanation, State
 from gpuspawner.core.lease import Lease, Phase
-from gpuspawner.core.policy import LifecyclePolicy, Mode
+from gpuspawner.core.policy import IdlePolicy, LifecyclePolicy, Mode
 from gpuspawner.core.queue import Place
 from gpuspawner.core.request import Request
 from gpuspawner.core.units import show_duration, show_time
@@ -67,9 +67,11 @@ def stops_when_idle(request: Request, policy: LifecyclePolicy) -> str:
         else f"all {request.count} GPUs do nothing"
     )
     keep = ", unless you keep it" if policy.keep.times else ""
+    young = idle.start_up_seconds > idle.for_seconds  # else it is not what decides
+    start_up = f" The first {show_duration(idle.start_up_seconds)} after its start does not count." if young else ""
     return (
         f"If {rests} for {show_duration(idle.for_seconds)}, you are warned, and {show_duration(idle.grace_seconds)} "
-        f"later it stops{keep}."
+        f"later it stops{keep}.{start_up}"
     )
 
 
@@ -114,6 +116,22 @@ def _how_free(title: str, offer: Offer, kind: GpuKind | None) -> str:
     return f"The only {title} is {done}" if offer.total == 1 else f"All {offer.total} {title} are {done}"
 
 
+def cannot_start(why: str, until: float, now: float) -> str:
+    """Return the sentence of a waiting request that can't start as things are; its place is kept ``until`` then."""
+    return (
+        f"It can't start as things are: {why} It keeps its place until {show_time(until, now)}: change the request, or "
+        "wait for an administrator to change that."
+    )
+
+
+def nothing_starts(trouble: str) -> str:
+    """Return what Start would do while nothing can be stored, for ``trouble``, a sentence."""
+    return (
+        f"Nothing can be started now. {trouble} What runs goes on, and places in the queue stay. An administrator has "
+        "to look at the service's database."
+    )
+
+
 def after_other_starts(most: int, whose: str) -> str:
     """Return the sentence of a lease that could start but for the starts under way. ``whose``: "workspaces"."""
     return f"{most} {whose} are starting, the most at one time. This one keeps its place and follows by itself."
@@ -154,14 +172,16 @@ def phase_words(lease: Lease, catalog: Catalog, *, simulated: bool = False) -> s
     }[lease.phase]
 
 
-def measured(lease: Lease) -> str:
-    """Return what was measured of an idle workspace, as people read it."""
+def measured(lease: Lease, policy: IdlePolicy | None) -> str:
+    """Return what was measured of an idle workspace, as people read it. ``policy`` is what judges it, if anything."""
     streak = lease.streak
     if not lease.slots:
         return f"Nothing was done in it for {show_duration(round(streak.idle_seconds))} ({streak.because})."
     count = len(lease.slots)
     gpus = {1: "GPU 0 has", 2: "Both GPUs have"}.get(count, f"All {count} GPUs have")
-    peak = f" (highest {streak.peak_percent:g} %)" if streak.peak_percent is not None else ""
+    peak = "" if streak.peak_percent is None else f" (highest {streak.peak_percent:g} %)"
+    if streak.peak_percent is not None and policy is not None and streak.peak_percent >= policy.below_percent:
+        peak = f" (highest {streak.peak_percent:g} %, held by no process: reading a GPU may wake it)"
     return f"{gpus} done nothing for {show_duration(round(streak.idle_seconds))}{peak}."
 
 

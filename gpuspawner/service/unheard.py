@@ -48,4 +48,4 @@ def _hear(file: Path, allocator: Allocator) -> None:
     except ValueError as error:
         log.error("%s says nothing of a workspace's end and is removed: %s", file, error)  # noqa: TRY400
     else:
-        allocator.release(release.lease, release.attempt, release.outcome, release.message)
+        allocator.release(release.lease, release.attempt, release.outcome, release.message, release.output)

@@ -10,16 +10,18 @@ from typing import Any
 from gpuspawner.core.idleness import explain
 from gpuspawner.core.lease import UP, WAITING, Key, Lease, Phase
 from gpuspawner.core.policy import Mode
-from gpuspawner.core.queue import Place, in_order, pool_of, starts_under_way
+from gpuspawner.core.queue import starts_under_way
 from gpuspawner.core.soft import CPU
 from gpuspawner.core.units import show_duration, show_time
 from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.explanation import explained
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.policies import idle_policy_of, policy_of
+from gpuspawner.service.prospects import KEPT_SECONDS
 from gpuspawner.service.sentences import (
     REASONS,
     after_other_starts,
+    cannot_start,
     idle_words,
     measured,
     phase_words,
@@ -117,29 +119,6 @@ def _gpus(parts: Parts, lease: Lease) -> list[dict[str, Any]]:
     return gpus
 
 
-def offer_of(parts: Parts, kind: str | None) -> Offer | None:
-    """Return what could be had of a kind now."""
-    offers = parts.scheduler.offers(list(parts.book), parts.allocator.others)
-    return next((offer for offer in offers if offer.kind == kind), None)
-
-
-def place_of(parts: Parts, lease: Lease) -> Place:
-    """Return where a waiting (or imagined) lease stands."""
-    return parts.scheduler.place(lease, list(parts.book), parts.allocator.others, parts.clock.now())
-
-
-def shortage_of(parts: Parts, lease: Lease) -> str:
-    """Return what but GPUs a waiting (or imagined) lease waits for, in a sentence; "" where that is nothing."""
-    return parts.scheduler.shortage(lease, list(parts.book), parts.allocator.others)
-
-
-def number_of(parts: Parts, lease: Lease) -> int:
-    """Return the number of a waiting lease among those that wait for the same GPUs, without the estimates."""
-    kinds = parts.catalog.gpus
-    line = [x.id for x in in_order(parts.book) if pool_of(x, kinds) == pool_of(lease, kinds)]
-    return line.index(lease.id) + 1
-
-
 def start_limit(parts: Parts, key: Key) -> str:
     """Return why a start of this key would wait though its GPUs are free; "" where it would not."""
     starts, settings = starts_under_way(parts.book), parts.settings
@@ -153,9 +132,12 @@ def start_limit(parts: Parts, key: Key) -> str:
 def _queue(parts: Parts, lease: Lease) -> dict[str, Any] | None:
     if lease.phase not in WAITING:
         return None
-    place = place_of(parts, lease)
-    sentence = waits(place, lease.request, parts.catalog, offer_of(parts, lease.request.gpu), shortage_of(parts, lease))
-    if lease.not_before > parts.clock.now():
+    queue, place = parts.queue, parts.queue.place(lease)
+    offer = queue.offer(lease.request.gpu)
+    sentence = waits(place, lease.request, parts.catalog, offer, queue.shortage(lease))
+    if lease.impossible_since is not None:
+        sentence = cannot_start(lease.impossible, lease.impossible_since + KEPT_SECONDS, parts.clock.now())
+    elif lease.not_before > parts.clock.now():
         wait = show_duration(lease.not_before - parts.clock.now())
         why = "The hub did not start it" if lease.failed_starts else lease.message.rstrip(".")
         sentence = f"{why}; it is tried again in {wait}. Others pass meanwhile."
@@ -169,6 +151,7 @@ def _queue(parts: Parts, lease: Lease) -> dict[str, Any] | None:
         "likely_seconds": place.likely_seconds,
         "at_most_seconds": place.at_most_seconds,
         "sentence": sentence,
+        "impossible": lease.impossible or None,
     }
 
 
@@ -281,13 +264,14 @@ def warnings_of(parts: Parts, lease: Lease) -> Iterator[dict[str, Any]]:
         yield _disruption(parts, lease, now)
     grace = lease.streak.grace_left_seconds
     keep = ["keep"] if _keep(parts, lease)["left"] else []
+    idle = measured(lease, idle_policy_of(parts.catalog, lease))
     if lease.phase is Phase.RECLAIMING and grace is not None:
         ends_at = _grace_end(lease, grace)
         held = "Running kernels and what they hold on the GPU" if lease.slots else "Running kernels"
-        text = f"{measured(lease)} This workspace ends at {show_time(ends_at, now)}. {held} would be lost; files stay."
+        text = f"{idle} This workspace ends at {show_time(ends_at, now)}. {held} would be lost; files stay."
         yield {"kind": "idle", "text": text, "ends_at": ends_at, "actions": keep}
     elif grace is not None and policy.mode is Mode.WARN:
-        text = f"{measured(lease)} Please stop this workspace if you do not need it. Nothing is stopped for it."
+        text = f"{idle} Please stop this workspace if you do not need it. Nothing is stopped for it."
         yield {"kind": "idle", "text": text, "ends_at": None, "actions": keep}
     if lease.unhealthy:
         yield _unhealthy(parts, lease)

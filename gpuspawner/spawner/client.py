@@ -8,26 +8,29 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
-from tornado.httpclient import HTTPClientError, HTTPRequest
+from tornado.httpclient import HTTPClientError, HTTPRequest, HTTPResponse
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
+from gpuspawner.core.proof import PROOF, is_same, new_nonce, prove_answer, request_headers
 from gpuspawner.core.release import Release
 
+AWAY = "The GPU service does not answer."
+NOT_OURS = "What answers at the GPU service's address is not this hub's GPU service: tell your administrator."
 STOP_PATH_SECONDS = 2.0
 """Calls in stop paths take no longer: at its shutdown the hub ends the service before the servers."""
 
 
 @dataclass(frozen=True)
 class LeaseClient:
-    """Talks to ``url`` (the service with its prefix) as the hub's spawner.
+    """Talks to ``url`` (the service with its prefix) as the hub's spawner. The secret is used, and never sent.
 
     Every method raises RequestRefused for a 4xx with its reason, Gone for a 410, Conflict for a 409, and
-    Unavailable where the service does not answer or answers with an error of its own.
+    Unavailable where the service does not answer, does not prove that it is this hub's, or has an error of its own.
     """
 
     url: str
-    secret: str
+    secret: bytes
 
     async def acquire(self, ask: Mapping[str, Any]) -> dict[str, Any]:
         """Ask for the lease of a start. Repeating it is harmless."""
@@ -63,11 +66,17 @@ class LeaseClient:
         """Tell how a start or a server ended."""
         arguments = {"attempt": release.attempt, "outcome": release.outcome}
         path = f"/internal/leases/{release.lease}/release"
-        await self._call("POST", path, arguments, {"message": release.message}, seconds=STOP_PATH_SECONDS)
+        await self._call(
+            "POST", path, arguments, {"message": release.message, "output": release.output}, seconds=STOP_PATH_SECONDS
+        )
 
     async def forget(self, key: Mapping[str, str]) -> None:
         """Tell that the hub deletes the server of a key (``hub``, ``user_created``, ``server``)."""
         await self._call("POST", "/internal/forget", body=key, seconds=STOP_PATH_SECONDS)
+
+    async def name_stopper(self, told: Mapping[str, str]) -> None:
+        """Tell whose request (``by``) stopped the server of a key, before or after its end is released."""
+        await self._call("POST", "/internal/stopper", body=told)
 
     async def _call(
         self,
@@ -77,40 +86,49 @@ class LeaseClient:
         body: Mapping[str, Any] | None = None,
         seconds: float = 5.0,
     ) -> dict[str, Any]:
+        url, nonce = f"{self.url}{path}{'?' if arguments else ''}{urlencode(arguments or {})}", new_nonce()
+        sent = json.dumps(body or {}) if method == "POST" else ""
+        target = f"/{url.split('/', 3)[3]}"
         request = HTTPRequest(
-            f"{self.url}{path}?{urlencode(arguments or {})}",
+            url,
             method=method,
-            headers={"Authorization": f"spawner {self.secret}", "Content-Type": "application/json"},
-            body=json.dumps(body or {}) if method == "POST" else None,
+            headers={
+                **request_headers(self.secret, nonce, method, target, sent.encode()),
+                "Content-Type": "application/json",
+            },
+            body=sent if method == "POST" else None,
+            follow_redirects=False,
             request_timeout=seconds,
             connect_timeout=min(seconds, 3.0),
         )
         # A client of its own for each call: waiters would fill the ten places of the hub's shared one.
         client = SimpleAsyncHTTPClient(force_instance=True)
         try:
-            response = await client.fetch(request)
-        except HTTPClientError as error:
-            raise _told(error) from error
-        except OSError as error:
-            raise Unavailable("The GPU service does not answer.") from error
+            response = await client.fetch(request, raise_error=False)
+        except (OSError, HTTPClientError) as error:
+            raise Unavailable(AWAY) from error
         finally:
             client.close()
+        if not is_proven(response, self.secret, nonce):
+            raise Unavailable(AWAY if response.code >= 500 else NOT_OURS)  # noqa: PLR2004 - HTTP's own number
         answer: dict[str, Any] = json.loads(response.body)
+        if response.code != 200:  # noqa: PLR2004 - HTTP's own number
+            raise _told(response.code, answer["error"])
         return answer
 
 
-def _told(error: HTTPClientError) -> Exception:
-    try:
-        document = json.loads(error.response.body)["error"] if error.response is not None else {}
-    except (ValueError, KeyError, TypeError):
-        document = {}
-    message = document.get("message", "The GPU service does not answer.")
-    if error.code == 410:  # noqa: PLR2004 - HTTP's own number
+def is_proven(response: HTTPResponse, secret: bytes, nonce: str) -> bool:
+    """Whether the service of this secret wrote an answer."""
+    due = prove_answer(secret, nonce, response.code, response.body)
+    return is_same(response.headers.get(PROOF, ""), due)
+
+
+def _told(status: int, error: Mapping[str, Any]) -> Exception:
+    message = error["message"]
+    if status == 410:  # noqa: PLR2004 - HTTP's own number
         return Gone(message)
-    if error.code == 409:  # noqa: PLR2004 - HTTP's own number
+    if status == 409:  # noqa: PLR2004 - HTTP's own number
         return Conflict(message)
-    if {"field", "asked", "limit", "remedy"} <= set(document):
-        return RequestRefused(
-            document["field"], document["asked"], document["limit"], document["remedy"], status=error.code
-        )
+    if {"field", "asked", "limit", "remedy"} <= set(error):
+        return RequestRefused(error["field"], error["asked"], error["limit"], error["remedy"], status=status)
     return Unavailable(message)

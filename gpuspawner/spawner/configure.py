@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import secrets
 import sys
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -19,17 +19,22 @@ from jupyterhub.spawner import LocalProcessSpawner, SimpleLocalProcessSpawner, S
 from traitlets.config.loader import Config, LazyConfigValue
 from traitlets.utils.importstring import import_item
 
+from gpuspawner.backends.ports import SERVICE as SERVICE_COMMAND
 from gpuspawner.catalog import Catalog, load_catalog, scaled
+from gpuspawner.catalog.menus import write_menus
 from gpuspawner.core.errors import CatalogError
-from gpuspawner.spawner import pages
+from gpuspawner.spawner import one_hub, pages, renewal, service_port, stoppers
 from gpuspawner.spawner.cullers import CONFIG_FOLDERS, other_cullers
-from gpuspawner.spawner.kube_configure import conflicts, service_address, service_environment, unused, written
+from gpuspawner.spawner.data_folder import SECRET_BYTES, check_secret, data_folder, take_hub_id, written_once
+from gpuspawner.spawner.kube_configure import service_address, service_environment
+from gpuspawner.spawner.kube_conflicts import conflicts, weakened
+from gpuspawner.spawner.kube_profiles import menus
+from gpuspawner.spawner.kube_settings import written
 from gpuspawner.spawner.mixin import GPUSpawnerMixin, LocalGPUSpawner
 
 SERVICE = "gpu"
 SERVICE_SCOPES = ["list:users", "read:users", "read:servers", "servers", "delete:servers"]
 LAST_PORT = 65535
-SECRET_BYTES = 32
 ON_THIS_MACHINE = {"LocalProcessSpawner", "SystemdSpawner"}
 """Whose servers read the configuration files of the hub's machine."""
 SHORT_NAMES = {"simple": SimpleLocalProcessSpawner, "localprocess": LocalProcessSpawner}
@@ -44,6 +49,7 @@ def configure(
     port: int = 9470,
     fast: float | None = None,
     service_settings: Mapping[str, Any] | None = None,
+    hub_id: str | None = None,
 ) -> None:
     """Wrap the configured spawner class, and add the service, its roles and the pages.
 
@@ -56,6 +62,8 @@ def configure(
         fast: divide every time of the catalog by this, to watch an hour in two minutes.
         service_settings: the service's times in seconds, and where it sends messages, by the names of
             ``service.settings.Settings``.
+        hub_id: for a new ``data_dir``, after the one before was lost: the id by which this hub's pods are known. The
+            log and the administrator's page tell it. None keeps the folder's own, or makes one.
 
     Raises:
         SystemExit: the catalog or the configuration cannot be used, with what is wrong and how to mend it.
@@ -66,21 +74,34 @@ def configure(
     wrapped = _wrapped(c.JupyterHub.get("spawner_class"))
     _refuse_conflicts(c, wrapped, loaded)
     _name_cullers(c, wrapped)
-    data = _data_folder(Path(data_dir))
+    data = data_folder(Path(data_dir))
+    if one_hub.hub_starts():
+        one_hub.hold(data, _hub_url(c))
+    take_hub_id(data, hub_id)
     prefix = f"{_base_url(c)}/services/{SERVICE}/"
     host = (address or (service_address(c) if _is_pods(wrapped) else "127.0.0.1")).strip("[]")
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    if one_hub.hub_starts():
+        service_port.refuse_taken(port, host, data)
     c.JupyterHub.spawner_class = wrapped
+    if _is_pods(wrapped):
+        loaded = replace(loaded, menus=menus(c, wrapped, loaded))
+        write_menus(data, loaded.menus)
     _set_spawner(c.GPUSpawnerMixin, loaded, url, prefix, data)
-    command = [sys.executable, "-m", "gpuspawner.cli", "serve", "--data", str(data)]
+    command = [sys.executable, *SERVICE_COMMAND, str(data)]
     command += ["--catalog", str(_catalog_file(catalog, data))]
     command += ["--fast", str(fast)] if fast is not None else []
     _add_service(c, url, command, _service_variables(c, wrapped, service_settings))
     _add_roles(c, [*SERVICE_SCOPES, *_scopes_for_mail(service_settings or {})])
     _set_limits(c, wrapped)
+    _keep_servers(c)
     c.JupyterHub.template_paths = [*_written(c.JupyterHub, "template_paths", []), *pages.template_paths()]
     variables = pages.page_variables(loaded, prefix, url + prefix.rstrip("/"), data / "secret")
     c.JupyterHub.template_vars = {**_written(c.JupyterHub, "template_vars", {}), **variables}
+    c.JupyterHub.extra_handlers = [*_written(c.JupyterHub, "extra_handlers", []), *renewal.handlers(data / "secret")]
+    tornado, hub = _written(c.JupyterHub, "tornado_settings", {}), c.GPUSpawnerMixin
+    told = stoppers.log_function(hub.gpu_hub_id, hub.gpu_service_url, data / "secret", tornado.get("log_function"))
+    c.JupyterHub.tornado_settings = {**tornado, "log_function": told}
 
 
 def _loaded(catalog: str | Path | Mapping[str, Any], fast: float | None) -> Catalog:
@@ -97,10 +118,10 @@ def _set_spawner(spawner: Any, loaded: Catalog, url: str, prefix: str, data: Pat
     spawner.gpu_catalog = lambda: loaded  # traitlets copies values, and a catalog is not to be copied
     spawner.gpu_service_url = url + prefix.rstrip("/")
     spawner.gpu_service_prefix = prefix
-    spawner.gpu_hub_id = _written_once(data / "hub-id", lambda: uuid.uuid4().hex)
+    spawner.gpu_hub_id = written_once(data / "hub-id", lambda: uuid.uuid4().hex)
     spawner.gpu_boot_id = uuid.uuid4().hex
     spawner.gpu_secret_file = str(data / "secret")
-    _check_secret(data / "secret", _written_once(data / "secret", lambda: secrets.token_hex(SECRET_BYTES)))
+    check_secret(data / "secret", written_once(data / "secret", lambda: secrets.token_hex(SECRET_BYTES)))
 
 
 def _service_variables(c: Any, wrapped: type, service_settings: Mapping[str, Any] | None) -> dict[str, str]:
@@ -133,6 +154,12 @@ def _base_url(c: Any) -> str:
     """Return the path that all of the hub's addresses begin with, without a slash at the end, as the hub finds it."""
     path = str(c.JupyterHub.get("base_url", "")) or urlparse(str(c.JupyterHub.get("bind_url", ""))).path
     return f"/{path.strip('/')}".rstrip("/")
+
+
+def _hub_url(c: Any) -> str:
+    """Return where people open the hub, as far as its configuration tells."""
+    address = f"http://{c.JupyterHub.get('ip', '') or '*'}:{c.JupyterHub.get('port', 8000)}{_base_url(c)}/"
+    return str(c.JupyterHub.get("public_url", "") or c.JupyterHub.get("bind_url", "") or address)
 
 
 def _wrapped(configured: Any) -> type[Spawner]:
@@ -189,11 +216,11 @@ def _refuse_conflicts(c: Any, spawner: type, catalog: Catalog) -> None:
         found = [f"gpuspawner: {conflict}" for conflict in conflicts(c, spawner, catalog)]
         if found:
             raise SystemExit("\n".join(found))
-        for sentence in unused(c, spawner):
+        for sentence in weakened(c, spawner, catalog):
             print(f"gpuspawner: {sentence}", file=sys.stderr)  # noqa: T201 - the hub has no log yet
         return
     for name, template in catalog.templates.items():
-        for key in ("image", "profile"):
+        for key in ("image", "profile", "guarantee"):
             if getattr(template, key):
                 raise SystemExit(
                     f"gpuspawner: templates.{name}.{key} needs KubeSpawner; this hub's class is {spawner.__name__}. "
@@ -232,37 +259,13 @@ def _set_limits(c: Any, spawner: type) -> None:
         print("gpuspawner: JupyterHub 5.x counts refusals as failures: consecutive_failure_limit is set to 0.")  # noqa: T201
 
 
-def _data_folder(data: Path) -> Path:
-    data = data.absolute()
-    try:
-        data.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise SystemExit(f"gpuspawner: data_dir {data} cannot be made ({error.strerror}). Name another.") from None
-    return data
-
-
-def _written_once(path: Path, make: Callable[[], str]) -> str:
-    """Return the text of a 0600 file, made at the first start: whole, or not at all."""
-    try:
-        text = path.read_text(encoding="ascii", errors="replace").strip() if path.exists() else ""
-        if not text:  # not made yet, or left empty by a start that a full disk broke off
-            text, half = make(), path.with_name(f"{path.name}.{os.getpid()}.half")
-            with os.fdopen(os.open(half, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-                file.write(text + "\n")
-            half.replace(path)
-    except OSError as error:
-        raise SystemExit(
-            f"gpuspawner: {path} cannot be read or written ({error.strerror}). Give data_dir to the hub's user."
-        ) from None
-    return text
-
-
-def _check_secret(path: Path, text: str) -> None:
-    """Refuse what anybody could guess: whoever knows the secret acts for every user."""
-    if not re.fullmatch(f"[0-9a-f]{{{2 * SECRET_BYTES},}}", text):
-        raise SystemExit(
-            f"gpuspawner: {path} holds no secret of {SECRET_BYTES} bytes in hexadecimal. Remove it: the next start "
-            "makes a new one, and workspaces that run go on."
+def _keep_servers(c: Any) -> None:
+    """Have a restart of the hub end no workspace, which JupyterHub's own default would."""
+    if "cleanup_servers" not in c.JupyterHub:
+        c.JupyterHub.cleanup_servers = False
+        print(  # noqa: T201 - the hub has no log yet
+            "gpuspawner: c.JupyterHub.cleanup_servers is set to False: workspaces run on when the hub ends. "
+            "To end them with the hub, set it to True before configure()."
         )
 
 

@@ -12,10 +12,12 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from gpuspawner.backends.local.nvidia import has_devices
-from gpuspawner.catalog import NO_GPU, OPTIONS, Catalog, Template, resolve
+from gpuspawner.catalog import NO_GPU, OPTIONS, Catalog, Guarantee, Template, keys_of_form, resolve
+from gpuspawner.catalog.menus import LONGEST_CHOICE
 from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.core.gpus import GpuKind
 from gpuspawner.core.units import BadValue, parse_bytes, parse_duration, show_bytes, show_cpu, show_duration
+from gpuspawner.spawner import form_menus
 from gpuspawner.spawner.live import Live
 from gpuspawner.spawner.pages import TEMPLATES
 
@@ -60,6 +62,7 @@ def render(
     template = catalog.templates.get(shown["template"], next(iter(catalog.templates.values())))
     kinds = [kind for kind in catalog.gpus.values() if any(kind.name in t.gpus for t in catalog.templates.values())]
     return _environment.get_template("gpuspawner/form.html").render(
+        user=user,
         server=server,
         ticket=ticket,
         prefix=service_prefix,
@@ -70,8 +73,9 @@ def render(
         gpus=[{"kind": kind, "more": _more(kind), "free": _free(kind.name, live)} for kind in kinds],
         no_gpu=NO_GPU,
         simulated=_simulated(catalog, live),
-        fields=_fields(template),
-        data={"templates": {name: _data(t) for name, t in catalog.templates.items()}, "quota": catalog.quota},
+        fields=_fields(catalog, template),
+        menus=form_menus.shown(catalog, template, chosen),
+        data={"templates": {name: _data(catalog, t) for name, t in catalog.templates.items()}, "quota": catalog.quota},
         quota=catalog.quota,
         held=live.held if live else None,
         whose=None if own else user,
@@ -90,7 +94,7 @@ def still_allowed(catalog: Catalog, remembered: Mapping[str, Any] | None, user: 
         try:
             resolve(catalog, left, user)
         except RequestRefused as error:
-            if left.pop(error.field, None) is None:
+            if left.pop(error.field.strip("'"), None) is None:
                 return {}
         else:
             break
@@ -131,12 +135,13 @@ def _replaced(asked: str, wrong: str, instead: str) -> str:
     return f"The link asks for the {asked}, {wrong}. {instead} is chosen instead: choose another, or go on with it."
 
 
-def prefill_from_post(formdata: Mapping[str, Sequence[Any]]) -> dict[str, str]:
+def prefill_from_post(catalog: Catalog, formdata: Mapping[str, Sequence[Any]]) -> dict[str, str]:
     """Return what to fill in again after a submitted form was refused."""
+    keys = keys_of_form(catalog, formdata)
     return {
-        key: values[0][:LONGEST_SHOWN]
-        for key, values in formdata.items()
-        if key in OPTIONS and values and isinstance(values[0], str) and values[0]
+        keys[field]: values[0][: LONGEST_SHOWN if field in OPTIONS else LONGEST_CHOICE]
+        for field, values in formdata.items()
+        if field in keys and values and isinstance(values[0], str) and values[0]
     }
 
 
@@ -175,30 +180,43 @@ def _simulated(catalog: Catalog, live: Live | None) -> set[str]:
     return {kind.name for kind in catalog.gpus.values() if kind.pool in here}
 
 
-def _fields(template: Template) -> list[dict[str, Any]]:
+def _fields(catalog: Catalog, template: Template) -> list[dict[str, Any]]:
     """Return the fields below the GPUs: for each its name, label, default, hint and suggestions."""
-    data = _data(template)
+    data = _data(catalog, template)
     labels = {"count": "GPUs", "cpu": "CPU cores", "memory": "Memory", "lifetime": "Lifetime"}
     return [{"name": name, "label": label, **data[name]} for name, label in labels.items()]
 
 
-def _data(template: Template) -> dict[str, Any]:
+def _data(catalog: Catalog, template: Template) -> dict[str, Any]:
     """Return what the page needs to know of a template, as JSON."""
-    bounds, default = template.bounds, template.default
+    menu = catalog.menus.get(template.name)
+    bounds, default, guarantee = template.bounds, template.default, template.guarantee or Guarantee()
     counts = {kind: {"least": least, "most": most} for kind, (least, most) in template.gpus.items()}
     most = max((most for _, most in template.gpus.values()), default=0)
     count = default.count or ""
     return {
+        "profile": menu.profile if menu else None,
         "gpu": default.gpu or NO_GPU,
         "gpus": {kind: {**ends, "default": template.default_count(kind)} for kind, ends in counts.items()},
         "count": _field(str(count), f"up to {most}" if most else "none", ()),
-        "cpu": _field(show_cpu(default.cpu_cores), *_bounded(bounds.cpu_cores, show_cpu, CPU_CHOICES)),
-        "memory": _field(show_bytes(default.memory_bytes), *_bounded(bounds.memory_bytes, show_bytes, MEMORY_CHOICES)),
+        "cpu": _sized(show_cpu, default.cpu_cores, bounds.cpu_cores, CPU_CHOICES, guarantee.cpu_percent),
+        "memory": _sized(
+            show_bytes, default.memory_bytes, bounds.memory_bytes, MEMORY_CHOICES, guarantee.memory_percent
+        ),
         "lifetime": _field(
             _written_lifetime(default.lifetime_seconds),
             *_bounded(bounds.lifetime_seconds, _written_lifetime, LIFETIME_CHOICES),
         ),
     }
+
+
+def _sized(
+    show: Callable[[Any], str], default: float, bounds: tuple[float, float], choices: Sequence[float], percent: float
+) -> dict[str, Any]:
+    """Return a field of CPU or memory, of which a percentage is guaranteed."""
+    hint, suggestions = _bounded(bounds, show, choices)
+    guaranteed = "" if percent == 100 else f", {percent:g} % of it guaranteed"  # noqa: PLR2004 - all of it
+    return _field(show(default), f"{hint}{guaranteed}", suggestions)
 
 
 def _field(default: str, hint: str, suggestions: Iterable[str]) -> dict[str, Any]:

@@ -7,24 +7,23 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from aiohttp import ClientError
 from jupyterhub.utils import url_path_join
-from kubernetes_asyncio.client import ApiException
 from kubespawner import KubeSpawner
 from traitlets import Bool, Dict, Enum, Float, Integer, Unicode, default
 
 from gpuspawner.backends.kubernetes.names import ANNOTATIONS, ATTEMPT_LABEL, HUB_LABEL, LEASE_LABEL
+from gpuspawner.catalog.menus import choices_of
 from gpuspawner.core.autoscale import PATIENCE, patience_seconds
 from gpuspawner.core.errors import Conflict, RequestRefused
-from gpuspawner.spawner.kube_start import LOOK_SECONDS, PodStart, message_of
+from gpuspawner.spawner.kube_private import PodRequests
+from gpuspawner.spawner.kube_start import LOOK_SECONDS
 from gpuspawner.spawner.pod import PodSettings, with_lease
-from gpuspawner.spawner.pod_end import before_restart, outcome_of, restarts, why_ended
+from gpuspawner.spawner.pod_end import before_restart, has_ended, outcome_of, restarts, why_ended
 from gpuspawner.spawner.pod_models import written_back
-from gpuspawner.spawner.pod_refused import refusal
 from gpuspawner.spawner.refusals import ended
 
 
-class KubePods(PodStart):
+class KubePods(PodRequests):
     """What every gpuspawner spawner of pods adds, over KubeSpawner or a class made of it."""
 
     gpu_shared_memory_share = Float(
@@ -51,7 +50,6 @@ class KubePods(PodStart):
     ).tag(config=True)
 
     image: str
-    _gpu_ended = "died"
     _gpu_image: tuple[str, str] | None = None
     """The template's image that the last start set, and the one it stands for."""
 
@@ -65,7 +63,8 @@ class KubePods(PodStart):
             self.image = self._gpu_image[1]  # a setting outlives its start, and the next template may have none
         template = self.catalog.templates[self._request().template]
         asked = self.user_options
-        self.user_options = {"profile": template.profile} if template.profile else {}  # KubeSpawner's own, not ours
+        menu = self.catalog.menus.get(template.name)
+        self.user_options = choices_of(menu, asked or {}) if menu else {}  # KubeSpawner's own, without ours
         try:
             await super().load_user_options()
         except ValueError as error:  # a profile_list that is a function, and now has no such profile
@@ -85,8 +84,18 @@ class KubePods(PodStart):
             return 0.0
 
     def get_env(self) -> dict[str, str]:
-        """Return the environment without what the pod carries as annotations."""
-        return {name: value for name, value in super().get_env().items() if name not in ANNOTATIONS}
+        """Return the environment without what the pod carries as annotations, with the sizes that the pod has.
+
+        KubeSpawner's settings, by which JupyterHub tells of sizes, are not the pod's.
+        """
+        request = self._request()
+        return {
+            **{name: value for name, value in super().get_env().items() if name not in ANNOTATIONS},
+            "CPU_LIMIT": str(request.cpu_cores),
+            "CPU_GUARANTEE": str(request.guaranteed_cpu_cores),
+            "MEM_LIMIT": str(request.memory_bytes),
+            "MEM_GUARANTEE": str(request.guaranteed_memory_bytes),
+        }
 
     async def get_pod_manifest(self) -> Any:
         """Return KubeSpawner's manifest with the lease's patch applied, for the administrator's hook to have last."""
@@ -95,6 +104,8 @@ class KubePods(PodStart):
         settings = PodSettings(
             cpu_cores=request.cpu_cores,
             memory_bytes=request.memory_bytes,
+            guaranteed_cpu_cores=request.guaranteed_cpu_cores,
+            guaranteed_memory_bytes=request.guaranteed_memory_bytes,
             shared_memory_bytes=int(request.memory_bytes * self.gpu_shared_memory_share),
             grace_seconds=self.gpu_grace_seconds,
             restricted=self.gpu_restricted,
@@ -102,7 +113,7 @@ class KubePods(PodStart):
         )
         before = self.as_json(pod)
         try:
-            after = with_lease(before, self._gpu_patch, settings, self._gpu_mark)
+            after = with_lease(before, self._attempt.patch, settings, self._attempt.pod.mark)
         except Conflict as error:
             raise ended(f"This hub is set up wrongly: {error}", reason="conflict", status=409) from error
         return written_back(pod, before, after, "V1Pod")
@@ -110,9 +121,8 @@ class KubePods(PodStart):
     def _know_by(self, pod: Mapping[str, Any]) -> None:
         """Take the lease from the pod, where the hub died before it saved which one it is."""
         labels = pod["metadata"].get("labels", {})
-        if not self._gpu_lease and labels.get(HUB_LABEL) == self.gpu_hub_id and LEASE_LABEL in labels:
-            self._gpu_lease, self._gpu_attempt = labels[LEASE_LABEL], int(labels.get(ATTEMPT_LABEL, "0"))
-            self._gpu_outcome = "started"
+        if not self._attempt.lease and labels.get(HUB_LABEL) == self.gpu_hub_id and LEASE_LABEL in labels:
+            self._attempt = self._attempt.found(labels[LEASE_LABEL], int(labels.get(ATTEMPT_LABEL, "0")))
 
     async def get_url(self) -> str:
         """Return where the server answers. Asked by a hub that starts: a pod that was starting is waited for.
@@ -120,7 +130,7 @@ class KubePods(PodStart):
         Never raises: the hub would not look at any other server then.
         """
         url = str(await super().get_url())
-        if self._gpu_saved or not self._gpu_lease:
+        if self._attempt.is_saved or not self._attempt.lease:
             return url
         begun = time.monotonic()
         waits_seconds = self._patience_seconds()
@@ -132,10 +142,10 @@ class KubePods(PodStart):
             verdict = self._judged(pod, time.monotonic() - begun, waits_seconds / PATIENCE)
             self._step(verdict.progress, verdict.words)
             if verdict.fatal or verdict.shortage == "lost":
-                self._gpu_outcome, self._gpu_message = "failed", verdict.fatal or verdict.words
+                self._attempt = self._attempt.failed(verdict.fatal or verdict.words)
                 break
             if super().is_pod_running(pod) and await self._answers(self._get_pod_url(pod)):
-                self._gpu_saved, self._gpu_restarts = True, restarts(pod)
+                self._attempt = self._attempt.with_pod(restarts=restarts(pod)).started()
                 self.orm_spawner.state = self.get_state()
                 return str(url_path_join(self._get_pod_url(pod), self.server.base_url))
             await asyncio.sleep(LOOK_SECONDS)
@@ -149,8 +159,12 @@ class KubePods(PodStart):
         pod = self._pod()
         if pod is not None:
             self._know_by(pod)
-            self._gpu_last_pod = pod
-        asked_by_hub = self._gpu_stop_called
+            self._attempt = self._attempt.with_pod(last_seen=pod)
+        known = self._attempt.is_saved and not self._attempt.output
+        if pod is not None and known and (has_ended(pod) or self._is_restarted(pod)):
+            output = await self._shown_output()  # what follows deletes the pod
+            self._attempt = self._attempt.with_output(output)
+        by_hub = self._attempt.is_stopped_by_hub
         status: int | None = 1
         if pod is not None and self._is_restarted(pod):
             pod = before_restart(pod)
@@ -158,11 +172,13 @@ class KubePods(PodStart):
         else:
             status = await super().poll()
         if status is not None:
-            self._gpu_stop_called = asked_by_hub  # what ended by itself was stopped by a poll, not by the hub
-            if not self._gpu_message:
+            self._attempt = self._attempt.stopped(
+                by_hub=by_hub
+            )  # what ended by itself was stopped by a poll, not by the hub
+            if not self._attempt.message:
                 last = pod or self._last_look()  # as it looked before that stop
-                self._gpu_message = why_ended(last, self._events_of(last))
-                self._gpu_ended = outcome_of(last, self._events_of(last))
+                events = self._events_of(last)
+                self._attempt = self._attempt.died(outcome_of(last, events), why_ended(last, events))
         return status
 
     def _is_restarted(self, pod: Mapping[str, Any]) -> bool:
@@ -170,24 +186,11 @@ class KubePods(PodStart):
 
         Whether the kubelet or a poll comes first would decide otherwise: KubeSpawner ends what it finds dead.
         """
-        if not self._gpu_saved or self._gpu_restarts is None:
-            self._gpu_restarts = restarts(pod)
-        return restarts(pod) > self._gpu_restarts
-
-    def get_state(self) -> dict[str, Any]:
-        """Add how often the server had been started again."""
-        state = super().get_state()
-        return {**state, "gpu_restarts": self._gpu_restarts} if self._gpu_saved else state
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Take back how often the server had been started again."""
-        super().load_state(state)
-        self._gpu_restarts = state.get("gpu_restarts")
-
-    def _outcome(self) -> str | None:
-        """Return how it ended: what the cluster ended for something else goes back to its place, by its policy."""
-        outcome = super()._outcome()
-        return self._gpu_ended if outcome == "died" else outcome
+        known = self._attempt.pod.restarts if self._attempt.is_saved else None
+        if known is None:
+            self._attempt = self._attempt.with_pod(restarts=restarts(pod))
+            return False
+        return restarts(pod) > known
 
     async def stop(self, now: bool = False) -> Any:  # noqa: ARG002 - the hub's signature
         """Stop with the grace that is set, never without: a container killed unseen could still hold its GPU.
@@ -198,21 +201,9 @@ class KubePods(PodStart):
         try:
             return await super().stop(now=False)
         except (TimeoutError, asyncio.TimeoutError):
-            if not self._gpu_lease:
+            if not self._attempt.lease:
                 raise
             self.log.warning("the pod of %s is not gone yet: the service sees to its end", self._log_name)
-
-    async def _make_delete_pod_request(self, *arguments: Any) -> bool:
-        """Ask for the pod's end; False, to ask again, where the API server does not answer or is busy."""
-        try:
-            return bool(await super()._make_delete_pod_request(*arguments))
-        except (ClientError, OSError) as error:
-            self.log.warning("the cluster does not answer (%s): the end of %s waits", error, self._log_name)
-        except ApiException as error:
-            if refusal(error.status, message_of(error)):
-                raise
-            self.log.warning("the cluster is busy (%s): the end of %s waits", error.status, self._log_name)
-        return False
 
 
 class GPUSpawner(KubePods, KubeSpawner):

@@ -8,7 +8,6 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
-from urllib.parse import urlsplit
 
 from aiohttp import ClientError
 from jupyterhub.utils import url_path_join
@@ -17,13 +16,15 @@ from tornado.httpclient import AsyncHTTPClient, HTTPClientError
 
 from gpuspawner.backends.kubernetes.names import HUB_LABEL
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
+from gpuspawner.core.output import LINES
 from gpuspawner.spawner.mixin import FENCE_SECONDS, GPUSpawnerMixin
-from gpuspawner.spawner.pod import START_MARK, contradiction
+from gpuspawner.spawner.pod import START_MARK
 from gpuspawner.spawner.pod_end import outcome_of, restarts, why_ended
+from gpuspawner.spawner.pod_output import NO_RIGHT, environment_of, has_run, is_of_run_before, said
 from gpuspawner.spawner.pod_refused import refusal, shortage
-from gpuspawner.spawner.pod_start import Verdict, judge, short
-from gpuspawner.spawner.pod_watches import WATCHES
+from gpuspawner.spawner.pod_start import NOTEBOOK, Verdict, judge, short
 from gpuspawner.spawner.refusals import ended
+from gpuspawner.spawner.server_output import listens
 
 LOOK_SECONDS = 0.025
 """How often a start looks at what the watch brought, and whether its server listens: 0.1 ms of work. KubeSpawner's own
@@ -35,6 +36,10 @@ REQUEUE_SECONDS = 3.0
 ASK_SECONDS = 1.0
 """Between two tries to make the pod."""
 ANSWER_SECONDS = 1.0
+LOG_SECONDS = 2.0
+"""How long to wait for the output of a server that failed: its end is told without, rather than late."""
+LOG_BYTES = 65536
+FORBIDDEN = 403
 SERVER_ERROR = 500
 
 
@@ -54,25 +59,10 @@ class NoRoom(Exception):
 class PodStart(GPUSpawnerMixin):
     """The start of a pod, over KubeSpawner's."""
 
-    _gpu_mark = ""
-    _gpu_claim = ""
-    """The claim that this start made, or found made when it would have."""
-    _gpu_made_at: float | None = None
-    _gpu_reached = False
-    _gpu_until = 0.0
-    _gpu_last_pod: Mapping[str, Any] | None = None
-    _gpu_restarts: int | None = None
-    """How often the server had been started again when it answered first; None where that is not known."""
-
-    async def _wait_for_grant(self, until: float) -> None:
-        self._gpu_until = until
-        await super()._wait_for_grant(until)
-
     async def _create(self) -> Any:
         """Make the pod and watch it: tell each step, end at once on what cannot start, queue again where no room is."""
         while True:
-            self._gpu_mark, self._gpu_made_at, self._gpu_reached = uuid.uuid4().hex, None, False
-            self._gpu_last_pod, self._gpu_claim = None, ""
+            self._attempt = self._attempt.with_new_pod(uuid.uuid4().hex)
             starting = asyncio.ensure_future(super()._create())
             try:
                 return await self._watched(starting)
@@ -104,14 +94,16 @@ class PodStart(GPUSpawnerMixin):
                 self._end_without_pod(pod, verdict)
             version = pod["metadata"]["resourceVersion"] if pod is not None else ""
             if version != seen or now - judged_at >= JUDGE_SECONDS:
-                before, seen, judged_at, self._gpu_last_pod = verdict, version, now, pod
-                verdict = self._judged(pod, now - (self._gpu_made_at or now), node_seconds)
+                before, seen, judged_at = verdict, version, now
+                self._attempt = self._attempt.with_pod(last_seen=pod)
+                verdict = self._judged(pod, now - (self._attempt.pod.made_at or now), node_seconds)
                 self._step(verdict.progress, verdict.words)
                 _end_on(verdict, before, pod)
-            if pod is not None and running and (self._gpu_reached or starting.done()):
+            if pod is not None and running and (self._attempt.pod.is_awaited or starting.done()):
                 url = self._get_pod_url(pod)
                 if await self._answers(url):
-                    self.pod_id, self._gpu_restarts = pod["metadata"]["uid"], restarts(pod)
+                    self.pod_id = pod["metadata"]["uid"]
+                    self._attempt = self._attempt.with_pod(restarts=restarts(pod))
                     return url
 
     def _judged(self, pod: Mapping[str, Any] | None, seconds: float, node_seconds: float) -> Verdict:
@@ -122,7 +114,7 @@ class PodStart(GPUSpawnerMixin):
         events = self._events_of(pod)
         if pod is not None and _is_deleted(pod) and outcome_of(pod, events) == "preempted":
             return Verdict(55, why_ended(pod, events), shortage="lost")
-        return judge(pod, events, seconds, self._gpu_claim, node_seconds)
+        return judge(pod, events, seconds, self._attempt.pod.claim, node_seconds)
 
     def _end_without_pod(self, pod: Mapping[str, Any] | None, verdict: Verdict) -> None:
         """The pod was deleted, or the service says that this start is over: for want of room, or in earnest."""
@@ -140,18 +132,17 @@ class PodStart(GPUSpawnerMixin):
     async def _ask_again(self, error: NoRoom) -> None:
         """Let the pod go, wait until the service has moved the lease, and wait for a place again."""
         self._step(30, f"{error.why or 'There was no room after all.'} You keep your place in the queue.")
-        if self._gpu_heartbeat is not None:
-            self._gpu_heartbeat.cancel()
+        self._end_heartbeat()
         await self._delete_pod()
-        if self._gpu_lease:
+        if self._attempt.lease:
             await self._until_moved(error)
-        if time.monotonic() >= self._gpu_until:
-            self._gpu_outcome = "parked"
+        if time.monotonic() >= self._attempt.waits_until:
+            self._attempt = self._attempt.parked()
             message = "The cluster has no room after all. You keep your place in the queue; it starts by itself."
             raise ended(message, reason="queued", status=409)
-        if not self._gpu_lease:
+        if not self._attempt.lease:
             return
-        await self._wait_for_grant(self._gpu_until)
+        await self._wait_for_grant()
         self._gpu_heartbeat = asyncio.create_task(self._heartbeat())
 
     async def _until_moved(self, shortage: NoRoom) -> None:
@@ -160,9 +151,9 @@ class PodStart(GPUSpawnerMixin):
         while time.monotonic() < until:
             try:
                 if shortage.why:
-                    await client.requeue(self._gpu_lease, self._gpu_attempt, shortage.why, shortage.node)
+                    await client.requeue(*self._attempt.key, shortage.why, shortage.node)
                     return
-                await client.heartbeat(self._gpu_lease, self._gpu_attempt)
+                await client.heartbeat(*self._attempt.key)
             except Gone:
                 return
             except (Conflict, Unavailable, RequestRefused) as error:
@@ -171,20 +162,11 @@ class PodStart(GPUSpawnerMixin):
 
     async def _delete_pod(self) -> None:
         """Delete the pod of this name with its grace, and wait until it is gone. The hub did not ask for it."""
-        asked_by_hub = self._gpu_stop_called
+        by_hub = self._attempt.is_stopped_by_hub
         try:
             await self.stop()
         finally:
-            self._gpu_stop_called = asked_by_hub
-
-    async def _make_create_pvc_request(self, pvc: Any, request_timeout: float) -> bool:
-        """Make the claim, and remember it: the scheduler may see the pod before it sees the claim."""
-        made = bool(await self._asked(super()._make_create_pvc_request, pvc, request_timeout))
-        self._gpu_claim = pvc.metadata.name if made else ""
-        return made
-
-    async def _ensure_namespace(self) -> None:
-        await self._asked(super()._ensure_namespace)
+            self._attempt = self._attempt.stopped(by_hub=by_hub)
 
     async def _asked(self, ask: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
         """Ask the API server, again while it is away or busy, as long as this start may take."""
@@ -200,22 +182,8 @@ class PodStart(GPUSpawnerMixin):
             self._step(51, f"The cluster does not answer ({said}); asking it again.")
             await asyncio.sleep(ASK_SECONDS)
 
-    async def _make_create_pod_request(self, pod: Any, request_timeout: float) -> bool:
-        """Make the pod, unless a hook took the lease off it; asks again as long as this start may take.
-
-        An existing pod is never killed with grace 0, as KubeSpawner would: its container could outlive it unseen,
-        on the GPU that this start was granted.
-        """
-        lost = contradiction(self.as_json(pod), self._gpu_patch, self._gpu_mark)
-        if lost:
-            raise ended(f"This hub is set up wrongly: {lost}", reason="conflict", status=409)
-        while not await self._is_made(pod, request_timeout):  # noqa: ASYNC110 - the cluster is asked, nobody tells
-            await asyncio.sleep(ASK_SECONDS)
-        self._gpu_made_at = time.monotonic()
-        return True
-
     async def _is_made(self, pod: Any, request_timeout: float) -> bool:
-        if self._gpu_lease and time.monotonic() - self._gpu_heard_at > FENCE_SECONDS:
+        if self._attempt.lease and time.monotonic() - self._attempt.heard_at > FENCE_SECONDS:
             self._step(52, "The GPU service is away; the pod is made once it answers.")
             return False
         try:
@@ -227,7 +195,7 @@ class PodStart(GPUSpawnerMixin):
             if error.status == 409:  # noqa: PLR2004 - HTTP's own number
                 return await self._is_mine_or_ends()
             said = message_of(error)
-            if self._gpu_lease and (short_of := shortage(error.status, said)):
+            if self._attempt.lease and (short_of := shortage(error.status, said)):
                 raise NoRoom(short_of) from error
             if refusal(error.status, said):
                 raise
@@ -243,7 +211,7 @@ class PodStart(GPUSpawnerMixin):
             if error.status == 404:  # noqa: PLR2004 - HTTP's own number
                 return False
             raise
-        if pod["metadata"].get("annotations", {}).get(START_MARK) == self._gpu_mark:
+        if pod["metadata"].get("annotations", {}).get(START_MARK) == self._attempt.pod.mark:
             return True
         hub = pod["metadata"].get("labels", {}).get(HUB_LABEL, self.gpu_hub_id)
         if hub != self.gpu_hub_id:
@@ -260,7 +228,7 @@ class PodStart(GPUSpawnerMixin):
 
     def is_pod_running(self, pod: Any) -> bool:
         """Note that the start has nothing left to make: it only waits for its pod, which the watch sees sooner."""
-        self._gpu_reached = True
+        self._attempt = self._attempt.with_pod(is_awaited=True)
         return bool(super().is_pod_running(pod))
 
     def as_json(self, pod: Any) -> Any:
@@ -271,20 +239,34 @@ class PodStart(GPUSpawnerMixin):
         reflector = self.pod_reflector
         return None if reflector is None else reflector.pods.get(f"{self.namespace}/{self.pod_name}")
 
+    async def _until_up(self, started: Any) -> None:
+        """Return at once: `_watched` looks, and sees in the pod what became of its server."""
+
+    async def _last_output(self) -> str:
+        """Return the end of the server's output, by the right to read it; what the kubelet kept of it without."""
+        pod = self._last_look()
+        if pod is None or not has_run(pod):
+            return ""
+        before, limit = is_of_run_before(pod), LOG_BYTES
+        asked = self.api.read_namespaced_pod_log(
+            self.pod_name, self.namespace, container=NOTEBOOK, tail_lines=LINES, limit_bytes=limit, previous=before
+        )
+        try:
+            return str(await asyncio.wait_for(asked, LOG_SECONDS) or said(pod))
+        except ApiException as error:
+            refused = error.status == FORBIDDEN
+            return f"{said(pod)}\n{NO_RIGHT}" if refused else said(pod)
+        except (ClientError, OSError, asyncio.TimeoutError):
+            return said(pod)
+
+    def _environment_masked(self) -> Mapping[str, str] | None:
+        pod = self._last_look()
+        return {**(self._attempt.environment or {}), **environment_of(pod)} if pod is not None else None
+
     def _own_pod(self) -> Any:
         pod = self._pod()
-        mine = pod is not None and pod["metadata"].get("annotations", {}).get(START_MARK) == self._gpu_mark
+        mine = pod is not None and pod["metadata"].get("annotations", {}).get(START_MARK) == self._attempt.pod.mark
         return pod if mine else None
-
-    async def _start_reflector(self, kind: str, reflector_class: Any, *args: Any, **kwargs: Any) -> Any:
-        """Watch by our own watches, begun once for all spawners: one start that is cancelled must not end them.
-
-        Nor does a stop that takes long, after which KubeSpawner makes the watch anew: until a new one has listed, every
-        pod would be taken for gone, and each start for ended. Ours never gives up.
-        """
-        own_class = WATCHES.get(kind, reflector_class)
-        once = {**kwargs, "replace": False} if kind in WATCHES else kwargs
-        return await asyncio.shield(super()._start_reflector(kind, own_class, *args, **once))
 
     def _why_ended(self) -> str:
         """Return why the pod of this workspace ended, by how it looked last; "" where nothing tells."""
@@ -294,7 +276,7 @@ class PodStart(GPUSpawnerMixin):
     def _last_look(self) -> Mapping[str, Any] | None:
         """Return how the pod of this workspace looked last."""
         gone = getattr(self.pod_reflector, "gone", {}).get(f"{self.namespace}/{self.pod_name}")
-        last = self._gpu_last_pod
+        last = self._attempt.pod.last_seen
         if gone is not None and last is not None and gone["metadata"]["uid"] == last["metadata"]["uid"]:
             return gone  # type: ignore[no-any-return]
         return last
@@ -311,7 +293,7 @@ class PodStart(GPUSpawnerMixin):
         """Whether the server answers at all. The hub would look too, but seconds later."""
         if self.internal_ssl:
             return True  # with certificates that only the hub has at hand
-        if not await _listens(url):
+        if not await listens(url):
             return False
         address = url_path_join(url, self.server.base_url, "api")
         try:
@@ -334,18 +316,6 @@ def _end_on(verdict: Verdict, before: Verdict, pod: Mapping[str, Any] | None) ->
         raise NoRoom  # the service deletes a pod that finds no room, and that is no failure
     if verdict.fatal:
         raise ended(verdict.fatal, reason="cannot-start", status=409)
-
-
-async def _listens(url: str) -> bool:
-    """Whether something takes connections there: a sixth of a request's work, and nearly all of the looks end so."""
-    place = urlsplit(url)
-    connecting = asyncio.open_connection(place.hostname, place.port or (443 if place.scheme == "https" else 80))
-    try:
-        _, writer = await asyncio.wait_for(connecting, ANSWER_SECONDS)
-    except (OSError, asyncio.TimeoutError):
-        return False
-    writer.close()
-    return True
 
 
 async def _cancelled(task: asyncio.Future[Any]) -> None:

@@ -20,10 +20,13 @@ from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
 from gpuspawner.core.release import Release
 from gpuspawner.core.request import Request
 from gpuspawner.core.units import show_duration
+from gpuspawner.spawner.attempt import Attempt
 from gpuspawner.spawner.client import LeaseClient
-from gpuspawner.spawner.options import FormOptions
 from gpuspawner.spawner.refusals import ended, log_in_one_line
+from gpuspawner.spawner.server_output import ServerOutput
+from gpuspawner.spawner.steps import Steps
 from gpuspawner.spawner.unheard import hub_shuts_down, leave
+from gpuspawner.spawner.within import within
 
 HEARTBEAT_SECONDS = 10.0
 FENCE_SECONDS = 20.0
@@ -37,7 +40,7 @@ SSH_VARIABLE = "GPUSPAWNER_SSH"
 """Set in workspaces whose template opens SSH: `gpuspawner.workspace` lets nobody in without it."""
 
 
-class GPUSpawnerMixin(FormOptions):
+class GPUSpawnerMixin(ServerOutput):
     """What every gpuspawner spawner adds to the class it stands before in the order of bases."""
 
     user_options: dict[str, Any]
@@ -50,50 +53,32 @@ class GPUSpawnerMixin(FormOptions):
     gpu_hub_id = Unicode(help="This hub's id. Set by configure().").tag(config=True)
     gpu_boot_id = Unicode(help="This hub process. Set by configure().").tag(config=True)
 
-    _gpu_lease = ""
-    _gpu_attempt = 0
-    _gpu_asked = False
-    """Whether the service was asked for a lease, and did not refuse: it may have made one that was never heard of."""
-    _gpu_outcome = ""
-    _gpu_saved = False
-    _gpu_stop_called = False
-    _gpu_message = ""
-    _gpu_patch: Mapping[str, Any] = {}
-    _gpu_heard_at = 0.0
     _gpu_heartbeat: asyncio.Task[None] | None = None
-    _gpu_start_timeout: int | None = None
 
     def __init__(self, **kwargs: Any) -> None:
         """Keep the steps of a start for its progress page."""
         super().__init__(**kwargs)
         log_in_one_line(self.log)
-        self._gpu_steps: list[dict[str, Any]] = []
-        self._gpu_stepped = asyncio.Event()
+        self._gpu_steps = Steps()
 
     def _client(self) -> LeaseClient:
-        return LeaseClient(self.gpu_service_url, self.gpu_secret())
+        return LeaseClient(self.gpu_service_url, bytes.fromhex(self.gpu_secret()))
 
     def _step(self, progress: int, message: str) -> None:
-        if self._gpu_steps and self._gpu_steps[-1]["message"] == message:
-            return
-        self._gpu_steps.append({"progress": progress, "message": message})
-        self._gpu_stepped.set()
-        self._gpu_stepped = asyncio.Event()
+        self._gpu_steps.tell(progress, message)
 
-    async def progress(self) -> AsyncIterator[dict[str, Any]]:
-        """Yield every step of this start, those before the listener came included."""
-        seen = 0
-        while True:
-            while seen < len(self._gpu_steps):
-                yield self._gpu_steps[seen]
-                seen += 1
-            await self._gpu_stepped.wait()
+    def progress(self) -> AsyncIterator[dict[str, Any]]:
+        """Yield every step of this start, those before the listener came included, until ``start()`` ends."""
+        return self._gpu_steps.follow()
+
+    def _forget_steps(self) -> None:
+        """Let who follows a start that is over go: who comes from now on follows the next one."""
+        self._gpu_steps.end()
+        self._gpu_steps = Steps()
 
     async def run_pre_spawn_hook(self) -> None:
         """Validate before anything else, and give the start the time to wait; then the administrator's own hook."""
-        self._gpu_lease, self._gpu_attempt, self._gpu_outcome, self._gpu_patch = "", 0, "", {}
-        self._gpu_stop_called, self._gpu_message, self._gpu_asked = False, "", False
-        self._gpu_steps.clear()
+        self._begin_attempt()
         try:
             self._request()
         except RequestRefused as error:
@@ -108,39 +93,59 @@ class GPUSpawnerMixin(FormOptions):
         except RequestRefused as error:
             message = f"This hub is set up wrongly: its pre_spawn_hook asks for what cannot be had: {error}"
             raise ended(message, reason="conflict", status=409) from error
-        self._gpu_start_timeout = self.start_timeout
+        self._attempt = self._attempt.with_own_timeout(self.start_timeout)
         node_seconds = patience_seconds(self.catalog.gpus.get(request.gpu or ""))
-        self.start_timeout = int(self.start_timeout + self.wait_in_hub_seconds + FENCE_SECONDS + node_seconds)
+        self.start_timeout = int(
+            self.start_timeout + self.http_timeout + self.wait_in_hub_seconds + FENCE_SECONDS + node_seconds
+        )
+
+    def _begin_attempt(self) -> None:
+        """Replace all that is known of the start before, which may have ended anywhere."""
+        self._end_heartbeat()
+        self._restore_timeout()
+        self._attempt = Attempt()
+        if self._gpu_steps.told:
+            self._forget_steps()
+
+    def _end_heartbeat(self) -> None:
+        if self._gpu_heartbeat is not None:
+            self._gpu_heartbeat.cancel()
+            self._gpu_heartbeat = None
+
+    def _restore_timeout(self) -> None:
+        own_seconds = self._attempt.own_timeout_seconds
+        if own_seconds is not None:
+            self.start_timeout, self._attempt = own_seconds, self._attempt.with_own_timeout(None)
 
     async def start(self) -> Any:
         """Wait for a lease, then start the server on its GPUs."""
-        until = time.monotonic() + self.wait_in_hub_seconds
-        self._gpu_outcome = "in flight"
+        self._attempt = self._attempt.in_flight(time.monotonic() + self.wait_in_hub_seconds)
         try:
-            await self._wait_for_grant(until)
-            if self._gpu_lease:
+            await self._wait_for_grant()
+            if self._attempt.lease:
                 self._gpu_heartbeat = asyncio.create_task(self._heartbeat())
             started = await self._create()
-            self._gpu_outcome, self._gpu_saved = "started", True
+            self._attempt = self._attempt.started()
         except asyncio.CancelledError:
-            if self._gpu_outcome == "in flight":
-                self._gpu_outcome = "cancelled"
+            self._attempt = self._attempt.broken_off("cancelled")
             raise
         except Exception as error:
-            if self._gpu_outcome == "in flight":
-                self._gpu_outcome = "failed"
-                self._gpu_message = getattr(error, "jupyterhub_message", "") or str(error)
+            message = getattr(error, "jupyterhub_message", "") or str(error)
+            self._attempt = self._attempt.broken_off("failed", message)
+            if self._attempt.outcome == "failed":
+                output = await self._shown_output()
+                self._attempt = self._attempt.with_output(output)
             raise
         finally:
-            if self._gpu_heartbeat is not None and self._gpu_outcome != "started":
-                self._gpu_heartbeat.cancel()
-            if self._gpu_start_timeout is not None:
-                self.start_timeout, self._gpu_start_timeout = self._gpu_start_timeout, None
+            if self._attempt.outcome != "started":
+                self._end_heartbeat()
+            self._restore_timeout()
+            self._gpu_steps.end()
         return started
 
-    async def _wait_for_grant(self, until: float) -> None:
+    async def _wait_for_grant(self) -> None:
         """Acquire, wait and acknowledge; park when the time is over. Every call may be repeated."""
-        client, start_id, begun = self._client(), uuid.uuid4().hex, time.monotonic()
+        client, start_id, begun, until = self._client(), uuid.uuid4().hex, time.monotonic(), self._attempt.waits_until
         ask = {
             **self._key(),
             "user": self.user.name,
@@ -152,24 +157,23 @@ class GPUSpawnerMixin(FormOptions):
         self._step(5, "Asking for a GPU" if self._asks_for_gpu() else "Asking for a place")
         answer: dict[str, Any] | None = None
         trouble: Conflict | Unavailable | None = None
-        self._gpu_asked = True
+        self._attempt = self._attempt.asked()
         while True:
             try:
                 answer = await (
                     client.acquire(ask)
                     if answer is None
-                    else client.wait(self._gpu_lease, self._gpu_attempt, self._place(answer), until - time.monotonic())
+                    else client.wait(*self._attempt.key, self._place(answer), until - time.monotonic())
                 )
-                self._gpu_lease, self._gpu_attempt = answer["lease"]["id"], answer["attempt"]
+                self._attempt = self._attempt.leased(answer["lease"]["id"], answer["attempt"])
                 if answer["lease"]["phase"] not in WAITING:
-                    answer = await client.acknowledge(self._gpu_lease, self._gpu_attempt)
-                    self._gpu_heard_at = time.monotonic()
-                    self._gpu_patch = answer["patch"]
+                    answer = await client.acknowledge(*self._attempt.key)
+                    self._attempt = self._attempt.granted(answer["patch"], time.monotonic())
                     self._step(50, f"{answer['lease']['words']}.")
                     return
                 self._step(20, answer["lease"]["queue"]["sentence"])
             except RequestRefused as error:
-                self._gpu_outcome, self._gpu_asked = "cancelled", False
+                self._attempt = self._attempt.refused()
                 raise ended(str(error), reason="refused", status=error.status) from error
             except Gone as error:
                 raise self._withdrawn(error) from error
@@ -178,9 +182,9 @@ class GPUSpawnerMixin(FormOptions):
                 answer, trouble = None, error
                 await asyncio.sleep(RETRY_SECONDS)
             except Unavailable as error:
-                if not self._asks_for_gpu() and not self._gpu_lease and time.monotonic() - begun >= AWAY_SECONDS:
+                if not self._asks_for_gpu() and not self._attempt.lease and time.monotonic() - begun >= AWAY_SECONDS:
                     self._step(50, f"{error} Starting without it, and without a GPU.")
-                    self._gpu_patch, self._gpu_heard_at = WITHOUT_GPU, time.monotonic()
+                    self._attempt = self._attempt.granted(WITHOUT_GPU, time.monotonic())
                     return
                 self._step(10, f"{error} This start tries again; your place, if you had one, stays.")
                 trouble = error
@@ -203,7 +207,7 @@ class GPUSpawnerMixin(FormOptions):
         return None if queue is None else int(queue["place"])
 
     def _withdrawn(self, error: Gone) -> Any:
-        self._gpu_outcome = "gone"  # nothing of it is left to release
+        self._attempt = self._attempt.withdrawn()
         return ended(str(error), reason="withdrawn", status=409)
 
     async def _leave(
@@ -211,14 +215,14 @@ class GPUSpawnerMixin(FormOptions):
     ) -> None:
         """The hub's time for waiting is over: keep the place without it, and tell where it is shown."""
         if answer is None:
-            self._gpu_outcome = "parked"
+            self._attempt = self._attempt.parked()
             if isinstance(trouble, Conflict):
                 still = str(trouble).partition(";")[0].rstrip(".")
                 raise ended(f"{still}. Press Start again in some minutes.", reason="ending", status=409)
-            message = "The GPU service does not answer. Nothing is lost: press Start again in some minutes."
+            message = f"{trouble} Nothing was started: press Start again in some minutes."
             raise ended(message, reason="unavailable", status=503)
         try:
-            parked = await client.park(self._gpu_lease, self._gpu_attempt)
+            parked = await client.park(*self._attempt.key)
             if parked["lease"]["phase"] not in WAITING:
                 return  # granted at the last moment
             answer = parked
@@ -226,7 +230,7 @@ class GPUSpawnerMixin(FormOptions):
             raise self._withdrawn(error) from error
         except (Conflict, RequestRefused, Unavailable) as error:
             self.log.warning("the place of %s is not known to be parked: %s", self._log_name, error)
-        self._gpu_outcome = "parked"
+        self._attempt = self._attempt.parked()
         queue = answer["lease"]["queue"] or {}
         message = f"{queue.get('sentence', 'Your place in the queue stays.')} It starts by itself."
         raise ended(message, reason="queued", status=409, link=answer["lease"]["page"], link_text="See your place")
@@ -239,8 +243,8 @@ class GPUSpawnerMixin(FormOptions):
             if self.pending != "spawn":
                 return
             try:
-                await client.heartbeat(self._gpu_lease, self._gpu_attempt)
-                self._gpu_heard_at = time.monotonic()
+                await client.heartbeat(*self._attempt.key)
+                self._attempt = self._attempt.heard(time.monotonic())
             except Conflict as error:
                 self.log.warning("this start of %s is over: %s", self._log_name, error)
                 return
@@ -249,38 +253,41 @@ class GPUSpawnerMixin(FormOptions):
 
     async def _create(self) -> Any:
         """Start the server, if the grant is fresh, within the start's own limit."""
-        if time.monotonic() - self._gpu_heard_at > FENCE_SECONDS:
+        if time.monotonic() - self._attempt.heard_at > FENCE_SECONDS:
             message = "The grant is too old to start on. Your place is kept; press Start again."
             raise ended(message, reason="fenced", status=503)
         limit = self._start_seconds()
         try:
-            started = await asyncio.wait_for(super().start(), limit)
+            started = await within(self._start_server(), limit)
         except (TimeoutError, asyncio.TimeoutError) as error:
-            last = self._gpu_steps[-1]["message"]
+            last = self._gpu_steps.told[-1]["message"]
             message = (
                 f"The server did not start within {show_duration(limit)}. Its last step was: {last} Start it again, or "
                 "ask your administrator."
             )
-            self._gpu_outcome, self._gpu_message = "failed", message
+            self._attempt = self._attempt.failed(message)
             raise ended(message, reason="timeout", status=504) from error
         self._step(80, "The server is starting; waiting until it answers.")
+        await self._until_up(started)
         return started
 
     def _start_seconds(self) -> float:
         """Return how long the start may take from its grant on: longer where a node is started for it."""
-        return (self._gpu_start_timeout or self.start_timeout) + PATIENCE * self._node_seconds()
+        return (self._attempt.own_timeout_seconds or self.start_timeout) + PATIENCE * self._node_seconds()
 
     def _node_seconds(self) -> float:
         """Return how long a node takes that is started for it; 0 where none is."""
-        return float(self._gpu_patch.get("node_seconds", 0))
+        return float(self._attempt.patch.get("node_seconds", 0))
 
     def get_env(self) -> dict[str, str]:
         """Return the environment: what the template opens, then the lease's patch, as one, after everything else."""
-        environment: dict[str, str] = {**super().get_env(), **self._opens(), **self._gpu_patch.get("environment", {})}
-        prefix = self._gpu_patch.get("path_prefix", "")
+        patch = self._attempt.patch
+        environment: dict[str, str] = {**super().get_env(), **self._opens(), **patch.get("environment", {})}
+        prefix = patch.get("path_prefix", "")
         if prefix:
             path = environment.get("PATH") or os.environ.get("PATH", os.defpath)
             environment["PATH"] = f"{prefix}{os.pathsep}{path}"
+        self._attempt = self._attempt.with_environment(environment)
         return environment
 
     def _opens(self) -> dict[str, str]:
@@ -293,34 +300,33 @@ class GPUSpawnerMixin(FormOptions):
 
     def get_state(self) -> dict[str, Any]:
         """Add which lease the running server has."""
-        state: dict[str, Any] = super().get_state()
-        if self._gpu_saved:
-            state["gpu_lease"], state["gpu_attempt"] = self._gpu_lease, self._gpu_attempt
-        return state
+        return {**super().get_state(), **self._attempt.to_state()}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Take back which lease the running server has."""
         super().load_state(state)
-        self._gpu_lease, self._gpu_attempt = state.get("gpu_lease", ""), state.get("gpu_attempt", 0)
-        if self._gpu_lease:
-            self._gpu_outcome, self._gpu_saved = "started", True
+        self._attempt = Attempt.from_state(state)
 
     def clear_state(self) -> None:
-        """Save no lease any more. It is still known: local processes clear the state before the end is reported."""
+        """Save no lease any more."""
         super().clear_state()
-        self._gpu_saved = False
+        self._attempt = self._attempt.cleared()
 
     async def stop(self, now: bool = False) -> Any:
         """Note that the hub stopped it: a server that ended by itself is never stopped."""
-        self._gpu_stop_called = True
+        self._attempt = self._attempt.stopped(by_hub=True)
         return await super().stop(now=now)
 
     async def run_post_stop_hook(self) -> None:
         """After a stop or a failure: release what ended, never what is parked or in flight. Then the own hook."""
-        outcome = self._outcome()
-        if outcome is not None and self._gpu_lease:
-            await self._release(Release(self._gpu_lease, self._gpu_attempt, outcome, self._gpu_message))
-        elif outcome == "cancelled" and self._gpu_asked:
+        self._forget_steps()
+        attempt = self._attempt
+        end = attempt.end(hub_shuts_down=hub_shuts_down())
+        if end is not None and attempt.lease:
+            await self._take_end(end)
+            output = self._attempt.output if end in {"failed", "died"} else ""
+            await self._release(Release(*attempt.key, end, self._attempt.message, output))
+        elif end == "cancelled" and attempt.is_asked:
             await self._forget()
         result = super().run_post_stop_hook()
         if asyncio.iscoroutine(result):
@@ -348,13 +354,6 @@ class GPUSpawnerMixin(FormOptions):
         result = super().delete_forever()
         if asyncio.iscoroutine(result):
             await result
-
-    def _outcome(self) -> str | None:
-        """Return how it ended, one of ``core.release.OUTCOMES``; None for what goes on without the hub."""
-        if hub_shuts_down():
-            return "shutdown" if self._gpu_outcome == "started" else None  # a start that it broke off keeps its place
-        stopped = "stopped" if self._gpu_stop_called else "died"
-        return {"started": stopped, "failed": "failed", "cancelled": "cancelled"}.get(self._gpu_outcome)
 
 
 class LocalGPUSpawner(GPUSpawnerMixin, LocalProcessSpawner):

@@ -12,7 +12,7 @@ from jupyterhub.utils import isoformat
 from traitlets import Callable, Unicode, default, observe
 from traitlets.config import LoggingConfigurable
 
-from gpuspawner.catalog import Catalog, from_form, resolve
+from gpuspawner.catalog import Catalog, from_form, without_defaults
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.tickets import sign_ticket
 from gpuspawner.spawner import form
@@ -73,13 +73,11 @@ class FormOptions(_Base):
     def options_from_form(self, formdata: Mapping[str, list[str]]) -> dict[str, Any]:
         """Return the options of a submitted form. A refused one shows the form again, with the reason."""
         # JupyterHub 6.1 shows a named server's form again by asking the default one: the user is what both have.
-        self.user.gpu_posted = form.prefill_from_post(formdata)
+        self.user.gpu_posted = form.prefill_from_post(self.catalog, formdata)
         try:
-            options = from_form(formdata)
-            resolve(self.catalog, options, self.user.name)
+            return without_defaults(self.catalog, from_form(self.catalog, formdata), self.user.name)
         except RequestRefused as error:
             raise ended(str(error), reason="refused", status=error.status) from error
-        return options
 
     def options_from_query(self, _query: Mapping[str, list[str]]) -> dict[str, Any]:
         """Refuse, whatever the hub found: a GET never starts anything."""
@@ -89,8 +87,8 @@ class FormOptions(_Base):
         """Return the form as a hub page shows it, with the service's numbers of this moment."""
         chosen, notes = self._filled_in()
         # Whoever may start this server reads this form, which must not let them do what only its user may.
-        holder = bytes.fromhex(self.gpu_secret()), self.user.name, isoformat(self.user.orm_user.created), time()
-        ticket = sign_ticket(*holder, form=True)
+        secret = bytes.fromhex(self.gpu_secret())
+        ticket = sign_ticket(secret, self.user.name, isoformat(self.user.orm_user.created), time(), form=True)
         return form.render(
             self.catalog,
             user=self.user.name,
@@ -99,7 +97,7 @@ class FormOptions(_Base):
             service_prefix=self.gpu_service_prefix,
             chosen=chosen,
             notes=notes,
-            live=await ServiceView(self.gpu_service_url, ticket).live(chosen, self.name),
+            live=await ServiceView(self.gpu_service_url, ticket, secret).live(chosen, self.name),
             own=not self.gpu_actor(),
         )
 

@@ -43,7 +43,7 @@ def viewer(
             return None
         secret = bytes.fromhex(secret_file.read_text(encoding="ascii").strip())
         ticket = sign_ticket(secret, user.name, isoformat(user.orm_user.created), time.time())
-        return PageView(user.name, ticket, service_prefix, service_url, catalog.fast)
+        return PageView(user.name, service_prefix, catalog.fast, ServiceView(service_url, ticket, secret))
 
     return view
 
@@ -53,14 +53,23 @@ class PageView:
     """What the templates use. Methods ask the service; Jinja awaits them, in the hub's asynchronous rendering only."""
 
     user: str
-    ticket: str
     prefix: str
-    service_url: str
     fast: float | None
+    service: ServiceView
+
+    @property
+    def ticket(self) -> str:
+        """Return by what the page's own JavaScript asks the service."""
+        return self.service.ticket
 
     async def workspaces(self) -> tuple[Mapping[str, Any], ...] | None:
         """Return the user's workspaces, live ones first, None where the service does not answer."""
-        return await ServiceView(self.service_url, self.ticket).workspaces()
+        return await self.service.workspaces()
+
+    async def output(self, own: Mapping[str, Any]) -> str:
+        """Return what the server of one's own workspace that failed wrote last; "" where there is none."""
+        failed = own["end"] is not None and own["end"]["reason"] == "failed"
+        return await self.service.output(own["id"]) if failed else ""
 
     @staticmethod
     def of_server(workspaces: tuple[Mapping[str, Any], ...] | None, server: str) -> Mapping[str, Any] | None:

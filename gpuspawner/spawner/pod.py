@@ -6,8 +6,7 @@ and refuses by name what contradicts the lease.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,14 @@ from typing import Any
 from gpuspawner.backends.kubernetes.names import carried
 from gpuspawner.backends.kubernetes.objects import requested
 from gpuspawner.core.errors import Conflict
+from gpuspawner.spawner.pod_devices import (
+    GPU_RESOURCE,
+    VISIBLE,
+    faults_of_container,
+    faults_of_pod,
+    faults_of_server,
+    is_privileged,
+)
 from gpuspawner.spawner.pod_start import NOTEBOOK
 
 Json = dict[str, Any]
@@ -26,9 +33,6 @@ STAYS = {"karpenter.sh/do-not-disrupt": "true", "cluster-autoscaler.kubernetes.i
 it does all others, and nobody would be asked.
 """
 SHARED_MEMORY = "gpuspawner-shm"
-GPU_RESOURCE = re.compile(r"(?:nvidia\.com/(?:gpu|mig-)|amd\.com/gpu|gpu\.intel\.com/).*")
-VISIBLE = "NVIDIA_VISIBLE_DEVICES"
-"""By this variable NVIDIA's container runtime decides which GPUs a container sees; the images of CUDA ask for all."""
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
@@ -39,11 +43,13 @@ class PodSettings:
 
     ``shared_memory_bytes`` is the size of ``/dev/shm`` (0: the runtime's 64 MiB), ``grace_seconds`` the time between
     SIGTERM and SIGKILL. ``restricted`` fills in what the *restricted* Pod Security Standard demands. ``runtime_class``
-    is for pods with GPUs.
+    is for pods with GPUs. Of CPU and memory, which are its limits, a part may be all that is guaranteed.
     """
 
     cpu_cores: float
     memory_bytes: int
+    guaranteed_cpu_cores: float | None = None
+    guaranteed_memory_bytes: int | None = None
     shared_memory_bytes: int = 0
     grace_seconds: int = 30
     restricted: bool = True
@@ -72,6 +78,8 @@ def with_lease(manifest: Mapping[str, Any], patch: Mapping[str, Any], settings: 
             f"A container of c.KubeSpawner.extra_containers, init_containers or extra_pod_config (or of a profile's) "
             f"{more} Let it ask for none: GPUs come from the lease alone."
         )
+    for fault in _faults("c.KubeSpawner (or a profile)", spec, server, gpus):
+        raise Conflict(fault)
     _identity(pod, patch, mark)
     _hide_gpus(spec, server)
     if settings.shared_memory_bytes:
@@ -105,7 +113,7 @@ def contradiction(pod: Mapping[str, Any], patch: Mapping[str, Any], mark: str) -
         server = container(pod)
     except Conflict as error:
         return str(error)
-    if _is_privileged(server):
+    if is_privileged(server):
         return f"{hook} makes the server privileged, which sees every GPU of its node. Take that out."
     limits = server.get("resources", {}).get("limits", {})
     changed = {**{name: "0" for name in limits if GPU_RESOURCE.fullmatch(name)}, **_gpus(patch)}
@@ -114,7 +122,9 @@ def contradiction(pod: Mapping[str, Any], patch: Mapping[str, Any], mark: str) -
             given = limits.get(name, "none")
             return f"{hook} changes {name} to {given}; the lease is for {count}. GPUs come from the lease alone."
     more = _beyond(pod["spec"], _gpus(patch))
-    return f"{hook} {more} GPUs come from the lease alone." if more else ""
+    if more:
+        return f"{hook} {more} GPUs come from the lease alone."
+    return next(_faults(hook, pod["spec"], server, _gpus(patch)), "")
 
 
 def container(pod: Mapping[str, Any]) -> Json:
@@ -131,12 +141,8 @@ def _gpus(patch: Mapping[str, Any]) -> dict[str, str]:
     return {str(name): str(count) for name, count in limits.items()}
 
 
-def _is_privileged(server: Json) -> bool:
-    return bool((server.get("securityContext") or {}).get("privileged"))
-
-
 def _refuse_own_gpus(server: Json, gpus: Mapping[str, str]) -> None:
-    if _is_privileged(server):
+    if is_privileged(server):
         raise Conflict("c.KubeSpawner makes the server privileged, which sees every GPU of its node. Take that out.")
     resources = server.get("resources") or {}
     written = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
@@ -146,11 +152,12 @@ def _refuse_own_gpus(server: Json, gpus: Mapping[str, str]) -> None:
                 f"c.KubeSpawner.extra_resource_limits (or a profile's) names {name}. GPUs come from the lease alone: "
                 "take it out, and offer the GPU in the catalog's templates."
             )
-    variable = next((v for v in server.get("env") or [] if v["name"] == VISIBLE), None)
-    if gpus and variable is not None:
-        raise Conflict(
-            f"c.KubeSpawner.environment sets {VISIBLE}, which shows a workspace other GPUs than its own. Take it out."
-        )
+
+
+def _faults(where: str, spec: Json, server: Json, gpus: Mapping[str, str]) -> Iterator[str]:
+    """Yield what reaches GPUs by other ways than the resources that are asked for, which are counted all together."""
+    yield from (faults_of_server if gpus else faults_of_container)(f"{where}: the server", server)
+    yield from faults_of_pod(where, spec, server=NOTEBOOK)
 
 
 def _beyond(spec: Json, gpus: Mapping[str, str]) -> str:
@@ -165,8 +172,13 @@ def _beyond(spec: Json, gpus: Mapping[str, str]) -> str:
 def _resources(server: Json, gpus: Mapping[str, str], settings: PodSettings) -> None:
     """Ask for what was granted, whole, as device plugins demand; and for the CPU and memory of the request."""
     resources = server["resources"] = {**(server.get("resources") or {})}
-    own = {"cpu": f"{settings.cpu_cores:g}", "memory": _quantity(settings.memory_bytes), **gpus}
-    for part in ("limits", "requests"):
+    cores, size_bytes = settings.guaranteed_cpu_cores, settings.guaranteed_memory_bytes
+    sizes = {
+        "limits": (settings.cpu_cores, settings.memory_bytes),
+        "requests": (cores or settings.cpu_cores, size_bytes or settings.memory_bytes),
+    }
+    for part, (cpu, memory) in sizes.items():
+        own = {"cpu": f"{cpu:.10g}", "memory": _quantity(memory), **gpus}
         resources[part] = {**(resources.get(part) or {}), **own}
 
 

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpuspawner.backends.kubernetes.objects import DISRUPTIONS, disruption_words, is_eviction
+from gpuspawner.core.output import likely_cause
+from gpuspawner.spawner.pod_output import server_of
 from gpuspawner.spawner.pod_start import NOTEBOOK, short
 
 Json = Mapping[str, Any]
@@ -50,7 +52,12 @@ def why_ended(pod: Json | None, events: Sequence[Json]) -> str:
 
 def restarts(pod: Json | None) -> int:
     """Return how often the kubelet has started the pod's server again."""
-    return int(_server(pod or {}).get("restartCount", 0))
+    return int(server_of(pod or {}).get("restartCount", 0))
+
+
+def has_ended(pod: Json) -> bool:
+    """Whether the pod's server has ended and was not started again."""
+    return _terminated(pod) is not None
 
 
 def before_restart(pod: Json) -> Json:
@@ -156,9 +163,8 @@ def _container_end(pod: Json) -> str:
         return "It was shut down from inside, for example from JupyterLab's menu."
     if code == KILLED:
         return "Its server was killed from outside (signal 9), perhaps because its node ran out of memory."
-    said = short(str(terminated.get("message", "")))
-    output = f" It said: {said}" if said else ""
-    return f"Its server ended by itself with exit code {code}.{output}"
+    cause = likely_cause(str(terminated.get("message", "")))
+    return f"Its server ended by itself with exit code {code}{f': {cause}' if cause else ''}."
 
 
 def _is_lost(pod: Json) -> bool:
@@ -167,13 +173,8 @@ def _is_lost(pod: Json) -> bool:
     return not told and (_terminated(pod) or {}).get("reason") in {"Unknown", "ContainerStatusUnknown"}
 
 
-def _server(pod: Json) -> Json:
-    statuses = pod.get("status", {}).get("containerStatuses", [])
-    return next((one for one in statuses if one.get("name") == NOTEBOOK), {})
-
-
 def _terminated(pod: Json) -> Json | None:
-    terminated: Json | None = _server(pod).get("state", {}).get("terminated")
+    terminated: Json | None = server_of(pod).get("state", {}).get("terminated")
     return terminated
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from gpuspawner.backends.kubernetes.objects import waits_for_volume, without_preemption
+from gpuspawner.core.output import likely_cause
 from gpuspawner.core.units import show_bytes, show_duration
 
 Json = Mapping[str, Any]
@@ -204,11 +205,13 @@ def _crashed(container: Json, last: Json, *, often: bool = True) -> Verdict:
         again = ", again and again" if often else ""
         fatal = f"{what} needed more memory than it has{again}. Start it with more memory."
     elif _unstartable(last):
-        fatal = f"{what} cannot be run: {said or 'no such program.'} Your administrator must mend image or command."
+        own = code in {126, 127} and last.get("reason") == "Error"  # what its own programs say, and no runtime
+        why = f"{likely_cause(said, code)}." if own or not said else said
+        fatal = f"{what} cannot be run: {why} Your administrator must mend image or command."
     else:
-        output = f" It said: {said}" if said else ""
+        cause = likely_cause(said)
         when = "each time it was started" if often else "before it answered"
-        fatal = f"{what} ended with exit code {code} {when}.{output} Tell your administrator."
+        fatal = f"{what} ended with exit code {code} {when}{f': {cause}' if cause else ''}. Tell your administrator."
     return Verdict(75, fatal, fatal)
 
 

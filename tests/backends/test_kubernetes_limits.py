@@ -22,6 +22,7 @@ from gpuspawner.core.room import Limit, Quota
         ("cpu", ".5", 500),
         ("cpu", "0.0001", 1),
         ("cpu", 4, 4000),
+        ("limits.cpu", "500m", 500),
         ("pods", "10", 10),
         ("nvidia.com/gpu", "1k", 1000),
         ("memory", "8 Gi", None),
@@ -46,7 +47,7 @@ def test_a_quota_bounds_what_workspaces_take_and_nothing_else():
     found = to_quota(a_quota(hard, {"requests.cpu": "1500m", "count/pods": "2"}), frozenset({"example.org/board"}))
     assert set(found) == {
         Quota("team", "cpu", 8000, 1500),
-        Quota("team", "memory", 64 * 2**30),
+        Quota("team", "limits.memory", 64 * 2**30),
         Quota("team", "pods", 5, 2),
         Quota("team", "nvidia.com/gpu", 4),
         Quota("team", "example.org/board", 2),
@@ -71,9 +72,10 @@ def test_a_limit_bounds_one_workspace():
     claim = {"type": "PersistentVolumeClaim", "max": {"storage": "1Gi"}}
     found = to_limits({"metadata": {"name": "each"}, "spec": {"limits": [container, pod, claim]}})
     assert found == (
-        Limit("each", "cpu", 1000, 4000),
-        Limit("each", "memory", 0, 8 * 2**30),
+        Limit("each", "cpu", 1000),
+        Limit("each", "limits.cpu", 0, 4000),
+        Limit("each", "limits.memory", 0, 8 * 2**30),
         Limit("each", "nvidia.com/gpu", 0, 2),
-        Limit("each", "memory", 0, 16 * 2**30),
+        Limit("each", "limits.memory", 0, 16 * 2**30),
     ), "what a pod must have at least, containers beside the workspace's may fill"
     assert to_limits({"metadata": {"name": "each"}, "spec": {"limits": [claim]}}) is None

@@ -29,7 +29,7 @@ async def test_pods_of_others_that_may_not_be_seen_are_told_as_a_limit(api, a_vi
     assert await running(backend)() == [("a", 1, (("gpu-1/nvidia.com/gpu", 1),))]
     (limit,) = backend.limits
     assert "outside namespace jhub" in limit
-    assert "ClusterRole" in limit
+    assert "is tried again. If that is not meant, give the service a ClusterRole" in limit
 
 
 async def test_the_right_to_see_pods_of_others_is_used_once_it_is_given(api, a_view):

@@ -168,12 +168,31 @@ async def test_where_each_user_has_a_namespace_the_quotas_of_this_one_bound_nobo
     assert replace(backend.room(), nodes=frozenset()) == Room()
 
 
+async def test_another_hubs_pods_are_told_and_hold_no_gpu_but_foreign_ones(api, a_view):
+    backend = a_view()
+    pod = api.put(a_workspace("one", "a" * 32, hub="another hub"))
+    await eventually(running(backend), [("a", 1, ())])
+    (seen,) = await backend.workspaces()
+    assert seen.environment["GPUSPAWNER_HUB_ID"] == "another hub"
+    assert await free(backend)() == 3
+    api.remove(pod)
+    await eventually(running(backend), [])
+
+
+async def test_what_a_pod_carries_is_kept_from_users_but_in_namespaces_of_their_own(api, a_view):
+    api.put(a_workspace("one", "a" * 32))
+    (one,) = await a_view().workspaces()
+    assert one.kept_since is not None
+    assert one.kept_since > 0
+    (elsewhere,) = await a_view(all_namespaces=True).workspaces()
+    assert elsewhere.kept_since is None
+
+
 async def test_workspaces_are_this_hubs_pods_until_they_are_gone(api, a_view):
     backend = a_view()
     api.put(a_workspace("one", "a" * 32, 1, gpus={"nvidia.com/gpu": 2}, deleting=True))
     api.put(a_workspace("two", "a" * 32, 2, gpus={}, node=""))
     api.put(a_workspace("three", "b" * 32, phase="Failed"))
-    api.put(a_workspace("four", "c" * 32, hub="another hub"))
     api.put(a_pod())
     seen = await backend.workspaces()
     assert [(r.lease_id[0], r.attempt, r.given, r.ending) for r in seen] == [

@@ -43,10 +43,11 @@ GPU 00000000:83:00.0
 
 
 def probe(report: str, percent: str = "0", clock_seconds: float = 1000.0, gpus: tuple[str, ...] = (A,)) -> ProbeResult:
-    rows = [f"smi {n}, {gpu}, NVIDIA H200, Disabled, {percent}, 900, 143771, 77.71" for n, gpu in enumerate(gpus)]
+    rows = [f"smi {n}, {gpu}, NVIDIA H200, Disabled, {percent}, 900, 143771, Enabled" for n, gpu in enumerate(gpus)]
     lines = ["gpuspawner-probe 1 begin", f"clock {clock_seconds:.2f} 100", "process 10 1 500 100 0"]
     lines += ["device /dev/nvidia0", f"driver GPU UUID: {A}", "driver Device Minor: 0", "open 10 /dev/nvidia0"]
-    lines += ["reading 0", *rows, *(f"buffer {line}" for line in report.splitlines()), "gpuspawner-probe 1 end"]
+    lines += [f"from {clock_seconds:.2f}", "reading 0", *rows, *(f"buffer {line}" for line in report.splitlines())]
+    lines += [f"until {clock_seconds + 3:.2f}", "gpuspawner-probe 1 end"]
     return ProbeResult("\n".join(lines))
 
 
@@ -57,7 +58,7 @@ def read(
 
 
 def highest(sample: Sample) -> float | None:
-    return sample.gpus[0].utilization_percent
+    return sample.gpus[0].highest_percent
 
 
 def test_it_tells_the_maximum_of_its_time() -> None:
@@ -151,14 +152,27 @@ def test_what_the_one_before_did_on_the_gpu_is_nobodys_use_here() -> None:
     assert highest(read(REPORT, age=17.0)) == 97.0, "by then it is told whole, and is its own"
 
 
-def test_a_gpu_that_nvidia_smi_woke_is_idle_for_all_its_buffer_says() -> None:
-    """Without persistence mode the tool's own start-up stands in the buffer too."""
-    text = probe(REPORT).text.replace("open 10 /dev/nvidia0\n", "").replace(" 900, ", " 0, ")
+@pytest.mark.parametrize(
+    ("mode", "length_seconds", "kind", "because"),
+    [
+        ("Disabled", 2.9, SampleKind.IDLE, "GPU 0 at 97 %, but held by no process: nvidia-smi itself wakes it"),
+        ("Disabled", 3.1, SampleKind.SOFT, "GPU 0 at 97 % before it was read, held by no process now"),
+        ("Enabled", 2.9, SampleKind.BUSY, "GPU 0 at 97 %"),
+        ("Enabled", 16.59, SampleKind.BUSY, "GPU 0 at 97 %"),
+    ],
+)
+def test_only_the_seconds_of_the_probe_excuse_what_a_buffer_tells(
+    mode: str, length_seconds: float, kind: SampleKind, because: str
+) -> None:
+    """Without persistence mode the tool's own start-up stands in the buffer; a process that has ended does too."""
+    text = probe(REPORT.replace("16.59", f"{length_seconds:.2f}")).text
+    text = text.replace("open 10 /dev/nvidia0\n", "").replace(" 900, ", " 0, ").replace("Enabled", mode)
     sample, _ = parse_probe(ProbeResult(text), (A,), None, interval_seconds=60.0, age_seconds=600.0)
-    assert classify(sample, IdlePolicy(soft_budget_seconds=()), 60.0).because == "GPU 0 at 97 %, but held by no process"
+    seen = classify(sample, IdlePolicy(soft_budget_seconds=()), 60.0)
+    assert (seen.kind, seen.because, sample.gpus[0].highest_percent) == (kind, because, 97.0)
 
 
 def test_two_gpus_are_told_in_the_order_of_their_readings() -> None:
     two = REPORT + REPORT[REPORT.index("GPU 0000") :].replace(":83:", ":84:").replace("97 %", "40 %")
     sample, _ = parse_probe(probe(two, gpus=(A, B)), (B, A), None, interval_seconds=60.0, age_seconds=600.0)
-    assert {gpu.gpu: gpu.utilization_percent for gpu in sample.gpus} == {A: 97.0, B: 40.0}
+    assert {gpu.gpu: gpu.highest_percent for gpu in sample.gpus} == {A: 97.0, B: 40.0}

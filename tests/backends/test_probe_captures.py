@@ -15,7 +15,7 @@ COLUMNS = (
     "utilization.gpu [%]",
     "memory.used [MiB]",
     "memory.total [MiB]",
-    "power.draw [W]",
+    "persistence_mode",
 )
 
 

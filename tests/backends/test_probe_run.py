@@ -117,7 +117,30 @@ async def test_the_probe_is_no_part_of_the_workspace(
     assert [running.pids for running in await backend.workspaces() if running.lease_id == lease_id] == [(process.pid,)]
     assert (await backend.probe(lease_id, 1, uuids, 2.0)).problem == "the probe before has not ended yet"
     assert (await probe).problem == "the probe did not end within 2 s"
-    assert "GPUSPAWNER_LEASE_ID" not in (_tools(process.pid) / "seen").read_text(encoding="utf-8")
+    assert "GPUSPAWNER_PROBE=1" in (_tools(process.pid) / "seen").read_text(encoding="utf-8")
+
+
+async def test_what_a_users_nvidia_smi_leaves_behind_is_none_of_the_workspaces_processes_and_ends_with_it(
+    backend: LocalBackend, uuids: tuple[str, ...], start: Start, lease_id: str, tool: Callable[[str], dict[str, str]]
+) -> None:
+    device = next(backend._folder.glob("GPU-*"))
+    leave = (
+        "cd ${0%/*}; [ -e left ] && exit 3\n"
+        """setsid sh -c 'trap "" TERM HUP; echo $$ >left; exec sleep 600' """
+        f"<'{device}' >/dev/null 2>&1 &\n"
+        "until [ -s left ]; do sleep 0.05; done; exit 3"
+    )
+    process = start(SLEEP, **tool(leave))
+    seen = sample_of(await backend.probe(lease_id, 1, uuids, 10.0), uuids)
+    pid = int((_tools(process.pid) / "left").read_text(encoding="utf-8"))
+    left_behind = [found for found in processes.scan() if found.pid == pid]
+    assert [(found.lease_id, found.probes) for found in left_behind] == [(lease_id, True)]
+    again = sample_of(await backend.probe(lease_id, 1, uuids, 10.0), uuids)
+    assert [gpu.holders for gpu in (*seen.gpus, *again.gpus)] == [0] * 4
+    assert [running.pids for running in await backend.workspaces() if running.lease_id == lease_id] == [(process.pid,)]
+    backend._grace_seconds = 0.2
+    assert await backend.end(lease_id)
+    assert not processes.is_alive(left_behind[0])
 
 
 async def test_a_hanging_nvidia_smi_is_killed_with_all_it_started(

@@ -45,8 +45,8 @@ class Way:
     minors: dict[int, str] = field(default_factory=lambda: {0: A, 1: B})
 
 
-def row(uuid: str, percent: str, used: str = "2048", *, mig: str = "Disabled", index: int = 0) -> str:
-    return f"{index}, {uuid}, NVIDIA H100 80GB HBM3, {mig}, {percent}, {used}, 81559, 433.78"
+def row(uuid: str, percent: str, used: str = "2048", *, mig: str = "Disabled", index: int = 0, mode: str = "") -> str:
+    return f"{index}, {uuid}, NVIDIA H100 80GB HBM3, {mig}, {percent}, {used}, 81559, {mode or 'Enabled'}"
 
 
 def text_of(way: Way, clock_seconds: float, ticks: int) -> str:
@@ -97,7 +97,13 @@ NONE = Way((), (), holds=(), minors={})
             id="exclusive-nvml-lost",
         ),
         pytest.param(
-            replace(EXCLUSIVE, rows=(row(A, "100", "0"),), holds=()), IDLE, "held by no process", id="exclusive-woken"
+            replace(EXCLUSIVE, rows=(row(A, "100", "0", mode="Disabled"),), holds=()),
+            IDLE,
+            "nvidia-smi itself wakes it",
+            id="exclusive-woken",
+        ),
+        pytest.param(
+            replace(EXCLUSIVE, rows=(row(A, "100", "0"),), holds=()), BUSY, "GPU 0 at 100 %", id="exclusive-just-ended"
         ),
         pytest.param(
             replace(SEVERAL, rows=(SEVERAL.rows[0], row(B, "31", index=1))), BUSY, "GPU 1 at 31 %", id="several-busy"

@@ -96,8 +96,10 @@ def test_an_empty_process_list_is_no_proof() -> None:
 
 def test_a_gpu_woken_by_nvidia_smi_itself_is_idle() -> None:
     """Captures: the idle L40S without persistence mode reads 100 %, with 0 MiB and no process."""
-    assert kind_of(sampled(reading(100, held=False, memory_mib=0))) is IDLE
-    assert kind_of(sampled(reading(100, held=False, memory_mib=3))) is BUSY
+    assert kind_of(sampled(reading(100, held=False, memory_mib=0, persistence="Disabled"))) is IDLE
+    assert kind_of(sampled(reading(100, held=False, memory_mib=3, persistence="Disabled"))) is BUSY
+    assert kind_of(sampled(reading(100, held=False, memory_mib=0, persistence="Enabled"))) is BUSY
+    assert kind_of(sampled(reading(100, held=False, memory_mib=0, persistence="[N/A]"))) is BUSY
 
 
 def test_persistence_a_slow_driver_is_unknown() -> None:

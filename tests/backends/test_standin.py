@@ -110,9 +110,9 @@ def test_every_field_shown_has_the_real_ones_name_and_unit(smi: Smi, h200: dict[
 
 
 def test_what_the_probe_asks_for(smi: Smi, busy_gpu_1: int) -> None:
-    fields = "index,uuid,name,mig.mode.current,utilization.gpu,memory.used,memory.total,power.draw"
+    fields = "index,uuid,name,mig.mode.current,utilization.gpu,memory.used,memory.total,persistence_mode"
     done = smi("-i", UUIDS[1], f"--query-gpu={fields}", "--format=csv,noheader,nounits")
-    assert done.stdout == f"1, {UUIDS[1]}, {NAME}, Disabled, 70, 40960, 81920, 298.00\n"
+    assert done.stdout == f"1, {UUIDS[1]}, {NAME}, Disabled, 70, 40960, 81920, Enabled\n"
     with_units = smi("--query-gpu=utilization.gpu,clocks.gr,gpu_name,count", "--format=csv", "--id=1").stdout
     assert with_units == f"utilization.gpu [%], clocks.current.graphics [MHz], name, count\n70 %, 1410 MHz, {NAME}, 1\n"
 

@@ -8,7 +8,8 @@ from figures import figures, table
 from peers import PEERS, sampled, without
 from picture import picture
 
-from gpuspawner.core.simulate_sessions import Door, Session, Sharing, Work, sessions
+from gpuspawner.core.simulate_habits import Door, Sharing, Work
+from gpuspawner.core.simulate_sessions import Session, sessions
 from gpuspawner.core.timeline import Timeline
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -31,7 +32,7 @@ def session(*work: Timeline, **more) -> Session:
         end=END,
         work=work or (NEVER,),
         cpu=NEVER,
-        held_from=0.0,
+        held=Timeline([(0.0, 1e9, 1.0)]),
     )
     return replace(plain, **more)
 

@@ -14,7 +14,7 @@ from axe_playwright_python.sync_playwright import Axe
 from harness import RealHub, eventually
 from playwright.sync_api import Browser, BrowserContext, Error, Page, expect
 
-expect.set_options(timeout=15_000)  # pages look every 5 s, and this machine may be busy
+expect.set_options(timeout=15_000)  # pages are told, or look, every 5 s, and this machine may be busy
 WIDTHS = {"wide": 1280, "phone": 390}
 
 

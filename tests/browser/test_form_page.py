@@ -109,7 +109,7 @@ def test_polling_changes_numbers_and_neither_choice_nor_order(hub, page, all_tak
 def test_what_start_would_refuse_is_said_before(hub, page, assert_accessible):
     show_form(page, hub)
     page.fill("#gs-count", "5")
-    expect(sentence(page)).to_contain_text("5 GPUs asked; allowed: 4 per user")
+    expect(sentence(page)).to_contain_text("GPUs: 5 asked; allowed: 4 per user")
     expect(page.locator("#gs-count")).to_have_attribute("aria-invalid", "true")
     assert_accessible(page)
 

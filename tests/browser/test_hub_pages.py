@@ -114,7 +114,7 @@ def test_a_stop_on_the_home_page_hides_no_end_of_another_server(hub, page, user)
         hub.until(user, "running", server=server)
     page.goto(f"{hub.url}/hub/home")
     press(page, "#stop-mine")
-    eventually(lambda: hub.last_end(user)["end"]["seen"], 60)
+    eventually(lambda: hub.last_end(user)["end"]["by"] == user, 60)
     hub.stop(user, "theirs")
     expect(page.locator("#gs-warnings")).to_contain_text("Workspace theirs ended. ", timeout=30_000)
 
@@ -125,7 +125,7 @@ def test_whoever_stops_their_own_on_the_home_page_is_not_told_of_it(hub, page, u
     page.goto(f"{hub.url}/hub/home")
     press(page, "#stop")
     hub.until_ended(user, "stopped", 60)
-    eventually(lambda: hub.last_end(user)["end"]["seen"], 15)
+    eventually(lambda: hub.last_end(user)["end"]["by"] == user, 15)
     expect(page.locator("#gs-warnings")).to_be_empty()
     page.goto(f"{hub.url}/hub/spawn")
     page.wait_for_timeout(1500)
@@ -137,7 +137,9 @@ def test_a_stop_that_was_nobodys_click_here_is_told(hub, page, user):
     hub.until(user, "running")
     page.goto(f"{hub.url}/hub/home")
     hub.stop(user)
-    expect(page.locator("#gs-warnings")).to_contain_text("It was stopped from the hub", timeout=30_000)
+    expect(page.locator("#gs-warnings")).to_contain_text(
+        "It was stopped by the service tests, from the hub.", timeout=30_000
+    )
 
 
 def test_an_open_home_page_tells_of_a_workspace_that_was_started_again_in_place_of_its_end(hub, page, user):

@@ -75,4 +75,4 @@ def test_promise_10_any_json_resolves_or_is_refused(options):
 @settings(deadline=None)
 def test_promise_10_any_form_resolves_or_is_refused(formdata):
     with contextlib.suppress(RequestRefused):
-        resolve(CATALOG, from_form(formdata), "alice")
+        resolve(CATALOG, from_form(CATALOG, formdata), "alice")

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpuspawner.catalog import Bounds, Defaults, check, load_catalog, load_text, scaled
+from gpuspawner.catalog import Bounds, Defaults, Guarantee, check, load_catalog, load_text, resolve, scaled
 from gpuspawner.core.gpus import Autoscale, GpuKind
 from gpuspawner.core.policy import ActivityPolicy, ExtendPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy, Mode
 
@@ -53,6 +53,24 @@ templates:
         "big": image,
         "plain": "",
     }
+
+
+def test_what_is_guaranteed_is_inherited_part_by_part():
+    text = """\
+version: 1
+templates:
+  lab: {guarantee: {cpu: 25%, memory: 50%}}
+  sure: {extends: lab, guarantee: {memory: 100%}}
+  plain:
+"""
+    catalog = load_text(text)
+    assert {name: template.guarantee for name, template in catalog.templates.items()} == {
+        "lab": Guarantee(25.0, 50.0),
+        "sure": Guarantee(25.0, 100.0),
+        "plain": None,
+    }
+    request = resolve(catalog, {"template": "sure"}, "alice")
+    assert (request.cpu_guarantee_percent, request.memory_guarantee_percent) == (25.0, 100.0)
 
 
 def test_nodes_that_a_cluster_starts():
@@ -133,6 +151,7 @@ def test_policies(catalog):
             for_seconds=1200,
             sample_seconds=30,
             grace_seconds=300,
+            start_up_seconds=90,
             soft_budget_seconds=(("cpu", 7200), ("kernel", 3600), ("editor", 1800)),
         ),
         KeepPolicy(2, 3600),
@@ -167,7 +186,9 @@ def test_a_dict_loads_as_its_file_does(catalog, text):
 
 def test_the_example_passes():
     assert check(EXAMPLE) == ()
-    assert sum(load_catalog(str(EXAMPLE)).simulated.values()) == 8
+    catalog = load_catalog(str(EXAMPLE))
+    assert {policy.mode for policy in catalog.policies.values()} == {Mode.OBSERVE}, "nobody is stopped at first"
+    assert not catalog.simulated, "and nobody is given a GPU that is none"
 
 
 def test_the_peoples_words_of_yaml_are_text():
@@ -179,7 +200,7 @@ def test_scaled_divides_every_time_and_nothing_else(catalog):
     fast = scaled(catalog, 30)
     policy, template = fast.policies["default"], fast.templates["pytorch"]
     assert (policy.idle.for_seconds, policy.idle.sample_seconds, policy.idle.grace_seconds) == (40, 1, 10)
-    assert (policy.idle.start_up_seconds, policy.idle.soft_budget_seconds[0]) == (2, ("cpu", 240))
+    assert (policy.idle.start_up_seconds, policy.idle.soft_budget_seconds[0]) == (3, ("cpu", 240))
     assert policy.activity == ActivityPolicy(360, 30)
     assert (policy.idle.below_percent, policy.idle.coverage, policy.keep) == (10, 0.8, KeepPolicy(2, 120))
     assert (policy.extend, policy.lifetime_seconds) == (ExtendPolicy(240, 1440, (120, 20)), (20, 5760))

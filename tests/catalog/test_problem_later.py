@@ -6,7 +6,7 @@ LATER = {
     "timezone": "timezone: Europe/Zurich\n",
     "hours": "hours: []\n",
     "holds": "holds: []\n",
-    "gpus.x.groups": "  x: {groups: [vision]}\n",
+    "gpus.x.groups": "  x: {match: X, memory: 1GiB, groups: [vision]}\n",
     "templates.b.volumes": "  b: {volumes: []}\n",
     "templates.b.ports": "  b: {ports: []}\n",
     "templates.b.tools": "  b: {tools: []}\n",

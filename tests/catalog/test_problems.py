@@ -214,6 +214,13 @@ ENTRIES = {
         "policies: {p: {mode: kill}}\n",
         "6 policies.p.mode: 'kill' is no mode. Write observe (only record), warn (tell people) or enforce (stop).",
     ),
+    "nothing guaranteed": (
+        "  b: {guarantee: {cpu: 0%}}\n",
+        (
+            "6 templates.b.guarantee.cpu: '0%' would guarantee nothing. "
+            "Write a percentage from 1% to 100%, for example 25%."
+        ),
+    ),
     "threshold of nothing": (
         "policies: {p: {idle: {below: much}}}\n",
         "6 policies.p.idle.below: 'much' is no percentage. Write a percentage from 0% to 100%, for example 5%.",
@@ -353,3 +360,55 @@ def test_a_large_catalog_full_of_errors_is_checked_to_its_end(head, problems_of)
     text = head + "".join(lines)
     assert len(text) < LARGEST_BYTES
     assert len(problems_of(text)) > 4000
+
+
+CATALOG_FULL_OF_ERRORS = """\
+version: 1
+gpus:
+  a100: {match: NVIDIA A100*, price: cheap}
+  t4: {match: Tesla T4, memory: 16GiB, price: dear, autoscale: {max: 2, each: 4, start: soon}}
+  half: {of: a100, shares: 2, memory: 10GiB, match: x, price: none}
+templates:
+  lab:
+    image: A B
+    volumes: []
+    gpus: {a100: 1-2, t4: 4-1}
+    default: {gpu: a100, count: 3, memory: 99GiB}
+    bounds: {cpu: x, lifetime: 1h-48h}
+    policy: night
+  heir:
+    extends: lab
+    title: ""
+    default: {gpu: h100, lifetime: 9d}
+policies:
+  night: {mode: stop, idle: {for: 30s, below: lots}, extend: {total: 2h}, keep: {times: -1}, lifetime: 1h-4h}
+quotas:
+  each: {gpus: {hard: 2, soft: 1}}
+"""
+
+
+def test_what_is_mended_uncovers_no_error_that_could_be_told_before(problems_of):
+    """Mend each entry that is told: the next run tells nothing that the first did not."""
+    found = {problem.split(": ")[0].partition(" ")[2] for problem in problems_of(CATALOG_FULL_OF_ERRORS)}
+    mended = (
+        ("price: cheap", "price: 1"),
+        ("price: dear", "price: 1"),
+        ("price: none", "price: 1"),
+        ("start: soon", "start: 4m"),
+        ("image: A B", "image: a"),
+        ("    volumes: []\n", ""),
+        ("t4: 4-1", "t4: 1-4"),
+        ("cpu: x", "cpu: 1-2"),
+        ('title: ""', "title: Heir"),
+        ("mode: stop", "mode: warn"),
+        ("below: lots", "below: 5%"),
+        ("times: -1", "times: 1"),
+        (", soft: 1", ""),
+    )
+    text = CATALOG_FULL_OF_ERRORS
+    for wrong, right in mended:
+        assert text.count(wrong) == 1, wrong
+        text = text.replace(wrong, right)
+    left = {problem.split(": ")[0].partition(" ")[2] for problem in problems_of(text)}
+    assert left <= found, left - found
+    assert len(left) > 8

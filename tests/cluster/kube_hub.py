@@ -13,7 +13,6 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "hub"))
 
 import requests
 from harness import ADMIN_TOKEN, REPO, RealHub, eventually
-from hub_configuration import FAST
 
 __all__ = ["KubeHub", "eventually", "python_of"]
 HUB5 = "GPUSPAWNER_HUB5_PYTHON"
@@ -121,7 +120,7 @@ class KubeHub(RealHub):
             "address": own.host_address,
             "image": self.cluster.image,
             "pull_policy": "Never" if own else "IfNotPresent",
-            "settings": {**FAST, **self.settings},
+            "settings": {**self.times, **self.settings},
             "extra": textwrap.dedent(self.extra),
         }
         return CONFIG.format(**values)

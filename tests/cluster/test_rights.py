@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import re
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,7 @@ class Service:
     def __init__(self, cluster, namespace, folder):
         self.cluster, self.namespace, self.folder = cluster, namespace, folder
         self.rbac = client.RbacAuthorizationV1Api(cluster.api)
-        text = MANIFESTS.read_text().replace("namespace: jhub", f"namespace: {namespace}")
+        text = re.sub("namespace: (jhub|gpu-workspaces)", f"namespace: {namespace}", MANIFESTS.read_text())
         self.parts = {part["kind"]: part for part in yaml.safe_load_all(text)}
         (subject,) = self.parts["RoleBinding"]["subjects"]
         self.account = subject["name"]
@@ -176,6 +177,8 @@ ALL = {"fleet", "workspaces", "probe", "quota", "limit", "end", "all namespaces"
 async def test_the_rights_suffice(service, gpus):
     service.grant()
     assert await what_works(service) == ALL
+    for verb, resource in (("create", "pods/exec"), ("delete", "pods"), ("list", "secrets")):
+        assert not service.may(verb, resource, "default"), "the hub's own namespace is another one"
 
 
 @pytest.mark.parametrize(

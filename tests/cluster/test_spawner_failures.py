@@ -32,7 +32,7 @@ c.KubeSpawner.profile_list = [
     {"display_name": "secret", "kubespawner_override": {"environment": {"TOKEN": secret}}},
     {"display_name": "invalid", "kubespawner_override": {"working_dir": "a", "extra_labels": {"a": "b c"}}},
     {"display_name": "root", "kubespawner_override": {"uid": 0}},
-    {"display_name": "gpus", "kubespawner_override": {"extra_containers": [trains]}},
+    {"display_name": "gpus", "kubespawner_override": {"extra_containers": lambda spawner: [trains]}},
 ]
 """
 TEMPLATES = "".join(
@@ -46,10 +46,10 @@ QUOTA = {"metadata": {"name": "small"}, "spec": {"hard": {"limits.memory": "7Gi"
 
 FAILURES = {
     "missing": "The node does not have the image localhost/there-is-none:1, and the settings forbid to pull it.",
-    "crash": "Its server ended with exit code 3 each time it was started. It said: No licence found.",
+    "crash": "Its server ended with exit code 3 each time it was started. Tell your administrator.",
     "done": "Its server ended before it answered, with exit code 0: its command is done",
     "runtime": "Its node does not have the container runtime that it asks for: ",
-    "program": "exec: there-is-none: not found",
+    "program": "Its server cannot be run: a command was not found.",
     "claim": "Its volume there-is-none is missing.",
     "config": 'Its volume data is missing: configmap "there-is-none" not found.',
     "secret": 'Its container cannot be made: secret "there-is-none" not found.',

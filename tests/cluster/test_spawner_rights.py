@@ -1,5 +1,6 @@
 """The hub's rights and the workspaces' priority, as hub_config/ has them to copy, on a real cluster."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,8 @@ c.KubeSpawner.priority_class_name = {priority!r}
 
 @pytest.fixture
 def hub(one_machine, namespace, tmp_path):
-    text = (
-        (ROOT / "hub_config" / "kubernetes-hub.yaml").read_text().replace("namespace: jhub", f"namespace: {namespace}")
-    )
+    text = (ROOT / "hub_config" / "kubernetes-hub.yaml").read_text()
+    text = re.sub("namespace: (jhub|gpu-workspaces)", f"namespace: {namespace}", text)
     parts = {part["kind"]: part for part in yaml.safe_load_all(text)}
     parts["PriorityClass"]["metadata"]["name"] = f"workspace-{namespace}"
     rbac, scheduling = client.RbacAuthorizationV1Api(one_machine.api), client.SchedulingV1Api(one_machine.api)

@@ -6,38 +6,27 @@ import math
 from dataclasses import replace
 
 import pytest
+from evidence_builders import (
+    BUSY,
+    IDLE,
+    KERNEL,
+    LOW,
+    POLICY,
+    QUIET,
+    SOFT,
+    SSH,
+    UNKNOWN,
+    UNREAD,
+    WOKEN,
+    exclusive,
+    sample,
+    shared,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuspawner.core.evidence import SampleKind, classify
-from gpuspawner.core.policy import IdlePolicy
 from gpuspawner.core.readings import PROBED, GpuReading, Sample, SoftReading
-
-POLICY = IdlePolicy(soft_budget_seconds=(("cpu", 3600.0), ("kernel", 600.0)))
-BUSY, UNKNOWN, SOFT, IDLE = SampleKind.BUSY, SampleKind.UNKNOWN, SampleKind.SOFT, SampleKind.IDLE
-
-
-QUIET = SoftReading("kernel", active=False)
-KERNEL = SoftReading("kernel", active=True, words="kernel train.ipynb busy")
-SSH = SoftReading("ssh", active=True, words="an SSH session")
-UNREAD = SoftReading("kernel", active=None, words="no extension")
-
-
-def exclusive(percent: float | None, gpu: str = "a", **more) -> GpuReading:
-    return GpuReading(gpu, percent, **{"memory_used_bytes": 2**30, "holders": 1, **more})
-
-
-def shared(holders: int | None, cores: float | None, gpu: str = "a", **more) -> GpuReading:
-    return GpuReading(gpu, holders=holders, holders_cpu_cores=cores, shared=True, **more)
-
-
-def sample(*gpus: GpuReading, leased: tuple[str, ...] | None = None, **more) -> Sample:
-    names = tuple(gpu.gpu for gpu in gpus) if leased is None else leased
-    usual = {"interval_seconds": 60.0, "age_seconds": 3600.0, "cpu_cores": 0.0, "soft": (QUIET,)}
-    return Sample(names, gpus, **{**usual, **more})
-
-
-LOW = exclusive(1.0)
 
 
 @pytest.mark.parametrize(
@@ -49,15 +38,28 @@ LOW = exclusive(1.0)
         pytest.param(sample(LOW, exclusive(40, "b")), BUSY, "GPU 1 at 40 %", id="one of two in use"),
         pytest.param(sample(LOW, exclusive(0, "b")), IDLE, "GPU 0 at 1 %, GPU 1 at 0 %", id="both of two low"),
         pytest.param(
-            sample(exclusive(100, holders=0, memory_used_bytes=0)),
+            sample(exclusive(100, **WOKEN)),
             IDLE,
-            "GPU 0 at 100 %, but held by no process",
+            "GPU 0 at 100 %, but held by no process: nvidia-smi itself wakes it",
             id="woken by us",
         ),
-        pytest.param(sample(exclusive(100, holders=None, memory_used_bytes=0)), BUSY, "GPU 0 at 100 %", id="holders?"),
-        pytest.param(sample(exclusive(100, holders=0, memory_used_bytes=None)), BUSY, "GPU 0 at 100 %", id="memory?"),
-        pytest.param(sample(exclusive(100, holders=0, memory_used_bytes=1)), BUSY, "GPU 0 at 100 %", id="memory used"),
-        pytest.param(sample(exclusive(100, holders=1, memory_used_bytes=0)), BUSY, "GPU 0 at 100 %", id="held"),
+        pytest.param(sample(exclusive(100, **{**WOKEN, "persistence": True})), BUSY, "GPU 0 at 100 %", id="ended"),
+        pytest.param(sample(exclusive(100, **{**WOKEN, "persistence": None})), BUSY, "GPU 0 at 100 %", id="mode?"),
+        pytest.param(sample(exclusive(0, buffer_percent=97)), BUSY, "GPU 0 at 97 %", id="in use before the probe"),
+        pytest.param(
+            sample(exclusive(0, buffer_percent=97, holders=0, memory_used_bytes=0, persistence=True)),
+            BUSY,
+            "GPU 0 at 97 %",
+            id="used before the probe by a process that has ended",
+        ),
+        pytest.param(sample(exclusive(100, **{**WOKEN, "holders": None})), BUSY, "GPU 0 at 100 %", id="holders?"),
+        pytest.param(
+            sample(exclusive(100, **{**WOKEN, "memory_used_bytes": None})), BUSY, "GPU 0 at 100 %", id="memory?"
+        ),
+        pytest.param(
+            sample(exclusive(100, **{**WOKEN, "memory_used_bytes": 1})), BUSY, "GPU 0 at 100 %", id="memory used"
+        ),
+        pytest.param(sample(exclusive(100, **{**WOKEN, "holders": 1})), BUSY, "GPU 0 at 100 %", id="held"),
         pytest.param(sample(exclusive(97), age_seconds=1), BUSY, "GPU 0 at 97 %", id="young but in use"),
         pytest.param(sample(exclusive(97), cpu_cores=None), BUSY, "GPU 0 at 97 %", id="in use, CPU unknown"),
         pytest.param(sample(exclusive(97), exclusive(None, "b")), BUSY, "GPU 0 at 97 %", id="in use beside unknown"),
@@ -211,68 +213,6 @@ def test_softer_evidence_has_a_budget(seen: Sample, since_busy_seconds: float, k
     assert (judged.kind, judged.because) == (kind, because)
 
 
-@pytest.mark.parametrize(
-    ("seen", "since_busy_seconds", "kind", "because"),
-    [
-        pytest.param(
-            sample(exclusive(0, holders_cpu_cores=0.05)),
-            60,
-            SOFT,
-            "GPU 0 at 0 % and its processes at 0.05 cores",
-            id="three seconds of a minute",
-        ),
-        pytest.param(
-            sample(exclusive(0, holders_cpu_cores=0.05)),
-            7200,
-            SOFT,
-            "GPU 0 at 0 % and its processes at 0.05 cores",
-            id="twice the budget of CPU",
-        ),
-        pytest.param(
-            sample(exclusive(0, holders_cpu_cores=0.05)),
-            7201,
-            IDLE,
-            "GPU 0 at 0 % and its processes at 0.05 cores",
-            id="budget spent, still told",
-        ),
-        pytest.param(sample(shared(1, 0.1)), 60, SOFT, "GPU 0's processes at 0.1 cores", id="shared"),
-        pytest.param(
-            sample(LOW, exclusive(0, "b", holders_cpu_cores=0.05)),
-            60,
-            SOFT,
-            "GPU 0 at 1 %, GPU 1 at 0 % and its processes at 0.05 cores",
-            id="one of two",
-        ),
-    ],
-)
-def test_processes_that_hold_a_low_gpu_and_compute_may_use_it_between_two_readings(
-    seen: Sample, since_busy_seconds: float, kind: SampleKind, because: str
-) -> None:
-    judged = classify(seen, POLICY, since_busy_seconds)
-    assert (judged.kind, judged.because, judged.perhaps) == (kind, because, True)
-
-
-@pytest.mark.parametrize(
-    "seen",
-    [
-        pytest.param(sample(exclusive(0, holders_cpu_cores=0.02)), id="an idle kernel"),
-        pytest.param(
-            sample(exclusive(0, holders_cpu_cores=0.2), interval_seconds=5.0), id="a twitch, looked at closely"
-        ),
-        pytest.param(sample(exclusive(0, holders=0, holders_cpu_cores=0.0), cpu_cores=9.0), id="no process holds it"),
-        pytest.param(sample(exclusive(0, holders=None), cpu_cores=9.0), id="holders unknown"),
-        pytest.param(sample(exclusive(0, holders_cpu_cores=math.nan)), id="not a number"),
-    ],
-)
-def test_and_else_they_may_not(seen: Sample) -> None:
-    assert not classify(seen, POLICY, 60.0).perhaps
-
-
-def test_where_cpu_does_not_count_they_hold_nothing() -> None:
-    seen = sample(exclusive(0, holders_cpu_cores=0.05))
-    assert classify(seen, replace(POLICY, soft_budget_seconds=()), 0.0).kind is IDLE
-
-
 def test_two_shares_of_one_device_are_one_device() -> None:
     seen = sample(shared(0, None), leased=("a", "a"))
     assert classify(seen, POLICY, 60.0).kind is IDLE
@@ -297,13 +237,14 @@ def test_a_workspace_too_young_does_not_make_its_gpus_unreadable() -> None:
     ("gpus", "peak_percent"),
     [
         pytest.param((exclusive(1), exclusive(3, "b")), 3, id="the highest of several"),
-        pytest.param((exclusive(1), exclusive(100, "b", holders=0, memory_used_bytes=0)), 1, id="not the woken one"),
-        pytest.param((exclusive(1), exclusive(5, "b", holders=0, memory_used_bytes=0)), 1, id="nor at the threshold"),
+        pytest.param((exclusive(1), exclusive(100, "b", **WOKEN)), 100, id="the woken one too"),
+        pytest.param((exclusive(1), exclusive(5, "b", **WOKEN)), 5, id="at the threshold too"),
+        pytest.param((exclusive(1), exclusive(0, "b", buffer_percent=99.0, **WOKEN)), 99, id="nor less than a buffer"),
         pytest.param((exclusive(1), shared(0, None, "b", utilization_percent=4)), 1, id="not the neighbours'"),
         pytest.param((shared(0, None),), None, id="none measured"),
     ],
 )
-def test_the_peak_is_what_the_workspace_itself_did(gpus: tuple[GpuReading, ...], peak_percent: float | None) -> None:
+def test_the_peak_is_all_that_was_read(gpus: tuple[GpuReading, ...], peak_percent: float | None) -> None:
     assert classify(sample(*gpus), POLICY, 60.0).peak_percent == peak_percent
 
 

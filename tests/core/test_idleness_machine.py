@@ -37,7 +37,7 @@ class Seen:
 
 
 def sample(kind: str, interval_seconds: float) -> Sample:
-    readings = (GpuReading("a", 0.0, 0, holders=0), GpuReading("b", PERCENT[kind], 2**30, holders=1))
+    readings = (GpuReading("a", 0.0, 0, holders=1), GpuReading("b", PERCENT[kind], 2**30, holders=1))
     return Sample(("a", "b"), readings, interval_seconds, 3600.0, cpu_cores=1.0 if kind == "soft" else 0.0)
 
 

@@ -9,6 +9,7 @@ from gpuspawner.core import lease as leases
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.idleness import Streak
 from gpuspawner.core.lease import BACK_OFF_SECONDS, HOLDING, JOINABLE, START_LIMIT, UP, WAITING, Phase, Reason
+from gpuspawner.core.lease_times import deciding_since, earlier, last_moment
 
 LATER = NOW + 100.0
 SLOTS = slots("a100-0")
@@ -178,12 +179,12 @@ def test_a_token_ends_with_its_lease_and_with_a_dropped_start():
 
 def test_a_lease_whose_times_go_back_is_as_old_and_as_far_from_its_end_as_before():
     lease = a_lease("one", Phase.RUNNING, asked_at=NOW, kept_until=NOW + 50, sampled_at=NOW + 30)
-    assert leases.last_moment(lease) == NOW + 30
-    back = leases.earlier(lease, 3600.0)
+    assert last_moment(lease) == NOW + 30
+    back = earlier(lease, 3600.0)
     assert (back.asked_at, back.running_at, back.sampled_at) == (NOW - 3600, NOW - 3600, NOW - 3570)
     assert (back.deadline_at, back.kept_until) == (NOW, NOW - 3550)
     assert (back.not_before, back.stop_sent_at, back.disrupted_until) == (0.0, None, None), "what never was stays so"
-    assert leases.earlier(back, -3600.0) == lease
+    assert earlier(back, -3600.0) == lease
 
 
 def test_what_could_not_be_had_waits_at_its_old_place_and_counts_as_no_failure():
@@ -226,3 +227,35 @@ def test_a_start_that_the_service_made_is_unwatched_until_it_runs():
     starting = leases.acknowledge(joined, "hash", LATER)
     assert not leases.run(starting, "then", LATER).unwatched
     assert not rejoin(leases.park(a_lease(), NOW)).unwatched, "somebody pressed Start"
+
+
+@pytest.mark.parametrize("phase", [Phase.QUEUED, Phase.PARKED, Phase.RESERVED, Phase.ENDED])
+def test_a_start_that_was_given_up_runs_after_all_as_it_was_asked(phase):
+    reason = Reason.FAILED if phase is Phase.ENDED else None
+    given_up = replace(a_lease(phase=phase), reason=reason, message="dropped", failed_starts=2, ended_by="gpuspawner")
+    assert leases.ended_as_dropped(given_up) is (phase is Phase.ENDED)
+    up = leases.found(given_up, "2026-11-24T00:00:00Z", 3, SLOTS, LATER)
+    assert (up.phase, up.attempt, up.slots, up.reason, up.message) == (Phase.RUNNING, 3, SLOTS, None, "")
+    assert up.deadline_at == LATER + up.request.lifetime_seconds
+    assert up.request == given_up.request
+
+
+def test_what_runs_or_stops_is_not_found_again():
+    with pytest.raises(Conflict):
+        leases.found(a_lease(phase=Phase.RUNNING, held=SLOTS), "then", 1, SLOTS, LATER)
+
+
+@pytest.mark.parametrize(
+    ("changes", "since"),
+    [
+        pytest.param(
+            {"reason": Reason.IDLE, "sampled_at": NOW - 5, "streak": Streak(observed_seconds=1800.0)},
+            NOW - 1805,
+            id="its idle time",
+        ),
+        pytest.param({"reason": Reason.EXPIRED, "ended_at": NOW}, NOW - 600, id="the last minutes before its end"),
+        pytest.param({"reason": Reason.EXPIRED, "phase_since": NOW - 9}, NOW - 609, id="or before its stop began"),
+    ],
+)
+def test_an_end_is_judged_by_the_readings_that_decided(changes, since):
+    assert deciding_since(replace(a_lease(phase=Phase.STOPPING), **changes), 600.0) == since

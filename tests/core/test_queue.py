@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lease_builders import A100, KINDS, NOW, a_lease, a_request, fleet, gpu, slots
 
+from gpuspawner.core import queue
 from gpuspawner.core.idleness import Streak
 from gpuspawner.core.lease import HOLDING, WAITING, Phase
 from gpuspawner.core.placement import used_shares
@@ -19,6 +20,7 @@ from gpuspawner.core.queue import (
     next_grants,
     pool_of,
     queue_place,
+    queue_places,
 )
 
 AT = Conditions(NOW)
@@ -310,3 +312,22 @@ def test_every_phase_that_holds_is_counted_and_every_kind_has_a_share():
     for phase in HOLDING:
         assert used_shares([a_lease(phase=phase, held=slots("a100-0"))]) == {"a100-0": Fraction(1)}
     assert (A100.pool, KINDS["half"].pool, KINDS["half"].share) == ("a100", "a100", Fraction(1, 2))
+
+
+def test_one_pass_answers_for_everybody_and_grows_with_the_queue_alone(monkeypatch):
+    takes = []
+    take = queue._Room.take
+    monkeypatch.setattr(queue._Room, "take", lambda room, share, count: takes.append(1) or take(room, share, count))
+
+    def asked(waiting):
+        """How often GPUs are looked for to answer for a line of so many, on as many GPUs."""
+        held = [holds(f"x{i:03}", f"a100-{i}", ends_in=60 * i) for i in range(waiting)]
+        line = [waits(f"w{i:03}", i, gpu=("a100", "half")[i % 2]) for i in range(waiting)]
+        seen = fleet(*(gpu(i) for i in range(waiting)))
+        takes.clear()
+        places = queue_places([*held, *line], seen, KINDS, (), NOW)
+        count = len(takes)
+        assert [places[x.id] for x in line[::7]] == [place(x, [*held, *line], seen) for x in line[::7]]
+        return count
+
+    assert asked(80) < 2.5 * asked(40)

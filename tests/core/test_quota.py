@@ -24,10 +24,10 @@ def test_all_live_leases_of_a_user_count_waiting_or_holding():
         (2, 2, 4, None),
         (0, 5, None, None),
         (8, 0, 4, None),
-        (2, 4, 4, "count: 4 GPUs asked; allowed: 4 per user, of which you use or wait for 2. Ask for 2, or"),
-        (4, 1, 4, "count: 1 GPU asked; allowed: 4 per user, of which you use or wait for 4. Stop another of your"),
-        (6, 1, 4, "count: 1 GPU asked; allowed: 4 per user, of which you use or wait for 6. Stop another of your"),
-        (0, 1, 0, "count: 1 GPU asked; allowed: 0 per user, of which you use or wait for 0."),
+        (2, 4, 4, "GPUs: 4 asked; allowed: 4 per user, of which you use or wait for 2. Ask for 2, or"),
+        (4, 1, 4, "GPUs: 1 asked; allowed: 4 per user, of which you use or wait for 4. Stop another of your"),
+        (6, 1, 4, "GPUs: 1 asked; allowed: 4 per user, of which you use or wait for 6. Stop another of your"),
+        (0, 1, 0, "GPUs: 1 asked; allowed: 0 per user, of which you use or wait for 0."),
     ],
 )
 def test_a_hard_quota_refuses_with_both_quantities_and_the_next_step(held, asked, quota, message):

@@ -3,6 +3,8 @@
 from dataclasses import fields, replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from lease_builders import a_request
 
 OTHER = {
@@ -14,6 +16,8 @@ OTHER = {
     "cpu_cores": 3.0,
     "memory_bytes": 1,
     "lifetime_seconds": 1,
+    "cpu_guarantee_percent": 50.0,
+    "memory_guarantee_percent": 50.0,
 }
 
 
@@ -26,3 +30,12 @@ def test_the_digest_tells_requests_apart_by_every_field(name):
     request = a_request()
     assert replace(request).digest == request.digest
     assert replace(request, **{name: OTHER[name]}).digest != request.digest
+
+
+@given(st.integers(1, 64_000), st.integers(1, 2**45), st.floats(1, 100))
+def test_what_is_guaranteed_is_never_less_than_the_percentage_nor_more_than_is_asked(thousandths, size_bytes, percent):
+    request = a_request(cpu_cores=thousandths / 1000, memory_bytes=size_bytes)
+    assert (request.guaranteed_cpu_cores, request.guaranteed_memory_bytes) == (thousandths / 1000, size_bytes)
+    part = replace(request, cpu_guarantee_percent=percent, memory_guarantee_percent=percent)
+    assert thousandths * percent / 100 - 1e-3 <= 1000 * part.guaranteed_cpu_cores <= thousandths
+    assert size_bytes * percent / 100 - 1 <= part.guaranteed_memory_bytes <= size_bytes

@@ -27,27 +27,57 @@ MEMORY = Quota("team", "memory", 64 * GIB, 40 * GIB)
 
 def test_what_a_request_takes():
     asked = demand(a_request(cpu_cores=0.1, memory_bytes=GIB), {"nvidia.com/gpu": 1})
-    assert asked == {"cpu": 100, "memory": GIB, "pods": 1, "nvidia.com/gpu": 1}
+    whole = {"cpu": 100, "memory": GIB, "limits.cpu": 100, "limits.memory": GIB}
+    assert asked == {**whole, "pods": 1, "nvidia.com/gpu": 1}
+
+
+SHARED = a_request(cpu_cores=20, memory_bytes=8 * GIB, cpu_guarantee_percent=25, memory_guarantee_percent=50)
+
+
+def test_nodes_and_quotas_of_requests_count_what_is_guaranteed_and_those_of_limits_the_most():
+    asked = demand(SHARED, {})
+    assert asked == {"cpu": 5000, "memory": 4 * GIB, "limits.cpu": 20_000, "limits.memory": 8 * GIB, "pods": 1}
+    check_nodes(asked, "a100", {NodeSize(frozenset({"a100"}), 5000, 4 * GIB)})
+    check_room(asked, Room(quotas=(Quota("team", "cpu", 5000), Quota("team", "limits.memory", 8 * GIB))))
+    left = (Left(Quota("team", "limits.cpu", 30_000), 19_000), Left(Quota("team", "cpu", 30_000), 5000))
+    short = lacking(asked, left)
+    assert lacking_words(short, asked) == "The cluster's quota team leaves 19 CPU of 30 CPU, and this needs 20 CPU."
+
+
+@pytest.mark.parametrize(
+    ("quota", "asked", "allowed", "possible"),
+    [
+        (Quota("team", "cpu", 4000), "CPU cores: 20 CPU", "4 CPU guaranteed", "16 CPU"),
+        (Quota("team", "limits.memory", 6 * GIB), "memory: 8 GiB memory", "6 GiB memory", "6 GiB memory"),
+    ],
+)
+def test_promise_8_what_is_guaranteed_in_part_is_refused_by_what_its_user_asked(quota, asked, allowed, possible):
+    with pytest.raises(RequestRefused) as refused:
+        check_room(demand(SHARED, {}), Room(quotas=(quota,)))
+    assert str(refused.value) == (
+        f"{asked} asked; allowed: {allowed} for all workspaces together, by the cluster's quota team. "
+        f"Ask for {possible}, or ask an administrator to change it."
+    )
 
 
 @pytest.mark.parametrize(
     ("room", "words"),
     [
         pytest.param(
-            Room(limits=(Limit("each", "memory", 0, 8 * GIB),)),
+            Room(limits=(Limit("each", "limits.memory", 0, 8 * GIB),)),
             "memory: 16 GiB memory asked; allowed: at most 8 GiB memory in one workspace, by the cluster's limit each. "
             "Ask for 8 GiB memory, or ask an administrator to change it.",
             id="more than one workspace may have",
         ),
         pytest.param(
             Room(limits=(Limit("each", "cpu", 4000),)),
-            "cpu: 2 CPU asked; allowed: at least 4 CPU in one workspace, by the cluster's limit each. "
+            "CPU cores: 2 CPU asked; allowed: at least 4 CPU in one workspace, by the cluster's limit each. "
             "Ask for 4 CPU, or ask an administrator to change it.",
             id="less than one must have",
         ),
         pytest.param(
             Room(quotas=(Quota("none", "nvidia.com/gpu", 0),)),
-            "count: 1 nvidia.com/gpu asked; allowed: 0 nvidia.com/gpu for all workspaces together, by the cluster's "
+            "GPUs: 1 nvidia.com/gpu asked; allowed: 0 nvidia.com/gpu for all workspaces together, by the cluster's "
             "quota none. Ask an administrator to raise it.",
             id="more than all may have",
         ),
@@ -69,8 +99,8 @@ TOO_LARGE = {
     (
         32,
         1,
-    ): "cpu: 32 CPU asked; allowed: at most 16 CPU on any node with such GPUs. Ask for less than 16 CPU: the node "
-    "needs some itself.",
+    ): "CPU cores: 32 CPU asked; allowed: at most 16 CPU on any node with such GPUs. Ask for less than 16 CPU: the "
+    "node needs some itself.",
     (2, 512): "memory: 512 GiB memory asked; allowed: at most 256 GiB memory on any node with such GPUs. Ask for less "
     "than 256 GiB memory: the node needs some itself.",
     (12, 128): "memory: 128 GiB memory asked; allowed: at most 64 GiB memory beside 12 CPU on any node with such GPUs. "

@@ -12,8 +12,9 @@ from gpuspawner.core.idleness import Streak, Verdict, after_restart, judge
 from gpuspawner.core.policy import IdlePolicy, Mode
 from gpuspawner.core.readings import GpuReading, Sample
 from gpuspawner.core.simulate import Judged, Step, Stop, Then, Warned, judged, replay, simulate, totals, warnings
+from gpuspawner.core.simulate_habits import Door, Habits, Sharing, Work
 from gpuspawner.core.simulate_probe import Looking, Probe
-from gpuspawner.core.simulate_sessions import Door, Habits, Restart, Session, Sharing, Work, draw, sessions
+from gpuspawner.core.simulate_sessions import Restart, Session, draw, sessions
 from gpuspawner.core.timeline import Timeline, merged
 
 POLICY = IdlePolicy()
@@ -30,7 +31,7 @@ def session(work: Timeline = NEVER, *others: Timeline, hours: float = 4.0, **mor
         end=hours * HOUR,
         work=(work, *others),
         cpu=work and Timeline((begin, end, 1.0) for begin, end, _ in work.spans),
-        held_from=merged((work, *others)).next_begin(0.0),
+        held=Timeline([(merged((work, *others)).spans[0][0], hours * HOUR, 1.0)]) if work or others else NEVER,
     )
     return replace(plain, **more)  # type: ignore[arg-type]
 
@@ -278,7 +279,8 @@ class TestDrawing:
             one = draw(seed, habits)
             assert one.work_kind is work
             assert len(one.work) > 1
-            assert 0 <= one.used.spans[0][0] == one.held_from
+            assert 0 <= one.held.spans[0][0] <= one.used.spans[0][0]
+            assert all(one.held.at(begin) for begin, _, _ in one.used.spans)
             assert one.used.spans[-1][1] <= one.end
 
     def test_all_that_a_peer_may_look_at_happens(self) -> None:

@@ -10,7 +10,7 @@ from gpuspawner.backends.local import nvidia
 
 FORMS = {
     "probe": [
-        "--query-gpu=index,uuid,name,mig.mode.current,utilization.gpu,memory.used,memory.total,power.draw",
+        "--query-gpu=index,uuid,name,mig.mode.current,utilization.gpu,memory.used,memory.total,persistence_mode",
         "--format=csv,noheader,nounits",
     ],
     "buffer": ["-q", "-d", "UTILIZATION"],

@@ -15,11 +15,13 @@ from dataclasses import dataclass, field
 from html import unescape
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import requests
 from hub_configuration import BEFORE_CONFIGURE, CATALOG, CONFIG, CONFIGURE, FAST
 
 from demo.ports import pick_free
+from gpuspawner.core.proof import new_nonce, request_headers
 from gpuspawner.core.tickets import sign_ticket
 
 REPO = Path(__file__).parents[2]
@@ -57,7 +59,8 @@ class RealHub:
     warn: str = "10m"
     lifetime: str = "8h"
     quota: int = 8
-    cleanup_servers: bool = False
+    cleanup_servers: bool | None = None
+    """None: as configure() sets it."""
     slow_spawn_timeout: float = 1.0
     failure_limit: int = 3
     fast: float | None = None
@@ -69,6 +72,8 @@ class RealHub:
     planted: str = ""
     """Python that every service process runs before its own: where a test plants a fault."""
     settings: dict[str, Any] = field(default_factory=dict)
+    times: dict[str, Any] = field(default_factory=FAST.copy)
+    """The service's, short so that no test waits; {} for the product's own."""
     environment_of_hub: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -101,9 +106,11 @@ class RealHub:
     def config(self) -> str:
         """The hub's configuration, ending as an administrator's does: with configure()."""
         homes = str(self.folder / "homes" / "{username}")
-        settings = {**FAST, **self.settings}
+        settings = {**self.times, **self.settings}
         values = {**vars(self), "repo": str(REPO), "tiny": str(TINY), "homes": homes, "token": ADMIN_TOKEN}
+        ends = "" if self.cleanup_servers is None else f"c.JupyterHub.cleanup_servers = {self.cleanup_servers}"
         values |= {"catalog": str(self.catalog), "settings": settings, "extra": textwrap.dedent(self.extra)}
+        values["ends_with_hub"] = ends
         return (CONFIG + (CONFIGURE if self.configured else BEFORE_CONFIGURE)).format(**values)
 
     def start_hub(self) -> None:
@@ -218,15 +225,12 @@ class RealHub:
 
     def internal(self, path: str, method: str = "POST", body: Any = None, **arguments: Any) -> requests.Response:
         """Ask the service as the hub's spawner does, straight at its own port."""
-        secret = (self.folder / "gpu" / "secret").read_text().strip()
-        return requests.request(
-            method,
-            f"http://127.0.0.1:{self.service_port}/services/gpu/internal{path}",
-            params=arguments,
-            headers={"Authorization": f"spawner {secret}"},
-            data=json.dumps(body or {}) if method == "POST" else None,
-            timeout=30,
-        )
+        secret = bytes.fromhex((self.folder / "gpu" / "secret").read_text().strip())
+        target = f"/services/gpu/internal{path}{'?' if arguments else ''}{urlencode(arguments)}"
+        sent = json.dumps(body or {}) if method == "POST" else ""
+        url = f"http://127.0.0.1:{self.service_port}{target}"
+        headers = request_headers(secret, new_nonce(), method, target, sent.encode())
+        return requests.request(method, url, headers=headers, data=sent or None, timeout=30)
 
     def ticket(self, user: str) -> str:
         """What a hub page's JavaScript says it asks for."""

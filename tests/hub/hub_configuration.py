@@ -71,7 +71,7 @@ c.ConfigurableHTTPProxy.api_url = "http://127.0.0.1:{proxy_port}"
 c.ConfigurableHTTPProxy.should_start = False
 c.ConfigurableHTTPProxy.auth_token = "proxy-token"
 c.JupyterHub.cleanup_proxy = False
-c.JupyterHub.cleanup_servers = {cleanup_servers}
+{ends_with_hub}
 c.JupyterHub.db_url = "sqlite:///{folder}/hub.sqlite"
 c.JupyterHub.cookie_secret_file = "{folder}/cookie_secret"
 c.JupyterHub.authenticator_class = "dummy"

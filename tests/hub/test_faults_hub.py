@@ -215,7 +215,7 @@ c.Spawner.pre_spawn_hook = hook
 
 @pytest.mark.parametrize(
     ("python", "cleanup_servers"),
-    [("hub6", True), ("hub6", False), ("hub5", False)],
+    [("hub6", True), ("hub6", None), ("hub5", None)],
     ids=["6, servers stopped too", "6, servers left running", "5, servers left running"],
     indirect=["python"],
 )

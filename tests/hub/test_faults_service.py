@@ -260,8 +260,34 @@ def test_promise_2_store_lost_is_rebuilt_from_what_runs(new_hub):
     hub.until("cleo", "running")
 
 
+def test_another_hubs_service_that_took_the_port_is_named_and_never_answers_for_this_hub(new_hub):
+    hub = new_hub(gpus=1, service_poll=20, wait=5, slow_spawn_timeout=10)
+    hub.add_user("anna")
+    other = new_hub(start=False)
+    other.service_port = hub.service_port
+    hub.kill_service()
+    other.start()  # before the hub looks again whether its own service lives
+    refused = hub.begin("anna", gpu="a100")
+    assert refused.status_code == 503, refused.text
+    assert hub.server("anna") is None
+    session = hub.login("anna")
+    assert session.get(f"{hub.url}/hub/home", timeout=30).status_code == 200
+    assert "The GPU service does not answer" in session.get(f"{hub.url}/hub/spawn", timeout=30).text
+    theirs = session.get(f"{hub.url}/services/gpu/", timeout=30)
+    assert theirs.status_code == 503
+    assert "The hub did not take this sign-in" in theirs.text
+    assert "this may be the GPU service of another hub" in theirs.text
+    assert other.workspaces(ended=5) == [], "it was not asked for a workspace"
+    said = f"port {hub.service_port} is taken by the GPU service of the hub whose data_dir is {other.folder}/gpu"
+    eventually(lambda: f"gpuspawner serve: {said}" in hub.log.read_text())
+    assert "Traceback" not in hub.log.read_text()
+    other.terminate_hub()
+    eventually(lambda: hub.gpu("/"), 90, "this hub's own service answers")
+    run(hub, "anna")
+
+
 def test_server_started_before_configure_is_adopted(new_hub):
-    hub = new_hub(configured=False)
+    hub = new_hub(configured=False, cleanup_servers=False)
     hub.add_user("anna")
     assert hub.begin("anna").status_code in ACCEPTED
     eventually(lambda: hub.server("anna")["ready"])
@@ -310,6 +336,9 @@ def test_store_trouble_is_a_503_with_its_reason_and_passes_without_a_hand(new_hu
         )
         assert answer.status_code == 503
         assert "The store does not answer (" in answer.json()["error"]["message"]
+        check = hub.gpu("/check", "POST", {})
+        assert check["sentence"].startswith("Nothing can be started now. The store does not answer (")
+        assert (check["starts_now"], check["ends_at"]) == (False, None)
         begin(hub, "ben")
         assert hub.service_pids() == service
     assert hub.until("ben", "running")
@@ -334,6 +363,8 @@ def test_broken_store_at_the_services_start_is_waited_for_and_told(new_hub, pyth
     home = f"{hub.url}/services/gpu/"
     page = eventually(lambda: "is not a database" in (seen := browser.get(home, timeout=20)).text and [seen])[0]
     assert (page.status_code, page.headers["Refresh"]) == (503, "5")
+    assert "none is started or stopped: tell an administrator." in page.text
+    assert "nothing is lost" not in page.text
     time.sleep(13)  # JupyterHub 5 ends itself after ten seconds without an answer below 500, JupyterHub 6 after thirty
     assert hub.api("GET", "/users").status_code == 200, "the hub serves without it"
     store.write_bytes(good)

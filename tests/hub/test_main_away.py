@@ -1,5 +1,8 @@
 """The service is away: a GPU waits, work without one does not."""
 
+import os
+import signal
+
 from harness import eventually
 
 
@@ -21,3 +24,19 @@ def test_work_without_a_gpu_starts_while_the_service_is_away_and_is_adopted(new_
     assert len(hub.until("bob", "running", 60)["gpus"]) == 1
     hub.stop("alice")  # it carries no lease's id, by which what is left is found and ended
     eventually(lambda: hub.server("alice") is None, 60, "alice's server has ended")
+
+
+def test_work_that_started_while_the_service_was_frozen_runs_as_asked_and_did_not_fail(new_hub):
+    hub = new_hub(settings={"reserved_seconds": 3})
+    hub.add_user("alice")
+    (service,) = hub.service_pids()
+    os.kill(service, signal.SIGSTOP)
+    try:
+        assert hub.begin("alice", template="cpu", lifetime="2h").status_code in {201, 202}
+        eventually(lambda: (server := hub.server("alice")) and server["ready"], 60, "alice works without a GPU")
+    finally:
+        os.kill(service, signal.SIGCONT)
+    lease = hub.until("alice", "running")
+    assert lease["request"]["lifetime_seconds"] == 7200
+    assert lease["ends_at"] is not None
+    assert [x["id"] for x in hub.workspaces(ended=10)] == [lease["id"]], "no end is told"

@@ -1,14 +1,21 @@
 """configure(): what it refuses at start, in the words of ``gpuspawner check``, and what of a configuration it keeps."""
 
+import contextlib
+import errno
+import os
+import re
+import signal
+import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from harness import RealHub
 from jupyterhub.spawner import LocalProcessSpawner, SimpleLocalProcessSpawner
 from traitlets.config import Config
 
-from gpuspawner.spawner import GPUSpawnerMixin, LocalGPUSpawner, configure
+from gpuspawner.spawner import GPUSpawnerMixin, LocalGPUSpawner, configure, one_hub
 
 CATALOG = {"version": 1, "templates": {"cpu": {"title": "No GPU"}}}
 BAD_CATALOG = """
@@ -19,6 +26,12 @@ templates:
   lab: {gpus: {h100: 1}}
 quotas:
   each-user: {each: user, gpus: {soft: 1}}
+"""
+
+
+READS_AS_A_HUB = """
+from jupyterhub.app import JupyterHub
+JupyterHub.instance().load_config_file("jupyterhub_config.py")
 """
 
 
@@ -46,6 +59,68 @@ def start_jupyterhub(hub: RealHub) -> subprocess.CompletedProcess[str]:
     config.write_text(hub.config())
     command = [sys.executable, "-m", "jupyterhub", "-f", str(config)]
     return subprocess.run(command, cwd=hub.folder, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_second_hub_on_the_same_data_dir_names_the_first_and_leaves_it_alone(new_hub):
+    hub = new_hub()
+    command = [sys.executable, "-m", "jupyterhub"]
+    config = str(hub.folder / "jupyterhub_config.py")
+    told = {"cwd": hub.folder, "capture_output": True, "text": True, "timeout": 60}
+    second = subprocess.run([*command, "-f", config], check=False, **told)
+    assert second.returncode == 1
+    first = f"process {hub.hub.pid} on {socket.gethostname()}, started 20"
+    assert f"gpuspawner: another hub uses data_dir {hub.folder}/gpu: {first}" in second.stderr
+    assert f" in {hub.folder}, which serves {hub.url}. " in second.stderr
+    assert "give this one another data_dir." in second.stderr
+    assert "Traceback" not in second.stderr
+    hub.add_user("anna")
+    token = subprocess.run([*command, "token", "-f", config, "anna"], check=False, **told)
+    assert token.returncode == 0, "a command that only reads the configuration goes on"
+    (service,) = hub.service_pids()
+    assert not [link for link in Path(f"/proc/{service}/fd").iterdir() if link.readlink().name == one_hub.LOCK]
+    hub.kill_hub()
+    hub.start_hub()
+
+
+@pytest.mark.parametrize(("number", "goes_on"), [(errno.ENOLCK, True), (errno.EIO, False)])
+def test_a_file_system_without_locks_is_told_and_no_reason_to_refuse(tmp_path, monkeypatch, capsys, number, goes_on):
+    def flock(_file, _how):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(one_hub.fcntl, "flock", flock)
+    with contextlib.nullcontext() if goes_on else pytest.raises(SystemExit, match=r"hub\.lock cannot be"):
+        one_hub.hold(tmp_path, "http://127.0.0.1:8000/")
+    assert ("has no locks (No locks available): see to it" in capsys.readouterr().err) == goes_on
+
+
+def test_a_hub_whose_port_another_hubs_service_has_names_it_and_does_not_start(new_hub):
+    first, second = new_hub(), new_hub(start=False)
+    second.service_port = first.service_port
+    started = start_jupyterhub(second)
+    (pid,) = first.service_pids()
+    holder = f"the GPU service of the hub whose data_dir is {first.folder}/gpu (process {pid})"
+    assert f"gpuspawner: port {first.service_port}, which this hub's GPU service needs, is taken by {holder}." in (
+        started.stderr
+    )
+    assert re.search(r"give this hub another: configure\(c, \.\.\., port=\d+\)\.\n$", started.stderr)
+    assert (started.returncode, "Traceback" in started.stderr) == (1, False)
+
+
+def test_a_service_that_a_killed_hub_left_is_no_reason_to_refuse(new_hub):
+    hub = new_hub()
+    (service,) = hub.service_pids()
+    os.kill(service, signal.SIGSTOP)  # it cannot see that its hub is gone, and keeps its port
+    hub.kill_hub()
+    started = subprocess.Popen([sys.executable, "-c", READS_AS_A_HUB], cwd=hub.folder)
+    assert started.wait(60) == 0
+    os.kill(service, signal.SIGCONT)
+
+
+def test_a_restart_of_the_hub_ends_no_workspace_unless_its_administrator_says_so(configured, capsys):
+    assert configured().JupyterHub.cleanup_servers is False
+    assert "c.JupyterHub.cleanup_servers is set to False" in capsys.readouterr().out
+    assert configured(cleanup_servers=True).JupyterHub.cleanup_servers is True
+    assert "cleanup_servers" not in capsys.readouterr().out
 
 
 def test_a_bad_catalog_is_refused_in_the_words_of_check(tmp_path):
@@ -283,3 +358,24 @@ def test_a_secret_that_cannot_be_read_is_refused_by_its_file(configured, tmp_pat
 def test_an_argument_that_is_no_such_number_is_refused_by_name(tmp_path, argument, says):
     with pytest.raises(SystemExit, match=says):
         configure(Config(), catalog=CATALOG, data_dir=tmp_path / "gpu", **argument)
+
+
+def test_a_hub_id_that_is_given_is_a_new_folders_own(tmp_path):
+    for folder in ("gpu", "gpu"):  # the line stays in the configuration
+        c = Config()
+        configure(c, catalog=CATALOG, data_dir=tmp_path / folder, hub_id="a" * 32)
+        assert c.GPUSpawnerMixin.gpu_hub_id == "a" * 32
+
+
+def test_a_hub_id_beside_another_is_refused_and_the_folder_left_as_it_is(configured, tmp_path):
+    found = configured().GPUSpawnerMixin.gpu_hub_id
+    with pytest.raises(SystemExit, match=rf"gpu belongs to the hub id {found}\..* name a new, empty data_dir\."):
+        configure(Config(), catalog=CATALOG, data_dir=tmp_path / "gpu", hub_id="a" * 32)
+    assert (tmp_path / "gpu" / "hub-id").read_text().strip() == found
+
+
+@pytest.mark.parametrize("hub_id", ["", "a" * 31, "A" * 32, "a" * 32 + "\n", "../hub", 7])
+def test_what_is_no_hub_id_is_refused_by_name(tmp_path, hub_id):
+    with pytest.raises(SystemExit, match=r"configure\(hub_id=.*\) is no hub id\. Give the 32 hexadecimal digits"):
+        configure(Config(), catalog=CATALOG, data_dir=tmp_path / "gpu", hub_id=hub_id)
+    assert not (tmp_path / "gpu" / "hub-id").exists()

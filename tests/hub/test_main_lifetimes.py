@@ -139,7 +139,8 @@ def test_keep_ends_the_grace_as_often_as_the_policy_lets_it(hub):
     )
     assert hub.lease("keeper")["warning"]["actions"] == []
     hub.stop("keeper")
-    assert hub.until_ended("keeper", "stopped")["end"]["by"] == "hub"
+    hub.until_ended("keeper", "stopped")
+    eventually(lambda: hub.last_end("keeper")["end"]["by"] == "the service tests", what="who stopped it is told")
 
 
 def test_a_lifetime_ends_warned_and_with_its_reason(hub):

@@ -139,6 +139,16 @@ def test_a_token_with_the_scope_alone_sees_its_own(hub, owner):
     assert ask(hub, narrow, f"/workspaces/{owner['id']}").json()["user"] == "olga"
 
 
+def test_the_hub_renews_a_ticket_by_its_cookie_until_the_logout_and_never_by_a_token(hub, owner):
+    session, address = hub.login("olga"), f"{hub.url}/hub/gpuspawner/ticket"
+    ticket = session.get(address, timeout=20).json()["ticket"]
+    assert ask(hub, f"ticket {ticket}", f"/workspaces/{owner['id']}").status_code == 200
+    by_token = requests.get(address, headers={"Authorization": hub_token(hub, "olga")}, timeout=20)
+    session.get(f"{hub.url}/hub/logout", timeout=20)
+    refused = [by_token, session.get(address, timeout=20), requests.get(f"{address}/olga/", timeout=20)]
+    assert [(one.status_code, "ticket" in one.text) for one in refused] == [(403, False)] * 3
+
+
 def test_an_administrator_sees_and_acts_by_the_scope(hub, owner):
     administrator = hub_token(hub, "admin")
     assert ask(hub, administrator, "/").json()["admin"] is True
@@ -189,13 +199,16 @@ def test_a_workspaces_token_ends_with_its_workspace(hub):
     assert ask(hub, credential, f"/workspaces/{lease['id']}").status_code == 403
 
 
-@pytest.mark.parametrize("credential", ["hub admin", "ticket", "workspace", "wrong secret", "none"])
+@pytest.mark.parametrize(
+    "credential", ["hub admin", "ticket", "workspace", "wrong secret", "secret, not a proof", "none"]
+)
 def test_the_spawners_api_takes_the_secret_alone(hub, owner, secret, credential):
     header = {
         "hub admin": f"token {ADMIN_TOKEN}",
         "ticket": f"ticket {hub.ticket('olga')}",
         "workspace": own_token(hub, owner),
         "wrong secret": f"spawner {'0' * 64}",
+        "secret, not a proof": f"spawner {secret.hex()}",
         "none": "",
     }[credential]
     body = {
@@ -244,6 +257,11 @@ def test_whoever_may_start_one_server_of_a_user_acts_on_nothing_else_of_theirs_b
             assert ask(hub, f"ticket {ticket}", f"/workspaces/{owner['id']}").status_code in {403, 404}
             assert ask(hub, f"ticket {ticket}", f"/workspaces/{owner['id']}/stop", "POST").status_code in {403, 404}
     assert "olga uses or waits for" in pages[0]
+    renewal = f"{hub.url}/hub/gpuspawner/ticket/olga"
+    renewed = session.get(f"{renewal}/shared", timeout=20).json()["ticket"]
+    assert ask(hub, f"ticket {renewed}", "/offers").json()["held"] == owner["request"]["count"]
+    assert ask(hub, f"ticket {renewed}", f"/workspaces/{owner['id']}").status_code == 403
+    assert session.get(f"{renewal}/", timeout=20).status_code in {403, 404}, "of another server of hers"
     assert hub.lease("olga")["phase"] == "running"
 
     assert hub.submit(session, "olga", "shared", template="lab", gpu="none").status_code == 302

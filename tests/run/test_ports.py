@@ -1,6 +1,7 @@
 """A taken port is named with its holder; free ones are free."""
 
 import os
+import pwd
 import socket
 from pathlib import Path
 
@@ -17,9 +18,9 @@ def taken():
 
 def test_a_listening_port_is_taken_and_its_holder_is_named_by_pid_and_command(taken):
     assert not ports.is_free(taken)
-    assert ports.holder_of(taken).startswith(f"process {os.getpid()}: ")
+    assert ports.holder_of(taken).words.startswith(f"process {os.getpid()}: ")
     command = Path("/proc/self/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
-    assert command[:50] in ports.holder_of(taken)
+    assert command[:50] in ports.holder_of(taken).words
 
 
 def test_a_port_taken_on_all_addresses_is_taken(request):
@@ -49,5 +50,15 @@ def test_picked_ports_differ_and_are_free():
     assert all(map(ports.is_free, picked))
 
 
-def test_a_port_without_a_visible_holder_is_said_to_be_another_users():
-    assert ports.holder_of(ports.pick_free(1)[0]) == "a process of another user"
+def test_a_port_without_a_visible_holder_is_said_to_be_that():
+    assert ports.holder_of(ports.pick_free(1)[0]).words == "a process that can't be seen from here"
+
+
+def test_a_port_of_another_users_process_names_the_user(taken, monkeypatch):
+    monkeypatch.setattr(Path, "iterdir", lambda _folder: iter(()))  # as the files of others: none is seen
+    assert ports.holder_of(taken).words == f"a process of the user {pwd.getpwuid(os.getuid()).pw_name}"
+
+
+def test_on_an_address_of_another_machine_all_of_this_one_count(taken):
+    assert not ports.is_free(taken, "192.0.2.1")
+    assert ports.is_free(ports.pick_free(1)[0], "192.0.2.1")

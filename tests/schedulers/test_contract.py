@@ -212,8 +212,9 @@ async def test_what_is_offered_can_be_had(scheduler):
 async def test_places_count_from_one_in_the_order_of_asking(scheduler):
     assert scheduler.owns_queue
     line = granted(scheduler, [waits("x", NOW - 9, count=3), waits("b", NOW + 1), waits("a", NOW + 2), waits("c", NOW)])
-    places = {x.id: scheduler.place(x, line, (), NOW).number for x in line if x.phase is Phase.QUEUED}
-    assert places == {"c": 1, "b": 2, "a": 3}
+    places = scheduler.places(line, (), NOW)
+    assert {name: place.number for name, place in places.items()} == {"c": 1, "b": 2, "a": 3}
+    assert places == {x.id: scheduler.place(x, line, (), NOW) for x in line if x.phase is Phase.QUEUED}
 
 
 async def test_a_place_is_zero_seconds_away_exactly_when_it_is_granted_now(scheduler):

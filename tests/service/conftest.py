@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from demo.ports import pick_free
 from gpuspawner.backends.local import nvidia
 from gpuspawner.service.store import Store
 
@@ -36,12 +37,12 @@ def world(make_world):
 @pytest.fixture
 def make_web_world(tmp_path, monkeypatch):
     """Make the service's pages over HTTP, beside a hub, with a catalog of a test's own or that of `pages`."""
-    import pages  # noqa: PLC0415 - found only through the path above
+    import page_world  # noqa: PLC0415 - found only through the path above
 
     made = []
 
     def make(catalog=None):
-        made.append(pages.World(tmp_path, monkeypatch, catalog))
+        made.append(page_world.World(tmp_path, monkeypatch, catalog))
         return made[-1]
 
     yield make
@@ -88,3 +89,27 @@ def make_machine(tmp_path, monkeypatch):
 def machine(make_machine):
     """One simulated GPU, a policy that enforces: idle after 2 minutes, 1 minute of grace."""
     return make_machine()
+
+
+@pytest.fixture
+def port():
+    """Where `serve` listens."""
+    return pick_free(1)[0]
+
+
+@pytest.fixture
+def serve(tmp_path, port):
+    """Return a function that starts the service as a process."""
+    from service_process import Process  # noqa: PLC0415 - found only through the path above
+
+    started = []
+
+    def start(folder=tmp_path, **which):
+        started.append(Process(tmp_path / f"log-{len(started)}.txt", folder, port, **which))
+        return started[-1]
+
+    yield start
+    for one in started:
+        if one.process.poll() is None:
+            one.process.kill()
+        one.process.wait()

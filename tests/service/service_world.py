@@ -11,12 +11,23 @@ from gpuspawner.core.errors import Gone
 from gpuspawner.core.lease import Key, Phase
 from gpuspawner.service.adoption import lease_variables
 from gpuspawner.service.allocator import Ask
-from gpuspawner.service.app import Options, wire
+from gpuspawner.service.app import Options, application, wire
+from gpuspawner.service.door import Door
 from gpuspawner.service.fake import FakeHub, HandClock
 from gpuspawner.service.settings import Settings
 
 SECRET = b"s" * 32
+
 PREFIX = "/services/gpu/"
+
+
+def open_door(parts):
+    """What answers requests once the store is open."""
+    door = Door(application(parts), parts)
+    door.waits_for = ""
+    return door
+
+
 POLICY = {
     "mode": "enforce",
     "idle": {"below": "5%", "for": "5m", "sample": "60s", "grace": "3m"},
@@ -93,7 +104,8 @@ class Mortal:
 class World:
     """A machine, a hub and one service after another on the same store."""
 
-    hub_id = "hub-1"
+    hub_id = "1" * 32
+    secret, secret_made_at = SECRET, 0.0
 
     def __init__(self, store, *, gpus=2, quota=None, policy=None, templates=None, **settings):
         self.clock = HandClock()
@@ -113,8 +125,9 @@ class World:
         self.crash()
         self.life = life or Life()
         options = Options(
-            self.url, SECRET, self.hub_id, "http://127.0.0.1:9/hub/api", "t", "http://127.0.0.1:9", PREFIX, None
-        )
+            self.url, self.secret, self.hub_id, "http://127.0.0.1:9/hub/api", "t", "http://127.0.0.1:9", PREFIX, None,
+            secret_made_at=self.secret_made_at,
+        )  # fmt: skip
         backend = Mortal(self.backend, self.life, {"end"})
         hub = Mortal(self.hub, self.life, {"stop", "start"})
         self.parts = wire(options, self.catalog, backend, self.settings, self.clock, hub)
@@ -149,7 +162,10 @@ class World:
         await self.settle()
 
     async def settle(self):
-        while tasks := [*self.parts.reconciler._tasks.values(), *self.parts.sampler._tasks.values()]:
+        reconciler, sampler = self.parts.reconciler, self.parts.sampler
+        while tasks := [
+            x for one in (reconciler._view._questions, reconciler._acts, sampler) for x in one._tasks.values()
+        ]:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def sample(self):

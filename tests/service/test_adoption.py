@@ -61,7 +61,7 @@ async def test_a_server_whose_process_carries_an_ended_lease_is_adopted_not_ende
     "document", ["", "{", "[]", '{"user": 1}', '{"user": "a", "slots": 3}', '{"slots": [["x"]]}', '{"slots": {"a": 1}}']
 )
 async def test_variables_that_say_nothing_believable_rebuild_nothing_and_are_left_alone(world, document):
-    world.backend.run("odd", 1, {"GPUSPAWNER_HUB_ID": "hub-1", "GPUSPAWNER_LEASE": document})
+    world.backend.run("odd", 1, {"GPUSPAWNER_HUB_ID": world.hub_id, "GPUSPAWNER_LEASE": document})
     await world.go_on(900, step=30)
     assert list(world.book) == []
     assert ("odd", 1) in world.backend.running
@@ -118,3 +118,11 @@ async def test_promise_9_what_the_service_did_not_sign_acts_for_nobody(world):
     world.backend.run("forged", 1, lease_variables(forged, SECRET))
     await world.round()
     assert world.book.of_key(vic) is not None, "signed, it would have been rebuilt"
+
+
+async def test_promise_2_a_signed_document_of_any_length_is_rebuilt(world):
+    lease = await world.up("alice")
+    long = replace(lease, id="long", key=world.key("bob"), user="bob", options={"note": "x" * 70_000})
+    world.backend.run("long", 1, lease_variables(long, SECRET))
+    await world.round()
+    assert world.book.get("long").options == long.options

@@ -4,20 +4,24 @@ import json
 import sqlite3
 
 import pytest
-from service_world import PREFIX, SECRET
+from service_world import PREFIX, SECRET, open_door
+from tornado.escape import utf8
 from tornado.httpclient import HTTPRequest
 from tornado.httpserver import HTTPServer
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 from tornado.testing import bind_unused_port
 
+from gpuspawner.core.errors import Gone, Unavailable
 from gpuspawner.core.lease import Phase
+from gpuspawner.core.proof import new_nonce, request_headers
 from gpuspawner.core.tickets import TICKET_SECONDS, sign_ticket
 from gpuspawner.service.allocator import hash_token
-from gpuspawner.service.app import application
-from gpuspawner.spawner.client import LeaseClient
+from gpuspawner.service.known import STANDS_SECONDS
+from gpuspawner.spawner.client import NOT_OURS, LeaseClient
+from gpuspawner.spawner.live import ServiceView
 
 ACTIONS = ["keep", "extend", "stop", "seen", "dispute", "answer"]
-SPAWNER = f"spawner {SECRET.hex()}"
+SPAWNER = "the hub's spawner"
 
 
 class Client:
@@ -33,6 +37,8 @@ class Client:
         headers = {"Authorization": who} if who else {}
         text = body if isinstance(body, (str, bytes)) else None if body is None else json.dumps(body)
         text = "" if method == "POST" and text is None else text
+        if who == SPAWNER:
+            headers = request_headers(SECRET, new_nonce(), method, PREFIX.rstrip("/") + path, utf8(text or ""))
         request = HTTPRequest(self.url + path, method, headers, text, allow_nonstandard_methods=True)
         client = SimpleAsyncHTTPClient(force_instance=True)
         response = await client.fetch(request, raise_error=False)
@@ -49,7 +55,7 @@ async def serve(monkeypatch):
 
     def serve(world):
         socket, port = bind_unused_port()
-        servers.append(HTTPServer(application(world.parts)))
+        servers.append(HTTPServer(open_door(world.parts)))
         servers[-1].add_socket(socket)
         return Client(world, f"http://127.0.0.1:{port}{PREFIX.rstrip('/')}")
 
@@ -166,12 +172,30 @@ async def test_promise_9_nobody_gets_nothing(world, call, who):
     assert world.now_of(lease) == lease
 
 
-async def test_promise_9_a_ticket_is_over_after_ten_minutes(world, call):
+async def test_promise_9_a_ticket_is_over_after_a_minute(world, call):
+    assert TICKET_SECONDS == 60
     ticket = call.ticket("alice")
     world.clock.advance(TICKET_SECONDS - 1)
     assert (await call(ticket, "GET", "/api/v1"))[1]["user"] == "alice"
     world.clock.advance(2)
     assert (await call(ticket, "GET", "/api/v1"))[0] == 403
+
+
+async def test_promise_9_a_ticket_does_nothing_for_a_user_whom_the_hub_has_no_more(world, call):
+    lease, ticket = await world.up("alice"), call.ticket("alice")
+    assert (await call(ticket, "POST", f"/api/v1/workspaces/{lease.id}/keep"))[0] == 200
+    world.clock.advance(STANDS_SECONDS)
+    for created in (None, "another alice born"):
+        world.hub.users.pop("alice", None) if created is None else world.hub.users.update(alice=created)
+        for action in ACTIONS:
+            status, answer = await call(ticket, "POST", f"/api/v1/workspaces/{lease.id}/{action}")
+            assert (status, answer["error"]["message"]) == (
+                403,
+                "The hub has no user alice any more: nothing was done.",
+            )
+    assert world.now_of(lease).keeps_used == 1
+    world.hub.unreachable = "The hub does not answer."
+    assert (await call(ticket, "POST", f"/api/v1/workspaces/{lease.id}/keep"))[0] == 200, "nobody says that she is gone"
 
 
 async def test_promise_9_the_ticket_of_a_form_says_what_a_start_would_do_and_nothing_more(world, call):
@@ -310,6 +334,28 @@ async def test_promise_10_what_a_user_gets_wrong_is_told_and_never_a_500(world, 
     assert status == 200 or answer["error"]["message"]
 
 
+UNKNOWN = [
+    *((f"/api/v1/workspaces/{{lease}}/{action}", set()) for action in ("keep", "extend", "move", "stop", "seen")),
+    *((f"/api/v1/workspaces/{{lease}}/{action}", {"sentence"}) for action in ("dispute", "answer")),
+    *((f"/internal/leases/{{lease}}/{step}?attempt=1", set()) for step in ("acknowledge", "heartbeat", "park")),
+    ("/internal/leases/{lease}/requeue?attempt=1", {"why", "node"}),
+    ("/internal/leases/{lease}/release?attempt=1&outcome=failed", {"message", "output"}),
+    ("/internal/forget", {"hub", "user_created", "server"}),
+    ("/internal/acquire", {"hub", "user_created", "server", "user", "options", "start_id", "boot_id", "by"}),
+]
+
+
+@pytest.mark.parametrize(("path", "known"), UNKNOWN)
+async def test_promise_10_an_unknown_field_is_refused_by_name_and_nothing_is_done(world, call, path, known):
+    lease = await world.up("alice")
+    who = SPAWNER if path.startswith("/internal") else call.ticket("alice")
+    body = {**dict.fromkeys(known, ""), "until": 1_900_000_000}
+    status, answer = await call(who, "POST", path.format(lease=lease.id), body)
+    told = status, answer["error"]["field"], set(answer["error"]["limit"].split(", "))
+    assert told == (400, "'until'", known or {"none"})
+    assert world.now_of(lease) == lease
+
+
 async def test_promise_6_a_start_for_which_the_place_has_no_room_is_told_its_place_over_http(world, call):
     await world.round()
     lease = world.start("alice")
@@ -328,7 +374,7 @@ async def test_promise_6_the_spawners_client_names_the_node_that_had_no_room(wor
     await world.round()
     lease = world.start("alice")
     await world.acknowledge(lease)
-    await LeaseClient(call.url, SECRET.hex()).requeue(lease.id, 1, "Its node had no room after all.", "node-7")
+    await LeaseClient(call.url, SECRET).requeue(lease.id, 1, "Its node had no room after all.", "node-7")
     assert world.now_of(lease).tried_nodes == ("node-7",)
 
 
@@ -347,18 +393,22 @@ async def test_a_store_that_is_away_is_a_503_with_the_reason(world, call):
     world.parts.store.close()
     other = sqlite3.connect(world.url.removeprefix("sqlite:///"), isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
-    ask = {
-        "hub": "h",
-        "user": "alice",
-        "user_created": "t",
-        "server": "",
-        "options": {},
-        "start_id": "1",
-        "boot_id": "b",
-    }
+    ask = {"hub": "h", "user": "alice", "user_created": "t", "server": "", "options": {}}
+    ask |= {"start_id": "1", "boot_id": "b"}
     status, answer = await call(SPAWNER, "POST", "/internal/acquire", ask)
     other.execute("ROLLBACK")
     other.close()
     assert (status, "The store does not answer" in answer["error"]["message"]) == (503, True)
     assert list(world.book) == []
     assert (await call(SPAWNER, "POST", "/internal/acquire", ask))[0] == 200
+
+
+async def test_what_another_hubs_service_answers_is_told_from_ones_own(world, call):
+    lease = await world.up("alice")
+    ticket = call.ticket("alice").removeprefix("ticket ")
+    for secret, ours in ((SECRET, True), (b"x" * 32, False)):
+        client = LeaseClient(call.url, secret)
+        with pytest.raises(Gone if ours else Unavailable, match=None if ours else NOT_OURS):
+            await client.heartbeat(lease.id, 7)
+        found = await ServiceView(call.url, ticket, secret).workspaces()
+        assert (found is not None) == ours, "a ticket that another service would take proves nothing of it"

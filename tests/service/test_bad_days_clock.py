@@ -3,9 +3,10 @@
 import json
 import time
 
-import pages
+import page_world
 import pytest
 from bad_machine import BUSY
+from service_process import SERVE
 from service_world import PREFIX, SECRET
 from tornado.httpclient import HTTPRequest
 from tornado.httpserver import HTTPServer
@@ -19,9 +20,18 @@ from gpuspawner.core.evidence import SampleKind
 from gpuspawner.core.lease import Phase, Reason
 from gpuspawner.core.tickets import sign_ticket
 from gpuspawner.service.app import application
-from gpuspawner.service.clock import SteadyClock
+from gpuspawner.service.clock import BREAK_SECONDS, SteadyClock, WallWatch
+from gpuspawner.service.fake import HandClock
 
 HOUR = 3600.0
+STEPS_BACK = SERVE.replace(
+    "asyncio.run(",
+    """
+import time
+wall = time.time
+time.time = lambda: wall() - 3600 * os.path.exists(store + ".back")
+asyncio.run(""",
+)
 JUMPS = pytest.mark.parametrize("jump_seconds", [HOUR, -HOUR], ids=["ahead", "back"])
 
 
@@ -32,6 +42,39 @@ def test_the_services_time_goes_on_steadily_whatever_the_wall_does(monkeypatch, 
     monkeypatch.setattr(time, "time", lambda: wall() + jump_seconds)
     assert 0 <= clock.now() - before < HOUR / 2
     assert abs(clock.wall() - before - jump_seconds) < HOUR / 2
+
+
+def test_the_services_time_tells_since_when_it_ran_without_a_break(monkeypatch):
+    at = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: at)
+    clock = SteadyClock()
+    begun = clock.now()
+    for _ in range(100):
+        at += BREAK_SECONDS
+        assert clock.awake_since() == begun
+    at += BREAK_SECONDS + 1
+    back = clock.now()
+    at += 1
+    assert clock.awake_since() == back
+
+
+def test_a_clock_that_was_set_back_is_told_once_and_one_set_ahead_or_corrected_is_not():
+    clock = HandClock()
+    watch = WallWatch(clock)
+    told = []
+    for ahead_seconds in (0.0, -1.0, HOUR, HOUR - 1, 0.0, 0.0, -30.0):
+        clock.wall_ahead_seconds = ahead_seconds
+        clock.advance(0.5)
+        told.append(round(watch.set_back_seconds()))
+    assert told == [0, 0, 0, 0, HOUR - 1, 0, 0]
+
+
+def test_the_log_says_what_a_clock_that_was_set_back_does_to_the_hub(serve, tmp_path):
+    service = serve(script=STEPS_BACK)
+    service.says("serving ")
+    (tmp_path / "service.sqlite.back").touch()
+    service.says("This machine's time was set back by 1 h. JupyterHub waits by it: for as long it may not look")
+    service.says("Restart the hub: workspaces run on.")
 
 
 @JUMPS
@@ -145,7 +188,7 @@ def test_the_command_line_counts_by_the_service_s_clock_as_the_pages_do(make_web
     """After a suspension it is hours behind the machine's own: a list told that every workspace ends in 0 s."""
     world = make_web_world()
     world.clock.at = time.time() - 8 * 3600
-    world.save(pages.running("runs", running_at=world.clock.at - 60, deadline_at=world.clock.at + 6 * 3600))
+    world.save(page_world.running("runs", running_at=world.clock.at - 60, deadline_at=world.clock.at + 6 * 3600))
     monkeypatch.setenv("GPUSPAWNER_TOKEN", world.token("alice"))
     assert main(["list", "--url", world.home]) == 0
     assert "in 6 h" in capsys.readouterr().out

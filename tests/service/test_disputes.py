@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-import pages
+import page_world
 import pytest
 import requests
-from pages import NOW, Browser, api
+from page_world import NOW, Browser, api
 
 from gpuspawner.core.dispute import LONGEST_CHARACTERS
 from gpuspawner.core.lease import Phase, Reason
@@ -24,8 +24,8 @@ def world(make_web_world):
 @pytest.fixture
 def gone(world):
     """Stopped for being idle 10 min ago, after 40 idle minutes; nothing of its readings is kept for its end."""
-    lease = pages.reclaimed("gone")
-    return world.save(lease, pages.reclaimed_audit(AT), pages.readings(lease, [80] * 30 + [1] * 41, until=AT))
+    lease = page_world.reclaimed("gone")
+    return world.save(lease, page_world.reclaimed_audit(AT), page_world.readings(lease, [80] * 30 + [1] * 41, until=AT))
 
 
 def test_its_user_says_so_and_an_administrator_answers_on_the_same_page(world, gone):
@@ -115,7 +115,7 @@ def test_an_end_is_called_wrong_once_and_answered_once(world, gone):
 
 @pytest.mark.parametrize("reason", list(Reason))
 def test_only_an_end_that_others_decided_can_be_called_wrong(world, reason):
-    world.save(pages.reclaimed("gone", reason=reason))
+    world.save(page_world.reclaimed("gone", reason=reason))
     may = reason in {Reason.IDLE, Reason.EXPIRED, Reason.PREEMPTED, Reason.ORPHANED}
     assert ("This was wrong" in Browser(world, "alice").look("workspaces/gone").text) is may
     answer = api(world, "alice", "workspaces/gone/dispute", "POST")
@@ -125,7 +125,7 @@ def test_only_an_end_that_others_decided_can_be_called_wrong(world, reason):
 
 
 def test_what_lives_cannot_be_called_wrong(world):
-    world.save(pages.in_grace("mine"))
+    world.save(page_world.in_grace("mine"))
     assert "has not ended" in api(world, "alice", "workspaces/mine/dispute", "POST").json()["error"]["message"]
     assert world.lease("mine").phase is Phase.RECLAIMING
 
@@ -165,8 +165,8 @@ def test_a_form_from_elsewhere_says_nothing(world, gone, action):
 
 def test_promise_9_a_workspace_s_token_reads_nothing_of_its_user_s_other_ones(world, gone):
     assert api(world, "alice", "workspaces/gone/dispute", "POST", {"sentence": SENTENCE}).status_code == 200
-    world.save(pages.running("runs", server="x", token_hash=hash_token("gpuws-abc")))
-    waiting = pages.waiting("waits", user="alice")
+    world.save(page_world.running("runs", server="x", token_hash=hash_token("gpuws-abc")))
+    waiting = page_world.waiting("waits", user="alice")
     world.save(replace(waiting, key=replace(waiting.key, server="y")))
     headers = {"Authorization": "token gpuws-abc"}
     answers = {

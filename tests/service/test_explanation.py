@@ -3,9 +3,9 @@
 import html
 from dataclasses import replace
 
-import pages
+import page_world
 import pytest
-from pages import Browser, api
+from page_world import Browser, api
 
 from gpuspawner.catalog import load_catalog
 from gpuspawner.core.evidence import SampleKind
@@ -18,7 +18,7 @@ IDLE = "Idle 12 min of 30 min, because: GPU 0 at 1 %."
 @pytest.fixture
 def make(make_web_world):
     def make(**policy):
-        catalog = load_catalog({**pages.CATALOG, "policies": {"default": {"mode": "enforce", **policy}}})
+        catalog = load_catalog({**page_world.CATALOG, "policies": {"default": {"mode": "enforce", **policy}}})
         world = make_web_world(catalog)
         world.observe()
         return world
@@ -27,7 +27,7 @@ def make(make_web_world):
 
 
 def unasked(**changes):
-    lease = pages.running("mine", gpus=(), deadline_at=None, adopted=True, **changes)
+    lease = page_world.running("mine", gpus=(), deadline_at=None, adopted=True, **changes)
     return replace(lease, request=replace(lease.request, template=""))
 
 
@@ -42,26 +42,26 @@ def explained(world, name="mine"):
 @pytest.mark.parametrize(
     ("lease", "sentences"),
     [
-        pytest.param(pages.running("mine"), ["In use: GPU 0 at 80 %."], id="busy"),
+        pytest.param(page_world.running("mine"), ["In use: GPU 0 at 80 %."], id="busy"),
         pytest.param(
-            pages.running("mine", streak=pages.idle_streak(12)),
+            page_world.running("mine", streak=page_world.idle_streak(12)),
             [IDLE, "If nothing changes, a warning comes in 18 min."],
             id="idle",
         ),
         pytest.param(
-            pages.running("mine", streak=replace(pages.idle_streak(12), observed_seconds=1440.0)),
+            page_world.running("mine", streak=replace(page_world.idle_streak(12), observed_seconds=1440.0)),
             [IDLE, "Only 50 % of that time is known: below 80 % nobody is warned."],
             id="half of it unknown",
         ),
         pytest.param(
-            pages.running(
-                "mine", streak=replace(pages.idle_streak(0), kind=SampleKind.UNKNOWN, because="GPU 0: [N/A]")
+            page_world.running(
+                "mine", streak=replace(page_world.idle_streak(0), kind=SampleKind.UNKNOWN, because="GPU 0: [N/A]")
             ),
             ["Not judged now: GPU 0: [N/A]."],
             id="unknown",
         ),
         pytest.param(
-            pages.running("mine", streak=replace(pages.idle_streak(12), unknown_since=(("GPU-1", 7260.0),))),
+            page_world.running("mine", streak=replace(page_world.idle_streak(12), unknown_since=(("GPU-1", 7260.0),))),
             [
                 IDLE,
                 "If nothing changes, a warning comes in 18 min.",
@@ -70,7 +70,7 @@ def explained(world, name="mine"):
             id="unreadable",
         ),
         pytest.param(
-            pages.running("mine", gpus=()),
+            page_world.running("mine", gpus=()),
             ["It has no GPU, and its policy does not judge such workspaces: nothing stops it for being idle."],
             id="no GPU",
         ),
@@ -94,13 +94,13 @@ def test_a_running_workspace(make, lease, sentences):
 )
 def test_a_policy_that_does_not_enforce_says_so(make, mode, sentences):
     world = make(mode=mode)
-    world.save(pages.running("mine", streak=pages.idle_streak(12)))
+    world.save(page_world.running("mine", streak=page_world.idle_streak(12)))
     assert explained(world) == sentences
 
 
 def test_in_its_grace_it_says_when_it_stops(make):
     world = make()
-    world.save(pages.in_grace("mine"))
+    world.save(page_world.in_grace("mine"))
     (sentence,) = explained(world)
     assert sentence.startswith("Idle 34 min; stops at ")
     assert sentence.endswith(", because: GPU 0 at 1 %.")
@@ -108,7 +108,7 @@ def test_in_its_grace_it_says_when_it_stops(make):
 
 def test_kept_before_the_first_sample_it_says_that_too(make):
     world = make()
-    lease = pages.running("mine", streak=Streak())
+    lease = page_world.running("mine", streak=Streak())
     world.save(replace(lease, kept_until=world.parts.clock.now() + 3600.0))
     (sentence,) = explained(world)
     assert sentence.startswith("Kept until ")
@@ -117,12 +117,12 @@ def test_kept_before_the_first_sample_it_says_that_too(make):
 
 def test_waiting_starting_and_ended(make):
     world = make()
-    world.save(pages.waiting("mine", user="alice", count=2))
+    world.save(page_world.waiting("mine", user="alice", count=2))
     assert "You are 1st in line" in explained(world)[0]
-    world.save(pages.running("starts", server="second", phase=Phase.STARTING))
+    world.save(page_world.running("starts", server="second", phase=Phase.STARTING))
     view = api(world, "alice", "workspaces/starts").json()
     assert view["explained"] == ["It has its place and is starting: nothing is judged before it runs."]
-    world.save(pages.reclaimed("gone"))
+    world.save(page_world.reclaimed("gone"))
     api(world, "alice", "workspaces/gone/dispute", "POST", {"sentence": "It read data."})
     view = api(world, "alice", "workspaces/gone").json()
     assert view["explained"] == [
@@ -149,6 +149,6 @@ def test_its_user_and_the_administrator_are_told_of_a_server_that_was_taken_over
 
 def test_a_lease_rebuilt_from_what_runs_was_asked_for(make):
     world = make()
-    world.save(pages.running("mine", adopted=True))
+    world.save(page_world.running("mine", adopted=True))
     assert explained(world) == ["In use: GPU 0 at 80 %."]
     assert "Taken over as they ran" not in Browser(world, "admin").home.text

@@ -10,8 +10,10 @@ from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.evidence import SampleKind, classify
 from gpuspawner.core.lease import Phase
 from gpuspawner.core.policy import IdlePolicy
+from gpuspawner.core.readings import GpuReading, Sample
 from gpuspawner.core.simulate import simulate
 from gpuspawner.service.history import Looking, not_recorded, recorded, steps_of, work_of
+from gpuspawner.service.sampler import reading_rows
 from gpuspawner.service.store import ReadingRow
 
 POLICY = IdlePolicy()
@@ -56,12 +58,23 @@ def test_samples_are_what_was_measured(store):
         SampleKind.IDLE,
     ]
     assert [step.sample.interval_seconds for step in steps] == [60.0] * 3
-    assert work_of(one).spans == ((0.0, 60.0, 1.0),)
+    assert work_of(one, 60.0, START + 3600.0).spans == ((0.0, 60.0, 1.0),)
+
+
+@pytest.mark.parametrize("buffer_percent", [None, 90.0])
+@pytest.mark.parametrize("persistence", [None, False, True])
+def test_what_woke_a_gpu_is_judged_again_as_it_was(store, persistence, buffer_percent):
+    seen = GpuReading("a", 70.0, 0, 2**30, 0, 0.0, buffer_percent=buffer_percent, persistence=persistence)
+    sample = Sample(("a",), (seen,), 60.0, 600.0, 0.0)
+    rows = reading_rows(a_lease("one", Phase.RUNNING, held=slots("a")), sample, POLICY, START + 60.0)
+    assert rows[0].utilization_percent == (buffer_percent or 70.0), "all that was read is shown"
+    _, (step,) = read(store, rows)
+    assert classify(step.sample, POLICY, 0.0).gpus == classify(sample, POLICY, 0.0).gpus
 
 
 def test_a_draft_stops_in_the_history_what_the_live_rule_would_and_goes_on_with_the_next_work(store):
     one, steps = read(store, rows_of([50.0, *60 * [0.0], 50.0, *60 * [0.0]]), now=START + 9000)
-    seen, replays = simulate(Looking(steps), work_of(one), 1, one.end - one.start, POLICY)
+    seen, replays = simulate(Looking(steps), work_of(one, 60.0, START + 9000), 1, one.end - one.start, POLICY)
     assert [(stop.at, stop.wrong) for stop in seen.stops] == [(41 * 60.0, False), (102 * 60.0, False)]
     assert [replay.warned_at for replay in replays] == [(31 * 60.0,), (92 * 60.0,)]
     assert seen.stops[0].wanted_at == 61 * 60.0
@@ -70,14 +83,14 @@ def test_a_draft_stops_in_the_history_what_the_live_rule_would_and_goes_on_with_
 def test_a_draft_that_is_wrong_is_told_so(store):
     hasty = replace(POLICY, below_percent=60.0)
     one, steps = read(store, rows_of(60 * [50.0]), now=START + 4000)
-    seen, _ = simulate(Looking(steps), work_of(one), 1, one.end - one.start, hasty)
+    seen, _ = simulate(Looking(steps), work_of(one, 60.0, START + 9000), 1, one.end - one.start, hasty)
     assert [stop.wrong for stop in seen.stops] == [True]
 
 
 def test_a_gap_is_no_idle_time(store):
     rows = [*rows_of(20 * [0.0]), *rows_of(25 * [0.0], start=START + 5 * 3600.0)]
     one, steps = read(store, rows, now=START + 6 * 3600.0)
-    assert simulate(Looking(steps), work_of(one), 1, one.end - one.start, POLICY)[0].stops == ()
+    assert simulate(Looking(steps), work_of(one, 60.0, START + 9000), 1, one.end - one.start, POLICY)[0].stops == ()
 
 
 def test_of_old_readings_ten_minutes_are_as_busy_as_their_highest(store):
@@ -93,6 +106,7 @@ def test_of_old_readings_ten_minutes_are_as_busy_as_their_highest(store):
     steps = list(steps_of(one, 60.0, start + 3 * DAY))
     assert [step.sample.gpus[0].utilization_percent for step in steps] == [*10 * [80.0], *10 * [0.0]]
     assert [round(step.sample.interval_seconds) for step in steps] == 20 * [60]
+    assert work_of(one, 60.0, start + 3 * DAY).integral(0.0, DAY) == 600.0, "not the one minute that is left of it"
 
 
 def test_without_cpu_what_counts_it_is_unknown(store):

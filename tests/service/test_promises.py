@@ -324,17 +324,15 @@ async def test_promise_6_who_needs_no_gpu_starts_meanwhile(make_world):
 async def test_promise_8_a_hard_quota_refuses_with_both_quantities(make_world):
     world = make_world(gpus=4, quota=2)
     await world.up("alice")
-    with pytest.raises(RequestRefused, match="2 GPUs asked; allowed: 2 per user, of which you use or wait for 1"):
+    with pytest.raises(RequestRefused, match="GPUs: 2 asked; allowed: 2 per user, of which you use or wait for 1"):
         world.start("alice", "second", count=2)
     assert [lease.key.server for lease in world.book] == [""]
 
 
 async def test_promise_10_more_than_the_fleet_has_is_refused_not_queued(world):
     await world.round()
-    with pytest.raises(
-        RequestRefused, match="count: 3 asked; allowed: at most 2 simulated A100 80 GB in one workspace"
-    ):
+    with pytest.raises(RequestRefused, match="GPUs: 3 asked; allowed: at most 2 simulated A100 80 GB in one workspace"):
         world.start("alice", count=3)
-    with pytest.raises(RequestRefused, match="cpu: '99' asked"):
+    with pytest.raises(RequestRefused, match="CPU cores: '99' asked"):
         world.start("alice", cpu="99")
     assert list(world.book) == []

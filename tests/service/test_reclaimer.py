@@ -149,7 +149,7 @@ async def test_promise_3_a_service_that_was_replaced_stops_nothing(world):
     assert world.hub.calls == []
     assert ("end", "leftover") not in world.backend.calls
     old.store.close()
-    await world.round()
+    await world.go_on(2, step=1)  # what the hub has, then the stop
     assert world.hub.calls == [("stop", "alice", lease.server_started)]
 
 

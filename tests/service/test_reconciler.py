@@ -1,10 +1,15 @@
 """Bringing leases in line with what hub and backend show."""
 
+import asyncio
+from dataclasses import replace
+
 import pytest
 from service_world import SECRET
 
+from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.lease import Phase, Reason
 from gpuspawner.service.adoption import lease_variables
+from gpuspawner.service.hub_view import HUB_AWAY_SECONDS, QUESTIONS_AT_ONCE
 from gpuspawner.service.reconciler import NEWER_SERVER
 
 
@@ -229,3 +234,140 @@ async def test_promise_1_a_workspace_whose_processes_are_not_seen_keeps_its_gpus
     await world.go_on(200, step=5)
     assert world.now_of(lease).phase is Phase.RUNNING
     assert world.now_of(lease).slots == lease.slots
+
+
+async def test_no_round_waits_for_the_hub_and_one_that_is_away_is_asked_once_not_for_each_lease(make_world):
+    world = make_world(gpus=30, concurrent_starts=100)
+    await world.round()
+    ends = await world.up("zoe")
+    warned = await world.up("walt")
+    for i in range(27):
+        await world.create(world.start(f"user{i}"))
+    waits = world.start("last", count=2)
+    never, asked = asyncio.Event(), []
+
+    async def hangs(*who):
+        asked.append(who)
+        await never.wait()
+        raise Unavailable("The hub does not answer.")
+
+    world.hub.server = world.hub.servers = hangs
+    world.clock.advance(1)
+    world.backend.running[warned.id, 1] = replace(world.backend.running[warned.id, 1], disruption="Its node goes.")
+    world.hub_stops(ends)
+    await asyncio.wait_for(world.parts.reconciler.round(), 5)
+    assert world.book.get(warned.id).disruption, "its user is warned"
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert world.now_of(waits).phase is Phase.RESERVED, "the next in line has its GPUs"
+    assert len(asked) == QUESTIONS_AT_ONCE
+    never.set()
+    await world.settle()
+    assert len(asked) == QUESTIONS_AT_ONCE, "those in flight were the last"
+    before = len(asked)
+    await world.go_on(30, step=1)
+    assert set(asked[before:]) == {()}, "its list of servers alone is asked for"
+    assert len(asked) - before <= 30 / HUB_AWAY_SECONDS + 1
+
+
+@pytest.mark.parametrize("phase", [Phase.QUEUED, Phase.RESERVED, Phase.STARTING, Phase.RUNNING])
+async def test_time_in_which_the_service_itself_did_not_run_is_nobody_s_silence(make_world, phase):
+    world = make_world(gpus=1)
+    await world.round()
+    if phase is Phase.QUEUED:
+        await world.up("bob")
+    lease = world.start("alice")
+    if phase is Phase.STARTING:
+        await world.acknowledge(lease)
+    elif phase is Phase.RUNNING:
+        await world.create(lease)
+        world.hub.answer("alice")
+        await world.round()
+        world.hub.forget("alice")
+        world.backend.vanish(lease.id)
+        await world.round()  # what is gone from here may be told in a moment
+    assert world.phase(lease) is phase
+    world.clock.stop_for(3600)
+    await world.go_on(2, step=1)
+    assert world.phase(lease) is phase, "what was said meanwhile is heard first"
+    await world.go_on(80, step=5)
+    assert world.phase(lease) is not phase, "then silence counts again"
+
+
+async def test_a_start_that_went_on_without_the_service_runs_with_its_own_request_and_did_not_fail(world):
+    """The service was stopped meanwhile; back again, it hears a request whose sender asks no more."""
+    await world.round()
+    lease = world.start("alice", gpu="none", lifetime="2h")
+    world.hub.answer("alice")
+    await world.go_on(60, step=1)
+    now = world.now_of(lease)
+    assert (now.phase, now.request, now.failed_starts) == (Phase.RUNNING, lease.request, 0)
+    assert now.deadline_at == now.running_at + 7200
+
+
+async def test_an_end_that_turns_out_false_is_corrected(world):
+    lease = await starting(world)
+    for _ in range(4):
+        await world.go_on(400, step=5)
+    assert "3 tries" in world.now_of(lease).message
+    world.hub.answer("alice")
+    world.backend.run(lease.id, 3, lease_variables(lease, SECRET))
+    await world.go_on(15, step=5)
+    now = world.now_of(lease)
+    assert (now.phase, now.request, now.attempt, now.slots) == (Phase.RUNNING, lease.request, 3, lease.slots)
+    assert (now.reason, now.message, now.ended_at) == (None, "", None)
+    assert [x.id for x in world.book] == [lease.id], "nothing is adopted as unknown"
+
+
+async def test_a_server_started_after_a_failed_end_is_not_taken_for_its_start(world):
+    lease = await starting(world)
+    for _ in range(4):
+        await world.go_on(400, step=5)
+    assert "3 tries" in world.now_of(lease).message
+    world.hub.put("alice", ready=True)
+    await world.go_on(15, step=5)
+    assert world.phase(lease) is Phase.ENDED
+    assert [x.adopted and not x.request.template for x in world.book] == [True]
+
+
+async def test_what_runs_for_a_start_that_was_given_up_is_not_ended_once_its_server_answers(world):
+    lease = await starting(world)
+    await world.go_on(65, step=5)
+    assert world.phase(lease) is Phase.PARKED
+    world.hub.answer("alice")
+    await world.go_on(10, step=1)
+    world.backend.run(lease.id, 1, lease_variables(lease, SECRET))
+    await world.go_on(10, step=1)
+    now = world.now_of(lease)
+    assert (now.phase, now.attempt, now.slots) == (Phase.RUNNING, 1, lease.slots)
+    assert world.backend.running
+
+
+@pytest.mark.parametrize("list_is", ["older", "not there after a restart", "not there as the hub is away"])
+async def test_what_runs_for_a_start_that_was_given_up_is_ended_by_no_old_list(world, list_is):
+    lease = await starting(world)
+    await world.go_on(65, step=5)
+    assert world.phase(lease) is Phase.PARKED
+    world.hub.answer("alice")
+    world.backend.run(lease.id, 1, lease_variables(lease, SECRET))
+    if "restart" in list_is:
+        world.boot()
+    world.hub.unreachable = "busy" if "away" in list_is else ""
+    await world.go_on(3, step=1)
+    assert world.backend.running
+    world.hub.unreachable = ""
+    await world.go_on(15, step=1)
+    assert world.phase(lease) is Phase.RUNNING
+
+
+async def test_promise_1_a_start_that_runs_after_all_takes_no_gpu_that_another_got_meanwhile(make_world):
+    world = make_world(gpus=1)
+    lease = await starting(world)
+    for _ in range(4):
+        await world.go_on(400, step=5)
+    assert "3 tries" in world.now_of(lease).message
+    holder = await world.up("bob")
+    world.hub.answer("alice")
+    await world.go_on(15, step=5)
+    assert world.now_of(lease).phase is Phase.RUNNING
+    assert (world.now_of(lease).slots, world.now_of(holder).slots) == ((), holder.slots)

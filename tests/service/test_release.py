@@ -10,8 +10,10 @@ from gpuspawner.core import lease as leases
 from gpuspawner.core.errors import Conflict, Gone, Unavailable
 from gpuspawner.core.lease import JOINABLE, UP, WAITING, Phase, Reason
 from gpuspawner.core.release import MESSAGE_CHARACTERS, UNHEARD, Release
+from gpuspawner.service.stoppers import AHEAD_SECONDS, CANCELLED, LATE_SECONDS, UNKNOWN
 from gpuspawner.service.unheard import hear_late
 from gpuspawner.service.views import lease_view
+from gpuspawner.service.web.story import ended_view
 from gpuspawner.spawner.unheard import leave
 
 OUTCOMES = {
@@ -288,3 +290,55 @@ async def test_a_message_that_no_store_can_hold_is_kept_as_far_as_it_can(world, 
         world.allocator.release(lease.id, lease.attempt, "failed", message)
     assert world.now_of(lease).message.startswith("no such folder: /home/??xxx")
     assert len(world.now_of(lease).message) == MESSAGE_CHARACTERS
+
+
+@pytest.mark.parametrize("named", ["before its end", "while it stops", "after its end", "late"])
+@pytest.mark.parametrize("by", ["alice", "root", "the service cull"])
+async def test_a_stop_on_the_hub_s_pages_names_who_sent_it(world, by, named):
+    lease = await world.up("alice")
+    world.allocator.stoppers.take(lease.key)
+    if named == "before its end":
+        world.allocator.stoppers.name(lease.key, by)
+        world.clock.advance(AHEAD_SECONDS)
+    world.hub_stops(lease)
+    told = world.now_of(lease)
+    if named != "before its end":
+        assert (told.ended_by, told.message) == ("hub", UNKNOWN)
+        assert ended_view(told, mine=True)["by"] == "not known"
+    if named in {"after its end", "late"}:
+        await world.go_on(2, step=1)
+        world.clock.advance(LATE_SECONDS if named == "late" else 10.0)
+    for _ in range(2):
+        world.allocator.stoppers.name(lease.key, by)
+    ended = world.now_of(lease)
+    if named == "late":
+        assert (ended.ended_by, ended.message) == ("hub", UNKNOWN)
+        return
+    assert (ended.reason, ended.ended_by, ended.message) == (
+        Reason.STOPPED,
+        by,
+        f"It was stopped by {by}, from the hub.",
+    )
+    assert world.did(lease).count("stopper") == (named != "before its end")
+
+
+async def test_a_name_is_given_to_no_other_end(world):
+    lease = await world.up("alice")
+    world.parts.reclaimer.mark(lease.id, Reason.IDLE, "gpuspawner", "idle")
+    idle = world.now_of(lease)
+    world.allocator.stoppers.name(lease.key, "the service gpu")
+    assert world.now_of(lease) == idle
+    bobs = await world.up("bob")
+    world.allocator.stoppers.name(bobs.key, "root")
+    world.clock.advance(AHEAD_SECONDS + 1)
+    world.hub_stops(bobs)
+    assert world.now_of(bobs).message == UNKNOWN, "that stop came to nothing, long ago"
+
+
+async def test_a_start_that_another_cancelled_is_not_called_its_user_s(world):
+    lease = await in_phase(world, Phase.RESERVED)
+    world.hub_stops(lease, "cancelled")
+    world.allocator.stoppers.name(lease.key, "alice")
+    assert world.now_of(lease).message == CANCELLED
+    world.allocator.stoppers.name(lease.key, "root")
+    assert (world.now_of(lease).ended_by, world.now_of(lease).message) == ("root", "The start was cancelled by root.")

@@ -12,7 +12,7 @@ from gpuspawner.core.evidence import SampleKind
 from gpuspawner.core.gpus import Autoscale
 from gpuspawner.core.idleness import Streak, explain
 from gpuspawner.core.lease import Key, Phase, Reason
-from gpuspawner.core.policy import ActivityPolicy, KeepPolicy, LifecyclePolicy, Mode
+from gpuspawner.core.policy import ActivityPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy, Mode
 from gpuspawner.core.queue import Place
 from gpuspawner.core.quota import check_quota
 from gpuspawner.core.units import show_time
@@ -114,6 +114,7 @@ def test_sentence_1_what_starts_now(request_, offered, sentence):
 
 ENFORCED = LifecyclePolicy(mode=Mode.ENFORCE)
 WARNED = "you are warned, and 10 min later it stops"
+YOUNG = " The first 1 min after its start does not count."
 
 
 @pytest.mark.parametrize(
@@ -135,6 +136,16 @@ WARNED = "you are warned, and 10 min later it stops"
             a_request(lifetime_seconds=2401),
             ENFORCED,
             f"If its GPU does nothing for 30 min, {WARNED}, unless you keep it.",
+        ),
+        (
+            a_request(),
+            replace(ENFORCED, idle=IdlePolicy(for_seconds=30.0)),
+            f"If its GPU does nothing for 30 s, {WARNED}, unless you keep it.{YOUNG}",
+        ),
+        (
+            a_request(),
+            replace(ENFORCED, idle=IdlePolicy(for_seconds=30.0, start_up_seconds=0.0)),
+            f"If its GPU does nothing for 30 s, {WARNED}, unless you keep it.",
         ),
         (a_request(lifetime_seconds=2400), ENFORCED, ""),
         (a_request(lifetime_seconds=60), ENFORCED, ""),
@@ -214,7 +225,7 @@ def test_sentence_4_a_hard_quota():
     with pytest.raises(RequestRefused) as refused:
         check_quota(a_request(count=4), Key("hub", "alice born", ""), held, 4)
     assert str(refused.value) == (
-        "count: 4 GPUs asked; allowed: 4 per user, of which you use or wait for 2. "
+        "GPUs: 4 asked; allowed: 4 per user, of which you use or wait for 2. "
         "Ask for 2, or ask an administrator to raise the quota."
     )
 
@@ -225,10 +236,15 @@ def test_sentence_4_a_hard_quota():
         (1, Streak(1800.0, peak_percent=1.0), "GPU 0 has done nothing for 30 min (highest 1 %)."),
         (2, Streak(1799.6, peak_percent=None), "Both GPUs have done nothing for 30 min."),
         (3, Streak(5400.0, peak_percent=2.5), "All 3 GPUs have done nothing for 1 h 30 min (highest 2.5 %)."),
+        (
+            1,
+            Streak(1800.0, peak_percent=100.0),
+            "GPU 0 has done nothing for 30 min (highest 100 %, held by no process: reading a GPU may wake it).",
+        ),
     ],
 )
 def test_sentence_6_what_was_measured(gpus, streak, sentence):
-    assert measured(a_lease(phase=Phase.RUNNING, held=slots(*"abc"[:gpus]), streak=streak)) == sentence
+    assert measured(a_lease(phase=Phase.RUNNING, held=slots(*"abc"[:gpus]), streak=streak), IdlePolicy()) == sentence
 
 
 def test_sentence_6_the_warning_says_when_it_ends_and_what_is_lost(world):

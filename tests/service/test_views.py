@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-import pages
+import page_world
 
 from gpuspawner.backends.fake import fake_gpus
 from gpuspawner.core.gpus import Fleet
@@ -23,8 +23,8 @@ class Gpus(tuple):
 def test_many_workspaces_are_shown_without_a_look_at_every_gpu_for_each(world):
     gpus = Gpus(fake_gpus("a100", 4))
     world.parts.scheduler._fleet = Fleet(gpus, complete=True)
-    slots = pages.running().slots
-    lease = pages.running(slots=tuple(replace(slot, gpu=gpus[3].id) for slot in slots))
+    slots = page_world.running().slots
+    lease = page_world.running(slots=tuple(replace(slot, gpu=gpus[3].id) for slot in slots))
     (shown,) = lease_view(world.parts, lease)["gpus"]
     assert (shown["id"], shown["model"]) == (gpus[3].id, gpus[3].model)
     before = Gpus.looks

@@ -3,10 +3,10 @@
 import re
 from dataclasses import replace
 
-import pages
+import page_world
 import pytest
 import requests
-from pages import NOW, Browser
+from page_world import NOW, Browser
 
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.lease import Phase, Reason
@@ -26,12 +26,17 @@ def test_an_empty_home_says_what_to_do_next(world):
     assert "0 of" not in text
 
 
+@pytest.mark.parametrize("name", ["%00", "gpuspawner.css%00", "a/%00/b", "x" * 5000, "%2e%2e/base.py", "%ff", ""])
+def test_a_garbage_name_of_a_static_file_is_never_a_500(world, name):
+    assert requests.get(f"{world.home}static/{name}", timeout=20).status_code in {400, 403, 404}
+
+
 def test_home_shows_ones_own_and_the_queue_without_names(world):
     world.observe()
-    world.save(pages.running(user="alice", gpus=(0, 1, 2)))
-    world.save(pages.running("bobs", user="bob", gpus=(3,), server="other"))
-    world.save(pages.waiting("carols", user="carol", count=2))
-    world.save(pages.reclaimed("mine"))
+    world.save(page_world.running(user="alice", gpus=(0, 1, 2)))
+    world.save(page_world.running("bobs", user="bob", gpus=(3,), server="other"))
+    world.save(page_world.waiting("carols", user="carol", count=2))
+    world.save(page_world.reclaimed("mine"))
     text = Browser(world, "alice").home.text
     assert "Running on 3 simulated A100 80 GB" in text
     assert '<td data-label="For">2 simulated A100 80 GB</td>' in text  # who waits
@@ -45,12 +50,14 @@ def test_home_shows_ones_own_and_the_queue_without_names(world):
 
 def test_administrators_see_all_with_names_and_what_the_reconciler_found(world):
     world.observe()
-    lease = pages.running("idles", user="bob", streak=pages.idle_streak(12))
-    world.save(lease, readings=pages.readings(lease, [1] * 12))
-    world.save(pages.waiting("carols", user="carol", count=4))
+    lease = page_world.running("idles", user="bob", streak=page_world.idle_streak(12))
+    world.save(lease, readings=page_world.readings(lease, [1] * 12))
+    world.save(page_world.waiting("carols", user="carol", count=4))
     world.parts.reconciler.orphans.alert = "5 of 9 workspaces run that the hub does not know: nothing is ended."
+    world.parts.reconciler.lost_identities = ("2 workspaces of this hub run under another id.",)
     text = Browser(world, "admin").home.text
     assert "5 of 9 workspaces run that the hub does not know" in text
+    assert "2 workspaces of this hub run under another id." in text
     assert re.search(r'<a href="/services/gpu/workspaces/idles">bob: default workspace</a>, 1 GPU, idle 12 min', text)
     assert '<a href="/services/gpu/workspaces/carols">carol</a>' in text
     row = re.search(r'<tr><th scope="row">A100 80 GB <span class="gs-tag">simulated</span></th>(<td.*?)</tr>', text)[1]
@@ -59,12 +66,12 @@ def test_administrators_see_all_with_names_and_what_the_reconciler_found(world):
 
 def test_what_is_counted_as_held_but_idle_is_listed_below_also_where_its_time_does_not_count(world):
     world.observe()
-    kept = pages.running("kept", user="bob", kept_until=NOW + 7200, streak=pages.idle_streak(0))
-    stops = pages.running("stops", server="second", gpus=(1,), phase=Phase.STOPPING, reason=Reason.STOPPED)
-    half = pages.running("half", server="third", gpus=(2, 3))
+    kept = page_world.running("kept", user="bob", kept_until=NOW + 7200, streak=page_world.idle_streak(0))
+    stops = page_world.running("stops", server="second", gpus=(1,), phase=Phase.STOPPING, reason=Reason.STOPPED)
+    half = page_world.running("half", server="third", gpus=(2, 3))
     for lease in (kept, stops, half):
-        world.save(lease, readings=pages.readings(lease, [1]))
-    world.parts.sampler.newest("half")[half.slots[1].gpu] = pages.readings(half, [80])[1]
+        world.save(lease, readings=page_world.readings(lease, [1]))
+    world.parts.sampler.newest("half")[half.slots[1].gpu] = page_world.readings(half, [80])[1]
     text = Browser(world, "admin").home.text
     assert re.search(r'data-label="held but idle">3</td>', text)
     listed = text.partition('id="idle"')[2].partition("</section>")[0]
@@ -95,7 +102,7 @@ def test_administrators_see_why_the_gpus_are_not_seen(world):
 
 
 def test_another_persons_workspace_does_not_exist(world):
-    world.save(pages.running(user="bob"))
+    world.save(page_world.running(user="bob"))
     alice = Browser(world, "alice")
     assert "You have no workspace with the id runs." in alice.look("workspaces/runs", 404).text
     alice.submit("workspaces/runs/stop", 404)
@@ -133,7 +140,7 @@ def test_every_page_is_protected_by_its_headers(world):
 
 def test_keep_extend_and_stop_by_form(world):
     world.servers[""] = {"name": "", "started": "then", "ready": True, "pending": None, "url": "/"}
-    world.save(pages.in_grace("mine"))
+    world.save(page_world.in_grace("mine"))
     alice = Browser(world, "alice")
     assert "Keep 2 h (3 left)" in alice.look("workspaces/mine").text
     kept = alice.submit("workspaces/mine/keep")
@@ -151,7 +158,7 @@ def test_keep_extend_and_stop_by_form(world):
 
 def test_a_workspace_on_a_gpu_that_failed_offers_to_move_it_with_one_click(world):
     world.servers[""] = {"name": "", "started": "then", "ready": True, "pending": None, "url": "/"}
-    world.save(pages.running("mine", unhealthy=("GPU-0",)))
+    world.save(page_world.running("mine", unhealthy=("GPU-0",)))
     alice = Browser(world, "alice")
     text = alice.look("workspaces/mine").text
     assert "We are told that its GPU is unhealthy" in text
@@ -169,12 +176,12 @@ def test_a_workspace_on_a_gpu_that_failed_offers_to_move_it_with_one_click(world
 
 def test_a_move_of_what_stops_for_another_reason_says_that_it_stops(world):
     stopping = {"phase": Phase.STOPPING, "reason": Reason.STOPPED, "ended_by": "alice", "message": "Stopped."}
-    world.save(pages.running("mine", unhealthy=("GPU-0",), **stopping))
+    world.save(page_world.running("mine", unhealthy=("GPU-0",), **stopping))
     assert "This workspace is stopping already." in Browser(world, "alice").submit("workspaces/mine/move", 409).text
 
 
 def test_what_cannot_be_done_is_told_on_the_page_with_the_reason(world):
-    world.save(pages.running("mine", keeps_used=3))
+    world.save(page_world.running("mine", keeps_used=3))
     page = Browser(world, "alice").submit("workspaces/mine/keep", 409)
     assert "Keep: one more asked; 3 of 3 are used." in page.text
     assert "Running on 1 A100 80 GB" in page.text
@@ -182,8 +189,8 @@ def test_what_cannot_be_done_is_told_on_the_page_with_the_reason(world):
 
 @pytest.mark.parametrize("action", ["keep", "extend", "move", "stop", "seen", "dispute", "answer"])
 def test_a_get_changes_nothing(world, action):
-    before = world.save(pages.in_grace("mine"))
-    ended = world.save(pages.reclaimed("gone"))
+    before = world.save(page_world.in_grace("mine"))
+    ended = world.save(page_world.reclaimed("gone"))
     alice = Browser(world, "alice")
     for lease in ("mine", "gone"):
         assert alice.look(f"workspaces/{lease}/{action}").url == f"{world.home}workspaces/{lease}"
@@ -192,7 +199,7 @@ def test_a_get_changes_nothing(world, action):
 
 @pytest.mark.parametrize("token", ["", "forged"])
 def test_a_form_from_elsewhere_does_nothing(world, token):
-    before = world.save(pages.in_grace("mine"))
+    before = world.save(page_world.in_grace("mine"))
     alice = Browser(world, "alice")
     response = alice.post(f"{world.home}workspaces/mine/stop", data={"_xsrf": token})
     assert response.status_code == 403
@@ -202,8 +209,8 @@ def test_a_form_from_elsewhere_does_nothing(world, token):
 
 def test_a_waiting_workspace_shows_its_place_and_can_be_withdrawn(world):
     world.observe()
-    world.save(pages.running("bobs", user="bob", gpus=(0, 1, 2)))
-    world.save(pages.waiting("mine", user="alice", count=2))
+    world.save(page_world.running("bobs", user="bob", gpus=(0, 1, 2)))
+    world.save(page_world.waiting("mine", user="alice", count=2))
     alice = Browser(world, "alice")
     text = alice.look("workspaces/mine").text
     assert "1 of 4 simulated A100 80 GB are free, and you ask for 2. You are 1st in line" in text
@@ -217,9 +224,9 @@ def test_a_waiting_workspace_shows_its_place_and_can_be_withdrawn(world):
 
 def test_why_it_was_stopped_tells_reason_decider_loss_and_the_way_back(world):
     at = NOW - 600
-    lease = pages.reclaimed("gone")
-    rows = pages.readings(lease, [80] * 30 + [1] * 41, until=at, kept=True)
-    world.save(lease, pages.reclaimed_audit(at), rows)
+    lease = page_world.reclaimed("gone")
+    rows = page_world.readings(lease, [80] * 30 + [1] * 41, until=at, kept=True)
+    world.save(lease, page_world.reclaimed_audit(at), rows)
     text = Browser(world, "alice").look("workspaces/gone").text
     for words in (
         "Why it was stopped",
@@ -241,7 +248,7 @@ def test_why_it_was_stopped_tells_reason_decider_loss_and_the_way_back(world):
 
 
 def test_reading_why_marks_it_read_by_a_post_of_its_user_alone(world):
-    world.save(pages.reclaimed("gone"))
+    world.save(page_world.reclaimed("gone"))
     admin = Browser(world, "admin")
     assert "I have read it" not in admin.look("workspaces/gone").text
     admin.submit("workspaces/gone/seen")
@@ -258,11 +265,11 @@ def test_reading_why_marks_it_read_by_a_post_of_its_user_alone(world):
     ("phase", "words"), [(Phase.RUNNING, "It runs again."), (Phase.PARKED, "It starts again."), (Phase.STOPPING, "")]
 )
 def test_the_page_of_an_end_leads_to_the_workspace_that_came_after_it(world, phase, words):
-    world.save(pages.reclaimed("gone"))
+    world.save(page_world.reclaimed("gone"))
     alice = Browser(world, "alice")
-    world.save(pages.running("other", server="other", gpus=(1,)))
+    world.save(page_world.running("other", server="other", gpus=(1,)))
     assert "Start again</a>" in alice.look("workspaces/gone").text
-    world.save(pages.running("next", phase=phase, reason=None if words else Reason.STOPPED))
+    world.save(page_world.running("next", phase=phase, reason=None if words else Reason.STOPPED))
     text = alice.look("workspaces/gone").text
     assert (f'{words} <a href="/services/gpu/workspaces/next">Its page</a>' in text) == bool(words)
     assert ("Start again</a>" in text) == ("Both open the form" in text) == (not words)
@@ -271,15 +278,15 @@ def test_the_page_of_an_end_leads_to_the_workspace_that_came_after_it(world, pha
 
 def test_readings_thinned_since_are_not_drawn_as_gaps(world):
     at = NOW - 3 * 86400
-    lease = pages.reclaimed("gone", at=at, reason=Reason.STOPPED, ended_by="alice", message="It was stopped.")
-    world.save(lease, pages.reclaimed_audit(at), pages.readings(lease, [1] * 10, until=at))
+    lease = page_world.reclaimed("gone", at=at, reason=Reason.STOPPED, ended_by="alice", message="It was stopped.")
+    world.save(lease, page_world.reclaimed_audit(at), page_world.readings(lease, [1] * 10, until=at))
     text = Browser(world, "alice").look("workspaces/gone").text
     assert "only the highest of every ten minutes are kept" in text
     assert "<svg" not in text
 
 
 def test_text_of_people_and_errors_is_escaped(world):
-    world.save(pages.reclaimed("gone", message="<img src=x onerror=alert(1)>", ended_by="<b>eve</b>"))
+    world.save(page_world.reclaimed("gone", message="<img src=x onerror=alert(1)>", ended_by="<b>eve</b>"))
     text = Browser(world, "alice").look("workspaces/gone").text
     assert "&lt;img src=x onerror=alert(1)&gt;" in text
     assert "&lt;b&gt;eve&lt;/b&gt;" in text
@@ -287,7 +294,7 @@ def test_text_of_people_and_errors_is_escaped(world):
 
 
 def test_an_adopted_server_is_shown_for_what_is_known_of_it(world):
-    lease = pages.running("old", gpus=(), deadline_at=None, adopted=True)
+    lease = page_world.running("old", gpus=(), deadline_at=None, adopted=True)
     world.save(replace(lease, request=replace(lease.request, template="")))
     text = Browser(world, "alice").look("workspaces/old").text
     assert "<h1>Running, started without the GPU service</h1>" in text
@@ -305,7 +312,7 @@ def test_the_store_away_is_a_503_with_the_reason(world, monkeypatch):
 
 
 def test_promise_5_a_second_click_on_extend_takes_no_second_step(world):
-    world.save(pages.running("mine"))
+    world.save(page_world.running("mine"))
     alice = Browser(world, "alice")
 
     def left(page):

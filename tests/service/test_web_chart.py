@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuspawner.service.store import ReadingRow
+from gpuspawner.service.web.base import tick
 from gpuspawner.service.web.chart import PLOT_HEIGHT, Axis, Mark, beside, in_rows, panels
 
 GPU = "GPU-1"
@@ -48,12 +49,16 @@ def test_unknown_time_is_hatched_in_one_stretch_and_nothing_is_drawn_over_it(row
     assert panel.highest_percent == 10.0
 
 
-def test_use_that_is_not_the_workspaces_is_known_and_drawn_apart_and_never_its_highest():
-    panel = only([row(60, 60.0, kind="idle"), row(120, 5.0, kind="idle"), row(180, 4.9)], Axis(0.0, 180.0))
+@pytest.mark.parametrize(("shared", "highest_percent"), [(True, 4.9), (False, 60.0)])
+def test_what_is_not_the_workspaces_use_is_drawn_apart_and_left_out_only_where_others_use_the_gpu(
+    shared, highest_percent
+):
+    rows = [row(60, 60.0, kind="idle"), row(120, 5.0, kind="idle"), row(180, 4.9)]
+    panel = only([replace(one, shared=shared) for one in rows], Axis(0.0, 180.0))
     assert [round(bar.left) for bar in panel.others] == [0, 33]
     assert [round(bar.left) for bar in panel.used] == [67]
-    assert (panel.highest_percent, panel.known_seconds, panel.unknown) == (4.9, 180.0, ())
-    assert only([row(60, 60.0, kind="idle")], Axis(0.0, 60.0)).highest_percent is None
+    assert (panel.highest_percent, panel.known_seconds, panel.unknown) == (highest_percent, 180.0, ())
+    assert only([replace(rows[0], shared=True)], Axis(0.0, 60.0)).highest_percent is None
 
 
 def test_no_reading_at_all_is_all_unknown():
@@ -120,3 +125,12 @@ def test_softer_evidence_is_a_band_of_its_own_and_a_word_in_the_table():
     assert beside(told[0]) == "kernel a.ipynb busy, ssh not known"
     assert beside(told[2]) == "nothing in use"
     assert beside(row(240, 1.0)) == "not known"
+
+
+@pytest.mark.parametrize("start", [0.0, 0.3, 0.99])
+@pytest.mark.parametrize("span", [0.0, 0.5, 1.2, 2.01, 3.0, 60.0, 1200.0, 43200.0])
+def test_no_time_stands_twice_at_the_axis(start, span):
+    axis = Axis(start, start + span)
+    told = [tick(at, span) for at, _ in axis.ticks()]
+    assert len(told) == len(set(told)) == (4 if span >= 3 else len(told))
+    assert axis.ticks()[0] == (start, 0.0)

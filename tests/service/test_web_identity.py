@@ -3,10 +3,10 @@
 import re
 from dataclasses import replace
 
-import pages
+import page_world
 import pytest
 import requests
-from pages import Browser, api
+from page_world import Browser, api
 
 from gpuspawner.core.lease import Key, Phase
 from gpuspawner.service.allocator import hash_token
@@ -18,8 +18,8 @@ def world(make_web_world):
 
 
 def test_promise_9_a_new_user_with_a_deleted_one_s_name_sees_nothing_of_theirs(world):
-    world.save(pages.running("live"))
-    world.save(pages.reclaimed("gone"), audit=pages.reclaimed_audit())
+    world.save(page_world.running("live"))
+    world.save(page_world.reclaimed("gone"), audit=page_world.reclaimed_audit())
     world.created["alice"] = "another alice born"
     alice = Browser(world, "alice")
     assert not {"live", "gone"} & set(re.findall(r"workspaces/(\w+)", alice.home.text))
@@ -32,8 +32,8 @@ def test_promise_9_a_new_user_with_a_deleted_one_s_name_sees_nothing_of_theirs(w
 
 
 def test_promise_9_a_renamed_user_keeps_what_is_theirs_by_cookie_and_token(world):
-    world.save(pages.running("live", server="second"))
-    world.save(pages.reclaimed("gone"))
+    world.save(page_world.running("live", server="second"))
+    world.save(page_world.reclaimed("gone"))
     world.names["alice"], world.created["alicia"] = "alicia", "alice born"
     alicia = Browser(world, "alice")
     assert {"live", "gone"} <= set(re.findall(r"workspaces/(\w+)", alicia.home.text))
@@ -42,9 +42,9 @@ def test_promise_9_a_renamed_user_keeps_what_is_theirs_by_cookie_and_token(world
 
 
 def test_promise_9_a_name_that_passes_on_while_its_token_is_remembered_changes_nothing(world):
-    world.save(pages.running("live"))
+    world.save(page_world.running("live"))
     assert [x["id"] for x in api(world, "alice").json()["workspaces"]] == ["live"]
-    world.save(replace(pages.running("newcomer-s"), key=Key("hub-1", "another alice born", "")))
+    world.save(replace(page_world.running("newcomer-s"), key=Key("hub-1", "another alice born", "")))
     world.names["alice"], world.created["alice"] = "alicia", "another alice born"
     assert [x["id"] for x in api(world, "alice").json()["workspaces"]] == ["live"], "the token is the renamed one's"
     assert world.models_asked == ["alice"], "asked once for a token, not at each request"
@@ -52,7 +52,7 @@ def test_promise_9_a_name_that_passes_on_while_its_token_is_remembered_changes_n
 
 @pytest.mark.parametrize("what", ["error", None, "passes on"])
 def test_promise_9_who_someone_is_is_never_guessed(world, what):
-    world.save(pages.running("live"))
+    world.save(page_world.running("live"))
 
     def passes_on():
         world.names["alice"] = "alicia"
@@ -67,8 +67,8 @@ def test_promise_9_who_someone_is_is_never_guessed(world, what):
 
 
 def test_promise_9_a_service_with_a_user_s_name_owns_nothing(world):
-    world.save(pages.running("live"))
-    world.save(pages.reclaimed("gone"))
+    world.save(page_world.running("live"))
+    world.save(page_world.reclaimed("gone"))
     world.names["robot"] = "alice"
     assert api(world, "robot").json() == {"workspaces": []}
     for lease in ("live", "gone"):
@@ -79,7 +79,7 @@ def test_promise_9_a_service_with_a_user_s_name_owns_nothing(world):
 
 
 def test_whoever_is_not_signed_in_is_sent_to_the_hub_and_comes_back(world):
-    world.save(pages.running())
+    world.save(page_world.running())
     first = requests.get(f"{world.home}workspaces/runs", allow_redirects=False)
     assert first.status_code == 302
     assert first.headers["Location"].startswith("/hub/api/oauth2/authorize?")
@@ -112,7 +112,7 @@ def test_the_hub_away_is_a_503_that_says_so(world):
 
 def test_a_workspaces_own_token_opens_no_page(world):
     token = "gpuws-0123456789"
-    world.save(pages.running("mine", token_hash=hash_token(token)))
+    world.save(page_world.running("mine", token_hash=hash_token(token)))
     for method in ("GET", "POST"):
         headers = {"Authorization": f"token {token}"}
         response = requests.request(method, f"{world.home}workspaces/mine/stop", headers=headers)

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-import pages
+import page_world
 import pytest
 import requests
-from pages import NOW
+from page_world import NOW
 from prometheus_client.parser import text_string_to_metric_families
 
 from gpuspawner.core.lease import Phase
@@ -26,11 +26,11 @@ def metrics(world, name):
 
 def test_metrics_count_what_pages_show(world, monkeypatch):
     world.observe()
-    world.save(pages.running("gone"))
-    world.save(pages.reclaimed("gone"))
-    lease = pages.running("idles", streak=pages.idle_streak(12), sampled_at=NOW - 70)
-    world.save(lease, readings=pages.readings(lease, [1] * 3))
-    world.save(pages.waiting())
+    world.save(page_world.running("gone"))
+    world.save(page_world.reclaimed("gone"))
+    lease = page_world.running("idles", streak=page_world.idle_streak(12), sampled_at=NOW - 70)
+    world.save(lease, readings=page_world.readings(lease, [1] * 3))
+    world.save(page_world.waiting())
     world.call(monkeypatch.setattr, world.parts.store, "_transaction", None)  # a scrape costs the store nothing
     world.parts.sampler.counts["idle"] += 3
     world.clock.at += 30
@@ -49,7 +49,7 @@ def test_metrics_count_what_pages_show(world, monkeypatch):
 
 def test_starts_and_waits_are_counted_once_and_not_those_that_nobody_waited_for(world):
     def start(name, **changes):
-        lease = pages.running(name, **changes)
+        lease = page_world.running(name, **changes)
         key = replace(lease.key, server=name)
         at = lease.asked_at + 40
         begun = replace(lease, key=key, phase=Phase.STARTING, granted_at=at, first_granted_at=at, running_at=None)

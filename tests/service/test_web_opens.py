@@ -2,16 +2,16 @@
 
 import re
 
-import pages
+import page_world
 import pytest
-from pages import Browser, api
+from page_world import Browser, api
 
 from gpuspawner.catalog import load_catalog
 
 
 def opening(*what):
-    template = {**pages.CATALOG["templates"]["pytorch"], **({"opens": list(what)} if what else {})}
-    return load_catalog({**pages.CATALOG, "templates": {"pytorch": template}})
+    template = {**page_world.CATALOG["templates"]["pytorch"], **({"opens": list(what)} if what else {})}
+    return load_catalog({**page_world.CATALOG, "templates": {"pytorch": template}})
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def offered(html):
 
 def test_each_page_of_a_workspace_is_offered_the_default_first_and_the_ssh_line(world_opening):
     world = world_opening("ssh", "vscode", "lab")
-    world.save(pages.running("train", server="train set"))
+    world.save(page_world.running("train", server="train set"))
     alice = Browser(world, "alice")
     page = alice.look("workspaces/train").text
     server = "/user/alice/train%20set"
@@ -39,17 +39,17 @@ def test_each_page_of_a_workspace_is_offered_the_default_first_and_the_ssh_line(
 
 def test_nothing_is_offered_of_one_that_waits_and_no_ssh_to_another_s_administrator(world_opening):
     world = world_opening("vscode", "ssh")
-    world.save(pages.waiting("waits", user="alice"))
+    world.save(page_world.waiting("waits", user="alice"))
     page = Browser(world, "alice").look("workspaces/waits").text
     assert (offered(page), "gpuspawner ssh" in page) == ([], False)
-    world.save(pages.running("live", server="train"))
+    world.save(page_world.running("live", server="train"))
     assert " train</code>" in Browser(world, "alice").look("workspaces/live").text
     assert "gpuspawner ssh" not in Browser(world, "admin").look("workspaces/live").text
 
 
 def test_where_the_template_does_not_say_the_hub_s_default_opens(world_opening):
     world = world_opening()
-    world.save(pages.running("live"))
+    world.save(page_world.running("live"))
     page = Browser(world, "alice").look("workspaces/live").text
     assert offered(page) == [("/user/alice/", "Open Lab")]
     assert "gpuspawner ssh" not in page

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 
-from gpuspawner.catalog import from_form, load_text, resolve
+from gpuspawner.catalog import from_form, load_catalog, load_text, resolve
+from gpuspawner.catalog.menus import Menu, MenuOption, Unlisted
 from gpuspawner.spawner import form
-from gpuspawner.spawner.live import Live, of_server
+from gpuspawner.spawner.live import Live, ServiceView, of_server
 from gpuspawner.spawner.pages import TEMPLATES, PageView
 
 CATALOG = load_text("""
@@ -47,11 +49,15 @@ class Inputs(HTMLParser):
             self.seen.append((name, attributes.get("value", "")))
             if attributes.get("type") != "radio" or "checked" in attributes:
                 self.sent.setdefault(name, []).append(attributes.get("value", ""))
+        if tag == "select":
+            self.select = name
+        if tag == "option" and "selected" in attributes:
+            self.sent.setdefault(self.select, []).append(attributes["value"])
 
 
-def rendered(*, chosen=None, notes=(), live=None, user="alice", server="", own=True):
+def rendered(*, catalog=CATALOG, chosen=None, notes=(), live=None, user="alice", server="", own=True):
     return form.render(
-        CATALOG,
+        catalog,
         user=user,
         server=server,
         ticket="t",
@@ -77,8 +83,51 @@ def live(*offers, held=0, sentence="Starts now.", refused=False):
 
 def test_what_it_sends_untouched_is_a_request_for_the_defaults():
     sent = Inputs(rendered()).sent
-    request = resolve(CATALOG, from_form(sent), "alice")
+    request = resolve(CATALOG, from_form(CATALOG, sent), "alice")
     assert request == resolve(CATALOG, None, "alice")
+
+
+IMAGE = MenuOption("image", "Image & more", {"old": "PyTorch 1", "new": "PyTorch 2"}, "new", Unlisted("Another image"))
+MENUS = {
+    "lab": Menu("torch", (IMAGE,)),
+    "plain": Menu("small", (MenuOption("site", "Site", {"a": "A", "b": "B"}, "a"),)),
+}
+WITH_MENUS = replace(CATALOG, menus=MENUS)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "sent"),
+    [
+        ({}, {"template": "lab"}),
+        ({"template": "lab", "image": "old"}, {"template": "lab", "image": "old"}),
+        ({"template": "lab", "image": "new"}, {"template": "lab"}),
+        ({"template": "plain", "site": "b"}, {"template": "plain", "site": "b"}),
+        ({"image--unlisted-choice": "own:1"}, {"template": "lab", "image--unlisted-choice": "own:1"}),
+    ],
+)
+def test_what_a_profile_lets_people_choose_is_shown_and_sent_again(chosen, sent):
+    options = from_form(WITH_MENUS, Inputs(rendered(catalog=WITH_MENUS, chosen=chosen)).sent)
+    resolve(WITH_MENUS, options, "alice")
+    assert {key: value for key, value in options.items() if key in {"template", "image", "site", *sent}} == sent
+
+
+def test_a_link_never_chooses_an_image_and_a_refused_form_keeps_what_was_typed():
+    assert form.prefill_from_query({"opt-image": ["old"], "opt-template": ["lab"]}) == {"template": "lab"}
+    posted = {"profile-option-torch--image--unlisted-choice": [HOSTILE], "profile-option-small--site": ["b"]}
+    again = form.prefill_from_post(WITH_MENUS, posted)
+    assert again == {"image--unlisted-choice": HOSTILE}
+    assert "<script>alert" not in rendered(catalog=WITH_MENUS, chosen=again)
+
+
+def test_a_choice_that_the_profile_no_longer_has_is_not_filled_in_again():
+    remembered = {"template": "lab", "image": "older", "size": "x", "cpu": "4"}
+    assert form.still_allowed(WITH_MENUS, remembered, "alice") == {"template": "lab", "cpu": "4"}
+
+
+def test_what_is_guaranteed_of_a_size_stands_beside_its_bounds():
+    shared = {"bounds": {"cpu": "1-8", "memory": "1GiB-64GiB"}, "guarantee": {"cpu": "12.5%"}}
+    html = rendered(catalog=load_catalog({"version": 1, "templates": {"lab": shared}}))
+    assert re.findall(r'-hint">(1 .*?)</span>', html) == ["1 to 8, 12.5 % of it guaranteed", "1 GiB to 64 GiB"]
 
 
 @pytest.mark.parametrize(
@@ -92,7 +141,7 @@ def test_what_it_sends_untouched_is_a_request_for_the_defaults():
 )
 def test_what_was_chosen_is_sent_again(chosen):
     sent = Inputs(rendered(chosen=chosen)).sent
-    assert resolve(CATALOG, from_form(sent), "alice") == resolve(CATALOG, chosen, "alice")
+    assert resolve(CATALOG, from_form(CATALOG, sent), "alice") == resolve(CATALOG, chosen, "alice")
 
 
 def test_only_the_fields_that_a_request_has_are_sent_and_only_kinds_that_somebody_offers():
@@ -147,7 +196,7 @@ def test_the_quota_is_its_user_s_whoever_looks():
     ],
 )
 def test_how_the_last_one_ended_is_told_once(end, told):
-    view = PageView("alice", "t", "/services/gpu/", "", None)
+    view = PageView("alice", "/services/gpu/", None, ServiceView("", "t", b"s"))
     over = {"end": {"dispute": None, **end}}
     assert view.unread(({"end": None}, over)) == (over if told else None)
     assert view.unread(None) is None
@@ -233,7 +282,7 @@ def test_a_note_is_an_alert_and_no_html():
 
 def test_a_refused_form_fills_in_texts_alone():
     posted = {"memory": ["64GiB"], "cpu": [""], "gpu": [], "_xsrf": ["x"], "count": [{"filename": "x"}]}
-    assert form.prefill_from_post(posted) == {"memory": "64GiB"}
+    assert form.prefill_from_post(CATALOG, posted) == {"memory": "64GiB"}
 
 
 def test_the_workspace_of_a_server_is_the_live_one_else_the_last_that_ended():

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -14,9 +15,12 @@ from gpuspawner.backends.kubernetes.names import HUB_LABEL
 from gpuspawner.backends.kubernetes.objects import DISRUPTIONS
 from gpuspawner.core.errors import Gone, Unavailable
 from gpuspawner.spawner import kube_start
-from gpuspawner.spawner.kube_start import PodStart
+from gpuspawner.spawner.attempt import Attempt
+from gpuspawner.spawner.kube_private import PodRequests
 from gpuspawner.spawner.pod import START_MARK
+from gpuspawner.spawner.pod_output import NO_RIGHT
 from gpuspawner.spawner.refusals import StartEnded
+from gpuspawner.spawner.steps import Steps
 
 
 def refused(status, message="", reason="Because"):
@@ -60,7 +64,7 @@ class Kube:
         return "http://10.0.0.1:8888"
 
     async def start(self):
-        await self._make_create_pod_request(manifest(self._gpu_mark), 3)
+        await self._make_create_pod_request(manifest(self._attempt.pod.mark), 3)
         while not self.is_pod_running(self._own_pod() or {"status": {"phase": ""}}):
             await asyncio.sleep(0.01)
         return "http://10.0.0.1:8888"
@@ -84,25 +88,25 @@ class Kube:
         self.pod_reflector.pods.clear()
 
 
-class Start(PodStart, Kube):
+class Start(PodRequests, Kube):
     """A start whose grant has come."""
 
     def __init__(self, client):
         Kube.__init__(self, client)
-        self._gpu_steps, self._gpu_stepped = [], asyncio.Event()
-        self._gpu_heard_at, self._gpu_until = time.monotonic(), time.monotonic() + 60
-        self._gpu_start_timeout, self._gpu_patch, self.granted = 10, {}, 0
+        self._gpu_steps = Steps()
+        now = time.monotonic()
+        self._attempt, self.granted = Attempt(heard_at=now, waits_until=now + 60, own_timeout_seconds=10), 0
 
-    async def _wait_for_grant(self, _until):
+    async def _wait_for_grant(self):
         self.granted += 1
-        self._gpu_heard_at = time.monotonic()
+        self._attempt = self._attempt.heard(time.monotonic())
 
     async def _answers(self, _url):
         return True
 
     def shows(self, phase, version="1", reason="", deleted="", **status):
         """Let the watch bring the pod of this start."""
-        metadata = {"uid": "u", "resourceVersion": version, "annotations": {START_MARK: self._gpu_mark}}
+        metadata = {"uid": "u", "resourceVersion": version, "annotations": {START_MARK: self._attempt.pod.mark}}
         self.pod_reflector.pods["hub/jupyter-alice"] = {
             "metadata": {**metadata, "deletionTimestamp": deleted} if deleted else metadata,
             "spec": {"nodeName": "node-7"},
@@ -111,7 +115,7 @@ class Start(PodStart, Kube):
 
     @property
     def told(self):
-        return [step["message"] for step in self._gpu_steps]
+        return [step["message"] for step in self._gpu_steps.told]
 
 
 def manifest(mark="", **settings):
@@ -187,7 +191,7 @@ async def test_a_pod_whose_making_was_not_answered_is_known_as_this_start_s_own(
     async def own(*arguments):
         await read(*arguments)
         start.made.append("by the request that was not answered")
-        return manifest(start._gpu_mark)
+        return manifest(start._attempt.pod.mark)
 
     start.read_namespaced_pod = own
     assert await created(start) == "http://10.0.0.1:8888"
@@ -200,7 +204,7 @@ async def test_a_pod_that_was_left_is_ended_with_its_grace_and_waited_for(start)
     assert await created(start) == "http://10.0.0.1:8888"
     assert start.deleted == 1
     assert "Your previous workspace's pod is still ending; this start waits for it." in start.told
-    assert not start._gpu_stop_called, "its end must not look like one that the hub asked for"
+    assert not start._attempt.is_stopped_by_hub, "its end must not look like one that the hub asked for"
 
 
 async def test_promise_3_a_pod_of_another_hub_is_not_ended_and_the_start_says_what_to_do(start):
@@ -225,7 +229,7 @@ async def test_a_pod_that_was_left_is_asked_for_again_while_the_cluster_does_not
 async def test_a_claim_and_a_namespace_are_asked_for_again_while_the_cluster_does_not_answer(start, problem):
     start.problems = [problem]
     assert await start._make_create_pvc_request(SimpleNamespace(metadata=SimpleNamespace(name="claim-alice")), 3)
-    assert start._gpu_claim == "claim-alice"
+    assert start._attempt.pod.claim == "claim-alice"
     start.problems = [problem]
     await start._ensure_namespace()
     assert (start.claims, start.namespaces) == (1, 1)
@@ -244,11 +248,11 @@ async def test_a_cluster_that_leaves_a_start_in_its_middle_is_told_without_a_tra
 
 
 async def test_nothing_is_made_while_the_service_is_not_heard(start):
-    start._gpu_mark, start._gpu_lease, start._gpu_heard_at = "m", "lease", time.monotonic() - 60
+    start._attempt = Attempt("lease", heard_at=time.monotonic() - 60).with_new_pod("m")
     task = asyncio.create_task(start._make_create_pod_request(manifest("m"), 3))
     await asyncio.sleep(0.1)
     assert start.made == []
-    start._gpu_heard_at = time.monotonic()
+    start._attempt = start._attempt.heard(time.monotonic())
     assert await asyncio.wait_for(task, 5)
     assert len(start.made) == 1
 
@@ -318,13 +322,13 @@ async def test_promise_6_a_pod_that_the_cluster_ends_before_it_runs_goes_back_an
 
 
 async def test_a_start_whose_time_to_wait_is_over_parks(start):
-    start._gpu_until = time.monotonic()
+    start._attempt = replace(start._attempt, waits_until=time.monotonic())
     task = asyncio.create_task(start._create())
     await until(lambda: start.made)
     start.shows("Failed", reason="OutOfnvidia.com/gpu", message="")
     with pytest.raises(Exception, match="You keep your place in the queue; it starts by itself"):
         await asyncio.wait_for(task, 10)
-    assert start._gpu_outcome == "parked"
+    assert start._attempt.outcome == "parked"
 
 
 FULL = (
@@ -357,7 +361,7 @@ class Service:
 @pytest.fixture
 def leased(start, monkeypatch):
     service = Service(start)
-    start._gpu_lease, start._gpu_attempt, start.pending = "lease", 3, "spawn"
+    start._attempt, start.pending = start._attempt.leased("lease", 3), "spawn"
     monkeypatch.setattr(start, "_client", lambda: service)
     yield service
     if start._gpu_heartbeat is not None:
@@ -382,10 +386,11 @@ async def test_promise_6_a_race_that_a_pod_lost_on_its_node_sends_its_start_back
 
 
 async def test_a_full_quota_at_the_end_of_the_time_to_wait_parks_the_start_at_its_place(start, leased):
-    start.answers, start._gpu_until = [refused(403, FULL.format(2))], time.monotonic()
+    start.answers = [refused(403, FULL.format(2))]
+    start._attempt = replace(start._attempt, waits_until=time.monotonic())
     with pytest.raises(Exception, match="You keep your place in the queue; it starts by itself"):
         await created(start)
-    assert (start._gpu_outcome, len(leased.asked)) == ("parked", 1), "the service holds no GPU for it meanwhile"
+    assert (start._attempt.outcome, len(leased.asked)) == ("parked", 1), "the service holds no GPU for it meanwhile"
 
 
 async def test_more_than_a_quota_ever_lets_through_ends_the_start_with_both_quantities(start, leased):
@@ -415,7 +420,7 @@ async def test_a_server_is_up_once_it_answers_and_not_when_it_only_listens(start
     port = server.sockets[0].getsockname()[1]
     if status is None:
         server.close()
-    assert await PodStart._answers(start, f"http://127.0.0.1:{port}") is ready
+    assert await PodRequests._answers(start, f"http://127.0.0.1:{port}") is ready
     server.close()
 
 
@@ -428,3 +433,40 @@ async def test_a_pod_that_is_deleted_under_its_start_is_told_at_once(start):
     start.pod_reflector.pods.clear()
     with pytest.raises(Exception, match="This start was ended from outside"):
         await asyncio.wait_for(task, 10)
+
+
+SAID = "KeyError: 'x'\nserve --token s3cr3t-of-alice"
+LOGS = {
+    "read": ("line 1\nthe key is k3y-0f-th3-h0use\n", "line 1\nthe key is ***"),
+    "no right": (refused(403, "pods/log is forbidden"), f"KeyError: 'x'\nserve --token ***\n{NO_RIGHT}"),
+    "away": (ServerDisconnectedError(), "KeyError: 'x'\nserve --token ***"),
+    "late": (TimeoutError(), "KeyError: 'x'\nserve --token ***"),
+    "gone": (refused(404), "KeyError: 'x'\nserve --token ***"),
+}
+
+
+@pytest.mark.parametrize("answer", LOGS)
+async def test_the_last_lines_of_a_pod_are_read_from_the_cluster_or_what_the_kubelet_kept(start, answer):
+    given, shown = LOGS[answer]
+    asked = []
+
+    async def read_namespaced_pod_log(*arguments, **options):
+        asked.append((arguments, options))
+        if isinstance(given, BaseException):
+            raise given
+        return given
+
+    start.read_namespaced_pod_log = read_namespaced_pod_log
+    assert await start._shown_output() == "", "no pod was seen"
+    last = {"terminated": {"exitCode": 1, "message": SAID}}
+    server = {"name": "notebook", "restartCount": 2, "state": {"waiting": {}}, "lastState": last}
+    environment = [{"name": "HOUSE_KEY", "value": "k3y-0f-th3-h0use"}, {"name": "FROM_A_SECRET", "valueFrom": {}}]
+    pod = {
+        "metadata": {"uid": "u"},
+        "spec": {"containers": [{"name": "notebook", "env": environment}]},
+        "status": {"containerStatuses": [server]},
+    }
+    start._attempt = start._attempt.with_pod(last_seen=pod)
+    assert await start._shown_output() == shown
+    assert asked[0][0] == ("jupyter-alice", "hub")
+    assert (asked[0][1]["container"], asked[0][1]["tail_lines"], asked[0][1]["previous"]) == ("notebook", 50, False)

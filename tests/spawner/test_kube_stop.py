@@ -7,6 +7,7 @@ import pytest
 from aiohttp import ServerDisconnectedError
 from kubernetes_asyncio.client import ApiException
 
+from gpuspawner.spawner.attempt import Attempt
 from gpuspawner.spawner.kube import KubePods
 
 
@@ -38,7 +39,7 @@ class Stop(KubePods, Kube):
     """A workspace of a lease."""
 
     def __init__(self, problem=None, lease="lease"):
-        self.problem, self._gpu_lease = problem, lease
+        self.problem, self._attempt = problem, Attempt(lease)
 
 
 async def test_what_outlives_its_stop_is_left_to_the_service():

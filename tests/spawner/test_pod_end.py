@@ -144,7 +144,7 @@ ENDS = {
     "crashed": (
         pod(state=terminated(1, message="ImportError: no module\n")),
         [],
-        "Its server ended by itself with exit code 1. It said: ImportError: no module.",
+        "Its server ended by itself with exit code 1: a module could not be imported.",
     ),
     "killed": (
         pod(state=terminated(137)),

@@ -116,7 +116,7 @@ FATAL = {
     "no such program, says its entry point": (
         pod(container({"terminated": {"exitCode": 127, "reason": "Error", "message": "exec x failed"}})),
         [],
-        ("Its server cannot be run: exec x failed. Your administrator must mend image or command."),
+        ("Its server cannot be run: a command was not found. Your administrator must mend image or command."),
     ),
     "crashed again": (
         pod(container({"terminated": {"exitCode": 1, "reason": "Error"}}, restarts=1), phase="Running"),
@@ -138,8 +138,8 @@ FATAL = {
         ),
         [],
         (
-            "Its server ended with exit code 1 each time it was started. It said: ModuleNotFoundError: No module named "
-            "'jupyterhub'. Tell your administrator."
+            "Its server ended with exit code 1 each time it was started: a module was not found. "
+            "Tell your administrator."
         ),
     ),
     "several shares of a GPU, of which its device plugin gives one": (
@@ -207,7 +207,7 @@ FATAL = {
     "crashed at its only start": (
         pod(container({"terminated": {"exitCode": 1, "reason": "Error", "message": "No lab"}}), phase="Failed"),
         [],
-        "Its server ended with exit code 1 before it answered. It said: No lab. Tell your administrator.",
+        "Its server ended with exit code 1 before it answered. Tell your administrator.",
     ),
     **{
         f"evicted: {message}": (

@@ -2,15 +2,16 @@
 
 import asyncio
 import logging
-import time
 from types import SimpleNamespace
 
 import pytest
 
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
 from gpuspawner.spawner import mixin
+from gpuspawner.spawner.attempt import Attempt
 from gpuspawner.spawner.mixin import GPUSpawnerMixin
 from gpuspawner.spawner.refusals import StartEnded, ended
+from gpuspawner.spawner.steps import Steps
 
 ENDING = Conflict("Your previous workspace is still ending; this start waits for it.")
 AWAY = Unavailable("The GPU service does not answer.")
@@ -60,6 +61,12 @@ class Server:
     async def start(self):
         raise self.problem
 
+    async def stop(self, now=False):
+        pass
+
+    def run_pre_spawn_hook(self):
+        return self.hook()
+
     def run_post_stop_hook(self):
         return self.hook()
 
@@ -68,13 +75,14 @@ class Start(GPUSpawnerMixin, Server):
     """One start, without a hub."""
 
     wait_in_hub_seconds, start_timeout, user_options, _log_name, name = 0.1, 60, {}, "alice", ""
+    http_timeout, gpu_secret_file = 30, "not-there/secret"
     handler = None
     log = logging.getLogger("test")
     user = SimpleNamespace(name="alice")
-    problem = hook = None
+    catalog, problem, hook = SimpleNamespace(gpus={}), None, None
 
     def __init__(self, service):
-        self._gpu_steps, self._gpu_stepped, self.service = [], asyncio.Event(), service
+        self._gpu_steps, self.service = Steps(), service
 
     def _client(self):
         return self.service
@@ -84,6 +92,9 @@ class Start(GPUSpawnerMixin, Server):
 
     def _asks_for_gpu(self):
         return True
+
+    def _request(self):
+        return SimpleNamespace(gpu=None)
 
 
 @pytest.fixture
@@ -98,7 +109,8 @@ def start(monkeypatch):
     ("says", "status", "told"),
     [
         ([ENDING], 409, "Your previous workspace is still ending. Press Start again in some minutes."),
-        ([AWAY], 503, "The GPU service does not answer. Nothing is lost: press Start again in some minutes."),
+        ([AWAY], 503, "The GPU service does not answer. Nothing was started: press Start again in some minutes."),
+        ([Unavailable("Full disk.")], 503, "Full disk. Nothing was started: press Start again in some minutes."),
     ],
 )
 async def test_a_start_that_got_no_place_in_time_says_what_it_waited_for(start, says, status, told):
@@ -129,7 +141,6 @@ async def test_a_place_that_can_not_be_parked_ends_the_start_in_words(start, say
 
 
 async def test_why_a_start_failed_is_stored_in_the_words_that_its_user_read(start):
-    start._gpu_lease, start._gpu_attempt, start._gpu_heard_at = "l1", 1, time.monotonic()
     start.problem = ended("The image lab:2 does not exist.", reason="cannot-start", status=409)
     start.service.says = {"acquire": [lease("reserved")], "acknowledge": [{**lease("starting"), "patch": {}}]}
     with pytest.raises(StartEnded):
@@ -137,6 +148,20 @@ async def test_why_a_start_failed_is_stored_in_the_words_that_its_user_read(star
     await start.run_post_stop_hook()
     (release,) = start.service.released
     assert (release.outcome, release.message) == ("failed", "The image lab:2 does not exist.")
+
+
+async def test_a_new_start_knows_nothing_of_the_one_before(start):
+    start.service.says = {"acquire": [lease("reserved")], "acknowledge": [{**lease("starting"), "patch": {"x": 1}}]}
+    await start.run_pre_spawn_hook()
+    prolonged = start.start_timeout
+    await asyncio.gather(start.start(), return_exceptions=True)
+    await start.stop()
+    start._step(5, "Left over.")
+    for _ in range(2):  # the hub may give up between the hook and start(), too
+        await start.run_pre_spawn_hook()
+        assert start._attempt == Attempt(own_timeout_seconds=60)
+        assert (start._gpu_heartbeat, start._gpu_steps.told) == (None, [])
+        assert start.start_timeout == prolonged > 60
 
 
 async def cancelled(start):
@@ -174,7 +199,55 @@ async def test_an_own_hook_that_fails_keeps_no_gpu(start):
     async def breaks():
         raise KeyError("nobody foresaw it")
 
-    start._gpu_lease, start._gpu_attempt, start._gpu_outcome, start.hook = "l1", 1, "started", breaks
+    start._attempt, start.hook = Attempt("l1", 1).started(), breaks
     with pytest.raises(KeyError):
         await start.run_post_stop_hook()
     assert [release.outcome for release in start.service.released] == ["died"]
+
+
+def listen(start):
+    """Follow a start as the progress page does, from now on to its end."""
+
+    async def heard():
+        return [(step["progress"], step["message"]) async for step in start.progress()]
+
+    return asyncio.ensure_future(heard())
+
+
+@pytest.mark.parametrize("problem", [None, ended("No.", reason="x", status=409)], ids=["comes up", "fails"])
+async def test_progress_ends_with_the_start_and_its_bar_never_steps_back(start, problem):
+    granted = {**lease("starting"), "patch": {}}
+    start.service.says = {
+        "acquire": [AWAY, ENDING, lease("queued", QUEUE)],
+        "wait": [lease("reserved")],
+        "acknowledge": [granted],
+    }
+
+    async def requeued():
+        for percent, message in ((55, "No room."), (30, "You keep your place.")):
+            start._step(percent, message)
+        if problem is not None:
+            raise problem
+        return "url"
+
+    async def quiet():
+        pass
+
+    start._create, start._heartbeat = requeued, quiet
+    early = listen(start)
+    await asyncio.gather(start.start(), return_exceptions=True)
+    heard = await asyncio.wait_for(early, 5)
+    assert [message for _, message in heard][-2:] == ["No room.", "You keep your place."]
+    percents = [percent for percent, _ in heard]
+    assert percents == sorted(percents)
+    assert await asyncio.wait_for(listen(start), 5) == heard, "who comes late hears all, and no more"
+
+
+async def test_who_follows_after_a_stop_hears_the_next_start_and_not_the_last(start):
+    start.service.says = {"acquire": [ENDING]}
+    await asyncio.gather(start.start(), return_exceptions=True)
+    await start.run_post_stop_hook()
+    next_one = listen(start)
+    start._step(5, "Anew.")
+    start._gpu_steps.end()
+    assert await asyncio.wait_for(next_one, 5) == [(5, "Anew.")]

@@ -264,6 +264,7 @@ def test_why_it_was_stopped_is_read_over_whatever_jupyterlab_says(stopped_page):
     look_again(page)
     ours = page.get_by_role("dialog", name="This workspace has ended")
     expect(ours).to_contain_text(WHY)
+    expect(page.locator(".gpuspawner-warning")).to_be_hidden()  # one says it, not both
     expect(ours.get_by_role("link")).to_have_attribute("href", re.compile("/services/gpu/workspaces/lease-7$"))
     assert page.asked == ["ticket alices-ticket"]
     on_top = "() => document.elementFromPoint(innerWidth / 2, innerHeight / 2).closest('dialog')?.className"
@@ -288,6 +289,17 @@ def test_the_dialog_of_an_ended_workspace_goes_when_it_runs_again(stopped_page):
     look_again(page)
     expect(ours).to_be_hidden()
     expect(page.locator(".gpuspawner-meter")).to_contain_text("78 %")
+
+
+def test_the_meter_is_seen_on_a_phone(page):
+    expect(page.locator(".gpuspawner-meter")).to_contain_text("78 %")
+    wide = page.viewport_size
+    try:
+        page.set_viewport_size({"width": 390, "height": 844})
+        expect(page.locator(".gpuspawner-left")).to_be_in_viewport(ratio=1)
+        expect(page.locator(".gpuspawner-value").first).to_be_in_viewport(ratio=1)
+    finally:
+        page.set_viewport_size(wide)
 
 
 def test_the_token_is_in_no_page_no_answer_and_no_log(page, lab):

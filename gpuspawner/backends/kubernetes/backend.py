@@ -58,11 +58,17 @@ class KubernetesBackend:
         return Fleet(self._gpus, complete=True, observed_at=time.time())
 
     async def workspaces(self) -> tuple[Running, ...]:
-        """Return this hub's pods, until they are gone. Raises Unavailable while they are not seen as they are now."""
+        """Return the pods of workspaces, until they are gone. Those of other hubs hold foreign GPUs, and no others.
+
+        Raises:
+            Unavailable: they are not seen as they are now.
+        """
         now = time.time()
         own = await self._view.own_pods()
         self._prober.forget_but(own)
         running = [self._running(pod, now) for pod in own if not pod.ended and pod.lease]
+        others = [pod for pod in self._view.of_other_hubs() if not pod.ended and pod.lease]
+        running += [replace(self._running(pod, now), given=()) for pod in others]
         return tuple(sorted(running, key=lambda r: (r.lease_id, r.attempt)))
 
     async def probe(self, lease_id: str, attempt: int, leased: tuple[str, ...], deadline_seconds: float) -> ProbeResult:
@@ -134,6 +140,8 @@ class KubernetesBackend:
             disruption=pod.disruption,
             unhealthy=pod.unhealthy,
             ends_in_seconds=pod.grace_seconds if pod.disruption or pod.deleting else None,
+            # Users may have rights in a namespace of their own: what a pod says there may be theirs.
+            kept_since=None if self._settings.all_namespaces else pod.created_at,
         )
 
     def _is_shared(self, pod: Pod) -> bool:

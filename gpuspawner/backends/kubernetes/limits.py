@@ -1,7 +1,7 @@
 """What a namespace's ResourceQuotas and LimitRanges say, of what workspaces take. Pure: JSON of the API in.
 
-A quota of "memory" bounds what pods request, one of "limits.memory" what they may use: of a workspace both are what
-its user asked for, so both are kept as one.
+A quota of "memory" bounds what pods request, which is guaranteed to them; one of "limits.memory" the most that they may
+use. A LimitRange bounds the least of the one, and the most of the other.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ from typing import Any
 
 from gpuspawner.backends.kubernetes.objects import is_gpu_resource
 from gpuspawner.backends.kubernetes.quantities import amount_of
-from gpuspawner.core.room import CPU, MEMORY, PODS, Limit, Quota
+from gpuspawner.core.room import ASKED, CPU, LIMITS_CPU, LIMITS_MEMORY, MEMORY, PODS, Limit, Quota
 
 _KEYS = {
-    **dict.fromkeys(("cpu", "requests.cpu", "limits.cpu"), CPU),
-    **dict.fromkeys(("memory", "requests.memory", "limits.memory"), MEMORY),
+    **dict.fromkeys(("cpu", "requests.cpu"), CPU),
+    **dict.fromkeys(("memory", "requests.memory"), MEMORY),
+    LIMITS_CPU: LIMITS_CPU,
+    LIMITS_MEMORY: LIMITS_MEMORY,
     **dict.fromkeys(("pods", "count/pods"), PODS),
 }
 _OF_EVERY_WORKSPACE = frozenset({"NotTerminating", "NotBestEffort"})
@@ -55,9 +57,11 @@ def to_limits(data: Mapping[str, Any], named: frozenset[str] = frozenset()) -> t
         for key in dict.fromkeys([*most, *least]):
             if key not in {CPU, MEMORY} and not is_gpu_resource(key, named):
                 continue
+            name = data["metadata"]["name"]
             lowest = amount_of(key, least.get(key, "0")) if entry["type"] == "Container" else 0
             highest = amount_of(key, most[key]) if key in most else None
-            found.append(Limit(data["metadata"]["name"], key, lowest or 0, highest))
+            found += [Limit(name, key, least=lowest)] if lowest else []
+            found += [Limit(name, ASKED.get(key, key), most=highest)] if highest is not None else []
     return tuple(found) or None
 
 

@@ -6,7 +6,7 @@ import math
 import re
 from fractions import Fraction
 
-from gpuspawner.core.room import CPU
+from gpuspawner.core.room import CPU, LIMITS_CPU
 
 _QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE]([+-]?[0-9]{1,2})|(m|[kMGTPE]|[KMGTPE]i)?)")
 _UNITS = {
@@ -24,4 +24,4 @@ def amount_of(resource: str, quantity: object) -> int | None:
         return None
     number = Fraction(match[1] if match[1][0] != "." else f"0{match[1]}")
     scale = Fraction(10) ** int(match[2]) if match[2] else _UNITS[match[3] or ""]
-    return math.ceil(number * scale * (1000 if resource == CPU else 1))
+    return math.ceil(number * scale * (1000 if resource in {CPU, LIMITS_CPU} else 1))

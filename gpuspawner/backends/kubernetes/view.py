@@ -45,6 +45,7 @@ class ClusterView:
         self._dirty: set[str] = set()
         self._own: dict[str, Pod] = {}
         self._own_of: dict[str, dict[str, Pod]] = {}
+        self._of_other_hubs: dict[str, Pod] = {}
         self._refused_at: dict[str, float] = {}
         self._node_names: dict[str, Node] = {}
         labels = [f"{key}={value}" for key, value in settings.node_selector]
@@ -91,6 +92,10 @@ class ClusterView:
     def own_now(self) -> Sequence[Pod]:
         """Return the pods of this hub's workspaces as they were last seen."""
         return tuple(self._own.values())
+
+    def of_other_hubs(self) -> Sequence[Pod]:
+        """Return the pods of other hubs' workspaces, where this hub's are made, as they were last seen."""
+        return tuple(self._of_other_hubs.values())
 
     def of_lease(self, lease_id: str) -> Sequence[Pod]:
         """Return the pods of one lease as they were last seen."""
@@ -189,8 +194,9 @@ class ClusterView:
             self._tell(
                 self._all_pods,
                 f"Pods outside namespace {self._settings.namespace} are not seen ({self._all_pods.refused}): GPUs that "
-                "they use look free, and a workspace that finds them taken goes back to its place in the queue. Give "
-                "the service a ClusterRole with get, list and watch of pods.",
+                "they use look free, and a workspace that finds them taken keeps its place in the queue and is tried "
+                "again. If that is not meant, give the service a ClusterRole with list and watch of pods, as in "
+                "hub_config/kubernetes-service-rbac.yaml.",
             )
             await self._all_pods.allowed(self._pods_here)
         await self._all_pods.run()
@@ -235,15 +241,7 @@ class ClusterView:
             if pod is not None and pod.node:
                 self._dirty.add(pod.node)
         if before is not None:
-            self._own.pop(before.uid, None)
-            of_lease = self._own_of.get(before.lease, {})
-            of_lease.pop(before.uid, None)
-            if not of_lease:
-                self._own_of.pop(before.lease, None)
-            on_node = self._pods_on.get(before.node, {})
-            on_node.pop(before.uid, None)
-            if not on_node:
-                self._pods_on.pop(before.node, None)
+            self._forget(before)
             if after is None or not after.refusal:
                 self._refused_at.pop(before.uid, None)
         if after is not None:
@@ -253,6 +251,20 @@ class ClusterView:
             if after.hub == self._hub:
                 self._own[after.uid] = after
                 self._own_of.setdefault(after.lease, {})[after.uid] = after
+            elif after.hub:
+                self._of_other_hubs[after.uid] = after
+
+    def _forget(self, before: Pod) -> None:
+        self._own.pop(before.uid, None)
+        self._of_other_hubs.pop(before.uid, None)
+        of_lease = self._own_of.get(before.lease, {})
+        of_lease.pop(before.uid, None)
+        if not of_lease:
+            self._own_of.pop(before.lease, None)
+        on_node = self._pods_on.get(before.node, {})
+        on_node.pop(before.uid, None)
+        if not on_node:
+            self._pods_on.pop(before.node, None)
 
     def _count(self, name: str) -> None:
         node = self._node_names.get(name)

@@ -70,10 +70,11 @@ class LocalBackend:
         found: dict[tuple[str, int], list[processes.Process]] = {}
         for process in await asyncio.to_thread(processes.scan):
             found.setdefault((process.lease_id, process.attempt), []).append(process)
-        return tuple(
-            Running(*key, tuple(p.pid for p in own), processes.age_seconds(own[0]), own[0].environment)
-            for key, own in sorted(found.items())
-        )
+        running = []
+        for key, alive in sorted(found.items()):
+            own = [process for process in alive if not process.probes] or alive  # what a probe left behind must end too
+            running.append(Running(*key, tuple(p.pid for p in own), processes.age_seconds(own[0]), own[0].environment))
+        return tuple(running)
 
     async def probe(self, lease_id: str, attempt: int, leased: tuple[str, ...], deadline_seconds: float) -> ProbeResult:
         """Run the probe with the environment, and as the user, of the workspace's oldest process."""
@@ -82,7 +83,8 @@ class LocalBackend:
             return ProbeResult(problem="the probe before has not ended yet")
         self._probing.add(key)
         try:
-            own = [p for p in await asyncio.to_thread(processes.scan) if (p.lease_id, p.attempt) == key]
+            found = await asyncio.to_thread(processes.scan)
+            own = [p for p in found if (p.lease_id, p.attempt) == key and not p.probes]
             if not own:
                 return ProbeResult(problem="no process of the workspace was found")
             devices = {gpu: self._parents[gpu] for gpu in leased if gpu in self._parents}

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from gpuspawner.backends.base import ATTEMPT, LEASE_ID, VARIABLE_PREFIX
+from gpuspawner.backends.base import ATTEMPT, LEASE_ID, PROBE, VARIABLE_PREFIX
 
 _MARK = f"{LEASE_ID}=".encode()
 _PREFIX = VARIABLE_PREFIX.encode()
@@ -29,6 +29,11 @@ class Process:
     lease_id: str
     attempt: int
     environment: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def probes(self) -> bool:
+        """Whether a probe started it: no part of the workspace, but it ends with it."""
+        return PROBE in self.environment
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from gpuspawner.backends.base import ATTEMPT, LEASE_ID, ProbeResult
+from gpuspawner.backends.base import PROBE, ProbeResult
 from gpuspawner.backends.local import processes
 from gpuspawner.backends.local.reap import kill_group
 from gpuspawner.backends.probe import script
@@ -27,8 +27,6 @@ async def run_probe(pid: int, parameters: Mapping[str, str], deadline_seconds: f
     environment, as_user = processes.environment(pid), _as_user(pid)
     if not environment or as_user is None:
         return ProbeResult(problem="the workspace's process has ended, or may not be read")
-    for name in (LEASE_ID, ATTEMPT):  # the probe is no part of the workspace
-        environment.pop(name, None)
     try:
         process = await asyncio.create_subprocess_exec(
             "/bin/sh",
@@ -36,7 +34,8 @@ async def run_probe(pid: int, parameters: Mapping[str, str], deadline_seconds: f
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env={**environment, **parameters},
+            # It keeps the lease's id: what its tools, which are the user's, leave behind ends with the workspace.
+            env={**environment, **parameters, PROBE: "1"},
             cwd="/",
             start_new_session=True,
             **as_user,

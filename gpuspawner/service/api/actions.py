@@ -10,11 +10,12 @@ from gpuspawner.core import lease as leases
 from gpuspawner.core.dispute import written
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.lease import UP, WAITING, Lease, Phase, Reason
+from gpuspawner.core.lease_times import deciding_since
 from gpuspawner.service.api.base import Person
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.reclaimer import EVIDENCE_SECONDS
 
-ACTIONS = "keep|extend|move|stop|seen|dispute|answer"
+ACTIONS = "keep|extend|move|stop|seen|share|dispute|answer"
 """What :func:`act` carries out, as a route matches it."""
 
 
@@ -38,10 +39,8 @@ async def act(parts: Parts, person: Person, lease: Lease, action: str, where: st
     if action == "seen":
         if not lease.live and person.owns(lease):
             parts.book.save(replace(lease, seen_by_user=True))
-    elif action == "dispute":
-        _dispute(parts, person, lease, sentence)
-    elif action == "answer":
-        _answer(parts, person, lease, sentence)
+    elif action in _OF_AN_END:
+        _OF_AN_END[action](parts, person, lease, sentence)
     elif action == "move" and lease.reason is Reason.MOVED:
         return  # a second click, in another tab: it moves already
     elif not lease.live:
@@ -66,13 +65,25 @@ async def _stop(parts: Parts, person: Person, lease: Lease, where: str) -> None:
     await parts.reclaimer.drive(lease.id)
 
 
+def _share(parts: Parts, person: Person, lease: Lease, _sentence: object) -> None:
+    """Let administrators read what its server wrote last. Repeating it is harmless."""
+    if not person.owns(lease):
+        raise HTTPError(403, reason="Only its user may share the output of a workspace.")
+    row = parts.store.outputs.of(lease.id, parts.clock.now())
+    if row is None:
+        raise Conflict("There is no output of this workspace any more: it is kept for a week after a failure.")
+    if not row.shared:
+        parts.store.outputs.share(lease.id)
+        parts.book.save(lease, audit=[parts.allocator.line(lease, person.name, "shared", "")])
+
+
 def _dispute(parts: Parts, person: Person, lease: Lease, sentence: object) -> None:
     """Store that an end was wrong, with the readings that decided: they stay as long as its audit."""
     if not person.owns(lease):
         raise HTTPError(403, reason="Only its user may say that the end of a workspace was wrong.")
     if lease.dispute is not None and lease.dispute.sentence == written(sentence):
         return  # a second click
-    since = leases.deciding_since(lease, EVIDENCE_SECONDS)
+    since = deciding_since(lease, EVIDENCE_SECONDS)
     disputed = leases.dispute(lease, written(sentence), since, parts.clock.now())
     parts.store.keep_readings(lease.id, since)  # first: no crash leaves a dispute without
     line = parts.allocator.line(lease, person.name, "disputed", written(sentence))
@@ -87,6 +98,9 @@ def _answer(parts: Parts, person: Person, lease: Lease, sentence: object) -> Non
         return  # a second click
     answered = leases.answer(lease, text, person.name, parts.clock.now())
     parts.book.save(answered, audit=[parts.allocator.line(lease, person.name, "answered", text)])
+
+
+_OF_AN_END = {"share": _share, "dispute": _dispute, "answer": _answer}
 
 
 async def _move(parts: Parts, person: Person, lease: Lease, where: str) -> None:

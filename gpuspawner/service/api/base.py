@@ -5,14 +5,17 @@ from __future__ import annotations
 import hmac
 import json
 import logging
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any
 
 from jupyterhub.services.auth import HubOAuth, HubOAuthenticated
+from tornado.httputil import HTTPHeaders
 from tornado.web import HTTPError, RequestHandler
 
-from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Superseded, Unavailable
+from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Superseded, Unavailable, quoted
 from gpuspawner.core.lease import NOBODY, Lease, Owner
+from gpuspawner.core.proof import DIGEST, NONCE, PROOF, SCHEME, is_same, prove_answer, prove_request
 from gpuspawner.core.tickets import ticket_holder
 from gpuspawner.service.allocator import WORKSPACE_TOKEN_PREFIX, hash_token
 from gpuspawner.service.parts import Parts
@@ -20,12 +23,24 @@ from gpuspawner.service.parts import Parts
 log = logging.getLogger("gpuspawner.api")
 
 USE, ADMIN = "custom:gpu:use", "custom:gpu:admin"
-LARGEST_BODY_BYTES = 65536
 WORDLESS = {
     400: "A value in the address is missing, or no text in UTF-8.",
     405: "This address does not take {method}.",
 }
 """What is told of Tornado's own refusals, which bring no words for people."""
+
+
+def authorization(headers: HTTPHeaders) -> tuple[str, str]:
+    """Return scheme, in small letters, and credential of a request; empty texts where it has none."""
+    scheme, _, credential = headers.get("Authorization", "").partition(" ")
+    return scheme.lower(), credential.strip()
+
+
+def is_spawner(secret: bytes, headers: HTTPHeaders) -> bool:
+    """Whether a request's headers prove that it comes from the hub's spawner."""
+    scheme, proof = authorization(headers)
+    nonce = headers.get(NONCE, "")
+    return scheme == SCHEME and bool(nonce) and is_same(proof, prove_request(secret, nonce, headers.get(DIGEST, "")))
 
 
 @dataclass(frozen=True)
@@ -64,8 +79,7 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
         self.set_header("X-Content-Type-Options", "nosniff")
 
     def _authorization(self) -> tuple[str, str]:
-        scheme, _, credential = self.request.headers.get("Authorization", "").partition(" ")
-        return scheme.lower(), credential.strip()
+        return authorization(self.request.headers)
 
     async def find_person(self) -> Person | None:
         """Return who asks: by a page's ticket, a workspace's token, a hub token, or the service's cookie."""
@@ -74,6 +88,9 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
             holder = ticket_holder(self.parts.secret, credential, self.parts.clock.wall())
             if holder is None or (holder.form and not self.serves_forms):
                 return None
+            acts = self.request.method == "POST" and not self.serves_forms
+            if acts and not await self.parts.known.has(holder.user, holder.created):
+                raise HTTPError(403, reason=f"The hub has no user {holder.user[:40]} any more: nothing was done.")
             return Person(holder.user, self._owner(holder.created))
         if scheme in {"token", "bearer"} and credential.startswith(WORKSPACE_TOKEN_PREFIX):
             hashed = hash_token(credential)
@@ -84,14 +101,7 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
 
     async def _find_in_hub(self) -> Person | None:
         hub_auth: HubOAuth = self.hub_auth
-        try:
-            model = self.hub_model = await hub_auth.get_user(self, sync=False)
-        except HTTPError as error:
-            if error.status_code < 500:  # noqa: PLR2004 - HTTP's own numbers
-                raise
-            # JupyterHub's client answers 500 or 502, which would read as an error of ours.
-            message = "The hub does not answer: who you are can't be checked now. Try again in a minute."
-            raise Unavailable(message) from error
+        model = self.hub_model = await self.asked_of_hub(hub_auth.get_user(self, sync=False))
         if not model:
             return None
         admin = bool(hub_auth.check_scopes({ADMIN}, model))
@@ -104,6 +114,17 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
             # again, which may be somebody else's by then.
             model["created"] = await self._created(model["name"])
         return Person(model["name"], self._owner(model["created"]), admin)
+
+    async def asked_of_hub(self, answer: Awaitable[Any]) -> Any:
+        """Return what JupyterHub's client answers. Raises Unavailable where the hub does not answer."""
+        try:
+            return await answer
+        except HTTPError as error:
+            if error.status_code < 500:  # noqa: PLR2004 - HTTP's own numbers
+                raise
+            # JupyterHub's client answers 500 or 502, which would read as an error of ours.
+            message = "The hub does not answer: who you are can't be checked now. Try again in a minute."
+            raise Unavailable(message) from error
 
     async def _created(self, name: str) -> str:
         """Ask when the user was created who is called so: the token's own, if it still names the same user after.
@@ -145,9 +166,7 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
         raise HTTPError(403, reason="Sign in to the hub, or send a token with the scope custom:gpu:use.")
 
     def body(self) -> dict[str, Any]:
-        """Return the request's JSON object. Raises 400 where it is none, 413 where it is too long."""
-        if len(self.request.body) > LARGEST_BODY_BYTES:
-            raise HTTPError(413, reason=f"The request has more than {LARGEST_BODY_BYTES} bytes.")
+        """Return the request's JSON object. Raises 400 where it is none."""
         try:
             body = json.loads(self.request.body or b"{}")
         except (ValueError, RecursionError) as error:  # the second: lists in lists, a thousand deep
@@ -156,11 +175,28 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
             raise HTTPError(400, reason="The request is not a JSON object.")
         return body
 
+    def fields(self, *known: str) -> dict[str, Any]:
+        """Return the request's JSON object, which has no other fields than these.
+
+        Raises:
+            HTTPError: as :meth:`body` does.
+            RequestRefused: a field that is not known: who sends it expects what would not be done.
+        """
+        body = self.body()
+        for name in body:
+            if name not in known:
+                remedy = "Leave it out." if known else "Send the request without a body."
+                raise RequestRefused(quoted(name), "a field that does not exist", ", ".join(known) or "none", remedy)
+        return body
+
     def answer(self, document: dict[str, Any], status: int = 200) -> None:
-        """Write a JSON document."""
+        """Write a JSON document, with a proof that this hub's service wrote it, where one is asked for."""
         self.set_status(status)
         self.set_header("Content-Type", "application/json")
-        self.finish(json.dumps(document))
+        text, nonce = json.dumps(document), self.request.headers.get(NONCE, "")
+        if nonce:
+            self.set_header(PROOF, prove_answer(self.parts.secret, nonce, status, text.encode()))
+        self.finish(text)
 
     def error_of(self, error: BaseException | None) -> tuple[int, dict[str, Any]]:
         """Return the status and the document that tell an error."""

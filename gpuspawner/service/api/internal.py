@@ -1,20 +1,20 @@
-"""What the spawner asks: acquire, wait, acknowledge, heartbeat, release. Its own fixed token, never the hub's."""
+"""What the spawner asks: acquire, wait, acknowledge, heartbeat, release. It proves itself, and never by a hub token."""
 
 from __future__ import annotations
 
-import hmac
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tornado.web import HTTPError
 
 from gpuspawner.catalog import resolve
 from gpuspawner.core.lease import WAITING, Key, Lease
+from gpuspawner.core.proof import DIGEST, digest
 from gpuspawner.core.release import OUTCOMES
 from gpuspawner.service.adoption import lease_variables
 from gpuspawner.service.allocator import Ask
-from gpuspawner.service.api.base import ApiHandler
-from gpuspawner.service.views import lease_view, number_of
+from gpuspawner.service.api.base import ApiHandler, is_spawner
+from gpuspawner.service.views import lease_view
 
 LONGEST_WAIT_SECONDS = 10.0
 
@@ -43,6 +43,12 @@ class AcquireBody(KeyBody):
     by: str = ""
 
 
+class StopperBody(KeyBody):
+    """What the hub sends once a request has stopped a server."""
+
+    by: str = Field(min_length=1, max_length=255)
+
+
 BodyT = TypeVar("BodyT", bound=KeyBody)
 
 
@@ -50,9 +56,10 @@ class SpawnerHandler(ApiHandler):
     """Only the spawner of this hub gets past here. The hub is not asked: it may be booting."""
 
     async def prepare(self) -> None:
-        """Compare the fixed token in constant time."""
-        scheme, credential = self._authorization()
-        if scheme != "spawner" or not hmac.compare_digest(credential.encode(), self.parts.secret.hex().encode()):
+        """Check the proof of the request, which its headers bring, and that it is for this request."""
+        request = self.request
+        asked = digest(str(request.method), str(request.uri), request.body)
+        if not is_spawner(self.parts.secret, request.headers) or request.headers[DIGEST] != asked:
             raise HTTPError(403, reason="Only the hub's spawner may ask this.")
 
     def attempt(self) -> int:
@@ -62,7 +69,7 @@ class SpawnerHandler(ApiHandler):
     def understood(self, model: type[BodyT]) -> BodyT:
         """Return the request's body. Raises 400 where it is another."""
         try:
-            return model.model_validate(self.body())
+            return model.model_validate(self.fields(*model.model_fields))
         except ValidationError as error:
             raise HTTPError(400, reason="The spawner's request is not understood: is its version the same?") from error
 
@@ -101,7 +108,7 @@ class Wait(SpawnerHandler):
         longest = min(LONGEST_WAIT_SECONDS, self.number("seconds", float, default=str(LONGEST_WAIT_SECONDS)))
         until = self.parts.clock.now() + longest
         while lease.phase in WAITING and self.parts.clock.now() < until:
-            if str(number_of(self.parts, lease)) != known:
+            if str(self.parts.queue.place(lease).number) != known:
                 break
             await self.parts.book.wait_for_change(until - self.parts.clock.now())
             lease = allocator.current(lease_id, attempt)
@@ -113,6 +120,7 @@ class Acknowledge(SpawnerHandler):
 
     async def post(self, lease_id: str) -> None:
         """Answer the patch, the lease's variables and a fresh token; 409 while leftovers still end."""
+        self.fields()
         allocator, attempt = self.parts.allocator, self.attempt()
         lease = allocator.hear(lease_id, attempt)
         if not await self.parts.reclaimer.end_attempts(lease):
@@ -134,6 +142,7 @@ class Heartbeat(SpawnerHandler):
 
     def post(self, lease_id: str) -> None:
         """Answer the lease; 409 where this start is over."""
+        self.fields()
         self.answer(self.view(self.parts.allocator.hear(lease_id, self.attempt())))
 
 
@@ -142,6 +151,7 @@ class Park(SpawnerHandler):
 
     def post(self, lease_id: str) -> None:
         """Answer the lease: reserved where a grant crossed the message."""
+        self.fields()
         self.answer(self.view(self.parts.allocator.park(lease_id, self.attempt())))
 
 
@@ -150,7 +160,7 @@ class Requeue(SpawnerHandler):
 
     def post(self, lease_id: str) -> None:
         """Answer the lease, at its place in the queue again; 410 where this attempt is over."""
-        body = self.body()
+        body = self.fields("why", "node")
         why, node = (str(body.get(name, "")) for name in ("why", "node"))
         self.answer(self.view(self.parts.allocator.requeue(lease_id, self.attempt(), why, node)))
 
@@ -163,8 +173,9 @@ class Release(SpawnerHandler):
         outcome = self.get_argument("outcome")
         if outcome not in OUTCOMES:
             raise HTTPError(400, reason=f"outcome is one of {', '.join(sorted(OUTCOMES))}.")
-        message = str(self.body().get("message", ""))
-        self.parts.allocator.release(lease_id, self.attempt(), outcome, message)
+        body = self.fields("message", "output")
+        message, output = (str(body.get(name, "")) for name in ("message", "output"))
+        self.parts.allocator.release(lease_id, self.attempt(), outcome, message, output)
         self.answer({})
 
 
@@ -177,9 +188,20 @@ class Forget(SpawnerHandler):
         self.answer({})
 
 
+class Stopper(SpawnerHandler):
+    """POST: whose request stopped a server."""
+
+    def post(self) -> None:
+        """Note it, also for an end that is yet to come."""
+        body = self.understood(StopperBody)
+        self.parts.allocator.stoppers.name(body.key(), body.by)
+        self.answer({})
+
+
 ROUTES = [
     (r"/internal/acquire", Acquire),
     (r"/internal/forget", Forget),
+    (r"/internal/stopper", Stopper),
     (r"/internal/leases/([^/]+)", Wait),
     (r"/internal/leases/([^/]+)/acknowledge", Acknowledge),
     (r"/internal/leases/([^/]+)/heartbeat", Heartbeat),

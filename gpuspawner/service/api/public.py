@@ -13,14 +13,13 @@ from gpuspawner.core.errors import Conflict
 from gpuspawner.core.lease import UP, WAITING, Key, Lease, Phase
 from gpuspawner.service.api.actions import ACTIONS, act
 from gpuspawner.service.api.base import ApiHandler
+from gpuspawner.service.output import output_view
 from gpuspawner.service.policies import policy_of
-from gpuspawner.service.sentences import gpus_asked, starts_now, stops_when_idle, waits
+from gpuspawner.service.sentences import gpus_asked, nothing_starts, starts_now, stops_when_idle, waits
 from gpuspawner.service.views import (
     audit_view,
     lease_view,
-    offer_of,
     offer_view,
-    place_of,
     reading_view,
     start_limit,
 )
@@ -45,10 +44,11 @@ class Offers(ApiHandler):
     def get(self) -> None:
         """Answer counts, null where they are unknown, the view's age, and how many GPUs who asks uses or waits for."""
         parts, person = self.parts, self.must()
-        offers = parts.scheduler.offers(list(parts.book), parts.allocator.others)
         age = parts.clock.now() - parts.scheduler.fleet.observed_at if parts.scheduler.fleet.complete else None
         held = sum(x.request.count for x in parts.book if person.owns(x))
-        self.answer({"offers": [offer_view(offer, parts) for offer in offers], "age_seconds": age, "held": held})
+        self.answer(
+            {"offers": [offer_view(offer, parts) for offer in parts.queue.offers], "age_seconds": age, "held": held}
+        )
 
 
 class Check(ApiHandler):
@@ -68,7 +68,7 @@ class Check(ApiHandler):
         if mine is not None and mine.phase in UP | {Phase.STARTING}:
             raise Conflict("This workspace has been started already: you find it on the hub's page Home.")
         parts.allocator.check(request, key)
-        offer = offer_of(parts, request.gpu)
+        offer = parts.queue.offer(request.gpu)
         keeps = mine is not None and mine.phase in WAITING and request.keeps_place_of(mine.request)
         asked_at = mine.asked_at if mine is not None and keeps else now
         imagined = Lease("imagined", key, person.name, request, {}, asked_at=asked_at)
@@ -78,7 +78,10 @@ class Check(ApiHandler):
         waiting = bool(shortage) or (request.gpu is not None and (place.number > 1 or place.likely_seconds != 0))
         node_seconds = parts.scheduler.node_seconds(imagined, others, parts.allocator.others)
         limit = "" if waiting else start_limit(parts, key)
-        if waiting:
+        trouble = parts.store.trouble
+        if trouble:
+            sentence = nothing_starts(trouble)
+        elif waiting:
             sentence = waits(place, request, parts.catalog, offer, shortage, asked_for=keeps)
         elif limit:
             sentence = limit
@@ -91,10 +94,10 @@ class Check(ApiHandler):
         self.answer(
             {
                 "sentence": sentence,
-                "starts_now": not waiting and not limit,
+                "starts_now": not (waiting or limit or trouble),
                 "place": place.number if waiting else None,
                 "asked": gpus_asked(request, parts.catalog, simulated=offer is not None and offer.simulated),
-                "ends_at": None if waiting or limit or node_seconds else now + request.lifetime_seconds,
+                "ends_at": None if waiting or limit or node_seconds or trouble else now + request.lifetime_seconds,
             }
         )
 
@@ -107,7 +110,7 @@ class Queue(ApiHandler):
         parts, person = self.parts, self.must()
         line = []
         for lease in sorted((x for x in parts.book if x.phase in WAITING), key=lambda x: (x.asked_at, x.id)):
-            place = place_of(parts, lease)
+            place = parts.queue.place(lease)
             mine = person.owns(lease) and person.lease in {None, lease.id}
             shown = mine or person.admin
             line.append(
@@ -180,6 +183,14 @@ class Readings(ApiHandler):
         self.answer({"readings": [reading_view(row) for row in rows]})
 
 
+class Output(ApiHandler):
+    """GET: what the server of a workspace that failed wrote last: for its user, for others once it is shared."""
+
+    def get(self, lease_id: str) -> None:
+        """Answer the text, null where it is not for who asks, or there is none."""
+        self.answer(output_view(self.parts, self.own(lease_id), self.must()))
+
+
 class Audit(ApiHandler):
     """GET: who did what to a workspace, the newest first."""
 
@@ -189,13 +200,13 @@ class Audit(ApiHandler):
 
 
 class Act(ApiHandler):
-    """POST: keep, extend, move, stop, seen, or with a ``sentence`` dispute (its user) and answer (administrators)."""
+    """POST: keep, extend, move, stop, seen, share; with a ``sentence`` dispute (its user), answer (administrators)."""
 
     async def post(self, lease_id: str, action: str) -> None:
         """Do it, and answer the workspace as it is then; 409 with the reason where it can't be done."""
-        sentence = self.body().get("sentence", "")
+        body = self.fields("sentence") if action in {"dispute", "answer"} else self.fields()
         where = "a page of the hub" if self._authorization()[0] == "ticket" else "the API"
-        await act(self.parts, self.must(), self.own(lease_id), action, where, sentence)
+        await act(self.parts, self.must(), self.own(lease_id), action, where, body.get("sentence", ""))
         self.answer(lease_view(self.parts, self.own(lease_id)))
 
 
@@ -209,5 +220,6 @@ ROUTES: list[Any] = [
     (r"/api/v1/(?:workspaces|leases)/([^/]+)", Workspace),
     (r"/api/v1/(?:workspaces|leases)/([^/]+)/readings", Readings),
     (r"/api/v1/(?:workspaces|leases)/([^/]+)/audit", Audit),
+    (r"/api/v1/(?:workspaces|leases)/([^/]+)/output", Output),
     (rf"/api/v1/(?:workspaces|leases)/([^/]+)/({ACTIONS})", Act),
 ]

@@ -4,6 +4,7 @@ Belongs here: tables, migrations and plain reads and writes, each in one transac
 Never here: decisions, waiting, or a second writer.
 """
 
+from gpuspawner.service.store.outputs import OutputRow
 from gpuspawner.service.store.store import AuditLine, ReadingRow, Store
 
-__all__ = ["AuditLine", "ReadingRow", "Store"]
+__all__ = ["AuditLine", "OutputRow", "ReadingRow", "Store"]

@@ -13,6 +13,14 @@ meta = sa.Table(
     sa.Column("number", sa.Integer, nullable=False),
 )
 
+kinds_seen = sa.Table(
+    "kinds_seen",
+    metadata,
+    sa.Column("kind", sa.String(255), primary_key=True),
+    sa.Column("largest", sa.Integer, nullable=False),
+    sa.Column("at", sa.Float, nullable=False),
+)
+
 leases = sa.Table(
     "leases",
     metadata,
@@ -60,8 +68,20 @@ readings = sa.Table(
     sa.Column("holders_cpu_cores", sa.Float),
     sa.Column("cpu_cores", sa.Float),
     sa.Column("soft", sa.JSON(none_as_null=True)),
+    sa.Column("buffer_percent", sa.Float),
+    sa.Column("persistence", sa.Boolean),
     sa.Index("ix_readings_lease", "lease", "at"),
     sa.Index("ix_readings_at", "at"),
+)
+
+outputs = sa.Table(
+    "outputs",
+    metadata,
+    sa.Column("lease", sa.String(64), primary_key=True),
+    sa.Column("at", sa.Float, nullable=False),
+    sa.Column("text", sa.Text, nullable=False),
+    sa.Column("shared", sa.Boolean, nullable=False),
+    sa.Index("ix_outputs_at", "at"),
 )
 
 audit = sa.Table(

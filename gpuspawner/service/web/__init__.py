@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from gpuspawner.service.api.actions import ACTIONS
-from gpuspawner.service.web.base import NotFound, SignIn
+from gpuspawner.service.web.base import NotFound, SignIn, Static
 from gpuspawner.service.web.pages import Act, Home, WorkspacePage
 
-__all__ = ["ROUTES", "STATIC", "NotFound"]
+__all__ = ["ROUTES", "STATIC", "NotFound", "Static"]
 
 STATIC = Path(__file__).parent / "static"
 

@@ -9,10 +9,12 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from jupyterhub.services.auth import HubOAuthCallbackHandler
-from tornado.web import HTTPError
+from tornado.web import HTTPError, StaticFileHandler
 
+from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.units import show_bytes, show_cpu, show_duration, show_time
 from gpuspawner.service.api.base import USE, ApiHandler, BaseHandler, Person
+from gpuspawner.service.api.events import version_of
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.web.chart import beside
 
@@ -24,6 +26,8 @@ SECURITY_HEADERS = {
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "same-origin",
 }
+
+STALE = "This page was open for too long, or came from elsewhere. Nothing was done."
 
 HEADINGS = {
     403: "Not allowed",
@@ -38,6 +42,11 @@ def tick(at: float, shown_seconds: float) -> str:
     return time.strftime("%H:%M:%S" if shown_seconds < 1200 else "%H:%M", time.localtime(at))  # noqa: PLR2004
 
 
+def zone(at: float) -> str:
+    """Return the name of the time zone in which times are shown, as of then: ``UTC``, ``CEST``."""
+    return time.strftime("%Z", time.localtime(at))
+
+
 @cache
 def templates() -> Environment:
     """Return the environment of all templates: everything escaped, a missing value an error."""
@@ -49,7 +58,7 @@ def templates() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(bytes=show_bytes, cpu=show_cpu, duration=show_duration, clock=show_time)
-    environment.filters.update(tick=tick, beside=beside)
+    environment.filters.update(tick=tick, zone=zone, beside=beside)
     return environment
 
 
@@ -78,6 +87,7 @@ class ErrorPages(BaseHandler):
                 xsrf=self.xsrf_text() if self.person else "",
                 fast=self.parts.catalog.fast,
                 now=self.parts.clock.now(),
+                version=".".join(version_of(self.parts, self.person)) if self.person else "",
                 **values,
             )
         )
@@ -124,7 +134,7 @@ class PageHandler(ErrorPages):
         if self.hub_model is not None:
             raise HTTPError(403, reason=f"Your account may not use GPUs here: it lacks the scope {USE}.")
         if self.request.method != "GET":
-            raise HTTPError(403, reason="This page was open for too long, or came from elsewhere. Nothing was done.")
+            raise HTTPError(403, reason=STALE)
         if self.request.headers.get("Sec-Fetch-Mode", "navigate") != "navigate":
             raise HTTPError(403, reason="You are no longer signed in.")  # a script can't sign anybody in
         self.redirect(self.get_login_url())
@@ -149,6 +159,17 @@ class NotFound(ErrorPages):
             super().write_error(status_code, **kwargs)
 
 
+class Static(StaticFileHandler):
+    """Styles and scripts, for whoever asks."""
+
+    def validate_absolute_path(self, root: str, absolute_path: str) -> str | None:
+        """Take a name that no file can have for a file that is not there: the operating system raises for it."""
+        if "\0" in absolute_path:
+            raise HTTPError(404, reason="There is nothing at this address.")
+        found: str | None = super().validate_absolute_path(root, absolute_path)
+        return found
+
+
 class SignIn(ErrorPages, HubOAuthCallbackHandler):
     """Where the hub sends people back to; JupyterHub's own, with its errors as pages."""
 
@@ -159,3 +180,15 @@ class SignIn(ErrorPages, HubOAuthCallbackHandler):
     async def prepare(self) -> None:
         """Know who is signed in already: a second tab that comes late goes where it wanted to."""
         self.person = await self.find_person()
+
+    async def get(self) -> None:
+        """Sign in. What the hub does not take is no error of ours, as which JupyterHub tells it."""
+        try:
+            await HubOAuthCallbackHandler.get(self)
+        except HTTPError as error:
+            if error.status_code < 500:  # noqa: PLR2004 - HTTP's own numbers
+                raise
+            raise Unavailable(
+                "The hub did not take this sign-in, or does not answer. Open the page again from the hub. If it stays "
+                "so, tell your administrator: this may be the GPU service of another hub."
+            ) from error

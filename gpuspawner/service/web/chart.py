@@ -77,7 +77,8 @@ class Panel:
     gpu: str
     used: tuple[Bar, ...]
     others: tuple[Bar, ...]
-    """In use, but not by this workspace: such a reading was judged idle, and is no part of ``highest_percent``."""
+    """Not counted as this workspace's use: a neighbour's on a shared GPU, which is no part of ``highest_percent``, or a
+    high reading that was judged idle all the same."""
     memory: tuple[Bar, ...]
     unknown: tuple[Band, ...]
     highest_percent: float | None
@@ -103,8 +104,13 @@ class Axis:
         return Band(self.left(start), round(self.left(end) - self.left(start), 3))
 
     def ticks(self) -> tuple[tuple[float, float], ...]:
-        """Return four times and where they lie."""
-        return tuple((self.start + (self.end - self.start) * i / 3, round(100 * i / 3, 3)) for i in range(4))
+        """Return up to four times and where they lie: fewer where two would read the same."""
+        gaps = min(3, int(self.end) - int(self.start))
+        if gaps < 1:
+            return ((self.start, 0.0),)
+        return tuple(
+            (self.start + (self.end - self.start) * i / gaps, round(100 * i / gaps, 3)) for i in range(gaps + 1)
+        )
 
 
 def panels(rows: Sequence[ReadingRow], gpus: Iterable[str], axis: Axis, below_percent: float) -> tuple[Panel, ...]:
@@ -128,7 +134,9 @@ def beside(row: ReadingRow) -> str:
 
 
 def _panel(gpu: str, rows: Sequence[ReadingRow], axis: Axis, below_percent: float) -> Panel:
-    used, others, memory, unknown, active = [], [], [], [], []
+    used: list[Bar] = []
+    others: list[Bar] = []
+    memory, unknown, active = [], [], []
     highest: float | None = None
     known_seconds, covered_until = 0.0, axis.start
     for row in rows:
@@ -149,10 +157,9 @@ def _panel(gpu: str, rows: Sequence[ReadingRow], axis: Axis, below_percent: floa
         else:
             known_seconds += end - start
             bar = Bar(band.left, band.width, _y(row.utilization_percent))
-            if row.kind == "idle" and row.utilization_percent >= below_percent:
-                others.append(bar)
-            else:
-                used.append(bar)
+            not_counted = row.kind == "idle" and row.utilization_percent >= below_percent
+            (others if not_counted else used).append(bar)
+            if not (not_counted and row.shared):
                 highest = max(highest or 0.0, row.utilization_percent)
         if row.memory_used_bytes is not None and row.memory_total_bytes:
             memory.append(Bar(band.left, band.width, _y(100 * row.memory_used_bytes / row.memory_total_bytes)))

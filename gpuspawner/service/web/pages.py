@@ -7,22 +7,24 @@ from typing import Any
 from gpuspawner.catalog import SSH
 from gpuspawner.core.dispute import LONGEST_CHARACTERS
 from gpuspawner.core.errors import Conflict, RequestRefused
-from gpuspawner.core.lease import HOLDING, UP, WAITING, Lease, Phase, deciding_since
+from gpuspawner.core.lease import HOLDING, UP, WAITING, Lease, Phase
+from gpuspawner.core.lease_times import deciding_since
 from gpuspawner.service.api.actions import act
 from gpuspawner.service.gpu_states import NO_KIND, STATES, gpu_states
+from gpuspawner.service.output import output_view
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.reclaimer import EVIDENCE_SECONDS
 from gpuspawner.service.sentences import gpus_asked
+from gpuspawner.service.unmatched import unmatched
 from gpuspawner.service.views import (
     audit_view,
     extension_left_seconds,
     is_simulated,
     lease_view,
     offer_view,
-    place_of,
 )
 from gpuspawner.service.web import story
-from gpuspawner.service.web.base import PageHandler
+from gpuspawner.service.web.base import PageHandler, templates
 
 ENDED_SHOWN = 5
 SHOWN = {"idle": "held but idle"}
@@ -40,15 +42,22 @@ class Home(PageHandler):
         live = sorted(parts.book, key=lambda x: (x.asked_at, x.id))
         mine = [x for x in live if person.owns(x)]
         ended = parts.store.ended(person.owner, ENDED_SHOWN)
-        offers = parts.scheduler.offers(live, parts.allocator.others)
         self.render_page(
             "home.html",
             mine=[self.card(x) for x in mine],
             ended=[self.card(x) for x in ended],
-            offers=[offer_view(offer, parts) for offer in offers],
-            queue=[_waiter(parts, x, shown=person.admin or person.owns(x)) for x in live if x.phase in WAITING],
+            offers=[offer_view(offer, parts) for offer in parts.queue.offers],
+            queue=self._queue([x for x in live if x.phase in WAITING]),
             everybody=self._everybody(live) if person.admin else None,
         )
+
+    def _queue(self, line: list[Lease]) -> list[str]:
+        """Return a row for each who waits. What all see alike is rendered once for all: it is most of the page."""
+        parts, person = self.parts, self.viewer()
+        if person.admin:
+            return parts.queue.once("named rows", lambda: [_row(parts, x, shown=True) for x in line])
+        rows = parts.queue.once("rows", lambda: {x.id: _row(parts, x, shown=False) for x in line})
+        return [_row(parts, x, shown=True) if person.owns(x) else rows[x.id] for x in line]
 
     def _everybody(self, live: list[Lease]) -> dict[str, Any]:
         """Return what administrators see besides."""
@@ -56,13 +65,19 @@ class Home(PageHandler):
         counted = gpu_states(parts)
         held = [self.card(x) for x in live if x.phase in HOLDING]
         return {
-            "alert": parts.reconciler.orphans.alert,
+            "alerts": [
+                *filter(None, [parts.store.trouble, parts.reconciler.orphans.alert]),
+                *parts.reconciler.lost_identities,
+            ],
             "disputed": [self.card(x) for x in parts.store.disputed(None)],
             "live": held,
             "adopted": [self.card(x) for x in live if x.phase in UP and x.unasked],
             "idle": sorted((x for x in held if _is_idle(x)), key=lambda x: -_idle_seconds(x) * len(x["gpus"])),
             "ended": [self.card(x) for x in parts.store.ended(None, ENDED_SHOWN_TO_ADMINISTRATORS)],
-            "unseen": parts.scheduler.unseen,
+            "unseen": (
+                *parts.scheduler.unseen,
+                *unmatched(parts.catalog.gpus.values(), parts.scheduler.fleet),
+            ),
             "not_given": _not_given(parts),
             "states": [SHOWN.get(state, state) for state in STATES],
             "counts": [
@@ -103,16 +118,19 @@ def _not_given(parts: Parts) -> list[dict[str, Any]]:
     ]
 
 
-def _waiter(parts: Parts, lease: Lease, *, shown: bool) -> dict[str, Any]:
-    place = place_of(parts, lease)
-    return {
+def _row(parts: Parts, lease: Lease, *, shown: bool) -> str:
+    """Return who waits as a row of the table; ``shown``: with the name."""
+    place, parts_html = parts.queue.place(lease), templates().get_template("_parts.html").module
+    waiter = {
         "place": place.number,
         "gpus": gpus_asked(lease.request, parts.catalog, simulated=is_simulated(parts, lease)),
         "asked_at": lease.asked_at,
-        "place_view": place,
+        "at_most_seconds": place.at_most_seconds,
         "user": lease.user if shown else None,
         "page": f"{parts.prefix.rstrip('/')}/workspaces/{lease.id}" if shown else None,
     }
+    row: str = parts_html.waiter(waiter, parts.clock.now())  # type: ignore[attr-defined]  # Jinja makes a macro's name one
+    return row
 
 
 class WorkspacePage(PageHandler):
@@ -151,6 +169,7 @@ class WorkspacePage(PageHandler):
             start_link=story.server_link(self.hub_prefix, lease, "hub/spawn-pending").rstrip("/"),
             next_one=None if lease.live else parts.book.of_key(lease.key),
             again=story.start_again_links(self.hub_prefix, lease, person.name if mine else lease.user),
+            output=output_view(parts, lease, person),
             end=story.ended_view(lease, mine=mine) if lease.reason else None,
         )
 

@@ -10,12 +10,14 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from gpuspawner.catalog import PAGES, to_options
-from gpuspawner.core.lease import Lease, Reason, deciding_since
+from gpuspawner.core.lease import Lease, Reason
+from gpuspawner.core.lease_times import deciding_since
 from gpuspawner.service.lifecycle import COMING_END
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.policies import policy_of
 from gpuspawner.service.reclaimer import EVIDENCE_SECONDS
 from gpuspawner.service.sentences import gpus_asked
+from gpuspawner.service.stoppers import NAMED, UNKNOWN
 from gpuspawner.service.store import AuditLine, ReadingRow
 from gpuspawner.service.store.store import RAW_SECONDS
 from gpuspawner.service.views import is_simulated
@@ -39,9 +41,13 @@ ACTIONS = {
     "would warn": "Would have warned (this policy only records)",
     "would stop": "Would have stopped (this policy only records or warns)",
     "parked": "Back in the queue",
+    "can't start now": "Can't start as things are",
+    "can start again": "Can start again",
     "ended": "Ended",
     "adopted": "Taken over from the hub",
     "stop": "Stop",
+    NAMED: "Who stopped it",
+    "shared": "Its last output was shared with administrators",
     "disputed": "Called wrong",
     "answered": "Answered",
     "disrupted": "To be ended by the cluster",
@@ -163,6 +169,8 @@ def ended_view(lease: Lease, *, mine: bool) -> dict[str, str]:
     by = named.get(lease.ended_by, lease.ended_by)
     if lease.ended_by == "gpuspawner" and lease.reason is not None:
         by = deciders.get(lease.reason, by)
+    if lease.message == UNKNOWN:
+        by = "not known"
     if lease.running_at is None:
         lost = "Nothing: it had not started."
     else:

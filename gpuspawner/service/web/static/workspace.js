@@ -1,6 +1,9 @@
 // Refreshes a page in place: fetches it again and takes over the parts marked data-live. Without it the page is as of
-// its load, and everything on it works all the same.
-const SECONDS = 5;
+// its load, and everything on it works all the same. It asks when the service says that something has changed, and
+// every half minute, also where no stream of events is to be had: what is told as time left goes on.
+const SECONDS = 30;
+const SOON_SECONDS = 5; // where the seconds left until one's own end are counted, and while nothing answers
+const SOON = '[aria-labelledby=mine] [data-soon], #state [data-soon]';
 const stale = document.getElementById('stale');
 const xsrf = document.querySelector('meta[name=xsrf]').content;
 const main = document.getElementById('main');
@@ -38,6 +41,7 @@ async function refresh() {
   }
   refreshedAt = new Date();
   stale.textContent = '';
+  document.body.dataset.version = page.body.dataset.version;
   if (page.getElementById('main').dataset.shape !== main.dataset.shape) {
     location.replace(url); // what can be done has changed, not only numbers
     return;
@@ -58,10 +62,57 @@ async function markSeen(form) {
   if (response.ok || response.type === 'opaqueredirect') form.remove();
 }
 
-if (document.querySelector('[data-live]')) {
-  const ended = main.dataset.shape?.startsWith('ended');
-  setInterval(() => document.hidden || ended || refresh(), SECONDS * 1000);
-  document.addEventListener('visibilitychange', () => document.hidden || ended || refresh());
+let stream;
+let timer;
+
+// Hears what changes until the stream ends or the page is hidden. By fetch, since EventSource sends no header.
+async function listen() {
+  if (stream || document.hidden) return;
+  stream = new AbortController();
+  const opened = Date.now();
+  try {
+    const {prefix, version} = document.body.dataset;
+    const headers = {'X-XSRFToken': xsrf};
+    const response = await fetch(`${prefix}api/v1/events?since=${version}`, {headers, signal: stream.signal, redirect: 'error'});
+    if (!response.ok) return;
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    let text = '';
+    for (;;) {
+      const {value, done} = await reader.read();
+      if (done) return;
+      const events = (text + value).split('\n\n');
+      text = events.pop();
+      if (events.some((event) => event.startsWith('event: changed'))) ask();
+    }
+  } catch {
+    // No stream now: the next time this page asks, it tries again.
+  } finally {
+    stream = undefined;
+    if (Date.now() - opened > SECONDS * 1000 && !document.hidden) { // it worked: the service restarts, perhaps
+      clearTimeout(timer);
+      timer = setTimeout(ask, SOON_SECONDS * Math.random() * 1000);
+    }
+  }
+}
+
+// Milliseconds until the next ask where no event comes before: never the same for all pages.
+function pause() {
+  return (stale.textContent || document.querySelector(SOON) ? SOON_SECONDS : SECONDS) * (0.8 + 0.4 * Math.random()) * 1000;
+}
+
+async function ask() {
+  clearTimeout(timer);
+  if (document.hidden) return;
+  await refresh();
+  clearTimeout(timer);
+  timer = setTimeout(ask, pause());
+  listen();
+}
+
+if (document.querySelector('[data-live]') && !main.dataset.shape?.startsWith('ended')) {
+  timer = setTimeout(ask, pause());
+  listen();
+  document.addEventListener('visibilitychange', () => (document.hidden ? stream?.abort() : ask()));
 }
 const unread = document.getElementById('seen');
 if (unread) markSeen(unread).catch(() => {});

@@ -63,15 +63,6 @@
     return element("div", { className: "gs-note" }, element("p", {}, lead, `“${said}”`), page, button("Got it", act(one, "seen")));
   };
 
-  // Who stops their own on the hub's Home page needs nobody to tell them. The hub does not say who stopped a server.
-  const STOPPED = "gpuspawner-stopped-at-";
-  document.addEventListener("click", ({ target }) => {
-    const server = target.closest("[data-server-name]")?.dataset.serverName ?? "";
-    if (target.closest("#stop, .stop-server")) sessionStorage.setItem(STOPPED + server, String(Date.now()));
-  });
-  const isOwnStop = ({ end, server }) =>
-    end.by === "hub" && end.reason === "stopped" && Date.now() - Number(sessionStorage.getItem(STOPPED + server)) < 120_000;
-
   // What there is to tell now: [key, build, workspace].
   const told = (workspaces) => {
     const all = workspaces.filter((one) => one.warning).map((one) => {
@@ -85,10 +76,7 @@
       if (!one.end || one.end.seen || one.end.by === one.user || one.end.dispute) continue; // they know of it
       if (one !== newest(workspaces, one.server)) continue;
       const here = notice?.dataset.lease === one.id;
-      if (isOwnStop(one)) {
-        act(one, "seen")().catch(() => {});
-        if (here) notice.remove();
-      } else if (!here) all.push([`${one.id} ended`, ended, one]);
+      if (!here) all.push([`${one.id} ended`, ended, one]);
       else if (notice.dataset.read) act(one, "seen")().catch(() => {}); // this page is about nothing else
     }
     return all;

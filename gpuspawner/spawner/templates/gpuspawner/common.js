@@ -1,7 +1,7 @@
 // What every hub page of ours needs: asking the service, and asking again while somebody looks.
 window.gpuspawner ??= (() => {
   "use strict";
-  const TICKET_SECONDS = 300; // half of what a ticket is good for
+  const TICKET_MILLISECONDS = 30_000; // half of what a ticket is good for
 
   // Text as everywhere else (show_duration): "45 s", "8 min 31 s", "26 min", "1 h 30 min".
   const duration = (seconds) => {
@@ -31,6 +31,7 @@ window.gpuspawner ??= (() => {
   const service = (root) => {
     const { prefix } = root.dataset;
     let { ticket } = root.dataset;
+    let renewAt = Date.now() + TICKET_MILLISECONDS;
     const fetched = (path, body) =>
       fetch(`${prefix}api/v1/${path}`, {
         method: body === undefined ? "GET" : "POST",
@@ -40,18 +41,20 @@ window.gpuspawner ??= (() => {
         keepalive: body !== undefined, // a click on a link may leave the page
         signal: AbortSignal.timeout(8000),
       });
-    // A page of the hub has a fresh ticket, for whom the hub still serves it: a form its own, all others Home.
+    // The hub gives another one, to whom it still knows by its cookie: a form's for a form.
+    const { formUser, formServer } = root.dataset;
+    const form = formUser === undefined ? "" : `/${[formUser, formServer].map(encodeURIComponent).join("/")}`;
     const renew = async () => {
-      const home = `${window.jhdata?.base_url ?? "/hub/"}home`;
-      const [address, id] = root.id === "gs-form" ? [window.location.href, root.id] : [home, "gs-banner"];
-      const page = await fetch(address, { cache: "no-store" });
-      const parsed = new DOMParser().parseFromString(await page.text(), "text/html");
-      const fresh = parsed.getElementById(id)?.dataset.ticket;
-      if (fresh) ticket = fresh;
-      return Boolean(fresh);
+      const address = `${window.jhdata?.base_url ?? "/hub/"}gpuspawner/ticket${form}`;
+      const answer = await fetch(address, { cache: "no-store", signal: AbortSignal.timeout(8000) });
+      if (!answer.ok) return false;
+      ({ ticket } = await answer.json());
+      renewAt = Date.now() + TICKET_MILLISECONDS;
+      return true;
     };
     // Answers the document; throws an Error with `status` and, for a refusal, `refusal`. No status: no answer.
     const call = async (path, body, again = true) => {
+      if (again && body === undefined && Date.now() > renewAt) await renew().catch(() => {}); // or the next look does
       const response = await fetched(path, body);
       const text = await response.text();
       let answer = null;
@@ -69,7 +72,6 @@ window.gpuspawner ??= (() => {
       error.refusal = answer?.error?.field ? answer.error : null;
       throw error;
     };
-    setInterval(() => renew().catch(() => {}), TICKET_SECONDS * 1000);
     return { call };
   };
 

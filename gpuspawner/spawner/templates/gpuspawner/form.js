@@ -34,6 +34,9 @@
       row.classList.toggle("gs-first", offered && first);
       first &&= !offered;
     }
+    for (const menu of root.querySelectorAll("[data-profile]")) {
+      menu.hidden = menu.disabled = menu.dataset.profile !== now.profile;
+    }
     const usual = root.querySelector("#gs-usual");
     usual.hidden = true;
     usual.querySelector("input").disabled = true;
@@ -51,11 +54,21 @@
     }
   };
 
-  const options = () => {
+  const sizes = () => {
     const all = { template: chosen("template"), gpu: chosen("gpu") };
     for (const name of FIELDS) {
       const value = input(name).value.trim();
       if (value && !input(name).disabled) all[name] = value;
+    }
+    return all;
+  };
+
+  const choices = () => [...root.querySelectorAll("[data-profile]:not(:disabled) [data-key]")];
+  const options = () => {
+    const all = sizes();
+    for (const field of choices()) {
+      const value = field.value.trim();
+      if (value) all[field.dataset.key] = value;
     }
     return all;
   };
@@ -68,6 +81,7 @@
     for (const name of FIELDS) {
       input(name).setAttribute("aria-invalid", String(name === field));
     }
+    for (const one of choices()) one.setAttribute("aria-invalid", String(one.dataset.key === field));
   };
 
   let asked = 0;
@@ -112,7 +126,7 @@
 
   const link = () => {
     const url = new URL(`${window.jhdata?.base_url ?? "/hub/"}spawn`, window.location.href); // whoever opens it
-    for (const [name, value] of Object.entries(options())) url.searchParams.set(`opt-${name}`, value);
+    for (const [name, value] of Object.entries(sizes())) url.searchParams.set(`opt-${name}`, value);
     return url.href;
   };
 

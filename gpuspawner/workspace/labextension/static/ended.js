@@ -24,8 +24,10 @@ export async function whyEnded(page, hub) {
 }
 
 export class Ended {
-  constructor() {
+  /** `closed()` is called when its reader has closed it. */
+  constructor(closed) {
     this.node = document.createElement('dialog');
+    this.node.addEventListener('close', closed);
     this.node.className = 'gpuspawner-ended';
     this.node.setAttribute('aria-labelledby', 'gpuspawner-ended-heading');
     append(this.node, 'h2', 'gpuspawner-heading', 'This workspace has ended').id = 'gpuspawner-ended-heading';
@@ -47,6 +49,10 @@ export class Ended {
     if (!this.node.open) {
       this.node.showModal();
     }
+  }
+
+  get open() {
+    return this.node.open;
   }
 
   /** The workspace runs again. */

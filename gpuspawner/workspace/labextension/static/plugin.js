@@ -40,7 +40,7 @@ class Watch {
   constructor(shellNode, baseUrl) {
     this.baseUrl = baseUrl;
     this.warning = new Warning(action => this.act(action));
-    this.ended = new Ended();
+    this.ended = new Ended(() => this.why && this.showEnded());
     this.shellNode = shellNode;
     this.turn = 0;
     this.unanswered = 0;
@@ -154,13 +154,16 @@ class Watch {
     const why = hub && (await whyEnded(this.page, hub));
     if (why && turn === this.turn && !this.why) {
       this.why = why;
-      this.showEnded();
       this.ended.show(why, this.page);
+      this.showEnded();
     }
   }
 
+  /** Say it beside the page, but not while the dialog says it. */
   showEnded() {
-    this.warning.show({ kind: 'ended', text: this.why || ENDED, ends_at: null, actions: [] }, null, this.page);
+    const told = { kind: 'ended', text: this.why || ENDED, ends_at: null, actions: [] };
+    this.warning.show(this.ended.open ? null : told, null, this.page);
+    this.showTime();
   }
 
   showTime() {

@@ -10,9 +10,11 @@ from urllib.parse import urlencode
 
 import requests
 from jupyterhub.services.auth import HubOAuth
+from service_world import open_door
 from tornado.httpserver import HTTPServer
+from tornado.routing import AnyMatches, PathMatches, RuleRouter
 from tornado.testing import bind_unused_port
-from tornado.web import RequestHandler
+from tornado.web import Application, RequestHandler
 
 from gpuspawner.backends.fake import FakeBackend, fake_gpus
 from gpuspawner.catalog import load_catalog
@@ -22,7 +24,7 @@ from gpuspawner.core.idleness import Streak
 from gpuspawner.core.lease import Key, Lease, Phase, Reason
 from gpuspawner.core.policy import Mode
 from gpuspawner.core.request import Request
-from gpuspawner.service.app import Options, application, wire
+from gpuspawner.service.app import Options, wire
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import AuditLine, ReadingRow
 
@@ -111,19 +113,19 @@ class World:
     def _open(self, socket):
         self.parts.store.open()
         self.parts.allocator.hub_answers = self.parts.allocator.processes_known = True
-        app = application(self.parts)
         world = {"world": self}
-        app.add_handlers(
-            r".*",
+        hub = Application(
             [
                 (r"/hub/api/user", HubUser, world),
                 (r"/hub/api/oauth2/authorize", HubAuthorize, world),
                 (r"/hub/api/oauth2/token", HubToken, world),
                 (r"/hub/api/users/([^/]+)(?:/servers?/?([^/]*))?", HubServers, world),
                 (r"/hub/.*|/user/.*", HubPage, world),
-            ],
+            ]
         )
-        self._server = HTTPServer(app)
+        # Hub and service on one port, as behind the hub's proxy.
+        rules = [(PathMatches(f"{PREFIX}.*"), open_door(self.parts)), (AnyMatches(), hub)]
+        self._server = HTTPServer(RuleRouter(rules))
         self._server.add_socket(socket)
 
     def call(self, function, *arguments, **named):

@@ -1,0 +1,76 @@
+"""TCP ports of this machine: free ones, and who listens on a taken one. The standard library alone is used."""
+
+from __future__ import annotations
+
+import errno
+import pwd
+import socket
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+HOST = "127.0.0.1"
+LISTENING = "0A"  # the state column of /proc/net/tcp
+SERVICE = ["-m", "gpuspawner.cli", "serve", "--data"]
+"""How a GPU service is started, after its Python and before its folder: it is known by this."""
+SHOWN_CHARACTERS = 120
+
+
+def is_free(port: int, host: str = HOST) -> bool:
+    """Tell whether a server could listen on ``port`` now.
+
+    Where ``host`` is no address of this machine: on all that it has.
+    """
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        # As servers do: connections that linger after an earlier run are no reason to refuse.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            elsewhere = isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL
+            return is_free(port, "") if elsewhere and host else error.errno != errno.EADDRINUSE
+        return True
+
+
+def first_free_after(port: int, host: str = HOST) -> int:
+    """Return the lowest free port above ``port``."""
+    return next(candidate for candidate in range(port + 1, 65536) if is_free(candidate, host))
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who listens: in words, and the ``data_dir`` that it serves where it is a GPU service and may be seen."""
+
+    words: str
+    data: Path | None = None
+
+
+def holder_of(port: int) -> Holder:
+    """Find who listens on ``port``, as far as this user may see it."""
+    inodes, users = set(), set()
+    for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
+        with suppress(OSError):
+            rows = [line.split() for line in table.read_text().splitlines()[1:]]
+            found = [row for row in rows if row[3] == LISTENING and int(row[1].rpartition(":")[2], 16) == port]
+            inodes |= {f"socket:[{row[9]}]" for row in found}
+            users |= {int(row[7]) for row in found}
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # another user's, or gone meanwhile
+            if any(str(link.readlink()) in inodes for link in (process / "fd").iterdir()):
+                return _described(process)
+    return Holder(f"a process of the user {_name(users.pop())}" if users else "a process that can't be seen from here")
+
+
+def _described(process: Path) -> Holder:
+    words = (process / "cmdline").read_bytes().decode(errors="replace").rstrip("\0").split("\0")
+    if words[1 : 1 + len(SERVICE)] == SERVICE:
+        data = Path(words[1 + len(SERVICE)])
+        return Holder(f"the GPU service of the hub whose data_dir is {data} (process {process.name})", data)
+    return Holder(f"process {process.name}: {' '.join(words)[:SHOWN_CHARACTERS]}")
+
+
+def _name(user: int) -> str:
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return str(user)

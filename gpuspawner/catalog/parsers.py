@@ -1,0 +1,206 @@
+"""How single values of the catalog are read: each parser raises ``BadValue`` with what would be right."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TypeVar
+
+from gpuspawner.catalog.values import NO_GPU, OPENS, SSH
+from gpuspawner.core.errors import quoted
+from gpuspawner.core.policy import Mode
+from gpuspawner.core.units import BadValue, parse_count, parse_duration, parse_percent, parse_range
+
+N = TypeVar("N", int, float)
+
+LONGEST_NAME = 63
+"""Characters in a name: as many as a Kubernetes label holds, where names will be written."""
+MOST_PRICE = 1_000_000.0
+MOST_COMPUTE = 100
+SHORTEST_SAMPLE_SECONDS = 0.1
+"""Arbitrary: an exec of the probe takes about as long."""
+
+_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")
+_COMPUTE = re.compile(r"[0-9]{1,2}\.[0-9]{1,2}")
+_DNS = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)+"
+_RESOURCE = re.compile(
+    rf"(?!(?:[a-z0-9.-]+\.)?kubernetes\.io/)(?!requests\.){_DNS}/[A-Za-z0-9](?:[-_.A-Za-z0-9]{{0,61}}[A-Za-z0-9])?"
+)
+_HOST = r"(?:[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?(?::[0-9]{1,5})?/)?"
+_PATH = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
+_IMAGE = re.compile(rf"{_HOST}{_PATH}(?:/{_PATH})*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}})?(?:@sha256:[0-9a-f]{{64}})?")
+LONGEST_IMAGE = 500
+LONGEST_RESOURCE = 253
+
+
+def parse_name(value: object) -> str:
+    """Read a name of a kind, template, policy or quota."""
+    right = f"use small letters, digits and dashes, at most {LONGEST_NAME}, for example a100-80gb"
+    if not isinstance(value, str) or len(value) > LONGEST_NAME or not _NAME.fullmatch(value):
+        raise BadValue(f"{quoted(value)} is no name", right)
+    return value
+
+
+def parse_kind(value: object) -> str:
+    """Read the name of a GPU kind."""
+    name = parse_name(value)
+    if name == NO_GPU:
+        raise BadValue(f"{quoted(name)} means no GPU", "choose another name for this kind")
+    return name
+
+
+def text_of(longest: int) -> Callable[[object], str]:
+    """Return a reader of text of at most ``longest`` characters."""
+
+    def parse(value: object) -> str:
+        right = f"write one to {longest} characters of text; put it in quotes if it looks like something else"
+        if not isinstance(value, str) or not value.strip():
+            raise BadValue(f"{quoted(value)} is no text", right)
+        if len(value) > longest or not all(c.isprintable() or c == "\n" for c in value):
+            raise BadValue(f"{quoted(value)} is too long or has characters that cannot be shown", right)
+        return value.strip()
+
+    return parse
+
+
+def whole_number(least: int, most: int) -> Callable[[object], int]:
+    """Return a reader of whole numbers from ``least`` to ``most``."""
+
+    def parse(value: object) -> int:
+        right = f"write a whole number from {least} to {most}"
+        try:
+            return parse_count(value, least, most)
+        except BadValue as error:
+            raise BadValue(error.wrong, right) from None
+
+    return parse
+
+
+def range_of(parse_end: Callable[[object], N]) -> Callable[[object], tuple[N, N]]:
+    """Return a reader of two ends, each read by ``parse_end``."""
+    return lambda value: parse_range(value, parse_end)
+
+
+def parse_version(value: object) -> int:
+    """Read the catalog's version."""
+    if value != 1 or isinstance(value, (bool, float)):
+        raise BadValue(f"version {quoted(value)} is not known", "write version: 1")
+    return 1
+
+
+def parse_compute(value: object) -> str:
+    """Read a compute capability, such as ``8.0``."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < MOST_COMPUTE
+    text = f"{value:.1f}" if number else value
+    if not isinstance(text, str) or not _COMPUTE.fullmatch(text):
+        raise BadValue(f"{quoted(value)} is no compute capability", "write it as NVIDIA does, for example 8.0")
+    return text
+
+
+def parse_price(value: object) -> float:
+    """Read the price of an hour."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= MOST_PRICE:
+        raise BadValue(f"{quoted(value)} is no price", "write a plain number, the price of an hour, for example 2.10")
+    return float(value)
+
+
+def parse_sample(value: object) -> float:
+    """Read a sampling period in seconds."""
+    seconds = parse_duration(value)
+    if seconds < SHORTEST_SAMPLE_SECONDS:
+        raise BadValue(f"{quoted(value)} would sample without pause", "write at least 0.1s; 60s is usual")
+    return seconds
+
+
+def parse_positive_duration(value: object) -> float:
+    """Read a time above 0 in seconds."""
+    seconds = parse_duration(value)
+    if seconds <= 0:
+        raise BadValue(f"{quoted(value)} is no time at all", "write a time above 0, for example 30m")
+    return seconds
+
+
+def parse_seconds(value: object) -> int:
+    """Read a time of at least one whole second."""
+    return max(1, round(parse_positive_duration(value)))
+
+
+def parse_threshold(value: object) -> float:
+    """Read a percentage of at least 1."""
+    percent, right = parse_percent(value), "write a percentage from 1%, for example 5%"
+    if percent <= 0:
+        raise BadValue(f"{quoted(value)} would make every GPU busy", right)
+    if percent < 1:  # a fraction that was meant, as 0.05 for 5 %, would never end anything
+        raise BadValue(f"{quoted(value)} is less than the 1 % that nvidia-smi counts by", right)
+    return percent
+
+
+def parse_share(value: object) -> float:
+    """Read which percentage of what is asked is guaranteed, at least 1."""
+    percent, right = parse_percent(value), "write a percentage from 1% to 100%, for example 25%"
+    if percent < 1:
+        raise BadValue(f"{quoted(value)} would guarantee nothing", right)
+    return percent
+
+
+def parse_mode(value: object) -> Mode:
+    """Read how far an idle verdict goes."""
+    try:
+        return Mode(value)
+    except ValueError:
+        right = "write observe (only record), warn (tell people) or enforce (stop)"
+        raise BadValue(f"{quoted(value)} is no mode", right) from None
+
+
+def parse_yes(value: object) -> bool:
+    """Read true or false."""
+    if not isinstance(value, bool):
+        raise BadValue(f"{quoted(value)} is neither yes nor no", "write true or false")
+    return value
+
+
+def parse_opens(value: object) -> list[str]:
+    """Read what workspaces open, the default first."""
+    right = "write a list of lab, vscode and ssh, the default first, for example [lab, vscode, ssh]"
+    if not isinstance(value, list) or not value:
+        raise BadValue(f"{quoted(value)} is not what a workspace can open", right)
+    for item in value:
+        if item not in OPENS:
+            raise BadValue(f"{quoted(item)} is not what a workspace can open", right)
+        if value.count(item) > 1:
+            raise BadValue(f"{item} stands there twice", right)
+    if value == [SSH]:
+        raise BadValue("ssh alone leaves nothing for the browser to open", "write opens: [lab, ssh]")
+    return value
+
+
+def parse_resource(value: object) -> str:
+    """Read the name of an extended resource of Kubernetes."""
+    right = "write it as nodes show it, for example nvidia.com/gpu or nvidia.com/mig-1g.10gb"
+    if not isinstance(value, str) or len(value) > LONGEST_RESOURCE or not _RESOURCE.fullmatch(value):
+        raise BadValue(f"{quoted(value)} is no extended resource of Kubernetes", right)
+    return value
+
+
+def parse_image(value: object) -> str:
+    """Read the name of a container image."""
+    right = "write registry, name and tag, for example registry.example.org/ml/pytorch:2.9"
+    if not isinstance(value, str) or len(value) > LONGEST_IMAGE or not _IMAGE.fullmatch(value):
+        raise BadValue(f"{quoted(value)} is no container image", right)
+    return value
+
+
+def parse_warnings(value: object) -> list[float]:
+    """Read times before a deadline in seconds, the longest first."""
+    if not isinstance(value, list) or len(value) > 5:  # noqa: PLR2004 - a sixth mail is not read
+        raise BadValue(f"{quoted(value)} is no list of at most 5 times", "write for example [1h, 10m]")
+    return sorted({parse_positive_duration(item) for item in value}, reverse=True)
+
+
+def parse_each(value: object) -> str:
+    """Read whom a quota is for."""
+    if value == "group":
+        raise BadValue("each: group: not built yet in this version", "write each: user")
+    if value != "user":
+        raise BadValue(f"{quoted(value)} is not whom a quota can be for", "write each: user")
+    return "user"

@@ -1,0 +1,65 @@
+"""How a hub and its service prove to each other that they know the same secret, which is never sent.
+
+Something else may answer at the service's address: the service of another hub, where two have the same port.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+
+SCHEME = "spawner"
+"""Of ``Authorization``, before the proof of a request."""
+NONCE = "Gpuspawner-Nonce"
+"""The header by which whoever asks wants a proof: a text that no answer before can have been signed for."""
+DIGEST = "Gpuspawner-Digest"
+"""The header of what a request asks, all of it."""
+PROOF = "Gpuspawner-Proof"
+"""The header of an answer's proof."""
+
+
+def new_nonce() -> str:
+    """Return a text that nobody used before."""
+    return secrets.token_urlsafe(16)
+
+
+def digest(method: str, target: str, body: bytes) -> str:
+    """Return what stands for a whole request in its headers. ``target`` is path and query as they are sent."""
+    return _hashed(method, target, body).hex()
+
+
+def prove_request(secret: bytes, nonce: str, of_request: str) -> str:
+    """Return what shows that the hub of this secret sends the request of this ``digest``.
+
+    It is checked by the headers alone, before a body is read; then the body must have that digest.
+    """
+    return _signature(secret, "request-1", nonce, of_request)
+
+
+def request_headers(secret: bytes, nonce: str, method: str, target: str, body: bytes) -> dict[str, str]:
+    """Return the headers by which the service of this secret takes a request for its hub's."""
+    of_request = digest(method, target, body)
+    proof = prove_request(secret, nonce, of_request)
+    return {"Authorization": f"{SCHEME} {proof}", NONCE: nonce, DIGEST: of_request}
+
+
+def prove_answer(secret: bytes, nonce: str, status: int, body: bytes) -> str:
+    """Return what shows that the service of this secret answers this to the request of this nonce."""
+    return _signature(secret, "answer-1", nonce, str(status), body)
+
+
+def is_same(proof: str, due: str) -> bool:
+    """Compare a proof that came with the one that is due, in constant time."""
+    return hmac.compare_digest(proof.encode("utf-8", "replace"), due.encode())
+
+
+def _signature(secret: bytes, use: str, *parts: str | bytes) -> str:
+    # ``use`` keeps what is signed for one use from serving another.
+    return hmac.new(secret, _hashed(use, *parts), hashlib.sha256).hexdigest()
+
+
+def _hashed(*parts: str | bytes) -> bytes:
+    """Hash each part, so that none can end where another begins, and then all."""
+    texts = (part if isinstance(part, bytes) else part.encode("utf-8", "replace") for part in parts)
+    return hashlib.sha256(b"".join(hashlib.sha256(text).digest() for text in texts)).digest()

@@ -1,0 +1,98 @@
+"""A stream that tells an open page when what it shows has changed: server-sent events, instead of asking every 5 s."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+from tornado.iostream import StreamClosedError
+from tornado.web import HTTPError
+
+from gpuspawner.core.errors import Unavailable
+from gpuspawner.service.api.base import ApiHandler, Person
+from gpuspawner.service.parts import Parts
+
+STEP_SECONDS = 1.0
+"""How often a stream compares: what is one's own is told within this."""
+SPREAD_SECONDS = 5.0
+"""What all share is told each stream once in this time, each at its own moment: one change moves every open page."""
+HEARTBEAT_SECONDS = 15.0
+"""After this without a word a comment is sent, so that no proxy takes the stream for dead, and its user is checked."""
+STREAMS_EACH = 4
+"""A browser opens at most 6 connections to one hub by HTTP/1.1: two are left for pages."""
+STREAMS = 1000
+"""In all. Arbitrary: far under what the process may open; who gets none asks twice a minute."""
+
+
+def version_of(parts: Parts, person: Person) -> tuple[str, str]:
+    """Return what changes whenever a page of this person would: by what is theirs, and by what all share.
+
+    Administrators see everybody's workspaces, so that for them all of it is shared.
+    """
+    saves, shared = parts.book.saves, str(parts.queue.version)
+    if person.admin:
+        shared = f"{shared}-{saves.total()}"
+    return f"{parts.store.epoch}-{saves[person.owner]}", shared
+
+
+class Events(ApiHandler):
+    """GET [?since=]: ``event: changed`` with the new version whenever what one's pages show has changed.
+
+    ``since`` is the version that the page shows: what changed before the stream was open is told at once.
+    """
+
+    def on_connection_close(self) -> None:
+        """Note that nobody listens any more."""
+        self._over = True
+
+    async def get(self) -> None:
+        """Tell until who listens goes, or may not any more; 429 where too many streams are open."""
+        person, streams = self.must(), self.parts.streams
+        who = (person.name, person.owner)
+        if streams[who] >= STREAMS_EACH or streams.total() >= STREAMS:
+            raise HTTPError(429, reason="Too many pages listen already: ask again every half minute instead.")
+        self._over = False
+        streams[who] += 1
+        try:
+            await self._tell(person)
+        except StreamClosedError:
+            pass  # who listened has gone
+        finally:
+            streams[who] -= 1
+            if not streams[who]:
+                del streams[who]
+
+    async def _tell(self, person: Person) -> None:
+        self.set_header("Content-Type", "text/event-stream")
+        self.set_header("X-Accel-Buffering", "no")  # nginx would keep the events until it has a page full of them
+        time = asyncio.get_running_loop().time
+        own, _, shared = self.get_argument("since", "").partition(".")
+        shared_at, heartbeat_at = time() + SPREAD_SECONDS * random.random(), time()  # noqa: S311 - it spreads
+        while not self._over:
+            now_own, now_shared = version_of(self.parts, person)
+            if now_own != own or (now_shared != shared and time() >= shared_at):
+                own, shared = now_own, now_shared
+                shared_at, heartbeat_at = time() + SPREAD_SECONDS, time() + HEARTBEAT_SECONDS
+                await self._send(f"event: changed\ndata: {own}.{shared}\n\n")
+            elif time() >= heartbeat_at:
+                if not await self._still(person):
+                    return
+                heartbeat_at = time() + HEARTBEAT_SECONDS
+                await self._send(": nothing new\n\n")
+            await asyncio.sleep(STEP_SECONDS)
+
+    async def _still(self, person: Person) -> bool:
+        """Whether who listens may still: a page that asks then is told why not."""
+        self.__dict__.pop("_cached_hub_user", None)  # JupyterHub keeps its answer as long as a request lasts
+        try:
+            return await self.find_person() == person
+        except (HTTPError, Unavailable):
+            return False
+
+    async def _send(self, text: str) -> None:
+        self.write(text)
+        await self.flush()
+
+
+ROUTES: list[Any] = [(r"/api/v1/events", Events)]

@@ -1,0 +1,62 @@
+"""What ``data_dir`` keeps of a hub: its id and its secret, made at the first start."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+SECRET_BYTES = 32
+
+
+def data_folder(data: Path) -> Path:
+    """Return the folder's absolute path, made where it is not there."""
+    data = data.absolute()
+    try:
+        data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise SystemExit(f"gpuspawner: data_dir {data} cannot be made ({error.strerror}). Name another.") from None
+    return data
+
+
+def written_once(path: Path, make: Callable[[], str]) -> str:
+    """Return the text of a 0600 file, made at the first start: whole, or not at all."""
+    try:
+        text = path.read_text(encoding="ascii", errors="replace").strip() if path.exists() else ""
+        if not text:  # not made yet, or left empty by a start that a full disk broke off
+            text, half = make(), path.with_name(f"{path.name}.{os.getpid()}.half")
+            with os.fdopen(os.open(half, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+                file.write(text + "\n")
+            half.replace(path)
+    except OSError as error:
+        raise SystemExit(
+            f"gpuspawner: {path} cannot be read or written ({error.strerror}). Give data_dir to the hub's user."
+        ) from None
+    return text
+
+
+def take_hub_id(data: Path, hub_id: str | None) -> None:
+    """Give a new folder the hub's id. One that has another is left as it is: its leases are by that one."""
+    if hub_id is None:
+        return
+    if not isinstance(hub_id, str) or not re.fullmatch("[0-9a-f]{32}", hub_id):
+        raise SystemExit(
+            f"gpuspawner: configure(hub_id={hub_id!r}) is no hub id. Give the 32 hexadecimal digits that the service's "
+            "log told, or that the label gpuspawner.io/hub of its pods has; or take hub_id out."
+        )
+    found = written_once(data / "hub-id", lambda: hub_id)
+    if found != hub_id:
+        raise SystemExit(
+            f"gpuspawner: configure(hub_id={hub_id!r}), but data_dir {data} belongs to the hub id {found}. If that one "
+            "was made anew after data_dir was lost, name a new, empty data_dir. Otherwise take hub_id out."
+        )
+
+
+def check_secret(path: Path, text: str) -> None:
+    """Refuse what anybody could guess: whoever knows the secret acts for every user."""
+    if not re.fullmatch(f"[0-9a-f]{{{2 * SECRET_BYTES},}}", text):
+        raise SystemExit(
+            f"gpuspawner: {path} holds no secret of {SECRET_BYTES} bytes in hexadecimal. Remove it: the next start "
+            "makes a new one, and workspaces that run go on."
+        )

@@ -1,0 +1,68 @@
+"""Tells the service whose request stopped a server: the hub's spawner is stopped without a name."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from jupyterhub import orm
+from jupyterhub.apihandlers.users import UserServerAPIHandler
+from jupyterhub.log import log_request
+from jupyterhub.utils import isoformat
+
+from gpuspawner.core.errors import GpuspawnerError
+from gpuspawner.spawner.client import LeaseClient
+
+log = logging.getLogger("gpuspawner.stoppers")
+
+STOPPING = frozenset({202, 204})
+_telling: set[asyncio.Task[None]] = set()  # the loop keeps no task alive by itself
+
+
+def log_function(hub_id: str, url: str, secret_file: Path, own: Callable[[Any], Any] | None) -> Callable[[Any], None]:
+    """Return what to set as ``log_function`` of the hub's ``tornado_settings``: called at each request's end.
+
+    Args:
+        hub_id: this hub's id.
+        url: the service, with its prefix.
+        secret_file: with the secret shared with the service.
+        own: the administrator's own, which is called first; None: the hub's.
+    """
+    inner = own or log_request
+
+    def logged(handler: Any) -> None:
+        inner(handler)
+        try:
+            found = _stop_of(handler)
+            if found is not None:
+                told = {"hub": hub_id, **found}
+                client = LeaseClient(url, bytes.fromhex(secret_file.read_text(encoding="ascii").strip()))
+                task = asyncio.get_running_loop().create_task(_tell(client, told))
+                _telling.add(task)
+                task.add_done_callback(_telling.discard)
+        except Exception:
+            log.exception("who stopped a server is not told")  # the request is answered, and its log written
+
+    return logged
+
+
+def _stop_of(handler: Any) -> dict[str, str] | None:
+    """Return which server a request stopped, and who sent it; None where it stopped none."""
+    if handler.request.method != "DELETE" or not isinstance(handler, UserServerAPIHandler):
+        return None
+    actor, (user_name, *server) = handler.current_user, handler.path_args
+    user = handler.find_user(user_name)
+    if handler.get_status() not in STOPPING or user is None or actor is None:
+        return None
+    by = f"the service {actor.name}" if isinstance(actor, orm.Service) else actor.name
+    return {"user_created": isoformat(user.orm_user.created), "server": server[0] if server else "", "by": by}
+
+
+async def _tell(client: LeaseClient, told: dict[str, str]) -> None:
+    try:
+        await client.name_stopper(told)
+    except GpuspawnerError as error:
+        log.warning("who stopped a server is not told: %s", error)  # its page says that it is not known

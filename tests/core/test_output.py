@@ -1,0 +1,99 @@
+"""What is shown of a server's output: bounded, without secrets, and its cause without a word of it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuspawner.core.output import BYTES, LINES, MASK, likely_cause, shown
+
+SECRET = "s3cr3t-Value/42"
+ALPHABET = st.characters(codec="utf-8", exclude_characters="\n")
+SECRETS = st.text(st.sampled_from("abcXYZ0189/+=-_ $"), min_size=4, max_size=40).filter(
+    lambda text: len(text.strip()) >= 4 and not set(text) <= set(MASK)
+)
+
+
+@given(st.text(ALPHABET), st.text(ALPHABET), SECRETS, st.sampled_from(["MY_TOKEN", "db_password", "AWS_SECRET_ID"]))
+def test_no_value_of_a_variable_that_is_secret_by_its_name_is_shown(before, after, secret, name):
+    text = shown(f"{before}{secret}{after}\n", {name: secret, "HOME": "/home/alice"})
+    assert secret not in text.replace(before, "").replace(after, "") or secret in before + after
+    assert MASK in text
+
+
+@given(st.text(max_size=30_000))
+def test_at_most_so_many_lines_and_bytes_are_shown_and_no_control(text):
+    lines = shown(text, {})
+    assert len(lines.encode()) <= BYTES
+    assert len(lines.split("\n")) <= LINES
+    assert all(character.isprintable() or character in "\n\t" for character in lines)
+
+
+@pytest.mark.parametrize("length", [1, 100, 1000])
+def test_the_last_lines_are_shown(length):
+    lines = [f"{number:04}" + "é" * length for number in range(90)]
+    last = shown("\n".join(lines), {}).split("\n")
+    assert last[1:] == lines[1 - len(last) :]
+    assert len(last) == min(LINES, max(1, -(-BYTES // (2 * length + 5))))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"http://127.0.0.1:8888/lab?token={SECRET}",
+        f"https://host/x?a=1&X-Amz-Signature={SECRET}&b=2",
+        f"connecting to postgresql://alice:{SECRET}@db.example.org/x",
+        f"git clone https://{SECRET}@git.example.org/x.git",
+        f"DB_PASSWORD={SECRET}",
+        f'{{"api_key": "{SECRET}"}}',
+        f"config: client-secret: '{SECRET}'",
+        f"Authorization: Bearer {SECRET}",
+        f"serve --token {SECRET}",
+        f"-----BEGIN RSA PRIVATE KEY-----\n{SECRET}\n-----END RSA PRIVATE KEY-----",
+        f"-----BEGIN PRIVATE KEY-----\n{SECRET}",
+        "gpuws-0123456789abcdef0123456789",
+        "\x1b[31mhf_0123456789abcdef0123456789\x1b[0m",
+        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl",
+    ],
+)
+def test_what_looks_like_a_secret_is_masked(line):
+    text = shown(f"first\n{line}\nlast", {})
+    assert SECRET not in text
+    assert "0123456789" not in text
+    assert "eyJzdWIi" not in text
+    assert (MASK in text, "\x1b" in text) == (True, False)
+    assert (text.split("\n")[0], text.endswith("last")) == ("first", MASK not in text.split("\n")[-1])
+
+
+CAUSES = {
+    "ModuleNotFoundError: No module named 'thesis'": "a module was not found",
+    "torch.OutOfMemoryError: CUDA out of memory.": "it ran out of memory",
+    "OSError: [Errno 28] No space left on device: '/home/alice/x'": "a disk is full",
+    "PermissionError: [Errno 13] Permission denied: '/home/alice/.local'": "permission was denied in its home folder",
+    "PermissionError: [Errno 13] Permission denied: '/opt/x'": "permission was denied",
+    "OSError: [Errno 98] Address already in use": "its port is in use",
+    "bash: line 1: jupyterhub-singleuser: command not found": "a command was not found",
+    "all is well": "exit code 3",
+}
+
+
+@pytest.mark.parametrize("line", CAUSES)
+def test_the_cause_is_told_without_a_word_of_the_output(line):
+    cause = likely_cause(f"Starting\nMemoryError was here before\n{line}\n", 3) if "well" not in line else ""
+    assert (cause or likely_cause(line, 3)) == CAUSES[line]
+
+
+@pytest.mark.parametrize(
+    ("code", "cause"), [(-9, "it was killed (signal 9)"), (127, "a command was not found"), (None, "")]
+)
+def test_where_no_line_tells_the_exit_code_does(code, cause):
+    assert likely_cause("", code) == cause
+
+
+@pytest.mark.timeout(60)  # with masks that take the square of a text, minutes: nobody is answered meanwhile
+@pytest.mark.parametrize(
+    "piece", ["token", "-", "--token-", "a", "a.b-", "eyJ-", "http://", 'a="', "key=", "?a", "\x1b]", "password: ", " "]
+)
+@pytest.mark.parametrize("between", ["", "\n"], ids=["one line", "lines"])
+def test_what_a_user_s_server_prints_is_masked_in_no_time(piece, between):
+    text = f"{piece}{between}" * 20_000
+    assert len(shown(text[:130_000], {})) <= BYTES

@@ -1,0 +1,48 @@
+"""What hub and service prove to each other: any other request, answer, nonce or secret has another proof."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuspawner.core.proof import (
+    DIGEST,
+    NONCE,
+    SCHEME,
+    digest,
+    is_same,
+    new_nonce,
+    prove_answer,
+    prove_request,
+    request_headers,
+)
+
+SECRET = b"s" * 32
+REQUESTS = st.tuples(st.sampled_from(["GET", "POST"]), st.text(max_size=20), st.binary(max_size=20))
+
+
+@given(REQUESTS, REQUESTS)
+def test_two_requests_have_one_digest_only_if_they_are_the_same(one, other):
+    assert (digest(*one) == digest(*other)) is (one == other)
+
+
+def test_a_part_that_ends_where_another_begins_is_another_request():
+    assert digest("GET", "/a", b"b") != digest("GET", "/ab", b"")
+
+
+@given(REQUESTS)
+def test_the_service_of_the_secret_takes_the_headers_and_no_other_does(request_):
+    nonce = new_nonce()
+    headers = request_headers(SECRET, nonce, *request_)
+    scheme, _, proof = headers["Authorization"].partition(" ")
+    assert (scheme, headers[NONCE], headers[DIGEST]) == (SCHEME, nonce, digest(*request_))
+    assert is_same(proof, prove_request(SECRET, nonce, headers[DIGEST]))
+    assert not is_same(proof, prove_request(b"t" * 32, nonce, headers[DIGEST]))
+    assert not is_same(proof, prove_request(SECRET, new_nonce(), headers[DIGEST]))
+
+
+def test_an_answer_proves_its_status_its_body_and_its_question():
+    proof = prove_answer(SECRET, "nonce", 200, b"{}")
+    others = [(b"t" * 32, "nonce", 200, b"{}"), (SECRET, "other", 200, b"{}"), (SECRET, "nonce", 409, b"{}")]
+    others.append((SECRET, "nonce", 200, b"[]"))
+    assert not any(is_same(proof, prove_answer(*other)) for other in others)
+    assert not is_same(proof, prove_request(SECRET, "nonce", "200"))
+    assert not is_same("ü", proof)

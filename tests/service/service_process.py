@@ -1,0 +1,77 @@
+"""The service as a process of its own, and who asks it."""
+
+import json
+import subprocess
+import sys
+import time
+
+import requests
+
+from gpuspawner.core.proof import new_nonce, request_headers
+
+SERVE = """
+import asyncio, logging, os, sys
+from gpuspawner.backends.fake import FakeBackend, fake_gpus
+from gpuspawner.catalog import load_catalog
+from gpuspawner.service.app import Options, Service
+from gpuspawner.service.settings import Settings
+
+store, port, hub = sys.argv[1], sys.argv[2], sys.argv[3] == "hub"
+for name in ("API_URL", "API_TOKEN", "BASE_URL", "SERVICE_PREFIX", "OAUTH_CALLBACK_URL"):
+    os.environ["JUPYTERHUB_" + name] = "http://127.0.0.1:9/hub/api"
+os.environ["JUPYTERHUB_CLIENT_ID"] = "service-gpu"
+logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
+catalog = load_catalog({"version": 1, "gpus": {"a100": {"memory": "80GiB", "match": "*"}},
+                        "templates": {"lab": {"gpus": {"a100": 1}}}})
+url = f"http://{sys.argv[4]}:{port}"
+options = Options(f"sqlite:///{store}", b"s" * 32, "hub-1", "http://127.0.0.1:9/hub/api", "t", url, "/services/gpu/",
+                  os.getppid() if hub else None)
+asyncio.run(Service(options, catalog, FakeBackend(fake_gpus("a100", 1)), Settings()).run())
+print("ended", flush=True)
+"""
+HUB = """
+import subprocess, sys
+process = subprocess.Popen([sys.executable, *sys.argv[1:]])
+print(process.pid, flush=True)
+process.wait()
+"""
+
+
+def wait_for(condition, seconds=40.0, what=""):
+    until = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < until, what or "it did not happen in time"
+        time.sleep(0.05)
+    return found
+
+
+class Process:
+    """A service, with all that it has logged so far."""
+
+    def __init__(self, log, folder, port, *, hub=False, address="127.0.0.1", script=SERVE):
+        self.log = log
+        command = [sys.executable, "-c", *([HUB, "-c"] if hub else []), script]
+        command += [str(folder / "service.sqlite"), str(port), "hub" if hub else "alone", address]
+        with self.log.open("w") as file:
+            self.process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
+
+    @property
+    def text(self):
+        return self.log.read_text()
+
+    def says(self, text, seconds=40.0):
+        wait_for(lambda: text in self.text, seconds, f"{text!r} is not in:\n{self.text}")
+
+    def ends(self, seconds=40.0):
+        return wait_for(lambda: self.process.poll() is not None, seconds) and self.process.returncode
+
+
+def call(port, path, method="POST", body=None):
+    """Ask as the hub's spawner; None where nobody answers. Redirects are not followed."""
+    target, text = f"/services/gpu/{path}", json.dumps(body or {}) if method == "POST" else ""
+    headers = request_headers(b"s" * 32, new_nonce(), method, target, text.encode()) if method == "POST" else {}
+    url = f"http://127.0.0.1:{port}{target}"
+    try:
+        return requests.request(method, url, headers=headers, data=text or None, timeout=20, allow_redirects=False)
+    except requests.ConnectionError:
+        return None

@@ -1,0 +1,112 @@
+"""What could be had within a day is waited for; who waits for what can't be had is told, and keeps the place a day."""
+
+import re
+
+import page_world
+import pytest
+
+from gpuspawner.core.errors import RequestRefused
+from gpuspawner.core.lease import Phase, Reason
+from gpuspawner.service.messages import message_of
+from gpuspawner.service.views import lease_view
+
+DAY = 86400.0
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_promise_6_a_kind_out_of_sight_is_waited_for_where_it_was_there_within_a_day(world, restarts):
+    await world.round()
+    gpus, world.backend.gpus = world.backend.gpus, ()
+    await world.go_on(DAY / 2, step=DAY / 4)
+    if restarts:
+        world.boot()
+    await world.go_on(2, step=1)
+    lease = world.start("alice", count=2)
+    sentence = lease_view(world.parts, lease)["queue"]["sentence"]
+    assert sentence.startswith("No A100 80 GB is there now")
+    assert "You are 1st in line; how long it takes is not known." in sentence
+    with pytest.raises(RequestRefused, match=r"no A100 80 GB is there now\. Ask for another GPU, or an administrator"):
+        world.start("bob", count=3)  # more than there ever was
+    world.backend.gpus = gpus
+    await world.go_on(6, step=1)
+    assert world.phase(lease) is Phase.RESERVED
+
+
+async def test_a_kind_that_was_not_there_for_a_day_is_refused(world):
+    await world.round()
+    world.backend.gpus = ()
+    await world.go_on(DAY + 700, step=DAY / 4)
+    with pytest.raises(RequestRefused, match="no A100 80 GB is there now"):
+        world.start("alice")
+
+
+@pytest.fixture
+def quota(world):
+    """A namespace's quota that its administrator can lower: the most GPUs of one workspace."""
+    most = [8]
+
+    def check(request):
+        if request.count > most[0]:
+            bound = f"{most[0]} by the cluster's quota team"
+            raise RequestRefused("count", str(request.count), bound, f"Ask for {most[0]}.", status=403)
+
+    world.parts.scheduler.check = check
+    return most
+
+
+async def test_who_waits_for_what_a_lowered_quota_never_lets_through_is_told_and_keeps_the_place(world, quota):
+    await world.up("holder", count=2)
+    lease = world.start("alice", count=2)
+    await world.round()
+    assert world.now_of(lease).impossible_since is None
+    quota[0] = 1
+    await world.go_on(3, step=1)
+    await world.go_on(60, step=20)
+    told = [line for line in world.parts.store.audit(lease.id) if line.action == "can't start now"]
+    assert [line.why for line in told] == ["GPUs: 2 asked; allowed: 1 by the cluster's quota team. Ask for 1."]
+    sentence = lease_view(world.parts, world.now_of(lease))["queue"]["sentence"]
+    assert sentence.startswith("It can't start as things are: GPUs: 2 asked; allowed: 1 by the cluster's quota team.")
+    assert "starts by itself" not in sentence
+    assert message_of(world.parts, world.now_of(lease), told[0]).text.startswith(sentence)
+    quota[0] = 8
+    await world.go_on(3, step=1)
+    again = world.now_of(lease)
+    assert (again.impossible, again.impossible_since, again.asked_at) == ("", None, lease.asked_at)
+    assert world.did(lease)[-1] == "can start again"
+
+
+async def test_after_a_day_it_ends_with_the_reason(world, quota):
+    for gpu in world.backend.gpus:
+        world.backend.change_gpu(gpu.id, foreign=True)
+    await world.round()
+    lease = world.start("alice", count=2)
+    quota[0] = 1
+    await world.round()
+    await world.go_on(DAY - 10, step=DAY / 4)
+    assert world.phase(lease) is Phase.PARKED
+    await world.go_on(20, step=5)
+    ended = world.now_of(lease)
+    assert (ended.phase, ended.reason) == (Phase.ENDED, Reason.FAILED)
+    assert "It waited 24 h and could not start: GPUs: 2 asked; allowed: 1 by the cluster's quota" in ended.message
+
+
+def test_its_page_offers_to_change_it_with_its_options(make_web_world):
+    world = make_web_world()
+    world.observe()
+    lease = page_world.waiting(count=4, impossible="count: 4 asked; allowed: 1.", impossible_since=page_world.NOW - 60)
+    world.save(lease)
+    text = page_world.Browser(world, "bob").look(f"workspaces/{lease.id}").text
+    link = re.search(r'<a class="gs-button gs-primary" href="([^"]*)">Change the request</a>', text)[1]
+    assert "/hub/spawn/bob" in link
+    assert "opt-count=4" in link
+    assert "It can&#39;t start as things are: count: 4 asked; allowed: 1." in text
+
+
+async def test_promise_6_a_gpu_that_fails_makes_nobody_ask_for_fewer_within_a_day(world):
+    await world.round()
+    gpus = world.backend.gpus
+    world.backend.change_gpu(gpus[0].id, healthy=False)
+    await world.go_on(6, step=1)
+    world.backend.gpus = ()
+    await world.go_on(6, step=1)
+    assert world.phase(world.start("alice", count=len(gpus))) is Phase.QUEUED

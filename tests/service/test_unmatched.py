@@ -1,0 +1,67 @@
+"""Kinds of the catalog that no GPU matches."""
+
+from dataclasses import replace
+
+import page_world
+import pytest
+from service_world import a_catalog
+
+from gpuspawner.backends.fake import FakeBackend, fake_gpus
+from gpuspawner.core.gpus import Autoscale, Fleet, GpuKind
+from gpuspawner.service.app import Options, Service
+from gpuspawner.service.settings import Settings
+from gpuspawner.service.unmatched import unmatched
+
+A100 = GpuKind("a100", "A100", 80, match="*A100*")
+HALF = GpuKind("half", "Half", 40, of="a100", shares=2)
+
+
+def gpus(pool, model, count=2, note=""):
+    return tuple(replace(gpu, model=model, note=note) for gpu in fake_gpus(pool, count))
+
+
+@pytest.mark.parametrize(
+    ("seen", "told"),
+    [
+        (gpus("a100", "NVIDIA A100"), ""),
+        (gpus("", "NVIDIA H100 80GB"), "2 NVIDIA H100 80GB. To offer them, write, for example, match: '*NVIDIA*H100"),
+        (gpus("h100", "NVIDIA H100"), "Every GPU that is seen (NVIDIA H100) has another kind"),
+        ((), "No GPU is seen at all"),
+        (gpus("", "nvidia.com/gpu", note="no label says so: add resource: nvidia.com/gpu"), "add resource: nvidia.com"),
+    ],
+)
+def test_a_kind_without_a_gpu_is_told_with_what_was_seen_and_what_to_write(seen, told):
+    sentences = unmatched([A100, HALF], Fleet(seen, complete=True))
+    assert len(sentences) == bool(told)
+    if told:
+        assert sentences[0].startswith("No GPU matches the kind a100 (match: *A100*). ")
+        assert told in sentences[0]
+
+
+def test_nothing_is_told_before_all_is_seen_nor_of_nodes_that_are_started_when_needed():
+    assert unmatched([A100], Fleet()) == ()
+    coming = replace(A100, autoscale=Autoscale(8, 8, 300.0))
+    assert unmatched([coming], Fleet((), complete=True)) == ()
+
+
+def test_administrators_read_it_on_their_page_and_users_do_not(make_web_world):
+    world = make_web_world()
+    world.backend.gpus = ()
+    world.observe()
+    assert "No GPU matches the kind a100" in page_world.Browser(world, "admin").home.text
+    alice = page_world.Browser(world, "alice").home.text
+    assert "No GPU matches" not in alice
+    assert "0 of 0" not in alice
+
+
+async def test_the_service_logs_it_once_at_its_first_complete_view(tmp_path, monkeypatch, caplog):
+    for name in ("API_URL", "API_TOKEN", "CLIENT_ID", "BASE_URL", "SERVICE_PREFIX", "OAUTH_CALLBACK_URL"):
+        monkeypatch.setenv(f"JUPYTERHUB_{name}", "http://127.0.0.1:9/hub/api" if name == "API_URL" else "x")
+    url = "http://127.0.0.1:9"
+    options = Options(f"sqlite:///{tmp_path / 'x.sqlite'}", b"s" * 32, "1" * 32, url, "t", url, "/gpu/", None)
+    backend = FakeBackend(complete=False)
+    service = Service(options, a_catalog(), backend, Settings())
+    for complete in (False, True, True):
+        backend.complete = complete
+        await service._observe_fleet()
+        assert caplog.text.count("No GPU matches the kind a100 (match: *A100*)") == complete

@@ -1,0 +1,127 @@
+"""What a request and its user's options make of KubeSpawner's own settings, by the real class."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from kubernetes_asyncio.client import ApiClient, Configuration
+from kubespawner import spawner as kubespawner
+from traitlets.config import Config
+
+from gpuspawner.catalog import load_text
+from gpuspawner.spawner.kube import GPUSpawner
+from gpuspawner.spawner.kube_profiles import menus
+
+GIB = 2**30
+CATALOG = load_text("""
+version: 1
+gpus: {a100: {match: A100, memory: 80GiB}}
+templates:
+  lab:
+    gpus: {a100: 1-2}
+    bounds: {cpu: 1-16, memory: 1GiB-64GiB}
+    default: {gpu: none, cpu: 8, memory: 16GiB}
+    guarantee: {cpu: 25%, memory: 50%}
+  whole: {extends: lab, title: Whole, guarantee: {cpu: 100%}}
+  usual: {gpus: {a100: 1}, bounds: {cpu: 0.5-1}, default: {gpu: none, cpu: 0.5, memory: 1GiB}}
+""")
+
+
+class User(SimpleNamespace):
+    """A user as a spawner meets one."""
+
+    def __getattr__(self, name):
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return ""
+
+
+@pytest.fixture
+async def a_spawner(monkeypatch):
+    """Return a function that makes the spawner of a user with these options, and KubeSpawner's settings."""
+    monkeypatch.setattr(kubespawner, "load_config", lambda **_settings: None)
+    monkeypatch.setattr(kubespawner, "shared_client", lambda _name: None)
+    async with ApiClient(Configuration()) as client:
+
+        def make(options, catalog=CATALOG, **settings):
+            c = Config({"KubeSpawner": {"image": "usual:1", **settings}})
+            user = User(name="alice", id=1, escaped_name="alice", orm_user=SimpleNamespace(id=1))
+            spawner = GPUSpawner(
+                config=c,
+                user=user,
+                orm_spawner=SimpleNamespace(name="", oauth_client_id="o", user_options={}, server=None),
+                hub=SimpleNamespace(api_url="http://hub", public_host="", base_url="/hub/"),
+                gpu_catalog=lambda: catalog,
+                _mock=True,
+            )
+            spawner.api = SimpleNamespace(api_client=client)
+            spawner.user_options = options
+            return spawner
+
+        yield make
+
+
+@pytest.mark.parametrize(
+    ("options", "sizes"),
+    [
+        ({"template": "lab"}, ("8", "2", "16Gi", "8Gi")),
+        ({"template": "lab", "cpu": "1.5", "memory": "1GiB"}, ("1.5", "0.375", "1Gi", "512Mi")),
+        ({"template": "whole"}, ("8", "8", "16Gi", "8Gi")),
+        ({"template": "usual"}, ("0.5", "0.5", "1Gi", "1Gi")),
+    ],
+)
+async def test_the_pod_and_its_environment_say_what_is_guaranteed_and_the_most(a_spawner, options, sizes):
+    spawner = a_spawner(options, mem_guarantee="1G", cpu_guarantee=0.1)
+    pod = spawner.as_json(await spawner.get_pod_manifest())
+    server = pod["spec"]["containers"][0]
+    limits, requests = server["resources"]["limits"], server["resources"]["requests"]
+    assert (limits["cpu"], requests["cpu"], limits["memory"], requests["memory"]) == sizes
+    told = {variable["name"]: variable.get("value") for variable in server["env"]}
+    units = {"Gi": GIB, "Mi": 2**20}
+    for name, quantity in {"MEM_LIMIT": sizes[2], "MEM_GUARANTEE": sizes[3]}.items():
+        assert int(told[name]) == int(quantity[:-2]) * units[quantity[-2:]]
+    assert (float(told["CPU_LIMIT"]), float(told["CPU_GUARANTEE"])) == (float(sizes[0]), float(sizes[1]))
+
+
+def with_image(**settings):
+    return {"display_name": str(settings), "kubespawner_override": settings}
+
+
+PROFILES = [
+    {
+        "display_name": "Torch",
+        "kubespawner_override": {"image": "torch:1"},
+        "profile_options": {
+            "image": {
+                "choices": {
+                    "old": with_image(image="torch:0"),
+                    "new": {**with_image(image="torch:2"), "default": True},
+                },
+                "unlisted_choice": {"enabled": True, "kubespawner_override": {"image": "{value}"}},
+            }
+        },
+    },
+    {"display_name": "Plain"},
+]
+OFFERED = load_text("version: 1\ntemplates: {lab: {profile: torch}, plain: {profile: plain, image: 'own:1'}}")
+
+
+@pytest.mark.parametrize(
+    ("options", "image"),
+    [
+        ({"template": "lab"}, "torch:2"),
+        ({"profile": "torch", "image": "old"}, "torch:0"),
+        ({"profile": "torch", "image--unlisted-choice": "quay.io/a:1"}, "quay.io/a:1"),
+        ({"profile": "plain"}, "own:1"),
+        ({"template": "plain"}, "own:1"),
+    ],
+)
+async def test_what_people_choose_of_a_profile_is_what_kubespawner_applies(a_spawner, options, image):
+    c = Config({"KubeSpawner": {"profile_list": PROFILES}})
+    catalog = replace(OFFERED, menus=menus(c, GPUSpawner, OFFERED))
+    spawner = a_spawner(options, catalog, profile_list=PROFILES)
+    await spawner.load_user_options()
+    assert spawner.image == image
+    assert spawner.user_options == options, "what its user asked stays what is saved"

@@ -1,0 +1,46 @@
+import asyncio
+
+import pytest
+
+from gpuspawner.spawner import server_output
+from gpuspawner.spawner.within import within
+
+
+async def test_a_start_that_is_cancelled_as_a_connection_is_refused_does_not_go_on(monkeypatch):
+    refused = asyncio.Event()
+
+    async def refuse(*_place):
+        await refused.wait()
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(asyncio, "open_connection", refuse)
+    looking = asyncio.create_task(server_output.listens("http://127.0.0.1:1"))
+    await asyncio.sleep(0.01)
+    refused.set()
+    await asyncio.sleep(0)  # the connection has failed, and who waits for it was not told yet
+    looking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await looking
+
+
+async def test_what_takes_too_long_is_ended_before_its_time_out_is_told():
+    ended = []
+
+    async def hang():
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            ended.append("hang")
+
+    with pytest.raises(asyncio.TimeoutError):
+        await within(hang(), 0.01)
+    assert ended == ["hang"]
+
+
+async def test_what_is_in_time_returns_or_raises_as_it_is():
+    async def fail():
+        raise OSError("no")
+
+    assert await within(asyncio.sleep(0, "done"), 1.0) == "done"
+    with pytest.raises(OSError, match="no"):
+        await within(fail(), 1.0)

@@ -14,8 +14,9 @@ from gpuspawner.core.lease import Key, Phase, dispute
 
 def load_pages():
     """Tests are no package, so what they share is loaded by its path."""
-    path = Path(__file__).parents[1] / "service" / "pages.py"
-    spec = importlib.util.spec_from_file_location("service_pages", path)
+    path = Path(__file__).parents[1] / "service" / "page_world.py"
+    sys.path.append(str(path.parent))  # for what it shares with its own
+    spec = importlib.util.spec_from_file_location("page_world", path)
     module = sys.modules.setdefault(spec.name, importlib.util.module_from_spec(spec))
     if not hasattr(module, "World"):
         spec.loader.exec_module(module)
@@ -131,7 +132,7 @@ def test_the_chart_says_in_words_what_it_shows(browser, world):
 def test_the_chart_of_a_gpu_that_something_else_used_says_so_and_never_calls_it_this_workspaces(browser, world):
     lease = pages.running("mine")
     rows = [
-        replace(row, kind="idle", because="GPU 0 held by no process") if row.utilization_percent == 60.0 else row
+        replace(row, kind="idle", shared=True) if row.utilization_percent == 60.0 else row
         for row in pages.readings(lease, [60.0] * 10 + [1.0] * 10)
     ]
     world.save(lease, readings=rows)
@@ -139,12 +140,16 @@ def test_the_chart_of_a_gpu_that_something_else_used_says_so_and_never_calls_it_
     chart = page.get_by_role("img", name=re.compile("^GPU 0 from"))
     expect(chart).to_have_accessible_name(re.compile("highest 1 %; known for 20 min"))
     expect(chart.locator(".gs-others")).to_have_count(10)
-    expect(page.get_by_text("in use, but not by this workspace: counts as idle")).to_be_visible()
+    expect(page.get_by_text("high, but not counted as use by this workspace")).to_be_visible()
+    woken = pages.running("woken", server="third", gpus=(2,))
+    world.save(woken, readings=[replace(row, lease=woken.id, gpu=woken.slots[0].gpu, shared=False) for row in rows])
+    page = open_page(browser, world, "workspaces/woken")
+    expect(page.get_by_role("img", name=re.compile("highest 60 %; known for 20 min"))).to_be_visible()
     other = pages.running("other", server="second", gpus=(1,))
     world.save(other, readings=pages.readings(other, [60.0] * 10))
     page = open_page(browser, world, "workspaces/other")
     expect(page.get_by_role("img", name=re.compile("highest 60 %"))).to_be_visible()
-    expect(page.get_by_text("in use, but not by this workspace")).to_have_count(0)
+    expect(page.get_by_text("not counted as use by this workspace")).to_have_count(0)
 
 
 @pytest.mark.parametrize("policy", ["default", "kernels"])
@@ -156,6 +161,8 @@ def test_use_beside_the_gpu_is_said_to_count_for_nothing_where_the_policy_does_n
     page = open_page(browser, world, "workspaces/mine")
     expect(page.get_by_text("kernel, terminal, SSH or editor in use")).to_be_visible()
     expect(page.get_by_text("its policy does not count it")).to_have_count(1 if policy == "default" else 0)
+    line, strip = page.locator(".gs-grid").first.bounding_box(), page.locator(".gs-chart .gs-active").bounding_box()
+    assert strip["y"] > line["y"], "it is no utilization: below the line of 0 %"
 
 
 def test_numbers_change_in_place_and_open_details_and_focus_stay(browser, world):
@@ -235,7 +242,7 @@ def test_a_change_of_place_stands_in_the_live_region_that_was_there(browser, wor
     live = page.locator("[aria-live=polite].gs-big")
     page.evaluate("live => (window.live_before = live)", live.element_handle())
     expect(live).to_contain_text("at most 20 min")
-    world.clock.at += 300
+    world.save(pages.running("a", user="carol", gpus=(0, 1, 2, 3), deadline_at=NOW + 900))
     expect(live).to_contain_text("at most 15 min", timeout=12_000)
     assert page.evaluate("live => window.live_before === live", live.element_handle())
 
@@ -285,10 +292,23 @@ def test_the_service_going_away_is_said_and_the_numbers_stay(browser, world):
     world.save(pages.running("mine"))
     page = open_page(browser, world, "workspaces/mine")
     page.route("**/workspaces/mine", lambda route: route.abort())
+    world.save(pages.running("mine", kept_until=NOW + 3600))
     expect(page.locator("#stale")).to_contain_text("the service does not answer", timeout=12_000)
     expect(page.get_by_role("heading", name="Running on 1 simulated A100 80 GB")).to_be_visible()
     page.unroute("**/workspaces/mine")
     expect(page.locator("#stale")).to_be_empty(timeout=12_000)
+
+
+def test_a_page_that_can_not_be_told_of_changes_asks_twice_a_minute(browser, world):
+    world.save(pages.running("mine"))
+    page = open_page(browser, world, "workspaces/mine")
+    page.clock.install()
+    page.route("**/api/v1/events*", lambda route: route.abort())
+    page.reload()
+    world.save(pages.running("mine", kept_until=NOW + 3600))
+    with page.expect_response("**/workspaces/mine"):
+        page.clock.run_for(36_000)
+    expect(page.locator("#main")).to_contain_text("Kept until")
 
 
 def test_somebody_signed_in_to_a_real_hub_is_shown_in(page, hub):

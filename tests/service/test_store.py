@@ -1,5 +1,7 @@
 """The database: its schema, its epoch, what it keeps, and what becomes of its troubles."""
 
+import contextlib
+import resource
 import sqlite3
 import threading
 import time
@@ -205,3 +207,38 @@ def test_a_damaged_row_is_unavailable_too(store, path):
         raw.execute("UPDATE leases SET document = '{not what it was'")
     with pytest.raises(Unavailable, match=r"holds what can't be read \(.+\)\. Is its file whole\?"):
         store.live()
+
+
+def test_a_store_that_takes_no_writes_is_known_before_anybody_asks_and_so_is_one_that_does_again(
+    store, path, monkeypatch
+):
+    at = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: at)
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        store.try_to_write()
+        assert store.trouble == "", "what was written a moment ago tells"
+        at += 11
+        with pytest.raises(Unavailable):
+            store.try_to_write()
+        assert "database is locked" in store.trouble
+        store.check_epoch()
+        assert store.trouble, "that it can be read says nothing"
+    at += 3
+    store.try_to_write()
+    assert store.trouble == ""
+
+
+def test_a_write_that_changes_nothing_does_not_hide_a_full_disk(store):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        with pytest.raises(Unavailable):
+            store.save([a_lease()])
+        with pytest.raises(Unavailable):
+            store.forget_ended(NOW)
+        assert "The store does not answer (" in store.trouble
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    store.forget_ended(NOW)
+    assert store.trouble == ""

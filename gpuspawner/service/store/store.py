@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+import math
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,8 +18,9 @@ from alembic.util.exc import CommandError
 from pydantic import TypeAdapter, ValidationError
 
 from gpuspawner.core.errors import Superseded, Unavailable, quoted
-from gpuspawner.core.lease import Lease, Owner, Phase
+from gpuspawner.core.lease import Key, Lease, Owner, Phase
 from gpuspawner.service.store import tables
+from gpuspawner.service.store.outputs import Outputs
 
 RAW_SECONDS = 24 * 3600.0
 """Raw readings are kept this long (design, section 7)."""
@@ -26,6 +29,8 @@ MAXIMA_SECONDS = 30 * 24 * 3600.0
 BUCKET_SECONDS = 600.0
 FORGET_AT_ONCE = 200
 """So many leases, or audit lines, are forgotten in one transaction: some milliseconds, in which nobody is answered."""
+WRITTEN_SECONDS, TROUBLE_SECONDS = 10.0, 2.0
+"""How long ago something was written, at most: for how long a full disk may be unknown, and a mended one."""
 PATIENCE_SECONDS = 0.25
 """How long a write waits for another process that holds SQLite's lock: a second service's takes milliseconds, and while
 one waits, nobody else is answered."""
@@ -40,7 +45,8 @@ _lease_json: TypeAdapter[Lease] = TypeAdapter(Lease)
 class ReadingRow:
     """One reading of one GPU as stored. ``seconds`` is the time it covers; ``kept`` rows are behind a stop.
 
-    ``shared``, ``holders`` and ``holders_cpu_cores`` are as in core.readings; ``cpu_cores`` is the whole workspace's.
+    ``utilization_percent`` is the highest that was read. ``shared``, ``holders``, ``holders_cpu_cores``,
+    ``buffer_percent`` and ``persistence`` are as in core.readings; ``cpu_cores`` is the whole workspace's.
     ``soft`` is the softer evidence, null where none was read: ``active`` and ``words`` of each that was active
     (true) or unknown (null), as in core.readings. The rest was quiet. ``gpu`` is "" where the workspace has none.
     """
@@ -60,6 +66,8 @@ class ReadingRow:
     holders_cpu_cores: float | None = None
     cpu_cores: float | None = None
     soft: dict[str, dict[str, Any]] | None = None
+    buffer_percent: float | None = None
+    persistence: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -87,10 +95,14 @@ class Store:
 
     def __init__(self, url: str) -> None:
         """Prepare; nothing is read or written before :meth:`open`."""
+        self.trouble = ""
+        """Why the last thing that was to be written or read was not; "" where all is well."""
+        self._written_at = -math.inf
         self.epoch = 0
         self._thinned_to: float | None = None
         self._patience_seconds = PATIENCE_SECONDS
         self._engine = sa.create_engine(url, pool_pre_ping=True)
+        self.outputs = Outputs(self._transaction)
         if self._engine.dialect.name == "sqlite":
             sa.event.listen(self._engine, "connect", _sqlite_settings)
             sa.event.listen(self._engine, "begin", self._begin)
@@ -118,6 +130,23 @@ class Store:
         with self._transaction():
             pass
 
+    def try_to_write(self) -> None:
+        """Write something where nothing was written for a while: a full disk is then known before anybody asks.
+
+        Raises:
+            Unavailable: it can't be written; ``trouble`` says why until it can.
+        """
+        if time.monotonic() - self._written_at < (TROUBLE_SECONDS if self.trouble else WRITTEN_SECONDS):
+            return
+        self._written_at = time.monotonic()
+        with self._transaction(writes=True) as connection:
+            self._write_something(connection)
+
+    @staticmethod
+    def _write_something(connection: sa.Connection) -> None:
+        connection.execute(tables.meta.delete().where(tables.meta.c.name == "written"))
+        connection.execute(tables.meta.insert().values(name="written", number=int(time.time()) % 2**31))
+
     def _begin(self, connection: sa.Connection) -> None:
         """SQLite's BEGIN: a read takes no lock, and what it reads stays as it was at its beginning."""
         if not connection.get_execution_options().get("writes"):
@@ -130,8 +159,20 @@ class Store:
 
     @contextmanager
     def _begun(self, *, writes: bool) -> Iterator[sa.Connection]:
-        with _translated(), self._engine.connect() as connection, connection.execution_options(writes=writes).begin():
-            yield connection
+        try:
+            with (
+                _translated(),
+                self._engine.connect() as connection,
+                connection.execution_options(writes=writes).begin(),
+            ):
+                yield connection
+                if writes and self.trouble and self.epoch:  # what changed no row says nothing about a full disk
+                    self._write_something(connection)
+        except Unavailable as error:
+            self.trouble = str(error)
+            raise
+        if writes:
+            self.trouble, self._written_at = "", time.monotonic()
 
     @contextmanager
     def _transaction(self, *, writes: bool = False) -> Iterator[sa.Connection]:
@@ -144,6 +185,19 @@ class Store:
     @staticmethod
     def _read_epoch(connection: sa.Connection) -> int:
         return int(connection.scalar(sa.select(tables.meta.c.number).where(tables.meta.c.name == "epoch")) or 0)
+
+    def kinds_seen(self) -> dict[str, tuple[int, float]]:
+        """Return, by kind of GPU, how many one workspace could have when it was last there, and when that was."""
+        with self._transaction() as connection:
+            rows = connection.execute(sa.select(tables.kinds_seen)).all()
+        return {row.kind: (row.largest, row.at) for row in rows}
+
+    def note_kinds(self, seen: Mapping[str, tuple[int, float]]) -> None:
+        """Note kinds as :meth:`kinds_seen` returns them."""
+        rows = [{"kind": kind, "largest": largest, "at": at} for kind, (largest, at) in seen.items()]
+        with self._transaction(writes=True) as connection:
+            connection.execute(tables.kinds_seen.delete().where(tables.kinds_seen.c.kind.in_(list(seen))))
+            connection.execute(tables.kinds_seen.insert(), rows)
 
     def save(
         self, leases: Iterable[Lease], audit: Iterable[AuditLine] = (), readings: Iterable[ReadingRow] = ()
@@ -176,6 +230,13 @@ class Store:
         """Return the leases of ``owner`` (None: of all) that ended last, the newest first."""
         where = _owned(tables.leases.c.phase == Phase.ENDED.value, owner)
         return self._leases(where, order=tables.leases.c.ended_at.desc(), limit=limit)
+
+    def last_ended(self, key: Key) -> Lease | None:
+        """Return the lease of a key that ended last."""
+        t = tables.leases.c
+        of_key = (t.server == key.server) & (t.phase == Phase.ENDED.value)
+        found = self._leases(_owned(of_key, key.owner), order=t.ended_at.desc(), limit=1)
+        return found[0] if found else None
 
     def disputed(self, owner: Owner | None, limit: int = 100) -> list[Lease]:
         """Return the leases of ``owner`` (None: of all) whose end was called wrong and not answered, in that order."""

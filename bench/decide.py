@@ -14,10 +14,10 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from gpuspawner.core.gpus import Fleet, Gpu, GpuKind, Slot
-from gpuspawner.core.lease import Key, Lease, Phase
-from gpuspawner.core.queue import Conditions, next_grants, queue_places
-from gpuspawner.core.request import Request
+from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Slot
+from gpuspawner.core.leases.lease import Key, Lease, Phase
+from gpuspawner.core.leases.request import Request
+from gpuspawner.core.queue.order import Conditions, next_grants, queue_places
 from gpuspawner.service.store import Store
 
 KINDS = {"a100": GpuKind("a100", "A100", 80 * 2**30)}

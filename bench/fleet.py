@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
-from gpuspawner.core.gpus import GpuKind
+from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.schedulers.kubernetes import KubernetesScheduler
 from tools.cluster.static import fill, static_cluster
 

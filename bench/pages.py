@@ -33,9 +33,9 @@ from tornado.web import Application, RequestHandler
 
 from gpuspawner.backends.fake import FakeBackend
 from gpuspawner.catalog import load_catalog
-from gpuspawner.core.gpus import Gpu, Slot
-from gpuspawner.core.lease import Key, Lease, Phase
-from gpuspawner.core.request import Request
+from gpuspawner.core.gpus.fleet import Gpu, Slot
+from gpuspawner.core.leases.lease import Key, Lease, Phase
+from gpuspawner.core.leases.request import Request
 from gpuspawner.service.app import Options, application, wire
 from gpuspawner.service.clock import SteadyClock
 from gpuspawner.service.settings import Settings

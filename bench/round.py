@@ -20,12 +20,12 @@ from typing import Any
 from gpuspawner.backends.fake import FakeBackend, fake_gpus
 from gpuspawner.catalog import load_catalog, resolve
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.lease import Key, Lease, Phase
-from gpuspawner.service.allocator import Ask
+from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.service.app import Options, wire
 from gpuspawner.service.clock import SteadyClock
 from gpuspawner.service.fake import FakeHub, HandClock
-from gpuspawner.service.hub import HubServer
+from gpuspawner.service.leases.allocator import Ask
+from gpuspawner.service.observe.hub import HubServer
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.settings import Settings
 

@@ -24,9 +24,9 @@ from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import FakeBackend, probe_text
 from gpuspawner.catalog import load_text
 from gpuspawner.cli.place import CLUSTER_TIMES
-from gpuspawner.core.gpus import Slot
-from gpuspawner.core.lease import Key, Lease, Phase
-from gpuspawner.core.request import Request
+from gpuspawner.core.gpus.fleet import Slot
+from gpuspawner.core.leases.lease import Key, Lease, Phase
+from gpuspawner.core.leases.request import Request
 from gpuspawner.service.app import Options, wire
 from gpuspawner.service.fake import FakeHub, HandClock
 from gpuspawner.service.parts import Parts

@@ -16,15 +16,15 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from gpuspawner.catalog import Catalog, load_catalog
-from gpuspawner.core.gpus import Slot
-from gpuspawner.core.lease import Key, Lease, Phase, Reason
-from gpuspawner.core.policy import LifecyclePolicy
-from gpuspawner.core.request import Request
-from gpuspawner.core.simulate_habits import Habits, Sharing, Work
-from gpuspawner.core.simulate_probe import Looking
-from gpuspawner.core.simulate_sessions import Session, sessions
-from gpuspawner.service.sampler import reading_rows
+from gpuspawner.core.gpus.fleet import Slot
+from gpuspawner.core.idle.policy import LifecyclePolicy
+from gpuspawner.core.leases.lease import Key, Lease, Phase, Reason
+from gpuspawner.core.leases.request import Request
+from gpuspawner.service.observe.sampler import reading_rows
 from gpuspawner.service.store import AuditLine, ReadingRow, Store
+from gpuspawner.simulate.habits import Habits, Sharing, Work
+from gpuspawner.simulate.probe import Looking
+from gpuspawner.simulate.sessions import Session, sessions
 
 WEEKS = 3
 HOLDS = {"carol-demo": ("a100", 2), "dave-demo": ("h100", 1), "erin-demo": ("t4", 2), "frank-demo": ("a100", 1)}

@@ -17,7 +17,7 @@ from lease_builders import a_lease, slots
 
 from gpuspawner.cli import main
 from gpuspawner.cli import simulate as command
-from gpuspawner.core.lease import Phase
+from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.store import ReadingRow, Store
 
 DONE, INVALID, REFUSED, AWAY = 0, 1, 2, 3

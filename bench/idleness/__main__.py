@@ -1,6 +1,6 @@
 """Workspaces stopped while in use, GPU hours recovered, time from idle to freed: ours and each peer's rule.
 
-All over the same generated sessions (gpuspawner.core.simulate_sessions), whose truth is known. Figures do not depend on
+All over the same generated sessions (gpuspawner.simulate.sessions), whose truth is known. Figures do not depend on
 the machine. ``--sensitivity`` varies what is arbitrary; ``--docs`` writes picture and tables into docs/.
 """
 
@@ -15,7 +15,7 @@ from peers import PEERS
 from picture import picture
 from sensitivity import SENSITIVITY_HEAD, sensitivity
 
-from gpuspawner.core.simulate_sessions import sessions
+from gpuspawner.simulate.sessions import sessions
 
 DOCS = Path(__file__).parents[2] / "docs"
 

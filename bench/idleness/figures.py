@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from peers import Peer
 
-from gpuspawner.core.policy import IdlePolicy
-from gpuspawner.core.simulate import Judged, Totals, judged, simulate, totals
-from gpuspawner.core.simulate_probe import Looking, Probe
-from gpuspawner.core.simulate_sessions import Session
+from gpuspawner.core.idle.policy import IdlePolicy
+from gpuspawner.simulate.probe import Looking, Probe
+from gpuspawner.simulate.replay import Judged, Totals, judged, simulate, totals
+from gpuspawner.simulate.sessions import Session
 
 POLICY = IdlePolicy()
 

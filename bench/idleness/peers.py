@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
 
-from gpuspawner.core.policy import IdlePolicy
-from gpuspawner.core.simulate_habits import Door, Sharing
-from gpuspawner.core.simulate_sessions import Session
-from gpuspawner.core.timeline import Span, Timeline, first_gap_end, merged
+from gpuspawner.core.idle.policy import IdlePolicy
+from gpuspawner.core.idle.timeline import Span, Timeline, first_gap_end, merged
+from gpuspawner.simulate.habits import Door, Sharing
+from gpuspawner.simulate.sessions import Session
 
 IDLE_SECONDS, MINUTE = 1800.0, 60.0
 NONE = Timeline()

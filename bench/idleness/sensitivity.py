@@ -9,11 +9,11 @@ from pathlib import Path
 from figures import POLICY, Row, ours
 
 from gpuspawner.catalog import load_catalog
-from gpuspawner.core.policy import IdlePolicy
-from gpuspawner.core.simulate import totals
-from gpuspawner.core.simulate_habits import HOUR, Habits, Sharing, Work
-from gpuspawner.core.simulate_probe import Probe
-from gpuspawner.core.simulate_sessions import sessions
+from gpuspawner.core.idle.policy import IdlePolicy
+from gpuspawner.simulate.habits import HOUR, Habits, Sharing, Work
+from gpuspawner.simulate.probe import Probe
+from gpuspawner.simulate.replay import totals
+from gpuspawner.simulate.sessions import sessions
 
 SENSITIVITY_HEAD = ("changed", "to", "stopped in use", "recovered", "freed: median", "95 %")
 H, P, PROBE = Habits(), POLICY, Probe()

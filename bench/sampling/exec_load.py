@@ -23,7 +23,7 @@ from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.gpus import GpuKind
+from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.service.clock import SteadyClock
 
 HUB, NAMESPACE = "h" * 32, "bench"

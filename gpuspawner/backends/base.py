@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from gpuspawner.core.gpus import Fleet, Slot
+from gpuspawner.core.gpus.fleet import Fleet, Slot
 
 LEASE_ID = "GPUSPAWNER_LEASE_ID"
 """The variable by which a process is known to belong to a lease."""

@@ -10,7 +10,7 @@ from typing import Any
 from gpuspawner.backends.base import ProbeResult, Running
 from gpuspawner.backends.probe import BEGIN, END, MIB
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.gpus import Fleet, Gpu, Slot
+from gpuspawner.core.gpus.fleet import Fleet, Gpu, Slot
 
 
 def fake_gpus(pool: str, count: int, memory_bytes: int = 80 * 1024 * MIB) -> tuple[Gpu, ...]:

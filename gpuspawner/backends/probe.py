@@ -15,7 +15,7 @@ from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.probe_buffer import Buffer, read_buffers
 from gpuspawner.backends.probe_soft import is_soft, soft_readings
 from gpuspawner.core.errors import quoted
-from gpuspawner.core.readings import GpuReading, Sample
+from gpuspawner.core.idle.readings import GpuReading, Sample
 
 Number = TypeVar("Number", int, float)
 

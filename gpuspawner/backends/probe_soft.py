@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuspawner.core.errors import quoted
-from gpuspawner.core.readings import SoftReading
+from gpuspawner.core.idle.readings import SoftReading
 
 STALE_SECONDS = 60.0
 """What a Jupyter server told longer ago than this is not known any more: it writes every 5 s."""

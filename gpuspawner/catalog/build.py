@@ -15,7 +15,7 @@ from gpuspawner.catalog.document import Issue
 from gpuspawner.catalog.extends import Flat, Named, flattened
 from gpuspawner.catalog.models import AlsoCountsEntry, CatalogEntry, PolicyEntry
 from gpuspawner.catalog.values import Catalog, Template
-from gpuspawner.core.policy import ActivityPolicy, ExtendPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy
+from gpuspawner.core.idle.policy import ActivityPolicy, ExtendPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy
 from gpuspawner.core.units import show_duration
 
 

@@ -9,7 +9,7 @@ from gpuspawner.catalog.explain import did_you_mean
 from gpuspawner.catalog.extends import Named
 from gpuspawner.catalog.models import CatalogEntry, GpuEntry
 from gpuspawner.core.errors import quoted
-from gpuspawner.core.gpus import Autoscale, GpuKind
+from gpuspawner.core.gpus.fleet import Autoscale, GpuKind
 from gpuspawner.core.units import show_bytes
 
 PRODUCT = "nvidia.com/gpu.product"

@@ -12,7 +12,7 @@ from gpuspawner.catalog.explain import did_you_mean
 from gpuspawner.catalog.extends import Flat, Named
 from gpuspawner.catalog.models import GpuEntry, GuaranteeEntry, PolicyEntry, TemplateEntry
 from gpuspawner.catalog.values import NO_GPU, Bounds, Defaults, Guarantee, Template
-from gpuspawner.core.policy import LifecyclePolicy
+from gpuspawner.core.idle.policy import LifecyclePolicy
 from gpuspawner.core.units import GIBIBYTE, show_bytes, show_cpu, show_duration
 
 T = TypeVar("T", int, float)

@@ -33,7 +33,7 @@ from gpuspawner.catalog.parsers import (
     text_of,
     whole_number,
 )
-from gpuspawner.core.policy import Mode
+from gpuspawner.core.idle.policy import Mode
 from gpuspawner.core.units import parse_bytes, parse_cpu, parse_duration
 
 

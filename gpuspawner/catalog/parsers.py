@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from gpuspawner.catalog.values import NO_GPU, OPENS, SSH
 from gpuspawner.core.errors import quoted
-from gpuspawner.core.policy import Mode
+from gpuspawner.core.idle.policy import Mode
 from gpuspawner.core.units import BadValue, parse_count, parse_duration, parse_percent, parse_range
 
 N = TypeVar("N", int, float)

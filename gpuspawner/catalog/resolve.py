@@ -9,7 +9,7 @@ from gpuspawner.catalog.explain import closest
 from gpuspawner.catalog.menus import PROFILE, Menu, check_choices, field_of
 from gpuspawner.catalog.values import NO_GPU, Catalog, Guarantee, Template
 from gpuspawner.core.errors import LARGEST_REQUEST_BYTES, RequestRefused, TooLarge, quoted
-from gpuspawner.core.request import Request
+from gpuspawner.core.leases.request import Request
 from gpuspawner.core.units import (
     BadValue,
     OutOfRange,

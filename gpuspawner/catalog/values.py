@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from gpuspawner.catalog.menus import Menu
-from gpuspawner.core.gpus import GpuKind
-from gpuspawner.core.policy import LifecyclePolicy
+from gpuspawner.core.gpus.fleet import GpuKind
+from gpuspawner.core.idle.policy import LifecyclePolicy
 
 NO_GPU = "none"
 """How form, link and REST write "without a GPU". No kind may have this name."""

@@ -15,8 +15,8 @@ from gpuspawner.catalog import load_catalog, scaled
 from gpuspawner.cli.place import Place, PlaceError, choose
 from gpuspawner.core.errors import CatalogError, NoPort
 from gpuspawner.service.app import Options, Service, read_secret
-from gpuspawner.service.notifier import check_targets
 from gpuspawner.service.settings import Settings, SettingsError, changed
+from gpuspawner.service.tell.notifier import check_targets
 
 
 class _WrongError(Exception):

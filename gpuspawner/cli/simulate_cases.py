@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from gpuspawner.catalog import Catalog
 from gpuspawner.core.errors import GpuspawnerError
-from gpuspawner.core.policy import LifecyclePolicy, Mode
-from gpuspawner.core.simulate import Judged, Replay, Warned, simulate, warnings
-from gpuspawner.core.simulate_probe import Looking
-from gpuspawner.core.simulate_sessions import sessions
-from gpuspawner.core.timeline import Timeline
-from gpuspawner.service import history as histories
+from gpuspawner.core.idle.policy import LifecyclePolicy, Mode
+from gpuspawner.core.idle.timeline import Timeline
+from gpuspawner.service.tell import history as histories
+from gpuspawner.simulate.probe import Looking
+from gpuspawner.simulate.replay import Judged, Replay, Warned, simulate, warnings
+from gpuspawner.simulate.sessions import sessions
 
 Told = Callable[[float, float], None]
 """Hears how much of how much is done."""

@@ -11,8 +11,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from gpuspawner.cli.simulate_cases import Case
 from gpuspawner.cli.simulate_report import heading, policy_sentence, sentences, show_moment, show_then
-from gpuspawner.core.simulate import HOUR
 from gpuspawner.core.units import show_duration
+from gpuspawner.simulate.replay import HOUR
 
 STRIPS, LISTED, GROUPS = 30, 500, 12
 """Workspaces drawn, rows listed, bars of groups. Arbitrary: more than that is read in the JSON."""

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpuspawner.cli.simulate_cases import Case
-from gpuspawner.core.policy import LifecyclePolicy, Mode
-from gpuspawner.core.simulate import Stop, Then, Warned, totals
+from gpuspawner.core.idle.policy import LifecyclePolicy, Mode
 from gpuspawner.core.units import show_duration
+from gpuspawner.simulate.replay import Stop, Then, Warned, totals
 
 ROWS = 40
 """Lines of the text's table. Arbitrary: a screen; JSON has all."""

@@ -23,7 +23,7 @@ from urllib.parse import quote
 
 from gpuspawner.cli.asking import INVALID, AwayError, RefusedError, call, token_of, told
 from gpuspawner.cli.ssh_relay import relay
-from gpuspawner.core.lease import UP
+from gpuspawner.core.leases.lease import UP
 
 DEFAULT_SERVER = "-"
 """What ``list`` and pages call the server without a name."""

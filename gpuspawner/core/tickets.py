@@ -9,11 +9,11 @@ import json
 from typing import NamedTuple
 
 TICKET_SECONDS = 60.0
-"""An open page asks the hub for a new one every half of it. After a logout none comes (see ``spawner.renewal``)."""
+"""An open page asks the hub for a new one every half of it. After a logout none comes (see ``spawner.web.renewal``)."""
 
 
 class Holder(NamedTuple):
-    """For whom a ticket is: the name is shown, ``created`` is who it is (see ``core.lease.Owner``).
+    """For whom a ticket is: the name is shown, ``created`` is who it is (see ``core.leases.lease.Owner``).
 
     ``form``: it only says what a start of theirs would do. Whoever may start a user's server is shown that user's form.
     """

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from gpuspawner.core.gpus import Fleet, Slot
-from gpuspawner.core.lease import Lease
-from gpuspawner.core.queue import Conditions, Place
-from gpuspawner.core.request import Request
+from gpuspawner.core.gpus.fleet import Fleet, Slot
+from gpuspawner.core.leases.lease import Lease
+from gpuspawner.core.leases.request import Request
+from gpuspawner.core.queue.order import Conditions, Place
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Plain kube-scheduler: GPUs are granted by the fleet before a pod is made, and it then places the pod.
 
-What it gave is seen by the service (``service.seating``); a pod for which it finds no place goes back to the queue.
+What it gave is seen by the service (``service.leases.seating``); a pod without a place goes back to the queue.
 """
 
 from __future__ import annotations
@@ -13,15 +13,13 @@ from typing import Any
 
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
 from gpuspawner.backends.kubernetes.fleet import resource_of
-from gpuspawner.core.autoscale import coming_gpus, is_coming
 from gpuspawner.core.errors import RequestRefused
-from gpuspawner.core.gpus import Fleet, Gpu, GpuKind, Slot
-from gpuspawner.core.groups import unmarked
-from gpuspawner.core.lease import HOLDING, WAITING, Lease
-from gpuspawner.core.placement import grantable, place, used_shares
-from gpuspawner.core.queue import Conditions, Place
-from gpuspawner.core.request import Request
-from gpuspawner.core.room import (
+from gpuspawner.core.gpus.autoscale import coming_gpus, is_coming
+from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Slot
+from gpuspawner.core.gpus.groups import unmarked
+from gpuspawner.core.leases.lease import HOLDING, WAITING, Lease
+from gpuspawner.core.leases.request import Request
+from gpuspawner.core.queue.limits import (
     OF_ALL,
     Left,
     check_nodes,
@@ -33,6 +31,8 @@ from gpuspawner.core.room import (
     quotas_left,
     taken,
 )
+from gpuspawner.core.queue.order import Conditions, Place
+from gpuspawner.core.queue.placement import grantable, place, used_shares
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Grant, Offer
 from gpuspawner.schedulers.memory import InMemoryScheduler

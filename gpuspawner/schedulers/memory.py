@@ -7,17 +7,17 @@ from typing import Any
 
 from gpuspawner.backends.base import Backend
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.gpus import Fleet, GpuKind, Slot
-from gpuspawner.core.groups import unmarked
-from gpuspawner.core.lease import WAITING, Lease
-from gpuspawner.core.placement import count_all, count_away, count_free, largest_fit, used_shares
-from gpuspawner.core.queue import Conditions, Place, next_grants, pool_of, queue_place, queue_places
-from gpuspawner.core.request import Request
+from gpuspawner.core.gpus.fleet import Fleet, GpuKind, Slot
+from gpuspawner.core.gpus.groups import unmarked
+from gpuspawner.core.leases.lease import WAITING, Lease
+from gpuspawner.core.leases.request import Request
+from gpuspawner.core.queue.order import Conditions, Place, next_grants, pool_of, queue_place, queue_places
+from gpuspawner.core.queue.placement import count_all, count_away, count_free, largest_fit, used_shares
 from gpuspawner.schedulers.base import Grant, Offer
 
 
 class InMemoryScheduler:
-    """Grants what the backend's fleet has, by the functions of ``core.queue`` and ``core.placement``."""
+    """Grants what the backend's fleet has, by the functions of ``core.queue.order`` and ``core.queue.placement``."""
 
     owns_queue = True
 

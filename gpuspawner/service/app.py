@@ -22,32 +22,32 @@ from gpuspawner.backends.base import Backend
 from gpuspawner.backends.ports import holder_of
 from gpuspawner.catalog import Catalog
 from gpuspawner.core.errors import NoPort, Superseded, Unavailable
-from gpuspawner.core.lease import Lease
+from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.schedulers.memory import InMemoryScheduler
-from gpuspawner.service import metrics
-from gpuspawner.service.adoption import Identity
-from gpuspawner.service.allocator import Allocator
 from gpuspawner.service.api import events, internal, public
 from gpuspawner.service.api.base import is_spawner
-from gpuspawner.service.book import Book
 from gpuspawner.service.clock import Clock, SteadyClock, WallWatch
 from gpuspawner.service.connections import MOST_STRANGERS, PublicServer, raise_descriptor_limit
 from gpuspawner.service.door import Door
-from gpuspawner.service.hub import Hub
-from gpuspawner.service.known import KnownUsers
-from gpuspawner.service.lifecycle import Lifecycle
-from gpuspawner.service.messages import message_of
-from gpuspawner.service.notifier import Notifier
+from gpuspawner.service.leases.adoption import Identity
+from gpuspawner.service.leases.allocator import Allocator
+from gpuspawner.service.leases.book import Book
+from gpuspawner.service.leases.lifecycle import Lifecycle
+from gpuspawner.service.leases.reclaimer import Reclaimer
+from gpuspawner.service.observe.hub import Hub
+from gpuspawner.service.observe.known import KnownUsers
+from gpuspawner.service.observe.reconciler import Reconciler
+from gpuspawner.service.observe.sampler import Sampler
+from gpuspawner.service.observe.unmatched import unmatched
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.queue_view import QueueView
-from gpuspawner.service.reclaimer import Reclaimer
-from gpuspawner.service.reconciler import Reconciler
-from gpuspawner.service.sampler import Sampler
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import AuditLine, Store
-from gpuspawner.service.unmatched import unmatched
+from gpuspawner.service.tell import metrics
+from gpuspawner.service.tell.messages import message_of
+from gpuspawner.service.tell.notifier import Notifier
+from gpuspawner.service.tell.queue_view import QueueView
 from gpuspawner.service.web import ROUTES as WEB_ROUTES
 from gpuspawner.service.web import STATIC, NotFound, Static
 

@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.service.hub import Hub, HubServer
+from gpuspawner.service.observe.hub import Hub, HubServer
 
 
 @dataclass

@@ -6,21 +6,21 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from gpuspawner.catalog import Catalog
-from gpuspawner.core.lease import Owner
+from gpuspawner.core.leases.lease import Owner
 from gpuspawner.schedulers.base import Scheduler
-from gpuspawner.service.allocator import Allocator
-from gpuspawner.service.book import Book
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.hub import Hub
-from gpuspawner.service.known import KnownUsers
-from gpuspawner.service.lifecycle import Lifecycle
-from gpuspawner.service.notifier import Notifier
-from gpuspawner.service.queue_view import QueueView
-from gpuspawner.service.reclaimer import Reclaimer
-from gpuspawner.service.reconciler import Reconciler
-from gpuspawner.service.sampler import Sampler
+from gpuspawner.service.leases.allocator import Allocator
+from gpuspawner.service.leases.book import Book
+from gpuspawner.service.leases.lifecycle import Lifecycle
+from gpuspawner.service.leases.reclaimer import Reclaimer
+from gpuspawner.service.observe.hub import Hub
+from gpuspawner.service.observe.known import KnownUsers
+from gpuspawner.service.observe.reconciler import Reconciler
+from gpuspawner.service.observe.sampler import Sampler
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import Store
+from gpuspawner.service.tell.notifier import Notifier
+from gpuspawner.service.tell.queue_view import QueueView
 
 
 @dataclass(frozen=True)

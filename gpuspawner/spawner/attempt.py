@@ -52,7 +52,7 @@ class Attempt:
     """Whether the hub's database has the lease: from the server's start until the hub clears its state."""
     is_stopped_by_hub: bool = False
     died_as: str = "died"
-    """How it ended where nobody stopped it, one of ``core.release.OUTCOMES``."""
+    """How it ended where nobody stopped it, one of ``core.leases.release.OUTCOMES``."""
     environment: Mapping[str, str] | None = field(default=None, repr=False)
     """The server's, whose secrets are masked in its output; None where another hub process started it."""
     output: str = field(default="", repr=False)
@@ -160,7 +160,7 @@ class Attempt:
         return replace(self, pod=PodAttempt(mark))
 
     def end(self, *, hub_shuts_down: bool) -> str | None:
-        """Return how it ended, one of ``core.release.OUTCOMES``; None for what goes on without the hub."""
+        """Return how it ended, one of ``core.leases.release.OUTCOMES``; None for what goes on without the hub."""
         if hub_shuts_down:
             return "shutdown" if self.outcome == "started" else None  # a start that it broke off keeps its place
         if self.outcome == "started":

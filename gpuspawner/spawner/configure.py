@@ -23,14 +23,15 @@ from gpuspawner.backends.ports import SERVICE as SERVICE_COMMAND
 from gpuspawner.catalog import Catalog, load_catalog, scaled
 from gpuspawner.catalog.menus import write_menus
 from gpuspawner.core.errors import CatalogError
-from gpuspawner.spawner import one_hub, pages, renewal, service_port, stoppers
-from gpuspawner.spawner.cullers import CONFIG_FOLDERS, other_cullers
-from gpuspawner.spawner.data_folder import SECRET_BYTES, check_secret, data_folder, take_hub_id, written_once
-from gpuspawner.spawner.kube_configure import service_address, service_environment
-from gpuspawner.spawner.kube_conflicts import conflicts, weakened
-from gpuspawner.spawner.kube_profiles import menus
-from gpuspawner.spawner.kube_settings import written
+from gpuspawner.spawner.hub import one_hub, service_port, stoppers
+from gpuspawner.spawner.hub.cullers import CONFIG_FOLDERS, other_cullers
+from gpuspawner.spawner.hub.data_folder import SECRET_BYTES, check_secret, data_folder, take_hub_id, written_once
+from gpuspawner.spawner.kubernetes.configure import service_address, service_environment
+from gpuspawner.spawner.kubernetes.conflicts import conflicts, weakened
+from gpuspawner.spawner.kubernetes.profiles import menus
+from gpuspawner.spawner.kubernetes.settings import written
 from gpuspawner.spawner.mixin import GPUSpawnerMixin, LocalGPUSpawner
+from gpuspawner.spawner.web import pages, renewal
 
 SERVICE = "gpu"
 SERVICE_SCOPES = ["list:users", "read:users", "read:servers", "servers", "delete:servers"]
@@ -173,7 +174,7 @@ def _wrapped(configured: Any) -> type[Spawner]:
         return LocalGPUSpawner
     mixin: Any = GPUSpawnerMixin
     if _is_pods(base):
-        from gpuspawner.spawner.kube import GPUSpawner, KubePods  # noqa: PLC0415 - needs an extra of the package
+        from gpuspawner.spawner.kubernetes.spawner import GPUSpawner, KubePods  # noqa: PLC0415 - needs an extra of the package
 
         if base in GPUSpawner.__bases__:
             return GPUSpawner

@@ -15,10 +15,10 @@ from jupyterhub.utils import isoformat
 from traitlets import Float, Unicode
 
 from gpuspawner.catalog import SSH, resolve
-from gpuspawner.core.autoscale import PATIENCE, patience_seconds
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
-from gpuspawner.core.release import Release
-from gpuspawner.core.request import Request
+from gpuspawner.core.gpus.autoscale import PATIENCE, patience_seconds
+from gpuspawner.core.leases.release import Release
+from gpuspawner.core.leases.request import Request
 from gpuspawner.core.units import show_duration
 from gpuspawner.spawner.attempt import Attempt
 from gpuspawner.spawner.client import LeaseClient

@@ -11,12 +11,12 @@ from urllib.parse import urlsplit
 
 from jupyterhub.spawner import LocalProcessSpawner
 
-from gpuspawner.core.output import likely_cause, shown
+from gpuspawner.core.leases.output import likely_cause, shown
 from gpuspawner.core.units import show_duration
 from gpuspawner.spawner.attempt import Attempt
-from gpuspawner.spawner.options import FormOptions
 from gpuspawner.spawner.output import FOLDER, Output
 from gpuspawner.spawner.refusals import ended
+from gpuspawner.spawner.web.options import FormOptions
 from gpuspawner.spawner.within import within
 
 LISTEN_SECONDS = 0.1

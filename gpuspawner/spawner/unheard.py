@@ -7,7 +7,7 @@ import os
 import uuid
 from pathlib import Path
 
-from gpuspawner.core.release import UNHEARD, Release
+from gpuspawner.core.leases.release import UNHEARD, Release
 
 
 def leave(data: Path, release: Release) -> None:

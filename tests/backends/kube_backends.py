@@ -3,7 +3,7 @@
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
 from gpuspawner.backends.kubernetes.kinds import cluster_kinds
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
-from gpuspawner.core.gpus import GpuKind
+from gpuspawner.core.gpus.fleet import GpuKind
 
 HUB = "h" * 32
 GIB = 2**30

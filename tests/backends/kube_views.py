@@ -6,7 +6,7 @@ import time
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.gpus import GpuKind
+from gpuspawner.core.gpus.fleet import GpuKind
 
 HUB = "h" * 32
 KINDS = [GpuKind("a100", "A100", 80 * 2**30, match="*A100*80GB")]

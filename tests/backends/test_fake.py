@@ -8,7 +8,7 @@ from gpuspawner.backends.base import Backend, ProbeResult
 from gpuspawner.backends.fake import FakeBackend, fake_gpus, probe_text
 from gpuspawner.backends.probe import MIB, parse_probe
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.gpus import Slot
+from gpuspawner.core.gpus.fleet import Slot
 
 GPUS = fake_gpus("a100", 2)
 U = tuple(gpu.id for gpu in GPUS)

@@ -4,7 +4,7 @@ import pytest
 
 from gpuspawner.backends.kubernetes.limits import to_limits, to_quota
 from gpuspawner.backends.kubernetes.quantities import amount_of
-from gpuspawner.core.room import Limit, Quota
+from gpuspawner.core.queue.limits import Limit, Quota
 
 
 @pytest.mark.parametrize(

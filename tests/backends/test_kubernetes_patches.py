@@ -11,7 +11,7 @@ from gpuspawner.backends.kubernetes.fleet import Toleration, gpus_of_node
 from gpuspawner.backends.kubernetes.kinds import cluster_kinds
 from gpuspawner.backends.kubernetes.objects import to_node
 from gpuspawner.backends.kubernetes.patches import pod_patch
-from gpuspawner.core.gpus import Autoscale, GpuKind, Slot
+from gpuspawner.core.gpus.fleet import Autoscale, GpuKind, Slot
 
 
 def slots(node, resource, *numbers):

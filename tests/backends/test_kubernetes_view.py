@@ -10,7 +10,7 @@ from kube_views import HUB, NODES, PODS, QUOTAS, eventually, free, lists, runnin
 from gpuspawner.backends.kubernetes import view as views
 from gpuspawner.backends.kubernetes import watches
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.room import Room
+from gpuspawner.core.queue.limits import Room
 
 
 async def test_changes_are_seen_as_they_come(api, a_view):

@@ -15,7 +15,7 @@ from gpuspawner.backends.base import Backend
 from gpuspawner.backends.local import nvidia, simulated
 from gpuspawner.backends.local.backend import LocalBackend
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.gpus import GpuKind, Slot
+from gpuspawner.core.gpus.fleet import GpuKind, Slot
 
 KINDS = [
     GpuKind("a100", "A100 80 GB", 80 * 2**30, compute="8.0"),

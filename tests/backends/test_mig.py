@@ -14,9 +14,9 @@ from gpuspawner.backends.local.backend import LocalBackend
 from gpuspawner.backends.local.mig import MigDevice, mig_devices
 from gpuspawner.backends.probe import parse_probe
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.evidence import SampleKind, classify
-from gpuspawner.core.gpus import Gpu, GpuKind, Slot
-from gpuspawner.core.policy import IdlePolicy
+from gpuspawner.core.gpus.fleet import Gpu, GpuKind, Slot
+from gpuspawner.core.idle.evidence import SampleKind, classify
+from gpuspawner.core.idle.policy import IdlePolicy
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
 

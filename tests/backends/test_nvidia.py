@@ -12,7 +12,7 @@ import pytest
 from gpuspawner.backends.local import nvidia, processes
 from gpuspawner.backends.local.backend import LocalBackend
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.gpus import Gpu, GpuKind, Slot
+from gpuspawner.core.gpus.fleet import Gpu, GpuKind, Slot
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
 

@@ -7,10 +7,10 @@ import pytest
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.probe import ProcessTable, parse_probe
 from gpuspawner.backends.probe_buffer import Buffer, read_buffers
-from gpuspawner.core.evidence import SampleKind, classify
-from gpuspawner.core.idleness import Streak, Verdict, judge
-from gpuspawner.core.policy import IdlePolicy, Mode
-from gpuspawner.core.readings import Sample
+from gpuspawner.core.idle.evidence import SampleKind, classify
+from gpuspawner.core.idle.idleness import Streak, Verdict, judge
+from gpuspawner.core.idle.policy import IdlePolicy, Mode
+from gpuspawner.core.idle.readings import Sample
 
 A = "GPU-aaaaaaaa-0000-0000-0000-000000000000"
 B = "GPU-bbbbbbbb-0000-0000-0000-000000000001"

@@ -7,7 +7,7 @@ import pytest
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
 from gpuspawner.backends.probe import MIB, ProcessTable, ProcessTime, parse_probe
-from gpuspawner.core.readings import Sample
+from gpuspawner.core.idle.readings import Sample
 
 A = "GPU-aaaaaaaa-0000-0000-0000-000000000000"
 B = "GPU-bbbbbbbb-0000-0000-0000-000000000001"

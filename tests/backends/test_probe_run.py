@@ -15,8 +15,8 @@ from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.local import nvidia, processes, run_probe
 from gpuspawner.backends.local.backend import LocalBackend
 from gpuspawner.backends.probe import ProcessTable, parse_probe
-from gpuspawner.core.gpus import GpuKind
-from gpuspawner.core.readings import Sample
+from gpuspawner.core.gpus.fleet import GpuKind
+from gpuspawner.core.idle.readings import Sample
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
 

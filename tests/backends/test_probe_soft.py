@@ -13,7 +13,7 @@ from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
 from gpuspawner.backends.probe import parse_probe
 from gpuspawner.backends.probe_soft import is_soft, soft_readings
-from gpuspawner.core.readings import PROBED, SoftReading
+from gpuspawner.core.idle.readings import PROBED, SoftReading
 
 CLOCK = 1000.0
 NO_SERVER = "no Jupyter server with gpuspawner's extension was found"

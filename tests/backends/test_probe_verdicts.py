@@ -12,9 +12,9 @@ import pytest
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.probe import ProcessTable, parse_probe
-from gpuspawner.core.evidence import SampleKind, classify
-from gpuspawner.core.policy import IdlePolicy
-from gpuspawner.core.readings import Sample
+from gpuspawner.core.idle.evidence import SampleKind, classify
+from gpuspawner.core.idle.policy import IdlePolicy
+from gpuspawner.core.idle.readings import Sample
 
 A = "GPU-aaaaaaaa-0000-0000-0000-000000000000"
 B = "GPU-bbbbbbbb-0000-0000-0000-000000000001"

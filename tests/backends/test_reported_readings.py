@@ -11,10 +11,10 @@ import pytest
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
 from gpuspawner.backends.probe import MIB, parse_probe
-from gpuspawner.core.evidence import SampleKind, classify
-from gpuspawner.core.idleness import Streak, Verdict, judge
-from gpuspawner.core.policy import IdlePolicy, Mode
-from gpuspawner.core.readings import Sample, SoftReading
+from gpuspawner.core.idle.evidence import SampleKind, classify
+from gpuspawner.core.idle.idleness import Streak, Verdict, judge
+from gpuspawner.core.idle.policy import IdlePolicy, Mode
+from gpuspawner.core.idle.readings import Sample, SoftReading
 
 A = "GPU-aaaaaaaa-0000-0000-0000-000000000000"
 B = "GPU-bbbbbbbb-0000-0000-0000-000000000001"

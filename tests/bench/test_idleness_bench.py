@@ -8,9 +8,9 @@ from figures import figures, table
 from peers import PEERS, sampled, without
 from picture import picture
 
-from gpuspawner.core.simulate_habits import Door, Sharing, Work
-from gpuspawner.core.simulate_sessions import Session, sessions
-from gpuspawner.core.timeline import Timeline
+from gpuspawner.core.idle.timeline import Timeline
+from gpuspawner.simulate.habits import Door, Sharing, Work
+from gpuspawner.simulate.sessions import Session, sessions
 
 DOCS = Path(__file__).parents[2] / "docs"
 HOUR = 3600.0

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, Route, expect
 
 from gpuspawner.catalog import load_text
 from gpuspawner.catalog.menus import Menu, MenuOption, Unlisted
-from gpuspawner.spawner import form
+from gpuspawner.spawner.web import form
 
 IMAGE = MenuOption("image", "Image", {"old": "PyTorch 1", "new": "PyTorch 2"}, "new", Unlisted("Another image"))
 SITE = MenuOption("site", "Site", {"a": "Site A", "b": "Site B"}, "a")

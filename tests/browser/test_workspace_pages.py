@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from gpuspawner.core.lease import Key, Phase, dispute
+from gpuspawner.core.leases.lease import Key, Phase, dispute
 
 
 def load_pages():

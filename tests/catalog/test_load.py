@@ -4,8 +4,8 @@ import pytest
 import yaml
 
 from gpuspawner.catalog import Bounds, Defaults, Guarantee, check, load_catalog, load_text, resolve, scaled
-from gpuspawner.core.gpus import Autoscale, GpuKind
-from gpuspawner.core.policy import ActivityPolicy, ExtendPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy, Mode
+from gpuspawner.core.gpus.fleet import Autoscale, GpuKind
+from gpuspawner.core.idle.policy import ActivityPolicy, ExtendPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy, Mode
 
 GIB = 2**30
 EXAMPLE = Path(__file__).parents[2] / "hub_config" / "catalog.yaml"

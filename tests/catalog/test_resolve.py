@@ -4,7 +4,7 @@ import pytest
 
 from gpuspawner.catalog import RESERVED, from_form, resolve, scaled, to_options, without_defaults
 from gpuspawner.core.errors import RequestRefused, TooLarge
-from gpuspawner.core.request import Request
+from gpuspawner.core.leases.request import Request
 
 GIB = 2**30
 DEFAULT = Request("alice", "pytorch", "default", "a100", 2, 8, 64 * GIB, 28800)

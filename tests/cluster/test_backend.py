@@ -16,7 +16,7 @@ from gpuspawner.backends.kubernetes.kinds import cluster_kinds
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.backends.probe import parse_probe
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.gpus import GpuKind, Slot
+from gpuspawner.core.gpus.fleet import GpuKind, Slot
 
 GIB = 2**30
 KINDS = cluster_kinds(

@@ -16,7 +16,7 @@ from gpuspawner.backends.kubernetes import watches
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.gpus import GpuKind
+from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.schedulers.kubernetes import KubernetesScheduler
 
 MANIFESTS = ROOT / "hub_config" / "kubernetes-service-rbac.yaml"

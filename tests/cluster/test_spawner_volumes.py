@@ -5,7 +5,7 @@ import time
 import pytest
 from kube_hub import KubeHub, eventually
 
-from gpuspawner.spawner.pod_start import SETTLED_SECONDS
+from gpuspawner.spawner.kubernetes.pods.start import SETTLED_SECONDS
 
 WAIT_SECONDS = 300
 EXTRA = """

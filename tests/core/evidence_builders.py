@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gpuspawner.core.evidence import SampleKind
-from gpuspawner.core.policy import IdlePolicy
-from gpuspawner.core.readings import GpuReading, Sample, SoftReading
+from gpuspawner.core.idle.evidence import SampleKind
+from gpuspawner.core.idle.policy import IdlePolicy
+from gpuspawner.core.idle.readings import GpuReading, Sample, SoftReading
 
 POLICY = IdlePolicy(soft_budget_seconds=(("cpu", 3600.0), ("kernel", 600.0)))
 BUSY, UNKNOWN, SOFT, IDLE = SampleKind.BUSY, SampleKind.UNKNOWN, SampleKind.SOFT, SampleKind.IDLE

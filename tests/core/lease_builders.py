@@ -2,9 +2,9 @@
 
 from fractions import Fraction
 
-from gpuspawner.core.gpus import Fleet, Gpu, GpuKind, Slot
-from gpuspawner.core.lease import HOLDING, Key, Lease, Phase, Reason
-from gpuspawner.core.request import Request
+from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Slot
+from gpuspawner.core.leases.lease import HOLDING, Key, Lease, Phase, Reason
+from gpuspawner.core.leases.request import Request
 
 NOW = 1000.0
 GIB = 2**30

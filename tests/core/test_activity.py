@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuspawner.core.evidence import SampleKind, classify
-from gpuspawner.core.idleness import Streak, Verdict, judge
-from gpuspawner.core.policy import ActivityPolicy, LifecyclePolicy, Mode
-from gpuspawner.core.readings import PROBED, GpuReading, Sample, SoftReading
+from gpuspawner.core.idle.evidence import SampleKind, classify
+from gpuspawner.core.idle.idleness import Streak, Verdict, judge
+from gpuspawner.core.idle.policy import ActivityPolicy, LifecyclePolicy, Mode
+from gpuspawner.core.idle.readings import PROBED, GpuReading, Sample, SoftReading
 
 POLICY = LifecyclePolicy(mode=Mode.ENFORCE, activity=ActivityPolicy(1200.0, 300.0)).idle_of(gpus=False)
 BUSY, UNKNOWN, IDLE = SampleKind.BUSY, SampleKind.UNKNOWN, SampleKind.IDLE

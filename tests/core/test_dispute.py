@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 from lease_builders import NOW, a_lease
 
-from gpuspawner.core import lease as leases
-from gpuspawner.core.dispute import LONGEST_CHARACTERS, Dispute, written
 from gpuspawner.core.errors import Conflict, RequestRefused
-from gpuspawner.core.lease import DISPUTABLE, Phase, Reason
+from gpuspawner.core.leases import lease as leases
+from gpuspawner.core.leases.dispute import LONGEST_CHARACTERS, Dispute, written
+from gpuspawner.core.leases.lease import DISPUTABLE, Phase, Reason
 
 ENDED_AT, SINCE, LATER = NOW + 50.0, NOW + 20.0, NOW + 100.0
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lease_builders import fleet, gpu, slots
 
-from gpuspawner.core.groups import Occupant, seats, unmarked
+from gpuspawner.core.gpus.groups import Occupant, seats, unmarked
 
 G, H = "node-1/nvidia.com/gpu", "node-2/nvidia.com/gpu"
 

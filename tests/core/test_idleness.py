@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from idleness_play import BEGIN, END, ENFORCE, GRACE, NONE, OBSERVE, POLICY, RECLAIM, WARN, hidden, play, sample
 
-from gpuspawner.core.evidence import SampleKind
-from gpuspawner.core.idleness import Streak, Verdict, judge, kept
-from gpuspawner.core.policy import Mode
-from gpuspawner.core.readings import GpuReading, Sample
+from gpuspawner.core.idle.evidence import SampleKind
+from gpuspawner.core.idle.idleness import Streak, Verdict, judge, kept
+from gpuspawner.core.idle.policy import Mode
+from gpuspawner.core.idle.readings import GpuReading, Sample
 
 
 def days(kind: str) -> list[str]:

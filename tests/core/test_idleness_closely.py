@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from idleness_play import ENFORCE, FAST, OBSERVE, POLICY, WARN, hidden, play
 
-from gpuspawner.core.idleness import Streak, judge, next_sample_seconds
+from gpuspawner.core.idle.idleness import Streak, judge, next_sample_seconds
 
 
 class TestLookingClosely:

@@ -25,8 +25,8 @@ from evidence_builders import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuspawner.core.evidence import SampleKind, classify
-from gpuspawner.core.readings import PROBED, GpuReading, Sample, SoftReading
+from gpuspawner.core.idle.evidence import SampleKind, classify
+from gpuspawner.core.idle.readings import PROBED, GpuReading, Sample, SoftReading
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from idleness_play import ENFORCE, OBSERVE, POLICY, WARN, play
 
-from gpuspawner.core.idleness import Explanation, State, explain
-from gpuspawner.core.policy import Mode
+from gpuspawner.core.idle.idleness import Explanation, State, explain
+from gpuspawner.core.idle.policy import Mode
 
 
 def test_explain_gives_the_numbers_of_the_sentence() -> None:

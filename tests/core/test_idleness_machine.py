@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from gpuspawner.core.idleness import Streak, Verdict, after_restart, judge, kept
-from gpuspawner.core.policy import IdlePolicy, Mode
-from gpuspawner.core.readings import GpuReading, Sample
+from gpuspawner.core.idle.idleness import Streak, Verdict, after_restart, judge, kept
+from gpuspawner.core.idle.policy import IdlePolicy, Mode
+from gpuspawner.core.idle.readings import GpuReading, Sample
 
 # A short window, so that sequences of a few dozen steps reach every verdict.
 POLICY = IdlePolicy(

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from evidence_builders import IDLE, LOW, POLICY, SOFT, WOKEN, exclusive, sample, shared
 
-from gpuspawner.core.evidence import SampleKind, classify
-from gpuspawner.core.readings import GpuReading, Sample
+from gpuspawner.core.idle.evidence import SampleKind, classify
+from gpuspawner.core.idle.readings import GpuReading, Sample
 
 
 @pytest.mark.parametrize(

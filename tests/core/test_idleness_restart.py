@@ -8,8 +8,8 @@ from dataclasses import asdict, replace
 import pytest
 from idleness_play import BEGIN, ENFORCE, FAST, GRACE, OBSERVE, POLICY, RECLAIM, WARN, play, sample
 
-from gpuspawner.core.idleness import Streak, after_restart, judge
-from gpuspawner.core.policy import IdlePolicy
+from gpuspawner.core.idle.idleness import Streak, after_restart, judge
+from gpuspawner.core.idle.policy import IdlePolicy
 
 
 @pytest.mark.parametrize(

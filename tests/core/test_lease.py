@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 from lease_builders import NOW, a_lease, a_request, slots
 
-from gpuspawner.core import lease as leases
 from gpuspawner.core.errors import Conflict
-from gpuspawner.core.idleness import Streak
-from gpuspawner.core.lease import BACK_OFF_SECONDS, HOLDING, JOINABLE, START_LIMIT, UP, WAITING, Phase, Reason
-from gpuspawner.core.lease_times import deciding_since, earlier, last_moment
+from gpuspawner.core.idle.idleness import Streak
+from gpuspawner.core.leases import lease as leases
+from gpuspawner.core.leases.lease import BACK_OFF_SECONDS, HOLDING, JOINABLE, START_LIMIT, UP, WAITING, Phase, Reason
+from gpuspawner.core.leases.times import deciding_since, earlier, last_moment
 
 LATER = NOW + 100.0
 SLOTS = slots("a100-0")

@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from lease_builders import KINDS, a_request, fleet, gpu
 
-from gpuspawner.core import lease as leases
 from gpuspawner.core.errors import Conflict
-from gpuspawner.core.gpus import Slot
-from gpuspawner.core.lease import HOLDING, JOINABLE, UP, WAITING, Key, Lease, Phase, Reason
-from gpuspawner.core.placement import largest_fit, left_over, place, used_shares
-from gpuspawner.core.queue import (
+from gpuspawner.core.gpus.fleet import Slot
+from gpuspawner.core.leases import lease as leases
+from gpuspawner.core.leases.lease import HOLDING, JOINABLE, UP, WAITING, Key, Lease, Phase, Reason
+from gpuspawner.core.queue.order import (
     Conditions,
     in_order,
     next_grants,
@@ -22,6 +21,7 @@ from gpuspawner.core.queue import (
     queue_place,
     starts_under_way,
 )
+from gpuspawner.core.queue.placement import largest_fit, left_over, place, used_shares
 
 KEYS = [Key("hub", "user 0", "second"), *(Key("hub", f"user {i}", "") for i in range(3))]
 WANTED = st.sampled_from([("a100", 1), ("a100", 1), ("a100", 2), ("a100", 3), ("half", 1), ("half", 2), (None, 0)])

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuspawner.core.output import BYTES, LINES, MASK, likely_cause, shown
+from gpuspawner.core.leases.output import BYTES, LINES, MASK, likely_cause, shown
 
 SECRET = "s3cr3t-Value/42"
 ALPHABET = st.characters(codec="utf-8", exclude_characters="\n")

@@ -5,9 +5,9 @@ from fractions import Fraction
 import pytest
 from lease_builders import A100, HALF, T4, a_lease, fleet, gpu, slots
 
-from gpuspawner.core.gpus import Fleet
-from gpuspawner.core.lease import HOLDING, Phase
-from gpuspawner.core.placement import count_all, count_free, grantable, largest_fit, place, used_shares
+from gpuspawner.core.gpus.fleet import Fleet
+from gpuspawner.core.leases.lease import HOLDING, Phase
+from gpuspawner.core.queue.placement import count_all, count_free, grantable, largest_fit, place, used_shares
 
 HALF_USED = {"a100-1": Fraction(1, 2)}
 ALL_OF_0 = {"a100-0": Fraction(1)}

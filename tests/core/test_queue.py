@@ -8,12 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lease_builders import A100, KINDS, NOW, a_lease, a_request, fleet, gpu, slots
 
-from gpuspawner.core import queue
-from gpuspawner.core.idleness import Streak
-from gpuspawner.core.lease import HOLDING, WAITING, Phase
-from gpuspawner.core.placement import used_shares
-from gpuspawner.core.policy import Mode
-from gpuspawner.core.queue import (
+from gpuspawner.core.idle.idleness import Streak
+from gpuspawner.core.idle.policy import Mode
+from gpuspawner.core.leases.lease import HOLDING, WAITING, Phase
+from gpuspawner.core.queue import order as queue
+from gpuspawner.core.queue.order import (
     LEAST_WAIT_SECONDS,
     Conditions,
     in_order,
@@ -22,6 +21,7 @@ from gpuspawner.core.queue import (
     queue_place,
     queue_places,
 )
+from gpuspawner.core.queue.placement import used_shares
 
 AT = Conditions(NOW)
 TWO = fleet(gpu(0), gpu(1))

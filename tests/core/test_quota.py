@@ -4,8 +4,8 @@ import pytest
 from lease_builders import a_lease, a_request
 
 from gpuspawner.core.errors import RequestRefused
-from gpuspawner.core.lease import Key, Phase
-from gpuspawner.core.quota import check_quota, held_gpus
+from gpuspawner.core.leases.lease import Key, Phase
+from gpuspawner.core.queue.quota import check_quota, held_gpus
 
 HERS = Key("hub", "alice born", "")
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuspawner.core.release import MESSAGE_CHARACTERS, OUTCOMES, Release, kept
+from gpuspawner.core.leases.release import MESSAGE_CHARACTERS, OUTCOMES, Release, kept
 
 RELEASES = st.builds(
     Release, lease=st.text(), attempt=st.integers(), outcome=st.sampled_from(sorted(OUTCOMES)), message=st.text()

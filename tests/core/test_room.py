@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from lease_builders import GIB, a_request
 
 from gpuspawner.core.errors import RequestRefused
-from gpuspawner.core.room import (
+from gpuspawner.core.queue.limits import (
     Left,
     Limit,
     NodeSize,

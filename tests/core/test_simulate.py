@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from gpuspawner.core.evidence import SampleKind
-from gpuspawner.core.idleness import Streak, Verdict, after_restart, judge
-from gpuspawner.core.policy import IdlePolicy, Mode
-from gpuspawner.core.readings import GpuReading, Sample
-from gpuspawner.core.simulate import Judged, Step, Stop, Then, Warned, judged, replay, simulate, totals, warnings
-from gpuspawner.core.simulate_habits import Door, Habits, Sharing, Work
-from gpuspawner.core.simulate_probe import Looking, Probe
-from gpuspawner.core.simulate_sessions import Restart, Session, draw, sessions
-from gpuspawner.core.timeline import Timeline, merged
+from gpuspawner.core.idle.evidence import SampleKind
+from gpuspawner.core.idle.idleness import Streak, Verdict, after_restart, judge
+from gpuspawner.core.idle.policy import IdlePolicy, Mode
+from gpuspawner.core.idle.readings import GpuReading, Sample
+from gpuspawner.core.idle.timeline import Timeline, merged
+from gpuspawner.simulate.habits import Door, Habits, Sharing, Work
+from gpuspawner.simulate.probe import Looking, Probe
+from gpuspawner.simulate.replay import Judged, Step, Stop, Then, Warned, judged, replay, simulate, totals, warnings
+from gpuspawner.simulate.sessions import Restart, Session, draw, sessions
 
 POLICY = IdlePolicy()
 MINUTE, HOUR, NEVER = 60.0, 3600.0, Timeline()

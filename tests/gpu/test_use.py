@@ -1,8 +1,8 @@
 """What computes on a GPU is seen, and what does not is seen not to: a training loop, a burst, a pause, strangers."""
 
 from gpuspawner.backends.probe_buffer import read_buffers
-from gpuspawner.core.evidence import SampleKind
-from gpuspawner.core.lease import Phase
+from gpuspawner.core.idle.evidence import SampleKind
+from gpuspawner.core.leases.lease import Phase
 
 BURSTS = 5
 """A machine that is too slow to look within the 16 s of a buffer gets another one to see."""

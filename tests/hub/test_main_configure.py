@@ -15,7 +15,8 @@ from harness import RealHub
 from jupyterhub.spawner import LocalProcessSpawner, SimpleLocalProcessSpawner
 from traitlets.config import Config
 
-from gpuspawner.spawner import GPUSpawnerMixin, LocalGPUSpawner, configure, one_hub
+from gpuspawner.spawner import GPUSpawnerMixin, LocalGPUSpawner, configure
+from gpuspawner.spawner.hub import one_hub
 
 CATALOG = {"version": 1, "templates": {"cpu": {"title": "No GPU"}}}
 BAD_CATALOG = """

@@ -12,7 +12,7 @@ from harness import ADMIN_TOKEN, RealHub
 
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.tickets import TICKET_SECONDS, sign_ticket
-from gpuspawner.service.hub import Hub
+from gpuspawner.service.observe.hub import Hub
 
 NARROW_ROLES = """
 c.JupyterHub.services.append({"name": "outsider", "api_token": "outsider-token-0123456789"})

@@ -19,11 +19,11 @@ from gpuspawner.backends.kubernetes.kinds import cluster_kinds
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.backends.local import nvidia
 from gpuspawner.backends.local.backend import LocalBackend
-from gpuspawner.core import lease as leases
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.gpus import Autoscale
-from gpuspawner.core.lease import Phase
-from gpuspawner.core.queue import Conditions
+from gpuspawner.core.gpus.fleet import Autoscale
+from gpuspawner.core.leases import lease as leases
+from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.queue.order import Conditions
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.schedulers.kubernetes import KubernetesScheduler
 from gpuspawner.schedulers.memory import InMemoryScheduler

@@ -11,9 +11,9 @@ from gpuspawner.backends.kubernetes.backend import KubernetesBackend
 from gpuspawner.backends.kubernetes.patches import pod_patch
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.core.errors import RequestRefused
-from gpuspawner.core.gpus import Autoscale, GpuKind
-from gpuspawner.core.lease import Phase
-from gpuspawner.core.queue import Conditions
+from gpuspawner.core.gpus.fleet import Autoscale, GpuKind
+from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.queue.order import Conditions
 from gpuspawner.schedulers.kubernetes import KubernetesScheduler
 
 HUB = "h" * 32

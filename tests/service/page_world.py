@@ -18,12 +18,12 @@ from tornado.web import Application, RequestHandler
 
 from gpuspawner.backends.fake import FakeBackend, fake_gpus
 from gpuspawner.catalog import load_catalog
-from gpuspawner.core.evidence import SampleKind
-from gpuspawner.core.gpus import Slot
-from gpuspawner.core.idleness import Streak
-from gpuspawner.core.lease import Key, Lease, Phase, Reason
-from gpuspawner.core.policy import Mode
-from gpuspawner.core.request import Request
+from gpuspawner.core.gpus.fleet import Slot
+from gpuspawner.core.idle.evidence import SampleKind
+from gpuspawner.core.idle.idleness import Streak
+from gpuspawner.core.idle.policy import Mode
+from gpuspawner.core.leases.lease import Key, Lease, Phase, Reason
+from gpuspawner.core.leases.request import Request
 from gpuspawner.service.app import Options, wire
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import AuditLine, ReadingRow

@@ -8,12 +8,12 @@ from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import FakeBackend, fake_gpus, probe_text
 from gpuspawner.catalog import load_catalog, resolve
 from gpuspawner.core.errors import Gone
-from gpuspawner.core.lease import Key, Phase
-from gpuspawner.service.adoption import lease_variables
-from gpuspawner.service.allocator import Ask
+from gpuspawner.core.leases.lease import Key, Phase
 from gpuspawner.service.app import Options, application, wire
 from gpuspawner.service.door import Door
 from gpuspawner.service.fake import FakeHub, HandClock
+from gpuspawner.service.leases.adoption import lease_variables
+from gpuspawner.service.leases.allocator import Ask
 from gpuspawner.service.settings import Settings
 
 SECRET = b"s" * 32

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from service_world import SECRET
 
-from gpuspawner.core.lease import Phase
-from gpuspawner.service.adoption import lease_variables
+from gpuspawner.core.leases.lease import Phase
+from gpuspawner.service.leases.adoption import lease_variables
 
 
 async def test_a_pending_server_is_not_adopted_and_a_lease_follows_its_user_s_new_name(world):

@@ -12,13 +12,13 @@ from tornado.simple_httpclient import SimpleAsyncHTTPClient
 from tornado.testing import bind_unused_port
 
 from gpuspawner.core.errors import Gone, Unavailable
-from gpuspawner.core.lease import Phase
+from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.proof import new_nonce, request_headers
 from gpuspawner.core.tickets import TICKET_SECONDS, sign_ticket
-from gpuspawner.service.allocator import hash_token
-from gpuspawner.service.known import STANDS_SECONDS
+from gpuspawner.service.leases.allocator import hash_token
+from gpuspawner.service.observe.known import STANDS_SECONDS
 from gpuspawner.spawner.client import NOT_OURS, LeaseClient
-from gpuspawner.spawner.live import ServiceView
+from gpuspawner.spawner.web.live import ServiceView
 
 ACTIONS = ["keep", "extend", "stop", "seen", "dispute", "answer"]
 SPAWNER = "the hub's spawner"

@@ -13,7 +13,7 @@ import pytest
 from lease_builders import a_lease
 from service_process import call, wait_for
 
-from gpuspawner.core.lease import Phase
+from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.app import cancelled
 from gpuspawner.service.store import Store
 

@@ -16,8 +16,8 @@ from tornado.testing import bind_unused_port
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
 from gpuspawner.cli import main
-from gpuspawner.core.evidence import SampleKind
-from gpuspawner.core.lease import Phase, Reason
+from gpuspawner.core.idle.evidence import SampleKind
+from gpuspawner.core.leases.lease import Phase, Reason
 from gpuspawner.core.tickets import sign_ticket
 from gpuspawner.service.app import application
 from gpuspawner.service.clock import BREAK_SECONDS, SteadyClock, WallWatch

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from bad_machine import WELL
 
-from gpuspawner.core.evidence import SampleKind
-from gpuspawner.core.lease import Phase, Reason
+from gpuspawner.core.idle.evidence import SampleKind
+from gpuspawner.core.leases.lease import Phase, Reason
 
 MIG_TABLE = """\
 cat <<'TABLE'

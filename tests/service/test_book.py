@@ -7,8 +7,8 @@ from lease_builders import a_lease
 from store_builders import FULL_LEASE
 
 from gpuspawner.core.errors import Conflict
-from gpuspawner.core.lease import Phase, Reason
-from gpuspawner.service.book import Book
+from gpuspawner.core.leases.lease import Phase, Reason
+from gpuspawner.service.leases.book import Book
 
 
 def test_the_book_refuses_a_second_live_lease_of_a_key(store):

@@ -7,9 +7,9 @@ import pytest
 import requests
 from page_world import NOW, Browser, api
 
-from gpuspawner.core.dispute import LONGEST_CHARACTERS
-from gpuspawner.core.lease import Phase, Reason
-from gpuspawner.service.allocator import hash_token
+from gpuspawner.core.leases.dispute import LONGEST_CHARACTERS
+from gpuspawner.core.leases.lease import Phase, Reason
+from gpuspawner.service.leases.allocator import hash_token
 
 AT = NOW - 600
 DECIDING = AT - 40 * 60

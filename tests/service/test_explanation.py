@@ -8,9 +8,9 @@ import pytest
 from page_world import Browser, api
 
 from gpuspawner.catalog import load_catalog
-from gpuspawner.core.evidence import SampleKind
-from gpuspawner.core.idleness import Streak
-from gpuspawner.core.lease import Phase
+from gpuspawner.core.idle.evidence import SampleKind
+from gpuspawner.core.idle.idleness import Streak
+from gpuspawner.core.leases.lease import Phase
 
 IDLE = "Idle 12 min of 30 min, because: GPU 0 at 1 %."
 

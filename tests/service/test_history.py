@@ -7,14 +7,14 @@ import sqlalchemy as sa
 from lease_builders import a_lease, slots
 
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.evidence import SampleKind, classify
-from gpuspawner.core.lease import Phase
-from gpuspawner.core.policy import IdlePolicy
-from gpuspawner.core.readings import GpuReading, Sample
-from gpuspawner.core.simulate import simulate
-from gpuspawner.service.history import Looking, not_recorded, recorded, steps_of, work_of
-from gpuspawner.service.sampler import reading_rows
+from gpuspawner.core.idle.evidence import SampleKind, classify
+from gpuspawner.core.idle.policy import IdlePolicy
+from gpuspawner.core.idle.readings import GpuReading, Sample
+from gpuspawner.core.leases.lease import Phase
+from gpuspawner.service.observe.sampler import reading_rows
 from gpuspawner.service.store import ReadingRow
+from gpuspawner.service.tell.history import Looking, not_recorded, recorded, steps_of, work_of
+from gpuspawner.simulate.replay import simulate
 
 POLICY = IdlePolicy()
 START = 1_800_000_000.0

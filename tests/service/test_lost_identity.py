@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from service_world import SECRET
 
-from gpuspawner.core.lease import Phase
-from gpuspawner.service.adoption import lease_variables
+from gpuspawner.core.leases.lease import Phase
+from gpuspawner.service.leases.adoption import lease_variables
 
 OLD, NEW, THEIRS = "1" * 32, "2" * 32, "3" * 32
 NEW_SECRET = b"n" * 32

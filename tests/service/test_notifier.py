@@ -6,11 +6,11 @@ import time
 import pytest
 from prometheus_client import CollectorRegistry
 
-from gpuspawner.core.lease import Phase, Reason
-from gpuspawner.service import notifier
-from gpuspawner.service.metrics import ServiceCollector
-from gpuspawner.service.notifier import WAITING, Message, check_targets
+from gpuspawner.core.leases.lease import Phase, Reason
 from gpuspawner.service.settings import Settings, SettingsError
+from gpuspawner.service.tell import notifier
+from gpuspawner.service.tell.metrics import ServiceCollector
+from gpuspawner.service.tell.notifier import WAITING, Message, check_targets
 
 PATIENCE_SECONDS = 60.0
 SECRET = "s3cret-of-the-hook"
@@ -151,7 +151,7 @@ async def test_who_stops_their_own_hears_nothing_who_is_stopped_by_another_does(
 
 
 async def test_a_preemption_that_the_cluster_announces_is_told_at_once(world, mailbox):
-    from gpuspawner.core import lease as leases  # noqa: PLC0415
+    from gpuspawner.core.leases import lease as leases  # noqa: PLC0415
 
     lease = await world.up("ann")
     told = leases.disrupt(lease, "Training job train-77 needs its GPU.", world.clock.now() + 300)
@@ -228,7 +228,7 @@ async def test_without_a_target_nothing_waits(make_world):
 
 
 async def test_what_cannot_be_told_keeps_nothing_from_being_done(world, monkeypatch, caplog):
-    monkeypatch.setattr("gpuspawner.service.messages.lease_view", None)
+    monkeypatch.setattr("gpuspawner.service.tell.messages.lease_view", None)
     lease = await world.up("ann")
     world.parts.reclaimer.mark(lease.id, Reason.EXPIRED, "gpuspawner", "Its lifetime was 8 h.")
     assert world.now_of(lease).phase is Phase.STOPPING

@@ -6,10 +6,10 @@ import logging
 import pytest
 from service_world import SECRET
 
-from gpuspawner.core.lease import Phase, Reason
-from gpuspawner.service.adoption import lease_variables
+from gpuspawner.core.leases.lease import Phase, Reason
 from gpuspawner.service.api.actions import act
 from gpuspawner.service.api.base import Person
+from gpuspawner.service.leases.adoption import lease_variables
 
 
 async def orphans(world, count):

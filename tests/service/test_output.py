@@ -4,11 +4,11 @@ import pytest
 from tornado.web import HTTPError
 
 from gpuspawner.core.errors import Conflict
-from gpuspawner.core.output import BYTES, KEPT_SECONDS
+from gpuspawner.core.leases.output import BYTES, KEPT_SECONDS
 from gpuspawner.service.api.actions import act
 from gpuspawner.service.api.base import Person
-from gpuspawner.service.output import output_view
-from gpuspawner.service.views import lease_view
+from gpuspawner.service.tell.output import output_view
+from gpuspawner.service.tell.views import lease_view
 
 ROOT = Person("root", admin=True)
 

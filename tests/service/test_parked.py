@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from gpuspawner.core.errors import RequestRefused
-from gpuspawner.core.lease import Phase
+from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.api.actions import act
 from gpuspawner.service.api.base import Person
 

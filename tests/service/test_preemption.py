@@ -6,11 +6,11 @@ import pytest
 from service_world import a_catalog
 
 from gpuspawner.core.errors import Conflict
-from gpuspawner.core.lease import Phase, Reason
-from gpuspawner.core.policy import Mode
+from gpuspawner.core.idle.policy import Mode
+from gpuspawner.core.leases.lease import Phase, Reason
 from gpuspawner.service.api.actions import act
 from gpuspawner.service.api.base import Person
-from gpuspawner.service.views import lease_view
+from gpuspawner.service.tell.views import lease_view
 
 WHY = "The cluster needs its GPU for more important work."
 

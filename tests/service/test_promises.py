@@ -9,9 +9,9 @@ import pytest
 from service_world import GRACE, IDLE_FOR, SECRET, a_catalog
 
 from gpuspawner.core.errors import RequestRefused
-from gpuspawner.core.lease import Phase, Reason
-from gpuspawner.service.adoption import lease_variables
-from gpuspawner.service.views import lease_view
+from gpuspawner.core.leases.lease import Phase, Reason
+from gpuspawner.service.leases.adoption import lease_variables
+from gpuspawner.service.tell.views import lease_view
 
 
 def gpus_of(lease):

@@ -5,8 +5,8 @@ from service_world import GRACE, IDLE_FOR, POLICY, a_catalog
 
 from gpuspawner.backends.fake import probe_text
 from gpuspawner.core.errors import Conflict, Unavailable
-from gpuspawner.core.lease import Phase, Reason
-from gpuspawner.service.views import lease_view
+from gpuspawner.core.leases.lease import Phase, Reason
+from gpuspawner.service.tell.views import lease_view
 
 # 4. Unknown is never idle.
 

@@ -6,9 +6,9 @@ import page_world
 import pytest
 
 from gpuspawner.core.errors import RequestRefused
-from gpuspawner.core.lease import Phase, Reason
-from gpuspawner.service.messages import message_of
-from gpuspawner.service.views import lease_view
+from gpuspawner.core.leases.lease import Phase, Reason
+from gpuspawner.service.tell.messages import message_of
+from gpuspawner.service.tell.views import lease_view
 
 DAY = 86400.0
 

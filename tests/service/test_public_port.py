@@ -20,7 +20,7 @@ from service_world import open_door
 from tornado.testing import bind_unused_port
 
 from gpuspawner.backends.fake import fake_gpus
-from gpuspawner.core.lease import Key, Phase
+from gpuspawner.core.leases.lease import Key, Phase
 from gpuspawner.core.proof import new_nonce, request_headers
 from gpuspawner.core.tickets import sign_ticket
 from gpuspawner.service.api.base import is_spawner

@@ -6,8 +6,8 @@ import pytest
 from service_world import GRACE, IDLE_FOR, Killed, Life
 
 from gpuspawner.core.errors import Conflict, Superseded
-from gpuspawner.core.lease import Phase, Reason
-from gpuspawner.service.lifecycle import Lifecycle
+from gpuspawner.core.leases.lease import Phase, Reason
+from gpuspawner.service.leases.lifecycle import Lifecycle
 
 
 async def in_grace(world, left_seconds=0.0):

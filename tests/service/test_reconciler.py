@@ -7,10 +7,10 @@ import pytest
 from service_world import SECRET
 
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.lease import Phase, Reason
-from gpuspawner.service.adoption import lease_variables
-from gpuspawner.service.hub_view import HUB_AWAY_SECONDS, QUESTIONS_AT_ONCE
-from gpuspawner.service.reconciler import NEWER_SERVER
+from gpuspawner.core.leases.lease import Phase, Reason
+from gpuspawner.service.leases.adoption import lease_variables
+from gpuspawner.service.observe.hub_view import HUB_AWAY_SECONDS, QUESTIONS_AT_ONCE
+from gpuspawner.service.observe.reconciler import NEWER_SERVER
 
 
 async def starting(world, user="alice", server=""):

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from gpuspawner.core import lease as leases
 from gpuspawner.core.errors import Conflict, Gone, Unavailable
-from gpuspawner.core.lease import JOINABLE, UP, WAITING, Phase, Reason
-from gpuspawner.core.release import MESSAGE_CHARACTERS, UNHEARD, Release
-from gpuspawner.service.stoppers import AHEAD_SECONDS, CANCELLED, LATE_SECONDS, UNKNOWN
-from gpuspawner.service.unheard import hear_late
-from gpuspawner.service.views import lease_view
+from gpuspawner.core.leases import lease as leases
+from gpuspawner.core.leases.lease import JOINABLE, UP, WAITING, Phase, Reason
+from gpuspawner.core.leases.release import MESSAGE_CHARACTERS, UNHEARD, Release
+from gpuspawner.service.leases.stoppers import AHEAD_SECONDS, CANCELLED, LATE_SECONDS, UNKNOWN
+from gpuspawner.service.observe.unheard import hear_late
+from gpuspawner.service.tell.views import lease_view
 from gpuspawner.service.web.story import ended_view
 from gpuspawner.spawner.unheard import leave
 

@@ -7,7 +7,7 @@ import pytest
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.lease import Phase
+from gpuspawner.core.leases.lease import Phase
 
 
 async def test_every_sample_of_every_gpu_is_stored_with_what_it_proved(world):
@@ -248,7 +248,7 @@ async def test_one_that_cannot_be_kept_keeps_no_other_from_it(world, monkeypatch
 
 async def test_many_at_once_are_written_some_at_a_time(make_world, monkeypatch):
     world = make_world(gpus=5)
-    monkeypatch.setattr("gpuspawner.service.sampler.WRITTEN_AT_ONCE", 2)
+    monkeypatch.setattr("gpuspawner.service.observe.sampler.WRITTEN_AT_ONCE", 2)
     leases = [await world.up(f"user{n}") for n in range(5)]
     saved, save = [], world.book.save
     monkeypatch.setattr(world.book, "save", lambda *some, **more: saved.append(len(some)) or save(*some, **more))

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 from service_world import SECRET
 
-from gpuspawner.core.gpus import Gpu
-from gpuspawner.core.lease import Phase
-from gpuspawner.service.adoption import lease_variables
-from gpuspawner.service.gpu_states import gpu_states
-from gpuspawner.service.views import lease_view
+from gpuspawner.core.gpus.fleet import Gpu
+from gpuspawner.core.leases.lease import Phase
+from gpuspawner.service.leases.adoption import lease_variables
+from gpuspawner.service.observe.gpu_states import gpu_states
+from gpuspawner.service.tell.views import lease_view
 
 NODES = {"one": "one/nvidia.com/gpu", "two": "two/nvidia.com/gpu"}
 REASON = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."

@@ -8,16 +8,16 @@ from lease_builders import a_lease, a_request, slots
 from service_world import a_catalog
 
 from gpuspawner.core.errors import RequestRefused
-from gpuspawner.core.evidence import SampleKind
-from gpuspawner.core.gpus import Autoscale
-from gpuspawner.core.idleness import Streak, explain
-from gpuspawner.core.lease import Key, Phase, Reason
-from gpuspawner.core.policy import ActivityPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy, Mode
-from gpuspawner.core.queue import Place
-from gpuspawner.core.quota import check_quota
+from gpuspawner.core.gpus.fleet import Autoscale
+from gpuspawner.core.idle.evidence import SampleKind
+from gpuspawner.core.idle.idleness import Streak, explain
+from gpuspawner.core.idle.policy import ActivityPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy, Mode
+from gpuspawner.core.leases.lease import Key, Phase, Reason
+from gpuspawner.core.queue.order import Place
+from gpuspawner.core.queue.quota import check_quota
 from gpuspawner.core.units import show_time
 from gpuspawner.schedulers.base import Offer
-from gpuspawner.service.sentences import (
+from gpuspawner.service.tell.sentences import (
     REASONS,
     gpus_asked,
     idle_words,
@@ -29,7 +29,7 @@ from gpuspawner.service.sentences import (
     wait_range,
     waits,
 )
-from gpuspawner.service.views import lease_view
+from gpuspawner.service.tell.views import lease_view
 
 CATALOG = a_catalog()
 NOON = time.mktime((2026, 11, 21, 12, 0, 0, 0, 0, -1))

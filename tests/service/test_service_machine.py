@@ -19,8 +19,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from service_world import Killed, Life, World
 
 from gpuspawner.core.errors import Conflict, Gone, GpuspawnerError, RequestRefused
-from gpuspawner.core.lease import HOLDING, UP, WAITING, Phase, Reason
-from gpuspawner.service.adoption import claimed_slots
+from gpuspawner.core.leases.lease import HOLDING, UP, WAITING, Phase, Reason
+from gpuspawner.service.leases.adoption import claimed_slots
 
 USERS = ["alice", "bob", "carol"]
 WHO = st.sampled_from(USERS)

@@ -9,10 +9,10 @@ from service_world import a_catalog
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
-from gpuspawner.core.lease import Phase, Reason
-from gpuspawner.service.history import not_recorded, recorded
-from gpuspawner.service.hub import _server
-from gpuspawner.service.views import lease_view, reading_view
+from gpuspawner.core.leases.lease import Phase, Reason
+from gpuspawner.service.observe.hub import _server
+from gpuspawner.service.tell.history import not_recorded, recorded
+from gpuspawner.service.tell.views import lease_view, reading_view
 
 COUNTS = {"also_counts": {"cpu": "10m", "kernel": "10m", "terminal": "10m"}}
 ACTIVITY = {"activity": {"none_for": "20m", "grace": "3m"}}

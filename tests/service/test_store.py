@@ -15,8 +15,8 @@ from lease_builders import a_lease
 from store_builders import FULL_LEASE, NOW, line, reading
 
 from gpuspawner.core.errors import Superseded, Unavailable
-from gpuspawner.core.lease import Owner, Phase
-from gpuspawner.service.book import Book
+from gpuspawner.core.leases.lease import Owner, Phase
+from gpuspawner.service.leases.book import Book
 from gpuspawner.service.store import Store, tables
 
 

@@ -7,10 +7,10 @@ import pytest
 from service_world import a_catalog
 
 from gpuspawner.backends.fake import FakeBackend, fake_gpus
-from gpuspawner.core.gpus import Autoscale, Fleet, GpuKind
+from gpuspawner.core.gpus.fleet import Autoscale, Fleet, GpuKind
 from gpuspawner.service.app import Options, Service
+from gpuspawner.service.observe.unmatched import unmatched
 from gpuspawner.service.settings import Settings
-from gpuspawner.service.unmatched import unmatched
 
 A100 = GpuKind("a100", "A100", 80, match="*A100*")
 HALF = GpuKind("half", "Half", 40, of="a100", shares=2)

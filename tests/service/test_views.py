@@ -5,8 +5,8 @@ from dataclasses import replace
 import page_world
 
 from gpuspawner.backends.fake import fake_gpus
-from gpuspawner.core.gpus import Fleet
-from gpuspawner.service.views import lease_view
+from gpuspawner.core.gpus.fleet import Fleet
+from gpuspawner.service.tell.views import lease_view
 
 
 class Gpus(tuple):

@@ -9,7 +9,7 @@ import requests
 from page_world import NOW, Browser
 
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.lease import Phase, Reason
+from gpuspawner.core.leases.lease import Phase, Reason
 
 
 @pytest.fixture

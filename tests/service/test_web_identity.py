@@ -8,8 +8,8 @@ import pytest
 import requests
 from page_world import Browser, api
 
-from gpuspawner.core.lease import Key, Phase
-from gpuspawner.service.allocator import hash_token
+from gpuspawner.core.leases.lease import Key, Phase
+from gpuspawner.service.leases.allocator import hash_token
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import requests
 from page_world import NOW
 from prometheus_client.parser import text_string_to_metric_families
 
-from gpuspawner.core.lease import Phase
+from gpuspawner.core.leases.lease import Phase
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.service.fake import HandClock
-from gpuspawner.service.work_queue import MOST_PAUSE_SECONDS, WorkQueue
+from gpuspawner.service.observe.work_queue import MOST_PAUSE_SECONDS, WorkQueue
 
 
 class Steps:

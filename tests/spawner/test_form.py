@@ -10,9 +10,9 @@ import pytest
 
 from gpuspawner.catalog import from_form, load_catalog, load_text, resolve
 from gpuspawner.catalog.menus import Menu, MenuOption, Unlisted
-from gpuspawner.spawner import form
-from gpuspawner.spawner.live import Live, ServiceView, of_server
-from gpuspawner.spawner.pages import TEMPLATES, PageView
+from gpuspawner.spawner.web import form
+from gpuspawner.spawner.web.live import Live, ServiceView, of_server
+from gpuspawner.spawner.web.pages import TEMPLATES, PageView
 
 CATALOG = load_text("""
 version: 1

@@ -11,7 +11,7 @@ from kube_catalog import CATALOG
 from kubespawner import KubeSpawner
 from traitlets.config import Config
 
-from gpuspawner.spawner.kube import GPUSpawner, KubePods
+from gpuspawner.spawner.kubernetes.spawner import GPUSpawner, KubePods
 
 
 class OwnSpawner(KubeSpawner):

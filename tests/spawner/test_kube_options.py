@@ -11,8 +11,8 @@ from kubespawner import spawner as kubespawner
 from traitlets.config import Config
 
 from gpuspawner.catalog import load_text
-from gpuspawner.spawner.kube import GPUSpawner
-from gpuspawner.spawner.kube_profiles import menus
+from gpuspawner.spawner.kubernetes.profiles import menus
+from gpuspawner.spawner.kubernetes.spawner import GPUSpawner
 
 GIB = 2**30
 CATALOG = load_text("""

@@ -5,8 +5,8 @@ from traitlets.config import Config
 
 from gpuspawner.catalog import load_catalog
 from gpuspawner.catalog.menus import Menu, MenuOption, Unlisted
-from gpuspawner.spawner.kube import GPUSpawner
-from gpuspawner.spawner.kube_profiles import menus, profile_conflicts
+from gpuspawner.spawner.kubernetes.profiles import menus, profile_conflicts
+from gpuspawner.spawner.kubernetes.spawner import GPUSpawner
 
 IMAGES = {
     "display_name": "Image",

@@ -9,8 +9,8 @@ from kubespawner import KubeSpawner
 from traitlets.config import Config
 
 from gpuspawner.catalog.menus import Menu, read_menus
-from gpuspawner.spawner.kube import GPUSpawner
-from gpuspawner.spawner.kube_settings import written
+from gpuspawner.spawner.kubernetes.settings import written
+from gpuspawner.spawner.kubernetes.spawner import GPUSpawner
 
 
 class OwnSpawner(KubeSpawner):

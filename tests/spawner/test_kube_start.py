@@ -14,11 +14,11 @@ from kubespawner.objects import make_pod
 from gpuspawner.backends.kubernetes.names import HUB_LABEL
 from gpuspawner.backends.kubernetes.objects import DISRUPTIONS
 from gpuspawner.core.errors import Gone, Unavailable
-from gpuspawner.spawner import kube_start
 from gpuspawner.spawner.attempt import Attempt
-from gpuspawner.spawner.kube_private import PodRequests
-from gpuspawner.spawner.pod import START_MARK
-from gpuspawner.spawner.pod_output import NO_RIGHT
+from gpuspawner.spawner.kubernetes import start as kube_start
+from gpuspawner.spawner.kubernetes.pods.output import NO_RIGHT
+from gpuspawner.spawner.kubernetes.pods.pod import START_MARK
+from gpuspawner.spawner.kubernetes.private import PodRequests
 from gpuspawner.spawner.refusals import StartEnded
 from gpuspawner.spawner.steps import Steps
 

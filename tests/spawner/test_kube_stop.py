@@ -8,7 +8,7 @@ from aiohttp import ServerDisconnectedError
 from kubernetes_asyncio.client import ApiException
 
 from gpuspawner.spawner.attempt import Attempt
-from gpuspawner.spawner.kube import KubePods
+from gpuspawner.spawner.kubernetes.spawner import KubePods
 
 
 def refused(status):

@@ -3,7 +3,7 @@
 import pytest
 from pod_statuses import IMAGE, container, event, pod, unscheduled, waiting
 
-from gpuspawner.spawner.pod_start import SETTLED_SECONDS, judge
+from gpuspawner.spawner.kubernetes.pods.start import SETTLED_SECONDS, judge
 
 RESOLVE = f'failed to pull and unpack image "{IMAGE}": failed to resolve reference "{IMAGE}": '
 TELL = " Tell your administrator, who names the image in the template; nothing was charged."

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuspawner.spawner.pod_refused import refusal, shortage
+from gpuspawner.spawner.kubernetes.pods.refused import refusal, shortage
 
 REFUSALS = {
     "quota": (

@@ -3,7 +3,7 @@
 import pytest
 from pod_statuses import IMAGE, container, event, pod, unscheduled, waiting
 
-from gpuspawner.spawner.pod_start import SETTLED_SECONDS, Verdict, judge
+from gpuspawner.spawner.kubernetes.pods.start import SETTLED_SECONDS, Verdict, judge
 
 PULLING = event("Pulling", f'Pulling image "{IMAGE}"')
 PULLED = event(

@@ -5,9 +5,9 @@ import pytest
 from kubespawner.reflector import ResourceReflector
 from traitlets.config import SingletonConfigurable
 
-from gpuspawner.spawner import pod_watches
-from gpuspawner.spawner.kube import GPUSpawner
-from gpuspawner.spawner.pod_watches import EventWatch, PodMemory
+from gpuspawner.spawner.kubernetes.pods import watches as pod_watches
+from gpuspawner.spawner.kubernetes.pods.watches import EventWatch, PodMemory
+from gpuspawner.spawner.kubernetes.spawner import GPUSpawner
 
 POD = {"metadata": {"namespace": "hub", "name": "alice"}}
 

@@ -19,8 +19,8 @@ from gpuspawner.backends.kubernetes.probes import Prober
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.backends.kubernetes.view import ClusterView
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.gpus import Fleet, Gpu, GpuKind, Slot
-from gpuspawner.core.room import Room
+from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Slot
+from gpuspawner.core.queue.limits import Room
 from gpuspawner.core.units import show_duration
 
 NOT_FOUND, CONFLICT = 404, 409

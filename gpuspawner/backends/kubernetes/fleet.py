@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from gpuspawner.backends.kubernetes.kinds import kind_of
 from gpuspawner.backends.kubernetes.models import Model, model_of
 from gpuspawner.backends.kubernetes.objects import Node, Pod, Taint
-from gpuspawner.core.gpus import Fleet, Gpu, GpuKind
-from gpuspawner.core.groups import group_of
+from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind
+from gpuspawner.core.gpus.groups import group_of
 
 
 @dataclass(frozen=True)

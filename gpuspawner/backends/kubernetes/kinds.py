@@ -7,7 +7,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from gpuspawner.backends.kubernetes.models import GKE_PRODUCT, GKE_SHARED, GKE_SLICE, Model, says_shared, says_slice
-from gpuspawner.core.gpus import GpuKind
+from gpuspawner.core.gpus.fleet import GpuKind
 
 
 def cluster_kinds(kinds: Mapping[str, GpuKind]) -> dict[str, GpuKind]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from gpuspawner.backends.kubernetes.objects import is_gpu_resource
 from gpuspawner.backends.kubernetes.quantities import amount_of
-from gpuspawner.core.room import ASKED, CPU, LIMITS_CPU, LIMITS_MEMORY, MEMORY, PODS, Limit, Quota
+from gpuspawner.core.queue.limits import ASKED, CPU, LIMITS_CPU, LIMITS_MEMORY, MEMORY, PODS, Limit, Quota
 
 _KEYS = {
     **dict.fromkeys(("cpu", "requests.cpu"), CPU),

@@ -10,9 +10,9 @@ from gpuspawner.backends.kubernetes.fleet import GPU_TOLERATIONS, Toleration, sp
 from gpuspawner.backends.kubernetes.kinds import absent_on_new_nodes
 from gpuspawner.backends.kubernetes.models import HOSTNAME, Selector, model_of
 from gpuspawner.backends.kubernetes.objects import Node
-from gpuspawner.core.autoscale import is_coming, kind_of_coming
-from gpuspawner.core.gpus import Gpu, GpuKind, Slot
-from gpuspawner.core.groups import group_of
+from gpuspawner.core.gpus.autoscale import is_coming, kind_of_coming
+from gpuspawner.core.gpus.fleet import Gpu, GpuKind, Slot
+from gpuspawner.core.gpus.groups import group_of
 
 WITHOUT_GPUS = {"CUDA_VISIBLE_DEVICES": "", "NVIDIA_VISIBLE_DEVICES": "void"}
 """CUDA images show every GPU of the node unless told otherwise. With GPUs the device plugin says which."""

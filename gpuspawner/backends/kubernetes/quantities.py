@@ -6,7 +6,7 @@ import math
 import re
 from fractions import Fraction
 
-from gpuspawner.core.room import CPU, LIMITS_CPU
+from gpuspawner.core.queue.limits import CPU, LIMITS_CPU
 
 _QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE]([+-]?[0-9]{1,2})|(m|[kMGTPE]|[KMGTPE]i)?)")
 _UNITS = {
@@ -18,7 +18,7 @@ _UNITS = {
 
 
 def amount_of(resource: str, quantity: object) -> int | None:
-    """Return a quantity as ``core.room`` counts, None where it is not understood. What counts as used rounds up."""
+    """Return a quantity as ``queue.limits`` counts, None where it is not understood. What counts as used rounds up."""
     match = _QUANTITY.fullmatch(str(quantity))
     if match is None:
         return None

@@ -18,8 +18,8 @@ from gpuspawner.backends.kubernetes.objects import Node, Pod, to_node, to_pod
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.backends.kubernetes.watches import Watch
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.gpus import Gpu, GpuKind
-from gpuspawner.core.room import Limit, NodeSize, Quota, Room
+from gpuspawner.core.gpus.fleet import Gpu, GpuKind
+from gpuspawner.core.queue.limits import Limit, NodeSize, Quota, Room
 
 log = logging.getLogger("gpuspawner.kubernetes")
 

@@ -18,7 +18,7 @@ from gpuspawner.backends.local import nvidia, processes, records, simulated
 from gpuspawner.backends.local.run_probe import run_probe
 from gpuspawner.backends.local.strangers import Users
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.gpus import Fleet, Gpu, GpuKind, Slot
+from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Slot
 
 DEVICES = "/dev/nvidia[0-9]*"
 """Of real GPUs. The pattern leaves out nvidiactl and nvidia-uvm, which say nothing of which GPU is used."""

@@ -16,7 +16,7 @@ from gpuspawner.backends.local.processes import Process
 from gpuspawner.backends.local.reap import kill_group
 from gpuspawner.backends.local.strangers import Users
 from gpuspawner.core.errors import Unavailable, quoted
-from gpuspawner.core.gpus import Gpu, GpuKind
+from gpuspawner.core.gpus.fleet import Gpu, GpuKind
 
 MIB = 1024 * 1024
 STAND_IN = Path(__file__).parent / "bin"

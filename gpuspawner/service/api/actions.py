@@ -6,14 +6,14 @@ from dataclasses import replace
 
 from tornado.web import HTTPError
 
-from gpuspawner.core import lease as leases
-from gpuspawner.core.dispute import written
 from gpuspawner.core.errors import Conflict
-from gpuspawner.core.lease import UP, WAITING, Lease, Phase, Reason
-from gpuspawner.core.lease_times import deciding_since
+from gpuspawner.core.leases import lease as leases
+from gpuspawner.core.leases.dispute import written
+from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase, Reason
+from gpuspawner.core.leases.times import deciding_since
 from gpuspawner.service.api.base import Person
+from gpuspawner.service.leases.reclaimer import EVIDENCE_SECONDS
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.reclaimer import EVIDENCE_SECONDS
 
 ACTIONS = "keep|extend|move|stop|seen|share|dispute|answer"
 """What :func:`act` carries out, as a route matches it."""

@@ -14,10 +14,10 @@ from tornado.httputil import HTTPHeaders
 from tornado.web import HTTPError, RequestHandler
 
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Superseded, Unavailable, quoted
-from gpuspawner.core.lease import NOBODY, Lease, Owner
+from gpuspawner.core.leases.lease import NOBODY, Lease, Owner
 from gpuspawner.core.proof import DIGEST, NONCE, PROOF, SCHEME, is_same, prove_answer, prove_request
 from gpuspawner.core.tickets import ticket_holder
-from gpuspawner.service.allocator import WORKSPACE_TOKEN_PREFIX, hash_token
+from gpuspawner.service.leases.allocator import WORKSPACE_TOKEN_PREFIX, hash_token
 from gpuspawner.service.parts import Parts
 
 log = logging.getLogger("gpuspawner.api")

@@ -8,13 +8,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tornado.web import HTTPError
 
 from gpuspawner.catalog import resolve
-from gpuspawner.core.lease import WAITING, Key, Lease
+from gpuspawner.core.leases.lease import WAITING, Key, Lease
+from gpuspawner.core.leases.release import OUTCOMES
 from gpuspawner.core.proof import DIGEST, digest
-from gpuspawner.core.release import OUTCOMES
-from gpuspawner.service.adoption import lease_variables
-from gpuspawner.service.allocator import Ask
 from gpuspawner.service.api.base import ApiHandler, is_spawner
-from gpuspawner.service.views import lease_view
+from gpuspawner.service.leases.adoption import lease_variables
+from gpuspawner.service.leases.allocator import Ask
+from gpuspawner.service.tell.views import lease_view
 
 LONGEST_WAIT_SECONDS = 10.0
 

@@ -10,13 +10,13 @@ from tornado.web import HTTPError
 from gpuspawner import __version__
 from gpuspawner.catalog import resolve
 from gpuspawner.core.errors import Conflict
-from gpuspawner.core.lease import UP, WAITING, Key, Lease, Phase
+from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease, Phase
 from gpuspawner.service.api.actions import ACTIONS, act
 from gpuspawner.service.api.base import ApiHandler
-from gpuspawner.service.output import output_view
-from gpuspawner.service.policies import policy_of
-from gpuspawner.service.sentences import gpus_asked, nothing_starts, starts_now, stops_when_idle, waits
-from gpuspawner.service.views import (
+from gpuspawner.service.leases.policies import policy_of
+from gpuspawner.service.tell.output import output_view
+from gpuspawner.service.tell.sentences import gpus_asked, nothing_starts, starts_now, stops_when_idle, waits
+from gpuspawner.service.tell.views import (
     audit_view,
     lease_view,
     offer_view,

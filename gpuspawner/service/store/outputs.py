@@ -8,13 +8,13 @@ from typing import Protocol
 
 import sqlalchemy as sa
 
-from gpuspawner.core.output import KEPT_SECONDS
+from gpuspawner.core.leases.output import KEPT_SECONDS
 from gpuspawner.service.store import tables
 
 
 @dataclass(frozen=True)
 class OutputRow:
-    """What the server of a lease wrote last, as ``core.output.shown`` left it. ``shared``: with administrators."""
+    """What the server of a lease wrote last, as ``leases.output.shown`` left it. ``shared``: with administrators."""
 
     lease: str
     at: float

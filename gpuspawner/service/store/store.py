@@ -18,7 +18,7 @@ from alembic.util.exc import CommandError
 from pydantic import TypeAdapter, ValidationError
 
 from gpuspawner.core.errors import Superseded, Unavailable, quoted
-from gpuspawner.core.lease import Key, Lease, Owner, Phase
+from gpuspawner.core.leases.lease import Key, Lease, Owner, Phase
 from gpuspawner.service.store import tables
 from gpuspawner.service.store.outputs import Outputs
 

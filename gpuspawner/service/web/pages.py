@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from gpuspawner.catalog import SSH
-from gpuspawner.core.dispute import LONGEST_CHARACTERS
 from gpuspawner.core.errors import Conflict, RequestRefused
-from gpuspawner.core.lease import HOLDING, UP, WAITING, Lease, Phase
-from gpuspawner.core.lease_times import deciding_since
+from gpuspawner.core.leases.dispute import LONGEST_CHARACTERS
+from gpuspawner.core.leases.lease import HOLDING, UP, WAITING, Lease, Phase
+from gpuspawner.core.leases.times import deciding_since
 from gpuspawner.service.api.actions import act
-from gpuspawner.service.gpu_states import NO_KIND, STATES, gpu_states
-from gpuspawner.service.output import output_view
+from gpuspawner.service.leases.reclaimer import EVIDENCE_SECONDS
+from gpuspawner.service.observe.gpu_states import NO_KIND, STATES, gpu_states
+from gpuspawner.service.observe.unmatched import unmatched
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.reclaimer import EVIDENCE_SECONDS
-from gpuspawner.service.sentences import gpus_asked
-from gpuspawner.service.unmatched import unmatched
-from gpuspawner.service.views import (
+from gpuspawner.service.tell.output import output_view
+from gpuspawner.service.tell.sentences import gpus_asked
+from gpuspawner.service.tell.views import (
     audit_view,
     extension_left_seconds,
     is_simulated,

@@ -10,17 +10,17 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from gpuspawner.catalog import PAGES, to_options
-from gpuspawner.core.lease import Lease, Reason
-from gpuspawner.core.lease_times import deciding_since
-from gpuspawner.service.lifecycle import COMING_END
+from gpuspawner.core.leases.lease import Lease, Reason
+from gpuspawner.core.leases.times import deciding_since
+from gpuspawner.service.leases.lifecycle import COMING_END
+from gpuspawner.service.leases.policies import policy_of
+from gpuspawner.service.leases.reclaimer import EVIDENCE_SECONDS
+from gpuspawner.service.leases.stoppers import NAMED, UNKNOWN
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.policies import policy_of
-from gpuspawner.service.reclaimer import EVIDENCE_SECONDS
-from gpuspawner.service.sentences import gpus_asked
-from gpuspawner.service.stoppers import NAMED, UNKNOWN
 from gpuspawner.service.store import AuditLine, ReadingRow
 from gpuspawner.service.store.store import RAW_SECONDS
-from gpuspawner.service.views import is_simulated
+from gpuspawner.service.tell.sentences import gpus_asked
+from gpuspawner.service.tell.views import is_simulated
 from gpuspawner.service.web.chart import Axis, Band, Mark, Panel, in_rows, panels
 
 IDLE_TIMES_SHOWN = 6

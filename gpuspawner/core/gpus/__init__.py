@@ -1,0 +1,1 @@
+"""GPU kinds, slots and the fleet at one instant."""

@@ -1,0 +1,1 @@
+"""Readings, evidence, softer evidence and streaks: whether a workspace is idle."""

@@ -1,0 +1,1 @@
+"""The lease: its request, its transitions, its times and its end."""

@@ -1,0 +1,390 @@
+"""The lease: a granted or queued right to GPUs, and every step it can take.
+
+Phases: ``queued`` (a waiter in the hub listens) ⇄ ``parked`` (nobody listens) → ``reserved`` → ``starting`` →
+``running`` ⇄ ``reclaiming`` (grace) → ``stopping`` → ``ended`` with one reason. Each transition is a function from a
+lease to a new one; a transition that the phase does not allow raises Conflict, so that no caller can skip a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any, NamedTuple
+
+from gpuspawner.core.errors import Conflict
+from gpuspawner.core.gpus.fleet import Slot
+from gpuspawner.core.idle.idleness import Streak, kept
+from gpuspawner.core.leases import lifetime
+from gpuspawner.core.leases.dispute import Dispute
+from gpuspawner.core.leases.request import Request
+
+
+class Phase(str, Enum):
+    """Where a lease stands."""
+
+    QUEUED = "queued"
+    PARKED = "parked"
+    RESERVED = "reserved"
+    STARTING = "starting"
+    RUNNING = "running"
+    RECLAIMING = "reclaiming"
+    STOPPING = "stopping"
+    ENDED = "ended"
+
+
+WAITING = frozenset({Phase.QUEUED, Phase.PARKED})
+JOINABLE = WAITING | {Phase.RESERVED, Phase.STARTING}
+UP = frozenset({Phase.RUNNING, Phase.RECLAIMING})
+HOLDING = frozenset({Phase.RESERVED, Phase.STARTING, Phase.STOPPING}) | UP
+
+
+class Reason(str, Enum):
+    """Why a lease ended. Exactly one."""
+
+    STOPPED = "stopped"
+    IDLE = "idle"
+    EXPIRED = "expired"
+    PREEMPTED = "preempted"
+    MOVED = "moved"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    ORPHANED = "orphaned"
+
+
+DISPUTABLE = frozenset({Reason.IDLE, Reason.EXPIRED, Reason.PREEMPTED, Reason.ORPHANED})
+"""Ends that gpuspawner or the cluster decided: their user may say that it was wrong."""
+
+
+class Owner(NamedTuple):
+    """Whose a workspace is. ``user_created`` is as the hub's REST API writes it (``jupyterhub.utils.isoformat``)."""
+
+    hub: str
+    user_created: str
+
+
+NOBODY = Owner("", "")
+"""Owns nothing: every key has a hub."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """Which workspace: at most one live lease a key. Names and numeric ids are reused; ``user_created`` is not."""
+
+    hub: str
+    user_created: str
+    server: str
+
+    @property
+    def owner(self) -> Owner:
+        """Whose it is, whatever the user is called now."""
+        return Owner(self.hub, self.user_created)
+
+
+@dataclass(frozen=True)
+class Lease:
+    """One lease. Times are seconds of the service's clock (see service.clock); None where it has not happened."""
+
+    id: str
+    key: Key
+    user: str
+    request: Request
+    options: Mapping[str, Any]
+    asked_at: float
+    phase: Phase = Phase.QUEUED
+    phase_since: float = 0.0
+    attempt: int = 1
+    start_id: str = ""
+    boot_id: str = ""
+    heard_at: float = 0.0
+    slots: tuple[Slot, ...] = ()
+    granted_at: float | None = None
+    first_granted_at: float | None = None
+    running_at: float | None = None
+    server_started: str = ""
+    deadline_at: float | None = None
+    extended_seconds: float = 0.0
+    keeps_used: int = 0
+    kept_until: float | None = None
+    warned_seconds: tuple[float, ...] = ()
+    streak: Streak = field(default_factory=Streak)
+    sampled_at: float | None = None
+    failed_starts: int = 0
+    not_before: float = 0.0
+    adopted: bool = False
+    reason: Reason | None = None
+    ended_by: str = ""
+    message: str = ""
+    unattended: bool = False
+    unwatched: bool = False  # its turn came while nobody listened: the service had it started, nobody may be looking
+    hub_gone: bool = False
+    stop_sent_at: float | None = None
+    ended_at: float | None = None
+    token_hash: str = ""
+    seen_by_user: bool = False
+    disruption: str = ""
+    disrupted_until: float | None = None
+    unhealthy: tuple[str, ...] = ()
+    tried_nodes: tuple[str, ...] = ()
+    dispute: Dispute | None = None
+    impossible: str = ""  # why a waiting request could not start as things are, however much were free
+    impossible_since: float | None = None
+
+    @property
+    def unasked(self) -> bool:
+        """Whether its server was started without gpuspawner: nobody asked for it here, and little is known of it."""
+        return self.adopted and not self.request.template
+
+    @property
+    def disputable(self) -> bool:
+        """Whether its user may call its end wrong: once, and only an end that others decided."""
+        return self.phase is Phase.ENDED and self.reason in DISPUTABLE and self.dispute is None
+
+    @property
+    def live(self) -> bool:
+        """Whether the lease has not ended."""
+        return self.phase is not Phase.ENDED
+
+
+def _need(lease: Lease, allowed: frozenset[Phase] | set[Phase], what: str) -> None:
+    if lease.phase not in allowed:
+        raise Conflict(f"This workspace is {lease.phase.value}: it cannot be {what} now.")
+
+
+def _to(lease: Lease, phase: Phase, now: float, **changes: Any) -> Lease:
+    return replace(lease, phase=phase, phase_since=now, **changes)
+
+
+def join(
+    lease: Lease, request: Request, options: Mapping[str, Any], *, start_id: str, boot_id: str, now: float
+) -> Lease:
+    """Return the live lease for a new ``start()`` of the same key.
+
+    The same ``start_id`` is a repeated message and changes nothing but when it was heard. Otherwise a new attempt
+    begins: the same request keeps the phase's GPUs and the place; a changed one gives the GPUs back, and keeps its
+    place only if it asks for the same kind and no more of it.
+
+    Raises:
+        Conflict: the lease is past the point where it could be joined; the new attempt must wait for its end.
+    """
+    _need(lease, JOINABLE, "joined by a new start")
+    if lease.start_id == start_id:
+        return heard(lease, now)
+    same = lease.request.digest == request.digest
+    asked_at = lease.asked_at if same or request.keeps_place_of(lease.request) else now
+    joined = replace(
+        lease,
+        user=request.user,
+        request=request,
+        options=options,
+        asked_at=asked_at,
+        first_granted_at=lease.first_granted_at if asked_at == lease.asked_at else None,
+        attempt=lease.attempt + 1,
+        start_id=start_id,
+        boot_id=boot_id,
+        heard_at=now,
+        unattended=False,
+        unwatched=lease.phase not in WAITING and (lease.unattended or lease.unwatched),
+        not_before=0.0 if lease.failed_starts else lease.not_before,  # what the place lacks, pressing Start brings not
+    )
+    if same and lease.phase not in WAITING:
+        return _to(joined, Phase.RESERVED, now)
+    return _to(joined, Phase.QUEUED, now, slots=(), granted_at=None)
+
+
+def grant(lease: Lease, slots: tuple[Slot, ...], now: float) -> Lease:
+    """Queued or parked → reserved, holding ``slots``."""
+    _need(lease, WAITING, "granted")
+    first_granted_at = now if lease.first_granted_at is None else lease.first_granted_at
+    return _to(lease, Phase.RESERVED, now, slots=slots, granted_at=now, first_granted_at=first_granted_at)
+
+
+def acknowledge(lease: Lease, token_hash: str, now: float) -> Lease:
+    """Reserved → starting: the waiter has the grant, and will create the server."""
+    _need(lease, {Phase.RESERVED, Phase.STARTING}, "started")
+    phase_since = now if lease.phase is Phase.RESERVED else lease.phase_since
+    return replace(lease, phase=Phase.STARTING, phase_since=phase_since, heard_at=now, token_hash=token_hash)
+
+
+def heard(lease: Lease, now: float) -> Lease:
+    """The waiter or the starting spawner is there. A parked lease that is heard again is queued."""
+    phase = Phase.QUEUED if lease.phase is Phase.PARKED else lease.phase
+    return replace(lease, phase=phase, heard_at=now, unattended=False)
+
+
+def park(lease: Lease, now: float) -> Lease:
+    """Nobody listens any more: queued or reserved → parked, at the same place; a reserved GPU goes back."""
+    _need(lease, {Phase.QUEUED, Phase.PARKED, Phase.RESERVED}, "parked")
+    return _to(lease, Phase.PARKED, now, slots=(), granted_at=None, unattended=True)
+
+
+MOST_TRIED = 100
+"""Nodes remembered where a start found no room. Arbitrary: as many tries take an hour and more."""
+BACK_OFF_SECONDS = (60.0, 120.0, 300.0)
+"""How long a lease whose start was dropped lets others pass: 1, 2, 5 minutes (design, section 6)."""
+START_LIMIT = 3
+"""So many dropped starts end the lease."""
+
+
+def drop_start(lease: Lease, now: float, back_off_seconds: tuple[float, ...] = BACK_OFF_SECONDS) -> Lease:
+    """A reservation lapsed or the hub dropped the start: park at ``asked_at``, backing off; the third one ends it.
+
+    The attempt of a dropped start is over: whatever it still says is old, and whatever it still creates is left over.
+    """
+    _need(lease, {Phase.RESERVED, Phase.STARTING}, "taken back")
+    failed = lease.failed_starts + 1
+    if failed >= START_LIMIT:
+        message = f"The hub did not start it in {failed} tries. Press Start to ask again; your files are untouched."
+        return end(stop(lease, Reason.FAILED, "gpuspawner", message, now), now)
+    wait = back_off_seconds[min(failed, len(back_off_seconds)) - 1]
+    return _to(
+        lease,
+        Phase.PARKED,
+        now,
+        slots=(),
+        granted_at=None,
+        unattended=True,
+        attempt=lease.attempt + (lease.phase is Phase.STARTING),
+        failed_starts=failed,
+        not_before=now + wait,
+        token_hash="",
+    )
+
+
+def requeue(lease: Lease, message: str, wait_seconds: float, now: float, node: str = "") -> Lease:
+    """Starting → parked at ``asked_at``: what it was granted, on ``node``, could not be had. ``message`` says why.
+
+    Others pass for ``wait_seconds``. It is nobody's failure: the attempt is over, and the start may go on with another,
+    on another node where there is one.
+    Whatever was dropped before counts no more: its hub has started it.
+    """
+    _need(lease, {Phase.STARTING}, "moved back to the queue")
+    return _to(
+        lease,
+        Phase.PARKED,
+        now,
+        slots=(),
+        granted_at=None,
+        unattended=True,
+        attempt=lease.attempt + 1,
+        failed_starts=0,
+        not_before=now + wait_seconds,
+        tried_nodes=(*(x for x in lease.tried_nodes if x != node), node)[-MOST_TRIED:] if node else lease.tried_nodes,
+        message=message,
+        token_hash="",
+    )
+
+
+def run(lease: Lease, server_started: str, now: float) -> Lease:
+    """Starting → running, on the observation of the server with this lease's id and attempt.
+
+    The lifetime counts from here; that of a lease rebuilt from what runs from its grant, which is all that is known.
+    """
+    _need(lease, {Phase.STARTING}, "running")
+    since = lease.granted_at if lease.adopted and lease.granted_at is not None else now
+    deadline = lifetime.deadline(since, lease.request.lifetime_seconds)
+    started = replace(lease, running_at=now, server_started=server_started, failed_starts=0, unwatched=False)
+    return _to(started, Phase.RUNNING, now, deadline_at=deadline)
+
+
+def found(lease: Lease, server_started: str, attempt: int, slots: tuple[Slot, ...], now: float) -> Lease:
+    """The server of a start that was dropped, or of a lease that ended for it, runs after all: → running, as asked.
+
+    ``attempt`` and ``slots`` are those of what runs. Its lifetime counts from here: nobody saw when it came up.
+    """
+    _need(lease, WAITING | {Phase.RESERVED, Phase.ENDED}, "running")
+    alive = replace(lease, reason=None, ended_by="", ended_at=None, message="", hub_gone=False, seen_by_user=False)
+    up = replace(alive, attempt=attempt, slots=slots, adopted=True, granted_at=now, not_before=0.0, unattended=False)
+    return run(_to(up, Phase.STARTING, now), server_started, now)
+
+
+def ended_as_dropped(lease: Lease) -> bool:
+    """Whether it ended because its starts were dropped: nobody saw a server of it, which may have come up unseen."""
+    return lease.phase is Phase.ENDED and lease.ended_by == "gpuspawner" and lease.failed_starts == START_LIMIT - 1
+
+
+def disrupt(lease: Lease, why: str, until: float | None) -> Lease:
+    """The place itself is about to end it, ``until`` when at the latest; an empty ``why`` takes that back."""
+    _need(lease, UP | {Phase.STARTING}, "ended by its place")
+    return replace(lease, disruption=why, disrupted_until=until)
+
+
+def again(lease: Lease, name: str, now: float) -> Lease:
+    """Return a new lease of what its place ended, or its user moved, parked where the old one stood in the queue."""
+    return Lease(
+        id=name,
+        key=lease.key,
+        user=lease.user,
+        request=lease.request,
+        options=lease.options,
+        asked_at=lease.asked_at,
+        phase=Phase.PARKED,
+        phase_since=now,
+        boot_id=lease.boot_id,
+        heard_at=now,
+        unattended=True,
+    )
+
+
+def begin_grace(lease: Lease, now: float) -> Lease:
+    """Running → reclaiming: the grace period begins."""
+    _need(lease, {Phase.RUNNING}, "warned")
+    return _to(lease, Phase.RECLAIMING, now)
+
+
+def end_grace(lease: Lease, now: float) -> Lease:
+    """Reclaiming → running: it is used again, or its user keeps it."""
+    _need(lease, {Phase.RECLAIMING}, "returned to running")
+    return _to(lease, Phase.RUNNING, now)
+
+
+def keep(lease: Lease, until: float, now: float) -> Lease:
+    """The user keeps it: no idle time counts before ``until``; a grace period ends."""
+    _need(lease, UP, "kept")
+    kept_lease = replace(lease, keeps_used=lease.keeps_used + 1, kept_until=until, streak=kept(lease.streak))
+    return _to(kept_lease, Phase.RUNNING, now)
+
+
+def stop(lease: Lease, reason: Reason, by: str, message: str, now: float) -> Lease:
+    """Any live phase → stopping. The first reason stands: a stop of what is stopping already changes nothing."""
+    if lease.phase is Phase.STOPPING:
+        return lease
+    _need(lease, frozenset(Phase) - {Phase.ENDED}, "stopped")
+    return _to(lease, Phase.STOPPING, now, reason=reason, ended_by=by, message=message)
+
+
+def end(lease: Lease, now: float) -> Lease:
+    """Stopping → ended: backend and hub both say gone. The GPUs are free from here."""
+    _need(lease, {Phase.STOPPING}, "ended")
+    return _to(lease, Phase.ENDED, now, ended_at=now, token_hash="")
+
+
+def dispute(lease: Lease, sentence: str, since: float, now: float) -> Lease:
+    """Its user says that its end was wrong. Once for each end.
+
+    Raises:
+        Conflict: it has not ended, its end was called wrong before, or its user or its own failure ended it.
+    """
+    if lease.dispute is not None:
+        raise Conflict("You have said so already. The administrator sees it; the answer comes on this page.")
+    if not lease.disputable:
+        what = "has not ended" if lease.live else f"ended as {lease.reason.value if lease.reason else 'unknown'}"
+        raise Conflict(
+            f"This workspace {what}: only an end that gpuspawner or the cluster decided can be called wrong."
+        )
+    return replace(lease, dispute=Dispute(now, sentence, since, lease.ended_at if lease.ended_at is not None else now))
+
+
+def answer(lease: Lease, text: str, by: str, now: float) -> Lease:
+    """An administrator answers a dispute: its user reads it as something new.
+
+    Raises:
+        Conflict: nobody called the end wrong, or it was answered before.
+    """
+    if lease.dispute is None:
+        raise Conflict("Its user has not called this end wrong: there is nothing to answer.")
+    if lease.dispute.answered_at is not None:
+        raise Conflict(f"{lease.dispute.answered_by} has answered it already.")
+    return replace(
+        lease, seen_by_user=False, dispute=replace(lease.dispute, answer=text, answered_by=by, answered_at=now)
+    )

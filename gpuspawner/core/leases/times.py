@@ -1,0 +1,34 @@
+"""The times that a lease remembers: for a clock that went back between two services, and what an end is judged by."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gpuspawner.core.leases.lease import Lease, Reason
+
+_PAST: tuple[str, ...] = ("asked_at", "phase_since", "heard_at", "granted_at", "first_granted_at", "running_at")
+_PAST += ("sampled_at", "stop_sent_at", "impossible_since")
+_AHEAD = ("deadline_at", "kept_until", "not_before", "disrupted_until")
+
+
+def last_moment(lease: Lease) -> float:
+    """Return the latest moment that the lease remembers: a clock that shows an earlier one went back."""
+    return max(getattr(lease, name) or 0.0 for name in _PAST)
+
+
+def earlier(lease: Lease, seconds: float) -> Lease:
+    """Return the lease with all its times so many seconds earlier: as long ago, and as far ahead, as they were."""
+    times = {name: getattr(lease, name) for name in (*_PAST, *_AHEAD)}
+    return replace(lease, **{name: at - seconds for name, at in times.items() if at})
+
+
+def deciding_since(lease: Lease, evidence_seconds: float) -> float:
+    """Return from when on readings speak of why a lease ended: its idle time, or else its last ``evidence_seconds``.
+
+    Args:
+        lease: one that is stopping or has ended.
+        evidence_seconds: how much to look at where no idle time decided.
+    """
+    if lease.reason is Reason.IDLE and lease.sampled_at is not None:
+        return lease.sampled_at - lease.streak.observed_seconds
+    return (lease.ended_at if lease.ended_at is not None else lease.phase_since) - evidence_seconds

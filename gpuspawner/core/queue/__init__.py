@@ -1,0 +1,1 @@
+"""The queue: its order, placement, quotas and what a namespace leaves."""

@@ -1,0 +1,271 @@
+"""The queue: first come, first served, for each pool of GPUs; places and estimates."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from heapq import heapify, heappop, heappush
+from math import inf
+
+from gpuspawner.core.gpus.autoscale import is_coming
+from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Slot
+from gpuspawner.core.leases.lease import HOLDING, UP, WAITING, Lease, Phase
+from gpuspawner.core.queue.placement import grantable, largest_fit, place, used_shares
+
+Kinds = Mapping[str, GpuKind]
+
+
+def in_order(leases: Iterable[Lease]) -> list[Lease]:
+    """Return the waiting leases in the order in which they are served.
+
+    1. ``asked_at``, the earliest first;
+    2. the lease's id.
+    """
+    return sorted((x for x in leases if x.phase in WAITING), key=lambda x: (x.asked_at, x.id))
+
+
+def pool_of(lease: Lease, kinds: Kinds) -> str | None:
+    """Return the pool a lease draws on, None without a GPU; a kind that left the catalog is its own pool."""
+    name = lease.request.gpu
+    return None if name is None else kinds[name].pool if name in kinds else name
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What grants depend on besides leases and fleet, at one instant.
+
+    At most ``most_starts`` workspaces start at the same time, at most ``most_starts_each`` of one user.
+    """
+
+    now: float
+    hub_answers: bool = True
+    most_starts: int = 1_000_000
+    most_starts_each: int = 1_000_000
+    others: tuple[Slot, ...] = ()
+
+
+def starts_under_way(leases: Iterable[Lease]) -> Counter[str]:
+    """Return how many starts of each user, by ``created``, are under way: granted, and not running yet.
+
+    One that waits for a node to come is none: nothing starts for it yet, and it may wait for many minutes.
+    """
+    return Counter(
+        x.key.user_created for x in leases if x.phase in {Phase.RESERVED, Phase.STARTING} and not _comes(x.slots)
+    )
+
+
+def _comes(slots: Iterable[Slot]) -> bool:
+    return any(is_coming(slot.gpu) for slot in slots)
+
+
+def next_grants(
+    leases: Sequence[Lease], fleet: Fleet, kinds: Kinds, at: Conditions
+) -> list[tuple[Lease, tuple[Slot, ...]]]:
+    """Return the grants to make now, in order.
+
+    A request without a GPU is granted at once. Within a pool nobody overtakes: the first that does not fit makes the
+    rest wait, so that a large request is never starved by small ones. Passed over, and not blocking: a parked lease
+    while its hub does not answer, one that backs off, and one that the whole fleet could not serve as it is: for GPUs
+    of strangers, which nobody knows the end of, a pool would stand still for days. A lease whose user
+    has as many starts under way as one may have keeps its GPUs from those behind it, and gets them a moment later.
+    """
+    used = used_shares(leases, at.others)
+    grants: list[tuple[Lease, tuple[Slot, ...]]] = []
+    blocked: set[str] = set()
+    starts = starts_under_way(leases)
+    for lease in in_order(leases):
+        if starts.total() >= at.most_starts:
+            break
+        if lease.not_before > at.now or (lease.phase is Phase.PARKED and not at.hub_answers):
+            continue
+        pool = pool_of(lease, kinds)
+        may_start = starts[lease.key.user_created] < at.most_starts_each
+        kind = kinds.get(lease.request.gpu or "")
+        if pool is None and may_start:
+            starts[lease.key.user_created] += 1
+            grants.append((lease, ()))
+        if kind is None or pool is None or pool in blocked:
+            continue
+        if fleet.complete and lease.request.count > largest_fit(kind, fleet):
+            continue
+        slots = place(kind, lease.request.count, fleet, used, lease.tried_nodes)
+        if slots is None:
+            blocked.add(pool)
+            continue
+        if may_start:
+            starts[lease.key.user_created] += not _comes(slots)
+            grants.append((lease, slots))
+        for slot in slots:
+            used[slot.gpu] = used.get(slot.gpu, Fraction(0)) + slot.share
+    return grants
+
+
+LEAST_WAIT_SECONDS = 1.0
+"""GPUs that are held, though their holder's time is over, are not free now: a stop takes at least this."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place in the queue: ``number`` counts from 1 among ``of`` that wait for the same pool.
+
+    ``at_most_seconds`` is when the GPUs are free at the latest if nobody extends: None where nothing tells (a holder
+    without a deadline, or more asked than the fleet has). ``likely_seconds`` counts grace periods that run already.
+    """
+
+    number: int
+    of: int
+    at_most_seconds: float | None
+    likely_seconds: float | None
+
+
+def queue_places(
+    leases: Iterable[Lease], fleet: Fleet, kinds: Kinds, others: Sequence[Slot], now: float
+) -> dict[str, Place]:
+    """Return where each waiting lease stands among those that wait for the same GPUs, and for how long at most, by id.
+
+    The coming ends are replayed once for all leases of a pool, so that the time grows with the queue and not with its
+    square.
+    """
+    leases = list(leases)
+    lines: dict[str | None, list[Lease]] = {}
+    for lease in in_order(leases):
+        lines.setdefault(pool_of(lease, kinds), []).append(lease)
+    places: dict[str, Place] = {}
+    for pool, line in lines.items():
+        waits = _line_waits(pool, line, leases, fleet, kinds, others, now)
+        for number, (lease, (most, likely)) in enumerate(zip(line, waits, strict=True), 1):
+            places[lease.id] = Place(number, len(line), most, likely)
+    return places
+
+
+def queue_place(
+    lease: Lease, leases: Iterable[Lease], fleet: Fleet, kinds: Kinds, others: Sequence[Slot], now: float
+) -> Place:
+    """Return where ``lease``, which need not be one of ``leases`` yet, stands among them."""
+    pool = pool_of(lease, kinds)
+    rivals = (x for x in leases if x.id != lease.id and (x.phase not in WAITING or pool_of(x, kinds) == pool))
+    return queue_places([*rivals, lease], fleet, kinds, others, now)[lease.id]
+
+
+def _line_waits(
+    pool: str | None,
+    line: Sequence[Lease],
+    leases: Sequence[Lease],
+    fleet: Fleet,
+    kinds: Kinds,
+    others: Sequence[Slot],
+    now: float,
+) -> Iterable[tuple[float | None, float | None]]:
+    """Return how long each lease of a pool's line waits, in seconds: at most, and likely."""
+    if pool is None:
+        seconds = (max(0.0, lease.not_before - now) for lease in line)
+        return [(wait, wait) for wait in seconds]
+    replay = _Replay([gpu for gpu in fleet.gpus if gpu.pool == pool and grantable(gpu)], leases, others, kinds, now)
+    most, likely = replay.waits(line), replay.waits(line, use_grace=True)
+    passing = [lease for lease in line if lease.not_before <= now]
+    if len(passing) < len(line):  # those ahead who back off are passed over, as next_grants does
+        at_once = {x.id for x, wait in zip(passing, replay.waits(passing), strict=True) if wait == 0}
+        most = [0 if x.id in at_once else wait for x, wait in zip(line, most, strict=True)]
+        likely = [0 if x.id in at_once else wait for x, wait in zip(line, likely, strict=True)]
+    if not fleet.complete:
+        return [(None, None)] * len(line)
+    return list(zip(most, likely, strict=True))
+
+
+class _Replay:
+    """Replays the coming ends of what holds GPUs of one pool, serving a line in turn."""
+
+    def __init__(
+        self, gpus: Sequence[Gpu], leases: Iterable[Lease], others: Iterable[Slot], kinds: Kinds, now: float
+    ) -> None:
+        ids = {gpu.id for gpu in gpus}
+        self._gpus, self._kinds, self._now = gpus, kinds, now
+        self._holders = [x for x in leases if x.phase in HOLDING and any(slot.gpu in ids for slot in x.slots)]
+        self._used = used_shares(self._holders, (slot for slot in others if slot.gpu in ids))
+
+    def waits(self, line: Iterable[Lease], *, use_grace: bool = False) -> list[float | None]:
+        """Return how many seconds each lease of a line waits, None where nothing tells."""
+        room, now = _Room(self._gpus, self._used), self._now
+        soon = now + LEAST_WAIT_SECONDS
+        ends = [(max(soon, _end_at(x, now, use_grace=use_grace)), x.id, x.slots) for x in self._holders]
+        heapify(ends)
+        at, stuck = now, False
+        waits: list[float | None] = []
+        for lease in line:
+            kind = self._kinds.get(lease.request.gpu or "")
+            if stuck or kind is None or lease.request.count > room.largest:
+                waits.append(None)
+                continue  # nothing that ends could serve it; it blocks nobody
+            while (slots := room.take(kind.share, lease.request.count)) is None:
+                if not ends or ends[0][0] == inf:
+                    stuck = True
+                    break
+                end, _, freed = heappop(ends)
+                at = max(at, end)
+                room.give(freed)
+            else:
+                heappush(ends, (at + lease.request.lifetime_seconds, lease.id, slots))
+            waits.append(None if stuck else max(at, lease.not_before) - now)
+        return waits
+
+
+class _Room:
+    """What is left of the GPUs of one pool while coming ends are replayed: exact for shares, quick for all."""
+
+    def __init__(self, gpus: Sequence[Gpu], used: Mapping[str, Fraction]) -> None:
+        whole = Fraction(1)
+        self._left = {gpu.id: 1 - used[gpu.id] if gpu.id in used else whole for gpu in gpus}
+        self._node = {gpu.id: gpu.node for gpu in gpus}
+        self._rank = {gpu.id: rank for rank, gpu in enumerate(gpus)}
+        self._fits: dict[Fraction, dict[str, list[str]]] = {}
+        """Of each share that was asked for, the GPUs with so much left, by node; nodes without such are left out."""
+        self.largest = max(Counter(self._node.values()).values(), default=0)
+
+    def take(self, share: Fraction, count: int) -> tuple[Slot, ...] | None:
+        """Take ``count`` shares of distinct GPUs of one node, the fullest node and the most used GPUs first."""
+        by_node = self._with_room(share)
+        fitting = [(len(ids), node) for node, ids in by_node.items() if len(ids) >= count]
+        if not fitting:
+            return None
+        _, node = min(fitting)
+        ids = sorted(by_node[node], key=lambda gpu: (self._left[gpu], self._rank[gpu]))[:count]
+        for gpu in ids:
+            self._change(gpu, -share)
+        return tuple(Slot(gpu, share) for gpu in ids)
+
+    def give(self, slots: Sequence[Slot]) -> None:
+        """Take back what a lease held; GPUs that may not be given meanwhile stay away."""
+        for slot in slots:
+            if slot.gpu in self._left:
+                self._change(slot.gpu, slot.share)
+
+    def _with_room(self, share: Fraction) -> dict[str, list[str]]:
+        if share not in self._fits:
+            by_node = self._fits[share] = {}
+            for gpu, left in self._left.items():
+                if left >= share:
+                    by_node.setdefault(self._node[gpu], []).append(gpu)
+        return self._fits[share]
+
+    def _change(self, gpu: str, by: Fraction) -> None:
+        before, node = self._left[gpu], self._node[gpu]
+        self._left[gpu] = left = before + by
+        for share, by_node in self._fits.items():
+            if before < share <= left:
+                by_node.setdefault(node, []).append(gpu)
+            elif left < share <= before:
+                by_node[node].remove(gpu)
+                if not by_node[node]:
+                    del by_node[node]
+
+
+def _end_at(lease: Lease, now: float, *, use_grace: bool) -> float:
+    if lease.phase is Phase.STOPPING:
+        return now
+    if use_grace and lease.phase is Phase.RECLAIMING and lease.streak.grace_left_seconds is not None:
+        return now + lease.streak.grace_left_seconds
+    if lease.phase in UP:
+        return inf if lease.deadline_at is None else lease.deadline_at
+    return now + lease.request.lifetime_seconds

@@ -1,0 +1,1 @@
+"""What changes leases: the book of them, grants, ends and adoption."""

@@ -1,0 +1,366 @@
+"""Acquire, acknowledge, release: the lease protocol as the spawner speaks it, and the grants."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import secrets
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gpuspawner.catalog import Catalog, resolve, to_options
+from gpuspawner.core.errors import Conflict, Gone, RequestRefused
+from gpuspawner.core.gpus.fleet import Slot
+from gpuspawner.core.leases import lease as leases
+from gpuspawner.core.leases.lease import HOLDING, JOINABLE, UP, WAITING, Key, Lease, Phase, Reason
+from gpuspawner.core.leases.output import bounded
+from gpuspawner.core.leases.release import kept
+from gpuspawner.core.leases.request import Request
+from gpuspawner.core.leases.times import earlier, last_moment
+from gpuspawner.core.queue.order import Conditions
+from gpuspawner.core.queue.placement import left_over, used_shares
+from gpuspawner.core.queue.quota import check_quota
+from gpuspawner.core.units import show_duration
+from gpuspawner.schedulers.base import Offer, Scheduler
+from gpuspawner.service.clock import Clock
+from gpuspawner.service.leases.book import Book
+from gpuspawner.service.leases.policies import policy_of
+from gpuspawner.service.leases.prospects import Prospects
+from gpuspawner.service.leases.stoppers import CANCELLED, UNKNOWN, Stoppers, stopped_by
+from gpuspawner.service.settings import Settings
+from gpuspawner.service.store import AuditLine, OutputRow
+from gpuspawner.service.tell.sentences import gpus_asked
+
+log = logging.getLogger("gpuspawner.allocator")
+
+WORKSPACE_TOKEN_PREFIX = "gpuws-"  # noqa: S105 - it marks a kind of token, and is none
+
+
+def options_of(lease: Lease) -> dict[str, Any]:
+    """Return the options of a start that is to give what a lease waits for.
+
+    In its user's words, and where they said nothing by the defaults of then: by others it would lose its place.
+    """
+    return {**to_options(lease.request), **lease.options}
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One ``start()`` for ``user``: ``start_id`` is its own, ``boot_id`` the hub process that runs it.
+
+    ``by`` is who asks, where that is somebody else.
+    """
+
+    key: Key
+    user: str
+    request: Request
+    options: Mapping[str, Any]
+    start_id: str
+    boot_id: str
+    by: str = ""
+
+
+def hash_token(token: str) -> str:
+    """Return what is stored of a workspace's token."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+class Allocator:
+    """The one place that makes leases and gives GPUs."""
+
+    def __init__(self, book: Book, scheduler: Scheduler, catalog: Catalog, clock: Clock, settings: Settings) -> None:
+        """Serve from ``scheduler``. Nothing is granted before the reconciler has told what runs."""
+        self.book, self.scheduler, self.catalog, self.clock, self.settings = book, scheduler, catalog, clock, settings
+        self.prospects = Prospects(book, scheduler, catalog, clock)
+        self.processes_known = False
+        self.taken_back = 0
+        self._seen: frozenset[tuple[str, Slot]] = frozenset()
+        self.hub_answers = False
+        self.recent_stops: dict[Key, float] = {}
+        """When our last stop of a workspace was answered by the hub; infinity while it is not."""
+        self.stoppers = Stoppers(book, clock)
+
+    @property
+    def seen(self) -> frozenset[tuple[str, Slot]]:
+        """Who was last seen to run on which GPUs, by lease id."""
+        return self._seen
+
+    @property
+    def others(self) -> tuple[Slot, ...]:
+        """What runs on GPUs that its lease does not hold, or not any more: it uses them all the same."""
+        return left_over(self._seen, self.book)
+
+    def not_held(self, lease: Lease, slots: Iterable[Slot]) -> tuple[Slot, ...]:
+        """Return which of these no other lease holds, and nothing of another lease is seen to use."""
+        others = [x for x in self.book if x.id != lease.id]
+        used = used_shares(others, left_over((one for one in self._seen if one[0] != lease.id), others))
+        return tuple(slot for slot in slots if used.get(slot.gpu, 0) + slot.share <= 1)
+
+    def see(self, slots: Iterable[tuple[str, Slot]], taken_back: int) -> None:
+        """Take in who was seen to run on which GPUs, by lease id. ``taken_back`` is as it was before the look."""
+        self._seen = frozenset(slots)
+        self.processes_known = taken_back == self.taken_back
+
+    def take_back(self, lease: Lease) -> None:
+        """Note that this lease gives its GPUs back, and the backend was not asked whether anything runs on them.
+
+        Where a start was allowed to create something, nothing is granted before the next look.
+        """
+        if lease.token_hash:
+            self.taken_back += 1
+            self.processes_known = False
+
+    def resume(self) -> None:
+        """After a restart: nobody is known to wait until heard again, and the silence of a start counts from now.
+
+        A waiter may have died with its hub: its GPU would be reserved for nobody, until that lapses as a failed start.
+        Where the wall clock went back meanwhile, what is remembered moves back with it: deadlines stay as far ahead as
+        they were, and nobody who comes now was there before those who wait.
+        """
+        now = self.clock.now()
+        ahead_seconds = max((last_moment(lease) for lease in self.book), default=now) - now
+        if ahead_seconds > 0:
+            log.warning("the clock went back by %s or more since the last service", show_duration(ahead_seconds))
+            self.book.save(*(earlier(lease, ahead_seconds) for lease in self.book))
+        self.end_what_is_not_offered()
+        for lease in self.book:
+            if lease.phase is Phase.QUEUED:
+                self.book.save(leases.park(lease, now))
+            else:
+                self.book.note_heard(lease.id, now)
+
+    def end_what_is_not_offered(self) -> None:
+        """End waiting requests that the present catalog never grants: also those that came back to their place."""
+        now = self.clock.now()
+        for lease in self.book:
+            if lease.phase in WAITING and (why := self.offered_no_more(lease)):
+                words = f"What it waited for is not offered any more. {why} Press Start to ask anew."
+                ended = leases.end(leases.stop(lease, Reason.FAILED, "gpuspawner", words, now), now)
+                unread = replace(ended, unattended=True)
+                self.book.save(unread, audit=[self.line(unread, "gpuspawner", "stop", words)])
+
+    def offered_no_more(self, lease: Lease) -> str:
+        """Return why a request can never be granted by the present catalog; "" where it can."""
+        try:
+            resolve(self.catalog, options_of(lease), lease.user)  # as its start will
+        except RequestRefused as error:
+            return str(error)
+        return ""
+
+    def acquire(self, ask: Ask) -> Lease:
+        """Return the lease of this start: a new one, or the live one of its key with a new attempt. Idempotent.
+
+        Raises:
+            RequestRefused: over the hard quota, or more than the fleet or its cluster's limits could ever give.
+            Conflict: an earlier workspace of this key still ends; ask again in a second.
+        """
+        now = self.clock.now()
+        lease = self.book.of_key(ask.key)
+        if lease is None or lease.phase not in JOINABLE or lease.request != ask.request:
+            self._check(ask.request, ask.key)  # what has its place keeps it, also when its last node goes
+        if lease is None:
+            lease = Lease(
+                uuid.uuid4().hex,
+                ask.key,
+                ask.user,
+                ask.request,
+                ask.options,
+                asked_at=now,
+                phase_since=now,
+                start_id=ask.start_id,
+                boot_id=ask.boot_id,
+                heard_at=now,
+            )
+            self.book.save(lease, audit=[self.line(lease, ask.by or ask.user, "asked", self._asked(ask.request))])
+        elif lease.phase in JOINABLE:
+            joined = leases.join(lease, ask.request, ask.options, start_id=ask.start_id, boot_id=ask.boot_id, now=now)
+            self.book.save(joined)
+            if joined.phase not in HOLDING:
+                self.take_back(lease)
+        else:
+            if lease.phase in UP and lease.start_id != ask.start_id:
+                # The hub starts it anew, so it knows no server of it any more: what runs was lost sight of.
+                message = "The hub started it again and no longer knew the server that ran. Your files are untouched."
+                gone = replace(leases.stop(lease, Reason.ORPHANED, "gpuspawner", message, now), hub_gone=True)
+                self.book.save(gone, audit=[self.line(gone, "gpuspawner", "stop", message)])
+            raise Conflict("Your previous workspace is still ending; this start waits for it.")
+        self.give()
+        return self.book.of_key(ask.key) or lease
+
+    def check(self, request: Request, key: Key) -> None:
+        """Raise what :meth:`acquire` would raise for this request, without asking for anything."""
+        self._check(request, key)
+
+    def _check(self, request: Request, key: Key) -> None:
+        check_quota(request, key, self.book, self.catalog.quota)
+        self.prospects.check(request, self._offers())
+
+    def look_ahead(self) -> None:
+        """Tell who waits for what can't be had as things are, and what can be had again."""
+        self.prospects.look(self._offers())
+
+    def _offers(self) -> list[Offer]:
+        return self.scheduler.offers(list(self.book), self.others)
+
+    def _offer(self, request: Request) -> Offer | None:
+        return next((o for o in self._offers() if o.kind == request.gpu), None)
+
+    def _asked(self, request: Request) -> str:
+        offer, template = self._offer(request), self.catalog.templates[request.template].title
+        gpus = gpus_asked(request, self.catalog, simulated=offer is not None and offer.simulated)
+        return f"{template}, {gpus}, {show_duration(request.lifetime_seconds)}"
+
+    def give(self) -> None:
+        """Make every grant that is possible now."""
+        if not self.processes_known:
+            return  # a process that a crash left behind may use a GPU that no lease holds
+        now = self.clock.now()
+        most, each = self.settings.concurrent_starts, self.settings.concurrent_starts_each
+        at = Conditions(now, self.hub_answers, most, each, self.others)
+        for grant in self.scheduler.decide(list(self.book), at):
+            granted = leases.grant(grant.lease, grant.slots, now)
+            gpus = ", ".join(slot.gpu for slot in grant.slots) or "no GPU"
+            self.book.save(granted, audit=[self.line(granted, "gpuspawner", "granted", gpus)])
+
+    def current(self, lease_id: str, attempt: int) -> Lease:
+        """Return the live lease for a message of ``attempt``.
+
+        Raises:
+            Gone: it ends or has ended, or a newer attempt took over: the sender must stop.
+        """
+        lease = self.book.get(lease_id)
+        if lease is None:
+            ended = self.book.store.lease(lease_id)
+            raise Gone(ended.message if ended is not None and ended.message else "This start is over.")
+        if attempt != lease.attempt:
+            raise Gone("A newer start took this one over.")
+        if lease.phase is Phase.STOPPING:
+            raise Gone(lease.message)
+        return lease
+
+    def hear(self, lease_id: str, attempt: int) -> Lease:
+        """Note that the sender of this attempt lives."""
+        lease = self.current(lease_id, attempt)
+        now = self.clock.now()
+        heard = leases.heard(lease, now) if lease.phase in JOINABLE else lease
+        if heard.phase is not lease.phase or heard.unattended != lease.unattended:
+            self.book.save(heard)
+            self.give()
+        else:
+            self.book.note_heard(lease_id, now)
+        return self.book.get(lease_id) or lease
+
+    def acknowledge(self, lease_id: str, attempt: int) -> tuple[Lease, str]:
+        """Reserved → starting. Return the lease and a fresh token for its workspace, which is stored hashed."""
+        token = WORKSPACE_TOKEN_PREFIX + secrets.token_urlsafe(32)
+        lease = leases.acknowledge(self.current(lease_id, attempt), hash_token(token), self.clock.now())
+        self.book.save(lease)
+        return lease, token
+
+    def park(self, lease_id: str, attempt: int) -> Lease:
+        """The waiter leaves, the place stays. A grant that crossed it on the way stands until it lapses."""
+        lease = self.current(lease_id, attempt)
+        if lease.phase in WAITING:
+            lease = leases.park(lease, self.clock.now())
+            self.book.save(lease)
+        return lease
+
+    def requeue(self, lease_id: str, attempt: int, why: str, node: str = "") -> Lease:
+        """A start whose grant could not be had goes back to its place, and others pass for a while.
+
+        Nothing of it may be left where it was to run. ``node`` is where it found no room; "" where that has no part.
+
+        Raises:
+            Gone: as :meth:`current` does.
+            Conflict: it is not starting.
+        """
+        lease = self.current(lease_id, attempt)
+        back = leases.requeue(lease, kept(why), self.settings.no_room_wait_seconds, self.clock.now(), node)
+        self.book.save(back, audit=[self.line(lease, "gpuspawner", "requeued", back.message)])
+        self.take_back(lease)
+        return back
+
+    def release(self, lease_id: str, attempt: int, outcome: str, message: str, output: str = "") -> None:
+        """The spawner tells how a start or a server ended. An older attempt is ignored, a repeated message harmless.
+
+        ``outcome`` is one of ``core.leases.release.OUTCOMES``; ``output`` the last that its server wrote.
+        """
+        lease = self.book.get(lease_id)
+        if lease is None or lease.attempt != attempt:
+            return
+        now = self.clock.now()
+        if output:
+            self.book.store.outputs.keep(OutputRow(lease.id, now, bounded(output)))
+        sent_at = self.recent_stops.get(lease.key)
+        ours = sent_at is not None and now - sent_at <= self.settings.stop_race_seconds
+        if outcome == "cancelled" and ours and lease.phase in JOINABLE:
+            # Our stop was meant for the workspace before; it hit this start. It goes back to its place.
+            parked = leases.park(lease, now) if lease.phase is not Phase.STARTING else leases.drop_start(lease, now)
+            self.book.save(replace(parked, not_before=0.0))
+            self.take_back(lease)
+            return
+        if outcome == "died" and lease.disruption:
+            outcome = "preempted"  # it was seen coming
+        reason, by, words = _END_OF[outcome](lease)
+        if words == UNKNOWN and (stopper := self.stoppers.take(lease.key)):
+            by, words = stopper, stopped_by(stopper)
+        stopping = replace(leases.stop(lease, reason, by, kept(message) or words, now), hub_gone=True)
+        lines = [self.line(lease, by, "stop", stopping.message)] if lease.phase is not Phase.STOPPING else []
+        if lease.phase in WAITING or lease.phase is Phase.RESERVED:
+            self.book.save(leases.end(stopping, now), audit=lines)
+            self.take_back(lease)
+        else:
+            self.book.save(stopping, audit=lines)
+        self.give()
+
+    def forget(self, key: Key) -> None:
+        """The hub deletes the server of a key, or its user, or cancels a start: what waits, waits for nobody now."""
+        lease = self.book.of_key(key)
+        if lease is None or lease.phase not in WAITING | {Phase.RESERVED}:
+            return
+        now, message = self.clock.now(), "The hub deleted its server or cancelled its start, and with it its place."
+        ended = leases.end(leases.stop(lease, Reason.CANCELLED, "hub", message, now), now)
+        self.book.save(ended, audit=[self.line(lease, "hub", "stop", message)])
+        self.take_back(lease)
+        self.give()
+
+    def returns(self, lease: Lease) -> bool:
+        """Whether a workspace that its place ended, or its user moves, goes back in the queue.
+
+        By its policy, and where the catalog still offers what it had.
+        """
+        wanted = lease.reason is Reason.MOVED or policy_of(self.catalog, lease).back_in_queue
+        return wanted and bool(lease.request.template) and not self.offered_no_more(lease)
+
+    def line(self, lease: Lease, actor: str, action: str, why: str) -> AuditLine:
+        """Return an audit line of now."""
+        return AuditLine(self.clock.now(), lease.id, lease.user, actor, action, why)
+
+
+_END_OF: dict[str, Callable[[Lease], tuple[Reason, str, str]]] = {
+    "cancelled": lambda lease: (Reason.CANCELLED, lease.user, CANCELLED),
+    "failed": lambda _: (Reason.FAILED, "hub", "The server did not start. Nothing was charged; your files are safe."),
+    "stopped": lambda lease: (
+        (Reason.STOPPED, "hub", UNKNOWN)
+        if lease.phase in UP
+        else (Reason.FAILED, "hub", "Its server was stopped before it answered: cancelled, or too slow to start.")
+    ),
+    "preempted": lambda lease: (
+        Reason.PREEMPTED,
+        "cluster",
+        lease.disruption or "The cluster ended it for something more important. Your files are untouched.",
+    ),
+    "quit": lambda _: (
+        Reason.STOPPED,
+        "its own server",
+        "It was shut down from inside, for example from JupyterLab's menu. Your files are untouched.",
+    ),
+    "died": lambda _: (Reason.FAILED, "hub", "Its server ended by itself. Your files are untouched."),
+    "shutdown": lambda _: (
+        Reason.STOPPED,
+        "hub shutdown",
+        "It was stopped because the hub was shut down. Your files are untouched.",
+    ),
+}

@@ -1,0 +1,174 @@
+"""Carries verdicts and deadlines out: begins and ends grace, warns, and asks the reclaimer to stop."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from gpuspawner.core.errors import Conflict, Unavailable
+from gpuspawner.core.idle.idleness import LEAST_GRACE_SECONDS, Verdict, after_restart, grace_stands, kept
+from gpuspawner.core.idle.policy import Mode
+from gpuspawner.core.leases import lease as leases
+from gpuspawner.core.leases import lifetime
+from gpuspawner.core.leases.lease import UP, Lease, Phase, Reason
+from gpuspawner.core.units import show_duration
+from gpuspawner.service.clock import Clock
+from gpuspawner.service.leases.allocator import Allocator
+from gpuspawner.service.leases.book import Book
+from gpuspawner.service.leases.policies import idle_policy_of, policy_of
+from gpuspawner.service.leases.reclaimer import Reclaimer
+from gpuspawner.service.store import AuditLine
+from gpuspawner.service.tell.sentences import measured
+
+log = logging.getLogger("gpuspawner.lifecycle")
+
+DOUBLE_CLICK_SHARE = 0.9
+"""With more than this of a Keep still to go, another one is taken for the same click. Arbitrary."""
+
+COMING_END = "ends in "
+"""How the audit of a warning begins that is for a coming deadline, not for idleness."""
+
+
+class Lifecycle:
+    """What happens to a running workspace, by its policy; and what its user may do about it."""
+
+    def __init__(self, book: Book, allocator: Allocator, reclaimer: Reclaimer, clock: Clock) -> None:
+        """Act on the leases of ``book``."""
+        self._book, self._allocator, self._reclaimer, self._clock = book, allocator, reclaimer, clock
+        self._catalog = allocator.catalog
+        self._hub_silent_since: float | None = None
+
+    def catch_up(self) -> None:
+        """To be called before samples are judged: where store or hub were away, nobody could press Keep meanwhile.
+
+        It is as after a restart then. A hub that is silent for less than a minute hinders nobody for long.
+        """
+        now, since = self._clock.now(), self._hub_silent_since
+        if not self._allocator.hub_answers:
+            self._hub_silent_since = now if since is None else since
+        else:
+            self._hub_silent_since = None
+        hub_was_away = self._allocator.hub_answers and since is not None and now - since >= LEAST_GRACE_SECONDS
+        if self._book.failed_to_write or hub_was_away:
+            self.resume()
+            self._book.failed_to_write = False
+
+    def resume(self) -> None:
+        """After a restart: enough of a grace that ran is left for its user to object, and none passed meanwhile."""
+        now = self._clock.now()
+        for lease in self._book:
+            policy = idle_policy_of(self._catalog, lease)
+            if lease.phase is not Phase.RECLAIMING:
+                continue
+            if policy is None:  # the catalog judges it no more
+                self._book.save(leases.end_grace(replace(lease, streak=kept(lease.streak)), now))
+            elif not grace_stands(lease.streak, policy, mode := policy_of(self._catalog, lease).mode):
+                streak = replace(lease.streak, mode=mode, countdown_seconds=None)
+                line = self._allocator.line(lease, "gpuspawner", "grace ended", "its policy has changed")
+                self._book.save(leases.end_grace(replace(lease, streak=streak), now), audit=[line])
+            else:
+                resumed = replace(lease, streak=after_restart(lease.streak, policy), sampled_at=now)
+                self._book.save(resumed)
+                # Its end has moved; and a message that a killed service had not sent yet is told after all.
+                line = self._allocator.line(resumed, "gpuspawner", "warned", measured(resumed, policy))
+                self._book.told(resumed, line)
+
+    def apply(self, lease: Lease, verdict: Verdict) -> tuple[Lease, list[AuditLine]]:
+        """Return the lease after the verdict on its newest sample, and what to audit. It is saved by the caller.
+
+        A stop is none of it: that is :meth:`reclaim`, once the sample is stored.
+        """
+        now, in_force = self._clock.now(), lease.streak.mode is Mode.ENFORCE
+        if verdict is Verdict.BEGIN_GRACE:
+            # In mode warn the workspace goes on running: nothing will be reclaimed.
+            warned = leases.begin_grace(lease, now) if in_force else lease
+            return warned, [self._allocator.line(lease, "gpuspawner", "warned", self._measured(lease))]
+        if verdict is Verdict.END_GRACE and lease.phase is Phase.RECLAIMING:
+            line = self._allocator.line(lease, "gpuspawner", "grace ended", lease.streak.because)
+            return leases.end_grace(lease, now), [line]
+        if verdict in {Verdict.WOULD_BEGIN_GRACE, Verdict.WOULD_RECLAIM}:
+            action = "would warn" if verdict is Verdict.WOULD_BEGIN_GRACE else "would stop"
+            return lease, [self._allocator.line(lease, "gpuspawner", action, self._measured(lease))]
+        return lease, []
+
+    def _measured(self, lease: Lease) -> str:
+        return measured(lease, idle_policy_of(self._catalog, lease))
+
+    def reclaim(self, lease: Lease) -> None:
+        """Have an idle workspace stopped whose grace has passed, unless anything changed since."""
+        policy = idle_policy_of(self._catalog, lease)
+        if policy is None:  # the catalog judges it no more
+            return
+        grace = show_duration(policy.grace_seconds)
+        message = f"{measured(lease, policy)} Nobody kept it in the {grace} after the warning."
+
+        def still_idle(newest: Lease) -> bool:
+            """Nothing changed since the verdict: same server, newest sample, still in its grace, not kept."""
+            return (
+                newest.phase is Phase.RECLAIMING
+                and self._allocator.hub_answers  # else it could not be stopped now, nor kept from the hub's pages
+                and newest.server_started == lease.server_started
+                and newest.sampled_at == lease.sampled_at
+                and newest.streak.grace_left_seconds == 0
+                and (newest.kept_until is None or newest.kept_until <= self._clock.now())
+            )
+
+        try:
+            self._reclaimer.mark(lease.id, Reason.IDLE, "gpuspawner", message, still_idle)
+        except Conflict as error:
+            log.info("%s is not reclaimed: %s", lease.id, error)
+
+    def deadlines(self) -> None:
+        """Tell and carry out what the deadlines say. Expiry acts in every mode."""
+        now = self._clock.now()
+        for lease in self._book:
+            if lease.phase not in UP or lease.deadline_at is None:
+                continue
+            try:
+                self._deadline(lease, lease.deadline_at, now)
+            except (Conflict, Unavailable) as error:
+                log.warning("deadline of %s waits: %s", lease.id, error)
+
+    def _deadline(self, lease: Lease, deadline_at: float, now: float) -> None:
+        extend = policy_of(self._catalog, lease).extend
+        lifetime_seconds = lease.request.lifetime_seconds + lease.extended_seconds
+        due = lifetime.due_warnings(deadline_at, lease.warned_seconds, extend, lifetime_seconds, now)
+        if due is not None:
+            told = (*lease.warned_seconds, *due.thresholds)
+            why = f"{COMING_END}{show_duration(max(0.0, due.deadline - now))}"
+            line = self._allocator.line(lease, "gpuspawner", "warned", why)
+            self._book.save(replace(lease, deadline_at=due.deadline, warned_seconds=told), audit=[line])
+            return
+        if lifetime.is_expired(deadline_at, lease.warned_seconds, now):
+            message = f"Its lifetime was {show_duration(lifetime_seconds)}."
+            self._reclaimer.mark(
+                lease.id, Reason.EXPIRED, "gpuspawner", message, lambda newest: newest.deadline_at == deadline_at
+            )
+
+    def keep(self, lease: Lease, by: str) -> Lease:
+        """Keep an idle workspace for its policy's time. Raises Conflict where none is left, or it does not run.
+
+        Soon after another Keep it changes nothing: a second click, or a second page, must not use one up.
+        """
+        now = self._clock.now()
+        policy = policy_of(self._catalog, lease)
+        if lease.kept_until is not None and lease.kept_until - now > DOUBLE_CLICK_SHARE * policy.keep.each_seconds:
+            return lease
+        until = lifetime.keep(lease.keeps_used, policy.keep, now)
+        kept = leases.keep(lease, until, now)
+        why = f"for {show_duration(policy.keep.each_seconds)}"
+        self._book.save(kept, audit=[self._allocator.line(kept, by, "kept", why)])
+        return kept
+
+    def extend(self, lease: Lease, by: str) -> Lease:
+        """Move the deadline by its policy's step. Raises Conflict where nothing is left, or there is no deadline."""
+        if lease.phase not in UP or lease.deadline_at is None:
+            raise Conflict("This workspace has no running lifetime to extend.")
+        policy = policy_of(self._catalog, lease)
+        deadline_at, extended = lifetime.extend(
+            lease.deadline_at, lease.extended_seconds, policy.extend, self._clock.now()
+        )
+        why = f"by {show_duration(extended - lease.extended_seconds)}"
+        changed = replace(lease, deadline_at=deadline_at, extended_seconds=extended, warned_seconds=())
+        self._book.save(changed, audit=[self._allocator.line(changed, by, "extended", why)])
+        return changed

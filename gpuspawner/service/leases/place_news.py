@@ -1,0 +1,53 @@
+"""What the place tells of a workspace that runs: that it is about to end it, or that its GPUs failed. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from gpuspawner.backends.base import Running
+from gpuspawner.core.leases.lease import Lease, disrupt
+from gpuspawner.service.store import AuditLine
+
+
+def told_by_the_place(
+    lease: Lease, running: Sequence[Running], failed_gpus: Collection[str], now: float
+) -> tuple[Lease, list[AuditLine]]:
+    """Return the lease with what is new of it, and what its user is to be told: nothing is stopped.
+
+    Args:
+        lease: one that runs.
+        running: what is seen to run for it, of all attempts; where nothing is seen, nothing is told.
+        failed_gpus: the GPUs, by id, that the place calls unhealthy.
+        now: seconds since the epoch.
+    """
+    own = [one for one in running if one.attempt == lease.attempt]
+    if not own:
+        return lease, []
+    disrupted, lines = _disrupted(lease, own, now)
+    told, more = _unhealthy(disrupted, own[0], failed_gpus, now)
+    return told, [*lines, *more]
+
+
+def _disrupted(lease: Lease, own: Sequence[Running], now: float) -> tuple[Lease, list[AuditLine]]:
+    one = next((x for x in own if x.disruption), None)
+    if (one is None) is (not lease.disruption):
+        return lease, []
+    if one is None:
+        return disrupt(lease, "", None), [_line(lease, now, "spared", "The cluster ends it no more.")]
+    until = None if one.ends_in_seconds is None else now + one.ends_in_seconds
+    return disrupt(lease, one.disruption, until), [_line(lease, now, "disrupted", one.disruption)]
+
+
+def _unhealthy(lease: Lease, own: Running, failed_gpus: Collection[str], now: float) -> tuple[Lease, list[AuditLine]]:
+    failed = (slot.gpu for slot in lease.slots if slot.gpu in failed_gpus)
+    unhealthy = tuple(sorted({*own.unhealthy, *failed}))
+    if unhealthy == lease.unhealthy:
+        return lease, []
+    names = ", ".join(unhealthy)
+    why = f"the place calls {names} unhealthy" if names else "the place calls its GPUs healthy again"
+    return replace(lease, unhealthy=unhealthy), [_line(lease, now, "health", why)]
+
+
+def _line(lease: Lease, now: float, action: str, why: str) -> AuditLine:
+    return AuditLine(now, lease.id, lease.user, "cluster", action, why)

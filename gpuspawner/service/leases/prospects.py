@@ -1,0 +1,113 @@
+"""Whether a request could start at all, however much were free: what it asks for must have been there within a day.
+
+A shortage is a queue: labels go for a moment, and nodes take time to join. What never could be had is refused, and who
+waits for it already is told, and keeps the place for a day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from gpuspawner.catalog import Catalog
+from gpuspawner.core.errors import RequestRefused
+from gpuspawner.core.gpus.fleet import Fleet
+from gpuspawner.core.leases import lease as leases
+from gpuspawner.core.leases.lease import WAITING, Lease, Reason
+from gpuspawner.core.leases.request import Request
+from gpuspawner.core.units import show_duration
+from gpuspawner.schedulers.base import Offer, Scheduler
+from gpuspawner.service.clock import Clock
+from gpuspawner.service.leases.book import Book
+from gpuspawner.service.store import AuditLine
+from gpuspawner.service.tell.sentences import gpu_title
+
+REMEMBERED_SECONDS = 86400.0
+"""A kind that was there within this is waited for."""
+KEPT_SECONDS = 86400.0
+"""A request that cannot start as things are keeps its place for this."""
+NOTED_SECONDS = 600.0
+"""How often it is stored that a kind is there. Arbitrary: little beside a day."""
+
+
+class Prospects:
+    """Knows the most of each kind that one workspace could have, and when that was last so, across restarts."""
+
+    def __init__(self, book: Book, scheduler: Scheduler, catalog: Catalog, clock: Clock) -> None:
+        """Remember what the store says, once it is open."""
+        self._book, self._scheduler, self._catalog, self._clock = book, scheduler, catalog, clock
+        self._seen: dict[str, tuple[int, float]] | None = None
+        """By kind: how many GPUs one workspace could have, and when."""
+        self._fleet: Fleet | None = None
+
+    def check(self, request: Request, offers: Iterable[Offer]) -> None:
+        """Raise RequestRefused for what neither the place's limits, nor its GPUs of today or of yesterday, allow."""
+        self._scheduler.check(request)
+        offer = next((offer for offer in offers if offer.kind == request.gpu), None)
+        if offer is None or offer.largest is None or request.count <= offer.largest:
+            return
+        if request.count <= self._most_seen(offer.kind):
+            return  # it waits
+        title = gpu_title(offer.kind, self._catalog, simulated=offer.simulated)
+        limit, remedy = f"at most {offer.largest} {title} in one workspace", "Ask for fewer, or for another GPU."
+        if not offer.largest:
+            limit = f"no {title} is there now"
+            remedy = "Ask for another GPU, or an administrator: the service's page tells them which GPUs it sees."
+        raise RequestRefused("count", str(request.count), limit, remedy, status=403)
+
+    def look(self, offers: Iterable[Offer]) -> None:
+        """Take a new view of the GPUs in: note which kinds are there, and tell who waits for what can't be had now."""
+        if self._scheduler.fleet is self._fleet:
+            return
+        self._fleet = self._scheduler.fleet
+        offers = tuple(offers)
+        self._note(offers)
+        for lease in self._book:
+            if lease.phase in WAITING:
+                self._judge(lease, offers)
+
+    def _most_seen(self, kind: str) -> int:
+        most, at = self._remembered().get(kind, (0, 0.0))
+        return most if self._clock.now() - at <= REMEMBERED_SECONDS else 0
+
+    def _remembered(self) -> dict[str, tuple[int, float]]:
+        if self._seen is None:
+            self._seen = self._book.store.kinds_seen()
+        return self._seen
+
+    def _note(self, offers: Iterable[Offer]) -> None:
+        now, seen = self._clock.now(), self._remembered()
+        new = {offer.kind: (offer.largest, now) for offer in offers if offer.largest}
+        due = {kind: found for kind, found in new.items() if self._is_news(found[0], seen.get(kind), now)}
+        if due:
+            self._book.store.note_kinds(due)
+            seen.update(due)
+
+    @staticmethod
+    def _is_news(largest: int, noted: tuple[int, float] | None, now: float) -> bool:
+        """Whether to note what is there now: more than before, as much as before for a while, or all after a day."""
+        if noted is None or largest > noted[0]:
+            return True
+        return now - noted[1] > (NOTED_SECONDS if largest == noted[0] else REMEMBERED_SECONDS)
+
+    def _judge(self, lease: Lease, offers: Iterable[Offer]) -> None:
+        try:
+            self.check(lease.request, offers)
+            why = ""
+        except RequestRefused as error:
+            why = str(error)
+        now, since = self._clock.now(), lease.impossible_since
+        if why and since is not None and now - since > KEPT_SECONDS:
+            words = f"It waited {show_duration(KEPT_SECONDS)} and could not start: {why} Press Start to ask anew."
+            ended = leases.end(leases.stop(lease, Reason.FAILED, "gpuspawner", words, now), now)
+            self._save(replace(ended, unattended=True), "stop", words)
+        elif why and since is None:
+            self._save(replace(lease, impossible=why, impossible_since=now), "can't start now", why)
+        elif why and why != lease.impossible:
+            self._book.save(replace(lease, impossible=why))
+        elif not why and since is not None:
+            self._save(replace(lease, impossible="", impossible_since=None), "can start again", "")
+
+    def _save(self, lease: Lease, action: str, why: str) -> None:
+        line = AuditLine(self._clock.now(), lease.id, lease.user, "gpuspawner", action, why)
+        self._book.save(lease, audit=[line])

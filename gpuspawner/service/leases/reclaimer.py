@@ -1,0 +1,143 @@
+"""The only part that stops workspaces. Marks first, validates again, then stops, then sees that nothing is left."""
+
+from __future__ import annotations
+
+import logging
+import math
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+
+from gpuspawner.backends.base import Backend
+from gpuspawner.core.errors import Conflict, Unavailable
+from gpuspawner.core.leases import lease as leases
+from gpuspawner.core.leases.lease import Lease, Phase, Reason
+from gpuspawner.service.clock import Clock
+from gpuspawner.service.leases.allocator import Allocator
+from gpuspawner.service.leases.book import Book
+from gpuspawner.service.observe.hub import Hub
+from gpuspawner.service.settings import Settings
+from gpuspawner.service.store import AuditLine
+
+log = logging.getLogger("gpuspawner.reclaimer")
+
+EVIDENCE_SECONDS = 3 * 3600.0
+"""Readings of at least this long before a stop are kept with it: an idle time, a grace, and what came before."""
+
+
+class Reclaimer:
+    """Stops workspaces in steps that each survive a crash: a stop that began is carried on by whoever runs next."""
+
+    def __init__(
+        self, book: Book, allocator: Allocator, hub: Hub, backend: Backend, clock: Clock, settings: Settings
+    ) -> None:
+        """Stop servers through ``hub`` and what is left of them through ``backend``."""
+        self._book, self._allocator, self._hub, self._backend = book, allocator, hub, backend
+        self._clock, self._settings = clock, settings
+        self._driving: set[tuple[str, bool]] = set()
+
+    def mark(
+        self, lease_id: str, reason: Reason, by: str, message: str, still: Callable[[Lease], bool] = lambda _: True
+    ) -> Lease:
+        """Begin a stop: record who, why and the readings behind it. ``still`` judges the newest state of the lease.
+
+        Raises:
+            Conflict: the lease has ended or is stopping, or what called for the stop is no longer so.
+        """
+        lease = self._book.get(lease_id)
+        if lease is None or lease.phase is Phase.STOPPING or not still(lease):
+            raise Conflict("This workspace is not to be stopped any more.")
+        now = self._clock.now()
+        if reason is not Reason.STOPPED:
+            since = now - max(EVIDENCE_SECONDS, 2 * lease.streak.observed_seconds)
+            self._book.store.keep_readings(lease_id, since)  # first: no crash leaves a stop without
+        stopping = leases.stop(lease, reason, by, message, now)
+        if lease.phase in leases.WAITING:
+            stopping = leases.end(stopping, now)
+        self._book.save(stopping, audit=[self._allocator.line(lease, by, "stop", f"{reason.value}: {message}")])
+        log.info("stopping %s of %s (%s, by %s): %s", lease.id, lease.user, reason.value, by, message)
+        return stopping
+
+    async def drive(self, lease_id: str) -> None:
+        """Take a stopping lease one step further. Called again and again until it has ended; no step twice at once."""
+        lease = self._book.get(lease_id)
+        # Once the hub has no server of it, it ends without waiting for the hub's answer to a stop under way.
+        step = (lease_id, lease is not None and lease.hub_gone)
+        if step in self._driving:
+            return
+        self._driving.add(step)
+        try:
+            await self._drive(lease_id)
+        except (Unavailable, Conflict) as error:
+            log.warning("the stop of %s waits: %s", lease_id, error)
+        finally:
+            self._driving.discard(step)
+
+    async def _drive(self, lease_id: str) -> None:
+        lease = self._book.get(lease_id)
+        if lease is None or lease.phase is not Phase.STOPPING:
+            return
+        if not lease.hub_gone and not await self._stop_in_hub(lease):
+            return
+        # The hub has no server of it any more: whatever still carries the id is left over.
+        if not await self._backend.end(lease_id):
+            log.warning("processes of %s outlived their end; its GPUs stay taken", lease_id)
+            return
+        lease = self._book.get(lease_id)
+        if lease is not None and lease.phase is Phase.STOPPING:
+            self._end(lease)
+            self._allocator.give()
+
+    def _end(self, lease: Lease) -> None:
+        """End a lease. What its place took, or its user moves, goes back in the queue in the same step.
+
+        No crash loses it between.
+        """
+        now = self._clock.now()
+        ended = leases.end(lease, now)
+        reason = lease.reason
+        if reason not in {Reason.MOVED, Reason.PREEMPTED} or not self._allocator.returns(lease):
+            self._book.save(ended)
+            return
+        parked = leases.again(lease, uuid.uuid4().hex, now)
+        line = self._allocator.line(parked, "gpuspawner", "back in the queue", f"{lease.id} was {reason.value}")
+        self._book.save(ended, parked, audit=[line])
+
+    async def _stop_in_hub(self, lease: Lease) -> bool:
+        """Return True once the hub has no server of this lease; otherwise see that it is told to stop it."""
+        server = await self._hub.server(lease.user, lease.key.server)
+        same_user = server is not None and server.user_created == lease.key.user_created
+        if server is None or not same_user or lease.server_started not in {"", server.started}:
+            current = self._book.get(lease.id)
+            if current is not None and current.phase is Phase.STOPPING:
+                self._book.save(replace(current, hub_gone=True))
+            return True
+        now = self._clock.now()
+        sent_at = lease.stop_sent_at
+        if server.pending == "stop" or (sent_at is not None and now - sent_at < self._settings.stop_retry_seconds):
+            return False
+        current = self._book.get(lease.id)
+        if current is None or current.hub_gone:
+            return False
+        # The write checks the epoch: a service that was replaced sends no stop. A start that never ran is known by its
+        # server from here on: a stop that is sent again must not hit the next one.
+        self._book.save(replace(current, stop_sent_at=now, server_started=lease.server_started or server.started))
+        self._allocator.recent_stops[lease.key] = math.inf  # until it is answered, it may hit a start at any moment
+        try:
+            await self._hub.stop(lease.user, lease.key.server)
+        finally:
+            self._allocator.recent_stops[lease.key] = self._clock.now()
+        return False
+
+    async def end_attempts(self, lease: Lease) -> bool:
+        """End what earlier attempts of a live lease left running. True once nothing of them is left."""
+        running = await self._backend.workspaces()
+        older = frozenset(r.attempt for r in running if r.lease_id == lease.id and r.attempt < lease.attempt)
+        return not older or await self._backend.end(lease.id, older)
+
+    async def end_unknown(self, lease_id: str, user: str, why: str) -> None:
+        """End what runs for a lease that is not live. The write checks the epoch before anything is ended."""
+        now = self._clock.now()
+        self._book.save(audit=[AuditLine(now, lease_id, user, "gpuspawner", "stop", f"{Reason.ORPHANED.value}: {why}")])
+        log.info("ending what is left of %s of %s: %s", lease_id, user, why)
+        await self._backend.end(lease_id)

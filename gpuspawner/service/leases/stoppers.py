@@ -1,0 +1,62 @@
+"""Who stopped a server by the hub: the hub tells its spawner of the stop, and only afterwards whose request it was."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gpuspawner.core.leases.lease import UP, Key, Lease, Phase, Reason
+from gpuspawner.service.clock import Clock
+from gpuspawner.service.leases.book import Book
+from gpuspawner.service.store import AuditLine
+
+UNKNOWN = "It was stopped from the hub; by whom is not known."
+CANCELLED = "The start was cancelled."
+NAMED = "stopper"
+"""The audit's action where the name comes after the end."""
+LATE_SECONDS = 60.0
+"""How long after its end a name is still taken for it: it comes at the end of the same request."""
+AHEAD_SECONDS = 600.0
+"""How long before its end: the hub answers a stop that takes long before it is done."""
+LOOKED_AT = 5
+"""Ended workspaces of its user among which the one is looked for."""
+
+
+def stopped_by(by: str) -> str:
+    """Return how the end is told of a workspace that ``by`` stopped by the hub."""
+    return f"It was stopped by {by}, from the hub."
+
+
+class Stoppers:
+    """Gives ends their names: of those that are known already, and of those that come."""
+
+    def __init__(self, book: Book, clock: Clock) -> None:
+        """Know of no stop."""
+        self._book, self._clock = book, clock
+        self._ahead: dict[Key, tuple[str, float]] = {}
+
+    def take(self, key: Key) -> str:
+        """Return whose request stops the workspace that ends now; "" where nobody told."""
+        by, at = self._ahead.pop(key, ("", 0.0))
+        return by if self._clock.now() - at <= AHEAD_SECONDS else ""
+
+    def name(self, key: Key, by: str) -> None:
+        """Note that ``by`` asked the hub to stop the server of a key. Repeating it is harmless."""
+        lease, now = self._book.of_key(key), self._clock.now()
+        if lease is not None and lease.phase in UP:
+            self._ahead[key] = (by, now)
+            return
+        if lease is None or lease.phase is not Phase.STOPPING:
+            ended = self._book.store.ended(key.owner, LOOKED_AT)
+            lease = next((x for x in ended if x.key == key and now - (x.ended_at or 0.0) <= LATE_SECONDS), None)
+        if lease is None or not _unnamed(lease, by):
+            return
+        words = stopped_by(by) if lease.reason is Reason.STOPPED else f"The start was cancelled by {by}."
+        named = replace(lease, ended_by=by, message=words)
+        self._book.save(named, audit=[AuditLine(now, lease.id, lease.user, by, NAMED, words)])
+
+
+def _unnamed(lease: Lease, by: str) -> bool:
+    """Whether an end was told without a name, or with the most likely one, its user's, which was another's."""
+    if lease.reason is Reason.STOPPED:
+        return lease.message == UNKNOWN
+    return lease.reason is Reason.CANCELLED and lease.message == CANCELLED and by != lease.user

@@ -1,0 +1,45 @@
+"""What each GPU of the fleet is doing: the one count behind pages and metrics."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from gpuspawner.core.gpus.fleet import Gpu
+from gpuspawner.core.gpus.groups import unmarked
+from gpuspawner.core.leases.lease import HOLDING, Lease
+from gpuspawner.service.parts import Parts
+
+STATES = ("free", "busy", "idle", "unmeasured", "foreign", "suspect")
+"""free; held and computing; held but idle; held and not known; used by what is no workspace; not to be given."""
+NO_KIND = "none"
+"""The kind of a lease without a GPU, and of a GPU that matches no kind of the catalog."""
+
+
+def gpu_states(parts: Parts) -> Counter[tuple[str, str]]:
+    """Return how many GPUs of each kind are in each of STATES: (kind, state) → count. Empty while they are unknown."""
+    fleet = parts.scheduler.fleet
+    if not fleet.complete:
+        return Counter()
+    holders: dict[str, list[Lease]] = {}
+    for lease in parts.book:
+        for slot in lease.slots if lease.phase in HOLDING else ():
+            holders.setdefault(slot.gpu, []).append(lease)
+    others = {slot.gpu for slot in parts.allocator.others}
+    return Counter(
+        (gpu.pool or NO_KIND, _state(parts, gpu, holders.get(gpu.id, []), left_over=gpu.id in others))
+        for gpu in unmarked(fleet, holders.keys() | others).gpus
+    )
+
+
+def _state(parts: Parts, gpu: Gpu, holders: list[Lease], *, left_over: bool) -> str:
+    if not gpu.healthy:
+        return "suspect"
+    if gpu.foreign:
+        return "foreign"
+    if not holders:
+        return "unmeasured" if left_over else "free"
+    readings = [parts.sampler.newest(lease.id).get(gpu.id) for lease in holders]
+    kinds = {reading.kind if reading else "unknown" for reading in readings}
+    if "busy" in kinds:
+        return "busy"
+    return "idle" if kinds == {"idle"} else "unmeasured"

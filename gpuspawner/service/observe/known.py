@@ -1,0 +1,40 @@
+"""Whether the hub still has who acts by a page's ticket: it was signed before, and a user may be deleted meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+
+from gpuspawner.core.errors import Unavailable
+from gpuspawner.service.clock import Clock
+from gpuspawner.service.observe.hub import Hub
+
+STANDS_SECONDS = 10.0
+"""How long the hub's answer stands: several clicks ask once."""
+ANSWER_SECONDS = 2.0
+
+
+class KnownUsers:
+    """Asks the hub, and remembers for a moment whom it has."""
+
+    def __init__(self, hub: Hub, clock: Clock) -> None:
+        """Know nobody yet."""
+        self._hub, self._clock = hub, clock
+        self._until: dict[tuple[str, str], float] = {}
+
+    async def has(self, user: str, created: str) -> bool:
+        """Whether the hub has the user of this name, created then.
+
+        True while it does not answer: a ticket is good for a minute only, and people must be able to press Keep.
+        """
+        now = self._clock.now()
+        if self._until.get((user, created), 0.0) > now:
+            return True
+        try:
+            found = await asyncio.wait_for(self._hub.created(user), ANSWER_SECONDS)
+        except (Unavailable, TimeoutError, asyncio.TimeoutError):
+            return True
+        if found != created:
+            return False
+        fresh = {who: until for who, until in self._until.items() if until > now}
+        self._until = {**fresh, (user, created): now + STANDS_SECONDS}
+        return True

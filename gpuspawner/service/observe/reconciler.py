@@ -1,0 +1,377 @@
+"""Brings leases in line with what hub and backend show. Absence is believed only when both say so."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Coroutine
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from gpuspawner.backends.base import Backend, Running
+from gpuspawner.core.errors import Conflict, Unavailable
+from gpuspawner.core.gpus.autoscale import PATIENCE
+from gpuspawner.core.leases import lease as leases
+from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease, Phase, Reason
+from gpuspawner.core.units import show_duration
+from gpuspawner.service.clock import Clock
+from gpuspawner.service.leases.adoption import Identity, adopted_server, claimed_slots, lost_identities, rebuilt_lease
+from gpuspawner.service.leases.allocator import Allocator, options_of
+from gpuspawner.service.leases.book import Book
+from gpuspawner.service.leases.place_news import told_by_the_place
+from gpuspawner.service.leases.reclaimer import Reclaimer
+from gpuspawner.service.leases.seating import corrected, seated
+from gpuspawner.service.observe.hub import Hub, HubServer
+from gpuspawner.service.observe.hub_view import HubView, answers, as_it_stands, ended_wrongly, is_its
+from gpuspawner.service.observe.orphans import Orphans
+from gpuspawner.service.observe.unheard import hear_late
+from gpuspawner.service.observe.work_queue import WorkQueue
+from gpuspawner.service.settings import Settings
+
+log = logging.getLogger("gpuspawner.reconciler")
+
+ACTS_AT_ONCE = 64
+"""Starts, stops and ends of what is left over under way at the same time. Arbitrary: more than the starts that may be,
+so that no stop waits for them, and few enough for the hub's and the cluster's APIs."""
+
+NEWER_SERVER = "A newer server runs in its place, and how this one ended was not seen. Your files are untouched."
+
+
+class Reconciler:
+    """One round a tick: look at what runs, then move each lease by at most one step. A round never waits for the hub.
+
+    What waits for it, or for an end on the backend, is a task beside the rounds, one at a time for each lease as it
+    stands: what hangs from before a lease changed holds it up no longer. A task reads its lease anew after each answer.
+    """
+
+    def __init__(
+        self,
+        book: Book,
+        allocator: Allocator,
+        reclaimer: Reclaimer,
+        hub: Hub,
+        backend: Backend,
+        clock: Clock,
+        settings: Settings,
+        identity: Identity,
+        data: Path | None = None,
+    ) -> None:
+        """Reconcile the workspaces of the hub that ``identity`` names.
+
+        ``data`` is the folder that spawner and service share, None where they share none.
+        """
+        self._data = data
+        self._book, self._allocator, self._reclaimer, self._hub = book, allocator, reclaimer, hub
+        self._backend, self._clock, self._settings, self._identity = backend, clock, settings, identity
+        self._running: tuple[Running, ...] = ()
+        self._running_of: dict[str, list[Running]] = {}
+        self._looked_at = 0.0
+        self._gone_since: dict[str, float] = {}
+        self._started: set[tuple[str, float | None]] = set()
+        self._failed_gpus: frozenset[str] = frozenset()
+        self._view = HubView(hub, allocator, clock, settings)
+        self._acts = WorkQueue(ACTS_AT_ONCE, clock.now)
+        self.orphans = Orphans(book, reclaimer, hub, clock, settings, self._drop, identity)
+        self.lost_identities: tuple[str, ...] = ()
+        """Which workspaces of this hub run under an identity that it lost, in sentences for administrators."""
+
+    def _act(self, lease: Lease, step: Callable[[Lease], Coroutine[Any, Any, None]]) -> None:
+        """Have something started or ended."""
+        self._acts.offer(as_it_stands(lease), partial(step, lease))
+
+    async def close(self) -> None:
+        """Cancel what runs beside the rounds: every step of it can be taken again."""
+        await self._view.close()
+        await self._acts.close()
+
+    async def round(self) -> None:
+        """Observe and act once. What cannot be observed now is left as it is."""
+        if self._data is not None:
+            hear_late(self._data, self._allocator)  # first: it tells why what is gone is gone
+        looked_at, taken_back = self._clock.now(), self._allocator.taken_back
+        try:
+            self._running = await self._backend.workspaces()
+        except Unavailable as error:
+            log.warning("workspaces are not seen now: %s", error)
+            return
+        self._looked_at = looked_at
+        gpus = self._allocator.scheduler.fleet.gpus
+        self._failed_gpus = frozenset(gpu.id for gpu in gpus if not gpu.healthy and not gpu.group)
+        self._running_of = {}
+        for one in self._running:
+            self._running_of.setdefault(one.lease_id, []).append(one)
+        self._rebuild()
+        found = seated(self._running, self._book)
+        self._allocator.see(((one.lease_id, slot) for one, slots in found for slot in slots), taken_back)
+        self._correct(corrected(found, self._book))
+        if self._view.is_due():
+            self._acts.offer("the list of the hub's servers", self._list_servers)
+        self._allocator.end_what_is_not_offered()
+        for lease in self._book:
+            try:
+                self._step(lease)
+            except (Unavailable, Conflict) as error:
+                log.warning("lease %s waits: %s", lease.id, error)
+        if self._view.servers is not None:
+            self._acts.offer("orphans", partial(self.orphans.round, self._running, self._view.servers))
+            self._tell_what_is_lost(self._view.servers)
+        self._allocator.give()
+        self._allocator.look_ahead()
+
+    async def _list_servers(self) -> None:
+        leased = {lease.key for lease in self._book}
+        if await self._view.look():
+            self._adopt(leased)
+            self._allocator.give()  # parked leases waited for this answer
+
+    def last_activity(self, lease: Lease) -> float | None:
+        """Return when the hub last noted activity of a lease's server; None where that is not known now."""
+        server = self._view.server(lease)
+        return server.last_activity if server is not None else None
+
+    def _processes(self, lease: Lease) -> list[Running]:
+        return self._running_of.get(lease.id, [])
+
+    def _adopt(self, leased: set[Key]) -> None:
+        """Adopt ready servers that have no lease: no GPU is known of them, and no deadline stands.
+
+        ``leased`` are the keys that had one before the list was asked for: it may still show what ended meanwhile.
+        """
+        now = self._clock.now()
+        for server in (self._view.servers or {}).values():
+            key = Key(self._identity.hub_id, server.user_created, server.name)
+            lease = self._book.of_key(key)
+            if lease is not None:
+                if lease.user != server.user:
+                    self._book.save(replace(lease, user=server.user))
+            elif not server.ready or key in leased:
+                continue
+            elif (ended := self._book.store.last_ended(key)) is not None and ended_wrongly(ended, server):
+                self._found(ended, server)
+            else:
+                lease = adopted_server(key, server, now)
+                self._book.save(lease, audit=[self._allocator.line(lease, "gpuspawner", "adopted", "no lease")])
+
+    def _tell_what_is_lost(self, servers: Collection[tuple[str, str]]) -> None:
+        known = {lease.id for lease in self._book}
+        told, self.lost_identities = (
+            self.lost_identities,
+            lost_identities(self._running, known, servers, self._identity),
+        )
+        for sentence in self.lost_identities:
+            if sentence not in told:
+                log.error(sentence)
+
+    def _rebuild(self) -> None:
+        """Rebuild leases that the store does not know from what runs, each from its newest attempt."""
+        now = self._clock.now()
+        for running in reversed(self._running):
+            if self._book.get(running.lease_id) is not None:
+                continue
+            lease = rebuilt_lease(running, self._identity, now)
+            if lease is None or self._book.of_key(lease.key) or self._book.store.lease(lease.id):
+                continue
+            line = self._allocator.line(lease, "gpuspawner", "adopted", "rebuilt from what runs")
+            self._book.save(lease, audit=[line])
+
+    def _correct(self, given: list[Lease]) -> None:
+        """Take in what the place gave instead of what was planned: all at once, as two may have changed places."""
+        lines = []
+        for lease in given:
+            gpus = ", ".join(slot.gpu for slot in lease.slots) or "no GPU"
+            lines.append(self._allocator.line(lease, "gpuspawner", "placed", gpus))
+            log.info("%s of %s was given %s", lease.id, lease.user, gpus)
+        if given:
+            self._book.save(*given, audit=lines)
+
+    def _step(self, lease: Lease) -> None:
+        now = self._clock.now()
+        if lease.phase in WAITING and any(r.attempt < lease.attempt for r in self._processes(lease)):
+            # They may use the very GPUs that the lease waits for.
+            if lease.failed_starts:  # given up unheard: its server may answer all the same
+                self._view.ask(lease, self._see_dropped)
+            else:
+                self._act(lease, self._end_left_over)
+        if lease.phase is Phase.QUEUED and now - self._heard_at(lease) > self._settings.listen_seconds:
+            self._book.save(leases.park(lease, now))
+        elif lease.phase is Phase.RESERVED:
+            self._reserved(lease, now)
+        elif lease.phase is Phase.STARTING:
+            self._starting(lease)
+        elif lease.phase in UP:
+            self._up(lease, now)
+        elif lease.phase is Phase.STOPPING and (lease.hub_gone or self._allocator.hub_answers):
+            self._act(lease, self._drive)
+
+    async def _drive(self, lease: Lease) -> None:
+        await self._reclaimer.drive(lease.id)
+
+    async def _end_left_over(self, lease: Lease) -> None:
+        if not await self._reclaimer.end_attempts(lease):
+            log.warning("processes of an earlier start of %s outlived their end; its GPUs stay taken", lease.id)
+
+    def _reserved(self, lease: Lease, now: float) -> None:
+        to_start = lease.unattended and (lease.id, lease.granted_at) not in self._started
+        if now - max(lease.phase_since, self._heard_at(lease)) > self._settings.reserved_seconds:
+            if answers(self._view.server(lease), lease):
+                self._view.ask(lease, self._see_dropped)
+            else:
+                self._drop(lease, now)
+        elif to_start and self._allocator.hub_answers:
+            self._act(lease, self._start)
+        elif to_start and self._view.in_doubt:  # it went away as this was granted: no start failed
+            self._book.save(leases.park(lease, now))
+
+    def _heard_at(self, lease: Lease) -> float:
+        """Return from when on nobody was heard who speaks for a lease, though this service could have heard."""
+        return max(lease.heard_at, self._clock.awake_since())
+
+    async def _see_dropped(self, lease: Lease) -> None:
+        """Ask the hub whether the server of a start that nobody speaks for answers all the same."""
+        server = await self._hub.server(lease.user, lease.key.server)
+        current = self._book.get(lease.id)
+        if current is None or current.attempt != lease.attempt or current.phase not in WAITING | {Phase.RESERVED}:
+            return
+        if server is not None and answers(server, lease):
+            self._found(current, server)
+        elif current.phase is Phase.RESERVED:
+            self._drop(current, self._clock.now())
+        else:
+            await self._end_left_over(current)
+
+    def _found(self, lease: Lease, server: HubServer) -> None:
+        """Let a lease run whose server does: that its start was dropped, or that it ended for it, was wrong."""
+        one = max(self._processes(lease), key=lambda x: x.attempt, default=None)
+        attempt, slots = (lease.attempt, lease.slots) if one is None else (one.attempt, claimed_slots(one))
+        free = self._allocator.not_held(lease, slots)
+        if len(free) < len(slots):
+            log.error("%s of %s runs after all, and some of its GPUs are another's by now", lease.id, lease.user)
+        found = leases.found(lease, server.started, attempt, free, self._clock.now())
+        why = "its server runs: that its start was given up was wrong"
+        self._book.save(found, audit=[self._allocator.line(found, "gpuspawner", "adopted", why)])
+
+    async def _start(self, lease: Lease) -> None:
+        """Start a parked workspace for whoever asked for it: their name may be another user's by now."""
+        name = await self._hub.name_of(lease.key.user_created, lease.user)
+        if name is None:
+            log.warning("the hub has no %s any more who asked for %s: it is not started", lease.user, lease.id)
+            return
+        newest = self._book.get(lease.id)
+        if newest is None or newest.phase is not Phase.RESERVED or newest.granted_at != lease.granted_at:
+            return  # withdrawn, or taken back, while the hub was asked
+        self._started.add((lease.id, lease.granted_at))
+        log.info("starting the parked workspace of %s", name)
+        await self._hub.start(name, lease.key.server, options_of(lease))
+
+    def _without_room(self, lease: Lease) -> Running | None:
+        """Return what of this start the place has found no room for, for too long, or is about to end."""
+        patience_seconds = self._settings.no_room_seconds + self._node_seconds(lease)
+        return next(
+            (
+                one
+                for one in self._processes(lease)
+                if one.attempt == lease.attempt and (one.waiting_seconds > patience_seconds or one.disruption)
+            ),
+            None,
+        )
+
+    def _node_seconds(self, lease: Lease) -> float:
+        """Return for how long a node may take that is started for a lease: 0 where none is."""
+        seconds = self._allocator.scheduler.node_seconds(lease, (), ())
+        return 0.0 if seconds is None else PATIENCE * seconds
+
+    async def _requeue(self, lease: Lease) -> None:
+        """End what found no room, and only then give its place in the queue back: it would go on waiting beside it."""
+        one = self._without_room(lease)
+        if one is None or not await self._backend.end(lease.id, frozenset({lease.attempt})):
+            return
+        current = self._book.get(lease.id)
+        if current is None or current.phase is not Phase.STARTING or current.attempt != lease.attempt:
+            return
+        waited_seconds = self._node_seconds(current)
+        what = (
+            f"No node came within {show_duration(waited_seconds)}"
+            if waited_seconds
+            else "There was no room for it after all"
+        )
+        fleet, gpus = self._allocator.scheduler.fleet, {slot.gpu for slot in current.slots}
+        node = next((gpu.node for gpu in fleet.gpus if gpu.id in gpus), "")
+        self._allocator.requeue(current.id, current.attempt, f"{what}: {one.disruption or one.waiting}", node)
+
+    def _starting(self, lease: Lease) -> None:
+        if self._without_room(lease) is not None:
+            self._act(lease, self._requeue)
+        elif self._processes(lease) or self._is_silent(lease):
+            self._view.ask(lease, self._see_start)
+
+    def _is_silent(self, lease: Lease) -> bool:
+        """Whether a start was neither heard nor seen for too long: what came up since the last look was not seen."""
+        unheard_seconds = self._looked_at - self._heard_at(lease)
+        return not self._processes(lease) and unheard_seconds > self._settings.heartbeat_seconds
+
+    async def _see_start(self, lease: Lease) -> None:
+        """Ask the hub whether the server of a start answers, or is none any more."""
+        server = await self._hub.server(lease.user, lease.key.server)
+        current = self._book.get(lease.id)
+        if current is None or current.phase is not Phase.STARTING or current.attempt != lease.attempt:
+            return
+        ready = answers(server, lease)
+        if server is not None and server.pending == "stop":
+            return  # no dropped start, which would come again by itself: the hub ends it, and tells when it has
+        silent = self._is_silent(current)
+        own = any(running.attempt == lease.attempt for running in self._processes(lease))
+        if silent and not ready:
+            self._drop(current, self._clock.now())
+        elif (own or silent) and ready and server is not None:
+            if silent:
+                # The hub has it, so it uses its GPUs, seen or not. Unseen, it is unknown: never idle.
+                log.error("no process of %s's workspace is seen: may the service read its environment?", lease.user)
+            running = leases.run(current, server.started, self._clock.now())
+            self._book.save(running, audit=[self._allocator.line(lease, "gpuspawner", "running", "")])
+
+    def _drop(self, seen: Lease, now: float) -> None:
+        lease = self._book.get(seen.id)
+        if lease is None or (lease.phase, lease.attempt) != (seen.phase, seen.attempt):
+            return  # it was stopped, or went on, since
+        dropped = leases.drop_start(lease, now, self._settings.back_off_seconds)
+        why = f"the hub did not start it (try {lease.failed_starts + 1})"
+        action = dropped.phase.value if dropped.live else "stop"
+        self._book.save(dropped, audit=[self._allocator.line(lease, "gpuspawner", action, why)])
+        self._allocator.take_back(lease)
+
+    def _up(self, lease: Lease, now: float) -> None:
+        """A workspace that neither hub nor backend shows has ended without a word.
+
+        So has one whose place at the hub a newer server has: no lease is to take that one for its own.
+        """
+        told, lines = told_by_the_place(lease, self._processes(lease), self._failed_gpus, now)
+        if lines:
+            self._book.save(told, audit=lines)
+        if self._view.servers is None or self._processes(lease) or is_its(self._view.server(lease), lease):
+            self._gone_since.pop(lease.id, None)
+        elif (
+            now - max(self._gone_since.setdefault(lease.id, now), self._clock.awake_since())
+            >= self._settings.settle_seconds
+        ):
+            self._view.ask(lease, self._see_end)
+
+    async def _see_end(self, lease: Lease) -> None:
+        """Ask the hub whether a workspace has ended of which nothing is seen."""
+        server = await self._hub.server(lease.user, lease.key.server)
+        self._gone_since.pop(lease.id, None)
+        current = self._book.get(lease.id)
+        if is_its(server, lease) or current is None or current.phase not in UP or self._processes(lease):
+            return
+        if current.disruption:
+            reason, message = Reason.PREEMPTED, current.disruption
+        elif server is not None and server.user_created == lease.key.user_created:
+            reason, message = Reason.ORPHANED, NEWER_SERVER
+        elif current.adopted:
+            reason, message = Reason.STOPPED, "It was stopped from the hub."
+        else:
+            reason, message = Reason.FAILED, "Its server ended by itself. Your files are untouched."
+        ended = leases.stop(current, reason, "hub", message, self._clock.now())
+        self._book.save(
+            replace(ended, hub_gone=True), audit=[self._allocator.line(lease, "gpuspawner", "stop", message)]
+        )

@@ -1,0 +1,315 @@
+"""Measures every running workspace at its policy's period, and keeps its streak with what follows from it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from gpuspawner.backends.base import Backend, ProbeResult
+from gpuspawner.backends.probe import ProcessTable, parse_probe
+from gpuspawner.catalog import Catalog
+from gpuspawner.core.errors import Superseded, Unavailable
+from gpuspawner.core.idle.evidence import classify
+from gpuspawner.core.idle.idleness import Verdict, judge, kept, next_sample_seconds
+from gpuspawner.core.idle.policy import IdlePolicy, Mode
+from gpuspawner.core.idle.readings import Sample
+from gpuspawner.core.leases.lease import UP, Lease
+from gpuspawner.schedulers.base import Scheduler
+from gpuspawner.service.clock import Clock
+from gpuspawner.service.leases.book import Book
+from gpuspawner.service.leases.lifecycle import Lifecycle
+from gpuspawner.service.leases.policies import idle_policy_of, policy_of
+from gpuspawner.service.settings import Settings
+from gpuspawner.service.store import AuditLine, ReadingRow
+
+log = logging.getLogger("gpuspawner.sampler")
+
+BECAUSE_CHARACTERS = 255
+SOFT_CHARACTERS = 120
+"""Of what is stored of one softer evidence: the names of two notebooks."""
+DEADLINE_PERIODS = 2.5
+"""A probe's deadline where periods are shortened (FAST): a busy machine takes twice the time of a quiet one. The pauses
+between its readings follow its deadline, so a longer one would outlast the shortest periods."""
+SLEPT_SECONDS = 30.0
+"""More than this between the two clocks is a suspension: a probe that waits for its place starts up to 20 s late."""
+WRITTEN_AT_ONCE = 100
+"""Samples in one transaction. Arbitrary: the loop answers others in between."""
+
+
+@dataclass(eq=False)
+class _Told:
+    """What one probe told, until it is written. ``error`` is why it could not be."""
+
+    lease_id: str
+    sample: Sample
+    policy: IdlePolicy
+    mode: Mode
+    asked_at: float
+    at: float
+    done: bool = False
+    error: BaseException | None = None
+    reclaim: Lease | None = None
+
+    def raise_error(self) -> None:
+        """Raise it, if there is one."""
+        if self.error is not None:
+            raise self.error
+
+
+class Sampler:
+    """Probes each workspace whose policy judges it, and hands the verdict on each sample to ``lifecycle``."""
+
+    def __init__(
+        self,
+        book: Book,
+        backend: Backend,
+        scheduler: Scheduler,
+        catalog: Catalog,
+        clock: Clock,
+        settings: Settings,
+        lifecycle: Lifecycle,
+        last_activity: Callable[[Lease], float | None],
+    ) -> None:
+        """Probe through ``backend``, by the policies of ``catalog``.
+
+        ``last_activity`` tells when the hub last noted activity of a lease's server, None where that is unknown.
+        """
+        self._book, self._backend, self._catalog, self._clock = book, backend, catalog, clock
+        self._scheduler, self._settings, self._lifecycle = scheduler, settings, lifecycle
+        self._last_activity = last_activity
+        self._tables: dict[str, tuple[ProcessTable, float]] = {}
+        self._due_at: dict[str, float] = {}
+        self._slots = asyncio.Semaphore(settings.probes_at_once)
+        # A probe that failed may hang again, until its deadline: those wait for each other alone.
+        self._slow_slots = asyncio.Semaphore(settings.probes_at_once)
+        self._failed: set[str] = set()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._newest: dict[str, dict[str, ReadingRow]] = {}
+        self._told: list[_Told] = []
+        self.counts: Counter[str] = Counter()
+
+    def start_due(self) -> None:
+        """Start a probe of every workspace that is due and not being probed. Returns at once."""
+        now = self._clock.now()
+        up = {lease.id: lease for lease in self._book if lease.phase in UP}
+        policies = {name: policy for name, lease in up.items() if (policy := idle_policy_of(self._catalog, lease))}
+        for gone in set(self._due_at) - set(policies):
+            self._due_at.pop(gone)
+            self._tables.pop(gone, None)
+            self._newest.pop(gone, None)
+            self._failed.discard(gone)
+        new = [(name, policy.sample_seconds) for name, policy in policies.items() if name not in self._due_at]
+        self._spread(new, now)
+        for lease_id, policy in policies.items():
+            if now >= self._due_at.get(lease_id, 0.0) and lease_id not in self._tasks:
+                self._due_at[lease_id] = now + next_sample_seconds(up[lease_id].streak, policy)
+                task = asyncio.create_task(self._sample(lease_id))
+                self._tasks[lease_id] = task
+                task.add_done_callback(partial(self._forget, lease_id))
+
+    def _forget(self, lease_id: str, _task: asyncio.Task[None]) -> None:
+        self._tasks.pop(lease_id, None)
+
+    def newest(self, lease_id: str) -> dict[str, ReadingRow]:
+        """Return the newest reading of each GPU of a running workspace, by GPU id."""
+        return self._newest.get(lease_id, {})
+
+    async def close(self) -> None:
+        """Cancel the probes under way."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _sample(self, lease_id: str) -> None:
+        try:
+            async with self._slow_slots if lease_id in self._failed else self._slots:
+                told = await self._probe(lease_id)
+            if told is None:
+                return
+            self._told.append(told)
+            await asyncio.sleep(0)  # what was told in this turn of the loop is written together
+            while not told.done:
+                self._write()
+            told.raise_error()
+            if told.reclaim is not None:
+                self._lifecycle.reclaim(told.reclaim)
+        except Unavailable as error:
+            log.warning("no sample of %s kept: %s", lease_id, error)
+        except Exception:
+            # One workspace's bad probe must not end the sampling of the others; nothing is judged by it.
+            log.exception("sampling %s failed", lease_id)
+
+    async def _probe(self, lease_id: str) -> _Told | None:
+        lease = self._book.get(lease_id)
+        if lease is None:
+            return None
+        policy, now = idle_policy_of(self._catalog, lease), self._clock.now()
+        if policy is None:
+            return None
+        leased = tuple(slot.gpu for slot in lease.slots)
+        deadline = min(self._settings.probe_deadline_seconds, max(1.0, DEADLINE_PERIODS * policy.sample_seconds))
+        result = await self._backend.probe(lease_id, lease.attempt, leased, deadline)
+        before, before_at = self._tables.get(lease_id, (None, now))
+        (self._failed.add if result.problem else self._failed.discard)(lease_id)
+        lease = self._book.get(lease_id)
+        if lease is None or lease.phase not in UP:
+            return None
+        at = self._clock.now()
+        since = lease.sampled_at if lease.sampled_at is not None else at - policy.sample_seconds
+        shared = frozenset(slot.gpu for slot in lease.slots if slot.share < 1)
+        sample, table = _parsed(
+            result,
+            leased,
+            before,
+            interval_seconds=max(0.0, at - since),
+            age_seconds=at - (lease.running_at or now),
+            shared=shared,
+            strangers=self._strangers(shared | frozenset(result.devices)),
+        )
+        if table is not None and table is not before:
+            self._tables[lease_id] = table, now
+            if before is not None and _slept(table.clock_seconds - before.clock_seconds, now - before_at):
+                sample = replace(sample, problem="the machine slept since the reading before")
+        noted_at = self._last_activity(lease)
+        sample = replace(sample, hub_idle_seconds=None if noted_at is None else self._clock.wall() - noted_at)
+        return _Told(lease_id, sample, policy, policy_of(self._catalog, lease).mode, asked_at=now, at=at)
+
+    def _spread(self, new: Sequence[tuple[str, float]], now: float) -> None:
+        """Give each of these leases its moment within its period, where they are more than can be probed at once.
+
+        After a restart all are new: they would crowd into one moment of every minute, and keep it.
+        """
+        if len(new) > self._settings.probes_at_once:
+            for number, (lease_id, period_seconds) in enumerate(new):
+                self._due_at[lease_id] = now + period_seconds * number / len(new)
+
+    def _strangers(self, gpus: frozenset[str]) -> dict[str, str]:
+        """Return who computes on these GPUs without a lease. A whole fleet is not looked at for nothing."""
+        return (
+            {gpu.id: gpu.note for gpu in self._scheduler.fleet.gpus if gpu.foreign and gpu.id in gpus} if gpus else {}
+        )
+
+    def _write(self) -> None:
+        """Write what was told, some at a time, in one transaction each: a disk makes some hundreds a second."""
+        some, self._told = self._told[:WRITTEN_AT_ONCE], self._told[WRITTEN_AT_ONCE:]
+        error = self._error_of(some)
+        if isinstance(error, Exception) and not isinstance(error, (Unavailable, Superseded)) and len(some) > 1:
+            for told in some:  # one that cannot be judged or written must not keep the others from it
+                told.error = self._error_of([told])
+        else:
+            for told in some:
+                told.error = error
+        for told in some:
+            told.done = True
+
+    def _error_of(self, some: list[_Told]) -> BaseException | None:
+        """Keep them, or return why not: it is raised by the task of each."""
+        try:
+            self._keep(some)
+        except BaseException as error:  # noqa: BLE001 - whatever it is
+            return error
+        return None
+
+    def _keep(self, some: list[_Told]) -> None:
+        """Store samples, streaks and what follows in one step: a crash between them would warn nobody."""
+        changed: list[Lease] = []
+        lines: list[AuditLine] = []
+        rows: list[ReadingRow] = []
+        verdicts: list[tuple[_Told, Verdict, list[ReadingRow]]] = []
+        self._lifecycle.catch_up()
+        for told in some:
+            lease = self._book.get(told.lease_id)
+            if lease is None or lease.phase not in UP:
+                continue
+            at = told.at
+            streak, verdict = judge(lease.streak, _within(told.sample, lease, at), told.policy, told.mode)
+            if lease.kept_until is not None and at < lease.kept_until:
+                streak, verdict = kept(streak), Verdict.NONE
+            lease, own_lines = self._lifecycle.apply(replace(lease, streak=streak, sampled_at=at), verdict)
+            own_rows = reading_rows(lease, told.sample, told.policy, at)
+            changed.append(lease)
+            lines += own_lines
+            rows += own_rows
+            verdicts.append((told, verdict, own_rows))
+        self._book.save(*changed, audit=lines, readings=rows)
+        for lease, (told, verdict, own_rows) in zip(changed, verdicts, strict=True):
+            self._newest[lease.id] = {row.gpu: row for row in own_rows}
+            # Counted from the probe's start, and by what it told.
+            self._due_at[lease.id] = told.asked_at + next_sample_seconds(lease.streak, told.policy)
+            if lease.streak.kind is not None:
+                self.counts[lease.streak.kind.value] += 1
+            if verdict is Verdict.RECLAIM:
+                told.reclaim = lease
+
+
+def _parsed(
+    result: ProbeResult, leased: tuple[str, ...], previous: ProcessTable | None, **seen: Any
+) -> tuple[Sample, ProcessTable | None]:
+    """Return what the probe told. It comes from the workspace: what breaks its reading is unknown, and is told so."""
+    try:
+        return parse_probe(result, leased, previous, **seen)
+    except Exception:
+        log.exception("what a probe told broke its reading")
+        problem = "what the probe told is not understood"
+        return Sample(leased, (), seen["interval_seconds"], seen["age_seconds"], problem=problem), previous
+
+
+def _within(sample: Sample, lease: Lease, at: float) -> Sample:
+    """Return a sample with no more time than passed since the lease was judged last, which may be after the probe."""
+    if lease.sampled_at is None:
+        return sample
+    return replace(sample, interval_seconds=min(sample.interval_seconds, max(0.0, at - lease.sampled_at)))
+
+
+def _slept(machine_seconds: float, awake_seconds: float) -> bool:
+    """Whether the machine was suspended: its own clock went on, ours did not, and CPU use spread over both is none."""
+    return machine_seconds - awake_seconds > SLEPT_SECONDS
+
+
+def reading_rows(lease: Lease, sample: Sample, policy: IdlePolicy, at: float) -> list[ReadingRow]:
+    """Return what is stored of a sample: a row for each GPU, and one for a workspace that has none."""
+    seen = {gpu.gpu: gpu for gpu in classify(sample, policy, 0.0).gpus}
+    read = {reading.gpu: reading for reading in sample.gpus}
+    told = [one for one in sample.soft if one.active is not False]
+    soft = {one.name: {"active": one.active, "words": one.words[:SOFT_CHARACTERS]} for one in told}
+    whole = ReadingRow(
+        lease.id,
+        at,
+        min(sample.interval_seconds, 1.5 * policy.sample_seconds),
+        gpu="",
+        utilization_percent=None,
+        memory_used_bytes=None,
+        memory_total_bytes=None,
+        kind=lease.streak.kind.value if lease.streak.kind is not None else "unknown",
+        because=lease.streak.because[:BECAUSE_CHARACTERS],
+        cpu_cores=sample.cpu_cores,
+        soft=soft if sample.soft else None,
+    )
+    if not sample.leased:
+        return [whole]
+    rows = []
+    for gpu in sample.leased:
+        reading = read.get(gpu)
+        rows.append(
+            replace(
+                whole,
+                gpu=gpu,
+                utilization_percent=reading.highest_percent if reading else None,
+                memory_used_bytes=reading.memory_used_bytes if reading else None,
+                memory_total_bytes=reading.memory_total_bytes if reading else None,
+                kind=seen[gpu].kind.value if gpu in seen else "unknown",
+                because=(sample.problem or seen[gpu].because)[:BECAUSE_CHARACTERS],
+                shared=reading.shared if reading else False,
+                holders=reading.holders if reading else None,
+                holders_cpu_cores=reading.holders_cpu_cores if reading else None,
+                buffer_percent=reading.buffer_percent if reading else None,
+                persistence=reading.persistence if reading else None,
+            )
+        )
+    return rows

@@ -1,0 +1,44 @@
+"""Kinds of the catalog that no GPU matches: what was seen instead, and what to write. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from gpuspawner.core.gpus.fleet import Fleet, GpuKind
+
+MODELS_SHOWN = 10
+"""Arbitrary: more models than a cluster has, as a rule."""
+
+
+def unmatched(kinds: Iterable[GpuKind], fleet: Fleet) -> tuple[str, ...]:
+    """Return, in a sentence each for administrators, which kinds no GPU of a complete view matches.
+
+    A kind whose nodes the cluster starts when they are needed may have none now; of a share, its devices' kind tells.
+    """
+    if not fleet.complete:
+        return ()
+    found = {gpu.pool for gpu in fleet.gpus}
+    missing = [k for k in kinds if k.of is None and k.autoscale is None and k.name not in found]
+    return tuple(f"No GPU matches the kind {kind.name} ({_looked_for(kind)}). {_seen(fleet)}" for kind in missing)
+
+
+def _looked_for(kind: GpuKind) -> str:
+    parts = [f"{name}: {value}" for name, value in (("match", kind.match), ("resource", kind.resource)) if value]
+    return ", ".join(parts) or "simulated alone"
+
+
+def _seen(fleet: Fleet) -> str:
+    models = Counter((gpu.model, gpu.note) for gpu in fleet.gpus if not gpu.pool)
+    if models:
+        shown = ", ".join(f"{count} {model}" for (model, _), count in models.most_common(MODELS_SHOWN))
+        first, note = models.most_common(1)[0][0]
+        write = note if note.startswith("no label") else f"write, for example, match: '*{first.replace(' ', '*')}*'"
+        return f"GPUs that match no kind: {shown}. To offer them, {write}; then restart the hub."
+    if fleet.gpus:
+        others = ", ".join(sorted({gpu.model for gpu in fleet.gpus})[:MODELS_SHOWN])
+        return f"Every GPU that is seen ({others}) has another kind: correct its match, or take the kind away."
+    return (
+        "No GPU is seen at all: nvidia-smi on this machine, or kubectl describe nodes on a cluster, tells whether "
+        "there is one."
+    )

@@ -1,0 +1,1 @@
+"""What people are told: views, sentences, messages and metrics."""

@@ -1,0 +1,67 @@
+"""What is judged of a workspace at this moment, and why, in sentences: one wording for page, API and command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from gpuspawner.core.idle.policy import IdlePolicy
+from gpuspawner.core.leases.lease import UP, WAITING, Lease
+from gpuspawner.core.units import show_duration, show_time
+
+
+def explained(lease: Lease, view: dict[str, Any], policy: IdlePolicy) -> list[str]:
+    """Return the sentences. ``view`` is the lease as pages show it, as far as it is made."""
+    if view["end"]:
+        return list(_of_end(view["end"]))
+    if lease.phase in WAITING:
+        return [view["queue"]["sentence"]]
+    if lease.phase not in UP:
+        return ["It has its place and is starting: nothing is judged before it runs."]
+    return [*_of_adoption(lease, view["now"]), *_of_use(lease, view["idle"], policy)]
+
+
+def _of_adoption(lease: Lease, now: float) -> Iterator[str]:
+    if lease.unasked and lease.running_at is not None:
+        yield (
+            "It was started without the GPU service (before that came, or while it was away), which took it over at "
+            f"{show_time(lease.running_at, now)}: it has no set end until it is started again, and no idle time from "
+            "before counts."
+        )
+
+
+def _of_use(lease: Lease, idle: dict[str, Any] | None, policy: IdlePolicy) -> Iterator[str]:
+    if idle is None:
+        if lease.unasked:
+            yield "Nothing is measured of it, and nothing stops it for being idle."
+        else:
+            yield "It has no GPU, and its policy does not judge such workspaces: nothing stops it for being idle."
+        return
+    yield f"{idle['words'][0].upper()}{idle['words'][1:]}."
+    for one in idle["also_counts"]:
+        if idle["state"] in {"soft", "grace_paused"} and one["active"] and one["left_seconds"]:
+            left = show_duration(round(one["left_seconds"]))
+            yield f"{one['words'][0].upper()}{one['words'][1:]}: this may hold its idle GPUs for {left} more."
+    if idle["known_share"] < policy.coverage:
+        yield (
+            f"Only {100 * idle['known_share']:.0f} % of that time is known: below {100 * policy.coverage:.0f} % "
+            "nobody is warned."
+        )
+    elif idle["state"] == "idle" and idle["mode"] != "observe":
+        left = max(0.0, idle["for_seconds"] - idle["idle_seconds"])
+        yield f"If nothing changes, a warning comes in {show_duration(round(left))}."
+    if idle["mode"] != "enforce":
+        yield "This policy stops nothing for being idle."
+    for gpu in idle["unreadable"]:
+        yield (
+            f"We can't read {gpu['gpu']} for {show_duration(gpu['seconds'])} now. Nothing will be stopped because of "
+            "it."
+        )
+
+
+def _of_end(end: dict[str, Any]) -> Iterator[str]:
+    yield end["why"]
+    if dispute := end["dispute"]:
+        said = f": “{dispute['sentence']}”" if dispute["sentence"] else "."
+        yield f"Its user called this wrong{said}"
+        yield f"{dispute['answered_by']} answered: {dispute['answer']}" if dispute["answer"] else "Not answered yet."

@@ -1,0 +1,352 @@
+"""Leases, offers and readings as JSON: what API, pages, command line and workspaces show, one source for all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from gpuspawner.core.idle.idleness import explain
+from gpuspawner.core.idle.policy import Mode
+from gpuspawner.core.idle.soft import CPU
+from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease, Phase
+from gpuspawner.core.queue.order import starts_under_way
+from gpuspawner.core.units import show_duration, show_time
+from gpuspawner.schedulers.base import Offer
+from gpuspawner.service.leases.policies import idle_policy_of, policy_of
+from gpuspawner.service.leases.prospects import KEPT_SECONDS
+from gpuspawner.service.parts import Parts
+from gpuspawner.service.store import AuditLine, ReadingRow
+from gpuspawner.service.tell.explanation import explained
+from gpuspawner.service.tell.sentences import (
+    REASONS,
+    after_other_starts,
+    cannot_start,
+    idle_words,
+    measured,
+    phase_words,
+    waits,
+)
+
+OVERDUE_SECONDS = 15.0
+"""What its place was to end is seen gone by then, as a rule: a kill and a look at it take seconds."""
+
+
+def lease_view(parts: Parts, lease: Lease) -> dict[str, Any]:
+    """Return one lease as JSON. Times are seconds since the epoch; null is unknown or not so."""
+    request = lease.request
+    view = {
+        "id": lease.id,
+        "user": lease.user,
+        "server": lease.key.server,
+        "phase": lease.phase.value,
+        "words": phase_words(lease, parts.catalog, simulated=is_simulated(parts, lease)) + _node_words(parts, lease),
+        "now": parts.clock.now(),
+        "fast": parts.catalog.fast,
+        "page": f"{parts.prefix}workspaces/{lease.id}",
+        "request": {
+            "template": request.template,
+            "gpu": request.gpu,
+            "count": request.count,
+            "cpu_cores": request.cpu_cores,
+            "memory_bytes": request.memory_bytes,
+            "lifetime_seconds": request.lifetime_seconds,
+        },
+        "opens": opens_of(parts, lease),
+        "options": dict(lease.options),
+        "asked_at": lease.asked_at,
+        "granted_at": lease.granted_at,
+        "running_at": lease.running_at,
+        "ends_at": lease.deadline_at,
+        "ends_words": None if lease.deadline_at is None else show_time(lease.deadline_at, parts.clock.now()),
+        "adopted": lease.adopted,
+        "gpus": _gpus(parts, lease),
+        "simulated": is_simulated(parts, lease),
+        "queue": _queue(parts, lease),
+        "idle": _idle(parts, lease),
+        "keep": _keep(parts, lease),
+        "extend": _extend(parts, lease),
+        "warning": _warning(parts, lease),
+        "end": _end(lease),
+    }
+    return {**view, "explained": explained(lease, view, policy_of(parts.catalog, lease).idle)}
+
+
+def _node_words(parts: Parts, lease: Lease) -> str:
+    """Return what is to be added of a start that waits for a node: "" of any other."""
+    if lease.phase not in {Phase.RESERVED, Phase.STARTING}:
+        return ""
+    seconds = parts.scheduler.node_seconds(lease, (), ())
+    return "" if seconds is None else f"; a node starts for it, in about {show_duration(seconds)}"
+
+
+def opens_of(parts: Parts, lease: Lease) -> list[str]:
+    """Return what a workspace opens, the default first; empty where the hub's configuration alone says it."""
+    template = parts.catalog.templates.get(lease.request.template)
+    return list(template.opens) if template else []
+
+
+def is_simulated(parts: Parts, lease: Lease) -> bool:
+    """Whether the GPUs that a lease has, or waits for, are simulated ones."""
+    kind, fleet = parts.catalog.gpus.get(lease.request.gpu or ""), parts.scheduler.fleet
+    held = (fleet.by_id.get(slot.gpu) for slot in lease.slots)
+    return (kind is not None and kind.pool in fleet.simulated_pools) or any(gpu and gpu.simulated for gpu in held)
+
+
+def _gpus(parts: Parts, lease: Lease) -> list[dict[str, Any]]:
+    known = parts.scheduler.fleet.by_id
+    kind = parts.catalog.gpus.get(lease.request.gpu or "")
+    newest = parts.sampler.newest(lease.id)
+    gpus = []
+    for index, slot in enumerate(lease.slots):
+        gpu, reading = known.get(slot.gpu), newest.get(slot.gpu)
+        gpus.append(
+            {
+                "index": index,
+                "id": slot.gpu,
+                "name": (kind.title if kind else "GPU") + (" (simulated)" if gpu is not None and gpu.simulated else ""),
+                "model": gpu.model if gpu else "",
+                "share": str(slot.share),
+                "simulated": gpu is not None and gpu.simulated,
+                "utilization_percent": reading.utilization_percent if reading else None,
+                "memory_used_bytes": reading.memory_used_bytes if reading else None,
+                "memory_total_bytes": reading.memory_total_bytes if reading else None,
+                "state": reading.kind if reading else "unknown",
+                "problem": reading.because if reading and reading.kind == "unknown" else "",
+            }
+        )
+    return gpus
+
+
+def start_limit(parts: Parts, key: Key) -> str:
+    """Return why a start of this key would wait though its GPUs are free; "" where it would not."""
+    starts, settings = starts_under_way(parts.book), parts.settings
+    if starts[key.user_created] >= settings.concurrent_starts_each:
+        return after_other_starts(settings.concurrent_starts_each, "of your workspaces")
+    if starts.total() >= settings.concurrent_starts:
+        return after_other_starts(settings.concurrent_starts, "workspaces")
+    return ""
+
+
+def _queue(parts: Parts, lease: Lease) -> dict[str, Any] | None:
+    if lease.phase not in WAITING:
+        return None
+    queue, place = parts.queue, parts.queue.place(lease)
+    offer = queue.offer(lease.request.gpu)
+    sentence = waits(place, lease.request, parts.catalog, offer, queue.shortage(lease))
+    if lease.impossible_since is not None:
+        sentence = cannot_start(lease.impossible, lease.impossible_since + KEPT_SECONDS, parts.clock.now())
+    elif lease.not_before > parts.clock.now():
+        wait = show_duration(lease.not_before - parts.clock.now())
+        why = "The hub did not start it" if lease.failed_starts else lease.message.rstrip(".")
+        sentence = f"{why}; it is tried again in {wait}. Others pass meanwhile."
+    elif not parts.allocator.hub_answers and lease.phase is Phase.PARKED:
+        sentence = "The hub does not answer at this moment; your place stays."
+    elif place.at_most_seconds == 0:
+        sentence = start_limit(parts, lease.key) or sentence
+    return {
+        "place": place.number,
+        "of": place.of,
+        "likely_seconds": place.likely_seconds,
+        "at_most_seconds": place.at_most_seconds,
+        "sentence": sentence,
+        "impossible": lease.impossible or None,
+    }
+
+
+def _idle(parts: Parts, lease: Lease) -> dict[str, Any] | None:
+    policy = idle_policy_of(parts.catalog, lease)
+    if lease.phase not in UP or policy is None:
+        return None
+    mode, now = policy_of(parts.catalog, lease).mode, parts.clock.now()
+    seen = explain(lease.streak, policy)
+    kept = lease.kept_until is not None and lease.kept_until > now
+    grace = seen.grace_left_seconds
+    grace_ends_at = None if grace is None or mode is not Mode.ENFORCE else _grace_end(lease, grace)
+    words = idle_words(seen, None if grace_ends_at is None else show_time(grace_ends_at, now))
+    if kept and lease.kept_until is not None:
+        until = f"kept until {show_time(lease.kept_until, now)}"
+        words = f"{until}; {seen.because}" if seen.because else f"{until}; not measured yet"
+    return {
+        "state": "kept" if kept else seen.state.value,
+        "mode": mode.value,
+        "idle_seconds": seen.idle_seconds,
+        "for_seconds": seen.for_seconds,
+        "below_percent": policy.below_percent,
+        "because": seen.because,
+        "words": words,
+        "peak_percent": seen.peak_percent,
+        "known_share": seen.known_share,
+        "grace_ends_at": grace_ends_at,
+        "kept_until": lease.kept_until if kept else None,
+        "unreadable": [{"gpu": gpu, "seconds": seconds} for gpu, seconds in seen.unreadable],
+        "also_counts": [
+            {"evidence": name, "seconds": seconds, "left_seconds": left_seconds, **_soft(parts, lease, name)}
+            for name, seconds, left_seconds in seen.budgets
+        ],
+    }
+
+
+def _soft(parts: Parts, lease: Lease, name: str) -> dict[str, Any]:
+    """Return what the newest reading says of a softer evidence: null is unknown."""
+    row = next(iter(parts.sampler.newest(lease.id).values()), None)
+    if name == CPU:
+        cores = row.cpu_cores if row else None
+        bound = policy_of(parts.catalog, lease).idle.cpu_bound_cores
+        return {"active": None if cores is None else cores > bound, "words": "CPU use"}
+    if row is None or row.soft is None:
+        return {"active": None, "words": "not read yet"}
+    return row.soft.get(name, {"active": False, "words": "quiet"})
+
+
+def _grace_end(lease: Lease, left_seconds: float) -> float:
+    return (lease.sampled_at or lease.phase_since) + left_seconds
+
+
+def _keep(parts: Parts, lease: Lease) -> dict[str, Any]:
+    keep = policy_of(parts.catalog, lease).keep
+    return {"left": max(0, keep.times - lease.keeps_used), "each_seconds": keep.each_seconds}
+
+
+def extension_left_seconds(parts: Parts, lease: Lease) -> float:
+    """Return by how much a lease's end may still be moved."""
+    return max(0.0, policy_of(parts.catalog, lease).extend.total_seconds - lease.extended_seconds)
+
+
+def _extend(parts: Parts, lease: Lease) -> dict[str, Any]:
+    extend, left = policy_of(parts.catalog, lease).extend, extension_left_seconds(parts, lease)
+    return {"left_seconds": left, "each_seconds": min(extend.each_seconds, left)}
+
+
+def _disruption(parts: Parts, lease: Lease, now: float) -> dict[str, Any]:
+    """Return what is to be told of a workspace that its cluster is about to end: nothing here can keep it."""
+    until = lease.disrupted_until
+    then = (
+        "It goes back to its place in the queue, and starts again by itself. " if parts.allocator.returns(lease) else ""
+    )
+    if until is None:
+        end = "This workspace ends within seconds: save now."
+    elif now - until < OVERDUE_SECONDS:
+        end = f"This workspace ends at {show_time(until, now)}: save now."
+    else:
+        end = (
+            f"This workspace was to end at {show_time(until, now)}, and is not known to be gone: its node may not "
+            "answer. What it uses goes to nobody else before it is."
+        )
+    text = f"{lease.disruption} {end} {then}Running kernels are lost; files stay."
+    return {"kind": "preempted", "text": text, "ends_at": until, "actions": []}
+
+
+def _unhealthy(parts: Parts, lease: Lease) -> dict[str, Any]:
+    """Return what is to be told of a GPU that failed under a workspace: moving is its user's to choose."""
+    gone = parts.allocator.offered_no_more(lease)
+    bad, all_of_it = len(lease.unhealthy), len(lease.slots)
+    few = f"{bad} of its {all_of_it} GPUs {'is' if bad == 1 else 'are'}" if all_of_it > 1 else "its GPU is"
+    mend = (
+        f"Save, and stop it: it can't be moved, as it would not start again. {gone} Ask anew on the form. Running "
+        "kernels are lost then; files stay. Nothing is stopped unless you stop it; the administrator sees it too."
+        if gone
+        else "Save, then move this workspace: it stops, and starts again by itself on other GPUs, first in the queue "
+        "at its old place. Running kernels are lost then; files stay. Nothing is stopped unless you move it; the "
+        "administrator sees it too."
+    )
+    text = f"We are told that {few} unhealthy: work on it may fail. {mend}"
+    return {"kind": "unhealthy", "text": text, "ends_at": None, "actions": [] if gone else ["move"]}
+
+
+def warnings_of(parts: Parts, lease: Lease) -> Iterator[dict[str, Any]]:
+    """Yield what its user is to be told now: what its cluster does, then the idle warning, then the coming end."""
+    if lease.phase not in UP:
+        return
+    now, policy = parts.clock.now(), policy_of(parts.catalog, lease)
+    if lease.disruption:
+        yield _disruption(parts, lease, now)
+    grace = lease.streak.grace_left_seconds
+    keep = ["keep"] if _keep(parts, lease)["left"] else []
+    idle = measured(lease, idle_policy_of(parts.catalog, lease))
+    if lease.phase is Phase.RECLAIMING and grace is not None:
+        ends_at = _grace_end(lease, grace)
+        held = "Running kernels and what they hold on the GPU" if lease.slots else "Running kernels"
+        text = f"{idle} This workspace ends at {show_time(ends_at, now)}. {held} would be lost; files stay."
+        yield {"kind": "idle", "text": text, "ends_at": ends_at, "actions": keep}
+    elif grace is not None and policy.mode is Mode.WARN:
+        text = f"{idle} Please stop this workspace if you do not need it. Nothing is stopped for it."
+        yield {"kind": "idle", "text": text, "ends_at": None, "actions": keep}
+    if lease.unhealthy:
+        yield _unhealthy(parts, lease)
+    if lease.warned_seconds and lease.deadline_at is not None:
+        text = (
+            f"The lifetime of this workspace ends at {show_time(lease.deadline_at, now)}. Save your work: running "
+            "kernels would be lost; files stay."
+        )
+        can = _extend(parts, lease)["each_seconds"] > 0
+        yield {"kind": "expiry", "text": text, "ends_at": lease.deadline_at, "actions": ["extend"] if can else []}
+
+
+def _warning(parts: Parts, lease: Lease) -> dict[str, Any] | None:
+    """Return all that its user is to be told now, as one: what comes first leads, and each of the others is said."""
+
+    def comes(warning: Mapping[str, Any]) -> tuple[bool, float]:
+        ends_at = warning["ends_at"]
+        return warning["kind"] != "preempted", math.inf if ends_at is None else ends_at
+
+    found = sorted(warnings_of(parts, lease), key=comes)
+    if not found:
+        return None
+    actions = dict.fromkeys(action for warning in found for action in warning["actions"])
+    return {**found[0], "text": " ".join(warning["text"] for warning in found), "actions": list(actions)}
+
+
+def _end(lease: Lease) -> dict[str, Any] | None:
+    if lease.reason is None:
+        return None
+    words = REASONS[lease.reason.value]
+    return {
+        "reason": lease.reason.value,
+        "words": words,
+        "message": lease.message,
+        "why": lease.message if lease.message.startswith(words) else f"{words}. {lease.message}".strip(),
+        "by": lease.ended_by,
+        "at": lease.ended_at,
+        "seen": lease.seen_by_user,
+        "disputable": lease.disputable,
+        "dispute": asdict(lease.dispute) if lease.dispute else None,
+    }
+
+
+def offer_view(offer: Offer, parts: Parts) -> dict[str, Any]:
+    """Return an offer as JSON: null is unknown, never 0 for that."""
+    kind = parts.catalog.gpus[offer.kind]
+    return {
+        "kind": offer.kind,
+        "title": kind.title,
+        "memory_bytes": kind.memory_bytes,
+        "price_per_hour": kind.price_per_hour,
+        "free": offer.free,
+        "total": offer.total,
+        "waiting": offer.waiting,
+        "simulated": offer.simulated,
+        "note": offer.note,
+    }
+
+
+def reading_view(row: ReadingRow) -> dict[str, Any]:
+    """Return a stored reading as JSON."""
+    return {
+        "at": row.at,
+        "seconds": row.seconds,
+        "gpu": row.gpu,
+        "utilization_percent": row.utilization_percent,
+        "memory_used_bytes": row.memory_used_bytes,
+        "memory_total_bytes": row.memory_total_bytes,
+        "kind": row.kind,
+        "because": row.because,
+        "cpu_cores": row.cpu_cores,
+        "soft": row.soft,
+    }
+
+
+def audit_view(line: AuditLine) -> dict[str, Any]:
+    """Return an audit line as JSON."""
+    return {"at": line.at, "user": line.user, "actor": line.actor, "action": line.action, "why": line.why}

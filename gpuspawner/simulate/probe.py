@@ -1,0 +1,149 @@
+"""What the probe would have told of a generated session: samples as the live service takes them."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from gpuspawner.core.idle.policy import IdlePolicy
+from gpuspawner.core.idle.readings import PROBED, GpuReading, Sample, SoftReading
+from gpuspawner.core.idle.timeline import Timeline
+from gpuspawner.simulate.habits import Sharing
+from gpuspawner.simulate.replay import Step
+from gpuspawner.simulate.sessions import Session
+
+GIB = 2**30
+IDLE_CORES = 0.01
+"""What an idle notebook server and kernel use. Measured on JupyterLab 4: 0.002 to 0.01."""
+TWITCH_SECONDS, TWITCH_EVERY_SECONDS = 0.5, 600.0
+
+
+@dataclass(frozen=True)
+class Probe:
+    """How the probe looks. Its defaults are the local backend's."""
+
+    readings: int = 3
+    """Of nvidia-smi in one sample; the highest counts."""
+    pause_seconds: float = 1.0
+    """Between them."""
+    window_seconds: float = 1.0
+    """What one reading of utilization.gpu covers: at most the last second, by NVIDIA's manual."""
+    buffer_seconds: float = 0.0
+    """How far the driver's sample buffer reaches back; 0: it tells none, as those of whom we have captures."""
+    buffer_survives: bool = False
+    """A GPU without persistence mode keeps its buffer while nobody holds it. We expect that it does not; not measured:
+    then what woke it a minute ago stands in it."""
+    failing_share: float = 0.01
+    """Of probes, fail by themselves: a time-out, a busy node. Arbitrary."""
+
+
+class Looking:
+    """Looks at one session as the live service does: call it with the seconds until the next sample is due.
+
+    The session's seed decides all chance.
+    """
+
+    def __init__(self, session: Session, policy: IdlePolicy, probe: Probe | None = None) -> None:
+        """Begin at the session's start."""
+        self.session, self.probe = session, probe or Probe()
+        self.chance = random.Random(session.seed + 1)  # noqa: S311 - not for secrets
+        self.gpus = tuple(f"GPU-{number}" for number in range(len(session.work)))
+        # Connections are those of an editor on one's own machine, which come over SSH.
+        shown = {"kernel": session.kernel, "terminal": session.terminal, "ssh": session.connected, "editor": Timeline()}
+        counts = {name for name, _ in policy.soft_budget_seconds}
+        self.soft = {name: shown[name] for name in PROBED if name in counts}
+        self.restarts = list(reversed(session.restarts))
+        # Rounds and starts do not beat together.
+        self.before = self.chance.uniform(-policy.sample_seconds, 0.0)
+        self.cpu_before: float | None = None
+        self.began = 0.0
+
+    def resume(self, at: float) -> None:
+        """Go on with a new start of the workspace: nothing is known of it, and its process is new."""
+        self.before, self.began, self.cpu_before = at, at, None
+
+    def __call__(self, seconds: float) -> Step | None:
+        """Return the sample that follows, None once the session has ended."""
+        # A round comes a little late: at most 1 s, the service's own tick.
+        at = max(0.0, self.before + seconds + self.chance.uniform(0.0, 1.0))
+        interval, restarted = at - self.before, False
+        while self.restarts and self.restarts[-1].at <= at:
+            restart = self.restarts.pop()
+            resumed = max(at, restart.at + restart.seconds)
+            # Across a restart only the wall clock tells how long the service was away.
+            interval, restarted = max(0.0, interval + resumed - at + restart.step_seconds), True
+            at, self.cpu_before = resumed, None  # a restarted service has no process table to compare with
+        if at >= self.session.end:
+            return None
+        self.before = at
+        return Step(at, self._sample(at, interval), restarted)
+
+    def _sample(self, at: float, interval: float) -> Sample:
+        session, before = self.session, self.cpu_before
+        if session.faults.touches(at, at + 1.0) or self.chance.random() < self.probe.failing_share:
+            return Sample(self.gpus, (), interval, at - self.began, problem="the probe did not end within 20 s")
+        # CPU time is cumulative: what passed during failed probes is counted by the next that succeeds.
+        cores = None if before is None else IDLE_CORES + session.cpu.mean(before, at) + self._twitched(before, at)
+        self.cpu_before = at
+        lost = session.lost.touches(at, at + 1.0)
+        readings = tuple(self._reading(number, at, cores, lost=lost) for number in range(len(self.gpus)))
+        soft = tuple(SoftReading(name, shown.touches(at - interval, at), name) for name, shown in self.soft.items())
+        return Sample(self.gpus, readings, interval, at - self.began, cores, soft)
+
+    def _twitched(self, before: float, at: float) -> float:
+        """Return the cores that twitches cost from ``before`` to ``at``."""
+        count = int(at // TWITCH_EVERY_SECONDS) - int(before // TWITCH_EVERY_SECONDS)
+        return TWITCH_SECONDS * count / (at - before) if self.session.twitches else 0.0
+
+    def _reading(self, number: int, at: float, cores: float | None, *, lost: bool) -> GpuReading:
+        session = self.session
+        shared = session.sharing is not Sharing.EXCLUSIVE
+        held = session.held.touches(at - 0.1, at + 0.1)
+        woken = not (shared or session.persistence or held)
+        percent, buffered, problem = None, None, ""
+        if lost:
+            problem = "nvidia-smi failed with exit code 255: Failed to initialize NVML: Unknown Error"
+        elif session.sharing is Sharing.MIG:
+            problem = "utilization: [N/A]"
+        else:
+            # What a GPU reads that was just woken: an idle L40S, in data/nvidia-smi.
+            percent = 100.0 if woken else self._percent(number, at)
+            buffered = None if shared else self._buffered(number, at, woken=woken)
+        return GpuReading(
+            gpu=self.gpus[number],
+            utilization_percent=percent,
+            memory_used_bytes=None if lost else GIB * session.held.touches(at - 0.1, at + self._span_seconds),
+            memory_total_bytes=None if lost else 80 * GIB,
+            holders=int(held),
+            holders_cpu_cores=cores if held else 0.0,
+            shared=shared,
+            problem=problem,
+            buffer_percent=buffered,
+            persistence=session.persistence,
+        )
+
+    @property
+    def _span_seconds(self) -> float:
+        """From the first reading of a probe to its last."""
+        return (self.probe.readings - 1) * self.probe.pause_seconds
+
+    def _buffered(self, number: int, at: float, *, woken: bool) -> float | None:
+        """Return what the driver's buffer tells of time before the probe, None for nothing."""
+        if not self.probe.buffer_seconds or (woken and not self.probe.buffer_survives):
+            return None
+        if woken:
+            return 100.0
+        begin = at + self._span_seconds - self.probe.buffer_seconds
+        if not (self.session.persistence or self.probe.buffer_survives):
+            held = self.session.held
+            begin = max(begin, next(start for start, end, _ in reversed(held.spans) if start <= at + 0.1))
+        return self.session.work[number].highest(begin, at)
+
+    def _percent(self, number: int, at: float) -> float:
+        work, others = self.session.work[number], self.session.neighbours
+        window, pause = self.probe.window_seconds, self.probe.pause_seconds
+        span = self._span_seconds
+        if not (work.touches(at - window, at + span) or others.touches(at - window, at + span)):
+            return 0.0
+        looks = [at + reading * pause for reading in range(self.probe.readings)]
+        return float(round(min(100.0, max(work.mean(t - window, t) + others.mean(t - window, t) for t in looks))))

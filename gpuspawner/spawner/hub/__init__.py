@@ -1,0 +1,1 @@
+"""How a hub is set up for one service: its port, its folder, and what would work against it."""

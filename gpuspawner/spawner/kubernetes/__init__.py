@@ -1,0 +1,1 @@
+"""What workspaces as pods need beside KubeSpawner."""

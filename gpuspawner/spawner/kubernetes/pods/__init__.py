@@ -1,0 +1,1 @@
+"""One pod: what is made, refused, watched and read of it."""

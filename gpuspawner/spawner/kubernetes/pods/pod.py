@@ -1,0 +1,255 @@
+"""A workspace's pod: the manifest that KubeSpawner made, with what the lease and its request add.
+
+Pure: from and to plain JSON of the Kubernetes API. What the administrator wrote stands: this fills in what nobody said,
+and refuses by name what contradicts the lease.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+from gpuspawner.backends.kubernetes.names import carried
+from gpuspawner.backends.kubernetes.objects import requested
+from gpuspawner.core.errors import Conflict
+from gpuspawner.spawner.kubernetes.pods.devices import (
+    GPU_RESOURCE,
+    VISIBLE,
+    faults_of_container,
+    faults_of_pod,
+    faults_of_server,
+    is_privileged,
+)
+from gpuspawner.spawner.kubernetes.pods.start import NOTEBOOK
+
+Json = dict[str, Any]
+
+START_MARK = "gpuspawner.io/start"
+"""The annotation by which a start knows its own pod from one of the same name."""
+STAYS = {"karpenter.sh/do-not-disrupt": "true", "cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
+"""What keeps autoscalers from emptying a node to save it: Karpenter evicts pods that no controller would make again, as
+it does all others, and nobody would be asked.
+"""
+SHARED_MEMORY = "gpuspawner-shm"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+@dataclass(frozen=True)
+class PodSettings:
+    """What every workspace's pod gets beside its GPUs.
+
+    ``shared_memory_bytes`` is the size of ``/dev/shm`` (0: the runtime's 64 MiB), ``grace_seconds`` the time between
+    SIGTERM and SIGKILL. ``restricted`` fills in what the *restricted* Pod Security Standard demands. ``runtime_class``
+    is for pods with GPUs. Of CPU and memory, which are its limits, a part may be all that is guaranteed.
+    """
+
+    cpu_cores: float
+    memory_bytes: int
+    guaranteed_cpu_cores: float | None = None
+    guaranteed_memory_bytes: int | None = None
+    shared_memory_bytes: int = 0
+    grace_seconds: int = 30
+    restricted: bool = True
+    runtime_class: str = ""
+
+
+def with_lease(manifest: Mapping[str, Any], patch: Mapping[str, Any], settings: PodSettings, mark: str) -> Json:
+    """Return the manifest of a workspace's pod.
+
+    Args:
+        manifest: as KubeSpawner made it: the administrator's own settings and profiles are in it.
+        patch: of the lease; see ``Backend.patch``.
+        settings: of this hub, with the CPU and memory of this request.
+        mark: names this start.
+
+    Raises:
+        Conflict: a setting of the administrator contradicts the lease; says which, and what to do.
+    """
+    pod: Json = deepcopy(dict(manifest))
+    spec, server = pod["spec"], container(pod)
+    gpus = _gpus(patch)
+    _refuse_own_gpus(server, gpus)
+    _resources(server, gpus, settings)
+    if more := _beyond(spec, gpus):
+        raise Conflict(
+            f"A container of c.KubeSpawner.extra_containers, init_containers or extra_pod_config (or of a profile's) "
+            f"{more} Let it ask for none: GPUs come from the lease alone."
+        )
+    for fault in _faults("c.KubeSpawner (or a profile)", spec, server, gpus):
+        raise Conflict(fault)
+    _identity(pod, patch, mark)
+    _hide_gpus(spec, server)
+    if settings.shared_memory_bytes:
+        _shared_memory(spec, server, settings.shared_memory_bytes)
+    ours = patch.get("pod", {}).get("spec", {})
+    _append(spec, "tolerations", ours.get("tolerations", []))
+    if ours.get("affinity"):
+        _node_affinity(spec, ours["affinity"]["nodeAffinity"])
+    if gpus and settings.runtime_class:
+        spec.setdefault("runtimeClassName", settings.runtime_class)
+    if not spec.get("serviceAccountName"):  # who names one wants its token; no workspace gets one by chance
+        spec.setdefault("automountServiceAccountToken", False)
+    spec.setdefault("terminationGracePeriodSeconds", settings.grace_seconds)
+    server.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")  # so that a crash says why
+    if settings.restricted:
+        _restrict(spec)
+    return pod
+
+
+def contradiction(pod: Mapping[str, Any], patch: Mapping[str, Any], mark: str) -> str:
+    """Return what the administrator's own hook took out of a pod that the lease needs, in words; "" where nothing."""
+    metadata = pod.get("metadata", {})
+    labels, annotations = carried(patch.get("environment", {}))
+    lost = [key for key, value in labels.items() if metadata.get("labels", {}).get(key) != value]
+    wanted = {**annotations, START_MARK: mark}
+    lost += [key for key, value in wanted.items() if metadata.get("annotations", {}).get(key) != value]
+    hook = "c.KubeSpawner.modify_pod_hook"
+    if lost:
+        return f"{hook} removes or changes {', '.join(lost)}. Without it the workspace's lease is lost: keep it."
+    try:
+        server = container(pod)
+    except Conflict as error:
+        return str(error)
+    if is_privileged(server):
+        return f"{hook} makes the server privileged, which sees every GPU of its node. Take that out."
+    limits = server.get("resources", {}).get("limits", {})
+    changed = {**{name: "0" for name in limits if GPU_RESOURCE.fullmatch(name)}, **_gpus(patch)}
+    for name, count in changed.items():
+        if str(limits.get(name, "0")) != count:
+            given = limits.get(name, "none")
+            return f"{hook} changes {name} to {given}; the lease is for {count}. GPUs come from the lease alone."
+    more = _beyond(pod["spec"], _gpus(patch))
+    if more:
+        return f"{hook} {more} GPUs come from the lease alone."
+    return next(_faults(hook, pod["spec"], server, _gpus(patch)), "")
+
+
+def container(pod: Mapping[str, Any]) -> Json:
+    """Return the container of the server. Raises Conflict where there is none."""
+    for one in pod["spec"]["containers"]:
+        if one.get("name") == NOTEBOOK:
+            found: Json = one
+            return found
+    raise Conflict(f"The pod has no container `{NOTEBOOK}`: c.KubeSpawner's settings or its hook renamed it.")
+
+
+def _gpus(patch: Mapping[str, Any]) -> dict[str, str]:
+    limits = patch.get("pod", {}).get("container", {}).get("resources", {}).get("limits", {})
+    return {str(name): str(count) for name, count in limits.items()}
+
+
+def _refuse_own_gpus(server: Json, gpus: Mapping[str, str]) -> None:
+    if is_privileged(server):
+        raise Conflict("c.KubeSpawner makes the server privileged, which sees every GPU of its node. Take that out.")
+    resources = server.get("resources") or {}
+    written = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    for name in written:
+        if name in gpus or GPU_RESOURCE.fullmatch(name):
+            raise Conflict(
+                f"c.KubeSpawner.extra_resource_limits (or a profile's) names {name}. GPUs come from the lease alone: "
+                "take it out, and offer the GPU in the catalog's templates."
+            )
+
+
+def _faults(where: str, spec: Json, server: Json, gpus: Mapping[str, str]) -> Iterator[str]:
+    """Yield what reaches GPUs by other ways than the resources that are asked for, which are counted all together."""
+    yield from (faults_of_server if gpus else faults_of_container)(f"{where}: the server", server)
+    yield from faults_of_pod(where, spec, server=NOTEBOOK)
+
+
+def _beyond(spec: Json, gpus: Mapping[str, str]) -> str:
+    """Return what the other containers make of the pod's GPUs, as the scheduler counts them; "" where nothing."""
+    taken = requested(spec, frozenset(gpus))
+    for name in sorted({*taken, *gpus}):
+        if str(taken.get(name, 0)) != gpus.get(name, "0"):
+            return f"makes the pod take {taken.get(name, 0)} {name}; the lease is for {gpus.get(name, '0')}."
+    return ""
+
+
+def _resources(server: Json, gpus: Mapping[str, str], settings: PodSettings) -> None:
+    """Ask for what was granted, whole, as device plugins demand; and for the CPU and memory of the request."""
+    resources = server["resources"] = {**(server.get("resources") or {})}
+    cores, size_bytes = settings.guaranteed_cpu_cores, settings.guaranteed_memory_bytes
+    sizes = {
+        "limits": (settings.cpu_cores, settings.memory_bytes),
+        "requests": (cores or settings.cpu_cores, size_bytes or settings.memory_bytes),
+    }
+    for part, (cpu, memory) in sizes.items():
+        own = {"cpu": f"{cpu:.10g}", "memory": _quantity(memory), **gpus}
+        resources[part] = {**(resources.get(part) or {}), **own}
+
+
+def _quantity(size_bytes: int) -> str:
+    """Return a size as people write it for Kubernetes, where it is one."""
+    for unit, size in (("Gi", 2**30), ("Mi", 2**20)):
+        if size_bytes % size == 0:
+            return f"{size_bytes // size}{unit}"
+    return str(size_bytes)
+
+
+def _identity(pod: Json, patch: Mapping[str, Any], mark: str) -> None:
+    labels, annotations = carried(patch.get("environment", {}))
+    metadata = pod["metadata"]
+    metadata["labels"] = {**(metadata.get("labels") or {}), **labels}
+    metadata["annotations"] = {**STAYS, **(metadata.get("annotations") or {}), **annotations, START_MARK: mark}
+
+
+def _hide_gpus(spec: Json, server: Json) -> None:
+    """No container but the server's sees a GPU: an image of CUDA would ask for all."""
+    for other in [*(spec.get("initContainers") or []), *spec["containers"]]:
+        if other is not server and all(v["name"] != VISIBLE for v in other.get("env") or []):
+            other["env"] = [*(other.get("env") or []), {"name": VISIBLE, "value": "void"}]
+
+
+def _shared_memory(spec: Json, server: Json, size_bytes: int) -> None:
+    mounts = server.get("volumeMounts") or []
+    if any(mount["mountPath"].rstrip("/") == "/dev/shm" for mount in mounts):  # noqa: S108 - where programs look for it
+        return
+    server["volumeMounts"] = [*mounts, {"name": SHARED_MEMORY, "mountPath": "/dev/shm"}]  # noqa: S108 - likewise
+    volume = {"name": SHARED_MEMORY, "emptyDir": {"medium": "Memory", "sizeLimit": _quantity(size_bytes)}}
+    spec["volumes"] = [*(spec.get("volumes") or []), volume]
+
+
+def _append(holder: Json, name: str, items: list[Any]) -> None:
+    there = holder.get(name) or []
+    added = [item for item in items if item not in there]
+    if added:
+        holder[name] = [*there, *added]
+
+
+def _node_affinity(spec: Json, ours: Mapping[str, Any]) -> None:
+    """Add preferences; join requirements so that theirs and ours hold: each of their terms with each of ours."""
+    spec["affinity"] = {**(spec.get("affinity") or {})}
+    node = spec["affinity"]["nodeAffinity"] = {**(spec["affinity"].get("nodeAffinity") or {})}
+    _append(node, PREFERRED, ours.get(PREFERRED, []))
+    required = ours.get(REQUIRED, {}).get("nodeSelectorTerms", [])
+    if not required:
+        return
+    theirs = (node.get(REQUIRED) or {}).get("nodeSelectorTerms", [])
+    node[REQUIRED] = {"nodeSelectorTerms": [_both(one, other) for one in theirs or [{}] for other in required]}
+
+
+def _both(one: Mapping[str, Any], other: Mapping[str, Any]) -> Json:
+    parts = {key: [*one.get(key, []), *other.get(key, [])] for key in ("matchExpressions", "matchFields")}
+    return {key: requirements for key, requirements in parts.items() if requirements}
+
+
+def _restrict(spec: Json) -> None:
+    """Fill in what the *restricted* standard demands, for each container that was not given rights on purpose."""
+    whole = spec.get("securityContext") or {}
+    for one in [*(spec.get("initContainers") or []), *spec["containers"]]:
+        own = {**(one.get("securityContext") or {})}
+        said = {**whole, **own}
+        added = (own.get("capabilities") or {}).get("add")
+        if own.get("privileged") or own.get("allowPrivilegeEscalation") or said.get("runAsUser") == 0 or added:
+            continue
+        own.setdefault("allowPrivilegeEscalation", False)
+        own["capabilities"] = {"drop": ["ALL"], **(own.get("capabilities") or {})}
+        if "runAsNonRoot" not in said:
+            own["runAsNonRoot"] = True
+        if "seccompProfile" not in said:
+            own["seccompProfile"] = {"type": "RuntimeDefault"}
+        one["securityContext"] = own

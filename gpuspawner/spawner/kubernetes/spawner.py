@@ -1,0 +1,210 @@
+"""Workspaces as pods: the mixin over KubeSpawner, and over any class made of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from jupyterhub.utils import url_path_join
+from kubespawner import KubeSpawner
+from traitlets import Bool, Dict, Enum, Float, Integer, Unicode, default
+
+from gpuspawner.backends.kubernetes.names import ANNOTATIONS, ATTEMPT_LABEL, HUB_LABEL, LEASE_LABEL
+from gpuspawner.catalog.menus import choices_of
+from gpuspawner.core.errors import Conflict, RequestRefused
+from gpuspawner.core.gpus.autoscale import PATIENCE, patience_seconds
+from gpuspawner.spawner.kubernetes.pods.end import before_restart, has_ended, outcome_of, restarts, why_ended
+from gpuspawner.spawner.kubernetes.pods.models import written_back
+from gpuspawner.spawner.kubernetes.pods.pod import PodSettings, with_lease
+from gpuspawner.spawner.kubernetes.private import PodRequests
+from gpuspawner.spawner.kubernetes.start import LOOK_SECONDS
+from gpuspawner.spawner.refusals import ended
+
+
+class KubePods(PodRequests):
+    """What every gpuspawner spawner of pods adds, over KubeSpawner or a class made of it."""
+
+    gpu_shared_memory_share = Float(
+        0.5, min=0, max=1, help="The part of a workspace's memory that /dev/shm may take; 0: the runtime's 64 MiB."
+    ).tag(config=True)
+    gpu_grace_seconds = Integer(
+        30, min=1, help="Between SIGTERM and SIGKILL when a workspace ends: time for a kernel to save."
+    ).tag(config=True)
+    gpu_restricted = Bool(
+        default_value=True,
+        help="Fill in what the restricted Pod Security Standard demands, where nothing else is set.",
+    ).tag(config=True)
+    gpu_placement = Enum(
+        ["preferred", "required"],
+        default_value="preferred",
+        help="Whether a pod should run on the node of its grant, or must: then a pod that was faster sends it back.",
+    ).tag(config=True)
+    gpu_cluster = Dict(
+        help="More of what the service is told of the cluster, by the names of ClusterSettings: "
+        "{'context': 'other', 'probes_per_node': 8}. What is not here follows KubeSpawner's own settings."
+    ).tag(config=True)
+    gpu_runtime_class = Unicode(
+        help="The runtime class of pods with GPUs, where the cluster's default cannot use them."
+    ).tag(config=True)
+
+    image: str
+    _gpu_image: tuple[str, str] | None = None
+    """The template's image that the last start set, and the one it stands for."""
+
+    @default("delete_grace_period")
+    def _delete_grace_period_default(self) -> int:
+        return int(self.gpu_grace_seconds)
+
+    async def load_user_options(self) -> None:
+        """Apply profiles as KubeSpawner does, then the template's image: it is what its user chose."""
+        if self._gpu_image is not None and self.image == self._gpu_image[0]:
+            self.image = self._gpu_image[1]  # a setting outlives its start, and the next template may have none
+        template = self.catalog.templates[self._request().template]
+        asked = self.user_options
+        menu = self.catalog.menus.get(template.name)
+        self.user_options = choices_of(menu, asked or {}) if menu else {}  # KubeSpawner's own, without ours
+        try:
+            await super().load_user_options()
+        except ValueError as error:  # a profile_list that is a function, and now has no such profile
+            message = f"This hub is set up wrongly: templates.{template.name}.profile: {error}"
+            raise ended(message, reason="conflict", status=409) from error
+        finally:
+            self.user_options = asked
+        image = template.image
+        self._gpu_image = (image, self.image) if image else None
+        self.image = image or self.image
+
+    def _patience_seconds(self) -> float:
+        """Return for how long its pod may wait for a node; 0 where what was asked is in the catalog no more."""
+        try:
+            return patience_seconds(self.catalog.gpus.get(self._request().gpu or ""))
+        except RequestRefused:
+            return 0.0
+
+    def get_env(self) -> dict[str, str]:
+        """Return the environment without what the pod carries as annotations, with the sizes that the pod has.
+
+        KubeSpawner's settings, by which JupyterHub tells of sizes, are not the pod's.
+        """
+        request = self._request()
+        return {
+            **{name: value for name, value in super().get_env().items() if name not in ANNOTATIONS},
+            "CPU_LIMIT": str(request.cpu_cores),
+            "CPU_GUARANTEE": str(request.guaranteed_cpu_cores),
+            "MEM_LIMIT": str(request.memory_bytes),
+            "MEM_GUARANTEE": str(request.guaranteed_memory_bytes),
+        }
+
+    async def get_pod_manifest(self) -> Any:
+        """Return KubeSpawner's manifest with the lease's patch applied, for the administrator's hook to have last."""
+        pod = await super().get_pod_manifest()
+        request = self._request()
+        settings = PodSettings(
+            cpu_cores=request.cpu_cores,
+            memory_bytes=request.memory_bytes,
+            guaranteed_cpu_cores=request.guaranteed_cpu_cores,
+            guaranteed_memory_bytes=request.guaranteed_memory_bytes,
+            shared_memory_bytes=int(request.memory_bytes * self.gpu_shared_memory_share),
+            grace_seconds=self.gpu_grace_seconds,
+            restricted=self.gpu_restricted,
+            runtime_class=self.gpu_runtime_class,
+        )
+        before = self.as_json(pod)
+        try:
+            after = with_lease(before, self._attempt.patch, settings, self._attempt.pod.mark)
+        except Conflict as error:
+            raise ended(f"This hub is set up wrongly: {error}", reason="conflict", status=409) from error
+        return written_back(pod, before, after, "V1Pod")
+
+    def _know_by(self, pod: Mapping[str, Any]) -> None:
+        """Take the lease from the pod, where the hub died before it saved which one it is."""
+        labels = pod["metadata"].get("labels", {})
+        if not self._attempt.lease and labels.get(HUB_LABEL) == self.gpu_hub_id and LEASE_LABEL in labels:
+            self._attempt = self._attempt.found(labels[LEASE_LABEL], int(labels.get(ATTEMPT_LABEL, "0")))
+
+    async def get_url(self) -> str:
+        """Return where the server answers. Asked by a hub that starts: a pod that was starting is waited for.
+
+        Never raises: the hub would not look at any other server then.
+        """
+        url = str(await super().get_url())
+        if self._attempt.is_saved or not self._attempt.lease:
+            return url
+        begun = time.monotonic()
+        waits_seconds = self._patience_seconds()
+        limit = self.start_timeout + waits_seconds
+        while time.monotonic() - begun < limit:
+            pod = self._pod()
+            if pod is None:
+                break
+            verdict = self._judged(pod, time.monotonic() - begun, waits_seconds / PATIENCE)
+            self._step(verdict.progress, verdict.words)
+            if verdict.fatal or verdict.shortage == "lost":
+                self._attempt = self._attempt.failed(verdict.fatal or verdict.words)
+                break
+            if super().is_pod_running(pod) and await self._answers(self._get_pod_url(pod)):
+                self._attempt = self._attempt.with_pod(restarts=restarts(pod)).started()
+                self.orm_spawner.state = self.get_state()
+                return str(url_path_join(self._get_pod_url(pod), self.server.base_url))
+            await asyncio.sleep(LOOK_SECONDS)
+        return url
+
+    async def poll(self) -> int | None:
+        """Tell whether the pod runs, and keep why it does not, for its user."""
+        await self._start_watching_pods()
+        if self.events_enabled:
+            await self._start_watching_events()
+        pod = self._pod()
+        if pod is not None:
+            self._know_by(pod)
+            self._attempt = self._attempt.with_pod(last_seen=pod)
+        known = self._attempt.is_saved and not self._attempt.output
+        if pod is not None and known and (has_ended(pod) or self._is_restarted(pod)):
+            output = await self._shown_output()  # what follows deletes the pod
+            self._attempt = self._attempt.with_output(output)
+        by_hub = self._attempt.is_stopped_by_hub
+        status: int | None = 1
+        if pod is not None and self._is_restarted(pod):
+            pod = before_restart(pod)
+            await self.stop()
+        else:
+            status = await super().poll()
+        if status is not None:
+            self._attempt = self._attempt.stopped(
+                by_hub=by_hub
+            )  # what ended by itself was stopped by a poll, not by the hub
+            if not self._attempt.message:
+                last = pod or self._last_look()  # as it looked before that stop
+                events = self._events_of(last)
+                self._attempt = self._attempt.died(outcome_of(last, events), why_ended(last, events))
+        return status
+
+    def _is_restarted(self, pod: Mapping[str, Any]) -> bool:
+        """Whether a server that ran has died and was started again: its kernels are lost, which its user must know.
+
+        Whether the kubelet or a poll comes first would decide otherwise: KubeSpawner ends what it finds dead.
+        """
+        known = self._attempt.pod.restarts if self._attempt.is_saved else None
+        if known is None:
+            self._attempt = self._attempt.with_pod(restarts=restarts(pod))
+            return False
+        return restarts(pod) > known
+
+    async def stop(self, now: bool = False) -> Any:  # noqa: ARG002 - the hub's signature
+        """Stop with the grace that is set, never without: a container killed unseen could still hold its GPU.
+
+        What outlives that, with a node or an API server that is away, is left to the service: it ends what carries the
+        lease once it can, and holds its GPUs until then.
+        """
+        try:
+            return await super().stop(now=False)
+        except (TimeoutError, asyncio.TimeoutError):
+            if not self._attempt.lease:
+                raise
+            self.log.warning("the pod of %s is not gone yet: the service sees to its end", self._log_name)
+
+
+class GPUSpawner(KubePods, KubeSpawner):
+    """KubeSpawner with GPU leases."""

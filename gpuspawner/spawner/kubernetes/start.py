@@ -1,0 +1,334 @@
+"""How a pod starts: made once, watched at each change, ended at once on what cannot start."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from aiohttp import ClientError
+from jupyterhub.utils import url_path_join
+from kubernetes_asyncio.client import ApiException
+from tornado.httpclient import AsyncHTTPClient, HTTPClientError
+
+from gpuspawner.backends.kubernetes.names import HUB_LABEL
+from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
+from gpuspawner.core.leases.output import LINES
+from gpuspawner.spawner.kubernetes.pods.end import outcome_of, restarts, why_ended
+from gpuspawner.spawner.kubernetes.pods.output import NO_RIGHT, environment_of, has_run, is_of_run_before, said
+from gpuspawner.spawner.kubernetes.pods.pod import START_MARK
+from gpuspawner.spawner.kubernetes.pods.refused import refusal, shortage
+from gpuspawner.spawner.kubernetes.pods.start import NOTEBOOK, Verdict, judge, short
+from gpuspawner.spawner.mixin import FENCE_SECONDS, GPUSpawnerMixin
+from gpuspawner.spawner.refusals import ended
+from gpuspawner.spawner.server_output import listens
+
+LOOK_SECONDS = 0.025
+"""How often a start looks at what the watch brought, and whether its server listens: 0.1 ms of work. KubeSpawner's own
+look comes up to 5 s late."""
+JUDGE_SECONDS = 0.5
+"""How often a start reads its events where its pod did not change: they are looked for among all of the namespace."""
+REQUEUE_SECONDS = 3.0
+"""How long a start whose unschedulable pod was deleted waits for the service to move its lease."""
+ASK_SECONDS = 1.0
+"""Between two tries to make the pod."""
+ANSWER_SECONDS = 1.0
+LOG_SECONDS = 2.0
+"""How long to wait for the output of a server that failed: its end is told without, rather than late."""
+LOG_BYTES = 65536
+FORBIDDEN = 403
+SERVER_ERROR = 500
+
+
+class NoRoom(Exception):
+    """The cluster had no room for a pod of this start, which asks for a place again.
+
+    ``why`` says what was short, where the service is to be told: it sees no pod that was never made, and none that its
+    node threw out. ``node`` is the node that had none, "" where that has no part.
+    """
+
+    def __init__(self, why: str = "", node: str = "") -> None:
+        """Take what the service is to be told; nothing where it sees by itself that there is no room."""
+        super().__init__(why)
+        self.why, self.node = why, node
+
+
+class PodStart(GPUSpawnerMixin):
+    """The start of a pod, over KubeSpawner's."""
+
+    async def _create(self) -> Any:
+        """Make the pod and watch it: tell each step, end at once on what cannot start, queue again where no room is."""
+        while True:
+            self._attempt = self._attempt.with_new_pod(uuid.uuid4().hex)
+            starting = asyncio.ensure_future(super()._create())
+            try:
+                return await self._watched(starting)
+            except NoRoom as error:
+                await _cancelled(starting)
+                await self._ask_again(error)
+            except ApiException as error:
+                words = refusal(error.status, message_of(error))
+                words = words or f"The cluster did not answer in time ({error.status} {error.reason}). Start it again."
+                raise ended(words, reason="refused", status=409) from error
+            except (ClientError, OSError) as error:
+                words = f"The cluster does not answer ({str(error) or 'time-out'}). Start it again."
+                raise ended(words, reason="unavailable", status=503) from error
+            finally:
+                await _cancelled(starting)
+
+    async def _watched(self, starting: asyncio.Future[Any]) -> Any:
+        """Return the server's address once it answers, or when the start's time is over."""
+        limit, node_seconds = time.monotonic() + self._start_seconds(), self._node_seconds()
+        seen, judged_at = "", 0.0
+        verdict = Verdict(0, "")
+        while True:
+            await (asyncio.sleep(LOOK_SECONDS) if starting.done() else asyncio.wait({starting}, timeout=LOOK_SECONDS))
+            pod, now = self._own_pod(), time.monotonic()
+            running = pod is not None and super().is_pod_running(pod)
+            if starting.done() and (now >= limit or starting.cancelled() or starting.exception() is not None):
+                return starting.result()
+            if (pod is None and seen) or self._heartbeat_over():
+                self._end_without_pod(pod, verdict)
+            version = pod["metadata"]["resourceVersion"] if pod is not None else ""
+            if version != seen or now - judged_at >= JUDGE_SECONDS:
+                before, seen, judged_at = verdict, version, now
+                self._attempt = self._attempt.with_pod(last_seen=pod)
+                verdict = self._judged(pod, now - (self._attempt.pod.made_at or now), node_seconds)
+                self._step(verdict.progress, verdict.words)
+                _end_on(verdict, before, pod)
+            if pod is not None and running and (self._attempt.pod.is_awaited or starting.done()):
+                url = self._get_pod_url(pod)
+                if await self._answers(url):
+                    self.pod_id = pod["metadata"]["uid"]
+                    self._attempt = self._attempt.with_pod(restarts=restarts(pod))
+                    return url
+
+    def _judged(self, pod: Mapping[str, Any] | None, seconds: float, node_seconds: float) -> Verdict:
+        """Return where this start stands, ``seconds`` after its pod was made."""
+        trouble = getattr(self.pod_reflector, "trouble", "")
+        if trouble:
+            return Verdict(52, f"The cluster does not show its pods ({trouble}); asking it again.")
+        events = self._events_of(pod)
+        if pod is not None and _is_deleted(pod) and outcome_of(pod, events) == "preempted":
+            return Verdict(55, why_ended(pod, events), shortage="lost")
+        return judge(pod, events, seconds, self._attempt.pod.claim, node_seconds)
+
+    def _end_without_pod(self, pod: Mapping[str, Any] | None, verdict: Verdict) -> None:
+        """The pod was deleted, or the service says that this start is over: for want of room, or in earnest."""
+        if verdict.shortage:
+            raise NoRoom
+        last = self._last_look() if pod is None else None
+        why = why_ended(last, self._events_of(last))
+        if last is not None and outcome_of(last, self._events_of(last)) == "preempted":
+            raise NoRoom(why, str(last["spec"].get("nodeName", "")))
+        raise ended(f"{why or 'This start was ended from outside.'} Start it again.", reason="gone", status=409)
+
+    def _heartbeat_over(self) -> bool:
+        return self._gpu_heartbeat is not None and self._gpu_heartbeat.done()
+
+    async def _ask_again(self, error: NoRoom) -> None:
+        """Let the pod go, wait until the service has moved the lease, and wait for a place again."""
+        self._step(30, f"{error.why or 'There was no room after all.'} You keep your place in the queue.")
+        self._end_heartbeat()
+        await self._delete_pod()
+        if self._attempt.lease:
+            await self._until_moved(error)
+        if time.monotonic() >= self._attempt.waits_until:
+            self._attempt = self._attempt.parked()
+            message = "The cluster has no room after all. You keep your place in the queue; it starts by itself."
+            raise ended(message, reason="queued", status=409)
+        if not self._attempt.lease:
+            return
+        await self._wait_for_grant()
+        self._gpu_heartbeat = asyncio.create_task(self._heartbeat())
+
+    async def _until_moved(self, shortage: NoRoom) -> None:
+        """Return once the service has moved the lease back to its place, or does not for long."""
+        until, client = time.monotonic() + REQUEUE_SECONDS, self._client()
+        while time.monotonic() < until:
+            try:
+                if shortage.why:
+                    await client.requeue(*self._attempt.key, shortage.why, shortage.node)
+                    return
+                await client.heartbeat(*self._attempt.key)
+            except Gone:
+                return
+            except (Conflict, Unavailable, RequestRefused) as error:
+                self.log.info("the lease of %s is not known to be moved: %s", self._log_name, error)
+            await asyncio.sleep(0.5)
+
+    async def _delete_pod(self) -> None:
+        """Delete the pod of this name with its grace, and wait until it is gone. The hub did not ask for it."""
+        by_hub = self._attempt.is_stopped_by_hub
+        try:
+            await self.stop()
+        finally:
+            self._attempt = self._attempt.stopped(by_hub=by_hub)
+
+    async def _asked(self, ask: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
+        """Ask the API server, again while it is away or busy, as long as this start may take."""
+        while True:
+            try:
+                return await ask(*arguments)
+            except (ClientError, OSError, asyncio.TimeoutError) as error:
+                said = str(error) or "time-out"
+            except ApiException as error:
+                if refusal(error.status, message_of(error)):
+                    raise
+                said = f"{error.status} {error.reason}"
+            self._step(51, f"The cluster does not answer ({said}); asking it again.")
+            await asyncio.sleep(ASK_SECONDS)
+
+    async def _is_made(self, pod: Any, request_timeout: float) -> bool:
+        if self._attempt.lease and time.monotonic() - self._attempt.heard_at > FENCE_SECONDS:
+            self._step(52, "The GPU service is away; the pod is made once it answers.")
+            return False
+        try:
+            await asyncio.wait_for(self.api.create_namespaced_pod(self.namespace, pod), request_timeout)
+        except (ClientError, OSError, asyncio.TimeoutError) as error:
+            self._step(52, f"The cluster does not answer ({str(error) or 'time-out'}); asking it again.")
+            return False
+        except ApiException as error:
+            if error.status == 409:  # noqa: PLR2004 - HTTP's own number
+                return await self._is_mine_or_ends()
+            said = message_of(error)
+            if self._attempt.lease and (short_of := shortage(error.status, said)):
+                raise NoRoom(short_of) from error
+            if refusal(error.status, said):
+                raise
+            self._step(52, f"The cluster does not take the pod now ({error.status} {error.reason}); asking it again.")
+            return False
+        return True
+
+    async def _is_mine_or_ends(self) -> bool:
+        """A pod of this name is there: made by a request of ours that was not answered, or left from before."""
+        try:
+            pod = self.as_json(await self._asked(self.api.read_namespaced_pod, self.pod_name, self.namespace))
+        except ApiException as error:
+            if error.status == 404:  # noqa: PLR2004 - HTTP's own number
+                return False
+            raise
+        if pod["metadata"].get("annotations", {}).get(START_MARK) == self._attempt.pod.mark:
+            return True
+        hub = pod["metadata"].get("labels", {}).get(HUB_LABEL, self.gpu_hub_id)
+        if hub != self.gpu_hub_id:
+            where = f"{self.pod_name} in the namespace {self.namespace}"
+            raise ended(
+                f"Another hub has a pod {where}, and this one takes it for its user's. Your administrator must write a "
+                "c.KubeSpawner.pod_name_template that no other hub has, or delete that pod if its hub is no more.",
+                reason="conflict",
+                status=409,
+            )
+        self._step(52, "Your previous workspace's pod is still ending; this start waits for it.")
+        await self._delete_pod()
+        return False
+
+    def is_pod_running(self, pod: Any) -> bool:
+        """Note that the start has nothing left to make: it only waits for its pod, which the watch sees sooner."""
+        self._attempt = self._attempt.with_pod(is_awaited=True)
+        return bool(super().is_pod_running(pod))
+
+    def as_json(self, pod: Any) -> Any:
+        """Return a model of the client as plain JSON of the API."""
+        return self.api.api_client.sanitize_for_serialization(pod)
+
+    def _pod(self) -> Any:
+        reflector = self.pod_reflector
+        return None if reflector is None else reflector.pods.get(f"{self.namespace}/{self.pod_name}")
+
+    async def _until_up(self, started: Any) -> None:
+        """Return at once: `_watched` looks, and sees in the pod what became of its server."""
+
+    async def _last_output(self) -> str:
+        """Return the end of the server's output, by the right to read it; what the kubelet kept of it without."""
+        pod = self._last_look()
+        if pod is None or not has_run(pod):
+            return ""
+        before, limit = is_of_run_before(pod), LOG_BYTES
+        asked = self.api.read_namespaced_pod_log(
+            self.pod_name, self.namespace, container=NOTEBOOK, tail_lines=LINES, limit_bytes=limit, previous=before
+        )
+        try:
+            return str(await asyncio.wait_for(asked, LOG_SECONDS) or said(pod))
+        except ApiException as error:
+            refused = error.status == FORBIDDEN
+            return f"{said(pod)}\n{NO_RIGHT}" if refused else said(pod)
+        except (ClientError, OSError, asyncio.TimeoutError):
+            return said(pod)
+
+    def _environment_masked(self) -> Mapping[str, str] | None:
+        pod = self._last_look()
+        return {**(self._attempt.environment or {}), **environment_of(pod)} if pod is not None else None
+
+    def _own_pod(self) -> Any:
+        pod = self._pod()
+        mine = pod is not None and pod["metadata"].get("annotations", {}).get(START_MARK) == self._attempt.pod.mark
+        return pod if mine else None
+
+    def _why_ended(self) -> str:
+        """Return why the pod of this workspace ended, by how it looked last; "" where nothing tells."""
+        last = self._last_look()
+        return why_ended(last, self._events_of(last))
+
+    def _last_look(self) -> Mapping[str, Any] | None:
+        """Return how the pod of this workspace looked last."""
+        gone = getattr(self.pod_reflector, "gone", {}).get(f"{self.namespace}/{self.pod_name}")
+        last = self._attempt.pod.last_seen
+        if gone is not None and last is not None and gone["metadata"]["uid"] == last["metadata"]["uid"]:
+            return gone  # type: ignore[no-any-return]
+        return last
+
+    def _events_of(self, pod: Mapping[str, Any] | None) -> Sequence[Mapping[str, Any]]:
+        """Return the events of this very pod, oldest first; none where the administrator switched events off."""
+        if pod is None or self.event_reflector is None:
+            return []
+        uid = pod["metadata"]["uid"]
+        own = [e for e in self.event_reflector.resources.values() if e["involvedObject"].get("uid") == uid]
+        return sorted(own, key=lambda event: event.get("lastTimestamp") or event.get("eventTime") or "")
+
+    async def _answers(self, url: str) -> bool:
+        """Whether the server answers at all. The hub would look too, but seconds later."""
+        if self.internal_ssl:
+            return True  # with certificates that only the hub has at hand
+        if not await listens(url):
+            return False
+        address = url_path_join(url, self.server.base_url, "api")
+        try:
+            await AsyncHTTPClient().fetch(address, request_timeout=ANSWER_SECONDS, follow_redirects=False)
+        except HTTPClientError as error:
+            return bool(error.code < SERVER_ERROR)
+        except OSError:
+            return False
+        return True
+
+
+def _is_deleted(pod: Mapping[str, Any]) -> bool:
+    return bool(pod["metadata"].get("deletionTimestamp"))
+
+
+def _end_on(verdict: Verdict, before: Verdict, pod: Mapping[str, Any] | None) -> None:
+    if verdict.shortage == "lost":
+        raise NoRoom(verdict.words, str(pod["spec"].get("nodeName", "")) if pod is not None else "")
+    if before.shortage and pod is not None and _is_deleted(pod):
+        raise NoRoom  # the service deletes a pod that finds no room, and that is no failure
+    if verdict.fatal:
+        raise ended(verdict.fatal, reason="cannot-start", status=409)
+
+
+async def _cancelled(task: asyncio.Future[Any]) -> None:
+    """End a task and take what it raises: its end is told elsewhere."""
+    task.cancel()
+    await asyncio.wait({task}, timeout=1.0)
+    if task.done() and not task.cancelled():
+        task.exception()
+
+
+def message_of(error: ApiException) -> str:
+    """Return what the API server said."""
+    try:
+        return str(json.loads(error.body or "")["message"])
+    except (ValueError, KeyError, TypeError):
+        return short(str(error.reason))

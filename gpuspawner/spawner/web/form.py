@@ -1,0 +1,251 @@
+"""The options form: what a user may choose, with what Start will do. It works without JavaScript, and without style.
+
+The hub puts it inside its own ``<form>`` as it is, so every value in it is escaped here. It brings its own style and
+script: a hub whose administrator wrote another spawn page shows it whole, and it works while the service is away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from gpuspawner.backends.local.nvidia import has_devices
+from gpuspawner.catalog import NO_GPU, OPTIONS, Catalog, Guarantee, Template, keys_of_form, resolve
+from gpuspawner.catalog.menus import LONGEST_CHOICE
+from gpuspawner.core.errors import RequestRefused, quoted
+from gpuspawner.core.gpus.fleet import GpuKind
+from gpuspawner.core.units import BadValue, parse_bytes, parse_duration, show_bytes, show_cpu, show_duration
+from gpuspawner.spawner.web import menus as form_menus
+from gpuspawner.spawner.web.live import Live
+from gpuspawner.spawner.web.pages import TEMPLATES
+
+AWAY = "GPUs can't be granted now: the GPU service does not answer. Work without one, or wait: this page looks again."
+LONGEST_SHOWN = 200
+"""Characters of a value that a form repeats. Arbitrary: a link may carry megabytes."""
+CPU_CHOICES = (0.5, 1, 2, 4, 8, 16, 32, 64, 128)
+MEMORY_CHOICES = tuple(2**power for power in range(29, 41))
+LIFETIME_CHOICES = (30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 43200, 86400, 172800, 604800)
+
+_environment = Environment(
+    loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+)
+
+
+def render(
+    catalog: Catalog,
+    *,
+    user: str,
+    server: str,
+    ticket: str,
+    service_prefix: str,
+    chosen: Mapping[str, Any],
+    notes: Sequence[str] = (),
+    live: Live | None = None,
+    own: bool = True,
+) -> str:
+    """Return the form as HTML.
+
+    Args:
+        catalog: what may be chosen.
+        user: for whom a server starts.
+        server: its name, ``""`` for the default one.
+        ticket: a form's, for what the page asks of the service.
+        service_prefix: where browsers find the service, ending in ``/``.
+        chosen: options to fill in, of any kind: from a link, from what was posted or last used.
+        notes: what else to tell of them, in sentences.
+        live: what the service says now, None where it does not answer.
+        own: whether ``user`` is who looks.
+    """
+    shown = {key: _shown(key, chosen.get(key, "")) for key in OPTIONS}
+    template = catalog.templates.get(shown["template"], next(iter(catalog.templates.values())))
+    kinds = [kind for kind in catalog.gpus.values() if any(kind.name in t.gpus for t in catalog.templates.values())]
+    return _environment.get_template("gpuspawner/form.html").render(
+        user=user,
+        server=server,
+        ticket=ticket,
+        prefix=service_prefix,
+        chosen=shown,
+        notes=notes,
+        template=template,
+        templates=catalog.templates.values(),
+        gpus=[{"kind": kind, "more": _more(kind), "free": _free(kind.name, live)} for kind in kinds],
+        no_gpu=NO_GPU,
+        simulated=_simulated(catalog, live),
+        fields=_fields(catalog, template),
+        menus=form_menus.shown(catalog, template, chosen),
+        data={"templates": {name: _data(catalog, t) for name, t in catalog.templates.items()}, "quota": catalog.quota},
+        quota=catalog.quota,
+        held=live.held if live else None,
+        whose=None if own else user,
+        sentence=_sentence(catalog, chosen, user, live),
+        refused=live.refused if live else _refusal(catalog, chosen, user) is not None,
+        away=live is None,
+        away_sentence=AWAY,
+        fast=catalog.fast,
+    )
+
+
+def still_allowed(catalog: Catalog, remembered: Mapping[str, Any] | None, user: str) -> dict[str, Any]:
+    """Return of what was last used what the catalog still allows: the form must not offer what Start refuses."""
+    left = dict(remembered or {})
+    while left:
+        try:
+            resolve(catalog, left, user)
+        except RequestRefused as error:
+            if left.pop(error.field.strip("'"), None) is None:
+                return {}
+        else:
+            break
+    return left
+
+
+def prefill_from_query(arguments: Mapping[str, Sequence[str | bytes]]) -> dict[str, str]:
+    """Return the options that a link fills in, from the arguments of ``/hub/spawn`` as the browser sent them.
+
+    As JupyterHub 6 has it: if any argument begins with ``opt-``, those without it are ignored (5.x passes them all on).
+    What is no option is left out; the first of several values counts.
+    """
+    texts = {
+        key: value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+        for key, values in arguments.items()
+        for value in values[:1]
+    }
+    prefixed = {key[4:]: value for key, value in texts.items() if key.startswith("opt-")}
+    return {key: value[:LONGEST_SHOWN] for key, value in (prefixed or texts).items() if key in OPTIONS and value}
+
+
+def offered(catalog: Catalog, link: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """Return of a link's options what the form can show as chosen, and a sentence for each choice that it cannot."""
+    kept, notes = dict(link), []
+    template = catalog.templates.get(link.get("template", ""), next(iter(catalog.templates.values())))
+    if link.get("template", template.name) != template.name:
+        notes.append(_replaced(f"workspace {quoted(kept.pop('template'))}", "which is not offered", template.title))
+    gpu = link.get("gpu", NO_GPU)
+    if gpu != NO_GPU and gpu not in template.gpus:
+        del kept["gpu"]
+        asked = catalog.gpus[gpu].title if gpu in catalog.gpus else quoted(gpu)
+        usual = catalog.gpus[template.default.gpu].title if template.default.gpu else "No GPU"
+        notes.append(_replaced(f"GPU {asked}", f"which {template.title} does not offer", usual))
+    return kept, notes
+
+
+def _replaced(asked: str, wrong: str, instead: str) -> str:
+    return f"The link asks for the {asked}, {wrong}. {instead} is chosen instead: choose another, or go on with it."
+
+
+def prefill_from_post(catalog: Catalog, formdata: Mapping[str, Sequence[Any]]) -> dict[str, str]:
+    """Return what to fill in again after a submitted form was refused."""
+    keys = keys_of_form(catalog, formdata)
+    return {
+        keys[field]: values[0][: LONGEST_SHOWN if field in OPTIONS else LONGEST_CHOICE]
+        for field, values in formdata.items()
+        if field in keys and values and isinstance(values[0], str) and values[0]
+    }
+
+
+def _refusal(catalog: Catalog, chosen: Mapping[str, Any], user: str) -> str | None:
+    try:
+        resolve(catalog, dict(chosen), user)
+    except RequestRefused as error:
+        return str(error)
+    return None
+
+
+def _sentence(catalog: Catalog, chosen: Mapping[str, Any], user: str, live: Live | None) -> str:
+    return live.sentence if live else _refusal(catalog, chosen, user) or AWAY
+
+
+def _more(kind: GpuKind) -> str:
+    price = "" if kind.price_per_hour is None else f", {kind.price_per_hour:.2f} an hour"
+    return f"{show_bytes(kind.memory_bytes)} each{price}"
+
+
+def _free(kind: str, live: Live | None) -> str:
+    offer = live.offers.get(kind) if live else None
+    if offer is None or offer["free"] is None or offer["total"] is None:
+        return "free: unknown"
+    free = f"{offer['free']} of {offer['total']} free" if offer["total"] or not offer["note"] else offer["note"]
+    waiting = f", {offer['waiting']} waiting" if offer["waiting"] else ""
+    note = f"; {offer['note']}" if offer["total"] and offer["note"] else ""
+    return f"{free}{waiting}{note}"
+
+
+def _simulated(catalog: Catalog, live: Live | None) -> set[str]:
+    """Return the kinds whose GPUs are simulated; while the service is away, those that are where there is no GPU."""
+    if live is not None:
+        return {kind for kind, offer in live.offers.items() if offer["simulated"]}
+    here = set() if has_devices() else set(catalog.simulated)
+    return {kind.name for kind in catalog.gpus.values() if kind.pool in here}
+
+
+def _fields(catalog: Catalog, template: Template) -> list[dict[str, Any]]:
+    """Return the fields below the GPUs: for each its name, label, default, hint and suggestions."""
+    data = _data(catalog, template)
+    labels = {"count": "GPUs", "cpu": "CPU cores", "memory": "Memory", "lifetime": "Lifetime"}
+    return [{"name": name, "label": label, **data[name]} for name, label in labels.items()]
+
+
+def _data(catalog: Catalog, template: Template) -> dict[str, Any]:
+    """Return what the page needs to know of a template, as JSON."""
+    menu = catalog.menus.get(template.name)
+    bounds, default, guarantee = template.bounds, template.default, template.guarantee or Guarantee()
+    counts = {kind: {"least": least, "most": most} for kind, (least, most) in template.gpus.items()}
+    most = max((most for _, most in template.gpus.values()), default=0)
+    count = default.count or ""
+    return {
+        "profile": menu.profile if menu else None,
+        "gpu": default.gpu or NO_GPU,
+        "gpus": {kind: {**ends, "default": template.default_count(kind)} for kind, ends in counts.items()},
+        "count": _field(str(count), f"up to {most}" if most else "none", ()),
+        "cpu": _sized(show_cpu, default.cpu_cores, bounds.cpu_cores, CPU_CHOICES, guarantee.cpu_percent),
+        "memory": _sized(
+            show_bytes, default.memory_bytes, bounds.memory_bytes, MEMORY_CHOICES, guarantee.memory_percent
+        ),
+        "lifetime": _field(
+            _written_lifetime(default.lifetime_seconds),
+            *_bounded(bounds.lifetime_seconds, _written_lifetime, LIFETIME_CHOICES),
+        ),
+    }
+
+
+def _sized(
+    show: Callable[[Any], str], default: float, bounds: tuple[float, float], choices: Sequence[float], percent: float
+) -> dict[str, Any]:
+    """Return a field of CPU or memory, of which a percentage is guaranteed."""
+    hint, suggestions = _bounded(bounds, show, choices)
+    guaranteed = "" if percent == 100 else f", {percent:g} % of it guaranteed"  # noqa: PLR2004 - all of it
+    return _field(show(default), f"{hint}{guaranteed}", suggestions)
+
+
+def _field(default: str, hint: str, suggestions: Iterable[str]) -> dict[str, Any]:
+    return {"default": default, "hint": hint, "suggestions": list(suggestions)}
+
+
+def _bounded(
+    bounds: tuple[float, float], show: Callable[[Any], str], choices: Sequence[float]
+) -> tuple[str, list[str]]:
+    least, most = bounds
+    hint = show(least) if least == most else f"{show(least)} to {show(most)}"
+    return hint, [show(choice) for choice in choices if least <= choice <= most]
+
+
+def _written_lifetime(seconds: float) -> str:
+    """Return a lifetime as people write it, ``1h30m``, so that it reads as the same again."""
+    text = show_duration(seconds).replace("min", "m").replace(" ", "")
+    return text if parse_duration(text) == seconds else f"{seconds:g}s"
+
+
+def _shown(key: str, value: object) -> str:
+    """Return an option as its field shows it: ``8 GiB`` for 8589934592, ``8h`` for ``28800s``; others as they are."""
+    text = str(value)[:LONGEST_SHOWN]
+    try:
+        if key == "memory":
+            nice = show_bytes(parse_bytes(value))
+            return nice if parse_bytes(nice) == parse_bytes(value) else text
+        if key == "lifetime":
+            return _written_lifetime(parse_duration(value))
+    except BadValue:
+        pass  # it is shown as it is, and the sentence says what is wrong with it
+    return text

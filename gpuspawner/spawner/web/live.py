@@ -1,0 +1,94 @@
+"""What the service says at the moment a hub page is rendered: its numbers stand there without JavaScript too."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tornado.httpclient import HTTPClientError, HTTPRequest
+from tornado.simple_httpclient import SimpleAsyncHTTPClient
+
+from gpuspawner.core.proof import NONCE, new_nonce
+from gpuspawner.spawner.client import is_proven
+
+ANSWER_SECONDS = 2.0
+"""How long a page waits for the service. Arbitrary: it answers in milliseconds, and a page should not seem dead."""
+ENDED_SHOWN = 5
+"""How many ended workspaces are asked for: enough to hold the last one of each of a few servers."""
+
+
+@dataclass(frozen=True)
+class Live:
+    """What a form shows of the service: its own documents (see ``service.tell.views``), read once.
+
+    ``offers`` is by kind; ``held`` are the GPUs that the user uses or waits for. ``sentence`` says what Start would do,
+    or, where ``refused``, why it would not.
+    """
+
+    offers: Mapping[str, Mapping[str, Any]]
+    held: int
+    sentence: str
+    refused: bool = False
+
+
+@dataclass(frozen=True)
+class ServiceView:
+    """The service at ``url`` (with its prefix), asked for one user, by ticket. None always means: no answer.
+
+    What does not prove by ``secret`` to come from this hub's service is none.
+    """
+
+    url: str
+    ticket: str
+    secret: bytes = field(repr=False)
+
+    async def live(self, options: Mapping[str, str], server: str) -> Live | None:
+        """Return all that a form shows."""
+        offers, check = await asyncio.gather(self._ask("offers"), self._ask("check", {**options, "server": server}))
+        if offers is None or check is None:
+            return None
+        error = check.get("error")
+        sentence = error["message"] if error else check["sentence"]
+        by_kind = {offer["kind"]: offer for offer in offers["offers"]}
+        return Live(by_kind, offers["held"], sentence, refused=bool(error))
+
+    async def workspaces(self) -> tuple[Mapping[str, Any], ...] | None:
+        """Return the user's live workspaces, then those that ended last."""
+        answer = await self._ask(f"workspaces?ended={ENDED_SHOWN}")
+        return None if answer is None or "error" in answer else tuple(answer["workspaces"])
+
+    async def output(self, lease: str) -> str:
+        """Return what the server of a workspace that failed wrote last; "" where none is kept or nobody answers."""
+        answer = await self._ask(f"workspaces/{lease}/output") or {}
+        return str(answer.get("text") or "")
+
+    async def _ask(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
+        """Return the answer, a refusal (4xx) too; None where there is none."""
+        nonce = new_nonce()
+        request = HTTPRequest(
+            f"{self.url}/api/v1/{path}",
+            method="GET" if body is None else "POST",
+            headers={"Authorization": f"ticket {self.ticket}", NONCE: nonce, "Content-Type": "application/json"},
+            body=None if body is None else json.dumps(body),
+            connect_timeout=ANSWER_SECONDS,
+            request_timeout=ANSWER_SECONDS,
+            follow_redirects=False,
+        )
+        client = SimpleAsyncHTTPClient(force_instance=True)  # its own: the hub's shared one may be busy waiting
+        try:
+            response = await client.fetch(request, raise_error=False)
+        except (OSError, HTTPClientError):
+            return None
+        finally:
+            client.close()
+        proven = is_proven(response, self.secret, nonce)
+        return json.loads(response.body) if proven and response.code < 500 else None  # noqa: PLR2004 - HTTP's own
+
+
+def of_server(workspaces: tuple[Mapping[str, Any], ...] | None, server: str) -> Mapping[str, Any] | None:
+    """Return the workspace of a server: the live one, else the one that ended last."""
+    own = [w for w in workspaces or () if w["server"] == server]
+    return next((w for w in own if w["end"] is None), own[0] if own else None)

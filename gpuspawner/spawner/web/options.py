@@ -1,0 +1,114 @@
+"""How options arrive: from the form, from a link that only fills it in, and which form is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from time import time
+from typing import TYPE_CHECKING, Any
+
+from jupyterhub.user import User
+from jupyterhub.utils import isoformat
+from traitlets import Callable, Unicode, default, observe
+from traitlets.config import LoggingConfigurable
+
+from gpuspawner.catalog import Catalog, from_form, without_defaults
+from gpuspawner.core.errors import RequestRefused
+from gpuspawner.core.tickets import sign_ticket
+from gpuspawner.spawner.refusals import ended
+from gpuspawner.spawner.web import form
+from gpuspawner.spawner.web.live import ServiceView
+
+if TYPE_CHECKING:
+    from jupyterhub.spawner import Spawner as _Base
+else:
+    _Base = LoggingConfigurable  # JupyterHub's Spawner refuses subclasses that do not start servers themselves
+
+
+class FormOptions(_Base):
+    """The part of the mixin that JupyterHub's spawn page meets."""
+
+    gpu_catalog = Callable(help="Gives the loaded catalog. Set by configure().").tag(config=True)
+    gpu_service_prefix = Unicode("/services/gpu/", help="Where browsers find the service. Set by configure().").tag(
+        config=True
+    )
+    gpu_secret_file = Unicode(help="The file with the secret shared with the service. Set by configure().").tag(
+        config=True
+    )
+
+    @property
+    def catalog(self) -> Catalog:
+        """The loaded catalog."""
+        catalog: Catalog = self.gpu_catalog()
+        return catalog
+
+    def gpu_secret(self) -> str:
+        """Return the secret shared with the service, as written in its file."""
+        return Path(self.gpu_secret_file).read_text(encoding="ascii").strip()
+
+    def gpu_actor(self) -> str:
+        """Return who else shows the form or starts the server; "" where that is its user, or nobody knows."""
+        actor = getattr(self.handler, "current_user", None)
+        return actor.name if isinstance(actor, User) and actor.name != self.user.name else ""
+
+    _gpu_link: Mapping[str, str] | None = None
+
+    @observe("handler")
+    def _take_link(self, change: Mapping[str, Any]) -> None:
+        """Take a link's options for the form. The hub would start by them at once: it finds none in the request."""
+        request = getattr(change["new"], "request", None)
+        if request is not None and request.method == "GET":
+            self._gpu_link = form.prefill_from_query(request.query_arguments)
+            request.query_arguments = {}
+
+    @default("apply_user_options")
+    def _apply_user_options_default(self) -> Any:
+        # The mixin applies them; without a hook the hub warns at each start.
+        return lambda _spawner, _options: None
+
+    @default("options_form")
+    def _options_form_default(self) -> Any:
+        return type(self).render_form
+
+    def options_from_form(self, formdata: Mapping[str, list[str]]) -> dict[str, Any]:
+        """Return the options of a submitted form. A refused one shows the form again, with the reason."""
+        # JupyterHub 6.1 shows a named server's form again by asking the default one: the user is what both have.
+        self.user.gpu_posted = form.prefill_from_post(self.catalog, formdata)
+        try:
+            return without_defaults(self.catalog, from_form(self.catalog, formdata), self.user.name)
+        except RequestRefused as error:
+            raise ended(str(error), reason="refused", status=error.status) from error
+
+    def options_from_query(self, _query: Mapping[str, list[str]]) -> dict[str, Any]:
+        """Refuse, whatever the hub found: a GET never starts anything."""
+        raise ended("A link only fills in the form. Press Start there.", reason="refused", status=400)
+
+    async def render_form(self) -> str:
+        """Return the form as a hub page shows it, with the service's numbers of this moment."""
+        chosen, notes = self._filled_in()
+        # Whoever may start this server reads this form, which must not let them do what only its user may.
+        secret = bytes.fromhex(self.gpu_secret())
+        ticket = sign_ticket(secret, self.user.name, isoformat(self.user.orm_user.created), time(), form=True)
+        return form.render(
+            self.catalog,
+            user=self.user.name,
+            server=self.name,
+            ticket=ticket,
+            service_prefix=self.gpu_service_prefix,
+            chosen=chosen,
+            notes=notes,
+            live=await ServiceView(self.gpu_service_url, ticket, secret).live(chosen, self.name),
+            own=not self.gpu_actor(),
+        )
+
+    def _filled_in(self) -> tuple[Mapping[str, Any], list[str]]:
+        """Return what the form shows as chosen: what was posted and refused, else the link's, else the last use's.
+
+        And what to tell of it: what the link asks for and nobody offers.
+        """
+        posted = self.user.__dict__.pop("gpu_posted", None)
+        link, self._gpu_link = self._gpu_link, None
+        if link:
+            return form.offered(self.catalog, link)
+        posted = posted if link is None else None
+        return posted or form.still_allowed(self.catalog, self.user_options, self.user.name), []

@@ -1,0 +1,89 @@
+"""The hub's own pages: where our templates lie, and what they may use."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jupyterhub.utils import isoformat
+
+from gpuspawner.catalog import Catalog
+from gpuspawner.core.tickets import sign_ticket
+from gpuspawner.core.units import show_time
+from gpuspawner.spawner.web.live import ServiceView, of_server
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+def template_paths() -> list[str]:
+    """Return what to append to ``c.JupyterHub.template_paths``: the administrator's own templates come first."""
+    return [str(TEMPLATES)]
+
+
+def page_variables(catalog: Catalog, service_prefix: str, service_url: str, secret_file: Path) -> dict[str, Any]:
+    """Return what to merge into ``c.JupyterHub.template_vars``.
+
+    ``gpuspawner`` is a PageView of who looks: the hub calls it at each rendering, so that every page has a fresh
+    ticket. ``gpuspawner_prefix`` is where browsers find the service, for pages that nobody is known to look at.
+    """
+    view = viewer(catalog, service_prefix, service_url, secret_file)
+    return {"gpuspawner": view, "gpuspawner_prefix": service_prefix}
+
+
+def viewer(
+    catalog: Catalog, service_prefix: str, service_url: str, secret_file: Path
+) -> Callable[[Any], PageView | None]:
+    """Return the function from the hub's user (None: nobody is signed in) to what pages may use."""
+
+    def view(user: Any) -> PageView | None:
+        if user is None:
+            return None
+        secret = bytes.fromhex(secret_file.read_text(encoding="ascii").strip())
+        ticket = sign_ticket(secret, user.name, isoformat(user.orm_user.created), time.time())
+        return PageView(user.name, service_prefix, catalog.fast, ServiceView(service_url, ticket, secret))
+
+    return view
+
+
+@dataclass(frozen=True)
+class PageView:
+    """What the templates use. Methods ask the service; Jinja awaits them, in the hub's asynchronous rendering only."""
+
+    user: str
+    prefix: str
+    fast: float | None
+    service: ServiceView
+
+    @property
+    def ticket(self) -> str:
+        """Return by what the page's own JavaScript asks the service."""
+        return self.service.ticket
+
+    async def workspaces(self) -> tuple[Mapping[str, Any], ...] | None:
+        """Return the user's workspaces, live ones first, None where the service does not answer."""
+        return await self.service.workspaces()
+
+    async def output(self, own: Mapping[str, Any]) -> str:
+        """Return what the server of one's own workspace that failed wrote last; "" where there is none."""
+        failed = own["end"] is not None and own["end"]["reason"] == "failed"
+        return await self.service.output(own["id"]) if failed else ""
+
+    @staticmethod
+    def of_server(workspaces: tuple[Mapping[str, Any], ...] | None, server: str) -> Mapping[str, Any] | None:
+        """Return the workspace of one's own server, live or ended last, None where there is none or no answer."""
+        return of_server(workspaces, server)
+
+    def unread(self, workspaces: tuple[Mapping[str, Any], ...] | None) -> Mapping[str, Any] | None:
+        """Return the workspace that ended last, where its user has not read why, and did not end it."""
+        last = next((w for w in workspaces or () if w["end"] is not None), None)
+        if last is None or last["end"]["seen"] or last["end"]["by"] == self.user or last["end"]["dispute"]:
+            return None  # of one that they called wrong they know: the banner tells its answer
+        return last
+
+    @staticmethod
+    def clock(at: float) -> str:
+        """Return a time as every page shows it: ``18:30``."""
+        return show_time(at, time.time())

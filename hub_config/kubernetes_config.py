@@ -1,26 +1,7 @@
 """JupyterHub with GPU workspaces as pods, to copy. Run it with: jupyterhub -f kubernetes_config.py.
 
-In the Zero to JupyterHub chart, hub.extraConfig takes the import of `configure` and the lines from `Workspaces` on, in
-an image of the hub that has gpuspawner[kubernetes]; the chart's own singleuser values are KubeSpawner settings as well,
-and stay. There pods reach the hub by its Service, and the GPU service too, whose port the chart must open. The catalog
-comes by hub.extraFiles; data_dir lies on the hub's volume, as what runs is known by what is kept there. The last line
-is then configure(c, catalog="/etc/gpuspawner/catalog.yaml", data_dir="/srv/jupyterhub/gpuspawner-data"); the values:
-
-    hub:
-      extraFiles: {catalog: {mountPath: /etc/gpuspawner/catalog.yaml, stringData: "..."}}
-      service: {extraPorts: [{name: gpu, port: 9470, targetPort: 9470}]}
-      networkPolicy:
-        interNamespaceAccessLabels: accept
-        ingress:
-          - ports: [{port: 9470}]
-            from:
-              - namespaceSelector: {}
-                podSelector: {matchLabels: {hub.jupyter.org/network-access-hub: "true"}}
-
-Workspaces have a namespace of their own (kubernetes-hub.yaml says why). The chart's pods find the hub by its short
-name, which holds in the hub's namespace alone: add c.JupyterHub.hub_connect_url = "http://hub.jhub:8081". The chart's
-network policy of workspaces, its Secrets and its image pull secrets are of the hub's namespace too: make those that
-workspaces need in theirs.
+For a hub that runs without a chart. With Zero to JupyterHub take z2jh-values.yaml instead: copied into hub.extraConfig,
+the lines below would replace the chart's homes, volumes, image and namespace.
 """
 
 from pathlib import Path

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from gpuspawner.spawner.kubernetes.z2jh import is_here
+
 CULLER = re.compile(r"idle[-_ ]?cull|cull[-_ ]?idle", re.IGNORECASE)
 """jupyterhub-idle-culler and its predecessor cull_idle_servers.py, by command or by the usual names of the service."""
 SETTING = re.compile(
@@ -39,11 +41,12 @@ def other_cullers(
         arguments: what single-user servers are started with (``args``, ``cmd``), by where it is written.
         folders: where the single-user servers of this machine find configuration; none where they run elsewhere.
     """
+    value = " (cull.enabled of the chart)" if is_here() else ""
     for service in services:
         if _culls(service):
             yield (
-                f"c.JupyterHub.services has the culler {service.get('name')!r}. It stops servers without HTTP traffic, "
-                f"also while their GPUs compute, and warns nobody. {REMEDY}"
+                f"c.JupyterHub.services has the culler {service.get('name')!r}{value}. It stops servers without "
+                f"HTTP traffic, also while their GPUs compute, and warns nobody. {REMEDY}"
             )
     for where, line in _settings(sections, arguments, folders):
         found = SETTING.search(line)

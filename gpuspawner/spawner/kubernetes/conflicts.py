@@ -26,6 +26,7 @@ from gpuspawner.spawner.kubernetes.pods.devices import (
 )
 from gpuspawner.spawner.kubernetes.profiles import TEMPLATES, Override, overrides, profile_conflicts
 from gpuspawner.spawner.kubernetes.settings import all_namespaces, taken, written
+from gpuspawner.spawner.kubernetes.z2jh import unjudged
 
 Read = Callable[[str, Any], tuple[str, Any]]
 """Returns where a setting of KubeSpawner is written, and its value or the default given."""
@@ -65,6 +66,7 @@ def weakened(c: Any, spawner: type, catalog: Catalog) -> Iterator[str]:
             "c.KubeSpawner.profile_list is a function: what it returns is judged at each start alone, and the form "
             "does not offer its profile_options. Write a list or a dict for that."
         )
+    yield from unjudged()
     reads = [partial(written, c, spawner)]
     reads += [partial(_overridden, one, spawner) for one in overrides(c, spawner, catalog)]
     for read in reads:

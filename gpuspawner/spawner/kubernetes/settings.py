@@ -7,6 +7,8 @@ from typing import Any
 from traitlets import HasTraits, TraitError
 from traitlets.config.loader import LazyConfigValue
 
+from gpuspawner.spawner.kubernetes.z2jh import value_of
+
 
 def written(c: Any, spawner: type, setting: str, default: Any) -> tuple[str, Any]:
     """Return where a setting of the spawner's class is written, and its value, by the nearest class that has one.
@@ -19,7 +21,7 @@ def written(c: Any, spawner: type, setting: str, default: Any) -> tuple[str, Any
         if isinstance(value, LazyConfigValue):
             value = value.get_value(default)
         if value is not None:
-            return taken(f"c.{owner.__name__}.{setting}", spawner, setting, value)
+            return taken(f"c.{owner.__name__}.{setting}{value_of(setting)}", spawner, setting, value)
     return f"c.KubeSpawner.{setting}", default
 
 

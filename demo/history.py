@@ -18,7 +18,8 @@ from pathlib import Path
 from gpuspawner.catalog import Catalog, load_catalog
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.idle.policy import LifecyclePolicy
-from gpuspawner.core.leases.lease import Key, Lease, Phase, Reason
+from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.core.leases.request import Request
 from gpuspawner.service.observe.sampler import reading_rows
 from gpuspawner.service.store import AuditLine, ReadingRow, Store

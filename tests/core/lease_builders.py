@@ -3,7 +3,8 @@
 from fractions import Fraction
 
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Slot
-from gpuspawner.core.leases.lease import HOLDING, Key, Lease, Phase, Reason
+from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.lease import HOLDING, Key, Lease, Phase
 from gpuspawner.core.leases.request import Request
 
 NOW = 1000.0

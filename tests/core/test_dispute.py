@@ -8,7 +8,8 @@ from lease_builders import NOW, a_lease
 from gpuspawner.core.errors import Conflict, RequestRefused
 from gpuspawner.core.leases import lease as leases
 from gpuspawner.core.leases.dispute import LONGEST_CHARACTERS, Dispute, written
-from gpuspawner.core.leases.lease import DISPUTABLE, Phase, Reason
+from gpuspawner.core.leases.endings import ENDINGS, Reason
+from gpuspawner.core.leases.lease import Phase
 
 ENDED_AT, SINCE, LATER = NOW + 50.0, NOW + 20.0, NOW + 100.0
 
@@ -28,7 +29,7 @@ def test_a_dispute_speaks_of_the_readings_up_to_the_end():
 @pytest.mark.parametrize("reason", Reason)
 def test_only_an_end_that_others_decided_is_disputed(reason):
     lease = ended(reason)
-    assert lease.disputable == (reason in DISPUTABLE)
+    assert lease.disputable == (ENDINGS[reason].by_others)
     if lease.disputable:
         leases.dispute(lease, "", SINCE, LATER)
     else:

@@ -8,7 +8,8 @@ from lease_builders import NOW, a_lease, a_request, slots
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.idle.idleness import Streak
 from gpuspawner.core.leases import lease as leases
-from gpuspawner.core.leases.lease import BACK_OFF_SECONDS, HOLDING, JOINABLE, START_LIMIT, UP, WAITING, Phase, Reason
+from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.lease import BACK_OFF_SECONDS, HOLDING, JOINABLE, START_LIMIT, UP, WAITING, Phase
 from gpuspawner.core.leases.times import deciding_since, earlier, last_moment
 
 LATER = NOW + 100.0

@@ -12,7 +12,8 @@ from lease_builders import KINDS, a_request, fleet, gpu
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.leases import lease as leases
-from gpuspawner.core.leases.lease import HOLDING, JOINABLE, UP, WAITING, Key, Lease, Phase, Reason
+from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.lease import HOLDING, JOINABLE, UP, WAITING, Key, Lease, Phase
 from gpuspawner.core.queue.order import (
     Conditions,
     in_order,

@@ -15,7 +15,8 @@ from bad_machine import BUSY, WELL, BadMachine
 
 from gpuspawner.backends.local import nvidia
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.leases.lease import Phase, Reason
+from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.lease import Phase
 
 
 @contextlib.contextmanager

@@ -22,7 +22,8 @@ from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.idle.evidence import SampleKind
 from gpuspawner.core.idle.idleness import Streak
 from gpuspawner.core.idle.policy import Mode
-from gpuspawner.core.leases.lease import Key, Lease, Phase, Reason
+from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.core.leases.request import Request
 from gpuspawner.service.app import Options, wire
 from gpuspawner.service.settings import Settings

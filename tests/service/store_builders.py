@@ -5,7 +5,8 @@ from lease_builders import a_lease, a_request, slots
 from gpuspawner.core.idle.evidence import SampleKind
 from gpuspawner.core.idle.idleness import Streak
 from gpuspawner.core.idle.policy import Mode
-from gpuspawner.core.leases.lease import Key, Phase, Reason
+from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.lease import Key, Phase
 from gpuspawner.service.store import AuditLine, ReadingRow
 
 NOW = 1_800_000_000.0

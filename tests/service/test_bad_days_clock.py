@@ -17,7 +17,8 @@ from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
 from gpuspawner.cli import main
 from gpuspawner.core.idle.evidence import SampleKind
-from gpuspawner.core.leases.lease import Phase, Reason
+from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.tickets import sign_ticket
 from gpuspawner.service.app import application
 from gpuspawner.service.clock import BREAK_SECONDS, SteadyClock, WallWatch

@@ -6,7 +6,8 @@ import pytest
 from bad_machine import WELL
 
 from gpuspawner.core.idle.evidence import SampleKind
-from gpuspawner.core.leases.lease import Phase, Reason
+from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.lease import Phase
 
 MIG_TABLE = """\
 cat <<'TABLE'

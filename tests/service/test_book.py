@@ -7,7 +7,8 @@ from lease_builders import a_lease
 from store_builders import FULL_LEASE
 
 from gpuspawner.core.errors import Conflict
-from gpuspawner.core.leases.lease import Phase, Reason
+from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.leases.book import Book
 
 

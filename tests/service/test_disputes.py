@@ -8,7 +8,8 @@ import requests
 from page_world import NOW, Browser, api
 
 from gpuspawner.core.leases.dispute import LONGEST_CHARACTERS
-from gpuspawner.core.leases.lease import Phase, Reason
+from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.leases.allocator import hash_token
 
 AT = NOW - 600

@@ -6,7 +6,8 @@ import time
 import pytest
 from prometheus_client import CollectorRegistry
 
-from gpuspawner.core.leases.lease import Phase, Reason
+from gpuspawner.core.leases.endings import End, Reason
+from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.settings import Settings, SettingsError
 from gpuspawner.service.tell import notifier
 from gpuspawner.service.tell.metrics import ServiceCollector
@@ -143,8 +144,8 @@ async def test_of_one_person_a_message_waits_for_the_one_before(world, mailbox, 
 
 async def test_who_stops_their_own_hears_nothing_who_is_stopped_by_another_does(world, mailbox):
     own, others = await world.up("ann"), await world.up("bob")
-    world.parts.reclaimer.mark(own.id, Reason.STOPPED, "ann", "It was stopped by ann, from its page.")
-    world.parts.reclaimer.mark(others.id, Reason.STOPPED, "root", "It was stopped by root, from its page.")
+    world.parts.reclaimer.mark(own.id, End(Reason.STOPPED, "ann", "It was stopped by ann, from its page."))
+    world.parts.reclaimer.mark(others.id, End(Reason.STOPPED, "root", "It was stopped by root, from its page."))
     await eventually(lambda: mailbox.received("bob@example.org"))
     assert "It was stopped by root, from its page. Your files are kept." in mailbox.received("bob@example.org")[0][1]
     assert not mailbox.received("ann@example.org")
@@ -166,7 +167,7 @@ async def test_a_preemption_that_the_cluster_announces_is_told_at_once(world, ma
 async def test_a_target_that_fails_is_counted_and_logged_without_its_secret(world, mailbox, webhook, caplog):
     mailbox.refuses, webhook.status = True, 500
     lease = await world.up("ann")
-    world.parts.reclaimer.mark(lease.id, Reason.EXPIRED, "gpuspawner", "Its lifetime was 8 h.")
+    world.parts.reclaimer.mark(lease.id, End(Reason.EXPIRED, "gpuspawner", "Its lifetime was 8 h."))
     await eventually(lambda: counts(world) == {"failed": 1})
     line = world.allocator.line(lease, "ann", "disputed", "No.")
     world.book.save(world.now_of(lease), audit=[line])
@@ -230,7 +231,7 @@ async def test_without_a_target_nothing_waits(make_world):
 async def test_what_cannot_be_told_keeps_nothing_from_being_done(world, monkeypatch, caplog):
     monkeypatch.setattr("gpuspawner.service.tell.messages.lease_view", None)
     lease = await world.up("ann")
-    world.parts.reclaimer.mark(lease.id, Reason.EXPIRED, "gpuspawner", "Its lifetime was 8 h.")
+    world.parts.reclaimer.mark(lease.id, End(Reason.EXPIRED, "gpuspawner", "Its lifetime was 8 h."))
     assert world.now_of(lease).phase is Phase.STOPPING
     assert f"nobody was told of stop of {lease.id}" in caplog.text
 

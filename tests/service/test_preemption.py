@@ -7,7 +7,8 @@ from service_world import a_catalog
 
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.idle.policy import Mode
-from gpuspawner.core.leases.lease import Phase, Reason
+from gpuspawner.core.leases.endings import End, Reason
+from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.api.actions import act
 from gpuspawner.service.api.base import Person
 from gpuspawner.service.tell.views import lease_view
@@ -138,7 +139,7 @@ async def test_no_crash_loses_it_between_its_end_and_its_place(world):
 @pytest.mark.parametrize("reason", [Reason.STOPPED, Reason.FAILED, Reason.IDLE, Reason.EXPIRED])
 async def test_no_other_end_comes_back(world, reason):
     alice = await world.up("alice")
-    world.parts.reclaimer.mark(alice.id, reason, "somebody", "Because.")
+    world.parts.reclaimer.mark(alice.id, End(reason, "somebody", "Because."))
     world.hub.forget("alice")
     world.backend.vanish(alice.id)
     await world.round()

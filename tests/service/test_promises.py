@@ -9,7 +9,8 @@ import pytest
 from service_world import GRACE, IDLE_FOR, SECRET, a_catalog
 
 from gpuspawner.core.errors import RequestRefused
-from gpuspawner.core.leases.lease import Phase, Reason
+from gpuspawner.core.leases.endings import End, Reason
+from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.leases.adoption import lease_variables
 from gpuspawner.service.tell.views import lease_view
 
@@ -26,7 +27,7 @@ async def test_promise_1_a_gpu_goes_from_one_lease_to_the_next_only_after_its_en
     first = await world.up("alice")
     second = world.start("bob")
     assert second.phase is Phase.QUEUED
-    world.parts.reclaimer.mark(first.id, Reason.STOPPED, "alice", "enough")
+    world.parts.reclaimer.mark(first.id, End(Reason.STOPPED, "alice", "enough"))
     world.backend.unkillable.add(first.id)
     await world.go_on(60, step=10)
     world.allocator.hear(second.id, 1)

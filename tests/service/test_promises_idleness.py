@@ -5,7 +5,8 @@ from service_world import GRACE, IDLE_FOR, POLICY, a_catalog
 
 from gpuspawner.backends.fake import probe_text
 from gpuspawner.core.errors import Conflict, Unavailable
-from gpuspawner.core.leases.lease import Phase, Reason
+from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.tell.views import lease_view
 
 # 4. Unknown is never idle.

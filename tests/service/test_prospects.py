@@ -6,7 +6,8 @@ import page_world
 import pytest
 
 from gpuspawner.core.errors import RequestRefused
-from gpuspawner.core.leases.lease import Phase, Reason
+from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.tell.messages import message_of
 from gpuspawner.service.tell.views import lease_view
 

@@ -6,7 +6,8 @@ import pytest
 from service_world import GRACE, IDLE_FOR, Killed, Life
 
 from gpuspawner.core.errors import Conflict, Superseded
-from gpuspawner.core.leases.lease import Phase, Reason
+from gpuspawner.core.leases.endings import End, Reason
+from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.leases.lifecycle import Lifecycle
 
 
@@ -76,19 +77,19 @@ async def test_promise_3_nothing_is_stopped_that_ends_already_or_is_not_meant_an
     lease = await world.up("alice")
     mark = world.parts.reclaimer.mark
     with pytest.raises(Conflict):
-        mark(lease.id, Reason.IDLE, "gpuspawner", "why", lambda _: False)
-    mark(lease.id, Reason.STOPPED, "alice", "enough")
+        mark(lease.id, End(Reason.IDLE, "gpuspawner", "why"), lambda _: False)
+    mark(lease.id, End(Reason.STOPPED, "alice", "enough"))
     with pytest.raises(Conflict):
-        mark(lease.id, Reason.IDLE, "gpuspawner", "why")
+        mark(lease.id, End(Reason.IDLE, "gpuspawner", "why"))
     with pytest.raises(Conflict):
-        mark("unknown", Reason.IDLE, "gpuspawner", "why")
+        mark("unknown", End(Reason.IDLE, "gpuspawner", "why"))
     assert world.now_of(lease).reason is Reason.STOPPED
 
 
 async def test_promise_3_never_another_server_of_the_same_name(world):
     """It was stopped and started anew while the stop was on its way: the new one is somebody's work."""
     lease = await world.up("alice")
-    world.parts.reclaimer.mark(lease.id, Reason.IDLE, "gpuspawner", "why")
+    world.parts.reclaimer.mark(lease.id, End(Reason.IDLE, "gpuspawner", "why"))
     world.clock.advance(5)
     world.hub.put("alice")
     await world.round()
@@ -98,7 +99,7 @@ async def test_promise_3_never_another_server_of_the_same_name(world):
 
 async def test_promise_3_never_the_server_of_another_user_of_the_same_name(world):
     lease = await world.up("alice")
-    world.parts.reclaimer.mark(lease.id, Reason.IDLE, "gpuspawner", "why")
+    world.parts.reclaimer.mark(lease.id, End(Reason.IDLE, "gpuspawner", "why"))
     server = world.hub.listed["alice", ""]
     world.hub.listed["alice", ""] = type(server)(**{**vars(server), "user_created": "alice born again"})
     await world.round()
@@ -109,7 +110,7 @@ async def test_promise_3_a_cancelled_start_s_stop_is_not_repeated_on_the_next_st
     await world.round()
     lease = await world.acknowledge(world.start("alice"))
     world.hub.stops_slowly = True
-    world.parts.reclaimer.mark(lease.id, Reason.CANCELLED, "alice", "not now")
+    world.parts.reclaimer.mark(lease.id, End(Reason.CANCELLED, "alice", "not now"))
     await world.round()
     assert len(world.hub.calls) == 1
     world.clock.advance(60)
@@ -129,7 +130,7 @@ async def test_promise_3_a_stop_is_sent_again_only_after_a_while(world):
 
     server = world.hub.listed["alice", ""]
     world.hub.stop = ignored
-    world.parts.reclaimer.mark(lease.id, Reason.IDLE, "gpuspawner", "why")
+    world.parts.reclaimer.mark(lease.id, End(Reason.IDLE, "gpuspawner", "why"))
     await world.go_on(9, step=1)
     assert len(world.hub.calls) == 1
     await world.go_on(3, step=1)
@@ -139,7 +140,7 @@ async def test_promise_3_a_stop_is_sent_again_only_after_a_while(world):
 async def test_promise_3_a_service_that_was_replaced_stops_nothing(world):
     lease = await world.up("alice")
     old = world.parts
-    old.reclaimer.mark(lease.id, Reason.IDLE, "gpuspawner", "why")
+    old.reclaimer.mark(lease.id, End(Reason.IDLE, "gpuspawner", "why"))
     world.parts = None
     world.boot()  # raises the epoch; the old service does not know it yet
     with pytest.raises(Superseded):
@@ -155,7 +156,7 @@ async def test_promise_3_a_service_that_was_replaced_stops_nothing(world):
 
 async def test_nothing_ends_while_the_hub_does_not_answer(world):
     lease = await world.up("alice")
-    world.parts.reclaimer.mark(lease.id, Reason.STOPPED, "alice", "enough")
+    world.parts.reclaimer.mark(lease.id, End(Reason.STOPPED, "alice", "enough"))
     world.hub.unreachable = "The hub does not answer."
     await world.go_on(60, step=5)
     assert world.now_of(lease).phase is Phase.STOPPING
@@ -170,14 +171,14 @@ async def test_a_waiting_lease_is_withdrawn_at_once(make_world):
     world = make_world(gpus=1)
     await world.up("alice")
     waiting = world.start("bob")
-    world.parts.reclaimer.mark(waiting.id, Reason.CANCELLED, "bob", "The request was withdrawn.")
+    world.parts.reclaimer.mark(waiting.id, End(Reason.CANCELLED, "bob", "The request was withdrawn."))
     assert world.now_of(waiting).phase is Phase.ENDED
     assert not world.speaks(waiting)
 
 
 async def test_two_steps_of_one_stop_never_run_at_once(world):
     lease = await world.up("alice")
-    world.parts.reclaimer.mark(lease.id, Reason.STOPPED, "alice", "enough")
+    world.parts.reclaimer.mark(lease.id, End(Reason.STOPPED, "alice", "enough"))
     await asyncio.gather(*(world.parts.reclaimer.drive(lease.id) for _ in range(3)))
     assert len(world.hub.calls) == 1
 
@@ -217,6 +218,6 @@ async def test_a_killed_service_does_nothing_more(world):
     lease = await world.up("alice")
     world.life.left = 0
     with pytest.raises(Killed):
-        world.parts.reclaimer.mark(lease.id, Reason.STOPPED, "alice", "enough")
+        world.parts.reclaimer.mark(lease.id, End(Reason.STOPPED, "alice", "enough"))
     world.boot()
     assert world.book.get(lease.id).phase is Phase.RUNNING

@@ -7,10 +7,10 @@ import pytest
 from service_world import SECRET
 
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.leases.lease import Phase, Reason
+from gpuspawner.core.leases.endings import End, Reason, vanished
+from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.leases.adoption import lease_variables
 from gpuspawner.service.observe.hub_view import HUB_AWAY_SECONDS, QUESTIONS_AT_ONCE
-from gpuspawner.service.observe.reconciler import NEWER_SERVER
 
 
 async def starting(world, user="alice", server=""):
@@ -154,7 +154,11 @@ async def test_a_lease_does_not_take_a_newer_server_for_its_own_that_was_started
     world.boot()
     await world.go_on(30, step=2)
     ended = world.now_of(lease)
-    assert (ended.phase, ended.reason, ended.message) == (Phase.ENDED, Reason.ORPHANED, NEWER_SERVER)
+    assert (ended.phase, ended.reason, ended.message) == (
+        Phase.ENDED,
+        Reason.ORPHANED,
+        vanished(disruption="", newer_server=True, adopted=False).message,
+    )
     assert world.hub.calls == [], "the newer server is left alone"
     adopted = world.book.of_key(lease.key)
     assert (adopted.phase, adopted.adopted, adopted.deadline_at, adopted.slots) == (Phase.RUNNING, True, None, ())
@@ -212,7 +216,7 @@ async def test_one_lease_s_trouble_does_not_hold_up_the_others(world):
 
 async def test_a_step_that_fails_is_logged_and_taken_again(world, caplog):
     lease = await world.up("alice")
-    world.parts.reclaimer.mark(lease.id, Reason.STOPPED, "alice", "enough")
+    world.parts.reclaimer.mark(lease.id, End(Reason.STOPPED, "alice", "enough"))
     stop, tries = world.hub.stop, []
 
     async def fails_once(user, name):

@@ -8,9 +8,10 @@ import pytest
 
 from gpuspawner.core.errors import Conflict, Gone, Unavailable
 from gpuspawner.core.leases import lease as leases
-from gpuspawner.core.leases.lease import JOINABLE, UP, WAITING, Phase, Reason
+from gpuspawner.core.leases.endings import CANCELLED, UNKNOWN, End, Reason
+from gpuspawner.core.leases.lease import JOINABLE, UP, WAITING, Phase
 from gpuspawner.core.leases.release import MESSAGE_CHARACTERS, UNHEARD, Release
-from gpuspawner.service.leases.stoppers import AHEAD_SECONDS, CANCELLED, LATE_SECONDS, UNKNOWN
+from gpuspawner.service.leases.stoppers import AHEAD_SECONDS, LATE_SECONDS
 from gpuspawner.service.observe.unheard import hear_late
 from gpuspawner.service.tell.views import lease_view
 from gpuspawner.service.web.story import ended_view
@@ -34,7 +35,7 @@ async def in_phase(world, phase):
         if phase is Phase.RECLAIMING:
             world.book.save(leases.begin_grace(lease, world.clock.now()))
         elif phase is Phase.STOPPING:
-            world.parts.reclaimer.mark(lease.id, Reason.IDLE, "gpuspawner", "idle")
+            world.parts.reclaimer.mark(lease.id, End(Reason.IDLE, "gpuspawner", "idle"))
         return world.book.get(lease.id)
     if phase in WAITING:
         world.backend.complete = False
@@ -112,7 +113,7 @@ async def test_a_start_cancelled_later_than_that_is_cancelled(world, phase):
 
 async def test_a_stop_of_ours_is_remembered_for_its_key(world):
     lease = await world.up("alice")
-    world.parts.reclaimer.mark(lease.id, Reason.STOPPED, "alice", "enough")
+    world.parts.reclaimer.mark(lease.id, End(Reason.STOPPED, "alice", "enough"))
     await world.round()
     assert world.allocator.recent_stops == {lease.key: world.clock.now()}
 
@@ -324,7 +325,7 @@ async def test_a_stop_on_the_hub_s_pages_names_who_sent_it(world, by, named):
 
 async def test_a_name_is_given_to_no_other_end(world):
     lease = await world.up("alice")
-    world.parts.reclaimer.mark(lease.id, Reason.IDLE, "gpuspawner", "idle")
+    world.parts.reclaimer.mark(lease.id, End(Reason.IDLE, "gpuspawner", "idle"))
     idle = world.now_of(lease)
     world.allocator.stoppers.name(lease.key, "the service gpu")
     assert world.now_of(lease) == idle

@@ -12,13 +12,13 @@ from gpuspawner.core.gpus.fleet import Autoscale
 from gpuspawner.core.idle.evidence import SampleKind
 from gpuspawner.core.idle.idleness import Streak, explain
 from gpuspawner.core.idle.policy import ActivityPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy, Mode
-from gpuspawner.core.leases.lease import Key, Phase, Reason
+from gpuspawner.core.leases.endings import ENDINGS, Reason
+from gpuspawner.core.leases.lease import Key, Phase
 from gpuspawner.core.queue.order import Place
 from gpuspawner.core.queue.quota import check_quota
 from gpuspawner.core.units import show_time
 from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.tell.sentences import (
-    REASONS,
     gpus_asked,
     idle_words,
     measured,
@@ -332,7 +332,7 @@ def test_every_phase_and_every_reason_has_words():
     assert len(set(words.values())) == len(Phase)
     assert words[Phase.RUNNING] == "Running on 1 A100 80 GB"
     assert phase_words(a_lease(phase=Phase.RUNNING, request=a_request(gpu=None)), CATALOG) == "Running without a GPU"
-    assert set(REASONS) == {reason.value for reason in Reason}
+    assert set(ENDINGS) == set(Reason)
     assert gpus_asked(a_request(gpu=None), CATALOG) == "no GPU"
 
 

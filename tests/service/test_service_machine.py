@@ -19,7 +19,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from service_world import Killed, Life, World
 
 from gpuspawner.core.errors import Conflict, Gone, GpuspawnerError, RequestRefused
-from gpuspawner.core.leases.lease import HOLDING, UP, WAITING, Phase, Reason
+from gpuspawner.core.leases.endings import End, Reason
+from gpuspawner.core.leases.lease import HOLDING, UP, WAITING, Phase
 from gpuspawner.service.leases.adoption import claimed_slots
 
 USERS = ["alice", "bob", "carol"]
@@ -247,7 +248,7 @@ class Service(RuleBasedStateMachine):
             return
         with contextlib.suppress(Conflict):
             if action == "stop":
-                self.world.parts.reclaimer.mark(lease.id, Reason.STOPPED, user, "enough")
+                self.world.parts.reclaimer.mark(lease.id, End(Reason.STOPPED, user, "enough"))
             else:
                 getattr(self.world.parts.lifecycle, action)(lease, user)
 

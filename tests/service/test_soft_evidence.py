@@ -9,7 +9,8 @@ from service_world import a_catalog
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
-from gpuspawner.core.leases.lease import Phase, Reason
+from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.observe.hub import _server
 from gpuspawner.service.tell.history import not_recorded, recorded
 from gpuspawner.service.tell.views import lease_view, reading_view

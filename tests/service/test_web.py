@@ -9,7 +9,8 @@ import requests
 from page_world import NOW, Browser
 
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.leases.lease import Phase, Reason
+from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.lease import Phase
 
 
 @pytest.fixture

@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.idle.idleness import Streak, kept
-from gpuspawner.core.leases import lifetime
+from gpuspawner.core.leases import endings, lifetime
 from gpuspawner.core.leases.dispute import Dispute
+from gpuspawner.core.leases.endings import ENDINGS, End, Reason
 from gpuspawner.core.leases.request import Request
 
 
@@ -37,23 +38,6 @@ WAITING = frozenset({Phase.QUEUED, Phase.PARKED})
 JOINABLE = WAITING | {Phase.RESERVED, Phase.STARTING}
 UP = frozenset({Phase.RUNNING, Phase.RECLAIMING})
 HOLDING = frozenset({Phase.RESERVED, Phase.STARTING, Phase.STOPPING}) | UP
-
-
-class Reason(str, Enum):
-    """Why a lease ended. Exactly one."""
-
-    STOPPED = "stopped"
-    IDLE = "idle"
-    EXPIRED = "expired"
-    PREEMPTED = "preempted"
-    MOVED = "moved"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-    ORPHANED = "orphaned"
-
-
-DISPUTABLE = frozenset({Reason.IDLE, Reason.EXPIRED, Reason.PREEMPTED, Reason.ORPHANED})
-"""Ends that gpuspawner or the cluster decided: their user may say that it was wrong."""
 
 
 class Owner(NamedTuple):
@@ -138,7 +122,12 @@ class Lease:
     @property
     def disputable(self) -> bool:
         """Whether its user may call its end wrong: once, and only an end that others decided."""
-        return self.phase is Phase.ENDED and self.reason in DISPUTABLE and self.dispute is None
+        return (
+            self.phase is Phase.ENDED
+            and self.reason is not None
+            and ENDINGS[self.reason].by_others
+            and self.dispute is None
+        )
 
     @property
     def live(self) -> bool:
@@ -234,8 +223,8 @@ def drop_start(lease: Lease, now: float, back_off_seconds: tuple[float, ...] = B
     _need(lease, {Phase.RESERVED, Phase.STARTING}, "taken back")
     failed = lease.failed_starts + 1
     if failed >= START_LIMIT:
-        message = f"The hub did not start it in {failed} tries. Press Start to ask again; your files are untouched."
-        return end(stop(lease, Reason.FAILED, "gpuspawner", message, now), now)
+        last = endings.not_started(failed)
+        return end(stop(lease, last.reason, last.by, last.message, now), now)
     wait = back_off_seconds[min(failed, len(back_off_seconds)) - 1]
     return _to(
         lease,
@@ -357,6 +346,18 @@ def end(lease: Lease, now: float) -> Lease:
     """Stopping → ended: backend and hub both say gone. The GPUs are free from here."""
     _need(lease, {Phase.STOPPING}, "ended")
     return _to(lease, Phase.ENDED, now, ended_at=now, token_hash="")
+
+
+def finish(lease: Lease, how: End, now: float, *, gone: bool = False) -> Lease:
+    """Any live phase → stopping, or ended where nothing of it can run. Every end goes through here.
+
+    ``gone``: the hub has no server of it any more. The first end stands: one of what is stopping changes nothing but
+    that.
+    """
+    stopping = stop(lease, how.reason, how.by, how.message, now)
+    if lease.phase in WAITING or (gone and lease.phase is Phase.RESERVED):
+        return end(replace(stopping, unattended=lease.unattended or how.unseen), now)
+    return replace(stopping, hub_gone=lease.hub_gone or gone)
 
 
 def dispute(lease: Lease, sentence: str, since: float, now: float) -> Lease:

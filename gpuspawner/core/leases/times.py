@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpuspawner.core.leases.lease import Lease, Reason
+from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.lease import Lease
 
 _PAST: tuple[str, ...] = ("asked_at", "phase_since", "heard_at", "granted_at", "first_granted_at", "running_at")
 _PAST += ("sampled_at", "stop_sent_at", "impossible_since")

@@ -7,9 +7,10 @@ from dataclasses import replace
 from tornado.web import HTTPError
 
 from gpuspawner.core.errors import Conflict
+from gpuspawner.core.leases import endings
 from gpuspawner.core.leases import lease as leases
 from gpuspawner.core.leases.dispute import written
-from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase, Reason
+from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.times import deciding_since
 from gpuspawner.service.api.base import Person
 from gpuspawner.service.leases.reclaimer import EVIDENCE_SECONDS
@@ -41,7 +42,7 @@ async def act(parts: Parts, person: Person, lease: Lease, action: str, where: st
             parts.book.save(replace(lease, seen_by_user=True))
     elif action in _OF_AN_END:
         _OF_AN_END[action](parts, person, lease, sentence)
-    elif action == "move" and lease.reason is Reason.MOVED:
+    elif action == "move" and lease.reason is endings.Reason.MOVED:
         return  # a second click, in another tab: it moves already
     elif not lease.live:
         raise Conflict("This workspace has ended. Start it again from the form; its files are kept.")
@@ -58,10 +59,9 @@ async def act(parts: Parts, person: Person, lease: Lease, action: str, where: st
 async def _stop(parts: Parts, person: Person, lease: Lease, where: str) -> None:
     if lease.phase is Phase.STOPPING:
         return
-    cancelled = lease.phase in WAITING
-    reason = Reason.CANCELLED if cancelled else Reason.STOPPED
-    words = "The request was withdrawn." if cancelled else f"It was stopped by {person.name}, from {where}."
-    parts.reclaimer.mark(lease.id, reason, person.name, words)
+    waits = lease.phase in WAITING
+    how = endings.withdrawn(person.name) if waits else endings.stopped_by(person.name, where)
+    parts.reclaimer.mark(lease.id, how)
     await parts.reclaimer.drive(lease.id)
 
 
@@ -111,11 +111,7 @@ async def _move(parts: Parts, person: Person, lease: Lease, where: str) -> None:
         raise Conflict("None of its GPUs is reported as failed: there is nothing to move it from.")
     if why := parts.allocator.offered_no_more(lease):
         raise Conflict(f"It would not start again: {why} Stop it when you can, and ask anew on the form.")
-    words = (
-        f"{person.name} moved it, from {where}, because {', '.join(lease.unhealthy)} was reported unhealthy. "
-        "It starts again by itself on another GPU. Your files are untouched."
-    )
-    parts.reclaimer.mark(lease.id, Reason.MOVED, person.name, words, _may_move)
+    parts.reclaimer.mark(lease.id, endings.moved(person.name, where, lease.unhealthy), _may_move)
     await parts.reclaimer.drive(lease.id)
 
 

@@ -6,15 +6,17 @@ import hashlib
 import logging
 import secrets
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from gpuspawner.catalog import Catalog, resolve, to_options
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused
 from gpuspawner.core.gpus.fleet import Slot
+from gpuspawner.core.leases import endings
 from gpuspawner.core.leases import lease as leases
-from gpuspawner.core.leases.lease import HOLDING, JOINABLE, UP, WAITING, Key, Lease, Phase, Reason
+from gpuspawner.core.leases.endings import ENDINGS, End, Reason, Return
+from gpuspawner.core.leases.lease import HOLDING, JOINABLE, UP, WAITING, Key, Lease, Phase
 from gpuspawner.core.leases.output import bounded
 from gpuspawner.core.leases.release import kept
 from gpuspawner.core.leases.request import Request
@@ -28,7 +30,7 @@ from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.book import Book
 from gpuspawner.service.leases.policies import policy_of
 from gpuspawner.service.leases.prospects import Prospects
-from gpuspawner.service.leases.stoppers import CANCELLED, UNKNOWN, Stoppers, stopped_by
+from gpuspawner.service.leases.stoppers import Stoppers
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import AuditLine, OutputRow
 from gpuspawner.service.tell.sentences import gpus_asked
@@ -73,7 +75,7 @@ class Allocator:
     def __init__(self, book: Book, scheduler: Scheduler, catalog: Catalog, clock: Clock, settings: Settings) -> None:
         """Serve from ``scheduler``. Nothing is granted before the reconciler has told what runs."""
         self.book, self.scheduler, self.catalog, self.clock, self.settings = book, scheduler, catalog, clock, settings
-        self.prospects = Prospects(book, scheduler, catalog, clock)
+        self.prospects = Prospects(book, scheduler, catalog, clock, self.finish)
         self.processes_known = False
         self.taken_back = 0
         self._seen: frozenset[tuple[str, Slot]] = frozenset()
@@ -133,13 +135,9 @@ class Allocator:
 
     def end_what_is_not_offered(self) -> None:
         """End waiting requests that the present catalog never grants: also those that came back to their place."""
-        now = self.clock.now()
         for lease in self.book:
             if lease.phase in WAITING and (why := self.offered_no_more(lease)):
-                words = f"What it waited for is not offered any more. {why} Press Start to ask anew."
-                ended = leases.end(leases.stop(lease, Reason.FAILED, "gpuspawner", words, now), now)
-                unread = replace(ended, unattended=True)
-                self.book.save(unread, audit=[self.line(unread, "gpuspawner", "stop", words)])
+                self.finish(lease, endings.not_offered(why))
 
     def offered_no_more(self, lease: Lease) -> str:
         """Return why a request can never be granted by the present catalog; "" where it can."""
@@ -182,9 +180,7 @@ class Allocator:
         else:
             if lease.phase in UP and lease.start_id != ask.start_id:
                 # The hub starts it anew, so it knows no server of it any more: what runs was lost sight of.
-                message = "The hub started it again and no longer knew the server that ran. Your files are untouched."
-                gone = replace(leases.stop(lease, Reason.ORPHANED, "gpuspawner", message, now), hub_gone=True)
-                self.book.save(gone, audit=[self.line(gone, "gpuspawner", "stop", message)])
+                self.finish(lease, endings.STARTED_AGAIN, gone=True)
             raise Conflict("Your previous workspace is still ending; this start waits for it.")
         self.give()
         return self.book.of_key(ask.key) or lease
@@ -301,18 +297,10 @@ class Allocator:
             self.book.save(replace(parked, not_before=0.0))
             self.take_back(lease)
             return
-        if outcome == "died" and lease.disruption:
-            outcome = "preempted"  # it was seen coming
-        reason, by, words = _END_OF[outcome](lease)
-        if words == UNKNOWN and (stopper := self.stoppers.take(lease.key)):
-            by, words = stopper, stopped_by(stopper)
-        stopping = replace(leases.stop(lease, reason, by, kept(message) or words, now), hub_gone=True)
-        lines = [self.line(lease, by, "stop", stopping.message)] if lease.phase is not Phase.STOPPING else []
-        if lease.phase in WAITING or lease.phase is Phase.RESERVED:
-            self.book.save(leases.end(stopping, now), audit=lines)
-            self.take_back(lease)
-        else:
-            self.book.save(stopping, audit=lines)
+        up = lease.phase in UP
+        stopper = self.stoppers.take(lease.key) if outcome == "stopped" and up else ""
+        how = endings.released(outcome, user=lease.user, up=up, disruption=lease.disruption, stopper=stopper)
+        self.finish(lease, replace(how, message=kept(message) or how.message), gone=True)
         self.give()
 
     def forget(self, key: Key) -> None:
@@ -320,47 +308,28 @@ class Allocator:
         lease = self.book.of_key(key)
         if lease is None or lease.phase not in WAITING | {Phase.RESERVED}:
             return
-        now, message = self.clock.now(), "The hub deleted its server or cancelled its start, and with it its place."
-        ended = leases.end(leases.stop(lease, Reason.CANCELLED, "hub", message, now), now)
-        self.book.save(ended, audit=[self.line(lease, "hub", "stop", message)])
-        self.take_back(lease)
+        self.finish(lease, endings.FORGOTTEN, gone=True)
         self.give()
 
+    def finish(self, lease: Lease, how: End, *, gone: bool = False) -> Lease:
+        """Begin or make an end, as ``leases.finish``, and record it: whoever decides one calls this."""
+        finished = leases.finish(lease, how, self.clock.now(), gone=gone)
+        new = lease.phase is not Phase.STOPPING
+        self.book.save(finished, audit=[self.line(lease, how.by, "stop", how.message)] if new else [])
+        if not finished.live:
+            self.take_back(lease)
+        return finished
+
     def returns(self, lease: Lease) -> bool:
-        """Whether a workspace that its place ended, or its user moves, goes back in the queue.
+        """Whether a workspace goes back in the queue: by the reason of its end, or if its place ended it now.
 
         By its policy, and where the catalog still offers what it had.
         """
-        wanted = lease.reason is Reason.MOVED or policy_of(self.catalog, lease).back_in_queue
-        return wanted and bool(lease.request.template) and not self.offered_no_more(lease)
+        returns = ENDINGS[lease.reason or Reason.PREEMPTED].returns
+        if returns is Return.BY_POLICY and not policy_of(self.catalog, lease).back_in_queue:
+            return False
+        return returns is not Return.NEVER and bool(lease.request.template) and not self.offered_no_more(lease)
 
     def line(self, lease: Lease, actor: str, action: str, why: str) -> AuditLine:
         """Return an audit line of now."""
         return AuditLine(self.clock.now(), lease.id, lease.user, actor, action, why)
-
-
-_END_OF: dict[str, Callable[[Lease], tuple[Reason, str, str]]] = {
-    "cancelled": lambda lease: (Reason.CANCELLED, lease.user, CANCELLED),
-    "failed": lambda _: (Reason.FAILED, "hub", "The server did not start. Nothing was charged; your files are safe."),
-    "stopped": lambda lease: (
-        (Reason.STOPPED, "hub", UNKNOWN)
-        if lease.phase in UP
-        else (Reason.FAILED, "hub", "Its server was stopped before it answered: cancelled, or too slow to start.")
-    ),
-    "preempted": lambda lease: (
-        Reason.PREEMPTED,
-        "cluster",
-        lease.disruption or "The cluster ended it for something more important. Your files are untouched.",
-    ),
-    "quit": lambda _: (
-        Reason.STOPPED,
-        "its own server",
-        "It was shut down from inside, for example from JupyterLab's menu. Your files are untouched.",
-    ),
-    "died": lambda _: (Reason.FAILED, "hub", "Its server ended by itself. Your files are untouched."),
-    "shutdown": lambda _: (
-        Reason.STOPPED,
-        "hub shutdown",
-        "It was stopped because the hub was shut down. Your files are untouched.",
-    ),
-}

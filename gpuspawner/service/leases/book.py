@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from gpuspawner.core.errors import Conflict, Unavailable
-from gpuspawner.core.leases.lease import Key, Lease, Owner, Reason
+from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.lease import Key, Lease, Owner
 from gpuspawner.service.store import AuditLine, ReadingRow, Store
 from gpuspawner.service.tell.start_times import StartTimes
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.idle.idleness import LEAST_GRACE_SECONDS, Verdict, after_restart, grace_stands, kept
 from gpuspawner.core.idle.policy import Mode
+from gpuspawner.core.leases import endings, lifetime
 from gpuspawner.core.leases import lease as leases
-from gpuspawner.core.leases import lifetime
-from gpuspawner.core.leases.lease import UP, Lease, Phase, Reason
+from gpuspawner.core.leases.lease import UP, Lease, Phase
 from gpuspawner.core.units import show_duration
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.allocator import Allocator
@@ -99,8 +99,7 @@ class Lifecycle:
         policy = idle_policy_of(self._catalog, lease)
         if policy is None:  # the catalog judges it no more
             return
-        grace = show_duration(policy.grace_seconds)
-        message = f"{measured(lease, policy)} Nobody kept it in the {grace} after the warning."
+        how = endings.idle(measured(lease, policy), policy.grace_seconds)
 
         def still_idle(newest: Lease) -> bool:
             """Nothing changed since the verdict: same server, newest sample, still in its grace, not kept."""
@@ -114,7 +113,7 @@ class Lifecycle:
             )
 
         try:
-            self._reclaimer.mark(lease.id, Reason.IDLE, "gpuspawner", message, still_idle)
+            self._reclaimer.mark(lease.id, how, still_idle)
         except Conflict as error:
             log.info("%s is not reclaimed: %s", lease.id, error)
 
@@ -140,10 +139,8 @@ class Lifecycle:
             self._book.save(replace(lease, deadline_at=due.deadline, warned_seconds=told), audit=[line])
             return
         if lifetime.is_expired(deadline_at, lease.warned_seconds, now):
-            message = f"Its lifetime was {show_duration(lifetime_seconds)}."
-            self._reclaimer.mark(
-                lease.id, Reason.EXPIRED, "gpuspawner", message, lambda newest: newest.deadline_at == deadline_at
-            )
+            how = endings.expired(lifetime_seconds)
+            self._reclaimer.mark(lease.id, how, lambda newest: newest.deadline_at == deadline_at)
 
     def keep(self, lease: Lease, by: str) -> Lease:
         """Keep an idle workspace for its policy's time. Raises Conflict where none is left, or it does not run.

@@ -6,16 +6,15 @@ waits for it already is told, and keeps the place for a day.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from gpuspawner.catalog import Catalog
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.gpus.fleet import Fleet
-from gpuspawner.core.leases import lease as leases
-from gpuspawner.core.leases.lease import WAITING, Lease, Reason
+from gpuspawner.core.leases import endings
+from gpuspawner.core.leases.lease import WAITING, Lease
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Offer, Scheduler
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.book import Book
@@ -33,8 +32,16 @@ NOTED_SECONDS = 600.0
 class Prospects:
     """Knows the most of each kind that one workspace could have, and when that was last so, across restarts."""
 
-    def __init__(self, book: Book, scheduler: Scheduler, catalog: Catalog, clock: Clock) -> None:
-        """Remember what the store says, once it is open."""
+    def __init__(
+        self,
+        book: Book,
+        scheduler: Scheduler,
+        catalog: Catalog,
+        clock: Clock,
+        finish: Callable[[Lease, endings.End], Lease],
+    ) -> None:
+        """Remember what the store says, once it is open. ``finish`` ends a lease."""
+        self._finish = finish
         self._book, self._scheduler, self._catalog, self._clock = book, scheduler, catalog, clock
         self._seen: dict[str, tuple[int, float]] | None = None
         """By kind: how many GPUs one workspace could have, and when."""
@@ -98,9 +105,7 @@ class Prospects:
             why = str(error)
         now, since = self._clock.now(), lease.impossible_since
         if why and since is not None and now - since > KEPT_SECONDS:
-            words = f"It waited {show_duration(KEPT_SECONDS)} and could not start: {why} Press Start to ask anew."
-            ended = leases.end(leases.stop(lease, Reason.FAILED, "gpuspawner", words, now), now)
-            self._save(replace(ended, unattended=True), "stop", words)
+            self._finish(lease, endings.impossible(why, KEPT_SECONDS))
         elif why and since is None:
             self._save(replace(lease, impossible=why, impossible_since=now), "can't start now", why)
         elif why and why != lease.impossible:

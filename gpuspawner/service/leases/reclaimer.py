@@ -11,7 +11,8 @@ from dataclasses import replace
 from gpuspawner.backends.base import Backend
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.leases import lease as leases
-from gpuspawner.core.leases.lease import Lease, Phase, Reason
+from gpuspawner.core.leases.endings import End, Reason
+from gpuspawner.core.leases.lease import Lease, Phase
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.allocator import Allocator
 from gpuspawner.service.leases.book import Book
@@ -36,9 +37,7 @@ class Reclaimer:
         self._clock, self._settings = clock, settings
         self._driving: set[tuple[str, bool]] = set()
 
-    def mark(
-        self, lease_id: str, reason: Reason, by: str, message: str, still: Callable[[Lease], bool] = lambda _: True
-    ) -> Lease:
+    def mark(self, lease_id: str, how: End, still: Callable[[Lease], bool] = lambda _: True) -> Lease:
         """Begin a stop: record who, why and the readings behind it. ``still`` judges the newest state of the lease.
 
         Raises:
@@ -47,15 +46,11 @@ class Reclaimer:
         lease = self._book.get(lease_id)
         if lease is None or lease.phase is Phase.STOPPING or not still(lease):
             raise Conflict("This workspace is not to be stopped any more.")
-        now = self._clock.now()
-        if reason is not Reason.STOPPED:
-            since = now - max(EVIDENCE_SECONDS, 2 * lease.streak.observed_seconds)
+        if how.reason is not Reason.STOPPED:
+            since = self._clock.now() - max(EVIDENCE_SECONDS, 2 * lease.streak.observed_seconds)
             self._book.store.keep_readings(lease_id, since)  # first: no crash leaves a stop without
-        stopping = leases.stop(lease, reason, by, message, now)
-        if lease.phase in leases.WAITING:
-            stopping = leases.end(stopping, now)
-        self._book.save(stopping, audit=[self._allocator.line(lease, by, "stop", f"{reason.value}: {message}")])
-        log.info("stopping %s of %s (%s, by %s): %s", lease.id, lease.user, reason.value, by, message)
+        stopping = self._allocator.finish(lease, how)
+        log.info("stopping %s of %s (%s, by %s): %s", lease.id, lease.user, how.reason.value, how.by, how.message)
         return stopping
 
     async def drive(self, lease_id: str) -> None:
@@ -95,12 +90,11 @@ class Reclaimer:
         """
         now = self._clock.now()
         ended = leases.end(lease, now)
-        reason = lease.reason
-        if reason not in {Reason.MOVED, Reason.PREEMPTED} or not self._allocator.returns(lease):
+        if lease.reason is None or not self._allocator.returns(lease):
             self._book.save(ended)
             return
         parked = leases.again(lease, uuid.uuid4().hex, now)
-        line = self._allocator.line(parked, "gpuspawner", "back in the queue", f"{lease.id} was {reason.value}")
+        line = self._allocator.line(parked, "gpuspawner", "back in the queue", f"{lease.id} was {lease.reason.value}")
         self._book.save(ended, parked, audit=[line])
 
     async def _stop_in_hub(self, lease: Lease) -> bool:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpuspawner.core.leases.lease import UP, Key, Lease, Phase, Reason
+from gpuspawner.core.leases.endings import End, named
+from gpuspawner.core.leases.lease import UP, Key, Phase
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.book import Book
 from gpuspawner.service.store import AuditLine
 
-UNKNOWN = "It was stopped from the hub; by whom is not known."
-CANCELLED = "The start was cancelled."
 NAMED = "stopper"
 """The audit's action where the name comes after the end."""
 LATE_SECONDS = 60.0
@@ -19,11 +18,6 @@ AHEAD_SECONDS = 600.0
 """How long before its end: the hub answers a stop that takes long before it is done."""
 LOOKED_AT = 5
 """Ended workspaces of its user among which the one is looked for."""
-
-
-def stopped_by(by: str) -> str:
-    """Return how the end is told of a workspace that ``by`` stopped by the hub."""
-    return f"It was stopped by {by}, from the hub."
 
 
 class Stoppers:
@@ -48,15 +42,9 @@ class Stoppers:
         if lease is None or lease.phase is not Phase.STOPPING:
             ended = self._book.store.ended(key.owner, LOOKED_AT)
             lease = next((x for x in ended if x.key == key and now - (x.ended_at or 0.0) <= LATE_SECONDS), None)
-        if lease is None or not _unnamed(lease, by):
+        if lease is None or lease.reason is None:
             return
-        words = stopped_by(by) if lease.reason is Reason.STOPPED else f"The start was cancelled by {by}."
-        named = replace(lease, ended_by=by, message=words)
-        self._book.save(named, audit=[AuditLine(now, lease.id, lease.user, by, NAMED, words)])
-
-
-def _unnamed(lease: Lease, by: str) -> bool:
-    """Whether an end was told without a name, or with the most likely one, its user's, which was another's."""
-    if lease.reason is Reason.STOPPED:
-        return lease.message == UNKNOWN
-    return lease.reason is Reason.CANCELLED and lease.message == CANCELLED and by != lease.user
+        how = named(End(lease.reason, lease.ended_by, lease.message), lease.user, by)
+        if how is not None:
+            told = replace(lease, ended_by=how.by, message=how.message)
+            self._book.save(told, audit=[AuditLine(now, lease.id, lease.user, by, NAMED, how.message)])

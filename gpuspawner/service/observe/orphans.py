@@ -8,7 +8,8 @@ from functools import partial
 
 from gpuspawner.backends.base import Running
 from gpuspawner.core.errors import Conflict, Unavailable
-from gpuspawner.core.leases.lease import UP, Key, Lease, Phase, Reason
+from gpuspawner.core.leases.endings import ORPHANED
+from gpuspawner.core.leases.lease import UP, Key, Lease, Phase
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.adoption import Identity, rebuilt_lease
 from gpuspawner.service.leases.book import Book
@@ -93,15 +94,14 @@ class Orphans:
         assert carried is not None, "only what tells its lease is an orphan"
         server = await self._hub.server(carried.user, carried.key.server)
         is_back = server is not None and server.user_created == carried.key.user_created
-        message = "The hub no longer knew its server. Your files are untouched."
         if lease is not None and not is_back and lease.phase is Phase.STARTING:
             # It never came up: it goes back to its place, and what the hub began and forgot is left over.
             self._drop(lease, self._clock.now())
         elif lease is not None and not is_back:
             still = partial(_is_same_start, lease)
-            self._reclaimer.mark(lease.id, Reason.ORPHANED, "gpuspawner", message, still)
+            self._reclaimer.mark(lease.id, ORPHANED, still)
         elif lease is None and (not is_back or self._is_another_lease_s(carried.key)):
-            await self._reclaimer.end_unknown(running.lease_id, carried.user, message)
+            await self._reclaimer.end_unknown(running.lease_id, carried.user, ORPHANED.message)
 
     def _server(self, lease: Lease) -> HubServer | None:
         return self._servers.get((lease.key.user_created, lease.key.server))

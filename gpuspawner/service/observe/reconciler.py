@@ -13,7 +13,8 @@ from gpuspawner.backends.base import Backend, Running
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.gpus.autoscale import PATIENCE
 from gpuspawner.core.leases import lease as leases
-from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease, Phase, Reason
+from gpuspawner.core.leases.endings import vanished
+from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease, Phase
 from gpuspawner.core.units import show_duration
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.adoption import Identity, adopted_server, claimed_slots, lost_identities, rebuilt_lease
@@ -34,8 +35,6 @@ log = logging.getLogger("gpuspawner.reconciler")
 ACTS_AT_ONCE = 64
 """Starts, stops and ends of what is left over under way at the same time. Arbitrary: more than the starts that may be,
 so that no stop waits for them, and few enough for the hub's and the cluster's APIs."""
-
-NEWER_SERVER = "A newer server runs in its place, and how this one ended was not seen. Your files are untouched."
 
 
 class Reconciler:
@@ -363,15 +362,6 @@ class Reconciler:
         current = self._book.get(lease.id)
         if is_its(server, lease) or current is None or current.phase not in UP or self._processes(lease):
             return
-        if current.disruption:
-            reason, message = Reason.PREEMPTED, current.disruption
-        elif server is not None and server.user_created == lease.key.user_created:
-            reason, message = Reason.ORPHANED, NEWER_SERVER
-        elif current.adopted:
-            reason, message = Reason.STOPPED, "It was stopped from the hub."
-        else:
-            reason, message = Reason.FAILED, "Its server ended by itself. Your files are untouched."
-        ended = leases.stop(current, reason, "hub", message, self._clock.now())
-        self._book.save(
-            replace(ended, hub_gone=True), audit=[self._allocator.line(lease, "gpuspawner", "stop", message)]
-        )
+        newer = server is not None and server.user_created == lease.key.user_created
+        how = vanished(disruption=current.disruption, newer_server=newer, adopted=current.adopted)
+        self._allocator.finish(current, how, gone=True)

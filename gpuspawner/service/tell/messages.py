@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gpuspawner.core.leases.lease import DISPUTABLE, Lease, Reason
+from gpuspawner.core.leases.endings import ENDINGS, Reason
+from gpuspawner.core.leases.lease import Lease
 from gpuspawner.service.leases.lifecycle import COMING_END
 from gpuspawner.service.leases.stoppers import NAMED
 from gpuspawner.service.parts import Parts
@@ -50,10 +51,11 @@ def _end(parts: Parts, lease: Lease, line: AuditLine) -> tuple[str, str, str] | 
         return None
     by_another = lease.reason is Reason.STOPPED and lease.ended_by not in {lease.user, "hub"}
     unseen = lease.reason is Reason.FAILED and (lease.unattended or lease.unwatched)
-    if lease.reason not in DISPUTABLE and not by_another and not unseen:
+    if not ENDINGS[lease.reason].by_others and not by_another and not unseen:
         return None
     back = " It goes back to its place in the queue, and starts again by itself."
-    then = back if lease.reason is Reason.PREEMPTED and parts.allocator.returns(lease) else ""
+    asked = lease.reason is Reason.MOVED  # by its user
+    then = back if not asked and parts.allocator.returns(lease) else ""
     why = lease_view(parts, lease)["end"]["why"]
     return "ended", "Your workspace was ended", f"{why}{then} Your files are kept.\n\nWhy, with what was measured:"
 

@@ -12,7 +12,8 @@ from prometheus_client.registry import Collector
 from tornado.web import HTTPError
 
 from gpuspawner.core.idle.evidence import SampleKind
-from gpuspawner.core.leases.lease import UP, WAITING, Phase, Reason
+from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.lease import UP, WAITING, Phase
 from gpuspawner.service.api.base import ADMIN, ApiHandler
 from gpuspawner.service.observe.gpu_states import NO_KIND, STATES, gpu_states
 from gpuspawner.service.parts import Parts

@@ -204,15 +204,3 @@ def idle_words(seen: Explanation, stops_at: str | None = None) -> str:
     if seen.idle_seconds:
         return f"{so_far}, not counting now: {seen.because}"
     return f"not judged now: {seen.because}" if seen.state is State.UNKNOWN else f"not idle: {seen.because}"
-
-
-REASONS = {
-    "stopped": "It was stopped",
-    "idle": "It was idle",
-    "expired": "Its time was over",
-    "preempted": "The cluster ended it",
-    "moved": "It was moved off a GPU that failed",
-    "failed": "It failed",
-    "cancelled": "Its start was cancelled",
-    "orphaned": "The hub had lost sight of it",
-}

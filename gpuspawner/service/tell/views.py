@@ -10,6 +10,7 @@ from typing import Any
 from gpuspawner.core.idle.idleness import explain
 from gpuspawner.core.idle.policy import Mode
 from gpuspawner.core.idle.soft import CPU
+from gpuspawner.core.leases.endings import ENDINGS
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease, Phase
 from gpuspawner.core.queue.order import starts_under_way
 from gpuspawner.core.units import show_duration, show_time
@@ -20,7 +21,6 @@ from gpuspawner.service.parts import Parts
 from gpuspawner.service.store import AuditLine, ReadingRow
 from gpuspawner.service.tell.explanation import explained
 from gpuspawner.service.tell.sentences import (
-    REASONS,
     after_other_starts,
     cannot_start,
     idle_words,
@@ -301,7 +301,7 @@ def _warning(parts: Parts, lease: Lease) -> dict[str, Any] | None:
 def _end(lease: Lease) -> dict[str, Any] | None:
     if lease.reason is None:
         return None
-    words = REASONS[lease.reason.value]
+    words = ENDINGS[lease.reason].words
     return {
         "reason": lease.reason.value,
         "words": words,

@@ -10,12 +10,13 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from gpuspawner.catalog import PAGES, to_options
-from gpuspawner.core.leases.lease import Lease, Reason
+from gpuspawner.core.leases.endings import ENDINGS, UNKNOWN, Reason
+from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.times import deciding_since
 from gpuspawner.service.leases.lifecycle import COMING_END
 from gpuspawner.service.leases.policies import policy_of
 from gpuspawner.service.leases.reclaimer import EVIDENCE_SECONDS
-from gpuspawner.service.leases.stoppers import NAMED, UNKNOWN
+from gpuspawner.service.leases.stoppers import NAMED
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store import AuditLine, ReadingRow
 from gpuspawner.service.store.store import RAW_SECONDS
@@ -161,14 +162,10 @@ def used_gpu_hours(lease: Lease, now: float) -> float:
 
 def ended_view(lease: Lease, *, mine: bool) -> dict[str, str]:
     """Return who decided, what was lost and what is kept. ``mine``: it is the reader's own workspace."""
-    deciders = {
-        Reason.IDLE: f"the idle policy “{lease.request.policy}”",
-        Reason.EXPIRED: "the lifetime it was asked with",
-    }
     named = {lease.user: "you" if mine else lease.user, "hub": "the hub", "gpuspawner": "gpuspawner"}
     by = named.get(lease.ended_by, lease.ended_by)
     if lease.ended_by == "gpuspawner" and lease.reason is not None:
-        by = deciders.get(lease.reason, by)
+        by = ENDINGS[lease.reason].decider.format(policy=lease.request.policy)
     if lease.message == UNKNOWN:
         by = "not known"
     if lease.running_at is None:

@@ -19,6 +19,7 @@ from gpuspawner.catalog import Catalog, load_catalog
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.idle.policy import LifecyclePolicy
 from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.events import Stopped
 from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.core.leases.request import Request
 from gpuspawner.service.observe.sampler import reading_rows
@@ -56,7 +57,7 @@ def main(data: Path, catalog_path: str) -> None:
         store.open()
         for seed, (user, (kind, count)) in enumerate(HOLDS.items()):
             for lease, rows in workspaces(catalog, user, kind, count, seed=seed, now=now):
-                line = AuditLine(lease.ended_at or now, lease.id, user, user, "stop", f"stopped: {lease.message}")
+                line = AuditLine(lease.ended_at or now, lease.id, user, user, Stopped("stopped", lease.message))
                 store.save([lease], [line], rows)
         while store.thin_readings(now):
             pass

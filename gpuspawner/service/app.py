@@ -129,7 +129,7 @@ def _tell(parts: Parts, lease: Lease, line: AuditLine) -> None:
     try:
         parts.notifier.put(message_of(parts, lease, line))
     except Exception:
-        log.exception("nobody was told of %s of %s", line.action, lease.id)
+        log.exception("nobody was told of %s of %s", line.event.name, lease.id)
 
 
 def application(parts: Parts) -> Application:

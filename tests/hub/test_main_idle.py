@@ -138,7 +138,7 @@ def test_an_idle_workspace_is_reclaimed_although_its_page_is_polled(hub):
     assert workspace["end"]["by"] == "gpuspawner"
     stop = next(line for line in audit if line["action"] == "stop")
     assert (stop["actor"], stop["user"]) == ("gpuspawner", "ina")
-    assert stop["why"].startswith("idle: GPU 0 has done nothing for ")
+    assert stop["why"].startswith("GPU 0 has done nothing for ")
     assert "Nobody kept it in the 5 s after the warning." in stop["why"]
     warning = next(line for line in audit if line["action"] == "warned")
     assert stop["at"] - warning["at"] >= 5, "the whole grace lay between warning and stop"

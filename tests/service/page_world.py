@@ -23,6 +23,7 @@ from gpuspawner.core.idle.evidence import SampleKind
 from gpuspawner.core.idle.idleness import Streak
 from gpuspawner.core.idle.policy import Mode
 from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.events import event_of
 from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.core.leases.request import Request
 from gpuspawner.service.app import Options, wire
@@ -143,7 +144,9 @@ class World:
 
     def save(self, lease, audit=(), readings=()):
         """Store a lease as the service would, with its newest readings known."""
-        lines = [AuditLine(at, lease.id, lease.user, actor, action, why) for at, actor, action, why in audit]
+        lines = [
+            AuditLine(at, lease.id, lease.user, actor, event_of(action, None, why)) for at, actor, action, why in audit
+        ]
         self.call(self.parts.book.save, lease, audit=lines, readings=readings)
         newest = {row.gpu: row for row in readings}
         if newest and lease.live:
@@ -321,7 +324,7 @@ def reclaimed_audit(at=NOW - 600, user="alice"):
         (at - 6990, "gpuspawner", "granted", GPUS[0].id),
         (at - 6960, "gpuspawner", "running", ""),
         (at - 600, "gpuspawner", "warned", "GPU 0 has done nothing for 30 min (highest 1 %)."),
-        (at, "gpuspawner", "stop", "idle: GPU 0 has done nothing for 40 min (highest 1 %)."),
+        (at, "gpuspawner", "stop", "GPU 0 has done nothing for 40 min (highest 1 %)."),
     ]
 
 

@@ -257,7 +257,7 @@ class World:
 
     def audit(self, lease):
         """What happened to a lease, the oldest first: (who, what, why)."""
-        return [(x.actor, x.action, x.why) for x in reversed(self.parts.store.audit(lease.id))]
+        return [(x.actor, x.event.action, x.event.why) for x in reversed(self.parts.store.audit(lease.id))]
 
     def did(self, lease):
         return [action for _, action, _ in self.audit(lease)]

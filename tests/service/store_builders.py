@@ -6,6 +6,7 @@ from gpuspawner.core.idle.evidence import SampleKind
 from gpuspawner.core.idle.idleness import Streak
 from gpuspawner.core.idle.policy import Mode
 from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.events import event_of
 from gpuspawner.core.leases.lease import Key, Phase
 from gpuspawner.service.store import AuditLine, ReadingRow
 
@@ -18,7 +19,7 @@ def reading(at, percent, gpu="a100-0", lease="one", *, kept=False):
 
 
 def line(action="did"):
-    return AuditLine(NOW, "one", "alice", "gpuspawner", action, "why")
+    return AuditLine(NOW, "one", "alice", "gpuspawner", event_of(action, None, "why"))
 
 
 FULL_LEASE = a_lease(

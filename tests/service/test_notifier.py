@@ -6,6 +6,7 @@ import time
 import pytest
 from prometheus_client import CollectorRegistry
 
+from gpuspawner.core.leases import events
 from gpuspawner.core.leases.endings import End, Reason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.settings import Settings, SettingsError
@@ -156,7 +157,7 @@ async def test_a_preemption_that_the_cluster_announces_is_told_at_once(world, ma
 
     lease = await world.up("ann")
     told = leases.disrupt(lease, "Training job train-77 needs its GPU.", world.clock.now() + 300)
-    world.book.save(told, audit=[world.allocator.line(lease, "cluster", "disrupted", told.disruption)])
+    world.book.save(told, audit=[world.allocator.line(lease, "cluster", events.Disrupted(told.disruption))])
     await eventually(lambda: mailbox.received("ann@example.org"))
     ((subject, text),) = mailbox.received("ann@example.org")
     assert subject == "Your workspace is about to be ended"
@@ -169,7 +170,7 @@ async def test_a_target_that_fails_is_counted_and_logged_without_its_secret(worl
     lease = await world.up("ann")
     world.parts.reclaimer.mark(lease.id, End(Reason.EXPIRED, "gpuspawner", "Its lifetime was 8 h."))
     await eventually(lambda: counts(world) == {"failed": 1})
-    line = world.allocator.line(lease, "ann", "disputed", "No.")
+    line = world.allocator.line(lease, "ann", events.Disputed("No."))
     world.book.save(world.now_of(lease), audit=[line])
     await eventually(lambda: counts(world) == {"failed": 2})
     assert f"not told: ann (ended of {lease.id}, by mailto): refused, or not reached" in caplog.text
@@ -183,8 +184,8 @@ async def test_a_target_that_hangs_holds_up_no_other_message(make_world, mailbox
     world = make_world(notify_users=mailbox.address("{user}@example.org"), notify_admins=hangs, notify_seconds=0.5)
     sending(world)
     lease = await world.up("ann")
-    world.book.save(lease, audit=[world.allocator.line(lease, "ann", "disputed", "No.")])
-    world.book.save(lease, audit=[world.allocator.line(lease, "root", "answered", "Yes.")])
+    world.book.save(lease, audit=[world.allocator.line(lease, "ann", events.Disputed("No."))])
+    world.book.save(lease, audit=[world.allocator.line(lease, "root", events.Answered("Yes."))])
     await eventually(lambda: counts(world) == {"failed": 2, "sent": 1})
     assert "root answered: Yes." in mailbox.received("ann@example.org")[0][1]
 
@@ -192,7 +193,7 @@ async def test_a_target_that_hangs_holds_up_no_other_message(make_world, mailbox
 async def test_more_than_can_wait_are_dropped_and_counted(make_world, mailbox):
     world = make_world(notify_users=mailbox.address("{user}@example.org"))
     lease = await world.up("ann")
-    line = world.allocator.line(lease, "root", "answered", "Yes.")
+    line = world.allocator.line(lease, "root", events.Answered("Yes."))
     for _ in range(WAITING + 3):
         world.book.told(lease, line)
     assert counts(world) == {"dropped": 3}
@@ -204,7 +205,7 @@ async def test_mail_goes_where_the_hub_says_and_without_an_address_nowhere(make_
     world.hub.emails["ann"] = "ann.lee+gpu@example.org"
     for name in ("ann", "bob"):
         lease = await world.up(name)
-        world.book.told(lease, world.allocator.line(lease, "root", "answered", "Yes."))
+        world.book.told(lease, world.allocator.line(lease, "root", events.Answered("Yes.")))
     await eventually(lambda: counts(world) == {"sent": 1, "unaddressed": 1})
     assert len(mailbox.received("ann.lee+gpu@example.org")) == 1
 
@@ -216,7 +217,7 @@ async def test_a_name_cannot_change_where_a_message_goes(make_world, mailbox, se
     world = make_world(notify_users=mailbox.address("{user}@example.org"))
     sending(world)
     lease = await world.up(name)
-    world.book.told(lease, world.allocator.line(lease, "root", "answered", "Yes."))
+    world.book.told(lease, world.allocator.line(lease, "root", events.Answered("Yes.")))
     await eventually(lambda: counts(world) == {"unaddressed": 1})
     assert mailbox.mails == []
 
@@ -224,7 +225,7 @@ async def test_a_name_cannot_change_where_a_message_goes(make_world, mailbox, se
 async def test_without_a_target_nothing_waits(make_world):
     world = make_world()
     lease = await world.up("ann")
-    world.book.told(lease, world.allocator.line(lease, "root", "answered", "Yes."))
+    world.book.told(lease, world.allocator.line(lease, "root", events.Answered("Yes.")))
     assert world.parts.notifier._queue.empty()
 
 

@@ -119,5 +119,5 @@ async def test_what_is_left_of_an_ended_lease_is_ended_and_recorded(world):
     assert world.audit(lease)[-1] == (
         "gpuspawner",
         "stop",
-        "orphaned: The hub no longer knew its server. Your files are untouched.",
+        "The hub no longer knew its server. Your files are untouched.",
     )

@@ -122,7 +122,7 @@ async def test_promise_5_nobody_is_stopped_for_idleness_without_the_whole_grace(
     lease = await world.up("alice")
     await world.go_on(IDLE_FOR + GRACE)
     assert world.now_of(lease).phase is Phase.RECLAIMING
-    warned = next(x.at for x in world.parts.store.audit(lease.id) if x.action == "warned")
+    warned = next(x.at for x in world.parts.store.audit(lease.id) if x.event.action == "warned")
     await world.go_on(180)
     assert world.now_of(lease).ended_at - warned >= GRACE
 

@@ -325,8 +325,8 @@ class Service(RuleBasedStateMachine):
         if lease.reason is not Reason.IDLE:
             return
         audit = self.world.parts.store.audit(lease.id)
-        stopped = next(x.at for x in audit if x.action == "stop")
-        warned = next(x.at for x in audit if x.action == "warned" and "done nothing" in x.why)
+        stopped = next(x.at for x in audit if x.event.action == "stop")
+        warned = next(x.at for x in audit if x.event.action == "warned" and "done nothing" in x.event.why)
         assert stopped - warned >= GRACE_SECONDS - 0.01
         rows = [row for row in self.world.parts.store.readings(lease.id) if row.at <= stopped]
         assert rows[-1].kind == "idle"

@@ -6,18 +6,23 @@ import sqlite3
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.migration import MigrationContext
 from lease_builders import a_lease
 from store_builders import FULL_LEASE, NOW, line, reading
 
 from gpuspawner.core.errors import Superseded, Unavailable
+from gpuspawner.core.leases.events import Stopped, WarnedIdle, WarnedOfEnd
 from gpuspawner.core.leases.lease import Owner, Phase
 from gpuspawner.service.leases.book import Book
 from gpuspawner.service.store import Store, tables
+from gpuspawner.service.store import store as stores
 
 
 def test_the_migrations_make_exactly_the_tables_that_are_used(store, path):
@@ -93,9 +98,9 @@ def test_what_ended_is_listed_by_owner_the_newest_first(store):
 
 
 def test_audit_lines_come_newest_first(store):
-    store.save([], audit=[line("first"), line("second"), replace(line("other"), lease="two")])
-    assert [x.action for x in store.audit("one")] == ["second", "first"]
-    assert [x.action for x in store.audit(limit=2)] == ["other", "second"]
+    store.save([], audit=[line("asked"), line("granted"), replace(line("running"), lease="two")])
+    assert [x.event.action for x in store.audit("one")] == ["granted", "asked"]
+    assert [x.event.action for x in store.audit(limit=2)] == ["running", "granted"]
 
 
 def test_all_of_a_write_happens_or_nothing(store):
@@ -242,3 +247,29 @@ def test_a_write_that_changes_nothing_does_not_hide_a_full_disk(store):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     store.forget_ended(NOW)
     assert store.trouble == ""
+
+
+def test_audit_of_the_version_before_is_read_without_parsing_it_again(tmp_path):
+    path = tmp_path / "service.sqlite"
+    older = Store(f"sqlite:///{path}")
+    older.open()
+    older.close()
+    config = Config()
+    config.set_main_option("script_location", str(Path(stores.__file__).parent / "migrations"))
+    engine = sa.create_engine(f"sqlite:///{path}")
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.downgrade(config, "0009")
+        insert = (
+            "INSERT INTO audit (at, lease, user, actor, action, why) VALUES (1, 'one', 'alice', 'gpuspawner', ?, ?)"
+        )
+        idle = "GPU 0 has done nothing."
+        for row in (("warned", "ends in 1 h"), ("warned", idle), ("stop", "idle: GPU 0 did nothing.")):
+            connection.exec_driver_sql(insert, row)
+    engine.dispose()
+    newer = Store(f"sqlite:///{path}")
+    newer.open()
+    events = [line.event for line in reversed(newer.audit("one"))]
+    newer.close()
+    assert [type(event) for event in events] == [WarnedOfEnd, WarnedIdle, Stopped]
+    assert [event.why for event in events] == ["ends in 1 h", "GPU 0 has done nothing.", "GPU 0 did nothing."]

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from lease_builders import a_lease
 from store_builders import NOW, reading
 
+from gpuspawner.core.leases.events import Asked, Stopped
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.store import AuditLine, Store
 from gpuspawner.service.store.store import BUCKET_SECONDS, MAXIMA_SECONDS, RAW_SECONDS
@@ -75,8 +76,8 @@ def test_what_ended_long_ago_is_forgotten_with_its_audit_and_readings_some_at_a_
     old = [a_lease(f"old-{i}", Phase.ENDED, ended_at=NOW - 10 + i) for i in range(5)]
     kept = [a_lease("young", Phase.ENDED, ended_at=NOW), a_lease("live")]
     names = [lease.id for lease in [*old, *kept]] + ["of no lease"]
-    lines = [AuditLine(NOW - 400 * DAY, name, "alice", "gpuspawner", "asked", "why") for name in names]
-    lines.append(AuditLine(NOW, "of no lease", "alice", "gpuspawner", "stop", "why"))
+    lines = [AuditLine(NOW - 400 * DAY, name, "alice", "gpuspawner", Asked("why")) for name in names]
+    lines.append(AuditLine(NOW, "of no lease", "alice", "gpuspawner", Stopped(message="why")))
     readings = [reading(0.0, 5.0, lease=lease.id, kept=True) for lease in [*old, *kept]]
     store.save([*old, *kept], lines, readings)
     assert [store.forget_ended(NOW, at_once=2), len(store.ended(None))] == [True, 4]

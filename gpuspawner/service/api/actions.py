@@ -7,7 +7,7 @@ from dataclasses import replace
 from tornado.web import HTTPError
 
 from gpuspawner.core.errors import Conflict
-from gpuspawner.core.leases import endings
+from gpuspawner.core.leases import endings, events
 from gpuspawner.core.leases import lease as leases
 from gpuspawner.core.leases.dispute import written
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
@@ -74,7 +74,7 @@ def _share(parts: Parts, person: Person, lease: Lease, _sentence: object) -> Non
         raise Conflict("There is no output of this workspace any more: it is kept for a week after a failure.")
     if not row.shared:
         parts.store.outputs.share(lease.id)
-        parts.book.save(lease, audit=[parts.allocator.line(lease, person.name, "shared", "")])
+        parts.book.save(lease, audit=[parts.allocator.line(lease, person.name, events.OutputShared())])
 
 
 def _dispute(parts: Parts, person: Person, lease: Lease, sentence: object) -> None:
@@ -86,7 +86,7 @@ def _dispute(parts: Parts, person: Person, lease: Lease, sentence: object) -> No
     since = deciding_since(lease, EVIDENCE_SECONDS)
     disputed = leases.dispute(lease, written(sentence), since, parts.clock.now())
     parts.store.keep_readings(lease.id, since)  # first: no crash leaves a dispute without
-    line = parts.allocator.line(lease, person.name, "disputed", written(sentence))
+    line = parts.allocator.line(lease, person.name, events.Disputed(written(sentence)))
     parts.book.save(disputed, audit=[line])
 
 
@@ -97,7 +97,7 @@ def _answer(parts: Parts, person: Person, lease: Lease, sentence: object) -> Non
     if lease.dispute is not None and (lease.dispute.answer, lease.dispute.answered_by) == (text, person.name):
         return  # a second click
     answered = leases.answer(lease, text, person.name, parts.clock.now())
-    parts.book.save(answered, audit=[parts.allocator.line(lease, person.name, "answered", text)])
+    parts.book.save(answered, audit=[parts.allocator.line(lease, person.name, events.Answered(text))])
 
 
 _OF_AN_END = {"share": _share, "dispute": _dispute, "answer": _answer}

@@ -13,7 +13,7 @@ from typing import Any
 from gpuspawner.catalog import Catalog, resolve, to_options
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused
 from gpuspawner.core.gpus.fleet import Slot
-from gpuspawner.core.leases import endings
+from gpuspawner.core.leases import endings, events
 from gpuspawner.core.leases import lease as leases
 from gpuspawner.core.leases.endings import ENDINGS, End, Reason, Return
 from gpuspawner.core.leases.lease import HOLDING, JOINABLE, UP, WAITING, Key, Lease, Phase
@@ -171,7 +171,7 @@ class Allocator:
                 boot_id=ask.boot_id,
                 heard_at=now,
             )
-            self.book.save(lease, audit=[self.line(lease, ask.by or ask.user, "asked", self._asked(ask.request))])
+            self.book.save(lease, audit=[self.line(lease, ask.by or ask.user, events.Asked(self._asked(ask.request)))])
         elif lease.phase in JOINABLE:
             joined = leases.join(lease, ask.request, ask.options, start_id=ask.start_id, boot_id=ask.boot_id, now=now)
             self.book.save(joined)
@@ -217,8 +217,8 @@ class Allocator:
         at = Conditions(now, self.hub_answers, most, each, self.others)
         for grant in self.scheduler.decide(list(self.book), at):
             granted = leases.grant(grant.lease, grant.slots, now)
-            gpus = ", ".join(slot.gpu for slot in grant.slots) or "no GPU"
-            self.book.save(granted, audit=[self.line(granted, "gpuspawner", "granted", gpus)])
+            given = events.Granted(tuple(slot.gpu for slot in grant.slots))
+            self.book.save(granted, audit=[self.line(granted, "gpuspawner", given)])
 
     def current(self, lease_id: str, attempt: int) -> Lease:
         """Return the live lease for a message of ``attempt``.
@@ -274,7 +274,7 @@ class Allocator:
         """
         lease = self.current(lease_id, attempt)
         back = leases.requeue(lease, kept(why), self.settings.no_room_wait_seconds, self.clock.now(), node)
-        self.book.save(back, audit=[self.line(lease, "gpuspawner", "requeued", back.message)])
+        self.book.save(back, audit=[self.line(lease, "gpuspawner", events.Requeued(back.message))])
         self.take_back(lease)
         return back
 
@@ -298,7 +298,7 @@ class Allocator:
             self.take_back(lease)
             return
         up = lease.phase in UP
-        stopper = self.stoppers.take(lease.key) if outcome == "stopped" and up else ""
+        stopper = self.stoppers.take(lease.id) if outcome == "stopped" and up else ""
         how = endings.released(outcome, user=lease.user, up=up, disruption=lease.disruption, stopper=stopper)
         self.finish(lease, replace(how, message=kept(message) or how.message), gone=True)
         self.give()
@@ -314,8 +314,8 @@ class Allocator:
     def finish(self, lease: Lease, how: End, *, gone: bool = False) -> Lease:
         """Begin or make an end, as ``leases.finish``, and record it: whoever decides one calls this."""
         finished = leases.finish(lease, how, self.clock.now(), gone=gone)
-        new = lease.phase is not Phase.STOPPING
-        self.book.save(finished, audit=[self.line(lease, how.by, "stop", how.message)] if new else [])
+        stopped = self.line(lease, how.by, events.Stopped(how.reason.value, how.message))
+        self.book.save(finished, audit=[] if lease.phase is Phase.STOPPING else [stopped])
         if not finished.live:
             self.take_back(lease)
         return finished
@@ -330,6 +330,6 @@ class Allocator:
             return False
         return returns is not Return.NEVER and bool(lease.request.template) and not self.offered_no_more(lease)
 
-    def line(self, lease: Lease, actor: str, action: str, why: str) -> AuditLine:
+    def line(self, lease: Lease, actor: str, event: events.Event) -> AuditLine:
         """Return an audit line of now."""
-        return AuditLine(self.clock.now(), lease.id, lease.user, actor, action, why)
+        return AuditLine(self.clock.now(), lease.id, lease.user, actor, event)

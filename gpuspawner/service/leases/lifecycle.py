@@ -8,10 +8,9 @@ from dataclasses import replace
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.idle.idleness import LEAST_GRACE_SECONDS, Verdict, after_restart, grace_stands, kept
 from gpuspawner.core.idle.policy import Mode
-from gpuspawner.core.leases import endings, lifetime
+from gpuspawner.core.leases import endings, events, lifetime
 from gpuspawner.core.leases import lease as leases
 from gpuspawner.core.leases.lease import UP, Lease, Phase
-from gpuspawner.core.units import show_duration
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.allocator import Allocator
 from gpuspawner.service.leases.book import Book
@@ -24,9 +23,6 @@ log = logging.getLogger("gpuspawner.lifecycle")
 
 DOUBLE_CLICK_SHARE = 0.9
 """With more than this of a Keep still to go, another one is taken for the same click. Arbitrary."""
-
-COMING_END = "ends in "
-"""How the audit of a warning begins that is for a coming deadline, not for idleness."""
 
 
 class Lifecycle:
@@ -64,13 +60,13 @@ class Lifecycle:
                 self._book.save(leases.end_grace(replace(lease, streak=kept(lease.streak)), now))
             elif not grace_stands(lease.streak, policy, mode := policy_of(self._catalog, lease).mode):
                 streak = replace(lease.streak, mode=mode, countdown_seconds=None)
-                line = self._allocator.line(lease, "gpuspawner", "grace ended", "its policy has changed")
+                line = self._allocator.line(lease, "gpuspawner", events.GraceEnded("its policy has changed"))
                 self._book.save(leases.end_grace(replace(lease, streak=streak), now), audit=[line])
             else:
                 resumed = replace(lease, streak=after_restart(lease.streak, policy), sampled_at=now)
                 self._book.save(resumed)
                 # Its end has moved; and a message that a killed service had not sent yet is told after all.
-                line = self._allocator.line(resumed, "gpuspawner", "warned", measured(resumed, policy))
+                line = self._allocator.line(resumed, "gpuspawner", events.WarnedIdle(measured(resumed, policy)))
                 self._book.told(resumed, line)
 
     def apply(self, lease: Lease, verdict: Verdict) -> tuple[Lease, list[AuditLine]]:
@@ -82,13 +78,13 @@ class Lifecycle:
         if verdict is Verdict.BEGIN_GRACE:
             # In mode warn the workspace goes on running: nothing will be reclaimed.
             warned = leases.begin_grace(lease, now) if in_force else lease
-            return warned, [self._allocator.line(lease, "gpuspawner", "warned", self._measured(lease))]
+            return warned, [self._allocator.line(lease, "gpuspawner", events.WarnedIdle(self._measured(lease)))]
         if verdict is Verdict.END_GRACE and lease.phase is Phase.RECLAIMING:
-            line = self._allocator.line(lease, "gpuspawner", "grace ended", lease.streak.because)
+            line = self._allocator.line(lease, "gpuspawner", events.GraceEnded(lease.streak.because))
             return leases.end_grace(lease, now), [line]
         if verdict in {Verdict.WOULD_BEGIN_GRACE, Verdict.WOULD_RECLAIM}:
-            action = "would warn" if verdict is Verdict.WOULD_BEGIN_GRACE else "would stop"
-            return lease, [self._allocator.line(lease, "gpuspawner", action, self._measured(lease))]
+            would = events.WouldWarn if verdict is Verdict.WOULD_BEGIN_GRACE else events.WouldStop
+            return lease, [self._allocator.line(lease, "gpuspawner", would(self._measured(lease)))]
         return lease, []
 
     def _measured(self, lease: Lease) -> str:
@@ -134,8 +130,7 @@ class Lifecycle:
         due = lifetime.due_warnings(deadline_at, lease.warned_seconds, extend, lifetime_seconds, now)
         if due is not None:
             told = (*lease.warned_seconds, *due.thresholds)
-            why = f"{COMING_END}{show_duration(max(0.0, due.deadline - now))}"
-            line = self._allocator.line(lease, "gpuspawner", "warned", why)
+            line = self._allocator.line(lease, "gpuspawner", events.WarnedOfEnd(max(0.0, due.deadline - now)))
             self._book.save(replace(lease, deadline_at=due.deadline, warned_seconds=told), audit=[line])
             return
         if lifetime.is_expired(deadline_at, lease.warned_seconds, now):
@@ -153,8 +148,7 @@ class Lifecycle:
             return lease
         until = lifetime.keep(lease.keeps_used, policy.keep, now)
         kept = leases.keep(lease, until, now)
-        why = f"for {show_duration(policy.keep.each_seconds)}"
-        self._book.save(kept, audit=[self._allocator.line(kept, by, "kept", why)])
+        self._book.save(kept, audit=[self._allocator.line(kept, by, events.Kept(policy.keep.each_seconds))])
         return kept
 
     def extend(self, lease: Lease, by: str) -> Lease:
@@ -165,7 +159,7 @@ class Lifecycle:
         deadline_at, extended = lifetime.extend(
             lease.deadline_at, lease.extended_seconds, policy.extend, self._clock.now()
         )
-        why = f"by {show_duration(extended - lease.extended_seconds)}"
+        event = events.Extended(extended - lease.extended_seconds)
         changed = replace(lease, deadline_at=deadline_at, extended_seconds=extended, warned_seconds=())
-        self._book.save(changed, audit=[self._allocator.line(changed, by, "extended", why)])
+        self._book.save(changed, audit=[self._allocator.line(changed, by, event)])
         return changed

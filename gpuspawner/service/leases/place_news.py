@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from gpuspawner.backends.base import Running
+from gpuspawner.core.leases.events import Disrupted, Event, Health, Spared
 from gpuspawner.core.leases.lease import Lease, disrupt
 from gpuspawner.service.store import AuditLine
 
@@ -34,9 +35,9 @@ def _disrupted(lease: Lease, own: Sequence[Running], now: float) -> tuple[Lease,
     if (one is None) is (not lease.disruption):
         return lease, []
     if one is None:
-        return disrupt(lease, "", None), [_line(lease, now, "spared", "The cluster ends it no more.")]
+        return disrupt(lease, "", None), [_line(lease, now, Spared())]
     until = None if one.ends_in_seconds is None else now + one.ends_in_seconds
-    return disrupt(lease, one.disruption, until), [_line(lease, now, "disrupted", one.disruption)]
+    return disrupt(lease, one.disruption, until), [_line(lease, now, Disrupted(one.disruption))]
 
 
 def _unhealthy(lease: Lease, own: Running, failed_gpus: Collection[str], now: float) -> tuple[Lease, list[AuditLine]]:
@@ -44,10 +45,8 @@ def _unhealthy(lease: Lease, own: Running, failed_gpus: Collection[str], now: fl
     unhealthy = tuple(sorted({*own.unhealthy, *failed}))
     if unhealthy == lease.unhealthy:
         return lease, []
-    names = ", ".join(unhealthy)
-    why = f"the place calls {names} unhealthy" if names else "the place calls its GPUs healthy again"
-    return replace(lease, unhealthy=unhealthy), [_line(lease, now, "health", why)]
+    return replace(lease, unhealthy=unhealthy), [_line(lease, now, Health(unhealthy))]
 
 
-def _line(lease: Lease, now: float, action: str, why: str) -> AuditLine:
-    return AuditLine(now, lease.id, lease.user, "cluster", action, why)
+def _line(lease: Lease, now: float, event: Event) -> AuditLine:
+    return AuditLine(now, lease.id, lease.user, "cluster", event)

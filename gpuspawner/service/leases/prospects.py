@@ -12,7 +12,7 @@ from dataclasses import replace
 from gpuspawner.catalog import Catalog
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.gpus.fleet import Fleet
-from gpuspawner.core.leases import endings
+from gpuspawner.core.leases import endings, events
 from gpuspawner.core.leases.lease import WAITING, Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.schedulers.base import Offer, Scheduler
@@ -107,12 +107,12 @@ class Prospects:
         if why and since is not None and now - since > KEPT_SECONDS:
             self._finish(lease, endings.impossible(why, KEPT_SECONDS))
         elif why and since is None:
-            self._save(replace(lease, impossible=why, impossible_since=now), "can't start now", why)
+            self._save(replace(lease, impossible=why, impossible_since=now), events.CannotStart(why))
         elif why and why != lease.impossible:
             self._book.save(replace(lease, impossible=why))
         elif not why and since is not None:
-            self._save(replace(lease, impossible="", impossible_since=None), "can start again", "")
+            self._save(replace(lease, impossible="", impossible_since=None), events.CanStart())
 
-    def _save(self, lease: Lease, action: str, why: str) -> None:
-        line = AuditLine(self._clock.now(), lease.id, lease.user, "gpuspawner", action, why)
+    def _save(self, lease: Lease, event: events.Event) -> None:
+        line = AuditLine(self._clock.now(), lease.id, lease.user, "gpuspawner", event)
         self._book.save(lease, audit=[line])

@@ -12,6 +12,7 @@ from gpuspawner.backends.base import Backend
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.leases import lease as leases
 from gpuspawner.core.leases.endings import End, Reason
+from gpuspawner.core.leases.events import Returned, Stopped
 from gpuspawner.core.leases.lease import Lease, Phase
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.allocator import Allocator
@@ -94,7 +95,7 @@ class Reclaimer:
             self._book.save(ended)
             return
         parked = leases.again(lease, uuid.uuid4().hex, now)
-        line = self._allocator.line(parked, "gpuspawner", "back in the queue", f"{lease.id} was {lease.reason.value}")
+        line = self._allocator.line(parked, "gpuspawner", Returned(lease.id, lease.reason.value))
         self._book.save(ended, parked, audit=[line])
 
     async def _stop_in_hub(self, lease: Lease) -> bool:
@@ -132,6 +133,6 @@ class Reclaimer:
     async def end_unknown(self, lease_id: str, user: str, why: str) -> None:
         """End what runs for a lease that is not live. The write checks the epoch before anything is ended."""
         now = self._clock.now()
-        self._book.save(audit=[AuditLine(now, lease_id, user, "gpuspawner", "stop", f"{Reason.ORPHANED.value}: {why}")])
+        self._book.save(audit=[AuditLine(now, lease_id, user, "gpuspawner", Stopped(Reason.ORPHANED.value, why))])
         log.info("ending what is left of %s of %s: %s", lease_id, user, why)
         await self._backend.end(lease_id)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpuspawner.core.leases.endings import End, named
+from gpuspawner.core.leases.events import StopperNamed
 from gpuspawner.core.leases.lease import UP, Key, Phase
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.book import Book
 from gpuspawner.service.store import AuditLine
 
-NAMED = "stopper"
-"""The audit's action where the name comes after the end."""
 LATE_SECONDS = 60.0
 """How long after its end a name is still taken for it: it comes at the end of the same request."""
 AHEAD_SECONDS = 600.0
@@ -26,18 +25,18 @@ class Stoppers:
     def __init__(self, book: Book, clock: Clock) -> None:
         """Know of no stop."""
         self._book, self._clock = book, clock
-        self._ahead: dict[Key, tuple[str, float]] = {}
+        self._ahead: dict[str, tuple[str, float]] = {}  # by lease: the next one of its key is another's to stop
 
-    def take(self, key: Key) -> str:
+    def take(self, lease_id: str) -> str:
         """Return whose request stops the workspace that ends now; "" where nobody told."""
-        by, at = self._ahead.pop(key, ("", 0.0))
+        by, at = self._ahead.pop(lease_id, ("", 0.0))
         return by if self._clock.now() - at <= AHEAD_SECONDS else ""
 
     def name(self, key: Key, by: str) -> None:
         """Note that ``by`` asked the hub to stop the server of a key. Repeating it is harmless."""
         lease, now = self._book.of_key(key), self._clock.now()
         if lease is not None and lease.phase in UP:
-            self._ahead[key] = (by, now)
+            self._ahead[lease.id] = (by, now)
             return
         if lease is None or lease.phase is not Phase.STOPPING:
             ended = self._book.store.ended(key.owner, LOOKED_AT)
@@ -47,4 +46,4 @@ class Stoppers:
         how = named(End(lease.reason, lease.ended_by, lease.message), lease.user, by)
         if how is not None:
             told = replace(lease, ended_by=how.by, message=how.message)
-            self._book.save(told, audit=[AuditLine(now, lease.id, lease.user, by, NAMED, how.message)])
+            self._book.save(told, audit=[AuditLine(now, lease.id, lease.user, by, StopperNamed(how.message))])

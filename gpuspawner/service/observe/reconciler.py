@@ -12,6 +12,7 @@ from typing import Any
 from gpuspawner.backends.base import Backend, Running
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.gpus.autoscale import PATIENCE
+from gpuspawner.core.leases import events
 from gpuspawner.core.leases import lease as leases
 from gpuspawner.core.leases.endings import vanished
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease, Phase
@@ -150,7 +151,7 @@ class Reconciler:
                 self._found(ended, server)
             else:
                 lease = adopted_server(key, server, now)
-                self._book.save(lease, audit=[self._allocator.line(lease, "gpuspawner", "adopted", "no lease")])
+                self._book.save(lease, audit=[self._allocator.line(lease, "gpuspawner", events.Adopted("no lease"))])
 
     def _tell_what_is_lost(self, servers: Collection[tuple[str, str]]) -> None:
         known = {lease.id for lease in self._book}
@@ -171,16 +172,16 @@ class Reconciler:
             lease = rebuilt_lease(running, self._identity, now)
             if lease is None or self._book.of_key(lease.key) or self._book.store.lease(lease.id):
                 continue
-            line = self._allocator.line(lease, "gpuspawner", "adopted", "rebuilt from what runs")
+            line = self._allocator.line(lease, "gpuspawner", events.Adopted("rebuilt from what runs"))
             self._book.save(lease, audit=[line])
 
     def _correct(self, given: list[Lease]) -> None:
         """Take in what the place gave instead of what was planned: all at once, as two may have changed places."""
         lines = []
         for lease in given:
-            gpus = ", ".join(slot.gpu for slot in lease.slots) or "no GPU"
-            lines.append(self._allocator.line(lease, "gpuspawner", "placed", gpus))
-            log.info("%s of %s was given %s", lease.id, lease.user, gpus)
+            placed = events.Placed(tuple(slot.gpu for slot in lease.slots))
+            lines.append(self._allocator.line(lease, "gpuspawner", placed))
+            log.info("%s of %s was given %s", lease.id, lease.user, placed.why)
         if given:
             self._book.save(*given, audit=lines)
 
@@ -248,7 +249,7 @@ class Reconciler:
             log.error("%s of %s runs after all, and some of its GPUs are another's by now", lease.id, lease.user)
         found = leases.found(lease, server.started, attempt, free, self._clock.now())
         why = "its server runs: that its start was given up was wrong"
-        self._book.save(found, audit=[self._allocator.line(found, "gpuspawner", "adopted", why)])
+        self._book.save(found, audit=[self._allocator.line(found, "gpuspawner", events.Adopted(why))])
 
     async def _start(self, lease: Lease) -> None:
         """Start a parked workspace for whoever asked for it: their name may be another user's by now."""
@@ -327,16 +328,17 @@ class Reconciler:
                 # The hub has it, so it uses its GPUs, seen or not. Unseen, it is unknown: never idle.
                 log.error("no process of %s's workspace is seen: may the service read its environment?", lease.user)
             running = leases.run(current, server.started, self._clock.now())
-            self._book.save(running, audit=[self._allocator.line(lease, "gpuspawner", "running", "")])
+            self._book.save(running, audit=[self._allocator.line(lease, "gpuspawner", events.Started())])
 
     def _drop(self, seen: Lease, now: float) -> None:
         lease = self._book.get(seen.id)
         if lease is None or (lease.phase, lease.attempt) != (seen.phase, seen.attempt):
             return  # it was stopped, or went on, since
         dropped = leases.drop_start(lease, now, self._settings.back_off_seconds)
-        why = f"the hub did not start it (try {lease.failed_starts + 1})"
-        action = dropped.phase.value if dropped.live else "stop"
-        self._book.save(dropped, audit=[self._allocator.line(lease, "gpuspawner", action, why)])
+        event: events.Event = events.Parked(lease.failed_starts + 1)
+        if dropped.reason is not None:
+            event = events.Stopped(dropped.reason.value, dropped.message)
+        self._book.save(dropped, audit=[self._allocator.line(lease, "gpuspawner", event)])
         self._allocator.take_back(lease)
 
     def _up(self, lease: Lease, now: float) -> None:

@@ -18,6 +18,7 @@ from alembic.util.exc import CommandError
 from pydantic import TypeAdapter, ValidationError
 
 from gpuspawner.core.errors import Superseded, Unavailable, quoted
+from gpuspawner.core.leases.events import Event, event_of, fields_of
 from gpuspawner.core.leases.lease import Key, Lease, Owner, Phase
 from gpuspawner.service.store import tables
 from gpuspawner.service.store.outputs import Outputs
@@ -78,8 +79,7 @@ class AuditLine:
     lease: str
     user: str
     actor: str
-    action: str
-    why: str
+    event: Event
 
 
 class Store:
@@ -211,7 +211,7 @@ class Store:
                 connection.execute(_UPDATE, old)
             if new := [row for row in found if row["id"] not in here]:
                 connection.execute(tables.leases.insert(), new)
-            lines = [asdict(line) for line in audit]
+            lines = [_audit_row(line) for line in audit]
             if lines:
                 connection.execute(tables.audit.insert(), lines)
             rows = [asdict(row) for row in readings]
@@ -279,7 +279,10 @@ class Store:
         if lease_id is not None:
             query = query.where(tables.audit.c.lease == lease_id)
         with self._transaction() as connection:
-            return [AuditLine(**row) for row in connection.execute(query).mappings()]
+            rows = connection.execute(query).all()
+        return [
+            AuditLine(row.at, row.lease, row.user, row.actor, event_of(row.action, row.fields, row.why)) for row in rows
+        ]
 
     def thin_readings(self, now: float, at_once_seconds: float = MAXIMA_SECONDS) -> bool:
         """Keep raw readings for a day, ten-minute maxima for 30 days; what is behind a stop as long as its audit.
@@ -371,6 +374,18 @@ def _lease_of(document: Any) -> Lease:
 def _owned(where: sa.ColumnElement[bool], owner: Owner | None) -> sa.ColumnElement[bool]:
     leases = tables.leases.c
     return where if owner is None else where & (leases.hub == owner.hub) & (leases.user_created == owner.user_created)
+
+
+def _audit_row(line: AuditLine) -> dict[str, object]:
+    return {
+        "at": line.at,
+        "lease": line.lease,
+        "user": line.user,
+        "actor": line.actor,
+        "action": line.event.name,
+        "why": line.event.why,
+        "fields": fields_of(line.event),
+    }
 
 
 def _lease_row(lease: Lease) -> dict[str, object]:

@@ -94,6 +94,7 @@ audit = sa.Table(
     sa.Column("actor", sa.String(255), nullable=False),
     sa.Column("action", sa.String(32), nullable=False),
     sa.Column("why", sa.Text, nullable=False),
+    sa.Column("fields", sa.JSON(none_as_null=True)),
     sa.Index("ix_audit_lease", "lease"),
     sa.Index("ix_audit_at", "at"),
 )

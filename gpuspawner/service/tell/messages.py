@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from gpuspawner.core.leases.endings import ENDINGS, Reason
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from gpuspawner.core.leases import events
+from gpuspawner.core.leases.endings import ENDINGS, HUB, Reason
+from gpuspawner.core.leases.events import Told
 from gpuspawner.core.leases.lease import Lease
-from gpuspawner.service.leases.lifecycle import COMING_END
-from gpuspawner.service.leases.stoppers import NAMED
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store import AuditLine
 from gpuspawner.service.tell.notifier import Message
@@ -19,57 +22,88 @@ def message_of(parts: Parts, lease: Lease, line: AuditLine) -> Message | None:
 
     A step is stored once, and a warning is a step once for each deadline and threshold: so is its message.
     """
-    name = lease.key.server or "default workspace"
-    told = _warning(parts, lease, line) or _end(parts, lease, line) or _other(parts, lease, line, name)
+    event = line.event
+    told = None if event.told is Told.NOBODY else _TEXTS[type(event)](parts, lease, line)
     if told is None:
         return None
-    kind, title, text = told
     page = f"{parts.public_url}/workspaces/{lease.id}"
-    return Message(lease.id, lease.user, kind, title, f"{text}\n\n{page}\n", to_admins=kind == "disputed")
+    to_admins = event.told is Told.ADMINISTRATORS
+    return Message(lease.id, lease.user, told.kind, told.title, f"{told.text}\n\n{page}\n", to_admins=to_admins)
 
 
-def _warning(parts: Parts, lease: Lease, line: AuditLine) -> tuple[str, str, str] | None:
-    if line.action == "warned":
-        kind = "expiry" if line.why.startswith(COMING_END) else "idle"
-    elif line.action == "disrupted":
-        kind = "preempted"
-    else:
-        return None
+class _Told(NamedTuple):
+    """A message's text. ``kind`` is what the same workspace gets one of at a time."""
+
+    kind: str
+    title: str
+    text: str
+
+
+def _warning(parts: Parts, lease: Lease, kind: str, title: str) -> _Told | None:
     found = next((one for one in warnings_of(parts, lease) if one["kind"] == kind), None)
     if found is None:
         return None
-    title = {
-        "idle": "Your workspace is idle",
-        "expiry": f"Your workspace {line.why}",
-        "preempted": "Your workspace is about to be ended",
-    }[kind]
-    return kind, title, f"{found['text']}\n\nWhat you can do is on its page. {ASKS}"
+    return _Told(kind, title, f"{found['text']}\n\nWhat you can do is on its page. {ASKS}")
 
 
-def _end(parts: Parts, lease: Lease, line: AuditLine) -> tuple[str, str, str] | None:
-    if line.action not in {"stop", NAMED} or lease.reason is None:
+def _warned_idle(parts: Parts, lease: Lease, _line: AuditLine) -> _Told | None:
+    return _warning(parts, lease, "idle", "Your workspace is idle")
+
+
+def _warned_of_end(parts: Parts, lease: Lease, line: AuditLine) -> _Told | None:
+    return _warning(parts, lease, "expiry", f"Your workspace {line.event.why}")
+
+
+def _disrupted(parts: Parts, lease: Lease, _line: AuditLine) -> _Told | None:
+    return _warning(parts, lease, "preempted", "Your workspace is about to be ended")
+
+
+def _end(parts: Parts, lease: Lease, _line: AuditLine) -> _Told | None:
+    if lease.reason is None:
         return None
-    by_another = lease.reason is Reason.STOPPED and lease.ended_by not in {lease.user, "hub"}
+    by_another = lease.reason is Reason.STOPPED and lease.ended_by not in {lease.user, HUB}
     unseen = lease.reason is Reason.FAILED and (lease.unattended or lease.unwatched)
     if not ENDINGS[lease.reason].by_others and not by_another and not unseen:
         return None
     back = " It goes back to its place in the queue, and starts again by itself."
-    asked = lease.reason is Reason.MOVED  # by its user
-    then = back if not asked and parts.allocator.returns(lease) else ""
+    then = back if parts.allocator.returns(lease) else ""
     why = lease_view(parts, lease)["end"]["why"]
-    return "ended", "Your workspace was ended", f"{why}{then} Your files are kept.\n\nWhy, with what was measured:"
+    return _Told(
+        "ended", "Your workspace was ended", f"{why}{then} Your files are kept.\n\nWhy, with what was measured:"
+    )
 
 
-def _other(parts: Parts, lease: Lease, line: AuditLine, name: str) -> tuple[str, str, str] | None:
-    if line.action == "granted" and lease.unattended:
-        words = lease_view(parts, lease)["words"]
-        return "granted", "Your workspace has its place", f"{words}. It starts by itself ({name})."
-    if line.action == "can't start now":
-        return "impossible", "Your request can't start as things are", lease_view(parts, lease)["queue"]["sentence"]
-    if line.action == "disputed":
-        said = f"“{line.why}”" if line.why else "They did not say why."
-        title = f"{lease.user} calls the end of a workspace wrong"
-        return "disputed", title, f"{said}\n\nThe readings, and the place to answer:"
-    if line.action == "answered":
-        return "answered", "You called the end of your workspace wrong", f"{line.actor} answered: {line.why}"
-    return None
+def _granted(parts: Parts, lease: Lease, _line: AuditLine) -> _Told | None:
+    if not lease.unattended:
+        return None
+    words, name = lease_view(parts, lease)["words"], lease.key.server or "default workspace"
+    return _Told("granted", "Your workspace has its place", f"{words}. It starts by itself ({name}).")
+
+
+def _cannot_start(parts: Parts, lease: Lease, _line: AuditLine) -> _Told | None:
+    sentence = lease_view(parts, lease)["queue"]["sentence"]
+    return _Told("impossible", "Your request can't start as things are", sentence)
+
+
+def _disputed(_parts: Parts, lease: Lease, line: AuditLine) -> _Told | None:
+    said = f"“{line.event.why}”" if line.event.why else "They did not say why."
+    title = f"{lease.user} calls the end of a workspace wrong"
+    return _Told("disputed", title, f"{said}\n\nThe readings, and the place to answer:")
+
+
+def _answered(_parts: Parts, _lease: Lease, line: AuditLine) -> _Told | None:
+    return _Told("answered", "You called the end of your workspace wrong", f"{line.actor} answered: {line.event.why}")
+
+
+_TEXTS: Mapping[type[events.Event], Callable[[Parts, Lease, AuditLine], _Told | None]] = {
+    events.WarnedIdle: _warned_idle,
+    events.WarnedOfEnd: _warned_of_end,
+    events.Disrupted: _disrupted,
+    events.Stopped: _end,
+    events.StopperNamed: _end,
+    events.Granted: _granted,
+    events.CannotStart: _cannot_start,
+    events.Disputed: _disputed,
+    events.Answered: _answered,
+}
+"""Of every event that somebody may be told."""

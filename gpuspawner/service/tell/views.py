@@ -11,6 +11,7 @@ from gpuspawner.core.idle.idleness import explain
 from gpuspawner.core.idle.policy import Mode
 from gpuspawner.core.idle.soft import CPU
 from gpuspawner.core.leases.endings import ENDINGS
+from gpuspawner.core.leases.events import fields_of
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease, Phase
 from gpuspawner.core.queue.order import starts_under_way
 from gpuspawner.core.units import show_duration, show_time
@@ -349,4 +350,6 @@ def reading_view(row: ReadingRow) -> dict[str, Any]:
 
 def audit_view(line: AuditLine) -> dict[str, Any]:
     """Return an audit line as JSON."""
-    return {"at": line.at, "user": line.user, "actor": line.actor, "action": line.action, "why": line.why}
+    event = line.event
+    told = {"at": line.at, "user": line.user, "actor": line.actor, "action": event.action, "why": event.why}
+    return {**told, "fields": fields_of(event)}

@@ -11,12 +11,11 @@ from urllib.parse import quote, urlencode
 
 from gpuspawner.catalog import PAGES, to_options
 from gpuspawner.core.leases.endings import ENDINGS, UNKNOWN, Reason
+from gpuspawner.core.leases.events import Other, Stopped, WarnedIdle
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.times import deciding_since
-from gpuspawner.service.leases.lifecycle import COMING_END
 from gpuspawner.service.leases.policies import policy_of
 from gpuspawner.service.leases.reclaimer import EVIDENCE_SECONDS
-from gpuspawner.service.leases.stoppers import NAMED
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store import AuditLine, ReadingRow
 from gpuspawner.service.store.store import RAW_SECONDS
@@ -30,32 +29,6 @@ LONGEST_SHOWN_SECONDS = 12 * 3600.0
 ROWS_SHOWN = 60
 """Samples in the table of numbers; all of them are in the API."""
 MARKS_SHOWN = 9
-
-ACTIONS = {
-    "asked": "Asked for",
-    "granted": "Granted",
-    "running": "It runs",
-    "warned": "Warned",
-    "grace ended": "No longer idle",
-    "kept": "Kept",
-    "extended": "Extended",
-    "would warn": "Would have warned (this policy only records)",
-    "would stop": "Would have stopped (this policy only records or warns)",
-    "parked": "Back in the queue",
-    "can't start now": "Can't start as things are",
-    "can start again": "Can start again",
-    "ended": "Ended",
-    "adopted": "Taken over from the hub",
-    "stop": "Stop",
-    NAMED: "Who stopped it",
-    "shared": "Its last output was shared with administrators",
-    "disputed": "Called wrong",
-    "answered": "Answered",
-    "disrupted": "To be ended by the cluster",
-    "spared": "Left running",
-}
-MARKED = {"warned", "grace ended", "kept", "extended", "would warn", "would stop", "stop"}
-"""What the chart marks."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +55,7 @@ def chart_of(parts: Parts, lease: Lease, rows: Sequence[ReadingRow], lines: Sequ
     if not lease.slots or since is None or (lease.running_at is None and not rows):
         return None
     now, idle = parts.clock.now(), policy_of(parts.catalog, lease).idle
-    stopped_at = max((line.at for line in lines if line.action == "stop"), default=lease.ended_at)
+    stopped_at = max((line.at for line in lines if isinstance(line.event, Stopped)), default=lease.ended_at)
     thinned = stopped_at is not None and stopped_at < now - RAW_SECONDS
     if thinned and not any(row.kept for row in rows):
         return None
@@ -113,7 +86,7 @@ def _active(rows: Iterable[ReadingRow]) -> set[str]:
 
 def _marks(lines: Iterable[AuditLine], axis: Axis) -> tuple[Mark, ...]:
     """Return what happened within the chart, oldest first, lettered."""
-    shown = sorted((x for x in lines if x.action in MARKED and x.at >= axis.start), key=lambda x: x.at)[-MARKS_SHOWN:]
+    shown = sorted((x for x in lines if x.event.marked and x.at >= axis.start), key=lambda x: x.at)[-MARKS_SHOWN:]
     return in_rows(
         Mark(line.at, letter, history_words(line), axis.left(line.at))
         for letter, line in zip(ascii_uppercase, shown, strict=False)
@@ -124,9 +97,9 @@ def _graces(lines: Iterable[AuditLine], axis: Axis) -> tuple[Band, ...]:
     """Return the stretches between an idle warning and what ended it."""
     bands, begun = [], None
     for line in sorted(lines, key=lambda x: x.at):
-        if line.action == "warned" and not line.why.startswith(COMING_END):
+        if isinstance(line.event, WarnedIdle):
             begun = line.at
-        elif begun is not None and line.action in {"grace ended", "kept", "stop"}:
+        elif begun is not None and line.event.ends_grace:
             bands.append((begun, line.at))
             begun = None
     if begun is not None:
@@ -145,11 +118,9 @@ def _samples(rows: Iterable[ReadingRow], axis: Axis) -> list[tuple[float, dict[s
 
 def history_words(line: AuditLine) -> str:
     """Return an audit line as people read it."""
-    words, why = ACTIONS.get(line.action, line.action.capitalize()), line.why
-    reason, _, message = why.partition(": ")
-    if line.action == "stop" and reason in {known.value for known in Reason}:
-        why = message  # the message says as much, in words
-    return f"{words}: {why}" if why else words
+    event = line.event
+    words = event.words if event.name != Other.name else event.action.capitalize()
+    return f"{words}: {event.why}" if event.why else words
 
 
 def used_gpu_hours(lease: Lease, now: float) -> float:

@@ -1,0 +1,315 @@
+"""What happens to a lease, as it is stored and told: one class for each event, with its fields and its words.
+
+An event is stored by its name and its fields (``fields_of``, ``event_of``). What an older version stored has its text
+alone: ``said``. A new event is a class here, and in ``service.tell.messages`` its text where somebody gets a message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+from typing import Any, ClassVar
+
+from gpuspawner.core.units import show_duration
+
+
+class Told(Enum):
+    """Who gets a message of an event, by mail or chat, beside what the pages show."""
+
+    NOBODY = "nobody"
+    USER = "user"
+    ADMINISTRATORS = "administrators"
+
+
+@dataclass(frozen=True)
+class Event:
+    """Base of all events.
+
+    ``name`` is how it is stored, ``action`` how the API calls it, ``words`` how the history begins its line. ``told``
+    may get a message: ``service.tell.messages`` says when, and in which words.
+    ``marked``: the chart shows it. ``ends_grace``: no grace period goes on after it.
+    """
+
+    said: str = field(default="", kw_only=True)
+
+    name: ClassVar[str]
+    words: ClassVar[str]
+    told: ClassVar[Told] = Told.NOBODY
+    marked: ClassVar[bool] = False
+    ends_grace: ClassVar[bool] = False
+
+    @property
+    def action(self) -> str:
+        """How the API calls it."""
+        return self.name
+
+    @property
+    def why(self) -> str:
+        """What stands beside its words; "" where they say all."""
+        return self.said or self._why()
+
+    def _why(self) -> str:
+        return ""
+
+
+@dataclass(frozen=True)
+class Text(Event):
+    """An event that is told by one text."""
+
+    text: str = ""
+
+    def _why(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class Given(Event):
+    """An event about GPUs."""
+
+    gpus: tuple[str, ...] = ()
+
+    def _why(self) -> str:
+        return ", ".join(self.gpus) or "no GPU"
+
+
+class Asked(Text):
+    """A request was made; ``text`` is its template, GPUs and lifetime."""
+
+    name, words = "asked", "Asked for"
+
+
+class Granted(Given):
+    """GPUs were granted."""
+
+    name, words, told = "granted", "Granted", Told.USER
+
+
+class Placed(Given):
+    """Other GPUs than those granted were given."""
+
+    name, words = "placed", "Placed"
+
+
+@dataclass(frozen=True)
+class Started(Event):
+    """The server answers."""
+
+    name, words = "running", "It runs"
+
+
+class Requeued(Text):
+    """What was granted could not be had: back to the queue."""
+
+    name, words = "requeued", "Requeued"
+
+
+@dataclass(frozen=True)
+class Parked(Event):
+    """The hub did not carry a start out: back to the queue."""
+
+    tries: int = 0
+    name, words = "parked", "Back in the queue"
+
+    def _why(self) -> str:
+        return f"the hub did not start it (try {self.tries})"
+
+
+@dataclass(frozen=True)
+class Returned(Event):
+    """What ended as ``reason``, the lease ``lease``, waits again at its old place."""
+
+    lease: str = ""
+    reason: str = ""
+    name, words = "back in the queue", "Back in the queue"
+
+    def _why(self) -> str:
+        return f"{self.lease} was {self.reason}"
+
+
+class Adopted(Text):
+    """Something that ran already got a lease."""
+
+    name, words = "adopted", "Taken over from the hub"
+
+
+class CannotStart(Text):
+    """A waiting request can't start as things are."""
+
+    name, words, told = "can't start now", "Can't start as things are", Told.USER
+
+
+@dataclass(frozen=True)
+class CanStart(Event):
+    """A waiting request can start again."""
+
+    name, words = "can start again", "Can start again"
+
+
+class WarnedIdle(Text):
+    """It was idle, and its grace period begins; ``text`` is what was measured."""
+
+    name, words, told, marked = "warned", "Warned", Told.USER, True
+
+
+@dataclass(frozen=True)
+class WarnedOfEnd(Event):
+    """Its time is over in ``seconds``."""
+
+    seconds: float = 0.0
+    name, words, told, marked = "warned of end", "Warned", Told.USER, True
+
+    @property
+    def action(self) -> str:
+        """How the API calls every warning."""
+        return WarnedIdle.name
+
+    def _why(self) -> str:
+        return f"ends in {show_duration(self.seconds)}"
+
+
+class GraceEnded(Text):
+    """It is used again, or no longer judged; ``text`` is why."""
+
+    name, words, marked, ends_grace = "grace ended", "No longer idle", True, True
+
+
+class WouldWarn(Text):
+    """A policy that only records would have warned."""
+
+    name, words, marked = "would warn", "Would have warned (this policy only records)", True
+
+
+class WouldStop(Text):
+    """A policy that only records or warns would have stopped it."""
+
+    name, words, marked = "would stop", "Would have stopped (this policy only records or warns)", True
+
+
+@dataclass(frozen=True)
+class Kept(Event):
+    """Its user keeps it for ``seconds``."""
+
+    seconds: float = 0.0
+    name, words, marked, ends_grace = "kept", "Kept", True, True
+
+    def _why(self) -> str:
+        return f"for {show_duration(self.seconds)}"
+
+
+@dataclass(frozen=True)
+class Extended(Event):
+    """Its deadline moves by ``seconds``."""
+
+    seconds: float = 0.0
+    name, words, marked = "extended", "Extended", True
+
+    def _why(self) -> str:
+        return f"by {show_duration(self.seconds)}"
+
+
+@dataclass(frozen=True)
+class Stopped(Event):
+    """Its end begins: the reason, as of ``endings.Reason``, and what its user reads."""
+
+    reason: str = ""
+    message: str = ""
+    name, words, told, marked, ends_grace = "stop", "Stop", Told.USER, True, True
+
+    def _why(self) -> str:
+        return self.message
+
+
+class StopperNamed(Text):
+    """Who stopped it, told after its end."""
+
+    name, words, told = "stopper", "Who stopped it", Told.USER
+
+
+class Disrupted(Text):
+    """The cluster is about to end it."""
+
+    name, words, told = "disrupted", "To be ended by the cluster", Told.USER
+
+
+@dataclass(frozen=True)
+class Spared(Event):
+    """The cluster ends it no more."""
+
+    name, words = "spared", "Left running"
+
+    def _why(self) -> str:
+        return "The cluster ends it no more."
+
+
+@dataclass(frozen=True)
+class Health(Event):
+    """Which of its GPUs the place calls unhealthy now."""
+
+    unhealthy: tuple[str, ...] = ()
+    name, words = "health", "Health"
+
+    def _why(self) -> str:
+        names = ", ".join(self.unhealthy)
+        return f"the place calls {names} unhealthy" if names else "the place calls its GPUs healthy again"
+
+
+@dataclass(frozen=True)
+class OutputShared(Event):
+    """Its user lets administrators read its last output."""
+
+    name, words = "shared", "Its last output was shared with administrators"
+
+
+class Disputed(Text):
+    """Its user calls its end wrong; ``text`` is what they wrote."""
+
+    name, words, told = "disputed", "Called wrong", Told.ADMINISTRATORS
+
+
+class Answered(Text):
+    """An administrator answers that; ``text`` is the answer."""
+
+    name, words, told = "answered", "Answered", Told.USER
+
+
+@dataclass(frozen=True)
+class Other(Event):
+    """What another version stored, under a name that this one does not know."""
+
+    called: str = ""
+    name, words = "other", "Other"
+
+    @property
+    def action(self) -> str:
+        """Its name there."""
+        return self.called
+
+
+EVENTS: Mapping[str, type[Event]] = {
+    kind.name: kind
+    for kind in (
+        *(Asked, Granted, Placed, Started, Requeued, Parked, Returned, Adopted, CannotStart, CanStart),
+        *(WarnedIdle, WarnedOfEnd, GraceEnded, WouldWarn, WouldStop, Kept, Extended),
+        *(Stopped, StopperNamed, Disrupted, Spared, Health, OutputShared, Disputed, Answered),
+    )
+}
+
+
+def fields_of(event: Event) -> dict[str, Any] | None:
+    """Return what is stored of an event beside its name and its text; None for one that is known by its text alone."""
+    return None if event.said else {name: value for name, value in asdict(event).items() if name != "said"}
+
+
+def event_of(name: str, fields: Mapping[str, Any] | None, text: str) -> Event:
+    """Return a stored event; ``fields`` None where an older version stored it, by its text alone."""
+    kind = EVENTS.get(name)
+    if kind is None:
+        return Other(called=name, said=text)
+    if fields is None:
+        return kind(said=text)
+    known: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()}
+    try:
+        return kind(**known)
+    except TypeError:  # a field that another version has
+        return kind(said=text)

@@ -17,7 +17,8 @@ from pathlib import Path
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Slot
 from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.queue.order import Conditions, next_grants, queue_places
+from gpuspawner.core.queue.order import next_grants, queue_places
+from gpuspawner.core.queue.snapshot import Snapshot
 from gpuspawner.service.store import Store
 
 KINDS = {"a100": GpuKind("a100", "A100", 80 * 2**30)}
@@ -42,6 +43,11 @@ def median_seconds(step: Callable[[], object], times: int) -> float:
     return statistics.median(taken)
 
 
+def of_new(decide: Callable[[Snapshot], object], seen: Snapshot) -> object:
+    """Decide on a snapshot of which nothing is worked out yet."""
+    return decide(replace(seen))
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = Store(f"sqlite:///{Path(folder) / 'bench.sqlite'}")
@@ -58,9 +64,9 @@ def main() -> None:
         leases = [lease(i, running=True) for i in range(gpus)] + [
             lease(i, running=False) for i in range(gpus, gpus + waiting)
         ]
-        at = Conditions(now=0.0)
-        grants = median_seconds(partial(next_grants, leases, fleet, KINDS, at), 10)
-        places = median_seconds(partial(queue_places, leases, fleet, KINDS, (), 0.0), 3)
+        seen = Snapshot(0.0, KINDS, tuple(leases), fleet)
+        grants = median_seconds(partial(of_new, next_grants, seen), 10)
+        places = median_seconds(partial(of_new, queue_places, seen), 3)
         print(f"{gpus:>6} {waiting:>8} {grants / write_seconds:>12.2f} {places / write_seconds:>10.2f}")
 
 

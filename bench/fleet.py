@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.core.gpus.fleet import GpuKind
+from gpuspawner.core.queue.snapshot import Snapshot
 from gpuspawner.schedulers.kubernetes import KubernetesScheduler
 from tools.cluster.static import fill, static_cluster
 
@@ -86,7 +87,7 @@ async def first_look(kubeconfig: Path) -> None:
     while not scheduler.fleet.complete:
         await scheduler.observe(0.0)
     seen = time.perf_counter()
-    (offer,) = scheduler.offers([], ())
+    (offer,) = scheduler.offers(Snapshot(0.0, scheduler.kinds, fleet=scheduler.fleet, room=scheduler.room))
     offered = 1000 * (time.perf_counter() - seen)
     print(f"{len(scheduler.fleet.gpus):,} GPUs on {NODES:,} nodes, {PODS:,} pods; {offer.free:,} free")
     print(f"first view after {seen - began:.1f} s, first offer {offered:.0f} ms later")

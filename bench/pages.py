@@ -105,7 +105,7 @@ def serve(pipe: Connection, folder: str, hub: str, gpus: int, waiting: int) -> N
         now = parts.clock.now()
         parts.book.save(*(a_lease(i, now, held=True) for i in range(gpus)))
         parts.book.save(*(a_lease(i, now, held=False) for i in range(gpus, gpus + waiting)))
-        parts.allocator.processes_known = parts.allocator.hub_answers = True
+        parts.allocator.observed.processes_known = parts.allocator.observed.hub_answers = True
         app = application(parts)
         app.add_handlers(r".*", [("/cpu", Cpu)])
         socket, port = bind_unused_port()

@@ -132,7 +132,9 @@ async def measure(seconds: float | None) -> tuple[dict[str, float], int]:
         world = World(Path(folder), seconds)
         await world.parts.scheduler.observe(world.clock.now())
         rounds = asyncio.create_task(world.rounds())
-        await world.until(lambda: world.parts.allocator.hub_answers and world.parts.allocator.processes_known)
+        await world.until(
+            lambda: world.parts.allocator.observed.hub_answers and world.parts.allocator.observed.processes_known
+        )
         up = [world.create(world.ask(f"up{i}")) for i in range(2 * EVENTS)]
         for lease in up:
             world.hub.answer(lease.user)

@@ -2,21 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from gpuspawner.core.gpus.fleet import Fleet, Slot
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.queue.order import Conditions, Place
+from gpuspawner.core.queue.limits import Room
+from gpuspawner.core.queue.order import Place
+from gpuspawner.core.queue.snapshot import Claim, Kinds, Snapshot
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a scheduler can do.
+
+    Args:
+        owns_queue: the order of waiting is its own, and pages name it. Otherwise it is ours.
+        tells_positions: it says where everybody stands.
+        decides_before_pod: it grants GPUs before a pod is made. Otherwise the pod waits in its queue.
+        preemption_notice_seconds: how long before a preemption it tells; None where it does not tell.
+        substitutes: it may give another kind than was asked for, with consent.
+    """
+
+    owns_queue: bool = False
+    tells_positions: bool = True
+    decides_before_pod: bool = True
+    preemption_notice_seconds: float | None = None
+    substitutes: bool = False
 
 
 @dataclass(frozen=True)
 class Grant:
-    """A decision: this lease holds these slots from now on."""
+    """A decision: the lease of this claim holds these slots from now on."""
 
-    lease: Lease
+    claim: Claim
     slots: tuple[Slot, ...]
 
 
@@ -38,13 +58,30 @@ class Offer:
     away: int = 0
 
 
+@dataclass(frozen=True)
+class Preview:
+    """What asking now would give.
+
+    Args:
+        place: where the claim would stand.
+        shortage: what but GPUs it would wait for, in a sentence; "" where that is nothing, or GPUs are short too.
+        node_seconds: in about how long the node is there that would be started for it; None for no such.
+    """
+
+    place: Place
+    shortage: str = ""
+    node_seconds: float | None = None
+
+
 class Scheduler(Protocol):
     """Answers what could be had, decides who gets it, and says where everybody stands.
 
-    ``owns_queue`` tells whether the order of waiting is ours or the scheduler's: places come from the owner alone.
+    Places come from the owner of the queue alone. Every answer is about the snapshot that was given.
     """
 
-    owns_queue: bool
+    capabilities: Capabilities
+    kinds: Kinds
+    """The GPU kinds as this scheduler serves them: those of a snapshot that it is given."""
 
     async def observe(self, now: float) -> Fleet:
         """Return the newest view of the GPUs. Raises Unavailable; the last complete view stays in force."""
@@ -56,11 +93,16 @@ class Scheduler(Protocol):
         ...
 
     @property
+    def room(self) -> Room:
+        """What the place allows beside its GPUs, as it was last seen."""
+        ...
+
+    @property
     def unseen(self) -> tuple[str, ...]:
         """Why the GPUs are not seen, or not all that uses them: sentences for the administrator."""
         ...
 
-    def decide(self, leases: Sequence[Lease], at: Conditions) -> list[Grant]:
+    def decide(self, seen: Snapshot) -> list[Grant]:
         """Return the grants to make now, in order."""
         ...
 
@@ -68,24 +110,24 @@ class Scheduler(Protocol):
         """Raise RequestRefused for what the place never allows, however much of it is free."""
         ...
 
-    def offers(self, leases: Sequence[Lease], others: Sequence[Slot]) -> list[Offer]:
+    def offers(self, seen: Snapshot) -> list[Offer]:
         """Return what could be had of every kind."""
         ...
 
-    def places(self, leases: Sequence[Lease], others: Sequence[Slot], now: float) -> dict[str, Place]:
+    def places(self, seen: Snapshot) -> dict[str, Place]:
         """Return where each waiting lease stands, by its id, in a time that grows with the queue alone."""
         ...
 
-    def place(self, lease: Lease, leases: Sequence[Lease], others: Sequence[Slot], now: float) -> Place:
-        """Return where a lease would stand that does not wait yet."""
+    def preview(self, seen: Snapshot, claim: Claim) -> Preview:
+        """Return what a claim would get that is not among those that wait, or in the place of the one with its id."""
         ...
 
-    def node_seconds(self, lease: Lease, leases: Sequence[Lease], others: Sequence[Slot]) -> float | None:
-        """Return in about how long the node is there that is started for a lease, or would be; None for no such."""
+    def shortage(self, seen: Snapshot, claim: Claim) -> str:
+        """Return what but GPUs a claim waits for, in a sentence: "" where that is nothing, or GPUs are short too."""
         ...
 
-    def shortage(self, lease: Lease, leases: Sequence[Lease], others: Sequence[Slot]) -> str:
-        """Return, in a sentence, what but GPUs a lease waits for: "" where that is nothing, or GPUs are short too."""
+    def node_seconds(self, lease: Lease) -> float | None:
+        """Return in about how long the node is there that is started for a lease; None where none is."""
         ...
 
     def patch(self, lease: Lease) -> dict[str, Any]:

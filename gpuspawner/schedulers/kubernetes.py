@@ -6,7 +6,7 @@ What it gave is seen by the service (``service.leases.seating``); a pod without 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
 from gpuspawner.backends.kubernetes.fleet import resource_of
 from gpuspawner.core.errors import RequestRefused
-from gpuspawner.core.gpus.autoscale import coming_gpus, is_coming
+from gpuspawner.core.gpus.autoscale import is_coming
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Slot
 from gpuspawner.core.gpus.groups import unmarked
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Lease
@@ -22,6 +22,7 @@ from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.limits import (
     OF_ALL,
     Left,
+    Room,
     check_nodes,
     check_room,
     demand,
@@ -31,70 +32,79 @@ from gpuspawner.core.queue.limits import (
     quotas_left,
     taken,
 )
-from gpuspawner.core.queue.order import Conditions, Place
+from gpuspawner.core.queue.order import Place, next_grants, queue_places
 from gpuspawner.core.queue.placement import grantable, place, used_shares
+from gpuspawner.core.queue.snapshot import Claim, Kinds, Snapshot
 from gpuspawner.core.units import show_duration
-from gpuspawner.schedulers.base import Grant, Offer
-from gpuspawner.schedulers.memory import InMemoryScheduler
+from gpuspawner.schedulers.base import Capabilities, Grant, Offer, Preview
+from gpuspawner.schedulers.own_queue import View, offers_of
 
 
-class KubernetesScheduler(InMemoryScheduler):
-    """As the in-memory scheduler, within what the namespace's quotas and limits leave.
+class KubernetesScheduler:
+    """Grants by the functions of ``core.queue``, within what the namespace's quotas and limits leave.
 
     A GPU that the quotas leave out is withheld: as if in use, by nobody whose end would free it.
     """
 
-    def __init__(self, backend: KubernetesBackend, kinds: Mapping[str, GpuKind]) -> None:
+    capabilities = Capabilities()
+
+    def __init__(self, backend: KubernetesBackend, kinds: Kinds) -> None:
         """Serve ``kinds`` (``cluster_kinds``) from a cluster."""
-        super().__init__(backend, kinds)
         self._cluster = backend
+        self._view = View(backend)
+        self.kinds = kinds
         self._counted: tuple[Gpu, ...] = ()
         self._resources: dict[str, set[str]] = {}
 
     @property
     def unseen(self) -> tuple[str, ...]:
         """Why the last look at the GPUs failed, and what of the cluster the service has no right to see."""
-        return (*super().unseen, *self._cluster.limits)
+        return (*self._view.unseen, *self._cluster.limits)
 
-    def decide(self, leases: Sequence[Lease], at: Conditions) -> list[Grant]:
+    @property
+    def fleet(self) -> Fleet:
+        """The last view that was observed."""
+        return self._view.fleet
+
+    @property
+    def room(self) -> Room:
+        """What the namespace's quotas and limits, and the nodes' sizes, allow."""
+        return self._cluster.room()
+
+    async def observe(self, now: float) -> Fleet:
+        """Ask the backend. Raises Unavailable; the last complete view stays in force."""
+        return await self._view.observe(now)
+
+    def decide(self, seen: Snapshot) -> list[Grant]:
         """Return the grants to make now, in order. The first that would exceed a quota makes the rest of its pool wait.
 
         What is withheld bounds each pool by itself; several pools may share a resource, and so a quota. What no limit
         ever lets through blocks nobody.
         """
-        left = self._left(leases)
-        leases = [lease for lease in leases if lease.phase not in WAITING or self._possible(lease.request)]
+        left = _left(seen)
+        possible = tuple(x for x in seen.leases if x.phase not in WAITING or self._possible(x.request))
         within: list[Grant] = []
         over: set[str] = set()
-        for grant in super().decide(leases, replace(at, others=(*at.others, *self._withheld(leases, at.others)))):
-            pool = self._kinds[grant.lease.request.gpu].pool if grant.lease.request.gpu else ""
-            asked = demand(grant.lease.request, Counter(resource_of(slot.gpu) for slot in grant.slots))
+        for claim, slots in next_grants(_bounded(replace(seen, leases=possible))):
+            pool = self.kinds[claim.request.gpu].pool if claim.request.gpu else ""
+            asked = demand(claim.request, Counter(resource_of(slot.gpu) for slot in slots))
             if pool in over or lacking(asked, left):
                 over.add(pool)
                 continue
             left = taken(left, asked)
-            within.append(grant)
+            within.append(Grant(claim, slots))
         return within
 
-    def node_seconds(self, lease: Lease, leases: Sequence[Lease], others: Sequence[Slot]) -> float | None:
-        """Return in about how long the node is there that is started for a lease, or would be; None for no such."""
-        kind = self._kinds.get(lease.request.gpu or "")
-        if kind is None or kind.autoscale is None:
+    def node_seconds(self, lease: Lease) -> float | None:
+        """Return in about how long the node is there that is started for a lease; None where none is."""
+        kind = self.kinds.get(lease.request.gpu or "")
+        if kind is None or kind.autoscale is None or not any(is_coming(slot.gpu) for slot in lease.slots):
             return None
-        if lease.phase in WAITING:
-            comes = self._comes(kind, lease.request.count, leases, (*others, *self._withheld(leases, others)))
-        else:
-            comes = any(is_coming(slot.gpu) for slot in lease.slots)
-        return kind.autoscale.start_seconds if comes else None
-
-    def _comes(self, kind: GpuKind, count: int, leases: Sequence[Lease], used: Sequence[Slot]) -> bool:
-        """Whether so many would be given on a node that is started for them; ``used`` beside what leases hold."""
-        slots = place(kind, count, self._as_held(leases, used), used_shares(leases, used))
-        return any(is_coming(slot.gpu) for slot in slots or ())
+        return kind.autoscale.start_seconds
 
     def patch(self, lease: Lease) -> dict[str, Any]:
         """Return the pod's patch, with ``node_seconds`` where a node is started for it."""
-        patch, seconds = super().patch(lease), self.node_seconds(lease, (), ())
+        patch, seconds = self._cluster.patch(lease.slots), self.node_seconds(lease)
         return patch if seconds is None else {**patch, "node_seconds": seconds}
 
     def check(self, request: Request) -> None:
@@ -102,53 +112,49 @@ class KubernetesScheduler(InMemoryScheduler):
 
         Where a node may be started for it, that one's size is not known.
         """
-        asked, room = self._demand(request), self._cluster.room()
+        asked, room = self._demand(request), self.room
         check_room(asked, room)
-        kind = self._kinds.get(request.gpu or "")
+        kind = self.kinds.get(request.gpu or "")
         if kind is not None and kind.autoscale is None:
             check_nodes(asked, kind.pool, room.nodes)
 
-    def offers(self, leases: Sequence[Lease], others: Sequence[Slot]) -> list[Offer]:
+    def offers(self, seen: Snapshot) -> list[Offer]:
         """Return what could be had of every kind, in the catalog's order: nothing where a quota is full."""
-        left, used = self._left(leases), (*others, *self._withheld(leases, others))
-        found = []
-        for offer in super().offers(leases, used):
-            kind = self._kinds[offer.kind]
-            comes = kind.autoscale is not None and self._comes(kind, 1, leases, used)
-            found.append(self._bounded(offer, kind, left, comes=comes))
-        return found
+        left, bounded = _left(seen), _bounded(seen)
+        return [self._within_room(offer, bounded, left) for offer in offers_of(bounded)]
 
-    def places(self, leases: Sequence[Lease], others: Sequence[Slot], now: float) -> dict[str, Place]:
+    def places(self, seen: Snapshot) -> dict[str, Place]:
         """Return where each waiting lease stands, by its id."""
-        found = super().places(leases, (*others, *self._withheld(leases, others)), now)
-        left = self._left(leases)
-        return {x.id: self._within(found[x.id], x.request, left) for x in leases if x.id in found}
+        left, found = _left(seen), queue_places(_bounded(seen))
+        return {claim.id: self._place(found[claim.id], claim.request, left) for claim in seen.claims}
 
-    def place(self, lease: Lease, leases: Sequence[Lease], others: Sequence[Slot], now: float) -> Place:
-        """Return where a lease would stand that does not wait yet."""
-        found = super().place(lease, leases, (*others, *self._withheld(leases, others)), now)
-        return self._within(found, lease.request, self._left(leases))
+    def preview(self, seen: Snapshot, claim: Claim) -> Preview:
+        """Return where a claim would stand, which quota it would wait for, and whether a node would start for it."""
+        bounded, kind = _bounded(seen), self.kinds.get(claim.request.gpu or "")
+        stands = self._place(queue_places(bounded, claim)[claim.id], claim.request, _left(seen))
+        seconds = None
+        if kind is not None and kind.autoscale is not None and _comes(kind, claim.request.count, bounded):
+            seconds = kind.autoscale.start_seconds
+        return Preview(stands, self.shortage(seen, claim), seconds)
 
-    def _within(self, place: Place, request: Request, left: Sequence[Left]) -> Place:
-        """Return a place as the quotas leave it. When others leave a quota's CPU, memory or pods, nobody knows."""
-        if place.at_most_seconds == 0 and lacking(self._demand(request), left):
-            return replace(place, at_most_seconds=None, likely_seconds=None)
-        return place
-
-    def shortage(self, lease: Lease, leases: Sequence[Lease], others: Sequence[Slot]) -> str:
-        """Return which quota a lease waits for, in a sentence: "" where GPUs are what is short."""
-        kind = self._kinds.get(lease.request.gpu or "")
-        if kind is not None:
-            used = used_shares(leases, others)
-            if place(kind, lease.request.count, self._as_held(leases, others), used) is None:
-                return ""
-        asked = self._demand(lease.request)
-        short = lacking(asked, self._left([x for x in leases if x.id != lease.id]))
+    def shortage(self, seen: Snapshot, claim: Claim) -> str:
+        """Return which quota a claim waits for, in a sentence: "" where GPUs are what is short."""
+        kind = self.kinds.get(claim.request.gpu or "")
+        if kind is not None and place(kind, claim.request.count, seen.gpus_as_held, seen.used) is None:
+            return ""
+        asked = self._demand(claim.request)
+        short = lacking(asked, _left(seen))
         return "" if short is None else lacking_words(short, asked)
+
+    def _place(self, found: Place, request: Request, left: Sequence[Left]) -> Place:
+        """Return a place as the quotas leave it. When others leave a quota's CPU, memory or pods, nobody knows."""
+        if found.at_most_seconds == 0 and lacking(self._demand(request), left):
+            return replace(found, at_most_seconds=None, likely_seconds=None)
+        return found
 
     def _demand(self, request: Request) -> dict[str, int]:
         """Return what a request would take. Which resource counts its GPUs is known where all of its kind have one."""
-        kind = self._kinds.get(request.gpu or "")
+        kind = self.kinds.get(request.gpu or "")
         resources = self._resources_of(kind.pool) if kind is not None else set()
         return demand(request, {next(iter(resources)): request.count} if len(resources) == 1 else {})
 
@@ -167,73 +173,78 @@ class KubernetesScheduler(InMemoryScheduler):
             return False
         return True
 
-    def _bounded(self, offer: Offer, kind: GpuKind, left: Sequence[Left], *, comes: bool) -> Offer:
+    def _within_room(self, offer: Offer, bounded: Snapshot, left: Sequence[Left]) -> Offer:
         """Return the offer within what the namespace leaves.
 
         The most that one workspace may ever ask for is bounded by the nodes, and by what quotas and limits let through
         at best. Nodes that are cordoned, drained or not ready come back: what they have is waited for, and not refused.
         """
-        gpus = [gpu for gpu in self.fleet.gpus if gpu.pool == kind.pool]
+        kind, room = self.kinds[offer.kind], bounded.room
+        gpus = [gpu for gpu in bounded.fleet.gpus if gpu.pool == kind.pool]
         if offer.largest is None or not (gpus or kind.autoscale):
             return offer
         on_one_node = max([offer.largest, *Counter(gpu.node for gpu in gpus).values()])
-        resources, room = self._resources_of(kind.pool), self._cluster.room()
+        resources = self._resources_of(kind.pool)
         bounds = [quota.hard for quota in room.quotas if quota.resource in resources]
         bounds += [limit.most for limit in room.limits if limit.resource in resources and limit.most is not None]
         note = full_words(one for one in left if one.quota.resource in OF_ALL | resources)
         free = 0 if note else offer.free
-        if free == 0 and comes and kind.autoscale is not None and not note:
+        if free == 0 and kind.autoscale is not None and not note and _comes(kind, 1, bounded):
             running = "" if gpus else "none running, "
             note = f"{running}a node starts in about {show_duration(kind.autoscale.start_seconds)}"
         return replace(offer, free=free, largest=min([on_one_node, *bounds]), note=note)
 
-    def _left(self, leases: Sequence[Lease]) -> tuple[Left, ...]:
-        """Return what each quota of the namespace leaves beside what leases hold."""
-        held = {
-            lease.id: demand(lease.request, Counter(resource_of(slot.gpu) for slot in lease.slots))
-            for lease in leases
-            if lease.phase in HOLDING and lease.request.template  # of what ran before us, the quotas alone know
-        }
-        return quotas_left(self._cluster.room(), held)
 
-    def _withheld(self, leases: Sequence[Lease], others: Sequence[Slot]) -> tuple[Slot, ...]:
-        """Return the free GPUs beyond what the quotas leave. Of each pool the fullest nodes keep theirs last.
+def _comes(kind: GpuKind, count: int, bounded: Snapshot) -> bool:
+    """Whether so many would be given on a node that is started for them."""
+    slots = place(kind, count, bounded.gpus_as_held, bounded.used)
+    return any(is_coming(slot.gpu) for slot in slots or ())
 
-        1. What is left stays on nodes that are there;
-        2. where most is free, so that several GPUs on one node can still be had;
-        3. node name, then index.
-        """
-        promised = self._promised(leases, others)
-        left: dict[str, int] = {}
-        for one in self._left(leases):
-            left[one.quota.resource] = min(one.left, left.get(one.quota.resource, one.left))
-        if not left:
-            return promised
-        used = used_shares(leases, (*others, *promised))
-        free: dict[tuple[str, str], list[Gpu]] = {}
-        for gpu in self._as_held(leases, others).gpus:
-            if grantable(gpu) and gpu.id not in used and resource_of(gpu.id) in left:
-                free.setdefault((gpu.pool, resource_of(gpu.id)), []).append(gpu)
-        beyond = (slot for (_, resource), gpus in sorted(free.items()) for slot in _beyond(gpus, left[resource]))
-        return (*promised, *beyond)
 
-    def _promised(self, leases: Sequence[Lease], others: Sequence[Slot]) -> tuple[Slot, ...]:
-        """Return the free GPUs that pods will take which wait for a node: whatever comes free first is theirs."""
-        waiting = [x for x in leases if x.phase in HOLDING and any(is_coming(slot.gpu) for slot in x.slots)]
-        promised: list[Slot] = []
-        for lease in sorted(waiting, key=lambda x: (x.asked_at, x.id)):
-            kind = self._kinds.get(lease.request.gpu or "")
-            used = used_shares(leases, (*others, *promised))
-            slots = place(kind, lease.request.count, unmarked(self.fleet, used), used) if kind else None
-            promised += slots or ()
-        return tuple(promised)
+def _left(seen: Snapshot) -> tuple[Left, ...]:
+    """Return what each quota of the namespace leaves beside what leases hold."""
+    held = {
+        lease.id: demand(lease.request, Counter(resource_of(slot.gpu) for slot in lease.slots))
+        for lease in seen.leases
+        if lease.phase in HOLDING and lease.request.template  # of what ran before us, the quotas alone know
+    }
+    return quotas_left(seen.room, held)
 
-    def _as_held(self, leases: Iterable[Lease], others: Iterable[Slot]) -> Fleet:
-        """Return the fleet as leases hold it, with the nodes that may still be started."""
-        leases = tuple(leases)
-        found = super()._as_held(leases, others)
-        coming = coming_gpus(self._kinds.values(), found.gpus, leases)
-        return replace(found, gpus=(*found.gpus, *coming)) if coming else found
+
+def _bounded(seen: Snapshot) -> Snapshot:
+    """Return the snapshot with the free GPUs beyond what the quotas leave in use, and those that pods wait for.
+
+    Of each pool the fullest nodes keep theirs last.
+
+    1. What is left stays on nodes that are there;
+    2. where most is free, so that several GPUs on one node can still be had;
+    3. node name, then index.
+    """
+    promised = _promised(seen)
+    left: dict[str, int] = {}
+    for one in _left(seen):
+        left[one.quota.resource] = min(one.left, left.get(one.quota.resource, one.left))
+    if not left:
+        return replace(seen, others=(*seen.others, *promised)) if promised else seen
+    used = used_shares(seen.leases, (*seen.others, *promised))
+    free: dict[tuple[str, str], list[Gpu]] = {}
+    for gpu in seen.gpus_as_held.gpus:
+        if grantable(gpu) and gpu.id not in used and resource_of(gpu.id) in left:
+            free.setdefault((gpu.pool, resource_of(gpu.id)), []).append(gpu)
+    beyond = (slot for (_, resource), gpus in sorted(free.items()) for slot in _beyond(gpus, left[resource]))
+    return replace(seen, others=(*seen.others, *promised, *beyond))
+
+
+def _promised(seen: Snapshot) -> tuple[Slot, ...]:
+    """Return the free GPUs that pods will take which wait for a node: whatever comes free first is theirs."""
+    waiting = [x for x in seen.leases if x.phase in HOLDING and any(is_coming(slot.gpu) for slot in x.slots)]
+    promised: list[Slot] = []
+    for lease in sorted(waiting, key=lambda x: (x.asked_at, x.id)):
+        kind = seen.kinds.get(lease.request.gpu or "")
+        used = used_shares(seen.leases, (*seen.others, *promised))
+        slots = place(kind, lease.request.count, unmarked(seen.fleet, used), used) if kind else None
+        promised += slots or ()
+    return tuple(promised)
 
 
 def _beyond(gpus: Iterable[Gpu], left: int) -> Iterable[Slot]:

@@ -15,18 +15,21 @@ from gpuspawner.core.leases import lease as leases
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import HOLDING, JOINABLE, UP, WAITING, Key, Lease, Phase
 from gpuspawner.core.queue.order import (
-    Conditions,
-    in_order,
     next_grants,
     pool_of,
-    queue_place,
+    queue_places,
     starts_under_way,
 )
 from gpuspawner.core.queue.placement import largest_fit, left_over, place, used_shares
+from gpuspawner.core.queue.snapshot import Snapshot
 
 KEYS = [Key("hub", "user 0", "second"), *(Key("hub", f"user {i}", "") for i in range(3))]
 WANTED = st.sampled_from([("a100", 1), ("a100", 1), ("a100", 2), ("a100", 3), ("half", 1), ("half", 2), (None, 0)])
 WHO = st.sampled_from(KEYS)
+
+
+def waiting_in_order(found):
+    return sorted((x for x in found if x.phase in WAITING), key=lambda x: (x.asked_at, x.id))
 
 
 @dataclass(frozen=True)
@@ -96,20 +99,24 @@ class Leases(RuleBasedStateMachine):
             assert (again.attempt, again.slots, again.asked_at) == (lease.attempt, lease.slots, lease.asked_at)
             self.put(again)
 
+    def snapshot(self):
+        return Snapshot(self.now, KINDS, tuple(self.live.values()), self.fleet, tuple(self.others()))
+
     @rule(most=st.sampled_from([1, 2, 100]), each=st.sampled_from([1, 100]))
     def grants_are_made(self, most=100, each=100):
         before = {x.id: x for x in self.live.values()}
-        at = Conditions(self.now, self.hub_answers, most, each, self.others())
-        grants = next_grants(list(before.values()), self.fleet, KINDS, at)
+        grants = next_grants(
+            replace(self.snapshot(), hub_answers=self.hub_answers, most_starts=most, most_starts_each=each)
+        )
         under_way = starts_under_way(before.values())
         assert len(grants) <= max(0, most - under_way.total())
-        for lease, given in grants:
-            assert len(given) == lease.request.count
-            under_way[lease.key.user_created] += 1
-            assert under_way[lease.key.user_created] <= each
-            self.put(leases.grant(lease, given, self.now))
+        for claim, given in grants:
+            assert len(given) == claim.request.count
+            under_way[claim.user_created] += 1
+            assert under_way[claim.user_created] <= each
+            self.put(leases.grant(before[claim.id], given, self.now))
         self._nobody_was_overtaken(
-            before, [lease for lease, _ in grants], {u for u, n in under_way.items() if n >= each}
+            before, [before[claim.id] for claim, _ in grants], {u for u, n in under_way.items() if n >= each}
         )
 
     def _nobody_was_overtaken(self, before, granted, limited):
@@ -118,7 +125,7 @@ class Leases(RuleBasedStateMachine):
         ``limited`` are users who start as many as one may: their GPUs were kept from those behind.
         """
         used = used_shares(self.live.values(), self.others())
-        line, got = in_order(before.values()), {lease.id for lease in granted}
+        line, got = waiting_in_order(before.values()), {lease.id for lease in granted}
         for lease in granted:
             pool = pool_of(lease, KINDS)
             for ahead in line[: line.index(lease)]:
@@ -251,8 +258,9 @@ class Leases(RuleBasedStateMachine):
     @invariant()
     def places_are_numbered_without_gaps(self):
         lines = {}
-        for lease in in_order(self.live.values()):
-            there = queue_place(lease, list(self.live.values()), self.fleet, KINDS, self.others(), self.now)
+        places = queue_places(self.snapshot())
+        for lease in waiting_in_order(self.live.values()):
+            there = places[lease.id]
             lines.setdefault(pool_of(lease, KINDS), []).append(there)
         for line in lines.values():
             assert [(p.number, p.of) for p in line] == [(i, len(line)) for i in range(1, len(line) + 1)]

@@ -14,16 +14,13 @@ from gpuspawner.core.leases.lease import HOLDING, WAITING, Phase
 from gpuspawner.core.queue import order as queue
 from gpuspawner.core.queue.order import (
     LEAST_WAIT_SECONDS,
-    Conditions,
-    in_order,
     next_grants,
     pool_of,
-    queue_place,
     queue_places,
 )
 from gpuspawner.core.queue.placement import used_shares
+from gpuspawner.core.queue.snapshot import Snapshot, claim_of
 
-AT = Conditions(NOW)
 TWO = fleet(gpu(0), gpu(1))
 
 
@@ -41,7 +38,7 @@ def holds(name, *gpus, ends_in=600.0, share=1, **changes):
 def granted(leases, seen=TWO, **conditions):
     return {
         lease.id: [s.gpu for s in given]
-        for lease, given in next_grants(leases, seen, KINDS, Conditions(NOW, **conditions))
+        for lease, given in next_grants(Snapshot(NOW, KINDS, tuple(leases), seen, **conditions))
     }
 
 
@@ -141,7 +138,7 @@ def test_a_kind_that_left_the_catalog_is_its_own_pool():
 
 
 def place(lease, leases, seen=TWO, others=()):
-    return queue_place(lease, leases, seen, KINDS, others, NOW)
+    return queue_places(Snapshot(NOW, KINDS, tuple(leases), seen, tuple(others)), claim_of(lease))[lease.id]
 
 
 def estimate(lease, leases, seen=TWO, others=()):
@@ -271,17 +268,17 @@ def worlds(draw):
 @given(worlds(), st.booleans())
 def test_grants_fit_keep_the_order_and_agree_with_what_people_were_told(world, hub_answers):
     line, holders, seen = world
-    at = Conditions(NOW, hub_answers)
-    grants = next_grants([*holders, *line], seen, KINDS, at)
-    given_to = {lease.id for lease, _ in grants}
-    reserved = [replace(lease, phase=Phase.RESERVED, slots=given) for lease, given in grants]
+    grants = next_grants(Snapshot(NOW, KINDS, (*holders, *line), seen, hub_answers=hub_answers))
+    given_to = {claim.id for claim, _ in grants}
+    named = {lease.id: lease for lease in line}
+    reserved = [replace(named[claim.id], phase=Phase.RESERVED, slots=given) for claim, given in grants]
     assert all(share <= 1 for share in used_shares([*holders, *reserved]).values())
     for lease, slots_given in grants:
         assert len({slot.gpu for slot in slots_given}) == lease.request.count
         assert len({g.node for g in seen.gpus if g.id in {slot.gpu for slot in slots_given}}) <= 1
     # Once somebody of a pool is neither granted nor passed over, nobody behind gets anything.
     blocked = set()
-    for lease in in_order(line):
+    for lease in sorted(line, key=lambda x: (x.asked_at, x.id)):
         pool = pool_of(lease, KINDS)
         passed = (
             lease.not_before > NOW
@@ -325,7 +322,7 @@ def test_one_pass_answers_for_everybody_and_grows_with_the_queue_alone(monkeypat
         line = [waits(f"w{i:03}", i, gpu=("a100", "half")[i % 2]) for i in range(waiting)]
         seen = fleet(*(gpu(i) for i in range(waiting)))
         takes.clear()
-        places = queue_places([*held, *line], seen, KINDS, (), NOW)
+        places = queue_places(Snapshot(NOW, KINDS, (*held, *line), seen))
         count = len(takes)
         assert [places[x.id] for x in line[::7]] == [place(x, [*held, *line], seen) for x in line[::7]]
         return count

@@ -23,7 +23,7 @@ from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Autoscale
 from gpuspawner.core.leases import lease as leases
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.core.queue.order import Conditions
+from gpuspawner.core.queue.snapshot import Snapshot, claim_of
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.schedulers.kubernetes import KubernetesScheduler
 from gpuspawner.schedulers.memory import InMemoryScheduler
@@ -144,24 +144,32 @@ def waits(name, asked_at=NOW, gpu="a100", count=1, **changes):
     return a_lease(name, asked_at=asked_at, request=a_request(gpu=gpu, count=count), **changes)
 
 
+def seen_by(scheduler, line=(), **conditions):
+    return Snapshot(NOW, scheduler.kinds, tuple(line), scheduler.fleet, room=scheduler.room, **conditions)
+
+
 def granted(scheduler, line, **conditions):
     """The leases as they are once the scheduler's decisions are carried out."""
     found = {lease.id: lease for lease in line}
-    for grant in scheduler.decide(line, Conditions(NOW, **conditions)):
-        found[grant.lease.id] = leases.grant(grant.lease, grant.slots, NOW)
+    for grant in scheduler.decide(seen_by(scheduler, line, **conditions)):
+        found[grant.claim.id] = leases.grant(found[grant.claim.id], grant.slots, NOW)
     return list(found.values())
 
 
+def preview(scheduler, lease, line=()):
+    return scheduler.preview(seen_by(scheduler, line), claim_of(lease)).place
+
+
 def offers(scheduler, line, others=()):
-    return {offer.kind: offer for offer in scheduler.offers(line, others)}
+    return {offer.kind: offer for offer in scheduler.offers(seen_by(scheduler, line, others=others))}
 
 
 async def test_nothing_is_known_or_granted_before_the_first_look(world):
     scheduler = world.scheduler
     assert not scheduler.fleet.complete
     assert granted(scheduler, [waits("a")])[0].phase is Phase.QUEUED
-    assert {(o.free, o.total, o.largest) for o in scheduler.offers([], ())} == {(None, None, None)}
-    assert scheduler.place(waits("a"), [waits("a")], (), NOW).at_most_seconds is None
+    assert {(o.free, o.total, o.largest) for o in scheduler.offers(seen_by(scheduler))} == {(None, None, None)}
+    assert preview(scheduler, waits("a")).at_most_seconds is None
 
 
 async def test_a_look_tells_when_it_was_and_one_that_fails_leaves_the_last_in_force(world):
@@ -210,18 +218,18 @@ async def test_what_is_offered_can_be_had(scheduler):
 
 
 async def test_places_count_from_one_in_the_order_of_asking(scheduler):
-    assert scheduler.owns_queue
+    assert not scheduler.capabilities.owns_queue, "the order is ours"
     line = granted(scheduler, [waits("x", NOW - 9, count=3), waits("b", NOW + 1), waits("a", NOW + 2), waits("c", NOW)])
-    places = scheduler.places(line, (), NOW)
+    places = scheduler.places(seen_by(scheduler, line))
     assert {name: place.number for name, place in places.items()} == {"c": 1, "b": 2, "a": 3}
-    assert places == {x.id: scheduler.place(x, line, (), NOW) for x in line if x.phase is Phase.QUEUED}
+    assert places == {x.id: preview(scheduler, x, line) for x in line if x.phase is Phase.QUEUED}
 
 
 async def test_a_place_is_zero_seconds_away_exactly_when_it_is_granted_now(scheduler):
     first, second = waits("a", count=2), waits("b", NOW + 1, count=2)
     line = [first, second]
-    assert scheduler.place(first, line, (), NOW).at_most_seconds == 0
-    assert scheduler.place(second, line, (), NOW).at_most_seconds == first.request.lifetime_seconds
+    assert preview(scheduler, first, line).at_most_seconds == 0
+    assert preview(scheduler, second, line).at_most_seconds == first.request.lifetime_seconds
     assert [x.phase for x in granted(scheduler, line)] == [Phase.RESERVED, Phase.QUEUED]
 
 
@@ -245,7 +253,7 @@ async def test_shares_of_a_kind_are_slots_of_that_share(world, scheduler):
 async def test_no_decision_changes_the_leases_it_was_given(scheduler):
     line = [waits("a"), waits("b", NOW + 1)]
     copies = [replace(lease) for lease in line]
-    scheduler.decide(line, Conditions(NOW))
+    scheduler.decide(seen_by(scheduler, line))
     assert line == copies
 
 
@@ -254,6 +262,7 @@ async def test_a_node_is_started_for_who_finds_no_room_on_those_that_are_there_a
         (given,) = granted(scheduler, [lease])
         free = offers(scheduler, [])[lease.request.gpu].free if lease.request.gpu else 1
         comes = bool(given.slots) and not free
-        assert (scheduler.node_seconds(lease, [lease], ()) is not None) == comes
-        assert (scheduler.node_seconds(given, [given], ()) is not None) == comes
+        would = scheduler.preview(seen_by(scheduler, [lease]), claim_of(lease))
+        assert (would.node_seconds is not None) == comes
+        assert (scheduler.node_seconds(given) is not None) == comes
         assert ("node_seconds" in scheduler.patch(given)) == comes

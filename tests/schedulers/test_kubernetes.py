@@ -13,7 +13,7 @@ from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.gpus.fleet import Autoscale, GpuKind
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.core.queue.order import Conditions
+from gpuspawner.core.queue.snapshot import Snapshot, claim_of
 from gpuspawner.schedulers.kubernetes import KubernetesScheduler
 
 HUB = "h" * 32
@@ -73,8 +73,16 @@ async def a_scheduler(tmp_path):
     await api.stop()
 
 
+def seen_by(scheduler, leases=(), others=()):
+    return Snapshot(NOW, scheduler.kinds, tuple(leases), scheduler.fleet, tuple(others), scheduler.room)
+
+
 def offers(scheduler, leases=(), others=()):
-    return {o.kind: (o.free, o.total, o.largest) for o in scheduler.offers(leases, others)}
+    return {o.kind: (o.free, o.total, o.largest) for o in scheduler.offers(seen_by(scheduler, leases, others))}
+
+
+def place(scheduler, lease, leases):
+    return scheduler.preview(seen_by(scheduler, leases), claim_of(lease)).place
 
 
 def waits(name, gpu="a100", count=1):
@@ -83,8 +91,8 @@ def waits(name, gpu="a100", count=1):
 
 def grants(scheduler, *line, others=()):
     return {
-        grant.lease.id: [slot.gpu for slot in grant.slots]
-        for grant in scheduler.decide(line, Conditions(NOW, others=others))
+        grant.claim.id: [slot.gpu for slot in grant.slots]
+        for grant in scheduler.decide(seen_by(scheduler, line, others))
     }
 
 
@@ -147,8 +155,8 @@ async def test_kinds_that_share_a_resource_share_its_quota(a_scheduler):
 async def test_a_place_is_now_exactly_when_the_quota_leaves_room(a_scheduler):
     scheduler = await a_scheduler(a_quota(1))
     first, second = waits("a"), waits("bb")
-    assert scheduler.place(first, [first, second], (), NOW).at_most_seconds == 0
-    assert scheduler.place(second, [first, second], (), NOW).at_most_seconds == first.request.lifetime_seconds
+    assert place(scheduler, first, [first, second]).at_most_seconds == 0
+    assert place(scheduler, second, [first, second]).at_most_seconds == first.request.lifetime_seconds
 
 
 @pytest.mark.parametrize(
@@ -158,10 +166,10 @@ async def test_nodes_that_come_back_are_waited_for(a_scheduler, change):
     nodes = [a_node("big", gpus={"nvidia.com/gpu": 4}, **change), a_node("small", gpus={"nvidia.com/gpu": 2}, **change)]
     scheduler = await a_scheduler(*nodes)
     assert offers(scheduler)["a100"] == (0, 6, 4), "none is free, and nobody who asks for four is refused"
-    assert next(offer.away for offer in scheduler.offers([], ()) if offer.kind == "a100") == 6
+    assert next(offer.away for offer in scheduler.offers(seen_by(scheduler, [])) if offer.kind == "a100") == 6
     lease = waits("a", count=4)
     assert grants(scheduler, lease) == {}
-    assert scheduler.place(lease, [lease], (), NOW).at_most_seconds is None
+    assert place(scheduler, lease, [lease]).at_most_seconds is None
 
 
 FULL = [
@@ -178,9 +186,9 @@ async def test_promise_6_a_quota_that_is_full_now_is_a_wait_that_names_it(a_sche
     first, second, third = waits("a"), waits("bb"), waits("ccc")
     assert set(grants(scheduler, first, second, third)) == {"a"}
     held = a_lease("a", Phase.RESERVED, held=slots("big/nvidia.com/gpu/0"), request=first.request)
-    assert f"quota team leaves {words}" in scheduler.shortage(second, [held, second], ())
-    assert scheduler.place(second, [held, second], (), NOW).likely_seconds != 0, "and it is not said to start now"
-    assert scheduler.shortage(first, [first], ()) == ""
+    assert f"quota team leaves {words}" in scheduler.shortage(seen_by(scheduler, [held, second]), claim_of(second))
+    assert place(scheduler, second, [held, second]).likely_seconds != 0, "and it is not said to start now"
+    assert scheduler.shortage(seen_by(scheduler, [first]), claim_of(first)) == ""
 
 
 async def test_gpus_that_are_short_are_not_blamed_on_a_quota(a_scheduler):
@@ -188,13 +196,13 @@ async def test_gpus_that_are_short_are_not_blamed_on_a_quota(a_scheduler):
     held = [a_lease("a", Phase.RUNNING, held=slots(*(f"big/nvidia.com/gpu/{n}" for n in range(4))))]
     held += [a_lease("b", Phase.RUNNING, held=slots(*(f"small/nvidia.com/gpu/{n}" for n in range(2))))]
     lease = waits("ccc")
-    assert scheduler.shortage(lease, [*held, lease], ()) == ""
+    assert scheduler.shortage(seen_by(scheduler, [*held, lease]), claim_of(lease)) == ""
 
 
 async def test_a_full_quota_is_told_with_what_is_free(a_scheduler):
     scheduler = await a_scheduler(a_quota_of(pods="1"))
     held = a_lease("a", Phase.RESERVED, request=a_request(gpu=None))
-    offer = scheduler.offers([held], ())[0]
+    offer = scheduler.offers(seen_by(scheduler, [held]))[0]
     assert (offer.free, offer.total, offer.note) == (0, 6, "the cluster's quota team is full: 1 workspace")
 
 
@@ -263,19 +271,19 @@ async def a_pool(a_scheduler):
 
 async def test_a_pool_with_nothing_free_offers_a_node_that_starts(a_pool):
     await a_pool.observe(NOW)
-    assert a_pool.offers([], ())[1].note == "", "two are free"
+    assert a_pool.offers(seen_by(a_pool, []))[1].note == "", "two are free"
     held = a_lease("a", Phase.RUNNING, held=slots(*OLD))
-    offer = a_pool.offers([held], ())[1]
+    offer = a_pool.offers(seen_by(a_pool, [held]))[1]
     assert (offer.free, offer.total, offer.largest, offer.note) == (0, 2, 2, "a node starts in about 4 min")
     lease = waits("bb", "t4", 2)
-    assert a_pool.node_seconds(lease, [held, lease], ()) == 240.0
-    (grant,) = a_pool.decide([held, lease], Conditions(NOW))
+    assert a_pool.preview(seen_by(a_pool, [held, lease]), claim_of(lease)).node_seconds == 240.0
+    (grant,) = a_pool.decide(seen_by(a_pool, [held, lease]))
     assert [slot.gpu for slot in grant.slots] == ["~t4-0/nvidia.com/gpu/0", "~t4-0/nvidia.com/gpu/1"]
     coming = a_lease("bb", Phase.STARTING, held=grant.slots, request=lease.request)
     assert a_pool.patch(coming)["node_seconds"] == 240.0
     more = waits("ccc", "t4")
-    assert a_pool.decide([held, coming, more], Conditions(NOW)) == []
-    assert a_pool.offers([held, coming], ())[1].note == ""
+    assert a_pool.decide(seen_by(a_pool, [held, coming, more])) == []
+    assert a_pool.offers(seen_by(a_pool, [held, coming]))[1].note == ""
 
 
 async def test_what_comes_free_first_is_whose_pod_waits_for_a_node(a_pool):
@@ -283,9 +291,9 @@ async def test_what_comes_free_first_is_whose_pod_waits_for_a_node(a_pool):
     pending = slots("~t4-0/nvidia.com/gpu/0", "~t4-0/nvidia.com/gpu/1")
     coming = a_lease("bb", Phase.STARTING, held=pending, request=a_request(gpu="t4", count=2))
     more = waits("ccc", "t4")
-    assert a_pool.decide([coming, more], Conditions(NOW)) == [], "the two that are there are its pod's by now"
+    assert a_pool.decide(seen_by(a_pool, [coming, more])) == [], "the two that are there are its pod's by now"
     running = a_lease("bb", Phase.RUNNING, held=slots(*OLD), request=coming.request)
-    (grant,) = a_pool.decide([running, more], Conditions(NOW))
+    (grant,) = a_pool.decide(seen_by(a_pool, [running, more]))
     assert grant.slots[0].gpu.startswith("~t4-"), "and the node may still be started for the next"
 
 

@@ -114,7 +114,7 @@ class World:
 
     def _open(self, socket):
         self.parts.store.open()
-        self.parts.allocator.hub_answers = self.parts.allocator.processes_known = True
+        self.parts.allocator.observed.hub_answers = self.parts.allocator.observed.processes_known = True
         world = {"world": self}
         hub = Application(
             [

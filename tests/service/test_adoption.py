@@ -54,7 +54,7 @@ async def test_a_server_whose_process_carries_an_ended_lease_is_adopted_not_ende
     await world.go_on(900, step=20)
     assert world.book.of_key(world.key("alice")).adopted
     assert (lease.id, 1) in world.backend.running
-    assert world.allocator.others == lease.slots
+    assert world.allocator.observed.others == lease.slots
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ async def test_variables_that_say_nothing_believable_rebuild_nothing_and_are_lef
     await world.go_on(900, step=30)
     assert list(world.book) == []
     assert ("odd", 1) in world.backend.running
-    assert world.allocator.others == ()
+    assert world.allocator.observed.others == ()
 
 
 async def test_another_hub_s_workspaces_are_neither_rebuilt_nor_ended(world):
@@ -98,13 +98,13 @@ async def test_promise_1_a_share_that_is_none_neither_frees_a_gpu_nor_ends_the_r
     document = json.dumps({"slots": [[taken.slots[0].gpu, share]]})
     world.backend.run("odd", 1, {"GPUSPAWNER_HUB_ID": "hub-2", "GPUSPAWNER_LEASE": document})
     await world.round()
-    assert world.allocator.others == ()
+    assert world.allocator.observed.others == ()
 
 
 async def test_a_document_nested_without_end_is_left_alone(world):
     world.backend.run("odd", 1, {"GPUSPAWNER_LEASE": "[" * 60000})
     await world.round()
-    assert world.allocator.others == ()
+    assert world.allocator.observed.others == ()
 
 
 async def test_promise_9_what_the_service_did_not_sign_acts_for_nobody(world):

@@ -70,7 +70,7 @@ async def test_promise_1_a_process_that_outlived_the_store_keeps_its_gpu(make_wo
     lease = other.start("bob")
     await other.go_on(30, step=1)
     assert lease_view(other.parts, other.book.get(lease.id))["queue"]["place"] == 1
-    assert other.allocator.others == world.book.of_key(world.key("alice")).slots
+    assert other.allocator.observed.others == world.book.of_key(world.key("alice")).slots
     other.backend.vanish("of another hub")
     await other.round()
     assert other.book.get(lease.id).phase is Phase.RESERVED
@@ -88,7 +88,7 @@ async def test_promise_1_what_a_start_left_behind_uses_its_gpu_until_it_ended(ma
     changed = world.book.get(changed.id)
     bob = world.start("bob")
     assert gpus_of(changed) != gpus_of(lease)
-    assert [slot.gpu for slot in world.allocator.others] == gpus_of(lease)
+    assert [slot.gpu for slot in world.allocator.observed.others] == gpus_of(lease)
     assert bob.phase is Phase.QUEUED
     world.backend.unkillable.clear()
     assert await world.acknowledge(changed) is not None

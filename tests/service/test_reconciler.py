@@ -15,7 +15,7 @@ from gpuspawner.service.observe.hub_view import HUB_AWAY_SECONDS, QUESTIONS_AT_O
 
 async def starting(world, user="alice", server=""):
     """A start whose grant was taken, without a process yet."""
-    if not world.allocator.hub_answers:
+    if not world.allocator.observed.hub_answers:
         await world.round()
     return await world.acknowledge(world.start(user, server))
 

@@ -93,7 +93,7 @@ async def test_an_outcome_told_twice_or_of_nobody_is_harmless(world):
 @pytest.mark.parametrize("phase", sorted(JOINABLE))
 async def test_a_start_that_our_own_stop_hit_goes_back_to_its_place(world, phase):
     lease = await in_phase(world, phase)
-    world.allocator.recent_stops[lease.key] = world.clock.now() - 4.9
+    world.allocator.observed._stops[lease.key] = world.clock.now() - 4.9
     world.hub_stops(lease, "cancelled")
     parked = world.now_of(lease)
     assert (parked.phase, parked.asked_at, parked.not_before) == (Phase.PARKED, lease.asked_at, 0.0)
@@ -106,7 +106,7 @@ async def test_a_start_that_our_own_stop_hit_goes_back_to_its_place(world, phase
 @pytest.mark.parametrize("phase", sorted(JOINABLE))
 async def test_a_start_cancelled_later_than_that_is_cancelled(world, phase):
     lease = await in_phase(world, phase)
-    world.allocator.recent_stops[lease.key] = world.clock.now() - 5.1
+    world.allocator.observed._stops[lease.key] = world.clock.now() - 5.1
     world.hub_stops(lease, "cancelled")
     assert world.now_of(lease).reason is Reason.CANCELLED
 
@@ -115,7 +115,7 @@ async def test_a_stop_of_ours_is_remembered_for_its_key(world):
     lease = await world.up("alice")
     world.parts.reclaimer.mark(lease.id, End(Reason.STOPPED, "alice", "enough"))
     await world.round()
-    assert world.allocator.recent_stops == {lease.key: world.clock.now()}
+    assert world.allocator.observed._stops == {lease.key: world.clock.now()}
 
 
 @pytest.mark.parametrize("phase", [*sorted(UP), Phase.STOPPING])

@@ -339,8 +339,8 @@ def test_every_phase_and_every_reason_has_words():
 def test_a_place_that_backs_off_or_whose_hub_is_away_says_so(world):
     parked = a_lease(phase=Phase.PARKED, not_before=world.clock.now() + 60)
     world.book.save(parked)
-    world.allocator.hub_answers = True
+    world.allocator.observed.hub_answers = True
     assert "tried again in 1 min" in lease_view(world.parts, parked)["queue"]["sentence"]
     waiting = replace(parked, not_before=0.0)
-    world.allocator.hub_answers = False
+    world.allocator.observed.hub_answers = False
     assert lease_view(world.parts, waiting)["queue"]["sentence"].startswith("The hub does not answer")

@@ -363,7 +363,7 @@ class Service(RuleBasedStateMachine):
         still = (left, list(world.hub.listed), list(world.backend.running))
         assert still == ({}, [], []), still
         self.run(world.round())
-        assert world.allocator.others == ()
+        assert world.allocator.observed.others == ()
         world.crash()
         self.loop.close()
         asyncio.set_event_loop(None)

@@ -22,7 +22,7 @@ class Gpus(tuple):
 
 def test_many_workspaces_are_shown_without_a_look_at_every_gpu_for_each(world):
     gpus = Gpus(fake_gpus("a100", 4))
-    world.parts.scheduler._fleet = Fleet(gpus, complete=True)
+    world.parts.scheduler._view.fleet = Fleet(gpus, complete=True)
     slots = page_world.running().slots
     lease = page_world.running(slots=tuple(replace(slot, gpu=gpus[3].id) for slot in slots))
     (shown,) = lease_view(world.parts, lease)["gpus"]

@@ -10,40 +10,16 @@ from heapq import heapify, heappop, heappush
 from math import inf
 
 from gpuspawner.core.gpus.autoscale import is_coming
-from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Slot
-from gpuspawner.core.leases.lease import HOLDING, UP, WAITING, Lease, Phase
+from gpuspawner.core.gpus.fleet import Gpu, Slot
+from gpuspawner.core.leases.lease import HOLDING, UP, Lease, Phase
 from gpuspawner.core.queue.placement import grantable, largest_fit, place, used_shares
-
-Kinds = Mapping[str, GpuKind]
-
-
-def in_order(leases: Iterable[Lease]) -> list[Lease]:
-    """Return the waiting leases in the order in which they are served.
-
-    1. ``asked_at``, the earliest first;
-    2. the lease's id.
-    """
-    return sorted((x for x in leases if x.phase in WAITING), key=lambda x: (x.asked_at, x.id))
+from gpuspawner.core.queue.snapshot import Claim, Kinds, Snapshot
 
 
-def pool_of(lease: Lease, kinds: Kinds) -> str | None:
-    """Return the pool a lease draws on, None without a GPU; a kind that left the catalog is its own pool."""
-    name = lease.request.gpu
+def pool_of(claim: Claim | Lease, kinds: Kinds) -> str | None:
+    """Return the pool that a claim draws on, None without a GPU; a kind that left the catalog is its own pool."""
+    name = claim.request.gpu
     return None if name is None else kinds[name].pool if name in kinds else name
-
-
-@dataclass(frozen=True)
-class Conditions:
-    """What grants depend on besides leases and fleet, at one instant.
-
-    At most ``most_starts`` workspaces start at the same time, at most ``most_starts_each`` of one user.
-    """
-
-    now: float
-    hub_answers: bool = True
-    most_starts: int = 1_000_000
-    most_starts_each: int = 1_000_000
-    others: tuple[Slot, ...] = ()
 
 
 def starts_under_way(leases: Iterable[Lease]) -> Counter[str]:
@@ -60,9 +36,13 @@ def _comes(slots: Iterable[Slot]) -> bool:
     return any(is_coming(slot.gpu) for slot in slots)
 
 
-def next_grants(
-    leases: Sequence[Lease], fleet: Fleet, kinds: Kinds, at: Conditions
-) -> list[tuple[Lease, tuple[Slot, ...]]]:
+def _stands_aside(claim: Claim, seen: Snapshot) -> bool:
+    """Whether nothing can be granted to it now, however much is free; it keeps nothing from those behind it."""
+    unheard = not (claim.attended or seen.hub_answers)
+    return unheard or claim.not_before > seen.now or not seen.processes_known
+
+
+def next_grants(seen: Snapshot) -> list[tuple[Claim, tuple[Slot, ...]]]:
     """Return the grants to make now, in order.
 
     A request without a GPU is granted at once. Within a pool nobody overtakes: the first that does not fit makes the
@@ -71,32 +51,32 @@ def next_grants(
     of strangers, which nobody knows the end of, a pool would stand still for days. A lease whose user
     has as many starts under way as one may have keeps its GPUs from those behind it, and gets them a moment later.
     """
-    used = used_shares(leases, at.others)
-    grants: list[tuple[Lease, tuple[Slot, ...]]] = []
+    fleet, used = seen.gpus_as_held, dict(seen.used)
+    grants: list[tuple[Claim, tuple[Slot, ...]]] = []
     blocked: set[str] = set()
-    starts = starts_under_way(leases)
-    for lease in in_order(leases):
-        if starts.total() >= at.most_starts:
+    starts = starts_under_way(seen.leases)
+    for claim in seen.claims:
+        if starts.total() >= seen.most_starts:
             break
-        if lease.not_before > at.now or (lease.phase is Phase.PARKED and not at.hub_answers):
+        if _stands_aside(claim, seen):
             continue
-        pool = pool_of(lease, kinds)
-        may_start = starts[lease.key.user_created] < at.most_starts_each
-        kind = kinds.get(lease.request.gpu or "")
+        pool = pool_of(claim, seen.kinds)
+        may_start = starts[claim.user_created] < seen.most_starts_each
+        kind = seen.kinds.get(claim.request.gpu or "")
         if pool is None and may_start:
-            starts[lease.key.user_created] += 1
-            grants.append((lease, ()))
+            starts[claim.user_created] += 1
+            grants.append((claim, ()))
         if kind is None or pool is None or pool in blocked:
             continue
-        if fleet.complete and lease.request.count > largest_fit(kind, fleet):
+        if fleet.complete and claim.request.count > largest_fit(kind, fleet):
             continue
-        slots = place(kind, lease.request.count, fleet, used, lease.tried_nodes)
+        slots = place(kind, claim.request.count, fleet, used, claim.tried_nodes)
         if slots is None:
             blocked.add(pool)
             continue
         if may_start:
-            starts[lease.key.user_created] += not _comes(slots)
-            grants.append((lease, slots))
+            starts[claim.user_created] += not _comes(slots)
+            grants.append((claim, slots))
         for slot in slots:
             used[slot.gpu] = used.get(slot.gpu, Fraction(0)) + slot.share
     return grants
@@ -120,51 +100,37 @@ class Place:
     likely_seconds: float | None
 
 
-def queue_places(
-    leases: Iterable[Lease], fleet: Fleet, kinds: Kinds, others: Sequence[Slot], now: float
-) -> dict[str, Place]:
-    """Return where each waiting lease stands among those that wait for the same GPUs, and for how long at most, by id.
+def queue_places(seen: Snapshot, also: Claim | None = None) -> dict[str, Place]:
+    """Return where each claim stands among those that wait for the same GPUs, and for how long at most, by id.
 
-    The coming ends are replayed once for all leases of a pool, so that the time grows with the queue and not with its
-    square.
+    ``also`` would stand among them; it takes the place of a claim with its id. The coming ends are replayed once for
+    all claims of a pool, so that the time grows with the queue and not with its square.
     """
-    leases = list(leases)
-    lines: dict[str | None, list[Lease]] = {}
-    for lease in in_order(leases):
-        lines.setdefault(pool_of(lease, kinds), []).append(lease)
+    claims: Iterable[Claim] = seen.claims
+    if also is not None:
+        pool = pool_of(also, seen.kinds)
+        rivals = (x for x in seen.claims if x.id != also.id and pool_of(x, seen.kinds) == pool)
+        claims = sorted([*rivals, also], key=lambda x: (x.asked_at, x.id))
+    lines: dict[str | None, list[Claim]] = {}
+    for claim in claims:
+        lines.setdefault(pool_of(claim, seen.kinds), []).append(claim)
     places: dict[str, Place] = {}
     for pool, line in lines.items():
-        waits = _line_waits(pool, line, leases, fleet, kinds, others, now)
-        for number, (lease, (most, likely)) in enumerate(zip(line, waits, strict=True), 1):
-            places[lease.id] = Place(number, len(line), most, likely)
+        waits = _line_waits(pool, line, seen)
+        for number, (claim, (most, likely)) in enumerate(zip(line, waits, strict=True), 1):
+            places[claim.id] = Place(number, len(line), most, likely)
     return places
 
 
-def queue_place(
-    lease: Lease, leases: Iterable[Lease], fleet: Fleet, kinds: Kinds, others: Sequence[Slot], now: float
-) -> Place:
-    """Return where ``lease``, which need not be one of ``leases`` yet, stands among them."""
-    pool = pool_of(lease, kinds)
-    rivals = (x for x in leases if x.id != lease.id and (x.phase not in WAITING or pool_of(x, kinds) == pool))
-    return queue_places([*rivals, lease], fleet, kinds, others, now)[lease.id]
-
-
-def _line_waits(
-    pool: str | None,
-    line: Sequence[Lease],
-    leases: Sequence[Lease],
-    fleet: Fleet,
-    kinds: Kinds,
-    others: Sequence[Slot],
-    now: float,
-) -> Iterable[tuple[float | None, float | None]]:
-    """Return how long each lease of a pool's line waits, in seconds: at most, and likely."""
+def _line_waits(pool: str | None, line: Sequence[Claim], seen: Snapshot) -> Iterable[tuple[float | None, float | None]]:
+    """Return how long each claim of a pool's line waits, in seconds: at most, and likely."""
+    now, fleet = seen.now, seen.gpus_as_held
     if pool is None:
-        seconds = (max(0.0, lease.not_before - now) for lease in line)
+        seconds = (max(0.0, claim.not_before - now) for claim in line)
         return [(wait, wait) for wait in seconds]
-    replay = _Replay([gpu for gpu in fleet.gpus if gpu.pool == pool and grantable(gpu)], leases, others, kinds, now)
+    replay = _Replay([gpu for gpu in fleet.gpus if gpu.pool == pool and grantable(gpu)], seen)
     most, likely = replay.waits(line), replay.waits(line, use_grace=True)
-    passing = [lease for lease in line if lease.not_before <= now]
+    passing = [claim for claim in line if claim.not_before <= now]
     if len(passing) < len(line):  # those ahead who back off are passed over, as next_grants does
         at_once = {x.id for x, wait in zip(passing, replay.waits(passing), strict=True) if wait == 0}
         most = [0 if x.id in at_once else wait for x, wait in zip(line, most, strict=True)]
@@ -177,28 +143,26 @@ def _line_waits(
 class _Replay:
     """Replays the coming ends of what holds GPUs of one pool, serving a line in turn."""
 
-    def __init__(
-        self, gpus: Sequence[Gpu], leases: Iterable[Lease], others: Iterable[Slot], kinds: Kinds, now: float
-    ) -> None:
+    def __init__(self, gpus: Sequence[Gpu], seen: Snapshot) -> None:
         ids = {gpu.id for gpu in gpus}
-        self._gpus, self._kinds, self._now = gpus, kinds, now
-        self._holders = [x for x in leases if x.phase in HOLDING and any(slot.gpu in ids for slot in x.slots)]
-        self._used = used_shares(self._holders, (slot for slot in others if slot.gpu in ids))
+        self._gpus, self._kinds, self._now = gpus, seen.kinds, seen.now
+        self._holders = [x for x in seen.leases if x.phase in HOLDING and any(slot.gpu in ids for slot in x.slots)]
+        self._used = used_shares(self._holders, (slot for slot in seen.others if slot.gpu in ids))
 
-    def waits(self, line: Iterable[Lease], *, use_grace: bool = False) -> list[float | None]:
-        """Return how many seconds each lease of a line waits, None where nothing tells."""
+    def waits(self, line: Iterable[Claim], *, use_grace: bool = False) -> list[float | None]:
+        """Return how many seconds each claim of a line waits, None where nothing tells."""
         room, now = _Room(self._gpus, self._used), self._now
         soon = now + LEAST_WAIT_SECONDS
         ends = [(max(soon, _end_at(x, now, use_grace=use_grace)), x.id, x.slots) for x in self._holders]
         heapify(ends)
         at, stuck = now, False
         waits: list[float | None] = []
-        for lease in line:
-            kind = self._kinds.get(lease.request.gpu or "")
-            if stuck or kind is None or lease.request.count > room.largest:
+        for claim in line:
+            kind = self._kinds.get(claim.request.gpu or "")
+            if stuck or kind is None or claim.request.count > room.largest:
                 waits.append(None)
                 continue  # nothing that ends could serve it; it blocks nobody
-            while (slots := room.take(kind.share, lease.request.count)) is None:
+            while (slots := room.take(kind.share, claim.request.count)) is None:
                 if not ends or ends[0][0] == inf:
                     stuck = True
                     break
@@ -206,8 +170,8 @@ class _Replay:
                 at = max(at, end)
                 room.give(freed)
             else:
-                heappush(ends, (at + lease.request.lifetime_seconds, lease.id, slots))
-            waits.append(None if stuck else max(at, lease.not_before) - now)
+                heappush(ends, (at + claim.request.lifetime_seconds, claim.id, slots))
+            waits.append(None if stuck else max(at, claim.not_before) - now)
         return waits
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from tornado.web import HTTPError
@@ -10,10 +11,10 @@ from tornado.web import HTTPError
 from gpuspawner import __version__
 from gpuspawner.catalog import resolve
 from gpuspawner.core.errors import Conflict
-from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease, Phase
+from gpuspawner.core.leases.lease import UP, WAITING, Key, Phase
+from gpuspawner.core.queue.snapshot import Claim
 from gpuspawner.service.api.actions import ACTIONS, act
 from gpuspawner.service.api.base import ApiHandler
-from gpuspawner.service.leases.policies import policy_of
 from gpuspawner.service.tell.output import output_view
 from gpuspawner.service.tell.sentences import gpus_asked, nothing_starts, starts_now, stops_when_idle, waits
 from gpuspawner.service.tell.views import (
@@ -71,12 +72,13 @@ class Check(ApiHandler):
         offer = parts.queue.offer(request.gpu)
         keeps = mine is not None and mine.phase in WAITING and request.keeps_place_of(mine.request)
         asked_at = mine.asked_at if mine is not None and keeps else now
-        imagined = Lease("imagined", key, person.name, request, {}, asked_at=asked_at)
-        others = [x for x in parts.book if mine is None or x.id != mine.id]
-        place = parts.scheduler.place(imagined, others, parts.allocator.others, now)
-        shortage = parts.scheduler.shortage(imagined, others, parts.allocator.others)
+        seen = parts.allocator.observed.snapshot()
+        rivals = tuple(x for x in seen.leases if mine is None or x.id != mine.id)
+        would = parts.scheduler.preview(
+            replace(seen, leases=rivals), Claim("asked now", person.owner.user_created, request, asked_at)
+        )
+        place, shortage, node_seconds = would.place, would.shortage, would.node_seconds
         waiting = bool(shortage) or (request.gpu is not None and (place.number > 1 or place.likely_seconds != 0))
-        node_seconds = parts.scheduler.node_seconds(imagined, others, parts.allocator.others)
         limit = "" if waiting else start_limit(parts, key)
         trouble = parts.store.trouble
         if trouble:
@@ -86,7 +88,7 @@ class Check(ApiHandler):
         elif limit:
             sentence = limit
         else:
-            policy = policy_of(parts.catalog, imagined)
+            policy = parts.catalog.policies[request.policy]
             sentence = starts_now(request, parts.catalog, offer, now, node_seconds)
             sentence = f"{sentence} {stops_when_idle(request, policy)}".rstrip()
         if mine is not None and mine.phase in WAITING and not keeps:

@@ -6,13 +6,12 @@ import hashlib
 import logging
 import secrets
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from gpuspawner.catalog import Catalog, resolve, to_options
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused
-from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.leases import endings, events
 from gpuspawner.core.leases import lease as leases
 from gpuspawner.core.leases.endings import ENDINGS, End, Reason, Return
@@ -21,13 +20,12 @@ from gpuspawner.core.leases.output import bounded
 from gpuspawner.core.leases.release import kept
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.leases.times import earlier, last_moment
-from gpuspawner.core.queue.order import Conditions
-from gpuspawner.core.queue.placement import left_over, used_shares
 from gpuspawner.core.queue.quota import check_quota
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Offer, Scheduler
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.book import Book
+from gpuspawner.service.leases.observed import Observed
 from gpuspawner.service.leases.policies import policy_of
 from gpuspawner.service.leases.prospects import Prospects
 from gpuspawner.service.leases.stoppers import Stoppers
@@ -76,43 +74,8 @@ class Allocator:
         """Serve from ``scheduler``. Nothing is granted before the reconciler has told what runs."""
         self.book, self.scheduler, self.catalog, self.clock, self.settings = book, scheduler, catalog, clock, settings
         self.prospects = Prospects(book, scheduler, catalog, clock, self.finish)
-        self.processes_known = False
-        self.taken_back = 0
-        self._seen: frozenset[tuple[str, Slot]] = frozenset()
-        self.hub_answers = False
-        self.recent_stops: dict[Key, float] = {}
-        """When our last stop of a workspace was answered by the hub; infinity while it is not."""
+        self.observed = Observed(book, scheduler, clock, settings)
         self.stoppers = Stoppers(book, clock)
-
-    @property
-    def seen(self) -> frozenset[tuple[str, Slot]]:
-        """Who was last seen to run on which GPUs, by lease id."""
-        return self._seen
-
-    @property
-    def others(self) -> tuple[Slot, ...]:
-        """What runs on GPUs that its lease does not hold, or not any more: it uses them all the same."""
-        return left_over(self._seen, self.book)
-
-    def not_held(self, lease: Lease, slots: Iterable[Slot]) -> tuple[Slot, ...]:
-        """Return which of these no other lease holds, and nothing of another lease is seen to use."""
-        others = [x for x in self.book if x.id != lease.id]
-        used = used_shares(others, left_over((one for one in self._seen if one[0] != lease.id), others))
-        return tuple(slot for slot in slots if used.get(slot.gpu, 0) + slot.share <= 1)
-
-    def see(self, slots: Iterable[tuple[str, Slot]], taken_back: int) -> None:
-        """Take in who was seen to run on which GPUs, by lease id. ``taken_back`` is as it was before the look."""
-        self._seen = frozenset(slots)
-        self.processes_known = taken_back == self.taken_back
-
-    def take_back(self, lease: Lease) -> None:
-        """Note that this lease gives its GPUs back, and the backend was not asked whether anything runs on them.
-
-        Where a start was allowed to create something, nothing is granted before the next look.
-        """
-        if lease.token_hash:
-            self.taken_back += 1
-            self.processes_known = False
 
     def resume(self) -> None:
         """After a restart: nobody is known to wait until heard again, and the silence of a start counts from now.
@@ -176,7 +139,7 @@ class Allocator:
             joined = leases.join(lease, ask.request, ask.options, start_id=ask.start_id, boot_id=ask.boot_id, now=now)
             self.book.save(joined)
             if joined.phase not in HOLDING:
-                self.take_back(lease)
+                self.observed.give_back(lease)
         else:
             if lease.phase in UP and lease.start_id != ask.start_id:
                 # The hub starts it anew, so it knows no server of it any more: what runs was lost sight of.
@@ -198,7 +161,7 @@ class Allocator:
         self.prospects.look(self._offers())
 
     def _offers(self) -> list[Offer]:
-        return self.scheduler.offers(list(self.book), self.others)
+        return self.scheduler.offers(self.observed.snapshot())
 
     def _offer(self, request: Request) -> Offer | None:
         return next((o for o in self._offers() if o.kind == request.gpu), None)
@@ -210,13 +173,11 @@ class Allocator:
 
     def give(self) -> None:
         """Make every grant that is possible now."""
-        if not self.processes_known:
-            return  # a process that a crash left behind may use a GPU that no lease holds
-        now = self.clock.now()
-        most, each = self.settings.concurrent_starts, self.settings.concurrent_starts_each
-        at = Conditions(now, self.hub_answers, most, each, self.others)
-        for grant in self.scheduler.decide(list(self.book), at):
-            granted = leases.grant(grant.lease, grant.slots, now)
+        for grant in self.scheduler.decide(seen := self.observed.snapshot()):
+            lease = self.book.get(grant.claim.id)
+            if lease is None:
+                continue
+            granted = leases.grant(lease, grant.slots, seen.now)
             given = events.Granted(tuple(slot.gpu for slot in grant.slots))
             self.book.save(granted, audit=[self.line(granted, "gpuspawner", given)])
 
@@ -275,7 +236,7 @@ class Allocator:
         lease = self.current(lease_id, attempt)
         back = leases.requeue(lease, kept(why), self.settings.no_room_wait_seconds, self.clock.now(), node)
         self.book.save(back, audit=[self.line(lease, "gpuspawner", events.Requeued(back.message))])
-        self.take_back(lease)
+        self.observed.give_back(lease)
         return back
 
     def release(self, lease_id: str, attempt: int, outcome: str, message: str, output: str = "") -> None:
@@ -289,13 +250,11 @@ class Allocator:
         now = self.clock.now()
         if output:
             self.book.store.outputs.keep(OutputRow(lease.id, now, bounded(output)))
-        sent_at = self.recent_stops.get(lease.key)
-        ours = sent_at is not None and now - sent_at <= self.settings.stop_race_seconds
-        if outcome == "cancelled" and ours and lease.phase in JOINABLE:
+        if outcome == "cancelled" and lease.phase in JOINABLE and self.observed.stopped_lately(lease.key):
             # Our stop was meant for the workspace before; it hit this start. It goes back to its place.
             parked = leases.park(lease, now) if lease.phase is not Phase.STARTING else leases.drop_start(lease, now)
             self.book.save(replace(parked, not_before=0.0))
-            self.take_back(lease)
+            self.observed.give_back(lease)
             return
         up = lease.phase in UP
         stopper = self.stoppers.take(lease.id) if outcome == "stopped" and up else ""
@@ -317,7 +276,7 @@ class Allocator:
         stopped = self.line(lease, how.by, events.Stopped(how.reason.value, how.message))
         self.book.save(finished, audit=[] if lease.phase is Phase.STOPPING else [stopped])
         if not finished.live:
-            self.take_back(lease)
+            self.observed.give_back(lease)
         return finished
 
     def returns(self, lease: Lease) -> bool:

@@ -40,11 +40,11 @@ class Lifecycle:
         It is as after a restart then. A hub that is silent for less than a minute hinders nobody for long.
         """
         now, since = self._clock.now(), self._hub_silent_since
-        if not self._allocator.hub_answers:
+        if not self._allocator.observed.hub_answers:
             self._hub_silent_since = now if since is None else since
         else:
             self._hub_silent_since = None
-        hub_was_away = self._allocator.hub_answers and since is not None and now - since >= LEAST_GRACE_SECONDS
+        hub_was_away = self._allocator.observed.hub_answers and since is not None and now - since >= LEAST_GRACE_SECONDS
         if self._book.failed_to_write or hub_was_away:
             self.resume()
             self._book.failed_to_write = False
@@ -101,7 +101,7 @@ class Lifecycle:
             """Nothing changed since the verdict: same server, newest sample, still in its grace, not kept."""
             return (
                 newest.phase is Phase.RECLAIMING
-                and self._allocator.hub_answers  # else it could not be stopped now, nor kept from the hub's pages
+                and self._allocator.observed.hub_answers  # else it could neither be stopped nor kept
                 and newest.server_started == lease.server_started
                 and newest.sampled_at == lease.sampled_at
                 and newest.streak.grace_left_seconds == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
@@ -117,11 +116,11 @@ class Reclaimer:
         # The write checks the epoch: a service that was replaced sends no stop. A start that never ran is known by its
         # server from here on: a stop that is sent again must not hit the next one.
         self._book.save(replace(current, stop_sent_at=now, server_started=lease.server_started or server.started))
-        self._allocator.recent_stops[lease.key] = math.inf  # until it is answered, it may hit a start at any moment
+        self._allocator.observed.stop_begins(lease.key)
         try:
             await self._hub.stop(lease.user, lease.key.server)
         finally:
-            self._allocator.recent_stops[lease.key] = self._clock.now()
+            self._allocator.observed.stop_answered(lease.key)
         return False
 
     async def end_attempts(self, lease: Lease) -> bool:

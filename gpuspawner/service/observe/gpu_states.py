@@ -24,7 +24,7 @@ def gpu_states(parts: Parts) -> Counter[tuple[str, str]]:
     for lease in parts.book:
         for slot in lease.slots if lease.phase in HOLDING else ():
             holders.setdefault(slot.gpu, []).append(lease)
-    others = {slot.gpu for slot in parts.allocator.others}
+    others = {slot.gpu for slot in parts.allocator.observed.others}
     return Counter(
         (gpu.pool or NO_KIND, _state(parts, gpu, holders.get(gpu.id, []), left_over=gpu.id in others))
         for gpu in unmarked(fleet, holders.keys() | others).gpus

@@ -43,7 +43,7 @@ class HubView:
 
     def is_due(self) -> bool:
         """Whether the list is to be asked for."""
-        due_seconds = self._settings.hub_seconds if self._allocator.hub_answers else HUB_AWAY_SECONDS
+        due_seconds = self._settings.hub_seconds if self._allocator.observed.hub_answers else HUB_AWAY_SECONDS
         return self._clock.now() - self._listed_at >= due_seconds
 
     async def look(self) -> bool:
@@ -52,12 +52,12 @@ class HubView:
         try:
             servers = await self._hub.servers()
         except Unavailable as error:
-            if self._allocator.hub_answers:
+            if self._allocator.observed.hub_answers:
                 log.warning("%s Parked workspaces wait.", error)
-            self._allocator.hub_answers, self.in_doubt = False, True
+            self._allocator.observed.hub_answers, self.in_doubt = False, True
             self.servers = None
             return False
-        self._allocator.hub_answers, self.in_doubt = True, False
+        self._allocator.observed.hub_answers, self.in_doubt = True, False
         self.servers = {(s.user_created, s.name): s for s in servers}
         return True
 
@@ -67,7 +67,7 @@ class HubView:
 
     def ask(self, lease: Lease, step: Callable[[Lease], Coroutine[Any, Any, None]]) -> None:
         """Have a step taken that asks the hub about one server."""
-        if self._allocator.hub_answers and not self.in_doubt:
+        if self._allocator.observed.hub_answers and not self.in_doubt:
             self._questions.offer(as_it_stands(lease), partial(self._asked, lease, step))
 
     async def _asked(self, lease: Lease, step: Callable[[Lease], Coroutine[Any, Any, None]]) -> None:

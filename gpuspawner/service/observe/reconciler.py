@@ -89,7 +89,7 @@ class Reconciler:
         """Observe and act once. What cannot be observed now is left as it is."""
         if self._data is not None:
             hear_late(self._data, self._allocator)  # first: it tells why what is gone is gone
-        looked_at, taken_back = self._clock.now(), self._allocator.taken_back
+        looked_at, given_back = self._clock.now(), self._allocator.observed.given_back
         try:
             self._running = await self._backend.workspaces()
         except Unavailable as error:
@@ -103,7 +103,7 @@ class Reconciler:
             self._running_of.setdefault(one.lease_id, []).append(one)
         self._rebuild()
         found = seated(self._running, self._book)
-        self._allocator.see(((one.lease_id, slot) for one, slots in found for slot in slots), taken_back)
+        self._allocator.observed.see(((one.lease_id, slot) for one, slots in found for slot in slots), given_back)
         self._correct(corrected(found, self._book))
         if self._view.is_due():
             self._acts.offer("the list of the hub's servers", self._list_servers)
@@ -201,7 +201,7 @@ class Reconciler:
             self._starting(lease)
         elif lease.phase in UP:
             self._up(lease, now)
-        elif lease.phase is Phase.STOPPING and (lease.hub_gone or self._allocator.hub_answers):
+        elif lease.phase is Phase.STOPPING and (lease.hub_gone or self._allocator.observed.hub_answers):
             self._act(lease, self._drive)
 
     async def _drive(self, lease: Lease) -> None:
@@ -218,7 +218,7 @@ class Reconciler:
                 self._view.ask(lease, self._see_dropped)
             else:
                 self._drop(lease, now)
-        elif to_start and self._allocator.hub_answers:
+        elif to_start and self._allocator.observed.hub_answers:
             self._act(lease, self._start)
         elif to_start and self._view.in_doubt:  # it went away as this was granted: no start failed
             self._book.save(leases.park(lease, now))
@@ -244,7 +244,7 @@ class Reconciler:
         """Let a lease run whose server does: that its start was dropped, or that it ended for it, was wrong."""
         one = max(self._processes(lease), key=lambda x: x.attempt, default=None)
         attempt, slots = (lease.attempt, lease.slots) if one is None else (one.attempt, claimed_slots(one))
-        free = self._allocator.not_held(lease, slots)
+        free = self._allocator.observed.not_held(lease, slots)
         if len(free) < len(slots):
             log.error("%s of %s runs after all, and some of its GPUs are another's by now", lease.id, lease.user)
         found = leases.found(lease, server.started, attempt, free, self._clock.now())
@@ -278,7 +278,7 @@ class Reconciler:
 
     def _node_seconds(self, lease: Lease) -> float:
         """Return for how long a node may take that is started for a lease: 0 where none is."""
-        seconds = self._allocator.scheduler.node_seconds(lease, (), ())
+        seconds = self._allocator.scheduler.node_seconds(lease)
         return 0.0 if seconds is None else PATIENCE * seconds
 
     async def _requeue(self, lease: Lease) -> None:
@@ -339,7 +339,7 @@ class Reconciler:
         if dropped.reason is not None:
             event = events.Stopped(dropped.reason.value, dropped.message)
         self._book.save(dropped, audit=[self._allocator.line(lease, "gpuspawner", event)])
-        self._allocator.take_back(lease)
+        self._allocator.observed.give_back(lease)
 
     def _up(self, lease: Lease, now: float) -> None:
         """A workspace that neither hub nor backend shows has ended without a word.

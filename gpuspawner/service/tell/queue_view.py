@@ -6,12 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from gpuspawner.core.leases.lease import WAITING, Lease
+from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.queue.order import LEAST_WAIT_SECONDS, Place
+from gpuspawner.core.queue.snapshot import Snapshot, claim_of
 from gpuspawner.schedulers.base import Offer, Scheduler
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.leases.allocator import Allocator
 from gpuspawner.service.leases.book import Book
+from gpuspawner.service.leases.observed import Observed
 
 T = TypeVar("T")
 
@@ -22,11 +23,10 @@ quotas of a namespace change without a word. As often as the GPUs are looked at.
 
 @dataclass
 class _Computed:
-    """What was computed ``at``, good until ``until``."""
+    """What was computed of ``seen``, good until ``until``."""
 
-    at: float
+    seen: Snapshot
     until: float
-    leases: list[Lease]
     offers: list[Offer]
     places: dict[str, Place] | None = None
     shortages: dict[str, str] = field(default_factory=dict)
@@ -36,9 +36,9 @@ class _Computed:
 class QueueView:
     """Answers where everybody stands and what could be had."""
 
-    def __init__(self, book: Book, scheduler: Scheduler, allocator: Allocator, clock: Clock) -> None:
+    def __init__(self, book: Book, scheduler: Scheduler, observed: Observed, clock: Clock) -> None:
         """Compute nothing before somebody asks."""
-        self._book, self._scheduler, self._allocator, self._clock = book, scheduler, allocator, clock
+        self._book, self._scheduler, self._observed, self._clock = book, scheduler, observed, clock
         self._computed: _Computed | None = None
         self._sources: tuple[Any, ...] = ()
         self._known: tuple[Any, ...] = ()
@@ -63,8 +63,8 @@ class QueueView:
         """Return where a waiting lease stands."""
         computed = self._now()
         if computed.places is None:
-            computed.places = self._scheduler.places(computed.leases, self._allocator.others, computed.at)
-        place, passed_seconds = computed.places[lease.id], self._clock.now() - computed.at
+            computed.places = self._scheduler.places(computed.seen)
+        place, passed_seconds = computed.places[lease.id], self._clock.now() - computed.seen.now
         most, likely = (_less(x, passed_seconds) for x in (place.at_most_seconds, place.likely_seconds))
         return replace(place, at_most_seconds=most, likely_seconds=likely)
 
@@ -72,7 +72,7 @@ class QueueView:
         """Return what but GPUs a waiting lease waits for, in a sentence; "" where that is nothing."""
         computed = self._now()
         if lease.id not in computed.shortages:
-            short = self._scheduler.shortage(lease, computed.leases, self._allocator.others)
+            short = self._scheduler.shortage(computed.seen, claim_of(lease))
             computed.shortages[lease.id] = short
         return computed.shortages[lease.id]
 
@@ -87,19 +87,19 @@ class QueueView:
     def _now(self) -> _Computed:
         """Return what is in force now, computed anew where something changed."""
         now, computed = self._clock.now(), self._computed
-        sources = (self._book.changes, self._scheduler.fleet, self._allocator.seen, self._allocator.hub_answers)
+        sources = (self._book.changes, self._scheduler.fleet, self._observed.seen, self._observed.hub_answers)
         same = all(x is y for x, y in zip(sources, self._sources, strict=False))  # each is replaced, never changed
-        if computed is not None and same and computed.at <= now < computed.until:
+        if computed is not None and same and computed.seen.now <= now < computed.until:
             return computed
-        leases, others, fleet = list(self._book), self._allocator.others, self._scheduler.fleet
-        offers = self._scheduler.offers(leases, others)
-        known = (self._book.changes, self._allocator.hub_answers, fleet.complete, others, offers)
+        seen = self._observed.snapshot()
+        offers = self._scheduler.offers(seen)
+        known = (self._book.changes, seen.hub_answers, seen.fleet.complete, seen.others, offers)
         if known != self._known:
             self._known = known
             self._version += 1
         self._sources = sources
-        until = min([now + KEPT_SECONDS, *(x.not_before for x in leases if x.phase in WAITING and x.not_before > now)])
-        self._computed = _Computed(now, until, leases, offers)
+        until = min([now + KEPT_SECONDS, *(x.not_before for x in seen.claims if x.not_before > now)])
+        self._computed = _Computed(seen, until, offers)
         return self._computed
 
 

@@ -78,7 +78,7 @@ def _node_words(parts: Parts, lease: Lease) -> str:
     """Return what is to be added of a start that waits for a node: "" of any other."""
     if lease.phase not in {Phase.RESERVED, Phase.STARTING}:
         return ""
-    seconds = parts.scheduler.node_seconds(lease, (), ())
+    seconds = parts.scheduler.node_seconds(lease)
     return "" if seconds is None else f"; a node starts for it, in about {show_duration(seconds)}"
 
 
@@ -142,7 +142,7 @@ def _queue(parts: Parts, lease: Lease) -> dict[str, Any] | None:
         wait = show_duration(lease.not_before - parts.clock.now())
         why = "The hub did not start it" if lease.failed_starts else lease.message.rstrip(".")
         sentence = f"{why}; it is tried again in {wait}. Others pass meanwhile."
-    elif not parts.allocator.hub_answers and lease.phase is Phase.PARKED:
+    elif not parts.allocator.observed.hub_answers and lease.phase is Phase.PARKED:
         sentence = "The hub does not answer at this moment; your place stays."
     elif place.at_most_seconds == 0:
         sentence = start_limit(parts, lease.key) or sentence

@@ -1,0 +1,99 @@
+"""What every decision about the queue takes: all of it at one instant, and who asks for what.
+
+Decisions are functions of a Snapshot. The service makes one where it needs one (``service.leases.observed``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+
+from gpuspawner.core.gpus.autoscale import coming_gpus
+from gpuspawner.core.gpus.fleet import Fleet, GpuKind, Slot
+from gpuspawner.core.gpus.groups import unmarked
+from gpuspawner.core.leases.lease import WAITING, Lease, Phase
+from gpuspawner.core.leases.request import Request
+from gpuspawner.core.queue.limits import Room
+from gpuspawner.core.queue.placement import used_shares
+
+Kinds = Mapping[str, GpuKind]
+NO_LIMIT = 1_000_000
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What somebody waits for, or would. ``user_created`` is who, as in ``lease.Owner``.
+
+    ``attended``: a waiter in the hub listens; one that is not is granted only while its hub answers. Nothing is granted
+    before ``not_before``. ``tried_nodes`` are those that had no room for it, the last tried last.
+    """
+
+    id: str
+    user_created: str
+    request: Request
+    asked_at: float
+    attended: bool = True
+    not_before: float = 0.0
+    tried_nodes: tuple[str, ...] = ()
+
+
+def claim_of(lease: Lease) -> Claim:
+    """Return what a lease waits for, or waited for."""
+    return Claim(
+        lease.id,
+        lease.key.user_created,
+        lease.request,
+        lease.asked_at,
+        lease.phase is not Phase.PARKED,
+        lease.not_before,
+        lease.tried_nodes,
+    )
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Leases, GPUs and what others use at one instant.
+
+    Args:
+        now: seconds of the service's clock.
+        kinds: the catalog's GPU kinds, by name.
+        leases: all that live.
+        fleet: the GPUs, as they were last seen.
+        others: what runs on GPUs that its lease does not hold; and what may not be given for another reason.
+        room: what the cluster's namespace allows, and has left.
+        hub_answers: whether a server could be started now.
+        processes_known: whether it is known what runs. Else nothing is granted: a process that a crash left behind may
+            use a GPU that no lease holds.
+        most_starts: so many workspaces may start at the same time, ``most_starts_each`` of one user.
+    """
+
+    now: float
+    kinds: Kinds
+    leases: tuple[Lease, ...] = ()
+    fleet: Fleet = field(default_factory=Fleet)
+    others: tuple[Slot, ...] = ()
+    room: Room = field(default_factory=Room)
+    hub_answers: bool = True
+    processes_known: bool = True
+    most_starts: int = NO_LIMIT
+    most_starts_each: int = NO_LIMIT
+
+    @cached_property
+    def used(self) -> Mapping[str, Fraction]:
+        """The share in use of each GPU, by id."""
+        return used_shares(self.leases, self.others)
+
+    @cached_property
+    def claims(self) -> tuple[Claim, ...]:
+        """Who waits, in the order in which they are served: 1. ``asked_at``, the earliest first; 2. the lease's id."""
+        waiting = (claim_of(lease) for lease in self.leases if lease.phase in WAITING)
+        return tuple(sorted(waiting, key=lambda claim: (claim.asked_at, claim.id)))
+
+    @cached_property
+    def gpus_as_held(self) -> Fleet:
+        """The fleet with the nodes that may still be started; what only counts is marked where no lease has it."""
+        seen = unmarked(self.fleet, self.used)
+        coming = coming_gpus(self.kinds.values(), seen.gpus, self.leases)
+        return Fleet((*seen.gpus, *coming), seen.complete, seen.observed_at) if coming else seen

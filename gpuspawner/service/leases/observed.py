@@ -1,0 +1,84 @@
+"""What the service last saw of its surroundings, and the snapshot that decisions take."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from gpuspawner.core.gpus.fleet import Slot
+from gpuspawner.core.leases.lease import Key, Lease
+from gpuspawner.core.queue.placement import left_over, used_shares
+from gpuspawner.core.queue.snapshot import Snapshot
+from gpuspawner.schedulers.base import Scheduler
+from gpuspawner.service.clock import Clock
+from gpuspawner.service.leases.book import Book
+from gpuspawner.service.settings import Settings
+
+
+class Observed:
+    """Whether the hub answers, who runs on which GPUs, and which of our stops may still be on their way."""
+
+    def __init__(self, book: Book, scheduler: Scheduler, clock: Clock, settings: Settings) -> None:
+        """Know nothing yet: nothing is granted before the reconciler has told what runs."""
+        self._book, self._scheduler, self._clock, self._settings = book, scheduler, clock, settings
+        self.hub_answers = False
+        self.processes_known = False
+        self.given_back = 0
+        """How many grants were taken back since the service started, of which something may run."""
+        self.seen: frozenset[tuple[str, Slot]] = frozenset()
+        """Who was last seen to run on which GPUs, by lease id."""
+        self._stops: dict[Key, float] = {}
+
+    @property
+    def others(self) -> tuple[Slot, ...]:
+        """What runs on GPUs that its lease does not hold, or not any more: it uses them all the same."""
+        return left_over(self.seen, self._book)
+
+    def snapshot(self) -> Snapshot:
+        """Return all that a decision takes, as of now."""
+        scheduler, settings = self._scheduler, self._settings
+        return Snapshot(
+            now=self._clock.now(),
+            kinds=scheduler.kinds,
+            leases=tuple(self._book),
+            fleet=scheduler.fleet,
+            others=self.others,
+            room=scheduler.room,
+            hub_answers=self.hub_answers,
+            processes_known=self.processes_known,
+            most_starts=settings.concurrent_starts,
+            most_starts_each=settings.concurrent_starts_each,
+        )
+
+    def see(self, slots: Iterable[tuple[str, Slot]], given_back: int) -> None:
+        """Take in who was seen to run on which GPUs, by lease id. ``given_back`` is as it was before the look."""
+        self.seen = frozenset(slots)
+        self.processes_known = given_back == self.given_back
+
+    def give_back(self, lease: Lease) -> None:
+        """Note that this lease gives its GPUs back, and the backend was not asked whether anything runs on them.
+
+        Where a start was allowed to create something, nothing is granted before the next look.
+        """
+        if lease.token_hash:
+            self.given_back += 1
+            self.processes_known = False
+
+    def not_held(self, lease: Lease, slots: Iterable[Slot]) -> tuple[Slot, ...]:
+        """Return which of these no other lease holds, and nothing of another lease is seen to use."""
+        rivals = [x for x in self._book if x.id != lease.id]
+        used = used_shares(rivals, left_over((one for one in self.seen if one[0] != lease.id), rivals))
+        return tuple(slot for slot in slots if used.get(slot.gpu, 0) + slot.share <= 1)
+
+    def stop_begins(self, key: Key) -> None:
+        """Note that the hub is asked to stop a server: until it answers, that may hit a start at any moment."""
+        self._stops[key] = math.inf
+
+    def stop_answered(self, key: Key) -> None:
+        """Note that the hub has answered."""
+        self._stops[key] = self._clock.now()
+
+    def stopped_lately(self, key: Key) -> bool:
+        """Whether a start that is cancelled now was probably hit by a stop of ours."""
+        answered_at = self._stops.get(key)
+        return answered_at is not None and self._clock.now() - answered_at <= self._settings.stop_race_seconds

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from heapq import heapify, heappop, heappush
-from math import inf
+from math import inf, lcm
 
 from gpuspawner.core.gpus.autoscale import is_coming
 from gpuspawner.core.gpus.fleet import Gpu, Slot
@@ -55,8 +55,9 @@ def next_grants(seen: Snapshot) -> list[tuple[Claim, tuple[Slot, ...]]]:
     grants: list[tuple[Claim, tuple[Slot, ...]]] = []
     blocked: set[str] = set()
     starts = starts_under_way(seen.leases)
+    under_way = starts.total()
     for claim in seen.claims:
-        if starts.total() >= seen.most_starts:
+        if under_way >= seen.most_starts:
             break
         if _stands_aside(claim, seen):
             continue
@@ -65,6 +66,7 @@ def next_grants(seen: Snapshot) -> list[tuple[Claim, tuple[Slot, ...]]]:
         kind = seen.kinds.get(claim.request.gpu or "")
         if pool is None and may_start:
             starts[claim.user_created] += 1
+            under_way += 1
             grants.append((claim, ()))
         if kind is None or pool is None or pool in blocked:
             continue
@@ -76,6 +78,7 @@ def next_grants(seen: Snapshot) -> list[tuple[Claim, tuple[Slot, ...]]]:
             continue
         if may_start:
             starts[claim.user_created] += not _comes(slots)
+            under_way += not _comes(slots)
             grants.append((claim, slots))
         for slot in slots:
             used[slot.gpu] = used.get(slot.gpu, Fraction(0)) + slot.share
@@ -140,6 +143,10 @@ def _line_waits(pool: str | None, line: Sequence[Claim], seen: Snapshot) -> Iter
     return list(zip(most, likely, strict=True))
 
 
+_Parts = Sequence[tuple[str, int]]
+"""GPUs, and how much of each: in whole parts, as fractions are slow where thousands are added."""
+
+
 class _Replay:
     """Replays the coming ends of what holds GPUs of one pool, serving a line in turn."""
 
@@ -147,13 +154,27 @@ class _Replay:
         ids = {gpu.id for gpu in gpus}
         self._gpus, self._kinds, self._now = gpus, seen.kinds, seen.now
         self._holders = [x for x in seen.leases if x.phase in HOLDING and any(slot.gpu in ids for slot in x.slots)]
-        self._used = used_shares(self._holders, (slot for slot in seen.others if slot.gpu in ids))
+        used = used_shares(self._holders, (slot for slot in seen.others if slot.gpu in ids))
+        shares = {kind.share for kind in seen.kinds.values()} | {x.share for one in self._holders for x in one.slots}
+        self._whole = lcm(*(share.denominator for share in {*shares, *used.values()}))
+        """Into so many parts each GPU is divided."""
+        self._left = {gpu.id: self._whole - (self._parts(used[gpu.id]) if gpu.id in used else 0) for gpu in gpus}
+
+    def _parts(self, share: Fraction) -> int:
+        return share.numerator * (self._whole // share.denominator)
 
     def waits(self, line: Iterable[Claim], *, use_grace: bool = False) -> list[float | None]:
         """Return how many seconds each claim of a line waits, None where nothing tells."""
-        room, now = _Room(self._gpus, self._used), self._now
+        room, now = _Room(self._gpus, self._left), self._now
         soon = now + LEAST_WAIT_SECONDS
-        ends = [(max(soon, _end_at(x, now, use_grace=use_grace)), x.id, x.slots) for x in self._holders]
+        ends: list[tuple[float, str, _Parts]] = [
+            (
+                max(soon, _end_at(x, now, use_grace=use_grace)),
+                x.id,
+                [(slot.gpu, self._parts(slot.share)) for slot in x.slots],
+            )
+            for x in self._holders
+        ]
         heapify(ends)
         at, stuck = now, False
         waits: list[float | None] = []
@@ -162,7 +183,7 @@ class _Replay:
             if stuck or kind is None or claim.request.count > room.largest:
                 waits.append(None)
                 continue  # nothing that ends could serve it; it blocks nobody
-            while (slots := room.take(kind.share, claim.request.count)) is None:
+            while (given := room.take(self._parts(kind.share), claim.request.count)) is None:
                 if not ends or ends[0][0] == inf:
                     stuck = True
                     break
@@ -170,7 +191,7 @@ class _Replay:
                 at = max(at, end)
                 room.give(freed)
             else:
-                heappush(ends, (at + claim.request.lifetime_seconds, claim.id, slots))
+                heappush(ends, (at + claim.request.lifetime_seconds, claim.id, given))
             waits.append(None if stuck else max(at, claim.not_before) - now)
         return waits
 
@@ -178,16 +199,15 @@ class _Replay:
 class _Room:
     """What is left of the GPUs of one pool while coming ends are replayed: exact for shares, quick for all."""
 
-    def __init__(self, gpus: Sequence[Gpu], used: Mapping[str, Fraction]) -> None:
-        whole = Fraction(1)
-        self._left = {gpu.id: 1 - used[gpu.id] if gpu.id in used else whole for gpu in gpus}
+    def __init__(self, gpus: Sequence[Gpu], left: Mapping[str, int]) -> None:
+        self._left = dict(left)
         self._node = {gpu.id: gpu.node for gpu in gpus}
         self._rank = {gpu.id: rank for rank, gpu in enumerate(gpus)}
-        self._fits: dict[Fraction, dict[str, list[str]]] = {}
+        self._fits: dict[int, dict[str, list[str]]] = {}
         """Of each share that was asked for, the GPUs with so much left, by node; nodes without such are left out."""
         self.largest = max(Counter(self._node.values()).values(), default=0)
 
-    def take(self, share: Fraction, count: int) -> tuple[Slot, ...] | None:
+    def take(self, share: int, count: int) -> _Parts | None:
         """Take ``count`` shares of distinct GPUs of one node, the fullest node and the most used GPUs first."""
         by_node = self._with_room(share)
         fitting = [(len(ids), node) for node, ids in by_node.items() if len(ids) >= count]
@@ -197,15 +217,15 @@ class _Room:
         ids = sorted(by_node[node], key=lambda gpu: (self._left[gpu], self._rank[gpu]))[:count]
         for gpu in ids:
             self._change(gpu, -share)
-        return tuple(Slot(gpu, share) for gpu in ids)
+        return [(gpu, share) for gpu in ids]
 
-    def give(self, slots: Sequence[Slot]) -> None:
+    def give(self, parts: _Parts) -> None:
         """Take back what a lease held; GPUs that may not be given meanwhile stay away."""
-        for slot in slots:
-            if slot.gpu in self._left:
-                self._change(slot.gpu, slot.share)
+        for gpu, share in parts:
+            if gpu in self._left:
+                self._change(gpu, share)
 
-    def _with_room(self, share: Fraction) -> dict[str, list[str]]:
+    def _with_room(self, share: int) -> dict[str, list[str]]:
         if share not in self._fits:
             by_node = self._fits[share] = {}
             for gpu, left in self._left.items():
@@ -213,7 +233,7 @@ class _Room:
                     by_node.setdefault(self._node[gpu], []).append(gpu)
         return self._fits[share]
 
-    def _change(self, gpu: str, by: Fraction) -> None:
+    def _change(self, gpu: str, by: int) -> None:
         before, node = self._left[gpu], self._node[gpu]
         self._left[gpu] = left = before + by
         for share, by_node in self._fits.items():

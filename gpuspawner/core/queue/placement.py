@@ -18,7 +18,7 @@ def used_shares(leases: Iterable[Lease], others: Iterable[Slot] = ()) -> dict[st
     """
     used: dict[str, Fraction] = {}
     for slot in [*(slot for lease in leases if lease.phase in HOLDING for slot in lease.slots), *others]:
-        used[slot.gpu] = used.get(slot.gpu, Fraction(0)) + slot.share
+        used[slot.gpu] = used[slot.gpu] + slot.share if slot.gpu in used else slot.share  # few are shared
     return used
 
 

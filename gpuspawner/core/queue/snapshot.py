@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
+from typing import NamedTuple
 
 from gpuspawner.core.gpus.autoscale import coming_gpus
 from gpuspawner.core.gpus.fleet import Fleet, GpuKind, Slot
@@ -22,8 +23,7 @@ Kinds = Mapping[str, GpuKind]
 NO_LIMIT = 1_000_000
 
 
-@dataclass(frozen=True)
-class Claim:
+class Claim(NamedTuple):
     """What somebody waits for, or would. ``user_created`` is who, as in ``lease.Owner``.
 
     ``attended``: a waiter in the hub listens; one that is not is granted only while its hub answers. Nothing is granted

@@ -9,13 +9,25 @@ from gpuspawner.catalog.load import check, load_catalog, load_text
 from gpuspawner.catalog.resolve import (
     OPTIONS,
     RESERVED,
+    completed,
     from_form,
     keys_of_form,
     resolve,
     to_options,
     without_defaults,
 )
-from gpuspawner.catalog.values import NO_GPU, PAGES, SSH, Bounds, Catalog, Defaults, Guarantee, Template, scaled
+from gpuspawner.catalog.values import (
+    NO_GPU,
+    PAGES,
+    SSH,
+    Bounds,
+    Catalog,
+    Defaults,
+    Guarantee,
+    Template,
+    default_url,
+    scaled,
+)
 
 __all__ = [
     "NO_GPU",
@@ -29,6 +41,8 @@ __all__ = [
     "Guarantee",
     "Template",
     "check",
+    "completed",
+    "default_url",
     "from_form",
     "keys_of_form",
     "load_catalog",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from gpuspawner.catalog.explain import closest
@@ -66,7 +67,17 @@ def resolve(catalog: Catalog, options: object, user: str) -> Request:
         ),
         cpu_guarantee_percent=guarantee.cpu_percent,
         memory_guarantee_percent=guarantee.memory_percent,
+        image=template.image,
+        opens=template.opens,
     )
+
+
+def completed(catalog: Catalog, request: Request) -> Request:
+    """Return a request with what a version that stored it without did not know, by the present catalog."""
+    template = catalog.templates.get(request.template)
+    if template is None or (request.image is not None and request.opens is not None):
+        return request
+    return replace(request, image=template.image, opens=template.opens)
 
 
 def from_form(catalog: Catalog, formdata: Mapping[str, Sequence[str]]) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -48,6 +48,11 @@ class Guarantee:
     memory_percent: float = 100.0
 
 
+def default_url(opens: Iterable[str]) -> str:
+    """Return where below its address a workspace sends its browser; "" where the hub's configuration says it."""
+    return next((PAGES[what] for what in opens if what in PAGES), "")
+
+
 @dataclass(frozen=True)
 class Template:
     """What a workspace can be: DevGPUVMTemplate. ``gpus`` gives the least and the most of each kind it offers.
@@ -70,11 +75,6 @@ class Template:
     """None where all that is asked is guaranteed."""
     opens: tuple[str, ...] = ()
     """Of OPENS, the default first; empty where the hub's configuration alone says what its workspaces open."""
-
-    @property
-    def default_url(self) -> str:
-        """Where below its address a workspace sends its browser; "" where the hub's configuration says it."""
-        return next((PAGES[what] for what in self.opens if what in PAGES), "")
 
     def default_count(self, gpu: str | None) -> int:
         """Return how many of ``gpu`` a request gets that names no number: the default moved into the kind's range."""

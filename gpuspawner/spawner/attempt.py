@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from gpuspawner.core.leases.request import Request
+
 Outcome = Literal["", "in flight", "parked", "gone", "cancelled", "failed", "started"]
 """``parked``: it waits in the queue without the hub. ``gone``: its lease is withdrawn, nothing is left to release."""
 
@@ -38,6 +40,8 @@ class Attempt:
     """The lease's count of starts: it ignores what an older one says."""
     is_asked: bool = False
     """Whether the service was asked for a lease, and did not refuse: it may have made one that was never heard of."""
+    request: Request | None = None
+    """What the server is made for, as the lease has it; None before the grant, and for a server that runs already."""
     patch: Mapping[str, Any] = field(default_factory=dict)
     """What the grant adds to the server."""
     heard_at: float = 0.0
@@ -99,9 +103,9 @@ class Attempt:
         """The service answered with a lease, which waits or is granted."""
         return replace(self, lease=lease, number=number)
 
-    def granted(self, patch: Mapping[str, Any], now: float) -> Attempt:
-        """The server may be made, with what ``patch`` adds."""
-        return replace(self, patch=patch, heard_at=now)
+    def granted(self, request: Request, patch: Mapping[str, Any], now: float) -> Attempt:
+        """The server may be made for ``request``, with what ``patch`` adds."""
+        return replace(self, request=request, patch=patch, heard_at=now)
 
     def heard(self, now: float) -> Attempt:
         """The service acknowledged a heartbeat."""

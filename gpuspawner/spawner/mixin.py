@@ -14,7 +14,7 @@ from jupyterhub.spawner import LocalProcessSpawner
 from jupyterhub.utils import isoformat
 from traitlets import Float, Unicode
 
-from gpuspawner.catalog import SSH, resolve
+from gpuspawner.catalog import SSH, default_url, resolve
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
 from gpuspawner.core.gpus.autoscale import PATIENCE, patience_seconds
 from gpuspawner.core.leases.release import Release
@@ -168,7 +168,9 @@ class GPUSpawnerMixin(ServerOutput):
                 self._attempt = self._attempt.leased(answer["lease"]["id"], answer["attempt"])
                 if answer["lease"]["phase"] not in WAITING:
                     answer = await client.acknowledge(*self._attempt.key)
-                    self._attempt = self._attempt.granted(answer["patch"], time.monotonic())
+                    self._attempt = self._attempt.granted(
+                        Request.from_json(answer["request"]), answer["patch"], time.monotonic()
+                    )
                     self._step(50, f"{answer['lease']['words']}.")
                     return
                 self._step(20, answer["lease"]["queue"]["sentence"])
@@ -184,7 +186,7 @@ class GPUSpawnerMixin(ServerOutput):
             except Unavailable as error:
                 if not self._asks_for_gpu() and not self._attempt.lease and time.monotonic() - begun >= AWAY_SECONDS:
                     self._step(50, f"{error} Starting without it, and without a GPU.")
-                    self._attempt = self._attempt.granted(WITHOUT_GPU, time.monotonic())
+                    self._attempt = self._attempt.granted(self._request(), WITHOUT_GPU, time.monotonic())
                     return
                 self._step(10, f"{error} This start tries again; your place, if you had one, stays.")
                 trouble = error
@@ -196,7 +198,8 @@ class GPUSpawnerMixin(ServerOutput):
         return {"hub": self.gpu_hub_id, "user_created": isoformat(self.user.orm_user.created), "server": self.name}
 
     def _request(self) -> Request:
-        return resolve(self.catalog, self.user_options, self.user.name)
+        """Return what is asked for: what the lease says once there is one, else what the hub's catalog makes of it."""
+        return self._attempt.request or resolve(self.catalog, self.user_options, self.user.name)
 
     def _asks_for_gpu(self) -> bool:
         return self._request().gpu is not None
@@ -291,12 +294,12 @@ class GPUSpawnerMixin(ServerOutput):
         return environment
 
     def _opens(self) -> dict[str, str]:
-        template = self.catalog.templates[self._request().template]
-        url = template.default_url
+        opens = self._request().opens or ()
+        url = default_url(opens)
         # In JupyterHub's own variable: the setting `default_url` would outlive this start, and the next may have none.
         # A page of the administrator's within the one that opens, as /lab/tree/first.ipynb, stays.
         page = {"JUPYTERHUB_DEFAULT_URL": url} if url and not self.default_url.startswith(url) else {}
-        return {**page, SSH_VARIABLE: "1"} if SSH in template.opens else page
+        return {**page, SSH_VARIABLE: "1"} if SSH in opens else page
 
     def get_state(self) -> dict[str, Any]:
         """Add which lease the running server has."""

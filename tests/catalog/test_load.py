@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpuspawner.catalog import Bounds, Defaults, Guarantee, check, load_catalog, load_text, resolve, scaled
+from gpuspawner.catalog import Bounds, Defaults, Guarantee, check, default_url, load_catalog, load_text, resolve, scaled
 from gpuspawner.core.gpus.fleet import Autoscale, GpuKind
 from gpuspawner.core.idle.policy import ActivityPolicy, ExtendPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy, Mode
 
@@ -103,7 +103,9 @@ templates:
   lab: {extends: editor, opens: [lab]}
   plain:
 """
-    assert {name: (template.opens, template.default_url) for name, template in load_text(text).templates.items()} == {
+    assert {
+        name: (template.opens, default_url(template.opens)) for name, template in load_text(text).templates.items()
+    } == {
         "editor": (("ssh", "vscode", "lab"), "/vscode/"),
         "same": (("ssh", "vscode", "lab"), "/vscode/"),
         "lab": (("lab",), "/lab"),

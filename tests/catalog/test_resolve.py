@@ -7,7 +7,7 @@ from gpuspawner.core.errors import RequestRefused, TooLarge
 from gpuspawner.core.leases.request import Request
 
 GIB = 2**30
-DEFAULT = Request("alice", "pytorch", "default", "a100", 2, 8, 64 * GIB, 28800)
+DEFAULT = Request("alice", "pytorch", "default", "a100", 2, 8, 64 * GIB, 28800, image="", opens=())
 
 
 @pytest.mark.parametrize("options", [None, {}, {"template": "pytorch"}, {"gpu": "a100"}, {"count": 2}])
@@ -23,7 +23,7 @@ def test_what_is_not_asked_is_the_default(catalog, options):
     ],
 )
 def test_numbers_and_texts_mean_the_same(catalog, options):
-    request = Request("alice", "pytorch", "default", "a100", 3, 2.5, 16 * GIB, 5400)
+    request = Request("alice", "pytorch", "default", "a100", 3, 2.5, 16 * GIB, 5400, image="", opens=())
     assert resolve(catalog, options, "alice") == request
     assert resolve(catalog, options, "alice").digest == request.digest
 

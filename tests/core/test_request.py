@@ -1,6 +1,7 @@
 """Requests: what makes two of them the same."""
 
-from dataclasses import fields, replace
+import json
+from dataclasses import asdict, fields, replace
 
 import pytest
 from hypothesis import given
@@ -18,6 +19,8 @@ OTHER = {
     "lifetime_seconds": 1,
     "cpu_guarantee_percent": 50.0,
     "memory_guarantee_percent": 50.0,
+    "image": "registry.example.org/other",
+    "opens": ("ssh",),
 }
 
 
@@ -39,3 +42,10 @@ def test_what_is_guaranteed_is_never_less_than_the_percentage_nor_more_than_is_a
     part = replace(request, cpu_guarantee_percent=percent, memory_guarantee_percent=percent)
     assert thousandths * percent / 100 - 1e-3 <= 1000 * part.guaranteed_cpu_cores <= thousandths
     assert size_bytes * percent / 100 - 1 <= part.guaranteed_memory_bytes <= size_bytes
+
+
+def test_a_request_comes_back_from_json_as_it_was():
+    for request in (a_request(), replace(a_request(), **OTHER)):
+        assert type(request).from_json(json.loads(json.dumps(asdict(request)))) == request
+    older = {name: value for name, value in asdict(a_request()).items() if name not in {"image", "opens"}}
+    assert (type(a_request()).from_json(older).image, type(a_request()).from_json(older).opens) == (None, None)

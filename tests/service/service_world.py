@@ -6,7 +6,7 @@ import uuid
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import FakeBackend, fake_gpus, probe_text
-from gpuspawner.catalog import load_catalog, resolve
+from gpuspawner.catalog import load_catalog
 from gpuspawner.core.errors import Gone
 from gpuspawner.core.leases.lease import Key, Phase
 from gpuspawner.service.app import Options, application, wire
@@ -192,7 +192,7 @@ class World:
     def ask(self, user, server="", start_id=None, boot_id="boot", **options):
         """Ask for a lease as a start does, a moment after whoever asked before."""
         self.clock.advance(0.001)
-        request = resolve(self.catalog, options, user)
+        request = self.allocator.request_of(self.key(user, server), user, options)
         ask = Ask(self.key(user, server), user, request, options, start_id or uuid.uuid4().hex, boot_id)
         return self.allocator.acquire(ask)
 

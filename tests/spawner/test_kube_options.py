@@ -10,7 +10,7 @@ from kubernetes_asyncio.client import ApiClient, Configuration
 from kubespawner import spawner as kubespawner
 from traitlets.config import Config
 
-from gpuspawner.catalog import load_text
+from gpuspawner.catalog import load_text, resolve
 from gpuspawner.spawner.kubernetes.profiles import menus
 from gpuspawner.spawner.kubernetes.spawner import GPUSpawner
 
@@ -125,3 +125,15 @@ async def test_what_people_choose_of_a_profile_is_what_kubespawner_applies(a_spa
     await spawner.load_user_options()
     assert spawner.image == image
     assert spawner.user_options == options, "what its user asked stays what is saved"
+
+
+async def test_the_server_is_made_of_what_the_lease_says_whatever_the_hubs_catalog_says(a_spawner):
+    catalog = load_text("version: 1\ntemplates: {lab: {image: 'own:2', opens: [vscode]}}")
+    spawner = a_spawner({"template": "lab", "cpu": 1}, catalog)
+    asked = replace(resolve(catalog, {"template": "lab"}, "ann"), image="own:1", opens=("lab", "ssh"), cpu_cores=3.0)
+    spawner._attempt = spawner._attempt.granted(asked, {}, 0.0)
+    await spawner.load_user_options()
+    environment = spawner.get_env()
+    assert spawner.image == "own:1"
+    assert (environment["CPU_LIMIT"], environment["GPUSPAWNER_SSH"]) == ("3.0", "1")
+    assert environment["JUPYTERHUB_DEFAULT_URL"].startswith("/lab")

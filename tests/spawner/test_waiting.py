@@ -2,11 +2,13 @@
 
 import asyncio
 import logging
+from dataclasses import asdict
 from types import SimpleNamespace
 
 import pytest
 
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
+from gpuspawner.core.leases.request import Request
 from gpuspawner.spawner import mixin
 from gpuspawner.spawner.attempt import Attempt
 from gpuspawner.spawner.mixin import GPUSpawnerMixin
@@ -15,6 +17,7 @@ from gpuspawner.spawner.steps import Steps
 
 ENDING = Conflict("Your previous workspace is still ending; this start waits for it.")
 AWAY = Unavailable("The GPU service does not answer.")
+ASKED = asdict(Request("alice", "lab", "default", None, 0, 1.0, 2**30, 3600))
 QUEUE = {"place": 1, "sentence": "You are first in the queue."}
 
 
@@ -142,7 +145,10 @@ async def test_a_place_that_can_not_be_parked_ends_the_start_in_words(start, say
 
 async def test_why_a_start_failed_is_stored_in_the_words_that_its_user_read(start):
     start.problem = ended("The image lab:2 does not exist.", reason="cannot-start", status=409)
-    start.service.says = {"acquire": [lease("reserved")], "acknowledge": [{**lease("starting"), "patch": {}}]}
+    start.service.says = {
+        "acquire": [lease("reserved")],
+        "acknowledge": [{**lease("starting"), "patch": {}, "request": ASKED}],
+    }
     with pytest.raises(StartEnded):
         await start.start()
     await start.run_post_stop_hook()
@@ -151,7 +157,10 @@ async def test_why_a_start_failed_is_stored_in_the_words_that_its_user_read(star
 
 
 async def test_a_new_start_knows_nothing_of_the_one_before(start):
-    start.service.says = {"acquire": [lease("reserved")], "acknowledge": [{**lease("starting"), "patch": {"x": 1}}]}
+    start.service.says = {
+        "acquire": [lease("reserved")],
+        "acknowledge": [{**lease("starting"), "patch": {"x": 1}, "request": ASKED}],
+    }
     await start.run_pre_spawn_hook()
     prolonged = start.start_timeout
     await asyncio.gather(start.start(), return_exceptions=True)
@@ -216,7 +225,7 @@ def listen(start):
 
 @pytest.mark.parametrize("problem", [None, ended("No.", reason="x", status=409)], ids=["comes up", "fails"])
 async def test_progress_ends_with_the_start_and_its_bar_never_steps_back(start, problem):
-    granted = {**lease("starting"), "patch": {}}
+    granted = {**lease("starting"), "patch": {}, "request": ASKED}
     start.service.says = {
         "acquire": [AWAY, ENDING, lease("queued", QUEUE)],
         "wait": [lease("reserved")],

@@ -174,7 +174,7 @@ def join(
         heard_at=now,
         unattended=False,
         unwatched=lease.phase not in WAITING and (lease.unattended or lease.unwatched),
-        not_before=0.0 if lease.failed_starts else lease.not_before,  # what the place lacks, pressing Start brings not
+        not_before=0.0 if lease.failed_starts else lease.not_before,  # pressing Start again makes no room
     )
     if same and lease.phase not in WAITING:
         return _to(joined, Phase.RESERVED, now)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
 MEBIBYTE = 2**20
 
@@ -14,7 +16,9 @@ MEBIBYTE = 2**20
 class Request:
     """A validated request. ``gpu`` is a kind of the catalog or None; ``count`` is 0 exactly when it is None.
 
-    Of the CPU and memory, which are the most it may use, a percentage is guaranteed.
+    Of the CPU and memory, which are the most it may use, a percentage is guaranteed. ``image`` is the container image,
+    "" where the hub's configuration says it; ``opens`` what it opens, the default first. Both are the template's when
+    it was asked, and None in what an older version stored.
     """
 
     user: str
@@ -27,6 +31,14 @@ class Request:
     lifetime_seconds: int
     cpu_guarantee_percent: float = 100.0
     memory_guarantee_percent: float = 100.0
+    image: str | None = None
+    opens: tuple[str, ...] | None = None
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Request:
+        """Return a request from what ``dataclasses.asdict`` made of it, read back from JSON."""
+        opens = document.get("opens")
+        return cls(**{**document, "opens": None if opens is None else tuple(opens)})
 
     @property
     def guaranteed_cpu_cores(self) -> float:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tornado.web import HTTPError
 
-from gpuspawner.catalog import resolve
 from gpuspawner.core.leases.lease import WAITING, Key, Lease
 from gpuspawner.core.leases.release import OUTCOMES
 from gpuspawner.core.proof import DIGEST, digest
@@ -92,7 +92,7 @@ class Acquire(SpawnerHandler):
     def post(self) -> None:
         """Answer the lease, 409 while an earlier workspace of the key still ends, 4xx where it is refused."""
         body = self.understood(AcquireBody)
-        request = resolve(self.parts.catalog, body.options, body.user)
+        request = self.parts.allocator.request_of(body.key(), body.user, body.options)
         ask = Ask(body.key(), body.user, request, body.options, body.start_id, body.boot_id, body.by)
         self.answer(self.view(self.parts.allocator.acquire(ask)))
 
@@ -119,7 +119,7 @@ class Acknowledge(SpawnerHandler):
     """POST ?attempt=: the waiter takes the grant; what earlier attempts left is ended first."""
 
     async def post(self, lease_id: str) -> None:
-        """Answer the patch, the lease's variables and a fresh token; 409 while leftovers still end."""
+        """Answer the request and the patch that make the workspace; 409 while leftovers still end."""
         self.fields()
         allocator, attempt = self.parts.allocator, self.attempt()
         lease = allocator.hear(lease_id, attempt)
@@ -134,7 +134,8 @@ class Acknowledge(SpawnerHandler):
             "GPUSPAWNER_WORKSPACE_TOKEN": token,
             "GPUSPAWNER_SERVICE_URL": self.parts.public_url,
         }
-        self.answer({**self.view(lease), "patch": {**patch, "environment": variables}})
+        patch = {**patch, "environment": variables}
+        self.answer({**self.view(lease), "patch": patch, "request": asdict(lease.request)})
 
 
 class Heartbeat(SpawnerHandler):

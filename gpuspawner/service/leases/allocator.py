@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpuspawner.catalog import Catalog, resolve, to_options
+from gpuspawner.catalog import Catalog, completed, resolve, to_options
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused
 from gpuspawner.core.leases import endings, events
 from gpuspawner.core.leases import lease as leases
@@ -91,6 +91,10 @@ class Allocator:
             self.book.save(*(earlier(lease, ahead_seconds) for lease in self.book))
         self.end_what_is_not_offered()
         for lease in self.book:
+            whole = completed(self.catalog, lease.request) if lease.phase in JOINABLE else lease.request
+            if whole != lease.request:
+                lease = replace(lease, request=whole)  # noqa: PLW2901 - the one that goes on
+                self.book.save(lease)
             if lease.phase is Phase.QUEUED:
                 self.book.save(leases.park(lease, now))
             else:
@@ -109,6 +113,17 @@ class Allocator:
         except RequestRefused as error:
             return str(error)
         return ""
+
+    def request_of(self, key: Key, user: str, options: Mapping[str, Any]) -> Request:
+        """Return what a start asks for, resolved once: who waits for the same gets what it meant when it was asked.
+
+        Raises:
+            RequestRefused: as :func:`gpuspawner.catalog.resolve`.
+        """
+        lease = self.book.of_key(key)
+        if lease is not None and lease.phase in JOINABLE and options in (lease.options, options_of(lease)):
+            return replace(lease.request, user=user)
+        return resolve(self.catalog, options, user)
 
     def acquire(self, ask: Ask) -> Lease:
         """Return the lease of this start: a new one, or the live one of its key with a new attempt. Idempotent.

@@ -85,7 +85,8 @@ def _node_words(parts: Parts, lease: Lease) -> str:
 def opens_of(parts: Parts, lease: Lease) -> list[str]:
     """Return what a workspace opens, the default first; empty where the hub's configuration alone says it."""
     template = parts.catalog.templates.get(lease.request.template)
-    return list(template.opens) if template else []
+    older = template.opens if template else ()  # of a request that was stored without
+    return list(older if lease.request.opens is None else lease.request.opens)
 
 
 def is_simulated(parts: Parts, lease: Lease) -> bool:

@@ -61,18 +61,17 @@ class KubePods(PodRequests):
         """Apply profiles as KubeSpawner does, then the template's image: it is what its user chose."""
         if self._gpu_image is not None and self.image == self._gpu_image[0]:
             self.image = self._gpu_image[1]  # a setting outlives its start, and the next template may have none
-        template = self.catalog.templates[self._request().template]
-        asked = self.user_options
-        menu = self.catalog.menus.get(template.name)
+        request, asked = self._request(), self.user_options
+        menu = self.catalog.menus.get(request.template)
         self.user_options = choices_of(menu, asked or {}) if menu else {}  # KubeSpawner's own, without ours
         try:
             await super().load_user_options()
         except ValueError as error:  # a profile_list that is a function, and now has no such profile
-            message = f"This hub is set up wrongly: templates.{template.name}.profile: {error}"
+            message = f"This hub is set up wrongly: templates.{request.template}.profile: {error}"
             raise ended(message, reason="conflict", status=409) from error
         finally:
             self.user_options = asked
-        image = template.image
+        image = request.image
         self._gpu_image = (image, self.image) if image else None
         self.image = image or self.image
 

@@ -2,6 +2,7 @@
 
 import itertools
 import re
+import time
 from dataclasses import replace
 
 import page_world
@@ -95,3 +96,18 @@ def test_a_stream_ends_when_its_user_may_no_longer_look(world, monkeypatch):
     monkeypatch.delitem(page_world.PEOPLE, "alice")
     world.call(HubOAuth.instance().cache.clear)
     assert list(itertools.islice(iter(stream.next, "over"), 3)) in ([], [": nothing new"])
+
+
+def test_a_stream_full_of_changes_ends_with_its_user_too(world, monkeypatch):
+    lease = world.save(page_world.running(user="alice"))
+    stream = Stream(world, "alice", version(world, "alice"))
+    assert stream.next() == ": nothing new"
+    monkeypatch.delitem(page_world.PEOPLE, "alice")
+    world.call(HubOAuth.instance().cache.clear)
+    until, told = time.monotonic() + 10, []
+    for number in itertools.count():  # each change comes sooner than a heartbeat
+        world.save(replace(lease, sampled_at=page_world.NOW + number))
+        told.append(stream.next())
+        if told[-1] == "over" or time.monotonic() > until:
+            break
+    assert told[-1] == "over"

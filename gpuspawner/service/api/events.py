@@ -69,15 +69,18 @@ class Events(ApiHandler):
         time = asyncio.get_running_loop().time
         own, _, shared = self.get_argument("since", "").partition(".")
         shared_at, heartbeat_at = time() + SPREAD_SECONDS * random.random(), time()  # noqa: S311 - it spreads
+        check_at = time()
         while not self._over:
+            if time() >= check_at:  # by a time of its own: changes come, and must not put it off
+                if not await self._still(person):
+                    return
+                check_at = time() + HEARTBEAT_SECONDS
             now_own, now_shared = version_of(self.parts, person)
             if now_own != own or (now_shared != shared and time() >= shared_at):
                 own, shared = now_own, now_shared
                 shared_at, heartbeat_at = time() + SPREAD_SECONDS, time() + HEARTBEAT_SECONDS
                 await self._send(f"event: changed\ndata: {own}.{shared}\n\n")
             elif time() >= heartbeat_at:
-                if not await self._still(person):
-                    return
                 heartbeat_at = time() + HEARTBEAT_SECONDS
                 await self._send(": nothing new\n\n")
             await asyncio.sleep(STEP_SECONDS)

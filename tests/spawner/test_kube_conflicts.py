@@ -80,6 +80,18 @@ WAYS = {
         },
         f"/var/run/nvidia-container-devices/all {ASKS}",
     ),
+    "a mount by another path": (
+        {**host("/dev/null"), "volume_mounts": [{"name": "node", "mountPath": "//run/./nvidia-container-devices/0"}]},
+        f"//run/./nvidia-container-devices/0 {ASKS}",
+    ),
+    "an annotation": (
+        {"extra_annotations": {"cdi.k8s.io/gpu": "nvidia.com/gpu=all"}},
+        "cdi.k8s.io/gpu asks the container runtime for devices. GPUs come from the lease alone: take it out.",
+    ),
+    "a part of a GPU": (
+        {"extra_container_config": {"resources": {"limits": {"volcano.sh/vgpu-number": "1"}}}},
+        NAMES.replace("nvidia.com/gpu", "volcano.sh/vgpu-number"),
+    ),
 }  # fmt: skip
 NOT_OF_A_POD = {"a container of a dict", "the client's own model", "a variable of another key"}
 """What KubeSpawner itself turns into what others of these are."""
@@ -175,7 +187,7 @@ async def made():
     async with ApiClient(Configuration()) as client:
 
         def make(settings):
-            named = {"environment": "env"}
+            named = {"environment": "env", "extra_annotations": "annotations"}
             arguments = {named.get(name, name): copy.deepcopy(value) for name, value in settings.items()}
             pod = make_pod(name="jupyter-alice", cmd=["x"], port=8888, image="lab:1", **arguments)
             return client.sanitize_for_serialization(pod)
@@ -200,7 +212,8 @@ def test_promise_10_a_hook_that_reaches_gpus_is_told(made, settings):
     clean = with_lease(made({}), TWO, SETTINGS, "m1")
     assert contradiction(clean, TWO, "m1") == ""
     hooked = made(settings)
-    hooked["metadata"] = clean["metadata"]
+    added = hooked["metadata"].get("annotations") or {}
+    hooked["metadata"] = {**clean["metadata"], "annotations": {**clean["metadata"]["annotations"], **added}}
     server = hooked["spec"]["containers"][0]
     server["resources"] = {**clean["spec"]["containers"][0]["resources"], **(server.get("resources") or {})}
     assert "modify_pod_hook" in contradiction(hooked, TWO, "m1")

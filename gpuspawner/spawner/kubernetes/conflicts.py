@@ -12,6 +12,7 @@ from gpuspawner.spawner.kubernetes.pods.devices import (
     VISIBLE,
     containers,
     faults_of_amounts,
+    faults_of_annotations,
     faults_of_container,
     faults_of_mounts,
     faults_of_pod,
@@ -109,6 +110,8 @@ def _of_settings(read: Read, named: frozenset[str]) -> Iterator[str]:
     yield from faults_of_volumes(where, volumes)
     where, mounts = read("volume_mounts", [])
     yield from faults_of_mounts(where, mounts)
+    where, annotations = read("extra_annotations", {})
+    yield from faults_of_annotations(where, annotations)
     where, spec = read("extra_pod_config", {})
     yield from faults_of_pod(where, spec)
     for place, container in containers(where, spec):

@@ -11,15 +11,18 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-GPU_RESOURCE = re.compile(r"(?:nvidia\.com/(?:gpu|mig-)|amd\.com/gpu|gpu\.intel\.com/).*")
+GPU_RESOURCE = re.compile(r"(?:nvidia\.com/(?:v?gpu|mig-)|amd\.com/gpu|gpu\.intel\.com/|[^/]+/v-?gpu).*")
+"""What device plugins call GPUs: NVIDIA's, AMD's, Intel's, and those that divide GPUs (Volcano, HAMi)."""
 VISIBLE = "NVIDIA_VISIBLE_DEVICES"
 """By this variable NVIDIA's container runtime decides which GPUs a container sees; the images of CUDA ask for all."""
 CUDA = "CUDA_VISIBLE_DEVICES"
 """Which of the GPUs that it sees a program uses."""
 HIDES = frozenset({"", "void", "none"})
 """Values of VISIBLE that show no GPU."""
-MOUNTS = "/var/run/nvidia-container-devices"
+MOUNTS = "/run/nvidia-container-devices"
 """What is mounted below it names GPUs to NVIDIA's container runtime, where that is set up so."""
+CDI = "cdi.k8s.io/"
+"""Annotations that begin so name devices to the container runtime."""
 ALONE = "GPUs come from the lease alone: take it out."
 _HOST_PATHS = (
     "/dev/nvidia*",
@@ -121,8 +124,15 @@ def faults_of_mounts(where: str, mounts: Any) -> Iterator[str]:
     """Yield mounts by which NVIDIA's container runtime gives GPUs."""
     for _, mount in listed(mounts):
         path = str(part(mount, "mountPath") or "")
-        if posixpath.normpath(path).startswith(MOUNTS):
+        if _plain(path).startswith(MOUNTS):
             yield f"{where}: {path} asks NVIDIA's container runtime for GPUs. {ALONE}"
+
+
+def faults_of_annotations(where: str, annotations: Any) -> Iterator[str]:
+    """Yield annotations by which the container runtime gives devices (CDI)."""
+    for key in annotations if isinstance(annotations, Mapping) else ():
+        if str(key).startswith(CDI):
+            yield f"{where}: {key} asks the container runtime for devices. {ALONE}"
 
 
 def is_privileged(container: Any) -> bool:
@@ -152,10 +162,15 @@ def listed(parts: Any) -> Iterator[tuple[str, Any]]:
         yield str(part(one, "name") or number), one
 
 
+def _plain(path: str) -> str:
+    """Return a path without what can be left out, and /var/run as what it is: /run."""
+    path = re.sub(r"^//", "/", posixpath.normpath(path))
+    return f"/run{path.removeprefix('/var/run')}" if f"{path}/".startswith("/var/run/") else path
+
+
 def _reaches_gpus(path: str) -> bool:
     """Whether a path of a node is one of those, lies in one of them or around it."""
-    path = re.sub(r"^//", "/", posixpath.normpath(path))
-    path = f"/run{path.removeprefix('/var/run')}" if f"{path}/".startswith("/var/run/") else path
+    path = _plain(path)
     around = f"{path.rstrip('/')}/"
     for pattern in _HOST_PATHS:
         start = pattern.removesuffix("*")

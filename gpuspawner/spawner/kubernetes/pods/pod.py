@@ -17,6 +17,7 @@ from gpuspawner.core.errors import Conflict
 from gpuspawner.spawner.kubernetes.pods.devices import (
     GPU_RESOURCE,
     VISIBLE,
+    faults_of_annotations,
     faults_of_container,
     faults_of_pod,
     faults_of_server,
@@ -78,7 +79,7 @@ def with_lease(manifest: Mapping[str, Any], patch: Mapping[str, Any], settings: 
             f"A container of c.KubeSpawner.extra_containers, init_containers or extra_pod_config (or of a profile's) "
             f"{more} Let it ask for none: GPUs come from the lease alone."
         )
-    for fault in _faults("c.KubeSpawner (or a profile)", spec, server, gpus):
+    for fault in _faults("c.KubeSpawner (or a profile)", pod, server, gpus):
         raise Conflict(fault)
     _identity(pod, patch, mark)
     _hide_gpus(spec, server)
@@ -124,7 +125,7 @@ def contradiction(pod: Mapping[str, Any], patch: Mapping[str, Any], mark: str) -
     more = _beyond(pod["spec"], _gpus(patch))
     if more:
         return f"{hook} {more} GPUs come from the lease alone."
-    return next(_faults(hook, pod["spec"], server, _gpus(patch)), "")
+    return next(_faults(hook, pod, server, _gpus(patch)), "")
 
 
 def container(pod: Mapping[str, Any]) -> Json:
@@ -154,10 +155,11 @@ def _refuse_own_gpus(server: Json, gpus: Mapping[str, str]) -> None:
             )
 
 
-def _faults(where: str, spec: Json, server: Json, gpus: Mapping[str, str]) -> Iterator[str]:
+def _faults(where: str, pod: Mapping[str, Any], server: Json, gpus: Mapping[str, str]) -> Iterator[str]:
     """Yield what reaches GPUs by other ways than the resources that are asked for, which are counted all together."""
     yield from (faults_of_server if gpus else faults_of_container)(f"{where}: the server", server)
-    yield from faults_of_pod(where, spec, server=NOTEBOOK)
+    yield from faults_of_pod(where, pod["spec"], server=NOTEBOOK)
+    yield from faults_of_annotations(where, pod.get("metadata", {}).get("annotations"))
 
 
 def _beyond(spec: Json, gpus: Mapping[str, str]) -> str:

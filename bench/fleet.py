@@ -87,7 +87,7 @@ async def first_look(kubeconfig: Path) -> None:
     while not scheduler.fleet.complete:
         await scheduler.observe(0.0)
     seen = time.perf_counter()
-    (offer,) = scheduler.offers(Snapshot(0.0, scheduler.kinds, fleet=scheduler.fleet, room=scheduler.room))
+    (offer,) = scheduler.stock(Snapshot(0.0, scheduler.kinds, fleet=scheduler.fleet, room=scheduler.room))
     offered = 1000 * (time.perf_counter() - seen)
     print(f"{len(scheduler.fleet.gpus):,} GPUs on {NODES:,} nodes, {PODS:,} pods; {offer.free:,} free")
     print(f"first view after {seen - began:.1f} s, first offer {offered:.0f} ms later")

@@ -1,7 +1,13 @@
-"""The seam to a scheduler."""
+"""The seam to a scheduler.
+
+Level-triggered: ``sync`` gives a scheduler all that is claimed, and it answers what stands for each claim. Repeating it
+changes nothing, so that it is also the recovery after a crash of either side: a claim that is gone is withdrawn by it,
+and a grant that was not taken is given back by it, because its claim still waits.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -23,6 +29,8 @@ class Capabilities:
         decides_before_pod: it grants GPUs before a pod is made. Otherwise the pod waits in its queue.
         preemption_notice_seconds: how long before a preemption it tells; None where it does not tell.
         substitutes: it may give another kind than was asked for, with consent.
+        answers_at_once: its ``sync`` waits for nothing and never raises Unavailable, so that what is free is granted in
+            the same step in which it was asked for.
     """
 
     owns_queue: bool = False
@@ -30,14 +38,28 @@ class Capabilities:
     decides_before_pod: bool = True
     preemption_notice_seconds: float | None = None
     substitutes: bool = False
+    answers_at_once: bool = True
 
 
 @dataclass(frozen=True)
 class Grant:
-    """A decision: the lease of this claim holds these slots from now on."""
+    """A decision: the lease of this claim, at its revision, holds these slots from now on.
+
+    ``expires_at``, in seconds of the service's clock: the grant is void unless its start took it by then; None where it
+    is held for as long as the service reserves it.
+    """
 
     claim: Claim
     slots: tuple[Slot, ...]
+    expires_at: float | None = None
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A decision: this claim, at its revision, is never granted. ``why`` is a sentence for its user."""
+
+    claim: Claim
+    why: str
 
 
 @dataclass(frozen=True)
@@ -56,6 +78,25 @@ class Offer:
     simulated: bool
     note: str = ""
     away: int = 0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What stands for each claim of a snapshot: granted, refused, or else it waits.
+
+    Args:
+        as_of: when this last changed, in seconds of the service's clock.
+        grants: those to make now, in order.
+        refused: what is never granted.
+        places: computes where each claim stands, by lease id, in a time that grows with the queue alone.
+        shortage: computes what but GPUs a claim waits for, in a sentence; "" where that is nothing, or GPUs are short.
+    """
+
+    as_of: float
+    grants: tuple[Grant, ...]
+    places: Callable[[], Mapping[str, Place]]
+    shortage: Callable[[Claim], str]
+    refused: tuple[Refusal, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -102,28 +143,26 @@ class Scheduler(Protocol):
         """Why the GPUs are not seen, or not all that uses them: sentences for the administrator."""
         ...
 
-    def decide(self, seen: Snapshot) -> list[Grant]:
-        """Return the grants to make now, in order."""
+    async def sync(self, seen: Snapshot) -> Answer:
+        """Make the scheduler's side equal to what is claimed, and return what stands.
+
+        It bounds its own time. Raises Unavailable where the scheduler does not answer: what stood, stands.
+        """
+        ...
+
+    async def offers(self, seen: Snapshot, claim: Claim) -> Preview:
+        """Return what a claim would get that does not wait, or one in the place of the claim with its id: a dry run.
+
+        Raises Unavailable.
+        """
+        ...
+
+    def stock(self, seen: Snapshot) -> list[Offer]:
+        """Return what could be had of every kind, in the catalog's order."""
         ...
 
     def check(self, request: Request) -> None:
         """Raise RequestRefused for what the place never allows, however much of it is free."""
-        ...
-
-    def offers(self, seen: Snapshot) -> list[Offer]:
-        """Return what could be had of every kind."""
-        ...
-
-    def places(self, seen: Snapshot) -> dict[str, Place]:
-        """Return where each waiting lease stands, by its id, in a time that grows with the queue alone."""
-        ...
-
-    def preview(self, seen: Snapshot, claim: Claim) -> Preview:
-        """Return what a claim would get that is not among those that wait, or in the place of the one with its id."""
-        ...
-
-    def shortage(self, seen: Snapshot, claim: Claim) -> str:
-        """Return what but GPUs a claim waits for, in a sentence: "" where that is nothing, or GPUs are short too."""
         ...
 
     def node_seconds(self, lease: Lease) -> float | None:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
@@ -36,7 +37,7 @@ from gpuspawner.core.queue.order import Place, next_grants, queue_places
 from gpuspawner.core.queue.placement import grantable, place, used_shares
 from gpuspawner.core.queue.snapshot import Claim, Kinds, Snapshot
 from gpuspawner.core.units import show_duration
-from gpuspawner.schedulers.base import Capabilities, Grant, Offer, Preview
+from gpuspawner.schedulers.base import Answer, Capabilities, Grant, Offer, Preview
 from gpuspawner.schedulers.own_queue import View, offers_of
 
 
@@ -75,7 +76,12 @@ class KubernetesScheduler:
         """Ask the backend. Raises Unavailable; the last complete view stays in force."""
         return await self._view.observe(now)
 
-    def decide(self, seen: Snapshot) -> list[Grant]:
+    async def sync(self, seen: Snapshot) -> Answer:
+        """Return what stands for each claim. The queue is ours: kube-scheduler knows a pod once it was granted."""
+        grants = tuple(self._grants(seen))
+        return Answer(seen.now, grants, partial(self._places, seen), partial(self._shortage, seen))
+
+    def _grants(self, seen: Snapshot) -> list[Grant]:
         """Return the grants to make now, in order. The first that would exceed a quota makes the rest of its pool wait.
 
         What is withheld bounds each pool by itself; several pools may share a resource, and so a quota. What no limit
@@ -118,26 +124,26 @@ class KubernetesScheduler:
         if kind is not None and kind.autoscale is None:
             check_nodes(asked, kind.pool, room.nodes)
 
-    def offers(self, seen: Snapshot) -> list[Offer]:
+    def stock(self, seen: Snapshot) -> list[Offer]:
         """Return what could be had of every kind, in the catalog's order: nothing where a quota is full."""
         left, bounded = _left(seen), _bounded(seen)
         return [self._within_room(offer, bounded, left) for offer in offers_of(bounded)]
 
-    def places(self, seen: Snapshot) -> dict[str, Place]:
+    def _places(self, seen: Snapshot) -> dict[str, Place]:
         """Return where each waiting lease stands, by its id."""
         left, found = _left(seen), queue_places(_bounded(seen))
         return {claim.id: self._place(found[claim.id], claim.request, left) for claim in seen.claims}
 
-    def preview(self, seen: Snapshot, claim: Claim) -> Preview:
+    async def offers(self, seen: Snapshot, claim: Claim) -> Preview:
         """Return where a claim would stand, which quota it would wait for, and whether a node would start for it."""
         bounded, kind = _bounded(seen), self.kinds.get(claim.request.gpu or "")
         stands = self._place(queue_places(bounded, claim)[claim.id], claim.request, _left(seen))
         seconds = None
         if kind is not None and kind.autoscale is not None and _comes(kind, claim.request.count, bounded):
             seconds = kind.autoscale.start_seconds
-        return Preview(stands, self.shortage(seen, claim), seconds)
+        return Preview(stands, self._shortage(seen, claim), seconds)
 
-    def shortage(self, seen: Snapshot, claim: Claim) -> str:
+    def _shortage(self, seen: Snapshot, claim: Claim) -> str:
         """Return which quota a claim waits for, in a sentence: "" where GPUs are what is short."""
         kind = self.kinds.get(claim.request.gpu or "")
         if kind is not None and place(kind, claim.request.count, seen.gpus_as_held, seen.used) is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from gpuspawner.backends.base import Backend
@@ -10,9 +11,9 @@ from gpuspawner.core.gpus.fleet import Fleet
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.limits import Room
-from gpuspawner.core.queue.order import Place, next_grants, queue_places
+from gpuspawner.core.queue.order import next_grants, queue_places
 from gpuspawner.core.queue.snapshot import Claim, Kinds, Snapshot
-from gpuspawner.schedulers.base import Capabilities, Grant, Offer, Preview
+from gpuspawner.schedulers.base import Answer, Capabilities, Grant, Offer, Preview
 from gpuspawner.schedulers.own_queue import View, offers_of
 
 
@@ -42,28 +43,21 @@ class InMemoryScheduler:
         """Ask the backend. Raises Unavailable; the last complete view stays in force."""
         return await self._view.observe(now)
 
-    def decide(self, seen: Snapshot) -> list[Grant]:
-        """Return the grants to make now, in order."""
-        return [Grant(claim, slots) for claim, slots in next_grants(seen)]
+    async def sync(self, seen: Snapshot) -> Answer:
+        """Return what stands for each claim: it has no side of its own."""
+        grants = tuple(Grant(claim, slots) for claim, slots in next_grants(seen))
+        return Answer(seen.now, grants, partial(queue_places, seen), lambda _: "")
 
-    def check(self, request: Request) -> None:
-        """Allow everything: the machine sets no limits of its own."""
-
-    def offers(self, seen: Snapshot) -> list[Offer]:
-        """Return what could be had of every kind, in the catalog's order."""
-        return offers_of(seen)
-
-    def places(self, seen: Snapshot) -> dict[str, Place]:
-        """Return where each waiting lease stands, by its id."""
-        return queue_places(seen)
-
-    def preview(self, seen: Snapshot, claim: Claim) -> Preview:
+    async def offers(self, seen: Snapshot, claim: Claim) -> Preview:
         """Return where a claim would stand."""
         return Preview(queue_places(seen, claim)[claim.id])
 
-    def shortage(self, seen: Snapshot, claim: Claim) -> str:  # noqa: ARG002 - the seam's
-        """Return "": nothing but GPUs is short."""
-        return ""
+    def stock(self, seen: Snapshot) -> list[Offer]:
+        """Return what could be had of every kind, in the catalog's order."""
+        return offers_of(seen)
+
+    def check(self, request: Request) -> None:
+        """Allow everything: the machine sets no limits of its own."""
 
     def node_seconds(self, lease: Lease) -> float | None:  # noqa: ARG002 - the seam's
         """Return None: there is one machine, and it is there."""

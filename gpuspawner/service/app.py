@@ -116,7 +116,7 @@ def wire(
     sampler = Sampler(book, backend, scheduler, catalog, clock, settings, lifecycle, reconciler.last_activity)
     url = options.public_url or options.service_url.rstrip("/") + options.prefix
     parts = Parts(
-        store, book, catalog, scheduler, allocator, QueueView(book, scheduler, allocator.observed, clock),
+        store, book, catalog, scheduler, allocator, QueueView(book, scheduler, allocator, clock),
         lifecycle, reclaimer, reconciler, sampler, Notifier(hub, settings),
         clock, settings, hub, options.hub_id, options.secret, options.prefix, url.rstrip("/"), KnownUsers(hub, clock),
     )  # fmt: skip
@@ -217,6 +217,7 @@ class Service:
             await cancelled(tasks)
             await self.parts.sampler.close()
             await self.parts.reconciler.close()
+            await self.parts.allocator.syncs.close()
             server.stop()
             self.parts.store.close()
 

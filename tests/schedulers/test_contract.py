@@ -11,6 +11,7 @@ from fractions import Fraction
 import pytest
 from cluster_objects import SHARED, a_node
 from kube_api import KubeApi
+from late_scheduler import LateScheduler
 from lease_builders import KINDS, NOW, a_lease, a_request, slots
 
 from gpuspawner.backends.fake import FakeBackend, fake_gpus
@@ -115,18 +116,29 @@ async def over_kubernetes(folder, _monkeypatch, t4=KINDS["t4"], most_t4=0):
     await api.stop()
 
 
+@asynccontextmanager
+async def over_late(_folder, _monkeypatch):
+    backend = FakeBackend(fake_gpus("a100", 3))
+
+    async def cut_off():
+        backend.unreachable = "The machine does not answer."
+
+    yield World(LateScheduler(backend, KINDS), cut_off)
+
+
 def over_autoscaled(folder, monkeypatch):
     """A pool scaled to zero, of which a node of two may be started."""
     return over_kubernetes(folder, monkeypatch, replace(KINDS["t4"], autoscale=Autoscale(2, 2, 240.0)), 2)
 
 
 @pytest.fixture(
-    params=[over_fake, over_simulated, over_kubernetes, over_autoscaled],
+    params=[over_fake, over_simulated, over_kubernetes, over_autoscaled, over_late],
     ids=[
         "in memory, fake GPUs",
         "in memory, one machine's simulated GPUs",
         "kubernetes, an API server of our own",
         "kubernetes, with a pool scaled to zero",
+        "one with a side of its own, which answers late",
     ],
 )
 async def world(request, tmp_path, monkeypatch):
@@ -148,28 +160,29 @@ def seen_by(scheduler, line=(), **conditions):
     return Snapshot(NOW, scheduler.kinds, tuple(line), scheduler.fleet, room=scheduler.room, **conditions)
 
 
-def granted(scheduler, line, **conditions):
-    """The leases as they are once the scheduler's decisions are carried out."""
+async def granted(scheduler, line, **conditions):
+    """The leases as they are once the scheduler's grants are made."""
     found = {lease.id: lease for lease in line}
-    for grant in scheduler.decide(seen_by(scheduler, line, **conditions)):
+    for grant in (await scheduler.sync(seen_by(scheduler, line, **conditions))).grants:
+        assert grant.claim == claim_of(found[grant.claim.id])
         found[grant.claim.id] = leases.grant(found[grant.claim.id], grant.slots, NOW)
     return list(found.values())
 
 
-def preview(scheduler, lease, line=()):
-    return scheduler.preview(seen_by(scheduler, line), claim_of(lease)).place
+async def preview(scheduler, lease, line=()):
+    return (await scheduler.offers(seen_by(scheduler, line), claim_of(lease))).place
 
 
 def offers(scheduler, line, others=()):
-    return {offer.kind: offer for offer in scheduler.offers(seen_by(scheduler, line, others=others))}
+    return {offer.kind: offer for offer in scheduler.stock(seen_by(scheduler, line, others=others))}
 
 
 async def test_nothing_is_known_or_granted_before_the_first_look(world):
     scheduler = world.scheduler
     assert not scheduler.fleet.complete
-    assert granted(scheduler, [waits("a")])[0].phase is Phase.QUEUED
-    assert {(o.free, o.total, o.largest) for o in scheduler.offers(seen_by(scheduler))} == {(None, None, None)}
-    assert preview(scheduler, waits("a")).at_most_seconds is None
+    assert (await granted(scheduler, [waits("a")]))[0].phase is Phase.QUEUED
+    assert {(o.free, o.total, o.largest) for o in scheduler.stock(seen_by(scheduler))} == {(None, None, None)}
+    assert (await preview(scheduler, waits("a"))).at_most_seconds is None
 
 
 async def test_a_look_tells_when_it_was_and_one_that_fails_leaves_the_last_in_force(world):
@@ -184,24 +197,26 @@ async def test_a_look_tells_when_it_was_and_one_that_fails_leaves_the_last_in_fo
 
 async def test_deciding_again_after_a_decision_decides_nothing_new(scheduler):
     line = [waits("a", NOW), waits("b", NOW + 1, count=2), waits("c", NOW + 2)]
-    once = granted(scheduler, line)
+    once = await granted(scheduler, line)
     assert [(x.id, x.phase, len(x.slots)) for x in once] == [
         ("a", Phase.RESERVED, 1),
         ("b", Phase.RESERVED, 2),
         ("c", Phase.QUEUED, 0),
     ]
-    assert granted(scheduler, once) == once
+    assert await granted(scheduler, once) == once
     assert len({slot.gpu for lease in once for slot in lease.slots}) == 3
 
 
 async def test_what_others_use_is_neither_offered_nor_granted(scheduler):
     others = slots(next(gpu.id for gpu in scheduler.fleet.gpus if gpu.pool == "a100"))
     assert offers(scheduler, [], others)["a100"].free == 2
-    assert granted(scheduler, [waits("a", count=3)], others=others)[0].phase is Phase.QUEUED
+    assert (await granted(scheduler, [waits("a", count=3)], others=others))[0].phase is Phase.QUEUED
 
 
 async def test_offers_are_what_could_be_had_of_each_kind_in_the_catalog_s_order(world, scheduler):
-    line = granted(scheduler, [waits("a", gpu="half"), waits("b", NOW + 1, count=3), waits("n", NOW + 2, gpu=None)])
+    line = await granted(
+        scheduler, [waits("a", gpu="half"), waits("b", NOW + 1, count=3), waits("n", NOW + 2, gpu=None)]
+    )
     now = offers(scheduler, line)
     assert list(now) == list(KINDS)
     assert tuple((o.free, o.total, o.largest, o.waiting) for o in now.values()) == world.offers
@@ -211,30 +226,32 @@ async def test_offers_are_what_could_be_had_of_each_kind_in_the_catalog_s_order(
 async def test_what_is_offered_can_be_had(scheduler):
     for kind, offer in offers(scheduler, []).items():
         if offer.largest:
-            most = granted(scheduler, [waits("a", gpu=kind, count=offer.largest)])
+            most = await granted(scheduler, [waits("a", gpu=kind, count=offer.largest)])
             assert (most[0].phase, len(most[0].slots)) == (Phase.RESERVED, offer.largest)
-        more = granted(scheduler, [waits("a", gpu=kind, count=offer.largest + 1)])
+        more = await granted(scheduler, [waits("a", gpu=kind, count=offer.largest + 1)])
         assert more[0].phase is Phase.QUEUED
 
 
 async def test_places_count_from_one_in_the_order_of_asking(scheduler):
-    assert not scheduler.capabilities.owns_queue, "the order is ours"
-    line = granted(scheduler, [waits("x", NOW - 9, count=3), waits("b", NOW + 1), waits("a", NOW + 2), waits("c", NOW)])
-    places = scheduler.places(seen_by(scheduler, line))
+    assert scheduler.capabilities.tells_positions
+    line = await granted(
+        scheduler, [waits("x", NOW - 9, count=3), waits("b", NOW + 1), waits("a", NOW + 2), waits("c", NOW)]
+    )
+    places = (await scheduler.sync(seen_by(scheduler, line))).places()
     assert {name: place.number for name, place in places.items()} == {"c": 1, "b": 2, "a": 3}
-    assert places == {x.id: preview(scheduler, x, line) for x in line if x.phase is Phase.QUEUED}
+    assert places == {x.id: (await preview(scheduler, x, line)) for x in line if x.phase is Phase.QUEUED}
 
 
 async def test_a_place_is_zero_seconds_away_exactly_when_it_is_granted_now(scheduler):
     first, second = waits("a", count=2), waits("b", NOW + 1, count=2)
     line = [first, second]
-    assert preview(scheduler, first, line).at_most_seconds == 0
-    assert preview(scheduler, second, line).at_most_seconds == first.request.lifetime_seconds
-    assert [x.phase for x in granted(scheduler, line)] == [Phase.RESERVED, Phase.QUEUED]
+    assert (await preview(scheduler, first, line)).at_most_seconds == 0
+    assert (await preview(scheduler, second, line)).at_most_seconds == first.request.lifetime_seconds
+    assert [x.phase for x in await granted(scheduler, line)] == [Phase.RESERVED, Phase.QUEUED]
 
 
 async def test_a_patch_is_json_that_shows_the_lease_s_gpus_and_no_other(world, scheduler):
-    lease = granted(scheduler, [waits("a", count=2)])[0]
+    lease = (await granted(scheduler, [waits("a", count=2)]))[0]
     patch = scheduler.patch(lease)
     assert json.loads(json.dumps(patch)) == patch
     assert set(patch) == world.patch_parts
@@ -245,7 +262,7 @@ async def test_a_patch_is_json_that_shows_the_lease_s_gpus_and_no_other(world, s
 
 
 async def test_shares_of_a_kind_are_slots_of_that_share(world, scheduler):
-    lease = granted(scheduler, [waits("a", gpu="half", count=2)])[0]
+    lease = (await granted(scheduler, [waits("a", gpu="half", count=2)]))[0]
     assert {slot.share for slot in lease.slots} == {world.half}
     assert len({slot.gpu for slot in lease.slots}) == 2
 
@@ -253,16 +270,66 @@ async def test_shares_of_a_kind_are_slots_of_that_share(world, scheduler):
 async def test_no_decision_changes_the_leases_it_was_given(scheduler):
     line = [waits("a"), waits("b", NOW + 1)]
     copies = [replace(lease) for lease in line]
-    scheduler.decide(seen_by(scheduler, line))
+    await scheduler.sync(seen_by(scheduler, line))
     assert line == copies
 
 
 async def test_a_node_is_started_for_who_finds_no_room_on_those_that_are_there_and_for_nobody_else(scheduler):
     for lease in (waits("a"), waits("b", gpu="t4"), waits("c", gpu=None)):
-        (given,) = granted(scheduler, [lease])
+        (given,) = await granted(scheduler, [lease])
         free = offers(scheduler, [])[lease.request.gpu].free if lease.request.gpu else 1
         comes = bool(given.slots) and not free
-        would = scheduler.preview(seen_by(scheduler, [lease]), claim_of(lease))
+        would = await scheduler.offers(seen_by(scheduler, [lease]), claim_of(lease))
         assert (would.node_seconds is not None) == comes
         assert (scheduler.node_seconds(given) is not None) == comes
         assert ("node_seconds" in scheduler.patch(given)) == comes
+
+
+async def syncs(scheduler, line):
+    """What it grants, by lease id, without anything being done about it."""
+    return {grant.claim.id: grant for grant in (await scheduler.sync(seen_by(scheduler, line))).grants}
+
+
+async def test_repeating_a_sync_changes_nothing_so_that_a_lost_answer_comes_again(scheduler):
+    line = [waits("a", count=2), waits("b", NOW + 1), waits("c", NOW + 2)]
+    first = await syncs(scheduler, line)
+    assert set(first) == {"a", "b"}
+    assert await syncs(scheduler, line) == first
+
+
+async def test_a_claim_withdrawn_while_it_was_decided_gives_its_gpus_to_the_next(scheduler):
+    line = [waits("a", count=3), waits("b", NOW + 1, count=3)]
+    assert set(await syncs(scheduler, line)) == {"a"}
+    assert set(await syncs(scheduler, line[1:])) == {"b"}
+
+
+async def test_a_grant_that_nobody_took_is_given_back_once_its_claim_asks_for_something_else(scheduler):
+    before, second = waits("a", count=3), waits("b", NOW + 1)
+    assert set(await syncs(scheduler, [before, second])) == {"a"}
+    after = leases.join(before, a_request(count=2), {}, start_id="start-2", boot_id="b", now=NOW)
+    granted_now = await syncs(scheduler, [after, second])
+    assert {name: len(grant.slots) for name, grant in granted_now.items()} == {"a": 2, "b": 1}
+    assert granted_now["a"].claim.revision == claim_of(after).revision
+
+
+async def test_a_scheduler_that_forgot_all_grants_no_gpu_that_a_lease_holds(scheduler):
+    line = await granted(scheduler, [waits("a", count=2), waits("b", NOW + 1, count=2)])
+    if isinstance(scheduler, LateScheduler):
+        scheduler.forget()
+    assert await granted(scheduler, line) == line
+    held = {slot.gpu for lease in line for slot in lease.slots}
+    third = (await granted(scheduler, [*line, waits("c", NOW - 1)]))[-1]
+    assert third.phase is Phase.RESERVED
+    assert held.isdisjoint(slot.gpu for slot in third.slots)
+
+
+async def test_capabilities_are_declared_truly(scheduler):
+    told = scheduler.capabilities
+    sync = scheduler.sync(seen_by(scheduler, [waits("a")]))
+    if told.answers_at_once:
+        with pytest.raises(StopIteration):
+            sync.send(None)
+    else:
+        await sync
+    assert told.preemption_notice_seconds is None
+    assert not told.substitutes

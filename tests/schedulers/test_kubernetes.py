@@ -78,22 +78,24 @@ def seen_by(scheduler, leases=(), others=()):
 
 
 def offers(scheduler, leases=(), others=()):
-    return {o.kind: (o.free, o.total, o.largest) for o in scheduler.offers(seen_by(scheduler, leases, others))}
+    return {o.kind: (o.free, o.total, o.largest) for o in scheduler.stock(seen_by(scheduler, leases, others))}
 
 
-def place(scheduler, lease, leases):
-    return scheduler.preview(seen_by(scheduler, leases), claim_of(lease)).place
+async def place(scheduler, lease, leases):
+    return (await scheduler.offers(seen_by(scheduler, leases), claim_of(lease))).place
+
+
+async def shortage(scheduler, lease, leases):
+    return (await scheduler.sync(seen_by(scheduler, leases))).shortage(claim_of(lease))
 
 
 def waits(name, gpu="a100", count=1):
     return a_lease(name, asked_at=NOW + len(name), request=a_request(gpu=gpu, count=count))
 
 
-def grants(scheduler, *line, others=()):
-    return {
-        grant.claim.id: [slot.gpu for slot in grant.slots]
-        for grant in scheduler.decide(seen_by(scheduler, line, others))
-    }
+async def grants(scheduler, *line):
+    answer = await scheduler.sync(seen_by(scheduler, line))
+    return {grant.claim.id: [slot.gpu for slot in grant.slots] for grant in answer.grants}
 
 
 @pytest.mark.parametrize(
@@ -142,21 +144,23 @@ async def test_our_own_pods_count_as_their_leases_do_and_not_twice(a_scheduler):
 
 async def test_what_is_left_stays_where_most_is_free(a_scheduler):
     scheduler = await a_scheduler(a_quota(4))
-    assert grants(scheduler, waits("a", count=4)) == {"a": [f"big/nvidia.com/gpu/{number}" for number in range(4)]}
+    assert await grants(scheduler, waits("a", count=4)) == {
+        "a": [f"big/nvidia.com/gpu/{number}" for number in range(4)]
+    }
 
 
 async def test_kinds_that_share_a_resource_share_its_quota(a_scheduler):
     scheduler = await a_scheduler(a_quota(3))
     line = [waits("a", count=2), waits("bb", "t4", 2), waits("ccc"), waits("dddd", "t4", 1), waits("eeeee", "slice")]
-    granted = grants(scheduler, *line)
+    granted = await grants(scheduler, *line)
     assert set(granted) == {"a", "ccc", "eeeee"}, "nobody of a pool overtakes the one that waits for its quota"
 
 
 async def test_a_place_is_now_exactly_when_the_quota_leaves_room(a_scheduler):
     scheduler = await a_scheduler(a_quota(1))
     first, second = waits("a"), waits("bb")
-    assert place(scheduler, first, [first, second]).at_most_seconds == 0
-    assert place(scheduler, second, [first, second]).at_most_seconds == first.request.lifetime_seconds
+    assert (await place(scheduler, first, [first, second])).at_most_seconds == 0
+    assert (await place(scheduler, second, [first, second])).at_most_seconds == first.request.lifetime_seconds
 
 
 @pytest.mark.parametrize(
@@ -166,10 +170,10 @@ async def test_nodes_that_come_back_are_waited_for(a_scheduler, change):
     nodes = [a_node("big", gpus={"nvidia.com/gpu": 4}, **change), a_node("small", gpus={"nvidia.com/gpu": 2}, **change)]
     scheduler = await a_scheduler(*nodes)
     assert offers(scheduler)["a100"] == (0, 6, 4), "none is free, and nobody who asks for four is refused"
-    assert next(offer.away for offer in scheduler.offers(seen_by(scheduler, [])) if offer.kind == "a100") == 6
+    assert next(offer.away for offer in scheduler.stock(seen_by(scheduler, [])) if offer.kind == "a100") == 6
     lease = waits("a", count=4)
-    assert grants(scheduler, lease) == {}
-    assert place(scheduler, lease, [lease]).at_most_seconds is None
+    assert await grants(scheduler, lease) == {}
+    assert (await place(scheduler, lease, [lease])).at_most_seconds is None
 
 
 FULL = [
@@ -184,11 +188,11 @@ FULL = [
 async def test_promise_6_a_quota_that_is_full_now_is_a_wait_that_names_it(a_scheduler, hard, words):
     scheduler = await a_scheduler(a_quota_of(**hard))
     first, second, third = waits("a"), waits("bb"), waits("ccc")
-    assert set(grants(scheduler, first, second, third)) == {"a"}
+    assert set(await grants(scheduler, first, second, third)) == {"a"}
     held = a_lease("a", Phase.RESERVED, held=slots("big/nvidia.com/gpu/0"), request=first.request)
-    assert f"quota team leaves {words}" in scheduler.shortage(seen_by(scheduler, [held, second]), claim_of(second))
-    assert place(scheduler, second, [held, second]).likely_seconds != 0, "and it is not said to start now"
-    assert scheduler.shortage(seen_by(scheduler, [first]), claim_of(first)) == ""
+    assert f"quota team leaves {words}" in await shortage(scheduler, second, [held, second])
+    assert (await place(scheduler, second, [held, second])).likely_seconds != 0, "and it is not said to start now"
+    assert await shortage(scheduler, first, [first]) == ""
 
 
 async def test_gpus_that_are_short_are_not_blamed_on_a_quota(a_scheduler):
@@ -196,13 +200,13 @@ async def test_gpus_that_are_short_are_not_blamed_on_a_quota(a_scheduler):
     held = [a_lease("a", Phase.RUNNING, held=slots(*(f"big/nvidia.com/gpu/{n}" for n in range(4))))]
     held += [a_lease("b", Phase.RUNNING, held=slots(*(f"small/nvidia.com/gpu/{n}" for n in range(2))))]
     lease = waits("ccc")
-    assert scheduler.shortage(seen_by(scheduler, [*held, lease]), claim_of(lease)) == ""
+    assert await shortage(scheduler, lease, [*held, lease]) == ""
 
 
 async def test_a_full_quota_is_told_with_what_is_free(a_scheduler):
     scheduler = await a_scheduler(a_quota_of(pods="1"))
     held = a_lease("a", Phase.RESERVED, request=a_request(gpu=None))
-    offer = scheduler.offers(seen_by(scheduler, [held]))[0]
+    offer = scheduler.stock(seen_by(scheduler, [held]))[0]
     assert (offer.free, offer.total, offer.note) == (0, 6, "the cluster's quota team is full: 1 workspace")
 
 
@@ -232,7 +236,7 @@ async def test_promise_8_what_can_never_fit_is_refused_with_both_quantities_and_
     line = [a_lease("a", asked_at=NOW, request=large), a_lease("b", asked_at=NOW + 1, request=small)]
     if field != "pods":
         scheduler.check(small)
-        assert set(grants(scheduler, *line)) == {"b"}
+        assert set(await grants(scheduler, *line)) == {"b"}
 
 
 TOO_LARGE = [
@@ -271,19 +275,19 @@ async def a_pool(a_scheduler):
 
 async def test_a_pool_with_nothing_free_offers_a_node_that_starts(a_pool):
     await a_pool.observe(NOW)
-    assert a_pool.offers(seen_by(a_pool, []))[1].note == "", "two are free"
+    assert a_pool.stock(seen_by(a_pool, []))[1].note == "", "two are free"
     held = a_lease("a", Phase.RUNNING, held=slots(*OLD))
-    offer = a_pool.offers(seen_by(a_pool, [held]))[1]
+    offer = a_pool.stock(seen_by(a_pool, [held]))[1]
     assert (offer.free, offer.total, offer.largest, offer.note) == (0, 2, 2, "a node starts in about 4 min")
     lease = waits("bb", "t4", 2)
-    assert a_pool.preview(seen_by(a_pool, [held, lease]), claim_of(lease)).node_seconds == 240.0
-    (grant,) = a_pool.decide(seen_by(a_pool, [held, lease]))
+    assert (await a_pool.offers(seen_by(a_pool, [held, lease]), claim_of(lease))).node_seconds == 240.0
+    (grant,) = (await a_pool.sync(seen_by(a_pool, [held, lease]))).grants
     assert [slot.gpu for slot in grant.slots] == ["~t4-0/nvidia.com/gpu/0", "~t4-0/nvidia.com/gpu/1"]
     coming = a_lease("bb", Phase.STARTING, held=grant.slots, request=lease.request)
     assert a_pool.patch(coming)["node_seconds"] == 240.0
     more = waits("ccc", "t4")
-    assert a_pool.decide(seen_by(a_pool, [held, coming, more])) == []
-    assert a_pool.offers(seen_by(a_pool, [held, coming]))[1].note == ""
+    assert await grants(a_pool, held, coming, more) == {}
+    assert a_pool.stock(seen_by(a_pool, [held, coming]))[1].note == ""
 
 
 async def test_what_comes_free_first_is_whose_pod_waits_for_a_node(a_pool):
@@ -291,9 +295,9 @@ async def test_what_comes_free_first_is_whose_pod_waits_for_a_node(a_pool):
     pending = slots("~t4-0/nvidia.com/gpu/0", "~t4-0/nvidia.com/gpu/1")
     coming = a_lease("bb", Phase.STARTING, held=pending, request=a_request(gpu="t4", count=2))
     more = waits("ccc", "t4")
-    assert a_pool.decide(seen_by(a_pool, [coming, more])) == [], "the two that are there are its pod's by now"
+    assert await grants(a_pool, coming, more) == {}, "the two that are there are its pod's by now"
     running = a_lease("bb", Phase.RUNNING, held=slots(*OLD), request=coming.request)
-    (grant,) = a_pool.decide(seen_by(a_pool, [running, more]))
+    (grant,) = (await a_pool.sync(seen_by(a_pool, [running, more]))).grants
     assert grant.slots[0].gpu.startswith("~t4-"), "and the node may still be started for the next"
 
 

@@ -1,4 +1,4 @@
-"""Tests are no package: what they share is found beside them, and beside those of the core."""
+"""Tests are no package: what they share is found beside them, and beside those of the core and the schedulers."""
 
 import sys
 from pathlib import Path
@@ -9,7 +9,7 @@ from demo.ports import pick_free
 from gpuspawner.backends.local import nvidia
 from gpuspawner.service.store import Store
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "core")]
+sys.path[:0] = [str(Path(__file__).parents[1] / folder) for folder in ("service", "core", "schedulers")]
 
 
 @pytest.fixture

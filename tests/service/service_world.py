@@ -118,6 +118,9 @@ class World:
     def make_backend(self, gpus):
         return FakeBackend(fake_gpus("a100", gpus))
 
+    def make_scheduler(self, backend):
+        """The scheduler of one service process; None for the service's own."""
+
     # The service
 
     def boot(self, life=None):
@@ -130,7 +133,8 @@ class World:
         )  # fmt: skip
         backend = Mortal(self.backend, self.life, {"end"})
         hub = Mortal(self.hub, self.life, {"stop", "start"})
-        self.parts = wire(options, self.catalog, backend, self.settings, self.clock, hub)
+        scheduler = self.make_scheduler(backend)
+        self.parts = wire(options, self.catalog, backend, self.settings, self.clock, hub, scheduler)
         store, save, keep = self.parts.store, self.parts.store.save, self.parts.store.keep_readings
         store.save = lambda *a, **b: self.life.effect(lambda: save(*a, **b))
         store.keep_readings = lambda *a, **b: self.life.effect(lambda: keep(*a, **b))

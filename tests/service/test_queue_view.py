@@ -1,6 +1,7 @@
 """What pages show of the queue is computed once for all who look, and anew when something changes."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from service_world import World
@@ -11,20 +12,25 @@ async def world(tmp_path, monkeypatch):
     world = World(tmp_path / "s.sqlite", gpus=1)
     await world.round()
     scheduler, world.computed = world.parts.scheduler, Counter()
-    for name in ("places", "offers", "shortage"):
-        counted(monkeypatch, scheduler, name, world.computed)
+    sync = scheduler.sync
+
+    async def counting(seen):
+        answer = await sync(seen)
+        places, shortage = (counted(getattr(answer, name), name, world.computed) for name in ("places", "shortage"))
+        return replace(answer, places=places, shortage=shortage)
+
+    monkeypatch.setattr(scheduler, "sync", counting)
+    monkeypatch.setattr(scheduler, "stock", counted(scheduler.stock, "stock", world.computed))
     yield world
     world.crash()
 
 
-def counted(monkeypatch, scheduler, name, computed):
-    compute = getattr(scheduler, name)
-
+def counted(compute, name, computed):
     def count(*arguments):
         computed[name] += 1
         return compute(*arguments)
 
-    monkeypatch.setattr(scheduler, name, count)
+    return count
 
 
 async def test_everybody_who_looks_is_answered_by_one_computation_until_something_changes(world):

@@ -60,7 +60,7 @@ def gpus(world, lease):
 
 
 def free(world):
-    return world.parts.scheduler.offers(world.allocator.observed.snapshot())[0].free
+    return world.parts.scheduler.stock(world.allocator.observed.snapshot())[0].free
 
 
 async def test_a_lease_follows_its_pod_to_another_node(place):

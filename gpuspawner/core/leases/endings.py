@@ -199,6 +199,11 @@ def not_offered(why: str) -> End:
     return End(Reason.FAILED, GPUSPAWNER, words, unseen=True)
 
 
+def refused(why: str) -> End:
+    """Return the end of a waiting request that its scheduler never grants; ``why`` in the scheduler's words."""
+    return End(Reason.FAILED, "scheduler", f"Its scheduler refused it: {why} Press Start to ask anew.", unseen=True)
+
+
 def impossible(why: str, waited_seconds: float) -> End:
     """Return the end of a waiting request that could not start, however much was free."""
     words = f"It waited {show_duration(waited_seconds)} and could not start: {why} Press Start to ask anew."

@@ -204,7 +204,15 @@ def heard(lease: Lease, now: float) -> Lease:
 def park(lease: Lease, now: float) -> Lease:
     """Nobody listens any more: queued or reserved → parked, at the same place; a reserved GPU goes back."""
     _need(lease, {Phase.QUEUED, Phase.PARKED, Phase.RESERVED}, "parked")
-    return _to(lease, Phase.PARKED, now, slots=(), granted_at=None, unattended=True)
+    waiting = lapse(lease, now) if lease.phase is Phase.RESERVED else lease
+    return _to(waiting, Phase.PARKED, now, unattended=True)
+
+
+def lapse(lease: Lease, now: float) -> Lease:
+    """Reserved → queued or parked, at the same place: its grant was taken back before a start took it."""
+    _need(lease, {Phase.RESERVED}, "made to wait again")
+    phase = Phase.PARKED if lease.unattended else Phase.QUEUED
+    return _to(lease, phase, now, slots=(), granted_at=None, not_before=now)
 
 
 MOST_TRIED = 100

@@ -28,6 +28,7 @@ class Claim(NamedTuple):
 
     ``attended``: a waiter in the hub listens; one that is not is granted only while its hub answers. Nothing is granted
     before ``not_before``. ``tried_nodes`` are those that had no room for it, the last tried last.
+    ``attempt`` counts the starts that it was for.
     """
 
     id: str
@@ -37,6 +38,15 @@ class Claim(NamedTuple):
     attended: bool = True
     not_before: float = 0.0
     tried_nodes: tuple[str, ...] = ()
+    attempt: int = 0
+
+    @property
+    def revision(self) -> str:
+        """Changes with the request, the attempt and each lapse, which sets ``not_before``.
+
+        An answer counts only for the revision that it was for.
+        """
+        return f"{self.attempt} {self.not_before} {self.request.digest}"
 
 
 def claim_of(lease: Lease) -> Claim:
@@ -49,6 +59,7 @@ def claim_of(lease: Lease) -> Claim:
         lease.phase is not Phase.PARKED,
         lease.not_before,
         lease.tried_nodes,
+        lease.attempt,
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 from tornado.web import HTTPError
@@ -57,7 +56,7 @@ class Check(ApiHandler):
 
     serves_forms = True
 
-    def post(self) -> None:
+    async def post(self) -> None:
         """Answer the sentence; 4xx, as Start would, where it would be refused."""
         parts, person = self.parts, self.must()
         body = self.body()
@@ -72,11 +71,8 @@ class Check(ApiHandler):
         offer = parts.queue.offer(request.gpu)
         keeps = mine is not None and mine.phase in WAITING and request.keeps_place_of(mine.request)
         asked_at = mine.asked_at if mine is not None and keeps else now
-        seen = parts.allocator.observed.snapshot()
-        rivals = tuple(x for x in seen.leases if mine is None or x.id != mine.id)
-        would = parts.scheduler.preview(
-            replace(seen, leases=rivals), Claim("asked now", person.owner.user_created, request, asked_at)
-        )
+        claim_id = "" if mine is None else mine.id
+        would = await parts.queue.offers_for(Claim(claim_id, person.owner.user_created, request, asked_at))
         place, shortage, node_seconds = would.place, would.shortage, would.node_seconds
         waiting = bool(shortage) or (request.gpu is not None and (place.number > 1 or place.likely_seconds != 0))
         limit = "" if waiting else start_limit(parts, key)

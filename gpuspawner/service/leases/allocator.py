@@ -8,6 +8,8 @@ import secrets
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import inf
 from typing import Any
 
 from gpuspawner.catalog import Catalog, completed, resolve, to_options
@@ -20,21 +22,25 @@ from gpuspawner.core.leases.output import bounded
 from gpuspawner.core.leases.release import kept
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.leases.times import earlier, last_moment
+from gpuspawner.core.queue.placement import used_shares
 from gpuspawner.core.queue.quota import check_quota
+from gpuspawner.core.queue.snapshot import Claim, claim_of
 from gpuspawner.core.units import show_duration
-from gpuspawner.schedulers.base import Offer, Scheduler
+from gpuspawner.schedulers.base import Answer, Offer, Scheduler
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.book import Book
 from gpuspawner.service.leases.observed import Observed
 from gpuspawner.service.leases.policies import policy_of
 from gpuspawner.service.leases.prospects import Prospects
 from gpuspawner.service.leases.stoppers import Stoppers
+from gpuspawner.service.leases.syncs import Syncs
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import AuditLine, OutputRow
 from gpuspawner.service.tell.sentences import gpus_asked
 
 log = logging.getLogger("gpuspawner.allocator")
 
+EXPIRED = "The scheduler's grant expired before the start took it."
 WORKSPACE_TOKEN_PREFIX = "gpuws-"  # noqa: S105 - it marks a kind of token, and is none
 
 
@@ -75,6 +81,9 @@ class Allocator:
         self.book, self.scheduler, self.catalog, self.clock, self.settings = book, scheduler, catalog, clock, settings
         self.prospects = Prospects(book, scheduler, catalog, clock, self.finish)
         self.observed = Observed(book, scheduler, clock, settings)
+        self.syncs = Syncs(scheduler, self.observed.snapshot, self._take)
+        self._expiries: dict[str, float] = {}
+        """When the grants of what is reserved expire, by lease id."""
         self.stoppers = Stoppers(book, clock)
 
     def resume(self) -> None:
@@ -176,7 +185,7 @@ class Allocator:
         self.prospects.look(self._offers())
 
     def _offers(self) -> list[Offer]:
-        return self.scheduler.offers(self.observed.snapshot())
+        return self.scheduler.stock(self.observed.snapshot())
 
     def _offer(self, request: Request) -> Offer | None:
         return next((o for o in self._offers() if o.kind == request.gpu), None)
@@ -187,14 +196,51 @@ class Allocator:
         return f"{template}, {gpus}, {show_duration(request.lifetime_seconds)}"
 
     def give(self) -> None:
-        """Make every grant that is possible now."""
-        for grant in self.scheduler.decide(seen := self.observed.snapshot()):
-            lease = self.book.get(grant.claim.id)
-            if lease is None:
+        """Have every grant made that is possible now."""
+        self.syncs.ask()
+
+    def _take(self, answer: Answer) -> None:
+        """Make what an answer says that still counts: its claims as they were, its GPUs free.
+
+        What does not count is left, and the next sync, in which the claim still waits, gives it back.
+        """
+        for refusal in answer.refused:
+            if (lease := self._as_claimed(refusal.claim)) is not None:
+                self.finish(lease, endings.refused(refusal.why))
+        if not answer.grants or not self.observed.processes_known:
+            return
+        now, used = self.clock.now(), used_shares(self.book, self.observed.others)
+        for grant in answer.grants:
+            lease = self._as_claimed(grant.claim)
+            fits = all(used.get(slot.gpu, 0) + slot.share <= 1 for slot in grant.slots)
+            if lease is None or not fits or (grant.expires_at is not None and grant.expires_at <= now):
+                log.info("a grant to %s came too late", grant.claim.id)
                 continue
-            granted = leases.grant(lease, grant.slots, seen.now)
+            for slot in grant.slots:
+                used[slot.gpu] = used.get(slot.gpu, Fraction(0)) + slot.share
+            granted = leases.grant(lease, grant.slots, now)
             given = events.Granted(tuple(slot.gpu for slot in grant.slots))
             self.book.save(granted, audit=[self.line(granted, "gpuspawner", given)])
+            self._expiries[lease.id] = inf if grant.expires_at is None else grant.expires_at
+
+    def _as_claimed(self, claim: Claim) -> Lease | None:
+        """Return the lease that waits as this claim says; None where it changed since."""
+        lease = self.book.get(claim.id)
+        if lease is None or lease.phase not in WAITING or claim_of(lease).revision != claim.revision:
+            return None
+        return lease
+
+    def lapse_expired(self) -> None:
+        """Have those wait again whose grant expired before a start took it."""
+        now = self.clock.now()
+        for lease_id, expires_at in list(self._expiries.items()):
+            lease = self.book.get(lease_id)
+            if lease is None or lease.phase is not Phase.RESERVED:
+                del self._expiries[lease_id]
+            elif expires_at <= now:
+                lapsed = leases.lapse(lease, now)
+                self.book.save(lapsed, audit=[self.line(lapsed, "gpuspawner", events.Requeued(EXPIRED))])
+                del self._expiries[lease_id]
 
     def current(self, lease_id: str, attempt: int) -> Lease:
         """Return the live lease for a message of ``attempt``.
@@ -227,6 +273,7 @@ class Allocator:
     def acknowledge(self, lease_id: str, attempt: int) -> tuple[Lease, str]:
         """Reserved → starting. Return the lease and a fresh token for its workspace, which is stored hashed."""
         token = WORKSPACE_TOKEN_PREFIX + secrets.token_urlsafe(32)
+        self.lapse_expired()
         lease = leases.acknowledge(self.current(lease_id, attempt), hash_token(token), self.clock.now())
         self.book.save(lease)
         return lease, token
@@ -268,7 +315,7 @@ class Allocator:
         if outcome == "cancelled" and lease.phase in JOINABLE and self.observed.stopped_lately(lease.key):
             # Our stop was meant for the workspace before; it hit this start. It goes back to its place.
             parked = leases.park(lease, now) if lease.phase is not Phase.STARTING else leases.drop_start(lease, now)
-            self.book.save(replace(parked, not_before=0.0))
+            self.book.save(replace(parked, not_before=now))
             self.observed.give_back(lease)
             return
         up = lease.phase in UP

@@ -116,6 +116,7 @@ class Reconciler:
         if self._view.servers is not None:
             self._acts.offer("orphans", partial(self.orphans.round, self._running, self._view.servers))
             self._tell_what_is_lost(self._view.servers)
+        self._allocator.lapse_expired()
         self._allocator.give()
         self._allocator.look_ahead()
 

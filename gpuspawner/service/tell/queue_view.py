@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.queue.order import LEAST_WAIT_SECONDS, Place
-from gpuspawner.core.queue.snapshot import Snapshot, claim_of
-from gpuspawner.schedulers.base import Offer, Scheduler
+from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
+from gpuspawner.schedulers.base import Answer, Offer, Preview, Scheduler
 from gpuspawner.service.clock import Clock
+from gpuspawner.service.leases.allocator import Allocator
 from gpuspawner.service.leases.book import Book
-from gpuspawner.service.leases.observed import Observed
 
 T = TypeVar("T")
 
@@ -28,7 +28,8 @@ class _Computed:
     seen: Snapshot
     until: float
     offers: list[Offer]
-    places: dict[str, Place] | None = None
+    answer: Answer | None = None
+    places: Mapping[str, Place] | None = None
     shortages: dict[str, str] = field(default_factory=dict)
     made: dict[str, Any] = field(default_factory=dict)
 
@@ -36,9 +37,10 @@ class _Computed:
 class QueueView:
     """Answers where everybody stands and what could be had."""
 
-    def __init__(self, book: Book, scheduler: Scheduler, observed: Observed, clock: Clock) -> None:
+    def __init__(self, book: Book, scheduler: Scheduler, allocator: Allocator, clock: Clock) -> None:
         """Compute nothing before somebody asks."""
-        self._book, self._scheduler, self._observed, self._clock = book, scheduler, observed, clock
+        self._book, self._scheduler, self._observed, self._clock = book, scheduler, allocator.observed, clock
+        self._syncs = allocator.syncs
         self._computed: _Computed | None = None
         self._sources: tuple[Any, ...] = ()
         self._known: tuple[Any, ...] = ()
@@ -60,11 +62,14 @@ class QueueView:
         return next((offer for offer in self.offers if offer.kind == kind), None)
 
     def place(self, lease: Lease) -> Place:
-        """Return where a waiting lease stands."""
+        """Return where a waiting lease stands, as its scheduler says; before it does, behind all others."""
         computed = self._now()
+        answer = self._standing(computed)
         if computed.places is None:
-            computed.places = self._scheduler.places(computed.seen)
-        place, passed_seconds = computed.places[lease.id], self._clock.now() - computed.seen.now
+            computed.places = {} if answer is None else answer.places()
+        last = len(computed.seen.claims)
+        place = computed.places.get(lease.id, Place(last, last, None, None))
+        passed_seconds = self._clock.now() - (computed.seen.now if answer is None else answer.as_of)
         most, likely = (_less(x, passed_seconds) for x in (place.at_most_seconds, place.likely_seconds))
         return replace(place, at_most_seconds=most, likely_seconds=likely)
 
@@ -72,9 +77,18 @@ class QueueView:
         """Return what but GPUs a waiting lease waits for, in a sentence; "" where that is nothing."""
         computed = self._now()
         if lease.id not in computed.shortages:
-            short = self._scheduler.shortage(computed.seen, claim_of(lease))
-            computed.shortages[lease.id] = short
+            answer = self._standing(computed)
+            computed.shortages[lease.id] = "" if answer is None else answer.shortage(claim_of(lease))
         return computed.shortages[lease.id]
+
+    async def offers_for(self, claim: Claim) -> Preview:
+        """Return what a claim would get if it were made now, in the place of the one with its id.
+
+        Raises Unavailable where the scheduler does not answer.
+        """
+        seen = self._now().seen
+        rivals = tuple(lease for lease in seen.leases if lease.id != claim.id)
+        return await self._scheduler.offers(replace(seen, leases=rivals), claim)
 
     def once(self, name: str, make: Callable[[], T]) -> T:
         """Return what is made of the queue for all who look: the same as before, where nothing changed since."""
@@ -84,16 +98,22 @@ class QueueView:
         result: T = made[name]
         return result
 
+    def _standing(self, computed: _Computed) -> Answer | None:
+        if computed.answer is None:
+            computed.answer = self._syncs.standing(computed.seen)
+        return computed.answer
+
     def _now(self) -> _Computed:
         """Return what is in force now, computed anew where something changed."""
         now, computed = self._clock.now(), self._computed
-        sources = (self._book.changes, self._scheduler.fleet, self._observed.seen, self._observed.hub_answers)
+        observed, told = self._observed, self._syncs.told
+        sources = (self._book.changes, self._scheduler.fleet, observed.seen, observed.hub_answers, told)
         same = all(x is y for x, y in zip(sources, self._sources, strict=False))  # each is replaced, never changed
         if computed is not None and same and computed.seen.now <= now < computed.until:
             return computed
         seen = self._observed.snapshot()
-        offers = self._scheduler.offers(seen)
-        known = (self._book.changes, seen.hub_answers, seen.fleet.complete, seen.others, offers)
+        offers = self._scheduler.stock(seen)
+        known = (self._book.changes, seen.hub_answers, seen.fleet.complete, seen.others, offers, told)
         if known != self._known:
             self._known = known
             self._version += 1

@@ -1,0 +1,97 @@
+"""Asks the scheduler what stands: one question at a time, those that come meanwhile are merged into the next."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.queue.snapshot import Snapshot
+from gpuspawner.schedulers.base import Answer, Scheduler
+
+log = logging.getLogger("gpuspawner.allocator")
+
+T = TypeVar("T")
+
+
+def at_once(step: Coroutine[Any, Any, T]) -> T:
+    """Return what a coroutine returns that waits for nothing. Raises RuntimeError where it waits."""
+    try:
+        step.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    step.close()
+    raise RuntimeError("It declares that it answers at once, and waits.")
+
+
+class Syncs:
+    """Keeps the scheduler's side equal to the leases.
+
+    A scheduler that answers at once is asked in the same step, so that a free GPU is granted within the request for it.
+    Another is asked by a task; what it answers counts when it comes, if it still fits.
+    """
+
+    def __init__(self, scheduler: Scheduler, snapshot: Callable[[], Snapshot], take: Callable[[Answer], None]) -> None:
+        """Ask nothing yet. ``take`` acts by an answer, and checks each grant against the claim as it stands then."""
+        self._scheduler, self._snapshot, self._take = scheduler, snapshot, take
+        self._task: asyncio.Task[None] | None = None
+        self._again = False
+        self.answer: Answer | None = None
+        """The last answer that was given."""
+        self.away = ""
+        """Why the scheduler does not answer now; "" while it does."""
+        self.told = 0
+        """How many times a scheduler that takes its time told something, or stopped answering."""
+
+    def ask(self) -> None:
+        """Have the scheduler asked about all that is claimed now."""
+        if self._scheduler.capabilities.answers_at_once:
+            at_once(self._sync())
+            return
+        self._again = True
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def standing(self, snapshot: Snapshot) -> Answer | None:
+        """Return what stands, making no grant: of a scheduler that takes its time, its last answer."""
+        if not self._scheduler.capabilities.answers_at_once:
+            return self.answer
+        return at_once(self._scheduler.sync(snapshot))
+
+    async def close(self) -> None:
+        """Ask no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        try:
+            while self._again:
+                self._again = False
+                try:
+                    await self._sync()
+                except Exception:
+                    log.exception("what the scheduler answered could not be taken; it is asked again")
+        finally:
+            self._task = None
+
+    async def _sync(self) -> None:
+        snapshot = self._snapshot()
+        if not snapshot.processes_known:
+            return  # a process that a crash left behind may use a GPU that no lease holds
+        try:
+            answer = await self._scheduler.sync(snapshot)
+        except Unavailable as error:
+            if not self.away:
+                log.warning("the scheduler does not answer, and who waits goes on waiting: %s", error)
+                self.told += 1
+            self.away = str(error)
+            return
+        if not self._scheduler.capabilities.answers_at_once:
+            self.told += self.answer is None or bool(self.away) or answer.as_of != self.answer.as_of
+            self.answer = answer
+        self.away = ""
+        self._take(answer)

@@ -1,0 +1,282 @@
+"""A scheduler that takes its time: what it answers counts only if it still fits, and what it does not answer waits."""
+
+import asyncio
+import shutil
+import tempfile
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from late_scheduler import LateScheduler
+from service_world import World
+
+from gpuspawner.core.errors import Conflict, Gone, RequestRefused
+from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.lease import HOLDING, WAITING, Phase
+from gpuspawner.service.leases.adoption import claimed_slots
+from gpuspawner.service.tell.views import lease_view
+
+
+class LateWorld(World):
+    """A service over a scheduler that outlives it."""
+
+    def make_scheduler(self, backend):
+        if not hasattr(self, "late"):
+            self.late = LateScheduler(backend, self.catalog.gpus)
+        return self.late
+
+    async def settle(self):
+        """Let what runs end, but for a question that the scheduler does not answer yet."""
+        await super().settle()
+        while (task := self.parts.allocator.syncs._task) is not None and self.late.gate.is_set():
+            await asyncio.gather(task, return_exceptions=True)
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def world(tmp_path):
+    world = LateWorld(tmp_path / "s.sqlite")
+    await world.round()
+    yield world
+    await world.parts.allocator.syncs.close()
+    world.crash()
+
+
+def words(world, lease):
+    return lease_view(world.parts, world.now_of(lease))["queue"]["sentence"]
+
+
+async def test_who_asks_waits_until_the_scheduler_has_answered_and_is_granted_when_it_does(world):
+    world.late.gate.clear()
+    lease = world.ask("alice")
+    await world.settle()
+    assert world.phase(lease) is Phase.QUEUED
+    assert words(world, lease)
+    world.late.gate.set()
+    await world.settle()
+    assert world.phase(lease) is Phase.RESERVED
+
+
+async def test_one_question_at_a_time_and_those_meanwhile_are_one(world):
+    world.late.gate.clear()
+    asked = len(world.late.answers)
+    line = [world.ask("user0", gpu="half")]
+    await world.settle()
+    line += [world.ask(f"user{number}", gpu="half") for number in range(1, 4)]
+    world.late.gate.set()
+    await world.settle()
+    assert (world.late.most_at_once, len(world.late.answers) - asked) == (1, 2)
+    assert {world.phase(lease) for lease in line} == {Phase.RESERVED}
+
+
+async def test_an_answer_to_an_old_attempt_grants_nothing(world):
+    world.late.gate.clear()
+    lease = world.ask("alice", count=2)
+    await world.settle()
+    world.late.mode = "old"
+    world.late.answers.clear()
+    again = world.ask("alice", count=1)
+    world.late.gate.set()
+    await world.settle()
+    assert (again.id, world.phase(lease)) == (lease.id, Phase.QUEUED), "it was for two, in the attempt before"
+    world.late.mode = "well"
+    await world.round()
+    assert (world.phase(lease), len(world.now_of(lease).slots)) == (Phase.RESERVED, 1)
+
+
+async def test_an_answer_to_a_claim_that_was_withdrawn_grants_nothing(world):
+    world.late.gate.clear()
+    lease, other = world.ask("alice", count=2), world.ask("bob", count=2)
+    await world.settle()
+    world.allocator.forget(lease.key)
+    world.late.gate.set()
+    await world.settle()
+    assert (world.phase(lease), world.phase(other)) == (Phase.ENDED, Phase.RESERVED)
+
+
+async def test_a_lost_answer_comes_again(world):
+    world.late.mode = "lost"
+    lease = world.ask("alice", count=2)
+    await world.settle()
+    assert world.phase(lease) is Phase.QUEUED
+    world.late.mode = "well"
+    await world.round()
+    assert world.phase(lease) is Phase.RESERVED
+
+
+async def test_while_the_scheduler_is_away_who_waits_is_told_and_what_runs_runs(world):
+    up = await world.up("anna")
+    world.shows(up, 50)
+    world.late.mode = "away"
+    lease = world.ask("bob")
+    await world.go_on(600, step=60)
+    assert words(world, lease) == "The scheduler does not answer at this moment; your place stays."
+    assert (world.phase(lease), world.phase(up), world.now_of(up).slots) == (Phase.PARKED, Phase.RUNNING, up.slots)
+    world.boot()
+    await world.go_on(60, step=20)
+    assert (world.phase(up), world.now_of(lease).asked_at) == (Phase.RUNNING, lease.asked_at)
+    world.late.mode = "well"
+    await world.round()
+    assert world.phase(lease) is Phase.RESERVED
+
+
+async def test_a_scheduler_that_forgot_a_running_workspace_grants_its_gpus_to_nobody(world):
+    up = await world.up("anna", count=2)
+    world.late.forget()
+    lease = world.ask("bob")
+    await world.round()
+    assert (world.phase(up), world.phase(lease)) == (Phase.RUNNING, Phase.QUEUED)
+
+
+async def test_a_grant_that_expires_before_its_start_takes_it_is_given_back_and_the_place_stays(world):
+    world.late.held_seconds = 5.0
+    lease = world.ask("alice")
+    await world.settle()
+    assert world.phase(lease) is Phase.RESERVED
+    world.clock.advance(6)
+    with pytest.raises(Conflict):
+        await world.acknowledge(lease)
+    lapsed = world.now_of(lease)
+    assert (lapsed.phase, lapsed.asked_at, lapsed.attempt) == (Phase.QUEUED, lease.asked_at, lease.attempt)
+    await world.round()
+    assert await world.acknowledge(lease), "it was granted anew, and its start goes on"
+
+
+async def test_what_the_scheduler_refuses_ends_with_its_words(world):
+    world.late.gate.clear()
+    lease = world.ask("alice")
+    world.late.refuses[lease.id] = "Your project is closed."
+    world.late.gate.set()
+    await world.round()
+    ended = world.now_of(lease)
+    assert (ended.phase, ended.reason) == (Phase.ENDED, Reason.FAILED)
+    assert ended.message == "Its scheduler refused it: Your project is closed. Press Start to ask anew."
+
+
+USERS = ["alice", "bob", "carol"]
+WHO = st.sampled_from(USERS)
+
+
+class Seam(RuleBasedStateMachine):
+    """Requests, starts and ends, with answers that are late, lost, old or none, and restarts of either side."""
+
+    def __init__(self):
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp())
+        self.loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(self.loop)
+        self.world = LateWorld(self.folder / "s.sqlite")
+        self.run(self.world.round)
+
+    def run(self, step, *arguments, **named):
+        async def act():
+            try:
+                result = step(*arguments, **named)
+                if asyncio.iscoroutine(result):
+                    await result
+            except (Conflict, Gone, RequestRefused):
+                pass
+            await self.world.settle()
+
+        self.loop.run_until_complete(act())
+
+    def of(self, user):
+        return self.world.book.of_key(self.world.key(user))
+
+    @rule(user=WHO, gpu=st.sampled_from(["a100", "half"]), count=st.integers(1, 2))
+    def a_user_asks(self, user, gpu, count):
+        self.run(self.world.ask, user, gpu=gpu, count=count)
+
+    @rule(user=WHO)
+    def a_start_takes_its_grant(self, user):
+        if (lease := self.of(user)) is not None and lease.phase is Phase.RESERVED:
+            self.run(self.world.create, lease)
+
+    @rule(user=WHO, outcome=st.sampled_from(["failed", "cancelled"]))
+    def a_start_ends(self, user, outcome):
+        if (lease := self.of(user)) is not None:
+            self.world.backend.vanish(lease.id)
+            self.run(self.world.allocator.release, lease.id, lease.attempt, outcome, "")
+
+    @rule(user=WHO)
+    def a_request_is_withdrawn(self, user):
+        self.run(self.world.allocator.forget, self.world.key(user))
+
+    @rule(user=WHO)
+    def a_waiter_is_heard(self, user):
+        if (lease := self.of(user)) is not None:
+            self.run(self.world.allocator.hear, lease.id, lease.attempt)
+
+    @rule(seconds=st.sampled_from([1, 10, 61]))
+    def time_passes(self, seconds):
+        self.world.clock.advance(seconds)
+        self.run(self.world.round)
+
+    @rule(mode=st.sampled_from(["well", "well", "away", "lost", "old"]), held=st.sampled_from([None, 5.0]))
+    def the_scheduler_changes(self, mode, held):
+        self.world.late.mode, self.world.late.held_seconds = mode, held
+        del self.world.late.answers[: -len(self.world.late.answers) // 2]
+        self.run(self.world.allocator.give)
+
+    @rule(answers=st.booleans())
+    def answers_wait_or_come(self, answers):
+        (self.world.late.gate.set if answers else self.world.late.gate.clear)()
+        self.run(self.world.allocator.give)
+
+    @rule()
+    def the_scheduler_forgets(self):
+        self.world.late.forget()
+
+    @rule()
+    def the_service_restarts(self):
+        self.run(self.world.parts.allocator.syncs.close)
+        self.world.boot()
+        self.run(self.world.round)
+
+    @invariant()
+    def promise_1_no_gpu_is_granted_twice(self):
+        users: dict[str, dict[str, Fraction]] = {}
+        uses = [(x.id, x.slots) for x in self.world.parts.store.live() if x.phase in HOLDING]
+        for name, slots in uses + [(r.lease_id, claimed_slots(r)) for r in self.world.backend.running.values()]:
+            for slot in slots:
+                shares = users.setdefault(slot.gpu, {})
+                shares[name] = max(shares.get(name, Fraction(0)), slot.share)
+        assert all(sum(shares.values()) <= 1 for shares in users.values()), users
+
+    @invariant()
+    def a_grant_is_of_what_is_asked_now(self):
+        for lease in self.world.book:
+            if lease.phase in HOLDING and lease.phase is not Phase.STOPPING:
+                assert len(lease.slots) == lease.request.count
+                assert {slot.share for slot in lease.slots} == {Fraction(1, 2 if lease.request.gpu == "half" else 1)}
+
+    @invariant()
+    def one_question_at_a_time(self):
+        assert self.world.late.most_at_once <= 1
+
+    def teardown(self):
+        """Whatever happened: once the scheduler answers and others leave, everybody who waits is granted."""
+        world = self.world
+        world.late.mode, world.late.held_seconds = "well", None
+        world.late.gate.set()
+        waiting = {lease.id for lease in world.book if lease.phase in WAITING}
+        for _ in range(20):
+            self.time_passes(301)
+            for lease in world.book:
+                if lease.phase not in WAITING:
+                    waiting.discard(lease.id)
+                    self.a_start_ends(lease.user, "failed")
+        assert not waiting & {lease.id for lease in world.book}
+        self.run(world.parts.allocator.syncs.close)
+        world.crash()
+        self.loop.close()
+        asyncio.set_event_loop(None)
+        shutil.rmtree(self.folder)
+
+
+Seam.TestCase.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
+TestSeam = Seam.TestCase

@@ -14,8 +14,11 @@ from late_scheduler import LateScheduler
 from service_world import World
 
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused
+from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Phase
+from gpuspawner.core.queue.snapshot import claim_of
+from gpuspawner.schedulers.base import Answer, Grant
 from gpuspawner.service.leases.adoption import claimed_slots
 from gpuspawner.service.tell.views import lease_view
 
@@ -130,6 +133,29 @@ async def test_a_scheduler_that_forgot_a_running_workspace_grants_its_gpus_to_no
     lease = world.ask("bob")
     await world.round()
     assert (world.phase(up), world.phase(lease)) == (Phase.RUNNING, Phase.QUEUED)
+
+
+async def test_promise_1_a_scheduler_that_grants_a_gpu_twice_is_not_believed(world):
+    world.late.gate.clear()
+    line = [world.ask(user) for user in ("alice", "bob")]
+    await world.settle()
+    one = (Slot(world.backend.gpus[0].id),)
+    grants = tuple(Grant(claim_of(world.now_of(lease)), one) for lease in line)
+    world.late.mode, world.late.answers[:] = "old", [Answer(world.clock.now(), grants, dict, lambda _: "")]
+    world.late.gate.set()
+    await world.settle()
+    assert [world.phase(lease) for lease in line] == [Phase.RESERVED, Phase.QUEUED]
+
+
+async def test_promise_1_a_gpu_that_a_stranger_took_while_it_was_decided_is_not_granted(world):
+    world.late.gate.clear()
+    lease = world.ask("alice", count=2)
+    await world.settle()
+    observed = world.allocator.observed
+    observed.see([("unknown", Slot(world.backend.gpus[0].id))], observed.given_back)
+    world.late.gate.set()
+    await world.settle()
+    assert world.phase(lease) is Phase.QUEUED
 
 
 async def test_a_grant_that_expires_before_its_start_takes_it_is_given_back_and_the_place_stays(world):

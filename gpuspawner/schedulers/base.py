@@ -7,7 +7,7 @@ and a grant that was not taken is given back by it, because its claim still wait
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -86,14 +86,14 @@ class Answer:
 
     Args:
         as_of: when this last changed, in seconds of the service's clock.
-        grants: those to make now, in order.
+        grants: computes those to make now, in order; pages never call it.
         refused: what is never granted.
         places: computes where each claim stands, by lease id, in a time that grows with the queue alone.
         shortage: computes what but GPUs a claim waits for, in a sentence; "" where that is nothing, or GPUs are short.
     """
 
     as_of: float
-    grants: tuple[Grant, ...]
+    grants: Callable[[], Sequence[Grant]]
     places: Callable[[], Mapping[str, Place]]
     shortage: Callable[[Claim], str]
     refused: tuple[Refusal, ...] = ()

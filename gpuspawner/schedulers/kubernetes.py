@@ -78,8 +78,7 @@ class KubernetesScheduler:
 
     async def sync(self, seen: Snapshot) -> Answer:
         """Return what stands for each claim. The queue is ours: kube-scheduler knows a pod once it was granted."""
-        grants = tuple(self._grants(seen))
-        return Answer(seen.now, grants, partial(self._places, seen), partial(self._shortage, seen))
+        return Answer(seen.now, partial(self._grants, seen), partial(self._places, seen), partial(self._shortage, seen))
 
     def _grants(self, seen: Snapshot) -> list[Grant]:
         """Return the grants to make now, in order. The first that would exceed a quota makes the rest of its pool wait.

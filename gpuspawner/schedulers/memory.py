@@ -45,8 +45,7 @@ class InMemoryScheduler:
 
     async def sync(self, seen: Snapshot) -> Answer:
         """Return what stands for each claim: it has no side of its own."""
-        grants = tuple(Grant(claim, slots) for claim, slots in next_grants(seen))
-        return Answer(seen.now, grants, partial(queue_places, seen), lambda _: "")
+        return Answer(seen.now, partial(_grants, seen), partial(queue_places, seen), lambda _: "")
 
     async def offers(self, seen: Snapshot, claim: Claim) -> Preview:
         """Return where a claim would stand."""
@@ -66,3 +65,7 @@ class InMemoryScheduler:
     def patch(self, lease: Lease) -> dict[str, Any]:
         """Return what shows the workspace its GPUs, and no others."""
         return self._backend.patch(lease.slots)
+
+
+def _grants(seen: Snapshot) -> list[Grant]:
+    return [Grant(claim, slots) for claim, slots in next_grants(seen)]

@@ -66,4 +66,4 @@ class LateScheduler(InMemoryScheduler):
             kept[claim.id] = Grant(claim, slots, until)
         self.granted = kept
         refused = tuple(Refusal(claim_of(x), self.refuses[x.id]) for x in seen.leases if x.id in self.refuses)
-        return Answer(seen.now, tuple(kept.values()), lambda: queue_places(seen), lambda _: "", refused)
+        return Answer(seen.now, lambda: tuple(kept.values()), lambda: queue_places(seen), lambda _: "", refused)

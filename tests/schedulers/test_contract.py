@@ -163,7 +163,7 @@ def seen_by(scheduler, line=(), **conditions):
 async def granted(scheduler, line, **conditions):
     """The leases as they are once the scheduler's grants are made."""
     found = {lease.id: lease for lease in line}
-    for grant in (await scheduler.sync(seen_by(scheduler, line, **conditions))).grants:
+    for grant in (await scheduler.sync(seen_by(scheduler, line, **conditions))).grants():
         assert grant.claim == claim_of(found[grant.claim.id])
         found[grant.claim.id] = leases.grant(found[grant.claim.id], grant.slots, NOW)
     return list(found.values())
@@ -287,7 +287,7 @@ async def test_a_node_is_started_for_who_finds_no_room_on_those_that_are_there_a
 
 async def syncs(scheduler, line):
     """What it grants, by lease id, without anything being done about it."""
-    return {grant.claim.id: grant for grant in (await scheduler.sync(seen_by(scheduler, line))).grants}
+    return {grant.claim.id: grant for grant in (await scheduler.sync(seen_by(scheduler, line))).grants()}
 
 
 async def test_repeating_a_sync_changes_nothing_so_that_a_lost_answer_comes_again(scheduler):

@@ -95,7 +95,7 @@ def waits(name, gpu="a100", count=1):
 
 async def grants(scheduler, *line):
     answer = await scheduler.sync(seen_by(scheduler, line))
-    return {grant.claim.id: [slot.gpu for slot in grant.slots] for grant in answer.grants}
+    return {grant.claim.id: [slot.gpu for slot in grant.slots] for grant in answer.grants()}
 
 
 @pytest.mark.parametrize(
@@ -281,7 +281,7 @@ async def test_a_pool_with_nothing_free_offers_a_node_that_starts(a_pool):
     assert (offer.free, offer.total, offer.largest, offer.note) == (0, 2, 2, "a node starts in about 4 min")
     lease = waits("bb", "t4", 2)
     assert (await a_pool.offers(seen_by(a_pool, [held, lease]), claim_of(lease))).node_seconds == 240.0
-    (grant,) = (await a_pool.sync(seen_by(a_pool, [held, lease]))).grants
+    (grant,) = (await a_pool.sync(seen_by(a_pool, [held, lease]))).grants()
     assert [slot.gpu for slot in grant.slots] == ["~t4-0/nvidia.com/gpu/0", "~t4-0/nvidia.com/gpu/1"]
     coming = a_lease("bb", Phase.STARTING, held=grant.slots, request=lease.request)
     assert a_pool.patch(coming)["node_seconds"] == 240.0
@@ -297,7 +297,7 @@ async def test_what_comes_free_first_is_whose_pod_waits_for_a_node(a_pool):
     more = waits("ccc", "t4")
     assert await grants(a_pool, coming, more) == {}, "the two that are there are its pod's by now"
     running = a_lease("bb", Phase.RUNNING, held=slots(*OLD), request=coming.request)
-    (grant,) = (await a_pool.sync(seen_by(a_pool, [running, more]))).grants
+    (grant,) = (await a_pool.sync(seen_by(a_pool, [running, more]))).grants()
     assert grant.slots[0].gpu.startswith("~t4-"), "and the node may still be started for the next"
 
 

@@ -141,7 +141,7 @@ async def test_promise_1_a_scheduler_that_grants_a_gpu_twice_is_not_believed(wor
     await world.settle()
     one = (Slot(world.backend.gpus[0].id),)
     grants = tuple(Grant(claim_of(world.now_of(lease)), one) for lease in line)
-    world.late.mode, world.late.answers[:] = "old", [Answer(world.clock.now(), grants, dict, lambda _: "")]
+    world.late.mode, world.late.answers[:] = "old", [Answer(world.clock.now(), lambda: grants, dict, lambda _: "")]
     world.late.gate.set()
     await world.settle()
     assert [world.phase(lease) for lease in line] == [Phase.RESERVED, Phase.QUEUED]

@@ -207,10 +207,11 @@ class Allocator:
         for refusal in answer.refused:
             if (lease := self._as_claimed(refusal.claim)) is not None:
                 self.finish(lease, endings.refused(refusal.why))
-        if not answer.grants or not self.observed.processes_known:
+        grants = answer.grants()
+        if not grants or not self.observed.processes_known:
             return
         now, used = self.clock.now(), used_shares(self.book, self.observed.others)
-        for grant in answer.grants:
+        for grant in grants:
             lease = self._as_claimed(grant.claim)
             fits = all(used.get(slot.gpu, 0) + slot.share <= 1 for slot in grant.slots)
             if lease is None or not fits or (grant.expires_at is not None and grant.expires_at <= now):

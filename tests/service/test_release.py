@@ -298,7 +298,6 @@ async def test_a_message_that_no_store_can_hold_is_kept_as_far_as_it_can(world, 
 @pytest.mark.parametrize("by", ["alice", "root", "the service cull"])
 async def test_a_stop_on_the_hub_s_pages_names_who_sent_it(world, by, named):
     lease = await world.up("alice")
-    world.allocator.stoppers.take(lease.key)
     if named == "before its end":
         world.allocator.stoppers.name(lease.key, by)
         world.clock.advance(AHEAD_SECONDS)
@@ -335,6 +334,15 @@ async def test_a_name_is_given_to_no_other_end(world):
     world.clock.advance(AHEAD_SECONDS + 1)
     world.hub_stops(bobs)
     assert world.now_of(bobs).message == UNKNOWN, "that stop came to nothing, long ago"
+
+
+async def test_a_name_is_not_kept_for_the_next_server_of_a_lease_that_returned(world):
+    lease = await world.up("alice")
+    world.allocator.stoppers.name(lease.key, "root")
+    again = replace(world.now_of(lease), attempt=lease.attempt + 1)
+    world.parts.book.save(again)
+    world.hub_stops(again)
+    assert world.now_of(lease).message == UNKNOWN
 
 
 async def test_a_start_that_another_cancelled_is_not_called_its_user_s(world):

@@ -320,7 +320,7 @@ class Allocator:
             self.observed.give_back(lease)
             return
         up = lease.phase in UP
-        stopper = self.stoppers.take(lease.id) if outcome == "stopped" and up else ""
+        stopper = self.stoppers.take(lease) if outcome == "stopped" and up else ""
         how = endings.released(outcome, user=lease.user, up=up, disruption=lease.disruption, stopper=stopper)
         self.finish(lease, replace(how, message=kept(message) or how.message), gone=True)
         self.give()

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from gpuspawner.core.leases.endings import End, named
 from gpuspawner.core.leases.events import StopperNamed
-from gpuspawner.core.leases.lease import UP, Key, Phase
+from gpuspawner.core.leases.lease import UP, Key, Lease, Phase
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.book import Book
 from gpuspawner.service.store import AuditLine
@@ -25,18 +25,19 @@ class Stoppers:
     def __init__(self, book: Book, clock: Clock) -> None:
         """Know of no stop."""
         self._book, self._clock = book, clock
-        self._ahead: dict[str, tuple[str, float]] = {}  # by lease: the next one of its key is another's to stop
+        self._ahead: dict[tuple[str, int], tuple[str, float]] = {}  # by lease and attempt: a server that ran once
 
-    def take(self, lease_id: str) -> str:
-        """Return whose request stops the workspace that ends now; "" where nobody told."""
-        by, at = self._ahead.pop(lease_id, ("", 0.0))
+    def take(self, lease: Lease) -> str:
+        """Return whose request stops the server of a lease that ends now; "" where nobody told."""
+        by, at = self._ahead.pop((lease.id, lease.attempt), ("", 0.0))
         return by if self._clock.now() - at <= AHEAD_SECONDS else ""
 
     def name(self, key: Key, by: str) -> None:
         """Note that ``by`` asked the hub to stop the server of a key. Repeating it is harmless."""
         lease, now = self._book.of_key(key), self._clock.now()
         if lease is not None and lease.phase in UP:
-            self._ahead[lease.id] = (by, now)
+            self._ahead = {which: told for which, told in self._ahead.items() if now - told[1] <= AHEAD_SECONDS}
+            self._ahead[lease.id, lease.attempt] = (by, now)
             return
         if lease is None or lease.phase is not Phase.STOPPING:
             ended = self._book.store.ended(key.owner, LOOKED_AT)

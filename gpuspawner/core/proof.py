@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+from typing import NamedTuple
 
 SCHEME = "spawner"
 """Of ``Authorization``, before the proof of a request."""
@@ -17,6 +18,13 @@ DIGEST = "Gpuspawner-Digest"
 """The header of what a request asks, all of it."""
 PROOF = "Gpuspawner-Proof"
 """The header of an answer's proof."""
+
+
+class Asked(NamedTuple):
+    """What a request asks, but for its body. ``target`` is path and query as they are sent."""
+
+    method: str
+    target: str
 
 
 def new_nonce() -> str:
@@ -44,9 +52,13 @@ def request_headers(secret: bytes, nonce: str, method: str, target: str, body: b
     return {"Authorization": f"{SCHEME} {proof}", NONCE: nonce, DIGEST: of_request}
 
 
-def prove_answer(secret: bytes, nonce: str, status: int, body: bytes) -> str:
-    """Return what shows that the service of this secret answers this to the request of this nonce."""
-    return _signature(secret, "answer-1", nonce, str(status), body)
+def prove_answer(secret: bytes, nonce: str, asked: Asked, status: int, body: bytes) -> str:
+    """Return what shows that the service of this secret answers this to the request of this nonce.
+
+    It is for what was ``asked`` alone: whoever took a request for the service's cannot have another one answered with
+    its nonce, and pass that on. The body is left out: some requests are answered before theirs is read.
+    """
+    return _signature(secret, "answer-2", nonce, *asked, str(status), body)
 
 
 def is_same(proof: str, due: str) -> bool:

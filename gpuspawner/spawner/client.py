@@ -13,7 +13,7 @@ from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
 from gpuspawner.core.leases.release import Release
-from gpuspawner.core.proof import PROOF, is_same, new_nonce, prove_answer, request_headers
+from gpuspawner.core.proof import PROOF, Asked, is_same, new_nonce, prove_answer, request_headers
 
 AWAY = "The GPU service does not answer."
 NOT_OURS = "What answers at the GPU service's address is not this hub's GPU service: tell your administrator."
@@ -88,12 +88,12 @@ class LeaseClient:
     ) -> dict[str, Any]:
         url, nonce = f"{self.url}{path}{'?' if arguments else ''}{urlencode(arguments or {})}", new_nonce()
         sent = json.dumps(body or {}) if method == "POST" else ""
-        target = f"/{url.split('/', 3)[3]}"
+        asked = Asked(method, target_of(url))
         request = HTTPRequest(
             url,
             method=method,
             headers={
-                **request_headers(self.secret, nonce, method, target, sent.encode()),
+                **request_headers(self.secret, nonce, *asked, sent.encode()),
                 "Content-Type": "application/json",
             },
             body=sent if method == "POST" else None,
@@ -109,7 +109,7 @@ class LeaseClient:
             raise Unavailable(AWAY) from error
         finally:
             client.close()
-        if not is_proven(response, self.secret, nonce):
+        if not is_proven(response, self.secret, nonce, asked):
             raise Unavailable(AWAY if response.code >= 500 else NOT_OURS)  # noqa: PLR2004 - HTTP's own number
         answer: dict[str, Any] = json.loads(response.body)
         if response.code != 200:  # noqa: PLR2004 - HTTP's own number
@@ -117,9 +117,14 @@ class LeaseClient:
         return answer
 
 
-def is_proven(response: HTTPResponse, secret: bytes, nonce: str) -> bool:
-    """Whether the service of this secret wrote an answer."""
-    due = prove_answer(secret, nonce, response.code, response.body)
+def target_of(url: str) -> str:
+    """Return path and query of an address, as they are sent."""
+    return f"/{url.split('/', 3)[3]}"
+
+
+def is_proven(response: HTTPResponse, secret: bytes, nonce: str, asked: Asked) -> bool:
+    """Whether the service of this secret wrote an answer to what was asked."""
+    due = prove_answer(secret, nonce, asked, response.code, response.body)
     return is_same(response.headers.get(PROOF, ""), due)
 
 

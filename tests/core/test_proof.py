@@ -7,6 +7,7 @@ from gpuspawner.core.proof import (
     DIGEST,
     NONCE,
     SCHEME,
+    Asked,
     digest,
     is_same,
     new_nonce,
@@ -40,9 +41,12 @@ def test_the_service_of_the_secret_takes_the_headers_and_no_other_does(request_)
 
 
 def test_an_answer_proves_its_status_its_body_and_its_question():
-    proof = prove_answer(SECRET, "nonce", 200, b"{}")
-    others = [(b"t" * 32, "nonce", 200, b"{}"), (SECRET, "other", 200, b"{}"), (SECRET, "nonce", 409, b"{}")]
-    others.append((SECRET, "nonce", 200, b"[]"))
+    asked = Asked("GET", "/a")
+    due = (SECRET, "nonce", asked, 200, b"{}")
+    proof = prove_answer(*due)
+    instead = [b"t" * 32, "other", Asked("POST", "/a"), 409, b"[]"]
+    others = [(*due[:i], other, *due[i + 1 :]) for i, other in enumerate(instead)]
+    others.append((SECRET, "nonce", Asked("GET", "/b"), 200, b"{}"))
     assert not any(is_same(proof, prove_answer(*other)) for other in others)
     assert not is_same(proof, prove_request(SECRET, "nonce", "200"))
     assert not is_same("ü", proof)

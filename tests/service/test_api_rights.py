@@ -6,18 +6,18 @@ import sqlite3
 import pytest
 from service_world import PREFIX, SECRET, open_door
 from tornado.escape import utf8
-from tornado.httpclient import HTTPRequest
+from tornado.httpclient import AsyncHTTPClient, HTTPRequest
 from tornado.httpserver import HTTPServer
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 from tornado.testing import bind_unused_port
 
 from gpuspawner.core.errors import Gone, Unavailable
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.core.proof import new_nonce, request_headers
+from gpuspawner.core.proof import NONCE, Asked, new_nonce, request_headers
 from gpuspawner.core.tickets import TICKET_SECONDS, sign_ticket
 from gpuspawner.service.leases.allocator import hash_token
 from gpuspawner.service.observe.known import STANDS_SECONDS
-from gpuspawner.spawner.client import NOT_OURS, LeaseClient
+from gpuspawner.spawner.client import NOT_OURS, LeaseClient, is_proven, target_of
 from gpuspawner.spawner.web.live import ServiceView
 
 ACTIONS = ["keep", "extend", "stop", "seen", "dispute", "answer"]
@@ -412,3 +412,13 @@ async def test_what_another_hubs_service_answers_is_told_from_ones_own(world, ca
             await client.heartbeat(lease.id, 7)
         found = await ServiceView(call.url, ticket, secret).workspaces()
         assert (found is not None) == ours, "a ticket that another service would take proves nothing of it"
+
+
+async def test_an_answer_is_the_answer_of_no_other_request(world, call):
+    """Whoever took a request for the service's could have its nonce signed for a request of their own."""
+    await world.up("alice")
+    url, nonce = f"{call.url}/api/v1/workspaces", new_nonce()
+    response = await AsyncHTTPClient().fetch(url, headers={"Authorization": call.ticket("bob"), NONCE: nonce})
+    assert is_proven(response, SECRET, nonce, Asked("GET", target_of(url)))
+    assert not is_proven(response, SECRET, nonce, Asked("GET", target_of(f"{call.url}/internal/leases/1?attempt=1")))
+    assert not is_proven(response, SECRET, nonce, Asked("POST", target_of(url)))

@@ -15,7 +15,7 @@ from tornado.web import HTTPError, RequestHandler
 
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Superseded, Unavailable, quoted
 from gpuspawner.core.leases.lease import NOBODY, Lease, Owner
-from gpuspawner.core.proof import DIGEST, NONCE, PROOF, SCHEME, is_same, prove_answer, prove_request
+from gpuspawner.core.proof import DIGEST, NONCE, PROOF, SCHEME, Asked, is_same, prove_answer, prove_request
 from gpuspawner.core.tickets import ticket_holder
 from gpuspawner.service.leases.allocator import WORKSPACE_TOKEN_PREFIX, hash_token
 from gpuspawner.service.parts import Parts
@@ -195,7 +195,8 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
         self.set_header("Content-Type", "application/json")
         text, nonce = json.dumps(document), self.request.headers.get(NONCE, "")
         if nonce:
-            self.set_header(PROOF, prove_answer(self.parts.secret, nonce, status, text.encode()))
+            asked = Asked(str(self.request.method), str(self.request.uri))
+            self.set_header(PROOF, prove_answer(self.parts.secret, nonce, asked, status, text.encode()))
         self.finish(text)
 
     def error_of(self, error: BaseException | None) -> tuple[int, dict[str, Any]]:

@@ -11,8 +11,8 @@ from typing import Any
 from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
-from gpuspawner.core.proof import NONCE, new_nonce
-from gpuspawner.spawner.client import is_proven
+from gpuspawner.core.proof import NONCE, Asked, new_nonce
+from gpuspawner.spawner.client import is_proven, target_of
 
 ANSWER_SECONDS = 2.0
 """How long a page waits for the service. Arbitrary: it answers in milliseconds, and a page should not seem dead."""
@@ -67,10 +67,11 @@ class ServiceView:
 
     async def _ask(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
         """Return the answer, a refusal (4xx) too; None where there is none."""
-        nonce = new_nonce()
+        nonce, url = new_nonce(), f"{self.url}/api/v1/{path}"
+        asked = Asked("GET" if body is None else "POST", target_of(url))
         request = HTTPRequest(
-            f"{self.url}/api/v1/{path}",
-            method="GET" if body is None else "POST",
+            url,
+            method=asked.method,
             headers={"Authorization": f"ticket {self.ticket}", NONCE: nonce, "Content-Type": "application/json"},
             body=None if body is None else json.dumps(body),
             connect_timeout=ANSWER_SECONDS,
@@ -84,7 +85,7 @@ class ServiceView:
             return None
         finally:
             client.close()
-        proven = is_proven(response, self.secret, nonce)
+        proven = is_proven(response, self.secret, nonce, asked)
         return json.loads(response.body) if proven and response.code < 500 else None  # noqa: PLR2004 - HTTP's own
 
 

@@ -84,6 +84,11 @@ WAYS = {
         {**host("/dev/null"), "volume_mounts": [{"name": "node", "mountPath": "//run/./nvidia-container-devices/0"}]},
         f"//run/./nvidia-container-devices/0 {ASKS}",
     ),
+    "a mount from the root": (
+        {**host("/dev/null"), "volume_mounts": [{"name": "node", "mountPath": "run/nvidia-container-devices/0"}]},
+        f"run/nvidia-container-devices/0 {ASKS}",
+    ),
+    "what names a node's devices": (host("/var/run/cdi"), f"volumes, node: hostPath /var/run/cdi {PATH}"),
     "an annotation": (
         {"extra_annotations": {"cdi.k8s.io/gpu": "nvidia.com/gpu=all"}},
         "cdi.k8s.io/gpu asks the container runtime for devices. GPUs come from the lease alone: take it out.",

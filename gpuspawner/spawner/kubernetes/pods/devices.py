@@ -28,7 +28,9 @@ _HOST_PATHS = (
     "/dev/nvidia*",
     "/dev/dri",
     "/dev/kfd",
+    "/etc/cdi",
     "/proc",
+    "/run/cdi",
     "/run/containerd",
     "/run/cri-dockerd.sock",
     "/run/crio",
@@ -36,7 +38,7 @@ _HOST_PATHS = (
     "/run/k3s/containerd",
     "/var/lib/kubelet",
 )
-"""Of a node: its GPUs, its processes, and the sockets by which containers with any GPU can be started."""
+"""Of a node: its GPUs, what names them to its container runtime, its processes, and the sockets of that."""
 
 
 def faults_of_pod(where: str, spec: Any, server: str = "") -> Iterator[str]:
@@ -163,8 +165,8 @@ def listed(parts: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _plain(path: str) -> str:
-    """Return a path without what can be left out, and /var/run as what it is: /run."""
-    path = re.sub(r"^//", "/", posixpath.normpath(path))
+    """Return a path from the root, as the kubelet reads one, without what can be left out; /var/run is /run."""
+    path = posixpath.normpath(f"/{path.lstrip('/')}")
     return f"/run{path.removeprefix('/var/run')}" if f"{path}/".startswith("/var/run/") else path
 
 

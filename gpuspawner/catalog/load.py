@@ -49,17 +49,18 @@ def check(source: object) -> tuple[Problem, ...]:
 
 def _loaded(document: Document, file: str) -> Catalog:
     if any(issue.loc == ("catalog",) for issue in document.issues):  # nothing could be read
-        raise CatalogError(_problems(document, file))
+        raise CatalogError(problems(document, file))
     empty = document.data is None
     if empty:
         document.data = {}
     catalog = build(checked(document), document.issues, empty=empty)
     if document.issues:
-        raise CatalogError(_problems(document, file))
+        raise CatalogError(problems(document, file))
     return catalog
 
 
-def _problems(document: Document, file: str) -> tuple[Problem, ...]:
+def problems(document: Document, file: str) -> tuple[Problem, ...]:
+    """Return the issues of a document with their lines, in the order of the file."""
     found = [
         Problem(
             _shown(file), issue.line or document.line_of(issue.loc), _entry(issue), issue.wrong, _sentence(issue.right)

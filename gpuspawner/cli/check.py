@@ -8,11 +8,12 @@ import sys
 from dataclasses import asdict
 
 from gpuspawner.catalog import load_catalog
+from gpuspawner.catalog.warnings import needing_pods, without_effect
 from gpuspawner.core.errors import CatalogError
 
 
 def check(arguments: argparse.Namespace) -> int:
-    """Print every problem and return 1, or say what the catalog holds and return 0."""
+    """Print every problem and return 1; or warnings and what the catalog holds, and return 0."""
     try:
         catalog = load_catalog(arguments.file)
     except CatalogError as error:
@@ -21,12 +22,18 @@ def check(arguments: argparse.Namespace) -> int:
         else:
             print(error, file=sys.stderr)
         return 1
+    warnings = (*needing_pods(arguments.file, catalog), *without_effect(arguments.file, catalog))
     counts = (
         _count(len(catalog.templates), "template", "templates"),
         _count(len(catalog.gpus), "GPU kind", "GPU kinds"),
         _count(len(catalog.policies), "policy", "policies"),
     )
-    print(json.dumps({"problems": []}) if arguments.json else f"{arguments.file}: good ({', '.join(counts)}).")
+    if arguments.json:
+        print(json.dumps({"problems": [], "warnings": [asdict(warning) for warning in warnings]}, indent=1))
+        return 0
+    for warning in warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    print(f"{arguments.file}: good ({', '.join(counts)}).")
     return 0
 
 

@@ -22,6 +22,7 @@ from traitlets.utils.importstring import import_item
 from gpuspawner.backends.ports import SERVICE as SERVICE_COMMAND
 from gpuspawner.catalog import Catalog, load_catalog, scaled
 from gpuspawner.catalog.menus import write_menus
+from gpuspawner.catalog.warnings import needing_pods
 from gpuspawner.core.errors import CatalogError
 from gpuspawner.spawner.hub import one_hub, service_port, stoppers
 from gpuspawner.spawner.hub.cullers import CONFIG_FOLDERS, other_cullers
@@ -74,6 +75,8 @@ def configure(
         raise SystemExit(f"gpuspawner: configure(port={port!r}) is no port. Give a whole number, 1 to {LAST_PORT}.")
     wrapped = _wrapped(c.JupyterHub.get("spawner_class"))
     _refuse_conflicts(c, wrapped, loaded)
+    if not _is_pods(wrapped) and (refused := needing_pods(catalog, loaded)):
+        raise SystemExit("\n".join(f"gpuspawner: {problem}" for problem in refused))
     _name_cullers(c, wrapped)
     data = data_folder(Path(data_dir))
     if one_hub.hub_starts():
@@ -219,14 +222,6 @@ def _refuse_conflicts(c: Any, spawner: type, catalog: Catalog) -> None:
             raise SystemExit("\n".join(found))
         for sentence in weakened(c, spawner, catalog):
             print(f"gpuspawner: {sentence}", file=sys.stderr)  # noqa: T201 - the hub has no log yet
-        return
-    for name, template in catalog.templates.items():
-        for key in ("image", "profile", "guarantee"):
-            if getattr(template, key):
-                raise SystemExit(
-                    f"gpuspawner: templates.{name}.{key} needs KubeSpawner; this hub's class is {spawner.__name__}. "
-                    "Take it out, or set c.JupyterHub.spawner_class = 'kubespawner' before configure()."
-                )
 
 
 def _refuse_other_ways_to_the_service(c: Any) -> None:

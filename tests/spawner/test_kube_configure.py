@@ -163,14 +163,23 @@ def test_promise_10_an_image_that_nothing_would_start_is_refused_by_name(configu
     with pytest.raises(SystemExit) as refused:
         configured(spawner_class=LocalProcessSpawner, catalog={**CATALOG, "templates": {"lab": {"image": "lab:1"}}})
     assert str(refused.value) == (
-        "gpuspawner: templates.lab.image needs KubeSpawner; this hub's class is LocalGPUSpawner. "
-        "Take it out, or set c.JupyterHub.spawner_class = 'kubespawner' before configure()."
+        "gpuspawner: configure(catalog=...): templates.lab.image: needs KubeSpawner: other hubs do not start with it. "
+        "Take it out where c.JupyterHub.spawner_class is not 'kubespawner'."
     )
+
+
+def test_promise_10_what_nothing_would_start_is_told_with_file_and_line(configured, tmp_path):
+    file = tmp_path / "catalog.yaml"
+    file.write_text("version: 1\ntemplates:\n  lab: {image: lab:1}\n  big:\n    guarantee: {cpu: 50%}\n")
+    with pytest.raises(SystemExit) as refused:
+        configured(spawner_class=LocalProcessSpawner, catalog=file)
+    starts = [f"gpuspawner: {file}:3: templates.lab.image: ", f"gpuspawner: {file}:5: templates.big.guarantee: "]
+    assert all(line.startswith(start) for line, start in zip(str(refused.value).splitlines(), starts, strict=True))
 
 
 def test_promise_10_a_guarantee_that_nothing_would_give_is_refused_by_name(configured):
     catalog = {**CATALOG, "templates": {"lab": {"guarantee": {"cpu": "50%"}}}}
-    with pytest.raises(SystemExit, match=r"templates\.lab\.guarantee needs KubeSpawner"):
+    with pytest.raises(SystemExit, match=r"templates\.lab\.guarantee: needs KubeSpawner"):
         configured(spawner_class=LocalProcessSpawner, catalog=catalog)
 
 

@@ -1,0 +1,47 @@
+"""What of a good catalog needs a second look: not right on every hub, or without effect. With file and line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from gpuspawner.catalog.document import Document, Issue, read_file
+from gpuspawner.catalog.load import DICT_NAME, problems
+from gpuspawner.catalog.values import Catalog
+from gpuspawner.core.errors import Problem
+from gpuspawner.core.units import show_duration
+
+Source = str | Path | Mapping[str, object]
+
+OF_PODS = ("image", "profile", "guarantee")
+"""Keys of a template that only KubeSpawner can fulfil."""
+
+
+def needing_pods(source: Source, catalog: Catalog) -> tuple[Problem, ...]:
+    """Return what a hub without KubeSpawner does not start with. ``catalog`` is what ``source`` was loaded to."""
+    right = "take it out where c.JupyterHub.spawner_class is not 'kubespawner'"
+    found = [
+        Issue(("templates", name, key), "needs KubeSpawner: other hubs do not start with it", right)
+        for name, template in catalog.templates.items()
+        for key in OF_PODS
+        if getattr(template, key)
+    ]
+    return _located(source, found)
+
+
+def without_effect(source: Source, catalog: Catalog) -> tuple[Problem, ...]:
+    """Return policies by which no workspace can ever be idle. ``catalog`` is what ``source`` was loaded to."""
+    found = []
+    for name, policy in catalog.policies.items():
+        start_up, lifetime = policy.idle.start_up_seconds, policy.lifetime_seconds[1]
+        if start_up >= lifetime:
+            wrong = f"{show_duration(start_up)} is no less than the longest lifetime, {show_duration(lifetime)}"
+            right = "shorten it: by this policy no workspace is ever idle"
+            found.append(Issue(("policies", name, "idle", "start_up"), wrong, right))
+    return _located(source, found)
+
+
+def _located(source: Source, found: list[Issue]) -> tuple[Problem, ...]:
+    if isinstance(source, Mapping):
+        return problems(Document(issues=found), DICT_NAME)
+    return problems(Document(lines=read_file(Path(source)).lines, issues=found), str(source))

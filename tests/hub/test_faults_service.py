@@ -148,7 +148,7 @@ def test_promise_3_service_killed_at_each_step_of_a_reclaim_ends_it_once(reclaim
     end = hub.until_ended(user, "idle", 60)
     assert end["id"] == lease["id"]
     assert not armed.exists(), "the service was killed there"
-    assert [line["why"][:5] for line in hub.audit(lease["id"], "stop")] == ["idle:"]
+    assert [line["fields"]["reason"] for line in hub.audit(lease["id"], "stop")] == ["idle"]
     assert not hub.server_pids()
     assert hub.server(user) is None
     readings = hub.gpu(f"/workspaces/{lease['id']}/readings")["readings"]

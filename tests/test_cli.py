@@ -67,7 +67,7 @@ def test_check_of_a_good_catalog_says_what_it_holds(tmp_path, capsys):
     assert main(["check", str(tmp_path / "catalog.yaml")]) == DONE
     assert capsys.readouterr() == (f"{tmp_path}/catalog.yaml: good (1 template, 0 GPU kinds, 1 policy).\n", "")
     assert main(["check", "--json", str(tmp_path / "catalog.yaml")]) == DONE
-    assert json.loads(capsys.readouterr().out) == {"problems": [], "warnings": []}
+    assert json.loads(capsys.readouterr().out) == {"problems": [], "warnings": [], "needs_kubespawner": []}
 
 
 def test_check_warns_of_what_is_not_right_on_every_hub_or_has_no_effect(tmp_path, capsys):
@@ -83,19 +83,22 @@ def test_check_warns_of_what_is_not_right_on_every_hub_or_has_no_effect(tmp_path
     )
     assert main(["check", str(file)]) == DONE
     out, err = capsys.readouterr()
-    assert out == f"{file}: good (1 template, 0 GPU kinds, 2 policies).\n"
+    assert out.splitlines() == [
+        f"{file}: good (1 template, 0 GPU kinds, 2 policies).",
+        "For a hub with KubeSpawner alone: templates.lab.image. Another hub does not start with it.",
+    ]
     assert err.splitlines() == [
-        (
-            f"warning: {file}:7: templates.lab.image: needs KubeSpawner: other hubs do not start with it. "
-            "Take it out where c.JupyterHub.spawner_class is not 'kubespawner'."
-        ),
         (
             f"warning: {file}:3: policies.short.idle.start_up: 2 h is no less than the longest lifetime, 1 h. "
             "Shorten it: by this policy no workspace is ever idle."
         ),
     ]
     assert main(["check", "--json", str(file)]) == DONE
-    assert [warning["line"] for warning in json.loads(capsys.readouterr().out)["warnings"]] == [7, 3]
+    told = json.loads(capsys.readouterr().out)
+    assert [(one["entry"], one["line"]) for one in (*told["warnings"], *told["needs_kubespawner"])] == [
+        ("policies.short.idle.start_up", 3),
+        ("templates.lab.image", 7),
+    ]
 
 
 def test_check_of_a_bad_catalog_tells_all_at_once(tmp_path, capsys):

@@ -22,18 +22,22 @@ def check(arguments: argparse.Namespace) -> int:
         else:
             print(error, file=sys.stderr)
         return 1
-    warnings = (*needing_pods(arguments.file, catalog), *without_effect(arguments.file, catalog))
+    warnings, of_pods = without_effect(arguments.file, catalog), needing_pods(arguments.file, catalog)
     counts = (
         _count(len(catalog.templates), "template", "templates"),
         _count(len(catalog.gpus), "GPU kind", "GPU kinds"),
         _count(len(catalog.policies), "policy", "policies"),
     )
     if arguments.json:
-        print(json.dumps({"problems": [], "warnings": [asdict(warning) for warning in warnings]}, indent=1))
+        found = {"problems": (), "warnings": warnings, "needs_kubespawner": of_pods}
+        print(json.dumps({key: [asdict(one) for one in each] for key, each in found.items()}, indent=1))
         return 0
     for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)
     print(f"{arguments.file}: good ({', '.join(counts)}).")
+    if of_pods:
+        more = f" and {len(of_pods) - 1} more" if len(of_pods) > 1 else ""
+        print(f"For a hub with KubeSpawner alone: {of_pods[0].entry}{more}. Another hub does not start with it.")
     return 0
 
 

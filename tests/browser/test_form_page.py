@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import unquote
+
 import pytest
 from playwright.sync_api import Page, Route, expect
 
@@ -51,6 +53,30 @@ def test_a_form_whose_ticket_is_over_takes_the_one_of_its_page_anew(hub, page):
     page.evaluate("document.getElementById('gs-quota').textContent = ''")
     expect(page.locator("#gs-quota")).to_have_text("You use or wait for 0 of 4 GPUs.")
     assert len(set(asked)) > 1
+
+
+def test_a_form_whose_user_is_signed_out_says_so_with_the_way_back_and_starts_nothing(hub, page, assert_accessible):
+    show_form(page, hub)
+    expect(sentence(page)).to_contain_text("Starts now")
+    page.fill("#gs-memory", "3 GiB")
+    cookies = page.context.cookies()
+    page.context.clear_cookies()
+    over = {"status": 403, "json": {"error": {"message": "Over."}}}
+    page.route("**/services/gpu/api/v1/offers", lambda route: route.fulfill(**over))
+    note = page.locator("#gs-signed-out")
+    expect(note).to_contain_text("You are signed out, and what stands here may be old. Sign in again")
+    expect(page.locator(START)).to_be_disabled()
+    expect(sentence(page)).to_have_text("You are signed out.")
+    there = unquote(note.locator("a").get_attribute("href") or "")
+    assert "/hub/login?next=/hub/spawn?" in there
+    assert "opt-memory=3+GiB" in unquote(there)
+    assert_accessible(page)
+    page.unroute("**/services/gpu/api/v1/offers")
+    page.context.add_cookies(cookies)
+    expect(note).to_have_count(0)
+    expect(page.locator(START)).to_be_enabled()
+    expect(sentence(page)).to_contain_text("Starts now")
+    assert page.input_value("#gs-memory") == "3 GiB"
 
 
 def test_fields_follow_the_template_and_keep_what_was_typed(hub, page):

@@ -317,3 +317,17 @@ def test_somebody_signed_in_to_a_real_hub_is_shown_in(page, hub):
     expect(page.get_by_text("You have no workspace now.")).to_be_visible()
     page.get_by_role("link", name="Start a workspace").click()
     expect(page).to_have_url(re.compile("/hub/spawn"))
+
+
+def test_who_is_signed_out_reads_it_at_the_top_with_the_way_back(browser, world):
+    world.save(pages.running("mine"))
+    page = open_page(browser, world, "workspaces/mine")
+    page.route("**/workspaces/mine", lambda route: route.fulfill(status=403, body="no"))
+    note = page.locator("#signed-out")
+    world.save(pages.running("mine", kept_until=NOW + 3600))
+    expect(note).to_contain_text("You are signed out. These numbers are of", timeout=12_000)
+    assert note.get_by_role("link", name="Sign in again").get_attribute("href").endswith("workspaces/mine")
+    assert page.locator("main > *").first.get_attribute("id") == "signed-out"
+    page.unroute("**/workspaces/mine")
+    world.save(pages.running("mine", kept_until=NOW + 7200))
+    expect(note).to_have_count(0, timeout=40_000)

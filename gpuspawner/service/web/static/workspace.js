@@ -28,11 +28,29 @@ function patch(old, fresh) {
   }
 }
 
+// At the top, with the way back: this page, asked for again, signs in first.
+function tellSignedOut() {
+  if (document.getElementById('signed-out')) return;
+  const note = document.createElement('p');
+  note.id = 'signed-out';
+  note.className = 'gs-note gs-warn';
+  note.setAttribute('role', 'alert');
+  const link = document.createElement('a');
+  link.href = url;
+  link.textContent = 'Sign in again';
+  note.append(`You are signed out. These numbers are of ${refreshedAt.toLocaleTimeString('en-GB')}. `, link, ' to go on.');
+  main.prepend(note);
+}
+
 async function refresh() {
   let page;
   try {
     const response = await fetch(url, {headers: {'X-XSRFToken': xsrf}, redirect: 'error'});
-    if (!response.ok) throw new Error(response.status === 403 ? 'you are no longer signed in' : `answer ${response.status}`);
+    if (response.status === 403) {
+      tellSignedOut();
+      return;
+    }
+    if (!response.ok) throw new Error(`answer ${response.status}`);
     page = new DOMParser().parseFromString(await response.text(), 'text/html');
   } catch (error) {
     const why = error instanceof TypeError ? 'the service does not answer' : error.message;
@@ -41,6 +59,7 @@ async function refresh() {
   }
   refreshedAt = new Date();
   stale.textContent = '';
+  document.getElementById('signed-out')?.remove();
   document.body.dataset.version = page.body.dataset.version;
   if (page.getElementById('main').dataset.shape !== main.dataset.shape) {
     location.replace(url); // what can be done has changed, not only numbers

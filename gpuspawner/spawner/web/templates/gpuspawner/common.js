@@ -27,8 +27,25 @@ window.gpuspawner ??= (() => {
     if (node && node.textContent !== text) node.textContent = text;
   };
 
+  // One notice on a page whose user is signed out, with the way back: to `next()`, where an element of it knows better.
+  const SIGNED_OUT = "gs-signed-out";
+  let signedOut = false; // of all that asks on this page: the hub knows its cookie no more
+  const tellSignedOut = (root, next) => {
+    let note = document.getElementById(SIGNED_OUT);
+    if (!note) {
+      const link = element("a", { textContent: "Sign in again" });
+      note = element("p", { id: SIGNED_OUT, className: "gs-note gs-warn" }, "You are signed out, and what stands here may be old. ", link, ": you come back to this page.");
+      note.setAttribute("role", "alert");
+      root.prepend(note);
+    }
+    const link = note.querySelector("a");
+    if (link.href && !next) return;
+    const back = next?.() ?? window.location.pathname + window.location.search;
+    link.href = `${window.jhdata?.base_url ?? "/hub/"}login?next=${encodeURIComponent(back)}`;
+  };
+
   // The service, asked by the ticket of the page's element `root`.
-  const service = (root) => {
+  const service = (root, next) => {
     const { prefix } = root.dataset;
     let { ticket } = root.dataset;
     let renewAt = Date.now() + TICKET_MILLISECONDS;
@@ -47,14 +64,21 @@ window.gpuspawner ??= (() => {
     const renew = async () => {
       const address = `${window.jhdata?.base_url ?? "/hub/"}gpuspawner/ticket${form}`;
       const answer = await fetch(address, { cache: "no-store", signal: AbortSignal.timeout(8000) });
+      signedOut = answer.status === 403;
       if (!answer.ok) return false;
       ({ ticket } = await answer.json());
       renewAt = Date.now() + TICKET_MILLISECONDS;
       return true;
     };
-    // Answers the document; throws an Error with `status` and, for a refusal, `refusal`. No status: no answer.
+    const told = () => {
+      tellSignedOut(root, next);
+      return Object.assign(new Error("You are signed out."), { signedOut: true });
+    };
+    // Answers the document; throws an Error with `status` and, for a refusal, `refusal`. No status: no answer. With
+    // `signedOut` the page tells it already.
     const call = async (path, body, again = true) => {
-      if (again && body === undefined && Date.now() > renewAt) await renew().catch(() => {}); // or the next look does
+      if (again && body === undefined && (signedOut || Date.now() > renewAt)) await renew().catch(() => {}); // or the next look does
+      if (signedOut) throw told();
       const response = await fetched(path, body);
       const text = await response.text();
       let answer = null;
@@ -63,10 +87,14 @@ window.gpuspawner ??= (() => {
       } catch {
         // The proxy's own page: the service is away.
       }
-      if (response.ok && answer) return answer;
+      if (response.ok && answer) {
+        document.getElementById(SIGNED_OUT)?.remove();
+        return answer;
+      }
       if (response.status === 403 && again && !answer?.error?.field && (await renew())) {
         return call(path, body, false);
       }
+      if (signedOut) throw told();
       const error = new Error(answer?.error?.message ?? "The GPU service does not answer.");
       error.status = answer?.error ? response.status : undefined;
       error.refusal = answer?.error?.field ? answer.error : null;

@@ -9,7 +9,10 @@
   const { away } = root.dataset;
   // The address says it even where the hub shows a named server's form again as the default one's (JupyterHub 6.1).
   const server = decodeURIComponent(new URL(form.action).pathname.match(/\/spawn\/[^/]+\/([^/]+)$/)?.[1] ?? "");
-  const api = service(root);
+  const api = service(root, () => { const { pathname, search } = new URL(link()); return pathname + search; });
+  const mayStart = (may) => { // the hub's own button, which comes after this script
+    for (const button of form.querySelectorAll("[type=submit]")) button.disabled = !may;
+  };
   const FIELDS = ["count", "cpu", "memory", "lifetime"];
   const input = (name) => document.getElementById(`gs-${name}`);
   const chosen = (name) => root.querySelector(`input[name=${name}]:checked:not(:disabled)`)?.value ?? "";
@@ -89,10 +92,12 @@
     const number = ++asked;
     try {
       const answer = await api.call("check", { ...options(), server });
+      mayStart(true);
       if (number === asked) tell(answer.sentence, null, !answer.starts_now);
     } catch (error) {
+      mayStart(!error.signedOut); // the hub would answer by a page about a cookie
       if (number !== asked) return; // what was asked meanwhile tells instead
-      tell(error.status ? error.message : away, error.refusal?.field, true);
+      tell(error.status || error.signedOut ? error.message : away, error.refusal?.field, true);
     }
   };
 

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from gpuspawner.catalog.menus import Menu
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.idle.policy import LifecyclePolicy
+from gpuspawner.core.rules import Rules
 
 NO_GPU = "none"
 """How form, link and REST write "without a GPU". No kind may have this name."""
@@ -75,6 +76,14 @@ class Template:
     """None where all that is asked is guaranteed."""
     opens: tuple[str, ...] = ()
     """Of OPENS, the default first; empty where the hub's configuration alone says what its workspaces open."""
+    groups: frozenset[str] = frozenset()
+    """The hub's groups whose members it exists for; none for everybody."""
+    priority: int = 0
+    """A higher one goes first in the queue."""
+    substitutes: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    """By kind, those that its users may take instead: each meets ``needs``."""
+    needs_memory_bytes: int = 0
+    needs_compute: str = ""
 
     def default_count(self, gpu: str | None) -> int:
         """Return how many of ``gpu`` a request gets that names no number: the default moved into the kind's range."""
@@ -99,6 +108,8 @@ class Catalog:
     """How many GPUs of each kind to simulate where the machine has none."""
     menus: Mapping[str, Menu] = field(default_factory=lambda: MappingProxyType({}))
     """What the hub's profiles let people choose, by template: KubeSpawner's setting, which no catalog file holds."""
+    rules: Rules = field(default_factory=Rules)
+    """Teams, quotas, budgets, class holds, hours."""
     fast: float | None = None
     """The factor by which all times were shortened (:func:`scaled`), for pages to say so; None when they were not."""
 

@@ -17,6 +17,7 @@ from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.limits import Room
 from gpuspawner.core.queue.order import Place
 from gpuspawner.core.queue.snapshot import Claim, Kinds, Snapshot
+from gpuspawner.core.rules import LatestEnd
 
 
 @dataclass(frozen=True)
@@ -47,11 +48,14 @@ class Grant:
 
     ``expires_at``, in seconds of the service's clock: the grant is void unless its start took it by then; None where it
     is held for as long as the service reserves it.
+    ``kind`` is the one that is given; "" for the one asked for. ``latest_end`` bounds the workspace's end.
     """
 
     claim: Claim
     slots: tuple[Slot, ...]
     expires_at: float | None = None
+    kind: str = ""
+    latest_end: LatestEnd | None = None
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import pytest
 
 from gpuspawner.backends.kubernetes.limits import to_limits, to_quota
 from gpuspawner.backends.kubernetes.quantities import amount_of
-from gpuspawner.core.queue.limits import Limit, Quota
+from gpuspawner.core.queue.limits import NamespaceLimit, NamespaceQuota
 
 
 @pytest.mark.parametrize(
@@ -46,11 +46,11 @@ def test_a_quota_bounds_what_workspaces_take_and_nothing_else():
     }  # fmt: skip
     found = to_quota(a_quota(hard, {"requests.cpu": "1500m", "count/pods": "2"}), frozenset({"example.org/board"}))
     assert set(found) == {
-        Quota("team", "cpu", 8000, 1500),
-        Quota("team", "limits.memory", 64 * 2**30),
-        Quota("team", "pods", 5, 2),
-        Quota("team", "nvidia.com/gpu", 4),
-        Quota("team", "example.org/board", 2),
+        NamespaceQuota("team", "cpu", 8000, 1500),
+        NamespaceQuota("team", "limits.memory", 64 * 2**30),
+        NamespaceQuota("team", "pods", 5, 2),
+        NamespaceQuota("team", "nvidia.com/gpu", 4),
+        NamespaceQuota("team", "example.org/board", 2),
     }
 
 
@@ -72,10 +72,10 @@ def test_a_limit_bounds_one_workspace():
     claim = {"type": "PersistentVolumeClaim", "max": {"storage": "1Gi"}}
     found = to_limits({"metadata": {"name": "each"}, "spec": {"limits": [container, pod, claim]}})
     assert found == (
-        Limit("each", "cpu", 1000),
-        Limit("each", "limits.cpu", 0, 4000),
-        Limit("each", "limits.memory", 0, 8 * 2**30),
-        Limit("each", "nvidia.com/gpu", 0, 2),
-        Limit("each", "limits.memory", 0, 16 * 2**30),
+        NamespaceLimit("each", "cpu", 1000),
+        NamespaceLimit("each", "limits.cpu", 0, 4000),
+        NamespaceLimit("each", "limits.memory", 0, 8 * 2**30),
+        NamespaceLimit("each", "nvidia.com/gpu", 0, 2),
+        NamespaceLimit("each", "limits.memory", 0, 16 * 2**30),
     ), "what a pod must have at least, containers beside the workspace's may fill"
     assert to_limits({"metadata": {"name": "each"}, "spec": {"limits": [claim]}}) is None

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from gpuspawner.core.leases.lease import Key, Phase, dispute
+from gpuspawner.core.leases.disputing import dispute
+from gpuspawner.core.leases.lease import Key, Phase
 
 
 def load_pages():

@@ -6,7 +6,7 @@ import pytest
 from lease_builders import NOW, a_lease
 
 from gpuspawner.core.errors import Conflict, RequestRefused
-from gpuspawner.core.leases import lease as leases
+from gpuspawner.core.leases import disputing
 from gpuspawner.core.leases.dispute import LONGEST_CHARACTERS, Dispute, written
 from gpuspawner.core.leases.endings import ENDINGS, Reason
 from gpuspawner.core.leases.lease import Phase
@@ -19,9 +19,9 @@ def ended(reason=Reason.IDLE, **changes):
 
 
 def test_a_dispute_speaks_of_the_readings_up_to_the_end():
-    disputed = leases.dispute(ended(), "It was busy.", SINCE, LATER)
+    disputed = disputing.dispute(ended(), "It was busy.", SINCE, LATER)
     assert disputed.dispute == Dispute(LATER, "It was busy.", SINCE, ENDED_AT)
-    unknown = leases.dispute(replace(ended(), ended_at=None), "", SINCE, LATER).dispute
+    unknown = disputing.dispute(replace(ended(), ended_at=None), "", SINCE, LATER).dispute
     assert unknown is not None
     assert unknown.until == LATER, "when it ended is not known: the readings up to now"
 
@@ -31,29 +31,29 @@ def test_only_an_end_that_others_decided_is_disputed(reason):
     lease = ended(reason)
     assert lease.disputable == (ENDINGS[reason].by_others)
     if lease.disputable:
-        leases.dispute(lease, "", SINCE, LATER)
+        disputing.dispute(lease, "", SINCE, LATER)
     else:
         with pytest.raises(Conflict, match=f"ended as {reason.value}"):
-            leases.dispute(lease, "", SINCE, LATER)
+            disputing.dispute(lease, "", SINCE, LATER)
 
 
 def test_what_lives_is_not_disputed_nor_an_end_twice():
     with pytest.raises(Conflict, match="has not ended"):
-        leases.dispute(a_lease(phase=Phase.RUNNING), "", SINCE, LATER)
+        disputing.dispute(a_lease(phase=Phase.RUNNING), "", SINCE, LATER)
     with pytest.raises(Conflict, match="said so already"):
-        leases.dispute(leases.dispute(ended(), "", SINCE, LATER), "", SINCE, LATER + 1)
+        disputing.dispute(disputing.dispute(ended(), "", SINCE, LATER), "", SINCE, LATER + 1)
 
 
 def test_it_is_answered_once_and_its_user_has_something_new_to_read():
     with pytest.raises(Conflict, match="nothing to answer"):
-        leases.answer(ended(), "Sorry.", "admin", LATER)
-    disputed = leases.dispute(ended(), "It was busy.", SINCE, LATER)
+        disputing.answer(ended(), "Sorry.", "admin", LATER)
+    disputed = disputing.dispute(ended(), "It was busy.", SINCE, LATER)
     assert disputed.seen_by_user
-    answered = leases.answer(disputed, "Sorry.", "admin", LATER + 5)
+    answered = disputing.answer(disputed, "Sorry.", "admin", LATER + 5)
     assert answered.dispute == Dispute(LATER, "It was busy.", SINCE, ENDED_AT, "Sorry.", "admin", LATER + 5)
     assert not answered.seen_by_user
     with pytest.raises(Conflict, match="admin has answered"):
-        leases.answer(answered, "Again.", "other", LATER + 6)
+        disputing.answer(answered, "Again.", "other", LATER + 6)
 
 
 def test_what_was_written_is_kept_as_one_paragraph_that_every_store_can_hold():

@@ -23,7 +23,7 @@ def every_end():
     ]
     given = {"who": "ann", "where": "its page", "unhealthy": ["GPU 0"], "why": "Why.", "stopper": "root"}
     given |= {"measured": "Nothing was done.", "grace_seconds": 60.0, "lifetime_seconds": 60.0, "tries": 3}
-    given |= {"waited_seconds": 60.0}
+    given |= {"waited_seconds": 60.0, "words": "It is used up.", "by": "root", "group": "vision"}
     for name, make in inspect.getmembers(endings, inspect.isfunction):
         asked = inspect.signature(make).parameters
         if make.__module__ == endings.__name__ and name not in {"released", "vanished", "named"}:
@@ -41,7 +41,7 @@ def test_every_end_is_a_sentence_by_somebody(how):
 
 def test_every_reason_is_in_the_table_and_only_what_others_decided_may_come_back_unasked():
     assert set(ENDINGS) == set(Reason)
-    assert {reason for reason, one in ENDINGS.items() if one.returns is Return.BY_POLICY} == {Reason.PREEMPTED}
+    assert {reason for reason, one in ENDINGS.items() if one.returns is Return.BY_POLICY} == {Reason.PREEMPTED, Reason.MADE_ROOM}
 
 
 def test_what_died_as_the_cluster_had_announced_was_preempted():

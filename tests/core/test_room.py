@@ -8,9 +8,9 @@ from lease_builders import GIB, a_request
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.queue.limits import (
     Left,
-    Limit,
+    NamespaceLimit,
+    NamespaceQuota,
     NodeSize,
-    Quota,
     Room,
     check_nodes,
     check_room,
@@ -22,7 +22,7 @@ from gpuspawner.core.queue.limits import (
     taken,
 )
 
-MEMORY = Quota("team", "memory", 64 * GIB, 40 * GIB)
+MEMORY = NamespaceQuota("team", "memory", 64 * GIB, 40 * GIB)
 
 
 def test_what_a_request_takes():
@@ -38,8 +38,13 @@ def test_nodes_and_quotas_of_requests_count_what_is_guaranteed_and_those_of_limi
     asked = demand(SHARED, {})
     assert asked == {"cpu": 5000, "memory": 4 * GIB, "limits.cpu": 20_000, "limits.memory": 8 * GIB, "pods": 1}
     check_nodes(asked, "a100", {NodeSize(frozenset({"a100"}), 5000, 4 * GIB)})
-    check_room(asked, Room(quotas=(Quota("team", "cpu", 5000), Quota("team", "limits.memory", 8 * GIB))))
-    left = (Left(Quota("team", "limits.cpu", 30_000), 19_000), Left(Quota("team", "cpu", 30_000), 5000))
+    check_room(
+        asked, Room(quotas=(NamespaceQuota("team", "cpu", 5000), NamespaceQuota("team", "limits.memory", 8 * GIB)))
+    )
+    left = (
+        Left(NamespaceQuota("team", "limits.cpu", 30_000), 19_000),
+        Left(NamespaceQuota("team", "cpu", 30_000), 5000),
+    )
     short = lacking(asked, left)
     assert lacking_words(short, asked) == "The cluster's quota team leaves 19 CPU of 30 CPU, and this needs 20 CPU."
 
@@ -47,8 +52,8 @@ def test_nodes_and_quotas_of_requests_count_what_is_guaranteed_and_those_of_limi
 @pytest.mark.parametrize(
     ("quota", "asked", "allowed", "possible"),
     [
-        (Quota("team", "cpu", 4000), "CPU cores: 20 CPU", "4 CPU guaranteed", "16 CPU"),
-        (Quota("team", "limits.memory", 6 * GIB), "memory: 8 GiB memory", "6 GiB memory", "6 GiB memory"),
+        (NamespaceQuota("team", "cpu", 4000), "CPU cores: 20 CPU", "4 CPU guaranteed", "16 CPU"),
+        (NamespaceQuota("team", "limits.memory", 6 * GIB), "memory: 8 GiB memory", "6 GiB memory", "6 GiB memory"),
     ],
 )
 def test_promise_8_what_is_guaranteed_in_part_is_refused_by_what_its_user_asked(quota, asked, allowed, possible):
@@ -64,19 +69,19 @@ def test_promise_8_what_is_guaranteed_in_part_is_refused_by_what_its_user_asked(
     ("room", "words"),
     [
         pytest.param(
-            Room(limits=(Limit("each", "limits.memory", 0, 8 * GIB),)),
+            Room(limits=(NamespaceLimit("each", "limits.memory", 0, 8 * GIB),)),
             "memory: 16 GiB memory asked; allowed: at most 8 GiB memory in one workspace, by the cluster's limit each. "
             "Ask for 8 GiB memory, or ask an administrator to change it.",
             id="more than one workspace may have",
         ),
         pytest.param(
-            Room(limits=(Limit("each", "cpu", 4000),)),
+            Room(limits=(NamespaceLimit("each", "cpu", 4000),)),
             "CPU cores: 2 CPU asked; allowed: at least 4 CPU in one workspace, by the cluster's limit each. "
             "Ask for 4 CPU, or ask an administrator to change it.",
             id="less than one must have",
         ),
         pytest.param(
-            Room(quotas=(Quota("none", "nvidia.com/gpu", 0),)),
+            Room(quotas=(NamespaceQuota("none", "nvidia.com/gpu", 0),)),
             "GPUs: 1 nvidia.com/gpu asked; allowed: 0 nvidia.com/gpu for all workspaces together, by the cluster's "
             "quota none. Ask an administrator to raise it.",
             id="more than all may have",
@@ -125,7 +130,7 @@ def test_what_a_node_can_hold_and_a_pool_that_is_not_seen_are_not_refused():
 
 def test_what_others_use_of_a_quota_is_not_refused():
     check_room({"memory": 30 * GIB}, Room(quotas=(MEMORY,)))
-    check_room({"cpu": 1}, Room((Limit("each", "memory", 1, 1),), (MEMORY,)))
+    check_room({"cpu": 1}, Room((NamespaceLimit("each", "memory", 1, 1),), (MEMORY,)))
 
 
 def test_a_lease_whose_pod_a_quota_counts_is_not_counted_twice():
@@ -141,7 +146,7 @@ def test_a_quota_that_is_seen_late_does_not_leave_what_leases_hold():
 
 
 def test_what_is_full_is_named_with_both_quantities():
-    left = (Left(MEMORY, GIB), Left(Quota("few", "pods", 1, 1), 0))
+    left = (Left(MEMORY, GIB), Left(NamespaceQuota("few", "pods", 1, 1), 0))
     asked = {"memory": 2 * GIB, "pods": 1}
     short = lacking(asked, left)
     assert lacking_words(short, asked) == (
@@ -154,7 +159,7 @@ def test_what_is_full_is_named_with_both_quantities():
 
 @given(st.lists(st.integers(1, 20), max_size=8), st.integers(0, 60), st.integers(0, 60))
 def test_grants_within_what_is_left_never_exceed_a_quota(asked, hard, used):
-    quota = Quota("team", "memory", hard, used)
+    quota = NamespaceQuota("team", "memory", hard, used)
     left, given_out = quotas_left(Room(quotas=(quota,)), {}), 0
     for amount in asked:
         if lacking({"memory": amount}, left) is None:

@@ -11,7 +11,16 @@ from typing import Any
 
 from gpuspawner.backends.kubernetes.objects import is_gpu_resource
 from gpuspawner.backends.kubernetes.quantities import amount_of
-from gpuspawner.core.queue.limits import ASKED, CPU, LIMITS_CPU, LIMITS_MEMORY, MEMORY, PODS, Limit, Quota
+from gpuspawner.core.queue.limits import (
+    ASKED,
+    CPU,
+    LIMITS_CPU,
+    LIMITS_MEMORY,
+    MEMORY,
+    PODS,
+    NamespaceLimit,
+    NamespaceQuota,
+)
 
 _KEYS = {
     **dict.fromkeys(("cpu", "requests.cpu"), CPU),
@@ -24,7 +33,7 @@ _OF_EVERY_WORKSPACE = frozenset({"NotTerminating", "NotBestEffort"})
 """Scopes of a quota that every workspace is in: it has requests, and no end that Kubernetes knows."""
 
 
-def to_quota(data: Mapping[str, Any], named: frozenset[str] = frozenset()) -> tuple[Quota, ...] | None:
+def to_quota(data: Mapping[str, Any], named: frozenset[str] = frozenset()) -> tuple[NamespaceQuota, ...] | None:
     """Return a ResourceQuota's bounds on workspaces, or None for one that has none, or counts some pods only.
 
     Requests and limits of one resource may both be bounded: each is a bound of its own. ``named`` are the GPU resources
@@ -40,16 +49,16 @@ def to_quota(data: Mapping[str, Any], named: frozenset[str] = frozenset()) -> tu
         bound = amount_of(resource, quantity) if resource else None
         if bound is not None:
             in_use = amount_of(resource, used.get(key, "0")) or 0
-            found.append(Quota(data["metadata"]["name"], resource, bound, in_use))
+            found.append(NamespaceQuota(data["metadata"]["name"], resource, bound, in_use))
     return tuple(found) or None
 
 
-def to_limits(data: Mapping[str, Any], named: frozenset[str] = frozenset()) -> tuple[Limit, ...] | None:
+def to_limits(data: Mapping[str, Any], named: frozenset[str] = frozenset()) -> tuple[NamespaceLimit, ...] | None:
     """Return a LimitRange's bounds on a workspace, or None for one that has none.
 
     A pod may have containers beside the workspace's own: they can fill what a pod must have at least.
     """
-    found: list[Limit] = []
+    found: list[NamespaceLimit] = []
     for entry in (data.get("spec") or {}).get("limits") or ():
         if entry.get("type") not in {"Container", "Pod"}:
             continue
@@ -60,8 +69,8 @@ def to_limits(data: Mapping[str, Any], named: frozenset[str] = frozenset()) -> t
             name = data["metadata"]["name"]
             lowest = amount_of(key, least.get(key, "0")) if entry["type"] == "Container" else 0
             highest = amount_of(key, most[key]) if key in most else None
-            found += [Limit(name, key, least=lowest)] if lowest else []
-            found += [Limit(name, ASKED.get(key, key), most=highest)] if highest is not None else []
+            found += [NamespaceLimit(name, key, least=lowest)] if lowest else []
+            found += [NamespaceLimit(name, ASKED.get(key, key), most=highest)] if highest is not None else []
     return tuple(found) or None
 
 

@@ -19,7 +19,7 @@ from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.backends.kubernetes.watches import Watch
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Gpu, GpuKind
-from gpuspawner.core.queue.limits import Limit, NodeSize, Quota, Room
+from gpuspawner.core.queue.limits import NamespaceLimit, NamespaceQuota, NodeSize, Room
 
 log = logging.getLogger("gpuspawner.kubernetes")
 
@@ -60,8 +60,8 @@ class ClusterView:
         )
         self._all_pods = self._pods_at("/api/v1/pods")
         self._pods_here = self._pods_at(f"/api/v1/namespaces/{settings.namespace}/pods")
-        self._quotas: Watch[tuple[Quota, ...]] = self._rules("resourcequotas", to_quota)
-        self._limits: Watch[tuple[Limit, ...]] = self._rules("limitranges", to_limits)
+        self._quotas: Watch[tuple[NamespaceQuota, ...]] = self._rules("resourcequotas", to_quota)
+        self._limits: Watch[tuple[NamespaceLimit, ...]] = self._rules("limitranges", to_limits)
         self._told: dict[Watch[Any], str] = {}
 
     @property

@@ -44,6 +44,10 @@ class GpuKind:
     """Into how many the cluster divides the devices that serve it: time-slicing, MPS."""
     autoscale: Autoscale | None = None
     """The nodes that a cluster starts for it; None where it only has those that are there."""
+    groups: frozenset[str] = frozenset()
+    """The hub's groups whose members it exists for; none for everybody."""
+    counts: Fraction | None = None
+    """How much one counts in quotas and GPU hours; None for its share of a device."""
 
     @property
     def pool(self) -> str:
@@ -75,6 +79,8 @@ class Gpu:
     foreign: bool = False
     note: str = ""
     group: str = ""
+    cluster: str = ""
+    zone: str = ""
 
 
 @dataclass(frozen=True)

@@ -69,6 +69,8 @@ class ExtendPolicy:
     total_seconds: float = 24 * 3600.0
     warn_seconds: tuple[float, ...] = (3600.0, 600.0)
     """Told this long before the deadline, in falling order."""
+    others_wait: bool = True
+    """Whether it may be extended while others wait for the same GPUs."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,12 @@ class LifecyclePolicy:
     """Bounds of what a request may ask under this policy."""
     back_in_queue: bool = True
     """What its place takes a GPU from goes back in the queue, where it was, and starts again by itself."""
+    protected_seconds: float = 1800.0
+    """No stronger claim ends a workspace younger than this."""
+    notice_seconds: float = 300.0
+    """Between the notice that a stronger claim needs its GPUs, and the end."""
+    longest_wait_seconds: float = 43200.0
+    """Who has waited longer goes before those who have used less."""
     activity: ActivityPolicy | None = None
     """None: workspaces without a GPU are not judged."""
 

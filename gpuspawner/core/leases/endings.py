@@ -24,6 +24,9 @@ class Reason(str, Enum):
     FAILED = "failed"
     CANCELLED = "cancelled"
     ORPHANED = "orphaned"
+    BUDGET = "budget"
+    MADE_ROOM = "made room"
+    NOT_ALLOWED = "not allowed"
 
 
 class Return(Enum):
@@ -57,6 +60,11 @@ ENDINGS = {
     Reason.FAILED: Ending("It failed"),
     Reason.CANCELLED: Ending("Its start was cancelled"),
     Reason.ORPHANED: Ending("The hub had lost sight of it", by_others=True),
+    Reason.BUDGET: Ending("Its budget was used up", by_others=True, decider="a budget"),
+    Reason.MADE_ROOM: Ending(
+        "It made room for a stronger claim", by_others=True, returns=Return.BY_POLICY, decider="a stronger claim"
+    ),
+    Reason.NOT_ALLOWED: Ending("It is not allowed any more", by_others=True),
 }
 
 
@@ -208,3 +216,19 @@ def impossible(why: str, waited_seconds: float) -> End:
     """Return the end of a waiting request that could not start, however much was free."""
     words = f"It waited {show_duration(waited_seconds)} and could not start: {why} Press Start to ask anew."
     return End(Reason.FAILED, GPUSPAWNER, words, unseen=True)
+
+
+def budget_used_up(words: str) -> End:
+    """Return the end of a workspace whose budget is used up; ``words`` name it, in a sentence."""
+    return End(Reason.BUDGET, GPUSPAWNER, words)
+
+
+def made_room(why: str, by: str) -> End:
+    """Return the end of a workspace whose GPUs a stronger claim needed; ``why`` is what its user was told."""
+    return End(Reason.MADE_ROOM, by, f"{why} Your files are untouched.")
+
+
+def not_allowed(group: str) -> End:
+    """Return the end of a waiting request whose user has left the group that it needs."""
+    words = f"You are no longer in {group}. Press Start to ask anew, for another team or template."
+    return End(Reason.NOT_ALLOWED, GPUSPAWNER, words, unseen=True)

@@ -146,6 +146,60 @@ class CanStart(Event):
     name, words = "can start again", "Can start again"
 
 
+@dataclass(frozen=True)
+class HeldBackBy(Event):
+    """A rule holds a waiting request back: ``rule`` as of ``core.rules.HeldBack``, ``text`` its sentence."""
+
+    rule: str = ""
+    text: str = ""
+    name, words = "held back", "Held back"
+
+    def _why(self) -> str:
+        return self.text
+
+
+class LetGo(Text):
+    """No rule holds it back any more; ``text`` is which did."""
+
+    name, words = "let go", "Held back no more"
+
+
+@dataclass(frozen=True)
+class Substituted(Event):
+    """Another kind was given than was asked for, with its user's consent."""
+
+    asked: str = ""
+    given: str = ""
+    name, words, told = "substituted", "Another GPU was given", Told.USER
+
+    def _why(self) -> str:
+        return f"{self.given} instead of {self.asked}"
+
+
+class WarnedOfClaim(Text):
+    """A stronger claim needs its GPUs; ``text`` says for whom and when it ends."""
+
+    name, words, told, marked = "warned of claim", "Warned", Told.USER, True
+
+
+class ClaimGone(Text):
+    """No stronger claim needs its GPUs any more."""
+
+    name, words, told = "claim gone", "Left running", Told.USER
+
+
+@dataclass(frozen=True)
+class Bounded(Event):
+    """Its end is bounded by a rule, as of ``core.rules.LatestEnd``."""
+
+    rule: str = ""
+    text: str = ""
+    name, words = "bounded", "Ends earlier"
+
+    def _why(self) -> str:
+        return self.text
+
+
 class WarnedIdle(Text):
     """It was idle, and its grace period begins; ``text`` is what was measured."""
 
@@ -290,6 +344,7 @@ EVENTS: Mapping[str, type[Event]] = {
     kind.name: kind
     for kind in (
         *(Asked, Granted, Placed, Started, Requeued, Parked, Returned, Adopted, CannotStart, CanStart),
+        *(HeldBackBy, LetGo, Substituted, WarnedOfClaim, ClaimGone, Bounded),
         *(WarnedIdle, WarnedOfEnd, GraceEnded, WouldWarn, WouldStop, Kept, Extended),
         *(Stopped, StopperNamed, Disrupted, Spared, Health, OutputShared, Disputed, Answered),
     )

@@ -19,6 +19,7 @@ from gpuspawner.core.leases import endings, lifetime
 from gpuspawner.core.leases.dispute import Dispute
 from gpuspawner.core.leases.endings import ENDINGS, End, Reason
 from gpuspawner.core.leases.request import Request
+from gpuspawner.core.rules import Estimate, HeldBack, LatestEnd, Lost, Notice, Rate
 
 
 class Phase(str, Enum):
@@ -113,6 +114,20 @@ class Lease:
     dispute: Dispute | None = None
     impossible: str = ""  # why a waiting request could not start as things are, however much were free
     impossible_since: float | None = None
+    given: str = ""  # the kind that was given in place of the one asked for
+    rate: Rate | None = None
+    latest_end: LatestEnd | None = None
+    lost: tuple[Lost, ...] = ()
+    notice: Notice | None = None
+    waiting_since: float | None = None  # None: since it was asked
+    held_back: HeldBack | None = None
+    held_back_seconds: float = 0.0  # waited, before the present rule, while it could not have been granted
+    estimate: Estimate | None = None
+
+    @property
+    def kind(self) -> str | None:
+        """The kind of GPU that it has, or waits for; None without one."""
+        return self.given or self.request.gpu
 
     @property
     def unasked(self) -> bool:
@@ -366,34 +381,3 @@ def finish(lease: Lease, how: End, now: float, *, gone: bool = False) -> Lease:
     if lease.phase in WAITING or (gone and lease.phase is Phase.RESERVED):
         return end(replace(stopping, unattended=lease.unattended or how.unseen), now)
     return replace(stopping, hub_gone=lease.hub_gone or gone)
-
-
-def dispute(lease: Lease, sentence: str, since: float, now: float) -> Lease:
-    """Its user says that its end was wrong. Once for each end.
-
-    Raises:
-        Conflict: it has not ended, its end was called wrong before, or its user or its own failure ended it.
-    """
-    if lease.dispute is not None:
-        raise Conflict("You have said so already. The administrator sees it; the answer comes on this page.")
-    if not lease.disputable:
-        what = "has not ended" if lease.live else f"ended as {lease.reason.value if lease.reason else 'unknown'}"
-        raise Conflict(
-            f"This workspace {what}: only an end that gpuspawner or the cluster decided can be called wrong."
-        )
-    return replace(lease, dispute=Dispute(now, sentence, since, lease.ended_at if lease.ended_at is not None else now))
-
-
-def answer(lease: Lease, text: str, by: str, now: float) -> Lease:
-    """An administrator answers a dispute: its user reads it as something new.
-
-    Raises:
-        Conflict: nobody called the end wrong, or it was answered before.
-    """
-    if lease.dispute is None:
-        raise Conflict("Its user has not called this end wrong: there is nothing to answer.")
-    if lease.dispute.answered_at is not None:
-        raise Conflict(f"{lease.dispute.answered_by} has answered it already.")
-    return replace(
-        lease, seen_by_user=False, dispute=replace(lease.dispute, answer=text, answered_by=by, answered_at=now)
-    )

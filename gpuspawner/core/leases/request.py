@@ -33,12 +33,22 @@ class Request:
     memory_guarantee_percent: float = 100.0
     image: str | None = None
     opens: tuple[str, ...] | None = None
+    team: str = ""
+    """Which team it is charged to; "" for none."""
+    substitutes: tuple[str, ...] = ()
+    """Kinds that its user takes instead, the dearest to them first: each meets what the template needs."""
+    needs_memory_bytes: int = 0
+    """The least that a GPU must have, whichever kind it is."""
+    needs_compute: str = ""
+    priority: int = 0
+    """The template's: a higher one goes first."""
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Request:
         """Return a request from what ``dataclasses.asdict`` made of it, read back from JSON."""
         opens = document.get("opens")
-        return cls(**{**document, "opens": None if opens is None else tuple(opens)})
+        substitutes = tuple(document.get("substitutes", ()))
+        return cls(**{**document, "opens": None if opens is None else tuple(opens), "substitutes": substitutes})
 
     @property
     def guaranteed_cpu_cores(self) -> float:
@@ -58,5 +68,8 @@ class Request:
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def keeps_place_of(self, earlier: Request) -> bool:
-        """Whether changing ``earlier`` into this keeps its place in the queue: same kind, and no more GPUs."""
-        return self.gpu == earlier.gpu and self.count <= earlier.count
+        """Whether changing ``earlier`` into this keeps its place in the queue: same kind and team, and no more GPUs.
+
+        Consent to substitutes may be given and withdrawn at any time.
+        """
+        return self.gpu == earlier.gpu and self.count <= earlier.count and self.team == earlier.team

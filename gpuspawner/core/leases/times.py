@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Lease
 
 _PAST: tuple[str, ...] = ("asked_at", "phase_since", "heard_at", "granted_at", "first_granted_at", "running_at")
-_PAST += ("sampled_at", "stop_sent_at", "impossible_since")
+_PAST += ("sampled_at", "stop_sent_at", "impossible_since", "waiting_since")
 _AHEAD = ("deadline_at", "kept_until", "not_before", "disrupted_until")
+_INNER = {
+    "latest_end": ("at",),
+    "notice": ("at",),
+    "held_back": ("since",),
+    "estimate": ("told_at", "likely_at", "latest_at"),
+}
+"""The records of a lease that hold times, and which."""
 
 
 def last_moment(lease: Lease) -> float:
@@ -20,7 +28,17 @@ def last_moment(lease: Lease) -> float:
 def earlier(lease: Lease, seconds: float) -> Lease:
     """Return the lease with all its times so many seconds earlier: as long ago, and as far ahead, as they were."""
     times = {name: getattr(lease, name) for name in (*_PAST, *_AHEAD)}
-    return replace(lease, **{name: at - seconds for name, at in times.items() if at})
+    moved: dict[str, Any] = {name: at - seconds for name, at in times.items() if at}
+    for name, inner in _INNER.items():
+        if (value := getattr(lease, name)) is not None:
+            moved[name] = _earlier(value, inner, seconds)
+    lost = tuple(_earlier(one, ("since", "until"), seconds) for one in lease.lost)
+    return replace(lease, **moved, lost=lost)
+
+
+def _earlier(value: Any, names: tuple[str, ...], seconds: float) -> Any:
+    times = {name: getattr(value, name) for name in names}
+    return replace(value, **{name: at - seconds for name, at in times.items() if at is not None})
 
 
 def deciding_since(lease: Lease, evidence_seconds: float) -> float:

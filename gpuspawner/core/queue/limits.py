@@ -26,7 +26,7 @@ Amounts = Mapping[str, int]
 
 
 @dataclass(frozen=True)
-class Limit:
+class NamespaceLimit:
     """How much of a resource one workspace may have: a cluster's LimitRange. ``most`` None is no bound."""
 
     name: str
@@ -36,7 +36,7 @@ class Limit:
 
 
 @dataclass(frozen=True)
-class Quota:
+class NamespaceQuota:
     """How much of a resource all of the namespace may have, and what it has by now: a cluster's ResourceQuota."""
 
     name: str
@@ -61,8 +61,8 @@ class Room:
     ``counted`` are the ids of leases whose pods the quotas count already.
     """
 
-    limits: tuple[Limit, ...] = ()
-    quotas: tuple[Quota, ...] = ()
+    limits: tuple[NamespaceLimit, ...] = ()
+    quotas: tuple[NamespaceQuota, ...] = ()
     counted: frozenset[str] = frozenset()
     nodes: frozenset[NodeSize] = frozenset()
 
@@ -71,7 +71,7 @@ class Room:
 class Left:
     """What a quota leaves."""
 
-    quota: Quota
+    quota: NamespaceQuota
     left: int
 
 

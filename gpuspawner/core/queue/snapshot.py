@@ -14,13 +14,28 @@ from typing import NamedTuple
 from gpuspawner.core.gpus.autoscale import coming_gpus
 from gpuspawner.core.gpus.fleet import Fleet, GpuKind, Slot
 from gpuspawner.core.gpus.groups import unmarked
+from gpuspawner.core.idle.policy import LifecyclePolicy
 from gpuspawner.core.leases.lease import WAITING, Lease, Phase
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.limits import Room
 from gpuspawner.core.queue.placement import used_shares
+from gpuspawner.core.rules import Account, Accounts, QuotaGrant, Rules
 
 Kinds = Mapping[str, GpuKind]
 NO_LIMIT = 1_000_000
+
+
+@dataclass(frozen=True)
+class KeptGpus:
+    """GPUs that were freed for a stronger claim, and are granted to nobody else ``until`` then.
+
+    ``account`` is whom they are for; None for somebody outside, who claims them by the API.
+    """
+
+    preemption: str
+    slots: tuple[Slot, ...]
+    account: Account | None
+    until: float
 
 
 class Claim(NamedTuple):
@@ -39,6 +54,9 @@ class Claim(NamedTuple):
     not_before: float = 0.0
     tried_nodes: tuple[str, ...] = ()
     attempt: int = 0
+    user: str = ""
+    waited_seconds: float = 0.0
+    """Since it was asked or came back, while it could have been granted."""
 
     @property
     def revision(self) -> str:
@@ -49,8 +67,8 @@ class Claim(NamedTuple):
         return f"{self.attempt} {self.not_before} {self.request.digest}"
 
 
-def claim_of(lease: Lease) -> Claim:
-    """Return what a lease waits for, or waited for."""
+def claim_of(lease: Lease, now: float | None = None) -> Claim:
+    """Return what a lease waits for, or waited for. ``now`` counts how long it has waited."""
     return Claim(
         lease.id,
         lease.key.user_created,
@@ -60,7 +78,20 @@ def claim_of(lease: Lease) -> Claim:
         lease.not_before,
         lease.tried_nodes,
         lease.attempt,
+        lease.user,
+        0.0 if now is None else waited_seconds(lease, now),
     )
+
+
+def waited_seconds(lease: Lease, now: float) -> float:
+    """Return how long a lease has waited while it could have been granted.
+
+    Since it was asked or came back, without the time in which it was held back by a rule or could not start at all.
+    """
+    since = lease.asked_at if lease.waiting_since is None else lease.waiting_since
+    held_since = None if lease.held_back is None else lease.held_back.since
+    until = min([now, *(at for at in (lease.impossible_since, held_since) if at is not None)])
+    return max(0.0, until - since - lease.held_back_seconds)
 
 
 @dataclass(frozen=True)
@@ -78,6 +109,11 @@ class Snapshot:
         processes_known: whether it is known what runs. Else nothing is granted: a process that a crash left behind may
             use a GPU that no lease holds.
         most_starts: so many workspaces may start at the same time, ``most_starts_each`` of one user.
+        rules: the catalog's teams, quotas, budgets, class holds and hours.
+        policies: the catalog's, by name.
+        accounts: what workspaces that ended have used.
+        quota_grants: what administrators added to limits and budgets for a time.
+        kept: GPUs that were freed for a stronger claim, and are kept for it.
     """
 
     now: float
@@ -90,6 +126,11 @@ class Snapshot:
     processes_known: bool = True
     most_starts: int = NO_LIMIT
     most_starts_each: int = NO_LIMIT
+    rules: Rules = field(default_factory=Rules)
+    policies: Mapping[str, LifecyclePolicy] = field(default_factory=dict)
+    accounts: Accounts = field(default_factory=Accounts)
+    quota_grants: tuple[QuotaGrant, ...] = ()
+    kept: tuple[KeptGpus, ...] = ()
 
     @cached_property
     def used(self) -> Mapping[str, Fraction]:
@@ -99,7 +140,7 @@ class Snapshot:
     @cached_property
     def claims(self) -> tuple[Claim, ...]:
         """Who waits, in the order in which they are served: 1. ``asked_at``, the earliest first; 2. the lease's id."""
-        waiting = (claim_of(lease) for lease in self.leases if lease.phase in WAITING)
+        waiting = (claim_of(lease, self.now) for lease in self.leases if lease.phase in WAITING)
         return tuple(sorted(waiting, key=lambda claim: (claim.asked_at, claim.id)))
 
     @cached_property

@@ -7,8 +7,7 @@ from dataclasses import replace
 from tornado.web import HTTPError
 
 from gpuspawner.core.errors import Conflict
-from gpuspawner.core.leases import endings, events
-from gpuspawner.core.leases import lease as leases
+from gpuspawner.core.leases import disputing, endings, events
 from gpuspawner.core.leases.dispute import written
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.times import deciding_since
@@ -84,7 +83,7 @@ def _dispute(parts: Parts, person: Person, lease: Lease, sentence: object) -> No
     if lease.dispute is not None and lease.dispute.sentence == written(sentence):
         return  # a second click
     since = deciding_since(lease, EVIDENCE_SECONDS)
-    disputed = leases.dispute(lease, written(sentence), since, parts.clock.now())
+    disputed = disputing.dispute(lease, written(sentence), since, parts.clock.now())
     parts.store.keep_readings(lease.id, since)  # first: no crash leaves a dispute without
     line = parts.allocator.line(lease, person.name, events.Disputed(written(sentence)))
     parts.book.save(disputed, audit=[line])
@@ -96,7 +95,7 @@ def _answer(parts: Parts, person: Person, lease: Lease, sentence: object) -> Non
     text = written(sentence, needed=True)
     if lease.dispute is not None and (lease.dispute.answer, lease.dispute.answered_by) == (text, person.name):
         return  # a second click
-    answered = leases.answer(lease, text, person.name, parts.clock.now())
+    answered = disputing.answer(lease, text, person.name, parts.clock.now())
     parts.book.save(answered, audit=[parts.allocator.line(lease, person.name, events.Answered(text))])
 
 

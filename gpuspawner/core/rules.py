@@ -1,0 +1,243 @@
+"""The rules of an organisation, as the catalog writes them: teams, quotas, budgets, class holds, hours.
+
+Values only. What follows from them is decided in the modules beside this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from fractions import Fraction
+from types import MappingProxyType
+from typing import NamedTuple
+
+
+class Whom(Enum):
+    """Whom an entry of ``quotas`` binds."""
+
+    EACH_USER = "each user"
+    EACH_OF_TEAM = "each user of a team"
+    USER = "one user"
+    TEAM = "a team"
+    EVERYBODY = "everybody"
+
+
+class What(Enum):
+    """What is counted at one time: GPUs as their kinds' ``counts`` says, CPU in cores, memory in bytes."""
+
+    GPUS = "gpus"
+    KIND = "types"
+    WORKSPACES = "workspaces"
+    CPU = "cpu"
+    MEMORY = "memory"
+
+
+class Used(Enum):
+    """What a budget bounds: GPU hours, or money."""
+
+    GPU_HOURS = "gpu_hours"
+    COST = "cost"
+
+
+class Per(Enum):
+    """The period of a budget, in the catalog's time zone. A week begins on Monday."""
+
+    DAY = "day"
+    WEEK = "week"
+    MONTH = "month"
+
+
+@dataclass(frozen=True)
+class Limit:
+    """How much at one time. ``kind`` names the kind of GPU where ``what`` is KIND. None is no bound."""
+
+    what: What
+    kind: str = ""
+    soft: Fraction | None = None
+    hard: Fraction | None = None
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How many GPU hours, or how much money, in one period. None is no bound."""
+
+    what: Used
+    per: Per
+    soft: Fraction | None = None
+    hard: Fraction | None = None
+
+
+@dataclass(frozen=True)
+class Quota:
+    """One entry of ``quotas``: DevGPUVMQuota.
+
+    ``subject`` is the user or the team, "" for each user and everybody. ``full_waits``: a request that others of the
+    entry have left no room for waits; else it is refused.
+    """
+
+    name: str
+    whom: Whom
+    subject: str = ""
+    limits: tuple[Limit, ...] = ()
+    budgets: tuple[Budget, ...] = ()
+    full_waits: bool = True
+
+
+@dataclass(frozen=True)
+class Team:
+    """A group of the hub that the catalog charges for what its members use.
+
+    Its use is divided by ``weight`` before it is compared with other teams'. A higher ``priority`` goes first.
+    """
+
+    name: str
+    title: str = ""
+    weight: Fraction = Fraction(1)
+    priority: int = 0
+
+
+class Account(NamedTuple):
+    """Whose use is counted: a team's ("" for all teams) by one user's ``created`` ("" for all users)."""
+
+    team: str = ""
+    user_created: str = ""
+
+
+@dataclass(frozen=True)
+class Rate:
+    """What a workspace takes of budgets while it runs, as it was granted: GPUs as quotas count them, money an hour."""
+
+    gpus: Fraction = Fraction(0)
+    price_per_hour: Fraction = Fraction(0)
+
+
+@dataclass(frozen=True)
+class QuotaGrant:
+    """What an administrator adds for a time to the limits that bind a user or a team.
+
+    It raises soft and hard alike. Times are seconds since the epoch. ``kind`` as in :class:`Limit`.
+    """
+
+    id: str
+    account: Account
+    what: What | Used
+    amount: Fraction
+    since: float
+    until: float
+    kind: str = ""
+
+
+@dataclass(frozen=True)
+class Window:
+    """A part of each week: it begins on these days (0 is Monday) at one minute of the day and ends at another.
+
+    ``end_minute`` at or before ``start_minute`` is on the next day.
+    """
+
+    days: frozenset[int]
+    start_minute: int
+    end_minute: int
+
+
+@dataclass(frozen=True)
+class Hours:
+    """While the window is open, ``policy`` judges what ``instead_of`` would."""
+
+    window: Window
+    policy: str
+    instead_of: str
+
+
+@dataclass(frozen=True)
+class ClassHold:
+    """GPUs that are kept free for a group of the hub at given times, until a day in seconds since the epoch."""
+
+    group: str
+    kind: str
+    count: int
+    window: Window
+    until: float | None = None
+
+
+@dataclass(frozen=True)
+class MakeRoom:
+    """Who is over the soft share gives room to who is under it and has waited for this long."""
+
+    after_seconds: float
+
+
+@dataclass(frozen=True)
+class Rules:
+    """All of them. ``contact`` is whom to ask for more, in the administrator's words."""
+
+    teams: Mapping[str, Team] = field(default_factory=lambda: MappingProxyType({}))
+    quotas: tuple[Quota, ...] = ()
+    holds: tuple[ClassHold, ...] = ()
+    hours: tuple[Hours, ...] = ()
+    make_room: MakeRoom | None = None
+    timezone: str = "UTC"
+    contact: str = ""
+
+
+@dataclass(frozen=True)
+class Accounts:
+    """What has been used so far, by workspaces that have ended. What live leases use comes on top.
+
+    Args:
+        charged: of the present period of each kind, by account.
+        decayed_gpu_seconds: of all time, halved each week, as of the snapshot's now.
+    """
+
+    charged: Mapping[tuple[Account, Used, Per], Fraction] = field(default_factory=lambda: MappingProxyType({}))
+    decayed_gpu_seconds: Mapping[Account, float] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True)
+class LatestEnd:
+    """A bound on a workspace's end that no extension passes: ``rule`` is why (budget, hold, backfill), ``words`` tell.
+
+    ``at`` is in seconds since the epoch. ``name`` is the entry of the catalog, where there is one.
+    """
+
+    at: float
+    rule: str
+    words: str
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class HeldBack:
+    """A rule that holds a waiting request back, since when, and the sentence that its user reads."""
+
+    rule: str
+    words: str
+    since: float
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Time of a running workspace that the platform lost: it is not charged. ``until`` None while it goes on."""
+
+    since: float
+    until: float | None
+    why: str
+
+
+@dataclass(frozen=True)
+class Notice:
+    """A stronger claim needs the GPUs of a workspace: it ends ``at`` then, and its user was told."""
+
+    preemption: str
+    at: float
+    why: str
+    by: str
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a waiting request was told when it was asked: when it would start, likely and at the latest."""
+
+    told_at: float
+    likely_at: float | None
+    latest_at: float | None

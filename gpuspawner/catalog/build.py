@@ -6,6 +6,7 @@ One rule for all that ``extends`` brings: what an entry writes itself must fit; 
 
 from __future__ import annotations
 
+from fractions import Fraction
 from types import MappingProxyType
 from typing import Any
 
@@ -16,6 +17,7 @@ from gpuspawner.catalog.extends import Flat, Named, flattened
 from gpuspawner.catalog.models import AlsoCountsEntry, CatalogEntry, PolicyEntry
 from gpuspawner.catalog.values import Catalog, Template
 from gpuspawner.core.idle.policy import ActivityPolicy, ExtendPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy
+from gpuspawner.core.rules import Limit, Quota, Rules, What, Whom
 from gpuspawner.core.units import show_duration
 
 
@@ -50,8 +52,14 @@ def build(entries: CatalogEntry, issues: list[Issue], *, empty: bool) -> Catalog
         policies=MappingProxyType(policies),
         quota=quota,
         quota_name=quota_name,
+        rules=_rules(quota_name, quota),
         simulated=MappingProxyType(dict(entries.simulated)),
     )
+
+
+def _rules(name: str, quota: int | None) -> Rules:
+    limit = Limit(What.GPUS, hard=None if quota is None else Fraction(quota))
+    return Rules() if quota is None else Rules(quotas=(Quota(name, Whom.EACH_USER, limits=(limit,)),))
 
 
 def _quota(entries: CatalogEntry, named: Named, issues: list[Issue]) -> tuple[str, int | None]:

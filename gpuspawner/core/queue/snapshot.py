@@ -139,7 +139,7 @@ class Snapshot:
 
     @cached_property
     def claims(self) -> tuple[Claim, ...]:
-        """Who waits, in the order in which they are served: 1. ``asked_at``, the earliest first; 2. the lease's id."""
+        """Who waits, as they asked. In which order they are served: ``core.queue.order``."""
         waiting = (claim_of(lease, self.now) for lease in self.leases if lease.phase in WAITING)
         return tuple(sorted(waiting, key=lambda claim: (claim.asked_at, claim.id)))
 

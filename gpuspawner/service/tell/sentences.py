@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gpuspawner.catalog import Catalog
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.idle.idleness import Explanation, State
 from gpuspawner.core.idle.policy import IdlePolicy, LifecyclePolicy, Mode
 from gpuspawner.core.leases.lease import Lease, Phase
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.queue.order import Place
-from gpuspawner.core.units import show_duration, show_time
+from gpuspawner.core.queue.estimates import Place
+from gpuspawner.core.units import ordinal, show_duration, show_time
 from gpuspawner.schedulers.base import Offer
-
-ORDINALS = {1: "1st", 2: "2nd", 3: "3rd"}
-TENS, TEEN = 10, 11
-
-
-def ordinal(number: int) -> str:
-    """Return ``1st``, ``2nd``, ``11th``."""
-    if number // TENS % TENS == 1:
-        return f"{number}th"
-    return ORDINALS.get(number % TENS, "").replace(str(number % TENS), str(number), 1) or f"{number}th"
 
 
 def gpu_title(name: str, catalog: Catalog, *, simulated: bool = False) -> str:
@@ -158,7 +150,7 @@ def phase_words(lease: Lease, catalog: Catalog, *, simulated: bool = False) -> s
     """Return a lease's phase in words."""
     if lease.unasked and lease.phase is Phase.RUNNING:
         return "Running, started without the GPU service"
-    gpus = gpus_asked(lease.request, catalog, simulated=simulated)
+    gpus = gpus_asked(replace(lease.request, gpu=lease.kind), catalog, simulated=simulated)
     on = "without a GPU" if lease.request.gpu is None else f"on {gpus}"
     return {
         Phase.QUEUED: f"Waiting for {gpus}",

@@ -13,7 +13,7 @@ from gpuspawner.core.idle.soft import CPU
 from gpuspawner.core.leases.endings import ENDINGS
 from gpuspawner.core.leases.events import fields_of
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease, Phase
-from gpuspawner.core.queue.order import starts_under_way
+from gpuspawner.core.queue.grants import starts_under_way
 from gpuspawner.core.units import show_duration, show_time
 from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.leases.policies import idle_policy_of, policy_of
@@ -54,6 +54,8 @@ def lease_view(parts: Parts, lease: Lease) -> dict[str, Any]:
             "memory_bytes": request.memory_bytes,
             "lifetime_seconds": request.lifetime_seconds,
         },
+        "given": lease.given or None,
+        "latest_end": None if lease.latest_end is None else asdict(lease.latest_end),
         "opens": opens_of(parts, lease),
         "options": dict(lease.options),
         "asked_at": lease.asked_at,
@@ -91,14 +93,14 @@ def opens_of(parts: Parts, lease: Lease) -> list[str]:
 
 def is_simulated(parts: Parts, lease: Lease) -> bool:
     """Whether the GPUs that a lease has, or waits for, are simulated ones."""
-    kind, fleet = parts.catalog.gpus.get(lease.request.gpu or ""), parts.scheduler.fleet
+    kind, fleet = parts.catalog.gpus.get(lease.kind or ""), parts.scheduler.fleet
     held = (fleet.by_id.get(slot.gpu) for slot in lease.slots)
     return (kind is not None and kind.pool in fleet.simulated_pools) or any(gpu and gpu.simulated for gpu in held)
 
 
 def _gpus(parts: Parts, lease: Lease) -> list[dict[str, Any]]:
     known = parts.scheduler.fleet.by_id
-    kind = parts.catalog.gpus.get(lease.request.gpu or "")
+    kind = parts.catalog.gpus.get(lease.kind or "")
     newest = parts.sampler.newest(lease.id)
     gpus = []
     for index, slot in enumerate(lease.slots):
@@ -136,7 +138,8 @@ def _queue(parts: Parts, lease: Lease) -> dict[str, Any] | None:
         return None
     queue, place = parts.queue, parts.queue.place(lease)
     offer = queue.offer(lease.request.gpu)
-    sentence = waits(place, lease.request, parts.catalog, offer, queue.shortage(lease))
+    held = queue.held_back(lease)
+    sentence = waits(place, lease.request, parts.catalog, offer, held.words if held else "")
     if lease.impossible_since is not None:
         sentence = cannot_start(lease.impossible, lease.impossible_since + KEPT_SECONDS, parts.clock.now())
     elif lease.not_before > parts.clock.now():
@@ -155,6 +158,7 @@ def _queue(parts: Parts, lease: Lease) -> dict[str, Any] | None:
         "likely_seconds": place.likely_seconds,
         "at_most_seconds": place.at_most_seconds,
         "sentence": sentence,
+        "held_back": None if held is None else {"rule": held.rule, "words": held.words},
         "impossible": lease.impossible or None,
     }
 

@@ -63,12 +63,34 @@ def _is_account_of(account: Account | None, claim: Claim) -> bool:
     return account.team in {"", claim.request.team} and account.user_created in {"", claim.user_created}
 
 
-def fit(claim: Claim, kind: GpuKind, pools: Pools, reservations: Iterable[Reservation], now: float) -> Fit | None:
+def fit(
+    claim: Claim, kind: GpuKind, pools: Pools, reservations: Iterable[Reservation], now: float,
+    known: set[tuple[str, int, frozenset[int]]],
+) -> Fit | None:  # fmt: skip
     """Return the GPUs that a claim gets now: first of those that are kept for nobody else.
 
-    Then of those that are needed for somebody else no sooner than it ends.
+    Then of those that are needed for somebody else no sooner than it ends. ``known`` is what did not fit before in the
+    pass, in which nothing comes free: a kind, a number, and the reservations that did not count.
     """
     count, until = claim.request.count, now + claim.request.lifetime_seconds
+    reservations = list(reservations)
+    free_of = frozenset(
+        number
+        for number, one in enumerate(reservations)
+        if claim.id in one.whom or (one.at is not None and until <= one.at)
+    )
+    if (kind.name, count, free_of) in known:
+        return None
+    found = _fit(claim, kind, pools, reservations, until, now)
+    if found is None:
+        known.add((kind.name, count, free_of))
+    return found
+
+
+def _fit(
+    claim: Claim, kind: GpuKind, pools: Pools, reservations: Iterable[Reservation], until: float, now: float
+) -> Fit | None:
+    count = claim.request.count
     others = [one for one in reservations if claim.id not in one.whom]
     slots = pools.find(kind, count, claim.tried_nodes, _shares(others))
     if slots is not None:

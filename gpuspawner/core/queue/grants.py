@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from math import inf
 from typing import NamedTuple, Protocol
 
@@ -24,7 +23,7 @@ from gpuspawner.core.gpus.autoscale import is_coming
 from gpuspawner.core.gpus.fleet import GpuKind, Slot
 from gpuspawner.core.leases.lease import HOLDING, Lease, Phase
 from gpuspawner.core.queue.backfill import Ending, Fit, Reservation, bound_of, fit, kept_for_others, reserve
-from gpuspawner.core.queue.bounds import Bucket
+from gpuspawner.core.queue.bounds import Amount, Bucket
 from gpuspawner.core.queue.ends import end_at
 from gpuspawner.core.queue.kinds import kinds_of
 from gpuspawner.core.queue.order import Line, Standing
@@ -121,9 +120,11 @@ class _Pass:
         """Pools that the place leaves nothing of to whom had the turn."""
         self._first_in: dict[Bucket, Bar] = {}
         """What holds back the first of those that take of a limit."""
-        self._promised: dict[Bucket, tuple[Fraction, float]] = {}
+        self._promised: dict[Bucket, tuple[Amount, float]] = {}
         """What is to be left of a limit for those who have reserved GPUs, and when they need it."""
         self._endings: dict[str, list[Ending]] = {}
+        self._unfit: set[tuple[str, int, frozenset[int]]] = set()
+        """What did not fit before."""
 
     def run(self) -> Decision:
         able = (claim for claim in self._claims if not self._stands_aside(claim))
@@ -149,7 +150,7 @@ class _Pass:
             if (barred := self._barred(claim, kind)) is not None:
                 held = held or barred
                 continue
-            found = fit(claim, kind, self._pools, self._reservations, self._seen.now)
+            found = fit(claim, kind, self._pools, self._reservations, self._seen.now, self._unfit)
             if found is None:
                 fitting.append(kind)
             elif (over := self._over_the_place(claim, kind, found.slots)) is not None:
@@ -196,7 +197,7 @@ class _Pass:
         for bound, asked in self._tally.takes(claim, kind):
             rule = f"quota {bound.entry.name}"
             first = self._first_in.get(bound.bucket)
-            promised, needed_at = self._promised.get(bound.bucket, (Fraction(0), inf))
+            promised, needed_at = self._promised.get(bound.bucket, (0, inf))
             if first is not None and end > first.frees_at:
                 return Held(rule, behind_words(rule))
             if bound.hard is not None and end > needed_at and not self._tally.leaves(bound, asked + promised):
@@ -209,7 +210,7 @@ class _Pass:
         for bound, asked in self._tally.takes(claim, kind):
             if (first := self._first_in.get(bound.bucket)) is not None:
                 found = min(found, first.frees_at)
-            promised, needed_at = self._promised.get(bound.bucket, (Fraction(0), inf))
+            promised, needed_at = self._promised.get(bound.bucket, (0, inf))
             if bound.hard is not None and not self._tally.leaves(bound, asked + promised):
                 found = min(found, needed_at)
         return None if found == inf else bound_of(found, self._seen.now)
@@ -237,7 +238,7 @@ class _Pass:
         self._reserved.add(kind.pool)
         needed_at = inf if reservation.at is None else reservation.at
         for bound, asked in self._tally.takes(claim, kind):
-            promised, at = self._promised.get(bound.bucket, (Fraction(0), inf))
+            promised, at = self._promised.get(bound.bucket, (0, inf))
             self._promised[bound.bucket] = promised + asked, min(at, needed_at)
 
     def _note_endings(self, pool: str) -> None:

@@ -315,11 +315,11 @@ class Service:
         now = self.parts.clock.now()
         more = True
         while more:
-            more = self.parts.store.thin_readings(now, THIN_AT_ONCE_SECONDS)
+            more = self.parts.store.ages.thin_readings(now, THIN_AT_ONCE_SECONDS)
             await asyncio.sleep(FORGET_PAUSE_SECONDS)
         more = True
         while more:
-            more = self.parts.store.forget_ended(now - self._settings.keep_ended_seconds)
+            more = self.parts.store.ages.forget_ended(now - self._settings.keep_ended_seconds)
             await asyncio.sleep(FORGET_PAUSE_SECONDS)
         self.parts.store.outputs.forget(now)
 

@@ -68,10 +68,10 @@ def test_the_readings_that_decided_stay_as_long_as_its_audit(world, gone):
     assert api(world, "alice", "workspaces/gone/dispute", "POST").status_code == 200
     kept = [row.at for row in world.call(store.readings, "gone") if row.kept]
     assert (min(kept), max(kept), len(kept)) == (DECIDING, AT, 41)
-    while world.call(store.thin_readings, NOW + 60 * 86400):
+    while world.call(store.ages.thin_readings, NOW + 60 * 86400):
         pass
     assert [row.at for row in world.call(store.readings, "gone")] == kept
-    while world.call(store.forget_ended, NOW + 1):
+    while world.call(store.ages.forget_ended, NOW + 1):
         pass
     assert world.call(store.readings, "gone") == []
     assert world.call(store.disputed, None) == []

@@ -46,8 +46,8 @@ def test_opening_again_migrates_nothing_and_raises_the_epoch(store, path):
 CALLS = {
     "save": lambda store: store.save([a_lease("new")]),
     "keep_readings": lambda store: store.keep_readings("one", 0.0),
-    "thin_readings": lambda store: store.thin_readings(NOW),
-    "forget_ended": lambda store: store.forget_ended(NOW),
+    "thin_readings": lambda store: store.ages.thin_readings(NOW),
+    "forget_ended": lambda store: store.ages.forget_ended(NOW),
     "check_epoch": Store.check_epoch,
     "live": Store.live,
     "readings": lambda store: store.readings("one"),
@@ -241,11 +241,11 @@ def test_a_write_that_changes_nothing_does_not_hide_a_full_disk(store):
         with pytest.raises(Unavailable):
             store.save([a_lease()])
         with pytest.raises(Unavailable):
-            store.forget_ended(NOW)
+            store.ages.forget_ended(NOW)
         assert "The store does not answer (" in store.trouble
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    store.forget_ended(NOW)
+    store.ages.forget_ended(NOW)
     assert store.trouble == ""
 
 

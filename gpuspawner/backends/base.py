@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from gpuspawner.core.gpus.fleet import Fleet, Slot
+from gpuspawner.core.gpus.names import Group
 
 LEASE_ID = "GPUSPAWNER_LEASE_ID"
 """The variable by which a process is known to belong to a lease."""
@@ -39,7 +40,7 @@ class Running:
     pids: tuple[int, ...] = ()
     age_seconds: float = 0.0
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
-    given: tuple[tuple[str, int], ...] | None = None
+    given: tuple[tuple[Group, int], ...] | None = None
     waiting_seconds: float = 0.0
     waiting: str = ""
     ending: bool = False

@@ -9,7 +9,6 @@ from fractions import Fraction
 from heapq import heapify, heappop, heappush
 from math import inf, lcm
 
-from gpuspawner.core.gpus.autoscale import is_coming
 from gpuspawner.core.gpus.fleet import Gpu, Slot
 from gpuspawner.core.leases.lease import HOLDING, UP, Lease, Phase
 from gpuspawner.core.queue.placement import grantable, largest_fit, place, used_shares
@@ -33,7 +32,7 @@ def starts_under_way(leases: Iterable[Lease]) -> Counter[str]:
 
 
 def _comes(slots: Iterable[Slot]) -> bool:
-    return any(is_coming(slot.gpu) for slot in slots)
+    return any(slot.is_coming for slot in slots)
 
 
 def _stands_aside(claim: Claim, seen: Snapshot) -> bool:

@@ -5,6 +5,7 @@ import resource
 import sqlite3
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -232,6 +233,28 @@ def test_a_store_that_takes_no_writes_is_known_before_anybody_asks_and_so_is_one
     at += 3
     store.try_to_write()
     assert store.trouble == ""
+
+
+def test_what_is_written_beside_the_loop_holds_up_no_read_and_fails_no_write(store):
+    held, done = threading.Event(), threading.Event()
+
+    def write_slowly():
+        with store._transaction(writes=True):
+            held.set()
+            done.wait(20)
+
+    with ThreadPoolExecutor() as threads:
+        slow = threads.submit(write_slowly)
+        assert held.wait(20)
+        assert store.live() == []
+        store.check_epoch()
+        other = threads.submit(store.save, [a_lease()])
+        time.sleep(2 * stores.PATIENCE_SECONDS)
+        assert not other.done(), "it waits for its turn, however long, and is not refused"
+        assert store.live() == []
+        done.set()
+        assert (slow.result(20), other.result(20)) == (None, None)
+    assert (store.live(), store.trouble) == ([a_lease()], "")
 
 
 def test_a_write_that_changes_nothing_does_not_hide_a_full_disk(store):

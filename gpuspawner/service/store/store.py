@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 
@@ -35,7 +36,9 @@ _UPDATE = tables.leases.update().where(tables.leases.c.id == sa.bindparam("this"
 
 
 class Store:
-    """The service's database. All methods block for the time of one small transaction.
+    """The service's database. All methods block for the time of one small transaction, and may be called by any thread.
+
+    Writes go one by one: what is written beside the event loop holds up there only what writes too.
 
     While another process holds SQLite's lock, what is read is answered all the same, and of the writes the first waits
     for PATIENCE_SECONDS and the others not at all: each is Unavailable at once until one succeeds.
@@ -52,6 +55,7 @@ class Store:
         self._written_at = -math.inf
         self.epoch = 0
         self._patience_seconds = PATIENCE_SECONDS
+        self._writes = threading.Lock()
         self._engine = sa.create_engine(url, pool_pre_ping=True)
         self.outputs = Outputs(self._transaction)
         self.ages = Ages(self._transaction)
@@ -113,6 +117,7 @@ class Store:
     def _begun(self, *, writes: bool) -> Iterator[sa.Connection]:
         try:
             with (
+                self._writes if writes else nullcontext(),
                 _translated(),
                 self._engine.connect() as connection,
                 connection.execution_options(writes=writes).begin(),

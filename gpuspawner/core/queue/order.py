@@ -112,7 +112,7 @@ def queue_places(seen: Snapshot, also: Claim | None = None) -> dict[str, Place]:
     if also is not None:
         pool = pool_of(also, seen.kinds)
         rivals = (x for x in seen.claims if x.id != also.id and pool_of(x, seen.kinds) == pool)
-        claims = sorted([*rivals, also], key=lambda x: (x.asked_at, x.id))
+        claims = seen.in_order([*rivals, also])
     lines: dict[str | None, list[Claim]] = {}
     for claim in claims:
         lines.setdefault(pool_of(claim, seen.kinds), []).append(claim)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuspawner.catalog import load_catalog, scaled
-from gpuspawner.cli.place import Place, PlaceError, choose
+from gpuspawner.cli.backend import BackendError, Chosen, choose_backend
 from gpuspawner.core.errors import CatalogError, NoPort
 from gpuspawner.service.app import Options, Service, read_secret
 from gpuspawner.service.settings import Settings, SettingsError, changed
@@ -81,22 +81,22 @@ def serve(arguments: argparse.Namespace) -> int:
         secret_made_at=secret_made_at,
     )
     try:
-        place = choose(catalog, data, options.hub_id, os.environ)
-        settings = changed(Settings(**place.settings), written)
+        chosen = choose_backend(catalog, data, options.hub_id, os.environ)
+        settings = changed(Settings(**chosen.settings), written)
         check_targets(settings, options.public_url)
-    except (PlaceError, SettingsError) as error:
+    except (BackendError, SettingsError) as error:
         print(f"gpuspawner serve: {error}", file=sys.stderr)
         return 1
     try:
-        asyncio.run(_run(options, place, settings))
+        asyncio.run(_run(options, chosen, settings))
     except NoPort as error:
         print(f"gpuspawner serve: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-async def _run(options: Options, place: Place, settings: Settings) -> None:
+async def _run(options: Options, chosen: Chosen, settings: Settings) -> None:
     try:
-        await Service(options, place.catalog, place.backend, settings, place.scheduler).run()
+        await Service(options, chosen.catalog, chosen.backend, settings, chosen.scheduler).run()
     finally:
-        await place.close()
+        await chosen.close()

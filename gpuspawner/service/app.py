@@ -303,8 +303,9 @@ class Service:
         if back_seconds:
             log.warning(SET_BACK, show_duration(back_seconds))
         if self._opened_at is not None:
-            self.parts.store.check_epoch()
-            self.parts.store.try_to_write()
+            # Beside the loop, as all that no request waits for: a slow disk holds up only what writes.
+            await asyncio.to_thread(self.parts.store.check_epoch)
+            await asyncio.to_thread(self.parts.store.try_to_write)
 
     def _look_for_hub(self) -> None:
         # Before any look at the store: a store that is away must not keep a service that nobody wants any more.
@@ -312,16 +313,16 @@ class Service:
             self.stop("its hub is gone")
 
     async def _thin(self) -> None:
-        now = self.parts.clock.now()
+        now, store = self.parts.clock.now(), self.parts.store
         more = True
         while more:
-            more = self.parts.store.thin_readings(now, THIN_AT_ONCE_SECONDS)
+            more = await asyncio.to_thread(store.ages.thin_readings, now, THIN_AT_ONCE_SECONDS)
             await asyncio.sleep(FORGET_PAUSE_SECONDS)
         more = True
         while more:
-            more = self.parts.store.forget_ended(now - self._settings.keep_ended_seconds)
+            more = await asyncio.to_thread(store.ages.forget_ended, now - self._settings.keep_ended_seconds)
             await asyncio.sleep(FORGET_PAUSE_SECONDS)
-        self.parts.store.outputs.forget(now)
+        await asyncio.to_thread(store.outputs.forget, now)
 
 
 def _no_port(port: int, error: OSError) -> NoPort:

@@ -16,6 +16,7 @@ from gpuspawner.backends.kubernetes.objects import to_node, to_pod
 from gpuspawner.backends.kubernetes.settings import HUB_TOLERATIONS, ClusterSettings
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import GpuKind
+from gpuspawner.core.gpus.names import Group
 
 HUB = "h" * 32
 KINDS = cluster_kinds(
@@ -110,7 +111,7 @@ class World:
         pods = [pod for pod in map(to_pod, self.api.objects.get("/api/v1/pods", {}).values()) if pod is not None]
         gpus = fleet_of(nodes, pods, list(KINDS.values()), HUB, HUB_TOLERATIONS).gpus
         running = [
-            (p.lease, p.attempt, tuple((f"{p.node}/{name}", n) for name, n in p.requests.items()) if p.node else None,
+            (p.lease, p.attempt, tuple((Group(p.node, name), n) for name, n in p.requests.items()) if p.node else None,
              p.deleting, p.refusal)
             for p in pods if p.hub == HUB and not p.ended
         ]  # fmt: skip

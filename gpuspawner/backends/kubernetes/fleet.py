@@ -13,7 +13,7 @@ from gpuspawner.backends.kubernetes.kinds import kind_of
 from gpuspawner.backends.kubernetes.models import Model, model_of
 from gpuspawner.backends.kubernetes.objects import Node, Pod, Taint
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind
-from gpuspawner.core.gpus.groups import group_of
+from gpuspawner.core.gpus.names import Group
 
 
 @dataclass(frozen=True)
@@ -37,22 +37,6 @@ GPU_TOLERATIONS = tuple(
 )
 """Of taints that keep pods without GPUs off a node: whoever asks for GPUs has all of them, as a node's resources may
 have other names than its taint."""
-
-
-def group_name(node: str, resource: str) -> str:
-    """Return the name of the GPUs that a node advertises as one resource."""
-    return f"{node}/{resource}"
-
-
-def split_group(group: str) -> tuple[str, str]:
-    """Return node and resource of a group."""
-    node, _, resource = group.partition("/")
-    return node, resource
-
-
-def resource_of(gpu: str) -> str:
-    """Return the resource that counts a GPU."""
-    return split_group(group_of(gpu))[1]
 
 
 def fleet_of(
@@ -107,7 +91,7 @@ def _gpus(
     foreign = sum(pod.requests[resource] for pod in users)
     namespaces = ", ".join(sorted({pod.namespace for pod in users}))
     sick = total - node.allocatable.get(resource, 0)
-    group = group_name(node.name, resource)
+    group = Group(node.name, resource)
     unnamed = ""
     if kind is None and not model.replicas:
         named = f"match: {model.title}" if model.name else f"resource: {resource}"
@@ -123,7 +107,7 @@ def _gpus(
             note = f"{sick} of {total} on {node.name} are reported unhealthy"
         gpus.append(
             Gpu(
-                id=f"{group}/{index}",
+                id=group.gpu(index),
                 pool=kind.name if kind else "",
                 node=node.name,
                 index=index,

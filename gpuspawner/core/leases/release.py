@@ -14,7 +14,7 @@ MESSAGE_CHARACTERS = 2000
 """How much of a message is kept."""
 
 
-def kept(message: str) -> str:
+def storable(message: str) -> str:
     """Return what is kept of a message: not too much, and nothing that no store can hold.
 
     An error names paths and output as they are: half a character of them would fail every write of it.

@@ -9,7 +9,6 @@ from fractions import Fraction
 from heapq import heapify, heappop, heappush
 from math import inf, lcm
 
-from gpuspawner.core.gpus.autoscale import is_coming
 from gpuspawner.core.gpus.fleet import Gpu, Slot
 from gpuspawner.core.leases.lease import HOLDING, UP, Lease, Phase
 from gpuspawner.core.queue.placement import grantable, largest_fit, place, used_shares
@@ -33,7 +32,7 @@ def starts_under_way(leases: Iterable[Lease]) -> Counter[str]:
 
 
 def _comes(slots: Iterable[Slot]) -> bool:
-    return any(is_coming(slot.gpu) for slot in slots)
+    return any(slot.is_coming for slot in slots)
 
 
 def _stands_aside(claim: Claim, seen: Snapshot) -> bool:
@@ -113,7 +112,7 @@ def queue_places(seen: Snapshot, also: Claim | None = None) -> dict[str, Place]:
     if also is not None:
         pool = pool_of(also, seen.kinds)
         rivals = (x for x in seen.claims if x.id != also.id and pool_of(x, seen.kinds) == pool)
-        claims = sorted([*rivals, also], key=lambda x: (x.asked_at, x.id))
+        claims = seen.in_order([*rivals, also])
     lines: dict[str | None, list[Claim]] = {}
     for claim in claims:
         lines.setdefault(pool_of(claim, seen.kinds), []).append(claim)

@@ -19,7 +19,7 @@ from gpuspawner.core.leases import lease as leases
 from gpuspawner.core.leases.endings import ENDINGS, End, Reason, Return
 from gpuspawner.core.leases.lease import HOLDING, JOINABLE, UP, WAITING, Key, Lease, Phase
 from gpuspawner.core.leases.output import bounded
-from gpuspawner.core.leases.release import kept
+from gpuspawner.core.leases.release import storable
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.leases.times import earlier, last_moment
 from gpuspawner.core.queue.placement import used_shares
@@ -297,7 +297,7 @@ class Allocator:
             Conflict: it is not starting.
         """
         lease = self.current(lease_id, attempt)
-        back = leases.requeue(lease, kept(why), self.settings.no_room_wait_seconds, self.clock.now(), node)
+        back = leases.requeue(lease, storable(why), self.settings.no_room_wait_seconds, self.clock.now(), node)
         self.book.save(back, audit=[self.line(lease, "gpuspawner", events.Requeued(back.message))])
         self.observed.give_back(lease)
         return back
@@ -322,7 +322,7 @@ class Allocator:
         up = lease.phase in UP
         stopper = self.stoppers.take(lease) if outcome == "stopped" and up else ""
         how = endings.released(outcome, user=lease.user, up=up, disruption=lease.disruption, stopper=stopper)
-        self.finish(lease, replace(how, message=kept(message) or how.message), gone=True)
+        self.finish(lease, replace(how, message=storable(message) or how.message), gone=True)
         self.give()
 
     def forget(self, key: Key) -> None:

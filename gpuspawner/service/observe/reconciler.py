@@ -26,8 +26,8 @@ from gpuspawner.service.leases.reclaimer import Reclaimer
 from gpuspawner.service.leases.seating import corrected, seated
 from gpuspawner.service.observe.hub import Hub, HubServer
 from gpuspawner.service.observe.hub_view import HubView, answers, as_it_stands, ended_wrongly, is_its
+from gpuspawner.service.observe.late_releases import hear_late
 from gpuspawner.service.observe.orphans import Orphans
-from gpuspawner.service.observe.unheard import hear_late
 from gpuspawner.service.observe.work_queue import WorkQueue
 from gpuspawner.service.settings import Settings
 

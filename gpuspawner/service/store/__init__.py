@@ -5,6 +5,7 @@ Never here: decisions, waiting, or a second writer.
 """
 
 from gpuspawner.service.store.outputs import OutputRow
-from gpuspawner.service.store.store import AuditLine, ReadingRow, Store
+from gpuspawner.service.store.rows import AuditLine, ReadingRow
+from gpuspawner.service.store.store import Store
 
 __all__ = ["AuditLine", "OutputRow", "ReadingRow", "Store"]

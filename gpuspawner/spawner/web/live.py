@@ -8,11 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tornado.httpclient import HTTPClientError, HTTPRequest
-from tornado.simple_httpclient import SimpleAsyncHTTPClient
-
-from gpuspawner.core.proof import NONCE, Asked, new_nonce
-from gpuspawner.spawner.client import is_proven, target_of
+from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.proof import NONCE, new_nonce
+from gpuspawner.spawner.client import ask_service
 
 ANSWER_SECONDS = 2.0
 """How long a page waits for the service. Arbitrary: it answers in milliseconds, and a page should not seem dead."""
@@ -68,25 +66,13 @@ class ServiceView:
     async def _ask(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
         """Return the answer, a refusal (4xx) too; None where there is none."""
         nonce, url = new_nonce(), f"{self.url}/api/v1/{path}"
-        asked = Asked("GET" if body is None else "POST", target_of(url))
-        request = HTTPRequest(
-            url,
-            method=asked.method,
-            headers={"Authorization": f"ticket {self.ticket}", NONCE: nonce, "Content-Type": "application/json"},
-            body=None if body is None else json.dumps(body),
-            connect_timeout=ANSWER_SECONDS,
-            request_timeout=ANSWER_SECONDS,
-            follow_redirects=False,
-        )
-        client = SimpleAsyncHTTPClient(force_instance=True)  # its own: the hub's shared one may be busy waiting
+        method, sent = ("GET", None) if body is None else ("POST", json.dumps(body))
+        headers = {"Authorization": f"ticket {self.ticket}", NONCE: nonce}
         try:
-            response = await client.fetch(request, raise_error=False)
-        except (OSError, HTTPClientError):
+            response = await ask_service(self.secret, method, url, nonce, headers, sent, ANSWER_SECONDS)
+        except Unavailable:
             return None
-        finally:
-            client.close()
-        proven = is_proven(response, self.secret, nonce, asked)
-        return json.loads(response.body) if proven and response.code < 500 else None  # noqa: PLR2004 - HTTP's own
+        return json.loads(response.body) if response.code < 500 else None  # noqa: PLR2004 - HTTP's own
 
 
 def of_server(workspaces: tuple[Mapping[str, Any], ...] | None, server: str) -> Mapping[str, Any] | None:

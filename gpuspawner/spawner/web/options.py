@@ -15,7 +15,7 @@ from traitlets.config import LoggingConfigurable
 from gpuspawner.catalog import Catalog, from_form, without_defaults
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.tickets import sign_ticket
-from gpuspawner.spawner.refusals import ended
+from gpuspawner.spawner.refusals import ended_start
 from gpuspawner.spawner.web import form
 from gpuspawner.spawner.web.live import ServiceView
 
@@ -77,11 +77,11 @@ class FormOptions(_Base):
         try:
             return without_defaults(self.catalog, from_form(self.catalog, formdata), self.user.name)
         except RequestRefused as error:
-            raise ended(str(error), reason="refused", status=error.status) from error
+            raise ended_start(str(error), reason="refused", status=error.status) from error
 
     def options_from_query(self, _query: Mapping[str, list[str]]) -> dict[str, Any]:
         """Refuse, whatever the hub found: a GET never starts anything."""
-        raise ended("A link only fills in the form. Press Start there.", reason="refused", status=400)
+        raise ended_start("A link only fills in the form. Press Start there.", reason="refused", status=400)
 
     async def render_form(self) -> str:
         """Return the form as a hub page shows it, with the service's numbers of this moment."""

@@ -23,7 +23,7 @@ CLUSTER_TIMES = {"fleet_seconds": 1.0, "probes_at_once": 256}
 on other machines."""
 
 
-class PlaceError(Exception):
+class BackendError(Exception):
     """The place cannot be used as it was told; the message says what is wrong and how to mend it."""
 
 
@@ -32,7 +32,7 @@ async def _nothing() -> None:
 
 
 @dataclass(frozen=True)
-class Place:
+class Chosen:
     """Where workspaces live: the catalog as it is there, who sees them, who gives GPUs, and what is else otherwise."""
 
     catalog: Catalog
@@ -42,36 +42,36 @@ class Place:
     close: Callable[[], Awaitable[None]] = _nothing
 
 
-def choose(catalog: Catalog, data: Path, hub_id: str, environment: Mapping[str, str]) -> Place:
+def choose_backend(catalog: Catalog, data: Path, hub_id: str, environment: Mapping[str, str]) -> Chosen:
     """Return the place that the environment names.
 
     Raises:
-        PlaceError: it names none, or says it wrongly.
+        BackendError: it names none, or says it wrongly.
     """
     name = environment.get(BACKEND, "local")
     if name == "local":
-        return Place(catalog, LocalBackend(catalog.gpus.values(), catalog.simulated, data))
+        return Chosen(catalog, LocalBackend(catalog.gpus.values(), catalog.simulated, data))
     if name != "kubernetes":
-        raise PlaceError(f"{BACKEND}={name!r} is no backend: local or kubernetes.")
+        raise BackendError(f"{BACKEND}={name!r} is no backend: local or kubernetes.")
     return _cluster(catalog, data, hub_id, environment.get(CLUSTER, ""))
 
 
-def _cluster(catalog: Catalog, data: Path, hub_id: str, text: str) -> Place:
+def _cluster(catalog: Catalog, data: Path, hub_id: str, text: str) -> Chosen:
     try:
         from gpuspawner.backends.kubernetes.backend import KubernetesBackend  # noqa: PLC0415 - an extra
         from gpuspawner.backends.kubernetes.kinds import cluster_kinds  # noqa: PLC0415
         from gpuspawner.backends.kubernetes.settings import cluster_settings  # noqa: PLC0415
         from gpuspawner.schedulers.kubernetes import KubernetesScheduler  # noqa: PLC0415
     except ImportError as error:
-        raise PlaceError(f"{error.name} is not installed: pip install 'gpuspawner[kubernetes]'.") from error
+        raise BackendError(f"{error.name} is not installed: pip install 'gpuspawner[kubernetes]'.") from error
     try:
         settings = cluster_settings(json.loads(text or "{}"))
     except ValueError as error:
-        raise PlaceError(f"{CLUSTER}: {error}.") from error
+        raise BackendError(f"{CLUSTER}: {error}.") from error
     try:
         catalog = replace(catalog, gpus=cluster_kinds(catalog.gpus), menus=read_menus(data))
     except ValueError as error:
-        raise PlaceError(f"{error} Remove it and start the hub: configure() writes it.") from error
+        raise BackendError(f"{error} Remove it and start the hub: configure() writes it.") from error
     backend = KubernetesBackend(catalog.gpus.values(), hub_id, settings)
     times = {**CLUSTER_TIMES, "probes_at_once": settings.probes_at_once}
-    return Place(catalog, backend, KubernetesScheduler(backend, catalog.gpus), times, backend.close)
+    return Chosen(catalog, backend, KubernetesScheduler(backend, catalog.gpus), times, backend.close)

@@ -1,6 +1,7 @@
 """The service's pages over HTTP: who sees what, what a form does, what an error says."""
 
 import re
+import time
 from dataclasses import replace
 
 import page_world
@@ -237,6 +238,7 @@ def test_why_it_was_stopped_tells_reason_decider_loss_and_the_way_back(world):
         "All files, as they were last saved.",
         'class="gs-deciding"',
         "warned, time to object",
+        f"times in {time.strftime('%Z', time.localtime(at))}",
         "Asked for: pytorch, 1 a100, 8 h",
     ):
         assert words in text

@@ -92,6 +92,11 @@ def test_administrators_see_which_gpus_are_not_given_and_why(world):
     assert "process 42" not in Browser(world, "alice").home.text
 
 
+def test_administrators_see_that_nothing_can_be_stored(world):
+    world.parts.store.trouble = "The store does not answer (disk is full)."
+    assert "The store does not answer (disk is full)." in Browser(world, "admin").home.text
+
+
 def test_administrators_see_why_the_gpus_are_not_seen(world):
     world.backend.unreachable = "The cluster does not let the service see it: nodes is forbidden."
     with pytest.raises(Unavailable):

@@ -80,8 +80,9 @@ class HandClock:
 class World:
     """Parts, hub and server. What touches the parts runs in the server's loop, as everything in the service does.
 
-    ``names`` is what the hub calls a token's user now, ``created`` when it says that the user of a name was created:
-    None where it has none, ``error`` where it answers with one, or a function that returns either.
+    ``names`` is what the hub calls a token's user now, None where it takes the token no more; ``created`` when it says
+    that the user of a name was created: None where it has none, ``error`` where it answers with one, or a function that
+    returns either.
     """
 
     def __init__(self, folder, monkeypatch, catalog=None):
@@ -189,11 +190,11 @@ class HubHandler(RequestHandler):
 class HubUser(HubHandler):
     def get(self):
         name = self.request.headers["Authorization"].partition(" ")[2].rpartition("-")[0]
-        if name not in PEOPLE:
+        called = self.world.names.get(name, name)
+        if name not in PEOPLE or called is None:
             self.send_error(403)
         else:
             kind = "service" if name == "robot" else "user"
-            called = self.world.names.get(name, name)
             self.finish({"name": called, "kind": kind, "scopes": PEOPLE[name], "admin": False, "groups": []})
 
 

@@ -9,7 +9,7 @@ from tornado.web import HTTPError
 
 from gpuspawner import __version__
 from gpuspawner.catalog import resolve
-from gpuspawner.core.errors import Conflict
+from gpuspawner.core.errors import Conflict, RequestRefused, quoted
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Phase
 from gpuspawner.core.queue.snapshot import Claim
 from gpuspawner.service.api.actions import ACTIONS, act
@@ -203,6 +203,9 @@ class Act(ApiHandler):
     async def post(self, lease_id: str, action: str) -> None:
         """Do it, and answer the workspace as it is then; 409 with the reason where it can't be done."""
         body = self.fields("sentence") if action in {"dispute", "answer"} else self.fields()
+        for name in self.request.query_arguments:
+            remedy = "Leave it out of the address."
+            raise RequestRefused(quoted(name), "an argument that does not exist", "none", remedy)
         where = "a page of the hub" if self._authorization()[0] == "ticket" else "the API"
         await act(self.parts, self.must(), self.own(lease_id), action, where, body.get("sentence", ""))
         self.answer(lease_view(self.parts, self.own(lease_id)))

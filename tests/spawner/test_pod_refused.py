@@ -79,7 +79,7 @@ REFUSALS = {
         404,
         'namespaces "gone" not found',
         (
-            'The cluster has no place for it: namespaces "gone" not found. '
+            'Its pod cannot be made: namespaces "gone" not found. '
             "Your administrator must create it or name another."
         ),
     ),

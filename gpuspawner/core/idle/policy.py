@@ -83,7 +83,7 @@ class LifecyclePolicy:
     lifetime_seconds: tuple[int, int] = (60, 30 * 86400)
     """Bounds of what a request may ask under this policy."""
     back_in_queue: bool = True
-    """What its place takes a GPU from goes back in the queue, where it was, and starts again by itself."""
+    """A workspace whose GPU the cluster takes returns to its place in the queue, and starts again by itself."""
     activity: ActivityPolicy | None = None
     """None: workspaces without a GPU are not judged."""
 

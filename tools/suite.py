@@ -81,11 +81,13 @@ def run_tests(
         for _, process, _ in beside:
             process.wait()  # Ctrl-C reaches them too, and what they started is theirs to end
     unstable: list[str] = []
-    for suite, code in zip(suites, codes, strict=True):
-        if code:
-            unstable += _run_again(suite, code, pytest, env, folder)
-    if unstable:
-        _tell_unstable(unstable, folder / ".run" / "unstable.json", strict=env.get(STRICT) == "fails")
+    try:
+        for suite, code in zip(suites, codes, strict=True):
+            if code:
+                unstable += _run_again(suite, code, pytest, env, folder)
+    finally:  # also where a later suite failed
+        if unstable:
+            _tell_unstable(unstable, folder / ".run" / "unstable.json", strict=env.get(STRICT) == "fails")
 
 
 def _start(

@@ -1,4 +1,4 @@
-"""The seam's official fake: a place in memory, for tests of what uses a backend."""
+"""The seam's official fake: a backend in memory, for tests of what uses a backend."""
 
 from __future__ import annotations
 

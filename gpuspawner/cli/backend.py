@@ -24,7 +24,7 @@ on other machines."""
 
 
 class BackendError(Exception):
-    """The place cannot be used as it was told; the message says what is wrong and how to mend it."""
+    """The backend cannot be used as it was told; the message says what is wrong and how to mend it."""
 
 
 async def _nothing() -> None:
@@ -43,7 +43,7 @@ class Chosen:
 
 
 def choose_backend(catalog: Catalog, data: Path, hub_id: str, environment: Mapping[str, str]) -> Chosen:
-    """Return the place that the environment names.
+    """Return the backend that the environment names.
 
     Raises:
         BackendError: it names none, or says it wrongly.

@@ -139,7 +139,7 @@ class Scheduler(Protocol):
 
     @property
     def room(self) -> Room:
-        """What the place allows beside its GPUs, as it was last seen."""
+        """What the backend allows beside its GPUs, as it was last seen."""
         ...
 
     @property
@@ -166,7 +166,7 @@ class Scheduler(Protocol):
         ...
 
     def check(self, request: Request) -> None:
-        """Raise RequestRefused for what the place never allows, however much of it is free."""
+        """Raise RequestRefused for what the backend never allows, however much of it is free."""
         ...
 
     def node_seconds(self, lease: Lease) -> float | None:

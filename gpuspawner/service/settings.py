@@ -35,8 +35,8 @@ class Settings:
     hub_seconds: float = 10.0
     """The age at which the hub's list of servers is renewed, and how long its last answer counts as answering."""
     no_room_seconds: float = 20.0
-    """A start for which the place finds no room for this long goes back to the queue: a scheduler that is only busy, or
-    a pod that is only just going, takes less."""
+    """A start for which the cluster finds no room for this long goes back to the queue: a scheduler that is only busy,
+    or a pod that is only just going, takes less."""
     no_room_wait_seconds: float = 30.0
     """After that, others pass for this long. Arbitrary: as the shortest time in which a workspace ends."""
     orphan_seconds: float = 300.0

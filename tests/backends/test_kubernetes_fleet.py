@@ -3,9 +3,9 @@
 from collections import Counter
 
 import pytest
-from cluster_objects import A100, MIG_MIXED, MIG_SINGLE, SHARED, T4, a_container, a_node, a_pod, a_workspace
+from cluster_objects import A100, MIG_MIXED, MIG_SINGLE, SHARED, T4, a_container, a_node, a_pod, a_workspace, fleet_of
 
-from gpuspawner.backends.kubernetes.fleet import Toleration, fleet_of, gpus_of_node
+from gpuspawner.backends.kubernetes.fleet import Toleration, gpus_of_node
 from gpuspawner.backends.kubernetes.kinds import cluster_kinds
 from gpuspawner.backends.kubernetes.objects import count_of, requested, to_node, to_pod
 from gpuspawner.core.gpus.fleet import GpuKind

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from gpuspawner.backends.kubernetes.kinds import kind_of
 from gpuspawner.backends.kubernetes.models import Model, model_of
 from gpuspawner.backends.kubernetes.objects import Node, Pod, Taint
-from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind
+from gpuspawner.core.gpus.fleet import Gpu, GpuKind
 from gpuspawner.core.gpus.names import Group
 
 
@@ -37,17 +37,6 @@ GPU_TOLERATIONS = tuple(
 )
 """Of taints that keep pods without GPUs off a node: whoever asks for GPUs has all of them, as a node's resources may
 have other names than its taint."""
-
-
-def fleet_of(
-    nodes: Iterable[Node], pods: Iterable[Pod], kinds: Sequence[GpuKind], hub: str, tolerations: Sequence[Toleration]
-) -> Fleet:
-    """Return all GPUs of these nodes. The pods of ``hub`` mark none: their leases hold what they use."""
-    by_node: dict[str, list[Pod]] = {}
-    for pod in pods:
-        by_node.setdefault(pod.node, []).append(pod)
-    gpus = (gpu for n in nodes for gpu in gpus_of_node(n, by_node.get(n.name, ()), kinds, hub, tolerations))
-    return Fleet(tuple(gpus), complete=True)
 
 
 def gpus_of_node(

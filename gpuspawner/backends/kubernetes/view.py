@@ -89,10 +89,6 @@ class ClusterView:
         await self._seen(self._pods)
         return tuple(self._own.values())
 
-    def own_now(self) -> Sequence[Pod]:
-        """Return the pods of this hub's workspaces as they were last seen."""
-        return tuple(self._own.values())
-
     def of_other_hubs(self) -> Sequence[Pod]:
         """Return the pods of other hubs' workspaces, where this hub's are made, as they were last seen."""
         return tuple(self._of_other_hubs.values())

@@ -85,7 +85,7 @@ class LifecyclePolicy:
     lifetime_seconds: tuple[int, int] = (60, 30 * 86400)
     """Bounds of what a request may ask under this policy."""
     back_in_queue: bool = True
-    """What its place takes a GPU from goes back in the queue, where it was, and starts again by itself."""
+    """A workspace whose GPU the cluster takes returns to its place in the queue, and starts again by itself."""
     protected_seconds: float = 1800.0
     """No stronger claim ends a workspace younger than this."""
     notice_seconds: float = 300.0

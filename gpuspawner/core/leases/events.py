@@ -298,14 +298,14 @@ class Spared(Event):
 
 @dataclass(frozen=True)
 class Health(Event):
-    """Which of its GPUs the place calls unhealthy now."""
+    """Which of its GPUs the backend calls unhealthy now."""
 
     unhealthy: tuple[str, ...] = ()
     name, words = "health", "Health"
 
     def _why(self) -> str:
         names = ", ".join(self.unhealthy)
-        return f"the place calls {names} unhealthy" if names else "the place calls its GPUs healthy again"
+        return f"{names} reported as unhealthy" if names else "its GPUs reported as healthy again"
 
 
 @dataclass(frozen=True)

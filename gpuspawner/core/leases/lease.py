@@ -316,13 +316,13 @@ def ended_as_dropped(lease: Lease) -> bool:
 
 
 def disrupt(lease: Lease, why: str, until: float | None) -> Lease:
-    """The place itself is about to end it, ``until`` when at the latest; an empty ``why`` takes that back."""
+    """The backend is about to end it, ``until`` when at the latest; an empty ``why`` takes that back."""
     _need(lease, UP | {Phase.STARTING}, "ended by its place")
     return replace(lease, disruption=why, disrupted_until=until)
 
 
 def again(lease: Lease, name: str, now: float) -> Lease:
-    """Return a new lease of what its place ended, or its user moved, parked where the old one stood in the queue."""
+    """Return a new lease of what the backend ended, or its user moved, parked where the old one stood in the queue."""
     return Lease(
         id=name,
         key=lease.key,

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 OUTCOMES = frozenset({"cancelled", "failed", "stopped", "died", "quit", "shutdown", "preempted"})
 """Of a start: cancelled, failed. Of a server that ran: stopped by somebody, died by itself, quit in good order as who
-was in it wanted, ended with its hub, or preempted: ended by the place it ran on, for something else."""
+was in it wanted, ended with its hub, or preempted: ended by its backend, for something else."""
 UNHEARD = "unheard"
 """The folder, beside the service's data, of what the service did not hear: one JSON file a release."""
 MESSAGE_CHARACTERS = 2000

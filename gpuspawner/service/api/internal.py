@@ -157,7 +157,7 @@ class Park(SpawnerHandler):
 
 
 class Requeue(SpawnerHandler):
-    """POST ?attempt=: the place has no room for what was granted, and nothing of it is left there."""
+    """POST ?attempt=: the backend has no room for what was granted, and nothing of it is left there."""
 
     def post(self, lease_id: str) -> None:
         """Answer the lease, at its place in the queue again; 410 where this attempt is over."""

@@ -45,7 +45,7 @@ class Identity:
     def believes(self, running: Running) -> bool:
         """Whether what a workspace carries is this hub's own word.
 
-        It is signed; or it is older than the secret, which then was lost and made anew, and the place has kept it out
+        It is signed; or it is older than the secret, which then was lost and made anew, and the backend has kept it out
         of its user's hands since.
         """
         text = running.environment.get("GPUSPAWNER_LEASE", "")

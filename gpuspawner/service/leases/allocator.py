@@ -343,7 +343,7 @@ class Allocator:
         return finished
 
     def returns(self, lease: Lease) -> bool:
-        """Whether a workspace goes back in the queue: by the reason of its end, or if its place ended it now.
+        """Whether a workspace goes back in the queue: by the reason of its end, or if the backend ended it now.
 
         By its policy, and where the catalog still offers what it had.
         """

@@ -48,7 +48,7 @@ class Prospects:
         self._fleet: Fleet | None = None
 
     def check(self, request: Request, offers: Iterable[Offer]) -> None:
-        """Raise RequestRefused for what neither the place's limits, nor its GPUs of today or of yesterday, allow."""
+        """Raise RequestRefused for what neither the backend's limits, nor its GPUs of today or of yesterday, allow."""
         self._scheduler.check(request)
         offer = next((offer for offer in offers if offer.kind == request.gpu), None)
         if offer is None or offer.largest is None or request.count <= offer.largest:

@@ -177,7 +177,7 @@ class Reconciler:
             self._book.save(lease, audit=[line])
 
     def _correct(self, given: list[Lease]) -> None:
-        """Take in what the place gave instead of what was planned: all at once, as two may have changed places."""
+        """Take in what the backend gave instead of what was planned: all at once, as two may have changed places."""
         lines = []
         for lease in given:
             placed = events.Placed(tuple(slot.gpu for slot in lease.slots))
@@ -266,7 +266,7 @@ class Reconciler:
         await self._hub.start(name, lease.key.server, options_of(lease))
 
     def _without_room(self, lease: Lease) -> Running | None:
-        """Return what of this start the place has found no room for, for too long, or is about to end."""
+        """Return what of this start the backend has found no room for, for too long, or is about to end."""
         patience_seconds = self._settings.no_room_seconds + self._node_seconds(lease)
         return next(
             (

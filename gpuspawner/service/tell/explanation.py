@@ -17,7 +17,7 @@ def explained(lease: Lease, view: dict[str, Any], policy: IdlePolicy) -> list[st
     if lease.phase in WAITING:
         return [view["queue"]["sentence"]]
     if lease.phase not in UP:
-        return ["It has its place and is starting: nothing is judged before it runs."]
+        return ["It is starting. Idle time counts only once it runs."]
     return [*_of_adoption(lease, view["now"]), *_of_use(lease, view["idle"], policy)]
 
 

@@ -77,7 +77,7 @@ def _granted(parts: Parts, lease: Lease, _line: AuditLine) -> _Told | None:
     if not lease.unattended:
         return None
     words, name = lease_view(parts, lease)["words"], lease.key.server or "default workspace"
-    return _Told("granted", "Your workspace has its place", f"{words}. It starts by itself ({name}).")
+    return _Told("granted", "Your workspace's turn has come", f"{words}. It starts by itself ({name}).")
 
 
 def _cannot_start(parts: Parts, lease: Lease, _line: AuditLine) -> _Told | None:

@@ -31,7 +31,7 @@ from gpuspawner.service.tell.sentences import (
 )
 
 OVERDUE_SECONDS = 15.0
-"""What its place was to end is seen gone by then, as a rule: a kill and a look at it take seconds."""
+"""What the backend was to end is seen gone by then, as a rule: a kill and a look at it take seconds."""
 
 
 def lease_view(parts: Parts, lease: Lease) -> dict[str, Any]:

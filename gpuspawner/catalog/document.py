@@ -150,6 +150,7 @@ def _stopped(wrong: str, right: str, line: int | None = None) -> Document:
 def _converted(node: yaml.Node, loc: Loc, document: Document) -> Any:
     """Turn a node into plain data, noting the line of each entry; a key that stands twice keeps its first value."""
     if isinstance(node, yaml.SequenceNode):
+        document.lines.update({(*loc, i): child.start_mark.line + 1 for i, child in enumerate(node.value)})
         return [_converted(child, (*loc, i), document) for i, child in enumerate(node.value)]
     if isinstance(node, yaml.ScalarNode):
         return _scalar(node)

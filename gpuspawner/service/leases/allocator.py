@@ -23,7 +23,7 @@ from gpuspawner.core.leases.release import kept
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.leases.times import earlier, last_moment
 from gpuspawner.core.queue.placement import used_shares
-from gpuspawner.core.queue.quota import check_quota
+from gpuspawner.core.queue.quota import check_quota, hard_gpus_each_user
 from gpuspawner.core.queue.snapshot import Claim, claim_of
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Answer, Offer, Scheduler
@@ -177,7 +177,7 @@ class Allocator:
         self._check(request, key)
 
     def _check(self, request: Request, key: Key) -> None:
-        check_quota(request, key, self.book, self.catalog.quota)
+        check_quota(request, key, self.book, hard_gpus_each_user(self.catalog.rules))
         self.prospects.check(request, self._offers())
 
     def look_ahead(self) -> None:

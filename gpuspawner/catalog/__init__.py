@@ -16,6 +16,7 @@ from gpuspawner.catalog.resolve import (
     resolve,
     to_options,
     without_defaults,
+    without_lost_consent,
 )
 from gpuspawner.catalog.rules.visible import charging_teams, teams_of, visible
 from gpuspawner.catalog.values import (
@@ -59,4 +60,5 @@ __all__ = [
     "to_options",
     "visible",
     "without_defaults",
+    "without_lost_consent",
 ]

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from gpuspawner.catalog.menus import PROFILE, Menu, check_choices, field_of
 from gpuspawner.catalog.names import closest
-from gpuspawner.catalog.picks import ends, pick, refused
+from gpuspawner.catalog.picks import ends, offered_instead, pick, refused
 from gpuspawner.catalog.rules.visible import choose_team, listed, visible
 from gpuspawner.catalog.values import NO_GPU, Catalog, Guarantee, Template
 from gpuspawner.core.errors import LARGEST_REQUEST_BYTES, RequestRefused, TooLarge, quoted
@@ -92,6 +92,16 @@ def completed(catalog: Catalog, request: Request) -> Request:
     if template is None or (request.image is not None and request.opens is not None):
         return request
     return replace(request, image=template.image, opens=template.opens)
+
+
+def without_lost_consent(catalog: Catalog, request: Request) -> Request:
+    """Return a request without those substitutes that its template no longer lets it take."""
+    template = catalog.templates.get(request.template)
+    if template is None or request.gpu is None or request.gpu not in template.gpus:
+        return request
+    least = request.needs_memory_bytes or None
+    others = offered_instead(catalog, template, request.gpu, request.count, least)
+    return replace(request, substitutes=tuple(kind for kind in request.substitutes if kind in others))
 
 
 def from_form(catalog: Catalog, formdata: Mapping[str, Sequence[str]]) -> dict[str, str]:

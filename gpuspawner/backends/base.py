@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from gpuspawner.core.gpus.fleet import Fleet, Slot
+from gpuspawner.core.gpus.fleet import Fleet, GpuKind, Slot
 from gpuspawner.core.gpus.names import Group
 
 LEASE_ID = "GPUSPAWNER_LEASE_ID"
@@ -68,6 +68,10 @@ class ProbeResult:
 
 class Backend(Protocol):
     """Where workspaces live. Every method may be called at any time, also while another one runs."""
+
+    def use_kinds(self, kinds: Iterable[GpuKind]) -> None:
+        """Match GPUs to these kinds from now on: the catalog has changed."""
+        ...
 
     async def fleet(self) -> Fleet:
         """Return all GPUs as they are now, matched to the catalog's kinds.

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gpuspawner.backends.base import Backend
 from gpuspawner.backends.local.backend import LocalBackend
 from gpuspawner.catalog import Catalog
-from gpuspawner.catalog.menus import read_menus
+from gpuspawner.catalog.file import Prepared
+from gpuspawner.catalog.menus import FILE, read_menus
+from gpuspawner.core.errors import CatalogError, Problem
 from gpuspawner.schedulers.base import Scheduler
 
 BACKEND = "GPUSPAWNER_BACKEND"
@@ -36,6 +39,8 @@ class Chosen:
     """Where workspaces live: the catalog as it is there, who sees them, who gives GPUs, and what is else otherwise."""
 
     catalog: Catalog
+    prepare: Callable[[Catalog], Prepared]
+    """Makes of a later catalog what is used here; raises CatalogError where it cannot be."""
     backend: Backend
     scheduler: Scheduler | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -50,7 +55,8 @@ def choose_backend(catalog: Catalog, data: Path, hub_id: str, environment: Mappi
     """
     name = environment.get(BACKEND, "local")
     if name == "local":
-        return Chosen(catalog, LocalBackend(catalog.gpus.values(), catalog.simulated, data))
+        backend = LocalBackend(catalog.gpus.values(), catalog.simulated, data)
+        return Chosen(catalog, partial(_on_this_machine, catalog.simulated), backend)
     if name != "kubernetes":
         raise BackendError(f"{BACKEND}={name!r} is no backend: local or kubernetes.")
     return _cluster(catalog, data, hub_id, environment.get(CLUSTER, ""))
@@ -60,6 +66,7 @@ def _cluster(catalog: Catalog, data: Path, hub_id: str, text: str) -> Chosen:
     try:
         from gpuspawner.backends.kubernetes.backend import KubernetesBackend  # noqa: PLC0415 - an extra
         from gpuspawner.backends.kubernetes.kinds import cluster_kinds  # noqa: PLC0415
+        from gpuspawner.backends.kubernetes.objects import is_gpu_resource  # noqa: PLC0415
         from gpuspawner.backends.kubernetes.settings import cluster_settings  # noqa: PLC0415
         from gpuspawner.schedulers.kubernetes import KubernetesScheduler  # noqa: PLC0415
     except ImportError as error:
@@ -68,10 +75,34 @@ def _cluster(catalog: Catalog, data: Path, hub_id: str, text: str) -> Chosen:
         settings = cluster_settings(json.loads(text or "{}"))
     except ValueError as error:
         raise BackendError(f"{CLUSTER}: {error}.") from error
+    named = frozenset(kind.resource for kind in catalog.gpus.values())
+
+    def prepare(catalog: Catalog) -> Prepared:
+        try:
+            menus = read_menus(data)
+        except ValueError as error:
+            right = "Remove it and start the hub: configure() writes it."
+            raise CatalogError((Problem(str(data / FILE), None, "menus", str(error).rstrip("."), right),)) from error
+        new = sorted(
+            kind.resource
+            for kind in catalog.gpus.values()
+            if kind.resource and not is_gpu_resource(kind.resource, named)
+        )
+        waits = (f"GPUs that nodes call {', '.join(new)} are seen after a restart of the hub.",) if new else ()
+        return replace(catalog, gpus=cluster_kinds(catalog.gpus), menus=menus), waits
+
     try:
-        catalog = replace(catalog, gpus=cluster_kinds(catalog.gpus), menus=read_menus(data))
-    except ValueError as error:
-        raise BackendError(f"{error} Remove it and start the hub: configure() writes it.") from error
+        catalog, _ = prepare(catalog)
+    except CatalogError as error:
+        raise BackendError(str(error.problems[0])) from error
     backend = KubernetesBackend(catalog.gpus.values(), hub_id, settings)
     times = {**CLUSTER_TIMES, "probes_at_once": settings.probes_at_once}
-    return Chosen(catalog, backend, KubernetesScheduler(backend, catalog.gpus), times, backend.close)
+    return Chosen(catalog, prepare, backend, KubernetesScheduler(backend, catalog.gpus), times, backend.close)
+
+
+def _on_this_machine(simulated: Mapping[str, int], catalog: Catalog) -> Prepared:
+    """Return a catalog as it is used on one machine, whose simulated GPUs are made once."""
+    if catalog.simulated == simulated:
+        return catalog, ()
+    waits = "Other numbers of simulated GPUs hold after a restart of the hub."
+    return replace(catalog, simulated=simulated), (waits,)

@@ -8,10 +8,13 @@ import json
 import logging
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gpuspawner.catalog import load_catalog, scaled
+from gpuspawner.catalog import Catalog, load_catalog, menus, scaled
+from gpuspawner.catalog.file import CatalogFile, Prepared
+from gpuspawner.catalog.warnings import needing_pods
 from gpuspawner.cli.backend import BackendError, Chosen, choose_backend
 from gpuspawner.core.errors import CatalogError, NoPort
 from gpuspawner.service.app import Options, Service, read_secret
@@ -57,8 +60,6 @@ def serve(arguments: argparse.Namespace) -> int:
     except CatalogError as error:
         print(error, file=sys.stderr)
         return 1
-    if arguments.fast is not None:
-        catalog = scaled(catalog, arguments.fast)
     data = Path(arguments.data)
     hub_pid = os.environ.get("GPUSPAWNER_HUB_PID")
     try:
@@ -81,22 +82,34 @@ def serve(arguments: argparse.Namespace) -> int:
         secret_made_at=secret_made_at,
     )
     try:
-        chosen = choose_backend(catalog, data, options.hub_id, os.environ)
+        chosen = choose_backend(_shortened(arguments.fast, catalog), data, options.hub_id, os.environ)
+        file = CatalogFile(Path(arguments.catalog), partial(_prepared, arguments, chosen), beside=[data / menus.FILE])
         settings = changed(Settings(**chosen.settings), written)
         check_targets(settings, options.public_url)
-    except (BackendError, SettingsError) as error:
+    except (BackendError, SettingsError, CatalogError) as error:
         print(f"gpuspawner serve: {error}", file=sys.stderr)
         return 1
     try:
-        asyncio.run(_run(options, chosen, settings))
+        asyncio.run(_run(options, chosen, file, settings))
     except NoPort as error:
         print(f"gpuspawner serve: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-async def _run(options: Options, chosen: Chosen, settings: Settings) -> None:
+def _shortened(factor: float | None, catalog: Catalog) -> Catalog:
+    return catalog if factor is None else scaled(catalog, factor)
+
+
+def _prepared(arguments: argparse.Namespace, chosen: Chosen, written: Catalog) -> Prepared:
+    """Return a later catalog as it is used here, where the hub would start with it."""
+    if chosen.scheduler is None and (refused := needing_pods(arguments.catalog, written)):
+        raise CatalogError(refused)
+    return chosen.prepare(_shortened(arguments.fast, written))
+
+
+async def _run(options: Options, chosen: Chosen, file: CatalogFile, settings: Settings) -> None:
     try:
-        await Service(options, chosen.catalog, chosen.backend, settings, chosen.scheduler).run()
+        await Service(options, file, chosen.backend, settings, chosen.scheduler).run()
     finally:
         await chosen.close()

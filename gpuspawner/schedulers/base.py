@@ -128,6 +128,10 @@ class Scheduler(Protocol):
     kinds: Kinds
     """The GPU kinds as this scheduler serves them: those of a snapshot that it is given."""
 
+    def use_kinds(self, kinds: Kinds) -> None:
+        """Serve these kinds from now on: the catalog has changed."""
+        ...
+
     async def observe(self, now: float) -> Fleet:
         """Return the newest view of the GPUs. Raises Unavailable; the last complete view stays in force."""
         ...

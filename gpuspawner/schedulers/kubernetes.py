@@ -70,6 +70,11 @@ class KubernetesScheduler:
         """What the namespace's quotas and limits, and the nodes' sizes, allow."""
         return self._cluster.room()
 
+    def use_kinds(self, kinds: Kinds) -> None:
+        """Serve these kinds from now on."""
+        self._cluster.use_kinds(kinds.values())
+        self.kinds = kinds
+
     async def observe(self, now: float) -> Fleet:
         """Ask the backend. Raises Unavailable; the last complete view stays in force."""
         return await self._view.observe(now)

@@ -21,6 +21,7 @@ from tornado.web import Application
 from gpuspawner.backends.base import Backend
 from gpuspawner.backends.ports import holder_of
 from gpuspawner.catalog import Catalog
+from gpuspawner.catalog.file import LOOK_SECONDS, InForce
 from gpuspawner.core.errors import NoPort, Superseded, Unavailable
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.units import show_duration
@@ -36,6 +37,7 @@ from gpuspawner.service.leases.allocator import Allocator
 from gpuspawner.service.leases.book import Book
 from gpuspawner.service.leases.lifecycle import Lifecycle
 from gpuspawner.service.leases.reclaimer import Reclaimer
+from gpuspawner.service.leases.reload import Reload
 from gpuspawner.service.observe.hub import Hub
 from gpuspawner.service.observe.known import KnownUsers
 from gpuspawner.service.observe.reconciler import Reconciler
@@ -93,7 +95,7 @@ class Options:
 
 def wire(
     options: Options,
-    catalog: Catalog,
+    catalog: Catalog | InForce,
     backend: Backend,
     settings: Settings,
     clock: Clock,
@@ -104,19 +106,20 @@ def wire(
 
     Without a ``scheduler``, GPUs are given in memory, as the backend has them.
     """
+    in_force = catalog if isinstance(catalog, InForce) else InForce(catalog)
     store = Store(options.store_url)
     book = Book(store)
     hub = hub or Hub(options.hub_api_url, options.hub_api_token)
-    scheduler = scheduler or InMemoryScheduler(backend, catalog.gpus)
-    allocator = Allocator(book, scheduler, catalog, clock, settings)
+    scheduler = scheduler or InMemoryScheduler(backend, in_force.catalog.gpus)
+    allocator = Allocator(book, scheduler, in_force, clock, settings)
     reclaimer = Reclaimer(book, allocator, hub, backend, clock, settings)
     lifecycle = Lifecycle(book, allocator, reclaimer, clock)
     identity = Identity(options.hub_id, options.secret, options.secret_made_at)
     reconciler = Reconciler(book, allocator, reclaimer, hub, backend, clock, settings, identity, options.data)
-    sampler = Sampler(book, backend, scheduler, catalog, clock, settings, lifecycle, reconciler.last_activity)
+    sampler = Sampler(book, backend, scheduler, in_force, clock, settings, lifecycle, reconciler.last_activity)
     url = options.public_url or options.service_url.rstrip("/") + options.prefix
     parts = Parts(
-        store, book, catalog, scheduler, allocator, QueueView(book, scheduler, allocator, clock),
+        store, book, in_force, scheduler, allocator, QueueView(book, scheduler, allocator, clock),
         lifecycle, reclaimer, reconciler, sampler, Notifier(hub, settings),
         clock, settings, hub, options.hub_id, options.secret, options.prefix, url.rstrip("/"), KnownUsers(hub, clock),
     )  # fmt: skip
@@ -170,7 +173,7 @@ class Service:
     def __init__(
         self,
         options: Options,
-        catalog: Catalog,
+        catalog: Catalog | InForce,
         backend: Backend,
         settings: Settings,
         scheduler: Scheduler | None = None,
@@ -178,6 +181,7 @@ class Service:
         """Prepare; nothing is opened before :meth:`run`."""
         self._options, self._settings = options, settings
         self.parts = wire(options, catalog, backend, settings, SteadyClock(), scheduler=scheduler)
+        self._reload = Reload(self.parts.in_force, self.parts.scheduler, self.parts.allocator, self.parts.lifecycle)
         self._door = Door(application(self.parts), self.parts)
         self._stopped = asyncio.Event()
         self._opened_at: float | None = None
@@ -228,6 +232,7 @@ class Service:
             self._every(period, self.parts.reconciler.round),
             self._every(min(period, 0.5), self._sample_and_judge),
             self._every(THIN_SECONDS, self._thin),
+            self._every(LOOK_SECONDS, self._look_at_catalog),
             self.parts.notifier.run(),
         ]
 
@@ -292,6 +297,10 @@ class Service:
         for sentence in self._unmatched:
             if sentence not in before:
                 log.warning(sentence)
+
+    async def _look_at_catalog(self) -> None:
+        if await self._reload.look():
+            await self._observe_fleet()  # its GPUs may be of other kinds now
 
     async def _sample_and_judge(self) -> None:
         self.parts.sampler.start_due()

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from gpuspawner.catalog import Catalog
+from gpuspawner.catalog.file import InForce
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.service.clock import Clock
@@ -29,7 +30,7 @@ class Parts:
 
     store: Store
     book: Book
-    catalog: Catalog
+    in_force: InForce
     scheduler: Scheduler
     allocator: Allocator
     queue: QueueView
@@ -48,3 +49,8 @@ class Parts:
     known: KnownUsers
     streams: Counter[tuple[str, Owner]] = field(default_factory=Counter)
     """How many pages of each person listen to events."""
+
+    @property
+    def catalog(self) -> Catalog:
+        """The catalog in force. Whoever needs it asks anew: it may change at any time."""
+        return self.in_force.catalog

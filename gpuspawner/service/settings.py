@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from gpuspawner.catalog.explain import did_you_mean
+from gpuspawner.catalog.names import did_you_mean
 from gpuspawner.core.errors import quoted
 
 

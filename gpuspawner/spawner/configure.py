@@ -7,8 +7,9 @@ import os
 import secrets
 import sys
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,14 @@ from traitlets.utils.importstring import import_item
 
 from gpuspawner.backends.ports import SERVICE as SERVICE_COMMAND
 from gpuspawner.catalog import Catalog, load_catalog, scaled
+from gpuspawner.catalog.file import CatalogFile, InForce, Prepared
 from gpuspawner.catalog.menus import write_menus
 from gpuspawner.catalog.warnings import needing_pods
 from gpuspawner.core.errors import CatalogError
 from gpuspawner.spawner.hub import one_hub, service_port, stoppers
 from gpuspawner.spawner.hub.cullers import CONFIG_FOLDERS, other_cullers
 from gpuspawner.spawner.hub.data_folder import SECRET_BYTES, check_secret, data_folder, take_hub_id, written_once
+from gpuspawner.spawner.hub.following import following, refuse
 from gpuspawner.spawner.kubernetes.configure import service_address, service_environment
 from gpuspawner.spawner.kubernetes.conflicts import conflicts, weakened
 from gpuspawner.spawner.kubernetes.profiles import menus
@@ -57,7 +60,7 @@ def configure(
 
     Args:
         c: the configuration that JupyterHub gives its file.
-        catalog: a YAML file, or the same as a mapping.
+        catalog: a YAML file, or the same as a mapping. What is written to the file later is in force within seconds.
         data_dir: where the service keeps its database, its secret and this hub's id.
         address: where the service listens. None means 127.0.0.1; where workspaces are pods, as they reach the hub.
         port: where the service listens.
@@ -88,10 +91,8 @@ def configure(
     if one_hub.hub_starts():
         service_port.refuse_taken(port, host, data)
     c.JupyterHub.spawner_class = wrapped
-    if _is_pods(wrapped):
-        loaded = replace(loaded, menus=menus(c, wrapped, loaded))
-        write_menus(data, loaded.menus)
-    _set_spawner(c.GPUSpawnerMixin, loaded, url, prefix, data)
+    in_force = _in_force(catalog, partial(_prepared, c, wrapped, data, fast, catalog))
+    _set_spawner(c.GPUSpawnerMixin, in_force, url, prefix, data)
     command = [sys.executable, *SERVICE_COMMAND, str(data)]
     command += ["--catalog", str(_catalog_file(catalog, data))]
     command += ["--fast", str(fast)] if fast is not None else []
@@ -117,9 +118,38 @@ def _loaded(catalog: str | Path | Mapping[str, Any], fast: float | None) -> Cata
     return loaded if fast is None else _shortened(loaded, fast)
 
 
-def _set_spawner(spawner: Any, loaded: Catalog, url: str, prefix: str, data: Path) -> None:
+def _prepared(
+    c: Any, wrapped: type, data: Path, fast: float | None, source: str | Path | Mapping[str, Any], written: Catalog
+) -> Prepared:
+    """Return a catalog as this hub uses it, with what profiles let people choose, which the service is told too.
+
+    Raises:
+        CatalogError: a hub of this configuration would not start with it.
+    """
+    catalog = written if fast is None else _shortened(written, fast)
+    if not _is_pods(wrapped):
+        if refused := needing_pods(source, catalog):
+            raise CatalogError(refused)
+        return catalog, ()
+    refuse(str(source), conflicts(c, wrapped, catalog))
+    catalog = replace(catalog, menus=menus(c, wrapped, catalog))
+    write_menus(data, catalog.menus)
+    return catalog, ()
+
+
+def _in_force(catalog: str | Path | Mapping[str, Any], prepare: Callable[[Catalog], Prepared]) -> InForce:
+    """Return what holds the hub's catalog: a mapping stays as it is."""
+    try:
+        if isinstance(catalog, Mapping):
+            return InForce(prepare(load_catalog(catalog))[0])
+        return CatalogFile(Path(catalog).absolute(), prepare)
+    except CatalogError as error:  # it was written anew this moment
+        raise SystemExit(f"gpuspawner: the hub does not start with this catalog:\n{error}") from None
+
+
+def _set_spawner(spawner: Any, in_force: InForce, url: str, prefix: str, data: Path) -> None:
     """Tell every spawner of the catalog and of its service, which both know the secret."""
-    spawner.gpu_catalog = lambda: loaded  # traitlets copies values, and a catalog is not to be copied
+    spawner.gpu_catalog = following(in_force)  # traitlets copies values, and a catalog is not to be copied
     spawner.gpu_service_url = url + prefix.rstrip("/")
     spawner.gpu_service_prefix = prefix
     spawner.gpu_hub_id = written_once(data / "hub-id", lambda: uuid.uuid4().hex)

@@ -6,6 +6,7 @@ import yaml
 from gpuspawner.catalog import Bounds, Defaults, Guarantee, check, default_url, load_catalog, load_text, resolve, scaled
 from gpuspawner.core.gpus.fleet import Autoscale, GpuKind
 from gpuspawner.core.idle.policy import ActivityPolicy, ExtendPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy, Mode
+from gpuspawner.core.rules import Rules
 
 GIB = 2**30
 EXAMPLE = Path(__file__).parents[2] / "hub_config" / "catalog.yaml"
@@ -169,16 +170,12 @@ def test_policies(catalog):
     assert catalog.policy_of("pytorch-4x") is night
 
 
-def test_quota(catalog):
-    assert (catalog.quota, catalog.quota_name) == (4, "each-user")
-
-
 def test_the_smallest_catalog_has_the_built_in_policy_and_no_quota():
     catalog = load_text(SMALLEST)
     assert catalog.policies == {"default": LifecyclePolicy()}
     assert catalog.policies["default"].mode is Mode.OBSERVE
     assert catalog.policies["default"].activity is None, "a workspace without a GPU is not judged unless it is written"
-    assert (catalog.quota, catalog.simulated, catalog.fast) == (None, {}, None)
+    assert (catalog.rules, catalog.simulated, catalog.fast) == (Rules(), {}, None)
     assert catalog.templates["lab"].default.gpu == "a100"
 
 
@@ -208,7 +205,7 @@ def test_scaled_divides_every_time_and_nothing_else(catalog):
     assert (policy.extend, policy.lifetime_seconds) == (ExtendPolicy(240, 1440, (120, 20)), (20, 5760))
     assert (template.bounds.lifetime_seconds, template.default.lifetime_seconds) == ((60, 2880), 960)
     assert (template.bounds.cpu_cores, template.gpus) == ((2, 32), catalog.templates["pytorch"].gpus)
-    assert (fast.fast, fast.gpus, fast.quota) == (30, catalog.gpus, 4)
+    assert (fast.fast, fast.gpus, fast.rules) == (30, catalog.gpus, catalog.rules)
     assert scaled(fast, 2).fast == 60
 
 

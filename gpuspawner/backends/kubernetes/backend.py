@@ -52,6 +52,11 @@ class KubernetesBackend:
         """What the service may not see of the cluster, each in a sentence for the administrator."""
         return self._view.limits
 
+    def use_kinds(self, kinds: Iterable[GpuKind]) -> None:
+        """Match GPUs to these kinds from now on. Which resources count as GPUs is asked of the cluster once."""
+        self._kinds = {kind.name: kind for kind in kinds}
+        self._view.use_kinds(self._kinds.values())
+
     async def fleet(self) -> Fleet:
         """Return the GPUs of all nodes. Raises Unavailable while they are not seen as they are now."""
         self._gpus = await self._view.gpus()

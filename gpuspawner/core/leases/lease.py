@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.idle.idleness import Streak, kept
+from gpuspawner.core.idle.policy import Terms
 from gpuspawner.core.leases import endings, lifetime
 from gpuspawner.core.leases.dispute import Dispute
 from gpuspawner.core.leases.endings import ENDINGS, End, Reason
@@ -123,6 +124,7 @@ class Lease:
     held_back: HeldBack | None = None
     held_back_seconds: float = 0.0  # waited, before the present rule, while it could not have been granted
     estimate: Estimate | None = None
+    terms: Terms | None = None  # of its policy, as it was granted; None: those of the present catalog
 
     @property
     def kind(self) -> str | None:

@@ -7,6 +7,14 @@ from collections.abc import Iterable
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.leases.lease import Key, Lease
 from gpuspawner.core.leases.request import Request
+from gpuspawner.core.rules import Rules, What, Whom
+
+
+def hard_gpus_each_user(rules: Rules) -> int | None:
+    """Return the hard GPUs of the entry for each user, or None for no limit."""
+    each = (quota for quota in rules.quotas if quota.whom is Whom.EACH_USER)
+    bounds = (limit.hard for quota in each for limit in quota.limits if limit.what is What.GPUS)
+    return next((int(hard) for hard in bounds if hard is not None), None)
 
 
 def held_gpus(leases: Iterable[Lease], key: Key) -> int:

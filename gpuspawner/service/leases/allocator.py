@@ -12,7 +12,8 @@ from fractions import Fraction
 from math import inf
 from typing import Any
 
-from gpuspawner.catalog import Catalog, completed, resolve, to_options
+from gpuspawner.catalog import Catalog, completed, resolve, to_options, without_lost_consent
+from gpuspawner.catalog.file import InForce
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused
 from gpuspawner.core.leases import endings, events
 from gpuspawner.core.leases import lease as leases
@@ -23,7 +24,7 @@ from gpuspawner.core.leases.release import storable
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.leases.times import earlier, last_moment
 from gpuspawner.core.queue.placement import used_shares
-from gpuspawner.core.queue.quota import check_quota
+from gpuspawner.core.queue.quota import check_quota, hard_gpus_each_user
 from gpuspawner.core.queue.snapshot import Claim, claim_of
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Answer, Offer, Scheduler
@@ -76,15 +77,21 @@ def hash_token(token: str) -> str:
 class Allocator:
     """The one place that makes leases and gives GPUs."""
 
-    def __init__(self, book: Book, scheduler: Scheduler, catalog: Catalog, clock: Clock, settings: Settings) -> None:
+    def __init__(self, book: Book, scheduler: Scheduler, in_force: InForce, clock: Clock, settings: Settings) -> None:
         """Serve from ``scheduler``. Nothing is granted before the reconciler has told what runs."""
-        self.book, self.scheduler, self.catalog, self.clock, self.settings = book, scheduler, catalog, clock, settings
-        self.prospects = Prospects(book, scheduler, catalog, clock, self.finish)
+        self.book, self.scheduler, self.clock, self.settings = book, scheduler, clock, settings
+        self._in_force = in_force
+        self.prospects = Prospects(book, scheduler, in_force, clock, self.finish)
         self.observed = Observed(book, scheduler, clock, settings)
         self.syncs = Syncs(scheduler, self.observed.snapshot, self._take)
         self._expiries: dict[str, float] = {}
         """When the grants of what is reserved expire, by lease id."""
         self.stoppers = Stoppers(book, clock)
+
+    @property
+    def catalog(self) -> Catalog:
+        """The catalog in force."""
+        return self._in_force.catalog
 
     def resume(self) -> None:
         """After a restart: nobody is known to wait until heard again, and the silence of a start counts from now.
@@ -110,15 +117,29 @@ class Allocator:
                 self.book.note_heard(lease.id, now)
 
     def end_what_is_not_offered(self) -> None:
-        """End waiting requests that the present catalog never grants: also those that came back to their place."""
+        """End waiting requests that the present catalog never grants: also those that came back to their place.
+
+        Consent to what may no longer be given instead is dropped, and the place kept.
+        """
         for lease in self.book:
-            if lease.phase in WAITING and (why := self.offered_no_more(lease)):
+            if lease.phase not in WAITING:
+                continue
+            request = without_lost_consent(self.catalog, lease.request)
+            if request != lease.request:
+                options = {**lease.options, "substitutes": ",".join(request.substitutes)}
+                lease = replace(lease, request=request, options=options)  # noqa: PLW2901 - the one that goes on
+                self.book.save(lease)
+            if why := self.offered_no_more(lease):
                 self.finish(lease, endings.not_offered(why))
 
     def offered_no_more(self, lease: Lease) -> str:
-        """Return why a request can never be granted by the present catalog; "" where it can."""
+        """Return why a request can never be granted by the present catalog; "" where it can.
+
+        Whether its user may have it is checked at its grant.
+        """
+        options = {**options_of(lease), "team": ""}
         try:
-            resolve(self.catalog, options_of(lease), lease.user)  # as its start will
+            resolve(self.catalog, options, lease.user, groups=None)  # as its start will
         except RequestRefused as error:
             return str(error)
         return ""
@@ -177,7 +198,7 @@ class Allocator:
         self._check(request, key)
 
     def _check(self, request: Request, key: Key) -> None:
-        check_quota(request, key, self.book, self.catalog.quota)
+        check_quota(request, key, self.book, hard_gpus_each_user(self.catalog.rules))
         self.prospects.check(request, self._offers())
 
     def look_ahead(self) -> None:
@@ -219,7 +240,8 @@ class Allocator:
                 continue
             for slot in grant.slots:
                 used[slot.gpu] = used.get(slot.gpu, Fraction(0)) + slot.share
-            granted = leases.grant(lease, grant.slots, now)
+            terms = policy_of(self.catalog, replace(lease, terms=None)).terms
+            granted = replace(leases.grant(lease, grant.slots, now), terms=terms)
             given = events.Granted(tuple(slot.gpu for slot in grant.slots))
             self.book.save(granted, audit=[self.line(granted, "gpuspawner", given)])
             self._expiries[lease.id] = inf if grant.expires_at is None else grant.expires_at

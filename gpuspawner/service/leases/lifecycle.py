@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
+from gpuspawner.catalog import Catalog
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.idle.idleness import LEAST_GRACE_SECONDS, Verdict, after_restart, grace_stands, kept
 from gpuspawner.core.idle.policy import Mode
@@ -21,6 +22,8 @@ from gpuspawner.service.tell.sentences import measured
 
 log = logging.getLogger("gpuspawner.lifecycle")
 
+CHANGED = "its policy has changed"
+
 DOUBLE_CLICK_SHARE = 0.9
 """With more than this of a Keep still to go, another one is taken for the same click. Arbitrary."""
 
@@ -31,7 +34,6 @@ class Lifecycle:
     def __init__(self, book: Book, allocator: Allocator, reclaimer: Reclaimer, clock: Clock) -> None:
         """Act on the leases of ``book``."""
         self._book, self._allocator, self._reclaimer, self._clock = book, allocator, reclaimer, clock
-        self._catalog = allocator.catalog
         self._hub_silent_since: float | None = None
 
     def catch_up(self) -> None:
@@ -53,14 +55,14 @@ class Lifecycle:
         """After a restart: enough of a grace that ran is left for its user to object, and none passed meanwhile."""
         now = self._clock.now()
         for lease in self._book:
-            policy = idle_policy_of(self._catalog, lease)
+            policy = idle_policy_of(self._allocator.catalog, lease)
             if lease.phase is not Phase.RECLAIMING:
                 continue
             if policy is None:  # the catalog judges it no more
                 self._book.save(leases.end_grace(replace(lease, streak=kept(lease.streak)), now))
-            elif not grace_stands(lease.streak, policy, mode := policy_of(self._catalog, lease).mode):
+            elif not grace_stands(lease.streak, policy, mode := policy_of(self._allocator.catalog, lease).mode):
                 streak = replace(lease.streak, mode=mode, countdown_seconds=None)
-                line = self._allocator.line(lease, "gpuspawner", events.GraceEnded("its policy has changed"))
+                line = self._allocator.line(lease, "gpuspawner", events.GraceEnded(CHANGED))
                 self._book.save(leases.end_grace(replace(lease, streak=streak), now), audit=[line])
             else:
                 resumed = replace(lease, streak=after_restart(lease.streak, policy), sampled_at=now)
@@ -68,6 +70,21 @@ class Lifecycle:
                 # Its end has moved; and a message that a killed service had not sent yet is told after all.
                 line = self._allocator.line(resumed, "gpuspawner", events.WarnedIdle(measured(resumed, policy)))
                 self._book.told(resumed, line)
+
+    def follow(self, before: Catalog) -> None:
+        """Judge by the catalog in force what ``before`` judged otherwise: after a full idle period from now on."""
+        now, catalog = self._clock.now(), self._allocator.catalog
+        for lease in self._book:
+            mode = policy_of(catalog, lease).mode
+            old = idle_policy_of(before, lease), policy_of(before, lease).mode
+            if lease.phase not in UP or old == (idle_policy_of(catalog, lease), mode):
+                continue
+            anew = replace(lease, streak=replace(kept(lease.streak), mode=mode))
+            if lease.phase is Phase.RECLAIMING:
+                line = self._allocator.line(lease, "gpuspawner", events.GraceEnded(CHANGED))
+                self._book.save(leases.end_grace(anew, now), audit=[line])
+            elif anew != lease:
+                self._book.save(anew)
 
     def apply(self, lease: Lease, verdict: Verdict) -> tuple[Lease, list[AuditLine]]:
         """Return the lease after the verdict on its newest sample, and what to audit. It is saved by the caller.
@@ -88,11 +105,11 @@ class Lifecycle:
         return lease, []
 
     def _measured(self, lease: Lease) -> str:
-        return measured(lease, idle_policy_of(self._catalog, lease))
+        return measured(lease, idle_policy_of(self._allocator.catalog, lease))
 
     def reclaim(self, lease: Lease) -> None:
         """Have an idle workspace stopped whose grace has passed, unless anything changed since."""
-        policy = idle_policy_of(self._catalog, lease)
+        policy = idle_policy_of(self._allocator.catalog, lease)
         if policy is None:  # the catalog judges it no more
             return
         how = endings.idle(measured(lease, policy), policy.grace_seconds)
@@ -125,7 +142,7 @@ class Lifecycle:
                 log.warning("deadline of %s waits: %s", lease.id, error)
 
     def _deadline(self, lease: Lease, deadline_at: float, now: float) -> None:
-        extend = policy_of(self._catalog, lease).extend
+        extend = policy_of(self._allocator.catalog, lease).extend
         lifetime_seconds = lease.request.lifetime_seconds + lease.extended_seconds
         due = lifetime.due_warnings(deadline_at, lease.warned_seconds, extend, lifetime_seconds, now)
         if due is not None:
@@ -143,7 +160,7 @@ class Lifecycle:
         Soon after another Keep it changes nothing: a second click, or a second page, must not use one up.
         """
         now = self._clock.now()
-        policy = policy_of(self._catalog, lease)
+        policy = policy_of(self._allocator.catalog, lease)
         if lease.kept_until is not None and lease.kept_until - now > DOUBLE_CLICK_SHARE * policy.keep.each_seconds:
             return lease
         until = lifetime.keep(lease.keeps_used, policy.keep, now)
@@ -155,7 +172,7 @@ class Lifecycle:
         """Move the deadline by its policy's step. Raises Conflict where nothing is left, or there is no deadline."""
         if lease.phase not in UP or lease.deadline_at is None:
             raise Conflict("This workspace has no running lifetime to extend.")
-        policy = policy_of(self._catalog, lease)
+        policy = policy_of(self._allocator.catalog, lease)
         deadline_at, extended = lifetime.extend(
             lease.deadline_at, lease.extended_seconds, policy.extend, self._clock.now()
         )

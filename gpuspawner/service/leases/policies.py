@@ -8,8 +8,9 @@ from gpuspawner.core.leases.lease import Lease
 
 
 def policy_of(catalog: Catalog, lease: Lease) -> LifecyclePolicy:
-    """Return the policy of a lease; the default one where its own left the catalog."""
-    return catalog.policies.get(lease.request.policy) or catalog.policies["default"]
+    """Return the policy of a lease, with the terms that it was granted on; the default one where its own is gone."""
+    policy = catalog.policies.get(lease.request.policy) or catalog.policies["default"]
+    return policy.with_terms(lease.terms)
 
 
 def idle_policy_of(catalog: Catalog, lease: Lease) -> IdlePolicy | None:

@@ -68,6 +68,7 @@ class Home(PageHandler):
             "alerts": [
                 *filter(None, [parts.store.trouble, parts.reconciler.orphans.alert]),
                 *parts.reconciler.lost_identities,
+                *parts.in_force.sentences,
             ],
             "disputed": [self.card(x) for x in parts.store.disputed(None)],
             "live": held,

@@ -16,6 +16,7 @@ from gpuspawner.catalog import NO_GPU, OPTIONS, Catalog, Guarantee, Template, ke
 from gpuspawner.catalog.menus import LONGEST_CHOICE
 from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.core.gpus.fleet import GpuKind
+from gpuspawner.core.queue.quota import hard_gpus_each_user
 from gpuspawner.core.units import BadValue, parse_bytes, parse_duration, show_bytes, show_cpu, show_duration
 from gpuspawner.spawner.web import menus as form_menus
 from gpuspawner.spawner.web.live import Live
@@ -60,6 +61,7 @@ def render(
     """
     shown = {key: _shown(key, chosen.get(key, "")) for key in OPTIONS}
     template = catalog.templates.get(shown["template"], next(iter(catalog.templates.values())))
+    quota = hard_gpus_each_user(catalog.rules)
     kinds = [kind for kind in catalog.gpus.values() if any(kind.name in t.gpus for t in catalog.templates.values())]
     return _environment.get_template("gpuspawner/form.html").render(
         user=user,
@@ -75,8 +77,8 @@ def render(
         simulated=_simulated(catalog, live),
         fields=_fields(catalog, template),
         menus=form_menus.shown(catalog, template, chosen),
-        data={"templates": {name: _data(catalog, t) for name, t in catalog.templates.items()}, "quota": catalog.quota},
-        quota=catalog.quota,
+        data={"templates": {name: _data(catalog, t) for name, t in catalog.templates.items()}, "quota": quota},
+        quota=quota,
         held=live.held if live else None,
         whose=None if own else user,
         sentence=_sentence(catalog, chosen, user, live),

@@ -41,7 +41,10 @@ def test_every_end_is_a_sentence_by_somebody(how):
 
 def test_every_reason_is_in_the_table_and_only_what_others_decided_may_come_back_unasked():
     assert set(ENDINGS) == set(Reason)
-    assert {reason for reason, one in ENDINGS.items() if one.returns is Return.BY_POLICY} == {Reason.PREEMPTED, Reason.MADE_ROOM}
+    assert {reason for reason, one in ENDINGS.items() if one.returns is Return.BY_POLICY} == {
+        Reason.PREEMPTED,
+        Reason.MADE_ROOM,
+    }
 
 
 def test_what_died_as_the_cluster_had_announced_was_preempted():

@@ -117,6 +117,7 @@ class Lease:
     given: str = ""  # the kind that was given in place of the one asked for
     rate: Rate | None = None
     latest_end: LatestEnd | None = None
+    fixed_end: LatestEnd | None = None  # of another rule than a budget's, fixed at the grant; budgets may move
     lost: tuple[Lost, ...] = ()
     notice: Notice | None = None
     waiting_since: float | None = None  # None: since it was asked

@@ -225,7 +225,7 @@ def test_no_period_is_ever_given_more_than_it_has_and_none_is_cut_without_need(s
         for lease in [one for one in held if one.deadline_at <= now]:
             held.remove(lease)
             ended = stop(lease, Reason.EXPIRED, "gpuspawner", "", lease.deadline_at)
-            lines += lines_of_end(lease, ended, ZoneInfo(zone), "gpuspawner")
+            lines += lines_of_end(lease, ended, ZoneInfo(zone))
         used = Accounts(charged_by(lines, now, ZoneInfo(zone)))
         books = Balances(now, held, whole, used)
         asker = Asker(user, f"{user} born", team)

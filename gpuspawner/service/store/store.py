@@ -7,21 +7,22 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
 from alembic.util.exc import CommandError
-from pydantic import TypeAdapter, ValidationError
 
-from gpuspawner.core.errors import Superseded, Unavailable, quoted
-from gpuspawner.core.leases.events import Event, event_of, fields_of
+from gpuspawner.core.errors import Superseded, Unavailable
+from gpuspawner.core.leases.events import event_of
 from gpuspawner.core.leases.lease import Key, Lease, Owner, Phase
+from gpuspawner.core.queue.charges import Line
 from gpuspawner.service.store import tables
+from gpuspawner.service.store.ledger import Ledger
 from gpuspawner.service.store.outputs import Outputs
+from gpuspawner.service.store.rows import AuditLine, ReadingRow, audit_row, lease_of, lease_row
 
 RAW_SECONDS = 24 * 3600.0
 """Raw readings are kept this long (design, section 7)."""
@@ -39,47 +40,6 @@ one waits, nobody else is answered."""
 # Made once: building a statement takes longer than running it.
 _IDS = sa.select(tables.leases.c.id).where(tables.leases.c.id.in_(sa.bindparam("ids", expanding=True)))
 _UPDATE = tables.leases.update().where(tables.leases.c.id == sa.bindparam("this"))
-_lease_json: TypeAdapter[Lease] = TypeAdapter(Lease)
-
-
-@dataclass(frozen=True)
-class ReadingRow:
-    """One reading of one GPU as stored. ``seconds`` is the time it covers; ``kept`` rows are behind a stop.
-
-    ``utilization_percent`` is the highest that was read. ``shared``, ``holders``, ``holders_cpu_cores``,
-    ``buffer_percent`` and ``persistence`` are as in core.readings; ``cpu_cores`` is the whole workspace's.
-    ``soft`` is the softer evidence, null where none was read: ``active`` and ``words`` of each that was active
-    (true) or unknown (null), as in core.readings. The rest was quiet. ``gpu`` is "" where the workspace has none.
-    """
-
-    lease: str
-    at: float
-    seconds: float
-    gpu: str
-    utilization_percent: float | None
-    memory_used_bytes: int | None
-    memory_total_bytes: int | None
-    kind: str
-    because: str
-    kept: bool = False
-    shared: bool = False
-    holders: int | None = None
-    holders_cpu_cores: float | None = None
-    cpu_cores: float | None = None
-    soft: dict[str, dict[str, Any]] | None = None
-    buffer_percent: float | None = None
-    persistence: bool | None = None
-
-
-@dataclass(frozen=True)
-class AuditLine:
-    """Who or what did what to a lease, when and why."""
-
-    at: float
-    lease: str
-    user: str
-    actor: str
-    event: Event
 
 
 class Store:
@@ -103,6 +63,7 @@ class Store:
         self._patience_seconds = PATIENCE_SECONDS
         self._engine = sa.create_engine(url, pool_pre_ping=True)
         self.outputs = Outputs(self._transaction)
+        self.ledger = Ledger(self._transaction)
         if self._engine.dialect.name == "sqlite":
             sa.event.listen(self._engine, "connect", _sqlite_settings)
             sa.event.listen(self._engine, "begin", self._begin)
@@ -200,23 +161,28 @@ class Store:
             connection.execute(tables.kinds_seen.insert(), rows)
 
     def save(
-        self, leases: Iterable[Lease], audit: Iterable[AuditLine] = (), readings: Iterable[ReadingRow] = ()
+        self,
+        leases: Iterable[Lease],
+        audit: Iterable[AuditLine] = (),
+        readings: Iterable[ReadingRow] = (),
+        charges: Iterable[Line] = (),
     ) -> None:
-        """Write leases, audit lines and readings in one transaction: all of it or nothing."""
+        """Write leases, audit lines, readings and lines of the ledger in one transaction: all of it or nothing."""
         with self._transaction(writes=True) as connection:
             # What ends goes first: a key may pass from a lease that ends to a new one in the same transaction.
-            found = [_lease_row(lease) for lease in sorted(leases, key=lambda x: x.live)]
+            found = [lease_row(lease) for lease in sorted(leases, key=lambda x: x.live)]
             here = set(connection.scalars(_IDS, {"ids": [row["id"] for row in found]}))
             if old := [{**row, "this": row["id"]} for row in found if row["id"] in here]:
                 connection.execute(_UPDATE, old)
             if new := [row for row in found if row["id"] not in here]:
                 connection.execute(tables.leases.insert(), new)
-            lines = [_audit_row(line) for line in audit]
+            lines = [audit_row(line) for line in audit]
             if lines:
                 connection.execute(tables.audit.insert(), lines)
             rows = [asdict(row) for row in readings]
             if rows:
                 connection.execute(tables.readings.insert(), rows)
+            self.ledger.write(connection, charges)
 
     def live(self) -> list[Lease]:
         """Return every lease that has not ended."""
@@ -250,7 +216,7 @@ class Store:
         if order is not None:
             query = query.order_by(order, tables.leases.c.id)
         with self._transaction() as connection:
-            return [_lease_of(document) for document in connection.scalars(query)]
+            return [lease_of(document) for document in connection.scalars(query)]
 
     def readings(self, lease_id: str, since: float = 0.0) -> list[ReadingRow]:
         """Return the readings of one lease, oldest first."""
@@ -354,50 +320,6 @@ def _sqlite_settings(connection: object, _record: object) -> None:
     cursor.close()
 
 
-def _lease_of(document: Any) -> Lease:
-    """Return a stored lease.
-
-    Raises:
-        Unavailable: it cannot be read. Whoever served without it would give its GPUs to somebody else.
-    """
-    try:
-        return _lease_json.validate_python(document)
-    except ValidationError as error:
-        name = document.get("id") if isinstance(document, dict) else document
-        where = ", ".join(".".join(map(str, one["loc"])) for one in error.errors(include_input=False))
-        raise Unavailable(
-            f"The store holds the lease {quoted(name)}, whose {where} this version can't read. Was it written by a "
-            "newer one? Nothing is served before it can be read."
-        ) from error
-
-
 def _owned(where: sa.ColumnElement[bool], owner: Owner | None) -> sa.ColumnElement[bool]:
     leases = tables.leases.c
     return where if owner is None else where & (leases.hub == owner.hub) & (leases.user_created == owner.user_created)
-
-
-def _audit_row(line: AuditLine) -> dict[str, object]:
-    return {
-        "at": line.at,
-        "lease": line.lease,
-        "user": line.user,
-        "actor": line.actor,
-        "action": line.event.name,
-        "why": line.event.why,
-        "fields": fields_of(line.event),
-    }
-
-
-def _lease_row(lease: Lease) -> dict[str, object]:
-    return {
-        "id": lease.id,
-        "hub": lease.key.hub,
-        "user_created": lease.key.user_created,
-        "server": lease.key.server,
-        "user": lease.user,
-        "phase": lease.phase.value,
-        "asked_at": lease.asked_at,
-        "ended_at": lease.ended_at,
-        "document": _lease_json.dump_python(lease, mode="json"),
-        "disputed_at": lease.dispute.at if lease.dispute and lease.dispute.answered_at is None else None,
-    }

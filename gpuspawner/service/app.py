@@ -21,6 +21,7 @@ from tornado.web import Application
 from gpuspawner.backends.base import Backend
 from gpuspawner.backends.ports import holder_of
 from gpuspawner.catalog import Catalog
+from gpuspawner.core.calendar.periods import milliseconds
 from gpuspawner.core.errors import NoPort, Superseded, Unavailable
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.units import show_duration
@@ -322,6 +323,7 @@ class Service:
             more = self.parts.store.forget_ended(now - self._settings.keep_ended_seconds)
             await asyncio.sleep(FORGET_PAUSE_SECONDS)
         self.parts.store.outputs.forget(now)
+        self.parts.store.ledger.forget(milliseconds(now - self._settings.keep_use_seconds))
 
 
 def _no_port(port: int, error: OSError) -> NoPort:

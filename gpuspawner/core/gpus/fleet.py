@@ -81,6 +81,8 @@ class Gpu:
     group: str = ""
     cluster: str = ""
     zone: str = ""
+    reachable: bool = True
+    """Whether its node answers."""
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ def _bounded_repr(value: object) -> str:
         return f"a {type(value).__name__} that cannot be shown"
 
 
-LABELS = {"count": "GPUs", "cpu": "CPU cores"}
+LABELS = {"count": "GPUs", "cpu": "CPU cores", "gpu_hours": "GPU hours"}
 """What the form calls the parts of a request that it does not call by their own names."""
 
 

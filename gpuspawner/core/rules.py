@@ -217,11 +217,15 @@ class HeldBack:
 
 @dataclass(frozen=True)
 class Lost:
-    """Time of a running workspace that the platform lost: it is not charged. ``until`` None while it goes on."""
+    """Time of a running workspace that the platform lost: it is not charged. ``until`` None while it goes on.
+
+    ``share`` is how much of it was lost: of four GPUs that one failed is a quarter.
+    """
 
     since: float
     until: float | None
     why: str
+    share: Fraction = Fraction(1)
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from gpuspawner.backends.base import Backend
 from gpuspawner.backends.ports import holder_of
 from gpuspawner.catalog import Catalog
 from gpuspawner.catalog.file import LOOK_SECONDS, InForce
+from gpuspawner.core.calendar.periods import milliseconds
 from gpuspawner.core.errors import NoPort, Superseded, Unavailable
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.units import show_duration
@@ -332,6 +333,7 @@ class Service:
             more = await asyncio.to_thread(store.ages.forget_ended, now - self._settings.keep_ended_seconds)
             await asyncio.sleep(FORGET_PAUSE_SECONDS)
         await asyncio.to_thread(store.outputs.forget, now)
+        await asyncio.to_thread(store.ledger.forget, milliseconds(now - self._settings.keep_use_seconds))
 
 
 def _no_port(port: int, error: OSError) -> NoPort:

@@ -61,6 +61,8 @@ class Settings:
     keep_ended_seconds: float = 400 * 86400.0
     """Ended workspaces, their audit and the readings behind their ends are forgotten after this: a year's report, and
     a month to write it."""
+    keep_use_seconds: float = 400 * 86400.0
+    """The ledger of what workspaces used is kept for this: a year's report, and a month to write it."""
     notify_users: str = ""
     """Where each user's messages go: an address as apprise writes them, with ``{user}`` for the user's name or
     ``{email}`` for the mail address that the hub's authenticator stored. Empty: nowhere."""

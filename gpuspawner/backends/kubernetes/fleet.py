@@ -106,6 +106,7 @@ def _gpus(
                 foreign=is_foreign,
                 note=note,
                 group=group,
+                reachable=node.ready,
             )
         )
     return gpus

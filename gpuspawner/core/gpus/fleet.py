@@ -83,6 +83,8 @@ class Gpu:
     group: Group | None = None
     cluster: str = ""
     zone: str = ""
+    reachable: bool = True
+    """Whether its node answers."""
 
     @property
     def is_coming(self) -> bool:

@@ -118,6 +118,7 @@ class Lease:
     given: str = ""  # the kind that was given in place of the one asked for
     rate: Rate | None = None
     latest_end: LatestEnd | None = None
+    fixed_end: LatestEnd | None = None  # of another rule than a budget's, fixed at the grant; budgets may move
     lost: tuple[Lost, ...] = ()
     notice: Notice | None = None
     waiting_since: float | None = None  # None: since it was asked
@@ -293,10 +294,13 @@ def run(lease: Lease, server_started: str, now: float) -> Lease:
     """Starting → running, on the observation of the server with this lease's id and attempt.
 
     The lifetime counts from here; that of a lease rebuilt from what runs from its grant, which is all that is known.
+    It ends at its latest end, if that is earlier.
     """
     _need(lease, {Phase.STARTING}, "running")
     since = lease.granted_at if lease.adopted and lease.granted_at is not None else now
     deadline = lifetime.deadline(since, lease.request.lifetime_seconds)
+    if lease.latest_end is not None:
+        deadline = min(deadline, lease.latest_end.at)
     started = replace(lease, running_at=now, server_started=server_started, failed_starts=0, unwatched=False)
     return _to(started, Phase.RUNNING, now, deadline_at=deadline)
 
@@ -309,6 +313,7 @@ def found(lease: Lease, server_started: str, attempt: int, slots: tuple[Slot, ..
     _need(lease, WAITING | {Phase.RESERVED, Phase.ENDED}, "running")
     alive = replace(lease, reason=None, ended_by="", ended_at=None, message="", hub_gone=False, seen_by_user=False)
     up = replace(alive, attempt=attempt, slots=slots, adopted=True, granted_at=now, not_before=0.0, unattended=False)
+    up = replace(up, latest_end=None, fixed_end=None)  # those of a grant that lapsed
     return run(_to(up, Phase.STARTING, now), server_started, now)
 
 

@@ -13,6 +13,7 @@ _PAST += ("sampled_at", "stop_sent_at", "impossible_since", "waiting_since")
 _AHEAD = ("deadline_at", "kept_until", "not_before", "disrupted_until")
 _INNER = {
     "latest_end": ("at",),
+    "fixed_end": ("at",),
     "notice": ("at",),
     "held_back": ("since",),
     "estimate": ("told_at", "likely_at", "latest_at"),

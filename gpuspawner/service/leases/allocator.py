@@ -29,7 +29,10 @@ from gpuspawner.core.queue.snapshot import Claim, claim_of
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Answer, Offer, Scheduler
 from gpuspawner.service.clock import Clock
+from gpuspawner.service.leases.accounts import Accounting
 from gpuspawner.service.leases.book import Book
+from gpuspawner.service.leases.bounds import Bounds
+from gpuspawner.service.leases.lost_time import LostTime
 from gpuspawner.service.leases.observed import Observed
 from gpuspawner.service.leases.policies import policy_of
 from gpuspawner.service.leases.prospects import Prospects
@@ -81,8 +84,11 @@ class Allocator:
         """Serve from ``scheduler``. Nothing is granted before the reconciler has told what runs."""
         self.book, self.scheduler, self.clock, self.settings = book, scheduler, clock, settings
         self._in_force = in_force
+        self.accounting = Accounting(book, clock, lambda: self.catalog)
+        self.bounds = Bounds(book, clock, lambda: self.catalog, self.accounting)
+        self.lost_time = LostTime(book, scheduler, clock)
         self.prospects = Prospects(book, scheduler, in_force, clock, self.finish)
-        self.observed = Observed(book, scheduler, clock, settings)
+        self.observed = Observed(book, scheduler, lambda: self.catalog, self.accounting, clock, settings)
         self.syncs = Syncs(scheduler, self.observed.snapshot, self._take)
         self._expiries: dict[str, float] = {}
         """When the grants of what is reserved expire, by lease id."""
@@ -105,11 +111,16 @@ class Allocator:
         if ahead_seconds > 0:
             log.warning("the clock went back by %s or more since the last service", show_duration(ahead_seconds))
             self.book.save(*(earlier(lease, ahead_seconds) for lease in self.book))
+        self.accounting.forget()
+        self.lost_time.resume()
         self.end_what_is_not_offered()
         for lease in self.book:
             whole = completed(self.catalog, lease.request) if lease.phase in JOINABLE else lease.request
             if whole != lease.request:
                 lease = replace(lease, request=whole)  # noqa: PLW2901 - the one that goes on
+                self.book.save(lease)
+            if lease.phase in HOLDING and lease.rate is None:  # an older version granted it
+                lease = self.bounds.rated(lease)  # noqa: PLW2901 - as above
                 self.book.save(lease)
             if lease.phase is Phase.QUEUED:
                 self.book.save(leases.park(lease, now))
@@ -159,7 +170,8 @@ class Allocator:
         """Return the lease of this start: a new one, or the live one of its key with a new attempt. Idempotent.
 
         Raises:
-            RequestRefused: over the hard quota, or more than the fleet or its cluster's limits could ever give.
+            RequestRefused: over the hard quota, more than a budget leaves, or more than the fleet or its cluster's
+                limits could ever give.
             Conflict: an earlier workspace of this key still ends; ask again in a second.
         """
         now = self.clock.now()
@@ -199,6 +211,7 @@ class Allocator:
 
     def _check(self, request: Request, key: Key) -> None:
         check_quota(request, key, self.book, hard_gpus_each_user(self.catalog.rules))
+        self.bounds.check(request, key)
         self.prospects.check(request, self._offers())
 
     def look_ahead(self) -> None:
@@ -238,12 +251,18 @@ class Allocator:
             if lease is None or not fits or (grant.expires_at is not None and grant.expires_at <= now):
                 log.info("a grant to %s came too late", grant.claim.id)
                 continue
+            granted = self.bounds.granted(leases.grant(lease, grant.slots, now), grant.latest_end)
+            if granted is None:
+                log.info("a budget leaves too little for %s: it goes on waiting", lease.id)
+                continue
             for slot in grant.slots:
                 used[slot.gpu] = used.get(slot.gpu, Fraction(0)) + slot.share
             terms = policy_of(self.catalog, replace(lease, terms=None)).terms
-            granted = replace(leases.grant(lease, grant.slots, now), terms=terms)
-            given = events.Granted(tuple(slot.gpu for slot in grant.slots))
-            self.book.save(granted, audit=[self.line(granted, "gpuspawner", given)])
+            granted = replace(granted, terms=terms)
+            lines = [self.line(granted, "gpuspawner", events.Granted(tuple(slot.gpu for slot in grant.slots)))]
+            if (bound := granted.latest_end) is not None:
+                lines.append(self.line(granted, "gpuspawner", events.Bounded(bound.rule, f"It {bound.words}.")))
+            self.book.save(granted, audit=lines)
             self._expiries[lease.id] = inf if grant.expires_at is None else grant.expires_at
 
     def _as_claimed(self, claim: Claim) -> Lease | None:

@@ -12,6 +12,7 @@ from gpuspawner.core.idle.policy import Mode
 from gpuspawner.core.leases import endings, events, lifetime
 from gpuspawner.core.leases import lease as leases
 from gpuspawner.core.leases.lease import UP, Lease, Phase
+from gpuspawner.core.queue.charges import BUDGET
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.allocator import Allocator
 from gpuspawner.service.leases.book import Book
@@ -131,7 +132,7 @@ class Lifecycle:
             log.info("%s is not reclaimed: %s", lease.id, error)
 
     def deadlines(self) -> None:
-        """Tell and carry out what the deadlines say. Expiry acts in every mode."""
+        """Tell and carry out what the deadlines say. Expiry acts in every mode. Note what time was lost."""
         now = self._clock.now()
         for lease in self._book:
             if lease.phase not in UP or lease.deadline_at is None:
@@ -140,10 +141,16 @@ class Lifecycle:
                 self._deadline(lease, lease.deadline_at, now)
             except (Conflict, Unavailable) as error:
                 log.warning("deadline of %s waits: %s", lease.id, error)
+        try:
+            self._allocator.lost_time.look()
+        except Unavailable as error:
+            log.warning("what time is lost is noted later: %s", error)
 
     def _deadline(self, lease: Lease, deadline_at: float, now: float) -> None:
         extend = policy_of(self._allocator.catalog, lease).extend
         lifetime_seconds = lease.request.lifetime_seconds + lease.extended_seconds
+        if lease.latest_end is not None and lease.running_at is not None:
+            lifetime_seconds = min(lifetime_seconds, deadline_at - lease.running_at)
         due = lifetime.due_warnings(deadline_at, lease.warned_seconds, extend, lifetime_seconds, now)
         if due is not None:
             told = (*lease.warned_seconds, *due.thresholds)
@@ -151,7 +158,9 @@ class Lifecycle:
             self._book.save(replace(lease, deadline_at=due.deadline, warned_seconds=told), audit=[line])
             return
         if lifetime.is_expired(deadline_at, lease.warned_seconds, now):
-            how = endings.expired(lifetime_seconds)
+            bounds, how = self._allocator.bounds, endings.expired(lifetime_seconds)
+            if lease.latest_end is not None and lease.latest_end.rule == BUDGET:
+                how = endings.budget_used_up(bounds.used_up(lease))
             self._reclaimer.mark(lease.id, how, lambda newest: newest.deadline_at == deadline_at)
 
     def keep(self, lease: Lease, by: str) -> Lease:
@@ -173,10 +182,15 @@ class Lifecycle:
         if lease.phase not in UP or lease.deadline_at is None:
             raise Conflict("This workspace has no running lifetime to extend.")
         policy = policy_of(self._allocator.catalog, lease)
+        latest = self._allocator.bounds.of_extension(lease, policy.extend.each_seconds)
         deadline_at, extended = lifetime.extend(
-            lease.deadline_at, lease.extended_seconds, policy.extend, self._clock.now()
+            lease.deadline_at, lease.extended_seconds, policy.extend, self._clock.now(), latest
         )
         event = events.Extended(extended - lease.extended_seconds)
-        changed = replace(lease, deadline_at=deadline_at, extended_seconds=extended, warned_seconds=())
+        if latest is not None and latest.at > deadline_at:
+            latest = lease.fixed_end  # the budget leaves more than this step
+        changed = replace(
+            lease, deadline_at=deadline_at, extended_seconds=extended, warned_seconds=(), latest_end=latest
+        )
         self._book.save(changed, audit=[self._allocator.line(changed, by, event)])
         return changed

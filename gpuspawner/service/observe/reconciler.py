@@ -151,7 +151,7 @@ class Reconciler:
             elif (ended := self._book.store.last_ended(key)) is not None and ended_wrongly(ended, server):
                 self._found(ended, server)
             else:
-                lease = adopted_server(key, server, now)
+                lease = self._allocator.bounds.rated(adopted_server(key, server, now))
                 self._book.save(lease, audit=[self._allocator.line(lease, "gpuspawner", events.Adopted("no lease"))])
 
     def _tell_what_is_lost(self, servers: Collection[tuple[str, str]]) -> None:
@@ -173,6 +173,7 @@ class Reconciler:
             lease = rebuilt_lease(running, self._identity, now)
             if lease is None or self._book.of_key(lease.key) or self._book.store.lease(lease.id):
                 continue
+            lease = self._allocator.bounds.rated(lease)
             line = self._allocator.line(lease, "gpuspawner", events.Adopted("rebuilt from what runs"))
             self._book.save(lease, audit=[line])
 
@@ -248,7 +249,8 @@ class Reconciler:
         free = self._allocator.observed.not_held(lease, slots)
         if len(free) < len(slots):
             log.error("%s of %s runs after all, and some of its GPUs are another's by now", lease.id, lease.user)
-        found = leases.found(lease, server.started, attempt, free, self._clock.now())
+        rated = self._allocator.bounds.rated(lease)
+        found = leases.found(rated, server.started, attempt, free, self._clock.now())
         why = "its server runs: that its start was given up was wrong"
         self._book.save(found, audit=[self._allocator.line(found, "gpuspawner", events.Adopted(why))])
 
@@ -328,7 +330,7 @@ class Reconciler:
             if silent:
                 # The hub has it, so it uses its GPUs, seen or not. Unseen, it is unknown: never idle.
                 log.error("no process of %s's workspace is seen: may the service read its environment?", lease.user)
-            running = leases.run(current, server.started, self._clock.now())
+            running = leases.run(self._allocator.bounds.running(current), server.started, self._clock.now())
             self._book.save(running, audit=[self._allocator.line(lease, "gpuspawner", events.Started())])
 
     def _drop(self, seen: Lease, now: float) -> None:

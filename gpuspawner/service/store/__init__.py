@@ -1,4 +1,4 @@
-"""What must survive a restart: leases, readings, audit and the epoch, in SQL.
+"""What must survive a restart: leases, readings, audit, the ledger and the epoch, in SQL.
 
 Belongs here: tables, migrations and plain reads and writes, each in one transaction that checks the epoch.
 Never here: decisions, waiting, or a second writer.

@@ -19,8 +19,10 @@ from alembic.util.exc import CommandError
 from gpuspawner.core.errors import Superseded, Unavailable
 from gpuspawner.core.leases.events import event_of
 from gpuspawner.core.leases.lease import Key, Lease, Owner, Phase
+from gpuspawner.core.queue.charges import Line
 from gpuspawner.service.store import tables
 from gpuspawner.service.store.ages import Ages
+from gpuspawner.service.store.ledger import Ledger
 from gpuspawner.service.store.outputs import Outputs
 from gpuspawner.service.store.rows import AuditLine, ReadingRow, lease_of, row_of_lease, row_of_line
 
@@ -59,6 +61,7 @@ class Store:
         self._engine = sa.create_engine(url, pool_pre_ping=True)
         self.outputs = Outputs(self._transaction)
         self.ages = Ages(self._transaction)
+        self.ledger = Ledger(self._transaction)
         if self._engine.dialect.name == "sqlite":
             sa.event.listen(self._engine, "connect", _sqlite_settings)
             sa.event.listen(self._engine, "begin", self._begin)
@@ -157,9 +160,13 @@ class Store:
             connection.execute(tables.kinds_seen.insert(), rows)
 
     def save(
-        self, leases: Iterable[Lease], audit: Iterable[AuditLine] = (), readings: Iterable[ReadingRow] = ()
+        self,
+        leases: Iterable[Lease],
+        audit: Iterable[AuditLine] = (),
+        readings: Iterable[ReadingRow] = (),
+        charges: Iterable[Line] = (),
     ) -> None:
-        """Write leases, audit lines and readings in one transaction: all of it or nothing."""
+        """Write leases, audit lines, readings and lines of the ledger in one transaction: all of it or nothing."""
         with self._transaction(writes=True) as connection:
             # What ends goes first: a key may pass from a lease that ends to a new one in the same transaction.
             found = [row_of_lease(lease) for lease in sorted(leases, key=lambda x: x.live)]
@@ -174,6 +181,7 @@ class Store:
             rows = [asdict(row) for row in readings]
             if rows:
                 connection.execute(tables.readings.insert(), rows)
+            self.ledger.write(connection, charges)
 
     def live(self) -> list[Lease]:
         """Return every lease that has not ended."""

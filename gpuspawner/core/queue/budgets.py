@@ -1,0 +1,277 @@
+"""Budgets: what of them is used, set aside and left, and until when a workspace may run by them.
+
+What has ended is in the ledger; what runs is counted from its lease, never stored: what it used so far, and what it may
+still use until its end, which is set aside for it. So nothing leaks, and what was not used returns by itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from zoneinfo import ZoneInfo
+
+from gpuspawner.core.calendar.periods import HOUR_MS, Span, milliseconds, period_of
+from gpuspawner.core.leases.lease import UP, Lease, Phase
+from gpuspawner.core.queue.charges import BUDGET, amount, held_ms, per_hour
+from gpuspawner.core.queue.entries import account_of, accounts_of, entries_in_force, granted
+from gpuspawner.core.rules import Account, Accounts, Budget, LatestEnd, Quota, QuotaGrant, Rate, Rules, Used, Whom
+from gpuspawner.core.units import show_time
+
+LEAST_SECONDS = 600.0
+"""Less than this is given to no workspace: it is started or extended for some use, or not at all."""
+
+
+_NONE = Fraction(0)
+
+
+@dataclass(frozen=True)
+class Asker:
+    """Who asks, and which team is charged: ``user`` is a name, ``user_created`` who that is."""
+
+    user: str
+    user_created: str
+    team: str = ""
+
+
+@dataclass(frozen=True)
+class Balance:
+    """Where one budget stands in one period, for those whose use ``account`` counts. In GPU hours or money.
+
+    ``used`` is what ended workspaces used and those that run so far, ``added`` what grants add to soft and hard.
+    """
+
+    entry: Quota
+    budget: Budget
+    account: Account
+    period: Span
+    used: Fraction
+    set_aside: Fraction
+    added: Fraction
+    rate: Fraction
+    """What runs and starts now takes an hour."""
+
+    @property
+    def hard(self) -> Fraction | None:
+        """The most, with what grants add; None for no bound."""
+        return None if self.budget.hard is None else self.budget.hard + self.added
+
+    @property
+    def soft(self) -> Fraction | None:
+        """The share, with what grants add; None for no bound."""
+        return None if self.budget.soft is None else self.budget.soft + self.added
+
+    @property
+    def left(self) -> Fraction | None:
+        """What may still be set aside; None for no bound."""
+        return None if self.hard is None else max(Fraction(0), self.hard - self.used - self.set_aside)
+
+    def lasts_until(self, now: float) -> float | None:
+        """Return when it is used up at the present use; None where it renews before that."""
+        if self.hard is None or not self.rate:
+            return None
+        at = now + float(max(Fraction(0), self.hard - self.used) / self.rate) * 3600
+        return at if at < self.period.end else None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What budgets allow a start, or an extension.
+
+    Args:
+        seconds: for how long it may run of what was asked.
+        latest_end: the bound on its end; None where it may run as long as it asked.
+        balance: the budget that bounds it, in the period in which it does.
+    """
+
+    seconds: float
+    latest_end: LatestEnd | None = None
+    balance: Balance | None = None
+
+
+@dataclass(frozen=True)
+class _Live:
+    lease: Lease
+    rate: Rate
+    end_ms: int
+
+
+class Balances:
+    """Every budget at one instant. What a pass grants is added to it: the next one sees it set aside."""
+
+    def __init__(
+        self,
+        now: float,
+        leases: Iterable[Lease],
+        rules: Rules,
+        accounts: Accounts,
+        grants: Sequence[QuotaGrant] = (),
+    ) -> None:
+        """Count what these leases use and set aside; those that wait set nothing aside."""
+        self.now, self.zone = now, ZoneInfo(rules.timezone)
+        self._rules, self._accounts, self._grants = rules, accounts, grants
+        self._now_ms = milliseconds(now)
+        self._live: dict[Account, list[_Live]] = defaultdict(list)
+        self._rates: dict[Account, Rate] = defaultdict(Rate)
+        self._sums: dict[Account, dict[tuple[Used, Span], tuple[Fraction, Fraction]]] = defaultdict(dict)
+        if any(entry.budgets for entry in rules.quotas):
+            for lease in leases:
+                self.add(lease)
+
+    def add(self, lease: Lease) -> None:
+        """Count one more lease, which holds what it was granted."""
+        end = expected_end(lease, self.now)
+        if lease.rate is None or end is None:
+            return
+        live = _Live(lease, lease.rate, max(self._now_ms, milliseconds(end)))
+        for account in accounts_of(lease.key.user_created, lease.request.team):
+            self._live[account].append(live)
+            rate = self._rates[account]
+            self._rates[account] = Rate(rate.gpus + live.rate.gpus, rate.price_per_hour + live.rate.price_per_hour)
+            sums = self._sums[account]
+            for (used, period), (so_far, aside) in sums.items():
+                more_so_far, more_aside = self._uses(live, used, period)
+                sums[used, period] = so_far + more_so_far, aside + more_aside
+
+    def of(self, asker: Asker, at: float | None = None) -> list[Balance]:
+        """Return where the budgets that bind somebody stand, in the periods of a time (None: of now)."""
+        at_ms = self._now_ms if at is None else milliseconds(at)
+        return [
+            self._balance(entry, budget, account_of(entry, asker.user_created, asker.team), at_ms)
+            for entry in entries_in_force(self._rules.quotas, asker.user, asker.team)
+            for budget in entry.budgets
+        ]
+
+    def verdict(self, asker: Asker, rate: Rate, start: float, seconds: float) -> Verdict:
+        """Return for how long what takes ``rate`` may run from a start (now or later), of the ``seconds`` asked.
+
+        Past the end of a period it goes on with the next one's budget, less what is set aside there.
+        """
+        found = Verdict(seconds)
+        for entry in entries_in_force(self._rules.quotas, asker.user, asker.team):
+            account = account_of(entry, asker.user_created, asker.team)
+            for budget in entry.budgets:
+                takes = per_hour(rate, budget.what)
+                if budget.hard is not None and takes:
+                    found = self._shorter(found, (entry, budget, account), takes, start)
+        return found
+
+    def _shorter(
+        self, found: Verdict, which: tuple[Quota, Budget, Account], per_hour_taken: Fraction, start: float
+    ) -> Verdict:
+        at_ms = start_ms = milliseconds(start)
+        end_ms = milliseconds(start + found.seconds)
+        while at_ms < end_ms:
+            balance = self._balance(*which, at_ms)
+            left_ms = math.floor((balance.left or 0) * HOUR_MS / per_hour_taken)
+            until_ms = min(end_ms, balance.period.end_ms)
+            if at_ms + left_ms < until_ms:
+                end = (at_ms + left_ms) / 1000
+                words = f"ends at {show_time(end, self.now)}, when {amount_words(balance, self.now)} are used up"
+                bound = LatestEnd(end, BUDGET, words, which[0].name)
+                return Verdict((at_ms + left_ms - start_ms) / 1000, bound, balance)
+            at_ms = until_ms
+        return found
+
+    def _balance(self, entry: Quota, budget: Budget, account: Account, at_ms: int) -> Balance:
+        period = period_of(at_ms, budget.per, self.zone)
+        used, set_aside = self._sum(account, budget.what, period)
+        if period.start_ms <= self._now_ms < period.end_ms:
+            used += self._accounts.charged.get((account, budget.what, budget.per), 0)
+        added = granted(self._grants, account, budget.what, max(self.now, period.start))
+        rate = per_hour(self._rates[account], budget.what)
+        return Balance(entry, budget, account, period, used, set_aside, added, rate)
+
+    def _sum(self, account: Account, used: Used, period: Span) -> tuple[Fraction, Fraction]:
+        """Return what live leases used of a period so far, and what is set aside there."""
+        sums = self._sums[account]
+        if (used, period) not in sums:
+            found = [self._uses(one, used, period) for one in self._live[account]]
+            so_far, aside = (sum(each, Fraction(0)) for each in zip(*found, strict=True)) if found else (_NONE, _NONE)
+            sums[used, period] = so_far, aside
+        return sums[used, period]
+
+    def _uses(self, one: _Live, used: Used, period: Span) -> tuple[Fraction, Fraction]:
+        runs = one.lease.phase in UP
+        so_far = per_hour(one.rate, used) * held_ms(one.lease, self._now_ms, period) / HOUR_MS if runs else _NONE
+        return so_far, amount(period.overlap(self._now_ms, one.end_ms), one.rate, used)
+
+
+def expected_end(lease: Lease, now: float) -> float | None:
+    """Return when a lease that holds something stops being charged, as things are; None where it holds nothing.
+
+    One that starts runs its whole time from when it does, at the earliest now. One without a deadline has no end, and
+    nothing is set aside for it.
+    """
+    if lease.phase in UP:
+        return now if lease.deadline_at is None else lease.deadline_at
+    if lease.phase not in {Phase.RESERVED, Phase.STARTING}:
+        return None
+    seconds = float(lease.request.lifetime_seconds)
+    bound = lease.latest_end
+    if bound is not None and bound.rule == BUDGET and lease.granted_at is not None:
+        return now + min(seconds, bound.at - lease.granted_at)
+    return min(now + seconds, bound.at) if bound is not None else now + seconds
+
+
+def bounded(lease: Lease, by_budget: LatestEnd | None) -> Lease:
+    """Return a lease with the earlier of a budget's bound and the one that another rule fixed at its grant."""
+    bounds = [one for one in (lease.fixed_end, by_budget) if one is not None]
+    return replace(lease, latest_end=min(bounds, key=lambda one: one.at, default=None))
+
+
+def least_seconds(template_least: float, asked: float, fast: float = 1.0) -> float:
+    """Return how long a start must be able to run: the template's least lifetime, and ten minutes unless it asks less.
+
+    ``fast`` is the factor by which all times were shortened.
+    """
+    return max(template_least, min(LEAST_SECONDS / fast, asked))
+
+
+def amount_words(balance: Balance, now: float) -> str:
+    """Return a budget as people read it: ``your 40 GPU h of this week``."""
+    whose = {Whom.TEAM: f"{balance.entry.subject}'s", Whom.EVERYBODY: "everybody's"}.get(balance.entry.whom, "your")
+    return f"{whose} {used_words(balance.hard or _NONE, balance.budget.what)} of {period_words(balance, now)}"
+
+
+def period_words(balance: Balance, now: float) -> str:
+    """Return which period a balance is of: ``this week``, or ``the week from Mon 30 Nov 00:00``."""
+    per, period = balance.budget.per.value, balance.period
+    if period.start <= now < period.end:
+        return "today" if per == "day" else f"this {per}"
+    return f"the {per} from {show_time(period.start, now)}"
+
+
+def used_words(value: Fraction, what: Used) -> str:
+    """Return an amount as people read it: ``39.9 GPU h``, ``120.00``."""
+    return f"{shown(value)} GPU h" if what is Used.GPU_HOURS else f"{float(value):.2f}"
+
+
+def shown(value: Fraction) -> str:
+    """Return a number with one decimal at most; a little is never shown as none."""
+    if 0 < value < Fraction(1, 20):
+        return "less than 0.1"
+    return f"{float(value):.1f}".removesuffix(".0")
+
+
+def refusal(verdict: Verdict, fewer: int, contact: str, now: float) -> tuple[str, str]:
+    """Return the limit and the remedy of a start that a budget leaves too little for.
+
+    ``fewer`` is for how many GPUs it would be enough, 0 where for none; ``contact`` whom to ask for more.
+    """
+    balance = verdict.balance
+    if balance is None:
+        raise ValueError("nothing bounds it")
+    what = balance.budget.what
+    limit = (
+        f"{used_words(balance.left or _NONE, what)} of {amount_words(balance, now)} are left "
+        f"({used_words(balance.used, what)} used, {used_words(balance.set_aside, what)} set aside for what runs)"
+    )
+    less = f"Ask for {fewer}, stop" if fewer else "Stop"
+    remedy = (
+        f"They renew at {show_time(balance.period.end, now)}. {less} what you do not need, or ask "
+        f"{contact or 'an administrator'} for more."
+    )
+    return limit, remedy

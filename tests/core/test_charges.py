@@ -1,0 +1,212 @@
+"""What a workspace is charged: exactly what it held, over months, time changes and lost time."""
+
+from dataclasses import replace
+from fractions import Fraction
+from itertools import pairwise
+from zoneinfo import ZoneInfo, available_timezones
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lease_builders import A100, HALF, NOW, a_lease, a_request
+
+from gpuspawner.core.calendar.periods import HOUR_MS, Span, milliseconds, period_of, split
+from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.lease import Phase, stop
+from gpuspawner.core.queue.charges import (
+    HALF_LIFE_SECONDS,
+    Charge,
+    Line,
+    charged_by,
+    decayed_gpu_seconds,
+    decayed_of,
+    decayed_seconds,
+    held_ms,
+    lines_of_end,
+    rate_of,
+)
+from gpuspawner.core.rules import Account, LatestEnd, Lost, Per, Rate, Used
+
+UTC = ZoneInfo("UTC")
+DAY = 86400.0
+RATE = Rate(Fraction(2), Fraction("4.2"))
+ZONES = st.sampled_from(sorted(available_timezones())).map(ZoneInfo)
+TIMES = st.floats(0, 2_000_000_000, allow_nan=False)
+
+
+def ran(start, *, rate=RATE, **changes):
+    """A workspace that runs since a time."""
+    request = a_request(count=2, team="vision")
+    return a_lease(phase=Phase.RUNNING, asked_at=start, request=request, rate=rate, **{"deadline_at": None, **changes})
+
+
+def lines(lease, at, zone=UTC):
+    return lines_of_end(lease, stop(lease, Reason.STOPPED, "alice", "", at), zone)
+
+
+def total(found, what=None):
+    return sum(line.milliseconds for line in found if what in {None, line.what})
+
+
+@pytest.mark.parametrize(
+    ("kind", "count", "rate"),
+    [
+        (A100, 2, Rate(Fraction(2))),
+        (HALF, 1, Rate(Fraction(1, 2))),
+        (replace(HALF, counts=Fraction(1, 7), price_per_hour=0.3), 3, Rate(Fraction(3, 7), Fraction(9, 10))),
+        (replace(A100, price_per_hour=2.1), 2, Rate(Fraction(2), Fraction(21, 5))),
+        (None, 0, Rate()),
+    ],
+)
+def test_a_rate_counts_gpus_as_quotas_do_and_money_without_rounding(kind, count, rate):
+    assert rate_of(kind, count) == rate
+
+
+@given(start=TIMES, seconds=st.floats(0, 70 * DAY), zone=ZONES)
+def test_charged_time_equals_held_time_to_the_millisecond(start, seconds, zone):
+    lease = ran(start)
+    found = lines(lease, start + seconds, zone)
+    held = milliseconds(start + seconds) - milliseconds(start)
+    assert total(found) == held == held_ms(lease, milliseconds(start + seconds))
+    assert all(line.end_ms - line.start_ms == line.milliseconds for line in found)
+    for line in found:  # none lies in two days of the zone, so none in two periods
+        assert {line.within(period_of(line.start_ms, per, zone)) for per in Per} == {line.milliseconds}
+    for per in Per:  # and what the periods are charged adds up to it
+        periods = [period for _, period in split(milliseconds(start), milliseconds(start + seconds), per, zone)]
+        assert sum(line.within(period) for line in found for period in periods) == held
+    assert sum(line.amount(Used.GPU_HOURS) for line in found) == 2 * Fraction(held, HOUR_MS)
+    assert sum(line.amount(Used.COST) for line in found) == Fraction("4.2") * held / HOUR_MS
+
+
+@st.composite
+def losses(draw):
+    """Times lost, some of which overlap, begin before the workspace ran or go on."""
+    found = []
+    for _ in range(draw(st.integers(0, 5))):
+        since = draw(st.integers(-100, 10_000))
+        until = draw(st.one_of(st.none(), st.integers(since, 10_200)))
+        share = draw(st.sampled_from([Fraction(1), Fraction(1, 2), Fraction(1, 3)]))
+        found.append(Lost(NOW + since, None if until is None else NOW + until, draw(st.sampled_from("ab")), share))
+    return tuple(found)
+
+
+@given(lost=losses(), seconds=st.integers(0, 10_000), zone=ZONES)
+def test_lost_time_is_given_back_once_in_the_share_that_was_lost(lost, seconds, zone):
+    lease = ran(NOW, lost=lost)
+    found = lines(lease, NOW + seconds, zone)
+    shares = [
+        max((x.share for x in lost if x.since <= NOW + at and (x.until is None or NOW + at < x.until)), default=0)
+        for at in range(seconds)
+    ]
+    due = 2 * Fraction(seconds - sum(shares), 3600)
+    assert sum(line.amount(Used.GPU_HOURS) for line in found) == due
+    assert 2 * held_ms(lease, milliseconds(NOW + seconds)) / HOUR_MS == due
+    assert total(found, Charge.USE) == seconds * 1000
+
+
+def test_a_line_says_who_used_what_when():
+    (line,) = lines(ran(NOW), NOW + 60)
+    assert line == Line(
+        NOW + 60, "one", Account("vision", "alice born"), "hub", "alice", "a100", Charge.USE, "1970-01-01",
+        milliseconds(NOW), milliseconds(NOW + 60), 60_000, RATE, "gpuspawner",
+    )  # fmt: skip
+
+
+def test_what_was_given_in_place_of_what_was_asked_is_charged():
+    assert [line.kind for line in lines(ran(NOW, given="h100"), NOW + 60)] == ["h100"]
+
+
+@pytest.mark.parametrize(
+    ("lease", "why"),
+    [
+        (ran(NOW, rate=Rate()), "it takes nothing of budgets"),
+        (ran(NOW, rate=None), "an older version granted it"),
+        (a_lease(phase=Phase.STARTING, rate=RATE), "it never ran"),
+        (a_lease(rate=RATE), "it waited"),
+    ],
+)
+def test_nothing_is_charged_where(lease, why):
+    assert lines(lease, NOW + 60) == [], why
+
+
+def test_a_step_that_ends_nothing_charges_nothing():
+    lease = ran(NOW)
+    assert lines_of_end(lease, replace(lease, phase=Phase.RECLAIMING), UTC) == []
+    stopping = stop(lease, Reason.STOPPED, "alice", "", NOW + 60)
+    assert lines_of_end(stopping, replace(stopping, phase=Phase.ENDED), UTC) == []
+
+
+BOUND = LatestEnd(NOW + 600, "budget", "ends then")
+
+
+@pytest.mark.parametrize(
+    ("deadline", "bound", "over"),
+    [
+        pytest.param(NOW + 600, BOUND, 0, id="it ended in time, and ending took a moment"),
+        pytest.param(NOW + 650, BOUND, 60_000, id="the notice was waited for"),
+        pytest.param(NOW + 650, replace(BOUND, rule="hold"), 0, id="no budget bound it"),
+        pytest.param(NOW + 650, None, 0, id="nothing bound it"),
+    ],
+)
+def test_an_overrun_is_a_line_of_its_own(deadline, bound, over):
+    found = lines(ran(NOW, deadline_at=deadline, latest_end=bound), NOW + 660)
+    assert total(found, Charge.OVERRUN) == over
+    assert total(found) == 660_000
+
+
+@given(cuts=st.lists(st.integers(0, 10_000_000), min_size=2, max_size=6), later=st.integers(0, 10_000_000))
+def test_decayed_use_does_not_depend_on_how_it_is_written(cuts, later):
+    edges = sorted(NOW + cut for cut in cuts)
+    now = edges[-1] + later
+    whole = decayed_seconds(edges[0], edges[-1], now)
+    parts = sum(decayed_seconds(a, b, now) for a, b in pairwise(edges))
+    assert parts == pytest.approx(whole, rel=1e-9, abs=1e-6)
+    assert decayed_seconds(edges[0], edges[-1], now + HALF_LIFE_SECONDS) == pytest.approx(whole / 2, abs=1e-6)
+    assert whole <= edges[-1] - edges[0] + 1e-6
+
+
+def test_use_of_what_runs_and_of_what_ended_decays_alike():
+    lease = ran(NOW, lost=(Lost(NOW + DAY, NOW + 2 * DAY, "a node"),))
+    end = NOW + 5 * DAY
+    assert decayed_of(lease, end) == pytest.approx(decayed_gpu_seconds(lines(lease, end), end))
+    assert decayed_of(a_lease(rate=RATE), end) == 0
+    week_ago = Line(
+        end, "", Account(), "hub", "", "", Charge.CORRECTION, "1970-01-01", 0, 0, -3_600_000, Rate(Fraction(1)), "admin"
+    )
+    assert decayed_gpu_seconds([week_ago], HALF_LIFE_SECONDS) == -1800
+
+
+def test_a_correction_counts_in_the_period_of_its_moment():
+    line = Line(
+        NOW,
+        "",
+        Account(),
+        "hub",
+        "",
+        "",
+        Charge.CORRECTION,
+        "1970-01-01",
+        5000,
+        5000,
+        -60_000,
+        RATE,
+        "admin",
+        "an error",
+    )
+    assert line.within(Span(5000, 6000)) == -60_000
+    assert line.within(Span(4000, 5000)) == 0
+
+
+def test_charges_count_in_every_account_and_period_that_they_fall_in():
+    since = 1_793_401_200.0  # in a week, and a month, of 30 hours ago
+    lease = ran(since, rate=Rate(Fraction(1), Fraction(3)))
+    zone = ZoneInfo("Europe/Zurich")
+    end = since + 30 * 3600
+    found = charged_by(lines(lease, end, zone), end, zone)
+    accounts = [Account(), Account("vision"), Account("", "alice born"), Account("vision", "alice born")]
+    assert {account for account, _, _ in found} == set(accounts)
+    for per in Per:
+        period = period_of(milliseconds(end), per, zone)
+        hours = Fraction(period.overlap(milliseconds(since), milliseconds(end)), HOUR_MS)
+        for account in accounts:
+            assert (found[account, Used.GPU_HOURS, per], found[account, Used.COST, per]) == (hours, 3 * hours)

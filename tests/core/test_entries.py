@@ -1,0 +1,95 @@
+"""Which entries of ``quotas`` bind whom, whose use they count, and what grants add."""
+
+from fractions import Fraction
+
+import pytest
+
+from gpuspawner.core.queue.entries import account_of, accounts_of, entries_in_force, granted
+from gpuspawner.core.rules import Account, Quota, QuotaGrant, Used, What, Whom
+
+QUOTAS = (
+    Quota("each", Whom.EACH_USER),
+    Quota("each of vision", Whom.EACH_OF_TEAM, "vision"),
+    Quota("alice", Whom.USER, "alice"),
+    Quota("vision", Whom.TEAM, "vision"),
+    Quota("speech", Whom.TEAM, "speech"),
+    Quota("all", Whom.EVERYBODY),
+)
+BORN = "2026-01-01T00:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("user", "team", "names"),
+    [
+        ("alice", "vision", ["alice", "vision", "all"]),
+        ("alice", "", ["alice", "all"]),
+        ("bob", "vision", ["each of vision", "vision", "all"]),
+        ("bob", "speech", ["each", "speech", "all"]),
+        ("bob", "", ["each", "all"]),
+    ],
+)
+def test_the_most_specific_entry_for_users_is_in_force_and_all_others(user, team, names):
+    assert [entry.name for entry in entries_in_force(QUOTAS, user, team)] == names
+
+
+def test_two_entries_as_specific_are_both_in_force():
+    two = (Quota("one", Whom.EACH_USER), Quota("two", Whom.EACH_USER))
+    assert entries_in_force(two, "bob", "") == two
+
+
+@pytest.mark.parametrize(
+    ("entry", "account"),
+    [
+        (QUOTAS[0], Account("", BORN)),
+        (QUOTAS[1], Account("vision", BORN)),
+        (QUOTAS[2], Account("", BORN)),
+        (QUOTAS[3], Account("vision")),
+        (QUOTAS[5], Account()),
+    ],
+)
+def test_an_entry_counts_what_it_is_about(entry, account):
+    assert account_of(entry, BORN, "vision") == account
+    assert account in accounts_of(BORN, "vision")
+
+
+def test_who_charges_no_team_counts_for_oneself_and_for_all():
+    assert sorted(accounts_of(BORN, "")) == [Account(), Account("", BORN)]
+    assert len(accounts_of(BORN, "vision")) == 4
+
+
+@pytest.mark.parametrize(
+    ("to", "raises"),
+    [
+        pytest.param(Account("", BORN), {Account("", BORN), Account("vision", BORN)}, id="a user, in any team"),
+        pytest.param(Account("vision", BORN), {Account("vision", BORN)}, id="a user, in one team"),
+        pytest.param(Account("vision"), {Account("vision")}, id="a team"),
+        pytest.param(Account(), {Account()}, id="everybody"),
+    ],
+)
+def test_a_grant_raises_the_entries_that_it_is_for(to, raises):
+    grants = [QuotaGrant("one", to, What.GPUS, Fraction(4), 10.0, 20.0)]
+    known = {*accounts_of(BORN, "vision"), Account("", "another"), Account("speech")}
+    assert {one for one in known if granted(grants, one, What.GPUS, 10.0)} == raises
+
+
+@pytest.mark.parametrize(
+    ("what", "kind", "at", "adds"),
+    [
+        (What.GPUS, "", 10.0, 4),
+        (What.GPUS, "", 19.9, 4),
+        (What.GPUS, "", 9.9, 0),
+        (What.GPUS, "", 20.0, 0),
+        (What.WORKSPACES, "", 10.0, 0),
+        (What.KIND, "a100", 10.0, 5),
+        (What.KIND, "h100", 10.0, 0),
+        (Used.GPU_HOURS, "", 10.0, 0),
+    ],
+)
+def test_a_grant_adds_while_it_is_in_force_to_what_it_names(what, kind, at, adds):
+    account = Account("", BORN)
+    grants = [
+        QuotaGrant("one", account, What.GPUS, Fraction(1), 10.0, 20.0),
+        QuotaGrant("two", account, What.GPUS, Fraction(3), 10.0, 20.0),
+        QuotaGrant("three", account, What.KIND, Fraction(5), 10.0, 20.0, "a100"),
+    ]
+    assert granted(grants, account, what, at, kind) == adds

@@ -25,7 +25,13 @@ DONE, INVALID, REFUSED, AWAY = 0, 1, 2, 3
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory):
     """One GPU; ada runs on it, bob waits for it."""
-    real = RealHub(tmp_path_factory.mktemp("cli"), gpus=1, wait=600.0, settings={"listen_seconds": 30.0})
+    real = RealHub(
+        tmp_path_factory.mktemp("cli"),
+        gpus=1,
+        wait=600.0,
+        settings={"listen_seconds": 30.0},
+        extra='c.JupyterHub.load_roles[0]["scopes"].append("admin:groups")',
+    )
     try:
         real.start()
         real.add_user("ada", "bob")
@@ -99,6 +105,34 @@ def test_check_warns_of_what_is_not_right_on_every_hub_or_has_no_effect(tmp_path
         ("policies.short.idle.start_up", 3),
         ("templates.lab.image", 7),
     ]
+
+
+TEAMS = """version: 1
+teams: {vision: {title: Vision lab}}
+templates:
+  cpu: {title: No GPU}
+  lead: {title: For leads, groups: [leads]}
+"""
+
+
+def test_check_asks_the_hub_for_the_groups_that_the_catalog_names_where_it_can(hub, ask, tmp_path):
+    file = tmp_path / "catalog.yaml"
+    file.write_text(TEAMS)
+    assert hub.api("POST", "/groups/vision").status_code in {201, 409}
+    asked = ask("admin", "check", str(file))
+    warning = f"warning: {file}:5: templates.lead.groups: the hub has no group leads: nobody is in it. make it on the "
+    assert asked.returncode == DONE
+    assert asked.stderr.startswith(warning)
+    assert asked.stderr.count("\n") == 1
+    assert "looked at" not in asked.stdout
+    offline = gpuspawner("check", str(file))
+    assert (offline.returncode, offline.stderr) == (DONE, "")
+    assert "Whether the hub has the groups that it names was not looked at: set GPUSPAWNER_URL" in offline.stdout
+    refused = ask("ada", "check", str(file), "--hub", f"{hub.url}/services/gpu")
+    assert (refused.returncode, refused.stderr) == (DONE, "")
+    assert "is not known: Only administrators" in refused.stdout
+    file.write_text(GOOD)
+    assert "groups" not in gpuspawner("check", str(file)).stdout
 
 
 def test_check_of_a_bad_catalog_tells_all_at_once(tmp_path, capsys):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gpuspawner.catalog.document import Document, Issue, read_file
+from gpuspawner.catalog.groups import MAKE_IT, NOBODY_IN_IT, missing_groups
 from gpuspawner.catalog.load import DICT_NAME, problems
 from gpuspawner.catalog.values import Catalog
 from gpuspawner.core.errors import Problem
@@ -39,6 +40,12 @@ def without_effect(source: Source, catalog: Catalog) -> tuple[Problem, ...]:
             right = "shorten it: by this policy no workspace is ever idle"
             found.append(Issue(("policies", name, "idle", "start_up"), wrong, right))
     return _located(source, found)
+
+
+def unknown_groups(source: Source, catalog: Catalog, there: frozenset[str]) -> tuple[Problem, ...]:
+    """Return the groups that the catalog names and the hub, which has those of ``there``, does not have."""
+    found = missing_groups(catalog, there).items()
+    return _located(source, [Issue(entry, NOBODY_IN_IT.format(group=group), MAKE_IT) for group, entry in found])
 
 
 def _located(source: Source, found: list[Issue]) -> tuple[Problem, ...]:

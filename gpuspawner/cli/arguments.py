@@ -48,6 +48,12 @@ def _add_check(commands: Any) -> None:
     parser = commands.add_parser("check", help="check a catalog: every error at once, with file, line and remedy")
     parser.add_argument("file", metavar="FILE", help="the catalog, YAML")
     parser.add_argument("--json", action="store_true", help="print the problems as JSON")
+    parser.add_argument(
+        "--hub",
+        metavar="URL",
+        help="the service behind the hub (default: $GPUSPAWNER_URL): ask it, with an administrator's "
+        "$GPUSPAWNER_TOKEN, whether the hub has the groups that the catalog names",
+    )
     parser.set_defaults(run="gpuspawner.cli.check:check")
 
 

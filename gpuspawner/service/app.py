@@ -22,6 +22,7 @@ from gpuspawner.backends.base import Backend
 from gpuspawner.backends.ports import holder_of
 from gpuspawner.catalog import Catalog
 from gpuspawner.catalog.file import LOOK_SECONDS, InForce
+from gpuspawner.catalog.groups import named_groups
 from gpuspawner.core.calendar.periods import milliseconds
 from gpuspawner.core.errors import NoPort, Superseded, Unavailable
 from gpuspawner.core.leases.lease import Lease
@@ -41,6 +42,7 @@ from gpuspawner.service.leases.reclaimer import Reclaimer
 from gpuspawner.service.leases.reload import Reload
 from gpuspawner.service.observe.hub import Hub
 from gpuspawner.service.observe.known import KnownUsers
+from gpuspawner.service.observe.members import Members
 from gpuspawner.service.observe.reconciler import Reconciler
 from gpuspawner.service.observe.sampler import Sampler
 from gpuspawner.service.observe.unmatched import unmatched
@@ -58,6 +60,8 @@ log = logging.getLogger("gpuspawner")
 
 BIND_SECONDS = 10.0
 """How long a new service, once it owns the store, waits for its port while the old one, seeing that, goes away."""
+GROUPS_SECONDS = 60.0
+"""How often it is looked which groups the hub has: administrators see which of the catalog's are missing."""
 THIN_SECONDS = 600.0
 THIN_AT_ONCE_SECONDS = 86400.0
 FORGET_PAUSE_SECONDS = 0.05
@@ -116,13 +120,15 @@ def wire(
     reclaimer = Reclaimer(book, allocator, hub, backend, clock, settings)
     lifecycle = Lifecycle(book, allocator, reclaimer, clock)
     identity = Identity(options.hub_id, options.secret, options.secret_made_at)
-    reconciler = Reconciler(book, allocator, reclaimer, hub, backend, clock, settings, identity, options.data)
+    members = Members(hub, clock, in_force)
+    reconciler = Reconciler(book, allocator, reclaimer, hub, members, backend, clock, settings, identity, options.data)
     sampler = Sampler(book, backend, scheduler, in_force, clock, settings, lifecycle, reconciler.last_activity)
     url = options.public_url or options.service_url.rstrip("/") + options.prefix
     parts = Parts(
         store, book, in_force, scheduler, allocator, QueueView(book, scheduler, allocator, clock),
         lifecycle, reclaimer, reconciler, sampler, Notifier(hub, settings),
         clock, settings, hub, options.hub_id, options.secret, options.prefix, url.rstrip("/"), KnownUsers(hub, clock),
+        members,
     )  # fmt: skip
     book.told = partial(_tell, parts)
     return parts
@@ -232,6 +238,7 @@ class Service:
             self._every(self._settings.fleet_seconds, self._observe_fleet),
             self._every(period, self.parts.reconciler.round),
             self._every(min(period, 0.5), self._sample_and_judge),
+            self._every(GROUPS_SECONDS, self._look_for_groups),
             self._every(THIN_SECONDS, self._thin),
             self._every(LOOK_SECONDS, self._look_at_catalog),
             self.parts.notifier.run(),
@@ -302,6 +309,15 @@ class Service:
     async def _look_at_catalog(self) -> None:
         if await self._reload.look():
             await self._observe_fleet()  # its GPUs may be of other kinds now
+
+    async def _look_for_groups(self) -> None:
+        if not named_groups(self.parts.catalog):
+            return
+        before = self.parts.members.missing()
+        await self.parts.members.look()
+        for sentence in self.parts.members.missing():
+            if sentence not in before:
+                log.warning(sentence)
 
     async def _sample_and_judge(self) -> None:
         self.parts.sampler.start_due()

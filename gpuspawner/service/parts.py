@@ -16,6 +16,7 @@ from gpuspawner.service.leases.lifecycle import Lifecycle
 from gpuspawner.service.leases.reclaimer import Reclaimer
 from gpuspawner.service.observe.hub import Hub
 from gpuspawner.service.observe.known import KnownUsers
+from gpuspawner.service.observe.members import Members
 from gpuspawner.service.observe.reconciler import Reconciler
 from gpuspawner.service.observe.sampler import Sampler
 from gpuspawner.service.settings import Settings
@@ -47,6 +48,7 @@ class Parts:
     prefix: str
     public_url: str
     known: KnownUsers
+    members: Members
     streams: Counter[tuple[str, Owner]] = field(default_factory=Counter)
     """How many pages of each person listen to events."""
 

@@ -38,7 +38,8 @@ from gpuspawner.spawner.mixin import GPUSpawnerMixin, LocalGPUSpawner
 from gpuspawner.spawner.web import pages, renewal
 
 SERVICE = "gpu"
-SERVICE_SCOPES = ["list:users", "read:users", "read:servers", "servers", "delete:servers"]
+SERVICE_SCOPES = ["list:users", "read:users", "read:users:groups", "list:groups"]
+SERVICE_SCOPES += ["read:servers", "servers", "delete:servers"]
 LAST_PORT = 65535
 ON_THIS_MACHINE = {"LocalProcessSpawner", "SystemdSpawner"}
 """Whose servers read the configuration files of the hub's machine."""

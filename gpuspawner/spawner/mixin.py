@@ -14,7 +14,7 @@ from jupyterhub.spawner import LocalProcessSpawner
 from jupyterhub.utils import isoformat
 from traitlets import Float, Unicode
 
-from gpuspawner.catalog import SSH, default_url, resolve
+from gpuspawner.catalog import SSH, default_url
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
 from gpuspawner.core.gpus.autoscale import PATIENCE, patience_seconds
 from gpuspawner.core.leases.release import Release
@@ -199,7 +199,7 @@ class GPUSpawnerMixin(ServerOutput):
 
     def _request(self) -> Request:
         """Return what is asked for: what the lease says once there is one, else what the hub's catalog makes of it."""
-        return self._attempt.request or resolve(self.catalog, self.user_options, self.user.name)
+        return self._attempt.request or self.gpu_request(self.user_options)
 
     def _asks_for_gpu(self) -> bool:
         return self._request().gpu is not None

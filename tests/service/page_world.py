@@ -26,6 +26,7 @@ from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.events import event_of
 from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.core.leases.request import Request
+from gpuspawner.core.proof import new_nonce, request_headers
 from gpuspawner.service.app import Options, wire
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import AuditLine, ReadingRow
@@ -82,12 +83,12 @@ class World:
 
     ``names`` is what the hub calls a token's user now, None where it takes the token no more; ``created`` when it says
     that the user of a name was created: None where it has none, ``error`` where it answers with one, or a function that
-    returns either.
+    returns either. ``groups`` are each one's, by name.
     """
 
     def __init__(self, folder, monkeypatch, catalog=None):
         self.signing_in, self.servers, self.hub_down = "alice", {}, False
-        self.names, self.created, self.models_asked = {}, {}, []
+        self.names, self.created, self.models_asked, self.groups = {}, {}, [], {}
         self.number = next(_worlds)
         self.clock = HandClock()
         self.backend = FakeBackend(GPUS)
@@ -120,6 +121,7 @@ class World:
         hub = Application(
             [
                 (r"/hub/api/user", HubUser, world),
+                (r"/hub/api/groups", HubGroups, world),
                 (r"/hub/api/oauth2/authorize", HubAuthorize, world),
                 (r"/hub/api/oauth2/token", HubToken, world),
                 (r"/hub/api/users/([^/]+)(?:/servers?/?([^/]*))?", HubServers, world),
@@ -220,11 +222,19 @@ class HubServers(HubHandler):
         elif created == "error":
             self.send_error(500)
         else:
-            self.finish(json.dumps({"name": name, "created": created, "servers": self.world.servers}))
+            groups = sorted(self.world.groups.get(name, ()))
+            model = {"name": name, "created": created, "servers": self.world.servers, "groups": groups}
+            self.finish(json.dumps(model))
 
     def delete(self, _name, server):
         self.world.servers.pop(server or "", None)
         self.set_status(204)
+
+
+class HubGroups(HubHandler):
+    def get(self):
+        there = sorted({group for groups in self.world.groups.values() for group in groups})
+        self.finish({"items": [{"kind": "group", "name": name} for name in there], "_pagination": {"next": None}})
 
 
 class HubPage(HubHandler):
@@ -259,6 +269,13 @@ def api(world, name, path="workspaces?ended=5", method="GET", body=None):
     return requests.request(
         method, f"{world.home}api/v1/{path}", headers=headers, data=json.dumps(body or {}), timeout=20
     )
+
+
+def spawner(world, path, body=None, method="POST"):
+    """What the service answers to the hub's spawner."""
+    target, sent = f"{PREFIX}/internal/{path}", json.dumps(body or {}) if method == "POST" else ""
+    headers = request_headers(b"s" * 32, new_nonce(), method, target, sent.encode())
+    return requests.request(method, world.url + target, headers=headers, data=sent or None, timeout=20)
 
 
 def request(user="alice", gpu="a100", count=1):

@@ -196,8 +196,9 @@ class World:
     def ask(self, user, server="", start_id=None, boot_id="boot", **options):
         """Ask for a lease as a start does, a moment after whoever asked before."""
         self.clock.advance(0.001)
-        request = self.allocator.request_of(self.key(user, server), user, options)
-        ask = Ask(self.key(user, server), user, request, options, start_id or uuid.uuid4().hex, boot_id)
+        key, start_id, groups = self.key(user, server), start_id or uuid.uuid4().hex, self.hub.members.get(user, ())
+        request = self.allocator.asking.request_of(key, user, options, groups, start_id=start_id)
+        ask = Ask(key, user, request, options, start_id, boot_id)
         return self.allocator.acquire(ask)
 
     def start(self, user, server="", **options):

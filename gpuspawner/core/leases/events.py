@@ -176,6 +176,17 @@ class Substituted(Event):
         return f"{self.given} instead of {self.asked}"
 
 
+@dataclass(frozen=True)
+class Consented(Event):
+    """Its user said, while it waits, which kinds it may get in place of the one asked for: all of them, or none."""
+
+    kinds: tuple[str, ...] = ()
+    name, words = "consented", "Consent to other GPUs"
+
+    def _why(self) -> str:
+        return ", ".join(self.kinds) or "none but the one asked for"
+
+
 class WarnedOfClaim(Text):
     """A stronger claim needs its GPUs; ``text`` says for whom and when it ends."""
 
@@ -344,7 +355,7 @@ EVENTS: Mapping[str, type[Event]] = {
     kind.name: kind
     for kind in (
         *(Asked, Granted, Placed, Started, Requeued, Parked, Returned, Adopted, CannotStart, CanStart),
-        *(HeldBackBy, LetGo, Substituted, WarnedOfClaim, ClaimGone, Bounded),
+        *(HeldBackBy, LetGo, Consented, Substituted, WarnedOfClaim, ClaimGone, Bounded),
         *(WarnedIdle, WarnedOfEnd, GraceEnded, WouldWarn, WouldStop, Kept, Extended),
         *(Stopped, StopperNamed, Disrupted, Spared, Health, OutputShared, Disputed, Answered),
     )

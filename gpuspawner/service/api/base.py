@@ -13,6 +13,7 @@ from jupyterhub.services.auth import HubOAuth, HubOAuthenticated
 from tornado.httputil import HTTPHeaders
 from tornado.web import HTTPError, RequestHandler
 
+from gpuspawner.catalog import Catalog, visible
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Superseded, Unavailable, quoted
 from gpuspawner.core.leases.lease import NOBODY, Lease, Owner
 from gpuspawner.core.proof import DIGEST, NONCE, PROOF, SCHEME, Asked, is_same, prove_answer, prove_request
@@ -160,6 +161,23 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
     def get_current_user(self) -> str | None:
         """Return the name found before: JupyterHub's own version would ask the hub and block meanwhile."""
         return self.person.name if self.person else (self.hub_model or {}).get("name")
+
+    async def groups(self) -> frozenset[str]:
+        """Return the groups of the hub that who asks is in. Raises Unavailable where it does not say."""
+        person = self.must()
+        return await self.parts.members.lately(person.name, person.owner)
+
+    async def groups_shown(self) -> frozenset[str]:
+        """Return by which groups something is shown to who asks: none while the hub does not say."""
+        try:
+            return await self.groups()
+        except Unavailable:
+            return frozenset()
+
+    async def offered(self) -> Catalog:
+        """Return what of the catalog is shown to who asks: to administrators all of it."""
+        catalog = self.parts.catalog
+        return catalog if self.must().admin else visible(catalog, await self.groups_shown())
 
     def own(self, lease_id: str) -> Lease:
         """Return the lease that this person may see and act on. To others it does not exist."""

@@ -12,7 +12,7 @@ from fractions import Fraction
 from math import inf
 from typing import Any
 
-from gpuspawner.catalog import Catalog, completed, resolve, to_options, without_lost_consent
+from gpuspawner.catalog import Catalog, completed, resolve, without_lost_consent
 from gpuspawner.catalog.file import InForce
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused
 from gpuspawner.core.leases import endings, events
@@ -30,6 +30,7 @@ from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Answer, Offer, Scheduler
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.accounts import Accounting
+from gpuspawner.service.leases.asking import Asking, options_of
 from gpuspawner.service.leases.book import Book
 from gpuspawner.service.leases.bounds import Bounds
 from gpuspawner.service.leases.lost_time import LostTime
@@ -46,14 +47,6 @@ log = logging.getLogger("gpuspawner.allocator")
 
 EXPIRED = "The scheduler's grant expired before the start took it."
 WORKSPACE_TOKEN_PREFIX = "gpuws-"  # noqa: S105 - it marks a kind of token, and is none
-
-
-def options_of(lease: Lease) -> dict[str, Any]:
-    """Return the options of a start that is to give what a lease waits for.
-
-    In its user's words, and where they said nothing by the defaults of then: by others it would lose its place.
-    """
-    return {**to_options(lease.request), **lease.options}
 
 
 @dataclass(frozen=True)
@@ -87,6 +80,7 @@ class Allocator:
         self.accounting = Accounting(book, clock, lambda: self.catalog)
         self.bounds = Bounds(book, clock, lambda: self.catalog, self.accounting)
         self.lost_time = LostTime(book, scheduler, clock)
+        self.asking = Asking(book, in_force, self.dismiss)
         self.prospects = Prospects(book, scheduler, in_force, clock, self.finish)
         self.observed = Observed(book, scheduler, lambda: self.catalog, self.accounting, clock, settings)
         self.syncs = Syncs(scheduler, self.observed.snapshot, self._take)
@@ -154,17 +148,6 @@ class Allocator:
         except RequestRefused as error:
             return str(error)
         return ""
-
-    def request_of(self, key: Key, user: str, options: Mapping[str, Any]) -> Request:
-        """Return what a start asks for, resolved once: who waits for the same gets what it meant when it was asked.
-
-        Raises:
-            RequestRefused: as :func:`gpuspawner.catalog.resolve`.
-        """
-        lease = self.book.of_key(key)
-        if lease is not None and lease.phase in JOINABLE and options in (lease.options, options_of(lease)):
-            return replace(lease.request, user=user)
-        return resolve(self.catalog, options, user)
 
     def acquire(self, ask: Ask) -> Lease:
         """Return the lease of this start: a new one, or the live one of its key with a new attempt. Idempotent.
@@ -382,6 +365,11 @@ class Allocator:
         if not finished.live:
             self.observed.give_back(lease)
         return finished
+
+    def dismiss(self, lease: Lease, how: End, *, gone: bool = False) -> None:
+        """End a lease as :meth:`finish` does, and give what it held to who waits."""
+        self.finish(lease, how, gone=gone)
+        self.give()
 
     def returns(self, lease: Lease) -> bool:
         """Whether a workspace goes back in the queue: by the reason of its end, or if the backend ended it now.

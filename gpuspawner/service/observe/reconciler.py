@@ -12,14 +12,14 @@ from typing import Any
 from gpuspawner.backends.base import Backend, Running
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.gpus.autoscale import PATIENCE
-from gpuspawner.core.leases import events
+from gpuspawner.core.leases import endings, events
 from gpuspawner.core.leases import lease as leases
-from gpuspawner.core.leases.endings import vanished
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease, Phase
 from gpuspawner.core.units import show_duration
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.adoption import Identity, adopted_server, claimed_slots, lost_identities, rebuilt_lease
-from gpuspawner.service.leases.allocator import Allocator, options_of
+from gpuspawner.service.leases.allocator import Allocator
+from gpuspawner.service.leases.asking import options_of
 from gpuspawner.service.leases.book import Book
 from gpuspawner.service.leases.place_news import told_by_the_place
 from gpuspawner.service.leases.reclaimer import Reclaimer
@@ -27,6 +27,7 @@ from gpuspawner.service.leases.seating import corrected, seated
 from gpuspawner.service.observe.hub import Hub, HubServer
 from gpuspawner.service.observe.hub_view import HubView, answers, as_it_stands, ended_wrongly, is_its
 from gpuspawner.service.observe.late_releases import hear_late
+from gpuspawner.service.observe.members import Members
 from gpuspawner.service.observe.orphans import Orphans
 from gpuspawner.service.observe.work_queue import WorkQueue
 from gpuspawner.service.settings import Settings
@@ -51,6 +52,7 @@ class Reconciler:
         allocator: Allocator,
         reclaimer: Reclaimer,
         hub: Hub,
+        members: Members,
         backend: Backend,
         clock: Clock,
         settings: Settings,
@@ -63,6 +65,7 @@ class Reconciler:
         """
         self._data = data
         self._book, self._allocator, self._reclaimer, self._hub = book, allocator, reclaimer, hub
+        self._members = members
         self._backend, self._clock, self._settings, self._identity = backend, clock, settings, identity
         self._running: tuple[Running, ...] = ()
         self._running_of: dict[str, list[Running]] = {}
@@ -260,9 +263,13 @@ class Reconciler:
         if name is None:
             log.warning("the hub has no %s any more who asked for %s: it is not started", lease.user, lease.id)
             return
+        groups = await self._members.now(name, lease.key.owner)
         newest = self._book.get(lease.id)
         if newest is None or newest.phase is not Phase.RESERVED or newest.granted_at != lease.granted_at:
             return  # withdrawn, or taken back, while the hub was asked
+        if group := self._allocator.asking.lost_group(newest, groups):
+            self._allocator.dismiss(newest, endings.not_allowed(group), gone=True)
+            return
         self._started.add((lease.id, lease.granted_at))
         log.info("starting the parked workspace of %s", name)
         await self._hub.start(name, lease.key.server, options_of(lease))
@@ -368,5 +375,5 @@ class Reconciler:
         if is_its(server, lease) or current is None or current.phase not in UP or self._processes(lease):
             return
         newer = server is not None and server.user_created == lease.key.user_created
-        how = vanished(disruption=current.disruption, newer_server=newer, adopted=current.adopted)
+        how = endings.vanished(disruption=current.disruption, newer_server=newer, adopted=current.adopted)
         self._allocator.finish(current, how, gone=True)

@@ -70,7 +70,7 @@ class ServiceCollector(Collector):
 
     def _leases(self) -> Iterator[Metric]:
         live = list(self._parts.book)
-        counted = Counter((lease.phase, lease.request.gpu or NO_KIND) for lease in live)
+        counted = Counter((lease.phase, lease.kind or NO_KIND) for lease in live)
         kinds = sorted({*self._parts.catalog.gpus, NO_KIND, *(kind for _, kind in counted)})
         leases = GaugeMetricFamily("gpuspawner_leases", "Live leases by phase and kind.", labels=["phase", "kind"])
         queue = GaugeMetricFamily("gpuspawner_queue_length", "Workspaces that wait, by kind.", labels=["kind"])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gpuspawner.catalog import Catalog
+from gpuspawner.catalog.prices import prices
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.idle.idleness import Explanation, State
 from gpuspawner.core.idle.policy import IdlePolicy, LifecyclePolicy, Mode
@@ -34,6 +37,13 @@ def gpus_asked(request: Request, catalog: Catalog, *, simulated: bool = False) -
     if request.gpu is None:
         return "no GPU"
     return f"{request.count} {gpu_title(request.gpu, catalog, simulated=simulated)}"
+
+
+def given_instead(catalog: Catalog, asked: str, given: str, *, simulated: bool = False) -> str:
+    """Return that another kind was given than was asked for, to be read after what was given."""
+    price = prices(catalog, asked, given)
+    cost = f": {price}" if price else ""
+    return f" instead of {gpu_title(asked, catalog, simulated=simulated)}, as you allowed{cost}"
 
 
 def starts_now(
@@ -158,8 +168,11 @@ def phase_words(lease: Lease, catalog: Catalog, *, simulated: bool = False) -> s
     """Return a lease's phase in words."""
     if lease.unasked and lease.phase is Phase.RUNNING:
         return "Running, started without the GPU service"
-    gpus = gpus_asked(lease.request, catalog, simulated=simulated)
-    on = "without a GPU" if lease.request.gpu is None else f"on {gpus}"
+    request = lease.request
+    gpus = gpus_asked(replace(request, gpu=lease.kind), catalog, simulated=simulated)
+    if lease.given and request.gpu is not None:
+        gpus += given_instead(catalog, request.gpu, lease.given, simulated=simulated)
+    on = "without a GPU" if request.gpu is None else f"on {gpus}"
     return {
         Phase.QUEUED: f"Waiting for {gpus}",
         Phase.PARKED: f"Waiting for {gpus}; it starts by itself",

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from gpuspawner.catalog.groups import team_title
+from gpuspawner.catalog.prices import prices
 from gpuspawner.core.idle.idleness import explain
 from gpuspawner.core.idle.policy import Mode
 from gpuspawner.core.idle.soft import CPU
@@ -24,11 +26,13 @@ from gpuspawner.service.tell.explanation import explained
 from gpuspawner.service.tell.sentences import (
     after_other_starts,
     cannot_start,
+    gpu_title,
     idle_words,
     measured,
     phase_words,
     waits,
 )
+from gpuspawner.service.tell.teams import instead
 
 OVERDUE_SECONDS = 15.0
 """What the backend was to end is seen gone by then, as a rule: a kill and a look at it take seconds."""
@@ -49,11 +53,15 @@ def lease_view(parts: Parts, lease: Lease) -> dict[str, Any]:
         "request": {
             "template": request.template,
             "gpu": request.gpu,
+            "substitutes": _substitutes(parts, lease),
+            "team": request.team or None,
+            "team_title": team_title(parts.catalog, request.team) or None,
             "count": request.count,
             "cpu_cores": request.cpu_cores,
             "memory_bytes": request.memory_bytes,
             "lifetime_seconds": request.lifetime_seconds,
         },
+        "gpu": lease.kind,
         "opens": opens_of(parts, lease),
         "options": dict(lease.options),
         "asked_at": lease.asked_at,
@@ -74,6 +82,24 @@ def lease_view(parts: Parts, lease: Lease) -> dict[str, Any]:
     return {**view, "explained": explained(lease, view, policy_of(parts.catalog, lease).idle)}
 
 
+def _substitutes(parts: Parts, lease: Lease) -> list[dict[str, Any]]:
+    """Return the kinds that a request may be given instead of the one asked for, and which its user consents to.
+
+    Of those for some groups only the consented ones: others offers the form, which knows who may have them.
+    """
+    request, kinds = lease.request, parts.catalog.gpus
+    return [
+        {
+            "kind": kind,
+            "title": gpu_title(kind, parts.catalog),
+            "words": prices(parts.catalog, request.gpu or "", kind),
+            "consented": kind in request.substitutes,
+        }
+        for kind in instead(parts.catalog, request)
+        if kind in request.substitutes or not kinds[kind].groups
+    ]
+
+
 def _node_words(parts: Parts, lease: Lease) -> str:
     """Return what is to be added of a start that waits for a node: "" of any other."""
     if lease.phase not in {Phase.RESERVED, Phase.STARTING}:
@@ -91,14 +117,14 @@ def opens_of(parts: Parts, lease: Lease) -> list[str]:
 
 def is_simulated(parts: Parts, lease: Lease) -> bool:
     """Whether the GPUs that a lease has, or waits for, are simulated ones."""
-    kind, fleet = parts.catalog.gpus.get(lease.request.gpu or ""), parts.scheduler.fleet
+    kind, fleet = parts.catalog.gpus.get(lease.kind or ""), parts.scheduler.fleet
     held = (fleet.by_id.get(slot.gpu) for slot in lease.slots)
     return (kind is not None and kind.pool in fleet.simulated_pools) or any(gpu and gpu.simulated for gpu in held)
 
 
 def _gpus(parts: Parts, lease: Lease) -> list[dict[str, Any]]:
     known = parts.scheduler.fleet.by_id
-    kind = parts.catalog.gpus.get(lease.request.gpu or "")
+    kind = parts.catalog.gpus.get(lease.kind or "")
     newest = parts.sampler.newest(lease.id)
     gpus = []
     for index, slot in enumerate(lease.slots):

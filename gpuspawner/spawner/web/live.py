@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,14 +22,18 @@ ENDED_SHOWN = 5
 class Live:
     """What a form shows of the service: its own documents (see ``service.tell.views``), read once.
 
-    ``offers`` is by kind; ``held`` are the GPUs that the user uses or waits for. ``sentence`` says what Start would do,
-    or, where ``refused``, why it would not.
+    ``offers`` is by kind. ``sentence`` says what Start would do, or, where ``refused``, why it would not. ``quota`` is
+    a line for each limit that binds the user. ``team`` is charged where they name none, "" where they must. What they
+    consented to last is ``consents``, by template; ``substitutes`` tells what those of the kind asked for bring now.
     """
 
     offers: Mapping[str, Mapping[str, Any]]
-    held: int
     sentence: str
     refused: bool = False
+    quota: tuple[str, ...] = ()
+    team: str = ""
+    consents: Mapping[str, Collection[str]] = field(default_factory=dict)
+    substitutes: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -43,15 +47,23 @@ class ServiceView:
     ticket: str
     secret: bytes = field(repr=False)
 
-    async def live(self, options: Mapping[str, str], server: str) -> Live | None:
+    async def live(self, options: Mapping[str, Any], server: str) -> Live | None:
         """Return all that a form shows."""
         offers, check = await asyncio.gather(self._ask("offers"), self._ask("check", {**options, "server": server}))
-        if offers is None or check is None:
+        if offers is None or check is None or "error" in offers:
             return None
         error = check.get("error")
         sentence = error["message"] if error else check["sentence"]
         by_kind = {offer["kind"]: offer for offer in offers["offers"]}
-        return Live(by_kind, offers["held"], sentence, refused=bool(error))
+        return Live(
+            by_kind,
+            sentence,
+            refused=bool(error),
+            quota=tuple(line["words"] for line in check.get("quota", offers["quota"])),
+            team=offers["team"] or "",
+            consents=offers["consents"],
+            substitutes={one["kind"]: one["words"] for one in check.get("substitutes", ())},
+        )
 
     async def workspaces(self) -> tuple[Mapping[str, Any], ...] | None:
         """Return the user's live workspaces, then those that ended last."""

@@ -1,0 +1,19 @@
+"""What bounds who asks, a line for each limit: how much of it is used, and how much may be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpuspawner.core.leases.lease import Key
+from gpuspawner.core.queue.quota import hard_gpus_each_user
+from gpuspawner.service.parts import Parts
+
+
+def quota_lines(parts: Parts, key: Key) -> list[dict[str, Any]]:
+    """Return every limit that binds the owner of a key: what is used of it now, and in words."""
+    hard = hard_gpus_each_user(parts.catalog.rules)
+    if hard is None:
+        return []
+    used = sum(lease.request.count for lease in parts.book if lease.key.owner == key.owner)
+    words = f"{used} of {hard} GPUs used or waited for"
+    return [{"words": words, "limit": "gpus", "used": used, "soft": None, "hard": hard}]

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +13,8 @@ from gpuspawner.backends.local.backend import LocalBackend
 from gpuspawner.catalog import load_catalog
 from gpuspawner.catalog.menus import Menu, MenuOption, write_menus
 from gpuspawner.cli.backend import BackendError, choose_backend
+from gpuspawner.core.errors import CatalogError
+from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.schedulers.kubernetes import KubernetesScheduler
 
 CATALOG = load_catalog(
@@ -56,6 +59,32 @@ async def test_on_a_cluster_the_service_knows_what_profiles_let_people_choose(tm
     (tmp_path / "menus.json").write_text("{")
     with pytest.raises(BackendError, match=r"menus\.json holds no menus of profiles"):
         choose_backend(CATALOG, tmp_path, "h", told(namespace="jhub"))
+
+
+def test_on_one_machine_simulated_gpus_are_made_once(tmp_path):
+    chosen = choose_backend(replace(CATALOG, simulated={"a100": 2}), tmp_path, "h", {})
+    later = replace(CATALOG, simulated={"a100": 3})
+    catalog, waits = chosen.prepare(later)
+    assert (catalog.simulated, waits) == (
+        {"a100": 2},
+        ("Other numbers of simulated GPUs hold after a restart of the hub.",),
+    )
+    assert chosen.prepare(replace(later, simulated={"a100": 2}))[1] == ()
+
+
+async def test_on_a_cluster_a_later_catalog_is_divided_too_and_new_resources_wait_for_a_restart(tmp_path):
+    chosen = choose_backend(CATALOG, tmp_path, "h", told(namespace="jhub", kubeconfig=str(tmp_path / "none")))
+    mi = GpuKind("mi", "MI300X", 192 * 2**30, resource="amd.com/gpu")
+    own = GpuKind("own", "Own", 2**30, resource="example.org/accelerator")
+    menus = {"any": Menu("torch")}
+    write_menus(tmp_path, menus)
+    catalog, waits = chosen.prepare(replace(CATALOG, gpus={**CATALOG.gpus, "mi": mi, "own": own}))
+    assert (catalog.gpus["half"].replicas, catalog.menus) == (2, menus)
+    assert waits == ("GPUs that nodes call example.org/accelerator are seen after a restart of the hub.",)
+    (tmp_path / "menus.json").write_text("{")
+    with pytest.raises(CatalogError, match=r"menus\.json holds no menus of profiles"):
+        chosen.prepare(CATALOG)
+    await chosen.close()
 
 
 @pytest.mark.parametrize(

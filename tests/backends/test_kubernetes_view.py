@@ -10,6 +10,7 @@ from kube_views import HUB, NODES, PODS, QUOTAS, eventually, free, lists, runnin
 from gpuspawner.backends.kubernetes import view as views
 from gpuspawner.backends.kubernetes import watches
 from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.queue.limits import Room
 
 
@@ -27,6 +28,14 @@ async def test_changes_are_seen_as_they_come(api, a_view):
     api.remove(a_node("gpu-1"))
     await eventually(free(backend), 0)
     assert (lists(api), lists(api, PODS)) == (1, 1), "what was listed once is followed, not listed again"
+
+
+async def test_gpus_are_matched_to_the_kinds_of_now(api, a_view):
+    backend = a_view()
+    assert {gpu.pool for gpu in (await backend.fleet()).gpus} == {"a100"}
+    backend.use_kinds([GpuKind("new", "New", 1, match="*A100*")])
+    assert {gpu.pool for gpu in (await backend.fleet()).gpus} == {"new"}
+    assert lists(api) == 1, "by what is known of the nodes"
 
 
 async def test_a_fleet_of_many_pages_is_complete_before_it_is_one(api, a_view):

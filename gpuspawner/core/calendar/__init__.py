@@ -1,0 +1,1 @@
+"""Periods and weekly windows in a time zone."""

@@ -27,7 +27,7 @@ from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.schedulers.memory import InMemoryScheduler
-from gpuspawner.service.api import events, internal, public
+from gpuspawner.service.api import events, internal, preemptions, public
 from gpuspawner.service.api.base import is_spawner
 from gpuspawner.service.clock import Clock, SteadyClock, WallWatch
 from gpuspawner.service.connections import MOST_STRANGERS, PublicServer, raise_descriptor_limit
@@ -36,6 +36,7 @@ from gpuspawner.service.leases.adoption import Identity
 from gpuspawner.service.leases.allocator import Allocator
 from gpuspawner.service.leases.book import Book
 from gpuspawner.service.leases.lifecycle import Lifecycle
+from gpuspawner.service.leases.preemptions import Preemptions
 from gpuspawner.service.leases.reclaimer import Reclaimer
 from gpuspawner.service.leases.reload import Reload
 from gpuspawner.service.observe.hub import Hub
@@ -114,6 +115,7 @@ def wire(
     allocator = Allocator(book, scheduler, in_force, clock, settings)
     reclaimer = Reclaimer(book, allocator, hub, backend, clock, settings)
     lifecycle = Lifecycle(book, allocator, reclaimer, clock)
+    preemptions = Preemptions(book, allocator, reclaimer, clock)
     identity = Identity(options.hub_id, options.secret, options.secret_made_at)
     reconciler = Reconciler(book, allocator, reclaimer, hub, backend, clock, settings, identity, options.data)
     sampler = Sampler(book, backend, scheduler, in_force, clock, settings, lifecycle, reconciler.last_activity)
@@ -122,6 +124,7 @@ def wire(
         store, book, in_force, scheduler, allocator, QueueView(book, scheduler, allocator, clock),
         lifecycle, reclaimer, reconciler, sampler, Notifier(hub, settings),
         clock, settings, hub, options.hub_id, options.secret, options.prefix, url.rstrip("/"), KnownUsers(hub, clock),
+        preemptions,
     )  # fmt: skip
     book.told = partial(_tell, parts)
     return parts
@@ -141,7 +144,7 @@ def application(parts: Parts) -> Application:
     prefix = parts.prefix.rstrip("/")
     routes = [
         (prefix + path, handler, {"parts": parts})
-        for path, handler in [*internal.ROUTES, *public.ROUTES, *events.ROUTES]
+        for path, handler in [*internal.ROUTES, *public.ROUTES, *preemptions.ROUTES, *events.ROUTES]
     ]
     routes += [(prefix + path, handler, {"parts": parts}) for path, handler in [*metrics.ROUTES, *WEB_ROUTES]]
     return Application(
@@ -242,6 +245,7 @@ class Service:
                 # Beside the loop, which answers meanwhile: a locked store takes its time to say so.
                 await asyncio.to_thread(self.parts.store.open)
                 self.parts.book.load()
+                self.parts.preemptions.load()
                 self.parts.allocator.resume()
                 self.parts.lifecycle.resume()
             except Unavailable as error:
@@ -305,6 +309,7 @@ class Service:
     async def _sample_and_judge(self) -> None:
         self.parts.sampler.start_due()
         self.parts.lifecycle.deadlines()
+        self.parts.preemptions.step()
 
     async def _watch(self) -> None:
         self._look_for_hub()
@@ -331,6 +336,7 @@ class Service:
             more = self.parts.store.forget_ended(now - self._settings.keep_ended_seconds)
             await asyncio.sleep(FORGET_PAUSE_SECONDS)
         self.parts.store.outputs.forget(now)
+        self.parts.store.preemptions.forget(now - self._settings.keep_ended_seconds)
 
 
 def _no_port(port: int, error: OSError) -> NoPort:

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from lease_builders import a_lease, a_request
 
-from gpuspawner.core.calendar.hours import in_force, policy_for
+from gpuspawner.core.calendar.hours import by_hours, policy_for
 from gpuspawner.core.idle.policy import ExtendPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy
 from gpuspawner.core.rules import Hours, Rules, Window
 
@@ -41,24 +41,24 @@ def at(text):
     ],
 )
 def test_the_policy_of_the_hour_and_until_when(now, policy, until):
-    found = in_force("default", POLICIES, RULES, at(now))
+    found = by_hours("default", POLICIES, RULES, at(now))
     assert (found.policy, found.until) == (policy, at(until))
     assert found.instead_of == ("" if policy is DEFAULT else "default")
 
 
 def test_hours_leave_other_policies_alone():
-    assert in_force("night", POLICIES, RULES, at("2026-11-24 12:30")) == (NIGHT, "", None)
-    assert in_force("left the catalog", POLICIES, RULES, at("2026-11-24 12:30")).policy is LUNCH
+    assert by_hours("night", POLICIES, RULES, at("2026-11-24 12:30")) == (NIGHT, "", None)
+    assert by_hours("left the catalog", POLICIES, RULES, at("2026-11-24 12:30")).policy is LUNCH
 
 
 def test_hours_that_never_close_tell_no_end():
     always = Rules(hours=(Hours(Window(frozenset(range(7)), 0, 0), "night", "default"),))
-    assert in_force("default", POLICIES, always, 0.0) == (NIGHT, "default", None)
+    assert by_hours("default", POLICIES, always, 0.0) == (NIGHT, "default", None)
 
 
 def test_of_two_that_are_open_the_first_written_counts_and_the_end_is_where_it_changes():
     both = replace(RULES, hours=(RULES.hours[1], Hours(Window(WEEK, 11 * 60, 14 * 60), "night", "default")))
-    policies = [in_force("default", POLICIES, both, at(f"2026-11-24 {hour}:30")) for hour in (11, 12, 13)]
+    policies = [by_hours("default", POLICIES, both, at(f"2026-11-24 {hour}:30")) for hour in (11, 12, 13)]
     assert [(x.policy.name, x.until) for x in policies] == [
         ("night", at("2026-11-24 12:00")),
         ("lunch", at("2026-11-24 13:00")),

@@ -124,7 +124,6 @@ def test_a_teams_priority_counts_with_the_templates():
     [
         running("young", "a100-0", asked_at=LATER - 1799),
         replace(running("starting", "a100-0"), phase=Phase.STARTING),
-        running("other", "a100-0", notice=Notice("another", LATER + 300, "Because.", "root")),
         running("unknown", "a100-0", adopted=True, request=a_request("unknown", template="")),
         running("own", "a100-0", user="claimant"),
     ],
@@ -172,6 +171,15 @@ def test_what_is_kept_for_another_claim_is_not_taken():
     other = claim(1, id="other", slots=slots("a100-1"))
     found = plan(claim(1), seen([running("one", "a100-0")], FOUR[:2], kept=(kept_for(other),)), frozenset())
     assert (names(found), given_up(found)) == (["one"], ["a100-0"])
+
+
+def test_what_another_victim_frees_beyond_its_claims_need_serves_the_next_without_a_victim():
+    other = claim(1, id="other", slots=slots("a100-0"))
+    both = running("one", "a100-0", "a100-1", notice=Notice("other", LATER + 300, "Because.", "root"))
+    world = seen([both, running("two", "a100-2")], FOUR[:3], kept=(kept_for(other),))
+    found = plan(claim(1), world, frozenset())
+    assert (names(found), given_up(found)) == ([], ["a100-1"])
+    assert names(plan(claim(2), world, frozenset())) == ["two"]
 
 
 def test_gpus_that_come_free_elsewhere_spare_who_is_under_notice():

@@ -19,7 +19,7 @@ MINUTE_SECONDS = 60
 Policies = Mapping[str, LifecyclePolicy]
 
 
-class InForce(NamedTuple):
+class ByHours(NamedTuple):
     """The policy that judges now ``instead_of`` the one that was asked for, "" for itself.
 
     ``until`` is when hours change that next, in seconds since the epoch; None where none do.
@@ -30,14 +30,14 @@ class InForce(NamedTuple):
     until: float | None = None
 
 
-def in_force(name: str, policies: Policies, rules: Rules, now: float) -> InForce:
+def by_hours(name: str, policies: Policies, rules: Rules, now: float) -> ByHours:
     """Return the policy that judges now what was asked for by the one called ``name``.
 
     The default one stands for one that left the catalog. Of several hours that are open, the first written counts.
     """
     own = policies.get(name) or policies["default"]
     changes: list[float] = []
-    found: InForce | None = None
+    found: ByHours | None = None
     for hours in rules.hours:
         if hours.instead_of != own.name:
             continue
@@ -47,15 +47,15 @@ def in_force(name: str, policies: Policies, rules: Rules, now: float) -> InForce
         is_open = one.covers(now)
         changes.append(one.ends_at if is_open else one.opens_at)
         if is_open:
-            found = InForce(policies[hours.policy], own.name)
+            found = ByHours(policies[hours.policy], own.name)
             break
     until = min(changes, default=None)
-    return (found or InForce(own))._replace(until=until if until is not None and isfinite(until) else None)
+    return (found or ByHours(own))._replace(until=until if until is not None and isfinite(until) else None)
 
 
 def policy_for(lease: Lease, policies: Policies, rules: Rules, now: float) -> LifecyclePolicy:
     """Return the policy of a lease: as it is now, but for what stays as it was granted."""
-    return in_force(lease.request.policy, policies, rules, now).policy.with_terms(lease.terms)
+    return by_hours(lease.request.policy, policies, rules, now).policy.with_terms(lease.terms)
 
 
 @lru_cache(maxsize=1024)

@@ -73,6 +73,7 @@ class Preemption:
         over_at: when it was claimed, given up or lapsed.
         lease: the waiting request that ``make_room`` made it for; "" where somebody asked.
         asked: how many were asked for.
+        user: what the user was called whom it is for, if it is for one.
     """
 
     id: str
@@ -92,6 +93,7 @@ class Preemption:
     over_at: float | None = None
     lease: str = ""
     asked: int = 0
+    user: str = ""
 
     @property
     def live(self) -> bool:
@@ -239,11 +241,14 @@ def _may_be_had(gpu: Gpu, own: Container[str]) -> bool:
 
 
 def _left(claim: Preemption, seen: Snapshot, gpus: Iterable[Gpu], own: Container[str]) -> dict[str, Fraction]:
-    """Return what is left of each GPU for a claim: what stops frees its own, and what is kept for others is theirs."""
+    """Return what is left of each GPU for a claim.
+
+    What stops, or ends for another claim, frees all that it has; what is kept for others is theirs.
+    """
     held = used_shares(seen.leases)
     left = {gpu.id: 1 - (held if gpu.id in own else seen.used).get(gpu.id, Fraction(0)) for gpu in gpus}
     for lease in seen.leases:
-        if lease.phase is Phase.STOPPING:
+        if lease.phase is Phase.STOPPING or (lease.notice is not None and lease.notice.preemption != claim.id):
             for slot in lease.slots:
                 if slot.gpu in left:
                     left[slot.gpu] += slot.share

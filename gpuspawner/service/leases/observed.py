@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
+from gpuspawner.catalog import Catalog
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.leases.lease import Key, Lease
 from gpuspawner.core.queue.placement import left_over, used_shares
-from gpuspawner.core.queue.snapshot import Snapshot
+from gpuspawner.core.queue.snapshot import KeptGpus, Snapshot
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.book import Book
@@ -18,9 +19,14 @@ from gpuspawner.service.settings import Settings
 class Observed:
     """Whether the hub answers, who runs on which GPUs, and which of our stops may still be on their way."""
 
-    def __init__(self, book: Book, scheduler: Scheduler, clock: Clock, settings: Settings) -> None:
+    def __init__(
+        self, book: Book, scheduler: Scheduler, catalog: Callable[[], Catalog], clock: Clock, settings: Settings
+    ) -> None:
         """Know nothing yet: nothing is granted before the reconciler has told what runs."""
         self._book, self._scheduler, self._clock, self._settings = book, scheduler, clock, settings
+        self._catalog = catalog
+        self.kept: Callable[[], tuple[KeptGpus, ...]] = tuple
+        """Tells which GPUs are kept for stronger claims."""
         self.hub_answers = False
         self.processes_known = False
         self.given_back = 0
@@ -36,7 +42,7 @@ class Observed:
 
     def snapshot(self) -> Snapshot:
         """Return all that a decision takes, as of now."""
-        scheduler, settings = self._scheduler, self._settings
+        scheduler, settings, catalog = self._scheduler, self._settings, self._catalog()
         return Snapshot(
             now=self._clock.now(),
             kinds=scheduler.kinds,
@@ -48,6 +54,9 @@ class Observed:
             processes_known=self.processes_known,
             most_starts=settings.concurrent_starts,
             most_starts_each=settings.concurrent_starts_each,
+            rules=catalog.rules,
+            policies=catalog.policies,
+            kept=self.kept(),
         )
 
     def see(self, slots: Iterable[tuple[str, Slot]], given_back: int) -> None:

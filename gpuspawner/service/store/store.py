@@ -22,6 +22,7 @@ from gpuspawner.core.leases.events import Event, event_of, fields_of
 from gpuspawner.core.leases.lease import Key, Lease, Owner, Phase
 from gpuspawner.service.store import tables
 from gpuspawner.service.store.outputs import Outputs
+from gpuspawner.service.store.preemptions import PreemptionRows
 
 RAW_SECONDS = 24 * 3600.0
 """Raw readings are kept this long (design, section 7)."""
@@ -103,6 +104,7 @@ class Store:
         self._patience_seconds = PATIENCE_SECONDS
         self._engine = sa.create_engine(url, pool_pre_ping=True)
         self.outputs = Outputs(self._transaction)
+        self.preemptions = PreemptionRows(self._transaction)
         if self._engine.dialect.name == "sqlite":
             sa.event.listen(self._engine, "connect", _sqlite_settings)
             sa.event.listen(self._engine, "begin", self._begin)

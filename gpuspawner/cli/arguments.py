@@ -40,6 +40,7 @@ def add_parsers(commands: Any) -> None:
     _add_check(commands)
     _add_serve(commands)
     _add_remote(commands)
+    _add_preempt(commands)
     _add_ssh(commands)
     _add_simulate(commands)
 
@@ -81,6 +82,42 @@ def _add_remote(commands: Any) -> None:
     for parser in (listing, explaining, stopping):
         _add_url(parser)
         parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _add_preempt(commands: Any) -> None:
+    parser = commands.add_parser(
+        "preempt",
+        help="claim GPUs that others use, for more important work (administrators)",
+        description="Whoever is ended for a claim is warned before, and returns to the queue at the old place. What is "
+        "freed is kept for the claim until it is claimed, given up, or its time is over.",
+    )
+    actions = parser.add_subparsers(required=True, metavar="ACTION")
+    taking = actions.add_parser("take", help="make a claim; with --dry-run say whom it would end")
+    taking.add_argument("kind", metavar="KIND", help="the kind of GPU, as the catalog calls it")
+    taking.add_argument("count", metavar="COUNT", type=int, help="how many")
+    whom = taking.add_mutually_exclusive_group(required=True)
+    whom.add_argument("--external", metavar="NAME", help="for work outside the hub, called so to those who are ended")
+    whom.add_argument("--team", metavar="NAME", help="for a team of the catalog")
+    whom.add_argument("--user", metavar="NAME", help="for a user of the hub")
+    taking.add_argument("--by", metavar="TIME", help="not needed before, such as 20m (default: the longest notice)")
+    taking.add_argument(
+        "--hold", metavar="TIME", help="keep them for so long from now (default: 30m once all are free)"
+    )
+    taking.add_argument("--any-node", action="store_true", help="they need not be on one node")
+    taking.add_argument("--key", metavar="TEXT", help="a repeated claim with the same key is the same claim")
+    taking.add_argument("--dry-run", action="store_true", help="say whom it would end, and do nothing")
+    taking.set_defaults(run="gpuspawner.cli.preempt:take")
+    listing = actions.add_parser("list", help="list the last claims")
+    listing.set_defaults(run="gpuspawner.cli.preempt:list_claims")
+    known = {"show": "show a claim and whom it ends", "give-up": "give a claim up: who was warned goes on"}
+    known["claimed"] = "say that the GPUs are in use by whom they were kept for"
+    ones = {name: actions.add_parser(name, help=text) for name, text in known.items()}
+    for name, one in ones.items():
+        one.add_argument("id", metavar="ID", help="the claim's id as list shows it, or its beginning")
+        one.set_defaults(run=f"gpuspawner.cli.preempt:{name.replace('-', '_')}")
+    for one in (taking, listing, *ones.values()):
+        _add_url(one)
+        one.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _add_ssh(commands: Any) -> None:

@@ -32,6 +32,7 @@ class Capabilities:
         substitutes: it may give another kind than was asked for, with consent.
         answers_at_once: its ``sync`` waits for nothing and never raises Unavailable, so that what is free is granted in
             the same step in which it was asked for.
+        keeps_from_all: GPUs that are kept for a stronger claim are kept from everybody, and not only from our queue.
     """
 
     owns_queue: bool = False
@@ -40,6 +41,7 @@ class Capabilities:
     preemption_notice_seconds: float | None = None
     substitutes: bool = False
     answers_at_once: bool = True
+    keeps_from_all: bool = True
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.schedulers.memory import InMemoryScheduler
-from gpuspawner.service.api import events, internal, public
+from gpuspawner.service.api import events, internal, preemptions, public
 from gpuspawner.service.api.base import is_spawner
 from gpuspawner.service.clock import Clock, SteadyClock, WallWatch
 from gpuspawner.service.connections import MOST_STRANGERS, PublicServer, raise_descriptor_limit
@@ -38,6 +38,7 @@ from gpuspawner.service.leases.adoption import Identity
 from gpuspawner.service.leases.allocator import Allocator
 from gpuspawner.service.leases.book import Book
 from gpuspawner.service.leases.lifecycle import Lifecycle
+from gpuspawner.service.leases.preemptions import Preemptions
 from gpuspawner.service.leases.reclaimer import Reclaimer
 from gpuspawner.service.leases.reload import Reload
 from gpuspawner.service.observe.hub import Hub
@@ -119,6 +120,7 @@ def wire(
     allocator = Allocator(book, scheduler, in_force, clock, settings)
     reclaimer = Reclaimer(book, allocator, hub, backend, clock, settings)
     lifecycle = Lifecycle(book, allocator, reclaimer, clock)
+    preemptions = Preemptions(book, allocator, reclaimer, clock)
     identity = Identity(options.hub_id, options.secret, options.secret_made_at)
     members = Members(hub, clock, in_force)
     reconciler = Reconciler(book, allocator, reclaimer, hub, members, backend, clock, settings, identity, options.data)
@@ -129,6 +131,7 @@ def wire(
         lifecycle, reclaimer, reconciler, sampler, Notifier(hub, settings),
         clock, settings, hub, options.hub_id, options.secret, options.prefix, url.rstrip("/"), KnownUsers(hub, clock),
         members,
+        preemptions,
     )  # fmt: skip
     book.told = partial(_tell, parts)
     return parts
@@ -148,7 +151,7 @@ def application(parts: Parts) -> Application:
     prefix = parts.prefix.rstrip("/")
     routes = [
         (prefix + path, handler, {"parts": parts})
-        for path, handler in [*internal.ROUTES, *public.ROUTES, *events.ROUTES]
+        for path, handler in [*internal.ROUTES, *public.ROUTES, *preemptions.ROUTES, *events.ROUTES]
     ]
     routes += [(prefix + path, handler, {"parts": parts}) for path, handler in [*metrics.ROUTES, *WEB_ROUTES]]
     return Application(
@@ -250,6 +253,7 @@ class Service:
                 # Beside the loop, which answers meanwhile: a locked store takes its time to say so.
                 await asyncio.to_thread(self.parts.store.open)
                 self.parts.book.load()
+                self.parts.preemptions.load()
                 self.parts.allocator.resume()
                 self.parts.lifecycle.resume()
             except Unavailable as error:
@@ -322,6 +326,7 @@ class Service:
     async def _sample_and_judge(self) -> None:
         self.parts.sampler.start_due()
         self.parts.lifecycle.deadlines()
+        self.parts.preemptions.step()
 
     async def _watch(self) -> None:
         self._look_for_hub()
@@ -350,6 +355,7 @@ class Service:
             await asyncio.sleep(FORGET_PAUSE_SECONDS)
         await asyncio.to_thread(store.outputs.forget, now)
         await asyncio.to_thread(store.ledger.forget, milliseconds(now - self._settings.keep_use_seconds))
+        await asyncio.to_thread(store.preemptions.forget, now - self._settings.keep_ended_seconds)
 
 
 def _no_port(port: int, error: OSError) -> NoPort:

@@ -13,6 +13,7 @@ from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.allocator import Allocator
 from gpuspawner.service.leases.book import Book
 from gpuspawner.service.leases.lifecycle import Lifecycle
+from gpuspawner.service.leases.preemptions import Preemptions
 from gpuspawner.service.leases.reclaimer import Reclaimer
 from gpuspawner.service.observe.hub import Hub
 from gpuspawner.service.observe.known import KnownUsers
@@ -49,6 +50,7 @@ class Parts:
     public_url: str
     known: KnownUsers
     members: Members
+    preemptions: Preemptions
     streams: Counter[tuple[str, Owner]] = field(default_factory=Counter)
     """How many pages of each person listen to events."""
 

@@ -138,9 +138,12 @@ class World:
         store, save, keep = self.parts.store, self.parts.store.save, self.parts.store.keep_readings
         store.save = lambda *a, **b: self.life.effect(lambda: save(*a, **b))
         store.keep_readings = lambda *a, **b: self.life.effect(lambda: keep(*a, **b))
+        claims, save_claim = store.preemptions, store.preemptions.save
+        claims.save = lambda one: self.life.effect(lambda: save_claim(one))
         with contextlib.suppress(Killed):
             store.open()
             self.book.load()
+            self.parts.preemptions.load()
             self.parts.allocator.resume()
             self.parts.lifecycle.resume()
 
@@ -179,6 +182,7 @@ class World:
         await self.settle()
         with contextlib.suppress(Killed):
             self.parts.lifecycle.deadlines()
+            self.parts.preemptions.step()
 
     async def go_on(self, seconds, step=60.0):
         """Let time pass, with a round and due samples every ``step`` seconds."""

@@ -126,6 +126,8 @@ class Lease:
     held_back_seconds: float = 0.0  # waited, before the present rule, while it could not have been granted
     estimate: Estimate | None = None
     terms: Terms | None = None  # of its policy, as it was granted; None: those of the present catalog
+    judged: str = ""  # a fingerprint of what judged its last sample
+    made_room_at: float | None = None  # when it last made room for a stronger claim
 
     @property
     def kind(self) -> str | None:
@@ -342,6 +344,8 @@ def again(lease: Lease, name: str, now: float) -> Lease:
         boot_id=lease.boot_id,
         heard_at=now,
         unattended=True,
+        waiting_since=now,
+        made_room_at=now if lease.reason is Reason.MADE_ROOM else lease.made_room_at,
     )
 
 

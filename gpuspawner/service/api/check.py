@@ -12,8 +12,16 @@ from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.snapshot import Claim
 from gpuspawner.schedulers.base import Preview
 from gpuspawner.service.api.base import ApiHandler
+from gpuspawner.service.leases.policies import policy_now
 from gpuspawner.service.tell.quota_lines import quota_lines
-from gpuspawner.service.tell.sentences import gpus_asked, nothing_starts, starts_now, stops_when_idle, waits
+from gpuspawner.service.tell.sentences import (
+    gpus_asked,
+    hours_words,
+    nothing_starts,
+    starts_now,
+    stops_when_idle,
+    waits,
+)
 from gpuspawner.service.tell.teams import instead, substitute_view
 from gpuspawner.service.tell.views import start_limit
 
@@ -52,9 +60,10 @@ class Check(ApiHandler):
         elif limit:
             sentence = limit
         else:
-            policy = parts.catalog.policies[request.policy]
+            policy, instead_of, until = policy_now(parts.catalog, request.policy, now)
             sentence = starts_now(request, parts.catalog, offer, now, node_seconds)
-            sentence = f"{sentence} {stops_when_idle(request, policy)}".rstrip()
+            if stops := stops_when_idle(request, policy):
+                sentence = f"{sentence} {stops} {hours_words(policy.name, instead_of, until, now)}".rstrip()
         if mine is not None and mine.phase in WAITING and not keeps:
             sentence += " This changes your request: your old place in the queue is lost."
         self.answer(

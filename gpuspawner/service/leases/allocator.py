@@ -24,6 +24,7 @@ from gpuspawner.core.leases.release import storable
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.leases.times import earlier, last_moment
 from gpuspawner.core.queue.placement import used_shares
+from gpuspawner.core.queue.preemption import is_of
 from gpuspawner.core.queue.quota import check_quota, hard_gpus_each_user
 from gpuspawner.core.queue.snapshot import Claim, claim_of
 from gpuspawner.core.units import show_duration
@@ -230,7 +231,8 @@ class Allocator:
         now, used = self.clock.now(), used_shares(self.book, self.observed.others)
         for grant in grants:
             lease = self._as_claimed(grant.claim)
-            fits = all(used.get(slot.gpu, 0) + slot.share <= 1 for slot in grant.slots)
+            kept = {} if lease is None else self._kept_from(lease)
+            fits = all(used.get(x.gpu, 0) + kept.get(x.gpu, 0) + x.share <= 1 for x in grant.slots)
             if lease is None or not fits or (grant.expires_at is not None and grant.expires_at <= now):
                 log.info("a grant to %s came too late", grant.claim.id)
                 continue
@@ -240,13 +242,18 @@ class Allocator:
                 continue
             for slot in grant.slots:
                 used[slot.gpu] = used.get(slot.gpu, Fraction(0)) + slot.share
-            terms = policy_of(self.catalog, replace(lease, terms=None)).terms
+            terms = policy_of(self.catalog, replace(lease, terms=None), now).terms
             granted = replace(granted, terms=terms)
             lines = [self.line(granted, "gpuspawner", events.Granted(tuple(slot.gpu for slot in grant.slots)))]
             if (bound := granted.latest_end) is not None:
                 lines.append(self.line(granted, "gpuspawner", events.Bounded(bound.rule, f"It {bound.words}.")))
             self.book.save(granted, audit=lines)
             self._expiries[lease.id] = inf if grant.expires_at is None else grant.expires_at
+
+    def _kept_from(self, lease: Lease) -> dict[str, Fraction]:
+        """Return how much of each GPU is kept for stronger claims of others."""
+        theirs = (x for x in self.observed.kept() if x.account is None or not is_of(lease, x.account))
+        return used_shares((), (slot for kept in theirs for slot in kept.slots))
 
     def _as_claimed(self, claim: Claim) -> Lease | None:
         """Return the lease that waits as this claim says; None where it changed since."""
@@ -377,7 +384,7 @@ class Allocator:
         By its policy, and where the catalog still offers what it had.
         """
         returns = ENDINGS[lease.reason or Reason.PREEMPTED].returns
-        if returns is Return.BY_POLICY and not policy_of(self.catalog, lease).back_in_queue:
+        if returns is Return.BY_POLICY and not policy_of(self.catalog, lease, self.clock.now()).back_in_queue:
             return False
         return returns is not Return.NEVER and bool(lease.request.template) and not self.offered_no_more(lease)
 

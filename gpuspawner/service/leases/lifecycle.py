@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-from gpuspawner.catalog import Catalog
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.idle.idleness import LEAST_GRACE_SECONDS, Verdict, after_restart, grace_stands, kept
-from gpuspawner.core.idle.policy import Mode
+from gpuspawner.core.idle.policy import IdlePolicy, Mode
 from gpuspawner.core.leases import endings, events, lifetime
 from gpuspawner.core.leases import lease as leases
 from gpuspawner.core.leases.lease import UP, Lease, Phase
@@ -16,7 +15,7 @@ from gpuspawner.core.queue.charges import BUDGET
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.allocator import Allocator
 from gpuspawner.service.leases.book import Book
-from gpuspawner.service.leases.policies import idle_policy_of, policy_of
+from gpuspawner.service.leases.policies import fingerprint, idle_policy_of, policy_of
 from gpuspawner.service.leases.reclaimer import Reclaimer
 from gpuspawner.service.store import AuditLine
 from gpuspawner.service.tell.sentences import measured
@@ -56,12 +55,12 @@ class Lifecycle:
         """After a restart: enough of a grace that ran is left for its user to object, and none passed meanwhile."""
         now = self._clock.now()
         for lease in self._book:
-            policy = idle_policy_of(self._allocator.catalog, lease)
+            policy = idle_policy_of(self._allocator.catalog, lease, now)
             if lease.phase is not Phase.RECLAIMING:
                 continue
             if policy is None:  # the catalog judges it no more
                 self._book.save(leases.end_grace(replace(lease, streak=kept(lease.streak)), now))
-            elif not grace_stands(lease.streak, policy, mode := policy_of(self._allocator.catalog, lease).mode):
+            elif not grace_stands(lease.streak, policy, mode := policy_of(self._allocator.catalog, lease, now).mode):
                 streak = replace(lease.streak, mode=mode, countdown_seconds=None)
                 line = self._allocator.line(lease, "gpuspawner", events.GraceEnded(CHANGED))
                 self._book.save(leases.end_grace(replace(lease, streak=streak), now), audit=[line])
@@ -72,20 +71,35 @@ class Lifecycle:
                 line = self._allocator.line(resumed, "gpuspawner", events.WarnedIdle(measured(resumed, policy)))
                 self._book.told(resumed, line)
 
-    def follow(self, before: Catalog) -> None:
-        """Judge by the catalog in force what ``before`` judged otherwise: after a full idle period from now on."""
-        now, catalog = self._clock.now(), self._allocator.catalog
+    def follow(self) -> None:
+        """Judge by the catalog in force what another one judged: after a full idle period from now on."""
+        now = self._clock.now()
         for lease in self._book:
-            mode = policy_of(catalog, lease).mode
-            old = idle_policy_of(before, lease), policy_of(before, lease).mode
-            if lease.phase not in UP or old == (idle_policy_of(catalog, lease), mode):
-                continue
-            anew = replace(lease, streak=replace(kept(lease.streak), mode=mode))
-            if lease.phase is Phase.RECLAIMING:
-                line = self._allocator.line(lease, "gpuspawner", events.GraceEnded(CHANGED))
-                self._book.save(leases.end_grace(anew, now), audit=[line])
-            elif anew != lease:
-                self._book.save(anew)
+            if lease.phase in UP:
+                policy, mode = self._judges(lease)
+                anew, lines = self.under(lease, policy, mode, now)
+                if anew != lease:
+                    self._book.save(anew, audit=lines)
+
+    def _judges(self, lease: Lease) -> tuple[IdlePolicy | None, Mode]:
+        catalog, now = self._allocator.catalog, self._clock.now()
+        return idle_policy_of(catalog, lease, now), policy_of(catalog, lease, now).mode
+
+    def under(self, lease: Lease, policy: IdlePolicy | None, mode: Mode, at: float) -> tuple[Lease, list[AuditLine]]:
+        """Return the lease as it is judged from now on, and what to audit. It is saved by the caller.
+
+        Where hours or the catalog changed what judges it, its idle time begins anew: nobody is ended by a policy before
+        a full idle period of it has passed. What was sampled ``at`` tells of the time before.
+        """
+        judged = fingerprint(policy, mode)
+        if judged == lease.judged:
+            return lease, []
+        if not lease.judged:  # its first sample, or that of an older version
+            return replace(lease, judged=judged), []
+        anew = replace(lease, judged=judged, streak=replace(kept(lease.streak), mode=mode), sampled_at=at)
+        told = lease.streak.grace_left_seconds is not None
+        lines = [self._allocator.line(lease, "gpuspawner", events.GraceEnded(CHANGED))] if told else []
+        return (leases.end_grace(anew, self._clock.now()) if lease.phase is Phase.RECLAIMING else anew), lines
 
     def apply(self, lease: Lease, verdict: Verdict) -> tuple[Lease, list[AuditLine]]:
         """Return the lease after the verdict on its newest sample, and what to audit. It is saved by the caller.
@@ -106,11 +120,11 @@ class Lifecycle:
         return lease, []
 
     def _measured(self, lease: Lease) -> str:
-        return measured(lease, idle_policy_of(self._allocator.catalog, lease))
+        return measured(lease, idle_policy_of(self._allocator.catalog, lease, self._clock.now()))
 
     def reclaim(self, lease: Lease) -> None:
         """Have an idle workspace stopped whose grace has passed, unless anything changed since."""
-        policy = idle_policy_of(self._allocator.catalog, lease)
+        policy = idle_policy_of(self._allocator.catalog, lease, self._clock.now())
         if policy is None:  # the catalog judges it no more
             return
         how = endings.idle(measured(lease, policy), policy.grace_seconds)
@@ -147,7 +161,7 @@ class Lifecycle:
             log.warning("what time is lost is noted later: %s", error)
 
     def _deadline(self, lease: Lease, deadline_at: float, now: float) -> None:
-        extend = policy_of(self._allocator.catalog, lease).extend
+        extend = policy_of(self._allocator.catalog, lease, now).extend
         lifetime_seconds = lease.request.lifetime_seconds + lease.extended_seconds
         if lease.latest_end is not None and lease.running_at is not None:
             lifetime_seconds = min(lifetime_seconds, deadline_at - lease.running_at)
@@ -169,7 +183,7 @@ class Lifecycle:
         Soon after another Keep it changes nothing: a second click, or a second page, must not use one up.
         """
         now = self._clock.now()
-        policy = policy_of(self._allocator.catalog, lease)
+        policy = policy_of(self._allocator.catalog, lease, now)
         if lease.kept_until is not None and lease.kept_until - now > DOUBLE_CLICK_SHARE * policy.keep.each_seconds:
             return lease
         until = lifetime.keep(lease.keeps_used, policy.keep, now)
@@ -181,7 +195,7 @@ class Lifecycle:
         """Move the deadline by its policy's step. Raises Conflict where nothing is left, or there is no deadline."""
         if lease.phase not in UP or lease.deadline_at is None:
             raise Conflict("This workspace has no running lifetime to extend.")
-        policy = policy_of(self._allocator.catalog, lease)
+        policy = policy_of(self._allocator.catalog, lease, self._clock.now())
         latest = self._allocator.bounds.of_extension(lease, policy.extend.each_seconds)
         deadline_at, extended = lifetime.extend(
             lease.deadline_at, lease.extended_seconds, policy.extend, self._clock.now(), latest

@@ -9,7 +9,7 @@ from gpuspawner.catalog import Catalog
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.leases.lease import Key, Lease
 from gpuspawner.core.queue.placement import left_over, used_shares
-from gpuspawner.core.queue.snapshot import Snapshot
+from gpuspawner.core.queue.snapshot import KeptGpus, Snapshot
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.accounts import Accounting
@@ -32,6 +32,8 @@ class Observed:
         """Know nothing yet: nothing is granted before the reconciler has told what runs."""
         self._book, self._scheduler, self._clock, self._settings = book, scheduler, clock, settings
         self._catalog, self._accounting = catalog, accounting
+        self.kept: Callable[[], tuple[KeptGpus, ...]] = tuple
+        """Tells which GPUs are kept for stronger claims."""
         self.hub_answers = False
         self.processes_known = False
         self.given_back = 0
@@ -63,6 +65,7 @@ class Observed:
             policies=catalog.policies,
             accounts=self._accounting.accounts,
             quota_grants=self._accounting.grants,
+            kept=self.kept(),
         )
 
     def see(self, slots: Iterable[tuple[str, Slot]], given_back: int) -> None:

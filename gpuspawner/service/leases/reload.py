@@ -34,6 +34,6 @@ class Reload:
         if catalog.gpus != before.gpus:
             self._scheduler.use_kinds(catalog.gpus)
         self._allocator.end_what_is_not_offered()
-        self._lifecycle.follow(before)
+        self._lifecycle.follow()
         self._followed = catalog
         return True

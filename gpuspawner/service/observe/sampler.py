@@ -98,7 +98,7 @@ class Sampler:
         now = self._clock.now()
         up = {lease.id: lease for lease in self._book if lease.phase in UP}
         policies = {
-            name: policy for name, lease in up.items() if (policy := idle_policy_of(self._in_force.catalog, lease))
+            name: policy for name, lease in up.items() if (policy := idle_policy_of(self._in_force.catalog, lease, now))
         }
         for gone in set(self._due_at) - set(policies):
             self._due_at.pop(gone)
@@ -151,7 +151,8 @@ class Sampler:
         lease = self._book.get(lease_id)
         if lease is None:
             return None
-        policy, now = idle_policy_of(self._in_force.catalog, lease), self._clock.now()
+        now = self._clock.now()
+        policy = idle_policy_of(self._in_force.catalog, lease, now)
         if policy is None:
             return None
         leased = tuple(slot.gpu for slot in lease.slots)
@@ -180,7 +181,7 @@ class Sampler:
                 sample = replace(sample, problem="the machine slept since the reading before")
         noted_at = self._last_activity(lease)
         sample = replace(sample, hub_idle_seconds=None if noted_at is None else self._clock.wall() - noted_at)
-        return _Told(lease_id, sample, policy, policy_of(self._in_force.catalog, lease).mode, asked_at=now, at=at)
+        return _Told(lease_id, sample, policy, policy_of(self._in_force.catalog, lease, now).mode, asked_at=now, at=at)
 
     def _spread(self, new: Sequence[tuple[str, float]], now: float) -> None:
         """Give each of these leases its moment within its period, where they are more than can be probed at once.
@@ -230,6 +231,8 @@ class Sampler:
             if lease is None or lease.phase not in UP:
                 continue
             at = told.at
+            lease, own_lines = self._lifecycle.under(lease, told.policy, told.mode, at)
+            lines += own_lines
             streak, verdict = judge(lease.streak, _within(told.sample, lease, at), told.policy, told.mode)
             if lease.kept_until is not None and at < lease.kept_until:
                 streak, verdict = kept(streak), Verdict.NONE

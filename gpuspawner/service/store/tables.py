@@ -131,6 +131,19 @@ quota_grants = sa.Table(
     sa.Index("ix_quota_grants_until", "until"),
 )
 
+preemptions = sa.Table(
+    "preemptions",
+    metadata,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("by", sa.String(255), nullable=False),
+    sa.Column("key", sa.String(255), nullable=False),
+    sa.Column("live", sa.Boolean, nullable=False),
+    sa.Column("made_at", sa.Float, nullable=False),
+    sa.Column("document", sa.JSON, nullable=False),
+    sa.Index("uq_preemptions_key", "by", "key", unique=True),
+    sa.Index("ix_preemptions_live", "live"),
+)
+
 audit = sa.Table(
     "audit",
     metadata,

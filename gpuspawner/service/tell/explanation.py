@@ -18,7 +18,8 @@ def explained(lease: Lease, view: dict[str, Any], policy: IdlePolicy) -> list[st
         return [view["queue"]["sentence"]]
     if lease.phase not in UP:
         return ["It is starting. Idle time counts only once it runs."]
-    return [*_of_adoption(lease, view["now"]), *_of_use(lease, view["idle"], policy)]
+    hours = [view["policy"]["words"]] if view["policy"]["words"] and view["idle"] else []
+    return [*_of_adoption(lease, view["now"]), *_of_use(lease, view["idle"], policy), *hours]
 
 
 def _of_adoption(lease: Lease, now: float) -> Iterator[str]:

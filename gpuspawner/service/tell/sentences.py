@@ -85,6 +85,16 @@ def stops_when_idle(request: Request, policy: LifecyclePolicy) -> str:
     )
 
 
+def hours_words(policy: str, instead_of: str, until: float | None, now: float) -> str:
+    """Return which policy judges by the hour, and until when; "" where no hours change it."""
+    if until is None and not instead_of:
+        return ""
+    end = "" if until is None else f" until {show_time(until, now)}"
+    return (
+        f"By the hours of the week, the policy {policy} holds{end}{f' instead of {instead_of}' if instead_of else ''}."
+    )
+
+
 def waits(
     place: Place,
     request: Request,

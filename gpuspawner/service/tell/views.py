@@ -18,15 +18,17 @@ from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease, Phase
 from gpuspawner.core.queue.order import starts_under_way
 from gpuspawner.core.units import show_duration, show_time
 from gpuspawner.schedulers.base import Offer
-from gpuspawner.service.leases.policies import idle_policy_of, policy_of
+from gpuspawner.service.leases.policies import idle_policy_of, policy_now, policy_of
 from gpuspawner.service.leases.prospects import KEPT_SECONDS
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store import AuditLine, ReadingRow
+from gpuspawner.service.tell.claims import notice_words
 from gpuspawner.service.tell.explanation import explained
 from gpuspawner.service.tell.sentences import (
     after_other_starts,
     cannot_start,
     gpu_title,
+    hours_words,
     idle_words,
     measured,
     phase_words,
@@ -73,13 +75,26 @@ def lease_view(parts: Parts, lease: Lease) -> dict[str, Any]:
         "gpus": _gpus(parts, lease),
         "simulated": is_simulated(parts, lease),
         "queue": _queue(parts, lease),
+        "policy": policy_view(parts, lease.request.policy),
         "idle": _idle(parts, lease),
         "keep": _keep(parts, lease),
         "extend": _extend(parts, lease),
         "warning": _warning(parts, lease),
         "end": _end(lease),
     }
-    return {**view, "explained": explained(lease, view, policy_of(parts.catalog, lease).idle)}
+    return {**view, "explained": explained(lease, view, policy_of(parts.catalog, lease, parts.clock.now()).idle)}
+
+
+def policy_view(parts: Parts, name: str) -> dict[str, Any]:
+    """Return which policy judges now what was asked for by the one called so, and until when hours leave it so."""
+    now = parts.clock.now()
+    policy, instead_of, until = policy_now(parts.catalog, name, now)
+    return {
+        "name": policy.name,
+        "instead_of": instead_of or None,
+        "until": until,
+        "words": hours_words(policy.name, instead_of, until, now),
+    }
 
 
 def _substitutes(parts: Parts, lease: Lease) -> list[dict[str, Any]]:
@@ -186,10 +201,10 @@ def _queue(parts: Parts, lease: Lease) -> dict[str, Any] | None:
 
 
 def _idle(parts: Parts, lease: Lease) -> dict[str, Any] | None:
-    policy = idle_policy_of(parts.catalog, lease)
+    policy = idle_policy_of(parts.catalog, lease, parts.clock.now())
     if lease.phase not in UP or policy is None:
         return None
-    mode, now = policy_of(parts.catalog, lease).mode, parts.clock.now()
+    mode, now = policy_of(parts.catalog, lease, parts.clock.now()).mode, parts.clock.now()
     seen = explain(lease.streak, policy)
     kept = lease.kept_until is not None and lease.kept_until > now
     grace = seen.grace_left_seconds
@@ -223,7 +238,7 @@ def _soft(parts: Parts, lease: Lease, name: str) -> dict[str, Any]:
     row = next(iter(parts.sampler.newest(lease.id).values()), None)
     if name == CPU:
         cores = row.cpu_cores if row else None
-        bound = policy_of(parts.catalog, lease).idle.cpu_bound_cores
+        bound = policy_of(parts.catalog, lease, parts.clock.now()).idle.cpu_bound_cores
         return {"active": None if cores is None else cores > bound, "words": "CPU use"}
     if row is None or row.soft is None:
         return {"active": None, "words": "not read yet"}
@@ -235,17 +250,17 @@ def _grace_end(lease: Lease, left_seconds: float) -> float:
 
 
 def _keep(parts: Parts, lease: Lease) -> dict[str, Any]:
-    keep = policy_of(parts.catalog, lease).keep
+    keep = policy_of(parts.catalog, lease, parts.clock.now()).keep
     return {"left": max(0, keep.times - lease.keeps_used), "each_seconds": keep.each_seconds}
 
 
 def extension_left_seconds(parts: Parts, lease: Lease) -> float:
     """Return by how much a lease's end may still be moved."""
-    return max(0.0, policy_of(parts.catalog, lease).extend.total_seconds - lease.extended_seconds)
+    return max(0.0, policy_of(parts.catalog, lease, parts.clock.now()).extend.total_seconds - lease.extended_seconds)
 
 
 def _extend(parts: Parts, lease: Lease) -> dict[str, Any]:
-    extend, left = policy_of(parts.catalog, lease).extend, extension_left_seconds(parts, lease)
+    extend, left = policy_of(parts.catalog, lease, parts.clock.now()).extend, extension_left_seconds(parts, lease)
     return {"left_seconds": left, "each_seconds": min(extend.each_seconds, left)}
 
 
@@ -286,15 +301,19 @@ def _unhealthy(parts: Parts, lease: Lease) -> dict[str, Any]:
 
 
 def warnings_of(parts: Parts, lease: Lease) -> Iterator[dict[str, Any]]:
-    """Yield what its user is to be told now: what its cluster does, then the idle warning, then the coming end."""
+    """Yield what its user is to be told now: its cluster, a stronger claim, the idle warning, the coming end."""
     if lease.phase not in UP:
         return
-    now, policy = parts.clock.now(), policy_of(parts.catalog, lease)
+    now, policy = parts.clock.now(), policy_of(parts.catalog, lease, parts.clock.now())
     if lease.disruption:
         yield _disruption(parts, lease, now)
+    if lease.notice is not None:
+        mail = bool(parts.settings.notify_users)
+        text = notice_words(lease.notice, now, returns=parts.allocator.returns(lease), mail=mail)
+        yield {"kind": "claim", "text": text, "ends_at": lease.notice.at, "actions": []}
     grace = lease.streak.grace_left_seconds
     keep = ["keep"] if _keep(parts, lease)["left"] else []
-    idle = measured(lease, idle_policy_of(parts.catalog, lease))
+    idle = measured(lease, idle_policy_of(parts.catalog, lease, parts.clock.now()))
     if lease.phase is Phase.RECLAIMING and grace is not None:
         ends_at = _grace_end(lease, grace)
         held = "Running kernels and what they hold on the GPU" if lease.slots else "Running kernels"

@@ -54,7 +54,8 @@ def chart_of(parts: Parts, lease: Lease, rows: Sequence[ReadingRow], lines: Sequ
     since = lease.running_at or lease.granted_at
     if not lease.slots or since is None or (lease.running_at is None and not rows):
         return None
-    now, idle = parts.clock.now(), policy_of(parts.catalog, lease).idle
+    now = parts.clock.now()
+    idle = policy_of(parts.catalog, lease, now).idle
     stopped_at = max((line.at for line in lines if isinstance(line.event, Stopped)), default=lease.ended_at)
     thinned = stopped_at is not None and stopped_at < now - RAW_SECONDS
     if thinned and not any(row.kept for row in rows):

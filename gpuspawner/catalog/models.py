@@ -6,6 +6,7 @@ checked by :mod:`gpuspawner.catalog.build`. A null is no value: ``hard:`` with n
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Annotated
 
 from pydantic import BeforeValidator, Field
@@ -49,7 +50,6 @@ from gpuspawner.catalog.parsers import (
     whole_number,
 )
 from gpuspawner.catalog.rules.models import (
-    Gpus,
     Group,
     HoldEntry,
     HoursEntry,
@@ -57,7 +57,7 @@ from gpuspawner.catalog.rules.models import (
     QuotaEntry,
     TeamEntry,
 )
-from gpuspawner.catalog.rules.parsers import parse_others_wait, parse_timezone
+from gpuspawner.catalog.rules.parsers import parse_counts, parse_others_wait, parse_timezone
 from gpuspawner.core.idle.policy import Mode
 from gpuspawner.core.units import parse_bytes, parse_cpu
 
@@ -86,7 +86,7 @@ class GpuEntry(Entry):
     resource: Annotated[str | None, BeforeValidator(parse_resource)] = None
     autoscale: Annotated[AutoscaleEntry, Section] = AutoscaleEntry()
     groups: Groups = None
-    counts: Gpus = None
+    counts: Annotated[Fraction | None, BeforeValidator(parse_counts)] = None
 
 
 class BoundsEntry(Entry):

@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -188,6 +189,21 @@ def test_the_example_passes():
     catalog = load_catalog(str(EXAMPLE))
     assert {policy.mode for policy in catalog.policies.values()} == {Mode.OBSERVE}, "nobody is stopped at first"
     assert not catalog.simulated, "and nobody is given a GPU that is none"
+
+
+LEFT_OUT = re.compile(
+    r"^( *)# ((?:timezone|contact|b200|needs|substitutes|priority|hours|student|eve|vision|all|teams|holds|make_room"
+    r"):.*|  (?:- {|vision:).*)$"
+)
+
+
+def test_what_the_example_shows_in_comments_is_right_as_it_stands():
+    lines = EXAMPLE.read_text().splitlines()
+    found = [LEFT_OUT.sub(r"\1\2", line) if "needs: the" not in line else line for line in lines]
+    assert sum(line != as_written for line, as_written in zip(found, lines, strict=True)) == 17
+    catalog = load_text("\n".join(found))
+    assert [quota.name for quota in catalog.rules.quotas] == ["each-user", "student", "eve", "vision", "all"]
+    assert (len(catalog.rules.hours), len(catalog.rules.holds), len(catalog.rules.teams)) == (1, 1, 1)
 
 
 def test_the_peoples_words_of_yaml_are_text():

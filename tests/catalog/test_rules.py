@@ -34,6 +34,7 @@ gpus:
   a100: {match: A100, memory: 80GiB, compute: 8.0, price: 2, counts: 2, groups: [vision, Speech Lab]}
   half: {of: a100, shares: 2}
   open-half: {of: a100, shares: 2, groups: [], counts: 0.25}
+  slice: {resource: nvidia.com/mig-1g.10gb, memory: 10GiB, counts: 1/7}
   t4: {match: T4, memory: 16GiB}
 templates:
   lab: {gpus: {a100: 1-4, t4: 1}, priority: 5, groups: [vision]}
@@ -134,6 +135,7 @@ def test_a_share_takes_groups_and_counts_from_its_whole_unless_it_says_its_own(c
         "a100": (both, Fraction(2)),
         "half": (both, Fraction(1)),
         "open-half": (frozenset(), Fraction(1, 4)),
+        "slice": (frozenset(), Fraction(1, 7)),
         "t4": (frozenset(), None),
     }
 

@@ -20,6 +20,7 @@ YEARS = range(2000, 2200)
 """In which a date may be. Arbitrary: others are slips of the finger."""
 
 _AMOUNT = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,3})?")
+_PART = re.compile(r"([0-9]{1,4}) ?/ ?([1-9][0-9]{0,3})")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _WHEN = re.compile(r"([A-Za-z, -]+?) +([0-9]{1,2}):([0-9]{2}) ?- ?([0-9]{1,2}):([0-9]{2})")
 _WHEN_RIGHT = "write days and times, for example Mon-Fri 20:00-07:00 or Sat,Sun 00:00-24:00"
@@ -50,6 +51,13 @@ def amount_of(what: str, example: str) -> Callable[[object], Fraction]:
         return Fraction(text)
 
     return parse
+
+
+def parse_counts(value: object) -> Fraction:
+    """Read how much a GPU counts: a number, or a part such as ``1/7``."""
+    if isinstance(value, str) and (found := _PART.fullmatch(value)):
+        return Fraction(int(found[1]), int(found[2]))
+    return amount_of("how much one GPU counts", "2, 0.5 or 1/7")(value)
 
 
 def parse_weight(value: object) -> Fraction:

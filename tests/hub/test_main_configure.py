@@ -28,7 +28,7 @@ gpus:
 templates:
   lab: {gpus: {h100: 1}}
 quotas:
-  each-user: {each: user, gpus: {soft: 1}}
+  each-user: {each: user, gpus: {soft: 2, hard: 1}}
 """
 
 

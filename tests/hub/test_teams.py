@@ -99,6 +99,20 @@ def test_the_form_shows_what_is_for_its_user_and_asks_who_is_in_several_teams(hu
         assert page.count('name="team"') == (2 if "speech" in groups else 0)
 
 
+def test_who_starts_for_somebody_else_has_that_user_s_groups(hub):
+    join(hub, "admin", "leads", "speech")
+    join(hub, "mia", "vision")
+    admin = hub.login("admin")
+    assert "For leads" in admin.get(f"{hub.url}/hub/spawn/admin", timeout=30).text
+    page = admin.get(f"{hub.url}/hub/spawn/mia", timeout=30).text
+    assert "For leads" not in page
+    assert "Vision lab" in page
+    assert "allowed: lab, cpu" in by_form(hub, "mia", admin, template="lead")
+    assert hub.submit(admin, "mia", template="cpu").status_code == 302
+    assert hub.until("mia", "running")["request"]["team"] == "vision"
+    stop(hub, "mia")
+
+
 def test_a_group_changed_in_the_hub_holds_for_the_next_request(hub):
     join(hub, "nico")
     assert hub.begin("nico", template="lead").status_code == 400

@@ -51,6 +51,7 @@
   // While it waits, one click for each other GPU: taken too, or no more. Built anew only where that changes.
   const consent = document.getElementById("gs-consent");
   let shown = "";
+  let asking = false;
   const offerOthers = () => {
     const others = own?.queue ? own.request.substitutes : [];
     const now = JSON.stringify(others);
@@ -64,14 +65,15 @@
       const button = element("button", { type: "button", className: "gs-button", textContent: text });
       button.dataset.kind = kind;
       button.addEventListener("click", async () => {
-        button.disabled = true;
+        if (asking) return; // not disabled meanwhile: it would lose the focus
+        asking = true;
         const substitutes = consented ? taken.filter((one) => one !== kind) : [...taken, kind];
         try {
           await api.call(`workspaces/${own.id}/consent`, { substitutes });
         } catch (error) {
           setText(sentence, error.message);
         }
-        button.disabled = false;
+        asking = false;
         await look();
       });
       return button;

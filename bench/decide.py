@@ -17,7 +17,8 @@ from pathlib import Path
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Slot
 from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.queue.order import next_grants, queue_places
+from gpuspawner.core.queue.estimates import queue_places
+from gpuspawner.core.queue.grants import decide
 from gpuspawner.core.queue.snapshot import Snapshot
 from gpuspawner.service.store import Store
 

@@ -211,6 +211,17 @@ def show_cpu(cores: float) -> str:
     return _short(cores, 3)
 
 
+_ORDINALS = {1: "1st", 2: "2nd", 3: "3rd"}
+_TENS, _TEEN = 10, 1
+
+
+def ordinal(number: int) -> str:
+    """Return ``1st``, ``2nd``, ``11th``."""
+    if number // _TENS % _TENS == _TEEN:
+        return f"{number}th"
+    return _ORDINALS.get(number % _TENS, "").replace(str(number % _TENS), str(number), 1) or f"{number}th"
+
+
 def _short(number: float, decimals: int) -> str:
     return f"{number:.{decimals}f}".rstrip("0").rstrip(".")
 

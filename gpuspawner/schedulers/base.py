@@ -14,8 +14,9 @@ from typing import Any, Protocol
 from gpuspawner.core.gpus.fleet import Fleet, Slot
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.request import Request
+from gpuspawner.core.queue.estimates import Place
+from gpuspawner.core.queue.grants import Held
 from gpuspawner.core.queue.limits import Room
-from gpuspawner.core.queue.order import Place
 from gpuspawner.core.queue.snapshot import Claim, Kinds, Snapshot
 from gpuspawner.core.rules import LatestEnd
 
@@ -95,13 +96,13 @@ class Answer:
         grants: computes those to make now, in order; pages never call it.
         refused: what is never granted.
         places: computes where each claim stands, by lease id, in a time that grows with the queue alone.
-        shortage: computes what but GPUs a claim waits for, in a sentence; "" where that is nothing, or GPUs are short.
+        held_back: computes which claims a rule holds back, by lease id: what but free GPUs they wait for.
     """
 
     as_of: float
     grants: Callable[[], Sequence[Grant]]
     places: Callable[[], Mapping[str, Place]]
-    shortage: Callable[[Claim], str]
+    held_back: Callable[[], Mapping[str, Held]]
     refused: tuple[Refusal, ...] = ()
 
 
@@ -111,13 +112,19 @@ class Preview:
 
     Args:
         place: where the claim would stand.
-        shortage: what but GPUs it would wait for, in a sentence; "" where that is nothing, or GPUs are short too.
+        held_back: which rule would hold it back: what but free GPUs it would wait for.
         node_seconds: in about how long the node is there that would be started for it; None for no such.
+        kind: the kind that it would be given now in place of the one asked for, "" for none.
+        latest_end: the bound on its end that it would be granted with now.
+        beyond_share: in a sentence, which soft quota it goes beyond; "" for none.
     """
 
     place: Place
-    shortage: str = ""
+    held_back: Held | None = None
     node_seconds: float | None = None
+    kind: str = ""
+    latest_end: LatestEnd | None = None
+    beyond_share: str = ""
 
 
 class Scheduler(Protocol):

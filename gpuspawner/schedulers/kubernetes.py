@@ -18,8 +18,11 @@ from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Slot
 from gpuspawner.core.gpus.groups import unmarked
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Lease
 from gpuspawner.core.leases.request import Request
+from gpuspawner.core.queue.estimates import Place, queue_places
+from gpuspawner.core.queue.grants import Decision, Held, decide
 from gpuspawner.core.queue.limits import (
     OF_ALL,
+    Amounts,
     Left,
     Room,
     check_nodes,
@@ -31,12 +34,11 @@ from gpuspawner.core.queue.limits import (
     quotas_left,
     taken,
 )
-from gpuspawner.core.queue.order import Place, next_grants, queue_places
 from gpuspawner.core.queue.placement import grantable, place, used_shares
 from gpuspawner.core.queue.snapshot import Claim, Kinds, Snapshot
 from gpuspawner.core.units import show_duration
-from gpuspawner.schedulers.base import Answer, Capabilities, Grant, Offer, Preview
-from gpuspawner.schedulers.own_queue import View, offers_of
+from gpuspawner.schedulers.base import Answer, Capabilities, Offer, Preview
+from gpuspawner.schedulers.own_queue import View, answer_of, offers_of, preview_of
 
 
 class KubernetesScheduler:
@@ -45,7 +47,7 @@ class KubernetesScheduler:
     A GPU that the quotas leave out is withheld: as if in use, by nobody whose end would free it.
     """
 
-    capabilities = Capabilities(keeps_from_all=False)
+    capabilities = Capabilities(substitutes=True, keeps_from_all=False)
 
     def __init__(self, backend: KubernetesBackend, kinds: Kinds) -> None:
         """Serve ``kinds`` (``cluster_kinds``) from a cluster."""
@@ -81,31 +83,32 @@ class KubernetesScheduler:
 
     async def sync(self, seen: Snapshot) -> Answer:
         """Return what stands for each claim. The queue is ours: kube-scheduler knows a pod once it was granted."""
-        return Answer(seen.now, partial(self._grants, seen), partial(self._places, seen), partial(self._shortage, seen))
+        return answer_of(seen.now, partial(self._decide, seen), partial(self._places, seen))
 
-    def _grants(self, seen: Snapshot) -> list[Grant]:
-        """Return the grants to make now, in order. The first that would exceed a quota makes the rest of its pool wait.
+    def _decide(self, seen: Snapshot) -> Decision:
+        """Return what is granted now. The first that would exceed a quota of the namespace makes its pool wait.
 
         What is withheld bounds each pool by itself; several pools may share a resource, and so a quota. What no limit
         ever lets through blocks nobody.
         """
-        left = _left(seen)
         possible = tuple(x for x in seen.leases if x.phase not in WAITING or self._possible(x.request))
-        within: list[Grant] = []
-        over: set[str] = set()
-        for claim, slots in next_grants(_bounded(replace(seen, leases=possible))):
-            pool = self.kinds[claim.request.gpu].pool if claim.request.gpu else ""
-            asked = demand(claim.request, Counter(_resource(slot) for slot in slots))
-            if pool in over or lacking(asked, left):
-                over.add(pool)
-                continue
-            left = taken(left, asked)
-            within.append(Grant(claim, slots))
-        return within
+        able, left = replace(seen, leases=possible), _left(seen)
+        decision = decide(_bounded(able), _NamespaceLimits(left))
+        given = {one.claim.id for one in decision.grants}
+        waiting = (claim for claim in able.claims if claim.id not in given and claim.id not in decision.held_back)
+        short = ((claim.id, self._short_of(seen, claim, left)) for claim in (waiting if left else ()))
+        return replace(decision, held_back={**decision.held_back, **{name: x for name, x in short if x is not None}})
+
+    def _short_of(self, seen: Snapshot, claim: Claim, left: Sequence[Left]) -> Held | None:
+        """Return which quota of the namespace a claim waits for; None where GPUs are what is short."""
+        kind = self.kinds.get(claim.request.gpu or "")
+        if kind is not None and place(kind, claim.request.count, seen.gpus_as_held, seen.used) is None:
+            return None
+        return _held_by(left, self._demand(claim.request))
 
     def node_seconds(self, lease: Lease) -> float | None:
         """Return in about how long the node is there that is started for a lease; None where none is."""
-        kind = self.kinds.get(lease.request.gpu or "")
+        kind = self.kinds.get(lease.kind or "")
         if kind is None or kind.autoscale is None or not any(slot.is_coming for slot in lease.slots):
             return None
         return kind.autoscale.start_seconds
@@ -138,21 +141,14 @@ class KubernetesScheduler:
 
     async def offers(self, seen: Snapshot, claim: Claim) -> Preview:
         """Return where a claim would stand, which quota it would wait for, and whether a node would start for it."""
-        bounded, kind = _bounded(seen), self.kinds.get(claim.request.gpu or "")
-        stands = self._place(queue_places(bounded, claim)[claim.id], claim.request, _left(seen))
-        seconds = None
+        bounded, left = _bounded(seen), _left(seen)
+        would = preview_of(bounded, claim, _NamespaceLimits(left))
+        kind, seconds = self.kinds.get(would.kind or claim.request.gpu or ""), None
         if kind is not None and kind.autoscale is not None and _comes(kind, claim.request.count, bounded):
             seconds = kind.autoscale.start_seconds
-        return Preview(stands, self._shortage(seen, claim), seconds)
-
-    def _shortage(self, seen: Snapshot, claim: Claim) -> str:
-        """Return which quota a claim waits for, in a sentence: "" where GPUs are what is short."""
-        kind = self.kinds.get(claim.request.gpu or "")
-        if kind is not None and place(kind, claim.request.count, seen.gpus_as_held, seen.used) is None:
-            return ""
-        asked = self._demand(claim.request)
-        short = lacking(asked, _left(seen))
-        return "" if short is None else lacking_words(short, asked)
+        held = would.held_back or (None if would.kind else self._short_of(seen, claim, left))
+        stands = self._place(would.place, claim.request, left)
+        return replace(would, place=stands, held_back=held, node_seconds=seconds)
 
     def _place(self, found: Place, request: Request, left: Sequence[Left]) -> Place:
         """Return a place as the quotas leave it. When others leave a quota's CPU, memory or pods, nobody knows."""
@@ -208,6 +204,28 @@ def _resource(one: Gpu | Slot) -> str:
     return one.group.resource if one.group else ""
 
 
+class _NamespaceLimits:
+    """What the quotas of the namespace leave while grants are made."""
+
+    def __init__(self, left: tuple[Left, ...]) -> None:
+        self._left = left
+
+    def held_back(self, claim: Claim, slots: Sequence[Slot]) -> Held | None:
+        return _held_by(self._left, _demand_on(claim, slots))
+
+    def take(self, claim: Claim, slots: Sequence[Slot]) -> None:
+        self._left = taken(self._left, _demand_on(claim, slots))
+
+
+def _held_by(left: Sequence[Left], asked: Amounts) -> Held | None:
+    short = lacking(asked, left)
+    return None if short is None else Held(f"namespace quota {short.quota.name}", lacking_words(short, asked))
+
+
+def _demand_on(claim: Claim, slots: Sequence[Slot]) -> dict[str, int]:
+    return demand(claim.request, Counter(_resource(slot) for slot in slots))
+
+
 def _comes(kind: GpuKind, count: int, bounded: Snapshot) -> bool:
     """Whether so many would be given on a node that is started for them."""
     slots = place(kind, count, bounded.gpus_as_held, bounded.used)
@@ -253,7 +271,7 @@ def _promised(seen: Snapshot) -> tuple[Slot, ...]:
     waiting = [x for x in seen.leases if x.phase in HOLDING and any(slot.is_coming for slot in x.slots)]
     promised: list[Slot] = []
     for lease in sorted(waiting, key=lambda x: (x.asked_at, x.id)):
-        kind = seen.kinds.get(lease.request.gpu or "")
+        kind = seen.kinds.get(lease.kind or "")
         used = used_shares(seen.leases, (*seen.others, *promised))
         slots = place(kind, lease.request.count, unmarked(seen.fleet, used), used) if kind else None
         promised += slots or ()

@@ -1,4 +1,4 @@
-"""The in-memory scheduler: GPUs as a backend sees them, first come, first served. It decides before a start."""
+"""The in-memory scheduler: GPUs as a backend sees them, by the queue of ours. It decides before a start."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from gpuspawner.backends.base import Backend
 from gpuspawner.core.gpus.fleet import Fleet
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.request import Request
+from gpuspawner.core.queue.estimates import queue_places
+from gpuspawner.core.queue.grants import decide
 from gpuspawner.core.queue.limits import Room
-from gpuspawner.core.queue.order import next_grants, queue_places
 from gpuspawner.core.queue.snapshot import Claim, Kinds, Snapshot
-from gpuspawner.schedulers.base import Answer, Capabilities, Grant, Offer, Preview
-from gpuspawner.schedulers.own_queue import View, offers_of
+from gpuspawner.schedulers.base import Answer, Capabilities, Offer, Preview
+from gpuspawner.schedulers.own_queue import View, answer_of, offers_of, preview_of
 
 
 class InMemoryScheduler:
     """Grants what the backend's fleet has, by the functions of ``core.queue``."""
 
-    capabilities = Capabilities()
+    capabilities = Capabilities(substitutes=True)
     room = Room()
 
     def __init__(self, backend: Backend, kinds: Kinds) -> None:
@@ -50,11 +51,11 @@ class InMemoryScheduler:
 
     async def sync(self, seen: Snapshot) -> Answer:
         """Return what stands for each claim: it has no side of its own."""
-        return Answer(seen.now, partial(_grants, seen), partial(queue_places, seen), lambda _: "")
+        return answer_of(seen.now, partial(decide, seen), partial(queue_places, seen))
 
     async def offers(self, seen: Snapshot, claim: Claim) -> Preview:
-        """Return where a claim would stand."""
-        return Preview(queue_places(seen, claim)[claim.id])
+        """Return where a claim would stand, and what it would get."""
+        return preview_of(seen, claim)
 
     def stock(self, seen: Snapshot) -> list[Offer]:
         """Return what could be had of every kind, in the catalog's order."""
@@ -74,7 +75,3 @@ class InMemoryScheduler:
 
 def _without_nodes(kinds: Kinds) -> Kinds:
     return {name: replace(kind, autoscale=None) for name, kind in kinds.items()}
-
-
-def _grants(seen: Snapshot) -> list[Grant]:
-    return [Grant(claim, slots) for claim, slots in next_grants(seen)]

@@ -1,14 +1,22 @@
-"""What schedulers share whose queue is ours: the view of a backend's GPUs, and offers of them."""
+"""What schedulers share whose queue is ours: the view of a backend's GPUs, answers, previews and offers."""
 
 from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
 
 from gpuspawner.backends.base import Backend
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Fleet
-from gpuspawner.core.queue.order import pool_of
+from gpuspawner.core.queue.estimates import Place, queue_places
+from gpuspawner.core.queue.grants import Decision, PlaceLimits, decide
+from gpuspawner.core.queue.kinds import pools_of
 from gpuspawner.core.queue.placement import count_all, count_away, count_free, largest_fit
-from gpuspawner.core.queue.snapshot import Snapshot
-from gpuspawner.schedulers.base import Offer
+from gpuspawner.core.queue.quotas import Tally
+from gpuspawner.core.queue.snapshot import Claim, Snapshot
+from gpuspawner.schedulers.base import Answer, Grant, Offer, Preview
 
 
 class View:
@@ -33,18 +41,43 @@ class View:
         return self.fleet
 
 
+def answer_of(as_of: float, decided: Callable[[], Decision], places: Callable[[], dict[str, Place]]) -> Answer:
+    """Return the answer by a decision, which is made once, and not before somebody asks for what it says."""
+    once = lru_cache(maxsize=1)(decided)
+    return Answer(
+        as_of,
+        lambda: [Grant(x.claim, x.slots, kind=x.substitute, latest_end=x.latest_end) for x in once().grants],
+        places,
+        lambda: once().held_back,
+    )
+
+
+def preview_of(seen: Snapshot, claim: Claim, limits: PlaceLimits | None = None) -> Preview:
+    """Return what a claim would get that does not wait, or one in the place of the claim with its id."""
+    decision, place = decide(seen, limits, claim), queue_places(seen, claim)[claim.id]
+    given = next((one for one in decision.grants if one.claim.id == claim.id), None)
+    kind = claim.request.gpu if given is None else given.kind
+    return Preview(
+        place if given is None else replace(place, at_most_seconds=0.0, likely_seconds=0.0, kind=given.kind or ""),
+        decision.held_back.get(claim.id),
+        kind="" if given is None else given.substitute,
+        latest_end=None if given is None else given.latest_end,
+        beyond_share=Tally(seen).share_words(claim, seen.kinds.get(kind or "")),
+    )
+
+
 def offers_of(seen: Snapshot) -> list[Offer]:
     """Return what could be had of every kind, in the catalog's order."""
     fleet = seen.gpus_as_held
     known = fleet.complete
-    waiting = [pool_of(claim, seen.kinds) for claim in seen.claims]
+    waiting = Counter(pool for claim in seen.claims for pool in pools_of(claim, seen.kinds))
     return [
         Offer(
             kind.name,
             count_free(kind, fleet, seen.used) if known else None,
             count_all(kind, fleet) if known else None,
             largest_fit(kind, fleet, foreign_too=True) if known else None,
-            waiting.count(kind.pool),
+            waiting[kind.pool],
             any(gpu.simulated for gpu in fleet.gpus if gpu.pool == kind.pool),
             note="none is there now" if known and not count_all(kind, fleet) else "",
             away=count_away(kind, fleet),

@@ -6,7 +6,6 @@ import pytest
 
 from gpuspawner.catalog import charging_teams, load_text, scaled, teams_of
 from gpuspawner.catalog.rules.quotas import most_gpus
-from gpuspawner.core.queue.quota import hard_gpus_each_user
 from gpuspawner.core.rules import (
     Budget,
     ClassHold,
@@ -100,7 +99,6 @@ def test_quotas_have_what_was_written(catalog):
         Quota("robots", Whom.TEAM, "robots", (Limit(What.GPUS, hard=Fraction(8)),)),
         Quota("all", Whom.EVERYBODY, "", (Limit(What.GPUS, hard=Fraction(40)),)),
     )
-    assert hard_gpus_each_user(catalog.rules) == 4
 
 
 def test_teams_hours_holds_and_the_rest(catalog):

@@ -14,13 +14,10 @@ from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.leases import lease as leases
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import HOLDING, JOINABLE, UP, WAITING, Key, Lease, Phase
-from gpuspawner.core.queue.order import (
-    next_grants,
-    pool_of,
-    queue_places,
-    starts_under_way,
-)
-from gpuspawner.core.queue.placement import largest_fit, left_over, place, used_shares
+from gpuspawner.core.queue.estimates import queue_places
+from gpuspawner.core.queue.grants import decide, starts_under_way
+from gpuspawner.core.queue.kinds import pool_of
+from gpuspawner.core.queue.placement import largest_fit, left_over, used_shares
 from gpuspawner.core.queue.snapshot import Snapshot
 
 KEYS = [Key("hub", "user 0", "second"), *(Key("hub", f"user {i}", "") for i in range(3))]
@@ -105,9 +102,9 @@ class Leases(RuleBasedStateMachine):
     @rule(most=st.sampled_from([1, 2, 100]), each=st.sampled_from([1, 100]))
     def grants_are_made(self, most=100, each=100):
         before = {x.id: x for x in self.live.values()}
-        grants = next_grants(
-            replace(self.snapshot(), hub_answers=self.hub_answers, most_starts=most, most_starts_each=each)
-        )
+        seen = replace(self.snapshot(), hub_answers=self.hub_answers, most_starts=most, most_starts_each=each)
+        decision = decide(seen)
+        grants = [(one.claim, one.slots) for one in decision.grants]
         under_way = starts_under_way(before.values())
         assert len(grants) <= max(0, most - under_way.total())
         for claim, given in grants:
@@ -115,28 +112,24 @@ class Leases(RuleBasedStateMachine):
             under_way[claim.user_created] += 1
             assert under_way[claim.user_created] <= each
             self.put(leases.grant(before[claim.id], given, self.now))
-        self._nobody_was_overtaken(
-            before, [before[claim.id] for claim, _ in grants], {u for u, n in under_way.items() if n >= each}
-        )
+        limited = {u for u, n in under_way.items() if n >= each}
+        self._nobody_was_overtaken(before, decision, limited, all_start=under_way.total() >= most)
 
-    def _nobody_was_overtaken(self, before, granted, limited):
-        """Whoever stands before a granted one in its pool was granted too, or had a reason to be passed over.
+    def _nobody_was_overtaken(self, before, decision, limited, *, all_start):
+        """Where somebody of a pool is not granted who could be, GPUs are kept for the first of them.
 
-        ``limited`` are users who start as many as one may: their GPUs were kept from those behind.
+        Or they may not start more at once. ``limited`` are users who start as many as one may.
         """
-        used = used_shares(self.live.values(), self.others())
-        line, got = waiting_in_order(before.values()), {lease.id for lease in granted}
-        for lease in granted:
+        got = {one.claim.id for one in decision.grants}
+        kept_for = {pool_of(before[name], KINDS) for kept in decision.reservations for name in kept.whom}
+        for lease in waiting_in_order(before.values()):
             pool = pool_of(lease, KINDS)
-            for ahead in line[: line.index(lease)]:
-                if pool is not None and pool_of(ahead, KINDS) == pool and ahead.id not in got:
-                    backs_off = ahead.not_before > self.now
-                    unheard = ahead.phase is Phase.PARKED and not self.hub_answers
-                    kept = ahead.key.user_created in limited and place(
-                        KINDS[ahead.request.gpu], ahead.request.count, self.fleet, used
-                    )
-                    too_large = ahead.request.count > largest_fit(KINDS["a100"], self.fleet)
-                    assert backs_off or unheard or too_large or kept
+            if pool is not None and lease.id not in got:
+                backs_off = lease.not_before > self.now
+                unheard = lease.phase is Phase.PARKED and not self.hub_answers
+                too_large = lease.request.count > largest_fit(KINDS["a100"], self.fleet)
+                may_not_start = all_start or lease.key.user_created in limited
+                assert backs_off or unheard or too_large or may_not_start or pool in kept_for
 
     @rule(key=WHO, creates=st.booleans())
     def the_waiter_takes_its_grant(self, key, creates):
@@ -263,7 +256,7 @@ class Leases(RuleBasedStateMachine):
             there = places[lease.id]
             lines.setdefault(pool_of(lease, KINDS), []).append(there)
         for line in lines.values():
-            assert [(p.number, p.of) for p in line] == [(i, len(line)) for i in range(1, len(line) + 1)]
+            assert sorted((p.number, p.of) for p in line) == [(i, len(line)) for i in range(1, len(line) + 1)]
 
     @invariant()
     def an_end_has_one_reason(self):

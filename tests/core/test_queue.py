@@ -12,13 +12,11 @@ from gpuspawner.core.gpus.names import Group
 from gpuspawner.core.idle.idleness import Streak
 from gpuspawner.core.idle.policy import Mode
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Phase
-from gpuspawner.core.queue import order as queue
-from gpuspawner.core.queue.order import (
-    LEAST_WAIT_SECONDS,
-    next_grants,
-    pool_of,
-    queue_places,
-)
+from gpuspawner.core.queue import replay
+from gpuspawner.core.queue.ends import LEAST_WAIT_SECONDS
+from gpuspawner.core.queue.estimates import queue_places
+from gpuspawner.core.queue.grants import decide
+from gpuspawner.core.queue.kinds import pool_of
 from gpuspawner.core.queue.placement import used_shares
 from gpuspawner.core.queue.snapshot import Snapshot, claim_of
 
@@ -38,8 +36,8 @@ def holds(name, *gpus, ends_in=600.0, share=1, **changes):
 
 def granted(leases, seen=TWO, **conditions):
     return {
-        lease.id: [s.gpu for s in given]
-        for lease, given in next_grants(Snapshot(NOW, KINDS, tuple(leases), seen, **conditions))
+        one.claim.id: [s.gpu for s in one.slots]
+        for one in decide(Snapshot(NOW, KINDS, tuple(leases), seen, **conditions)).grants
     }
 
 
@@ -269,16 +267,22 @@ def worlds(draw):
 @given(worlds(), st.booleans())
 def test_grants_fit_keep_the_order_and_agree_with_what_people_were_told(world, hub_answers):
     line, holders, seen = world
-    grants = next_grants(Snapshot(NOW, KINDS, (*holders, *line), seen, hub_answers=hub_answers))
-    given_to = {claim.id for claim, _ in grants}
+    decision = decide(Snapshot(NOW, KINDS, (*holders, *line), seen, hub_answers=hub_answers))
+    given_to = {one.claim.id for one in decision.grants}
     named = {lease.id: lease for lease in line}
-    reserved = [replace(named[claim.id], phase=Phase.RESERVED, slots=given) for claim, given in grants]
+    reserved = [replace(named[one.claim.id], phase=Phase.RESERVED, slots=one.slots) for one in decision.grants]
     assert all(share <= 1 for share in used_shares([*holders, *reserved]).values())
-    for lease, slots_given in grants:
-        assert len({slot.gpu for slot in slots_given}) == lease.request.count
-        assert len({g.node for g in seen.gpus if g.id in {slot.gpu for slot in slots_given}}) <= 1
-    # Once somebody of a pool is neither granted nor passed over, nobody behind gets anything.
-    blocked = set()
+    order = [lease.id for lease in sorted(line, key=lambda x: (x.asked_at, x.id))]
+    for claim, got, *_ in decision.grants:
+        assert len({slot.gpu for slot in got}) == claim.request.count
+        assert len({g.node for g in seen.gpus if g.id in {slot.gpu for slot in got}}) <= 1
+        for kept in decision.reservations:  # nobody here ends before it is needed: it is given to nobody behind
+            behind = all(order.index(claim.id) > order.index(name) for name in kept.whom)
+            on_both = used_shares((), (*got, *kept.slots)) if behind else {}
+            assert all(share <= 1 for share in on_both.values())
+    # Once somebody of a pool is neither granted nor passed over, GPUs are kept for the first who is not.
+    kept_for = {name for kept in decision.reservations for name in kept.whom}
+    waiting = set()
     for lease in sorted(line, key=lambda x: (x.asked_at, x.id)):
         pool = pool_of(lease, KINDS)
         passed = (
@@ -287,23 +291,24 @@ def test_grants_fit_keep_the_order_and_agree_with_what_people_were_told(world, h
             or lease.request.gpu == "gone"
             or (pool == "a100" and lease.request.count > 2)
         )
-        if lease.id in given_to:
-            assert pool not in blocked
-        elif not passed:
-            blocked.add(pool)
+        if lease.id not in given_to and not passed:
+            assert (lease.id in kept_for) == (pool not in waiting)
+            waiting.add(pool)
     numbers = {}
+    places = queue_places(Snapshot(NOW, KINDS, (*holders, *line), seen))
     for lease in line:
-        there = place(lease, [*holders, *line], seen)
-        numbers.setdefault(pool_of(lease, KINDS), []).append((lease.asked_at, lease.id, there.number, there.of))
+        there = places[lease.id]
+        assert there == place(lease, [*holders, *line], seen)
+        numbers.setdefault(pool_of(lease, KINDS), []).append(there)
         for seconds in (there.at_most_seconds, there.likely_seconds):
             assert seconds is None or seconds == 0 or seconds >= LEAST_WAIT_SECONDS
         if there.at_most_seconds is not None:
             assert there.likely_seconds <= there.at_most_seconds
-        if hub_answers:
-            assert (there.at_most_seconds == 0) == (lease.id in given_to)
-    for places in numbers.values():
-        assert [number for _, _, number, _ in sorted(places)] == list(range(1, len(places) + 1))
-        assert {of for *_, of in places} == {len(places)}
+        if hub_answers and there.at_most_seconds == 0:
+            assert lease.id in given_to
+    for stand in numbers.values():
+        assert sorted(there.number for there in stand) == list(range(1, len(stand) + 1))
+        assert {there.of for there in stand} == {len(stand)}
 
 
 def test_every_phase_that_holds_is_counted_and_every_kind_has_a_share():
@@ -314,8 +319,8 @@ def test_every_phase_that_holds_is_counted_and_every_kind_has_a_share():
 
 def test_one_pass_answers_for_everybody_and_grows_with_the_queue_alone(monkeypatch):
     takes = []
-    take = queue._Room.take
-    monkeypatch.setattr(queue._Room, "take", lambda room, share, count: takes.append(1) or take(room, share, count))
+    take = replay.Room.take
+    monkeypatch.setattr(replay.Room, "take", lambda room, share, count: takes.append(1) or take(room, share, count))
 
     def asked(waiting):
         """How often GPUs are looked for to answer for a line of so many, on as many GPUs."""

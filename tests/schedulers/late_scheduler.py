@@ -4,7 +4,8 @@ import asyncio
 from dataclasses import replace
 
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.queue.order import next_grants, queue_places
+from gpuspawner.core.queue.estimates import queue_places
+from gpuspawner.core.queue.grants import decide
 from gpuspawner.core.queue.snapshot import claim_of
 from gpuspawner.schedulers.base import Answer, Capabilities, Grant, Refusal
 from gpuspawner.schedulers.memory import InMemoryScheduler
@@ -13,7 +14,7 @@ from gpuspawner.schedulers.memory import InMemoryScheduler
 class LateScheduler(InMemoryScheduler):
     """Keeps what it granted until its claim is gone, holds its GPUs, or asks for something else."""
 
-    capabilities = Capabilities(owns_queue=True, answers_at_once=False)
+    capabilities = Capabilities(owns_queue=True, answers_at_once=False, substitutes=True)
 
     def __init__(self, backend, kinds):
         super().__init__(backend, kinds)
@@ -62,8 +63,8 @@ class LateScheduler(InMemoryScheduler):
         held = tuple(slot for grant in kept.values() for slot in grant.slots)
         waiting = tuple(x for x in seen.leases if x.id not in kept and x.id not in self.refuses)
         until = None if self.held_seconds is None else seen.now + self.held_seconds
-        for claim, slots in next_grants(replace(seen, leases=waiting, others=(*seen.others, *held))):
-            kept[claim.id] = Grant(claim, slots, until)
+        for one in decide(replace(seen, leases=waiting, others=(*seen.others, *held))).grants:
+            kept[one.claim.id] = Grant(one.claim, one.slots, until, one.substitute)
         self.granted = kept
         refused = tuple(Refusal(claim_of(x), self.refuses[x.id]) for x in seen.leases if x.id in self.refuses)
-        return Answer(seen.now, lambda: tuple(kept.values()), lambda: queue_places(seen), lambda _: "", refused)
+        return Answer(seen.now, lambda: tuple(kept.values()), lambda: queue_places(seen), dict, refused)

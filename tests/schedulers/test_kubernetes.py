@@ -86,7 +86,8 @@ async def place(scheduler, lease, leases):
 
 
 async def shortage(scheduler, lease, leases):
-    return (await scheduler.sync(seen_by(scheduler, leases))).shortage(claim_of(lease))
+    held = (await scheduler.sync(seen_by(scheduler, leases))).held_back().get(lease.id)
+    return held.words if held else ""
 
 
 def waits(name, gpu="a100", count=1):

@@ -16,8 +16,8 @@ async def world(tmp_path, monkeypatch):
 
     async def counting(seen):
         answer = await sync(seen)
-        places, shortage = (counted(getattr(answer, name), name, world.computed) for name in ("places", "shortage"))
-        return replace(answer, places=places, shortage=shortage)
+        places, held = (counted(getattr(answer, name), name, world.computed) for name in ("places", "held_back"))
+        return replace(answer, places=places, held_back=held)
 
     monkeypatch.setattr(scheduler, "sync", counting)
     monkeypatch.setattr(scheduler, "stock", counted(scheduler.stock, "stock", world.computed))
@@ -41,9 +41,9 @@ async def test_everybody_who_looks_is_answered_by_one_computation_until_somethin
     first = queue.place(line[-1])
     for lease in (*line, *line):
         queue.place(lease)
-        queue.shortage(lease)
+        queue.held_back(lease)
         queue.offer("a100")
-    assert world.computed == {"places": 1, "shortage": 5}
+    assert world.computed == {"places": 1, "held_back": 1}
     assert [queue.place(lease).number for lease in line] == [1, 2, 3, 4, 5]
 
     world.clock.advance(3)

@@ -2,9 +2,10 @@
 
 import time
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
-from lease_builders import a_lease, a_request, slots
+from lease_builders import KINDS, NOW, a_lease, a_request, slots
 from service_world import a_catalog
 
 from gpuspawner.core.errors import RequestRefused
@@ -13,9 +14,11 @@ from gpuspawner.core.idle.evidence import SampleKind
 from gpuspawner.core.idle.idleness import Streak, explain
 from gpuspawner.core.idle.policy import ActivityPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy, Mode
 from gpuspawner.core.leases.endings import ENDINGS, Reason
-from gpuspawner.core.leases.lease import Key, Phase
-from gpuspawner.core.queue.order import Place
-from gpuspawner.core.queue.quota import check_quota
+from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.queue.estimates import Place
+from gpuspawner.core.queue.quotas import check_quotas
+from gpuspawner.core.queue.snapshot import Claim, Snapshot
+from gpuspawner.core.rules import Limit, Quota, Rules, What, Whom
 from gpuspawner.core.units import show_time
 from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.tell.sentences import (
@@ -221,9 +224,11 @@ def test_sentence_2_a_place_in_the_queue(request_, place, offered, sentence):
 
 
 def test_sentence_4_a_hard_quota():
-    held = [a_lease("held", Phase.RUNNING, request=a_request(count=2))]
+    rules = Rules(quotas=(Quota("each", Whom.EACH_USER, limits=(Limit(What.GPUS, hard=Fraction(4)),)),))
+    held = a_lease("held", Phase.RUNNING, request=a_request(count=2))
+    seen = Snapshot(NOW, KINDS, (held,), rules=rules)
     with pytest.raises(RequestRefused) as refused:
-        check_quota(a_request(count=4), Key("hub", "alice born", ""), held, 4)
+        check_quotas(Claim("new", "alice born", a_request(count=4), NOW), seen)
     assert str(refused.value) == (
         "GPUs: 4 asked; allowed: 4 per user, of which you use or wait for 2. "
         "Ask for 2, or ask an administrator to raise the quota."

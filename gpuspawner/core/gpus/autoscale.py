@@ -28,7 +28,7 @@ def coming_gpus(kinds: Iterable[GpuKind], there: Sequence[Gpu], leases: Iterable
     scaled = [kind for kind in kinds if kind.autoscale is not None]
     if not scaled:
         return ()
-    held = {(x.request.gpu, slot) for x in leases if x.phase in HOLDING for slot in x.slots}
+    held = {(x.kind, slot) for x in leases if x.phase in HOLDING for slot in x.slots}
     found: list[Gpu] = []
     for kind in scaled:
         assert kind.autoscale is not None, "only those were taken"

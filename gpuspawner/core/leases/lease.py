@@ -198,14 +198,45 @@ def join(
     )
     if same and lease.phase not in WAITING:
         return _to(joined, Phase.RESERVED, now)
-    return _to(joined, Phase.QUEUED, now, slots=(), granted_at=None)
+    if asked_at == lease.asked_at and lease.phase in WAITING:
+        return _to(joined, Phase.QUEUED, now)
+    return _back(joined, Phase.QUEUED, now)
 
 
-def grant(lease: Lease, slots: tuple[Slot, ...], now: float) -> Lease:
-    """Queued or parked → reserved, holding ``slots``."""
+def _back(lease: Lease, phase: Phase, now: float, **changes: Any) -> Lease:
+    """Let a lease wait, from now on: it holds nothing, and nothing of an earlier grant bounds it."""
+    return _to(
+        lease,
+        phase,
+        now,
+        slots=(),
+        granted_at=None,
+        given="",
+        latest_end=None,
+        waiting_since=now,
+        held_back=None,
+        held_back_seconds=0.0,
+        **changes,
+    )
+
+
+def grant(
+    lease: Lease, slots: tuple[Slot, ...], now: float, *, given: str = "", latest_end: LatestEnd | None = None
+) -> Lease:
+    """Queued or parked → reserved, holding ``slots``: of the kind ``given`` where it is not the one asked for."""
     _need(lease, WAITING, "granted")
     first_granted_at = now if lease.first_granted_at is None else lease.first_granted_at
-    return _to(lease, Phase.RESERVED, now, slots=slots, granted_at=now, first_granted_at=first_granted_at)
+    return _to(
+        lease,
+        Phase.RESERVED,
+        now,
+        slots=slots,
+        granted_at=now,
+        first_granted_at=first_granted_at,
+        given=given,
+        latest_end=latest_end,
+        held_back=None,
+    )
 
 
 def acknowledge(lease: Lease, token_hash: str, now: float) -> Lease:
@@ -232,7 +263,7 @@ def lapse(lease: Lease, now: float) -> Lease:
     """Reserved → queued or parked, at the same place: its grant was taken back before a start took it."""
     _need(lease, {Phase.RESERVED}, "made to wait again")
     phase = Phase.PARKED if lease.unattended else Phase.QUEUED
-    return _to(lease, phase, now, slots=(), granted_at=None, not_before=now)
+    return _back(lease, phase, now, not_before=now)
 
 
 MOST_TRIED = 100
@@ -254,12 +285,10 @@ def drop_start(lease: Lease, now: float, back_off_seconds: tuple[float, ...] = B
         last = endings.not_started(failed)
         return end(stop(lease, last.reason, last.by, last.message, now), now)
     wait = back_off_seconds[min(failed, len(back_off_seconds)) - 1]
-    return _to(
+    return _back(
         lease,
         Phase.PARKED,
         now,
-        slots=(),
-        granted_at=None,
         unattended=True,
         attempt=lease.attempt + (lease.phase is Phase.STARTING),
         failed_starts=failed,
@@ -276,12 +305,10 @@ def requeue(lease: Lease, message: str, wait_seconds: float, now: float, node: s
     Whatever was dropped before counts no more: its hub has started it.
     """
     _need(lease, {Phase.STARTING}, "moved back to the queue")
-    return _to(
+    return _back(
         lease,
         Phase.PARKED,
         now,
-        slots=(),
-        granted_at=None,
         unattended=True,
         attempt=lease.attempt + 1,
         failed_starts=0,

@@ -1,254 +1,216 @@
-"""The queue: first come, first served, for each pool of GPUs; places and estimates."""
+"""The order of the queue: of two requests, the first of these in which they differ decides.
+
+1. priority: the team's and the template's, added; the higher first;
+2. who has waited longer than the policy's ``longest_wait`` goes first; among these 3 and 4 count no more;
+3. what stays within the guaranteed share, which is the soft quotas of user and team with what is asked, goes before
+   what is beyond it. Where no soft quota binds a request, nothing is guaranteed to it;
+4. beyond the share, the use of the last days: of the team, divided by its weight, then of the user in it
+   (``core.queue.shares``). The smaller goes first; within the share it does not count;
+5. when it was asked: the earlier first;
+6. the lease's id.
+
+The order is total and transitive. 3 and 4 are judged anew after each grant of a pass: a grant can only worsen them, of
+its user and its team alone. No request is asked anew more than once for 3; and of 4 only a team's and a user's place in
+a heap change. So a pass takes no square of the number that waits.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from fractions import Fraction
-from heapq import heapify, heappop, heappush
-from math import inf, lcm
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import NamedTuple
 
-from gpuspawner.core.gpus.fleet import Gpu, Slot
-from gpuspawner.core.leases.lease import HOLDING, UP, Lease, Phase
-from gpuspawner.core.queue.placement import grantable, largest_fit, place, used_shares
-from gpuspawner.core.queue.snapshot import Claim, Kinds, Snapshot
+from gpuspawner.core.idle.policy import LifecyclePolicy
+from gpuspawner.core.queue.quotas import Tally
+from gpuspawner.core.queue.shares import Uses
+from gpuspawner.core.queue.snapshot import Claim, Snapshot
 
 
-def pool_of(claim: Claim | Lease, kinds: Kinds) -> str | None:
-    """Return the pool that a claim draws on, None without a GPU; a kind that left the catalog is its own pool."""
-    name = claim.request.gpu
-    return None if name is None else kinds[name].pool if name in kinds else name
+class Rank(NamedTuple):
+    """Where a claim stands: the smaller first."""
+
+    against_priority: int
+    not_overdue: bool
+    beyond_share: bool
+    team_use: float
+    user_use: float
+    asked_at: float
+    id: str
 
 
-def starts_under_way(leases: Iterable[Lease]) -> Counter[str]:
-    """Return how many starts of each user, by ``created``, are under way: granted, and not running yet.
+class Standing:
+    """What the order goes by: of one snapshot, and what a pass has granted since."""
 
-    One that waits for a node to come is none: nothing starts for it yet, and it may wait for many minutes.
-    """
-    return Counter(
-        x.key.user_created for x in leases if x.phase in {Phase.RESERVED, Phase.STARTING} and not _comes(x.slots)
-    )
+    def __init__(self, seen: Snapshot, tally: Tally, uses: Uses) -> None:
+        """Judge by the quotas and uses that a pass keeps up."""
+        self._seen, self._tally, self._uses = seen, tally, uses
 
+    def rank(self, claim: Claim) -> Rank:
+        """Return where a claim stands now."""
+        overdue = self.is_overdue(claim)
+        beyond = not overdue and not self.is_guaranteed(claim)
+        team, user = (self._uses.of_team(claim), self._uses.of_user(claim)) if beyond else (0.0, 0.0)
+        return Rank(-self.priority(claim), not overdue, beyond, team, user, claim.asked_at, claim.id)
 
-def _comes(slots: Iterable[Slot]) -> bool:
-    return any(slot.is_coming for slot in slots)
+    def priority(self, claim: Claim) -> int:
+        """Return the priority of a claim's team and of its template together."""
+        team = self._seen.rules.teams.get(claim.request.team)
+        return claim.request.priority + (team.priority if team is not None else 0)
 
+    def is_overdue(self, claim: Claim) -> bool:
+        """Whether a claim has waited longer than its policy lets others go first."""
+        return claim.waited_seconds > policy_of(claim, self._seen).longest_wait_seconds
 
-def _stands_aside(claim: Claim, seen: Snapshot) -> bool:
-    """Whether nothing can be granted to it now, however much is free; it keeps nothing from those behind it."""
-    unheard = not (claim.attended or seen.hub_answers)
-    return unheard or claim.not_before > seen.now or not seen.processes_known
+    def is_guaranteed(self, claim: Claim) -> bool:
+        """Whether what a claim asks for is within the guaranteed share, by the kind that it asks for first."""
+        return self._tally.is_guaranteed(claim, self._seen.kinds.get(claim.request.gpu or ""))
 
-
-def next_grants(seen: Snapshot) -> list[tuple[Claim, tuple[Slot, ...]]]:
-    """Return the grants to make now, in order.
-
-    A request without a GPU is granted at once. Within a pool nobody overtakes: the first that does not fit makes the
-    rest wait, so that a large request is never starved by small ones. Passed over, and not blocking: a parked lease
-    while its hub does not answer, one that backs off, and one that the whole fleet could not serve as it is: for GPUs
-    of strangers, which nobody knows the end of, a pool would stand still for days. A lease whose user
-    has as many starts under way as one may have keeps its GPUs from those behind it, and gets them a moment later.
-    """
-    fleet, used = seen.gpus_as_held, dict(seen.used)
-    grants: list[tuple[Claim, tuple[Slot, ...]]] = []
-    blocked: set[str] = set()
-    starts = starts_under_way(seen.leases)
-    under_way = starts.total()
-    for claim in seen.claims:
-        if under_way >= seen.most_starts:
-            break
-        if _stands_aside(claim, seen):
-            continue
-        pool = pool_of(claim, seen.kinds)
-        may_start = starts[claim.user_created] < seen.most_starts_each
-        kind = seen.kinds.get(claim.request.gpu or "")
-        if pool is None and may_start:
-            starts[claim.user_created] += 1
-            under_way += 1
-            grants.append((claim, ()))
-        if kind is None or pool is None or pool in blocked:
-            continue
-        if fleet.complete and claim.request.count > largest_fit(kind, fleet):
-            continue
-        slots = place(kind, claim.request.count, fleet, used, claim.tried_nodes)
-        if slots is None:
-            blocked.add(pool)
-            continue
-        if may_start:
-            starts[claim.user_created] += not _comes(slots)
-            under_way += not _comes(slots)
-            grants.append((claim, slots))
-        for slot in slots:
-            used[slot.gpu] = used.get(slot.gpu, Fraction(0)) + slot.share
-    return grants
+    def uses(self, claim: Claim) -> tuple[float, float]:
+        """Return the use of a claim's team and of its user."""
+        return self._uses.of_team(claim), self._uses.of_user(claim)
 
 
-LEAST_WAIT_SECONDS = 1.0
-"""GPUs that are held, though their holder's time is over, are not free now: a stop takes at least this."""
+_DEFAULT_POLICY = LifecyclePolicy()
 
 
-@dataclass(frozen=True)
-class Place:
-    """A place in the queue: ``number`` counts from 1 among ``of`` that wait for the same pool.
-
-    ``at_most_seconds`` is when the GPUs are free at the latest if nobody extends: None where nothing tells (a holder
-    without a deadline, or more asked than the fleet has). ``likely_seconds`` counts grace periods that run already.
-    """
-
-    number: int
-    of: int
-    at_most_seconds: float | None
-    likely_seconds: float | None
+def policy_of(claim: Claim, seen: Snapshot) -> LifecyclePolicy:
+    """Return the policy of a claim; the default one where its own left the catalog."""
+    return seen.policies.get(claim.request.policy) or seen.policies.get("default") or _DEFAULT_POLICY
 
 
-def queue_places(seen: Snapshot, also: Claim | None = None) -> dict[str, Place]:
-    """Return where each claim stands among those that wait for the same GPUs, and for how long at most, by id.
-
-    ``also`` would stand among them; it takes the place of a claim with its id. The coming ends are replayed once for
-    all claims of a pool, so that the time grows with the queue and not with its square.
-    """
-    claims: Iterable[Claim] = seen.claims
-    if also is not None:
-        pool = pool_of(also, seen.kinds)
-        rivals = (x for x in seen.claims if x.id != also.id and pool_of(x, seen.kinds) == pool)
-        claims = seen.in_order([*rivals, also])
-    lines: dict[str | None, list[Claim]] = {}
-    for claim in claims:
-        lines.setdefault(pool_of(claim, seen.kinds), []).append(claim)
-    places: dict[str, Place] = {}
-    for pool, line in lines.items():
-        waits = _line_waits(pool, line, seen)
-        for number, (claim, (most, likely)) in enumerate(zip(line, waits, strict=True), 1):
-            places[claim.id] = Place(number, len(line), most, likely)
-    return places
+_Asked = tuple[float, str, Claim]
+_Key = tuple[float | str, ...]
 
 
-def _line_waits(pool: str | None, line: Sequence[Claim], seen: Snapshot) -> Iterable[tuple[float | None, float | None]]:
-    """Return how long each claim of a pool's line waits, in seconds: at most, and likely."""
-    now, fleet = seen.now, seen.gpus_as_held
-    if pool is None:
-        seconds = (max(0.0, claim.not_before - now) for claim in line)
-        return [(wait, wait) for wait in seconds]
-    replay = _Replay([gpu for gpu in fleet.gpus if gpu.pool == pool and grantable(gpu)], seen)
-    most, likely = replay.waits(line), replay.waits(line, use_grace=True)
-    passing = [claim for claim in line if claim.not_before <= now]
-    if len(passing) < len(line):  # those ahead who back off are passed over, as next_grants does
-        at_once = {x.id for x, wait in zip(passing, replay.waits(passing), strict=True) if wait == 0}
-        most = [0 if x.id in at_once else wait for x, wait in zip(line, most, strict=True)]
-        likely = [0 if x.id in at_once else wait for x, wait in zip(line, likely, strict=True)]
-    if not fleet.complete:
-        return [(None, None)] * len(line)
-    return list(zip(most, likely, strict=True))
+class _Names:
+    """A heap of names, each with one key that may be changed; of the entries in it only the newest counts."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[_Key, str]] = []
+        self._key_of: dict[str, _Key] = {}
+
+    def put(self, name: str, key: _Key) -> None:
+        if self._key_of.get(name) != key:
+            self._key_of[name] = key
+            heappush(self._heap, (key, name))
+
+    def remove(self, name: str) -> None:
+        self._key_of.pop(name, None)
+
+    def first(self) -> tuple[_Key, str] | None:
+        while self._heap:
+            key, name = self._heap[0]
+            if self._key_of.get(name) == key:
+                return key, name
+            heappop(self._heap)
+        return None
 
 
-_Parts = Sequence[tuple[str, int]]
-"""GPUs, and how much of each: in whole parts, as fractions are slow where thousands are added."""
+@dataclass
+class _Team:
+    """Those of one team who are beyond their share: users by use, each with a heap of claims."""
+
+    users: _Names = field(default_factory=_Names)
+    claims: dict[str, list[_Asked]] = field(default_factory=dict)
 
 
-class _Replay:
-    """Replays the coming ends of what holds GPUs of one pool, serving a line in turn."""
+@dataclass
+class _Level:
+    """Those of one priority."""
 
-    def __init__(self, gpus: Sequence[Gpu], seen: Snapshot) -> None:
-        ids = {gpu.id for gpu in gpus}
-        self._gpus, self._kinds, self._now = gpus, seen.kinds, seen.now
-        self._holders = [x for x in seen.leases if x.phase in HOLDING and any(slot.gpu in ids for slot in x.slots)]
-        used = used_shares(self._holders, (slot for slot in seen.others if slot.gpu in ids))
-        shares = {kind.share for kind in seen.kinds.values()} | {x.share for one in self._holders for x in one.slots}
-        self._whole = lcm(*(share.denominator for share in {*shares, *used.values()}))
-        """Into so many parts each GPU is divided."""
-        self._left = {gpu.id: self._whole - (self._parts(used[gpu.id]) if gpu.id in used else 0) for gpu in gpus}
-
-    def _parts(self, share: Fraction) -> int:
-        return share.numerator * (self._whole // share.denominator)
-
-    def waits(self, line: Iterable[Claim], *, use_grace: bool = False) -> list[float | None]:
-        """Return how many seconds each claim of a line waits, None where nothing tells."""
-        room, now = _Room(self._gpus, self._left), self._now
-        soon = now + LEAST_WAIT_SECONDS
-        ends: list[tuple[float, str, _Parts]] = [
-            (
-                max(soon, _end_at(x, now, use_grace=use_grace)),
-                x.id,
-                [(slot.gpu, self._parts(slot.share)) for slot in x.slots],
-            )
-            for x in self._holders
-        ]
-        heapify(ends)
-        at, stuck = now, False
-        waits: list[float | None] = []
-        for claim in line:
-            kind = self._kinds.get(claim.request.gpu or "")
-            if stuck or kind is None or claim.request.count > room.largest:
-                waits.append(None)
-                continue  # nothing that ends could serve it; it blocks nobody
-            while (given := room.take(self._parts(kind.share), claim.request.count)) is None:
-                if not ends or ends[0][0] == inf:
-                    stuck = True
-                    break
-                end, _, freed = heappop(ends)
-                at = max(at, end)
-                room.give(freed)
-            else:
-                heappush(ends, (at + claim.request.lifetime_seconds, claim.id, given))
-            waits.append(None if stuck else max(at, claim.not_before) - now)
-        return waits
+    overdue: list[_Asked] = field(default_factory=list)
+    guaranteed: list[_Asked] = field(default_factory=list)
+    teams: _Names = field(default_factory=_Names)
+    of_team: dict[str, _Team] = field(default_factory=dict)
 
 
-class _Room:
-    """What is left of the GPUs of one pool while coming ends are replayed: exact for shares, quick for all."""
+class Line:
+    """Those who wait, in order, while a pass grants to them."""
 
-    def __init__(self, gpus: Sequence[Gpu], left: Mapping[str, int]) -> None:
-        self._left = dict(left)
-        self._node = {gpu.id: gpu.node for gpu in gpus}
-        self._rank = {gpu.id: rank for rank, gpu in enumerate(gpus)}
-        self._fits: dict[int, dict[str, list[str]]] = {}
-        """Of each share that was asked for, the GPUs with so much left, by node; nodes without such are left out."""
-        self.largest = max(Counter(self._node.values()).values(), default=0)
+    def __init__(self, claims: Iterable[Claim], standing: Standing) -> None:
+        """Line up."""
+        self._standing = standing
+        self._levels: dict[int, _Level] = {}
+        self._order: list[int] = []
+        for claim in claims:
+            self.add(claim)
 
-    def take(self, share: int, count: int) -> _Parts | None:
-        """Take ``count`` shares of distinct GPUs of one node, the fullest node and the most used GPUs first."""
-        by_node = self._with_room(share)
-        fitting = [(len(ids), node) for node, ids in by_node.items() if len(ids) >= count]
-        if not fitting:
-            return None
-        _, node = min(fitting)
-        ids = sorted(by_node[node], key=lambda gpu: (self._left[gpu], self._rank[gpu]))[:count]
-        for gpu in ids:
-            self._change(gpu, -share)
-        return [(gpu, share) for gpu in ids]
+    def add(self, claim: Claim) -> None:
+        """Let one more stand in line, or one that was taken out."""
+        standing, priority = self._standing, self._standing.priority(claim)
+        if priority not in self._levels:
+            self._levels[priority] = _Level()
+            self._order = sorted(self._levels, reverse=True)
+        level = self._levels[priority]
+        if standing.is_overdue(claim):
+            heappush(level.overdue, (claim.asked_at, claim.id, claim))
+        elif standing.is_guaranteed(claim):
+            heappush(level.guaranteed, (claim.asked_at, claim.id, claim))
+        else:
+            self._add_beyond(level, claim)
 
-    def give(self, parts: _Parts) -> None:
-        """Take back what a lease held; GPUs that may not be given meanwhile stay away."""
-        for gpu, share in parts:
-            if gpu in self._left:
-                self._change(gpu, share)
+    def pop(self) -> Claim | None:
+        """Take out the first; None where nobody is left."""
+        for priority in self._order:
+            level = self._levels[priority]
+            if level.overdue:
+                return heappop(level.overdue)[2]
+            while level.guaranteed:
+                claim = heappop(level.guaranteed)[2]
+                if self._standing.is_guaranteed(claim):
+                    return claim
+                self._add_beyond(level, claim)
+            if (first := self._pop_beyond(level)) is not None:
+                return first
+        return None
 
-    def _with_room(self, share: int) -> dict[str, list[str]]:
-        if share not in self._fits:
-            by_node = self._fits[share] = {}
-            for gpu, left in self._left.items():
-                if left >= share:
-                    by_node.setdefault(self._node[gpu], []).append(gpu)
-        return self._fits[share]
+    def _add_beyond(self, level: _Level, claim: Claim) -> None:
+        name = claim.request.team or f"\0{claim.user_created}"  # no team has such a name
+        team = level.of_team.setdefault(name, _Team())
+        heappush(team.claims.setdefault(claim.user_created, []), (claim.asked_at, claim.id, claim))
+        self._put(level, name, claim.user_created)
 
-    def _change(self, gpu: str, by: int) -> None:
-        before, node = self._left[gpu], self._node[gpu]
-        self._left[gpu] = left = before + by
-        for share, by_node in self._fits.items():
-            if before < share <= left:
-                by_node.setdefault(node, []).append(gpu)
-            elif left < share <= before:
-                by_node[node].remove(gpu)
-                if not by_node[node]:
-                    del by_node[node]
+    def _pop_beyond(self, level: _Level) -> Claim | None:
+        """Take the first claim of the first user of the first team.
 
+        Who is at the top of a heap with a smaller use than by now is put where they belong first: all below have, by
+        now, no less than they stand with.
+        """
+        while (top := level.teams.first()) is not None:
+            stood, name = top
+            team = level.of_team[name]
+            user, key = self._first_of(team)
+            if key != stood:
+                level.teams.put(name, key)
+                continue
+            claim = heappop(team.claims[user])[2]
+            self._put(level, name, user)
+            return claim
+        return None
 
-def _end_at(lease: Lease, now: float, *, use_grace: bool) -> float:
-    if lease.phase is Phase.STOPPING:
-        return now
-    if use_grace and lease.phase is Phase.RECLAIMING and lease.streak.grace_left_seconds is not None:
-        return now + lease.streak.grace_left_seconds
-    if lease.phase in UP:
-        return inf if lease.deadline_at is None else lease.deadline_at
-    return now + lease.request.lifetime_seconds
+    def _first_of(self, team: _Team) -> tuple[str, _Key]:
+        """Return the first user of a team, and the key by which it stands among the teams."""
+        while True:
+            top = team.users.first()
+            assert top is not None, "a team that stands in line has somebody"
+            stood, user = top
+            asked_at, name, claim = team.claims[user][0]
+            team_use, user_use = self._standing.uses(claim)
+            key = (user_use, asked_at, name)
+            if key == stood:
+                return user, (team_use, *key)
+            team.users.put(user, key)
+
+    def _put(self, level: _Level, name: str, user: str) -> None:
+        """Let a user and its team stand by the first claim that they have; without one they leave."""
+        team = level.of_team[name]
+        if claims := team.claims[user]:
+            asked_at, first, claim = claims[0]
+            team.users.put(user, (self._standing.uses(claim)[1], asked_at, first))
+        else:
+            team.users.remove(user)
+        if team.users.first() is None:
+            level.teams.remove(name)
+        else:
+            level.teams.put(name, self._first_of(team)[1])

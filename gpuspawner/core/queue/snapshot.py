@@ -5,7 +5,7 @@ Decisions are functions of a Snapshot. The service makes one where it needs one 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -139,12 +139,9 @@ class Snapshot:
 
     @cached_property
     def claims(self) -> tuple[Claim, ...]:
-        """Who waits, in the order in which they are served."""
-        return self.in_order(claim_of(lease, self.now) for lease in self.leases if lease.phase in WAITING)
-
-    def in_order(self, claims: Iterable[Claim]) -> tuple[Claim, ...]:
-        """Return claims as they are served: 1. ``asked_at``, the earliest first; 2. the lease's id."""
-        return tuple(sorted(claims, key=lambda claim: (claim.asked_at, claim.id)))
+        """Who waits, as they asked. In which order they are served: ``core.queue.order``."""
+        waiting = (claim_of(lease, self.now) for lease in self.leases if lease.phase in WAITING)
+        return tuple(sorted(waiting, key=lambda claim: (claim.asked_at, claim.id)))
 
     @cached_property
     def gpus_as_held(self) -> Fleet:

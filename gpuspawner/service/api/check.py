@@ -49,7 +49,8 @@ class Check(ApiHandler):
         asked_at = mine.asked_at if mine is not None and keeps else now
         claim = Claim("" if mine is None else mine.id, person.owner.user_created, request, asked_at, user=person.name)
         would = await parts.queue.offers_for(claim)
-        place, shortage, node_seconds = would.place, would.shortage, would.node_seconds
+        place, node_seconds = would.place, would.node_seconds
+        shortage = "" if would.held_back is None else would.held_back.words
         waiting = bool(shortage) or (request.gpu is not None and (place.number > 1 or place.likely_seconds != 0))
         limit = "" if waiting else start_limit(parts, key)
         trouble = parts.store.trouble

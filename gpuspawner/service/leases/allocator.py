@@ -8,8 +8,6 @@ import secrets
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from fractions import Fraction
-from math import inf
 from typing import Any
 
 from gpuspawner.catalog import Catalog, completed, resolve, without_lost_consent
@@ -23,17 +21,16 @@ from gpuspawner.core.leases.output import bounded
 from gpuspawner.core.leases.release import storable
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.leases.times import earlier, last_moment
-from gpuspawner.core.queue.placement import used_shares
-from gpuspawner.core.queue.preemption import is_of
-from gpuspawner.core.queue.quota import check_quota, hard_gpus_each_user
-from gpuspawner.core.queue.snapshot import Claim, claim_of
+from gpuspawner.core.queue.quotas import check_quotas
+from gpuspawner.core.queue.snapshot import Claim
 from gpuspawner.core.units import show_duration
-from gpuspawner.schedulers.base import Answer, Offer, Scheduler
+from gpuspawner.schedulers.base import Offer, Scheduler
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.accounts import Accounting
 from gpuspawner.service.leases.asking import Asking, options_of
 from gpuspawner.service.leases.book import Book
 from gpuspawner.service.leases.bounds import Bounds
+from gpuspawner.service.leases.granting import Granting
 from gpuspawner.service.leases.lost_time import LostTime
 from gpuspawner.service.leases.observed import Observed
 from gpuspawner.service.leases.policies import policy_of
@@ -46,7 +43,6 @@ from gpuspawner.service.tell.sentences import gpus_asked
 
 log = logging.getLogger("gpuspawner.allocator")
 
-EXPIRED = "The scheduler's grant expired before the start took it."
 WORKSPACE_TOKEN_PREFIX = "gpuws-"  # noqa: S105 - it marks a kind of token, and is none
 
 
@@ -84,9 +80,8 @@ class Allocator:
         self.asking = Asking(book, in_force, self.dismiss)
         self.prospects = Prospects(book, scheduler, in_force, clock, self.finish)
         self.observed = Observed(book, scheduler, lambda: self.catalog, self.accounting, clock, settings)
-        self.syncs = Syncs(scheduler, self.observed.snapshot, self._take)
-        self._expiries: dict[str, float] = {}
-        """When the grants of what is reserved expire, by lease id."""
+        self.granting = Granting(book, self.observed, self.bounds, lambda: self.catalog, clock, self.finish)
+        self.syncs = Syncs(scheduler, self.observed.snapshot, self.granting.take)
         self.stoppers = Stoppers(book, clock)
 
     @property
@@ -194,7 +189,9 @@ class Allocator:
         self._check(request, key)
 
     def _check(self, request: Request, key: Key) -> None:
-        check_quota(request, key, self.book, hard_gpus_each_user(self.catalog.rules))
+        lease = self.book.of_key(key)
+        claim = Claim("" if lease is None else lease.id, key.user_created, request, self.clock.now(), user=request.user)
+        check_quotas(claim, self.observed.snapshot())
         self.bounds.check(request, key)
         self.prospects.check(request, self._offers())
 
@@ -217,62 +214,9 @@ class Allocator:
         """Have every grant made that is possible now."""
         self.syncs.ask()
 
-    def _take(self, answer: Answer) -> None:
-        """Make what an answer says that still counts: its claims as they were, its GPUs free.
-
-        What does not count is left, and the next sync, in which the claim still waits, gives it back.
-        """
-        for refusal in answer.refused:
-            if (lease := self._as_claimed(refusal.claim)) is not None:
-                self.finish(lease, endings.refused(refusal.why))
-        grants = answer.grants()
-        if not grants or not self.observed.processes_known:
-            return
-        now, used = self.clock.now(), used_shares(self.book, self.observed.others)
-        for grant in grants:
-            lease = self._as_claimed(grant.claim)
-            kept = {} if lease is None else self._kept_from(lease)
-            fits = all(used.get(x.gpu, 0) + kept.get(x.gpu, 0) + x.share <= 1 for x in grant.slots)
-            if lease is None or not fits or (grant.expires_at is not None and grant.expires_at <= now):
-                log.info("a grant to %s came too late", grant.claim.id)
-                continue
-            granted = self.bounds.granted(leases.grant(lease, grant.slots, now), grant.latest_end)
-            if granted is None:
-                log.info("a budget leaves too little for %s: it goes on waiting", lease.id)
-                continue
-            for slot in grant.slots:
-                used[slot.gpu] = used.get(slot.gpu, Fraction(0)) + slot.share
-            terms = policy_of(self.catalog, replace(lease, terms=None), now).terms
-            granted = replace(granted, terms=terms)
-            lines = [self.line(granted, "gpuspawner", events.Granted(tuple(slot.gpu for slot in grant.slots)))]
-            if (bound := granted.latest_end) is not None:
-                lines.append(self.line(granted, "gpuspawner", events.Bounded(bound.rule, f"It {bound.words}.")))
-            self.book.save(granted, audit=lines)
-            self._expiries[lease.id] = inf if grant.expires_at is None else grant.expires_at
-
-    def _kept_from(self, lease: Lease) -> dict[str, Fraction]:
-        """Return how much of each GPU is kept for stronger claims of others."""
-        theirs = (x for x in self.observed.kept() if x.account is None or not is_of(lease, x.account))
-        return used_shares((), (slot for kept in theirs for slot in kept.slots))
-
-    def _as_claimed(self, claim: Claim) -> Lease | None:
-        """Return the lease that waits as this claim says; None where it changed since."""
-        lease = self.book.get(claim.id)
-        if lease is None or lease.phase not in WAITING or claim_of(lease).revision != claim.revision:
-            return None
-        return lease
-
     def lapse_expired(self) -> None:
         """Have those wait again whose grant expired before a start took it."""
-        now = self.clock.now()
-        for lease_id, expires_at in list(self._expiries.items()):
-            lease = self.book.get(lease_id)
-            if lease is None or lease.phase is not Phase.RESERVED:
-                del self._expiries[lease_id]
-            elif expires_at <= now:
-                lapsed = leases.lapse(lease, now)
-                self.book.save(lapsed, audit=[self.line(lapsed, "gpuspawner", events.Requeued(EXPIRED))])
-                del self._expiries[lease_id]
+        self.granting.lapse_expired()
 
     def current(self, lease_id: str, attempt: int) -> Lease:
         """Return the live lease for a message of ``attempt``.

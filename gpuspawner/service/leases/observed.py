@@ -9,7 +9,7 @@ from gpuspawner.catalog import Catalog
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.leases.lease import Key, Lease
 from gpuspawner.core.queue.placement import left_over, used_shares
-from gpuspawner.core.queue.snapshot import KeptGpus, Snapshot
+from gpuspawner.core.queue.snapshot import KeptGpus, Kinds, Snapshot
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.accounts import Accounting
@@ -67,6 +67,11 @@ class Observed:
             quota_grants=self._accounting.grants,
             kept=self.kept(),
         )
+
+    @property
+    def kinds(self) -> Kinds:
+        """The GPU kinds, by name."""
+        return self._scheduler.kinds
 
     def see(self, slots: Iterable[tuple[str, Slot]], given_back: int) -> None:
         """Take in who was seen to run on which GPUs, by lease id. ``given_back`` is as it was before the look."""

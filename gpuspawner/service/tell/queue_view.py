@@ -7,8 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from gpuspawner.core.leases.lease import Lease
-from gpuspawner.core.queue.order import LEAST_WAIT_SECONDS, Place
-from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
+from gpuspawner.core.queue.ends import LEAST_WAIT_SECONDS
+from gpuspawner.core.queue.estimates import Place
+from gpuspawner.core.queue.grants import Held
+from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.schedulers.base import Answer, Offer, Preview, Scheduler
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.allocator import Allocator
@@ -30,7 +32,7 @@ class _Computed:
     offers: list[Offer]
     answer: Answer | None = None
     places: Mapping[str, Place] | None = None
-    shortages: dict[str, str] = field(default_factory=dict)
+    held_back: Mapping[str, Held] | None = None
     made: dict[str, Any] = field(default_factory=dict)
 
 
@@ -73,13 +75,13 @@ class QueueView:
         most, likely = (_less(x, passed_seconds) for x in (place.at_most_seconds, place.likely_seconds))
         return replace(place, at_most_seconds=most, likely_seconds=likely)
 
-    def shortage(self, lease: Lease) -> str:
-        """Return what but GPUs a waiting lease waits for, in a sentence; "" where that is nothing."""
+    def held_back(self, lease: Lease) -> Held | None:
+        """Return which rule holds a waiting lease back: what but free GPUs it waits for."""
         computed = self._now()
-        if lease.id not in computed.shortages:
+        if computed.held_back is None:
             answer = self._standing(computed)
-            computed.shortages[lease.id] = "" if answer is None else answer.shortage(claim_of(lease))
-        return computed.shortages[lease.id]
+            computed.held_back = {} if answer is None else answer.held_back()
+        return computed.held_back.get(lease.id)
 
     async def offers_for(self, claim: Claim) -> Preview:
         """Return what a claim would get if it were made now, in the place of the one with its id.

@@ -11,19 +11,9 @@ from gpuspawner.core.idle.idleness import Explanation, State
 from gpuspawner.core.idle.policy import IdlePolicy, LifecyclePolicy, Mode
 from gpuspawner.core.leases.lease import Lease, Phase
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.queue.order import Place
-from gpuspawner.core.units import show_duration, show_time
+from gpuspawner.core.queue.estimates import Place
+from gpuspawner.core.units import ordinal, show_duration, show_time
 from gpuspawner.schedulers.base import Offer
-
-ORDINALS = {1: "1st", 2: "2nd", 3: "3rd"}
-TENS, TEEN = 10, 11
-
-
-def ordinal(number: int) -> str:
-    """Return ``1st``, ``2nd``, ``11th``."""
-    if number // TENS % TENS == 1:
-        return f"{number}th"
-    return ORDINALS.get(number % TENS, "").replace(str(number % TENS), str(number), 1) or f"{number}th"
 
 
 def gpu_title(name: str, catalog: Catalog, *, simulated: bool = False) -> str:

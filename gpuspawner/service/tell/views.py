@@ -15,7 +15,7 @@ from gpuspawner.core.idle.soft import CPU
 from gpuspawner.core.leases.endings import ENDINGS
 from gpuspawner.core.leases.events import fields_of
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease, Phase
-from gpuspawner.core.queue.order import starts_under_way
+from gpuspawner.core.queue.grants import starts_under_way
 from gpuspawner.core.units import show_duration, show_time
 from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.leases.policies import idle_policy_of, policy_now, policy_of
@@ -64,6 +64,8 @@ def lease_view(parts: Parts, lease: Lease) -> dict[str, Any]:
             "lifetime_seconds": request.lifetime_seconds,
         },
         "gpu": lease.kind,
+        "given": lease.given or None,
+        "latest_end": None if lease.latest_end is None else asdict(lease.latest_end),
         "opens": opens_of(parts, lease),
         "options": dict(lease.options),
         "asked_at": lease.asked_at,
@@ -177,7 +179,8 @@ def _queue(parts: Parts, lease: Lease) -> dict[str, Any] | None:
         return None
     queue, place = parts.queue, parts.queue.place(lease)
     offer = queue.offer(lease.request.gpu)
-    sentence = waits(place, lease.request, parts.catalog, offer, queue.shortage(lease))
+    held = queue.held_back(lease)
+    sentence = waits(place, lease.request, parts.catalog, offer, held.words if held else "")
     if lease.impossible_since is not None:
         sentence = cannot_start(lease.impossible, lease.impossible_since + KEPT_SECONDS, parts.clock.now())
     elif lease.not_before > parts.clock.now():
@@ -196,6 +199,7 @@ def _queue(parts: Parts, lease: Lease) -> dict[str, Any] | None:
         "likely_seconds": place.likely_seconds,
         "at_most_seconds": place.at_most_seconds,
         "sentence": sentence,
+        "held_back": None if held is None else {"rule": held.rule, "words": held.words},
         "impossible": lease.impossible or None,
     }
 

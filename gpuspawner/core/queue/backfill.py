@@ -1,0 +1,147 @@
+"""GPUs that are kept for somebody: for who waits first and does not fit, and for whom the rules keep them.
+
+Who comes later in the order passes in two ways: by GPUs that are kept for nobody else, or by such that it has given
+back before they are needed. Then its end is fixed. Where it is not known when they are needed, only by others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import inf
+from typing import NamedTuple
+
+from gpuspawner.core.gpus.fleet import Gpu, GpuKind, Slot
+from gpuspawner.core.queue.pools import Pools
+from gpuspawner.core.queue.snapshot import Claim, Snapshot
+from gpuspawner.core.rules import Account, LatestEnd
+from gpuspawner.core.units import show_time
+
+BACKFILL, KEPT = "backfill", "kept"
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """GPUs that are kept for these claims, by id, from a time on; None where it is not known when they are needed.
+
+    Others may have them until then, if they end by themselves before.
+    """
+
+    slots: tuple[Slot, ...]
+    at: float | None
+    whom: frozenset[str]
+    rule: str = BACKFILL
+
+
+class Ending(NamedTuple):
+    """GPUs that come free at a time, as far as it is known."""
+
+    at: float
+    slots: tuple[Slot, ...]
+
+
+class Fit(NamedTuple):
+    """GPUs for a claim, and the bound on its end that they come with."""
+
+    slots: tuple[Slot, ...]
+    latest_end: LatestEnd | None = None
+
+
+def kept_for_others(seen: Snapshot, claims: Iterable[Claim]) -> tuple[Reservation, ...]:
+    """Return the GPUs that were freed for a stronger claim and are kept for it: nobody else gets them meanwhile."""
+    waiting = tuple(claims)
+    return tuple(
+        Reservation(kept.slots, seen.now, frozenset(x.id for x in waiting if _is_account_of(kept.account, x)), KEPT)
+        for kept in seen.kept
+    )
+
+
+def _is_account_of(account: Account | None, claim: Claim) -> bool:
+    if account is None:
+        return False
+    return account.team in {"", claim.request.team} and account.user_created in {"", claim.user_created}
+
+
+def fit(claim: Claim, kind: GpuKind, pools: Pools, reservations: Iterable[Reservation], now: float) -> Fit | None:
+    """Return the GPUs that a claim gets now: first of those that are kept for nobody else.
+
+    Then of those that are needed for somebody else no sooner than it ends.
+    """
+    count, until = claim.request.count, now + claim.request.lifetime_seconds
+    others = [one for one in reservations if claim.id not in one.whom]
+    slots = pools.find(kind, count, claim.tried_nodes, _shares(others))
+    if slots is not None:
+        return Fit(slots)
+    passed = [one for one in others if one.at is not None and until <= one.at]
+    if not passed:
+        return None
+    slots = pools.find(kind, count, claim.tried_nodes, _shares(one for one in others if one not in passed))
+    if slots is None:
+        return None
+    given = {slot.gpu for slot in slots}
+    at = min((one.at or inf for one in passed if given & {slot.gpu for slot in one.slots}), default=inf)
+    return Fit(slots, bound_of(at, now) if at < inf else None)
+
+
+def bound_of(at: float, now: float) -> LatestEnd:
+    """Return the bound on the end of what passes a request that goes first."""
+    words = f"It ends by {show_time(at, now)}: another request, which goes first, gets its place then."
+    return LatestEnd(at, BACKFILL, words)
+
+
+def reserve(
+    claim: Claim, kinds: Iterable[GpuKind], pools: Pools, endings: dict[str, list[Ending]],
+    reservations: Iterable[Reservation],
+) -> tuple[GpuKind, Reservation] | None:  # fmt: skip
+    """Return the kind with which a claim that fits nowhere now starts first, and the GPUs that are kept for it.
+
+    ``endings`` are those of each pool, the earliest first. None where no node is large enough.
+    """
+    others = _shares(one for one in reservations if claim.id not in one.whom)
+    found: list[tuple[float, int, GpuKind, tuple[Slot, ...]]] = []
+    for number, kind in enumerate(kinds):
+        if (first := _first_fit(kind, claim.request.count, pools, endings.get(kind.pool, []), others)) is not None:
+            found.append((first.at, number, kind, first.slots))
+    if not found:
+        return None
+    at, _, kind, slots = min(found, key=lambda one: one[:2])
+    return kind, Reservation(slots, None if at == inf else at, frozenset({claim.id}))
+
+
+def _first_fit(
+    kind: GpuKind, count: int, pools: Pools, endings: Sequence[Ending], others: dict[str, Fraction]
+) -> Ending | None:
+    """Return the node's GPUs that are free for so many first; where no end tells, those of the node that lacks least.
+
+    Of its GPUs those are kept that are in use now, so that what is free stays free for others.
+    """
+    freed: dict[str, Fraction] = {}
+
+    def is_free(gpu: Gpu) -> bool:
+        used = pools.used.get(gpu.id, Fraction(0)) - freed.get(gpu.id, Fraction(0))
+        return used + others.get(gpu.id, Fraction(0)) + kind.share <= 1
+
+    for at, slots in endings:
+        touched = dict.fromkeys(where for slot in slots if (where := pools.where(slot.gpu)) is not None)
+        for slot in slots:
+            freed[slot.gpu] = freed.get(slot.gpu, Fraction(0)) + slot.share
+        for _, node in touched:
+            free = [gpu for gpu in pools.gpus(kind.pool, node) if is_free(gpu)]
+            if len(free) >= count:
+                free.sort(key=lambda gpu: (gpu.id not in pools.used, gpu.index, gpu.id))
+                return Ending(at, tuple(Slot(gpu.id, kind.share) for gpu in free[:count]))
+    large = [node for node in pools.nodes(kind.pool) if len(pools.gpus(kind.pool, node)) >= count]
+    if not large:
+        return None
+    node = min(large, key=lambda node: (-sum(map(is_free, pools.gpus(kind.pool, node))), node))
+    gpus = sorted(pools.gpus(kind.pool, node), key=lambda gpu: (not is_free(gpu), gpu.index, gpu.id))
+    return Ending(inf, tuple(Slot(gpu.id, kind.share) for gpu in gpus[:count]))
+
+
+def _shares(reservations: Iterable[Reservation]) -> dict[str, Fraction]:
+    kept: dict[str, Fraction] = {}
+    for one in reservations:
+        for slot in one.slots:
+            kept[slot.gpu] = kept.get(slot.gpu, Fraction(0)) + slot.share
+    return kept

@@ -1,0 +1,255 @@
+"""Who gets GPUs now: one pass over those who wait, in order.
+
+At its turn a request takes the first kind of those that it accepts which is free, and which the quotas leave. Where
+none is free, it reserves GPUs of one kind, those that it starts with first; of each pool the first in order alone does
+so. Others pass by what is kept for nobody else, or by ending before. Where a quota leaves none, it keeps no GPU from
+anybody; who takes of the same limit passes only if that is given back before it is needed.
+
+Passed over, and keeping nothing from others: a parked lease while its hub does not answer, one that backs off, and one
+that the whole fleet could not serve as it is: for GPUs of strangers, which nobody knows the end of, a pool would stand
+still for days. A lease whose user has as many starts under way as one may have keeps its GPUs from those behind it, and
+gets them a moment later.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from math import inf
+from typing import NamedTuple, Protocol
+
+from gpuspawner.core.gpus.fleet import GpuKind, Slot
+from gpuspawner.core.leases.lease import HOLDING, Lease, Phase
+from gpuspawner.core.queue.backfill import Ending, Fit, Reservation, bound_of, fit, kept_for_others, reserve
+from gpuspawner.core.queue.bounds import Bucket
+from gpuspawner.core.queue.ends import end_at
+from gpuspawner.core.queue.kinds import kinds_of
+from gpuspawner.core.queue.order import Line, Standing
+from gpuspawner.core.queue.pools import Pools
+from gpuspawner.core.queue.quota_words import behind_words
+from gpuspawner.core.queue.quotas import Bar, Tally
+from gpuspawner.core.queue.shares import Uses
+from gpuspawner.core.queue.snapshot import Claim, Snapshot
+from gpuspawner.core.rules import LatestEnd
+
+
+class Given(NamedTuple):
+    """A grant to make now. ``kind`` is what is given, None without a GPU; ``latest_end`` bounds its end."""
+
+    claim: Claim
+    slots: tuple[Slot, ...]
+    kind: str | None = None
+    latest_end: LatestEnd | None = None
+
+    @property
+    def substitute(self) -> str:
+        """The kind that is given where it is not the one asked for, else ""."""
+        return self.kind if self.kind and self.kind != self.claim.request.gpu else ""
+
+
+class Held(NamedTuple):
+    """Which rule holds a request back, and the sentence for its user."""
+
+    rule: str
+    words: str
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The grants to make now, in order; who is held back by a rule, by lease id; and what is reserved for whom."""
+
+    grants: tuple[Given, ...] = ()
+    held_back: Mapping[str, Held] = field(default_factory=dict)
+    reservations: tuple[Reservation, ...] = ()
+
+
+class PlaceLimits(Protocol):
+    """What the place allows beside its GPUs, and has left: it holds back whole pools."""
+
+    def held_back(self, claim: Claim, slots: Sequence[Slot]) -> Held | None:
+        """Return what leaves too little for a claim on these GPUs now, if anything."""
+        ...
+
+    def take(self, claim: Claim, slots: Sequence[Slot]) -> None:
+        """Note what is granted."""
+        ...
+
+
+def starts_under_way(leases: Iterable[Lease]) -> Counter[str]:
+    """Return how many starts of each user, by ``created``, are under way: granted, and not running yet.
+
+    One that waits for a node to come is none: nothing starts for it yet, and it may wait for many minutes.
+    """
+    return Counter(
+        x.key.user_created for x in leases if x.phase in {Phase.RESERVED, Phase.STARTING} and not _comes(x.slots)
+    )
+
+
+def _comes(slots: Iterable[Slot]) -> bool:
+    return any(slot.is_coming for slot in slots)
+
+
+def decide(seen: Snapshot, limits: PlaceLimits | None = None, also: Claim | None = None) -> Decision:
+    """Return what is to be granted now, who is held back, and what is reserved.
+
+    ``also`` would ask too; it takes the place of a claim with its id.
+    """
+    if not seen.processes_known:
+        return Decision()
+    claims = seen.claims if also is None else (*(x for x in seen.claims if x.id != also.id), also)
+    return _Pass(seen, claims, limits).run()
+
+
+class _Pass:
+    """One pass over those who wait."""
+
+    def __init__(self, seen: Snapshot, claims: Sequence[Claim], limits: PlaceLimits | None) -> None:
+        self._seen, self._claims, self._limits = seen, claims, limits
+        self._pools = Pools(seen.gpus_as_held, seen.used)
+        self._tally, self._uses = Tally(seen), Uses(seen)
+        self._starts = starts_under_way(seen.leases)
+        self._under_way = self._starts.total()
+        self._grants: list[Given] = []
+        self._held: dict[str, Held] = {}
+        self._reservations = list(kept_for_others(seen, claims))
+        self._reserved: set[str] = set()
+        """Pools of which somebody has reserved GPUs."""
+        self._closed: dict[str, Held] = {}
+        """Pools that the place leaves nothing of to whom had the turn."""
+        self._first_in: dict[Bucket, Bar] = {}
+        """What holds back the first of those that take of a limit."""
+        self._promised: dict[Bucket, tuple[Fraction, float]] = {}
+        """What is to be left of a limit for those who have reserved GPUs, and when they need it."""
+        self._endings: dict[str, list[Ending]] = {}
+
+    def run(self) -> Decision:
+        able = (claim for claim in self._claims if not self._stands_aside(claim))
+        line = Line(able, Standing(self._seen, self._tally, self._uses))
+        while (claim := line.pop()) is not None:
+            self._serve(claim)
+        return Decision(tuple(self._grants), self._held, tuple(self._reservations))
+
+    def _stands_aside(self, claim: Claim) -> bool:
+        """Whether nothing can be granted to it now, however much is free; it keeps nothing from those behind it."""
+        unheard = not (claim.attended or self._seen.hub_answers)
+        return unheard or claim.not_before > self._seen.now
+
+    def _serve(self, claim: Claim) -> None:
+        if claim.request.gpu is None:
+            self._serve_without_gpu(claim)
+            return
+        held: Held | None = None
+        fitting: list[GpuKind] = []
+        for kind in kinds_of(claim.request, self._seen.kinds):
+            if claim.request.count > self._pools.largest(kind.pool):
+                continue  # nothing that ends could serve it
+            if (barred := self._barred(claim, kind)) is not None:
+                held = held or barred
+                continue
+            found = fit(claim, kind, self._pools, self._reservations, self._seen.now)
+            if found is None:
+                fitting.append(kind)
+            elif (over := self._over_the_place(claim, kind, found.slots)) is not None:
+                held = held or over
+            else:
+                self._give(claim, kind, found)
+                return
+        if fitting:
+            self._reserve(claim, fitting)
+        elif held is not None:
+            self._held[claim.id] = held
+
+    def _serve_without_gpu(self, claim: Claim) -> None:
+        held = self._barred(claim, None) or self._over_the_place(claim, None, ())
+        if held is not None:
+            self._held[claim.id] = held
+        elif self._may_start(claim):
+            self._give(claim, None, Fit(()))
+
+    def _may_start(self, claim: Claim) -> bool:
+        seen = self._seen
+        return self._under_way < seen.most_starts and self._starts[claim.user_created] < seen.most_starts_each
+
+    def _give(self, claim: Claim, kind: GpuKind | None, found: Fit) -> None:
+        if self._may_start(claim):
+            self._starts[claim.user_created] += not _comes(found.slots)
+            self._under_way += not _comes(found.slots)
+            bounds = [one for one in (found.latest_end, self._until_promised(claim, kind)) if one is not None]
+            end = min(bounds, key=lambda one: one.at) if bounds else None
+            self._grants.append(Given(claim, found.slots, kind.name if kind else None, end))
+        self._pools.take(found.slots)
+        self._tally.take(claim, kind)
+        self._uses.charge(claim, kind)
+        if self._limits is not None:
+            self._limits.take(claim, found.slots)
+
+    def _barred(self, claim: Claim, kind: GpuKind | None) -> Held | None:
+        """Return which quota holds a claim back: by what is held, or for another that goes first."""
+        bar = self._tally.bar(claim, kind)
+        if bar is not None:
+            self._first_in.setdefault(bar.bucket, bar)
+            return Held(bar.rule, bar.words)
+        end = self._seen.now + claim.request.lifetime_seconds
+        for bound, asked in self._tally.takes(claim, kind):
+            rule = f"quota {bound.entry.name}"
+            first = self._first_in.get(bound.bucket)
+            promised, needed_at = self._promised.get(bound.bucket, (Fraction(0), inf))
+            if first is not None and end > first.frees_at:
+                return Held(rule, behind_words(rule))
+            if bound.hard is not None and end > needed_at and not self._tally.leaves(bound, asked + promised):
+                return Held(rule, behind_words(rule))
+        return None
+
+    def _until_promised(self, claim: Claim, kind: GpuKind | None) -> LatestEnd | None:
+        """Return the bound on the end of what passes another that waits for the same limit."""
+        found = inf
+        for bound, asked in self._tally.takes(claim, kind):
+            if (first := self._first_in.get(bound.bucket)) is not None:
+                found = min(found, first.frees_at)
+            promised, needed_at = self._promised.get(bound.bucket, (Fraction(0), inf))
+            if bound.hard is not None and not self._tally.leaves(bound, asked + promised):
+                found = min(found, needed_at)
+        return None if found == inf else bound_of(found, self._seen.now)
+
+    def _over_the_place(self, claim: Claim, kind: GpuKind | None, slots: Sequence[Slot]) -> Held | None:
+        pool = kind.pool if kind else ""
+        held = None if self._limits is None else self._limits.held_back(claim, slots)
+        if held is not None:
+            self._closed.setdefault(pool, held)
+            return held
+        first = self._closed.get(pool)
+        return None if first is None else Held(first.rule, behind_words(first.rule))
+
+    def _reserve(self, claim: Claim, kinds: Sequence[GpuKind]) -> None:
+        open_to = [kind for kind in kinds if kind.pool not in self._reserved]
+        if not open_to:
+            return
+        for kind in open_to:
+            self._note_endings(kind.pool)
+        found = reserve(claim, open_to, self._pools, self._endings, self._reservations)
+        if found is None:
+            return
+        kind, reservation = found
+        self._reservations.append(reservation)
+        self._reserved.add(kind.pool)
+        needed_at = inf if reservation.at is None else reservation.at
+        for bound, asked in self._tally.takes(claim, kind):
+            promised, at = self._promised.get(bound.bucket, (Fraction(0), inf))
+            self._promised[bound.bucket] = promised + asked, min(at, needed_at)
+
+    def _note_endings(self, pool: str) -> None:
+        """Work out when GPUs of a pool come free, of leases and of what this pass grants."""
+        now, where = self._seen.now, self._pools.where
+        ends = (
+            Ending(end_at(x, now), x.slots)
+            for x in self._seen.leases
+            if x.phase in HOLDING and any((at := where(slot.gpu)) is not None and at[0] == pool for slot in x.slots)
+        )
+        new = (
+            Ending(now + x.claim.request.lifetime_seconds, x.slots)
+            for x in self._grants
+            if any((at := where(slot.gpu)) is not None and at[0] == pool for slot in x.slots)
+        )
+        self._endings[pool] = sorted((one for one in (*ends, *new) if one.at < inf), key=lambda one: one.at)

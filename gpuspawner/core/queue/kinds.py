@@ -1,0 +1,54 @@
+"""Which kinds of GPU a request takes: the one asked for, and those that its user accepts instead.
+
+A substitute is never below what the template needs, whatever was consented to.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import takewhile
+
+from gpuspawner.core.gpus.fleet import GpuKind
+from gpuspawner.core.leases.lease import Lease
+from gpuspawner.core.leases.request import Request
+from gpuspawner.core.queue.snapshot import Claim, Kinds
+
+
+def kinds_of(request: Request, kinds: Kinds) -> tuple[GpuKind, ...]:
+    """Return the kinds that a request takes, in the order of its wishes; those that left the catalog are left out."""
+    if request.gpu is None:
+        return ()
+    found = dict.fromkeys((request.gpu, *request.substitutes))
+    known = (kinds[name] for name in found if name in kinds)
+    return tuple(kind for kind in known if kind.name == request.gpu or is_enough(kind, request))
+
+
+def is_enough(kind: GpuKind, request: Request) -> bool:
+    """Whether GPUs of a kind have the memory and the compute capability that a request needs."""
+    return kind.memory_bytes >= request.needs_memory_bytes and (
+        not request.needs_compute or _version(kind.compute) >= _version(request.needs_compute)
+    )
+
+
+def _version(compute: str) -> tuple[int, ...]:
+    """Return a compute capability to compare: 9.0 before 10.0. Unknown is less than any."""
+    return tuple(int(part) for part in takewhile(str.isdigit, compute.split(".")))
+
+
+def pool_of(claim: Claim | Lease, kinds: Kinds) -> str | None:
+    """Return the pool of the kind asked for, None without a GPU; a kind that left the catalog is its own pool."""
+    name = claim.request.gpu
+    return None if name is None else kinds[name].pool if name in kinds else name
+
+
+def pools_of(claim: Claim | Lease, kinds: Kinds) -> tuple[str | None, ...]:
+    """Return the pools that a claim draws on: it stands in a line for each. (None,) without a GPU."""
+    own = pool_of(claim, kinds)
+    return (own, *dict.fromkeys(kind.pool for kind in kinds_of(claim.request, kinds) if kind.pool != own))
+
+
+def counts_of(kind: GpuKind | None) -> Fraction:
+    """Return how much one GPU of a kind counts in quotas and GPU hours; 1 where the kind left the catalog."""
+    if kind is None:
+        return Fraction(1)
+    return kind.share if kind.counts is None else kind.counts

@@ -1,0 +1,140 @@
+"""What a scheduler's answer does to leases: refusals, grants, and the rules that hold requests back."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from fractions import Fraction
+from math import inf
+
+from gpuspawner.catalog import Catalog
+from gpuspawner.core.leases import endings, events
+from gpuspawner.core.leases import lease as leases
+from gpuspawner.core.leases.endings import End
+from gpuspawner.core.leases.holding_back import hold_back, let_go
+from gpuspawner.core.leases.lease import WAITING, Lease, Phase
+from gpuspawner.core.queue.grants import Held
+from gpuspawner.core.queue.placement import used_shares
+from gpuspawner.core.queue.preemption import is_of
+from gpuspawner.core.queue.quotas import Tally
+from gpuspawner.core.queue.snapshot import Claim, claim_of
+from gpuspawner.schedulers.base import Answer, Grant
+from gpuspawner.service.clock import Clock
+from gpuspawner.service.leases.book import Book
+from gpuspawner.service.leases.bounds import Bounds
+from gpuspawner.service.leases.observed import Observed
+from gpuspawner.service.leases.policies import policy_of
+from gpuspawner.service.store import AuditLine
+
+log = logging.getLogger("gpuspawner.allocator")
+
+EXPIRED = "The scheduler's grant expired before the start took it."
+GPUSPAWNER = "gpuspawner"
+
+
+class Granting:
+    """Makes of an answer what still counts: its claims as they were, its GPUs free, within the quotas.
+
+    What does not count is left, and the next sync, in which the claim still waits, gives it back.
+    """
+
+    def __init__(
+        self,
+        book: Book,
+        observed: Observed,
+        bounds: Bounds,
+        catalog: Callable[[], Catalog],
+        clock: Clock,
+        finish: Callable[[Lease, End], Lease],
+    ) -> None:
+        """Grant nothing yet. ``bounds`` are those that budgets set; ``finish`` ends a lease."""
+        self._book, self._observed, self._bounds = book, observed, bounds
+        self._catalog, self._clock, self._finish = catalog, clock, finish
+        self._expiries: dict[str, float] = {}
+        """When the grants of what is reserved expire, by lease id."""
+
+    def take(self, answer: Answer) -> None:
+        """Do what an answer says."""
+        for refusal in answer.refused:
+            if (lease := self._as_claimed(refusal.claim)) is not None:
+                self._finish(lease, endings.refused(refusal.why))
+        if not self._observed.processes_known:
+            return
+        if grants := answer.grants():
+            seen = self._observed.snapshot()
+            used, tally = dict(used_shares(seen.leases, seen.others)), Tally(seen)
+            for grant in grants:
+                self._grant(grant, used, tally)
+        self._note_held_back(answer.held_back())
+
+    def lapse_expired(self) -> None:
+        """Have those wait again whose grant expired before a start took it."""
+        now = self._clock.now()
+        for lease_id, expires_at in list(self._expiries.items()):
+            lease = self._book.get(lease_id)
+            if lease is None or lease.phase is not Phase.RESERVED:
+                del self._expiries[lease_id]
+            elif expires_at <= now:
+                lapsed = leases.lapse(lease, now)
+                self._book.save(lapsed, audit=[self._line(lapsed, events.Requeued(EXPIRED))])
+                del self._expiries[lease_id]
+
+    def _grant(self, grant: Grant, used: dict[str, Fraction], tally: Tally) -> None:
+        now, lease = self._clock.now(), self._as_claimed(grant.claim)
+        kept = {} if lease is None else self._kept_from(lease)
+        fits = all(used.get(x.gpu, 0) + kept.get(x.gpu, 0) + x.share <= 1 for x in grant.slots)
+        kind = self._observed.kinds.get(grant.kind or grant.claim.request.gpu or "")
+        over = tally.bar(grant.claim, kind) is not None
+        if lease is None or not fits or over or (grant.expires_at is not None and grant.expires_at <= now):
+            log.info("a grant to %s came too late", grant.claim.id)
+            return
+        terms = policy_of(self._catalog(), replace(lease, terms=None), now).terms
+        granted = replace(leases.grant(lease, grant.slots, now, given=grant.kind), terms=terms)
+        bound = self._bounds.granted(granted, grant.latest_end)
+        if bound is None:
+            log.info("a budget leaves too little for %s: it goes on waiting", lease.id)
+            return
+        for slot in grant.slots:
+            used[slot.gpu] = used.get(slot.gpu, Fraction(0)) + slot.share
+        tally.take(grant.claim, kind)
+        self._book.save(bound, audit=[self._line(bound, event) for event in _events(grant, bound)])
+        self._expiries[lease.id] = inf if grant.expires_at is None else grant.expires_at
+
+    def _kept_from(self, lease: Lease) -> Mapping[str, Fraction]:
+        """Return how much of each GPU is kept for stronger claims of others."""
+        theirs = (x for x in self._observed.kept() if x.account is None or not is_of(lease, x.account))
+        return used_shares((), (slot for kept in theirs for slot in kept.slots))
+
+    def _as_claimed(self, claim: Claim) -> Lease | None:
+        """Return the lease that waits as this claim says; None where it changed since."""
+        lease = self._book.get(claim.id)
+        if lease is None or lease.phase not in WAITING or claim_of(lease).revision != claim.revision:
+            return None
+        return lease
+
+    def _note_held_back(self, held: Mapping[str, Held]) -> None:
+        """Store which rule holds each request back, where that has changed."""
+        now = self._clock.now()
+        for lease in self._book:
+            if lease.phase not in WAITING:
+                continue
+            by, before = held.get(lease.id), lease.held_back
+            if by is None and before is not None:
+                self._book.save(let_go(lease, now), audit=[self._line(lease, events.LetGo(before.rule))])
+            elif by is not None and (before is None or before.rule != by.rule):
+                line = self._line(lease, events.HeldBackBy(by.rule, by.words))
+                self._book.save(hold_back(lease, by.rule, by.words, now), audit=[line])
+
+    def _line(self, lease: Lease, event: events.Event) -> AuditLine:
+        return AuditLine(self._clock.now(), lease.id, lease.user, GPUSPAWNER, event)
+
+
+def _events(grant: Grant, lease: Lease) -> list[events.Event]:
+    """Return what is told of a grant: the GPUs, then another kind than was asked for, then a bound on its end."""
+    found: list[events.Event] = [events.Granted(tuple(slot.gpu for slot in grant.slots))]
+    if grant.kind:
+        found.append(events.Substituted(lease.request.gpu or "", grant.kind))
+    if (bound := lease.latest_end) is not None:
+        found.append(events.Bounded(bound.rule, f"It {bound.words}."))
+    return found

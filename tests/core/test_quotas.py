@@ -1,0 +1,268 @@
+"""Quotas: what counts for whom, who is refused and in which words, who waits, and what a soft share says."""
+
+from dataclasses import replace
+from fractions import Fraction
+from itertools import count
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lease_builders import GIB, KINDS, NOW, a_lease, a_request, fleet, gpu, slots
+
+from gpuspawner.core.errors import RequestRefused
+from gpuspawner.core.leases.lease import Key, Phase
+from gpuspawner.core.queue.grants import decide
+from gpuspawner.core.queue.quotas import Tally, check_quotas
+from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
+from gpuspawner.core.rules import Account, Limit, Quota, QuotaGrant, Rules, What, Whom
+from gpuspawner.core.units import show_time
+
+ids = count()
+
+
+def quota(whom, subject="", what=What.GPUS, kind="", soft=None, hard=None, name="", **more):
+    limit = Limit(what, kind, *(None if x is None else Fraction(x) for x in (soft, hard)))
+    return Quota(name or f"{whom.name} {subject}".strip(), whom, subject, (limit,), **more)
+
+
+def asks(user="alice", team="", gpu="a100", number=1, **changes):
+    return Claim(f"new {next(ids)}", f"{user} born", a_request(user, gpu, number, team=team, **changes), NOW, user=user)
+
+
+def has(user="alice", team="", gpu="a100", number=1, phase=Phase.RUNNING, **changes):
+    request = a_request(user, gpu, number, team=team, **changes)
+    key = Key("hub", f"{user} born", f"server {next(ids)}")
+    return a_lease(f"lease {next(ids)}", phase, user=user, request=request, key=key, deadline_at=NOW + 3600)
+
+
+def seen_by(leases, *quotas, grants=(), contact=""):
+    rules = Rules(quotas=quotas, contact=contact)
+    return Snapshot(NOW, KINDS, tuple(leases), fleet(gpu(0)), rules=rules, quota_grants=tuple(grants))
+
+
+def refused(claim, leases, *quotas, **more):
+    refusal = None
+    try:
+        check_quotas(claim, seen_by(leases, *quotas, **more))
+    except RequestRefused as error:
+        refusal = error
+    assert refusal is None or refusal.status == 403
+    return str(refusal or "")
+
+
+EACH4 = quota(Whom.EACH_USER, hard=4)
+TEAM4 = quota(Whom.TEAM, "vision", hard=4)
+
+
+@pytest.mark.parametrize(
+    ("held", "asked", "hard", "message"),
+    [
+        (2, 2, 4, ""),
+        (0, 5, None, ""),
+        (8, 0, 4, ""),
+        (2, 4, 4, "GPUs: 4 asked; allowed: 4 per user, of which you use or wait for 2. Ask for 2, or ask an admin"),
+        (4, 1, 4, "GPUs: 1 asked; allowed: 4 per user, of which you use or wait for 4. Stop another of your"),
+        (6, 1, 4, "GPUs: 1 asked; allowed: 4 per user, of which you use or wait for 6. Stop another of your"),
+        (0, 1, 0, "GPUs: 1 asked; allowed: 0 per user, of which you use or wait for 0. Ask for less"),
+    ],
+)
+def test_a_hard_quota_refuses_with_both_quantities_and_the_next_step(held, asked, hard, message):
+    claim = asks(gpu="a100" if asked else None, number=asked)
+    told = refused(claim, [has(number=held)] if held else [], quota(Whom.EACH_USER, hard=hard))
+    assert told.startswith(message)
+    assert bool(told) is bool(message)
+
+
+@pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.ENDED])
+def test_of_a_limit_for_users_counts_what_they_hold_and_wait_for(phase):
+    assert refused(asks(), [has(number=4, phase=phase)], EACH4)
+    assert not refused(asks(), [has("bob", number=4, phase=phase)], EACH4)
+
+
+@pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.ENDED])
+def test_of_a_limit_of_a_team_counts_what_is_held(phase):
+    leases = [has(team="vision", number=4, phase=phase)]
+    assert bool(refused(asks(team="vision"), leases, TEAM4)) is (phase not in {Phase.QUEUED, Phase.PARKED})
+
+
+def test_what_is_changed_does_not_count_against_itself():
+    mine = has(number=3, phase=Phase.QUEUED)
+    claim = replace(mine, request=a_request(count=4))
+    check_quotas(claim_of(claim), seen_by([mine], EACH4))
+
+
+def test_a_quota_is_a_users_whatever_the_name():
+    renamed = replace(has(number=4), user="alicia")
+    earlier = replace(has(number=4), key=Key("hub", "an earlier alice born", "x"))
+    assert refused(asks(), [renamed], EACH4)
+    assert not refused(asks(), [earlier], EACH4)
+
+
+def test_the_most_specific_entry_for_users_is_in_force_and_all_others_besides():
+    of_team, of_alice = quota(Whom.EACH_OF_TEAM, "vision", hard=6), quota(Whom.USER, "alice", hard=1)
+    everybody = quota(Whom.EVERYBODY, hard=5)
+    held = [has("bob", "vision", number=4)]
+    assert not refused(asks("bob"), held, EACH4, of_team), "what a more specific entry binds counts there alone"
+    assert refused(asks("bob", number=5), held, EACH4, of_team), "each user's"
+    assert not refused(asks("bob", "vision"), held, EACH4, of_team), "each of the team's"
+    assert refused(asks("bob", "vision", number=2), held, EACH4, of_team, everybody), "everybody's too"
+    assert refused(asks(number=2), [], EACH4, of_alice), "one user's"
+    assert not refused(asks("bob", number=2), [], EACH4, of_alice)
+    assert refused(asks("bob", "vision"), held, of_team, TEAM4), "the team's too"
+    assert not refused(asks("bob", "speech"), held, of_team, TEAM4)
+
+
+@pytest.mark.parametrize(
+    ("what", "kind", "hard", "mine", "asked", "words"),
+    [
+        (What.KIND, "a100", 2, has(number=2), asks(), "GPUs: 1 A100 80 GB asked; allowed: 2 A100 80 GB per user"),
+        (What.KIND, "t4", 2, has(number=2), asks(), ""),
+        (What.KIND, "half", 1, has(number=1), asks(gpu="half"), ""),
+        (What.GPUS, "", 1, has(gpu="half"), asks(gpu="half", number=2), "Ask for 1, or"),
+        (What.GPUS, "", 1, has(gpu="half"), asks(gpu="half"), ""),
+        (What.WORKSPACES, "", 1, has(gpu=None, number=0), asks(), "workspaces: 1 workspace asked; allowed: 1 work"),
+        (
+            What.CPU,
+            "",
+            3,
+            has(),
+            asks(),
+            "CPU cores: 2 CPU asked; allowed: 3 CPU per user, of which you use or wait for 2.",
+        ),
+        (What.MEMORY, "", 3 * GIB, has(), asks(memory_bytes=4 * GIB), "Ask for 2 GiB memory, or"),
+    ],
+)
+def test_each_thing_is_counted_as_it_is_called(what, kind, hard, mine, asked, words):
+    told = refused(asked, [mine], quota(Whom.EACH_USER, what=what, kind=kind, hard=hard))
+    assert words in told
+    assert bool(told) is bool(words)
+
+
+def test_what_others_of_a_team_have_filled_is_waited_for_or_refused_where_it_says_so():
+    held = [has("bob", "vision", number=3)]
+    claim = asks(team="vision", number=2)
+    assert not refused(claim, held, TEAM4)
+    told = refused(claim, held, replace(TEAM4, full_waits=False), contact="gpu-team@example.org")
+    assert told == (
+        "GPUs: 2 asked; allowed: 4 for team vision, of which 3 are in use. Ask for 1, or start when a colleague stops "
+        f"(next end {show_time(NOW + 3600, NOW)}). Raising it: gpu-team@example.org."
+    )
+    alone = refused(asks("bob", "vision", number=2), held, TEAM4)
+    assert "Ask for 1" in alone, "nobody else could make room"
+
+
+def test_who_waits_for_a_quota_reads_both_quantities_and_the_next_step():
+    held = [has("bob", "vision", number=3)]
+    bar = Tally(seen_by(held, TEAM4, contact="gpu-team@example.org")).bar(asks(team="vision", number=2), KINDS["a100"])
+    assert bar.words.startswith("2 GPUs asked; team vision has 3 of 4 in use. Ask for 1, or wait until a colleague")
+    assert bar.words.endswith("Raising it: gpu-team@example.org.")
+    assert (bar.rule, bar.frees_at) == ("quota TEAM vision", NOW + 3600)
+
+
+def grant(account, amount=2, since=NOW, until=NOW + 1, what=What.GPUS, kind=""):
+    return QuotaGrant("g", account, what, Fraction(amount), since, until, kind)
+
+
+@pytest.mark.parametrize(
+    ("given_to", "raises"),
+    [
+        (grant(Account("", "alice born")), True),
+        (grant(Account("", "bob born")), False),
+        (grant(Account("", "alice born"), since=NOW + 1, until=NOW + 2), False),
+        (grant(Account("", "alice born"), since=NOW - 2, until=NOW), False),
+        (grant(Account("", "alice born"), what=What.WORKSPACES), False),
+        (grant(Account("vision", "")), False),
+    ],
+)
+def test_a_grant_raises_the_limits_of_whom_it_is_for_while_it_lasts(given_to, raises):
+    assert bool(refused(asks(number=5), [], EACH4, grants=[given_to])) is not raises
+
+
+def test_soft_limits_are_a_share_that_is_told_and_passed():
+    soft = quota(Whom.EACH_USER, soft=2)
+    third, tally = asks(), Tally(seen_by([has(number=2)], soft))
+    assert not refused(third, [has(number=2)], soft)
+    assert tally.share_words(third, KINDS["a100"]) == "This is your 3rd GPU; your share is 2."
+    assert not tally.is_guaranteed(third, KINDS["a100"])
+    assert tally.share_words(asks("bob", number=2), KINDS["a100"]) == ""
+    assert tally.is_guaranteed(asks("bob", number=2), KINDS["a100"])
+    assert "With this you would have 3 GPUs; your share is 2." in tally.share_words(asks("b", number=3), KINDS["a100"])
+    team = quota(Whom.TEAM, "vision", soft=2)
+    words = Tally(seen_by([has("b", "vision", number=2)], team)).share_words(asks(team="vision"), KINDS["a100"])
+    assert words == "With this team vision would have 3 GPUs; the share is 2."
+    assert not Tally(seen_by([])).is_guaranteed(asks(), KINDS["a100"]), "without a soft limit nothing is guaranteed"
+
+
+def test_what_is_held_back_keeps_no_gpu_from_others_and_nobody_passes_in_its_quota():
+    held = [has("bob", "vision", number=3)]
+    large = has("alice", "vision", number=2, phase=Phase.QUEUED)
+    small = replace(has("carl", "vision", phase=Phase.QUEUED, lifetime_seconds=7200), asked_at=NOW + 1)
+    other = replace(has("dora", "speech", phase=Phase.QUEUED), asked_at=NOW + 2)
+    short = replace(has("erna", "vision", phase=Phase.QUEUED, lifetime_seconds=600), asked_at=NOW + 3)
+    seen = seen_by([*held, large, small, other, short], TEAM4)
+    decision = decide(replace(seen, fleet=fleet(*(gpu(i) for i in range(4)))))
+    ends = {one.claim.id: one.latest_end and one.latest_end.at for one in decision.grants}
+    assert ends == {other.id: None, short.id: NOW + 3600}, "what ends before the quota frees enough passes"
+    assert decision.held_back[large.id].words.startswith("2 GPUs asked; team vision has 3 of 4 in use.")
+    assert "Another request, which goes first" in decision.held_back[small.id].words
+    assert set(decision.held_back) == {large.id, small.id}
+
+
+def test_a_template_without_a_gpu_waits_for_cpu_too():
+    cpu = quota(Whom.EVERYBODY, what=What.CPU, hard=3)
+    waiting = has(gpu=None, phase=Phase.QUEUED)
+    decision = decide(seen_by([has("bob", gpu=None), waiting], cpu))
+    assert (decision.grants, decision.held_back[waiting.id].rule) == ((), "quota EVERYBODY")
+
+
+LIMITS = st.builds(
+    quota,
+    st.sampled_from([Whom.EACH_USER, Whom.EVERYBODY]),
+    what=st.sampled_from([What.GPUS, What.WORKSPACES, What.CPU]),
+    hard=st.integers(0, 6),
+    name=st.sampled_from("pqr"),
+)
+TEAM_LIMITS = st.builds(
+    quota,
+    st.sampled_from([Whom.TEAM, Whom.EACH_OF_TEAM]),
+    st.sampled_from(["vision", "speech"]),
+    hard=st.integers(0, 5),
+)
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_no_request_is_granted_over_a_hard_limit_under_any_interleaving(data):
+    """People ask, are granted, leave, and quotas change: after each pass no limit is passed by what it granted."""
+    leases, now = [], NOW
+    gpus = fleet(*(gpu(i, node=f"node-{i // 4}") for i in range(12)))
+    for _ in range(data.draw(st.integers(1, 6))):
+        quotas = tuple(data.draw(st.lists(st.one_of(LIMITS, TEAM_LIMITS), max_size=4, unique_by=lambda x: x.name)))
+        for _ in range(data.draw(st.integers(0, 4))):
+            who, team = (
+                data.draw(st.sampled_from(["alice", "bob"])),
+                data.draw(st.sampled_from(["", "vision", "speech"])),
+            )
+            kind, number = data.draw(st.sampled_from([("a100", 1), ("a100", 2), ("half", 1), (None, 0)]))
+            leases.append(replace(has(who, team, kind, number, Phase.QUEUED), asked_at=now))
+        seen = Snapshot(now, KINDS, tuple(leases), gpus, rules=Rules(quotas=quotas))
+        before = Tally(seen)
+        granted = {one.claim.id: one for one in decide(seen).grants}
+        leases = [
+            replace(x, phase=Phase.RUNNING, slots=granted[x.id].slots, running_at=now, deadline_at=now + 3600)
+            if x.id in granted
+            else x
+            for x in leases
+        ]
+        after = Tally(replace(seen, leases=tuple(leases)))
+        for one in granted.values():
+            for bound, asked in before.takes(one.claim, KINDS.get(one.kind or "")):
+                assert after.leaves(bound, Fraction(0)), (bound, asked)
+        leases = [x for x in leases if x.phase is Phase.QUEUED or data.draw(st.booleans())]
+        now += data.draw(st.sampled_from([0.0, 600.0]))
+
+
+def test_a_lease_holds_what_it_was_given():
+    given_half = replace(has(number=2), given="half", slots=slots("a100-0", share="1/2"))
+    assert not refused(asks(number=3), [given_half], EACH4)
+    assert refused(asks(number=4), [given_half], EACH4)

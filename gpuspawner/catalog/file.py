@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from gpuspawner.catalog.document import Document, read_raw
 from gpuspawner.catalog.load import load_raw
@@ -18,8 +19,22 @@ LOOK_SECONDS = 2.0
 SETTLED_SECONDS = 1.0
 """A file that was written longer ago is whole. Arbitrary: an editor writes one in less."""
 
+IN_FORCE = "catalog-in-force.yaml"
+"""Where the hub leaves the last good catalog for its service, as it was written."""
+PROBLEM = "catalog-problem"
+"""Where it leaves what is wrong with what was written since; not there where nothing is."""
+
 Prepared = tuple[Catalog, tuple[str, ...]]
 """A catalog as it is used at a place, and sentences on what of it only a restart can change."""
+
+
+class News(NamedTuple):
+    """What was written since the last look, and can be used."""
+
+    prepared: Prepared
+    raw: bytes
+
+
 Seen = tuple[bytes, ...]
 
 
@@ -57,6 +72,7 @@ class CatalogFile(InForce):
         path: the file.
         prepare: makes of a catalog what is used; raises CatalogError where it cannot be used here.
         beside: other files that ``prepare`` reads.
+        told: where somebody else who judges the catalog leaves what is wrong with it.
     """
 
     def __init__(
@@ -64,20 +80,28 @@ class CatalogFile(InForce):
         path: Path,
         prepare: Callable[[Catalog], Prepared] = lambda catalog: (catalog, ()),
         beside: Sequence[Path] = (),
+        told: Path | None = None,
     ) -> None:
         """Load the file. Raises CatalogError."""
-        self._path, self._prepare, self._beside = path, prepare, beside
+        self._path, self._prepare, self._beside, self._told = path, prepare, beside, told
         raw, self._seen = self._look()
         self._waiting: Seen | None = None
         catalog, waits = prepare(load_raw(raw, str(path)))
         super().__init__(catalog)
-        self.waits = waits
+        self.waits, self.problem, self._wrong = waits, self._others(), ""
+        self.raw = _bytes(raw)
+        """What the file held when the catalog in force was read."""
 
-    def news(self, now: float) -> Prepared | None:
+    def news(self, now: float) -> News | None:
         """Return what was written since, or None: nothing, or nothing that can be used. ``now`` is the wall clock's.
 
         It reads files, and changes but ``problem``.
         """
+        found = self._news(now)
+        self.problem = self._wrong or self._others()
+        return found
+
+    def _news(self, now: float) -> News | None:
         raw, seen = self._look()
         if seen == self._seen:
             self._waiting = None
@@ -89,15 +113,15 @@ class CatalogFile(InForce):
         try:
             prepared = self._prepare(load_raw(raw, str(self._path)))
         except CatalogError as error:
-            self.problem = str(error)
+            self._wrong = str(error)
             log.error("the catalog was changed and cannot be used, the one before stays in force:\n%s", error)  # noqa: TRY400 - the message says it all
             return None
-        self.problem = ""
-        return prepared
+        self._wrong = ""
+        return News(prepared, _bytes(raw))
 
-    def take(self, prepared: Prepared) -> bool:
+    def take(self, news: News) -> bool:
         """Put a catalog in force. Return whether it is another than the one before."""
-        catalog, self.waits = prepared
+        (catalog, self.waits), self.raw = news
         for sentence in self.waits:
             log.warning(sentence)
         if catalog == self.catalog:
@@ -111,6 +135,11 @@ class CatalogFile(InForce):
         found = self.news(now)
         return found is not None and self.take(found)
 
+    def _others(self) -> str:
+        """Return what somebody else found wrong."""
+        found = b"" if self._told is None else read_raw(self._told)
+        return found.decode(errors="replace") if isinstance(found, bytes) else ""
+
     def _look(self) -> tuple[bytes | Document, Seen]:
         raw = read_raw(self._path)
         beside = (read_raw(path) for path in self._beside)
@@ -123,3 +152,7 @@ class CatalogFile(InForce):
             )
         except OSError:
             return False
+
+
+def _bytes(raw: bytes | Document) -> bytes:
+    return raw if isinstance(raw, bytes) else b""  # a catalog was read of it

@@ -8,13 +8,11 @@ import json
 import logging
 import os
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gpuspawner.catalog import Catalog, load_catalog, menus, scaled
-from gpuspawner.catalog.file import CatalogFile, Prepared
-from gpuspawner.catalog.warnings import needing_pods
+from gpuspawner.catalog.file import PROBLEM, CatalogFile
 from gpuspawner.cli.backend import BackendError, Chosen, choose_backend
 from gpuspawner.core.errors import CatalogError, NoPort
 from gpuspawner.service.app import Options, Service, read_secret
@@ -83,7 +81,12 @@ def serve(arguments: argparse.Namespace) -> int:
     )
     try:
         chosen = choose_backend(_shortened(arguments.fast, catalog), data, options.hub_id, os.environ)
-        file = CatalogFile(Path(arguments.catalog), partial(_prepared, arguments, chosen), beside=[data / menus.FILE])
+        file = CatalogFile(
+            Path(arguments.catalog),
+            lambda later: chosen.prepare(_shortened(arguments.fast, later)),
+            beside=[data / menus.FILE],
+            told=data / PROBLEM,
+        )
         settings = changed(Settings(**chosen.settings), written)
         check_targets(settings, options.public_url)
     except (BackendError, SettingsError, CatalogError) as error:
@@ -99,13 +102,6 @@ def serve(arguments: argparse.Namespace) -> int:
 
 def _shortened(factor: float | None, catalog: Catalog) -> Catalog:
     return catalog if factor is None else scaled(catalog, factor)
-
-
-def _prepared(arguments: argparse.Namespace, chosen: Chosen, written: Catalog) -> Prepared:
-    """Return a later catalog as it is used here, where the hub would start with it."""
-    if chosen.scheduler is None and (refused := needing_pods(arguments.catalog, written)):
-        raise CatalogError(refused)
-    return chosen.prepare(_shortened(arguments.fast, written))
 
 
 async def _run(options: Options, chosen: Chosen, file: CatalogFile, settings: Settings) -> None:

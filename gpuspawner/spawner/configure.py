@@ -22,14 +22,14 @@ from traitlets.utils.importstring import import_item
 
 from gpuspawner.backends.ports import SERVICE as SERVICE_COMMAND
 from gpuspawner.catalog import Catalog, load_catalog, scaled
-from gpuspawner.catalog.file import CatalogFile, InForce, Prepared
+from gpuspawner.catalog.file import Prepared
 from gpuspawner.catalog.menus import write_menus
 from gpuspawner.catalog.warnings import needing_pods
 from gpuspawner.core.errors import CatalogError
 from gpuspawner.spawner.hub import one_hub, service_port, stoppers
 from gpuspawner.spawner.hub.cullers import CONFIG_FOLDERS, other_cullers
 from gpuspawner.spawner.hub.data_folder import SECRET_BYTES, check_secret, data_folder, take_hub_id, written_once
-from gpuspawner.spawner.hub.following import following, refuse
+from gpuspawner.spawner.hub.following import followed, refuse
 from gpuspawner.spawner.kubernetes.configure import service_address, service_environment
 from gpuspawner.spawner.kubernetes.conflicts import conflicts, weakened
 from gpuspawner.spawner.kubernetes.profiles import menus
@@ -92,10 +92,9 @@ def configure(
     if one_hub.hub_starts():
         service_port.refuse_taken(port, host, data)
     c.JupyterHub.spawner_class = wrapped
-    in_force = _in_force(catalog, partial(_prepared, c, wrapped, data, fast, catalog))
-    _set_spawner(c.GPUSpawnerMixin, in_force, url, prefix, data)
-    command = [sys.executable, *SERVICE_COMMAND, str(data)]
-    command += ["--catalog", str(_catalog_file(catalog, data))]
+    current, handed = followed(catalog, partial(_prepared, c, wrapped, data, fast, catalog), data)
+    _set_spawner(c.GPUSpawnerMixin, current, url, prefix, data)
+    command = [sys.executable, *SERVICE_COMMAND, str(data), "--catalog", str(handed)]
     command += ["--fast", str(fast)] if fast is not None else []
     _add_service(c, url, command, _service_variables(c, wrapped, service_settings))
     _add_roles(c, [*SERVICE_SCOPES, *_scopes_for_mail(service_settings or {})])
@@ -138,19 +137,9 @@ def _prepared(
     return catalog, ()
 
 
-def _in_force(catalog: str | Path | Mapping[str, Any], prepare: Callable[[Catalog], Prepared]) -> InForce:
-    """Return what holds the hub's catalog: a mapping stays as it is."""
-    try:
-        if isinstance(catalog, Mapping):
-            return InForce(prepare(load_catalog(catalog))[0])
-        return CatalogFile(Path(catalog).absolute(), prepare)
-    except CatalogError as error:  # it was written anew this moment
-        raise SystemExit(f"gpuspawner: the hub does not start with this catalog:\n{error}") from None
-
-
-def _set_spawner(spawner: Any, in_force: InForce, url: str, prefix: str, data: Path) -> None:
+def _set_spawner(spawner: Any, current: Callable[[], Catalog], url: str, prefix: str, data: Path) -> None:
     """Tell every spawner of the catalog and of its service, which both know the secret."""
-    spawner.gpu_catalog = following(in_force)  # traitlets copies values, and a catalog is not to be copied
+    spawner.gpu_catalog = current
     spawner.gpu_service_url = url + prefix.rstrip("/")
     spawner.gpu_service_prefix = prefix
     spawner.gpu_hub_id = written_once(data / "hub-id", lambda: uuid.uuid4().hex)
@@ -312,14 +301,6 @@ def _shortened(catalog: Catalog, fast: float) -> Catalog:
         return scaled(catalog, fast)
     except (ValueError, TypeError):
         raise SystemExit(f"gpuspawner: configure(fast={fast!r}) is no factor. Give a number, 1 to 3600.") from None
-
-
-def _catalog_file(catalog: str | Path | Mapping[str, Any], data: Path) -> Path:
-    if not isinstance(catalog, Mapping):
-        return Path(catalog).absolute()
-    path = data / "catalog.json"  # JSON is YAML: the service reads both alike
-    path.write_text(json.dumps(catalog, indent=1))
-    return path
 
 
 def _add_service(c: Any, url: str, command: list[str], environment: dict[str, str]) -> None:

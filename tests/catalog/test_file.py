@@ -71,6 +71,7 @@ def test_a_bad_one_keeps_the_last_good_one_and_is_told_once(path, caplog):
     write(path, GOOD.format(price=1))
     assert not file.look(time.time())
     assert (file.problem, file.sentences) == ("", ())
+    assert file.raw == path.read_bytes()
 
 
 def test_a_bad_one_may_be_followed_by_a_good_one(path):
@@ -148,6 +149,20 @@ def test_what_a_place_makes_of_it_and_the_files_that_it_reads(path, tmp_path):
     write(beside, "5")
     assert file.look(time.time())
     assert price(file) == 5
+
+
+def test_what_somebody_else_finds_wrong_is_told_while_it_stands(path, tmp_path):
+    told = tmp_path / "problem"
+    told.write_text("c.yaml:2: gpus.t4: wrong. Right.\n1 problem in the catalog")
+    file = CatalogFile(path, told=told)
+    said = "The catalog was changed and cannot be used: the one before stays in force. c.yaml:2: gpus.t4: wrong. Right."
+    assert file.sentences == (said,)
+    write(path, GOOD.format(price=2))
+    assert file.look(time.time())
+    assert file.sentences == (said,)
+    told.unlink()
+    assert not file.look(time.time())
+    assert file.sentences == ()
 
 
 def test_a_bad_one_is_refused_at_the_start(path):

@@ -51,6 +51,12 @@ def test_promise_10_an_edited_catalog_is_in_force_within_seconds_and_a_broken_on
     )
     assert "gpuspawner_catalog_reload_success 0.0" in metrics.text
 
+    hub.kill_service()
+    eventually(lambda: hub.service_pids() not in ([], service), 60, "the hub starts it again")
+    eventually(lambda: "allowed: 1 s to 1 h" in checked(hub, token, lifetime="2h"), 30, "by the last good one")
+    assert told in html.unescape(admin.get(f"{hub.url}/services/gpu/", timeout=20).text)
+    service = hub.service_pids()
+
     hub.catalog.write_text(good)
     eventually(lambda: "Starts now" in checked(hub, token, lifetime="2h"), 15, "as before")
     eventually(lambda: "an hour" not in form_of(hub, alice), 15, "without a price again")

@@ -10,6 +10,7 @@ from kube_catalog import CATALOG
 from kubespawner import KubeSpawner
 from traitlets.config import Config
 
+from gpuspawner.catalog import load_catalog
 from gpuspawner.catalog.menus import Menu, read_menus
 from gpuspawner.spawner.kubernetes.settings import written
 from gpuspawner.spawner.kubernetes.spawner import GPUSpawner
@@ -155,11 +156,16 @@ def test_promise_10_the_hub_follows_its_file_and_refuses_what_it_would_not_start
         f"{file}: catalog: templates.lab.profile: c.KubeSpawner.profile_list has no profile with the slug tiny. "
         "It has: small-one, big."
     ) in caplog.text
+    handed, problem = tmp_path / "gpu" / "catalog-in-force.yaml", tmp_path / "gpu" / "catalog-problem"
+    assert load_catalog(handed).templates.keys() == {"lab", "big"}, "the service goes by the same"
+    assert problem.read_text() in caplog.text
     write({"lab": {"profile": "big"}})
     clock[0] -= 2
     assert list(catalog().templates) == ["lab", "big"], "it is not looked at twice in two seconds"
     clock[0] += 2
     assert list(catalog().templates) == ["lab"]
+    assert handed.read_bytes() == file.read_bytes()
+    assert not problem.exists()
 
 
 @pytest.mark.parametrize(

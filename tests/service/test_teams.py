@@ -8,6 +8,7 @@ from page_world import NOW, Browser, api, request, running, spawner, waiting
 
 from gpuspawner.backends.fake import fake_gpus
 from gpuspawner.catalog import load_catalog
+from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.observe.members import STANDS_SECONDS
@@ -225,6 +226,18 @@ def test_the_page_of_who_waits_gives_and_withdraws_consent_by_one_click(world):
 def test_what_one_consented_to_is_remembered_for_each_template(world):
     acquire(world, template="pytorch", substitutes=["h100"])
     assert api(world, "alice", "offers").json()["consents"] == {"pytorch": ["h100"]}
+
+
+def test_offers_are_answered_while_the_store_does_not(world, monkeypatch):
+    acquire(world, "bob", team="speech", substitutes=["h100"])
+
+    def away(*_which):
+        raise Unavailable("The store does not answer.")
+
+    monkeypatch.setattr(world.parts.store, "ended", away)
+    answer = api(world, "bob", "offers").json()
+    assert (answer["team"], answer["consents"]) == ("speech", {"pytorch": ["h100"]}), "as far as it lives"
+    assert api(world, "alice", "offers").json()["consents"] == {}
 
 
 def test_a_check_tells_what_another_gpu_would_bring(world):

@@ -75,20 +75,23 @@ class Check(ApiHandler):
                 "asked": gpus_asked(request, parts.catalog, simulated=offer is not None and offer.simulated),
                 "ends_at": None if waiting or limit or node_seconds or trouble else now + request.lifetime_seconds,
                 "team": request.team or None,
-                "substitutes": await self._substitutes(claim, groups),
+                "substitutes": await self._substitutes(claim, would, groups),
                 "quota": quota_lines(parts, key),
             }
         )
 
-    async def _substitutes(self, claim: Claim, groups: frozenset[str]) -> list[dict[str, Any]]:
-        """Return, for each kind that may be given instead, what it would bring now, and whether it is consented to."""
+    async def _substitutes(self, claim: Claim, would: Preview, groups: frozenset[str]) -> list[dict[str, Any]]:
+        """Return, for each kind that may be given instead, what it would bring now, and whether it is consented to.
+
+        ``would`` is what the claim would get as it is.
+        """
         request, catalog = claim.request, visible(self.parts.catalog, groups)
         kinds = instead(catalog, request)
         if not kinds:
             return []
-        alone = _wait_seconds(await self._preview(claim, replace(request, substitutes=())))
+        alone = await self._preview(claim, replace(request, substitutes=())) if request.substitutes else would
         waits_seconds = {kind: _wait_seconds(await self._preview(claim, of_kind(request, kind))) for kind in kinds}
-        return [substitute_view(catalog, request, kind, alone, waits_seconds[kind]) for kind in kinds]
+        return [substitute_view(catalog, request, kind, _wait_seconds(alone), waits_seconds[kind]) for kind in kinds]
 
     async def _preview(self, claim: Claim, request: Request) -> Preview:
         return await self.parts.queue.offers_for(claim._replace(request=request))

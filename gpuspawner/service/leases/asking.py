@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from gpuspawner.catalog import resolve, teams_of, to_options
 from gpuspawner.catalog.file import InForce
 from gpuspawner.catalog.groups import lost_group
-from gpuspawner.core.errors import Conflict, Gone
+from gpuspawner.core.errors import Conflict, Gone, Unavailable
 from gpuspawner.core.leases import endings, events
 from gpuspawner.core.leases.lease import JOINABLE, WAITING, Key, Lease, Owner, Phase
 from gpuspawner.core.leases.request import Request
@@ -28,6 +28,26 @@ def options_of(lease: Lease) -> dict[str, Any]:
     return {**to_options(lease.request), **lease.options}
 
 
+USERS_KNOWN = 10_000
+"""What so many users chose last is kept in memory. Arbitrary: more than have the form open."""
+
+
+class _Chosen(NamedTuple):
+    """What a user chose last: teams, the last one first, and by template what else they take."""
+
+    teams: tuple[str, ...]
+    consents: Mapping[str, tuple[str, ...]]
+
+
+def _chosen_in(last_first: Iterable[Lease]) -> _Chosen:
+    teams, consents = dict[str, None](), dict[str, tuple[str, ...]]()
+    for lease in last_first:
+        teams.setdefault(lease.request.team)
+        if lease.request.gpu is not None:
+            consents.setdefault(lease.request.template, lease.request.substitutes)
+    return _Chosen(tuple(teams), consents)
+
+
 class Finish(Protocol):
     """``Allocator.dismiss``."""
 
@@ -41,6 +61,7 @@ class Asking:
     def __init__(self, book: Book, in_force: InForce, finish: Finish) -> None:
         """Resolve by the catalog in force. ``finish`` ends a lease."""
         self._book, self._in_force, self._finish = book, in_force, finish
+        self._known: dict[Owner, tuple[int, _Chosen]] = {}
 
     def request_of(
         self, key: Key, user: str, options: Mapping[str, Any], groups: Groups, *, start_id: str = ""
@@ -71,21 +92,30 @@ class Asking:
         teams = teams_of(self._in_force.catalog.rules, groups)
         if len(teams) < 2:  # noqa: PLR2004 - there is nothing to choose
             return ""
-        return next((lease.request.team for lease in self._last_ones(owner) if lease.request.team in teams), "")
+        return next((team for team in self._chosen(owner).teams if team in teams), "")
 
-    def last_consents(self, owner: Owner) -> dict[str, tuple[str, ...]]:
+    def last_consents(self, owner: Owner) -> Mapping[str, tuple[str, ...]]:
         """Return, by template, the substitutes that a user consented to when they asked for it last."""
-        found: dict[str, tuple[str, ...]] = {}
-        for lease in self._last_ones(owner):
-            if lease.request.gpu is not None:
-                found.setdefault(lease.request.template, lease.request.substitutes)
-        return found
+        return self._chosen(owner).consents
 
-    def _last_ones(self, owner: Owner) -> list[Lease]:
-        """Return a user's leases, those asked for last first."""
-        live = [lease for lease in self._book if lease.key.owner == owner]
-        ended = self._book.store.ended(owner, LAST_ONES)
-        return sorted([*live, *ended], key=lambda lease: -lease.asked_at)
+    def _chosen(self, owner: Owner) -> _Chosen:
+        """Return what a user chose last, read anew where a lease of theirs was stored since: open forms ask often.
+
+        While the store does not answer, what is known of those that live.
+        """
+        saves = self._book.saves[owner]
+        known = self._known.pop(owner, None)
+        if known is None or known[0] != saves:
+            live = [lease for lease in self._book if lease.key.owner == owner]
+            try:
+                ended = self._book.store.ended(owner, LAST_ONES)
+            except Unavailable:
+                return _chosen_in(live)
+            known = saves, _chosen_in(sorted([*live, *ended], key=lambda lease: -lease.asked_at))
+        self._known[owner] = known
+        if len(self._known) > USERS_KNOWN:
+            del self._known[next(iter(self._known))]
+        return known[1]
 
     def lost_group(self, lease: Lease, groups: Groups) -> str:
         """Return the group that a lease needs and its user is in no more; "" where there is none."""

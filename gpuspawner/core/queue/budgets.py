@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from zoneinfo import ZoneInfo
 
-from gpuspawner.core.calendar.periods import HOUR_MS, Span, milliseconds, period_of
+from gpuspawner.core.calendar.periods import HOUR_MS, Span, milliseconds, period_of, show_moment
 from gpuspawner.core.leases.lease import UP, Lease, Phase
 from gpuspawner.core.queue.charges import BUDGET, amount, held_ms, per_hour
 from gpuspawner.core.queue.entries import account_of, accounts_of, entries_in_force, granted
@@ -52,6 +52,7 @@ class Balance:
     added: Fraction
     rate: Fraction
     """What runs and starts now takes an hour."""
+    zone: ZoneInfo
 
     @property
     def hard(self) -> Fraction | None:
@@ -67,6 +68,10 @@ class Balance:
     def left(self) -> Fraction | None:
         """What may still be set aside; None for no bound."""
         return None if self.hard is None else max(Fraction(0), self.hard - self.used - self.set_aside)
+
+    def renews(self, now: float) -> str:
+        """Return when the next period begins, as people read it."""
+        return show_moment(self.period.end, now, self.zone)
 
     def lasts_until(self, now: float) -> float | None:
         """Return when it is used up at the present use; None where it renews before that."""
@@ -182,7 +187,7 @@ class Balances:
             used += self._accounts.charged.get((account, budget.what, budget.per), 0)
         added = granted(self._grants, account, budget.what, max(self.now, period.start))
         rate = per_hour(self._rates[account], budget.what)
-        return Balance(entry, budget, account, period, used, set_aside, added, rate)
+        return Balance(entry, budget, account, period, used, set_aside, added, rate, self.zone)
 
     def _sum(self, account: Account, used: Used, period: Span) -> tuple[Fraction, Fraction]:
         """Return what live leases used of a period so far, and what is set aside there."""
@@ -241,7 +246,7 @@ def period_words(balance: Balance, now: float) -> str:
     per, period = balance.budget.per.value, balance.period
     if period.start <= now < period.end:
         return "today" if per == "day" else f"this {per}"
-    return f"the {per} from {show_time(period.start, now)}"
+    return f"the {per} from {show_moment(period.start, now, balance.zone)}"
 
 
 def used_words(value: Fraction, what: Used) -> str:
@@ -271,7 +276,7 @@ def refusal(verdict: Verdict, fewer: int, contact: str, now: float) -> tuple[str
     )
     less = f"Ask for {fewer}, stop" if fewer else "Stop"
     remedy = (
-        f"They renew at {show_time(balance.period.end, now)}. {less} what you do not need, or ask "
+        f"They renew {balance.renews(now)}. {less} what you do not need, or ask "
         f"{contact or 'an administrator'} for more."
     )
     return limit, remedy

@@ -238,7 +238,7 @@ class Allocator:
                 continue
             granted = self.bounds.granted(leases.grant(lease, grant.slots, now), grant.latest_end)
             if granted is None:
-                log.info("a budget leaves too little for %s: it goes on waiting", lease.id)
+                log.debug("a budget leaves too little for %s: it goes on waiting", lease.id)
                 continue
             for slot in grant.slots:
                 used[slot.gpu] = used.get(slot.gpu, Fraction(0)) + slot.share

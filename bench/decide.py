@@ -66,7 +66,7 @@ def main() -> None:
             lease(i, running=False) for i in range(gpus, gpus + waiting)
         ]
         seen = Snapshot(0.0, KINDS, tuple(leases), fleet)
-        grants = median_seconds(partial(of_new, next_grants, seen), 10)
+        grants = median_seconds(partial(of_new, decide, seen), 10)
         places = median_seconds(partial(of_new, queue_places, seen), 3)
         print(f"{gpus:>6} {waiting:>8} {grants / write_seconds:>12.2f} {places / write_seconds:>10.2f}")
 

@@ -41,6 +41,7 @@ def add_parsers(commands: Any) -> None:
     _add_serve(commands)
     _add_remote(commands)
     _add_preempt(commands)
+    _add_quota(commands)
     _add_ssh(commands)
     _add_simulate(commands)
 
@@ -118,6 +119,54 @@ def _add_preempt(commands: Any) -> None:
     for one in (taking, listing, *ones.values()):
         _add_url(one)
         one.add_argument("--json", action="store_true", help="print JSON")
+
+
+GRANT_HELP = """\
+examples:
+  gpuspawner grant alice "4 GPUs" --until Friday --why "deadline of the paper"
+  gpuspawner grant --team vision "+20 GPU h" --until "this month" --why "lost a node on Monday"
+  gpuspawner grant --take-back 3f2a --why "no longer needed"
+
+GPU hours and cost are added to each day, week or month in which the grant is in force. What is taken back ends nothing
+that runs: nothing is started or extended by it any more.
+"""
+
+
+def _add_quota(commands: Any) -> None:
+    own = commands.add_parser("quota", help="show what bounds you: used, set aside, left, and when it renews")
+    own.add_argument("--user", metavar="NAME", default="", help="of this user (administrators)")
+    own.set_defaults(run="gpuspawner.cli.quota:quota")
+    used = commands.add_parser("usage", help="show what was used: GPU hours and cost, by day, user, team or kind")
+    used.add_argument("--by", choices=("user", "team", "kind", "day"), default="day", help="default: %(default)s")
+    used.add_argument("--since", metavar="DAY", help="the first day, such as 2026-11-01 (default: of this month)")
+    used.add_argument("--until", metavar="DAY", help="the last day (default: today)")
+    used.add_argument("--all", action="store_true", help="that of all users (administrators)")
+    used.set_defaults(run="gpuspawner.cli.quota:usage")
+    granting = commands.add_parser(
+        "grant",
+        help="add to somebody's quotas and budgets for a time (administrators)",
+        epilog=GRANT_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    granting.add_argument("user", metavar="USER", nargs="?", default="", help="for this user")
+    granting.add_argument("what", metavar="AMOUNT", nargs="?", help='such as "4 GPUs", "+20 GPU h", "2 h100"')
+    granting.add_argument("--team", metavar="TEAM", default="", help="for this team, or for the user in it")
+    granting.add_argument("--everybody", action="store_true", help="for everybody together")
+    granting.add_argument("--since", metavar="TIME", help="from when, such as tomorrow (default: now)")
+    granting.add_argument("--until", metavar="TIME", help="such as Friday, 2026-12-24, this month, 3d")
+    granting.add_argument("--take-back", metavar="ID", help="take a grant back, by its id or the beginning of it")
+    granting.add_argument("--list", action="store_true", help="list the grants, the newest first")
+    granting.set_defaults(run="gpuspawner.cli.quota:grant")
+    correcting = commands.add_parser("correct", help="correct what somebody is charged (administrators)")
+    correcting.add_argument("user", metavar="USER", help="whose use")
+    correcting.add_argument("amount", metavar="AMOUNT", help='such as "-3 GPU h", which gives back, or "+10 cost"')
+    correcting.add_argument("--team", metavar="TEAM", default="", help="that is charged")
+    correcting.set_defaults(run="gpuspawner.cli.quota:correct")
+    for parser in (granting, correcting):
+        parser.add_argument("--why", metavar="TEXT", help="the reason, which is stored")
+    for parser in (own, used, granting, correcting):
+        _add_url(parser)
+        parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _add_ssh(commands: Any) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from gpuspawner.cli.asking import INVALID, REFUSED, AwayError, RefusedError, call, token_of, told
 from gpuspawner.cli.remote import ID_LETTERS, shown
+from gpuspawner.cli.table import print_table
 from gpuspawner.core.units import BadValue, parse_duration, show_time
 
 
@@ -51,7 +52,7 @@ def list_claims(arguments: argparse.Namespace) -> int:
     for one in answer["preemptions"]:
         gpus, made = f"{one['count']} {one['title']}", show_time(one["made_at"], one["now"])
         rows.append((one["id"][:ID_LETTERS], gpus, _whom(one), one["by"], made, one["words"]))
-    _table(rows)
+    print_table(rows)
     return 0
 
 
@@ -99,7 +100,7 @@ def _told_one(arguments: argparse.Namespace, path: str, method: str, body: dict[
         ends = "" if ends_at is None else show_time(ends_at, one["now"])
         rows.append((victim["user"], victim["server"] or "-", str(len(victim["gpus"])), ends, victim["loses"]))
     if len(rows) > 1:
-        _table(rows)
+        print_table(rows)
     if one["note"]:
         print(one["note"])
     return 0
@@ -114,10 +115,3 @@ def _ask(
 def _whom(one: dict[str, Any]) -> str:
     ((what, name),) = one["for"].items()
     return str(name) if what == "external" else f"{what} {name}"
-
-
-def _table(rows: list[tuple[str, ...]]) -> None:
-    printed = [tuple(map(shown, row)) for row in rows]
-    widths = [max(len(row[column]) for row in printed) for column in range(len(printed[0]))]
-    for row in printed:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

@@ -63,6 +63,12 @@ def day_of(at_ms: int, zone: ZoneInfo) -> str:
     return datetime.fromtimestamp(middle, zone).date().isoformat()
 
 
+def show_moment(at: float, now: float, zone: ZoneInfo) -> str:
+    """Write when a period ends, by its zone's clock: ``Mon 30 Nov 00:00``, without the day where it is today."""
+    there, here = (datetime.fromtimestamp(moment, zone) for moment in (at, now))
+    return there.strftime("%H:%M" if there.date() == here.date() else "%a %d %b %H:%M")
+
+
 def split(start_ms: int, end_ms: int, per: Per, zone: ZoneInfo) -> Iterator[tuple[Span, Span]]:
     """Yield the parts of an interval that lie in one period each, in order, each with its period."""
     while start_ms < end_ms:

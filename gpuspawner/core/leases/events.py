@@ -338,6 +338,24 @@ class Answered(Text):
     name, words, told = "answered", "Answered", Told.USER
 
 
+class QuotaGranted(Text):
+    """An administrator adds to a quota or a budget for a time; ``text`` says what, for whom and why."""
+
+    name, words = "quota granted", "Granted more"
+
+
+class QuotaTakenBack(Text):
+    """An administrator takes that back."""
+
+    name, words = "quota taken back", "Took a grant back"
+
+
+class UsageCorrected(Text):
+    """An administrator corrects what was charged."""
+
+    name, words = "usage corrected", "Corrected the use"
+
+
 @dataclass(frozen=True)
 class Other(Event):
     """What another version stored, under a name that this one does not know."""
@@ -358,6 +376,7 @@ EVENTS: Mapping[str, type[Event]] = {
         *(HeldBackBy, LetGo, Consented, Substituted, WarnedOfClaim, ClaimGone, Bounded),
         *(WarnedIdle, WarnedOfEnd, GraceEnded, WouldWarn, WouldStop, Kept, Extended),
         *(Stopped, StopperNamed, Disrupted, Spared, Health, OutputShared, Disputed, Answered),
+        *(QuotaGranted, QuotaTakenBack, UsageCorrected),
     )
 }
 

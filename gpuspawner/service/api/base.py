@@ -101,7 +101,7 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
 
     def _acts(self) -> bool:
         """Whether something is to be done, not only told."""
-        return self.request.method == "POST" and not self.serves_forms
+        return self.request.method in {"POST", "DELETE"} and not self.serves_forms
 
     async def _is_still_known(self) -> bool:
         """Whether the hub takes the token of who acts: its answer of before may outlive a logout, and a user.

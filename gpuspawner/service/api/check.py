@@ -9,11 +9,13 @@ from gpuspawner.catalog import visible
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Phase
 from gpuspawner.core.leases.request import Request
+from gpuspawner.core.queue.budgets import Asker
 from gpuspawner.core.queue.snapshot import Claim
 from gpuspawner.schedulers.base import Preview
 from gpuspawner.service.api.base import ApiHandler
 from gpuspawner.service.leases.policies import policy_now
 from gpuspawner.service.tell.quota_lines import quota_lines
+from gpuspawner.service.tell.quota_view import budget_lines
 from gpuspawner.service.tell.sentences import (
     gpus_asked,
     hours_words,
@@ -44,9 +46,12 @@ class Check(ApiHandler):
         if mine is not None and mine.phase in UP | {Phase.STARTING}:
             raise Conflict("This workspace has been started already: you find it on the hub's page Home.")
         parts.allocator.check(request, key)
+        bound = parts.allocator.bounds.check(request, key)
+        ends_at = now + request.lifetime_seconds if bound is None else bound.at
         offer = parts.queue.offer(request.gpu)
         keeps = mine is not None and mine.phase in WAITING and request.keeps_place_of(mine.request)
         asked_at = mine.asked_at if mine is not None and keeps else now
+        asker = Asker(person.name, person.owner.user_created, request.team)
         claim = Claim("" if mine is None else mine.id, person.owner.user_created, request, asked_at, user=person.name)
         would = await parts.queue.offers_for(claim)
         place, node_seconds = would.place, would.node_seconds
@@ -62,7 +67,7 @@ class Check(ApiHandler):
             sentence = limit
         else:
             policy, instead_of, until = policy_now(parts.catalog, request.policy, now)
-            sentence = starts_now(request, parts.catalog, offer, now, node_seconds)
+            sentence = starts_now(request, parts.catalog, offer, now, node_seconds, bound)
             if stops := stops_when_idle(request, policy):
                 sentence = f"{sentence} {stops} {hours_words(policy.name, instead_of, until, now)}".rstrip()
         if mine is not None and mine.phase in WAITING and not keeps:
@@ -73,10 +78,10 @@ class Check(ApiHandler):
                 "starts_now": not (waiting or limit or trouble),
                 "place": place.number if waiting else None,
                 "asked": gpus_asked(request, parts.catalog, simulated=offer is not None and offer.simulated),
-                "ends_at": None if waiting or limit or node_seconds or trouble else now + request.lifetime_seconds,
+                "ends_at": None if waiting or limit or node_seconds or trouble else ends_at,
                 "team": request.team or None,
                 "substitutes": await self._substitutes(claim, would, groups),
-                "quota": quota_lines(parts, key),
+                "quota": [*quota_lines(parts, key), *budget_lines(parts, asker)],
             }
         )
 

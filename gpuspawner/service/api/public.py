@@ -15,12 +15,11 @@ from gpuspawner.service.api.base import ApiHandler
 from gpuspawner.service.api.check import Check
 from gpuspawner.service.tell.output import output_view
 from gpuspawner.service.tell.quota_lines import quota_lines
+from gpuspawner.service.tell.record_views import audit_view, reading_view
 from gpuspawner.service.tell.teams import teams_view
 from gpuspawner.service.tell.views import (
-    audit_view,
     lease_view,
     offer_view,
-    reading_view,
 )
 
 LONGEST_LIST = 200

@@ -22,7 +22,7 @@ from gpuspawner.core.queue.budgets import (
 )
 from gpuspawner.core.queue.charges import BUDGET, rate_of
 from gpuspawner.core.rules import LatestEnd, Rate
-from gpuspawner.core.units import show_duration, show_time
+from gpuspawner.core.units import show_duration
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.accounts import Accounting
 from gpuspawner.service.leases.book import Book
@@ -157,4 +157,4 @@ class Bounds:
             return f"The budget {name} was used up."
         balance = min(found, key=lambda one: one.hard - one.used if one.hard is not None else 0)
         words = amount_words(balance, now)
-        return f"{words[0].upper()}{words[1:]} are used up. They renew at {show_time(balance.period.end, now)}."
+        return f"{words[0].upper()}{words[1:]} are used up. They renew {balance.renews(now)}."

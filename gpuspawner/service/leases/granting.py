@@ -93,7 +93,7 @@ class Granting:
         granted = replace(leases.grant(lease, grant.slots, now, given=grant.kind), terms=terms)
         bound = self._bounds.granted(granted, grant.latest_end)
         if bound is None:
-            log.info("a budget leaves too little for %s: it goes on waiting", lease.id)
+            log.debug("a budget leaves too little for %s: it goes on waiting", lease.id)
             return
         for slot in grant.slots:
             used[slot.gpu] = used.get(slot.gpu, Fraction(0)) + slot.share

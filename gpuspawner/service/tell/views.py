@@ -13,7 +13,6 @@ from gpuspawner.core.idle.idleness import explain
 from gpuspawner.core.idle.policy import Mode
 from gpuspawner.core.idle.soft import CPU
 from gpuspawner.core.leases.endings import ENDINGS
-from gpuspawner.core.leases.events import fields_of
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease, Phase
 from gpuspawner.core.queue.grants import starts_under_way
 from gpuspawner.core.units import show_duration, show_time
@@ -21,7 +20,7 @@ from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.leases.policies import idle_policy_of, policy_now, policy_of
 from gpuspawner.service.leases.prospects import KEPT_SECONDS
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.store import AuditLine, ReadingRow
+from gpuspawner.service.tell.charged import bound_view, charged_view, why_it_ends
 from gpuspawner.service.tell.claims import notice_words
 from gpuspawner.service.tell.explanation import explained
 from gpuspawner.service.tell.sentences import (
@@ -65,7 +64,6 @@ def lease_view(parts: Parts, lease: Lease) -> dict[str, Any]:
         },
         "gpu": lease.kind,
         "given": lease.given or None,
-        "latest_end": None if lease.latest_end is None else asdict(lease.latest_end),
         "opens": opens_of(parts, lease),
         "options": dict(lease.options),
         "asked_at": lease.asked_at,
@@ -82,6 +80,8 @@ def lease_view(parts: Parts, lease: Lease) -> dict[str, Any]:
         "keep": _keep(parts, lease),
         "extend": _extend(parts, lease),
         "warning": _warning(parts, lease),
+        "latest_end": bound_view(lease),
+        "charged": charged_view(parts, lease),
         "end": _end(lease),
     }
     return {**view, "explained": explained(lease, view, policy_of(parts.catalog, lease, parts.clock.now()).idle)}
@@ -329,10 +329,8 @@ def warnings_of(parts: Parts, lease: Lease) -> Iterator[dict[str, Any]]:
     if lease.unhealthy:
         yield _unhealthy(parts, lease)
     if lease.warned_seconds and lease.deadline_at is not None:
-        text = (
-            f"The lifetime of this workspace ends at {show_time(lease.deadline_at, now)}. Save your work: running "
-            "kernels would be lost; files stay."
-        )
+        ends = why_it_ends(lease, lease.deadline_at, now)
+        text = f"{ends} Save your work: running kernels would be lost; files stay."
         can = _extend(parts, lease)["each_seconds"] > 0
         yield {"kind": "expiry", "text": text, "ends_at": lease.deadline_at, "actions": ["extend"] if can else []}
 
@@ -382,26 +380,3 @@ def offer_view(offer: Offer, parts: Parts) -> dict[str, Any]:
         "simulated": offer.simulated,
         "note": offer.note,
     }
-
-
-def reading_view(row: ReadingRow) -> dict[str, Any]:
-    """Return a stored reading as JSON."""
-    return {
-        "at": row.at,
-        "seconds": row.seconds,
-        "gpu": row.gpu,
-        "utilization_percent": row.utilization_percent,
-        "memory_used_bytes": row.memory_used_bytes,
-        "memory_total_bytes": row.memory_total_bytes,
-        "kind": row.kind,
-        "because": row.because,
-        "cpu_cores": row.cpu_cores,
-        "soft": row.soft,
-    }
-
-
-def audit_view(line: AuditLine) -> dict[str, Any]:
-    """Return an audit line as JSON."""
-    event = line.event
-    told = {"at": line.at, "user": line.user, "actor": line.actor, "action": event.action, "why": event.why}
-    return {**told, "fields": fields_of(event)}

@@ -23,7 +23,7 @@ from typing import Any
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import FakeBackend, probe_text
 from gpuspawner.catalog import load_text
-from gpuspawner.cli.place import CLUSTER_TIMES
+from gpuspawner.cli.backend import CLUSTER_TIMES
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.core.leases.request import Request
@@ -197,10 +197,10 @@ def memory() -> None:
         for one in leases[:50]:
             wired.store.readings(one.id, clock.now() - 86400.0)
         begun = time.perf_counter()
-        wired.store.thin_readings(clock.now())
+        wired.store.ages.thin_readings(clock.now())
         first = time.perf_counter() - begun
         begun = time.perf_counter()
-        wired.store.thin_readings(clock.now() + 600.0)
+        wired.store.ages.thin_readings(clock.now() + 600.0)
         later = time.perf_counter() - begun
         size = (Path(folder) / "gpuspawner.sqlite").stat().st_size / 1e6
         print(f"{before:.0f} {megabytes():.0f} {size:.0f} {first:.2f} {later:.2f}")

@@ -59,7 +59,7 @@ def main(data: Path, catalog_path: str) -> None:
             for lease, rows in workspaces(catalog, user, kind, count, seed=seed, now=now):
                 line = AuditLine(lease.ended_at or now, lease.id, user, user, Stopped("stopped", lease.message))
                 store.save([lease], [line], rows)
-        while store.thin_readings(now):
+        while store.ages.thin_readings(now):
             pass
     finally:
         store.close()

@@ -17,7 +17,7 @@ from harness import ADMIN_TOKEN, REPO, RealHub, eventually
 from demo.ports import pick_free
 from gpuspawner.cli import main
 
-GOOD = "version: 1\ntemplates:\n  cpu: {title: No GPU}\n"
+GOOD = "version: 1\ntemplates:\n  cpu: {title: No GPU}\nquotas: {each: {each: user, workspaces: {hard: 3}}}\n"
 BAD = "version: 1\ngpus:\n  a100: {memory: 80G}\ntemplates:\n  lab: {gpus: {h100: 1}}\n"
 DONE, INVALID, REFUSED, AWAY = 0, 1, 2, 3
 
@@ -25,7 +25,13 @@ DONE, INVALID, REFUSED, AWAY = 0, 1, 2, 3
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory):
     """One GPU; ada runs on it, bob waits for it."""
-    real = RealHub(tmp_path_factory.mktemp("cli"), gpus=1, wait=600.0, settings={"listen_seconds": 30.0})
+    real = RealHub(
+        tmp_path_factory.mktemp("cli"),
+        gpus=1,
+        wait=600.0,
+        settings={"listen_seconds": 30.0},
+        extra='c.JupyterHub.load_roles[0]["scopes"].append("admin:groups")',
+    )
     try:
         real.start()
         real.add_user("ada", "bob")
@@ -80,6 +86,8 @@ def test_check_warns_of_what_is_not_right_on_every_hub_or_has_no_effect(tmp_path
         "  lab:\n"
         "    policy: short\n"
         "    image: lab:1\n"
+        "quotas:\n"
+        "  q: {group: v, cost: {per: week, hard: 10}}\n"
     )
     assert main(["check", str(file)]) == DONE
     out, err = capsys.readouterr()
@@ -92,13 +100,54 @@ def test_check_warns_of_what_is_not_right_on_every_hub_or_has_no_effect(tmp_path
             f"warning: {file}:3: policies.short.idle.start_up: 2 h is no less than the longest lifetime, 1 h. "
             "Shorten it: by this policy no workspace is ever idle."
         ),
+        f"warning: {file}:9: quotas.q.cost: no GPU kind has a price: it bounds nothing. Add price: to gpus.",
     ]
     assert main(["check", "--json", str(file)]) == DONE
     told = json.loads(capsys.readouterr().out)
     assert [(one["entry"], one["line"]) for one in (*told["warnings"], *told["needs_kubespawner"])] == [
         ("policies.short.idle.start_up", 3),
+        ("quotas.q.cost", 9),
         ("templates.lab.image", 7),
     ]
+
+
+TEAMS = """version: 1
+teams: {vision: {title: Vision lab}}
+templates:
+  cpu: {title: No GPU}
+  lead: {title: For leads, groups: [leads]}
+quotas: {each-user: {each: user, gpus: {hard: 4}}}
+"""
+
+
+def test_check_asks_the_hub_for_the_groups_that_the_catalog_names_where_it_can(hub, ask, tmp_path):
+    file = tmp_path / "catalog.yaml"
+    file.write_text(TEAMS)
+    assert hub.api("POST", "/groups/vision").status_code in {201, 409}
+    asked = ask("admin", "check", str(file))
+    warning = f"warning: {file}:5: templates.lead.groups: the hub has no group leads: nobody is in it. make it on the "
+    assert asked.returncode == DONE
+    assert asked.stderr.startswith(warning)
+    assert asked.stderr.count("\n") == 1
+    assert "looked at" not in asked.stdout
+    offline = gpuspawner("check", str(file))
+    assert (offline.returncode, offline.stderr) == (DONE, "")
+    assert "Whether the hub has the groups that it names was not looked at: set GPUSPAWNER_URL" in offline.stdout
+    refused = ask("ada", "check", str(file), "--hub", f"{hub.url}/services/gpu")
+    assert (refused.returncode, refused.stderr) == (DONE, "")
+    assert "is not known: Only administrators" in refused.stdout
+    file.write_text(GOOD)
+    assert "groups" not in gpuspawner("check", str(file)).stdout
+
+
+def test_check_warns_where_nothing_bounds_anybody(tmp_path, capsys):
+    file = tmp_path / "catalog.yaml"
+    file.write_text("version: 1\ntemplates: {lab:}\nquotas:\n")
+    assert main(["check", str(file)]) == DONE
+    assert capsys.readouterr().err == (
+        f"warning: {file}:3: quotas: no quota: everybody may have all. "
+        "Write one, for example each-user: {each: user, gpus: {hard: 4}}.\n"
+    )
 
 
 def test_check_of_a_bad_catalog_tells_all_at_once(tmp_path, capsys):

@@ -1,7 +1,8 @@
 """Runs the tests: some files at once, and what failed once more, alone.
 
 They start hubs, proxies, browsers, services and clusters in real processes, and a test that shares two cores with
-others can be too slow for itself. What fails alone too has failed; what passes then is named, for somebody to mend.
+others can be too slow for itself. What fails alone too has failed. What passes then is unstable: it is named and noted,
+and the run fails where it was so before, or where GPUSPAWNER_TEST_UNSTABLE=fails, as on a machine of one's own.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from tools.progress import StepError, say
 AGAIN_AT_MOST = 40
 """More failures than a slow file has tests are no accident."""
 LOOK_SECONDS = 0.5
+NOTED_SECONDS = 14 * 86400.0
+"""For so long an unstable test is remembered. Arbitrary: one slow moment is forgiven, a second in two weeks is not."""
+STRICT = "GPUSPAWNER_TEST_UNSTABLE"
 TESTS_FAILED = 1
 """pytest's exit code for that alone: 2 and above are an interrupt, a file that cannot be read, or a wrong command."""
 
@@ -66,7 +70,7 @@ def run_tests(
     The first prints as it goes; each other prints, from its log, once those before it are done.
 
     Raises:
-        StepError: a test failed both times, or too many the first time.
+        StepError: a test failed both times, or too many the first time, or one is unstable that was so before.
     """
     first, *others = suites
     beside = [(suite, *_start(suite, pytest, env, folder)) for suite in others]
@@ -76,9 +80,14 @@ def run_tests(
     finally:
         for _, process, _ in beside:
             process.wait()  # Ctrl-C reaches them too, and what they started is theirs to end
-    for suite, code in zip(suites, codes, strict=True):
-        if code:
-            _run_again(suite, code, pytest, env, folder)
+    unstable: list[str] = []
+    try:
+        for suite, code in zip(suites, codes, strict=True):
+            if code:
+                unstable += _run_again(suite, code, pytest, env, folder)
+    finally:  # also where a later suite failed
+        if unstable:
+            _tell_unstable(unstable, folder / ".run" / "unstable.json", strict=env.get(STRICT) == "fails")
 
 
 def _start(
@@ -102,13 +111,31 @@ def _follow(suite: Suite, process: subprocess.Popen[bytes], log: Path) -> int:
     return process.returncode
 
 
-def _run_again(suite: Suite, code: int, pytest: Sequence[str | Path], env: Mapping[str, str], folder: Path) -> None:
+def _run_again(
+    suite: Suite, code: int, pytest: Sequence[str | Path], env: Mapping[str, str], folder: Path
+) -> list[str]:
+    """Return the tests that failed beside others and passed alone."""
     failed = suite.failed(folder) if code == TESTS_FAILED else []
     if not 0 < len(failed) <= AGAIN_AT_MOST:
         raise StepError(f"{suite.name}: failed. What was found stands above.")
     say(f"\n     {suite.name}: {len(failed)} failed beside others: once more, alone\n")
     if subprocess.run(suite.command_again(pytest), check=False, cwd=folder, env=env).returncode:
         raise StepError(f"{suite.name}: failed, beside others and alone. What was found stands above.")
+    return failed
+
+
+def _tell_unstable(names: Sequence[str], noted: Path, *, strict: bool) -> None:
+    """Name unstable tests, note them, and raise StepError where one was noted before, or ``strict``."""
+    now = time.time()
+    found = json.loads(noted.read_text()) if noted.exists() else {}
+    before: dict[str, float] = {name: at for name, at in found.items() if now - at < NOTED_SECONDS}
+    noted.parent.mkdir(parents=True, exist_ok=True)
+    noted.write_text(json.dumps({**before, **dict.fromkeys(names, now)}, indent=1))
     say("\n     Unstable: these failed beside others and passed alone. They wait for too little, or share something:")
-    for name in failed:
-        say(f"       {name}")
+    for name in names:
+        again = f" (also {time.strftime('%d %b %H:%M', time.localtime(before[name]))})" if name in before else ""
+        say(f"       {name}{again}")
+    if strict or before.keys() & set(names):
+        raise StepError(
+            "Unstable tests: mend them. They pass only by being run again" + ("." if strict else ", twice.")
+        )

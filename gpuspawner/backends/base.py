@@ -1,12 +1,13 @@
-"""The seam: what the service asks of the place where workspaces live."""
+"""The seam: what the service asks of where workspaces live."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from gpuspawner.core.gpus.fleet import Fleet, Slot
+from gpuspawner.core.gpus.fleet import Fleet, GpuKind, Slot
+from gpuspawner.core.gpus.names import Group
 
 LEASE_ID = "GPUSPAWNER_LEASE_ID"
 """The variable by which a process is known to belong to a lease."""
@@ -25,12 +26,12 @@ class Running:
     ``pids`` are its processes, oldest first. ``environment`` holds the ``GPUSPAWNER_*`` variables of the oldest, among
     them what rebuilds the lease. ``age_seconds`` is the time since the oldest one started.
 
-    ``given`` is what the place itself gave it where that only counts: (group, number of GPUs) pairs; None where the
-    place has not given anything yet, or gives exactly what was asked. ``waiting_seconds`` is for how long the place
+    ``given`` is what the backend itself gave it where that only counts: (group, number of GPUs) pairs; None where the
+    backend has not given anything yet, or gives exactly what was asked. ``waiting_seconds`` is for how long the backend
     has found no room for it, and ``waiting`` why; ``ending`` that it is being ended, within ``ends_in_seconds``
-    where that is known; ``disruption`` says why, in a sentence, where the place itself ends it or is about to.
-    ``unhealthy`` are those of its GPUs, by the place's own names, that the place calls so. ``kept_since`` is when the
-    place took ``environment`` into its own keeping, in seconds since the epoch, where no user can write it any more;
+    where that is known; ``disruption`` says why, in a sentence, where the backend itself ends it or is about to.
+    ``unhealthy`` are those of its GPUs, by the backend's own names, that it calls so. ``kept_since`` is when the
+    backend took ``environment`` into its own keeping, in seconds since the epoch, where no user can write it any more;
     None where its user may have written it.
     """
 
@@ -39,7 +40,7 @@ class Running:
     pids: tuple[int, ...] = ()
     age_seconds: float = 0.0
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
-    given: tuple[tuple[str, int], ...] | None = None
+    given: tuple[tuple[Group, int], ...] | None = None
     waiting_seconds: float = 0.0
     waiting: str = ""
     ending: bool = False
@@ -66,7 +67,11 @@ class ProbeResult:
 
 
 class Backend(Protocol):
-    """A place where workspaces live. Every method may be called at any time, also while another one runs."""
+    """Where workspaces live. Every method may be called at any time, also while another one runs."""
+
+    def use_kinds(self, kinds: Iterable[GpuKind]) -> None:
+        """Match GPUs to these kinds from now on: the catalog has changed."""
+        ...
 
     async def fleet(self) -> Fleet:
         """Return all GPUs as they are now, matched to the catalog's kinds.

@@ -1,4 +1,4 @@
-"""The seam's official fake: a place in memory, for tests of what uses a backend."""
+"""The seam's official fake: a backend in memory, for tests of what uses a backend."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from gpuspawner.backends.base import ProbeResult, Running
 from gpuspawner.backends.probe import BEGIN, END, MIB
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.gpus.fleet import Fleet, Gpu, Slot
+from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Slot
 
 
 def fake_gpus(pool: str, count: int, memory_bytes: int = 80 * 1024 * MIB) -> tuple[Gpu, ...]:
@@ -91,6 +91,9 @@ class FakeBackend:
     def change_gpu(self, uuid: str, **changes: Any) -> None:
         """Change fields of one GPU: ``healthy``, ``foreign``, ``note``."""
         self.gpus = tuple(replace(gpu, **changes) if gpu.id == uuid else gpu for gpu in self.gpus)
+
+    def use_kinds(self, kinds: Iterable[GpuKind]) -> None:
+        """Match nothing: a GPU is of the kind that a test says."""
 
     async def fleet(self) -> Fleet:
         """Return the GPUs, or raise Unavailable."""

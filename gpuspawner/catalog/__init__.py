@@ -6,6 +6,7 @@ Never here: what is free, queued or in use, JupyterHub, HTTP, SQL, a clock.
 """
 
 from gpuspawner.catalog.load import check, load_catalog, load_text
+from gpuspawner.catalog.picks import offered_instead
 from gpuspawner.catalog.resolve import (
     OPTIONS,
     RESERVED,
@@ -15,8 +16,11 @@ from gpuspawner.catalog.resolve import (
     resolve,
     to_options,
     without_defaults,
+    without_lost_consent,
 )
+from gpuspawner.catalog.rules.visible import charging_teams, teams_of, visible
 from gpuspawner.catalog.values import (
+    ANY_GPU,
     NO_GPU,
     PAGES,
     SSH,
@@ -30,6 +34,7 @@ from gpuspawner.catalog.values import (
 )
 
 __all__ = [
+    "ANY_GPU",
     "NO_GPU",
     "OPTIONS",
     "PAGES",
@@ -40,6 +45,7 @@ __all__ = [
     "Defaults",
     "Guarantee",
     "Template",
+    "charging_teams",
     "check",
     "completed",
     "default_url",
@@ -47,8 +53,12 @@ __all__ = [
     "keys_of_form",
     "load_catalog",
     "load_text",
+    "offered_instead",
     "resolve",
     "scaled",
+    "teams_of",
     "to_options",
+    "visible",
     "without_defaults",
+    "without_lost_consent",
 ]

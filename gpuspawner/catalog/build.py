@@ -6,7 +6,6 @@ One rule for all that ``extends`` brings: what an entry writes itself must fit; 
 
 from __future__ import annotations
 
-from fractions import Fraction
 from types import MappingProxyType
 from typing import Any
 
@@ -15,9 +14,9 @@ from gpuspawner.catalog.build_template import DEFAULT_POLICY, Surroundings, buil
 from gpuspawner.catalog.document import Issue
 from gpuspawner.catalog.extends import Flat, Named, flattened
 from gpuspawner.catalog.models import AlsoCountsEntry, CatalogEntry, PolicyEntry
+from gpuspawner.catalog.rules.build import build_rules
 from gpuspawner.catalog.values import Catalog, Template
 from gpuspawner.core.idle.policy import ActivityPolicy, ExtendPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy
-from gpuspawner.core.rules import Limit, Quota, Rules, What, Whom
 from gpuspawner.core.units import show_duration
 
 
@@ -38,48 +37,26 @@ def build(entries: CatalogEntry, issues: list[Issue], *, empty: bool) -> Catalog
             Issue(("templates",), wrong, "write at least one, for example templates: {lab: {gpus: {a100: 1}}}")
         )
     issues.extend(check_gpus(entries, named))
-    quota_name, quota = _quota(entries, named, issues)
     with_default = {DEFAULT_POLICY: PolicyEntry(), **entries.policies}
     flat_policies = flattened("policies", with_default, named, issues)
     policies = {name: _policy(name, flat, issues) for name, flat in flat_policies.items()}
-    around = Surroundings(named, entries.gpus, policies, flat_policies, quota)
+    rules = build_rules(entries, named, policies, issues)
+    gpus = {name: build_kind(name, entries.gpus) for name in entries.gpus}
+    around = Surroundings(named, gpus, policies, flat_policies, rules)
     templates: dict[str, Template] = {}
     for name, template in flattened("templates", entries.templates, named, issues).items():
         templates[name] = build_template(name, template, around, issues)
     return Catalog(
-        gpus=MappingProxyType({name: build_kind(name, entries.gpus) for name in entries.gpus}),
+        gpus=MappingProxyType(gpus),
         templates=MappingProxyType(templates),
         policies=MappingProxyType(policies),
-        quota=quota,
-        quota_name=quota_name,
-        rules=_rules(quota_name, quota),
         simulated=MappingProxyType(dict(entries.simulated)),
+        rules=rules,
     )
 
 
-def _rules(name: str, quota: int | None) -> Rules:
-    limit = Limit(What.GPUS, hard=None if quota is None else Fraction(quota))
-    return Rules() if quota is None else Rules(quotas=(Quota(name, Whom.EACH_USER, limits=(limit,)),))
-
-
-def _quota(entries: CatalogEntry, named: Named, issues: list[Issue]) -> tuple[str, int | None]:
-    found: tuple[str, int | None] = ("", None)
-    for name, entry in entries.quotas.items():
-        loc = ("quotas", name)
-        if entry.each is None and named.knows(*loc, ("each",), ("group",), ("namespace",)):
-            issues.append(Issue(loc, "whom it limits is not said", "add each: user"))
-        if entry.gpus.hard is None and named.knows(*loc, ("gpus",)):
-            issues.append(Issue(loc, "it limits nothing", "add gpus: {hard: 4}"))
-        if found[0]:
-            wrong = f"a second quota beside `{found[0]}`: not built yet in this version"
-            issues.append(Issue(loc, wrong, "keep one of them"))
-        else:
-            found = name, entry.gpus.hard
-    return found
-
-
 def _policy(name: str, flat: Flat[PolicyEntry], issues: list[Issue]) -> LifecyclePolicy:
-    entry, own = flat.entry, flat.own
+    entry = flat.entry
     softer = None
     if "also_counts" in entry.model_fields_set:  # then it says all that counts
         written = ((name, getattr(entry.also_counts, name)) for name in AlsoCountsEntry.model_fields)
@@ -96,6 +73,7 @@ def _policy(name: str, flat: Flat[PolicyEntry], issues: list[Issue]) -> Lifecycl
         each_seconds=entry.extend.each,
         total_seconds=entry.extend.total,
         warn_seconds=None if entry.extend.warn is None else tuple(entry.extend.warn),
+        others_wait=entry.extend.others_wait,
     )
     activity = None
     if "activity" in entry.model_fields_set:  # only then are workspaces without a GPU judged
@@ -107,8 +85,21 @@ def _policy(name: str, flat: Flat[PolicyEntry], issues: list[Issue]) -> Lifecycl
         activity=activity,
         keep=KeepPolicy(**_written(times=entry.keep.times, each_seconds=entry.keep.each)),
         extend=ExtendPolicy(**extend),
-        **_written(mode=entry.mode, lifetime_seconds=entry.lifetime, back_in_queue=entry.preemption.back_in_queue),
+        **_written(
+            mode=entry.mode,
+            lifetime_seconds=entry.lifetime,
+            back_in_queue=entry.preemption.back_in_queue,
+            protected_seconds=entry.preemption.protected,
+            notice_seconds=entry.preemption.grace,
+            longest_wait_seconds=entry.queue.wait,
+        ),
     )
+    _check_policy(name, flat, policy, issues)
+    return policy
+
+
+def _check_policy(name: str, flat: Flat[PolicyEntry], policy: LifecyclePolicy, issues: list[Issue]) -> None:
+    own = flat.own
     every, none_for = ("idle", "sample"), ("activity", "none_for")
     if (
         flat.knows(every, ("idle", "for"))
@@ -128,7 +119,6 @@ def _policy(name: str, flat: Flat[PolicyEntry], issues: list[Issue]) -> Lifecycl
         total = show_duration(policy.extend.total_seconds)
         wrong = f"each extension, {show_duration(policy.extend.each_seconds)}, is more than all together, {total}"
         issues.append(Issue(("policies", name, "extend"), wrong, "raise total, or lower each"))
-    return policy
 
 
 def _written(**values: Any) -> dict[str, Any]:

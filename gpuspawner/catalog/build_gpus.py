@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from gpuspawner.catalog.document import Issue
-from gpuspawner.catalog.explain import did_you_mean
 from gpuspawner.catalog.extends import Named
 from gpuspawner.catalog.models import CatalogEntry, GpuEntry
+from gpuspawner.catalog.names import did_you_mean
 from gpuspawner.core.errors import quoted
 from gpuspawner.core.gpus.fleet import Autoscale, GpuKind
 from gpuspawner.core.units import show_bytes
@@ -18,13 +18,19 @@ _OTHER_VENDORS = ("amd.com/", "gpu.intel.com/")
 
 
 def build_kind(name: str, kinds: Mapping[str, GpuEntry]) -> GpuKind:
-    """Return a kind of GPU. A share takes from the kind it divides what it does not say: memory and price by parts."""
+    """Return a kind of GPU. A share takes from the kind it divides what it does not say.
+
+    Memory, price and how much it counts by parts; who may have it as it is.
+    """
     entry = kinds[name]
     whole = kinds.get(entry.of or "", GpuEntry())
     shares = entry.shares or 1
     price = entry.price
     if price is None and whole.price is not None:
         price = whole.price / shares
+    counts = entry.counts
+    if counts is None and whole.counts is not None:
+        counts = whole.counts / shares
     return GpuKind(
         name=name,
         title=entry.title or name,
@@ -36,6 +42,8 @@ def build_kind(name: str, kinds: Mapping[str, GpuEntry]) -> GpuKind:
         shares=shares,
         resource=entry.resource or whole.resource or "",
         autoscale=_autoscale(entry),
+        groups=frozenset((entry.groups if entry.groups is not None else whole.groups) or ()),
+        counts=counts,
     )
 
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from types import MappingProxyType
 from typing import TypeVar
 
+from gpuspawner.catalog.build_substitutes import build_substitutes, check_substitutes
 from gpuspawner.catalog.document import Issue, Loc
-from gpuspawner.catalog.explain import did_you_mean
 from gpuspawner.catalog.extends import Flat, Named
-from gpuspawner.catalog.models import GpuEntry, GuaranteeEntry, PolicyEntry, TemplateEntry
+from gpuspawner.catalog.models import GuaranteeEntry, PolicyEntry, TemplateEntry
+from gpuspawner.catalog.names import did_you_mean
+from gpuspawner.catalog.rules.quotas import most_gpus
 from gpuspawner.catalog.values import NO_GPU, Bounds, Defaults, Guarantee, Template
+from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.idle.policy import LifecyclePolicy
+from gpuspawner.core.rules import Rules
 from gpuspawner.core.units import GIBIBYTE, show_bytes, show_cpu, show_duration
 
 T = TypeVar("T", int, float)
@@ -35,10 +40,19 @@ class Surroundings:
     """What a template refers to."""
 
     named: Named
-    kinds: Mapping[str, GpuEntry]
+    kinds: Mapping[str, GpuKind]
     policies: Mapping[str, LifecyclePolicy]
     flat_policies: Mapping[str, Flat[PolicyEntry]]
-    quota: int | None
+    rules: Rules
+
+    def over_quota(self, kind: str, count: int) -> str:
+        """Return by what so many of a kind are more than anybody may hold, "" where they are not."""
+        most, one = most_gpus(self.rules.quotas), self.kinds.get(kind)
+        each = Fraction(1) if one is None else one.share if one.counts is None else one.counts
+        if most is None or count * each <= most:
+            return ""
+        counted = "" if each == 1 else f", which count as {show_cpu(float(count * each))}"
+        return f"{count}{counted}, but the quota allows a user {show_cpu(float(most))}"
 
 
 def build_template(name: str, flat: Flat[TemplateEntry], around: Surroundings, issues: list[Issue]) -> Template:
@@ -64,7 +78,13 @@ def build_template(name: str, flat: Flat[TemplateEntry], around: Surroundings, i
         gpus=MappingProxyType(dict(entry.gpus)),
         bounds=bounds,
         default=_defaults(name, flat, bounds, found),
+        groups=frozenset(entry.groups or ()),
+        priority=entry.priority or 0,
+        substitutes=build_substitutes(flat, around.kinds),
+        needs_memory_bytes=entry.needs.memory or 0,
+        needs_compute=entry.needs.compute or "",
     )
+    issues.extend(check_substitutes(name, flat, around.kinds, around.named))
     # What follows from a part that is wrong itself would be said twice.
     issues.extend(issue for issue, keys in found if flat.knows(*keys))
     return template
@@ -81,13 +101,11 @@ def _check_references(name: str, own: TemplateEntry, around: Surroundings, issue
         loc = ("templates", name, "gpus", kind)
         if not around.named.has("gpus", kind):
             issues.append(Issue(loc, f"no GPU kind is called `{kind}`", did_you_mean(kind, around.kinds)))
-        elif around.quota is not None and least > around.quota:
-            wrong = f"at least {least}, but the quota allows a user {around.quota}"
-            issues.append(Issue(loc, wrong, "lower it, or raise the quota"))
-    usual = own.default.count
-    if around.quota is not None and usual is not None and usual > around.quota:
-        wrong = f"{usual}, but the quota allows a user {around.quota}"
-        issues.append(Issue(("templates", name, "default", "count"), wrong, "lower it, or raise the quota"))
+        elif over := around.over_quota(kind, least):
+            issues.append(Issue(loc, f"at least {over}", "lower it, or raise the quota"))
+    usual, gpu = own.default.count, own.default.gpu or next(iter(own.gpus), "")
+    if usual is not None and (over := around.over_quota(gpu, usual)):
+        issues.append(Issue(("templates", name, "default", "count"), over, "lower it, or raise the quota"))
     if own.policy is not None and own.policy not in around.policies and not around.named.has("policies", own.policy):
         wrong = f"no policy is called `{own.policy}`"
         issues.append(Issue(("templates", name, "policy"), wrong, did_you_mean(own.policy, around.policies)))

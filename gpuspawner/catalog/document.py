@@ -67,16 +67,26 @@ def read_mapping(data: Mapping[Any, Any]) -> Document:
 
 def read_file(path: Path) -> Document:
     """Read a catalog file. Never raises: what stops the reading is the document's issue."""
+    raw = read_raw(path)
+    return raw if isinstance(raw, Document) else read_bytes(raw)
+
+
+def read_raw(path: Path) -> bytes | Document:
+    """Return what a catalog file holds, or a document with what stops the reading."""
     try:
         if path.exists() and not path.is_file():
             return _stopped("not a file", "name the catalog's YAML file")
         with path.open("rb") as file:
-            raw = file.read(LARGEST_BYTES + 1)
+            return file.read(LARGEST_BYTES + 1)
     except FileNotFoundError:
         return _stopped("no such file", "name the catalog's YAML file, or copy hub_config/catalog.yaml to begin one")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         return _stopped(f"cannot be read: {reason}", "make it readable for the user that runs the hub")
+
+
+def read_bytes(raw: bytes) -> Document:
+    """Read what a catalog file holds. Never raises: what stops the reading is the document's issue."""
     if len(raw) > LARGEST_BYTES:
         return _stopped(f"larger than {LARGEST_BYTES // 1024} KiB", "shorten it: `extends` repeats an entry in a line")
     try:
@@ -150,6 +160,7 @@ def _stopped(wrong: str, right: str, line: int | None = None) -> Document:
 def _converted(node: yaml.Node, loc: Loc, document: Document) -> Any:
     """Turn a node into plain data, noting the line of each entry; a key that stands twice keeps its first value."""
     if isinstance(node, yaml.SequenceNode):
+        document.lines.update({(*loc, i): child.start_mark.line + 1 for i, child in enumerate(node.value)})
         return [_converted(child, (*loc, i), document) for i, child in enumerate(node.value)]
     if isinstance(node, yaml.ScalarNode):
         return _scalar(node)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Sequence
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from gpuspawner.catalog.document import Document, Issue, Loc
-from gpuspawner.catalog.models import CatalogEntry, Entry
+from gpuspawner.catalog.entry import Entry
+from gpuspawner.catalog.models import CatalogEntry
+from gpuspawner.catalog.names import closest, did_you_mean
 from gpuspawner.core.errors import quoted
 from gpuspawner.core.units import BadValue
 
@@ -34,19 +34,6 @@ def checked(document: Document) -> CatalogEntry:
             _take_out(document, loc)
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return the remedy for a name that is not known: the closest one that is, or all of them."""
-    names = list(known)
-    if close := closest(name, names):
-        return f"did you mean `{close}`?"
-    return f"known: {', '.join(names[:20])}" if names else "none is defined; define one, or remove this"
-
-
-def closest(name: str, known: Sequence[str]) -> str:
-    """Return the known name that ``name`` is most like, ``""`` where it is like none."""
-    return "".join(difflib.get_close_matches(name[:100], known[:100], n=1))  # bounded: it is slow
-
-
 def _entry_of(loc: Loc) -> Loc:
     """Return the path as the file has it: pydantic marks a bad key of a map by an element of its own."""
     return loc[:-1] if loc and loc[-1] == "[key]" else loc
@@ -59,8 +46,11 @@ def _explained(details: ErrorDetails, loc: Loc) -> tuple[str, str]:
         return error.wrong, error.right
     if details["type"] == "extra_forbidden":
         return _unknown_key(loc)
-    wrong = f"{quoted(details['input'])} is not a mapping"
-    example = "version: 1" if not loc else f"{loc[-1]}: {{key: value}}"
+    if details["type"] == "list_type":
+        return f"{quoted(details['input'])} is not a list", f"write for example {loc[-1]}: [{{key: value}}]"
+    wrong, example = f"{quoted(details['input'])} is not a mapping", "version: 1"
+    if loc:
+        example = "{key: value}" if isinstance(loc[-1], int) else f"{loc[-1]}: {{key: value}}"
     return wrong, f"write keys and values, for example {example}"
 
 
@@ -88,8 +78,8 @@ def _model_at(loc: Loc) -> type[Entry]:
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):
             fields = {field.alias or name: field for name, field in annotation.model_fields.items()}
             annotation = fields[str(part)].annotation
-        else:  # dict[name, model]: the name is free, the model is the second argument, perhaps annotated
-            annotation = get_args(annotation)[1]
+        else:  # dict[name, model] or list[model]: the model is the last argument, perhaps annotated
+            annotation = get_args(annotation)[-1]
             annotation = getattr(annotation, "__origin__", annotation)
     assert isinstance(annotation, type)
     assert issubclass(annotation, Entry)
@@ -100,7 +90,10 @@ def _take_out(document: Document, loc: Loc) -> None:
     if not loc:
         document.data = {}
         return
-    holder = document.data
-    for part in loc[:-1]:
-        holder = holder.get(part, {})  # gone where the whole entry was wrong too
-    holder.pop(loc[-1], None)
+    holder: Any = document.data
+    for part in loc[:-1]:  # gone where the whole entry was wrong too
+        holder = holder[int(part)] if isinstance(holder, list) else holder.get(part, {})
+    if isinstance(holder, list):
+        holder[int(loc[-1])] = {}  # the others keep their places
+    else:
+        holder.pop(loc[-1], None)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from gpuspawner.catalog.document import Issue, Loc
-from gpuspawner.catalog.explain import did_you_mean
-from gpuspawner.catalog.models import AlsoCountsEntry, CatalogEntry, Entry, PolicyEntry, TemplateEntry
+from gpuspawner.catalog.entry import Entry
+from gpuspawner.catalog.models import AlsoCountsEntry, CatalogEntry, PolicyEntry, TemplateEntry
+from gpuspawner.catalog.names import did_you_mean
 
 E = TypeVar("E", PolicyEntry, TemplateEntry)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gpuspawner.catalog.build import build
-from gpuspawner.catalog.document import Document, Issue, read_file, read_mapping, read_text
+from gpuspawner.catalog.document import Document, Issue, read_bytes, read_file, read_mapping, read_text
 from gpuspawner.catalog.explain import checked
 from gpuspawner.catalog.values import Catalog
 from gpuspawner.core.errors import SHOWN_CHARACTERS, CatalogError, Problem, quoted
@@ -36,6 +36,15 @@ def load_text(text: str, name: str = "catalog") -> Catalog:
         CatalogError: as :func:`load_catalog`.
     """
     return _loaded(read_text(text), name)
+
+
+def load_raw(raw: bytes | Document, name: str) -> Catalog:
+    """Load a catalog from what ``document.read_raw`` found of its file, whose name is for messages.
+
+    Raises:
+        CatalogError: as :func:`load_catalog`.
+    """
+    return _loaded(read_bytes(raw) if isinstance(raw, bytes) else raw, name)
 
 
 def check(source: object) -> tuple[Problem, ...]:

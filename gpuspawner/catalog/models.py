@@ -6,24 +6,40 @@ checked by :mod:`gpuspawner.catalog.build`. A null is no value: ``hard:`` with n
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from fractions import Fraction
+from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 
+from gpuspawner.catalog.entry import (
+    Bytes,
+    Cores,
+    Duration,
+    Entry,
+    GpuCount,
+    GpuCounts,
+    Groups,
+    KindName,
+    Lifetimes,
+    Name,
+    PositiveDuration,
+    Priority,
+    Seconds,
+    Section,
+    Sections,
+    Title,
+)
 from gpuspawner.catalog.parsers import (
     LONGEST_NAME,
     parse_compute,
-    parse_each,
     parse_image,
-    parse_kind,
+    parse_kinds,
     parse_mode,
     parse_name,
     parse_opens,
-    parse_positive_duration,
     parse_price,
     parse_resource,
     parse_sample,
-    parse_seconds,
     parse_share,
     parse_threshold,
     parse_version,
@@ -33,36 +49,17 @@ from gpuspawner.catalog.parsers import (
     text_of,
     whole_number,
 )
+from gpuspawner.catalog.rules.models import (
+    Group,
+    HoldEntry,
+    HoursEntry,
+    MakeRoomEntry,
+    QuotaEntry,
+    TeamEntry,
+)
+from gpuspawner.catalog.rules.parsers import parse_counts, parse_others_wait, parse_timezone
 from gpuspawner.core.idle.policy import Mode
-from gpuspawner.core.units import parse_bytes, parse_cpu, parse_duration
-
-
-def _is_none(data: Any) -> Any:
-    return {} if data is None else data
-
-
-Section = BeforeValidator(_is_none)
-"""A mapping of which nothing is written (``cpu:``) is an empty one."""
-
-
-Name = Annotated[str, BeforeValidator(parse_name)]
-KindName = Annotated[str, BeforeValidator(parse_kind)]
-Title = Annotated[str | None, BeforeValidator(text_of(100))]
-Bytes = Annotated[int | None, BeforeValidator(parse_bytes)]
-Cores = Annotated[float | None, BeforeValidator(parse_cpu)]
-Duration = Annotated[float | None, BeforeValidator(parse_duration)]
-PositiveDuration = Annotated[float | None, BeforeValidator(parse_positive_duration)]
-Seconds = Annotated[int | None, BeforeValidator(parse_seconds)]
-Lifetimes = Annotated[tuple[int, int] | None, BeforeValidator(range_of(parse_seconds))]
-GpuCount = Annotated[int, BeforeValidator(whole_number(1, 1024))]
-GpuCounts = Annotated[tuple[int, int], BeforeValidator(range_of(whole_number(1, 1024)))]
-
-
-class Entry(BaseModel):
-    """A mapping whose keys are known. ``later`` names the keys that product and design know, and this version not."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-    later: ClassVar[frozenset[str]] = frozenset()
+from gpuspawner.core.units import parse_bytes, parse_cpu
 
 
 class AutoscaleEntry(Entry):
@@ -71,13 +68,14 @@ class AutoscaleEntry(Entry):
     max: Annotated[int | None, BeforeValidator(whole_number(1, 1024))] = None
     each: Annotated[int | None, BeforeValidator(whole_number(1, 1024))] = None
     start: PositiveDuration = None
-    labels: Annotated[dict[str, Annotated[str, BeforeValidator(text_of(LONGEST_NAME))]], Section] = {}
+    labels: Annotated[dict[str, Annotated[str, BeforeValidator(text_of(LONGEST_NAME))]], Section] = Field(
+        default_factory=dict
+    )
 
 
 class GpuEntry(Entry):
     """A kind of GPU. A share has ``of`` and ``shares``; any other has ``memory``."""
 
-    later = frozenset({"groups"})
     title: Title = None
     match: Title = None
     memory: Bytes = None
@@ -87,6 +85,8 @@ class GpuEntry(Entry):
     shares: Annotated[int | None, BeforeValidator(whole_number(2, 64))] = None
     resource: Annotated[str | None, BeforeValidator(parse_resource)] = None
     autoscale: Annotated[AutoscaleEntry, Section] = AutoscaleEntry()
+    groups: Groups = None
+    counts: Annotated[Fraction | None, BeforeValidator(parse_counts)] = None
 
 
 class BoundsEntry(Entry):
@@ -114,10 +114,17 @@ class GuaranteeEntry(Entry):
     memory: Annotated[float | None, BeforeValidator(parse_share)] = None
 
 
+class NeedsEntry(Entry):
+    """The least that a GPU must have, whichever kind it is."""
+
+    memory: Bytes = None
+    compute: Annotated[str | None, BeforeValidator(parse_compute)] = None
+
+
 class TemplateEntry(Entry):
     """What a workspace can be."""
 
-    later = frozenset({"volumes", "ports", "tools", "substitutes", "needs", "groups"})
+    later = frozenset({"volumes", "ports", "tools"})
     extends: Annotated[str | None, BeforeValidator(parse_name)] = None
     title: Title = None
     description: Annotated[str | None, BeforeValidator(text_of(2000))] = None
@@ -125,10 +132,16 @@ class TemplateEntry(Entry):
     profile: Annotated[str | None, BeforeValidator(text_of(100))] = None
     opens: Annotated[list[str] | None, BeforeValidator(parse_opens)] = None
     policy: Annotated[str | None, BeforeValidator(parse_name)] = None
-    gpus: Annotated[dict[KindName, GpuCounts], Section] = {}
+    gpus: Annotated[dict[KindName, GpuCounts], Section] = Field(default_factory=dict)
     bounds: Annotated[BoundsEntry, Section] = BoundsEntry()
     default: Annotated[DefaultEntry, Section] = DefaultEntry()
     guarantee: Annotated[GuaranteeEntry, Section] = GuaranteeEntry()
+    groups: Groups = None
+    priority: Priority = None
+    substitutes: Annotated[dict[KindName, Annotated[list[str], BeforeValidator(parse_kinds)]], Section] = Field(
+        default_factory=dict
+    )
+    needs: Annotated[NeedsEntry, Section] = NeedsEntry()
 
 
 class IdleEntry(Entry):
@@ -171,19 +184,26 @@ class ExtendEntry(Entry):
     each: PositiveDuration = None
     total: Duration = None
     warn: Annotated[list[float] | None, BeforeValidator(parse_warnings)] = None
+    others_wait: Annotated[bool | None, BeforeValidator(parse_others_wait)] = None
 
 
 class PreemptionEntry(Entry):
-    """What follows when the cluster takes a workspace's GPU."""
+    """What follows when a stronger claim needs a workspace's GPU, or the cluster takes it."""
 
-    later = frozenset({"protected", "grace"})
+    protected: Duration = None
+    grace: PositiveDuration = None
     back_in_queue: Annotated[bool | None, BeforeValidator(parse_yes)] = None
+
+
+class QueueEntry(Entry):
+    """How long people wait at most because others have used less."""
+
+    wait: PositiveDuration = None
 
 
 class PolicyEntry(Entry):
     """A lifecycle policy."""
 
-    later = frozenset({"queue"})
     extends: Annotated[str | None, BeforeValidator(parse_name)] = None
     mode: Annotated[Mode | None, BeforeValidator(parse_mode)] = None
     idle: Annotated[IdleEntry, Section] = IdleEntry()
@@ -192,31 +212,22 @@ class PolicyEntry(Entry):
     keep: Annotated[KeepEntry, Section] = KeepEntry()
     extend: Annotated[ExtendEntry, Section] = ExtendEntry()
     preemption: Annotated[PreemptionEntry, Section] = PreemptionEntry()
+    queue: Annotated[QueueEntry, Section] = QueueEntry()
     lifetime: Lifetimes = None
-
-
-class GpuQuotaEntry(Entry):
-    """How many GPUs. A hard limit refuses what goes beyond it."""
-
-    later = frozenset({"soft"})
-    hard: Annotated[int | None, BeforeValidator(whole_number(1, 1024))] = None
-
-
-class QuotaEntry(Entry):
-    """A limit for each user."""
-
-    later = frozenset({"group", "namespace", "types", "workspaces", "gpu_hours"})
-    each: Annotated[str | None, BeforeValidator(parse_each)] = None
-    gpus: Annotated[GpuQuotaEntry, Section] = GpuQuotaEntry()
 
 
 class CatalogEntry(Entry):
     """The whole file."""
 
-    later = frozenset({"timezone", "hours", "holds"})
     version: Annotated[int | None, BeforeValidator(parse_version)] = None
-    gpus: Annotated[dict[KindName, Annotated[GpuEntry, Section]], Section] = {}
-    simulated: Annotated[dict[KindName, GpuCount], Section] = {}
-    templates: Annotated[dict[Name, Annotated[TemplateEntry, Section]], Section] = {}
-    policies: Annotated[dict[Name, Annotated[PolicyEntry, Section]], Section] = {}
-    quotas: Annotated[dict[Name, Annotated[QuotaEntry, Section]], Section] = {}
+    timezone: Annotated[str | None, BeforeValidator(parse_timezone)] = None
+    contact: Annotated[str | None, BeforeValidator(text_of(300))] = None
+    gpus: Annotated[dict[KindName, Annotated[GpuEntry, Section]], Section] = Field(default_factory=dict)
+    simulated: Annotated[dict[KindName, GpuCount], Section] = Field(default_factory=dict)
+    templates: Annotated[dict[Name, Annotated[TemplateEntry, Section]], Section] = Field(default_factory=dict)
+    policies: Annotated[dict[Name, Annotated[PolicyEntry, Section]], Section] = Field(default_factory=dict)
+    teams: Annotated[dict[Group, Annotated[TeamEntry, Section]], Section] = Field(default_factory=dict)
+    quotas: Annotated[dict[Name, Annotated[QuotaEntry, Section]], Section] = Field(default_factory=dict)
+    hours: Annotated[list[HoursEntry], Sections] = Field(default_factory=list)
+    holds: Annotated[list[HoldEntry], Sections] = Field(default_factory=list)
+    make_room: Annotated[MakeRoomEntry, Section] = MakeRoomEntry()

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import TypeVar
 
-from gpuspawner.catalog.values import NO_GPU, OPENS, SSH
+from gpuspawner.catalog.values import ANY_GPU, NO_GPU, OPENS, SSH
 from gpuspawner.core.errors import quoted
 from gpuspawner.core.idle.policy import Mode
 from gpuspawner.core.units import BadValue, parse_count, parse_duration, parse_percent, parse_range
@@ -31,6 +31,8 @@ _PATH = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
 _IMAGE = re.compile(rf"{_HOST}{_PATH}(?:/{_PATH})*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}})?(?:@sha256:[0-9a-f]{{64}})?")
 LONGEST_IMAGE = 500
 LONGEST_RESOURCE = 253
+LONGEST_GROUP = 255
+"""Characters in the name of a group or user: as many as JupyterHub's database holds."""
 
 
 def parse_name(value: object) -> str:
@@ -44,8 +46,9 @@ def parse_name(value: object) -> str:
 def parse_kind(value: object) -> str:
     """Read the name of a GPU kind."""
     name = parse_name(value)
-    if name == NO_GPU:
-        raise BadValue(f"{quoted(name)} means no GPU", "choose another name for this kind")
+    if name in {NO_GPU, ANY_GPU}:
+        means = "no GPU" if name == NO_GPU else "any GPU"
+        raise BadValue(f"{quoted(name)} means {means}", "choose another name for this kind")
     return name
 
 
@@ -197,10 +200,23 @@ def parse_warnings(value: object) -> list[float]:
     return sorted({parse_positive_duration(item) for item in value}, reverse=True)
 
 
-def parse_each(value: object) -> str:
-    """Read whom a quota is for."""
-    if value == "group":
-        raise BadValue("each: group: not built yet in this version", "write each: user")
-    if value != "user":
-        raise BadValue(f"{quoted(value)} is not whom a quota can be for", "write each: user")
-    return "user"
+def parse_group(value: object) -> str:
+    """Read the name of a group or a user of the hub."""
+    right = f"write it as the hub has it, at most {LONGEST_GROUP} characters; in quotes if it looks like something else"
+    if not isinstance(value, str) or not value.strip() or len(value) > LONGEST_GROUP or not value.isprintable():
+        raise BadValue(f"{quoted(value)} is no name of the hub", right)
+    return value.strip()
+
+
+def parse_groups(value: object) -> list[str]:
+    """Read groups of the hub: a list of their names. An empty one is no restriction."""
+    if not isinstance(value, list):
+        raise BadValue(f"{quoted(value)} is no list of groups", "write for example [vision, speech]")
+    return list(dict.fromkeys(parse_group(item) for item in value))
+
+
+def parse_kinds(value: object) -> list[str]:
+    """Read kinds of GPU that may be given instead of another, the first the first to be given."""
+    if not isinstance(value, list) or not value:
+        raise BadValue(f"{quoted(value)} is no list of GPU kinds", "write for example [h100, t4]")
+    return list(dict.fromkeys(parse_kind(item) for item in value))

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from gpuspawner.catalog.explain import closest
 from gpuspawner.catalog.menus import PROFILE, Menu, check_choices, field_of
+from gpuspawner.catalog.names import closest
+from gpuspawner.catalog.picks import ends, offered_instead, pick, refused
+from gpuspawner.catalog.rules.visible import choose_team, listed, visible
 from gpuspawner.catalog.values import NO_GPU, Catalog, Guarantee, Template
 from gpuspawner.core.errors import LARGEST_REQUEST_BYTES, RequestRefused, TooLarge, quoted
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.units import (
     BadValue,
-    OutOfRange,
     parse_bytes,
-    parse_count,
     parse_cpu,
     parse_duration,
     show_bytes,
@@ -24,40 +24,49 @@ from gpuspawner.core.units import (
 )
 
 T = TypeVar("T", int, float)
+Groups = Collection[str] | None
 
-OPTIONS = ("template", "gpu", "count", "cpu", "memory", "lifetime")
+OPTIONS = ("template", "gpu", "count", "cpu", "memory", "lifetime", "team", "substitutes", "gpu_memory")
 """Every key that a user's options may have. Each may be absent: then the template's default holds."""
+CHOSEN_BY_NAME = ("template", "team")
+"""What stays a choice also where it is the default: the first template and the last team may be others tomorrow."""
 RESERVED = ("display_name", "user_options")
 """Keys that JupyterHub takes for its own when it sees them in the body of a start."""
 
 
-def resolve(catalog: Catalog, options: object, user: str) -> Request:
+def resolve(
+    catalog: Catalog, options: object, user: str, *, groups: Groups = frozenset(), last_team: str = ""
+) -> Request:
     """Return the request that a user's options mean.
 
     Args:
         catalog: what may be asked.
         options: any JSON value. Right is a mapping of OPTIONS to texts or numbers, or None for all defaults. Beside
-            them ``profile`` and its options, as KubeSpawner names them.
+            them ``profile`` and its options, as KubeSpawner names them. ``substitutes`` is a list of kinds, or a text
+            with commas.
         user: the name of who asks.
+        groups: the hub's groups that the user is in. What is for others answers as a name that does not exist. None:
+            whether the user may have it is checked elsewhere.
+        last_team: the team that the user's last request was charged to.
 
     Raises:
         RequestRefused: some value cannot be; nothing else is ever raised.
     """
     _refuse_large(options)
-    asked = _mapping(options)
+    asked, catalog = _mapping(options), visible(catalog, groups)
     template = _template(catalog, asked)
     menu = catalog.menus.get(template.name)
     _check_keys(asked, menu)
     if menu is not None:
         check_choices(menu, asked)
-    gpu = _gpu(template, asked)
+    gpus = pick(catalog, template, asked)
     bounds, default, guarantee = template.bounds, template.default, template.guarantee or Guarantee()
     return Request(
         user=user,
         template=template.name,
         policy=template.policy,
-        gpu=gpu,
-        count=_count(catalog, template, gpu, asked),
+        gpu=gpus.gpu,
+        count=gpus.count,
         cpu_cores=_bounded(asked, "cpu", bounds.cpu_cores, parse_cpu, show_cpu, default=default.cpu_cores),
         memory_bytes=_bounded(
             asked, "memory", bounds.memory_bytes, parse_bytes, show_bytes, default=default.memory_bytes
@@ -69,6 +78,11 @@ def resolve(catalog: Catalog, options: object, user: str) -> Request:
         memory_guarantee_percent=guarantee.memory_percent,
         image=template.image,
         opens=template.opens,
+        team=choose_team(asked, catalog.rules, groups, last_team),
+        substitutes=gpus.substitutes,
+        needs_memory_bytes=gpus.needs_memory_bytes,
+        needs_compute=template.needs_compute if gpus.gpu else "",
+        priority=template.priority,
     )
 
 
@@ -80,11 +94,22 @@ def completed(catalog: Catalog, request: Request) -> Request:
     return replace(request, image=template.image, opens=template.opens)
 
 
+def without_lost_consent(catalog: Catalog, request: Request) -> Request:
+    """Return a request without those substitutes that its template no longer lets it take."""
+    template = catalog.templates.get(request.template)
+    if template is None or request.gpu is None or request.gpu not in template.gpus:
+        return request
+    least = request.needs_memory_bytes or None
+    others = offered_instead(catalog, template, request.gpu, request.count, least)
+    return replace(request, substitutes=tuple(kind for kind in request.substitutes if kind in others))
+
+
 def from_form(catalog: Catalog, formdata: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """Return the options of a form as JupyterHub hands it over: a list of texts for each field.
 
     An empty field means the default. The form always sends a count; without a GPU it means nothing, and is dropped, as
-    are the choices of profiles that the template has not.
+    is what it says of GPUs else, and the choices of profiles that the template has not. Several substitutes may be
+    ticked.
 
     Raises:
         RequestRefused: a field that the form does not have, or two values for one field.
@@ -98,25 +123,30 @@ def from_form(catalog: Catalog, formdata: Mapping[str, Sequence[str]]) -> dict[s
             continue
         if field not in keys:
             raise _unknown(field, OPTIONS)
+        if field == "substitutes":
+            values = [",".join(values)]  # noqa: PLW2901 - each ticked box is a value
         if len(values) > 1:
             raise RequestRefused(keys[field], f"{len(values)} values", "one value", "Choose one.")
         if values and values[0].strip():
             options[keys[field]] = values[0].strip()
     if options.get("gpu") == NO_GPU:
-        options.pop("count", None)
+        for key in ("count", "substitutes", "gpu_memory"):
+            options.pop(key, None)
     return options
 
 
-def without_defaults(catalog: Catalog, options: Mapping[str, Any], user: str) -> dict[str, Any]:
+def without_defaults(
+    catalog: Catalog, options: Mapping[str, Any], user: str, *, groups: Groups = frozenset(), last_team: str = ""
+) -> dict[str, Any]:
     """Return a form's options without those that mean the same left out: what was not chosen follows the defaults.
 
-    The template, the first of them, stays: it is chosen by its name. ``options`` resolve.
+    The template and the team stay: they are chosen by name. ``options`` resolve.
     """
-    asked, kept = resolve(catalog, options, user), dict(options)
-    for key in OPTIONS[1:]:
+    asked, kept = resolve(catalog, options, user, groups=groups, last_team=last_team), dict(options)
+    for key in (key for key in OPTIONS if key not in CHOSEN_BY_NAME):
         fewer = {name: value for name, value in kept.items() if name != key}
         try:
-            if resolve(catalog, fewer, user) == asked:
+            if resolve(catalog, fewer, user, groups=groups, last_team=last_team) == asked:
                 kept = fewer
         except RequestRefused:
             continue  # a count that goes with this GPU alone
@@ -126,7 +156,7 @@ def without_defaults(catalog: Catalog, options: Mapping[str, Any], user: str) ->
 def keys_of_form(catalog: Catalog, formdata: Mapping[str, Sequence[object]]) -> dict[str, str]:
     """Return the keys of options by the fields of a form, for the template that it names."""
     named = next(iter(formdata.get("template") or ()), "")
-    menu = catalog.menus.get(str(named) or next(iter(catalog.templates)))
+    menu = catalog.menus.get(str(named) or next(iter(catalog.templates), ""))
     of_menu = {field_of(menu, key): key for key in menu.keys} if menu else {}
     return {**{key: key for key in OPTIONS}, **of_menu}
 
@@ -140,7 +170,15 @@ def to_options(request: Request) -> dict[str, Any]:
         "memory": request.memory_bytes,
         "lifetime": f"{request.lifetime_seconds}s",
     }
-    return options if request.gpu is None else {**options, "count": request.count}
+    if request.team:
+        options["team"] = request.team
+    if request.gpu is not None:
+        options["count"] = request.count
+        if request.substitutes:
+            options["substitutes"] = ",".join(request.substitutes)
+        if request.needs_memory_bytes:
+            options["gpu_memory"] = request.needs_memory_bytes
+    return options
 
 
 def _refuse_large(options: object) -> None:
@@ -179,47 +217,23 @@ def _unknown(key: object, known: Sequence[str]) -> RequestRefused:
 
 def _template(catalog: Catalog, asked: Mapping[Any, Any]) -> Template:
     """Return the template asked for: the one that is named, else the first with the profile that is named."""
+    if not catalog.templates:
+        contact = catalog.rules.contact or "an administrator"
+        remedy = f"No workspace is offered to you: ask {contact}."
+        raise RequestRefused("template", quoted(asked.get("template", "the first")), "none", remedy, status=403)
     profile, slugs = asked.get(PROFILE), dict.fromkeys(menu.profile for menu in catalog.menus.values())
     if profile and (not isinstance(profile, str) or profile not in slugs) and slugs:
-        raise RequestRefused(PROFILE, quoted(profile), _listed(slugs), "Choose one of them.")
+        raise RequestRefused(PROFILE, quoted(profile), listed(slugs), "Choose one of them.")
     fitting = (name for name, menu in catalog.menus.items() if menu.profile == profile)
     name = asked.get("template", next(fitting, next(iter(catalog.templates))))
     if not isinstance(name, str) or name not in catalog.templates:
         remedy = "Choose one of them."
-        raise RequestRefused("template", quoted(name), _listed(catalog.templates), remedy)
+        raise RequestRefused("template", quoted(name), listed(catalog.templates), remedy)
     menu = catalog.menus.get(name)
     if profile and menu is not None and menu.profile != profile:
         remedy = f"Leave the profile out, or name a template of {quoted(profile)}."
         raise RequestRefused(PROFILE, quoted(profile), f"{menu.profile}, of the template {name}", remedy)
     return catalog.templates[name]
-
-
-def _gpu(template: Template, asked: Mapping[str, Any]) -> str | None:
-    """Return the kind asked for. ``none`` or null asks for none, which every template allows."""
-    kind = asked.get("gpu", template.default.gpu)
-    if kind is None or kind == NO_GPU:
-        return None
-    if not isinstance(kind, str) or kind not in template.gpus:
-        remedy = f"Choose one of them: {template.title} offers no other."
-        raise RequestRefused("gpu", quoted(kind), _listed([*template.gpus, NO_GPU]), remedy)
-    return kind
-
-
-def _count(catalog: Catalog, template: Template, gpu: str | None, asked: Mapping[str, Any]) -> int:
-    if "count" not in asked:
-        return template.default_count(gpu)
-    least, most = (0, 0) if gpu is None else template.gpus[gpu]
-    try:
-        count: int | None = parse_count(asked["count"])
-    except OutOfRange:
-        count = None  # more than any template has
-    except BadValue as error:
-        raise _refused("count", asked["count"], _ends(least, most, str), error, str(most)) from None
-    if count is None or not least <= count <= most:
-        fewer = f"Ask for {_ends(least, most, str)} {catalog.gpus[gpu].title}." if gpu else ""
-        remedy = fewer or "Choose a GPU, or leave the number out."
-        raise RequestRefused("count", quoted(asked["count"]), _ends(least, most, str), remedy)
-    return count
 
 
 def _bounded(
@@ -233,11 +247,11 @@ def _bounded(
 ) -> T:
     if field not in asked:
         return default
-    limit = _ends(*bounds, show)
+    limit = ends(*bounds, show)
     try:
         value = parse(asked[field])
     except BadValue as error:
-        raise _refused(field, asked[field], limit, error, show(default)) from None
+        raise refused(field, asked[field], limit, error, show(default)) from None
     if not bounds[0] <= value <= bounds[1]:
         raise RequestRefused(field, quoted(asked[field]), limit, f"Ask for {limit}.")
     return value
@@ -245,19 +259,3 @@ def _bounded(
 
 def _parse_lifetime(value: object) -> int:
     return round(parse_duration(value))
-
-
-def _refused(field: str, value: object, limit: str, error: BadValue, example: str) -> RequestRefused:
-    """Return the refusal of what can't be read. ``example`` is within the limit, which the error's own need not be."""
-    if isinstance(error, OutOfRange):
-        return RequestRefused(field, quoted(value), limit, f"Ask for {limit}.")
-    right, _, _ = error.right.partition(", for example ")
-    return RequestRefused(field, quoted(value), limit, f"{right[:1].upper()}{right[1:]}, for example {example}.")
-
-
-def _ends(least: T, most: T, show: Callable[[T], str]) -> str:
-    return show(least) if least == most else f"{show(least)} to {show(most)}"
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(list(names)[:20])

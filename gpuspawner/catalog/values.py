@@ -13,6 +13,8 @@ from gpuspawner.core.rules import Rules
 
 NO_GPU = "none"
 """How form, link and REST write "without a GPU". No kind may have this name."""
+ANY_GPU = "any"
+"""How they write any GPU that is large enough. No kind may have this name either."""
 SSH = "ssh"
 PAGES = {"lab": "/lab", "vscode": "/vscode/"}
 """What a browser can open of a workspace, and where below its address."""
@@ -100,10 +102,6 @@ class Catalog:
     gpus: Mapping[str, GpuKind]
     templates: Mapping[str, Template]
     policies: Mapping[str, LifecyclePolicy]
-    quota: int | None = None
-    """GPUs that one user may hold at once, or None for no limit."""
-    quota_name: str = ""
-    """The name of the quota's entry, for messages."""
     simulated: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     """How many GPUs of each kind to simulate where the machine has none."""
     menus: Mapping[str, Menu] = field(default_factory=lambda: MappingProxyType({}))
@@ -121,14 +119,18 @@ class Catalog:
 def scaled(catalog: Catalog, factor: float) -> Catalog:
     """Return the catalog with every time divided by ``factor``, at least 1: to watch an hour in two minutes.
 
-    Percentages, counts and budgets of use stay. Lifetimes stay whole seconds, at least one.
+    Percentages, counts, budgets of use and hours of the day stay. Lifetimes stay whole seconds, at least one.
     """
     if not 1 <= factor <= 3600:  # noqa: PLR2004 - beyond it an hour is less than a second
         raise ValueError(f"times can be shortened by a factor from 1 to 3600, not {factor}")
+    make_room = catalog.rules.make_room
+    if make_room is not None:
+        make_room = replace(make_room, after_seconds=make_room.after_seconds / factor)
     return replace(
         catalog,
         policies=MappingProxyType({name: _scaled_policy(p, factor) for name, p in catalog.policies.items()}),
         templates=MappingProxyType({name: _scaled_template(t, factor) for name, t in catalog.templates.items()}),
+        rules=replace(catalog.rules, make_room=make_room),
         fast=factor * (catalog.fast or 1.0),
     )
 
@@ -163,6 +165,9 @@ def _scaled_policy(policy: LifecyclePolicy, factor: float) -> LifecyclePolicy:
             warn_seconds=tuple(before / factor for before in extend.warn_seconds),
         ),
         lifetime_seconds=(_whole(policy.lifetime_seconds[0], factor), _whole(policy.lifetime_seconds[1], factor)),
+        protected_seconds=policy.protected_seconds / factor,
+        notice_seconds=policy.notice_seconds / factor,
+        longest_wait_seconds=policy.longest_wait_seconds / factor,
     )
 
 

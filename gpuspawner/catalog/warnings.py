@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from gpuspawner.catalog.document import Document, Issue, read_file
+from gpuspawner.catalog.groups import MAKE_IT, NOBODY_IN_IT, missing_groups
 from gpuspawner.catalog.load import DICT_NAME, problems
 from gpuspawner.catalog.values import Catalog
 from gpuspawner.core.errors import Problem
+from gpuspawner.core.rules import Used
 from gpuspawner.core.units import show_duration
 
 Source = str | Path | Mapping[str, object]
@@ -30,8 +32,11 @@ def needing_pods(source: Source, catalog: Catalog) -> tuple[Problem, ...]:
 
 
 def without_effect(source: Source, catalog: Catalog) -> tuple[Problem, ...]:
-    """Return policies by which no workspace can ever be idle. ``catalog`` is what ``source`` was loaded to."""
-    found = []
+    """Return what bounds nothing, or ends nothing, that is written to do so; and that nothing bounds anybody.
+
+    ``catalog`` is what ``source`` was loaded to.
+    """
+    found = list(_of_quotas(catalog))
     for name, policy in catalog.policies.items():
         start_up, lifetime = policy.idle.start_up_seconds, policy.lifetime_seconds[1]
         if start_up >= lifetime:
@@ -39,6 +44,26 @@ def without_effect(source: Source, catalog: Catalog) -> tuple[Problem, ...]:
             right = "shorten it: by this policy no workspace is ever idle"
             found.append(Issue(("policies", name, "idle", "start_up"), wrong, right))
     return _located(source, found)
+
+
+def unknown_groups(source: Source, catalog: Catalog, there: frozenset[str]) -> tuple[Problem, ...]:
+    """Return the groups that the catalog names and the hub, which has those of ``there``, does not have."""
+    found = missing_groups(catalog, there).items()
+    return _located(source, [Issue(entry, NOBODY_IN_IT.format(group=group), MAKE_IT) for group, entry in found])
+
+
+def _of_quotas(catalog: Catalog) -> Iterator[Issue]:
+    quotas = catalog.rules.quotas
+    if not quotas:
+        right = "write one, for example each-user: {each: user, gpus: {hard: 4}}"
+        yield Issue(("quotas",), "no quota: everybody may have all", right)
+    if any(kind.price_per_hour for kind in catalog.gpus.values()):
+        return
+    for quota in quotas:
+        if any(budget.what is Used.COST for budget in quota.budgets):
+            yield Issue(
+                ("quotas", quota.name, "cost"), "no GPU kind has a price: it bounds nothing", "add price: to gpus"
+            )
 
 
 def _located(source: Source, found: list[Issue]) -> tuple[Problem, ...]:

@@ -40,6 +40,8 @@ def add_parsers(commands: Any) -> None:
     _add_check(commands)
     _add_serve(commands)
     _add_remote(commands)
+    _add_preempt(commands)
+    _add_quota(commands)
     _add_ssh(commands)
     _add_simulate(commands)
 
@@ -48,6 +50,12 @@ def _add_check(commands: Any) -> None:
     parser = commands.add_parser("check", help="check a catalog: every error at once, with file, line and remedy")
     parser.add_argument("file", metavar="FILE", help="the catalog, YAML")
     parser.add_argument("--json", action="store_true", help="print the problems as JSON")
+    parser.add_argument(
+        "--hub",
+        metavar="URL",
+        help="the service behind the hub (default: $GPUSPAWNER_URL): ask it, with an administrator's "
+        "$GPUSPAWNER_TOKEN, whether the hub has the groups that the catalog names",
+    )
     parser.set_defaults(run="gpuspawner.cli.check:check")
 
 
@@ -73,6 +81,90 @@ def _add_remote(commands: Any) -> None:
     stopping.add_argument("name", metavar="NAME", help=name)
     stopping.set_defaults(run="gpuspawner.cli.remote:stop")
     for parser in (listing, explaining, stopping):
+        _add_url(parser)
+        parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _add_preempt(commands: Any) -> None:
+    parser = commands.add_parser(
+        "preempt",
+        help="claim GPUs that others use, for more important work (administrators)",
+        description="Whoever is ended for a claim is warned before, and returns to the queue at the old place. What is "
+        "freed is kept for the claim until it is claimed, given up, or its time is over.",
+    )
+    actions = parser.add_subparsers(required=True, metavar="ACTION")
+    taking = actions.add_parser("take", help="make a claim; with --dry-run say whom it would end")
+    taking.add_argument("kind", metavar="KIND", help="the kind of GPU, as the catalog calls it")
+    taking.add_argument("count", metavar="COUNT", type=int, help="how many")
+    whom = taking.add_mutually_exclusive_group(required=True)
+    whom.add_argument("--external", metavar="NAME", help="for work outside the hub, called so to those who are ended")
+    whom.add_argument("--team", metavar="NAME", help="for a team of the catalog")
+    whom.add_argument("--user", metavar="NAME", help="for a user of the hub")
+    taking.add_argument("--by", metavar="TIME", help="not needed before, such as 20m (default: the longest notice)")
+    taking.add_argument(
+        "--hold", metavar="TIME", help="keep them for so long from now (default: 30m once all are free)"
+    )
+    taking.add_argument("--any-node", action="store_true", help="they need not be on one node")
+    taking.add_argument("--key", metavar="TEXT", help="a repeated claim with the same key is the same claim")
+    taking.add_argument("--dry-run", action="store_true", help="say whom it would end, and do nothing")
+    taking.set_defaults(run="gpuspawner.cli.preempt:take")
+    listing = actions.add_parser("list", help="list the last claims")
+    listing.set_defaults(run="gpuspawner.cli.preempt:list_claims")
+    known = {"show": "show a claim and whom it ends", "give-up": "give a claim up: who was warned goes on"}
+    known["claimed"] = "say that the GPUs are in use by whom they were kept for"
+    ones = {name: actions.add_parser(name, help=text) for name, text in known.items()}
+    for name, one in ones.items():
+        one.add_argument("id", metavar="ID", help="the claim's id as list shows it, or its beginning")
+        one.set_defaults(run=f"gpuspawner.cli.preempt:{name.replace('-', '_')}")
+    for one in (taking, listing, *ones.values()):
+        _add_url(one)
+        one.add_argument("--json", action="store_true", help="print JSON")
+
+
+GRANT_HELP = """\
+examples:
+  gpuspawner grant alice "4 GPUs" --until Friday --why "deadline of the paper"
+  gpuspawner grant --team vision "+20 GPU h" --until "this month" --why "lost a node on Monday"
+  gpuspawner grant --take-back 3f2a --why "no longer needed"
+
+GPU hours and cost are added to each day, week or month in which the grant is in force. What is taken back ends nothing
+that runs: nothing is started or extended by it any more.
+"""
+
+
+def _add_quota(commands: Any) -> None:
+    own = commands.add_parser("quota", help="show what bounds you: used, set aside, left, and when it renews")
+    own.add_argument("--user", metavar="NAME", default="", help="of this user (administrators)")
+    own.set_defaults(run="gpuspawner.cli.quota:quota")
+    used = commands.add_parser("usage", help="show what was used: GPU hours and cost, by day, user, team or kind")
+    used.add_argument("--by", choices=("user", "team", "kind", "day"), default="day", help="default: %(default)s")
+    used.add_argument("--since", metavar="DAY", help="the first day, such as 2026-11-01 (default: of this month)")
+    used.add_argument("--until", metavar="DAY", help="the last day (default: today)")
+    used.add_argument("--all", action="store_true", help="that of all users (administrators)")
+    used.set_defaults(run="gpuspawner.cli.quota:usage")
+    granting = commands.add_parser(
+        "grant",
+        help="add to somebody's quotas and budgets for a time (administrators)",
+        epilog=GRANT_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    granting.add_argument("user", metavar="USER", nargs="?", default="", help="for this user")
+    granting.add_argument("what", metavar="AMOUNT", nargs="?", help='such as "4 GPUs", "+20 GPU h", "2 h100"')
+    granting.add_argument("--team", metavar="TEAM", default="", help="for this team, or for the user in it")
+    granting.add_argument("--everybody", action="store_true", help="for everybody together")
+    granting.add_argument("--since", metavar="TIME", help="from when, such as tomorrow (default: now)")
+    granting.add_argument("--until", metavar="TIME", help="such as Friday, 2026-12-24, this month, 3d")
+    granting.add_argument("--take-back", metavar="ID", help="take a grant back, by its id or the beginning of it")
+    granting.add_argument("--list", action="store_true", help="list the grants, the newest first")
+    granting.set_defaults(run="gpuspawner.cli.quota:grant")
+    correcting = commands.add_parser("correct", help="correct what somebody is charged (administrators)")
+    correcting.add_argument("user", metavar="USER", help="whose use")
+    correcting.add_argument("amount", metavar="AMOUNT", help='such as "-3 GPU h", which gives back, or "+10 cost"')
+    correcting.add_argument("--team", metavar="TEAM", default="", help="that is charged")
+    correcting.set_defaults(run="gpuspawner.cli.quota:correct")
+    for parser in (granting, correcting):
+        parser.add_argument("--why", metavar="TEXT", help="the reason, which is stored")
+    for parser in (own, used, granting, correcting):
         _add_url(parser)
         parser.add_argument("--json", action="store_true", help="print JSON")
 

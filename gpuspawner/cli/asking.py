@@ -111,7 +111,7 @@ def call(url: str, token: str, method: str = "GET", body: Any = None, *, wordles
     request = Request(  # noqa: S310 - the scheme is checked above
         url,
         method=method,
-        data=json.dumps(body or {}).encode() if method == "POST" else None,
+        data=json.dumps(body or {}).encode() if method == "POST" or body else None,
         headers={"Authorization": f"token {token}", "Content-Type": "application/json"},
     )
     try:

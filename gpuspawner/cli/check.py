@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from dataclasses import asdict
 
 from gpuspawner.catalog import load_catalog
-from gpuspawner.catalog.warnings import needing_pods, without_effect
+from gpuspawner.catalog.groups import named_groups
+from gpuspawner.catalog.warnings import needing_pods, unknown_groups, without_effect
+from gpuspawner.cli.asking import AwayError, RefusedError, call, token_of
 from gpuspawner.core.errors import CatalogError
 
 
@@ -22,7 +25,11 @@ def check(arguments: argparse.Namespace) -> int:
         else:
             print(error, file=sys.stderr)
         return 1
-    warnings, of_pods = without_effect(arguments.file, catalog), needing_pods(arguments.file, catalog)
+    warnings, of_pods = list(without_effect(arguments.file, catalog)), needing_pods(arguments.file, catalog)
+    not_asked = ""
+    if named_groups(catalog):
+        there, not_asked = _groups_of_hub(arguments.hub)
+        warnings += [] if there is None else unknown_groups(arguments.file, catalog, there)
     counts = (
         _count(len(catalog.templates), "template", "templates"),
         _count(len(catalog.gpus), "GPU kind", "GPU kinds"),
@@ -38,7 +45,22 @@ def check(arguments: argparse.Namespace) -> int:
     if of_pods:
         more = f" and {len(of_pods) - 1} more" if len(of_pods) > 1 else ""
         print(f"For a hub with KubeSpawner alone: {of_pods[0].entry}{more}. Another hub does not start with it.")
+    if not_asked:
+        print(not_asked)
     return 0
+
+
+def _groups_of_hub(url: str | None) -> tuple[frozenset[str] | None, str]:
+    """Return the groups that the hub has; or None, and why they are not known."""
+    asked = url or os.environ.get("GPUSPAWNER_URL", "")
+    if not asked or (url is None and not os.environ.get("GPUSPAWNER_TOKEN")):
+        how = "set GPUSPAWNER_URL (or --hub) and GPUSPAWNER_TOKEN, an administrator's, to ask it"
+        return None, f"Whether the hub has the groups that it names was not looked at: {how}."
+    try:
+        answer = call(f"{asked.rstrip('/')}/api/v1/groups", token_of())
+    except (RefusedError, AwayError) as error:
+        return None, f"Whether the hub has the groups that it names is not known: {error}"
+    return frozenset(answer["groups"]), ""
 
 
 def _count(number: int, one: str, many: str) -> str:

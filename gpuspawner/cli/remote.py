@@ -41,7 +41,7 @@ def list_workspaces(arguments: argparse.Namespace) -> int:
         print(f"No workspaces{whose}. Start one on the hub's page Home.")
         return 0
     rows: list[tuple[str, ...]] = [("ID", "USER", "SERVER", "STATE", "ENDS", "IDLE")]
-    rows += [tuple(map(_shown, _row(workspace))) for workspace in workspaces]
+    rows += [tuple(map(shown, _row(workspace))) for workspace in workspaces]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
@@ -80,7 +80,7 @@ def explain(arguments: argparse.Namespace) -> int:
         print(json.dumps(one, indent=1))
         return 0
     print(f"{_title(one)}. {one['words']}.")
-    print("\n".join(map(_shown, one["explained"])))
+    print("\n".join(map(shown, one["explained"])))
     return 0
 
 
@@ -142,10 +142,10 @@ def stop(arguments: argparse.Namespace) -> int:
 
 
 def _title(one: dict[str, Any]) -> str:
-    return _shown(f"{one['user']}: {one['server'] or 'default workspace'} ({one['id'][:ID_LETTERS]})")
+    return shown(f"{one['user']}: {one['server'] or 'default workspace'} ({one['id'][:ID_LETTERS]})")
 
 
-def _shown(text: str) -> str:
+def shown(text: str) -> str:
     """Return a text for a terminal: names are people's own, and may hold what moves its cursor."""
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 

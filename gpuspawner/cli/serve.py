@@ -11,8 +11,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from gpuspawner.catalog import load_catalog, scaled
-from gpuspawner.cli.place import Place, PlaceError, choose
+from gpuspawner.catalog import Catalog, load_catalog, menus, scaled
+from gpuspawner.catalog.file import PROBLEM, CatalogFile
+from gpuspawner.cli.backend import BackendError, Chosen, choose_backend
 from gpuspawner.core.errors import CatalogError, NoPort
 from gpuspawner.service.app import Options, Service, read_secret
 from gpuspawner.service.settings import Settings, SettingsError, changed
@@ -57,8 +58,6 @@ def serve(arguments: argparse.Namespace) -> int:
     except CatalogError as error:
         print(error, file=sys.stderr)
         return 1
-    if arguments.fast is not None:
-        catalog = scaled(catalog, arguments.fast)
     data = Path(arguments.data)
     hub_pid = os.environ.get("GPUSPAWNER_HUB_PID")
     try:
@@ -81,22 +80,32 @@ def serve(arguments: argparse.Namespace) -> int:
         secret_made_at=secret_made_at,
     )
     try:
-        place = choose(catalog, data, options.hub_id, os.environ)
-        settings = changed(Settings(**place.settings), written)
+        chosen = choose_backend(_shortened(arguments.fast, catalog), data, options.hub_id, os.environ)
+        file = CatalogFile(
+            Path(arguments.catalog),
+            lambda later: chosen.prepare(_shortened(arguments.fast, later)),
+            beside=[data / menus.FILE],
+            told=data / PROBLEM,
+        )
+        settings = changed(Settings(**chosen.settings), written)
         check_targets(settings, options.public_url)
-    except (PlaceError, SettingsError) as error:
+    except (BackendError, SettingsError, CatalogError) as error:
         print(f"gpuspawner serve: {error}", file=sys.stderr)
         return 1
     try:
-        asyncio.run(_run(options, place, settings))
+        asyncio.run(_run(options, chosen, file, settings))
     except NoPort as error:
         print(f"gpuspawner serve: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-async def _run(options: Options, place: Place, settings: Settings) -> None:
+def _shortened(factor: float | None, catalog: Catalog) -> Catalog:
+    return catalog if factor is None else scaled(catalog, factor)
+
+
+async def _run(options: Options, chosen: Chosen, file: CatalogFile, settings: Settings) -> None:
     try:
-        await Service(options, place.catalog, place.backend, settings, place.scheduler).run()
+        await Service(options, file, chosen.backend, settings, chosen.scheduler).run()
     finally:
-        await place.close()
+        await chosen.close()

@@ -33,6 +33,7 @@ class Capabilities:
         substitutes: it may give another kind than was asked for, with consent.
         answers_at_once: its ``sync`` waits for nothing and never raises Unavailable, so that what is free is granted in
             the same step in which it was asked for.
+        keeps_from_all: GPUs that are kept for a stronger claim are kept from everybody, and not only from our queue.
     """
 
     owns_queue: bool = False
@@ -41,6 +42,7 @@ class Capabilities:
     preemption_notice_seconds: float | None = None
     substitutes: bool = False
     answers_at_once: bool = True
+    keeps_from_all: bool = True
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,10 @@ class Scheduler(Protocol):
     kinds: Kinds
     """The GPU kinds as this scheduler serves them: those of a snapshot that it is given."""
 
+    def use_kinds(self, kinds: Kinds) -> None:
+        """Serve these kinds from now on: the catalog has changed."""
+        ...
+
     async def observe(self, now: float) -> Fleet:
         """Return the newest view of the GPUs. Raises Unavailable; the last complete view stays in force."""
         ...
@@ -146,7 +152,7 @@ class Scheduler(Protocol):
 
     @property
     def room(self) -> Room:
-        """What the place allows beside its GPUs, as it was last seen."""
+        """What the backend allows beside its GPUs, as it was last seen."""
         ...
 
     @property
@@ -173,7 +179,7 @@ class Scheduler(Protocol):
         ...
 
     def check(self, request: Request) -> None:
-        """Raise RequestRefused for what the place never allows, however much of it is free."""
+        """Raise RequestRefused for what the backend never allows, however much of it is free."""
         ...
 
     def node_seconds(self, lease: Lease) -> float | None:

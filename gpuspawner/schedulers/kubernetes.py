@@ -13,9 +13,7 @@ from functools import partial
 from typing import Any
 
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
-from gpuspawner.backends.kubernetes.fleet import resource_of
 from gpuspawner.core.errors import RequestRefused
-from gpuspawner.core.gpus.autoscale import is_coming
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Slot
 from gpuspawner.core.gpus.groups import unmarked
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Lease
@@ -49,7 +47,7 @@ class KubernetesScheduler:
     A GPU that the quotas leave out is withheld: as if in use, by nobody whose end would free it.
     """
 
-    capabilities = Capabilities(substitutes=True)
+    capabilities = Capabilities(substitutes=True, keeps_from_all=False)
 
     def __init__(self, backend: KubernetesBackend, kinds: Kinds) -> None:
         """Serve ``kinds`` (``cluster_kinds``) from a cluster."""
@@ -73,6 +71,11 @@ class KubernetesScheduler:
     def room(self) -> Room:
         """What the namespace's quotas and limits, and the nodes' sizes, allow."""
         return self._cluster.room()
+
+    def use_kinds(self, kinds: Kinds) -> None:
+        """Serve these kinds from now on."""
+        self._cluster.use_kinds(kinds.values())
+        self.kinds = kinds
 
     async def observe(self, now: float) -> Fleet:
         """Ask the backend. Raises Unavailable; the last complete view stays in force."""
@@ -106,7 +109,7 @@ class KubernetesScheduler:
     def node_seconds(self, lease: Lease) -> float | None:
         """Return in about how long the node is there that is started for a lease; None where none is."""
         kind = self.kinds.get(lease.kind or "")
-        if kind is None or kind.autoscale is None or not any(is_coming(slot.gpu) for slot in lease.slots):
+        if kind is None or kind.autoscale is None or not any(slot.is_coming for slot in lease.slots):
             return None
         return kind.autoscale.start_seconds
 
@@ -164,7 +167,7 @@ class KubernetesScheduler:
         if self._counted is not self.fleet.gpus:
             self._counted, self._resources = self.fleet.gpus, {}
             for gpu in self._counted:
-                self._resources.setdefault(gpu.pool, set()).add(resource_of(gpu.id))
+                self._resources.setdefault(gpu.pool, set()).add(_resource(gpu))
         return self._resources.get(pool, set())
 
     def _possible(self, request: Request) -> bool:
@@ -196,6 +199,11 @@ class KubernetesScheduler:
         return replace(offer, free=free, largest=min([on_one_node, *bounds]), note=note)
 
 
+def _resource(one: Gpu | Slot) -> str:
+    """Return the resource by which the cluster counts it."""
+    return one.group.resource if one.group else ""
+
+
 class _NamespaceLimits:
     """What the quotas of the namespace leave while grants are made."""
 
@@ -215,19 +223,19 @@ def _held_by(left: Sequence[Left], asked: Amounts) -> Held | None:
 
 
 def _demand_on(claim: Claim, slots: Sequence[Slot]) -> dict[str, int]:
-    return demand(claim.request, Counter(resource_of(slot.gpu) for slot in slots))
+    return demand(claim.request, Counter(_resource(slot) for slot in slots))
 
 
 def _comes(kind: GpuKind, count: int, bounded: Snapshot) -> bool:
     """Whether so many would be given on a node that is started for them."""
     slots = place(kind, count, bounded.gpus_as_held, bounded.used)
-    return any(is_coming(slot.gpu) for slot in slots or ())
+    return any(slot.is_coming for slot in slots or ())
 
 
 def _left(seen: Snapshot) -> tuple[Left, ...]:
     """Return what each quota of the namespace leaves beside what leases hold."""
     held = {
-        lease.id: demand(lease.request, Counter(resource_of(slot.gpu) for slot in lease.slots))
+        lease.id: demand(lease.request, Counter(_resource(slot) for slot in lease.slots))
         for lease in seen.leases
         if lease.phase in HOLDING and lease.request.template  # of what ran before us, the quotas alone know
     }
@@ -252,15 +260,15 @@ def _bounded(seen: Snapshot) -> Snapshot:
     used = used_shares(seen.leases, (*seen.others, *promised))
     free: dict[tuple[str, str], list[Gpu]] = {}
     for gpu in seen.gpus_as_held.gpus:
-        if grantable(gpu) and gpu.id not in used and resource_of(gpu.id) in left:
-            free.setdefault((gpu.pool, resource_of(gpu.id)), []).append(gpu)
+        if grantable(gpu) and gpu.id not in used and _resource(gpu) in left:
+            free.setdefault((gpu.pool, _resource(gpu)), []).append(gpu)
     beyond = (slot for (_, resource), gpus in sorted(free.items()) for slot in _beyond(gpus, left[resource]))
     return replace(seen, others=(*seen.others, *promised, *beyond))
 
 
 def _promised(seen: Snapshot) -> tuple[Slot, ...]:
     """Return the free GPUs that pods will take which wait for a node: whatever comes free first is theirs."""
-    waiting = [x for x in seen.leases if x.phase in HOLDING and any(is_coming(slot.gpu) for slot in x.slots)]
+    waiting = [x for x in seen.leases if x.phase in HOLDING and any(slot.is_coming for slot in x.slots)]
     promised: list[Slot] = []
     for lease in sorted(waiting, key=lambda x: (x.asked_at, x.id)):
         kind = seen.kinds.get(lease.kind or "")
@@ -274,5 +282,5 @@ def _beyond(gpus: Iterable[Gpu], left: int) -> Iterable[Slot]:
     """Return slots on all but ``left`` of these free GPUs."""
     gpus = tuple(gpus)
     on_node = Counter(gpu.node for gpu in gpus)
-    ordered = sorted(gpus, key=lambda gpu: (is_coming(gpu.node), -on_node[gpu.node], gpu.node, gpu.index))
+    ordered = sorted(gpus, key=lambda gpu: (gpu.is_coming, -on_node[gpu.node], gpu.node, gpu.index))
     return [Slot(gpu.id, Fraction(1)) for gpu in ordered[left:]]

@@ -28,7 +28,7 @@ class InMemoryScheduler:
         """Serve ``kinds`` from ``backend``, which starts no nodes."""
         self._backend = backend
         self._view = View(backend)
-        self.kinds: Kinds = {name: replace(kind, autoscale=None) for name, kind in kinds.items()}
+        self.kinds = _without_nodes(kinds)
 
     @property
     def unseen(self) -> tuple[str, ...]:
@@ -39,6 +39,11 @@ class InMemoryScheduler:
     def fleet(self) -> Fleet:
         """The last view that was observed."""
         return self._view.fleet
+
+    def use_kinds(self, kinds: Kinds) -> None:
+        """Serve these kinds from now on."""
+        self._backend.use_kinds(kinds.values())
+        self.kinds = _without_nodes(kinds)
 
     async def observe(self, now: float) -> Fleet:
         """Ask the backend. Raises Unavailable; the last complete view stays in force."""
@@ -66,3 +71,7 @@ class InMemoryScheduler:
     def patch(self, lease: Lease) -> dict[str, Any]:
         """Return what shows the workspace its GPUs, and no others."""
         return self._backend.patch(lease.slots)
+
+
+def _without_nodes(kinds: Kinds) -> Kinds:
+    return {name: replace(kind, autoscale=None) for name, kind in kinds.items()}

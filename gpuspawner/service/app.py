@@ -21,12 +21,15 @@ from tornado.web import Application
 from gpuspawner.backends.base import Backend
 from gpuspawner.backends.ports import holder_of
 from gpuspawner.catalog import Catalog
+from gpuspawner.catalog.file import LOOK_SECONDS, InForce
+from gpuspawner.catalog.groups import named_groups
+from gpuspawner.core.calendar.periods import milliseconds
 from gpuspawner.core.errors import NoPort, Superseded, Unavailable
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.schedulers.memory import InMemoryScheduler
-from gpuspawner.service.api import events, internal, public
+from gpuspawner.service.api import events, internal, preemptions, public, usage
 from gpuspawner.service.api.base import is_spawner
 from gpuspawner.service.clock import Clock, SteadyClock, WallWatch
 from gpuspawner.service.connections import MOST_STRANGERS, PublicServer, raise_descriptor_limit
@@ -35,9 +38,12 @@ from gpuspawner.service.leases.adoption import Identity
 from gpuspawner.service.leases.allocator import Allocator
 from gpuspawner.service.leases.book import Book
 from gpuspawner.service.leases.lifecycle import Lifecycle
+from gpuspawner.service.leases.preemptions import Preemptions
 from gpuspawner.service.leases.reclaimer import Reclaimer
+from gpuspawner.service.leases.reload import Reload
 from gpuspawner.service.observe.hub import Hub
 from gpuspawner.service.observe.known import KnownUsers
+from gpuspawner.service.observe.members import Members
 from gpuspawner.service.observe.reconciler import Reconciler
 from gpuspawner.service.observe.sampler import Sampler
 from gpuspawner.service.observe.unmatched import unmatched
@@ -55,6 +61,8 @@ log = logging.getLogger("gpuspawner")
 
 BIND_SECONDS = 10.0
 """How long a new service, once it owns the store, waits for its port while the old one, seeing that, goes away."""
+GROUPS_SECONDS = 60.0
+"""How often it is looked which groups the hub has: administrators see which of the catalog's are missing."""
 THIN_SECONDS = 600.0
 THIN_AT_ONCE_SECONDS = 86400.0
 FORGET_PAUSE_SECONDS = 0.05
@@ -93,7 +101,7 @@ class Options:
 
 def wire(
     options: Options,
-    catalog: Catalog,
+    catalog: Catalog | InForce,
     backend: Backend,
     settings: Settings,
     clock: Clock,
@@ -104,21 +112,26 @@ def wire(
 
     Without a ``scheduler``, GPUs are given in memory, as the backend has them.
     """
+    in_force = catalog if isinstance(catalog, InForce) else InForce(catalog)
     store = Store(options.store_url)
     book = Book(store)
     hub = hub or Hub(options.hub_api_url, options.hub_api_token)
-    scheduler = scheduler or InMemoryScheduler(backend, catalog.gpus)
-    allocator = Allocator(book, scheduler, catalog, clock, settings)
+    scheduler = scheduler or InMemoryScheduler(backend, in_force.catalog.gpus)
+    allocator = Allocator(book, scheduler, in_force, clock, settings)
     reclaimer = Reclaimer(book, allocator, hub, backend, clock, settings)
     lifecycle = Lifecycle(book, allocator, reclaimer, clock)
+    preemptions = Preemptions(book, allocator, reclaimer, clock)
     identity = Identity(options.hub_id, options.secret, options.secret_made_at)
-    reconciler = Reconciler(book, allocator, reclaimer, hub, backend, clock, settings, identity, options.data)
-    sampler = Sampler(book, backend, scheduler, catalog, clock, settings, lifecycle, reconciler.last_activity)
+    members = Members(hub, clock, in_force)
+    reconciler = Reconciler(book, allocator, reclaimer, hub, members, backend, clock, settings, identity, options.data)
+    sampler = Sampler(book, backend, scheduler, in_force, clock, settings, lifecycle, reconciler.last_activity)
     url = options.public_url or options.service_url.rstrip("/") + options.prefix
     parts = Parts(
-        store, book, catalog, scheduler, allocator, QueueView(book, scheduler, allocator, clock),
+        store, book, in_force, scheduler, allocator, QueueView(book, scheduler, allocator, clock),
         lifecycle, reclaimer, reconciler, sampler, Notifier(hub, settings),
         clock, settings, hub, options.hub_id, options.secret, options.prefix, url.rstrip("/"), KnownUsers(hub, clock),
+        members,
+        preemptions,
     )  # fmt: skip
     book.told = partial(_tell, parts)
     return parts
@@ -138,7 +151,7 @@ def application(parts: Parts) -> Application:
     prefix = parts.prefix.rstrip("/")
     routes = [
         (prefix + path, handler, {"parts": parts})
-        for path, handler in [*internal.ROUTES, *public.ROUTES, *events.ROUTES]
+        for path, handler in [*internal.ROUTES, *public.ROUTES, *preemptions.ROUTES, *usage.ROUTES, *events.ROUTES]
     ]
     routes += [(prefix + path, handler, {"parts": parts}) for path, handler in [*metrics.ROUTES, *WEB_ROUTES]]
     return Application(
@@ -170,7 +183,7 @@ class Service:
     def __init__(
         self,
         options: Options,
-        catalog: Catalog,
+        catalog: Catalog | InForce,
         backend: Backend,
         settings: Settings,
         scheduler: Scheduler | None = None,
@@ -178,6 +191,7 @@ class Service:
         """Prepare; nothing is opened before :meth:`run`."""
         self._options, self._settings = options, settings
         self.parts = wire(options, catalog, backend, settings, SteadyClock(), scheduler=scheduler)
+        self._reload = Reload(self.parts.in_force, self.parts.scheduler, self.parts.allocator, self.parts.lifecycle)
         self._door = Door(application(self.parts), self.parts)
         self._stopped = asyncio.Event()
         self._opened_at: float | None = None
@@ -227,7 +241,9 @@ class Service:
             self._every(self._settings.fleet_seconds, self._observe_fleet),
             self._every(period, self.parts.reconciler.round),
             self._every(min(period, 0.5), self._sample_and_judge),
+            self._every(GROUPS_SECONDS, self._look_for_groups),
             self._every(THIN_SECONDS, self._thin),
+            self._every(LOOK_SECONDS, self._look_at_catalog),
             self.parts.notifier.run(),
         ]
 
@@ -237,6 +253,7 @@ class Service:
                 # Beside the loop, which answers meanwhile: a locked store takes its time to say so.
                 await asyncio.to_thread(self.parts.store.open)
                 self.parts.book.load()
+                self.parts.preemptions.load()
                 self.parts.allocator.resume()
                 self.parts.lifecycle.resume()
             except Unavailable as error:
@@ -293,9 +310,23 @@ class Service:
             if sentence not in before:
                 log.warning(sentence)
 
+    async def _look_at_catalog(self) -> None:
+        if await self._reload.look():
+            await self._observe_fleet()  # its GPUs may be of other kinds now
+
+    async def _look_for_groups(self) -> None:
+        if not named_groups(self.parts.catalog):
+            return
+        before = self.parts.members.missing()
+        await self.parts.members.look()
+        for sentence in self.parts.members.missing():
+            if sentence not in before:
+                log.warning(sentence)
+
     async def _sample_and_judge(self) -> None:
         self.parts.sampler.start_due()
         self.parts.lifecycle.deadlines()
+        self.parts.preemptions.step()
 
     async def _watch(self) -> None:
         self._look_for_hub()
@@ -303,8 +334,9 @@ class Service:
         if back_seconds:
             log.warning(SET_BACK, show_duration(back_seconds))
         if self._opened_at is not None:
-            self.parts.store.check_epoch()
-            self.parts.store.try_to_write()
+            # Beside the loop, as all that no request waits for: a slow disk holds up only what writes.
+            await asyncio.to_thread(self.parts.store.check_epoch)
+            await asyncio.to_thread(self.parts.store.try_to_write)
 
     def _look_for_hub(self) -> None:
         # Before any look at the store: a store that is away must not keep a service that nobody wants any more.
@@ -312,16 +344,18 @@ class Service:
             self.stop("its hub is gone")
 
     async def _thin(self) -> None:
-        now = self.parts.clock.now()
+        now, store = self.parts.clock.now(), self.parts.store
         more = True
         while more:
-            more = self.parts.store.thin_readings(now, THIN_AT_ONCE_SECONDS)
+            more = await asyncio.to_thread(store.ages.thin_readings, now, THIN_AT_ONCE_SECONDS)
             await asyncio.sleep(FORGET_PAUSE_SECONDS)
         more = True
         while more:
-            more = self.parts.store.forget_ended(now - self._settings.keep_ended_seconds)
+            more = await asyncio.to_thread(store.ages.forget_ended, now - self._settings.keep_ended_seconds)
             await asyncio.sleep(FORGET_PAUSE_SECONDS)
-        self.parts.store.outputs.forget(now)
+        await asyncio.to_thread(store.outputs.forget, now)
+        await asyncio.to_thread(store.ledger.forget, milliseconds(now - self._settings.keep_use_seconds))
+        await asyncio.to_thread(store.preemptions.forget, now - self._settings.keep_ended_seconds)
 
 
 def _no_port(port: int, error: OSError) -> NoPort:

@@ -53,6 +53,7 @@ class FakeHub(Hub):
     """A hub whose servers are what a test says they are, by (user, server name).
 
     Users are created when they are first named; ``users`` is each one's ``created``, for a test to rename or delete.
+    ``members`` are each one's groups, and ``asked_for_groups`` is whose were asked for.
     ``unreachable`` makes every call raise Unavailable. ``stop`` removes a server, unless ``stops_slowly``: then it
     only becomes pending. ``on_start`` and ``on_stop`` are called with the server, as a spawner would be. ``calls``
     records each start and stop with the server's ``started``.
@@ -61,6 +62,8 @@ class FakeHub(Hub):
     clock: HandClock
     users: dict[str, str] = field(default_factory=dict)
     emails: dict[str, str] = field(default_factory=dict)
+    members: dict[str, set[str]] = field(default_factory=dict)
+    asked_for_groups: list[str] = field(default_factory=list)
     listed: dict[tuple[str, str], HubServer] = field(default_factory=dict)
     unreachable: str = ""
     stops_slowly: bool = False
@@ -102,6 +105,17 @@ class FakeHub(Hub):
         """Return when a user was created, or raise Unavailable."""
         self._must_answer()
         return self.users.get(user)
+
+    async def groups(self, user: str, user_created: str) -> frozenset[str]:
+        """Return a user's groups, or raise Unavailable."""
+        self._must_answer()
+        self.asked_for_groups.append(user)
+        return frozenset(self.members.get(user, ()) if self.users.get(user) == user_created else ())
+
+    async def group_names(self) -> frozenset[str]:
+        """Return all groups that somebody is in, or raise Unavailable."""
+        self._must_answer()
+        return frozenset().union(*self.members.values())
 
     async def email(self, user: str) -> str | None:
         """Return a user's mail address, or raise Unavailable."""

@@ -6,15 +6,18 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from gpuspawner.catalog import Catalog
+from gpuspawner.catalog.file import InForce
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.allocator import Allocator
 from gpuspawner.service.leases.book import Book
 from gpuspawner.service.leases.lifecycle import Lifecycle
+from gpuspawner.service.leases.preemptions import Preemptions
 from gpuspawner.service.leases.reclaimer import Reclaimer
 from gpuspawner.service.observe.hub import Hub
 from gpuspawner.service.observe.known import KnownUsers
+from gpuspawner.service.observe.members import Members
 from gpuspawner.service.observe.reconciler import Reconciler
 from gpuspawner.service.observe.sampler import Sampler
 from gpuspawner.service.settings import Settings
@@ -29,7 +32,7 @@ class Parts:
 
     store: Store
     book: Book
-    catalog: Catalog
+    in_force: InForce
     scheduler: Scheduler
     allocator: Allocator
     queue: QueueView
@@ -46,5 +49,12 @@ class Parts:
     prefix: str
     public_url: str
     known: KnownUsers
+    members: Members
+    preemptions: Preemptions
     streams: Counter[tuple[str, Owner]] = field(default_factory=Counter)
     """How many pages of each person listen to events."""
+
+    @property
+    def catalog(self) -> Catalog:
+        """The catalog in force. Whoever needs it asks anew: it may change at any time."""
+        return self.in_force.catalog

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from gpuspawner.catalog.explain import did_you_mean
+from gpuspawner.catalog.names import did_you_mean
 from gpuspawner.core.errors import quoted
 
 
@@ -35,8 +35,8 @@ class Settings:
     hub_seconds: float = 10.0
     """The age at which the hub's list of servers is renewed, and how long its last answer counts as answering."""
     no_room_seconds: float = 20.0
-    """A start for which the place finds no room for this long goes back to the queue: a scheduler that is only busy, or
-    a pod that is only just going, takes less."""
+    """A start for which the cluster finds no room for this long goes back to the queue: a scheduler that is only busy,
+    or a pod that is only just going, takes less."""
     no_room_wait_seconds: float = 30.0
     """After that, others pass for this long. Arbitrary: as the shortest time in which a workspace ends."""
     orphan_seconds: float = 300.0
@@ -61,6 +61,8 @@ class Settings:
     keep_ended_seconds: float = 400 * 86400.0
     """Ended workspaces, their audit and the readings behind their ends are forgotten after this: a year's report, and
     a month to write it."""
+    keep_use_seconds: float = 400 * 86400.0
+    """The ledger of what workspaces used is kept for this: a year's report, and a month to write it."""
     notify_users: str = ""
     """Where each user's messages go: an address as apprise writes them, with ``{user}`` for the user's name or
     ``{email}`` for the mail address that the hub's authenticator stored. Empty: nowhere."""

@@ -19,6 +19,7 @@ AWAY = "The GPU service does not answer."
 NOT_OURS = "What answers at the GPU service's address is not this hub's GPU service: tell your administrator."
 STOP_PATH_SECONDS = 2.0
 """Calls in stop paths take no longer: at its shutdown the hub ends the service before the servers."""
+CONNECT_SECONDS = 3.0
 
 
 @dataclass(frozen=True)
@@ -87,34 +88,43 @@ class LeaseClient:
         seconds: float = 5.0,
     ) -> dict[str, Any]:
         url, nonce = f"{self.url}{path}{'?' if arguments else ''}{urlencode(arguments or {})}", new_nonce()
-        sent = json.dumps(body or {}) if method == "POST" else ""
-        asked = Asked(method, target_of(url))
-        request = HTTPRequest(
-            url,
-            method=method,
-            headers={
-                **request_headers(self.secret, nonce, *asked, sent.encode()),
-                "Content-Type": "application/json",
-            },
-            body=sent if method == "POST" else None,
-            follow_redirects=False,
-            request_timeout=seconds,
-            connect_timeout=min(seconds, 3.0),
-        )
-        # A client of its own for each call: waiters would fill the ten places of the hub's shared one.
-        client = SimpleAsyncHTTPClient(force_instance=True)
-        try:
-            response = await client.fetch(request, raise_error=False)
-        except (OSError, HTTPClientError) as error:
-            raise Unavailable(AWAY) from error
-        finally:
-            client.close()
-        if not is_proven(response, self.secret, nonce, asked):
-            raise Unavailable(AWAY if response.code >= 500 else NOT_OURS)  # noqa: PLR2004 - HTTP's own number
+        sent = json.dumps(body or {}) if method == "POST" else None
+        headers = request_headers(self.secret, nonce, method, target_of(url), (sent or "").encode())
+        response = await ask_service(self.secret, method, url, nonce, headers, sent, seconds)
         answer: dict[str, Any] = json.loads(response.body)
         if response.code != 200:  # noqa: PLR2004 - HTTP's own number
             raise _told(response.code, answer["error"])
         return answer
+
+
+async def ask_service(
+    secret: bytes, method: str, url: str, nonce: str, headers: Mapping[str, str], body: str | None, seconds: float
+) -> HTTPResponse:
+    """Return what the service of this secret answers, refusals too: the hub's one way to ask it.
+
+    Raises:
+        Unavailable: nobody answers in time, or does not prove that it is this hub's service.
+    """
+    request = HTTPRequest(
+        url,
+        method=method,
+        headers={"Content-Type": "application/json", **headers},
+        body=body,
+        follow_redirects=False,
+        request_timeout=seconds,
+        connect_timeout=min(seconds, CONNECT_SECONDS),
+    )
+    # A client of its own for each call: waiters would fill the ten places of the hub's shared one.
+    client = SimpleAsyncHTTPClient(force_instance=True)
+    try:
+        response = await client.fetch(request, raise_error=False)
+    except (OSError, HTTPClientError) as error:
+        raise Unavailable(AWAY) from error
+    finally:
+        client.close()
+    if not is_proven(response, secret, nonce, Asked(method, target_of(url))):
+        raise Unavailable(AWAY if response.code >= 500 else NOT_OURS)  # noqa: PLR2004 - HTTP's own number
+    return response
 
 
 def target_of(url: str) -> str:

@@ -7,8 +7,9 @@ import os
 import secrets
 import sys
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,14 @@ from traitlets.utils.importstring import import_item
 
 from gpuspawner.backends.ports import SERVICE as SERVICE_COMMAND
 from gpuspawner.catalog import Catalog, load_catalog, scaled
+from gpuspawner.catalog.file import Prepared
 from gpuspawner.catalog.menus import write_menus
 from gpuspawner.catalog.warnings import needing_pods
 from gpuspawner.core.errors import CatalogError
 from gpuspawner.spawner.hub import one_hub, service_port, stoppers
 from gpuspawner.spawner.hub.cullers import CONFIG_FOLDERS, other_cullers
 from gpuspawner.spawner.hub.data_folder import SECRET_BYTES, check_secret, data_folder, take_hub_id, written_once
+from gpuspawner.spawner.hub.following import followed, refuse
 from gpuspawner.spawner.kubernetes.configure import service_address, service_environment
 from gpuspawner.spawner.kubernetes.conflicts import conflicts, weakened
 from gpuspawner.spawner.kubernetes.profiles import menus
@@ -35,7 +38,8 @@ from gpuspawner.spawner.mixin import GPUSpawnerMixin, LocalGPUSpawner
 from gpuspawner.spawner.web import pages, renewal
 
 SERVICE = "gpu"
-SERVICE_SCOPES = ["list:users", "read:users", "read:servers", "servers", "delete:servers"]
+SERVICE_SCOPES = ["list:users", "read:users", "read:users:groups", "list:groups"]
+SERVICE_SCOPES += ["read:servers", "servers", "delete:servers"]
 LAST_PORT = 65535
 ON_THIS_MACHINE = {"LocalProcessSpawner", "SystemdSpawner"}
 """Whose servers read the configuration files of the hub's machine."""
@@ -57,7 +61,7 @@ def configure(
 
     Args:
         c: the configuration that JupyterHub gives its file.
-        catalog: a YAML file, or the same as a mapping.
+        catalog: a YAML file, or the same as a mapping. What is written to the file later is in force within seconds.
         data_dir: where the service keeps its database, its secret and this hub's id.
         address: where the service listens. None means 127.0.0.1; where workspaces are pods, as they reach the hub.
         port: where the service listens.
@@ -88,12 +92,9 @@ def configure(
     if one_hub.hub_starts():
         service_port.refuse_taken(port, host, data)
     c.JupyterHub.spawner_class = wrapped
-    if _is_pods(wrapped):
-        loaded = replace(loaded, menus=menus(c, wrapped, loaded))
-        write_menus(data, loaded.menus)
-    _set_spawner(c.GPUSpawnerMixin, loaded, url, prefix, data)
-    command = [sys.executable, *SERVICE_COMMAND, str(data)]
-    command += ["--catalog", str(_catalog_file(catalog, data))]
+    current, handed = followed(catalog, partial(_prepared, c, wrapped, data, fast, catalog), data)
+    _set_spawner(c.GPUSpawnerMixin, current, url, prefix, data)
+    command = [sys.executable, *SERVICE_COMMAND, str(data), "--catalog", str(handed)]
     command += ["--fast", str(fast)] if fast is not None else []
     _add_service(c, url, command, _service_variables(c, wrapped, service_settings))
     _add_roles(c, [*SERVICE_SCOPES, *_scopes_for_mail(service_settings or {})])
@@ -117,9 +118,28 @@ def _loaded(catalog: str | Path | Mapping[str, Any], fast: float | None) -> Cata
     return loaded if fast is None else _shortened(loaded, fast)
 
 
-def _set_spawner(spawner: Any, loaded: Catalog, url: str, prefix: str, data: Path) -> None:
+def _prepared(
+    c: Any, wrapped: type, data: Path, fast: float | None, source: str | Path | Mapping[str, Any], written: Catalog
+) -> Prepared:
+    """Return a catalog as this hub uses it, with what profiles let people choose, which the service is told too.
+
+    Raises:
+        CatalogError: a hub of this configuration would not start with it.
+    """
+    catalog = written if fast is None else _shortened(written, fast)
+    if not _is_pods(wrapped):
+        if refused := needing_pods(source, catalog):
+            raise CatalogError(refused)
+        return catalog, ()
+    refuse(str(source), conflicts(c, wrapped, catalog))
+    catalog = replace(catalog, menus=menus(c, wrapped, catalog))
+    write_menus(data, catalog.menus)
+    return catalog, ()
+
+
+def _set_spawner(spawner: Any, current: Callable[[], Catalog], url: str, prefix: str, data: Path) -> None:
     """Tell every spawner of the catalog and of its service, which both know the secret."""
-    spawner.gpu_catalog = lambda: loaded  # traitlets copies values, and a catalog is not to be copied
+    spawner.gpu_catalog = current
     spawner.gpu_service_url = url + prefix.rstrip("/")
     spawner.gpu_service_prefix = prefix
     spawner.gpu_hub_id = written_once(data / "hub-id", lambda: uuid.uuid4().hex)
@@ -281,14 +301,6 @@ def _shortened(catalog: Catalog, fast: float) -> Catalog:
         return scaled(catalog, fast)
     except (ValueError, TypeError):
         raise SystemExit(f"gpuspawner: configure(fast={fast!r}) is no factor. Give a number, 1 to 3600.") from None
-
-
-def _catalog_file(catalog: str | Path | Mapping[str, Any], data: Path) -> Path:
-    if not isinstance(catalog, Mapping):
-        return Path(catalog).absolute()
-    path = data / "catalog.json"  # JSON is YAML: the service reads both alike
-    path.write_text(json.dumps(catalog, indent=1))
-    return path
 
 
 def _add_service(c: Any, url: str, command: list[str], environment: dict[str, str]) -> None:

@@ -14,7 +14,7 @@ from jupyterhub.spawner import LocalProcessSpawner
 from jupyterhub.utils import isoformat
 from traitlets import Float, Unicode
 
-from gpuspawner.catalog import SSH, default_url, resolve
+from gpuspawner.catalog import SSH, default_url
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
 from gpuspawner.core.gpus.autoscale import PATIENCE, patience_seconds
 from gpuspawner.core.leases.release import Release
@@ -22,7 +22,7 @@ from gpuspawner.core.leases.request import Request
 from gpuspawner.core.units import show_duration
 from gpuspawner.spawner.attempt import Attempt
 from gpuspawner.spawner.client import LeaseClient
-from gpuspawner.spawner.refusals import ended, log_in_one_line
+from gpuspawner.spawner.refusals import ended_start, log_in_one_line
 from gpuspawner.spawner.server_output import ServerOutput
 from gpuspawner.spawner.steps import Steps
 from gpuspawner.spawner.unheard import hub_shuts_down, leave
@@ -84,7 +84,7 @@ class GPUSpawnerMixin(ServerOutput):
         except RequestRefused as error:
             # The hub saved the options before anybody saw them: the next plain start must not meet them again.
             self.user_options = self.orm_spawner.user_options = {}
-            raise ended(str(error), reason="refused", status=error.status) from error
+            raise ended_start(str(error), reason="refused", status=error.status) from error
         result = super().run_pre_spawn_hook()
         if asyncio.iscoroutine(result):
             await result
@@ -92,7 +92,7 @@ class GPUSpawnerMixin(ServerOutput):
             request = self._request()
         except RequestRefused as error:
             message = f"This hub is set up wrongly: its pre_spawn_hook asks for what cannot be had: {error}"
-            raise ended(message, reason="conflict", status=409) from error
+            raise ended_start(message, reason="conflict", status=409) from error
         self._attempt = self._attempt.with_own_timeout(self.start_timeout)
         node_seconds = patience_seconds(self.catalog.gpus.get(request.gpu or ""))
         self.start_timeout = int(
@@ -176,7 +176,7 @@ class GPUSpawnerMixin(ServerOutput):
                 self._step(20, answer["lease"]["queue"]["sentence"])
             except RequestRefused as error:
                 self._attempt = self._attempt.refused()
-                raise ended(str(error), reason="refused", status=error.status) from error
+                raise ended_start(str(error), reason="refused", status=error.status) from error
             except Gone as error:
                 raise self._withdrawn(error) from error
             except Conflict as error:
@@ -199,7 +199,7 @@ class GPUSpawnerMixin(ServerOutput):
 
     def _request(self) -> Request:
         """Return what is asked for: what the lease says once there is one, else what the hub's catalog makes of it."""
-        return self._attempt.request or resolve(self.catalog, self.user_options, self.user.name)
+        return self._attempt.request or self.gpu_request(self.user_options)
 
     def _asks_for_gpu(self) -> bool:
         return self._request().gpu is not None
@@ -211,7 +211,7 @@ class GPUSpawnerMixin(ServerOutput):
 
     def _withdrawn(self, error: Gone) -> Any:
         self._attempt = self._attempt.withdrawn()
-        return ended(str(error), reason="withdrawn", status=409)
+        return ended_start(str(error), reason="withdrawn", status=409)
 
     async def _leave(
         self, client: LeaseClient, answer: Mapping[str, Any] | None, trouble: Conflict | Unavailable | None
@@ -221,9 +221,9 @@ class GPUSpawnerMixin(ServerOutput):
             self._attempt = self._attempt.parked()
             if isinstance(trouble, Conflict):
                 still = str(trouble).partition(";")[0].rstrip(".")
-                raise ended(f"{still}. Press Start again in some minutes.", reason="ending", status=409)
+                raise ended_start(f"{still}. Press Start again in some minutes.", reason="ending", status=409)
             message = f"{trouble} Nothing was started: press Start again in some minutes."
-            raise ended(message, reason="unavailable", status=503)
+            raise ended_start(message, reason="unavailable", status=503)
         try:
             parked = await client.park(*self._attempt.key)
             if parked["lease"]["phase"] not in WAITING:
@@ -236,7 +236,9 @@ class GPUSpawnerMixin(ServerOutput):
         self._attempt = self._attempt.parked()
         queue = answer["lease"]["queue"] or {}
         message = f"{queue.get('sentence', 'Your place in the queue stays.')} It starts by itself."
-        raise ended(message, reason="queued", status=409, link=answer["lease"]["page"], link_text="See your place")
+        raise ended_start(
+            message, reason="queued", status=409, link=answer["lease"]["page"], link_text="See your place"
+        )
 
     async def _heartbeat(self) -> None:
         """Speak for the start as long as the hub holds it pending: a server may take long to answer after start()."""
@@ -258,7 +260,7 @@ class GPUSpawnerMixin(ServerOutput):
         """Start the server, if the grant is fresh, within the start's own limit."""
         if time.monotonic() - self._attempt.heard_at > FENCE_SECONDS:
             message = "The grant is too old to start on. Your place is kept; press Start again."
-            raise ended(message, reason="fenced", status=503)
+            raise ended_start(message, reason="fenced", status=503)
         limit = self._start_seconds()
         try:
             started = await within(self._start_server(), limit)
@@ -269,7 +271,7 @@ class GPUSpawnerMixin(ServerOutput):
                 "ask your administrator."
             )
             self._attempt = self._attempt.failed(message)
-            raise ended(message, reason="timeout", status=504) from error
+            raise ended_start(message, reason="timeout", status=504) from error
         self._step(80, "The server is starting; waiting until it answers.")
         await self._until_up(started)
         return started

@@ -74,7 +74,7 @@ def log_in_one_line(log: logging.Logger) -> None:
         one.addFilter(one_line_refusals)
 
 
-def ended(message: str, *, reason: str, status: int, link: str = "", link_text: str = "") -> Any:
+def ended_start(message: str, *, reason: str, status: int, link: str = "", link_text: str = "") -> Any:
     """Return the error of a start that ended; with a link, pages show it behind the message."""
     html = escape(message)
     if link:

@@ -15,7 +15,7 @@ from gpuspawner.core.leases.output import likely_cause, shown
 from gpuspawner.core.units import show_duration
 from gpuspawner.spawner.attempt import Attempt
 from gpuspawner.spawner.output import FOLDER, Output
-from gpuspawner.spawner.refusals import ended
+from gpuspawner.spawner.refusals import ended_start
 from gpuspawner.spawner.web.options import FormOptions
 from gpuspawner.spawner.within import within
 
@@ -56,10 +56,10 @@ class ServerOutput(FormOptions):
                 if status is not None:
                     cause = likely_cause(await self._last_output(), status if isinstance(status, int) else None)
                     words = f"Its server ended before it answered{f': {cause}' if cause else ''}."
-                    raise ended(f"{words} Its page shows its last output.", reason="ended", status=409)
+                    raise ended_start(f"{words} Its page shows its last output.", reason="ended", status=409)
             if now - begun > self.http_timeout:
                 words = f"Its server runs, but does not answer within {show_duration(self.http_timeout)}."
-                raise ended(f"{words} Its page shows its last output.", reason="timeout", status=504)
+                raise ended_start(f"{words} Its page shows its last output.", reason="timeout", status=504)
             await asyncio.sleep(LISTEN_SECONDS)
 
     async def _last_output(self) -> str:

@@ -3,6 +3,9 @@
 import itertools
 import json
 
+from gpuspawner.backends.kubernetes.fleet import gpus_of_node
+from gpuspawner.core.gpus.fleet import Fleet
+
 _uids = itertools.count(1)
 
 A100 = {
@@ -141,3 +144,12 @@ def unschedulable(message="0/3 nodes are available: 3 Insufficient nvidia.com/gp
         "message": message,
         "lastTransitionTime": since,
     }
+
+
+def fleet_of(nodes, pods, kinds, hub, tolerations):
+    """All GPUs of these nodes, by one look."""
+    by_node = {}
+    for pod in pods:
+        by_node.setdefault(pod.node, []).append(pod)
+    gpus = (gpu for node in nodes for gpu in gpus_of_node(node, by_node.get(node.name, ()), kinds, hub, tolerations))
+    return Fleet(tuple(gpus), complete=True)

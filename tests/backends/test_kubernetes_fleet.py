@@ -3,9 +3,9 @@
 from collections import Counter
 
 import pytest
-from cluster_objects import A100, MIG_MIXED, MIG_SINGLE, SHARED, T4, a_container, a_node, a_pod, a_workspace
+from cluster_objects import A100, MIG_MIXED, MIG_SINGLE, SHARED, T4, a_container, a_node, a_pod, a_workspace, fleet_of
 
-from gpuspawner.backends.kubernetes.fleet import Toleration, fleet_of, gpus_of_node
+from gpuspawner.backends.kubernetes.fleet import Toleration, gpus_of_node
 from gpuspawner.backends.kubernetes.kinds import cluster_kinds
 from gpuspawner.backends.kubernetes.objects import count_of, requested, to_node, to_pod
 from gpuspawner.core.gpus.fleet import GpuKind
@@ -54,8 +54,8 @@ def test_a_gpu_is_named_by_node_resource_and_number():
     seen = fleet(a_node(gpus={"nvidia.com/gpu": 2}))
     assert seen.complete
     assert [(gpu.id, gpu.node, gpu.index, gpu.group) for gpu in seen.gpus] == [
-        ("gpu-1/nvidia.com/gpu/0", "gpu-1", 0, "gpu-1/nvidia.com/gpu"),
-        ("gpu-1/nvidia.com/gpu/1", "gpu-1", 1, "gpu-1/nvidia.com/gpu"),
+        ("gpu-1/nvidia.com/gpu/0", "gpu-1", 0, ("gpu-1", "nvidia.com/gpu")),
+        ("gpu-1/nvidia.com/gpu/1", "gpu-1", 1, ("gpu-1", "nvidia.com/gpu")),
     ]
     assert {(gpu.model, gpu.memory_bytes) for gpu in seen.gpus} == {("NVIDIA-A100-SXM4-80GB", 80 * GIB)}
 

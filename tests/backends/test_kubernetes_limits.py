@@ -1,6 +1,12 @@
 """Quotas and limits as an API server gives them."""
 
+import math
+from decimal import localcontext
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kubernetes.utils.quantity import parse_quantity
 
 from gpuspawner.backends.kubernetes.limits import to_limits, to_quota
 from gpuspawner.backends.kubernetes.quantities import amount_of
@@ -33,6 +39,16 @@ from gpuspawner.core.queue.limits import NamespaceLimit, NamespaceQuota
 )
 def test_quantities_are_read_as_kubernetes_writes_them(resource, quantity, amount):
     assert amount_of(resource, quantity) == amount
+
+
+@given(
+    st.from_regex(r"[0-9]{1,9}(\.[0-9]{1,4})?", fullmatch=True),
+    st.sampled_from(["", "m", *"kMGTPE", *(f"{letter}i" for letter in "KMGTPE"), "e3", "E6"]),
+)
+def test_quantities_are_what_kubernetes_own_parser_makes_of_them(number, unit):
+    """That parser is of the package `kubernetes`, 30 MB that the hub does not need otherwise."""
+    with localcontext(prec=60):
+        assert amount_of("memory", number + unit) == math.ceil(parse_quantity(number + unit))
 
 
 def a_quota(hard, used=None, **spec):

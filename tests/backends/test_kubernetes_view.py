@@ -10,6 +10,7 @@ from kube_views import HUB, NODES, PODS, QUOTAS, eventually, free, lists, runnin
 from gpuspawner.backends.kubernetes import view as views
 from gpuspawner.backends.kubernetes import watches
 from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.queue.limits import Room
 
 
@@ -27,6 +28,14 @@ async def test_changes_are_seen_as_they_come(api, a_view):
     api.remove(a_node("gpu-1"))
     await eventually(free(backend), 0)
     assert (lists(api), lists(api, PODS)) == (1, 1), "what was listed once is followed, not listed again"
+
+
+async def test_gpus_are_matched_to_the_kinds_of_now(api, a_view):
+    backend = a_view()
+    assert {gpu.pool for gpu in (await backend.fleet()).gpus} == {"a100"}
+    backend.use_kinds([GpuKind("new", "New", 1, match="*A100*")])
+    assert {gpu.pool for gpu in (await backend.fleet()).gpus} == {"new"}
+    assert lists(api) == 1, "by what is known of the nodes"
 
 
 async def test_a_fleet_of_many_pages_is_complete_before_it_is_one(api, a_view):
@@ -196,7 +205,7 @@ async def test_workspaces_are_this_hubs_pods_until_they_are_gone(api, a_view):
     api.put(a_pod())
     seen = await backend.workspaces()
     assert [(r.lease_id[0], r.attempt, r.given, r.ending) for r in seen] == [
-        ("a", 1, (("gpu-1/nvidia.com/gpu", 2),), True),
+        ("a", 1, ((("gpu-1", "nvidia.com/gpu"), 2),), True),
         ("a", 2, None, False),
     ]
     assert seen[0].environment["GPUSPAWNER_HUB_ID"] == HUB
@@ -228,7 +237,7 @@ async def test_a_pod_that_finds_no_place_says_why_and_for_how_long(api, a_view):
     (seen,) = await backend.workspaces()
     assert 0.1 <= seen.waiting_seconds < 5, "counted here: the cluster's clock may be another"
     api.put({**pod, "spec": {**pod["spec"], "nodeName": "gpu-1"}, "status": {"phase": "Running"}})
-    await eventually(running(backend), [("a", 1, (("gpu-1/nvidia.com/gpu", 1),))])
+    await eventually(running(backend), [("a", 1, ((("gpu-1", "nvidia.com/gpu"), 1),))])
     (seen,) = await backend.workspaces()
     assert (seen.waiting_seconds, seen.waiting) == (0.0, "")
 
@@ -287,5 +296,5 @@ async def test_of_many_pods_only_those_that_count_are_kept(api, a_view):
     for number in range(300):
         api.put(a_pod(f"web-{number}", gpus={}))
     api.put(a_workspace())
-    await eventually(running(backend), [("a", 1, (("gpu-1/nvidia.com/gpu", 1),))])
+    await eventually(running(backend), [("a", 1, ((("gpu-1", "nvidia.com/gpu"), 1),))])
     assert len(backend._view._pods.objects) == 1

@@ -5,17 +5,17 @@ import random
 import time
 
 import pytest
-from cluster_objects import A100, SHARED, T4, a_node, a_pod, a_workspace, unschedulable
+from cluster_objects import A100, SHARED, T4, a_node, a_pod, a_workspace, fleet_of, unschedulable
 from kube_api import KubeApi
 
 from gpuspawner.backends.kubernetes import watches
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
-from gpuspawner.backends.kubernetes.fleet import fleet_of
 from gpuspawner.backends.kubernetes.kinds import cluster_kinds
 from gpuspawner.backends.kubernetes.objects import to_node, to_pod
 from gpuspawner.backends.kubernetes.settings import HUB_TOLERATIONS, ClusterSettings
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import GpuKind
+from gpuspawner.core.gpus.names import Group
 
 HUB = "h" * 32
 KINDS = cluster_kinds(
@@ -110,7 +110,7 @@ class World:
         pods = [pod for pod in map(to_pod, self.api.objects.get("/api/v1/pods", {}).values()) if pod is not None]
         gpus = fleet_of(nodes, pods, list(KINDS.values()), HUB, HUB_TOLERATIONS).gpus
         running = [
-            (p.lease, p.attempt, tuple((f"{p.node}/{name}", n) for name, n in p.requests.items()) if p.node else None,
+            (p.lease, p.attempt, tuple((Group(p.node, name), n) for name, n in p.requests.items()) if p.node else None,
              p.deleting, p.refusal)
             for p in pods if p.hub == HUB and not p.ended
         ]  # fmt: skip
@@ -146,7 +146,7 @@ async def test_the_view_ends_as_a_fresh_look_would(seed, tmp_path, monkeypatch):
                 break
             assert time.monotonic() < until, f"{seen} is not {wanted}"
             await asyncio.sleep(0.05)
-        refused = {pod.uid for pod in backend._view.own_now() if pod.refusal}
+        refused = {pod.uid for pod in backend._view._own.values() if pod.refusal}
         assert set(backend._view._refused_at) >= refused
         assert {pod.uid for pods in backend._view._own_of.values() for pod in pods.values()} == set(backend._view._own)
         assert set(backend._view._pods_on) <= {"", *(f"node-{number}" for number in range(NODES))}

@@ -47,6 +47,13 @@ async def test_a_simulated_fleet_is_always_the_same(bare: Path) -> None:
     assert {gpu.id for gpu in fleet.gpus} < {gpu.id for gpu in again.gpus}
 
 
+async def test_simulated_gpus_stay_what_they_were_made_as(bare: Path) -> None:
+    backend = LocalBackend(KINDS, {"a100": 2}, bare)
+    before = (await backend.fleet()).gpus
+    backend.use_kinds([])
+    assert (await backend.fleet()).gpus == before
+
+
 async def test_two_hubs_on_one_machine_simulate_other_gpus(bare: Path) -> None:
     first, second = [await LocalBackend(KINDS, {"a100": 2}, bare / name).fleet() for name in ("first", "second")]
     assert not {gpu.id for gpu in first.gpus} & {gpu.id for gpu in second.gpus}

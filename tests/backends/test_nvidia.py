@@ -73,6 +73,13 @@ def test_the_names_of_real_machines_can_be_matched(capture: dict[str, list[str]]
     assert nvidia.matching(name, [GpuKind("k", "K", 1, match=name.replace(" ", "-"))]) == "k"
 
 
+async def test_gpus_are_matched_to_the_kinds_of_now(machine: Callable[..., LocalBackend]) -> None:
+    backend = machine(A100_ROW)
+    assert [gpu.pool for gpu in (await backend.fleet()).gpus] == ["a100"]
+    backend.use_kinds([GpuKind("new", "New", 1, match="*A100*")])
+    assert [gpu.pool for gpu in (await backend.fleet()).gpus] == ["new"]
+
+
 async def test_a_gpu_that_cannot_be_given_says_why(machine: Callable[..., LocalBackend]) -> None:
     row = A100_ROW.replace("81920, 0", "[GPU requires reset], [GPU requires reset]")
     (gpu,) = (await machine(row).fleet()).gpus

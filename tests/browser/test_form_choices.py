@@ -20,6 +20,7 @@ CATALOG = replace(
     menus={"lab": Menu("torch", (IMAGE,)), "other": Menu("small", (SITE,)), "bare": Menu("bare")},
 )
 HUB = "http://hub.test"
+CHECKED = {"substitutes": [], "quota": []}
 
 
 @pytest.fixture
@@ -34,10 +35,10 @@ def asked(browser: Browser):
             checks.append(json.loads(route.request.post_data or "{}"))
             refused = checks[-1].get("image--unlisted-choice") == "bad"
             error = {"message": "Not this one.", "field": "image--unlisted-choice"}
-            body = {"error": error} if refused else {"sentence": "Starts now.", "starts_now": True}
+            body = {"error": error} if refused else {**CHECKED, "sentence": "Starts now.", "starts_now": True}
             route.fulfill(status=400 if refused else 200, json=body)
         elif path.endswith("/offers"):
-            route.fulfill(json={"offers": [], "held": 0, "age_seconds": 0})
+            route.fulfill(json={"offers": [], "quota": []})
         else:
             route.fulfill(content_type="text/html", body=f'<form method="post" action="{HUB}/hub/spawn">{html}</form>')
 

@@ -326,7 +326,7 @@ def test_who_is_signed_out_reads_it_at_the_top_with_the_way_back(browser, world)
     page.route("**/workspaces/mine", lambda route: route.fulfill(status=403, body="no"))
     note = page.locator("#signed-out")
     world.save(pages.running("mine", kept_until=NOW + 3600))
-    expect(note).to_contain_text("You are signed out. These numbers are of", timeout=12_000)
+    expect(note).to_contain_text("You are signed out. These numbers are from", timeout=12_000)
     assert note.get_by_role("link", name="Sign in again").get_attribute("href").endswith("workspaces/mine")
     assert page.locator("main > *").first.get_attribute("id") == "signed-out"
     page.unroute("**/workspaces/mine")

@@ -14,10 +14,27 @@ from gpuspawner.core.errors import CatalogError, RequestRefused
 
 EXAMPLE = (Path(__file__).parents[2] / "hub_config" / "catalog.yaml").read_text()
 CATALOG = load_text(EXAMPLE)
-DATA = yaml.safe_load(EXAMPLE)
+RULES = """
+timezone: Europe/Zurich
+contact: the desk
+teams: {vision: {title: Vision, weight: 2.5, priority: 3}}
+hours: [{when: "Mon-Fri 20:00-07:00", policy: patient, instead_of: default}]
+holds: [{group: cs231, gpu: t4, count: 8, when: "Thu 09:00-11:00", until: 2027-02-01}]
+make_room: {after: 30m}
+"""
+QUOTA = {
+    "group": "vision",
+    "gpus": {"soft": 2, "hard": 4},
+    "types": {"h100": {"hard": 8}},
+    "gpu_hours": {"per": "week", "soft": 40, "hard": 120},
+    "full": "refuse",
+}
+DATA = {**yaml.safe_load(EXAMPLE), **yaml.safe_load(RULES)}
+DATA["quotas"]["vision"] = QUOTA
+DATA["templates"]["pytorch"] |= {"needs": {"memory": "10GiB"}, "substitutes": {"a100": ["h100"]}, "groups": ["vision"]}
 
 TEXT = st.text(max_size=40) | st.text("{}[]:,-?&*!|>'\"%@` \n\t#a1~.", max_size=40)
-WORDS = st.sampled_from(sorted(set(re.findall(r"[a-z0-9][A-Za-z0-9%-]*", EXAMPLE))))
+WORDS = st.sampled_from(sorted(set(re.findall(r"[a-z0-9][A-Za-z0-9%-]*", EXAMPLE + RULES))))
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | TEXT | WORDS | st.binary(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS | TEXT | st.integers(), inner, max_size=4),

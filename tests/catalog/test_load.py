@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -6,6 +7,7 @@ import yaml
 from gpuspawner.catalog import Bounds, Defaults, Guarantee, check, default_url, load_catalog, load_text, resolve, scaled
 from gpuspawner.core.gpus.fleet import Autoscale, GpuKind
 from gpuspawner.core.idle.policy import ActivityPolicy, ExtendPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy, Mode
+from gpuspawner.core.rules import Rules
 
 GIB = 2**30
 EXAMPLE = Path(__file__).parents[2] / "hub_config" / "catalog.yaml"
@@ -169,16 +171,12 @@ def test_policies(catalog):
     assert catalog.policy_of("pytorch-4x") is night
 
 
-def test_quota(catalog):
-    assert (catalog.quota, catalog.quota_name) == (4, "each-user")
-
-
 def test_the_smallest_catalog_has_the_built_in_policy_and_no_quota():
     catalog = load_text(SMALLEST)
     assert catalog.policies == {"default": LifecyclePolicy()}
     assert catalog.policies["default"].mode is Mode.OBSERVE
     assert catalog.policies["default"].activity is None, "a workspace without a GPU is not judged unless it is written"
-    assert (catalog.quota, catalog.simulated, catalog.fast) == (None, {}, None)
+    assert (catalog.rules, catalog.simulated, catalog.fast) == (Rules(), {}, None)
     assert catalog.templates["lab"].default.gpu == "a100"
 
 
@@ -191,6 +189,21 @@ def test_the_example_passes():
     catalog = load_catalog(str(EXAMPLE))
     assert {policy.mode for policy in catalog.policies.values()} == {Mode.OBSERVE}, "nobody is stopped at first"
     assert not catalog.simulated, "and nobody is given a GPU that is none"
+
+
+LEFT_OUT = re.compile(
+    r"^( *)# ((?:timezone|contact|b200|needs|substitutes|priority|hours|student|eve|vision|all|teams|holds|make_room"
+    r"):.*|  (?:- {|vision:).*)$"
+)
+
+
+def test_what_the_example_shows_in_comments_is_right_as_it_stands():
+    lines = EXAMPLE.read_text().splitlines()
+    found = [LEFT_OUT.sub(r"\1\2", line) if "needs: the" not in line else line for line in lines]
+    assert sum(line != as_written for line, as_written in zip(found, lines, strict=True)) == 17
+    catalog = load_text("\n".join(found))
+    assert [quota.name for quota in catalog.rules.quotas] == ["each-user", "student", "eve", "vision", "all"]
+    assert (len(catalog.rules.hours), len(catalog.rules.holds), len(catalog.rules.teams)) == (1, 1, 1)
 
 
 def test_the_peoples_words_of_yaml_are_text():
@@ -208,7 +221,7 @@ def test_scaled_divides_every_time_and_nothing_else(catalog):
     assert (policy.extend, policy.lifetime_seconds) == (ExtendPolicy(240, 1440, (120, 20)), (20, 5760))
     assert (template.bounds.lifetime_seconds, template.default.lifetime_seconds) == ((60, 2880), 960)
     assert (template.bounds.cpu_cores, template.gpus) == ((2, 32), catalog.templates["pytorch"].gpus)
-    assert (fast.fast, fast.gpus, fast.quota) == (30, catalog.gpus, 4)
+    assert (fast.fast, fast.gpus, fast.rules) == (30, catalog.gpus, catalog.rules)
     assert scaled(fast, 2).fast == 60
 
 

@@ -115,6 +115,13 @@ KINDS = {
             "Write one to 63 characters of text; put it in quotes if it looks like something else."
         ),
     ),
+    "counts in parts of nothing": (
+        "  t4: {match: T4, memory: 16GiB, counts: 1/0}\n",
+        (
+            "4 gpus.t4.counts: '1/0' is not how much one GPU counts. "
+            "Write how much one GPU counts, for example 2, 0.5 or 1/7."
+        ),
+    ),
     "compute in words": (
         "  t4: {match: T4, memory: 16GiB, compute: ampere}\n",
         "4 gpus.t4.compute: 'ampere' is no compute capability. Write it as NVIDIA does, for example 8.0.",

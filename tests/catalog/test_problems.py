@@ -18,7 +18,7 @@ ENTRIES = {
     ),
     "unknown key without a likeness": (
         "quotas: {u: {each: user, gpus: {hard: 2, zzz: 1}}}\n",
-        "6 quotas.u.gpus.zzz: unknown key 'zzz'. Known: hard.",
+        "6 quotas.u.gpus.zzz: unknown key 'zzz'. Known: soft, hard.",
     ),
     "section that is a list": (
         "policies: [default]\n",
@@ -45,29 +45,30 @@ ENTRIES = {
     ),
     "value left out": (
         "quotas:\n  u:\n    each: user\n    gpus:\n      hard:\n",
-        "10 quotas.u.gpus.hard: None is not a whole number. Write a whole number from 1 to 1024.",
+        "10 quotas.u.gpus.hard: None is not a number of GPUs. Write a number of GPUs, for example 4.",
     ),
     "true for a number": (
         "quotas: {u: {each: user, gpus: {hard: true}}}\n",
-        "6 quotas.u.gpus.hard: True is not a whole number. Write a whole number from 1 to 1024.",
+        "6 quotas.u.gpus.hard: True is not a number of GPUs. Write a number of GPUs, for example 4.",
     ),
-    "no GPUs at all": (
-        "quotas: {u: {each: user, gpus: {hard: 0}}}\n",
-        "6 quotas.u.gpus.hard: 0 is not from 1 to 1024. Write a whole number from 1 to 1024.",
+    "quota for nobody": (
+        "quotas: {u: {gpus: {hard: 2}}}\n",
+        (
+            "6 quotas.u: whom it limits is not said. "
+            "Write each: user, each: user with group:, group:, user: or everybody: true."
+        ),
     ),
-    "quota for nobody": ("quotas: {u: {gpus: {hard: 2}}}\n", "6 quotas.u: whom it limits is not said. Add each: user."),
     "quota of nothing": ("quotas: {u: {each: user}}\n", "6 quotas.u: it limits nothing. Add gpus: {hard: 4}."),
     "quota for each group": (
         "quotas: {u: {each: group, gpus: {hard: 2}}}\n",
-        "6 quotas.u.each: each: group: not built yet in this version. Write each: user.",
+        (
+            "6 quotas.u.each: 'group' is not whom a quota can be for. "
+            "Write group: with its name for all of it together, and each: user besides for each of its members."
+        ),
     ),
     "quota for each server": (
         "quotas: {u: {each: server, gpus: {hard: 2}}}\n",
         "6 quotas.u.each: 'server' is not whom a quota can be for. Write each: user.",
-    ),
-    "second quota": (
-        "quotas:\n  u: {each: user, gpus: {hard: 4}}\n  v: {each: user, gpus: {hard: 8}}\n",
-        "8 quotas.v: a second quota beside `u`: not built yet in this version. Keep one of them.",
     ),
     "template above the quota": (
         "  all: {gpus: {a100: 8}}\nquotas: {u: {each: user, gpus: {hard: 4}}}\n",

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lease_builders import A100, T4, a_lease, a_request, fleet, gpu, slots
 
-from gpuspawner.core.gpus.autoscale import coming_gpus, is_coming, kind_of_coming, patience_seconds
+from gpuspawner.core.gpus.autoscale import coming_gpus, patience_seconds
 from gpuspawner.core.gpus.fleet import Autoscale
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.queue.placement import count_all, count_free, largest_fit, place
@@ -28,7 +28,7 @@ def test_as_many_nodes_may_come_as_are_left_of_the_most():
     coming = coming_gpus([A100, POOL], THERE, ())
     assert nodes(coming) == ["~t4-0", "~t4-1"], "half a node is none"
     assert [one.id for one in coming][:2] == ["~t4-0/nvidia.com/gpu/0", "~t4-0/nvidia.com/gpu/1"]
-    assert {(one.pool, is_coming(one.id), kind_of_coming(one.id)) for one in coming} == {("t4", True, "t4")}
+    assert {(one.pool, one.is_coming, one.group.coming_kind) for one in coming} == {("t4", True, "t4")}
 
 
 def test_a_node_that_a_lease_waits_for_is_among_them_whatever_its_number():

@@ -41,7 +41,7 @@ def ran(start, *, rate=RATE, **changes):
 
 
 def lines(lease, at, zone=UTC):
-    return lines_of_end(lease, stop(lease, Reason.STOPPED, "alice", "", at), zone, "gpuspawner")
+    return lines_of_end(lease, stop(lease, Reason.STOPPED, "alice", "", at), zone)
 
 
 def total(found, what=None):
@@ -107,7 +107,7 @@ def test_lost_time_is_given_back_once_in_the_share_that_was_lost(lost, seconds, 
 def test_a_line_says_who_used_what_when():
     (line,) = lines(ran(NOW), NOW + 60)
     assert line == Line(
-        NOW + 60, "one", Account("vision", "alice born"), "hub", "alice", "a100", Charge.USE,
+        NOW + 60, "one", Account("vision", "alice born"), "hub", "alice", "a100", Charge.USE, "1970-01-01",
         milliseconds(NOW), milliseconds(NOW + 60), 60_000, RATE, "gpuspawner",
     )  # fmt: skip
 
@@ -131,9 +131,9 @@ def test_nothing_is_charged_where(lease, why):
 
 def test_a_step_that_ends_nothing_charges_nothing():
     lease = ran(NOW)
-    assert lines_of_end(lease, replace(lease, phase=Phase.RECLAIMING), UTC, "x") == []
+    assert lines_of_end(lease, replace(lease, phase=Phase.RECLAIMING), UTC) == []
     stopping = stop(lease, Reason.STOPPED, "alice", "", NOW + 60)
-    assert lines_of_end(stopping, replace(stopping, phase=Phase.ENDED), UTC, "x") == []
+    assert lines_of_end(stopping, replace(stopping, phase=Phase.ENDED), UTC) == []
 
 
 BOUND = LatestEnd(NOW + 600, "budget", "ends then")
@@ -170,12 +170,29 @@ def test_use_of_what_runs_and_of_what_ended_decays_alike():
     end = NOW + 5 * DAY
     assert decayed_of(lease, end) == pytest.approx(decayed_gpu_seconds(lines(lease, end), end))
     assert decayed_of(a_lease(rate=RATE), end) == 0
-    week_ago = Line(end, "", Account(), "hub", "", "", Charge.CORRECTION, 0, 0, -3_600_000, Rate(Fraction(1)), "admin")
+    week_ago = Line(
+        end, "", Account(), "hub", "", "", Charge.CORRECTION, "1970-01-01", 0, 0, -3_600_000, Rate(Fraction(1)), "admin"
+    )
     assert decayed_gpu_seconds([week_ago], HALF_LIFE_SECONDS) == -1800
 
 
 def test_a_correction_counts_in_the_period_of_its_moment():
-    line = Line(NOW, "", Account(), "hub", "", "", Charge.CORRECTION, 5000, 5000, -60_000, RATE, "admin", "an error")
+    line = Line(
+        NOW,
+        "",
+        Account(),
+        "hub",
+        "",
+        "",
+        Charge.CORRECTION,
+        "1970-01-01",
+        5000,
+        5000,
+        -60_000,
+        RATE,
+        "admin",
+        "an error",
+    )
     assert line.within(Span(5000, 6000)) == -60_000
     assert line.within(Span(4000, 5000)) == 0
 

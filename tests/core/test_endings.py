@@ -68,6 +68,7 @@ def test_what_cannot_run_any_more_has_ended_and_all_else_is_stopping(phase, gone
 
 def test_a_later_name_replaces_only_what_was_told_without_one():
     untold = endings.stopped_from_hub("")
+    assert untold.message == "It was stopped from the hub; by whom is not known.", "nobody is guessed"
     assert endings.named(untold, "ann", "root") == endings.stopped_from_hub("root")
     cancelled = endings.released("cancelled", user="ann", up=False, disruption="", stopper="")
     assert endings.named(cancelled, "ann", "ann") is None

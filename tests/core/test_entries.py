@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from gpuspawner.core.queue.entries import account_of, accounts_of, entries_in_force, granted
+from gpuspawner.core.queue.entries import account_of, accounts_of, bound_elsewhere, entries_in_force, granted
 from gpuspawner.core.rules import Account, Quota, QuotaGrant, Used, What, Whom
 
 QUOTAS = (
@@ -50,6 +50,11 @@ def test_two_entries_as_specific_are_both_in_force():
 def test_an_entry_counts_what_it_is_about(entry, account):
     assert account_of(entry, BORN, "vision") == account
     assert account in accounts_of(BORN, "vision")
+
+
+def test_what_an_entry_of_a_team_binds_does_not_count_for_each_user():
+    assert bound_elsewhere(QUOTAS, QUOTAS[0], BORN) == (Account("vision", BORN),)
+    assert [bound_elsewhere(QUOTAS, entry, BORN) for entry in QUOTAS[1:]] == [()] * 5
 
 
 def test_who_charges_no_team_counts_for_oneself_and_for_all():

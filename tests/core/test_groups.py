@@ -8,17 +8,18 @@ from hypothesis import strategies as st
 from lease_builders import fleet, gpu, slots
 
 from gpuspawner.core.gpus.groups import Occupant, seats, unmarked
+from gpuspawner.core.gpus.names import Group
 
-G, H = "node-1/nvidia.com/gpu", "node-2/nvidia.com/gpu"
+G, H = Group("node-1", "nvidia.com/gpu"), Group("node-2", "nvidia.com/gpu")
 
 
 def of(group, *numbers):
-    return slots(*(f"{group}/{number}" for number in numbers))
+    return slots(*(group.gpu(number) for number in numbers))
 
 
 def counted(count, group=G, **marks):
     """GPUs of a group; ``foreign=2`` marks the last two so."""
-    gpus = [replace(gpu(number), id=f"{group}/{number}", group=group) for number in range(count)]
+    gpus = [replace(gpu(number), id=group.gpu(number), group=group) for number in range(count)]
     for name, number in marks.items():
         for index in range(count - number, count):
             gpus[index] = replace(gpus[index], **{name: name == "foreign"}, note=name)
@@ -58,7 +59,7 @@ def test_everybody_has_as_many_as_was_given_and_taking_the_same_again_changes_no
     found = seats(occupants)
     for who, own in zip(occupants, found, strict=True):
         if who.given is not None:
-            assert {g: sum(s.gpu.startswith(g + "/") for s in own) for g in who.given} == dict(who.given)
+            assert {g: sum(s.group == g for s in own) for g in who.given} == dict(who.given)
     again = [replace(who, slots=own) for who, own in zip(occupants, found, strict=True)]
     assert seats(again) == found
 
@@ -68,7 +69,7 @@ def marks(seen):
 
 
 def test_a_mark_goes_from_a_gpu_that_is_held_to_one_that_is_free():
-    seen = unmarked(fleet(*counted(4, foreign=1)), {f"{G}/3"})
+    seen = unmarked(fleet(*counted(4, foreign=1)), {G.gpu(3)})
     assert [x.foreign for x in seen.gpus] == [False, False, True, False]
     assert seen.gpus[2].note == "foreign"
     assert seen.gpus[3].note == ""
@@ -77,9 +78,9 @@ def test_a_mark_goes_from_a_gpu_that_is_held_to_one_that_is_free():
 @pytest.mark.parametrize(
     ("seen", "held"),
     [
-        pytest.param(fleet(*counted(2, foreign=1)), {f"{G}/0"}, id="nothing held is marked"),
-        pytest.param(fleet(*counted(2, foreign=1)), {f"{G}/0", f"{G}/1"}, id="nobody else's is left"),
-        pytest.param(fleet(*counted(2, healthy=2)), {f"{G}/0"}, id="all are unhealthy"),
+        pytest.param(fleet(*counted(2, foreign=1)), {G.gpu(0)}, id="nothing held is marked"),
+        pytest.param(fleet(*counted(2, foreign=1)), {G.gpu(0), G.gpu(1)}, id="nobody else's is left"),
+        pytest.param(fleet(*counted(2, healthy=2)), {G.gpu(0)}, id="all are unhealthy"),
         pytest.param(fleet(gpu(0, foreign=True), gpu(1)), {"a100-0"}, id="a GPU with a name of its own"),
     ],
 )
@@ -92,7 +93,7 @@ def test_marks_stay_where_they_cannot_go_elsewhere(seen, held):
 def test_what_is_free_is_what_the_numbers_say(foreign, sick, held):
     gpus = counted(8, foreign=foreign)
     gpus = [replace(x, healthy=False) if 8 - foreign - sick <= x.index < 8 - foreign else x for x in gpus]
-    names = {f"{G}/{number}" for number in held}
+    names = {G.gpu(number) for number in held}
     seen = unmarked(fleet(*gpus), names)
     free = sum(x.healthy and not x.foreign and x.id not in names for x in seen.gpus)
     assert free == max(0, 8 - foreign - sick - len(held))

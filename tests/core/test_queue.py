@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lease_builders import A100, KINDS, NOW, a_lease, a_request, fleet, gpu, slots
 
+from gpuspawner.core.gpus.names import Group
 from gpuspawner.core.idle.idleness import Streak
 from gpuspawner.core.idle.policy import Mode
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Phase
@@ -113,7 +114,7 @@ def test_a_start_that_waits_for_a_node_to_come_keeps_nobody_from_starting(limit)
     coming = of("me", a_lease("s", Phase.STARTING, held=slots("~t4-0/nvidia.com/gpu/0")))
     assert list(granted([coming, of("me", waits("a", 1)), of("me", waits("n", 2, gpu=None))], **{limit: 1})) == ["a"]
     scaled = fleet(
-        gpu(0), replace(gpu(1), id="~a100-0/nvidia.com/gpu/0", node="~a100-0", group="~a100-0/nvidia.com/gpu")
+        gpu(0), replace(gpu(1), id="~a100-0/nvidia.com/gpu/0", node="~a100-0", group=Group("~a100-0", "nvidia.com/gpu"))
     )
     line = [of("me", waits(name, at)) for at, name in enumerate("ab")]
     line.append(of("me", waits("n", 9, gpu=None)))

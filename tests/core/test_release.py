@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuspawner.core.leases.release import MESSAGE_CHARACTERS, OUTCOMES, Release, kept
+from gpuspawner.core.leases.release import MESSAGE_CHARACTERS, OUTCOMES, Release, storable
 
 RELEASES = st.builds(
     Release, lease=st.text(), attempt=st.integers(), outcome=st.sampled_from(sorted(OUTCOMES)), message=st.text()
@@ -38,5 +38,5 @@ def test_anything_else_is_refused(text):
 
 
 def test_of_a_message_is_kept_what_every_store_can_hold():
-    assert kept("a\0b\ud800") == "a?b?"
-    assert kept("x" * (MESSAGE_CHARACTERS + 1)) == "x" * MESSAGE_CHARACTERS
+    assert storable("a\0b\ud800") == "a?b?"
+    assert storable("x" * (MESSAGE_CHARACTERS + 1)) == "x" * MESSAGE_CHARACTERS

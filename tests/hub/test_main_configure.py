@@ -1,9 +1,11 @@
 """configure(): what it refuses at start, in the words of ``gpuspawner check``, and what of a configuration it keeps."""
 
+import configparser
 import contextlib
 import errno
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -26,7 +28,7 @@ gpus:
 templates:
   lab: {gpus: {h100: 1}}
 quotas:
-  each-user: {each: user, gpus: {soft: 1}}
+  each-user: {each: user, gpus: {soft: 2, hard: 1}}
 """
 
 
@@ -122,6 +124,19 @@ def test_a_restart_of_the_hub_ends_no_workspace_unless_its_administrator_says_so
     assert "c.JupyterHub.cleanup_servers is set to False" in capsys.readouterr().out
     assert configured(cleanup_servers=True).JupyterHub.cleanup_servers is True
     assert "cleanup_servers" not in capsys.readouterr().out
+
+
+def test_the_configuration_and_the_unit_to_copy_leave_workspaces_running(tmp_path):
+    source = Path(__file__).parents[2] / "hub_config"
+    shutil.copy(source / "catalog.yaml", tmp_path)
+    text, c = (source / "jupyterhub_config.py").read_text(), Config()
+    exec(compile(text, "jupyterhub_config.py", "exec"), {"c": c, "__file__": str(tmp_path / "jupyterhub_config.py")})
+    assert (c.JupyterHub.spawner_class, c.JupyterHub.cleanup_servers) == (LocalGPUSpawner, False)
+    unit = configparser.ConfigParser()
+    unit.optionxform = str
+    unit.read(source / "jupyterhub.service")
+    assert unit["Service"]["KillMode"] == "process", "systemd's own default ends all processes of the unit"
+    assert unit["Service"]["Restart"] == "on-failure", "a hub whose service ends while it starts ends itself"
 
 
 def test_a_bad_catalog_is_refused_in_the_words_of_check(tmp_path):

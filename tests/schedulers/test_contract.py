@@ -242,6 +242,14 @@ async def test_places_count_from_one_in_the_order_of_asking(scheduler):
     assert places == {x.id: (await preview(scheduler, x, line)) for x in line if x.phase is Phase.QUEUED}
 
 
+async def test_a_place_told_before_asking_is_the_place_that_it_then_has(scheduler):
+    line = [waits("b", NOW + 1, count=3), waits("a", NOW + 2, count=3), waits("c", NOW, count=3)]
+    for asked_at in (NOW - 1, NOW + 1.5, NOW + 3):
+        new = waits("new", asked_at, count=3)
+        told = await preview(scheduler, new, line)
+        assert told == (await scheduler.sync(seen_by(scheduler, [*line, new]))).places()["new"]
+
+
 async def test_a_place_is_zero_seconds_away_exactly_when_it_is_granted_now(scheduler):
     first, second = waits("a", count=2), waits("b", NOW + 1, count=2)
     line = [first, second]

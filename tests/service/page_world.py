@@ -26,6 +26,7 @@ from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.events import event_of
 from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.core.leases.request import Request
+from gpuspawner.core.proof import new_nonce, request_headers
 from gpuspawner.service.app import Options, wire
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import AuditLine, ReadingRow
@@ -80,13 +81,14 @@ class HandClock:
 class World:
     """Parts, hub and server. What touches the parts runs in the server's loop, as everything in the service does.
 
-    ``names`` is what the hub calls a token's user now, ``created`` when it says that the user of a name was created:
-    None where it has none, ``error`` where it answers with one, or a function that returns either.
+    ``names`` is what the hub calls a token's user now, None where it takes the token no more; ``created`` when it says
+    that the user of a name was created: None where it has none, ``error`` where it answers with one, or a function that
+    returns either. ``groups`` are each one's, by name.
     """
 
     def __init__(self, folder, monkeypatch, catalog=None):
         self.signing_in, self.servers, self.hub_down = "alice", {}, False
-        self.names, self.created, self.models_asked = {}, {}, []
+        self.names, self.created, self.models_asked, self.groups = {}, {}, [], {}
         self.number = next(_worlds)
         self.clock = HandClock()
         self.backend = FakeBackend(GPUS)
@@ -119,6 +121,7 @@ class World:
         hub = Application(
             [
                 (r"/hub/api/user", HubUser, world),
+                (r"/hub/api/groups", HubGroups, world),
                 (r"/hub/api/oauth2/authorize", HubAuthorize, world),
                 (r"/hub/api/oauth2/token", HubToken, world),
                 (r"/hub/api/users/([^/]+)(?:/servers?/?([^/]*))?", HubServers, world),
@@ -189,11 +192,11 @@ class HubHandler(RequestHandler):
 class HubUser(HubHandler):
     def get(self):
         name = self.request.headers["Authorization"].partition(" ")[2].rpartition("-")[0]
-        if name not in PEOPLE:
+        called = self.world.names.get(name, name)
+        if name not in PEOPLE or called is None:
             self.send_error(403)
         else:
             kind = "service" if name == "robot" else "user"
-            called = self.world.names.get(name, name)
             self.finish({"name": called, "kind": kind, "scopes": PEOPLE[name], "admin": False, "groups": []})
 
 
@@ -219,11 +222,19 @@ class HubServers(HubHandler):
         elif created == "error":
             self.send_error(500)
         else:
-            self.finish(json.dumps({"name": name, "created": created, "servers": self.world.servers}))
+            groups = sorted(self.world.groups.get(name, ()))
+            model = {"name": name, "created": created, "servers": self.world.servers, "groups": groups}
+            self.finish(json.dumps(model))
 
     def delete(self, _name, server):
         self.world.servers.pop(server or "", None)
         self.set_status(204)
+
+
+class HubGroups(HubHandler):
+    def get(self):
+        there = sorted({group for groups in self.world.groups.values() for group in groups})
+        self.finish({"items": [{"kind": "group", "name": name} for name in there], "_pagination": {"next": None}})
 
 
 class HubPage(HubHandler):
@@ -258,6 +269,13 @@ def api(world, name, path="workspaces?ended=5", method="GET", body=None):
     return requests.request(
         method, f"{world.home}api/v1/{path}", headers=headers, data=json.dumps(body or {}), timeout=20
     )
+
+
+def spawner(world, path, body=None, method="POST"):
+    """What the service answers to the hub's spawner."""
+    target, sent = f"{PREFIX}/internal/{path}", json.dumps(body or {}) if method == "POST" else ""
+    headers = request_headers(b"s" * 32, new_nonce(), method, target, sent.encode())
+    return requests.request(method, world.url + target, headers=headers, data=sent or None, timeout=20)
 
 
 def request(user="alice", gpu="a100", count=1):

@@ -138,9 +138,12 @@ class World:
         store, save, keep = self.parts.store, self.parts.store.save, self.parts.store.keep_readings
         store.save = lambda *a, **b: self.life.effect(lambda: save(*a, **b))
         store.keep_readings = lambda *a, **b: self.life.effect(lambda: keep(*a, **b))
+        claims, save_claim = store.preemptions, store.preemptions.save
+        claims.save = lambda one: self.life.effect(lambda: save_claim(one))
         with contextlib.suppress(Killed):
             store.open()
             self.book.load()
+            self.parts.preemptions.load()
             self.parts.allocator.resume()
             self.parts.lifecycle.resume()
 
@@ -179,6 +182,7 @@ class World:
         await self.settle()
         with contextlib.suppress(Killed):
             self.parts.lifecycle.deadlines()
+            self.parts.preemptions.step()
 
     async def go_on(self, seconds, step=60.0):
         """Let time pass, with a round and due samples every ``step`` seconds."""
@@ -196,8 +200,9 @@ class World:
     def ask(self, user, server="", start_id=None, boot_id="boot", **options):
         """Ask for a lease as a start does, a moment after whoever asked before."""
         self.clock.advance(0.001)
-        request = self.allocator.request_of(self.key(user, server), user, options)
-        ask = Ask(self.key(user, server), user, request, options, start_id or uuid.uuid4().hex, boot_id)
+        key, start_id, groups = self.key(user, server), start_id or uuid.uuid4().hex, self.hub.members.get(user, ())
+        request = self.allocator.asking.request_of(key, user, options, groups, start_id=start_id)
+        ask = Ask(key, user, request, options, start_id, boot_id)
         return self.allocator.acquire(ask)
 
     def start(self, user, server="", **options):

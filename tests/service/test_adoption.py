@@ -88,6 +88,18 @@ async def test_a_lease_is_rebuilt_from_its_newest_attempt(make_world):
     assert new.book.get(lease.id).attempt == 2
 
 
+async def test_a_lease_that_is_rebuilt_says_which_kind_was_given_and_which_was_asked_for(make_world):
+    old = make_world()
+    lease = await old.up("alice", gpu="half")
+    new = make_world()
+    new.hub = old.hub
+    new.boot()
+    new.backend.run(lease.id, 1, lease_variables(replace(lease, given="a100"), SECRET))
+    await new.round()
+    rebuilt = new.book.get(lease.id)
+    assert (rebuilt.kind, rebuilt.request.gpu) == ("a100", "half")
+
+
 @pytest.mark.parametrize(
     "share",
     ["-1", "0", "2", "1/0", "-1/2", "1e9999999", "Infinity", "1/99999", "", "½"],

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from lease_builders import a_lease
-from service_process import call, wait_for
+from service_process import SERVE, call, wait_for
 
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.app import cancelled
@@ -99,7 +99,9 @@ def tells_why(service, port, reason):
     for path in ("internal/leases/x/heartbeat?attempt=1", "internal/acquire", "api/v1/workspaces", "metrics"):
         answer = call(port, path)
         assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
-        assert reason in answer.json()["error"]["message"]
+        message = answer.json()["error"]["message"]
+        assert reason in message
+        assert "nothing is lost" not in message, "nobody knows that yet"
     signs_in = call(port, "", "GET")
     assert signs_in.status_code == 302, "the hub gives up a service that answers its look at it by a 503"
     assert "/oauth2/authorize" in signs_in.headers["Location"]
@@ -133,6 +135,14 @@ def test_of_a_locked_store_reads_are_answered_writes_by_503_quickly_and_it_does_
         assert time.monotonic() - began < 10
     assert call(port, "internal/acquire", body=ASK).status_code == 200
     assert service.process.poll() is None
+
+
+def test_a_full_disk_is_known_before_anybody_asks(serve, disk):
+    soon = "import gpuspawner.service.store.store as stores\nstores.WRITTEN_SECONDS = 0.5\n"
+    service = serve(folder=disk, script=soon + SERVE)
+    service.says("serving")
+    with full(disk):
+        service.says("disk is full")
 
 
 def test_it_forgets_what_ended_longer_ago_than_its_setting_says(serve, tmp_path):

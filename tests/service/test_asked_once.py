@@ -15,11 +15,11 @@ def with_image(image, cpu="2"):
 
 
 async def test_who_waits_gets_what_was_asked_though_the_catalog_changes_meanwhile(world):
-    world.allocator.catalog = with_image("ml/pytorch:1")
+    world.parts.in_force.catalog = with_image("ml/pytorch:1")
     world.allocator.observed.processes_known = False  # nothing is granted yet
     first = world.start("alice", cpu="4")
     assert (first.phase, first.request.image, first.request.cpu_cores) == (Phase.QUEUED, "ml/pytorch:1", 4)
-    world.allocator.catalog = with_image("ml/pytorch:2", cpu="3")
+    world.parts.in_force.catalog = with_image("ml/pytorch:2", cpu="3")
     again = world.start("alice", cpu="4")
     assert (again.id, again.request, again.attempt) == (first.id, first.request, 2)
     await world.round()
@@ -28,15 +28,15 @@ async def test_who_waits_gets_what_was_asked_though_the_catalog_changes_meanwhil
 
 
 async def test_what_changes_the_request_is_resolved_by_the_present_catalog(world):
-    world.allocator.catalog = with_image("ml/pytorch:1")
+    world.parts.in_force.catalog = with_image("ml/pytorch:1")
     world.allocator.observed.processes_known = False
     world.start("alice", cpu="4")
-    world.allocator.catalog = with_image("ml/pytorch:2")
+    world.parts.in_force.catalog = with_image("ml/pytorch:2")
     assert world.start("alice", cpu="5").request.image == "ml/pytorch:2"
 
 
 async def test_a_request_that_an_older_version_stored_gets_its_image_once(world):
-    world.allocator.catalog = with_image("ml/pytorch:1")
+    world.parts.in_force.catalog = with_image("ml/pytorch:1")
     world.allocator.observed.processes_known = False
     lease = world.start("alice")
     world.book.save(replace(lease, request=replace(lease.request, image=None, opens=None)))

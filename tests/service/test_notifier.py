@@ -120,7 +120,7 @@ async def test_a_queue_s_grant_is_told_to_whoever_does_not_wait_there_and_once(w
     await world.go_on(10 * 60)  # its start is dropped, and granted again
     assert world.did(lease).count("granted") > 1
     mails = mailbox.received("cleo@example.org")  # after its third try it may have ended meanwhile, which is told too
-    ((_, text),) = [mail for mail in mails if mail[0] == "Your workspace has its place"]
+    ((_, text),) = [mail for mail in mails if mail[0] == "Your workspace's turn has come"]
     assert "Got 1 simulated A100 80 GB; starting. It starts by itself" in text
 
 
@@ -273,7 +273,7 @@ async def parked(world):
 async def told_of_its_end(mailbox, why):
     await eventually(lambda: len(mailbox.received("bob@example.org")) == 2)
     (granted, _), (ended, text) = mailbox.received("bob@example.org")
-    assert (granted, ended) == ("Your workspace has its place", "Your workspace was ended")
+    assert (granted, ended) == ("Your workspace's turn has come", "Your workspace was ended")
     assert why in text
 
 

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from gpuspawner.core.errors import RequestRefused
+from gpuspawner.core.errors import RequestRefused, Unavailable
+from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.api.actions import act
 from gpuspawner.service.api.base import Person
@@ -165,3 +166,43 @@ async def test_a_request_that_loses_its_place_waits_anew(make_world):
     await world.go_on(60)
     anew = world.ask("carol")
     assert (anew.phase, anew.asked_at > carol.asked_at, anew.first_granted_at) == (Phase.QUEUED, True, None)
+
+
+async def test_who_left_the_group_is_not_started_when_their_turn_comes(make_world):
+    world = make_world(gpus=1, templates={"leads": {"title": "Leads", "gpus": {"a100": 1}, "groups": ["leads"]}})
+    world.hub.members["bob"] = {"leads"}
+    alice = await world.up("alice")
+    bob = world.start("bob", template="leads")
+    world.hub.forget("bob")
+    world.allocator.park(bob.id, bob.attempt)
+    world.hub.members["bob"] = set()
+    world.hub_stops(alice)
+    await world.round()
+    await world.round()
+    ended = world.now_of(bob)
+    assert (ended.phase, ended.reason) == (Phase.ENDED, Reason.NOT_ALLOWED)
+    assert ended.message == "You are no longer in leads. Press Start to ask anew, for another team or template."
+    assert [call for call in world.hub.calls if call[:2] == ("start", "bob")] == []
+
+
+async def test_a_hub_that_does_not_say_who_is_in_which_group_starts_nothing_and_ends_nothing(make_world):
+    world = make_world(gpus=1, templates={"leads": {"title": "Leads", "gpus": {"a100": 1}, "groups": ["leads"]}})
+    world.hub.members["bob"] = {"leads"}
+    bob = world.start("bob", template="leads")
+    assert bob.phase is Phase.QUEUED
+    world.hub.forget("bob")
+    world.allocator.park(bob.id, bob.attempt)
+    ask = world.hub.groups
+
+    async def away(*_who):
+        raise Unavailable("The hub does not answer.")
+
+    world.hub.groups = away
+    await world.round()
+    await world.round()
+    assert world.phase(bob) in {Phase.PARKED, Phase.RESERVED}
+    assert world.hub.calls == []
+    world.hub.groups = ask
+    world.clock.advance(2.0)
+    await world.round()
+    assert [call[:2] for call in world.hub.calls] == [("start", "bob")]

@@ -162,8 +162,8 @@ async def test_a_gpu_that_fails_under_a_workspace_is_told_and_stops_nothing(worl
     await world.round()
     assert lease_view(world.parts, world.now_of(alice))["warning"] is None
     assert [why for _, action, why in world.audit(alice) if action == "health"] == [
-        "the place calls GPU-1 unhealthy",
-        "the place calls its GPUs healthy again",
+        "GPU-1 reported as unhealthy",
+        "its GPUs reported as healthy again",
     ]
 
 

@@ -267,7 +267,7 @@ async def test_promise_3_a_stop_records_who_why_and_the_readings_behind_it(world
     assert world.did(lease) == ["asked", "granted", "running", "warned", "stop"]
     assert world.hub.calls == [("stop", "alice", lease.server_started)]
     world.clock.advance(40 * 86400)
-    world.parts.store.thin_readings(world.clock.now())
+    world.parts.store.ages.thin_readings(world.clock.now())
     assert len(world.parts.store.readings(lease.id)) >= 8
 
 

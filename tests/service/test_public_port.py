@@ -23,6 +23,7 @@ from gpuspawner.backends.fake import fake_gpus
 from gpuspawner.core.leases.lease import Key, Phase
 from gpuspawner.core.proof import new_nonce, request_headers
 from gpuspawner.core.tickets import sign_ticket
+from gpuspawner.service import connections
 from gpuspawner.service.api.base import is_spawner
 from gpuspawner.service.connections import PublicServer
 from gpuspawner.service.store import Store
@@ -200,13 +201,31 @@ def test_what_is_too_long_and_already_under_way_is_told_with_a_remedy(world):
     assert (told.status_code, told.json()["error"]["remedy"]) == (413, "Shorten its longest value.")
 
 
-def test_a_flood_from_one_address_ends_its_own_connections_and_none_of_the_spawner_s_nor_of_other_addresses(world):
+@contextlib.contextmanager
+def served(world):
+    """A public port for ten strangers; gives its number."""
     server = world.call(lambda: PublicServer(open_door(world.parts), partial(is_spawner, b"s" * 32), 10))
     found, port = bind_unused_port("0.0.0.0")
     world.call(server.add_socket, found)
+    try:
+        yield port
+    finally:
+        world.call(server.stop)
+        world.call(server.close_all_connections)
+
+
+@pytest.mark.parametrize("slow", ["WAITING_SECONDS", "BODY_SECONDS"])
+def test_nobody_takes_all_the_time_that_they_like_to_send_headers_or_a_body(world, monkeypatch, slow):
+    monkeypatch.setattr(connections, slow, 0.2)
+    sent = POST if slow == "WAITING_SECONDS" else f"{POST}Content-Length: 5\r\n{as_spawner()}\r\nhalf"
+    with served(world) as port, connect(port, sent) as one:
+        assert one.recv(1) == b"", "the connection is closed"
+
+
+def test_a_flood_from_one_address_ends_its_own_connections_and_none_of_the_spawner_s_nor_of_other_addresses(world):
     path = "/services/gpu/internal/leases/gone?attempt=1"
     ask = f"GET {path} HTTP/1.1\r\nHost: gpu\r\n{as_spawner(path)}\r\n"
-    with contextlib.ExitStack() as stack:
+    with served(world) as port, contextlib.ExitStack() as stack:
         spawner = stack.enter_context(connect(port, ask))
         assert spawner.recv(1000).startswith(b"HTTP/1.1 410 ")
         other = stack.enter_context(connect(port, "GET /services/gpu/api/v1/", source="127.0.0.2"))
@@ -217,5 +236,3 @@ def test_a_flood_from_one_address_ends_its_own_connections_and_none_of_the_spawn
         assert other.recv(1000).startswith(b"HTTP/1.1 403 ")
         spawner.sendall(ask.encode())
         assert spawner.recv(1000).startswith(b"HTTP/1.1 410 ")
-    world.call(server.stop)
-    world.call(server.close_all_connections)

@@ -6,12 +6,13 @@ import pytest
 from service_world import SECRET
 
 from gpuspawner.core.gpus.fleet import Gpu
+from gpuspawner.core.gpus.names import Group
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.leases.adoption import lease_variables
 from gpuspawner.service.observe.gpu_states import gpu_states
 from gpuspawner.service.tell.views import lease_view
 
-NODES = {"one": "one/nvidia.com/gpu", "two": "two/nvidia.com/gpu"}
+NODES = {node: Group(node, "nvidia.com/gpu") for node in ("one", "two")}
 REASON = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
 
 
@@ -19,13 +20,13 @@ def cluster(per_node=2, foreign=()):
     """GPUs of two nodes; ``foreign`` are the ids of those that others use."""
     return tuple(
         Gpu(
-            f"{group}/{index}",
+            group.gpu(index),
             "a100",
             node,
             index,
             "A100",
             80 * 2**30,
-            foreign=f"{group}/{index}" in foreign,
+            foreign=group.gpu(index) in foreign,
             group=group,
         )
         for node, group in NODES.items()

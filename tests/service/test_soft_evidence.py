@@ -13,7 +13,8 @@ from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.observe.hub import _server
 from gpuspawner.service.tell.history import not_recorded, recorded
-from gpuspawner.service.tell.views import lease_view, reading_view
+from gpuspawner.service.tell.record_views import reading_view
+from gpuspawner.service.tell.views import lease_view
 
 COUNTS = {"also_counts": {"cpu": "10m", "kernel": "10m", "terminal": "10m"}}
 ACTIVITY = {"activity": {"none_for": "20m", "grace": "3m"}}

@@ -5,6 +5,7 @@ import resource
 import sqlite3
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -46,8 +47,8 @@ def test_opening_again_migrates_nothing_and_raises_the_epoch(store, path):
 CALLS = {
     "save": lambda store: store.save([a_lease("new")]),
     "keep_readings": lambda store: store.keep_readings("one", 0.0),
-    "thin_readings": lambda store: store.thin_readings(NOW),
-    "forget_ended": lambda store: store.forget_ended(NOW),
+    "thin_readings": lambda store: store.ages.thin_readings(NOW),
+    "forget_ended": lambda store: store.ages.forget_ended(NOW),
     "check_epoch": Store.check_epoch,
     "live": Store.live,
     "readings": lambda store: store.readings("one"),
@@ -234,6 +235,28 @@ def test_a_store_that_takes_no_writes_is_known_before_anybody_asks_and_so_is_one
     assert store.trouble == ""
 
 
+def test_what_is_written_beside_the_loop_holds_up_no_read_and_fails_no_write(store):
+    held, done = threading.Event(), threading.Event()
+
+    def write_slowly():
+        with store._transaction(writes=True):
+            held.set()
+            done.wait(20)
+
+    with ThreadPoolExecutor() as threads:
+        slow = threads.submit(write_slowly)
+        assert held.wait(20)
+        assert store.live() == []
+        store.check_epoch()
+        other = threads.submit(store.save, [a_lease()])
+        time.sleep(2 * stores.PATIENCE_SECONDS)
+        assert not other.done(), "it waits for its turn, however long, and is not refused"
+        assert store.live() == []
+        done.set()
+        assert (slow.result(20), other.result(20)) == (None, None)
+    assert (store.live(), store.trouble) == ([a_lease()], "")
+
+
 def test_a_write_that_changes_nothing_does_not_hide_a_full_disk(store):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
@@ -241,11 +264,11 @@ def test_a_write_that_changes_nothing_does_not_hide_a_full_disk(store):
         with pytest.raises(Unavailable):
             store.save([a_lease()])
         with pytest.raises(Unavailable):
-            store.forget_ended(NOW)
+            store.ages.forget_ended(NOW)
         assert "The store does not answer (" in store.trouble
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    store.forget_ended(NOW)
+    store.ages.forget_ended(NOW)
     assert store.trouble == ""
 
 

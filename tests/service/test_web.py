@@ -1,6 +1,7 @@
 """The service's pages over HTTP: who sees what, what a form does, what an error says."""
 
 import re
+import time
 from dataclasses import replace
 
 import page_world
@@ -89,6 +90,11 @@ def test_administrators_see_which_gpus_are_not_given_and_why(world):
     text = Browser(world, "admin").home.text
     assert f"GPU 0, 1, a100 (fake), on node-1: {note.replace('<', '&lt;').replace('>', '&gt;')}" in text
     assert "process 42" not in Browser(world, "alice").home.text
+
+
+def test_administrators_see_that_nothing_can_be_stored(world):
+    world.parts.store.trouble = "The store does not answer (disk is full)."
+    assert "The store does not answer (disk is full)." in Browser(world, "admin").home.text
 
 
 def test_administrators_see_why_the_gpus_are_not_seen(world):
@@ -237,6 +243,7 @@ def test_why_it_was_stopped_tells_reason_decider_loss_and_the_way_back(world):
         "All files, as they were last saved.",
         'class="gs-deciding"',
         "warned, time to object",
+        f"times in {time.strftime('%Z', time.localtime(at))}",
         "Asked for: pytorch, 1 a100, 8 h",
     ):
         assert words in text

@@ -50,6 +50,24 @@ def test_promise_9_a_name_that_passes_on_while_its_token_is_remembered_changes_n
     assert world.models_asked == ["alice"], "asked once for a token, not at each request"
 
 
+def test_promise_9_whom_the_hub_knows_no_more_acts_no_more_though_its_answer_is_remembered(world):
+    world.save(page_world.running("live"))
+    alice = Browser(world, "alice")
+    world.names["alice"] = None
+    assert api(world, "alice").json()["workspaces"], "what was answered for a moment is still shown"
+    assert "Nothing was done." in alice.submit("workspaces/live/stop", 403).text
+    assert api(world, "alice", "workspaces/live/stop", "POST").status_code == 403
+    assert world.lease("live").phase is Phase.RUNNING
+
+
+def test_promise_5_who_was_known_a_moment_ago_keeps_a_workspace_while_the_hub_is_away(world):
+    world.save(page_world.in_grace("warned"))
+    alice = Browser(world, "alice")
+    world.hub_down = True
+    alice.submit("workspaces/warned/keep")
+    assert world.lease("warned").phase is Phase.RUNNING
+
+
 @pytest.mark.parametrize("what", ["error", None, "passes on"])
 def test_promise_9_who_someone_is_is_never_guessed(world, what):
     world.save(page_world.running("live"))

@@ -47,7 +47,7 @@ class Inputs(HTMLParser):
         name = attributes.get("name")
         if tag == "input" and name:
             self.seen.append((name, attributes.get("value", "")))
-            if attributes.get("type") != "radio" or "checked" in attributes:
+            if attributes.get("type") not in {"radio", "checkbox"} or "checked" in attributes:
                 self.sent.setdefault(name, []).append(attributes.get("value", ""))
         if tag == "select":
             self.select = name
@@ -55,7 +55,7 @@ class Inputs(HTMLParser):
             self.sent.setdefault(self.select, []).append(attributes["value"])
 
 
-def rendered(*, catalog=CATALOG, chosen=None, notes=(), live=None, user="alice", server="", own=True):
+def rendered(*, catalog=CATALOG, chosen=None, notes=(), live=None, user="alice", server="", own=True, teams=()):
     return form.render(
         catalog,
         user=user,
@@ -66,6 +66,7 @@ def rendered(*, catalog=CATALOG, chosen=None, notes=(), live=None, user="alice",
         notes=notes,
         live=live,
         own=own,
+        teams=teams,
     )
 
 
@@ -77,8 +78,8 @@ def workspace(server="", end=None, user="alice"):
     return {"id": "w", "user": user, "server": server, "end": end, "page": "/w"}
 
 
-def live(*offers, held=0, sentence="Starts now.", refused=False):
-    return Live({one["kind"]: one for one in offers}, held, sentence, refused)
+def live(*offers, sentence="Starts now.", refused=False, **known):
+    return Live({one["kind"]: one for one in offers}, sentence, refused, **known)
 
 
 def test_what_it_sends_untouched_is_a_request_for_the_defaults():
@@ -121,7 +122,8 @@ def test_a_link_never_chooses_an_image_and_a_refused_form_keeps_what_was_typed()
 
 def test_a_choice_that_the_profile_no_longer_has_is_not_filled_in_again():
     remembered = {"template": "lab", "image": "older", "size": "x", "cpu": "4"}
-    assert form.still_allowed(WITH_MENUS, remembered, "alice") == {"template": "lab", "cpu": "4"}
+    left = form.still_allowed(lambda left: resolve(WITH_MENUS, left, "alice"), remembered)
+    assert left == {"template": "lab", "cpu": "4"}
 
 
 def test_what_is_guaranteed_of_a_size_stands_beside_its_bounds():
@@ -146,8 +148,8 @@ def test_what_was_chosen_is_sent_again(chosen):
 
 def test_only_the_fields_that_a_request_has_are_sent_and_only_kinds_that_somebody_offers():
     seen = Inputs(rendered()).seen
-    assert {name for name, _ in seen} == {"template", "gpu", "count", "cpu", "memory", "lifetime"}
-    assert [value for name, value in seen if name == "gpu"] == ["", "a100", "t4", "none"]
+    assert {name for name, _ in seen} == {"template", "gpu", "gpu_memory", "count", "cpu", "memory", "lifetime"}
+    assert [value for name, value in seen if name == "gpu"] == ["", "a100", "t4", "any", "none"]
 
 
 @pytest.mark.parametrize("where", ["user", "server", "memory", "template", "sentence"])
@@ -180,10 +182,11 @@ def test_what_is_free_stands_beside_each_kind(free, words):
 
 
 def test_the_quota_is_its_user_s_whoever_looks():
-    assert ">You use or wait for 3 of 4 GPUs.<" in rendered(live=live(held=3))
-    assert ">alice uses or waits for 3 of 4 GPUs.<" in rendered(live=live(held=3), own=False)
-    assert ">You may hold 4 GPUs at once.<" in rendered()
-    assert ">alice may hold 4 GPUs at once.<" in rendered(own=False)
+    lines = ("3 of 4 GPUs used or waited for", "31 of 40 GPU h this week")
+    told = "3 of 4 GPUs used or waited for; 31 of 40 GPU h this week.<"
+    assert f">{told}" in rendered(live=live(quota=lines))
+    assert f">For alice: {told}" in rendered(live=live(quota=lines), own=False)
+    assert re.search(r'id="gs-quota"[^>]*hidden></p>', rendered()), "what is not known is not told"
 
 
 @pytest.mark.parametrize(
@@ -311,4 +314,4 @@ def test_scripts_and_styles_hold_nothing_that_jinja_or_html_would_read(path):
     ],
 )
 def test_what_the_catalog_no_longer_allows_is_not_filled_in_again(remembered, left):
-    assert form.still_allowed(CATALOG, remembered, "alice") == left
+    assert form.still_allowed(lambda left: resolve(CATALOG, left, "alice"), remembered) == left

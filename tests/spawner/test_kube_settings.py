@@ -1,5 +1,7 @@
 """Settings of KubeSpawner beside the catalog: what contradicts a lease is refused by name, all of it at once."""
 
+import json
+import os
 import re
 import sys
 
@@ -8,6 +10,7 @@ from kube_catalog import CATALOG
 from kubespawner import KubeSpawner
 from traitlets.config import Config
 
+from gpuspawner.catalog import load_catalog
 from gpuspawner.catalog.menus import Menu, read_menus
 from gpuspawner.spawner.kubernetes.settings import written
 from gpuspawner.spawner.kubernetes.spawner import GPUSpawner
@@ -130,6 +133,39 @@ def test_profiles_that_templates_name_are_kept(configured, tmp_path):
     told = {"lab": Menu("small-one"), "big": Menu("big")}
     assert c.GPUSpawnerMixin.gpu_catalog().menus == told
     assert read_menus(tmp_path / "gpu") == told, "the service judges by the same"
+
+
+def test_promise_10_the_hub_follows_its_file_and_refuses_what_it_would_not_start_with(
+    configured, tmp_path, monkeypatch, caplog
+):
+    file, clock = tmp_path / "catalog.json", [0.0]
+    monkeypatch.setattr("gpuspawner.spawner.hub.following.time.monotonic", lambda: clock[0])
+
+    def write(templates):
+        file.write_text(json.dumps({**CATALOG, "templates": templates}))
+        os.utime(file, (0, 0))
+        clock[0] += 3
+
+    write({"lab": {"profile": "small-one"}})
+    catalog = configured(catalog=str(file), profile_list=PROFILES).GPUSpawnerMixin.gpu_catalog
+    write({"lab": {"profile": "small-one"}, "big": {"profile": "big"}})
+    assert catalog().menus == read_menus(tmp_path / "gpu") == {"lab": Menu("small-one"), "big": Menu("big")}
+    write({"lab": {"profile": "tiny"}})
+    assert list(catalog().templates) == ["lab", "big"]
+    assert (
+        f"{file}: catalog: templates.lab.profile: c.KubeSpawner.profile_list has no profile with the slug tiny. "
+        "It has: small-one, big."
+    ) in caplog.text
+    handed, problem = tmp_path / "gpu" / "catalog-in-force.yaml", tmp_path / "gpu" / "catalog-problem"
+    assert load_catalog(handed).templates.keys() == {"lab", "big"}, "the service goes by the same"
+    assert problem.read_text() in caplog.text
+    write({"lab": {"profile": "big"}})
+    clock[0] -= 2
+    assert list(catalog().templates) == ["lab", "big"], "it is not looked at twice in two seconds"
+    clock[0] += 2
+    assert list(catalog().templates) == ["lab"]
+    assert handed.read_bytes() == file.read_bytes()
+    assert not problem.exists()
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 from pod_statuses import IMAGE, container, event, pod, unscheduled, waiting
 
-from gpuspawner.spawner.kubernetes.pods.start import SETTLED_SECONDS, judge
+from gpuspawner.spawner.kubernetes.pods.start import SETTLED_SECONDS, stage_of
 
 RESOLVE = f'failed to pull and unpack image "{IMAGE}": failed to resolve reference "{IMAGE}": '
 TELL = " Tell your administrator, who names the image in the template; nothing was charged."
@@ -231,22 +231,22 @@ FATAL = {
 
 @pytest.mark.parametrize(("seen", "events", "fatal"), FATAL.values(), ids=FATAL)
 def test_what_can_never_start_is_told_with_its_remedy(seen, events, fatal):
-    assert judge(seen, events, SETTLED_SECONDS).fatal == fatal
+    assert stage_of(seen, events, SETTLED_SECONDS).fatal == fatal
 
 
 def test_a_first_crash_is_given_another_try():
-    verdict = judge(pod(container({"terminated": {"exitCode": 1, "reason": "Error"}}), phase="Running"), [], 5.0)
-    assert verdict.fatal == ""
+    stage = stage_of(pod(container({"terminated": {"exitCode": 1, "reason": "Error"}}), phase="Running"), [], 5.0)
+    assert stage.fatal == ""
 
 
 def test_a_node_that_cannot_begin_it_yet_is_told_until_it_can():
     network = event("FailedCreatePodSandBox", SANDBOX + "plugin type=calico failed (add): no addresses left")
-    verdict = judge(pod(container()), [network], 60.0)
-    assert verdict.words == (
+    stage = stage_of(pod(container()), [network], 60.0)
+    assert stage.words == (
         "Its node cannot begin it yet: plugin type=calico failed (add): no addresses left. The cluster keeps trying."
     )
-    assert verdict.fatal == ""
-    later = judge(pod(container()), [network, event("Pulling", f'Pulling image "{IMAGE}"')], 60.0)
+    assert stage.fatal == ""
+    later = stage_of(pod(container()), [network, event("Pulling", f'Pulling image "{IMAGE}"')], 60.0)
     assert later.words.startswith(f"Pulling the image {IMAGE}")
 
 
@@ -255,21 +255,21 @@ def test_a_command_that_the_pod_starts_again_is_waited_for_and_a_step_before_it_
     again = pod(container(done), phase="Running")
     again["spec"]["restartPolicy"] = "Always"
     for seen in (again, pod(initContainerStatuses=[container(done, name="copy")])):
-        assert judge(seen, [], 60.0).fatal == ""
+        assert stage_of(seen, [], 60.0).fatal == ""
 
 
 @pytest.mark.parametrize("name", ["claim missing", "config map missing"])
 def test_what_may_be_on_its_way_is_given_a_moment(name):
     seen, events, _ = FATAL[name]
-    assert judge(seen, events, 1.0).fatal == ""
+    assert stage_of(seen, events, 1.0).fatal == ""
 
 
 def test_a_claim_that_the_start_itself_made_is_waited_for_however_late_the_scheduler_sees_it():
     seen, events, _ = FATAL["claim missing"]
-    verdict = judge(seen, events, 60.0, own_claim="claim-alice")
-    assert (verdict.fatal, verdict.shortage) == ("", "")
-    assert verdict.words == "Its volume claim-alice was made just now; the cluster has yet to see it."
-    assert judge(seen, events, 60.0, own_claim="claim-bob").fatal
+    stage = stage_of(seen, events, 60.0, own_claim="claim-alice")
+    assert (stage.fatal, stage.shortage) == ("", "")
+    assert stage.words == "Its volume claim-alice was made just now; the cluster has yet to see it."
+    assert stage_of(seen, events, 60.0, own_claim="claim-bob").fatal
 
 
 @pytest.mark.parametrize(
@@ -285,4 +285,4 @@ def test_a_claim_that_the_start_itself_made_is_waited_for_however_late_the_sched
 def test_a_pod_that_is_deleted_while_it_starts_is_not_waited_for(events, fatal):
     seen = pod(container({"running": {}}))
     seen["metadata"]["deletionTimestamp"] = "2026-11-21T15:00:00Z"
-    assert judge(seen, events, 1.0).fatal == fatal
+    assert stage_of(seen, events, 1.0).fatal == fatal

@@ -78,10 +78,7 @@ REFUSALS = {
     "no namespace": (
         404,
         'namespaces "gone" not found',
-        (
-            'The cluster has no place for it: namespaces "gone" not found. '
-            "Your administrator must create it or name another."
-        ),
+        ('Its pod cannot be made: namespaces "gone" not found. Your administrator must create it or name another.'),
     ),
     "too many requests": (429, "the server has received too many requests", ""),
     "server trouble": (500, "etcdserver: request timed out", ""),

@@ -3,7 +3,7 @@
 import pytest
 from pod_statuses import IMAGE, container, event, pod, unscheduled, waiting
 
-from gpuspawner.spawner.kubernetes.pods.start import SETTLED_SECONDS, Verdict, judge
+from gpuspawner.spawner.kubernetes.pods.start import SETTLED_SECONDS, Stage, stage_of
 
 PULLING = event("Pulling", f'Pulling image "{IMAGE}"')
 PULLED = event(
@@ -138,8 +138,8 @@ STEPS = {
 
 @pytest.mark.parametrize(("seen", "events", "progress", "words"), STEPS.values(), ids=STEPS)
 def test_a_step_is_told_and_the_start_goes_on(seen, events, progress, words):
-    verdict = judge(seen, events, 60.0)
-    assert (verdict.progress, verdict.words, verdict.fatal, verdict.shortage) == (progress, words, "", "")
+    stage = stage_of(seen, events, 60.0)
+    assert (stage.progress, stage.words, stage.fatal, stage.shortage) == (progress, words, "", "")
 
 
 LOST = {
@@ -171,17 +171,17 @@ LOST = {
 
 @pytest.mark.parametrize("seen", LOST.values(), ids=LOST)
 def test_promise_6_a_shortage_that_only_the_cluster_saw_is_no_failure(seen):
-    verdict = judge(seen, [], SETTLED_SECONDS)
-    assert (verdict.shortage, verdict.fatal) == ("lost", "")
+    stage = stage_of(seen, [], SETTLED_SECONDS)
+    assert (stage.shortage, stage.fatal) == ("lost", "")
 
 
 def test_a_shortage_is_told_without_the_schedulers_own_thoughts():
     seen = unscheduled(
         "0/3 nodes are available: 3 Insufficient nvidia.com/gpu. preemption: 0/3 nodes are available: 3 No victims."
     )
-    verdict = judge(seen, [], 60.0)
-    assert (verdict.shortage, verdict.fatal) == ("waiting", "")
-    assert verdict.words == (
+    stage = stage_of(seen, [], 60.0)
+    assert (stage.shortage, stage.fatal) == ("waiting", "")
+    assert stage.words == (
         "No node fits now: 0/3 nodes are available: 3 Insufficient nvidia.com/gpu. "
         "This start goes on; the cluster looks again at each change."
     )
@@ -189,11 +189,11 @@ def test_a_shortage_is_told_without_the_schedulers_own_thoughts():
 
 def test_a_node_that_is_being_started_is_told():
     events = [event("FailedScheduling"), event("TriggeredScaleUp", "pod triggered scale-up: [{pool 0->1 (max: 8)}]")]
-    verdict = judge(unscheduled("0/2 nodes are available: 2 Insufficient nvidia.com/gpu."), events, 60.0)
-    assert verdict.words == "No node has room; the cluster is starting one. This takes some minutes."
-    assert (verdict.shortage, verdict.fatal) == ("waiting", "")
+    stage = stage_of(unscheduled("0/2 nodes are available: 2 Insufficient nvidia.com/gpu."), events, 60.0)
+    assert stage.words == "No node has room; the cluster is starting one. This takes some minutes."
+    assert (stage.shortage, stage.fatal) == ("waiting", "")
 
 
 def test_a_node_that_starts_for_it_is_told_with_its_time():
-    verdict = judge(unscheduled("0/3 nodes are available."), [], 1.0, node_seconds=240.0)
-    assert verdict == Verdict(55, "A node starts for it, in about 4 min. You can close this page.", shortage="waiting")
+    stage = stage_of(unscheduled("0/3 nodes are available."), [], 1.0, node_seconds=240.0)
+    assert stage == Stage(55, "A node starts for it, in about 4 min. You can close this page.", shortage="waiting")

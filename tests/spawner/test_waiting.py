@@ -12,7 +12,7 @@ from gpuspawner.core.leases.request import Request
 from gpuspawner.spawner import mixin
 from gpuspawner.spawner.attempt import Attempt
 from gpuspawner.spawner.mixin import GPUSpawnerMixin
-from gpuspawner.spawner.refusals import StartEnded, ended
+from gpuspawner.spawner.refusals import StartEnded, ended_start
 from gpuspawner.spawner.steps import Steps
 
 ENDING = Conflict("Your previous workspace is still ending; this start waits for it.")
@@ -144,7 +144,7 @@ async def test_a_place_that_can_not_be_parked_ends_the_start_in_words(start, say
 
 
 async def test_why_a_start_failed_is_stored_in_the_words_that_its_user_read(start):
-    start.problem = ended("The image lab:2 does not exist.", reason="cannot-start", status=409)
+    start.problem = ended_start("The image lab:2 does not exist.", reason="cannot-start", status=409)
     start.service.says = {
         "acquire": [lease("reserved")],
         "acknowledge": [{**lease("starting"), "patch": {}, "request": ASKED}],
@@ -223,7 +223,7 @@ def listen(start):
     return asyncio.ensure_future(heard())
 
 
-@pytest.mark.parametrize("problem", [None, ended("No.", reason="x", status=409)], ids=["comes up", "fails"])
+@pytest.mark.parametrize("problem", [None, ended_start("No.", reason="x", status=409)], ids=["comes up", "fails"])
 async def test_progress_ends_with_the_start_and_its_bar_never_steps_back(start, problem):
     granted = {**lease("starting"), "patch": {}, "request": ASKED}
     start.service.says = {

@@ -10,7 +10,6 @@ from typing import Any
 
 from gpuspawner.backends.base import ProbeResult, Running
 from gpuspawner.backends.kubernetes.api import Api, ApiRefused
-from gpuspawner.backends.kubernetes.fleet import group_name
 from gpuspawner.backends.kubernetes.models import model_of
 from gpuspawner.backends.kubernetes.names import HUB_LABEL, LEASE_LABEL
 from gpuspawner.backends.kubernetes.objects import Pod, to_pod
@@ -20,6 +19,7 @@ from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.backends.kubernetes.view import ClusterView
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Slot
+from gpuspawner.core.gpus.names import Group
 from gpuspawner.core.queue.limits import Room
 from gpuspawner.core.units import show_duration
 
@@ -51,6 +51,11 @@ class KubernetesBackend:
     def limits(self) -> tuple[str, ...]:
         """What the service may not see of the cluster, each in a sentence for the administrator."""
         return self._view.limits
+
+    def use_kinds(self, kinds: Iterable[GpuKind]) -> None:
+        """Match GPUs to these kinds from now on. Which resources count as GPUs is asked of the cluster once."""
+        self._kinds = {kind.name: kind for kind in kinds}
+        self._view.use_kinds(self._kinds.values())
 
     async def fleet(self) -> Fleet:
         """Return the GPUs of all nodes. Raises Unavailable while they are not seen as they are now."""
@@ -127,7 +132,7 @@ class KubernetesBackend:
         await self._api.close()
 
     def _running(self, pod: Pod, now: float) -> Running:
-        given = tuple((group_name(pod.node, resource), count) for resource, count in sorted(pod.requests.items()))
+        given = tuple((Group(pod.node, resource), count) for resource, count in sorted(pod.requests.items()))
         return Running(
             lease_id=pod.lease,
             attempt=pod.attempt,

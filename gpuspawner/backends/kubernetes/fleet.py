@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from gpuspawner.backends.kubernetes.kinds import kind_of
 from gpuspawner.backends.kubernetes.models import Model, model_of
 from gpuspawner.backends.kubernetes.objects import Node, Pod, Taint
-from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind
-from gpuspawner.core.gpus.groups import group_of
+from gpuspawner.core.gpus.fleet import Gpu, GpuKind
+from gpuspawner.core.gpus.names import Group
 
 
 @dataclass(frozen=True)
@@ -37,33 +37,6 @@ GPU_TOLERATIONS = tuple(
 )
 """Of taints that keep pods without GPUs off a node: whoever asks for GPUs has all of them, as a node's resources may
 have other names than its taint."""
-
-
-def group_name(node: str, resource: str) -> str:
-    """Return the name of the GPUs that a node advertises as one resource."""
-    return f"{node}/{resource}"
-
-
-def split_group(group: str) -> tuple[str, str]:
-    """Return node and resource of a group."""
-    node, _, resource = group.partition("/")
-    return node, resource
-
-
-def resource_of(gpu: str) -> str:
-    """Return the resource that counts a GPU."""
-    return split_group(group_of(gpu))[1]
-
-
-def fleet_of(
-    nodes: Iterable[Node], pods: Iterable[Pod], kinds: Sequence[GpuKind], hub: str, tolerations: Sequence[Toleration]
-) -> Fleet:
-    """Return all GPUs of these nodes. The pods of ``hub`` mark none: their leases hold what they use."""
-    by_node: dict[str, list[Pod]] = {}
-    for pod in pods:
-        by_node.setdefault(pod.node, []).append(pod)
-    gpus = (gpu for n in nodes for gpu in gpus_of_node(n, by_node.get(n.name, ()), kinds, hub, tolerations))
-    return Fleet(tuple(gpus), complete=True)
 
 
 def gpus_of_node(
@@ -107,7 +80,7 @@ def _gpus(
     foreign = sum(pod.requests[resource] for pod in users)
     namespaces = ", ".join(sorted({pod.namespace for pod in users}))
     sick = total - node.allocatable.get(resource, 0)
-    group = group_name(node.name, resource)
+    group = Group(node.name, resource)
     unnamed = ""
     if kind is None and not model.replicas:
         named = f"match: {model.title}" if model.name else f"resource: {resource}"
@@ -123,7 +96,7 @@ def _gpus(
             note = f"{sick} of {total} on {node.name} are reported unhealthy"
         gpus.append(
             Gpu(
-                id=f"{group}/{index}",
+                id=group.gpu(index),
                 pool=kind.name if kind else "",
                 node=node.name,
                 index=index,
@@ -133,6 +106,7 @@ def _gpus(
                 foreign=is_foreign,
                 note=note,
                 group=group,
+                reachable=node.ready,
             )
         )
     return gpus

@@ -6,13 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gpuspawner.backends.kubernetes.fleet import GPU_TOLERATIONS, Toleration, split_group
+from gpuspawner.backends.kubernetes.fleet import GPU_TOLERATIONS, Toleration
 from gpuspawner.backends.kubernetes.kinds import absent_on_new_nodes
 from gpuspawner.backends.kubernetes.models import HOSTNAME, Selector, model_of
 from gpuspawner.backends.kubernetes.objects import Node
-from gpuspawner.core.gpus.autoscale import is_coming, kind_of_coming
 from gpuspawner.core.gpus.fleet import Gpu, GpuKind, Slot
-from gpuspawner.core.gpus.groups import group_of
+from gpuspawner.core.gpus.names import Group
 
 WITHOUT_GPUS = {"CUDA_VISIBLE_DEVICES": "", "NVIDIA_VISIBLE_DEVICES": "void"}
 """CUDA images show every GPU of the node unless told otherwise. With GPUs the device plugin says which."""
@@ -36,16 +35,16 @@ def pod_patch(
     on the node that was granted by preference or, where it ``must_be_there``, nowhere else. A node that is coming is
     asked for by the labels that it will have.
     """
-    counts = Counter(group_of(slot.gpu) for slot in slots)
+    counts = Counter(slot.group for slot in slots if slot.group)
     if not counts:
         return {}
-    node_name = split_group(next(iter(counts)))[0]
-    resources = {split_group(group)[1]: str(count) for group, count in sorted(counts.items())}
-    node = nodes.get(node_name, Node(node_name))
-    here = _in(HOSTNAME, [node.labels.get(HOSTNAME, node_name)])
+    first = next(iter(counts))
+    resources = {group.resource: str(count) for group, count in sorted(counts.items())}
+    node = nodes.get(first.node, Node(first.node))
+    here = _in(HOSTNAME, [node.labels.get(HOSTNAME, first.node)])
     affinity: dict[str, Any] = {}
-    if is_coming(node_name):
-        affinity = _coming(kinds.get(kind_of_coming(node_name)), frozenset(resources), nodes, fleet)
+    if first.is_coming:
+        affinity = _coming(kinds.get(first.coming_kind), frozenset(resources), nodes, fleet)
     elif must_be_there:
         affinity[REQUIRED] = {"nodeSelectorTerms": [{"matchExpressions": [here]}]}
     else:
@@ -70,13 +69,13 @@ def _coming(
     labels = kind.autoscale.labels
     absent = absent_on_new_nodes(kind, dict(labels))
     term = {"matchExpressions": [*(_in(key, [value]) for key, value in labels), *(_without(key) for key in absent)]}
-    known = frozenset(gpu.group for gpu in fleet if gpu.pool == kind.pool)
+    known = frozenset(gpu.group for gpu in fleet if gpu.group and gpu.pool == kind.pool)
     alike = _terms(known, resources, nodes)
     return {REQUIRED: {"nodeSelectorTerms": [term, *(other for other in alike if other != term)]}}
 
 
 def _alike(
-    groups: frozenset[str], nodes: Mapping[str, Node], fleet: Iterable[Gpu], kinds: Mapping[str, GpuKind]
+    groups: frozenset[Group], nodes: Mapping[str, Node], fleet: Iterable[Gpu], kinds: Mapping[str, GpuKind]
 ) -> list[dict[str, Any]]:
     """Return the terms that nodes with GPUs of the same kind meet, and no others.
 
@@ -85,21 +84,21 @@ def _alike(
     fleet = tuple(fleet)
     pool = next((gpu.pool for gpu in fleet if gpu.group in groups), "")
     kind = kinds.get(pool)
-    resources = frozenset(split_group(group)[1] for group in groups)
+    resources = frozenset(group.resource for group in groups)
     if not pool:  # the node is gone, or shows no kind now: GPUs of no kind are not alike
         return _terms(groups, resources, nodes)
-    others = frozenset(gpu.group for gpu in fleet if gpu.pool != pool)
-    if kind and kind.resource and not kind.match and not any(split_group(group)[1] in resources for group in others):
+    others = frozenset(gpu.group for gpu in fleet if gpu.group and gpu.pool != pool)
+    if kind and kind.resource and not kind.match and not any(group.resource in resources for group in others):
         return []
-    return _terms(frozenset(gpu.group for gpu in fleet if gpu.pool == pool) | groups, resources, nodes)
+    return _terms(frozenset(gpu.group for gpu in fleet if gpu.group and gpu.pool == pool) | groups, resources, nodes)
 
 
-def _terms(known: frozenset[str], resources: frozenset[str], nodes: Mapping[str, Node]) -> list[dict[str, Any]]:
+def _terms(known: frozenset[Group], resources: frozenset[str], nodes: Mapping[str, Node]) -> list[dict[str, Any]]:
     """Return a term for each way in which the nodes of these groups are labelled."""
     selectors: set[Selector] = set()
     unlabelled: list[str] = []
     for group in sorted(known):
-        name, resource = split_group(group)
+        name, resource = group
         if resource not in resources:
             continue
         node = nodes.get(name, Node(name))

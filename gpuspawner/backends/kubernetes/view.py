@@ -89,9 +89,10 @@ class ClusterView:
         await self._seen(self._pods)
         return tuple(self._own.values())
 
-    def own_now(self) -> Sequence[Pod]:
-        """Return the pods of this hub's workspaces as they were last seen."""
-        return tuple(self._own.values())
+    def use_kinds(self, kinds: Iterable[GpuKind]) -> None:
+        """Match the GPUs of all nodes to these kinds at the next look."""
+        self._kinds = tuple(kinds)
+        self._dirty.update(self._node_names)
 
     def of_other_hubs(self) -> Sequence[Pod]:
         """Return the pods of other hubs' workspaces, where this hub's are made, as they were last seen."""

@@ -51,12 +51,17 @@ class LocalBackend:
         """Take the settings; the machine is first looked at by ``fleet``."""
         self._kinds = {kind.name: kind for kind in kinds}
         self._counts = dict(simulated_counts)
+        self._of_simulated = {name: self._kinds[name] for name in self._counts}
         self._folder = Path(data_dir).resolve() / "simulated-gpus"
         self._readings, self._pause_seconds, self._grace_seconds = readings, pause_seconds, grace_seconds
         self._simulates: bool | None = None
         self._command: str | None = None
         self._probing: set[tuple[str, int]] = set()
         self._parents: dict[str, str] = {}
+
+    def use_kinds(self, kinds: Iterable[GpuKind]) -> None:
+        """Match GPUs to these kinds from now on. The simulated ones stay what they were made as."""
+        self._kinds = {kind.name: kind for kind in kinds}
 
     async def fleet(self) -> Fleet:
         """Return the GPUs of this machine. Raises Unavailable where it has some that cannot be read."""
@@ -125,7 +130,7 @@ class LocalBackend:
             return True
 
     async def _simulated(self) -> tuple[Gpu, ...]:
-        kinds = [self._kinds[name] for name, count in self._counts.items() for _ in range(count)]
+        kinds = [self._of_simulated[name] for name, count in self._counts.items() for _ in range(count)]
         own_index = [index for count in self._counts.values() for index in range(count)]
         gpus = tuple(
             Gpu(
@@ -143,7 +148,7 @@ class LocalBackend:
             simulated.create(
                 self._folder,
                 [
-                    records.SimulatedGpu(gpu.id, gpu.model, gpu.memory_bytes, self._kinds[gpu.pool].compute)
+                    records.SimulatedGpu(gpu.id, gpu.model, gpu.memory_bytes, self._of_simulated[gpu.pool].compute)
                     for gpu in gpus
                 ],
             )

@@ -67,7 +67,7 @@ def holders(folder: str | os.PathLike[str], uuid: str) -> tuple[Holder, ...]:
     return _holders(os.path.join(folder, HOLDERS), uuid, locked=True)
 
 
-def ended(folder: str | os.PathLike[str], uuid: str) -> tuple[Holder, ...]:
+def recent_holders(folder: str | os.PathLike[str], uuid: str) -> tuple[Holder, ...]:
     """Return what held a GPU until lately."""
     return _holders(os.path.join(folder, ENDED), uuid, locked=False)
 

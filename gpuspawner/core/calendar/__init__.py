@@ -1,1 +1,1 @@
-"""Time as people divide it: days, weeks and months of a time zone."""
+"""Periods and weekly windows in a time zone."""

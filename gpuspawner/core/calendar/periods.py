@@ -56,6 +56,19 @@ def period_of(at_ms: int, per: Per, zone: ZoneInfo) -> Span:
     raise AssertionError(f"no {per.value} of {zone.key} holds {at_ms}")
 
 
+def day_of(at_ms: int, zone: ZoneInfo) -> str:
+    """Return the date of the day that a moment lies in, as ISO 8601 has it."""
+    begins = period_of(at_ms, Per.DAY, zone)
+    middle = (begins.start_ms + begins.end_ms) // 2000  # the first moments may show the date before
+    return datetime.fromtimestamp(middle, zone).date().isoformat()
+
+
+def show_moment(at: float, now: float, zone: ZoneInfo) -> str:
+    """Write when a period ends, by its zone's clock: ``Mon 30 Nov 00:00``, without the day where it is today."""
+    there, here = (datetime.fromtimestamp(moment, zone) for moment in (at, now))
+    return there.strftime("%H:%M" if there.date() == here.date() else "%a %d %b %H:%M")
+
+
 def split(start_ms: int, end_ms: int, per: Per, zone: ZoneInfo) -> Iterator[tuple[Span, Span]]:
     """Yield the parts of an interval that lie in one period each, in order, each with its period."""
     while start_ms < end_ms:

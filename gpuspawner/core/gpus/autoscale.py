@@ -1,7 +1,8 @@
 """Nodes that are not there yet: a pool that a cluster's autoscaler starts once a pod waits for one.
 
 Their GPUs can be granted like others, after all those that are there: the grant lets the pod be made that the
-autoscaler sees waiting. Until it runs, its lease holds GPUs of a node that is coming, whose name is made up.
+autoscaler sees waiting. Until it runs, its lease holds GPUs of a node that is coming, whose name is made up
+(``gpus.names``).
 """
 
 from __future__ import annotations
@@ -9,23 +10,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from gpuspawner.core.gpus.fleet import Autoscale, Gpu, GpuKind
+from gpuspawner.core.gpus.names import Group, coming_group
 from gpuspawner.core.leases.lease import HOLDING, Lease
 
-MARK = "~"
-"""Begins the name of a node that is coming: no real one can have it."""
 WHOLE_GPU = "nvidia.com/gpu"
 PATIENCE = 2.0
 """A node that takes this many times as long as the catalog says is not coming now. Arbitrary: as clouds vary."""
-
-
-def is_coming(name: str) -> bool:
-    """Whether a node, or a GPU, is one that is coming, by its name."""
-    return name.startswith(MARK)
-
-
-def kind_of_coming(name: str) -> str:
-    """Return the kind of a node or a GPU that is coming, by its name."""
-    return name.removeprefix(MARK).partition("/")[0].rpartition("-")[0]
 
 
 def coming_gpus(kinds: Iterable[GpuKind], there: Sequence[Gpu], leases: Iterable[Lease]) -> tuple[Gpu, ...]:
@@ -38,15 +28,15 @@ def coming_gpus(kinds: Iterable[GpuKind], there: Sequence[Gpu], leases: Iterable
     scaled = [kind for kind in kinds if kind.autoscale is not None]
     if not scaled:
         return ()
-    held = {(x.kind, slot.gpu) for x in leases if x.phase in HOLDING for slot in x.slots}
+    held = {(x.kind, slot) for x in leases if x.phase in HOLDING for slot in x.slots}
     found: list[Gpu] = []
     for kind in scaled:
         assert kind.autoscale is not None, "only those were taken"
-        own = {gpu for name, gpu in held if name == kind.name}
-        have = {gpu.id for gpu in there if gpu.pool == kind.pool} | {gpu for gpu in own if not is_coming(gpu)}
+        own = {slot for name, slot in held if name == kind.name}
+        have = {gpu.id for gpu in there if gpu.pool == kind.pool} | {slot.gpu for slot in own if not slot.is_coming}
         nodes = max(0, kind.autoscale.most - len(have)) // kind.autoscale.each
-        promised = {gpu.partition("/")[0] for gpu in own if is_coming(gpu)}
-        found += (gpu for name in _names(kind, nodes, promised) for gpu in _gpus(kind, kind.autoscale, name))
+        promised = {slot.group for slot in own if slot.group and slot.group.is_coming}
+        found += (gpu for group in _groups(kind, nodes, promised) for gpu in _gpus(kind, kind.autoscale, group))
     return tuple(found)
 
 
@@ -55,12 +45,11 @@ def patience_seconds(kind: GpuKind | None) -> float:
     return 0.0 if kind is None or kind.autoscale is None else PATIENCE * kind.autoscale.start_seconds
 
 
-def _names(kind: GpuKind, nodes: int, held: Collection[str]) -> list[str]:
-    fresh = (f"{MARK}{kind.name}-{number}" for number in range(nodes))
-    return [*sorted(held), *(name for name in fresh if name not in held)][:nodes]
+def _groups(kind: GpuKind, nodes: int, held: Collection[Group]) -> list[Group]:
+    fresh = (coming_group(kind.name, number, kind.resource or WHOLE_GPU) for number in range(nodes))
+    return [*sorted(held), *(group for group in fresh if group not in held)][:nodes]
 
 
-def _gpus(kind: GpuKind, autoscale: Autoscale, node: str) -> Iterable[Gpu]:
-    group = f"{node}/{kind.resource or WHOLE_GPU}"
+def _gpus(kind: GpuKind, autoscale: Autoscale, group: Group) -> Iterable[Gpu]:
     for index in range(autoscale.each):
-        yield Gpu(f"{group}/{index}", kind.pool, node, index, kind.title, kind.memory_bytes, group=group)
+        yield Gpu(group.gpu(index), kind.pool, group.node, index, kind.title, kind.memory_bytes, group=group)

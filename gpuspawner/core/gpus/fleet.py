@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
+from gpuspawner.core.gpus.names import Group, group_of
+
 
 @dataclass(frozen=True)
 class Autoscale:
@@ -65,7 +67,7 @@ class Gpu:
     """One device of the fleet. ``pool`` is the catalog kind it matches, ``""`` where it matches none.
 
     Devices of a ``group`` cannot be told apart from outside, only counted: its foreign and unhealthy ones are any of
-    them. They are named ``GROUP/INDEX``. A device with a name of its own has no group.
+    them. A device with a name of its own has no group.
     """
 
     id: str
@@ -78,9 +80,16 @@ class Gpu:
     healthy: bool = True
     foreign: bool = False
     note: str = ""
-    group: str = ""
+    group: Group | None = None
     cluster: str = ""
     zone: str = ""
+    reachable: bool = True
+    """Whether its node answers."""
+
+    @property
+    def is_coming(self) -> bool:
+        """Whether it is of a node that is not there yet."""
+        return self.group is not None and self.group.is_coming
 
 
 @dataclass(frozen=True)
@@ -108,3 +117,13 @@ class Slot:
 
     gpu: str
     share: Fraction = Fraction(1)
+
+    @property
+    def group(self) -> Group | None:
+        """The group of its GPU, None where that has a name of its own."""
+        return group_of(self.gpu)
+
+    @property
+    def is_coming(self) -> bool:
+        """Whether its GPU is of a node that is not there yet."""
+        return self.group is not None and self.group.is_coming

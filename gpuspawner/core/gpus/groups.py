@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, Slot
+from gpuspawner.core.gpus.names import Group
 
 
 @dataclass(frozen=True)
@@ -16,7 +17,7 @@ class Occupant:
     """
 
     slots: tuple[Slot, ...]
-    given: Mapping[str, int] | None = None
+    given: Mapping[Group, int] | None = None
 
 
 def seats(occupants: Iterable[Occupant], reserved: Iterable[Slot] = ()) -> list[tuple[Slot, ...]]:
@@ -33,18 +34,13 @@ def seats(occupants: Iterable[Occupant], reserved: Iterable[Slot] = ()) -> list[
     for occupant, slots in zip(occupants, kept, strict=True):
         for group, count in sorted((occupant.given or {}).items()):
             index = 0
-            while sum(group_of(slot.gpu) == group for slot in slots) < count:
-                gpu = f"{group}/{index}"
+            while sum(slot.group == group for slot in slots) < count:
+                gpu = group.gpu(index)
                 if gpu not in taken:
                     taken.add(gpu)
                     slots.append(Slot(gpu))
                 index += 1
     return [tuple(slots) for slots in kept]
-
-
-def group_of(gpu: str) -> str:
-    """Return the group that a GPU named ``GROUP/INDEX`` is of."""
-    return gpu.rpartition("/")[0]
 
 
 def _kept(occupant: Occupant) -> list[Slot]:
@@ -53,8 +49,8 @@ def _kept(occupant: Occupant) -> list[Slot]:
     left = dict(occupant.given)
     kept = []
     for slot in occupant.slots:
-        if left.get(group_of(slot.gpu), 0) > 0:
-            left[group_of(slot.gpu)] -= 1
+        if slot.group is not None and left.get(slot.group, 0) > 0:
+            left[slot.group] -= 1
             kept.append(slot)
     return kept
 
@@ -64,7 +60,9 @@ def unmarked(fleet: Fleet, held: Collection[str]) -> Fleet:
 
     Somebody else's GPU is any of its group: were it one that a lease holds, the group would look to have one more free.
     """
-    members_of: dict[str, list[Gpu]] = {g.group: [] for g in fleet.gpus if g.id in held and g.group and _is_marked(g)}
+    members_of: dict[Group | None, list[Gpu]] = {
+        g.group: [] for g in fleet.gpus if g.id in held and g.group and _is_marked(g)
+    }
     if not members_of:
         return fleet
     for gpu in fleet.gpus:

@@ -74,6 +74,16 @@ class ExtendPolicy:
 
 
 @dataclass(frozen=True)
+class Terms:
+    """What a policy promises to a workspace at its grant, and a later catalog does not change."""
+
+    keep: KeepPolicy = field(default_factory=KeepPolicy)
+    extend: ExtendPolicy = field(default_factory=ExtendPolicy)
+    protected_seconds: float = 1800.0
+    notice_seconds: float = 300.0
+
+
+@dataclass(frozen=True)
 class LifecyclePolicy:
     """One entry of the catalog's ``policies``."""
 
@@ -85,7 +95,7 @@ class LifecyclePolicy:
     lifetime_seconds: tuple[int, int] = (60, 30 * 86400)
     """Bounds of what a request may ask under this policy."""
     back_in_queue: bool = True
-    """What its place takes a GPU from goes back in the queue, where it was, and starts again by itself."""
+    """A workspace whose GPU the cluster takes returns to its place in the queue, and starts again by itself."""
     protected_seconds: float = 1800.0
     """No stronger claim ends a workspace younger than this."""
     notice_seconds: float = 300.0
@@ -94,6 +104,23 @@ class LifecyclePolicy:
     """Who has waited longer goes before those who have used less."""
     activity: ActivityPolicy | None = None
     """None: workspaces without a GPU are not judged."""
+
+    @property
+    def terms(self) -> Terms:
+        """What is promised to who is granted a workspace now."""
+        return Terms(self.keep, self.extend, self.protected_seconds, self.notice_seconds)
+
+    def with_terms(self, terms: Terms | None) -> LifecyclePolicy:
+        """Return the policy with what was promised earlier; None promised nothing."""
+        if terms is None:
+            return self
+        return replace(
+            self,
+            keep=terms.keep,
+            extend=terms.extend,
+            protected_seconds=terms.protected_seconds,
+            notice_seconds=terms.notice_seconds,
+        )
 
     def idle_of(self, *, gpus: bool) -> IdlePolicy | None:
         """Return by what a workspace with or without GPUs is judged; None where it is not."""

@@ -141,7 +141,7 @@ def vanished(*, disruption: str, newer_server: bool, adopted: bool) -> End:
 
 
 def preempted(why: str) -> End:
-    """Return the end by the place that a workspace ran on."""
+    """Return the end by the backend that a workspace ran on."""
     words = why or "The cluster ended it for something more important. Your files are untouched."
     return End(Reason.PREEMPTED, CLUSTER, words)
 

@@ -176,6 +176,17 @@ class Substituted(Event):
         return f"{self.given} instead of {self.asked}"
 
 
+@dataclass(frozen=True)
+class Consented(Event):
+    """Its user said, while it waits, which kinds it may get in place of the one asked for: all of them, or none."""
+
+    kinds: tuple[str, ...] = ()
+    name, words = "consented", "Consent to other GPUs"
+
+    def _why(self) -> str:
+        return ", ".join(self.kinds) or "none but the one asked for"
+
+
 class WarnedOfClaim(Text):
     """A stronger claim needs its GPUs; ``text`` says for whom and when it ends."""
 
@@ -298,14 +309,14 @@ class Spared(Event):
 
 @dataclass(frozen=True)
 class Health(Event):
-    """Which of its GPUs the place calls unhealthy now."""
+    """Which of its GPUs the backend calls unhealthy now."""
 
     unhealthy: tuple[str, ...] = ()
     name, words = "health", "Health"
 
     def _why(self) -> str:
         names = ", ".join(self.unhealthy)
-        return f"the place calls {names} unhealthy" if names else "the place calls its GPUs healthy again"
+        return f"{names} reported as unhealthy" if names else "its GPUs reported as healthy again"
 
 
 @dataclass(frozen=True)
@@ -327,6 +338,24 @@ class Answered(Text):
     name, words, told = "answered", "Answered", Told.USER
 
 
+class QuotaGranted(Text):
+    """An administrator adds to a quota or a budget for a time; ``text`` says what, for whom and why."""
+
+    name, words = "quota granted", "Granted more"
+
+
+class QuotaTakenBack(Text):
+    """An administrator takes that back."""
+
+    name, words = "quota taken back", "Took a grant back"
+
+
+class UsageCorrected(Text):
+    """An administrator corrects what was charged."""
+
+    name, words = "usage corrected", "Corrected the use"
+
+
 @dataclass(frozen=True)
 class Other(Event):
     """What another version stored, under a name that this one does not know."""
@@ -344,9 +373,10 @@ EVENTS: Mapping[str, type[Event]] = {
     kind.name: kind
     for kind in (
         *(Asked, Granted, Placed, Started, Requeued, Parked, Returned, Adopted, CannotStart, CanStart),
-        *(HeldBackBy, LetGo, Substituted, WarnedOfClaim, ClaimGone, Bounded),
+        *(HeldBackBy, LetGo, Consented, Substituted, WarnedOfClaim, ClaimGone, Bounded),
         *(WarnedIdle, WarnedOfEnd, GraceEnded, WouldWarn, WouldStop, Kept, Extended),
         *(Stopped, StopperNamed, Disrupted, Spared, Health, OutputShared, Disputed, Answered),
+        *(QuotaGranted, QuotaTakenBack, UsageCorrected),
     )
 }
 

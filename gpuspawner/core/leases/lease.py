@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.idle.idleness import Streak, kept
+from gpuspawner.core.idle.policy import Terms
 from gpuspawner.core.leases import endings, lifetime
 from gpuspawner.core.leases.dispute import Dispute
 from gpuspawner.core.leases.endings import ENDINGS, End, Reason
@@ -124,6 +125,9 @@ class Lease:
     held_back: HeldBack | None = None
     held_back_seconds: float = 0.0  # waited, before the present rule, while it could not have been granted
     estimate: Estimate | None = None
+    terms: Terms | None = None  # of its policy, as it was granted; None: those of the present catalog
+    judged: str = ""  # a fingerprint of what judged its last sample
+    made_room_at: float | None = None  # when it last made room for a stronger claim
 
     @property
     def kind(self) -> str | None:
@@ -319,6 +323,7 @@ def run(lease: Lease, server_started: str, now: float) -> Lease:
     """Starting → running, on the observation of the server with this lease's id and attempt.
 
     The lifetime counts from here; that of a lease rebuilt from what runs from its grant, which is all that is known.
+    It ends at its latest end, if that is earlier.
     """
     _need(lease, {Phase.STARTING}, "running")
     since = lease.granted_at if lease.adopted and lease.granted_at is not None else now
@@ -337,6 +342,7 @@ def found(lease: Lease, server_started: str, attempt: int, slots: tuple[Slot, ..
     _need(lease, WAITING | {Phase.RESERVED, Phase.ENDED}, "running")
     alive = replace(lease, reason=None, ended_by="", ended_at=None, message="", hub_gone=False, seen_by_user=False)
     up = replace(alive, attempt=attempt, slots=slots, adopted=True, granted_at=now, not_before=0.0, unattended=False)
+    up = replace(up, latest_end=None, fixed_end=None)  # those of a grant that lapsed
     return run(_to(up, Phase.STARTING, now), server_started, now)
 
 
@@ -346,13 +352,13 @@ def ended_as_dropped(lease: Lease) -> bool:
 
 
 def disrupt(lease: Lease, why: str, until: float | None) -> Lease:
-    """The place itself is about to end it, ``until`` when at the latest; an empty ``why`` takes that back."""
+    """The backend is about to end it, ``until`` when at the latest; an empty ``why`` takes that back."""
     _need(lease, UP | {Phase.STARTING}, "ended by its place")
     return replace(lease, disruption=why, disrupted_until=until)
 
 
 def again(lease: Lease, name: str, now: float) -> Lease:
-    """Return a new lease of what its place ended, or its user moved, parked where the old one stood in the queue."""
+    """Return a new lease of what the backend ended, or its user moved, parked where the old one stood in the queue."""
     return Lease(
         id=name,
         key=lease.key,
@@ -366,6 +372,7 @@ def again(lease: Lease, name: str, now: float) -> Lease:
         heard_at=now,
         unattended=True,
         waiting_since=now,
+        made_room_at=now if lease.reason is Reason.MADE_ROOM else lease.made_room_at,
     )
 
 

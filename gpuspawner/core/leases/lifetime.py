@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.idle.policy import ExtendPolicy, KeepPolicy
+from gpuspawner.core.rules import LatestEnd
 from gpuspawner.core.units import show_duration
 
 LEAST_NOTICE_SECONDS = 600.0
@@ -35,20 +36,23 @@ def deadline(running_at: float, lifetime_seconds: float) -> float:
     return running_at + lifetime_seconds
 
 
-def extend(deadline: float, extended_seconds: float, policy: ExtendPolicy, now: float) -> tuple[float, float]:
-    """Move a deadline as far as one Extend may: the policy's step, or what is left of its total.
+def extend(
+    deadline: float, extended_seconds: float, policy: ExtendPolicy, now: float, latest_end: LatestEnd | None = None
+) -> tuple[float, float]:
+    """Move a deadline as far as one Extend may: the policy's step, or what is left of its total, or of its budget.
 
     Args:
         deadline: the present one.
         extended_seconds: by how much this lease was extended before.
         policy: the step and the total.
         now: the present time.
+        latest_end: a bound that it may not pass. What it leaves is given, if that is worth it.
 
     Returns:
         The new deadline, for which nothing has been told yet, and the new ``extended_seconds``.
 
     Raises:
-        Conflict: the total is used up, or the deadline has passed.
+        Conflict: the total is used up, the deadline has passed, or the bound leaves less than ten minutes.
     """
     if now >= deadline:
         passed = show_duration(now - deadline)
@@ -61,6 +65,14 @@ def extend(deadline: float, extended_seconds: float, policy: ExtendPolicy, now: 
             f"Extend: {each} more asked; {used} of {total} are used. "
             f"Save your work: this workspace ends in {left}. Its files are kept; start it again afterwards."
         )
+    if latest_end is not None and latest_end.at < deadline + step_seconds:
+        left_seconds = latest_end.at - deadline
+        if left_seconds < min(LEAST_NOTICE_SECONDS, step_seconds):
+            raise Conflict(
+                f"Extend: {show_duration(step_seconds)} more asked, but this workspace {latest_end.words}. Save your "
+                f"work: it ends in {show_duration(deadline - now)}. Its files are kept; start it again afterwards."
+            )
+        step_seconds = left_seconds
     return deadline + step_seconds, extended_seconds + step_seconds
 
 

@@ -7,14 +7,14 @@ from dataclasses import asdict, dataclass
 
 OUTCOMES = frozenset({"cancelled", "failed", "stopped", "died", "quit", "shutdown", "preempted"})
 """Of a start: cancelled, failed. Of a server that ran: stopped by somebody, died by itself, quit in good order as who
-was in it wanted, ended with its hub, or preempted: ended by the place it ran on, for something else."""
+was in it wanted, ended with its hub, or preempted: ended by its backend, for something else."""
 UNHEARD = "unheard"
 """The folder, beside the service's data, of what the service did not hear: one JSON file a release."""
 MESSAGE_CHARACTERS = 2000
 """How much of a message is kept."""
 
 
-def kept(message: str) -> str:
+def storable(message: str) -> str:
     """Return what is kept of a message: not too much, and nothing that no store can hold.
 
     An error names paths and output as they are: half a character of them would fail every write of it.

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from zoneinfo import ZoneInfo
 
-from gpuspawner.core.calendar.periods import HOUR_MS, Span, milliseconds, period_of
+from gpuspawner.core.calendar.periods import HOUR_MS, Span, milliseconds, period_of, show_moment
 from gpuspawner.core.leases.lease import UP, Lease, Phase
 from gpuspawner.core.queue.charges import BUDGET, amount, held_ms, per_hour
-from gpuspawner.core.queue.entries import account_of, accounts_of, entries_in_force, granted
+from gpuspawner.core.queue.entries import account_of, accounts_of, bound_elsewhere, entries_in_force, granted
 from gpuspawner.core.rules import Account, Accounts, Budget, LatestEnd, Quota, QuotaGrant, Rate, Rules, Used, Whom
 from gpuspawner.core.units import show_time
 
@@ -52,6 +52,7 @@ class Balance:
     added: Fraction
     rate: Fraction
     """What runs and starts now takes an hour."""
+    zone: ZoneInfo
 
     @property
     def hard(self) -> Fraction | None:
@@ -67,6 +68,10 @@ class Balance:
     def left(self) -> Fraction | None:
         """What may still be set aside; None for no bound."""
         return None if self.hard is None else max(Fraction(0), self.hard - self.used - self.set_aside)
+
+    def renews(self, now: float) -> str:
+        """Return when the next period begins, as people read it."""
+        return show_moment(self.period.end, now, self.zone)
 
     def lasts_until(self, now: float) -> float | None:
         """Return when it is used up at the present use; None where it renews before that."""
@@ -177,12 +182,19 @@ class Balances:
 
     def _balance(self, entry: Quota, budget: Budget, account: Account, at_ms: int) -> Balance:
         period = period_of(at_ms, budget.per, self.zone)
+        used, set_aside, rate = self._counted(account, budget, period)
+        for other in bound_elsewhere(self._rules.quotas, entry, account.user_created):
+            less_used, less_aside, less_rate = self._counted(other, budget, period)
+            used, set_aside, rate = used - less_used, set_aside - less_aside, rate - less_rate
+        added = granted(self._grants, account, budget.what, max(self.now, period.start))
+        return Balance(entry, budget, account, period, used, set_aside, added, rate, self.zone)
+
+    def _counted(self, account: Account, budget: Budget, period: Span) -> tuple[Fraction, Fraction, Fraction]:
+        """Return what an account has used of a period, what is set aside, and what runs takes an hour."""
         used, set_aside = self._sum(account, budget.what, period)
         if period.start_ms <= self._now_ms < period.end_ms:
             used += self._accounts.charged.get((account, budget.what, budget.per), 0)
-        added = granted(self._grants, account, budget.what, max(self.now, period.start))
-        rate = per_hour(self._rates[account], budget.what)
-        return Balance(entry, budget, account, period, used, set_aside, added, rate)
+        return used, set_aside, per_hour(self._rates[account], budget.what)
 
     def _sum(self, account: Account, used: Used, period: Span) -> tuple[Fraction, Fraction]:
         """Return what live leases used of a period so far, and what is set aside there."""
@@ -230,10 +242,10 @@ def least_seconds(template_least: float, asked: float, fast: float = 1.0) -> flo
     return max(template_least, min(LEAST_SECONDS / fast, asked))
 
 
-def amount_words(balance: Balance, now: float) -> str:
-    """Return a budget as people read it: ``your 40 GPU h of this week``."""
+def amount_words(balance: Balance, now: float, share: Fraction | None = None) -> str:
+    """Return a budget, or a share of it, as people read it: ``your 40 GPU h of this week``."""
     whose = {Whom.TEAM: f"{balance.entry.subject}'s", Whom.EVERYBODY: "everybody's"}.get(balance.entry.whom, "your")
-    return f"{whose} {used_words(balance.hard or _NONE, balance.budget.what)} of {period_words(balance, now)}"
+    return f"{whose} {used_words(share or balance.hard or _NONE, balance.budget.what)} of {period_words(balance, now)}"
 
 
 def period_words(balance: Balance, now: float) -> str:
@@ -241,7 +253,7 @@ def period_words(balance: Balance, now: float) -> str:
     per, period = balance.budget.per.value, balance.period
     if period.start <= now < period.end:
         return "today" if per == "day" else f"this {per}"
-    return f"the {per} from {show_time(period.start, now)}"
+    return f"the {per} from {show_moment(period.start, now, balance.zone)}"
 
 
 def used_words(value: Fraction, what: Used) -> str:
@@ -271,7 +283,7 @@ def refusal(verdict: Verdict, fewer: int, contact: str, now: float) -> tuple[str
     )
     less = f"Ask for {fewer}, stop" if fewer else "Stop"
     remedy = (
-        f"They renew at {show_time(balance.period.end, now)}. {less} what you do not need, or ask "
+        f"They renew {balance.renews(now)}. {less} what you do not need, or ask "
         f"{contact or 'an administrator'} for more."
     )
     return limit, remedy

@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from gpuspawner.core.calendar.periods import HOUR_MS, Span, milliseconds, period_of, split
+from gpuspawner.core.calendar.periods import HOUR_MS, Span, day_of, milliseconds, period_of, split
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.leases.lease import UP, Lease
 from gpuspawner.core.queue.entries import accounts_of
@@ -48,6 +48,7 @@ class Line:
         user: their name then.
         kind: the kind of GPU; "" for none.
         what: what it is for.
+        day: the date in the zone, as ISO 8601 has it: no line lies in two days.
         start_ms: from when, in milliseconds since the epoch.
         end_ms: until when; a correction has the one moment at which it counts.
         milliseconds: how long it charges.
@@ -63,6 +64,7 @@ class Line:
     user: str
     kind: str
     what: Charge
+    day: str
     start_ms: int
     end_ms: int
     milliseconds: int
@@ -151,40 +153,47 @@ def held_ms(lease: Lease, until_ms: int, within: Span | None = None) -> Fraction
     return period.overlap(since_ms, until_ms) - lost
 
 
-def lines_of_end(before: Lease, after: Lease, zone: ZoneInfo, by: str) -> list[Line]:
-    """Return the lines of a workspace that stops running by a step, one for each of the zone's days; else none.
+def lines_of_end(before: Lease, after: Lease, zone: ZoneInfo) -> list[Line]:
+    """Return the lines of a workspace that stops running by a step; none of any other step.
 
     They belong in the transaction that stores the step: so each is written once, whenever the service is killed.
     """
-    if before.phase not in UP or after.phase in UP or before.running_at is None or before.rate is None:
+    return lines_until(before, after.phase_since, zone) if after.phase not in UP else []
+
+
+def lines_until(lease: Lease, now: float, zone: ZoneInfo) -> list[Line]:
+    """Return the lines of a workspace that runs, if it ended now: of each day of the zone, its use, and what was lost.
+
+    None where it takes nothing of budgets.
+    """
+    if lease.phase not in UP or lease.running_at is None or lease.rate is None or lease.rate == Rate():
         return []
-    if before.rate == Rate():
-        return []
-    now, start_ms = after.phase_since, milliseconds(before.running_at)
+    start_ms = milliseconds(lease.running_at)
     end_ms = max(start_ms, milliseconds(now))
-    over_ms = _overrun_since_ms(before, start_ms, end_ms)
-    parts = [(Charge.USE, start_ms, over_ms, before.rate, ""), (Charge.OVERRUN, over_ms, end_ms, before.rate, WAITED)]
-    for gap in gaps_of(before, end_ms):
-        given_back = Rate(before.rate.gpus * gap.share, before.rate.price_per_hour * gap.share)
+    over_ms = _overrun_since_ms(lease, start_ms, end_ms)
+    parts = [(Charge.USE, start_ms, over_ms, lease.rate, ""), (Charge.OVERRUN, over_ms, end_ms, lease.rate, WAITED)]
+    for gap in gaps_of(lease, end_ms):
+        given_back = Rate(lease.rate.gpus * gap.share, lease.rate.price_per_hour * gap.share)
         parts.append((Charge.REFUND, gap.start_ms, gap.end_ms, given_back, gap.why))
     return [
         Line(
             now,
-            before.id,
-            Account(before.request.team, before.key.user_created),
-            before.key.hub,
-            before.user,
-            before.kind or "",
+            lease.id,
+            Account(lease.request.team, lease.key.user_created),
+            lease.key.hub,
+            lease.user,
+            lease.kind or "",
             what,
-            day.start_ms,
-            day.end_ms,
-            (-1 if what is Charge.REFUND else 1) * (day.end_ms - day.start_ms),
+            day_of(part.start_ms, zone),
+            part.start_ms,
+            part.end_ms,
+            (-1 if what is Charge.REFUND else 1) * (part.end_ms - part.start_ms),
             rate,
-            by,
+            SERVICE,
             why,
         )
         for what, from_ms, until_ms, rate, why in parts
-        for day, _ in split(from_ms, until_ms, Per.DAY, zone)
+        for part, _ in split(from_ms, until_ms, Per.DAY, zone)
     ]
 
 
@@ -210,6 +219,8 @@ def charged_by(lines: Iterable[Line], now: float, zone: ZoneInfo) -> dict[tuple[
     return sums
 
 
+SERVICE = "gpuspawner"
+"""Who writes the lines of an end."""
 BUDGET = "budget"
 """The rule of a :class:`LatestEnd` that a budget sets."""
 WAITED = "The warning of its end was waited for."

@@ -34,13 +34,25 @@ def _binds(entry: Quota, user: str, team: str) -> bool:
 def account_of(entry: Quota, user_created: str, team: str) -> Account:
     """Return whose use an entry counts, for one whom it binds.
 
-    An entry for each user of a team counts what they have charged to that team; others for users count all of theirs.
+    An entry for each user of a team counts what they have charged to that team; others for users count all of theirs
+    that no other entry binds (:func:`bound_elsewhere`).
     """
     if entry.whom is Whom.EVERYBODY:
         return Account()
     if entry.whom is Whom.TEAM:
         return Account(team=team)
     return Account(team if entry.whom is Whom.EACH_OF_TEAM else "", user_created)
+
+
+def bound_elsewhere(quotas: Iterable[Quota], entry: Quota, user_created: str) -> tuple[Account, ...]:
+    """Return whose use the account of an entry holds, and the entry does not count: another is in force for it.
+
+    What somebody charges to a team that has an entry for each of its users does not count in that for each user.
+    """
+    if entry.whom is not Whom.EACH_USER:
+        return ()
+    teams = {one.subject for one in quotas if one.whom is Whom.EACH_OF_TEAM}
+    return tuple(Account(team, user_created) for team in sorted(teams))
 
 
 def accounts_of(user_created: str, team: str) -> tuple[Account, ...]:

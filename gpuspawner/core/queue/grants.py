@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple, Protocol
 
-from gpuspawner.core.gpus.autoscale import is_coming
 from gpuspawner.core.gpus.fleet import GpuKind, Slot
 from gpuspawner.core.leases.lease import HOLDING, Lease, Phase
 from gpuspawner.core.queue.backfill import Ending, Fit, Reservation, bound_of, fit, kept_for_others, reserve
@@ -88,7 +87,7 @@ def starts_under_way(leases: Iterable[Lease]) -> Counter[str]:
 
 
 def _comes(slots: Iterable[Slot]) -> bool:
-    return any(is_coming(slot.gpu) for slot in slots)
+    return any(slot.is_coming for slot in slots)
 
 
 def decide(seen: Snapshot, limits: PlaceLimits | None = None, also: Claim | None = None) -> Decision:

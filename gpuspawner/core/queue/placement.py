@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
-from gpuspawner.core.gpus.autoscale import is_coming
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Slot
 from gpuspawner.core.leases.lease import HOLDING, Lease
 
@@ -62,7 +61,8 @@ def place(
     if not fitting:
         return None
     last_tried = {node: at for at, node in enumerate(tried, 1)}
-    node = min(fitting, key=lambda node: (last_tried.get(node, 0), is_coming(node), free_on_node[node], node))
+    coming = {gpu.node for gpu in candidates if gpu.is_coming}
+    node = min(fitting, key=lambda node: (last_tried.get(node, 0), node in coming, free_on_node[node], node))
     on_node = [gpu for gpu in candidates if gpu.node == node]
     on_node.sort(key=lambda gpu: (-used.get(gpu.id, Fraction(0)), gpu.index, gpu.id))
     return tuple(Slot(gpu.id, share) for gpu in on_node[:count])
@@ -83,7 +83,7 @@ def count_free(kind: GpuKind, fleet: Fleet, used: Mapping[str, Fraction]) -> int
     """Return how many units of ``kind`` are free now: slices of a shared device count each, what is coming does not."""
     free, pool, share = 0, kind.pool, kind.share
     for gpu in fleet.gpus:
-        if gpu.pool == pool and grantable(gpu) and not is_coming(gpu.node):
+        if gpu.pool == pool and grantable(gpu) and not gpu.is_coming:
             free += kind.shares if gpu.id not in used else max(0, int((1 - used[gpu.id]) // share))
     return free
 
@@ -91,7 +91,7 @@ def count_free(kind: GpuKind, fleet: Fleet, used: Mapping[str, Fraction]) -> int
 def count_all(kind: GpuKind, fleet: Fleet) -> int:
     """Return how many units of ``kind`` the fleet has, without what is coming."""
     pool = kind.pool
-    return kind.shares * sum(gpu.pool == pool and not is_coming(gpu.node) for gpu in fleet.gpus)
+    return kind.shares * sum(gpu.pool == pool and not gpu.is_coming for gpu in fleet.gpus)
 
 
 def count_away(kind: GpuKind, fleet: Fleet) -> int:

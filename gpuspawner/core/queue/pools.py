@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from heapq import heapify, heappop, heappush
 
-from gpuspawner.core.gpus.autoscale import is_coming
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Slot
 from gpuspawner.core.queue.placement import grantable, place
 
@@ -51,7 +50,7 @@ class Pools:
         for pool in self._pools.values():
             pool.largest = max(map(len, pool.gpus.values()))
             for node, gpus in pool.gpus.items():
-                pool.look[node] = look = self._look_of(node, gpus)
+                pool.look[node] = look = self._look_of(gpus)
                 pool.alike.setdefault(look, []).append(node)
             for nodes in pool.alike.values():
                 heapify(nodes)
@@ -115,8 +114,8 @@ class Pools:
             chosen += (node for node in taken if node not in without)
         return chosen
 
-    def _look_of(self, node: str, gpus: Sequence[Gpu]) -> _Look:
-        return is_coming(node), len(gpus), tuple(sorted(self.used[gpu.id] for gpu in gpus if gpu.id in self.used))
+    def _look_of(self, gpus: Sequence[Gpu]) -> _Look:
+        return gpus[0].is_coming, len(gpus), tuple(sorted(self.used[gpu.id] for gpu in gpus if gpu.id in self.used))
 
     def _change(self, slots: Iterable[Slot], sign: int) -> None:
         touched: dict[tuple[str, str], None] = {}
@@ -130,7 +129,7 @@ class Pools:
                 touched[where] = None
         for name, node in touched:
             pool = self._pools[name]
-            look = self._look_of(node, pool.gpus[node])
+            look = self._look_of(pool.gpus[node])
             if look != pool.look[node]:
                 pool.look[node] = look
                 heappush(pool.alike.setdefault(look, []), node)

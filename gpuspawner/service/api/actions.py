@@ -15,11 +15,11 @@ from gpuspawner.service.api.base import Person
 from gpuspawner.service.leases.reclaimer import EVIDENCE_SECONDS
 from gpuspawner.service.parts import Parts
 
-ACTIONS = "keep|extend|move|stop|seen|share|dispute|answer"
+ACTIONS = "keep|extend|move|stop|seen|share|dispute|answer|consent"
 """What :func:`act` carries out, as a route matches it."""
 
 
-async def act(parts: Parts, person: Person, lease: Lease, action: str, where: str, sentence: object = "") -> None:
+async def act(parts: Parts, person: Person, lease: Lease, action: str, where: str, said: object = "") -> None:
     """Carry out one of ACTIONS on a lease that the person may act on.
 
     Args:
@@ -28,11 +28,12 @@ async def act(parts: Parts, person: Person, lease: Lease, action: str, where: st
         lease: what it is about.
         action: one of ACTIONS.
         where: where the person did it, in words: a stop tells it.
-        sentence: what the person wrote with it: to a dispute, and as its answer.
+        said: what came with it: to a dispute, and as its answer, what the person wrote; to consent, the kinds of GPU.
 
     Raises:
         Conflict: it can't be done now; the message says why.
-        RequestRefused: the sentence is too long, or an answer has none.
+        RequestRefused: the sentence is too long, or an answer has none; or a kind is none that could be given.
+        Unavailable: the hub does not say in which groups the user of a request is.
         HTTPError: 403 for a stop or a move by a workspace's own token, another's dispute, or an answer by someone
             who is no administrator.
     """
@@ -40,11 +41,13 @@ async def act(parts: Parts, person: Person, lease: Lease, action: str, where: st
         if not lease.live and person.owns(lease):
             parts.book.save(replace(lease, seen_by_user=True))
     elif action in _OF_AN_END:
-        _OF_AN_END[action](parts, person, lease, sentence)
+        _OF_AN_END[action](parts, person, lease, said)
     elif action == "move" and lease.reason is endings.Reason.MOVED:
         return  # a second click, in another tab: it moves already
     elif not lease.live:
         raise Conflict("This workspace has ended. Start it again from the form; its files are kept.")
+    elif action == "consent":
+        await _consent(parts, person, lease, said)
     elif action == "keep":
         parts.lifecycle.keep(lease, person.name)
     elif action == "extend":
@@ -62,6 +65,17 @@ async def _stop(parts: Parts, person: Person, lease: Lease, where: str) -> None:
     how = endings.withdrawn(person.name) if waits else endings.stopped_by(person.name, where)
     parts.reclaimer.mark(lease.id, how)
     await parts.reclaimer.drive(lease.id)
+
+
+async def _consent(parts: Parts, person: Person, lease: Lease, kinds: object) -> None:
+    """Say which kinds it may get in place of the one asked for: its place stays. Repeating it is harmless."""
+    groups = await parts.members.now(lease.user, lease.key.owner)
+    waiting = parts.book.get(lease.id) or lease
+    consented, event = parts.allocator.asking.consent(waiting, kinds, groups)
+    if consented.request == waiting.request:
+        return
+    parts.book.save(consented, audit=[parts.allocator.line(waiting, person.name, event)])
+    parts.allocator.give()
 
 
 def _share(parts: Parts, person: Person, lease: Lease, _sentence: object) -> None:

@@ -13,6 +13,7 @@ from jupyterhub.services.auth import HubOAuth, HubOAuthenticated
 from tornado.httputil import HTTPHeaders
 from tornado.web import HTTPError, RequestHandler
 
+from gpuspawner.catalog import Catalog, visible
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Superseded, Unavailable, quoted
 from gpuspawner.core.leases.lease import NOBODY, Lease, Owner
 from gpuspawner.core.proof import DIGEST, NONCE, PROOF, SCHEME, Asked, is_same, prove_answer, prove_request
@@ -88,8 +89,7 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
             holder = ticket_holder(self.parts.secret, credential, self.parts.clock.wall())
             if holder is None or (holder.form and not self.serves_forms):
                 return None
-            acts = self.request.method == "POST" and not self.serves_forms
-            if acts and not await self.parts.known.has(holder.user, holder.created):
+            if self._acts() and not await self.parts.known.has(holder.user, holder.created):
                 raise HTTPError(403, reason=f"The hub has no user {holder.user[:40]} any more: nothing was done.")
             return Person(holder.user, self._owner(holder.created))
         if scheme in {"token", "bearer"} and credential.startswith(WORKSPACE_TOKEN_PREFIX):
@@ -99,9 +99,26 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
             return Person(lease.user, lease.key.owner, lease=lease.id) if lease is not None else None
         return await self._find_in_hub()
 
+    def _acts(self) -> bool:
+        """Whether something is to be done, not only told."""
+        return self.request.method in {"POST", "DELETE"} and not self.serves_forms
+
+    async def _is_still_known(self) -> bool:
+        """Whether the hub takes the token of who acts: its answer of before may outlive a logout, and a user.
+
+        True while the hub does not answer: people must be able to press Keep.
+        """
+        hub_auth: HubOAuth = self.hub_auth
+        try:
+            return bool(await hub_auth.user_for_token(hub_auth.get_token(self), use_cache=False, sync=False))
+        except HTTPError:
+            return True
+
     async def _find_in_hub(self) -> Person | None:
         hub_auth: HubOAuth = self.hub_auth
         model = self.hub_model = await self.asked_of_hub(hub_auth.get_user(self, sync=False))
+        if model and self._acts() and not await self._is_still_known():
+            model = self.hub_model = None
         if not model:
             return None
         admin = bool(hub_auth.check_scopes({ADMIN}, model))
@@ -144,6 +161,23 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
     def get_current_user(self) -> str | None:
         """Return the name found before: JupyterHub's own version would ask the hub and block meanwhile."""
         return self.person.name if self.person else (self.hub_model or {}).get("name")
+
+    async def groups(self) -> frozenset[str]:
+        """Return the groups of the hub that who asks is in. Raises Unavailable where it does not say."""
+        person = self.must()
+        return await self.parts.members.lately(person.name, person.owner)
+
+    async def groups_shown(self) -> frozenset[str]:
+        """Return by which groups something is shown to who asks: none while the hub does not say."""
+        try:
+            return await self.groups()
+        except Unavailable:
+            return frozenset()
+
+    async def offered(self) -> Catalog:
+        """Return what of the catalog is shown to who asks: to administrators all of it."""
+        catalog = self.parts.catalog
+        return catalog if self.must().admin else visible(catalog, await self.groups_shown())
 
     def own(self, lease_id: str) -> Lease:
         """Return the lease that this person may see and act on. To others it does not exist."""

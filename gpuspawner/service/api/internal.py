@@ -89,10 +89,15 @@ class SpawnerHandler(ApiHandler):
 class Acquire(SpawnerHandler):
     """POST: the lease of a start. The service validates the options itself: one path for all."""
 
-    def post(self) -> None:
-        """Answer the lease, 409 while an earlier workspace of the key still ends, 4xx where it is refused."""
+    async def post(self) -> None:
+        """Answer the lease, 409 while an earlier workspace of the key still ends, 4xx where it is refused.
+
+        503 while the hub does not say in which groups its user is, 410 where they have left the one that it needs.
+        """
         body = self.understood(AcquireBody)
-        request = self.parts.allocator.request_of(body.key(), body.user, body.options)
+        groups = await self.parts.members.now(body.user, body.key().owner)
+        asking = self.parts.allocator.asking
+        request = asking.request_of(body.key(), body.user, body.options, groups, start_id=body.start_id)
         ask = Ask(body.key(), body.user, request, body.options, body.start_id, body.boot_id, body.by)
         self.answer(self.view(self.parts.allocator.acquire(ask)))
 
@@ -119,23 +124,35 @@ class Acknowledge(SpawnerHandler):
     """POST ?attempt=: the waiter takes the grant; what earlier attempts left is ended first."""
 
     async def post(self, lease_id: str) -> None:
-        """Answer the request and the patch that make the workspace; 409 while leftovers still end."""
+        """Answer the request and the patch that make the workspace; 409 while leftovers still end.
+
+        503 and 410 as for :class:`Acquire`.
+        """
         self.fields()
         allocator, attempt = self.parts.allocator, self.attempt()
         lease = allocator.hear(lease_id, attempt)
         if not await self.parts.reclaimer.end_attempts(lease):
             self.answer({"error": {"message": "What an earlier start left is still ending."}}, 409)
             return
+        groups = await self.parts.members.now(lease.user, lease.key.owner)
+        allocator.asking.must_be_allowed(allocator.current(lease_id, attempt), groups)
         lease, token = allocator.acknowledge(lease_id, attempt)
         patch = self.parts.scheduler.patch(lease)
         variables = {
             **patch.get("environment", {}),
             **lease_variables(lease, self.parts.secret),
+            **_gpu_variables(lease),
             "GPUSPAWNER_WORKSPACE_TOKEN": token,
             "GPUSPAWNER_SERVICE_URL": self.parts.public_url,
         }
         patch = {**patch, "environment": variables}
         self.answer({**self.view(lease), "patch": patch, "request": asdict(lease.request)})
+
+
+def _gpu_variables(lease: Lease) -> dict[str, str]:
+    """Return by what a workspace knows which kind of GPU it got, and which was asked for."""
+    kinds = {"GPUSPAWNER_GPU_KIND": lease.kind, "GPUSPAWNER_GPU_ASKED": lease.request.gpu}
+    return {name: kind for name, kind in kinds.items() if kind is not None}
 
 
 class Heartbeat(SpawnerHandler):
@@ -157,7 +174,7 @@ class Park(SpawnerHandler):
 
 
 class Requeue(SpawnerHandler):
-    """POST ?attempt=: the place has no room for what was granted, and nothing of it is left there."""
+    """POST ?attempt=: the backend has no room for what was granted, and nothing of it is left there."""
 
     def post(self, lease_id: str) -> None:
         """Answer the lease, at its place in the queue again; 410 where this attempt is over."""

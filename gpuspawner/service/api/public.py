@@ -8,20 +8,18 @@ from typing import Any
 from tornado.web import HTTPError
 
 from gpuspawner import __version__
-from gpuspawner.catalog import resolve
-from gpuspawner.core.errors import Conflict
-from gpuspawner.core.leases.lease import UP, WAITING, Key, Phase
-from gpuspawner.core.queue.snapshot import Claim
+from gpuspawner.core.errors import RequestRefused, quoted
+from gpuspawner.core.leases.lease import WAITING, Key
 from gpuspawner.service.api.actions import ACTIONS, act
 from gpuspawner.service.api.base import ApiHandler
+from gpuspawner.service.api.check import Check
 from gpuspawner.service.tell.output import output_view
-from gpuspawner.service.tell.sentences import gpus_asked, nothing_starts, starts_now, stops_when_idle, waits
+from gpuspawner.service.tell.quota_lines import quota_lines
+from gpuspawner.service.tell.record_views import audit_view, reading_view
+from gpuspawner.service.tell.teams import teams_view
 from gpuspawner.service.tell.views import (
-    audit_view,
     lease_view,
     offer_view,
-    reading_view,
-    start_limit,
 )
 
 LONGEST_LIST = 200
@@ -30,10 +28,11 @@ LONGEST_LIST = 200
 class Root(ApiHandler):
     """GET: the version, and who asks."""
 
-    def get(self) -> None:
-        """Answer name, rights and version."""
+    async def get(self) -> None:
+        """Answer name, rights, version, and the teams that may be charged for what who asks uses."""
         person = self.must()
-        self.answer({"version": __version__, "user": person.name, "admin": person.admin})
+        answer = {"version": __version__, "user": person.name, "admin": person.admin}
+        self.answer({**answer, **teams_view(self.parts, person.owner, await self.groups())})
 
 
 class Offers(ApiHandler):
@@ -41,77 +40,37 @@ class Offers(ApiHandler):
 
     serves_forms = True
 
-    def get(self) -> None:
-        """Answer counts, null where they are unknown, the view's age, and how many GPUs who asks uses or waits for."""
+    async def get(self) -> None:
+        """Answer counts, null where they are unknown, the view's age, and how many GPUs who asks uses or waits for.
+
+        Besides, what bounds them, and what they chose last: the team, and the substitutes that they consented to, by
+        template.
+        """
         parts, person = self.parts, self.must()
+        catalog, groups = await self.offered(), await self.groups_shown()
+        offers = [offer_view(offer, parts) for offer in parts.queue.offers if offer.kind in catalog.gpus]
         age = parts.clock.now() - parts.scheduler.fleet.observed_at if parts.scheduler.fleet.complete else None
         held = sum(x.request.count for x in parts.book if person.owns(x))
-        self.answer(
-            {"offers": [offer_view(offer, parts) for offer in parts.queue.offers], "age_seconds": age, "held": held}
-        )
-
-
-class Check(ApiHandler):
-    """POST options: what Start would do now. Nothing is asked for."""
-
-    serves_forms = True
-
-    async def post(self) -> None:
-        """Answer the sentence; 4xx, as Start would, where it would be refused."""
-        parts, person = self.parts, self.must()
-        body = self.body()
-        server = str(body.pop("server", ""))
-        request = resolve(parts.catalog, body, person.name)
-        now = parts.clock.now()
-        key = Key(*person.owner, server)
-        mine = parts.book.of_key(key)
-        if mine is not None and mine.phase in UP | {Phase.STARTING}:
-            raise Conflict("This workspace has been started already: you find it on the hub's page Home.")
-        parts.allocator.check(request, key)
-        offer = parts.queue.offer(request.gpu)
-        keeps = mine is not None and mine.phase in WAITING and request.keeps_place_of(mine.request)
-        asked_at = mine.asked_at if mine is not None and keeps else now
-        claim_id = "" if mine is None else mine.id
-        would = await parts.queue.offers_for(Claim(claim_id, person.owner.user_created, request, asked_at))
-        place, node_seconds = would.place, would.node_seconds
-        shortage = "" if would.held_back is None else would.held_back.words
-        waiting = bool(shortage) or (request.gpu is not None and (place.number > 1 or place.likely_seconds != 0))
-        limit = "" if waiting else start_limit(parts, key)
-        trouble = parts.store.trouble
-        if trouble:
-            sentence = nothing_starts(trouble)
-        elif waiting:
-            sentence = waits(place, request, parts.catalog, offer, shortage, asked_for=keeps)
-        elif limit:
-            sentence = limit
-        else:
-            policy = parts.catalog.policies[request.policy]
-            sentence = starts_now(request, parts.catalog, offer, now, node_seconds)
-            sentence = f"{sentence} {stops_when_idle(request, policy)}".rstrip()
-        if mine is not None and mine.phase in WAITING and not keeps:
-            sentence += " This changes your request: your old place in the queue is lost."
-        self.answer(
-            {
-                "sentence": sentence,
-                "starts_now": not (waiting or limit or trouble),
-                "place": place.number if waiting else None,
-                "asked": gpus_asked(request, parts.catalog, simulated=offer is not None and offer.simulated),
-                "ends_at": None if waiting or limit or node_seconds or trouble else now + request.lifetime_seconds,
-            }
-        )
+        consents = parts.allocator.asking.last_consents(person.owner)
+        answer = {"offers": offers, "age_seconds": age, "held": held, "consents": consents}
+        quota = quota_lines(parts, Key(*person.owner, ""))
+        self.answer({**answer, "quota": quota, **teams_view(parts, person.owner, groups)})
 
 
 class Queue(ApiHandler):
     """GET: who waits, in order. Names are shown to administrators, and one's own."""
 
-    def get(self) -> None:
-        """Answer each waiting lease's place, kind, count and time."""
+    async def get(self) -> None:
+        """Answer each waiting lease's place, kind, count and time. Kinds that are not for who asks are left out."""
         parts, person = self.parts, self.must()
+        kinds = (await self.offered()).gpus
         line = []
         for lease in sorted((x for x in parts.book if x.phase in WAITING), key=lambda x: (x.asked_at, x.id)):
             place = parts.queue.place(lease)
             mine = person.owns(lease) and person.lease in {None, lease.id}
             shown = mine or person.admin
+            if not shown and lease.request.gpu not in {None, *kinds}:
+                continue
             line.append(
                 {
                     "id": lease.id if shown else None,
@@ -154,6 +113,18 @@ class Workspace(ApiHandler):
     def get(self, lease_id: str) -> None:
         """Answer the workspace."""
         self.answer(lease_view(self.parts, self.own(lease_id)))
+
+
+class Groups(ApiHandler):
+    """GET: the groups that the hub has, for administrators."""
+
+    async def get(self) -> None:
+        """Answer their names, and a sentence for each that the catalog names and the hub has not."""
+        if not self.must().admin:
+            raise HTTPError(403, reason="Only administrators (scope custom:gpu:admin) see the hub's groups.")
+        members = self.parts.members
+        await members.look()
+        self.answer({"groups": sorted(members.there), "missing": members.missing()})
 
 
 class Disputes(ApiHandler):
@@ -199,13 +170,21 @@ class Audit(ApiHandler):
 
 
 class Act(ApiHandler):
-    """POST: keep, extend, move, stop, seen, share; with a ``sentence`` dispute (its user), answer (administrators)."""
+    """POST: keep, extend, move, stop, seen, share; with a ``sentence`` dispute (its user), answer (administrators).
+
+    With ``substitutes``, a list, consent: to all of these kinds and no other, while it waits.
+    """
 
     async def post(self, lease_id: str, action: str) -> None:
         """Do it, and answer the workspace as it is then; 409 with the reason where it can't be done."""
-        body = self.fields("sentence") if action in {"dispute", "answer"} else self.fields()
+        with_it = {"dispute": "sentence", "answer": "sentence", "consent": "substitutes"}.get(action)
+        body = self.fields(*filter(None, [with_it]))
+        for name in self.request.query_arguments:
+            remedy = "Leave it out of the address."
+            raise RequestRefused(quoted(name), "an argument that does not exist", "none", remedy)
         where = "a page of the hub" if self._authorization()[0] == "ticket" else "the API"
-        await act(self.parts, self.must(), self.own(lease_id), action, where, body.get("sentence", ""))
+        said = body.get(with_it or "", "")
+        await act(self.parts, self.must(), self.own(lease_id), action, where, said)
         self.answer(lease_view(self.parts, self.own(lease_id)))
 
 
@@ -214,6 +193,7 @@ ROUTES: list[Any] = [
     (r"/api/v1/offers", Offers),
     (r"/api/v1/check", Check),
     (r"/api/v1/queue", Queue),
+    (r"/api/v1/groups", Groups),
     (r"/api/v1/disputes", Disputes),
     (r"/api/v1/(?:workspaces|leases)", Workspaces),
     (r"/api/v1/(?:workspaces|leases)/([^/]+)", Workspace),

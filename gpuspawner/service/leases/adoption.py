@@ -45,7 +45,7 @@ class Identity:
     def believes(self, running: Running) -> bool:
         """Whether what a workspace carries is this hub's own word.
 
-        It is signed; or it is older than the secret, which then was lost and made anew, and the place has kept it out
+        It is signed; or it is older than the secret, which then was lost and made anew, and the backend has kept it out
         of its user's hands since.
         """
         text = running.environment.get("GPUSPAWNER_LEASE", "")
@@ -71,6 +71,7 @@ def lease_variables(lease: Lease, secret: bytes) -> dict[str, str]:
         "options": dict(lease.options),
         "asked_at": lease.asked_at,
         "granted_at": lease.granted_at,
+        "given": lease.given,
         "slots": [[slot.gpu, str(slot.share)] for slot in lease.slots],
     }
     text = json.dumps(document, separators=(",", ":"))
@@ -122,6 +123,7 @@ def rebuilt_lease(running: Running, identity: Identity, now: float) -> Lease | N
             phase_since=now,
             heard_at=now,
             attempt=running.attempt,
+            given=str(document.get("given", "")),
             slots=_slots.validate_python([{"gpu": gpu, "share": share} for gpu, share in document["slots"]]),
             adopted=True,
         )

@@ -10,14 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpuspawner.catalog import Catalog, completed, resolve, to_options
+from gpuspawner.catalog import Catalog, completed, resolve, without_lost_consent
+from gpuspawner.catalog.file import InForce
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused
 from gpuspawner.core.leases import endings, events
 from gpuspawner.core.leases import lease as leases
 from gpuspawner.core.leases.endings import ENDINGS, End, Reason, Return
 from gpuspawner.core.leases.lease import HOLDING, JOINABLE, UP, WAITING, Key, Lease, Phase
 from gpuspawner.core.leases.output import bounded
-from gpuspawner.core.leases.release import kept
+from gpuspawner.core.leases.release import storable
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.leases.times import earlier, last_moment
 from gpuspawner.core.queue.quotas import check_quotas
@@ -25,8 +26,12 @@ from gpuspawner.core.queue.snapshot import Claim
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Offer, Scheduler
 from gpuspawner.service.clock import Clock
+from gpuspawner.service.leases.accounts import Accounting
+from gpuspawner.service.leases.asking import Asking, options_of
 from gpuspawner.service.leases.book import Book
+from gpuspawner.service.leases.bounds import Bounds
 from gpuspawner.service.leases.granting import Granting
+from gpuspawner.service.leases.lost_time import LostTime
 from gpuspawner.service.leases.observed import Observed
 from gpuspawner.service.leases.policies import policy_of
 from gpuspawner.service.leases.prospects import Prospects
@@ -39,14 +44,6 @@ from gpuspawner.service.tell.sentences import gpus_asked
 log = logging.getLogger("gpuspawner.allocator")
 
 WORKSPACE_TOKEN_PREFIX = "gpuws-"  # noqa: S105 - it marks a kind of token, and is none
-
-
-def options_of(lease: Lease) -> dict[str, Any]:
-    """Return the options of a start that is to give what a lease waits for.
-
-    In its user's words, and where they said nothing by the defaults of then: by others it would lose its place.
-    """
-    return {**to_options(lease.request), **lease.options}
 
 
 @dataclass(frozen=True)
@@ -73,14 +70,24 @@ def hash_token(token: str) -> str:
 class Allocator:
     """The one place that makes leases and gives GPUs."""
 
-    def __init__(self, book: Book, scheduler: Scheduler, catalog: Catalog, clock: Clock, settings: Settings) -> None:
+    def __init__(self, book: Book, scheduler: Scheduler, in_force: InForce, clock: Clock, settings: Settings) -> None:
         """Serve from ``scheduler``. Nothing is granted before the reconciler has told what runs."""
-        self.book, self.scheduler, self.catalog, self.clock, self.settings = book, scheduler, catalog, clock, settings
-        self.prospects = Prospects(book, scheduler, catalog, clock, self.finish)
-        self.observed = Observed(book, scheduler, lambda: self.catalog, clock, settings)
-        self.granting = Granting(book, self.observed, clock, self.finish)
+        self.book, self.scheduler, self.clock, self.settings = book, scheduler, clock, settings
+        self._in_force = in_force
+        self.accounting = Accounting(book, clock, lambda: self.catalog)
+        self.bounds = Bounds(book, clock, lambda: self.catalog, self.accounting)
+        self.lost_time = LostTime(book, scheduler, clock)
+        self.asking = Asking(book, in_force, self.dismiss)
+        self.prospects = Prospects(book, scheduler, in_force, clock, self.finish)
+        self.observed = Observed(book, scheduler, lambda: self.catalog, self.accounting, clock, settings)
+        self.granting = Granting(book, self.observed, self.bounds, lambda: self.catalog, clock, self.finish)
         self.syncs = Syncs(scheduler, self.observed.snapshot, self.granting.take)
         self.stoppers = Stoppers(book, clock)
+
+    @property
+    def catalog(self) -> Catalog:
+        """The catalog in force."""
+        return self._in_force.catalog
 
     def resume(self) -> None:
         """After a restart: nobody is known to wait until heard again, and the silence of a start counts from now.
@@ -94,11 +101,16 @@ class Allocator:
         if ahead_seconds > 0:
             log.warning("the clock went back by %s or more since the last service", show_duration(ahead_seconds))
             self.book.save(*(earlier(lease, ahead_seconds) for lease in self.book))
+        self.accounting.forget()
+        self.lost_time.resume()
         self.end_what_is_not_offered()
         for lease in self.book:
             whole = completed(self.catalog, lease.request) if lease.phase in JOINABLE else lease.request
             if whole != lease.request:
                 lease = replace(lease, request=whole)  # noqa: PLW2901 - the one that goes on
+                self.book.save(lease)
+            if lease.phase in HOLDING and lease.rate is None:  # an older version granted it
+                lease = self.bounds.rated(lease)  # noqa: PLW2901 - as above
                 self.book.save(lease)
             if lease.phase is Phase.QUEUED:
                 self.book.save(leases.park(lease, now))
@@ -106,35 +118,39 @@ class Allocator:
                 self.book.note_heard(lease.id, now)
 
     def end_what_is_not_offered(self) -> None:
-        """End waiting requests that the present catalog never grants: also those that came back to their place."""
+        """End waiting requests that the present catalog never grants: also those that came back to their place.
+
+        Consent to what may no longer be given instead is dropped, and the place kept.
+        """
         for lease in self.book:
-            if lease.phase in WAITING and (why := self.offered_no_more(lease)):
+            if lease.phase not in WAITING:
+                continue
+            request = without_lost_consent(self.catalog, lease.request)
+            if request != lease.request:
+                options = {**lease.options, "substitutes": ",".join(request.substitutes)}
+                lease = replace(lease, request=request, options=options)  # noqa: PLW2901 - the one that goes on
+                self.book.save(lease)
+            if why := self.offered_no_more(lease):
                 self.finish(lease, endings.not_offered(why))
 
     def offered_no_more(self, lease: Lease) -> str:
-        """Return why a request can never be granted by the present catalog; "" where it can."""
+        """Return why a request can never be granted by the present catalog; "" where it can.
+
+        Whether its user may have it is checked at its grant.
+        """
+        options = {**options_of(lease), "team": ""}
         try:
-            resolve(self.catalog, options_of(lease), lease.user)  # as its start will
+            resolve(self.catalog, options, lease.user, groups=None)  # as its start will
         except RequestRefused as error:
             return str(error)
         return ""
-
-    def request_of(self, key: Key, user: str, options: Mapping[str, Any]) -> Request:
-        """Return what a start asks for, resolved once: who waits for the same gets what it meant when it was asked.
-
-        Raises:
-            RequestRefused: as :func:`gpuspawner.catalog.resolve`.
-        """
-        lease = self.book.of_key(key)
-        if lease is not None and lease.phase in JOINABLE and options in (lease.options, options_of(lease)):
-            return replace(lease.request, user=user)
-        return resolve(self.catalog, options, user)
 
     def acquire(self, ask: Ask) -> Lease:
         """Return the lease of this start: a new one, or the live one of its key with a new attempt. Idempotent.
 
         Raises:
-            RequestRefused: over the hard quota, or more than the fleet or its cluster's limits could ever give.
+            RequestRefused: over the hard quota, more than a budget leaves, or more than the fleet or its cluster's
+                limits could ever give.
             Conflict: an earlier workspace of this key still ends; ask again in a second.
         """
         now = self.clock.now()
@@ -176,6 +192,7 @@ class Allocator:
         lease = self.book.of_key(key)
         claim = Claim("" if lease is None else lease.id, key.user_created, request, self.clock.now(), user=request.user)
         check_quotas(claim, self.observed.snapshot())
+        self.bounds.check(request, key)
         self.prospects.check(request, self._offers())
 
     def look_ahead(self) -> None:
@@ -255,7 +272,7 @@ class Allocator:
             Conflict: it is not starting.
         """
         lease = self.current(lease_id, attempt)
-        back = leases.requeue(lease, kept(why), self.settings.no_room_wait_seconds, self.clock.now(), node)
+        back = leases.requeue(lease, storable(why), self.settings.no_room_wait_seconds, self.clock.now(), node)
         self.book.save(back, audit=[self.line(lease, "gpuspawner", events.Requeued(back.message))])
         self.observed.give_back(lease)
         return back
@@ -280,7 +297,7 @@ class Allocator:
         up = lease.phase in UP
         stopper = self.stoppers.take(lease) if outcome == "stopped" and up else ""
         how = endings.released(outcome, user=lease.user, up=up, disruption=lease.disruption, stopper=stopper)
-        self.finish(lease, replace(how, message=kept(message) or how.message), gone=True)
+        self.finish(lease, replace(how, message=storable(message) or how.message), gone=True)
         self.give()
 
     def forget(self, key: Key) -> None:
@@ -300,13 +317,18 @@ class Allocator:
             self.observed.give_back(lease)
         return finished
 
+    def dismiss(self, lease: Lease, how: End, *, gone: bool = False) -> None:
+        """End a lease as :meth:`finish` does, and give what it held to who waits."""
+        self.finish(lease, how, gone=gone)
+        self.give()
+
     def returns(self, lease: Lease) -> bool:
-        """Whether a workspace goes back in the queue: by the reason of its end, or if its place ended it now.
+        """Whether a workspace goes back in the queue: by the reason of its end, or if the backend ended it now.
 
         By its policy, and where the catalog still offers what it had.
         """
         returns = ENDINGS[lease.reason or Reason.PREEMPTED].returns
-        if returns is Return.BY_POLICY and not policy_of(self.catalog, lease).back_in_queue:
+        if returns is Return.BY_POLICY and not policy_of(self.catalog, lease, self.clock.now()).back_in_queue:
             return False
         return returns is not Return.NEVER and bool(lease.request.template) and not self.offered_no_more(lease)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Key, Lease, Owner
+from gpuspawner.core.queue.charges import Line
 from gpuspawner.service.store import AuditLine, ReadingRow, Store
 from gpuspawner.service.tell.start_times import StartTimes
 
@@ -27,6 +28,10 @@ class Book:
         """Whether a write failed that nobody has made up for: see ``Lifecycle.catch_up``."""
         self.told: Callable[[Lease, AuditLine], None] = lambda _lease, _line: None
         """Hears each step of a lease, once it is stored."""
+        self.charges: Callable[[Lease | None, Lease], Sequence[Line]] = lambda _before, _after: ()
+        """Says what a step of a lease charges: written with it."""
+        self.charged: Callable[[Sequence[Line]], None] = lambda _lines: None
+        """Hears what was charged, once it is stored."""
         self.changes = 0
         """How many changes may have moved somebody in the queue, since this service started."""
         self.saves: Counter[Owner] = Counter()
@@ -65,7 +70,8 @@ class Book:
             if lease.live and other is not None and other.id not in saved:
                 raise Conflict("This workspace has a live lease already.")
         lines = list(audit)
-        self._write(leases, lines, readings)
+        charged = [line for lease in leases for line in self.charges(self._leases.get(lease.id), lease)]
+        self._write(leases, lines, readings, charged)
         moved = any(_matters_to_others(self._leases.get(lease.id), lease) for lease in leases)
         for lease in leases:
             self.start_times.note(self._leases.get(lease.id), lease)
@@ -82,14 +88,21 @@ class Book:
             self.changes += 1
             self._changed.set()
             self._changed = asyncio.Event()
+        self.charged(charged)
         of_id = {lease.id: lease for lease in leases}
         for line in lines:
             if line.lease in of_id:
                 self.told(of_id[line.lease], line)
 
-    def _write(self, leases: Iterable[Lease], lines: list[AuditLine], readings: Iterable[ReadingRow]) -> None:
+    def _write(
+        self,
+        leases: Iterable[Lease],
+        lines: list[AuditLine],
+        readings: Iterable[ReadingRow],
+        charged: list[Line],
+    ) -> None:
         try:
-            self.store.save(leases, lines, readings)
+            self.store.save(leases, lines, readings, charged)
         except Unavailable:
             self.failed_to_write = True
             raise

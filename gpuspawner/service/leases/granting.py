@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from fractions import Fraction
 from math import inf
 
+from gpuspawner.catalog import Catalog
 from gpuspawner.core.leases import endings, events
 from gpuspawner.core.leases import lease as leases
 from gpuspawner.core.leases.endings import End
@@ -14,12 +16,15 @@ from gpuspawner.core.leases.holding_back import hold_back, let_go
 from gpuspawner.core.leases.lease import WAITING, Lease, Phase
 from gpuspawner.core.queue.grants import Held
 from gpuspawner.core.queue.placement import used_shares
+from gpuspawner.core.queue.preemption import is_of
 from gpuspawner.core.queue.quotas import Tally
 from gpuspawner.core.queue.snapshot import Claim, claim_of
 from gpuspawner.schedulers.base import Answer, Grant
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.book import Book
+from gpuspawner.service.leases.bounds import Bounds
 from gpuspawner.service.leases.observed import Observed
+from gpuspawner.service.leases.policies import policy_of
 from gpuspawner.service.store import AuditLine
 
 log = logging.getLogger("gpuspawner.allocator")
@@ -34,9 +39,18 @@ class Granting:
     What does not count is left, and the next sync, in which the claim still waits, gives it back.
     """
 
-    def __init__(self, book: Book, observed: Observed, clock: Clock, finish: Callable[[Lease, End], Lease]) -> None:
-        """Grant nothing yet. ``finish`` ends a lease."""
-        self._book, self._observed, self._clock, self._finish = book, observed, clock, finish
+    def __init__(
+        self,
+        book: Book,
+        observed: Observed,
+        bounds: Bounds,
+        catalog: Callable[[], Catalog],
+        clock: Clock,
+        finish: Callable[[Lease, End], Lease],
+    ) -> None:
+        """Grant nothing yet. ``bounds`` are those that budgets set; ``finish`` ends a lease."""
+        self._book, self._observed, self._bounds = book, observed, bounds
+        self._catalog, self._clock, self._finish = catalog, clock, finish
         self._expiries: dict[str, float] = {}
         """When the grants of what is reserved expire, by lease id."""
 
@@ -68,18 +82,29 @@ class Granting:
 
     def _grant(self, grant: Grant, used: dict[str, Fraction], tally: Tally) -> None:
         now, lease = self._clock.now(), self._as_claimed(grant.claim)
-        fits = all(used.get(slot.gpu, 0) + slot.share <= 1 for slot in grant.slots)
+        kept = {} if lease is None else self._kept_from(lease)
+        fits = all(used.get(x.gpu, 0) + kept.get(x.gpu, 0) + x.share <= 1 for x in grant.slots)
         kind = self._observed.kinds.get(grant.kind or grant.claim.request.gpu or "")
         over = tally.bar(grant.claim, kind) is not None
         if lease is None or not fits or over or (grant.expires_at is not None and grant.expires_at <= now):
             log.info("a grant to %s came too late", grant.claim.id)
             return
+        terms = policy_of(self._catalog(), replace(lease, terms=None), now).terms
+        granted = replace(leases.grant(lease, grant.slots, now, given=grant.kind), terms=terms)
+        bound = self._bounds.granted(granted, grant.latest_end)
+        if bound is None:
+            log.debug("a budget leaves too little for %s: it goes on waiting", lease.id)
+            return
         for slot in grant.slots:
             used[slot.gpu] = used.get(slot.gpu, Fraction(0)) + slot.share
         tally.take(grant.claim, kind)
-        granted = leases.grant(lease, grant.slots, now, given=grant.kind, latest_end=grant.latest_end)
-        self._book.save(granted, audit=[self._line(granted, event) for event in _events(grant, granted)])
+        self._book.save(bound, audit=[self._line(bound, event) for event in _events(grant, bound)])
         self._expiries[lease.id] = inf if grant.expires_at is None else grant.expires_at
+
+    def _kept_from(self, lease: Lease) -> Mapping[str, Fraction]:
+        """Return how much of each GPU is kept for stronger claims of others."""
+        theirs = (x for x in self._observed.kept() if x.account is None or not is_of(lease, x.account))
+        return used_shares((), (slot for kept in theirs for slot in kept.slots))
 
     def _as_claimed(self, claim: Claim) -> Lease | None:
         """Return the lease that waits as this claim says; None where it changed since."""
@@ -110,6 +135,6 @@ def _events(grant: Grant, lease: Lease) -> list[events.Event]:
     found: list[events.Event] = [events.Granted(tuple(slot.gpu for slot in grant.slots))]
     if grant.kind:
         found.append(events.Substituted(lease.request.gpu or "", grant.kind))
-    if grant.latest_end is not None:
-        found.append(events.Bounded(grant.latest_end.rule, grant.latest_end.words))
+    if (bound := lease.latest_end) is not None:
+        found.append(events.Bounded(bound.rule, f"It {bound.words}."))
     return found

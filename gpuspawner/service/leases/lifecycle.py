@@ -7,19 +7,22 @@ from dataclasses import replace
 
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.idle.idleness import LEAST_GRACE_SECONDS, Verdict, after_restart, grace_stands, kept
-from gpuspawner.core.idle.policy import Mode
+from gpuspawner.core.idle.policy import IdlePolicy, Mode
 from gpuspawner.core.leases import endings, events, lifetime
 from gpuspawner.core.leases import lease as leases
 from gpuspawner.core.leases.lease import UP, Lease, Phase
+from gpuspawner.core.queue.charges import BUDGET
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.allocator import Allocator
 from gpuspawner.service.leases.book import Book
-from gpuspawner.service.leases.policies import idle_policy_of, policy_of
+from gpuspawner.service.leases.policies import fingerprint, idle_policy_of, policy_of
 from gpuspawner.service.leases.reclaimer import Reclaimer
 from gpuspawner.service.store import AuditLine
 from gpuspawner.service.tell.sentences import measured
 
 log = logging.getLogger("gpuspawner.lifecycle")
+
+CHANGED = "its policy has changed"
 
 DOUBLE_CLICK_SHARE = 0.9
 """With more than this of a Keep still to go, another one is taken for the same click. Arbitrary."""
@@ -31,7 +34,6 @@ class Lifecycle:
     def __init__(self, book: Book, allocator: Allocator, reclaimer: Reclaimer, clock: Clock) -> None:
         """Act on the leases of ``book``."""
         self._book, self._allocator, self._reclaimer, self._clock = book, allocator, reclaimer, clock
-        self._catalog = allocator.catalog
         self._hub_silent_since: float | None = None
 
     def catch_up(self) -> None:
@@ -53,14 +55,14 @@ class Lifecycle:
         """After a restart: enough of a grace that ran is left for its user to object, and none passed meanwhile."""
         now = self._clock.now()
         for lease in self._book:
-            policy = idle_policy_of(self._catalog, lease)
+            policy = idle_policy_of(self._allocator.catalog, lease, now)
             if lease.phase is not Phase.RECLAIMING:
                 continue
             if policy is None:  # the catalog judges it no more
                 self._book.save(leases.end_grace(replace(lease, streak=kept(lease.streak)), now))
-            elif not grace_stands(lease.streak, policy, mode := policy_of(self._catalog, lease).mode):
+            elif not grace_stands(lease.streak, policy, mode := policy_of(self._allocator.catalog, lease, now).mode):
                 streak = replace(lease.streak, mode=mode, countdown_seconds=None)
-                line = self._allocator.line(lease, "gpuspawner", events.GraceEnded("its policy has changed"))
+                line = self._allocator.line(lease, "gpuspawner", events.GraceEnded(CHANGED))
                 self._book.save(leases.end_grace(replace(lease, streak=streak), now), audit=[line])
             else:
                 resumed = replace(lease, streak=after_restart(lease.streak, policy), sampled_at=now)
@@ -68,6 +70,36 @@ class Lifecycle:
                 # Its end has moved; and a message that a killed service had not sent yet is told after all.
                 line = self._allocator.line(resumed, "gpuspawner", events.WarnedIdle(measured(resumed, policy)))
                 self._book.told(resumed, line)
+
+    def follow(self) -> None:
+        """Judge by the catalog in force what another one judged: after a full idle period from now on."""
+        now = self._clock.now()
+        for lease in self._book:
+            if lease.phase in UP:
+                policy, mode = self._judges(lease)
+                anew, lines = self.under(lease, policy, mode, now)
+                if anew != lease:
+                    self._book.save(anew, audit=lines)
+
+    def _judges(self, lease: Lease) -> tuple[IdlePolicy | None, Mode]:
+        catalog, now = self._allocator.catalog, self._clock.now()
+        return idle_policy_of(catalog, lease, now), policy_of(catalog, lease, now).mode
+
+    def under(self, lease: Lease, policy: IdlePolicy | None, mode: Mode, at: float) -> tuple[Lease, list[AuditLine]]:
+        """Return the lease as it is judged from now on, and what to audit. It is saved by the caller.
+
+        Where hours or the catalog changed what judges it, its idle time begins anew: nobody is ended by a policy before
+        a full idle period of it has passed. What was sampled ``at`` tells of the time before.
+        """
+        judged = fingerprint(policy, mode)
+        if judged == lease.judged:
+            return lease, []
+        if not lease.judged:  # its first sample, or that of an older version
+            return replace(lease, judged=judged), []
+        anew = replace(lease, judged=judged, streak=replace(kept(lease.streak), mode=mode), sampled_at=at)
+        told = lease.streak.grace_left_seconds is not None
+        lines = [self._allocator.line(lease, "gpuspawner", events.GraceEnded(CHANGED))] if told else []
+        return (leases.end_grace(anew, self._clock.now()) if lease.phase is Phase.RECLAIMING else anew), lines
 
     def apply(self, lease: Lease, verdict: Verdict) -> tuple[Lease, list[AuditLine]]:
         """Return the lease after the verdict on its newest sample, and what to audit. It is saved by the caller.
@@ -88,11 +120,11 @@ class Lifecycle:
         return lease, []
 
     def _measured(self, lease: Lease) -> str:
-        return measured(lease, idle_policy_of(self._catalog, lease))
+        return measured(lease, idle_policy_of(self._allocator.catalog, lease, self._clock.now()))
 
     def reclaim(self, lease: Lease) -> None:
         """Have an idle workspace stopped whose grace has passed, unless anything changed since."""
-        policy = idle_policy_of(self._catalog, lease)
+        policy = idle_policy_of(self._allocator.catalog, lease, self._clock.now())
         if policy is None:  # the catalog judges it no more
             return
         how = endings.idle(measured(lease, policy), policy.grace_seconds)
@@ -114,7 +146,7 @@ class Lifecycle:
             log.info("%s is not reclaimed: %s", lease.id, error)
 
     def deadlines(self) -> None:
-        """Tell and carry out what the deadlines say. Expiry acts in every mode."""
+        """Tell and carry out what the deadlines say. Expiry acts in every mode. Note what time was lost."""
         now = self._clock.now()
         for lease in self._book:
             if lease.phase not in UP or lease.deadline_at is None:
@@ -123,10 +155,16 @@ class Lifecycle:
                 self._deadline(lease, lease.deadline_at, now)
             except (Conflict, Unavailable) as error:
                 log.warning("deadline of %s waits: %s", lease.id, error)
+        try:
+            self._allocator.lost_time.look()
+        except Unavailable as error:
+            log.warning("what time is lost is noted later: %s", error)
 
     def _deadline(self, lease: Lease, deadline_at: float, now: float) -> None:
-        extend = policy_of(self._catalog, lease).extend
+        extend = policy_of(self._allocator.catalog, lease, now).extend
         lifetime_seconds = lease.request.lifetime_seconds + lease.extended_seconds
+        if lease.latest_end is not None and lease.running_at is not None:
+            lifetime_seconds = min(lifetime_seconds, deadline_at - lease.running_at)
         due = lifetime.due_warnings(deadline_at, lease.warned_seconds, extend, lifetime_seconds, now)
         if due is not None:
             told = (*lease.warned_seconds, *due.thresholds)
@@ -134,7 +172,9 @@ class Lifecycle:
             self._book.save(replace(lease, deadline_at=due.deadline, warned_seconds=told), audit=[line])
             return
         if lifetime.is_expired(deadline_at, lease.warned_seconds, now):
-            how = endings.expired(lifetime_seconds)
+            bounds, how = self._allocator.bounds, endings.expired(lifetime_seconds)
+            if lease.latest_end is not None and lease.latest_end.rule == BUDGET:
+                how = endings.budget_used_up(bounds.used_up(lease))
             self._reclaimer.mark(lease.id, how, lambda newest: newest.deadline_at == deadline_at)
 
     def keep(self, lease: Lease, by: str) -> Lease:
@@ -143,7 +183,7 @@ class Lifecycle:
         Soon after another Keep it changes nothing: a second click, or a second page, must not use one up.
         """
         now = self._clock.now()
-        policy = policy_of(self._catalog, lease)
+        policy = policy_of(self._allocator.catalog, lease, now)
         if lease.kept_until is not None and lease.kept_until - now > DOUBLE_CLICK_SHARE * policy.keep.each_seconds:
             return lease
         until = lifetime.keep(lease.keeps_used, policy.keep, now)
@@ -155,11 +195,16 @@ class Lifecycle:
         """Move the deadline by its policy's step. Raises Conflict where nothing is left, or there is no deadline."""
         if lease.phase not in UP or lease.deadline_at is None:
             raise Conflict("This workspace has no running lifetime to extend.")
-        policy = policy_of(self._catalog, lease)
+        policy = policy_of(self._allocator.catalog, lease, self._clock.now())
+        latest = self._allocator.bounds.of_extension(lease, policy.extend.each_seconds)
         deadline_at, extended = lifetime.extend(
-            lease.deadline_at, lease.extended_seconds, policy.extend, self._clock.now()
+            lease.deadline_at, lease.extended_seconds, policy.extend, self._clock.now(), latest
         )
         event = events.Extended(extended - lease.extended_seconds)
-        changed = replace(lease, deadline_at=deadline_at, extended_seconds=extended, warned_seconds=())
+        if latest is not None and latest.at > deadline_at:
+            latest = lease.fixed_end  # the budget leaves more than this step
+        changed = replace(
+            lease, deadline_at=deadline_at, extended_seconds=extended, warned_seconds=(), latest_end=latest
+        )
         self._book.save(changed, audit=[self._allocator.line(changed, by, event)])
         return changed

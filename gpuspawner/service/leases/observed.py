@@ -9,9 +9,10 @@ from gpuspawner.catalog import Catalog
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.leases.lease import Key, Lease
 from gpuspawner.core.queue.placement import left_over, used_shares
-from gpuspawner.core.queue.snapshot import Kinds, Snapshot
+from gpuspawner.core.queue.snapshot import KeptGpus, Kinds, Snapshot
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.service.clock import Clock
+from gpuspawner.service.leases.accounts import Accounting
 from gpuspawner.service.leases.book import Book
 from gpuspawner.service.settings import Settings
 
@@ -20,11 +21,19 @@ class Observed:
     """Whether the hub answers, who runs on which GPUs, and which of our stops may still be on their way."""
 
     def __init__(
-        self, book: Book, scheduler: Scheduler, catalog: Callable[[], Catalog], clock: Clock, settings: Settings
+        self,
+        book: Book,
+        scheduler: Scheduler,
+        catalog: Callable[[], Catalog],
+        accounting: Accounting,
+        clock: Clock,
+        settings: Settings,
     ) -> None:
         """Know nothing yet: nothing is granted before the reconciler has told what runs."""
         self._book, self._scheduler, self._clock, self._settings = book, scheduler, clock, settings
-        self._catalog = catalog
+        self._catalog, self._accounting = catalog, accounting
+        self.kept: Callable[[], tuple[KeptGpus, ...]] = tuple
+        """Tells which GPUs are kept for stronger claims."""
         self.hub_answers = False
         self.processes_known = False
         self.given_back = 0
@@ -54,6 +63,9 @@ class Observed:
             most_starts_each=settings.concurrent_starts_each,
             rules=catalog.rules,
             policies=catalog.policies,
+            accounts=self._accounting.accounts,
+            quota_grants=self._accounting.grants,
+            kept=self.kept(),
         )
 
     @property

@@ -1,4 +1,4 @@
-"""What the place tells of a workspace that runs: that it is about to end it, or that its GPUs failed. Pure."""
+"""What the backend tells of a workspace that runs: that it is about to end it, or that its GPUs failed. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def told_by_the_place(
     Args:
         lease: one that runs.
         running: what is seen to run for it, of all attempts; where nothing is seen, nothing is told.
-        failed_gpus: the GPUs, by id, that the place calls unhealthy.
+        failed_gpus: the GPUs, by id, that the backend calls unhealthy.
         now: seconds since the epoch.
     """
     own = [one for one in running if one.attempt == lease.attempt]

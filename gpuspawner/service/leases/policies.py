@@ -1,22 +1,35 @@
-"""Which policy holds for a lease."""
+"""Which policy holds for a lease now: hours switch it, and what was granted stays."""
 
 from __future__ import annotations
 
+import hashlib
+
 from gpuspawner.catalog import Catalog
-from gpuspawner.core.idle.policy import IdlePolicy, LifecyclePolicy
+from gpuspawner.core.calendar.hours import ByHours, by_hours, policy_for
+from gpuspawner.core.idle.policy import IdlePolicy, LifecyclePolicy, Mode
 from gpuspawner.core.leases.lease import Lease
 
 
-def policy_of(catalog: Catalog, lease: Lease) -> LifecyclePolicy:
-    """Return the policy of a lease; the default one where its own left the catalog."""
-    return catalog.policies.get(lease.request.policy) or catalog.policies["default"]
+def policy_of(catalog: Catalog, lease: Lease, now: float) -> LifecyclePolicy:
+    """Return the policy of a lease, with the terms that it was granted on; the default one where its own is gone."""
+    return policy_for(lease, catalog.policies, catalog.rules, now)
 
 
-def idle_policy_of(catalog: Catalog, lease: Lease) -> IdlePolicy | None:
+def policy_now(catalog: Catalog, name: str, now: float) -> ByHours:
+    """Return the policy that judges now what is asked for by the one called so, and until when."""
+    return by_hours(name, catalog.policies, catalog.rules, now)
+
+
+def idle_policy_of(catalog: Catalog, lease: Lease, now: float) -> IdlePolicy | None:
     """Return by what a lease's idleness is judged; None where nothing is: without a GPU, and no policy for that.
 
     Of a server that ran before gpuspawner did nothing is known, not even whether it has a GPU.
     """
     if lease.unasked:
         return None
-    return policy_of(catalog, lease).idle_of(gpus=bool(lease.slots) or lease.request.gpu is not None)
+    return policy_of(catalog, lease, now).idle_of(gpus=bool(lease.slots) or lease.request.gpu is not None)
+
+
+def fingerprint(policy: IdlePolicy | None, mode: Mode) -> str:
+    """Return by what a change of what judges a workspace is known, also over a restart."""
+    return hashlib.sha256(f"{mode.value} {policy}".encode()).hexdigest()[:16]

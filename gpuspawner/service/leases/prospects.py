@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from gpuspawner.catalog import Catalog
+from gpuspawner.catalog.file import InForce
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.gpus.fleet import Fleet
 from gpuspawner.core.leases import endings, events
@@ -36,26 +36,26 @@ class Prospects:
         self,
         book: Book,
         scheduler: Scheduler,
-        catalog: Catalog,
+        in_force: InForce,
         clock: Clock,
         finish: Callable[[Lease, endings.End], Lease],
     ) -> None:
         """Remember what the store says, once it is open. ``finish`` ends a lease."""
         self._finish = finish
-        self._book, self._scheduler, self._catalog, self._clock = book, scheduler, catalog, clock
+        self._book, self._scheduler, self._in_force, self._clock = book, scheduler, in_force, clock
         self._seen: dict[str, tuple[int, float]] | None = None
         """By kind: how many GPUs one workspace could have, and when."""
         self._fleet: Fleet | None = None
 
     def check(self, request: Request, offers: Iterable[Offer]) -> None:
-        """Raise RequestRefused for what neither the place's limits, nor its GPUs of today or of yesterday, allow."""
+        """Raise RequestRefused for what neither the backend's limits, nor its GPUs of today or of yesterday, allow."""
         self._scheduler.check(request)
         offer = next((offer for offer in offers if offer.kind == request.gpu), None)
         if offer is None or offer.largest is None or request.count <= offer.largest:
             return
         if request.count <= self._most_seen(offer.kind):
             return  # it waits
-        title = gpu_title(offer.kind, self._catalog, simulated=offer.simulated)
+        title = gpu_title(offer.kind, self._in_force.catalog, simulated=offer.simulated)
         limit, remedy = f"at most {offer.largest} {title} in one workspace", "Ask for fewer, or for another GPU."
         if not offer.largest:
             limit = f"no {title} is there now"

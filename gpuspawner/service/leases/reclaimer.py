@@ -84,7 +84,7 @@ class Reclaimer:
             self._allocator.give()
 
     def _end(self, lease: Lease) -> None:
-        """End a lease. What its place took, or its user moves, goes back in the queue in the same step.
+        """End a lease. What the backend took, or its user moves, goes back in the queue in the same step.
 
         No crash loses it between.
         """

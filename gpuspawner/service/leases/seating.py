@@ -1,4 +1,4 @@
-"""Which GPUs what runs holds: as its lease says or, where the place only counts, as many as it was given."""
+"""Which GPUs what runs holds: as its lease says or, where the backend only counts, as many as it was given."""
 
 from __future__ import annotations
 

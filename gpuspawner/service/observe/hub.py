@@ -46,7 +46,7 @@ class Hub:
 
     async def servers(self) -> tuple[HubServer, ...]:
         """Return every server that is active or pending: a complete list, or nothing."""
-        users = [user async for user in self._users("state=active&")]
+        users = [user async for user in self._listed("users?state=active&")]
         return tuple(_server(user, server) for user in users for server in _servers_of(user).values())
 
     async def created(self, user: str) -> str | None:
@@ -56,6 +56,22 @@ class Hub:
         except _NotFoundError:
             return None
         return model.get("created") or None
+
+    async def groups(self, user: str, user_created: str) -> frozenset[str]:
+        """Return the groups of the user of this name who was created then; none where the hub has nobody like that."""
+        try:
+            model = await self._fetch("GET", f"/users/{quote(user, safe='')}")
+        except _NotFoundError:
+            return frozenset()
+        if not {"groups", "created"} <= model.keys():  # JupyterHub leaves out what it may not tell
+            raise Unavailable(
+                "The hub does not tell who is in which group: the role of this service lacks read:users:groups."
+            )
+        return frozenset(model["groups"]) if model["created"] == user_created else frozenset()
+
+    async def group_names(self) -> frozenset[str]:
+        """Return the names of all groups that the hub has."""
+        return frozenset([group["name"] async for group in self._listed("groups?")])
 
     async def email(self, user: str) -> str | None:
         """Return a user's mail address as the authenticator stored it, or the name where it is one; None for none.
@@ -75,18 +91,19 @@ class Hub:
         """Return what the user is called now who was called ``last_known``; None where the hub has them no longer."""
         if await self.created(last_known) == user_created:
             return last_known
-        names = [user["name"] async for user in self._users("") if user.get("created") == user_created]
+        names = [user["name"] async for user in self._listed("users?") if user.get("created") == user_created]
         return names[0] if names else None
 
-    async def _users(self, query: str) -> AsyncIterator[Mapping[str, Any]]:
-        """Yield the users of every page: all of them, or an error."""
+    async def _listed(self, what: str) -> AsyncIterator[Mapping[str, Any]]:
+        """Yield what every page of a list has, such as ``users?``: all of it, or an error."""
         offset: int | None = 0
         while offset is not None:
-            page = await self._fetch("GET", f"/users?{query}offset={offset}&limit=200")
+            page = await self._fetch("GET", f"/{what}offset={offset}&limit=200")
             if not isinstance(page, dict) or "items" not in page:
-                raise Unavailable("The hub's list of users has no pages: it is not a JupyterHub of 5.5 or later.")
-            for user in page["items"]:
-                yield user
+                name = what.partition("?")[0]
+                raise Unavailable(f"The hub's list of {name} has no pages: it is not a JupyterHub of 5.5 or later.")
+            for item in page["items"]:
+                yield item
             following = page["_pagination"]["next"]
             offset = following["offset"] if following else None
 

@@ -12,22 +12,23 @@ from typing import Any
 from gpuspawner.backends.base import Backend, Running
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.gpus.autoscale import PATIENCE
-from gpuspawner.core.leases import events
+from gpuspawner.core.leases import endings, events
 from gpuspawner.core.leases import lease as leases
-from gpuspawner.core.leases.endings import vanished
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease, Phase
 from gpuspawner.core.units import show_duration
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.adoption import Identity, adopted_server, claimed_slots, lost_identities, rebuilt_lease
-from gpuspawner.service.leases.allocator import Allocator, options_of
+from gpuspawner.service.leases.allocator import Allocator
+from gpuspawner.service.leases.asking import options_of
 from gpuspawner.service.leases.book import Book
 from gpuspawner.service.leases.place_news import told_by_the_place
 from gpuspawner.service.leases.reclaimer import Reclaimer
 from gpuspawner.service.leases.seating import corrected, seated
 from gpuspawner.service.observe.hub import Hub, HubServer
 from gpuspawner.service.observe.hub_view import HubView, answers, as_it_stands, ended_wrongly, is_its
+from gpuspawner.service.observe.late_releases import hear_late
+from gpuspawner.service.observe.members import Members
 from gpuspawner.service.observe.orphans import Orphans
-from gpuspawner.service.observe.unheard import hear_late
 from gpuspawner.service.observe.work_queue import WorkQueue
 from gpuspawner.service.settings import Settings
 
@@ -51,6 +52,7 @@ class Reconciler:
         allocator: Allocator,
         reclaimer: Reclaimer,
         hub: Hub,
+        members: Members,
         backend: Backend,
         clock: Clock,
         settings: Settings,
@@ -63,6 +65,7 @@ class Reconciler:
         """
         self._data = data
         self._book, self._allocator, self._reclaimer, self._hub = book, allocator, reclaimer, hub
+        self._members = members
         self._backend, self._clock, self._settings, self._identity = backend, clock, settings, identity
         self._running: tuple[Running, ...] = ()
         self._running_of: dict[str, list[Running]] = {}
@@ -151,7 +154,7 @@ class Reconciler:
             elif (ended := self._book.store.last_ended(key)) is not None and ended_wrongly(ended, server):
                 self._found(ended, server)
             else:
-                lease = adopted_server(key, server, now)
+                lease = self._allocator.bounds.rated(adopted_server(key, server, now))
                 self._book.save(lease, audit=[self._allocator.line(lease, "gpuspawner", events.Adopted("no lease"))])
 
     def _tell_what_is_lost(self, servers: Collection[tuple[str, str]]) -> None:
@@ -173,11 +176,12 @@ class Reconciler:
             lease = rebuilt_lease(running, self._identity, now)
             if lease is None or self._book.of_key(lease.key) or self._book.store.lease(lease.id):
                 continue
+            lease = self._allocator.bounds.rated(lease)
             line = self._allocator.line(lease, "gpuspawner", events.Adopted("rebuilt from what runs"))
             self._book.save(lease, audit=[line])
 
     def _correct(self, given: list[Lease]) -> None:
-        """Take in what the place gave instead of what was planned: all at once, as two may have changed places."""
+        """Take in what the backend gave instead of what was planned: all at once, as two may have changed places."""
         lines = []
         for lease in given:
             placed = events.Placed(tuple(slot.gpu for slot in lease.slots))
@@ -248,7 +252,8 @@ class Reconciler:
         free = self._allocator.observed.not_held(lease, slots)
         if len(free) < len(slots):
             log.error("%s of %s runs after all, and some of its GPUs are another's by now", lease.id, lease.user)
-        found = leases.found(lease, server.started, attempt, free, self._clock.now())
+        rated = self._allocator.bounds.rated(lease)
+        found = leases.found(rated, server.started, attempt, free, self._clock.now())
         why = "its server runs: that its start was given up was wrong"
         self._book.save(found, audit=[self._allocator.line(found, "gpuspawner", events.Adopted(why))])
 
@@ -258,15 +263,19 @@ class Reconciler:
         if name is None:
             log.warning("the hub has no %s any more who asked for %s: it is not started", lease.user, lease.id)
             return
+        groups = await self._members.now(name, lease.key.owner)
         newest = self._book.get(lease.id)
         if newest is None or newest.phase is not Phase.RESERVED or newest.granted_at != lease.granted_at:
             return  # withdrawn, or taken back, while the hub was asked
+        if group := self._allocator.asking.lost_group(newest, groups):
+            self._allocator.dismiss(newest, endings.not_allowed(group), gone=True)
+            return
         self._started.add((lease.id, lease.granted_at))
         log.info("starting the parked workspace of %s", name)
         await self._hub.start(name, lease.key.server, options_of(lease))
 
     def _without_room(self, lease: Lease) -> Running | None:
-        """Return what of this start the place has found no room for, for too long, or is about to end."""
+        """Return what of this start the backend has found no room for, for too long, or is about to end."""
         patience_seconds = self._settings.no_room_seconds + self._node_seconds(lease)
         return next(
             (
@@ -328,7 +337,7 @@ class Reconciler:
             if silent:
                 # The hub has it, so it uses its GPUs, seen or not. Unseen, it is unknown: never idle.
                 log.error("no process of %s's workspace is seen: may the service read its environment?", lease.user)
-            running = leases.run(current, server.started, self._clock.now())
+            running = leases.run(self._allocator.bounds.running(current), server.started, self._clock.now())
             self._book.save(running, audit=[self._allocator.line(lease, "gpuspawner", events.Started())])
 
     def _drop(self, seen: Lease, now: float) -> None:
@@ -366,5 +375,5 @@ class Reconciler:
         if is_its(server, lease) or current is None or current.phase not in UP or self._processes(lease):
             return
         newer = server is not None and server.user_created == lease.key.user_created
-        how = vanished(disruption=current.disruption, newer_server=newer, adopted=current.adopted)
+        how = endings.vanished(disruption=current.disruption, newer_server=newer, adopted=current.adopted)
         self._allocator.finish(current, how, gone=True)

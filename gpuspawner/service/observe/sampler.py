@@ -12,7 +12,7 @@ from typing import Any
 
 from gpuspawner.backends.base import Backend, ProbeResult
 from gpuspawner.backends.probe import ProcessTable, parse_probe
-from gpuspawner.catalog import Catalog
+from gpuspawner.catalog.file import InForce
 from gpuspawner.core.errors import Superseded, Unavailable
 from gpuspawner.core.idle.evidence import classify
 from gpuspawner.core.idle.idleness import Verdict, judge, kept, next_sample_seconds
@@ -69,17 +69,17 @@ class Sampler:
         book: Book,
         backend: Backend,
         scheduler: Scheduler,
-        catalog: Catalog,
+        in_force: InForce,
         clock: Clock,
         settings: Settings,
         lifecycle: Lifecycle,
         last_activity: Callable[[Lease], float | None],
     ) -> None:
-        """Probe through ``backend``, by the policies of ``catalog``.
+        """Probe through ``backend``, by the policies of the catalog in force.
 
         ``last_activity`` tells when the hub last noted activity of a lease's server, None where that is unknown.
         """
-        self._book, self._backend, self._catalog, self._clock = book, backend, catalog, clock
+        self._book, self._backend, self._in_force, self._clock = book, backend, in_force, clock
         self._scheduler, self._settings, self._lifecycle = scheduler, settings, lifecycle
         self._last_activity = last_activity
         self._tables: dict[str, tuple[ProcessTable, float]] = {}
@@ -97,7 +97,9 @@ class Sampler:
         """Start a probe of every workspace that is due and not being probed. Returns at once."""
         now = self._clock.now()
         up = {lease.id: lease for lease in self._book if lease.phase in UP}
-        policies = {name: policy for name, lease in up.items() if (policy := idle_policy_of(self._catalog, lease))}
+        policies = {
+            name: policy for name, lease in up.items() if (policy := idle_policy_of(self._in_force.catalog, lease, now))
+        }
         for gone in set(self._due_at) - set(policies):
             self._due_at.pop(gone)
             self._tables.pop(gone, None)
@@ -149,7 +151,8 @@ class Sampler:
         lease = self._book.get(lease_id)
         if lease is None:
             return None
-        policy, now = idle_policy_of(self._catalog, lease), self._clock.now()
+        now = self._clock.now()
+        policy = idle_policy_of(self._in_force.catalog, lease, now)
         if policy is None:
             return None
         leased = tuple(slot.gpu for slot in lease.slots)
@@ -178,7 +181,7 @@ class Sampler:
                 sample = replace(sample, problem="the machine slept since the reading before")
         noted_at = self._last_activity(lease)
         sample = replace(sample, hub_idle_seconds=None if noted_at is None else self._clock.wall() - noted_at)
-        return _Told(lease_id, sample, policy, policy_of(self._catalog, lease).mode, asked_at=now, at=at)
+        return _Told(lease_id, sample, policy, policy_of(self._in_force.catalog, lease, now).mode, asked_at=now, at=at)
 
     def _spread(self, new: Sequence[tuple[str, float]], now: float) -> None:
         """Give each of these leases its moment within its period, where they are more than can be probed at once.
@@ -228,6 +231,8 @@ class Sampler:
             if lease is None or lease.phase not in UP:
                 continue
             at = told.at
+            lease, own_lines = self._lifecycle.under(lease, told.policy, told.mode, at)
+            lines += own_lines
             streak, verdict = judge(lease.streak, _within(told.sample, lease, at), told.policy, told.mode)
             if lease.kept_until is not None and at < lease.kept_until:
                 streak, verdict = kept(streak), Verdict.NONE

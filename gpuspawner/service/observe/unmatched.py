@@ -34,7 +34,7 @@ def _seen(fleet: Fleet) -> str:
         shown = ", ".join(f"{count} {model}" for (model, _), count in models.most_common(MODELS_SHOWN))
         first, note = models.most_common(1)[0][0]
         write = note if note.startswith("no label") else f"write, for example, match: '*{first.replace(' ', '*')}*'"
-        return f"GPUs that match no kind: {shown}. To offer them, {write}; then restart the hub."
+        return f"GPUs that match no kind: {shown}. To offer them, {write}."
     if fleet.gpus:
         others = ", ".join(sorted({gpu.model for gpu in fleet.gpus})[:MODELS_SHOWN])
         return f"Every GPU that is seen ({others}) has another kind: correct its match, or take the kind away."

@@ -55,19 +55,19 @@ class WorkQueue:
     def _ended(self, key: Hashable, task: asyncio.Task[None]) -> None:
         del self._tasks[key]
         if not task.cancelled():
-            self._judge(key, task.exception())
+            self._note_end(key, task.exception())
         self._begin()
 
-    def _judge(self, key: Hashable, error: BaseException | None) -> None:
+    def _note_end(self, key: Hashable, error: BaseException | None) -> None:
         """Let a key pause whose task failed; what failed long ago, and was not offered since, is forgotten."""
         now = self._now()
         before, _ = self._pauses.pop(key, (0.0, 0.0))
         if error is None:
             return
         if isinstance(error, (Unavailable, Conflict)):
-            log.warning("%s waits: %s", key, error)
+            log.warning("%s waits: %s", _named(key), error)
         else:
-            log.error("the step of %s failed and is tried again", key, exc_info=error)
+            log.error("the step of %s failed and is tried again", _named(key), exc_info=error)
         self._pauses = {key: x for key, x in self._pauses.items() if now < x[1] + MOST_PAUSE_SECONDS}
         pause = min(MOST_PAUSE_SECONDS, max(FIRST_PAUSE_SECONDS, 2 * before))
         self._pauses[key] = (pause, now + pause)
@@ -79,3 +79,8 @@ class WorkQueue:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _named(key: Hashable) -> str:
+    """Return how the log calls a key: one of several parts begins with what it is about."""
+    return str(key[0] if isinstance(key, tuple) else key)

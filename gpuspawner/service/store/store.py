@@ -4,32 +4,29 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
 from alembic.util.exc import CommandError
-from pydantic import TypeAdapter, ValidationError
 
-from gpuspawner.core.errors import Superseded, Unavailable, quoted
-from gpuspawner.core.leases.events import Event, event_of, fields_of
+from gpuspawner.core.errors import Superseded, Unavailable
+from gpuspawner.core.leases.events import event_of
 from gpuspawner.core.leases.lease import Key, Lease, Owner, Phase
+from gpuspawner.core.queue.charges import Line
 from gpuspawner.service.store import tables
+from gpuspawner.service.store.ages import Ages
+from gpuspawner.service.store.ledger import Ledger
 from gpuspawner.service.store.outputs import Outputs
+from gpuspawner.service.store.preemptions import PreemptionRows
+from gpuspawner.service.store.rows import AuditLine, ReadingRow, lease_of, row_of_lease, row_of_line
 
-RAW_SECONDS = 24 * 3600.0
-"""Raw readings are kept this long (design, section 7)."""
-MAXIMA_SECONDS = 30 * 24 * 3600.0
-"""Ten-minute maxima are kept this long."""
-BUCKET_SECONDS = 600.0
-FORGET_AT_ONCE = 200
-"""So many leases, or audit lines, are forgotten in one transaction: some milliseconds, in which nobody is answered."""
 WRITTEN_SECONDS, TROUBLE_SECONDS = 10.0, 2.0
 """How long ago something was written, at most: for how long a full disk may be unknown, and a mended one."""
 PATIENCE_SECONDS = 0.25
@@ -39,51 +36,12 @@ one waits, nobody else is answered."""
 # Made once: building a statement takes longer than running it.
 _IDS = sa.select(tables.leases.c.id).where(tables.leases.c.id.in_(sa.bindparam("ids", expanding=True)))
 _UPDATE = tables.leases.update().where(tables.leases.c.id == sa.bindparam("this"))
-_lease_json: TypeAdapter[Lease] = TypeAdapter(Lease)
-
-
-@dataclass(frozen=True)
-class ReadingRow:
-    """One reading of one GPU as stored. ``seconds`` is the time it covers; ``kept`` rows are behind a stop.
-
-    ``utilization_percent`` is the highest that was read. ``shared``, ``holders``, ``holders_cpu_cores``,
-    ``buffer_percent`` and ``persistence`` are as in core.readings; ``cpu_cores`` is the whole workspace's.
-    ``soft`` is the softer evidence, null where none was read: ``active`` and ``words`` of each that was active
-    (true) or unknown (null), as in core.readings. The rest was quiet. ``gpu`` is "" where the workspace has none.
-    """
-
-    lease: str
-    at: float
-    seconds: float
-    gpu: str
-    utilization_percent: float | None
-    memory_used_bytes: int | None
-    memory_total_bytes: int | None
-    kind: str
-    because: str
-    kept: bool = False
-    shared: bool = False
-    holders: int | None = None
-    holders_cpu_cores: float | None = None
-    cpu_cores: float | None = None
-    soft: dict[str, dict[str, Any]] | None = None
-    buffer_percent: float | None = None
-    persistence: bool | None = None
-
-
-@dataclass(frozen=True)
-class AuditLine:
-    """Who or what did what to a lease, when and why."""
-
-    at: float
-    lease: str
-    user: str
-    actor: str
-    event: Event
 
 
 class Store:
-    """The service's database. All methods block for the time of one small transaction.
+    """The service's database. All methods block for the time of one small transaction, and may be called by any thread.
+
+    Writes go one by one: what is written beside the event loop holds up there only what writes too.
 
     While another process holds SQLite's lock, what is read is answered all the same, and of the writes the first waits
     for PATIENCE_SECONDS and the others not at all: each is Unavailable at once until one succeeds.
@@ -99,10 +57,13 @@ class Store:
         """Why the last thing that was to be written or read was not; "" where all is well."""
         self._written_at = -math.inf
         self.epoch = 0
-        self._thinned_to: float | None = None
         self._patience_seconds = PATIENCE_SECONDS
+        self._writes = threading.Lock()
         self._engine = sa.create_engine(url, pool_pre_ping=True)
         self.outputs = Outputs(self._transaction)
+        self.ages = Ages(self._transaction)
+        self.ledger = Ledger(self._transaction)
+        self.preemptions = PreemptionRows(self._transaction)
         if self._engine.dialect.name == "sqlite":
             sa.event.listen(self._engine, "connect", _sqlite_settings)
             sa.event.listen(self._engine, "begin", self._begin)
@@ -161,6 +122,7 @@ class Store:
     def _begun(self, *, writes: bool) -> Iterator[sa.Connection]:
         try:
             with (
+                self._writes if writes else nullcontext(),
                 _translated(),
                 self._engine.connect() as connection,
                 connection.execution_options(writes=writes).begin(),
@@ -200,23 +162,28 @@ class Store:
             connection.execute(tables.kinds_seen.insert(), rows)
 
     def save(
-        self, leases: Iterable[Lease], audit: Iterable[AuditLine] = (), readings: Iterable[ReadingRow] = ()
+        self,
+        leases: Iterable[Lease],
+        audit: Iterable[AuditLine] = (),
+        readings: Iterable[ReadingRow] = (),
+        charges: Iterable[Line] = (),
     ) -> None:
-        """Write leases, audit lines and readings in one transaction: all of it or nothing."""
+        """Write leases, audit lines, readings and lines of the ledger in one transaction: all of it or nothing."""
         with self._transaction(writes=True) as connection:
             # What ends goes first: a key may pass from a lease that ends to a new one in the same transaction.
-            found = [_lease_row(lease) for lease in sorted(leases, key=lambda x: x.live)]
+            found = [row_of_lease(lease) for lease in sorted(leases, key=lambda x: x.live)]
             here = set(connection.scalars(_IDS, {"ids": [row["id"] for row in found]}))
             if old := [{**row, "this": row["id"]} for row in found if row["id"] in here]:
                 connection.execute(_UPDATE, old)
             if new := [row for row in found if row["id"] not in here]:
                 connection.execute(tables.leases.insert(), new)
-            lines = [_audit_row(line) for line in audit]
+            lines = [row_of_line(line) for line in audit]
             if lines:
                 connection.execute(tables.audit.insert(), lines)
             rows = [asdict(row) for row in readings]
             if rows:
                 connection.execute(tables.readings.insert(), rows)
+            self.ledger.write(connection, charges)
 
     def live(self) -> list[Lease]:
         """Return every lease that has not ended."""
@@ -250,7 +217,7 @@ class Store:
         if order is not None:
             query = query.order_by(order, tables.leases.c.id)
         with self._transaction() as connection:
-            return [_lease_of(document) for document in connection.scalars(query)]
+            return [lease_of(document) for document in connection.scalars(query)]
 
     def readings(self, lease_id: str, since: float = 0.0) -> list[ReadingRow]:
         """Return the readings of one lease, oldest first."""
@@ -284,52 +251,6 @@ class Store:
             AuditLine(row.at, row.lease, row.user, row.actor, event_of(row.action, row.fields, row.why)) for row in rows
         ]
 
-    def thin_readings(self, now: float, at_once_seconds: float = MAXIMA_SECONDS) -> bool:
-        """Keep raw readings for a day, ten-minute maxima for 30 days; what is behind a stop as long as its audit.
-
-        Goes through so much time at once, from where it was: True says that there is more. A month of a thousand
-        workspaces takes a quarter of a minute, in which nothing else could be written.
-        """
-        r, until = tables.readings.c, now - RAW_SECONDS
-        begin = now - MAXIMA_SECONDS if self._thinned_to is None else self._thinned_to
-        end = min(begin + at_once_seconds, until)
-        bucket = sa.cast(r.at / BUCKET_SECONDS, sa.Integer)
-        old = (r.at >= begin - begin % BUCKET_SECONDS) & (r.at < end) & ~r.kept
-        # Of each GPU's bucket a busy row stays, of these the one with the highest reading, of these the latest.
-        rank = sa.func.row_number().over(
-            partition_by=(r.lease, r.gpu, bucket),
-            order_by=(
-                sa.case((r.kind == "busy", 0), else_=1),
-                sa.func.coalesce(r.utilization_percent, -1.0).desc(),
-                r.number.desc(),
-            ),
-        )
-        ranked = sa.select(r.number, rank.label("rank")).where(old).subquery()
-        with self._transaction(writes=True) as connection:
-            connection.execute(tables.readings.delete().where((r.at < now - MAXIMA_SECONDS) & ~r.kept))
-            connection.execute(
-                tables.readings.delete().where(r.number.in_(sa.select(ranked.c.number).where(ranked.c.rank > 1)))
-            )
-        self._thinned_to = end
-        return end < until
-
-    def forget_ended(self, before: float, at_once: int = FORGET_AT_ONCE) -> bool:
-        """Delete some leases that ended before, with their audit and readings, and older audit lines of no lease.
-
-        Returns whether there may be more to delete. A live lease keeps all of its audit, however old.
-        """
-        leases, audit = tables.leases.c, tables.audit.c
-        ended = sa.select(leases.id).where(leases.ended_at < before, leases.phase == Phase.ENDED.value)
-        of_none = sa.select(audit.number).where(audit.at < before, ~sa.exists().where(leases.id == audit.lease))
-        with self._transaction(writes=True) as connection:
-            ids = connection.scalars(ended.order_by(leases.ended_at).limit(at_once)).all()
-            for table, lease in ((tables.audit, audit.lease), (tables.readings, tables.readings.c.lease)):
-                connection.execute(table.delete().where(lease.in_(ids)))
-            connection.execute(tables.leases.delete().where(leases.id.in_(ids)))
-            lines = connection.scalars(of_none.order_by(audit.at).limit(at_once)).all()
-            connection.execute(tables.audit.delete().where(audit.number.in_(lines)))
-        return at_once in {len(ids), len(lines)}
-
 
 @contextmanager
 def _translated() -> Iterator[None]:
@@ -354,50 +275,6 @@ def _sqlite_settings(connection: object, _record: object) -> None:
     cursor.close()
 
 
-def _lease_of(document: Any) -> Lease:
-    """Return a stored lease.
-
-    Raises:
-        Unavailable: it cannot be read. Whoever served without it would give its GPUs to somebody else.
-    """
-    try:
-        return _lease_json.validate_python(document)
-    except ValidationError as error:
-        name = document.get("id") if isinstance(document, dict) else document
-        where = ", ".join(".".join(map(str, one["loc"])) for one in error.errors(include_input=False))
-        raise Unavailable(
-            f"The store holds the lease {quoted(name)}, whose {where} this version can't read. Was it written by a "
-            "newer one? Nothing is served before it can be read."
-        ) from error
-
-
 def _owned(where: sa.ColumnElement[bool], owner: Owner | None) -> sa.ColumnElement[bool]:
     leases = tables.leases.c
     return where if owner is None else where & (leases.hub == owner.hub) & (leases.user_created == owner.user_created)
-
-
-def _audit_row(line: AuditLine) -> dict[str, object]:
-    return {
-        "at": line.at,
-        "lease": line.lease,
-        "user": line.user,
-        "actor": line.actor,
-        "action": line.event.name,
-        "why": line.event.why,
-        "fields": fields_of(line.event),
-    }
-
-
-def _lease_row(lease: Lease) -> dict[str, object]:
-    return {
-        "id": lease.id,
-        "hub": lease.key.hub,
-        "user_created": lease.key.user_created,
-        "server": lease.key.server,
-        "user": lease.user,
-        "phase": lease.phase.value,
-        "asked_at": lease.asked_at,
-        "ended_at": lease.ended_at,
-        "document": _lease_json.dump_python(lease, mode="json"),
-        "disputed_at": lease.dispute.at if lease.dispute and lease.dispute.answered_at is None else None,
-    }

@@ -84,6 +84,66 @@ outputs = sa.Table(
     sa.Index("ix_outputs_at", "at"),
 )
 
+ledger = sa.Table(
+    "ledger",
+    metadata,
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("at", sa.Float, nullable=False),
+    sa.Column("hub", sa.String(64), nullable=False),
+    sa.Column("user_created", sa.String(64), nullable=False),
+    sa.Column("user", sa.String(255), nullable=False),
+    sa.Column("team", sa.String(255), nullable=False),
+    sa.Column("lease", sa.String(64), nullable=False),
+    sa.Column("kind", sa.String(255), nullable=False),
+    sa.Column("what", sa.String(16), nullable=False),
+    # The date in the catalog's zone when it was written: no line lies in two.
+    sa.Column("day", sa.String(10), nullable=False),
+    sa.Column("start_ms", sa.BigInteger, nullable=False),
+    sa.Column("end_ms", sa.BigInteger, nullable=False),
+    sa.Column("milliseconds", sa.BigInteger, nullable=False),
+    sa.Column("gpus", sa.String(64), nullable=False),
+    sa.Column("price_per_hour", sa.String(64), nullable=False),
+    sa.Column("by", sa.String(255), nullable=False),
+    sa.Column("why", sa.Text, nullable=False),
+    sa.Index("ix_ledger_end_ms", "end_ms"),
+    sa.Index("ix_ledger_day", "day"),
+    sa.Index("ix_ledger_owner", "hub", "user_created", "day"),
+)
+
+quota_grants = sa.Table(
+    "quota_grants",
+    metadata,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("team", sa.String(255), nullable=False),
+    sa.Column("user_created", sa.String(64), nullable=False),
+    sa.Column("user", sa.String(255), nullable=False),
+    sa.Column("what", sa.String(16), nullable=False),
+    sa.Column("kind", sa.String(255), nullable=False),
+    sa.Column("amount", sa.String(64), nullable=False),
+    sa.Column("since", sa.Float, nullable=False),
+    sa.Column("until", sa.Float, nullable=False),
+    sa.Column("why", sa.Text, nullable=False),
+    sa.Column("by", sa.String(255), nullable=False),
+    sa.Column("made_at", sa.Float, nullable=False),
+    sa.Column("taken_back_at", sa.Float),
+    sa.Column("taken_back_by", sa.String(255), nullable=False, server_default=""),
+    sa.Column("taken_back_why", sa.Text, nullable=False, server_default=""),
+    sa.Index("ix_quota_grants_until", "until"),
+)
+
+preemptions = sa.Table(
+    "preemptions",
+    metadata,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("by", sa.String(255), nullable=False),
+    sa.Column("key", sa.String(255), nullable=False),
+    sa.Column("live", sa.Boolean, nullable=False),
+    sa.Column("made_at", sa.Float, nullable=False),
+    sa.Column("document", sa.JSON, nullable=False),
+    sa.Index("uq_preemptions_key", "by", "key", unique=True),
+    sa.Index("ix_preemptions_live", "live"),
+)
+
 audit = sa.Table(
     "audit",
     metadata,

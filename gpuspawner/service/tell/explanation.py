@@ -17,8 +17,10 @@ def explained(lease: Lease, view: dict[str, Any], policy: IdlePolicy) -> list[st
     if lease.phase in WAITING:
         return [view["queue"]["sentence"]]
     if lease.phase not in UP:
-        return ["It has its place and is starting: nothing is judged before it runs."]
-    return [*_of_adoption(lease, view["now"]), *_of_use(lease, view["idle"], policy)]
+        return ["It is starting. Idle time counts only once it runs."]
+    hours = [view["policy"]["words"]] if view["policy"]["words"] and view["idle"] else []
+    bound = [f"It {view['latest_end']['words']}."] if view["latest_end"] else []
+    return [*_of_adoption(lease, view["now"]), *_of_use(lease, view["idle"], policy), *hours, *bound]
 
 
 def _of_adoption(lease: Lease, now: float) -> Iterator[str]:

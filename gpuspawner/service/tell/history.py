@@ -18,7 +18,7 @@ from gpuspawner.core.idle.soft import CPU
 from gpuspawner.core.idle.timeline import Timeline, merged
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.service.store import ReadingRow, tables
-from gpuspawner.service.store.store import BUCKET_SECONDS, RAW_SECONDS
+from gpuspawner.service.store.ages import BUCKET_SECONDS, RAW_SECONDS
 from gpuspawner.simulate.replay import Step
 
 _lease_json: TypeAdapter[Lease] = TypeAdapter(Lease)

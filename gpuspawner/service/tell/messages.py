@@ -58,6 +58,14 @@ def _disrupted(parts: Parts, lease: Lease, _line: AuditLine) -> _Told | None:
     return _warning(parts, lease, "preempted", "Your workspace is about to be ended")
 
 
+def _warned_of_claim(parts: Parts, lease: Lease, _line: AuditLine) -> _Told | None:
+    return _warning(parts, lease, "claim", "Your workspace has to make room")
+
+
+def _claim_gone(_parts: Parts, _lease: Lease, line: AuditLine) -> _Told | None:
+    return _Told("claim gone", "Your workspace goes on", f"{line.event.why} It goes on as before.")
+
+
 def _end(parts: Parts, lease: Lease, _line: AuditLine) -> _Told | None:
     if lease.reason is None:
         return None
@@ -77,7 +85,7 @@ def _granted(parts: Parts, lease: Lease, _line: AuditLine) -> _Told | None:
     if not lease.unattended:
         return None
     words, name = lease_view(parts, lease)["words"], lease.key.server or "default workspace"
-    return _Told("granted", "Your workspace has its place", f"{words}. It starts by itself ({name}).")
+    return _Told("granted", "Your workspace's turn has come", f"{words}. It starts by itself ({name}).")
 
 
 def _cannot_start(parts: Parts, lease: Lease, _line: AuditLine) -> _Told | None:
@@ -99,6 +107,8 @@ _TEXTS: Mapping[type[events.Event], Callable[[Parts, Lease, AuditLine], _Told | 
     events.WarnedIdle: _warned_idle,
     events.WarnedOfEnd: _warned_of_end,
     events.Disrupted: _disrupted,
+    events.WarnedOfClaim: _warned_of_claim,
+    events.ClaimGone: _claim_gone,
     events.Stopped: _end,
     events.StopperNamed: _end,
     events.Granted: _granted,

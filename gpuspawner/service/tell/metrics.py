@@ -53,6 +53,11 @@ class ServiceCollector(Collector):
         for result in RESULTS:
             told.add_metric([result], self._parts.notifier.counts[result])
         yield told
+        yield GaugeMetricFamily(
+            "gpuspawner_catalog_reload_success",
+            "1 while the catalog in force is as its file says, 0 while what was written there cannot be used.",
+            value=0 if self._parts.in_force.problem else 1,
+        )
         yield from self._ages()
 
     def _gpus(self) -> Iterator[Metric]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpuspawner.catalog import Catalog
+from gpuspawner.catalog.prices import prices
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.idle.idleness import Explanation, State
 from gpuspawner.core.idle.policy import IdlePolicy, LifecyclePolicy, Mode
 from gpuspawner.core.leases.lease import Lease, Phase
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.estimates import Place
+from gpuspawner.core.rules import LatestEnd
 from gpuspawner.core.units import ordinal, show_duration, show_time
 from gpuspawner.schedulers.base import Offer
 
@@ -28,10 +30,25 @@ def gpus_asked(request: Request, catalog: Catalog, *, simulated: bool = False) -
     return f"{request.count} {gpu_title(request.gpu, catalog, simulated=simulated)}"
 
 
+def given_instead(catalog: Catalog, asked: str, given: str, *, simulated: bool = False) -> str:
+    """Return that another kind was given than was asked for, to be read after what was given."""
+    price = prices(catalog, asked, given)
+    cost = f": {price}" if price else ""
+    return f" instead of {gpu_title(asked, catalog, simulated=simulated)}, as you allowed{cost}"
+
+
 def starts_now(
-    request: Request, catalog: Catalog, offer: Offer | None, now: float, node_seconds: float | None = None
+    request: Request,
+    catalog: Catalog,
+    offer: Offer | None,
+    now: float,
+    node_seconds: float | None = None,
+    latest_end: LatestEnd | None = None,
 ) -> str:
-    """Return the sentence of a request that would be granted at once; a node may have to be started for it first."""
+    """Return the sentence of a request that would be granted at once; a node may have to be started for it first.
+
+    ``latest_end`` is what ends it before its time.
+    """
     free = "" if offer is None or offer.free is None else f" ({offer.free} free)"
     simulated = offer is not None and offer.simulated
     gpus = "without a GPU" if request.gpu is None else f"on {gpus_asked(request, catalog, simulated=simulated)}{free}"
@@ -40,6 +57,8 @@ def starts_now(
         return (
             f"None is free now. Starts by itself on {node}. Ends {show_duration(request.lifetime_seconds)} after that."
         )
+    if latest_end is not None:
+        return f"Starts now {gpus}. {latest_end.words[0].upper()}{latest_end.words[1:]}."
     end = show_time(now + request.lifetime_seconds, now)
     return f"Starts now {gpus}. Ends at {end}, after {show_duration(request.lifetime_seconds)}."
 
@@ -64,6 +83,16 @@ def stops_when_idle(request: Request, policy: LifecyclePolicy) -> str:
     return (
         f"If {rests} for {show_duration(idle.for_seconds)}, you are warned, and {show_duration(idle.grace_seconds)} "
         f"later it stops{keep}.{start_up}"
+    )
+
+
+def hours_words(policy: str, instead_of: str, until: float | None, now: float) -> str:
+    """Return which policy judges by the hour, and until when; "" where no hours change it."""
+    if until is None and not instead_of:
+        return ""
+    end = "" if until is None else f" until {show_time(until, now)}"
+    return (
+        f"By the hours of the week, the policy {policy} holds{end}{f' instead of {instead_of}' if instead_of else ''}."
     )
 
 
@@ -150,8 +179,11 @@ def phase_words(lease: Lease, catalog: Catalog, *, simulated: bool = False) -> s
     """Return a lease's phase in words."""
     if lease.unasked and lease.phase is Phase.RUNNING:
         return "Running, started without the GPU service"
-    gpus = gpus_asked(replace(lease.request, gpu=lease.kind), catalog, simulated=simulated)
-    on = "without a GPU" if lease.request.gpu is None else f"on {gpus}"
+    request = lease.request
+    gpus = gpus_asked(replace(request, gpu=lease.kind), catalog, simulated=simulated)
+    if lease.given and request.gpu is not None:
+        gpus += given_instead(catalog, request.gpu, lease.given, simulated=simulated)
+    on = "without a GPU" if request.gpu is None else f"on {gpus}"
     return {
         Phase.QUEUED: f"Waiting for {gpus}",
         Phase.PARKED: f"Waiting for {gpus}; it starts by itself",

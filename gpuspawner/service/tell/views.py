@@ -7,31 +7,36 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from gpuspawner.catalog.groups import team_title
+from gpuspawner.catalog.prices import prices
 from gpuspawner.core.idle.idleness import explain
 from gpuspawner.core.idle.policy import Mode
 from gpuspawner.core.idle.soft import CPU
 from gpuspawner.core.leases.endings import ENDINGS
-from gpuspawner.core.leases.events import fields_of
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease, Phase
 from gpuspawner.core.queue.grants import starts_under_way
 from gpuspawner.core.units import show_duration, show_time
 from gpuspawner.schedulers.base import Offer
-from gpuspawner.service.leases.policies import idle_policy_of, policy_of
+from gpuspawner.service.leases.policies import idle_policy_of, policy_now, policy_of
 from gpuspawner.service.leases.prospects import KEPT_SECONDS
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.store import AuditLine, ReadingRow
+from gpuspawner.service.tell.charged import bound_view, charged_view, why_it_ends
+from gpuspawner.service.tell.claims import notice_words
 from gpuspawner.service.tell.explanation import explained
 from gpuspawner.service.tell.sentences import (
     after_other_starts,
     cannot_start,
+    gpu_title,
+    hours_words,
     idle_words,
     measured,
     phase_words,
     waits,
 )
+from gpuspawner.service.tell.teams import instead
 
 OVERDUE_SECONDS = 15.0
-"""What its place was to end is seen gone by then, as a rule: a kill and a look at it take seconds."""
+"""What the backend was to end is seen gone by then, as a rule: a kill and a look at it take seconds."""
 
 
 def lease_view(parts: Parts, lease: Lease) -> dict[str, Any]:
@@ -49,13 +54,16 @@ def lease_view(parts: Parts, lease: Lease) -> dict[str, Any]:
         "request": {
             "template": request.template,
             "gpu": request.gpu,
+            "substitutes": _substitutes(parts, lease),
+            "team": request.team or None,
+            "team_title": team_title(parts.catalog, request.team) or None,
             "count": request.count,
             "cpu_cores": request.cpu_cores,
             "memory_bytes": request.memory_bytes,
             "lifetime_seconds": request.lifetime_seconds,
         },
+        "gpu": lease.kind,
         "given": lease.given or None,
-        "latest_end": None if lease.latest_end is None else asdict(lease.latest_end),
         "opens": opens_of(parts, lease),
         "options": dict(lease.options),
         "asked_at": lease.asked_at,
@@ -67,13 +75,46 @@ def lease_view(parts: Parts, lease: Lease) -> dict[str, Any]:
         "gpus": _gpus(parts, lease),
         "simulated": is_simulated(parts, lease),
         "queue": _queue(parts, lease),
+        "policy": policy_view(parts, lease.request.policy),
         "idle": _idle(parts, lease),
         "keep": _keep(parts, lease),
         "extend": _extend(parts, lease),
         "warning": _warning(parts, lease),
+        "latest_end": bound_view(lease),
+        "charged": charged_view(parts, lease),
         "end": _end(lease),
     }
-    return {**view, "explained": explained(lease, view, policy_of(parts.catalog, lease).idle)}
+    return {**view, "explained": explained(lease, view, policy_of(parts.catalog, lease, parts.clock.now()).idle)}
+
+
+def policy_view(parts: Parts, name: str) -> dict[str, Any]:
+    """Return which policy judges now what was asked for by the one called so, and until when hours leave it so."""
+    now = parts.clock.now()
+    policy, instead_of, until = policy_now(parts.catalog, name, now)
+    return {
+        "name": policy.name,
+        "instead_of": instead_of or None,
+        "until": until,
+        "words": hours_words(policy.name, instead_of, until, now),
+    }
+
+
+def _substitutes(parts: Parts, lease: Lease) -> list[dict[str, Any]]:
+    """Return the kinds that a request may be given instead of the one asked for, and which its user consents to.
+
+    Of those for some groups only the consented ones: others offers the form, which knows who may have them.
+    """
+    request, kinds = lease.request, parts.catalog.gpus
+    return [
+        {
+            "kind": kind,
+            "title": gpu_title(kind, parts.catalog),
+            "words": prices(parts.catalog, request.gpu or "", kind),
+            "consented": kind in request.substitutes,
+        }
+        for kind in instead(parts.catalog, request)
+        if kind in request.substitutes or not kinds[kind].groups
+    ]
 
 
 def _node_words(parts: Parts, lease: Lease) -> str:
@@ -164,10 +205,10 @@ def _queue(parts: Parts, lease: Lease) -> dict[str, Any] | None:
 
 
 def _idle(parts: Parts, lease: Lease) -> dict[str, Any] | None:
-    policy = idle_policy_of(parts.catalog, lease)
+    policy = idle_policy_of(parts.catalog, lease, parts.clock.now())
     if lease.phase not in UP or policy is None:
         return None
-    mode, now = policy_of(parts.catalog, lease).mode, parts.clock.now()
+    mode, now = policy_of(parts.catalog, lease, parts.clock.now()).mode, parts.clock.now()
     seen = explain(lease.streak, policy)
     kept = lease.kept_until is not None and lease.kept_until > now
     grace = seen.grace_left_seconds
@@ -201,7 +242,7 @@ def _soft(parts: Parts, lease: Lease, name: str) -> dict[str, Any]:
     row = next(iter(parts.sampler.newest(lease.id).values()), None)
     if name == CPU:
         cores = row.cpu_cores if row else None
-        bound = policy_of(parts.catalog, lease).idle.cpu_bound_cores
+        bound = policy_of(parts.catalog, lease, parts.clock.now()).idle.cpu_bound_cores
         return {"active": None if cores is None else cores > bound, "words": "CPU use"}
     if row is None or row.soft is None:
         return {"active": None, "words": "not read yet"}
@@ -213,17 +254,17 @@ def _grace_end(lease: Lease, left_seconds: float) -> float:
 
 
 def _keep(parts: Parts, lease: Lease) -> dict[str, Any]:
-    keep = policy_of(parts.catalog, lease).keep
+    keep = policy_of(parts.catalog, lease, parts.clock.now()).keep
     return {"left": max(0, keep.times - lease.keeps_used), "each_seconds": keep.each_seconds}
 
 
 def extension_left_seconds(parts: Parts, lease: Lease) -> float:
     """Return by how much a lease's end may still be moved."""
-    return max(0.0, policy_of(parts.catalog, lease).extend.total_seconds - lease.extended_seconds)
+    return max(0.0, policy_of(parts.catalog, lease, parts.clock.now()).extend.total_seconds - lease.extended_seconds)
 
 
 def _extend(parts: Parts, lease: Lease) -> dict[str, Any]:
-    extend, left = policy_of(parts.catalog, lease).extend, extension_left_seconds(parts, lease)
+    extend, left = policy_of(parts.catalog, lease, parts.clock.now()).extend, extension_left_seconds(parts, lease)
     return {"left_seconds": left, "each_seconds": min(extend.each_seconds, left)}
 
 
@@ -264,15 +305,19 @@ def _unhealthy(parts: Parts, lease: Lease) -> dict[str, Any]:
 
 
 def warnings_of(parts: Parts, lease: Lease) -> Iterator[dict[str, Any]]:
-    """Yield what its user is to be told now: what its cluster does, then the idle warning, then the coming end."""
+    """Yield what its user is to be told now: its cluster, a stronger claim, the idle warning, the coming end."""
     if lease.phase not in UP:
         return
-    now, policy = parts.clock.now(), policy_of(parts.catalog, lease)
+    now, policy = parts.clock.now(), policy_of(parts.catalog, lease, parts.clock.now())
     if lease.disruption:
         yield _disruption(parts, lease, now)
+    if lease.notice is not None:
+        mail = bool(parts.settings.notify_users)
+        text = notice_words(lease.notice, now, returns=parts.allocator.returns(lease), mail=mail)
+        yield {"kind": "claim", "text": text, "ends_at": lease.notice.at, "actions": []}
     grace = lease.streak.grace_left_seconds
     keep = ["keep"] if _keep(parts, lease)["left"] else []
-    idle = measured(lease, idle_policy_of(parts.catalog, lease))
+    idle = measured(lease, idle_policy_of(parts.catalog, lease, parts.clock.now()))
     if lease.phase is Phase.RECLAIMING and grace is not None:
         ends_at = _grace_end(lease, grace)
         held = "Running kernels and what they hold on the GPU" if lease.slots else "Running kernels"
@@ -284,10 +329,8 @@ def warnings_of(parts: Parts, lease: Lease) -> Iterator[dict[str, Any]]:
     if lease.unhealthy:
         yield _unhealthy(parts, lease)
     if lease.warned_seconds and lease.deadline_at is not None:
-        text = (
-            f"The lifetime of this workspace ends at {show_time(lease.deadline_at, now)}. Save your work: running "
-            "kernels would be lost; files stay."
-        )
+        ends = why_it_ends(lease, lease.deadline_at, now)
+        text = f"{ends} Save your work: running kernels would be lost; files stay."
         can = _extend(parts, lease)["each_seconds"] > 0
         yield {"kind": "expiry", "text": text, "ends_at": lease.deadline_at, "actions": ["extend"] if can else []}
 
@@ -337,26 +380,3 @@ def offer_view(offer: Offer, parts: Parts) -> dict[str, Any]:
         "simulated": offer.simulated,
         "note": offer.note,
     }
-
-
-def reading_view(row: ReadingRow) -> dict[str, Any]:
-    """Return a stored reading as JSON."""
-    return {
-        "at": row.at,
-        "seconds": row.seconds,
-        "gpu": row.gpu,
-        "utilization_percent": row.utilization_percent,
-        "memory_used_bytes": row.memory_used_bytes,
-        "memory_total_bytes": row.memory_total_bytes,
-        "kind": row.kind,
-        "because": row.because,
-        "cpu_cores": row.cpu_cores,
-        "soft": row.soft,
-    }
-
-
-def audit_view(line: AuditLine) -> dict[str, Any]:
-    """Return an audit line as JSON."""
-    event = line.event
-    told = {"at": line.at, "user": line.user, "actor": line.actor, "action": event.action, "why": event.why}
-    return {**told, "fields": fields_of(event)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from gpuspawner.catalog import SSH
@@ -15,9 +16,9 @@ from gpuspawner.service.observe.gpu_states import NO_KIND, STATES, gpu_states
 from gpuspawner.service.observe.unmatched import unmatched
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.tell.output import output_view
+from gpuspawner.service.tell.record_views import audit_view
 from gpuspawner.service.tell.sentences import gpus_asked
 from gpuspawner.service.tell.views import (
-    audit_view,
     extension_left_seconds,
     is_simulated,
     lease_view,
@@ -36,9 +37,10 @@ ENDED_SHOWN_TO_ADMINISTRATORS = 20
 class Home(PageHandler):
     """GET: my workspaces, what is free, who waits; administrators see those of all."""
 
-    def get(self) -> None:
+    async def get(self) -> None:
         """Answer the page."""
         parts, person = self.parts, self.viewer()
+        kinds = (await self.offered()).gpus
         live = sorted(parts.book, key=lambda x: (x.asked_at, x.id))
         mine = [x for x in live if person.owns(x)]
         ended = parts.store.ended(person.owner, ENDED_SHOWN)
@@ -46,18 +48,22 @@ class Home(PageHandler):
             "home.html",
             mine=[self.card(x) for x in mine],
             ended=[self.card(x) for x in ended],
-            offers=[offer_view(offer, parts) for offer in parts.queue.offers],
-            queue=self._queue([x for x in live if x.phase in WAITING]),
+            offers=[offer_view(offer, parts) for offer in parts.queue.offers if offer.kind in kinds],
+            queue=self._queue([x for x in live if x.phase in WAITING], kinds),
             everybody=self._everybody(live) if person.admin else None,
         )
 
-    def _queue(self, line: list[Lease]) -> list[str]:
-        """Return a row for each who waits. What all see alike is rendered once for all: it is most of the page."""
+    def _queue(self, line: list[Lease], kinds: Collection[str]) -> list[str]:
+        """Return a row for each who waits. What all see alike is rendered once for all: it is most of the page.
+
+        Who waits for what is not for who looks is left out: of ``kinds`` they know.
+        """
         parts, person = self.parts, self.viewer()
         if person.admin:
             return parts.queue.once("named rows", lambda: [_row(parts, x, shown=True) for x in line])
         rows = parts.queue.once("rows", lambda: {x.id: _row(parts, x, shown=False) for x in line})
-        return [_row(parts, x, shown=True) if person.owns(x) else rows[x.id] for x in line]
+        seen = [x for x in line if person.owns(x) or x.request.gpu in {None, *kinds}]
+        return [_row(parts, x, shown=True) if person.owns(x) else rows[x.id] for x in seen]
 
     def _everybody(self, live: list[Lease]) -> dict[str, Any]:
         """Return what administrators see besides."""
@@ -68,6 +74,7 @@ class Home(PageHandler):
             "alerts": [
                 *filter(None, [parts.store.trouble, parts.reconciler.orphans.alert]),
                 *parts.reconciler.lost_identities,
+                *parts.in_force.sentences,
             ],
             "disputed": [self.card(x) for x in parts.store.disputed(None)],
             "live": held,
@@ -77,6 +84,7 @@ class Home(PageHandler):
             "unseen": (
                 *parts.scheduler.unseen,
                 *unmatched(parts.catalog.gpus.values(), parts.scheduler.fleet),
+                *parts.members.missing(),
             ),
             "not_given": _not_given(parts),
             "states": [SHOWN.get(state, state) for state in STATES],
@@ -184,12 +192,13 @@ class Act(WorkspacePage):
     async def post(self, lease_id: str, action: str) -> None:
         """Do it and return to the page; where it can't be done the page says why."""
         lease, sentence = self.own(lease_id), self.get_body_argument("sentence", "")
+        said = self.get_body_arguments("substitutes") if action == "consent" else sentence
         left = self.get_body_argument("left", "")
         if action == "extend" and left not in {"", str(extension_left_seconds(self.parts, lease))}:
             self.redirect(self._page(lease), status=303)  # a second click on the same button: it is extended
             return
         try:
-            await act(self.parts, self.viewer(), lease, action, "its page", sentence)
+            await act(self.parts, self.viewer(), lease, action, "its page", said)
         except Conflict as error:
             self.show(self.own(lease_id), str(error), 409)
         except RequestRefused as error:

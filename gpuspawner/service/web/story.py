@@ -18,8 +18,8 @@ from gpuspawner.service.leases.policies import policy_of
 from gpuspawner.service.leases.reclaimer import EVIDENCE_SECONDS
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store import AuditLine, ReadingRow
-from gpuspawner.service.store.store import RAW_SECONDS
-from gpuspawner.service.tell.sentences import gpus_asked
+from gpuspawner.service.store.ages import RAW_SECONDS
+from gpuspawner.service.tell.sentences import given_instead, gpu_title, gpus_asked
 from gpuspawner.service.tell.views import is_simulated
 from gpuspawner.service.web.chart import Axis, Band, Mark, Panel, in_rows, panels
 
@@ -54,7 +54,8 @@ def chart_of(parts: Parts, lease: Lease, rows: Sequence[ReadingRow], lines: Sequ
     since = lease.running_at or lease.granted_at
     if not lease.slots or since is None or (lease.running_at is None and not rows):
         return None
-    now, idle = parts.clock.now(), policy_of(parts.catalog, lease).idle
+    now = parts.clock.now()
+    idle = policy_of(parts.catalog, lease, now).idle
     stopped_at = max((line.at for line in lines if isinstance(line.event, Stopped)), default=lease.ended_at)
     thinned = stopped_at is not None and stopped_at < now - RAW_SECONDS
     if thinned and not any(row.kept for row in rows):
@@ -189,9 +190,20 @@ def ssh_line(lease: Lease, url: str) -> str:
 
 def describe_request(parts: Parts, lease: Lease) -> dict[str, str]:
     """Return the titles of what was asked; names where the catalog no longer has them."""
-    template = parts.catalog.templates.get(lease.request.template)
+    request = lease.request
+    template = parts.catalog.templates.get(request.template)
     return {
-        "template": template.title if template else lease.request.template or "not known",
+        "template": template.title if template else request.template or "not known",
         "name": lease.key.server or "default workspace",
-        "asked": gpus_asked(lease.request, parts.catalog, simulated=is_simulated(parts, lease)),
+        "asked": gpus_asked(request, parts.catalog, simulated=is_simulated(parts, lease)),
+        "instead": ", ".join(gpu_title(kind, parts.catalog) for kind in request.substitutes),
+        "given_instead": _given_instead(parts, lease),
     }
+
+
+def _given_instead(parts: Parts, lease: Lease) -> str:
+    """Return which kind was given in place of the one asked for, in a sentence; "" where it was that one."""
+    if not lease.given or lease.request.gpu is None:
+        return ""
+    title = gpu_title(lease.given, parts.catalog)
+    return f"{title}{given_instead(parts.catalog, lease.request.gpu, lease.given)}."

@@ -17,7 +17,7 @@ from gpuspawner.spawner.kubernetes.pods.pod import contradiction
 from gpuspawner.spawner.kubernetes.pods.refused import refusal
 from gpuspawner.spawner.kubernetes.pods.watches import WATCHES
 from gpuspawner.spawner.kubernetes.start import ASK_SECONDS, PodStart, message_of
-from gpuspawner.spawner.refusals import ended
+from gpuspawner.spawner.refusals import ended_start
 
 
 class PodRequests(PodStart):
@@ -50,7 +50,7 @@ class PodRequests(PodStart):
         """
         lost = contradiction(self.as_json(pod), self._attempt.patch, self._attempt.pod.mark)
         if lost:
-            raise ended(f"This hub is set up wrongly: {lost}", reason="conflict", status=409)
+            raise ended_start(f"This hub is set up wrongly: {lost}", reason="conflict", status=409)
         while not await self._is_made(pod, request_timeout):  # noqa: ASYNC110 - the cluster is asked, nobody tells
             await asyncio.sleep(ASK_SECONDS)
         self._attempt = self._attempt.with_pod(made_at=time.monotonic())

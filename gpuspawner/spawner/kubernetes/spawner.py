@@ -20,7 +20,7 @@ from gpuspawner.spawner.kubernetes.pods.models import written_back
 from gpuspawner.spawner.kubernetes.pods.pod import PodSettings, with_lease
 from gpuspawner.spawner.kubernetes.private import PodRequests
 from gpuspawner.spawner.kubernetes.start import LOOK_SECONDS
-from gpuspawner.spawner.refusals import ended
+from gpuspawner.spawner.refusals import ended_start
 
 
 class KubePods(PodRequests):
@@ -68,7 +68,7 @@ class KubePods(PodRequests):
             await super().load_user_options()
         except ValueError as error:  # a profile_list that is a function, and now has no such profile
             message = f"This hub is set up wrongly: templates.{request.template}.profile: {error}"
-            raise ended(message, reason="conflict", status=409) from error
+            raise ended_start(message, reason="conflict", status=409) from error
         finally:
             self.user_options = asked
         image = request.image
@@ -114,7 +114,7 @@ class KubePods(PodRequests):
         try:
             after = with_lease(before, self._attempt.patch, settings, self._attempt.pod.mark)
         except Conflict as error:
-            raise ended(f"This hub is set up wrongly: {error}", reason="conflict", status=409) from error
+            raise ended_start(f"This hub is set up wrongly: {error}", reason="conflict", status=409) from error
         return written_back(pod, before, after, "V1Pod")
 
     def _know_by(self, pod: Mapping[str, Any]) -> None:
@@ -138,10 +138,10 @@ class KubePods(PodRequests):
             pod = self._pod()
             if pod is None:
                 break
-            verdict = self._judged(pod, time.monotonic() - begun, waits_seconds / PATIENCE)
-            self._step(verdict.progress, verdict.words)
-            if verdict.fatal or verdict.shortage == "lost":
-                self._attempt = self._attempt.failed(verdict.fatal or verdict.words)
+            stage = self._stage(pod, time.monotonic() - begun, waits_seconds / PATIENCE)
+            self._step(stage.progress, stage.words)
+            if stage.fatal or stage.shortage == "lost":
+                self._attempt = self._attempt.failed(stage.fatal or stage.words)
                 break
             if super().is_pod_running(pod) and await self._answers(self._get_pod_url(pod)):
                 self._attempt = self._attempt.with_pod(restarts=restarts(pod)).started()

@@ -21,15 +21,15 @@ from gpuspawner.spawner.kubernetes.pods.end import outcome_of, restarts, why_end
 from gpuspawner.spawner.kubernetes.pods.output import NO_RIGHT, environment_of, has_run, is_of_run_before, said
 from gpuspawner.spawner.kubernetes.pods.pod import START_MARK
 from gpuspawner.spawner.kubernetes.pods.refused import refusal, shortage
-from gpuspawner.spawner.kubernetes.pods.start import NOTEBOOK, Verdict, judge, short
+from gpuspawner.spawner.kubernetes.pods.start import NOTEBOOK, Stage, short, stage_of
 from gpuspawner.spawner.mixin import FENCE_SECONDS, GPUSpawnerMixin
-from gpuspawner.spawner.refusals import ended
+from gpuspawner.spawner.refusals import ended_start
 from gpuspawner.spawner.server_output import listens
 
 LOOK_SECONDS = 0.025
 """How often a start looks at what the watch brought, and whether its server listens: 0.1 ms of work. KubeSpawner's own
 look comes up to 5 s late."""
-JUDGE_SECONDS = 0.5
+EVENTS_SECONDS = 0.5
 """How often a start reads its events where its pod did not change: they are looked for among all of the namespace."""
 REQUEUE_SECONDS = 3.0
 """How long a start whose unschedulable pod was deleted waits for the service to move its lease."""
@@ -72,18 +72,18 @@ class PodStart(GPUSpawnerMixin):
             except ApiException as error:
                 words = refusal(error.status, message_of(error))
                 words = words or f"The cluster did not answer in time ({error.status} {error.reason}). Start it again."
-                raise ended(words, reason="refused", status=409) from error
+                raise ended_start(words, reason="refused", status=409) from error
             except (ClientError, OSError) as error:
                 words = f"The cluster does not answer ({str(error) or 'time-out'}). Start it again."
-                raise ended(words, reason="unavailable", status=503) from error
+                raise ended_start(words, reason="unavailable", status=503) from error
             finally:
                 await _cancelled(starting)
 
     async def _watched(self, starting: asyncio.Future[Any]) -> Any:
         """Return the server's address once it answers, or when the start's time is over."""
         limit, node_seconds = time.monotonic() + self._start_seconds(), self._node_seconds()
-        seen, judged_at = "", 0.0
-        verdict = Verdict(0, "")
+        seen, looked_at = "", 0.0
+        stage = Stage(0, "")
         while True:
             await (asyncio.sleep(LOOK_SECONDS) if starting.done() else asyncio.wait({starting}, timeout=LOOK_SECONDS))
             pod, now = self._own_pod(), time.monotonic()
@@ -91,14 +91,14 @@ class PodStart(GPUSpawnerMixin):
             if starting.done() and (now >= limit or starting.cancelled() or starting.exception() is not None):
                 return starting.result()
             if (pod is None and seen) or self._heartbeat_over():
-                self._end_without_pod(pod, verdict)
+                self._end_without_pod(pod, stage)
             version = pod["metadata"]["resourceVersion"] if pod is not None else ""
-            if version != seen or now - judged_at >= JUDGE_SECONDS:
-                before, seen, judged_at = verdict, version, now
+            if version != seen or now - looked_at >= EVENTS_SECONDS:
+                before, seen, looked_at = stage, version, now
                 self._attempt = self._attempt.with_pod(last_seen=pod)
-                verdict = self._judged(pod, now - (self._attempt.pod.made_at or now), node_seconds)
-                self._step(verdict.progress, verdict.words)
-                _end_on(verdict, before, pod)
+                stage = self._stage(pod, now - (self._attempt.pod.made_at or now), node_seconds)
+                self._step(stage.progress, stage.words)
+                _end_on(stage, before, pod)
             if pod is not None and running and (self._attempt.pod.is_awaited or starting.done()):
                 url = self._get_pod_url(pod)
                 if await self._answers(url):
@@ -106,25 +106,25 @@ class PodStart(GPUSpawnerMixin):
                     self._attempt = self._attempt.with_pod(restarts=restarts(pod))
                     return url
 
-    def _judged(self, pod: Mapping[str, Any] | None, seconds: float, node_seconds: float) -> Verdict:
+    def _stage(self, pod: Mapping[str, Any] | None, seconds: float, node_seconds: float) -> Stage:
         """Return where this start stands, ``seconds`` after its pod was made."""
         trouble = getattr(self.pod_reflector, "trouble", "")
         if trouble:
-            return Verdict(52, f"The cluster does not show its pods ({trouble}); asking it again.")
+            return Stage(52, f"The cluster does not show its pods ({trouble}); asking it again.")
         events = self._events_of(pod)
         if pod is not None and _is_deleted(pod) and outcome_of(pod, events) == "preempted":
-            return Verdict(55, why_ended(pod, events), shortage="lost")
-        return judge(pod, events, seconds, self._attempt.pod.claim, node_seconds)
+            return Stage(55, why_ended(pod, events), shortage="lost")
+        return stage_of(pod, events, seconds, self._attempt.pod.claim, node_seconds)
 
-    def _end_without_pod(self, pod: Mapping[str, Any] | None, verdict: Verdict) -> None:
+    def _end_without_pod(self, pod: Mapping[str, Any] | None, stage: Stage) -> None:
         """The pod was deleted, or the service says that this start is over: for want of room, or in earnest."""
-        if verdict.shortage:
+        if stage.shortage:
             raise NoRoom
         last = self._last_look() if pod is None else None
         why = why_ended(last, self._events_of(last))
         if last is not None and outcome_of(last, self._events_of(last)) == "preempted":
             raise NoRoom(why, str(last["spec"].get("nodeName", "")))
-        raise ended(f"{why or 'This start was ended from outside.'} Start it again.", reason="gone", status=409)
+        raise ended_start(f"{why or 'This start was ended from outside.'} Start it again.", reason="gone", status=409)
 
     def _heartbeat_over(self) -> bool:
         return self._gpu_heartbeat is not None and self._gpu_heartbeat.done()
@@ -139,7 +139,7 @@ class PodStart(GPUSpawnerMixin):
         if time.monotonic() >= self._attempt.waits_until:
             self._attempt = self._attempt.parked()
             message = "The cluster has no room after all. You keep your place in the queue; it starts by itself."
-            raise ended(message, reason="queued", status=409)
+            raise ended_start(message, reason="queued", status=409)
         if not self._attempt.lease:
             return
         await self._wait_for_grant()
@@ -216,7 +216,7 @@ class PodStart(GPUSpawnerMixin):
         hub = pod["metadata"].get("labels", {}).get(HUB_LABEL, self.gpu_hub_id)
         if hub != self.gpu_hub_id:
             where = f"{self.pod_name} in the namespace {self.namespace}"
-            raise ended(
+            raise ended_start(
                 f"Another hub has a pod {where}, and this one takes it for its user's. Your administrator must write a "
                 "c.KubeSpawner.pod_name_template that no other hub has, or delete that pod if its hub is no more.",
                 reason="conflict",
@@ -309,13 +309,13 @@ def _is_deleted(pod: Mapping[str, Any]) -> bool:
     return bool(pod["metadata"].get("deletionTimestamp"))
 
 
-def _end_on(verdict: Verdict, before: Verdict, pod: Mapping[str, Any] | None) -> None:
-    if verdict.shortage == "lost":
-        raise NoRoom(verdict.words, str(pod["spec"].get("nodeName", "")) if pod is not None else "")
+def _end_on(stage: Stage, before: Stage, pod: Mapping[str, Any] | None) -> None:
+    if stage.shortage == "lost":
+        raise NoRoom(stage.words, str(pod["spec"].get("nodeName", "")) if pod is not None else "")
     if before.shortage and pod is not None and _is_deleted(pod):
         raise NoRoom  # the service deletes a pod that finds no room, and that is no failure
-    if verdict.fatal:
-        raise ended(verdict.fatal, reason="cannot-start", status=409)
+    if stage.fatal:
+        raise ended_start(stage.fatal, reason="cannot-start", status=409)
 
 
 async def _cancelled(task: asyncio.Future[Any]) -> None:

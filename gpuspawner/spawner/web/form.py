@@ -12,16 +12,19 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from gpuspawner.backends.local.nvidia import has_devices
-from gpuspawner.catalog import NO_GPU, OPTIONS, Catalog, Guarantee, Template, keys_of_form, resolve
+from gpuspawner.catalog import ANY_GPU, NO_GPU, OPTIONS, Catalog, Guarantee, Template, keys_of_form, resolve
 from gpuspawner.catalog.menus import LONGEST_CHOICE
 from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.units import BadValue, parse_bytes, parse_duration, show_bytes, show_cpu, show_duration
+from gpuspawner.spawner.web import instead
 from gpuspawner.spawner.web import menus as form_menus
 from gpuspawner.spawner.web.live import Live
 from gpuspawner.spawner.web.pages import TEMPLATES
 
 AWAY = "GPUs can't be granted now: the GPU service does not answer. Work without one, or wait: this page looks again."
+LINKED = frozenset(OPTIONS) - {"team", "substitutes"}
+"""What a link fills in: who pays, and what else one takes, each says for themselves."""
 LONGEST_SHOWN = 200
 """Characters of a value that a form repeats. Arbitrary: a link may carry megabytes."""
 CPU_CHOICES = (0.5, 1, 2, 4, 8, 16, 32, 64, 128)
@@ -44,11 +47,12 @@ def render(
     notes: Sequence[str] = (),
     live: Live | None = None,
     own: bool = True,
+    teams: Sequence[tuple[str, str]] = (),
 ) -> str:
     """Return the form as HTML.
 
     Args:
-        catalog: what may be chosen.
+        catalog: what the user may choose.
         user: for whom a server starts.
         server: its name, ``""`` for the default one.
         ticket: a form's, for what the page asks of the service.
@@ -57,9 +61,14 @@ def render(
         notes: what else to tell of them, in sentences.
         live: what the service says now, None where it does not answer.
         own: whether ``user`` is who looks.
+        teams: those that the user may have charged, by name and title.
     """
     shown = {key: _shown(key, chosen.get(key, "")) for key in OPTIONS}
-    template = catalog.templates.get(shown["template"], next(iter(catalog.templates.values())))
+    template = catalog.templates.get(shown["template"], next(iter(catalog.templates.values()), None))
+    if template is None:
+        return _environment.get_template("gpuspawner/form_without.html").render(
+            sentence=_refusal(catalog, chosen, user), whose=None if own else user
+        )
     kinds = [kind for kind in catalog.gpus.values() if any(kind.name in t.gpus for t in catalog.templates.values())]
     return _environment.get_template("gpuspawner/form.html").render(
         user=user,
@@ -72,12 +81,21 @@ def render(
         templates=catalog.templates.values(),
         gpus=[{"kind": kind, "more": _more(kind), "free": _free(kind.name, live)} for kind in kinds],
         no_gpu=NO_GPU,
+        any_gpu=ANY_GPU if any(len(one.gpus) > 1 for one in catalog.templates.values()) else None,
+        substitutes=instead.rows(catalog, template, chosen, live),
+        teams=[{"name": name, "title": title} for name, title in teams],
+        team=_team(teams, chosen, live),
         simulated=_simulated(catalog, live),
         fields=_fields(catalog, template),
         menus=form_menus.shown(catalog, template, chosen),
-        data={"templates": {name: _data(catalog, t) for name, t in catalog.templates.items()}, "quota": catalog.quota},
-        quota=catalog.quota,
-        held=live.held if live else None,
+        data={
+            "templates": {name: _data(catalog, t) for name, t in catalog.templates.items()},
+            "consents": {
+                **(live.consents if live else {}),
+                template.name: sorted(instead.consented(template, chosen, live)),
+            },
+        },
+        quota=live.quota if live else (),
         whose=None if own else user,
         sentence=_sentence(catalog, chosen, user, live),
         refused=live.refused if live else _refusal(catalog, chosen, user) is not None,
@@ -87,12 +105,15 @@ def render(
     )
 
 
-def still_allowed(catalog: Catalog, remembered: Mapping[str, Any] | None, user: str) -> dict[str, Any]:
-    """Return of what was last used what the catalog still allows: the form must not offer what Start refuses."""
+def still_allowed(resolved: Callable[[Any], Any], remembered: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return of what was last used what may still be asked: the form must not offer what Start refuses.
+
+    ``resolved`` makes a request of options, or raises RequestRefused.
+    """
     left = dict(remembered or {})
     while left:
         try:
-            resolve(catalog, left, user)
+            resolved(left)
         except RequestRefused as error:
             if left.pop(error.field.strip("'"), None) is None:
                 return {}
@@ -113,17 +134,19 @@ def prefill_from_query(arguments: Mapping[str, Sequence[str | bytes]]) -> dict[s
         for value in values[:1]
     }
     prefixed = {key[4:]: value for key, value in texts.items() if key.startswith("opt-")}
-    return {key: value[:LONGEST_SHOWN] for key, value in (prefixed or texts).items() if key in OPTIONS and value}
+    return {key: value[:LONGEST_SHOWN] for key, value in (prefixed or texts).items() if key in LINKED and value}
 
 
 def offered(catalog: Catalog, link: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """Return of a link's options what the form can show as chosen, and a sentence for each choice that it cannot."""
-    kept, notes = dict(link), []
-    template = catalog.templates.get(link.get("template", ""), next(iter(catalog.templates.values())))
+    kept, notes = dict(link), list[str]()
+    template = catalog.templates.get(link.get("template", ""), next(iter(catalog.templates.values()), None))
+    if template is None:
+        return {}, notes
     if link.get("template", template.name) != template.name:
         notes.append(_replaced(f"workspace {quoted(kept.pop('template'))}", "which is not offered", template.title))
     gpu = link.get("gpu", NO_GPU)
-    if gpu != NO_GPU and gpu not in template.gpus:
+    if gpu not in {NO_GPU, ANY_GPU, *template.gpus}:
         del kept["gpu"]
         asked = catalog.gpus[gpu].title if gpu in catalog.gpus else quoted(gpu)
         usual = catalog.gpus[template.default.gpu].title if template.default.gpu else "No GPU"
@@ -138,10 +161,12 @@ def _replaced(asked: str, wrong: str, instead: str) -> str:
 def prefill_from_post(catalog: Catalog, formdata: Mapping[str, Sequence[Any]]) -> dict[str, str]:
     """Return what to fill in again after a submitted form was refused."""
     keys = keys_of_form(catalog, formdata)
+    texts = {field: values for field, values in formdata.items() if all(isinstance(one, str) for one in values)}
+    ticked = {field: [",".join(values)] for field, values in texts.items() if field == "substitutes"}
     return {
         keys[field]: values[0][: LONGEST_SHOWN if field in OPTIONS else LONGEST_CHOICE]
-        for field, values in formdata.items()
-        if field in keys and values and isinstance(values[0], str) and values[0]
+        for field, values in {**texts, **ticked}.items()
+        if field in keys and values and values[0]
     }
 
 
@@ -151,6 +176,13 @@ def _refusal(catalog: Catalog, chosen: Mapping[str, Any], user: str) -> str | No
     except RequestRefused as error:
         return str(error)
     return None
+
+
+def _team(teams: Sequence[tuple[str, str]], chosen: Mapping[str, Any], live: Live | None) -> str:
+    """Return the team that is shown as chosen: the one that was, else the last one; "" where the user has to say."""
+    names = [name for name, _ in teams]
+    wanted = (chosen.get("team"), live.team if live else "", names[0] if len(names) == 1 else "")
+    return next((team for team in wanted if team in names), "")
 
 
 def _sentence(catalog: Catalog, chosen: Mapping[str, Any], user: str, live: Live | None) -> str:
@@ -183,7 +215,8 @@ def _simulated(catalog: Catalog, live: Live | None) -> set[str]:
 def _fields(catalog: Catalog, template: Template) -> list[dict[str, Any]]:
     """Return the fields below the GPUs: for each its name, label, default, hint and suggestions."""
     data = _data(catalog, template)
-    labels = {"count": "GPUs", "cpu": "CPU cores", "memory": "Memory", "lifetime": "Lifetime"}
+    labels = {"count": "GPUs", "gpu_memory": "Memory of each GPU", "cpu": "CPU cores", "memory": "Memory"}
+    labels |= {"lifetime": "Lifetime"}
     return [{"name": name, "label": label, **data[name]} for name, label in labels.items()]
 
 
@@ -192,13 +225,20 @@ def _data(catalog: Catalog, template: Template) -> dict[str, Any]:
     menu = catalog.menus.get(template.name)
     bounds, default, guarantee = template.bounds, template.default, template.guarantee or Guarantee()
     counts = {kind: {"least": least, "most": most} for kind, (least, most) in template.gpus.items()}
+    defaults = {kind: template.default_count(kind) for kind in counts}
+    if len(counts) > 1:
+        ends = [*template.gpus.values()]
+        counts[ANY_GPU] = {"least": min(least for least, _ in ends), "most": max(most for _, most in ends)}
+        defaults[ANY_GPU] = min(defaults.values())
     most = max((most for _, most in template.gpus.values()), default=0)
     count = default.count or ""
     return {
         "profile": menu.profile if menu else None,
         "gpu": default.gpu or NO_GPU,
-        "gpus": {kind: {**ends, "default": template.default_count(kind)} for kind, ends in counts.items()},
+        "gpus": {kind: {**ends, "default": defaults[kind]} for kind, ends in counts.items()},
         "count": _field(str(count), f"up to {most}" if most else "none", ()),
+        "substitutes": instead.offered(catalog, template),
+        "gpu_memory": _gpu_memory(catalog, template),
         "cpu": _sized(show_cpu, default.cpu_cores, bounds.cpu_cores, CPU_CHOICES, guarantee.cpu_percent),
         "memory": _sized(
             show_bytes, default.memory_bytes, bounds.memory_bytes, MEMORY_CHOICES, guarantee.memory_percent
@@ -208,6 +248,13 @@ def _data(catalog: Catalog, template: Template) -> dict[str, Any]:
             *_bounded(bounds.lifetime_seconds, _written_lifetime, LIFETIME_CHOICES),
         ),
     }
+
+
+def _gpu_memory(catalog: Catalog, template: Template) -> dict[str, Any]:
+    """Return the field for the memory that any GPU is to have at least."""
+    sizes = sorted({catalog.gpus[kind].memory_bytes for kind in template.gpus})
+    hint = f"at least; up to {show_bytes(sizes[-1])}" if sizes else "none"
+    return _field(show_bytes(max(sizes[0], template.needs_memory_bytes)) if sizes else "", hint, map(show_bytes, sizes))
 
 
 def _sized(
@@ -241,7 +288,7 @@ def _shown(key: str, value: object) -> str:
     """Return an option as its field shows it: ``8 GiB`` for 8589934592, ``8h`` for ``28800s``; others as they are."""
     text = str(value)[:LONGEST_SHOWN]
     try:
-        if key == "memory":
+        if key in {"memory", "gpu_memory"}:
             nice = show_bytes(parse_bytes(value))
             return nice if parse_bytes(nice) == parse_bytes(value) else text
         if key == "lifetime":

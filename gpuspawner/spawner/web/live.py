@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tornado.httpclient import HTTPClientError, HTTPRequest
-from tornado.simple_httpclient import SimpleAsyncHTTPClient
-
-from gpuspawner.core.proof import NONCE, Asked, new_nonce
-from gpuspawner.spawner.client import is_proven, target_of
+from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.proof import NONCE, new_nonce
+from gpuspawner.spawner.client import ask_service
 
 ANSWER_SECONDS = 2.0
 """How long a page waits for the service. Arbitrary: it answers in milliseconds, and a page should not seem dead."""
@@ -24,14 +22,18 @@ ENDED_SHOWN = 5
 class Live:
     """What a form shows of the service: its own documents (see ``service.tell.views``), read once.
 
-    ``offers`` is by kind; ``held`` are the GPUs that the user uses or waits for. ``sentence`` says what Start would do,
-    or, where ``refused``, why it would not.
+    ``offers`` is by kind. ``sentence`` says what Start would do, or, where ``refused``, why it would not. ``quota`` is
+    a line for each limit that binds the user. ``team`` is charged where they name none, "" where they must. What they
+    consented to last is ``consents``, by template; ``substitutes`` tells what those of the kind asked for bring now.
     """
 
     offers: Mapping[str, Mapping[str, Any]]
-    held: int
     sentence: str
     refused: bool = False
+    quota: tuple[str, ...] = ()
+    team: str = ""
+    consents: Mapping[str, Collection[str]] = field(default_factory=dict)
+    substitutes: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -45,15 +47,23 @@ class ServiceView:
     ticket: str
     secret: bytes = field(repr=False)
 
-    async def live(self, options: Mapping[str, str], server: str) -> Live | None:
+    async def live(self, options: Mapping[str, Any], server: str) -> Live | None:
         """Return all that a form shows."""
         offers, check = await asyncio.gather(self._ask("offers"), self._ask("check", {**options, "server": server}))
-        if offers is None or check is None:
+        if offers is None or check is None or "error" in offers:
             return None
         error = check.get("error")
         sentence = error["message"] if error else check["sentence"]
         by_kind = {offer["kind"]: offer for offer in offers["offers"]}
-        return Live(by_kind, offers["held"], sentence, refused=bool(error))
+        return Live(
+            by_kind,
+            sentence,
+            refused=bool(error),
+            quota=tuple(line["words"] for line in check.get("quota", offers["quota"])),
+            team=offers["team"] or "",
+            consents=offers["consents"],
+            substitutes={one["kind"]: one["words"] for one in check.get("substitutes", ())},
+        )
 
     async def workspaces(self) -> tuple[Mapping[str, Any], ...] | None:
         """Return the user's live workspaces, then those that ended last."""
@@ -68,25 +78,13 @@ class ServiceView:
     async def _ask(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
         """Return the answer, a refusal (4xx) too; None where there is none."""
         nonce, url = new_nonce(), f"{self.url}/api/v1/{path}"
-        asked = Asked("GET" if body is None else "POST", target_of(url))
-        request = HTTPRequest(
-            url,
-            method=asked.method,
-            headers={"Authorization": f"ticket {self.ticket}", NONCE: nonce, "Content-Type": "application/json"},
-            body=None if body is None else json.dumps(body),
-            connect_timeout=ANSWER_SECONDS,
-            request_timeout=ANSWER_SECONDS,
-            follow_redirects=False,
-        )
-        client = SimpleAsyncHTTPClient(force_instance=True)  # its own: the hub's shared one may be busy waiting
+        method, sent = ("GET", None) if body is None else ("POST", json.dumps(body))
+        headers = {"Authorization": f"ticket {self.ticket}", NONCE: nonce}
         try:
-            response = await client.fetch(request, raise_error=False)
-        except (OSError, HTTPClientError):
+            response = await ask_service(self.secret, method, url, nonce, headers, sent, ANSWER_SECONDS)
+        except Unavailable:
             return None
-        finally:
-            client.close()
-        proven = is_proven(response, self.secret, nonce, asked)
-        return json.loads(response.body) if proven and response.code < 500 else None  # noqa: PLR2004 - HTTP's own
+        return json.loads(response.body) if response.code < 500 else None  # noqa: PLR2004 - HTTP's own
 
 
 def of_server(workspaces: tuple[Mapping[str, Any], ...] | None, server: str) -> Mapping[str, Any] | None:

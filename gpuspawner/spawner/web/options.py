@@ -12,10 +12,12 @@ from jupyterhub.utils import isoformat
 from traitlets import Callable, Unicode, default, observe
 from traitlets.config import LoggingConfigurable
 
-from gpuspawner.catalog import Catalog, from_form, without_defaults
+from gpuspawner.catalog import Catalog, from_form, resolve, teams_of, visible, without_defaults
+from gpuspawner.catalog.groups import named_groups, team_title
 from gpuspawner.core.errors import RequestRefused
+from gpuspawner.core.leases.request import Request
 from gpuspawner.core.tickets import sign_ticket
-from gpuspawner.spawner.refusals import ended
+from gpuspawner.spawner.refusals import ended_start
 from gpuspawner.spawner.web import form
 from gpuspawner.spawner.web.live import ServiceView
 
@@ -41,6 +43,24 @@ class FormOptions(_Base):
         """The loaded catalog."""
         catalog: Catalog = self.gpu_catalog()
         return catalog
+
+    def gpu_groups(self) -> frozenset[str]:
+        """Return the hub's groups that the user is in now, where the catalog names any."""
+        if not named_groups(self.catalog):
+            return frozenset()
+        return frozenset(group.name for group in self.user.orm_user.groups)
+
+    def gpu_request(self, options: object) -> Request:
+        """Return what options mean for the user. Which of several teams was the last one, the service alone knows.
+
+        Raises:
+            RequestRefused: as :func:`gpuspawner.catalog.resolve`.
+        """
+        return resolve(self.catalog, options, self.user.name, **self._gpu_asker())
+
+    def _gpu_asker(self) -> dict[str, Any]:
+        groups = self.gpu_groups()
+        return {"groups": groups, "last_team": next(iter(teams_of(self.catalog.rules, groups)), "")}
 
     def gpu_secret(self) -> str:
         """Return the secret shared with the service, as written in its file."""
@@ -72,25 +92,29 @@ class FormOptions(_Base):
 
     def options_from_form(self, formdata: Mapping[str, list[str]]) -> dict[str, Any]:
         """Return the options of a submitted form. A refused one shows the form again, with the reason."""
+        asker = self._gpu_asker()
+        catalog = visible(self.catalog, asker["groups"])
         # JupyterHub 6.1 shows a named server's form again by asking the default one: the user is what both have.
-        self.user.gpu_posted = form.prefill_from_post(self.catalog, formdata)
+        self.user.gpu_posted = form.prefill_from_post(catalog, formdata)
         try:
-            return without_defaults(self.catalog, from_form(self.catalog, formdata), self.user.name)
+            return without_defaults(self.catalog, from_form(catalog, formdata), self.user.name, **asker)
         except RequestRefused as error:
-            raise ended(str(error), reason="refused", status=error.status) from error
+            raise ended_start(str(error), reason="refused", status=error.status) from error
 
     def options_from_query(self, _query: Mapping[str, list[str]]) -> dict[str, Any]:
         """Refuse, whatever the hub found: a GET never starts anything."""
-        raise ended("A link only fills in the form. Press Start there.", reason="refused", status=400)
+        raise ended_start("A link only fills in the form. Press Start there.", reason="refused", status=400)
 
     async def render_form(self) -> str:
         """Return the form as a hub page shows it, with the service's numbers of this moment."""
-        chosen, notes = self._filled_in()
+        catalog, groups = self.catalog, self.gpu_groups()
+        offered = visible(catalog, groups)
+        chosen, notes = self._filled_in(offered)
         # Whoever may start this server reads this form, which must not let them do what only its user may.
         secret = bytes.fromhex(self.gpu_secret())
         ticket = sign_ticket(secret, self.user.name, isoformat(self.user.orm_user.created), time(), form=True)
         return form.render(
-            self.catalog,
+            offered,
             user=self.user.name,
             server=self.name,
             ticket=ticket,
@@ -99,9 +123,10 @@ class FormOptions(_Base):
             notes=notes,
             live=await ServiceView(self.gpu_service_url, ticket, secret).live(chosen, self.name),
             own=not self.gpu_actor(),
+            teams=tuple((team, team_title(catalog, team)) for team in teams_of(catalog.rules, groups)),
         )
 
-    def _filled_in(self) -> tuple[Mapping[str, Any], list[str]]:
+    def _filled_in(self, offered: Catalog) -> tuple[Mapping[str, Any], list[str]]:
         """Return what the form shows as chosen: what was posted and refused, else the link's, else the last use's.
 
         And what to tell of it: what the link asks for and nobody offers.
@@ -109,6 +134,10 @@ class FormOptions(_Base):
         posted = self.user.__dict__.pop("gpu_posted", None)
         link, self._gpu_link = self._gpu_link, None
         if link:
-            return form.offered(self.catalog, link)
+            return form.offered(offered, link)
         posted = posted if link is None else None
-        return posted or form.still_allowed(self.catalog, self.user_options, self.user.name), []
+        if posted:
+            return posted, []
+        last = form.still_allowed(self.gpu_request, self.user_options)
+        # Which team was charged and what else was consented to, for whichever server, the service knows.
+        return {key: value for key, value in last.items() if key in form.LINKED}, []

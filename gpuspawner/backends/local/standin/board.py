@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import namedtuple
 
-from gpuspawner.backends.local.records import FOLDER, MIB, Holder, SimulatedGpu, ended, holders, own_gpus
+from gpuspawner.backends.local.records import FOLDER, MIB, Holder, SimulatedGpu, holders, own_gpus, recent_holders
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def boards(environ: Mapping[str, str]) -> tuple[Board, ...]:
     for number, gpu in enumerate(own_gpus(environ)):
         held = holders(folder, gpu.uuid)
         workers = tuple(Worker(one.pid, _program(one.pid), one.memory_bytes // MIB) for one in held)
-        spells = (*held, *ended(folder, gpu.uuid))
+        spells = (*held, *recent_holders(folder, gpu.uuid))
         found.append(Board(number, gpu, workers, min(100, sum(one.percent for one in held)), spells))
     return tuple(found)
 

@@ -35,7 +35,7 @@ def refusal(code: int, message: str) -> str:
             "Your administrator must change the hub's KubeSpawner settings or the namespace's standard."
         )
     if code == 404:  # noqa: PLR2004 - HTTP's own number
-        return f"The cluster has no place for it: {cause} Your administrator must create it or name another."
+        return f"Its pod cannot be made: {cause} Your administrator must create it or name another."
     return f"The cluster refuses this workspace: {cause} Your administrator can mend this; nothing was charged."
 
 

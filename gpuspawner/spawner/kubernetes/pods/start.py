@@ -31,7 +31,7 @@ REFUSED = "unauthorized|authorization failed|authentication required|access deni
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Stage:
     """Where a start stands. ``fatal`` says why it can never come right, "" while it may.
 
     ``shortage`` is set where the cluster has no room, whatever was granted: ``waiting`` while the scheduler still looks
@@ -44,9 +44,9 @@ class Verdict:
     shortage: Literal["", "waiting", "lost"] = ""
 
 
-def judge(
+def stage_of(
     pod: Json | None, events: Sequence[Json], seconds: float, own_claim: str = "", node_seconds: float = 0.0
-) -> Verdict:
+) -> Stage:
     """Return where the start of a pod stands, ``seconds`` after the pod was made.
 
     Args:
@@ -57,10 +57,10 @@ def judge(
         node_seconds: how long a node takes that the cluster starts for it; 0 where none is to be started.
     """
     if pod is None:
-        return Verdict(55, "Creating its pod.")
+        return Stage(55, "Creating its pod.")
     if pod["metadata"].get("deletionTimestamp"):
         fatal = _deleted(events)
-        return Verdict(55, fatal, fatal)
+        return Stage(55, fatal, fatal)
     status = pod.get("status", {})
     if status.get("phase") == "Failed":
         return _failed(status)
@@ -74,33 +74,31 @@ def judge(
     return _over(pod) or _sandbox(events) or _mounting(status, events, seconds) or _under_way(pod, events)
 
 
-def _scheduling(
-    scheduled: Json, events: Sequence[Json], seconds: float, own_claim: str, node_seconds: float
-) -> Verdict:
+def _scheduling(scheduled: Json, events: Sequence[Json], seconds: float, own_claim: str, node_seconds: float) -> Stage:
     message = str(scheduled.get("message", ""))
     if scheduled.get("reason") == "SchedulingGated":
-        return Verdict(55, "Waiting for the cluster's own queue to admit it.")
+        return Stage(55, "Waiting for the cluster's own queue to admit it.")
     if scheduled.get("reason") != "Unschedulable":
-        return Verdict(55, "Looking for a node.")
+        return Stage(55, "Looking for a node.")
     volume = re.search(r'persistentvolumeclaim "([^"]+)" (not found|is being deleted)', message)
     if volume:
         return _volume(volume[1], seconds, new=volume[1] == own_claim and volume[2] == "not found")
     if waits_for_volume(message):
-        return Verdict(55, "Its volume is not ready yet: the cluster's storage is making it. This start goes on.")
+        return Stage(55, "Its volume is not ready yet: the cluster's storage is making it. This start goes on.")
     words = f"No node fits now: {_nodes(message)}. This start goes on; the cluster looks again at each change."
     if node_seconds:
         words = f"A node starts for it, in about {show_duration(node_seconds)}. You can close this page."
     elif any(event.get("reason") == "TriggeredScaleUp" for event in events):
         words = "No node has room; the cluster is starting one. This takes some minutes."
-    return Verdict(55, words, shortage="waiting")
+    return Stage(55, words, shortage="waiting")
 
 
-def _volume(name: str, seconds: float, *, new: bool) -> Verdict:
+def _volume(name: str, seconds: float, *, new: bool) -> Stage:
     if new:
-        return Verdict(55, f"Its volume {name} was made just now; the cluster has yet to see it.")
+        return Stage(55, f"Its volume {name} was made just now; the cluster has yet to see it.")
     words = f"Its volume {name} is missing."
     remedy = f"{words} Your administrator must create the claim or take it out of the settings; nothing was charged."
-    return Verdict(55, words, remedy if seconds >= SETTLED_SECONDS else "")
+    return Stage(55, words, remedy if seconds >= SETTLED_SECONDS else "")
 
 
 _NO_ROOM = {
@@ -110,7 +108,7 @@ _NO_ROOM = {
 """Why a kubelet fails a pod whose node the scheduler took for one with room."""
 
 
-def _failed(status: Json) -> Verdict:
+def _failed(status: Json) -> Stage:
     """Tell of a pod that failed before it ran: a node that had no room after all, or took it and threw it out."""
     reason, message = str(status.get("reason", "")), str(status.get("message", ""))
     if "maximum request size for shared resources" in message:
@@ -118,21 +116,21 @@ def _failed(status: Json) -> Verdict:
             "The cluster gives no workspace more than one share of a GPU. Start it with a count of 1. Your "
             "administrator can write no more than 1 of it in the templates; nothing was charged."
         )
-        return Verdict(55, fatal, fatal)
+        return Stage(55, fatal, fatal)
     if reason == "Evicted" and re.search("exceed(s|ed) (the|its) .*limit", message):  # on any node alike
         fatal = f"It wrote more to its temporary files than it may: {short(message)} Tell your administrator."
-        return Verdict(55, fatal, fatal)
+        return Stage(55, fatal, fatal)
     if reason.startswith("OutOf") or reason in _NO_ROOM:
-        return Verdict(55, f"Its node had no room after all: {short(message or reason)}", shortage="lost")
+        return Stage(55, f"Its node had no room after all: {short(message or reason)}", shortage="lost")
     servers = status.get("containerStatuses", [])
     crashed = next((c for c in servers if c.get("state", {}).get("terminated", {}).get("exitCode")), None)
     if crashed is not None and not reason:  # the settings say that it is not started again
         return _crashed(crashed, crashed["state"]["terminated"], often=False)
     fatal = f"The cluster ended it before it ran: {short(message or reason or 'without a reason')} Start it again."
-    return Verdict(55, fatal, fatal)
+    return Stage(55, fatal, fatal)
 
 
-def _container(container: Json, events: Sequence[Json]) -> Verdict | None:
+def _container(container: Json, events: Sequence[Json]) -> Stage | None:
     """Tell of a container that cannot be pulled, made or kept running; None of one that goes well."""
     state = container.get("state", {})
     waiting, terminated = state.get("waiting", {}), state.get("terminated", {})
@@ -149,7 +147,7 @@ def _container(container: Json, events: Sequence[Json]) -> Verdict | None:
     return None
 
 
-def _pull(image: str, reason: str, messages: Sequence[str]) -> Verdict:
+def _pull(image: str, reason: str, messages: Sequence[str]) -> Stage:
     text = " ".join(messages)
     tell = "Tell your administrator, who names the image in the template; nothing was charged."
     fatal = ""
@@ -166,9 +164,9 @@ def _pull(image: str, reason: str, messages: Sequence[str]) -> Verdict:
     elif "no match for platform" in text:
         fatal = f"The image {image} is made for other processors than this node's. {tell}"
     if fatal:
-        return Verdict(62, fatal, fatal)
+        return Stage(62, fatal, fatal)
     cause = next((_cause(m) for m in messages if _cause(m)), "the registry does not answer")
-    return Verdict(62, f"The image {image} cannot be pulled yet: {cause} The cluster keeps trying.")
+    return Stage(62, f"The image {image} cannot be pulled yet: {cause} The cluster keeps trying.")
 
 
 def _cause(message: str) -> str:
@@ -178,18 +176,18 @@ def _cause(message: str) -> str:
     return short(message.rsplit(": ", 2)[-1] if len(message) > LONGEST_CAUSE // 2 else message)
 
 
-def _create(message: str) -> Verdict:
+def _create(message: str) -> Stage:
     if "runAsNonRoot" in message or "non-numeric user" in message:
         fatal = (
             "The image wants to run as root, which this cluster forbids. Your administrator must choose an image "
             "with a numeric user, or set c.KubeSpawner.uid."
         )
-        return Verdict(70, fatal, fatal)
+        return Stage(70, fatal, fatal)
     final = re.search(r"not found|couldn't find key|no such file|permission denied|invalid|not allowed", message)
     if final and "sandbox container task" not in message:  # a sandbox that died: the kubelet makes another
         fatal = f"Its container cannot be made: {short(message)} Your administrator can mend this; nothing was charged."
-        return Verdict(70, fatal, fatal)
-    return Verdict(70, f"Its container could not be made yet: {short(message)} The cluster keeps trying.")
+        return Stage(70, fatal, fatal)
+    return Stage(70, f"Its container could not be made yet: {short(message)} The cluster keeps trying.")
 
 
 def _unstartable(terminated: Json) -> bool:
@@ -197,7 +195,7 @@ def _unstartable(terminated: Json) -> bool:
     return terminated.get("reason") in {"StartError", "ContainerCannotRun"} or terminated.get("exitCode") in {126, 127}
 
 
-def _crashed(container: Json, last: Json, *, often: bool = True) -> Verdict:
+def _crashed(container: Json, last: Json, *, often: bool = True) -> Stage:
     name, code = container.get("name", ""), last.get("exitCode")
     what = "Its server" if name == NOTEBOOK else f"Its container {name}"
     said = short(str(last.get("message", "")))
@@ -212,10 +210,10 @@ def _crashed(container: Json, last: Json, *, often: bool = True) -> Verdict:
         cause = likely_cause(said)
         when = "each time it was started" if often else "before it answered"
         fatal = f"{what} ended with exit code {code} {when}{f': {cause}' if cause else ''}. Tell your administrator."
-    return Verdict(75, fatal, fatal)
+    return Stage(75, fatal, fatal)
 
 
-def _over(pod: Json) -> Verdict | None:
+def _over(pod: Json) -> Stage | None:
     """Tell of a server that ended well and is not started again; None of one that has not ended, or will be."""
     servers = (c for c in pod["status"].get("containerStatuses", []) if c.get("name") == NOTEBOOK)
     ended = any(c.get("state", {}).get("terminated", {}).get("exitCode") == 0 for c in servers)
@@ -225,10 +223,10 @@ def _over(pod: Json) -> Verdict | None:
         "Its server ended before it answered, with exit code 0: its command is done, and starts no server that stays. "
         "Tell your administrator, who names image and command; nothing was charged."
     )
-    return Verdict(75, fatal, fatal)
+    return Stage(75, fatal, fatal)
 
 
-def _sandbox(events: Sequence[Json]) -> Verdict | None:
+def _sandbox(events: Sequence[Json]) -> Stage | None:
     """Tell of a pod whose node cannot begin it: its network is not up, or the runtime it asks for is not there."""
     begun = {"FailedCreatePodSandBox", "Pulling", "Pulled", "Created", "Started"}
     last = next((e for e in reversed(events) if e.get("reason") in begun), {})
@@ -240,11 +238,11 @@ def _sandbox(events: Sequence[Json]) -> Verdict | None:
             f"Its node does not have the container runtime that it asks for: {short(cause)} Your administrator must "
             "set c.GPUSpawner.gpu_runtime_class to one that the nodes have; nothing was charged."
         )
-        return Verdict(60, fatal, fatal)
-    return Verdict(60, f"Its node cannot begin it yet: {short(cause)} The cluster keeps trying.")
+        return Stage(60, fatal, fatal)
+    return Stage(60, f"Its node cannot begin it yet: {short(cause)} The cluster keeps trying.")
 
 
-def _mounting(status: Json, events: Sequence[Json], seconds: float) -> Verdict | None:
+def _mounting(status: Json, events: Sequence[Json], seconds: float) -> Stage | None:
     if any("running" in c.get("state", {}) for c in status.get("containerStatuses", [])):
         return None
     last = next((e for e in reversed(events) if e.get("reason") in {"FailedMount", "FailedAttachVolume"}), None)
@@ -256,31 +254,31 @@ def _mounting(status: Json, events: Sequence[Json], seconds: float) -> Verdict |
     if _MISSING.search(message):
         words = f"Its {name} is missing: {short(message.split(' : ', 1)[-1])}"
         fatal = f"{words} Your administrator must create it or take it out of the settings; nothing was charged."
-        return Verdict(60, words, fatal if seconds >= SETTLED_SECONDS else "")
+        return Stage(60, words, fatal if seconds >= SETTLED_SECONDS else "")
     if "Multi-Attach" in message:
-        return Verdict(60, f"Its {name} is still attached to another node; it comes when that one lets go.")
-    return Verdict(60, f"Its {name} is not there yet: {short(message)} The cluster keeps trying.")
+        return Stage(60, f"Its {name} is still attached to another node; it comes when that one lets go.")
+    return Stage(60, f"Its {name} is not there yet: {short(message)} The cluster keeps trying.")
 
 
-def _under_way(pod: Json, events: Sequence[Json]) -> Verdict:
+def _under_way(pod: Json, events: Sequence[Json]) -> Stage:
     node, status = pod.get("spec", {}).get("nodeName", "its node"), pod.get("status", {})
     server: Json = next((c for c in status.get("containerStatuses", []) if c.get("name") == NOTEBOOK), {})
     if "running" in server.get("state", {}):
-        return Verdict(76, f"Started on {node}; waiting for its server to answer.")
+        return Stage(76, f"Started on {node}; waiting for its server to answer.")
     sidecars = {c["name"] for c in pod["spec"].get("initContainers", []) if c.get("restartPolicy") == "Always"}
     init = (c for c in status.get("initContainerStatuses", []) if c["name"] not in sidecars)
     preparing = next((c for c in init if "running" in c.get("state", {})), None)
     if preparing is not None:
-        return Verdict(64, f"Preparing it on {node} ({preparing['name']}).")
+        return Stage(64, f"Preparing it on {node} ({preparing['name']}).")
     last = next((e for e in reversed(events) if e.get("reason") in {"Pulling", "Pulled"}), None)
     if last is not None and last["reason"] == "Pulling":
         image = re.search(r'"([^"]+)"', last.get("message", ""))
-        return Verdict(64, f"Pulling the image {image[1] if image else ''} on {node}. Large ones take minutes, once.")
+        return Stage(64, f"Pulling the image {image[1] if image else ''} on {node}. Large ones take minutes, once.")
     if last is not None:
         size = re.search(r"Image size: (\d+) bytes", last.get("message", ""))
         pulled = f"Image pulled ({show_bytes(int(size[1]))})" if size else "The image is there"
-        return Verdict(70, f"{pulled}; starting it on {node}.")
-    return Verdict(60, f"Placed on {node}.")
+        return Stage(70, f"{pulled}; starting it on {node}.")
+    return Stage(60, f"Placed on {node}.")
 
 
 def _deleted(events: Sequence[Json]) -> str:

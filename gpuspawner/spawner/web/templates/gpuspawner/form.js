@@ -5,7 +5,7 @@
   const root = document.getElementById("gs-form");
   const form = root?.closest("form");
   if (!form) return;
-  const { templates, quota } = JSON.parse(document.getElementById("gs-data").textContent);
+  const { templates, consents } = JSON.parse(document.getElementById("gs-data").textContent);
   const { away } = root.dataset;
   // The address says it even where the hub shows a named server's form again as the default one's (JupyterHub 6.1).
   const server = decodeURIComponent(new URL(form.action).pathname.match(/\/spawn\/[^/]+\/([^/]+)$/)?.[1] ?? "");
@@ -13,7 +13,8 @@
   const mayStart = (may) => { // the hub's own button, which comes after this script
     for (const button of form.querySelectorAll("[type=submit]")) button.disabled = !may;
   };
-  const FIELDS = ["count", "cpu", "memory", "lifetime"];
+  const ANY = "any";
+  const FIELDS = ["count", "gpu_memory", "cpu", "memory", "lifetime"].filter((name) => document.getElementById(`gs-${name}`));
   const input = (name) => document.getElementById(`gs-${name}`);
   const chosen = (name) => root.querySelector(`input[name=${name}]:checked:not(:disabled)`)?.value ?? "";
   const template = () => templates[chosen("template")];
@@ -27,16 +28,35 @@
     field.placeholder = value;
   };
 
+  // Shows of some rows those that are offered, the first of them as the first.
+  const only = (rows, offered) => {
+    let first = true;
+    for (const row of rows) {
+      const shown = offered(row);
+      row.hidden = !shown;
+      row.querySelector("input").disabled = !shown;
+      row.classList.toggle("gs-first", shown && first);
+      first &&= !shown;
+    }
+    return !first;
+  };
+
+  // What else is taken, of this workspace and this GPU: as it was the last time, until somebody says otherwise.
+  const said = new Set();
+  const fitInstead = (now) => {
+    const rows = root.querySelectorAll("[data-asked]");
+    for (const { dataset, firstElementChild: box } of rows) {
+      if (!said.has(box)) box.checked = consents[chosen("template")]?.includes(dataset.given) ?? false;
+    }
+    const asked = chosen("gpu");
+    const any = only(rows, ({ dataset }) => dataset.asked === asked && (now.substitutes[asked] ?? []).includes(dataset.given));
+    const all = root.querySelector("#gs-instead");
+    if (all) all.hidden = !any;
+  };
+
   const fit = () => {
     const now = template();
-    let first = true;
-    for (const row of root.querySelectorAll("[data-kind]")) {
-      const offered = row.dataset.kind in now.gpus;
-      row.hidden = !offered;
-      row.querySelector("input").disabled = !offered;
-      row.classList.toggle("gs-first", offered && first);
-      first &&= !offered;
-    }
+    only(root.querySelectorAll("[data-kind]"), ({ dataset }) => dataset.kind in now.gpus);
     for (const menu of root.querySelectorAll("[data-profile]")) {
       menu.hidden = menu.disabled = menu.dataset.profile !== now.profile;
     }
@@ -50,6 +70,9 @@
     fill("count", ends ? String(ends.default) : "");
     if (!ends) count.value = "";
     setText(input("count-hint"), ends ? (ends.least === ends.most ? `${ends.most}` : `${ends.least} to ${ends.most}`) : "none");
+    const memory = root.querySelector("#gs-any");
+    if (memory) memory.hidden = input("gpu_memory").disabled = chosen("gpu") !== ANY;
+    fitInstead(now);
     for (const name of FIELDS.slice(1)) {
       fill(name, now[name].default);
       setText(input(`${name}-hint`), now[name].hint);
@@ -67,8 +90,11 @@
   };
 
   const choices = () => [...root.querySelectorAll("[data-profile]:not(:disabled) [data-key]")];
+  const taken = () => [...root.querySelectorAll("[name=substitutes]:checked:not(:disabled)")].map(({ value }) => value);
   const options = () => {
     const all = sizes();
+    if (chosen("team")) all.team = chosen("team");
+    if (chosen("gpu") in template().substitutes) all.substitutes = taken();
     for (const field of choices()) {
       const value = field.value.trim();
       if (value) all[field.dataset.key] = value;
@@ -85,6 +111,20 @@
       input(name).setAttribute("aria-invalid", String(name === field));
     }
     for (const one of choices()) one.setAttribute("aria-invalid", String(one.dataset.key === field));
+    for (const one of root.querySelectorAll("[name=team]")) one.setAttribute("aria-invalid", String(field === "team"));
+  };
+
+  const showQuota = (lines) => {
+    const line = root.querySelector("#gs-quota");
+    line.hidden = !lines.length;
+    setText(line, lines.length ? `${line.dataset.whose}${lines.map(({ words }) => words).join("; ")}.` : "");
+  };
+
+  const showInstead = (substitutes) => {
+    for (const { kind, words } of substitutes) {
+      const row = root.querySelector(`[data-given="${CSS.escape(kind)}"]:not([hidden])`);
+      if (row) setText(row.querySelector("[data-words]"), words ? `: ${words}` : "");
+    }
   };
 
   let asked = 0;
@@ -93,7 +133,10 @@
     try {
       const answer = await api.call("check", { ...options(), server });
       mayStart(true);
-      if (number === asked) tell(answer.sentence, null, !answer.starts_now);
+      if (number !== asked) return;
+      tell(answer.sentence, null, !answer.starts_now);
+      showInstead(answer.substitutes);
+      showQuota(answer.quota);
     } catch (error) {
       mayStart(!error.signedOut); // the hub would answer by a page about a cookie
       if (number !== asked) return; // what was asked meanwhile tells instead
@@ -102,7 +145,7 @@
   };
 
   const showOffers = (offers) => {
-    for (const row of root.querySelectorAll("[data-kind]")) {
+    for (const row of root.querySelectorAll(`[data-kind]:not([data-kind=${ANY}])`)) {
       const offer = offers.find((one) => one.kind === row.dataset.kind);
       const known = offer && offer.free !== null && offer.total !== null;
       const waiting = offer?.waiting ? `, ${offer.waiting} waiting` : "";
@@ -113,16 +156,11 @@
     }
   };
 
-  const showQuota = (held) => {
-    const line = root.querySelector("#gs-quota");
-    setText(line, `${line?.dataset.using} ${held} of ${quota} GPUs.`);
-  };
-
   const look = async () => {
     try {
-      const { offers, held } = await api.call("offers");
+      const { offers, quota } = await api.call("offers");
       showOffers(offers);
-      showQuota(held);
+      showQuota(quota);
     } catch {
       showOffers([]);
     }
@@ -159,7 +197,10 @@
 
   for (const node of root.querySelectorAll(".gs-script")) node.hidden = false;
   for (const node of root.querySelectorAll(".gs-plain")) node.hidden = true;
-  root.addEventListener("input", changed);
+  root.addEventListener("input", ({ target }) => {
+    if (target.name === "substitutes") said.add(target);
+    changed();
+  });
   input("copy").addEventListener("click", copy);
   fit();
   poll(5, look);

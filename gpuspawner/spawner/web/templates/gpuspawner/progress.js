@@ -48,6 +48,39 @@
     });
   };
 
+  // While it waits, one click for each other GPU: taken too, or no more. Built anew only where that changes.
+  const consent = document.getElementById("gs-consent");
+  let shown = "";
+  let asking = false;
+  const offerOthers = () => {
+    const others = own?.queue ? own.request.substitutes : [];
+    const now = JSON.stringify(others);
+    consent.hidden = !others.length;
+    if (now === shown) return;
+    shown = now;
+    const taken = others.filter(({ consented }) => consented).map(({ kind }) => kind);
+    const focused = document.activeElement?.dataset.kind;
+    consent.replaceChildren(...others.map(({ kind, title, words, consented }) => {
+      const text = consented ? `Do not take ${title}` : `Also take ${title}${words ? ` (${words})` : ""}`;
+      const button = element("button", { type: "button", className: "gs-button", textContent: text });
+      button.dataset.kind = kind;
+      button.addEventListener("click", async () => {
+        if (asking) return; // not disabled meanwhile: it would lose the focus
+        asking = true;
+        const substitutes = consented ? taken.filter((one) => one !== kind) : [...taken, kind];
+        try {
+          await api.call(`workspaces/${own.id}/consent`, { substitutes });
+        } catch (error) {
+          setText(sentence, error.message);
+        }
+        asking = false;
+        await look();
+      });
+      return button;
+    }));
+    [...consent.children].find(({ dataset }) => dataset.kind === focused)?.focus();
+  };
+
   const look = async () => {
     try {
       const { workspaces } = await api.call("workspaces");
@@ -58,6 +91,7 @@
       offset = own.now - Date.now() / 1000;
       setText(sentence, own.queue ? own.queue.sentence : `${own.words}.`);
       document.getElementById("gs-page").href = own.page;
+      offerOthers();
       setText(withdraw, own.queue ? "Withdraw from the queue" : "Stop this start");
       draw();
     } catch (error) {

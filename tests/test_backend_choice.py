@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +12,9 @@ from gpuspawner.backends.kubernetes.settings import cluster_settings
 from gpuspawner.backends.local.backend import LocalBackend
 from gpuspawner.catalog import load_catalog
 from gpuspawner.catalog.menus import Menu, MenuOption, write_menus
-from gpuspawner.cli.place import PlaceError, choose
+from gpuspawner.cli.backend import BackendError, choose_backend
+from gpuspawner.core.errors import CatalogError
+from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.schedulers.kubernetes import KubernetesScheduler
 
 CATALOG = load_catalog(
@@ -32,30 +35,56 @@ def told(**settings):
 
 
 def test_without_a_word_it_is_this_machine(tmp_path):
-    place = choose(CATALOG, tmp_path, "h", {})
-    assert isinstance(place.backend, LocalBackend)
-    assert (place.scheduler, place.catalog, dict(place.settings)) == (None, CATALOG, {})
+    chosen = choose_backend(CATALOG, tmp_path, "h", {})
+    assert isinstance(chosen.backend, LocalBackend)
+    assert (chosen.scheduler, chosen.catalog, dict(chosen.settings)) == (None, CATALOG, {})
 
 
 async def test_a_cluster_divides_by_itself_and_reaches_nothing_before_it_is_asked(tmp_path):
     told_so = told(namespace="jhub", kubeconfig=str(tmp_path / "none yet"), probes_at_once=7)
-    place = choose(CATALOG, tmp_path, "h", told_so)
-    assert isinstance(place.backend, KubernetesBackend)
-    assert isinstance(place.scheduler, KubernetesScheduler)
-    assert dict(place.settings) == {"fleet_seconds": 1.0, "probes_at_once": 7}
-    assert (place.catalog.gpus["half"].pool, place.catalog.gpus["half"].replicas) == ("half", 2)
-    await place.close()
+    chosen = choose_backend(CATALOG, tmp_path, "h", told_so)
+    assert isinstance(chosen.backend, KubernetesBackend)
+    assert isinstance(chosen.scheduler, KubernetesScheduler)
+    assert dict(chosen.settings) == {"fleet_seconds": 1.0, "probes_at_once": 7}
+    assert (chosen.catalog.gpus["half"].pool, chosen.catalog.gpus["half"].replicas) == ("half", 2)
+    await chosen.close()
 
 
 async def test_on_a_cluster_the_service_knows_what_profiles_let_people_choose(tmp_path):
     menus = {"any": Menu("torch", (MenuOption("image", "Image", {"a": "A"}, "a"),))}
     write_menus(tmp_path, menus)
-    place = choose(CATALOG, tmp_path, "h", told(namespace="jhub", kubeconfig=str(tmp_path / "none")))
-    assert place.catalog.menus == menus
-    await place.close()
+    chosen = choose_backend(CATALOG, tmp_path, "h", told(namespace="jhub", kubeconfig=str(tmp_path / "none")))
+    assert chosen.catalog.menus == menus
+    await chosen.close()
     (tmp_path / "menus.json").write_text("{")
-    with pytest.raises(PlaceError, match=r"menus\.json holds no menus of profiles"):
-        choose(CATALOG, tmp_path, "h", told(namespace="jhub"))
+    with pytest.raises(BackendError, match=r"menus\.json holds no menus of profiles"):
+        choose_backend(CATALOG, tmp_path, "h", told(namespace="jhub"))
+
+
+def test_on_one_machine_simulated_gpus_are_made_once(tmp_path):
+    chosen = choose_backend(replace(CATALOG, simulated={"a100": 2}), tmp_path, "h", {})
+    later = replace(CATALOG, simulated={"a100": 3})
+    catalog, waits = chosen.prepare(later)
+    assert (catalog.simulated, waits) == (
+        {"a100": 2},
+        ("Other numbers of simulated GPUs hold after a restart of the hub.",),
+    )
+    assert chosen.prepare(replace(later, simulated={"a100": 2}))[1] == ()
+
+
+async def test_on_a_cluster_a_later_catalog_is_divided_too_and_new_resources_wait_for_a_restart(tmp_path):
+    chosen = choose_backend(CATALOG, tmp_path, "h", told(namespace="jhub", kubeconfig=str(tmp_path / "none")))
+    mi = GpuKind("mi", "MI300X", 192 * 2**30, resource="amd.com/gpu")
+    own = GpuKind("own", "Own", 2**30, resource="example.org/accelerator")
+    menus = {"any": Menu("torch")}
+    write_menus(tmp_path, menus)
+    catalog, waits = chosen.prepare(replace(CATALOG, gpus={**CATALOG.gpus, "mi": mi, "own": own}))
+    assert (catalog.gpus["half"].replicas, catalog.menus) == (2, menus)
+    assert waits == ("GPUs that nodes call example.org/accelerator are seen after a restart of the hub.",)
+    (tmp_path / "menus.json").write_text("{")
+    with pytest.raises(CatalogError, match=r"menus\.json holds no menus of profiles"):
+        chosen.prepare(CATALOG)
+    await chosen.close()
 
 
 @pytest.mark.parametrize(
@@ -71,8 +100,8 @@ async def test_on_a_cluster_the_service_knows_what_profiles_let_people_choose(tm
     ],
 )
 def test_what_is_said_wrongly_is_refused_by_name(tmp_path, environment, message):
-    with pytest.raises(PlaceError, match=message):
-        choose(CATALOG, tmp_path, "h", environment)
+    with pytest.raises(BackendError, match=message):
+        choose_backend(CATALOG, tmp_path, "h", environment)
 
 
 def test_without_the_package_it_is_named(tmp_path, monkeypatch):
@@ -81,8 +110,8 @@ def test_without_the_package_it_is_named(tmp_path, monkeypatch):
     ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "kubernetes_asyncio", None)
-    with pytest.raises(PlaceError, match=r"pip install 'gpuspawner\[kubernetes\]'"):
-        choose(CATALOG, tmp_path, "h", told(namespace="a"))
+    with pytest.raises(BackendError, match=r"pip install 'gpuspawner\[kubernetes\]'"):
+        choose_backend(CATALOG, tmp_path, "h", told(namespace="a"))
 
 
 def test_settings_are_read_as_kubernetes_writes_them():

@@ -1,0 +1,158 @@
+"""The catalog in force: the one place that holds it, and the file that may change it while all else runs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from gpuspawner.catalog.document import Document, read_raw
+from gpuspawner.catalog.load import load_raw
+from gpuspawner.catalog.values import Catalog
+from gpuspawner.core.errors import CatalogError
+
+log = logging.getLogger("gpuspawner.catalog")
+
+LOOK_SECONDS = 2.0
+"""How often the file is looked at."""
+SETTLED_SECONDS = 1.0
+"""A file that was written longer ago is whole. Arbitrary: an editor writes one in less."""
+
+IN_FORCE = "catalog-in-force.yaml"
+"""Where the hub leaves the last good catalog for its service, as it was written."""
+PROBLEM = "catalog-problem"
+"""Where it leaves what is wrong with what was written since; not there where nothing is."""
+
+Prepared = tuple[Catalog, tuple[str, ...]]
+"""A catalog as it is used at a place, and sentences on what of it only a restart can change."""
+
+
+class News(NamedTuple):
+    """What was written since the last look, and can be used."""
+
+    prepared: Prepared
+    raw: bytes
+
+
+Seen = tuple[bytes, ...]
+
+
+class InForce:
+    """The catalog in force. No part keeps another reference to it than this."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        """Hold a catalog that never changes by itself."""
+        self.catalog = catalog
+        self.problem = ""
+        """All that is wrong with what was written since; "" where the catalog in force is what is written."""
+        self.waits: tuple[str, ...] = ()
+        """Sentences on what of the catalog in force only a restart can change."""
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What administrators are to know of the catalog."""
+        if not self.problem:
+            return self.waits
+        first, *others = self.problem.splitlines()
+        more = f" All {len(others)} problems: gpuspawner check tells them." if len(others) > 1 else ""
+        return (
+            f"The catalog was changed and cannot be used: the one before stays in force. {first}{more}",
+            *self.waits,
+        )
+
+
+class CatalogFile(InForce):
+    """Follows a file: a good catalog is in force once it is written, a bad one changes nothing.
+
+    The file is found by its path at each look: it may be replaced, or be reached by links that change, as in a
+    ConfigMap's folder. What was written a moment ago is read at the next look: it may not be whole yet.
+
+    Args:
+        path: the file.
+        prepare: makes of a catalog what is used; raises CatalogError where it cannot be used here.
+        beside: other files that ``prepare`` reads.
+        told: where somebody else who judges the catalog leaves what is wrong with it.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        prepare: Callable[[Catalog], Prepared] = lambda catalog: (catalog, ()),
+        beside: Sequence[Path] = (),
+        told: Path | None = None,
+    ) -> None:
+        """Load the file. Raises CatalogError."""
+        self._path, self._prepare, self._beside, self._told = path, prepare, beside, told
+        raw, self._seen = self._look()
+        self._waiting: Seen | None = None
+        catalog, waits = prepare(load_raw(raw, str(path)))
+        super().__init__(catalog)
+        self.waits, self.problem, self._wrong = waits, self._others(), ""
+        self.raw = _bytes(raw)
+        """What the file held when the catalog in force was read."""
+
+    def news(self, now: float) -> News | None:
+        """Return what was written since, or None: nothing, or nothing that can be used. ``now`` is the wall clock's.
+
+        It reads files, and changes but ``problem``.
+        """
+        found = self._news(now)
+        self.problem = self._wrong or self._others()
+        return found
+
+    def _news(self, now: float) -> News | None:
+        raw, seen = self._look()
+        if seen == self._seen:
+            self._waiting = None
+            return None
+        if seen != self._waiting and not self._is_settled(now):
+            self._waiting = seen
+            return None
+        self._waiting, self._seen = None, seen
+        try:
+            prepared = self._prepare(load_raw(raw, str(self._path)))
+        except CatalogError as error:
+            self._wrong = str(error)
+            log.error("the catalog was changed and cannot be used, the one before stays in force:\n%s", error)  # noqa: TRY400 - the message says it all
+            return None
+        self._wrong = ""
+        return News(prepared, _bytes(raw))
+
+    def take(self, news: News) -> bool:
+        """Put a catalog in force. Return whether it is another than the one before."""
+        (catalog, self.waits), self.raw = news
+        for sentence in self.waits:
+            log.warning(sentence)
+        if catalog == self.catalog:
+            return False
+        self.catalog = catalog
+        log.info("the catalog was changed, and is in force")
+        return True
+
+    def look(self, now: float) -> bool:
+        """Put in force what was written since. Return whether another catalog is in force now."""
+        found = self.news(now)
+        return found is not None and self.take(found)
+
+    def _others(self) -> str:
+        """Return what somebody else found wrong."""
+        found = b"" if self._told is None else read_raw(self._told)
+        return found.decode(errors="replace") if isinstance(found, bytes) else ""
+
+    def _look(self) -> tuple[bytes | Document, Seen]:
+        raw = read_raw(self._path)
+        beside = (read_raw(path) for path in self._beside)
+        return raw, tuple(one if isinstance(one, bytes) else str(one.issues).encode() for one in (raw, *beside))
+
+    def _is_settled(self, now: float) -> bool:
+        try:
+            return all(
+                now - path.stat().st_mtime >= SETTLED_SECONDS for path in (self._path, *self._beside) if path.exists()
+            )
+        except OSError:
+            return False
+
+
+def _bytes(raw: bytes | Document) -> bytes:
+    return raw if isinstance(raw, bytes) else b""  # a catalog was read of it

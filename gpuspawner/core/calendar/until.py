@@ -1,0 +1,74 @@
+"""Until when: moments as people write them, read in a time zone."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from gpuspawner.core.calendar.periods import milliseconds, period_of
+from gpuspawner.core.errors import quoted
+from gpuspawner.core.rules import Per
+from gpuspawner.core.units import MOST_SECONDS, BadValue, OutOfRange, parse_duration
+
+DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+RIGHT = "write a day (Friday, tomorrow, 2026-12-24), a time (2026-12-24 18:00), this week, this month, or 3d"
+
+
+def parse_until(value: object, now: float, zone: ZoneInfo) -> float:
+    """Read until when something lasts; a day means its end, a weekday the next one, today included.
+
+    Raises:
+        BadValue: anything else, a moment that has passed, or one that is more than a year ahead.
+    """
+    if not isinstance(value, str):
+        raise BadValue(f"{quoted(value)} is no time", RIGHT)
+    text = " ".join(value.lower().split())
+    until = _end(text, now, zone)
+    if until is None:
+        try:
+            until = now + parse_duration(text)
+        except BadValue as error:
+            raise BadValue(f"{quoted(value)} is no time", RIGHT) from error
+    if not now < until <= now + MOST_SECONDS:
+        raise OutOfRange(
+            f"{quoted(value)} has passed" if until <= now else f"{quoted(value)} is over a year away", RIGHT
+        )
+    return until
+
+
+def _end(text: str, now: float, zone: ZoneInfo) -> float | None:
+    at_ms = milliseconds(now)
+    if text in {f"this {per.value}" for per in Per}:
+        return period_of(at_ms, next(per for per in Per if text.endswith(per.value)), zone).end
+    today = datetime.fromtimestamp(now, zone).date()
+    weekday = next((number for number, day in enumerate(DAYS) if text in {day, day[:3]}), None)
+    if weekday is not None:
+        return _end_of(today + timedelta(days=(weekday - today.weekday()) % 7), zone)
+    if text in {"today", "tomorrow"}:
+        return _end_of(today + timedelta(days=text == "tomorrow"), zone)
+    try:
+        if len(text) == len("2026-12-24"):
+            return _end_of(date.fromisoformat(text), zone)
+        moment = datetime.fromisoformat(text.upper())
+        return (moment if moment.tzinfo else moment.replace(tzinfo=zone)).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def _end_of(day: date, zone: ZoneInfo) -> float:
+    noon = datetime(day.year, day.month, day.day, 12, tzinfo=zone).timestamp()
+    return period_of(milliseconds(noon), Per.DAY, zone).end
+
+
+def parse_day(value: object, now: float, zone: ZoneInfo) -> str:
+    """Read a day: ``2026-12-24``, ``today``; returned as ISO 8601 has it.
+
+    Raises:
+        BadValue: anything else.
+    """
+    if value == "today":
+        return datetime.fromtimestamp(now, zone).date().isoformat()
+    try:
+        return date.fromisoformat(str(value)).isoformat()
+    except ValueError as error:
+        raise BadValue(f"{quoted(value)} is no day", "write one like 2026-12-24, or today") from error

@@ -1,0 +1,306 @@
+"""Stronger claims: which workspaces give their GPUs, and which GPUs are set aside for the claim.
+
+Pure, and the same whenever it is asked: what is under notice for a claim counts as its own, so that asking again takes
+nobody else. Whole workspaces end; without any one of them the claim would not be covered. GPUs that are free, or come
+free by themselves, are taken first.
+
+Of the workspaces that may be ended, these go first:
+
+1. that are under notice for this claim already;
+2. that made room for no other within a day;
+3. whose user or team is over the soft share;
+4. that are known to be idle the longest;
+5. of the lowest priority;
+6. with the fewest GPUs beyond the need; of these, with the most GPUs, so that few lose their work;
+7. that run since the latest;
+8. id.
+
+Of two sets that cover the claim, the one whose last member goes earlier is the cheaper; with the same last member, that
+of the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from fractions import Fraction
+from typing import NamedTuple
+
+from gpuspawner.core.calendar.hours import policy_for
+from gpuspawner.core.gpus.fleet import Gpu, Slot
+from gpuspawner.core.leases.lease import HOLDING, UP, Lease, Phase
+from gpuspawner.core.queue.placement import grantable, used_shares
+from gpuspawner.core.queue.snapshot import KeptGpus, Snapshot
+from gpuspawner.core.rules import Account, Rules
+
+SPARED_SECONDS = 86400.0
+"""Who made room within this does so again only where nobody else could."""
+HOLD_SECONDS = 1800.0
+"""GPUs are kept for so long after they are free, where the claim says nothing."""
+ALL_NODES = ""
+
+
+class State(str, Enum):
+    """Where a stronger claim stands: the first two live."""
+
+    COMING = "coming"
+    HELD = "held"
+    CLAIMED = "claimed"
+    GIVEN_UP = "given up"
+    LAPSED = "lapsed"
+
+
+@dataclass(frozen=True)
+class Preemption:
+    """One stronger claim. Times are seconds since the epoch.
+
+    Args:
+        id: its own.
+        key: by which repeated messages of one claim are known.
+        kind: the kind of GPU.
+        count: how many are still to be had: what its account was granted of them counts no more.
+        account: for whom; None for somebody outside.
+        external: who is outside, in the claimant's words.
+        by: who asked.
+        made_at: when.
+        one_node: whether all are to be on one node, as those of one workspace are.
+        ends_at: when the workspaces under notice end; None before any is.
+        hold_until: until when the GPUs are kept; None for HOLD_SECONDS after they are free.
+        slots: the GPUs that are set aside for it, free by now or not.
+        free_at: since when all of them are free.
+        over_at: when it was claimed, given up or lapsed.
+        lease: the waiting request that ``make_room`` made it for; "" where somebody asked.
+        asked: how many were asked for.
+        user: what the user was called whom it is for, if it is for one.
+    """
+
+    id: str
+    key: str
+    kind: str
+    count: int
+    account: Account | None
+    external: str
+    by: str
+    made_at: float
+    one_node: bool = True
+    ends_at: float | None = None
+    hold_until: float | None = None
+    state: State = State.COMING
+    slots: tuple[Slot, ...] = ()
+    free_at: float | None = None
+    over_at: float | None = None
+    lease: str = ""
+    asked: int = 0
+    user: str = ""
+
+    @property
+    def live(self) -> bool:
+        """Whether it still keeps GPUs, or waits for them."""
+        return self.state in {State.COMING, State.HELD}
+
+    @property
+    def kept_until(self) -> float | None:
+        """When it lapses unless it is claimed; None while that is not known."""
+        if self.hold_until is not None or self.free_at is None:
+            return self.hold_until
+        return self.free_at + HOLD_SECONDS
+
+    def is_for(self, lease: Lease) -> bool:
+        """Whether a workspace is of whom it is for."""
+        return self.account is not None and is_of(lease, self.account)
+
+
+def is_of(lease: Lease, account: Account) -> bool:
+    """Whether a lease is charged to an account: a user's, a team's, or a user's within a team."""
+    of_user = account.user_created in {"", lease.key.user_created}
+    return of_user and account.team in {"", lease.request.team} and account != Account()
+
+
+def kept_for(preemption: Preemption) -> KeptGpus:
+    """Return what others are not granted meanwhile. Until its GPUs are free, nobody knows how long that is."""
+    until = preemption.kept_until
+    return KeptGpus(preemption.id, preemption.slots, preemption.account, float("inf") if until is None else until)
+
+
+class Plan(NamedTuple):
+    """What a claim takes: the GPUs, and the workspaces that end for it, the first in the order first."""
+
+    slots: tuple[Slot, ...]
+    victims: tuple[Lease, ...]
+
+
+def plan(claim: Preemption, seen: Snapshot, over: Container[str], only: Container[str] | None = None) -> Plan | None:
+    """Return the cheapest way to cover a claim; None where there is none.
+
+    Args:
+        claim: what is claimed, and what is set aside for it by now.
+        seen: everything at one instant, with what is kept for other claims.
+        over: the leases, by id, whose user or team is over the soft share.
+        only: the leases, by id, that may be ended; None for all that run and are not protected.
+    """
+    kind, own = seen.kinds[claim.kind], {slot.gpu for slot in claim.slots}
+    gpus = [x for x in seen.gpus_as_held.gpus if x.pool == kind.pool and _may_be_had(x, own)]
+    left = _left(claim, seen, gpus, own)
+    ranked = victims(claim, seen, over, only)
+    groups: dict[str, list[Gpu]] = {}
+    for gpu in gpus:
+        groups.setdefault(gpu.node if claim.one_node else ALL_NODES, []).append(gpu)
+    found: list[tuple[tuple[object, ...], Plan]] = []
+    for name, group in groups.items():
+        cover = _cheapest(claim.count, kind.share, {gpu.id: left[gpu.id] for gpu in group}, ranked)
+        if cover is None:
+            continue
+        taken = _slots(claim.count, kind.share, group, cover, left, own)
+        mine = sum(slot.gpu in own for slot in taken)
+        ranks = tuple(sorted(cover.ranks, reverse=True))
+        found.append(((ranks, -mine, cover.usable, name), Plan(taken, tuple(ranked[rank] for rank in cover.ranks))))
+    return min(found, key=lambda one: one[0])[1] if found else None
+
+
+def victims(
+    claim: Preemption, seen: Snapshot, over: Container[str], only: Container[str] | None = None
+) -> Sequence[Lease]:
+    """Return the workspaces that may be ended for a claim, in the order of this module's docstring.
+
+    Whoever is protected by their policy, younger than it says, is none; nor is who is to get the GPUs.
+    """
+    pool = seen.kinds[claim.kind].pool
+    here = {gpu.id for gpu in seen.fleet.gpus if gpu.pool == pool}
+
+    def may_end(lease: Lease) -> bool:
+        if lease.phase not in UP or lease.unasked or not any(slot.gpu in here for slot in lease.slots):
+            return False
+        if lease.notice is not None:
+            return lease.notice.preemption == claim.id
+        return (only is None or lease.id in only) and not claim.is_for(lease) and not is_protected(lease, seen)
+
+    def comes(lease: Lease) -> tuple[object, ...]:
+        told = lease.notice is not None
+        lately = lease.made_room_at is not None and seen.now - lease.made_room_at < SPARED_SECONDS
+        size = sum((slot.share for slot in lease.slots), Fraction(0))
+        beyond = max(Fraction(0), size - claim.count * seen.kinds[claim.kind].share)
+        idle_seconds, since = lease.streak.idle_seconds, lease.running_at or 0.0
+        priority = priority_of(lease, seen.rules)
+        return not told, lately, lease.id not in over, -idle_seconds, priority, beyond, -size, -since, lease.id
+
+    return sorted(filter(may_end, seen.leases), key=comes)
+
+
+def is_protected(lease: Lease, seen: Snapshot) -> bool:
+    """Whether a workspace runs for less than its policy protects it."""
+    policy = policy_for(lease, seen.policies, seen.rules, seen.now)
+    return lease.running_at is None or seen.now - lease.running_at < policy.protected_seconds
+
+
+def priority_of(lease: Lease, rules: Rules) -> int:
+    """Return the priority of a lease: its template's and its team's."""
+    team = rules.teams.get(lease.request.team)
+    return lease.request.priority + (team.priority if team else 0)
+
+
+def notice_ends_at(told: Iterable[Lease], seen: Snapshot, needed_at: float | None) -> float:
+    """Return when workspaces end that are told now: all at once, none before its notice is over."""
+    notices = (policy_for(lease, seen.policies, seen.rules, seen.now).notice_seconds for lease in told)
+    return max(seen.now + max(notices, default=0.0), needed_at or 0.0)
+
+
+def advanced(claim: Preemption, seen: Snapshot) -> Preemption:
+    """Return a live claim as it stands: what its account was granted, whether its GPUs are free, whether it lapsed.
+
+    Once they are free they are its own, also where somebody outside begins to use them before it says so.
+    """
+    its = (x for x in seen.leases if x.phase in HOLDING and claim.is_for(x) and (x.granted_at or 0) >= claim.made_at)
+    granted = {slot.gpu for lease in its for slot in lease.slots}
+    rest = tuple(slot for slot in claim.slots if slot.gpu not in granted)
+    claim = replace(claim, slots=rest, count=claim.count - (len(claim.slots) - len(rest)))
+    if not claim.count:
+        return replace(claim, state=State.CLAIMED, over_at=seen.now)
+    used = used_shares(seen.leases)  # whoever is outside may use them by now
+    free = len(rest) == claim.count and all(used.get(slot.gpu, 0) + slot.share <= 1 for slot in rest)
+    if free and claim.state is State.COMING:
+        claim = replace(claim, state=State.HELD, free_at=seen.now)
+    until = claim.kept_until
+    if claim.state is State.HELD and until is not None and until <= seen.now:
+        return replace(claim, state=State.LAPSED, over_at=seen.now)
+    return claim
+
+
+class _Cover(NamedTuple):
+    """The ranks of a cheapest set of victims, and how many GPUs are usable once they have ended."""
+
+    ranks: tuple[int, ...]
+    usable: int
+    left: Mapping[str, Fraction]
+
+
+def _may_be_had(gpu: Gpu, own: Container[str]) -> bool:
+    """Whether a GPU is there to be had: its own also where somebody outside has begun to use it."""
+    return grantable(gpu) and not gpu.is_coming if gpu.id not in own else gpu.healthy
+
+
+def _left(claim: Preemption, seen: Snapshot, gpus: Iterable[Gpu], own: Container[str]) -> dict[str, Fraction]:
+    """Return what is left of each GPU for a claim.
+
+    What stops, or ends for another claim, frees all that it has; what is kept for others is theirs.
+    """
+    held = used_shares(seen.leases)
+    left = {gpu.id: 1 - (held if gpu.id in own else seen.used).get(gpu.id, Fraction(0)) for gpu in gpus}
+    for lease in seen.leases:
+        if lease.phase is Phase.STOPPING or (lease.notice is not None and lease.notice.preemption != claim.id):
+            for slot in lease.slots:
+                if slot.gpu in left:
+                    left[slot.gpu] += slot.share
+    for kept in seen.kept:
+        if kept.preemption != claim.id:
+            for slot in kept.slots:
+                if slot.gpu in left:
+                    left[slot.gpu] -= slot.share
+    return left
+
+
+def _cheapest(count: int, share: Fraction, left: Mapping[str, Fraction], ranked: Sequence[Lease]) -> _Cover | None:
+    """Return the cheapest set of victims that leaves ``count`` GPUs with ``share`` free; None where all do not.
+
+    Whoever comes last in the order is left out first, if the rest still covers it.
+    """
+    room = dict(left)
+    here = [rank for rank, lease in enumerate(ranked) if any(slot.gpu in room for slot in lease.slots)]
+    for rank in here:
+        _change(room, ranked[rank], 1)
+    usable = sum(one >= share for one in room.values())
+    if usable < count:
+        return None
+    taken: list[int] = []
+    for rank in reversed(here):
+        lease = ranked[rank]
+        mine = {slot.gpu for slot in lease.slots if slot.gpu in room}
+        before = sum(room[gpu] >= share for gpu in mine)
+        _change(room, lease, -1)
+        lost = before - sum(room[gpu] >= share for gpu in mine)
+        if usable - lost >= count:
+            usable -= lost
+            continue
+        _change(room, lease, 1)
+        taken.append(rank)
+    return _Cover(tuple(reversed(taken)), usable, room)
+
+
+def _change(room: dict[str, Fraction], lease: Lease, by: int) -> None:
+    for slot in lease.slots:
+        if slot.gpu in room:
+            room[slot.gpu] += by * slot.share
+
+
+def _slots(
+    count: int,
+    share: Fraction,
+    group: Iterable[Gpu],
+    cover: _Cover,
+    left: Mapping[str, Fraction],
+    own: Container[str],
+) -> tuple[Slot, ...]:
+    """Return the GPUs to set aside: those that are already; free ones; the most used; then node, index, id."""
+    usable = [gpu for gpu in group if cover.left[gpu.id] >= share]
+    usable.sort(key=lambda x: (x.id not in own, left[x.id] < share, left[x.id], x.node, x.index, x.id))
+    return tuple(Slot(gpu.id, share) for gpu in usable[:count])

@@ -1,0 +1,114 @@
+"""What Start would do now, told before it is pressed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from gpuspawner.catalog import visible
+from gpuspawner.core.errors import Conflict
+from gpuspawner.core.leases.lease import UP, WAITING, Key, Phase
+from gpuspawner.core.leases.request import Request
+from gpuspawner.core.queue.budgets import Asker
+from gpuspawner.core.queue.snapshot import Claim
+from gpuspawner.schedulers.base import Preview
+from gpuspawner.service.api.base import ApiHandler
+from gpuspawner.service.leases.policies import policy_now
+from gpuspawner.service.tell.quota_lines import quota_lines
+from gpuspawner.service.tell.quota_view import budget_lines
+from gpuspawner.service.tell.sentences import (
+    gpus_asked,
+    hours_words,
+    nothing_starts,
+    starts_now,
+    stops_when_idle,
+    waits,
+)
+from gpuspawner.service.tell.teams import instead, substitute_view
+from gpuspawner.service.tell.views import start_limit
+
+
+class Check(ApiHandler):
+    """POST options: what Start would do now. Nothing is asked for."""
+
+    serves_forms = True
+
+    async def post(self) -> None:
+        """Answer the sentence; 4xx, as Start would, where it would be refused."""
+        parts, person = self.parts, self.must()
+        body = self.body()
+        server = str(body.pop("server", ""))
+        groups = await self.groups()
+        request = parts.allocator.asking.resolve(body, person.name, person.owner, groups)
+        now = parts.clock.now()
+        key = Key(*person.owner, server)
+        mine = parts.book.of_key(key)
+        if mine is not None and mine.phase in UP | {Phase.STARTING}:
+            raise Conflict("This workspace has been started already: you find it on the hub's page Home.")
+        parts.allocator.check(request, key)
+        bound = parts.allocator.bounds.check(request, key)
+        ends_at = now + request.lifetime_seconds if bound is None else bound.at
+        offer = parts.queue.offer(request.gpu)
+        keeps = mine is not None and mine.phase in WAITING and request.keeps_place_of(mine.request)
+        asked_at = mine.asked_at if mine is not None and keeps else now
+        asker = Asker(person.name, person.owner.user_created, request.team)
+        claim = Claim("" if mine is None else mine.id, person.owner.user_created, request, asked_at, user=person.name)
+        would = await parts.queue.offers_for(claim)
+        place, node_seconds = would.place, would.node_seconds
+        shortage = "" if would.held_back is None else would.held_back.words
+        waiting = bool(shortage) or (request.gpu is not None and (place.number > 1 or place.likely_seconds != 0))
+        limit = "" if waiting else start_limit(parts, key)
+        trouble = parts.store.trouble
+        if trouble:
+            sentence = nothing_starts(trouble)
+        elif waiting:
+            sentence = waits(place, request, parts.catalog, offer, shortage, asked_for=keeps)
+        elif limit:
+            sentence = limit
+        else:
+            policy, instead_of, until = policy_now(parts.catalog, request.policy, now)
+            sentence = starts_now(request, parts.catalog, offer, now, node_seconds, bound)
+            if stops := stops_when_idle(request, policy):
+                sentence = f"{sentence} {stops} {hours_words(policy.name, instead_of, until, now)}".rstrip()
+        if mine is not None and mine.phase in WAITING and not keeps:
+            sentence += " This changes your request: your old place in the queue is lost."
+        self.answer(
+            {
+                "sentence": sentence,
+                "starts_now": not (waiting or limit or trouble),
+                "place": place.number if waiting else None,
+                "asked": gpus_asked(request, parts.catalog, simulated=offer is not None and offer.simulated),
+                "ends_at": None if waiting or limit or node_seconds or trouble else ends_at,
+                "team": request.team or None,
+                "substitutes": await self._substitutes(claim, would, groups),
+                "quota": [*quota_lines(parts, key), *budget_lines(parts, asker)],
+            }
+        )
+
+    async def _substitutes(self, claim: Claim, would: Preview, groups: frozenset[str]) -> list[dict[str, Any]]:
+        """Return, for each kind that may be given instead, what it would bring now, and whether it is consented to.
+
+        ``would`` is what the claim would get as it is.
+        """
+        request, catalog = claim.request, visible(self.parts.catalog, groups)
+        kinds = instead(catalog, request)
+        if not kinds:
+            return []
+        alone = await self._preview(claim, replace(request, substitutes=())) if request.substitutes else would
+        waits_seconds = {kind: _wait_seconds(await self._preview(claim, of_kind(request, kind))) for kind in kinds}
+        return [substitute_view(catalog, request, kind, _wait_seconds(alone), waits_seconds[kind]) for kind in kinds]
+
+    async def _preview(self, claim: Claim, request: Request) -> Preview:
+        return await self.parts.queue.offers_for(claim._replace(request=request))
+
+
+def of_kind(request: Request, kind: str) -> Request:
+    """Return the same request for another kind of GPU alone."""
+    return replace(request, gpu=kind, substitutes=())
+
+
+def _wait_seconds(would: Preview) -> float | None:
+    """Return how long a start would take, likely; None where that is not known."""
+    if would.node_seconds is not None:
+        return would.node_seconds
+    return would.place.at_most_seconds if would.place.likely_seconds is None else would.place.likely_seconds

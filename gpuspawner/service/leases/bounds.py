@@ -1,0 +1,160 @@
+"""What budgets mean for leases: at a request, a grant, a start, an extension, and when a grant to a budget comes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+from gpuspawner.catalog import Catalog
+from gpuspawner.core.errors import RequestRefused
+from gpuspawner.core.leases import events
+from gpuspawner.core.leases.lease import UP, Key, Lease
+from gpuspawner.core.leases.request import Request
+from gpuspawner.core.queue.budgets import (
+    Asker,
+    Balances,
+    Verdict,
+    amount_words,
+    bounded,
+    least_seconds,
+    refusal,
+)
+from gpuspawner.core.queue.charges import BUDGET, rate_of
+from gpuspawner.core.rules import LatestEnd, Rate
+from gpuspawner.core.units import show_duration
+from gpuspawner.service.clock import Clock
+from gpuspawner.service.leases.accounts import Accounting
+from gpuspawner.service.leases.book import Book
+from gpuspawner.service.store import AuditLine
+
+
+def asker_of(lease: Lease) -> Asker:
+    """Return who a lease's use is charged to."""
+    return Asker(lease.user, lease.key.user_created, lease.request.team)
+
+
+class Bounds:
+    """Judges by the budgets as they stand when it is asked."""
+
+    def __init__(self, book: Book, clock: Clock, catalog: Callable[[], Catalog], accounting: Accounting) -> None:
+        """Judge the leases of ``book`` by what ``accounting`` knows to be used."""
+        self._book, self._clock, self._catalog, self._accounting = book, clock, catalog, accounting
+
+    def balances(self, without: str = "") -> Balances:
+        """Return how budgets stand now, as if the lease with an id were not there."""
+        leases = (lease for lease in self._book if lease.id != without)
+        accounting = self._accounting
+        return Balances(self._clock.now(), leases, self._catalog().rules, accounting.accounts, accounting.grants)
+
+    def rate(self, kind: str | None, count: int) -> Rate:
+        """Return what so many GPUs of a kind take of budgets now."""
+        return rate_of(self._catalog().gpus.get(kind or ""), count)
+
+    def rated(self, lease: Lease) -> Lease:
+        """Return a lease with the rate that it was granted or, where an older version or a hub did that, today's."""
+        return lease if lease.rate is not None else replace(lease, rate=self.rate(lease.kind, lease.request.count))
+
+    def check(self, request: Request, key: Key) -> LatestEnd | None:
+        """Return the bound that a budget would set on a start's end; None for none.
+
+        Raises:
+            RequestRefused: it would leave less than a start must have.
+        """
+        mine, now = self._book.of_key(key), self._clock.now()
+        verdict = self.balances("" if mine is None else mine.id).verdict(
+            Asker(request.user, key.user_created, request.team),
+            self.rate(request.gpu, request.count),
+            now,
+            request.lifetime_seconds,
+        )
+        least = self._least(request)
+        if verdict.balance is None or verdict.seconds >= least:
+            return verdict.latest_end
+        asked = f"{request.count or 'no'} GPU{'' if request.count == 1 else 's'}"
+        fewer = math.floor(request.count * verdict.seconds / least)
+        template = self._catalog().templates.get(request.template)
+        offered = template is not None and template.gpus.get(request.gpu or "", (1, 1))[0] <= fewer
+        rules = self._catalog().rules
+        limit, remedy = refusal(verdict, fewer if offered else 0, rules.contact, now)
+        raise RequestRefused(
+            verdict.balance.budget.what.value,
+            f"{asked} for {show_duration(request.lifetime_seconds)}",
+            limit,
+            remedy,
+            status=403,
+        )
+
+    def _least(self, request: Request) -> float:
+        catalog = self._catalog()
+        template = catalog.templates.get(request.template)
+        least = 0.0 if template is None else float(template.bounds.lifetime_seconds[0])
+        return least_seconds(least, request.lifetime_seconds, catalog.fast or 1.0)
+
+    def granted(self, lease: Lease, fixed: LatestEnd | None) -> Lease | None:
+        """Return a granted lease with its rate and the bounds on its end; None where a budget leaves it too little.
+
+        ``fixed`` is the bound of another rule.
+        """
+        request = lease.request
+        rate = self.rate(lease.kind, request.count)
+        verdict = self.balances(lease.id).verdict(asker_of(lease), rate, self._clock.now(), request.lifetime_seconds)
+        if verdict.balance is not None and verdict.seconds < self._least(request):
+            return None
+        return bounded(replace(lease, rate=rate, fixed_end=fixed), verdict.latest_end)
+
+    def running(self, lease: Lease) -> Lease:
+        """Return a lease whose server answers now, with its bound as of now: starting took nothing of its budget.
+
+        It ends no earlier than its user was told. What was adopted is charged, and no budget ends it.
+        """
+        lease = self.rated(lease)
+        if lease.adopted or lease.rate is None or lease.granted_at is None:
+            return bounded(lease, None)
+        now, seconds = self._clock.now(), float(lease.request.lifetime_seconds)
+        verdict = self.balances(lease.id).verdict(asker_of(lease), lease.rate, now, seconds)
+        before, found = lease.latest_end, verdict.latest_end
+        if found is None:
+            return bounded(lease, None)
+        if before is not None and before.rule == BUDGET:
+            return bounded(lease, max(found, before, key=lambda one: one.at))
+        told = lease.granted_at + seconds
+        return bounded(lease, found if found.at >= told else replace(found, at=told))
+
+    def of_extension(self, lease: Lease, seconds: float) -> LatestEnd | None:
+        """Return the bound on the end of a lease if it is to run so much longer; None for none."""
+        verdict = self._longer(lease, seconds)
+        return bounded(lease, verdict.latest_end).latest_end
+
+    def _longer(self, lease: Lease, seconds: float) -> Verdict:
+        if lease.adopted or lease.rate is None or lease.deadline_at is None:
+            return Verdict(seconds)
+        return self.balances().verdict(asker_of(lease), lease.rate, lease.deadline_at, seconds)
+
+    def lengthen(self) -> None:
+        """Give those back what a budget cut off, as far as budgets now leave it: a grant has come."""
+        for lease in self._book:
+            bound, deadline_at = lease.latest_end, lease.deadline_at
+            if lease.phase not in UP or bound is None or bound.rule != BUDGET:
+                continue
+            if deadline_at is None or lease.running_at is None:
+                continue
+            asked_end = lease.running_at + lease.request.lifetime_seconds + lease.extended_seconds
+            latest = self.of_extension(lease, asked_end - deadline_at) if asked_end > deadline_at else bound
+            end = asked_end if latest is None else min(asked_end, latest.at)
+            if end > deadline_at:
+                longer = replace(lease, deadline_at=end, latest_end=latest, warned_seconds=())
+                line = AuditLine(
+                    self._clock.now(), lease.id, lease.user, "gpuspawner", events.Extended(end - deadline_at)
+                )
+                self._book.save(longer, audit=[line])
+
+    def used_up(self, lease: Lease) -> str:
+        """Return in a sentence which budget ends a lease, and when it renews."""
+        name, now = "" if lease.latest_end is None else lease.latest_end.name, self._clock.now()
+        found = [one for one in self.balances().of(asker_of(lease)) if one.entry.name == name and one.hard is not None]
+        if not found:
+            return f"The budget {name} was used up."
+        balance = min(found, key=lambda one: one.hard - one.used if one.hard is not None else 0)
+        words = amount_words(balance, now)
+        return f"{words[0].upper()}{words[1:]} are used up. They renew {balance.renews(now)}."

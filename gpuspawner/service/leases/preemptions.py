@@ -1,0 +1,253 @@
+"""Carries stronger claims out: warns, ends by the reclaimer at the time said, and keeps the GPUs for the claimant.
+
+What stands in the store is brought about again and again, so that a crash between any two steps loses nothing: a claim
+is stored first, then its victims get their notice, which says when they end.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from gpuspawner.core.errors import Conflict, Unavailable
+from gpuspawner.core.leases import endings, events
+from gpuspawner.core.leases.lease import UP, Lease
+from gpuspawner.core.queue.preemption import (
+    Plan,
+    Preemption,
+    State,
+    advanced,
+    is_protected,
+    kept_for,
+    notice_ends_at,
+    plan,
+)
+from gpuspawner.core.queue.snapshot import KeptGpus, Snapshot
+from gpuspawner.core.rules import Notice
+from gpuspawner.core.units import show_time
+from gpuspawner.service.clock import Clock
+from gpuspawner.service.leases.allocator import Allocator
+from gpuspawner.service.leases.book import Book
+from gpuspawner.service.leases.policies import policy_of
+from gpuspawner.service.leases.reclaimer import Reclaimer
+from gpuspawner.service.tell.claims import claim_title, why_words
+
+log = logging.getLogger("gpuspawner.preemptions")
+
+LOOK_SECONDS = 30.0
+"""How often a claim whose GPUs are to come is planned anew where nothing is known to have changed: protection ends."""
+
+
+class Preemptions:
+    """The stronger claims that live, and what follows from them."""
+
+    def __init__(self, book: Book, allocator: Allocator, reclaimer: Reclaimer, clock: Clock) -> None:
+        """Know none before :meth:`load`. Their GPUs are kept in every snapshot from then on."""
+        self._book, self._allocator, self._reclaimer, self._clock = book, allocator, reclaimer, clock
+        self._rows = book.store.preemptions
+        self._live: dict[str, Preemption] = {}
+        self._planned: dict[str, tuple[object, float]] = {}
+        """Of what each claim was planned last, and when."""
+        self.changes = 0
+        """How many times one changed, since this service started."""
+        allocator.observed.kept = self.kept
+
+    def load(self) -> None:
+        """Read those that live from the store."""
+        self._live = {one.id: one for one in self._rows.live()}
+
+    @property
+    def live(self) -> tuple[Preemption, ...]:
+        """Those that are not over, the oldest first."""
+        return tuple(self._live.values())
+
+    def kept(self) -> tuple[KeptGpus, ...]:
+        """Return what is granted to nobody else."""
+        return tuple(kept_for(one) for one in self._live.values() if one.slots)
+
+    def get(self, name: str) -> Preemption | None:
+        """Return a claim by its id, also one that is over."""
+        return self._live.get(name) or self._rows.of(name)
+
+    def last(self, limit: int) -> list[Preemption]:
+        """Return the last that were made, the newest first."""
+        return self._rows.last(limit)
+
+    def under_notice(self, claim: Preemption) -> list[Lease]:
+        """Return the workspaces that end for a claim, the earliest asked first."""
+        found = (x for x in self._book if x.notice is not None and x.notice.preemption == claim.id)
+        return sorted(found, key=lambda x: (x.asked_at, x.id))
+
+    def preview(self, claim: Preemption) -> tuple[Preemption, Plan]:
+        """Return what a claim would stand as, and whom it would end. Nothing is done.
+
+        Raises:
+            Conflict: so many GPUs can't be had, whoever ends; says how many can.
+            Unavailable: it is not known what runs where.
+        """
+        seen = self._allocator.observed.snapshot()
+        if not seen.fleet.complete or not seen.processes_known:
+            raise Unavailable("The GPUs, or what runs on them, are not seen at this moment. Try again in a minute.")
+        found = self._plan(claim, seen)
+        if found is None:
+            raise Conflict(self._too_many(claim, seen))
+        at = notice_ends_at(found.victims, seen, claim.ends_at) if found.victims else claim.ends_at
+        return replace(claim, slots=found.slots, ends_at=at), found
+
+    def make(self, claim: Preemption) -> Preemption:
+        """Make a claim, or return the one that its maker made by the same key: repeating it takes nobody else.
+
+        Raises:
+            Conflict: as :meth:`preview`; or the key was another claim's.
+            Unavailable: as :meth:`preview`.
+        """
+        earlier = self._rows.of_key(claim.by, claim.key)
+        if earlier is not None:
+            if _asked(earlier) != _asked(claim):
+                raise Conflict("This idempotency key was used for another claim. Send a new one with a new claim.")
+            return self._live.get(earlier.id, earlier)
+        stands, found = self.preview(claim)
+        self._save(stands)
+        log.info("%s claims %s %s for %s: %s end", claim.by, claim.asked, claim.kind, _whom(claim), len(found.victims))
+        self.step()
+        return self._live.get(claim.id, stands)
+
+    def give_up(self, claim: Preemption) -> Preemption:
+        """End a claim that is not needed any more: who is under notice goes on, and what was kept is free."""
+        return self._over(claim, State.GIVEN_UP)
+
+    def claimed(self, claim: Preemption) -> Preemption:
+        """Note that the claimant has the GPUs.
+
+        Raises:
+            Conflict: they are not free yet; or the claim is over.
+        """
+        if claim.state is State.COMING:
+            raise Conflict("Its GPUs are not free yet. Claim them when its state is “held”, or give it up.")
+        return self._over(claim, State.CLAIMED)
+
+    def step(self) -> None:
+        """Bring about what stands: once a tick, and after each change."""
+        for claim in self.live:
+            seen = self._allocator.observed.snapshot()
+            if seen.fleet.complete and seen.processes_known:
+                self._step(claim, seen)
+        for lease in self._book:
+            notice = lease.notice
+            if notice is None or lease.phase not in UP:
+                continue
+            if notice.preemption not in self._live:
+                self._spare([lease])
+            elif notice.at <= self._clock.now():
+                self._end(lease, notice)
+
+    def _step(self, claim: Preemption, seen: Snapshot) -> None:
+        stands = advanced(claim, seen)
+        found = self._replanned(stands, seen) if stands.state is State.COMING else None
+        if found is None:
+            self._save(stands)
+            return
+        told = [x for x in found.victims if x.notice is None]
+        at = notice_ends_at(told, seen, stands.ends_at) if told else stands.ends_at
+        self._save(replace(stands, slots=found.slots, ends_at=at))
+        needed = {lease.id for lease in found.victims}
+        self._spare([x for x in self.under_notice(claim) if x.id not in needed and x.phase in UP])
+        for lease in told:
+            self._warn(lease, stands, at or seen.now)
+
+    def _replanned(self, claim: Preemption, seen: Snapshot) -> Plan | None:
+        """Return whom it ends now; None where nothing changed since that was asked last, or it can't be covered now."""
+        sources = (self._book.changes, self.changes, id(seen.fleet), seen.others)
+        before, at = self._planned.get(claim.id, (None, 0.0))
+        if before == sources and seen.now - at < LOOK_SECONDS:
+            return None
+        self._planned[claim.id] = sources, seen.now
+        return self._plan(claim, seen)
+
+    def _plan(self, claim: Preemption, seen: Snapshot) -> Plan | None:
+        return plan(claim, seen, frozenset()) if claim.kind in seen.kinds else None
+
+    def _warn(self, lease: Lease, claim: Preemption, at: float) -> None:
+        newest = self._book.get(lease.id)
+        if newest is None or newest.phase not in UP or newest.server_started != lease.server_started:
+            return
+        notice = Notice(claim.id, at, why_words(claim, self._allocator.catalog), claim.by)
+        told = events.WarnedOfClaim(f"{notice.why} It ends at {show_time(at, self._clock.now())}.")
+        warned = replace(newest, notice=notice)
+        self._book.save(warned, audit=[self._allocator.line(warned, claim.by, told)])
+
+    def _spare(self, leases: Iterable[Lease]) -> None:
+        for lease in leases:
+            spared = replace(lease, notice=None)
+            gone = events.ClaimGone("Nobody with a stronger claim needs its GPUs any more.")
+            self._book.save(spared, audit=[self._allocator.line(spared, "gpuspawner", gone)])
+
+    def _end(self, lease: Lease, notice: Notice) -> None:
+        """Have a workspace ended whose notice is over, if it still is the same one, and the notice stands."""
+
+        def still(newest: Lease) -> bool:
+            return newest.phase in UP and newest.notice == notice and newest.server_started == lease.server_started
+
+        if self._allocator.observed.hub_answers:  # else it could not be stopped
+            self._reclaimer.mark(lease.id, endings.made_room(notice.why, notice.by), still)
+
+    def _over(self, claim: Preemption, state: State) -> Preemption:
+        if claim.state is state:
+            return claim  # a repeated message
+        if not claim.live:
+            raise Conflict(f"This claim is over: it was {claim.state.value}. Make another where GPUs are needed.")
+        over = replace(claim, state=state, over_at=self._clock.now())
+        self._save(over)
+        self.step()
+        self._allocator.give()
+        return over
+
+    def _save(self, claim: Preemption) -> None:
+        if self._live.get(claim.id) == claim:
+            return
+        self._rows.save(claim)
+        self.changes += 1
+        if claim.live:
+            self._live[claim.id] = claim
+            return
+        self._live.pop(claim.id, None)
+        self._planned.pop(claim.id, None)
+        log.info("the claim of %s for %s is %s", claim.by, _whom(claim), claim.state.value)
+
+    def _too_many(self, claim: Preemption, seen: Snapshot) -> str:
+        """Return in sentences why a claim can't be covered: how many could be, and what to do."""
+        fewer = (replace(claim, count=count) for count in range(claim.count - 1, 0, -1))
+        most = next((one.count for one in fewer if self._plan(one, seen)), 0)
+        where = " on one node" if claim.one_node and claim.count > 1 else ""
+        title = claim_title(claim.kind, self._allocator.catalog)
+        sentence = f"{claim.asked} {title}{where} asked; at most {most} can be freed now."
+        pool = seen.kinds[claim.kind].pool
+        here = {gpu.id for gpu in seen.fleet.gpus if gpu.pool == pool}
+        young = (x for x in seen.leases if x.phase in UP and is_protected(x, seen))
+        protected = [self._protected_until(x, seen) for x in young if any(slot.gpu in here for slot in x.slots)]
+        if protected:
+            until = show_time(min(protected), seen.now)
+            sentence += f" Others run too briefly to be ended, the first of them until {until}."
+        return f"{sentence} Ask for {f'at most {most}' if most else 'another kind'}, or again later."
+
+    def _protected_until(self, lease: Lease, seen: Snapshot) -> float:
+        policy = policy_of(self._allocator.catalog, lease, seen.now)
+        return (lease.running_at or seen.now) + policy.protected_seconds
+
+
+def new_claim(by: str, now: float, **asked: Any) -> Preemption:
+    """Return a claim as it was asked, before anything is found for it."""
+    values: Mapping[str, Any] = {"account": None, "external": "", **asked}
+    key = values.get("key") or uuid.uuid4().hex
+    return Preemption(id=uuid.uuid4().hex, by=by, made_at=now, asked=values["count"], **{**values, "key": key})
+
+
+def _asked(claim: Preemption) -> tuple[object, ...]:
+    return claim.kind, claim.asked, claim.account, claim.external, claim.one_node, claim.hold_until
+
+
+def _whom(claim: Preemption) -> str:
+    return claim.external or claim.user or (f"team {claim.account.team}" if claim.account else "nobody")

@@ -1,0 +1,39 @@
+"""What follows when another catalog is in force: for who waits, and for what runs."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from gpuspawner.catalog.file import CatalogFile, InForce
+from gpuspawner.schedulers.base import Scheduler
+from gpuspawner.service.leases.allocator import Allocator
+from gpuspawner.service.leases.lifecycle import Lifecycle
+
+
+class Reload:
+    """Looks at the catalog's file, and has everything follow what was written."""
+
+    def __init__(self, in_force: InForce, scheduler: Scheduler, allocator: Allocator, lifecycle: Lifecycle) -> None:
+        """Look at nothing yet: what is in force is what all else was made by."""
+        self._in_force, self._scheduler = in_force, scheduler
+        self._allocator, self._lifecycle = allocator, lifecycle
+        self._followed = in_force.catalog
+        """What everything follows: where a step fails, all are tried again at the next look."""
+
+    async def look(self) -> bool:
+        """Take in what was written since. Return whether everything follows another catalog now."""
+        if isinstance(self._in_force, CatalogFile):
+            # Beside the loop, which answers meanwhile: a long catalog is read in seconds.
+            found = await asyncio.to_thread(self._in_force.news, time.time())
+            if found is not None:
+                self._in_force.take(found)
+        before, catalog = self._followed, self._in_force.catalog
+        if catalog is before:
+            return False
+        if catalog.gpus != before.gpus:
+            self._scheduler.use_kinds(catalog.gpus)
+        self._allocator.end_what_is_not_offered()
+        self._lifecycle.follow()
+        self._followed = catalog
+        return True

@@ -1,0 +1,78 @@
+"""Who is in which group of the hub: asked when it counts, never guessed."""
+
+from __future__ import annotations
+
+import asyncio
+
+from gpuspawner.catalog.file import InForce
+from gpuspawner.catalog.groups import MAKE_IT, NOBODY_IN_IT, missing_groups, named_groups
+from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.leases.lease import NOBODY, Owner
+from gpuspawner.service.clock import Clock
+from gpuspawner.service.observe.hub import Hub
+
+STANDS_SECONDS = 5.0
+"""How long the hub's answer stands for what only shows: as often as an open form asks."""
+ANSWER_SECONDS = 3.0
+"""The spawner, which waits for the answer, gives up after five."""
+
+
+class Members:
+    """Asks the hub for the groups of a user, where the catalog names any.
+
+    Raises:
+        Unavailable: the hub does not answer, or may not tell.
+    """
+
+    def __init__(self, hub: Hub, clock: Clock, in_force: InForce) -> None:
+        """Know nobody yet."""
+        self._hub, self._clock, self._in_force = hub, clock, in_force
+        self._seen: dict[tuple[str, Owner], tuple[float, frozenset[str]]] = {}
+        self._there: frozenset[str] | None = None
+        self._trouble = ""
+
+    async def now(self, user: str, owner: Owner) -> frozenset[str]:
+        """Return the groups that a user is in at this moment; ``owner`` tells them from others who had the name."""
+        if owner == NOBODY or not named_groups(self._in_force.catalog):
+            return frozenset()
+        try:
+            groups = await asyncio.wait_for(self._hub.groups(user, owner.user_created), ANSWER_SECONDS)
+        except (TimeoutError, asyncio.TimeoutError) as error:
+            raise Unavailable("The hub does not answer: who is in which group can't be read now.") from error
+        now = self._clock.now()
+        fresh = {who: seen for who, seen in self._seen.items() if 0 <= now - seen[0] < STANDS_SECONDS}
+        self._seen = {**fresh, (user, owner): (now, groups)}
+        return groups
+
+    async def lately(self, user: str, owner: Owner) -> frozenset[str]:
+        """Return the groups that a user was in some seconds ago: for what only shows, and is asked often."""
+        at, groups = self._seen.get((user, owner), (None, frozenset()))
+        if at is not None and 0 <= self._clock.now() - at < STANDS_SECONDS:
+            return groups
+        return await self.now(user, owner)
+
+    async def look(self) -> None:
+        """Read which groups the hub has."""
+        try:
+            self._there, self._trouble = await self._hub.group_names(), ""
+        except Unavailable as error:
+            self._there, self._trouble = None, str(error)
+
+    @property
+    def there(self) -> frozenset[str]:
+        """The groups that the hub has, as last read.
+
+        Raises:
+            Unavailable: they are not known.
+        """
+        if self._there is None:
+            raise Unavailable(self._trouble or "Which groups the hub has was not read yet.")
+        return self._there
+
+    def missing(self) -> tuple[str, ...]:
+        """Return, in a sentence each for administrators, which groups of the catalog the hub does not have."""
+        if self._there is None:
+            return (f"Which groups the hub has is not known. {self._trouble}",) if self._trouble else ()
+        found = missing_groups(self._in_force.catalog, self._there)
+        told = ((NOBODY_IN_IT.format(group=group), ".".join(map(str, entry))) for group, entry in found.items())
+        return tuple(f"{wrong[:1].upper()}{wrong[1:]} ({entry} names it): {MAKE_IT}." for wrong, entry in told)

@@ -1,0 +1,55 @@
+"""What people read of stronger claims: who is warned, and who made the claim."""
+
+from __future__ import annotations
+
+from gpuspawner.catalog import Catalog
+from gpuspawner.core.queue.preemption import Preemption, State
+from gpuspawner.core.rules import Notice
+from gpuspawner.core.units import show_duration, show_time
+from gpuspawner.service.tell.sentences import gpu_title
+
+
+def claim_title(kind: str, catalog: Catalog) -> str:
+    """Return the kind of a claim as people read it."""
+    return gpu_title(kind, catalog)
+
+
+def why_words(claim: Preemption, catalog: Catalog) -> str:
+    """Return in a sentence who needs GPUs of those that end for it. A user is not named to them."""
+    who = claim.external or "Another request"
+    if claim.account is not None and claim.account.team:
+        team = catalog.rules.teams.get(claim.account.team)
+        who = f"Team {(team and team.title) or claim.account.team}"
+    if claim.lease:
+        who = "A request within its share"
+    return f"{who} needs {claim.asked} {claim_title(claim.kind, catalog)}."
+
+
+def notice_words(notice: Notice, now: float, *, returns: bool, mail: bool) -> str:
+    """Return what is told to whose workspace is to end for a stronger claim."""
+    left = max(0.0, notice.at - now)
+    then = "Running kernels are lost; files stay."
+    if returns:
+        tells = ", and you get a message when it runs" if mail else ""
+        then += f" It returns to the queue at its old place, starts again by itself{tells}."
+    else:
+        then += " Start it again when you need it."
+    end = f"Your workspace ends at {show_time(notice.at, now)} ({show_duration(left)}). Save now."
+    return f"{notice.why} {end} {then}"
+
+
+def state_words(claim: Preemption, coming: int, now: float) -> str:
+    """Return in a sentence where a claim stands; ``coming`` workspaces are to end for it."""
+    if claim.state is State.COMING:
+        if not coming or claim.ends_at is None:
+            return "Its GPUs come free soon."
+        who = "1 workspace ends" if coming == 1 else f"{coming} workspaces end"
+        return f"{who} for it at {show_time(claim.ends_at, now)}."
+    if claim.state is State.HELD:
+        until = claim.kept_until
+        return "Its GPUs are free and kept for it" + ("." if until is None else f" until {show_time(until, now)}.")
+    return {
+        State.CLAIMED: "Its GPUs were claimed.",
+        State.GIVEN_UP: "It was given up.",
+        State.LAPSED: "Nobody claimed its GPUs in time: they went to the queue.",
+    }[claim.state]

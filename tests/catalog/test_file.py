@@ -1,0 +1,195 @@
+"""A catalog that changes while all else runs: a good one is in force, a bad one changes nothing."""
+
+import logging
+import os
+import time
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuspawner.catalog.file import SETTLED_SECONDS, CatalogFile, InForce
+from gpuspawner.core.errors import CatalogError, Problem
+
+GOOD = (
+    "version: 1\ngpus: {{t4: {{match: T4, memory: 16GiB, price: {price}}}}}\ntemplates: {{lab: {{gpus: {{t4: 1}}}}}}\n"
+)
+BAD = "version: 1\ntemplates: {lab: {gpus: {t4: 1}}, pytorch: {polcy: x}}\n"
+
+
+def write(path, text, age_seconds=60.0):
+    path.write_text(text)
+    at = time.time() - age_seconds
+    os.utime(path, (at, at))
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "catalog.yaml"
+    write(path, GOOD.format(price=1))
+    return path
+
+
+def price(file):
+    return file.catalog.gpus["t4"].price_per_hour
+
+
+def test_what_is_written_is_in_force_at_the_next_look(path):
+    file = CatalogFile(path)
+    assert not file.look(time.time())
+    write(path, GOOD.format(price=2))
+    assert price(file) == 1
+    assert file.look(time.time())
+    assert (price(file), file.problem, file.sentences) == (2, "", ())
+    assert not file.look(time.time())
+
+
+def test_a_comment_changes_no_catalog(path):
+    file = CatalogFile(path)
+    write(path, "# new\n" + GOOD.format(price=1))
+    assert not file.look(time.time())
+    assert file.problem == ""
+
+
+def test_a_bad_one_keeps_the_last_good_one_and_is_told_once(path, caplog):
+    file = CatalogFile(path)
+    before = file.catalog
+    write(path, BAD)
+    for _ in range(3):
+        assert not file.look(time.time())
+    assert file.catalog is before
+    line = f"{path}:2: templates.pytorch.polcy: unknown key 'polcy'. Did you mean `policy`?"
+    (sentence,) = file.sentences
+    assert sentence == (
+        "The catalog was changed and cannot be used: the one before stays in force. "
+        f"{line} All 2 problems: gpuspawner check tells them."
+    )
+    assert [record.levelno for record in caplog.records] == [logging.ERROR]
+    assert line in caplog.text
+    assert "templates.lab.gpus.t4: no GPU kind" in caplog.text
+    write(path, GOOD.format(price=1))
+    assert not file.look(time.time())
+    assert (file.problem, file.sentences) == ("", ())
+    assert file.raw == path.read_bytes()
+
+
+def test_a_bad_one_may_be_followed_by_a_good_one(path):
+    file = CatalogFile(path)
+    write(path, BAD.replace(", pytorch: {polcy: x}", ""))
+    file.look(time.time())
+    assert file.sentences[0].endswith("None is defined; define one, or remove this."), "and no count of one"
+    write(path, GOOD.format(price=3))
+    assert file.look(time.time())
+    assert (price(file), file.problem) == (3, "")
+
+
+def test_a_file_that_is_gone_or_no_file_keeps_the_last_good_one(path):
+    file = CatalogFile(path)
+    path.unlink()
+    assert not file.look(time.time())
+    assert f"{path}: catalog: no such file" in file.problem
+    path.mkdir()
+    for _ in range(2):
+        assert not file.look(time.time())
+    assert "not a file" in file.problem
+    path.rmdir()
+    write(path, GOOD.format(price=2))
+    assert file.look(time.time())
+
+
+def test_what_is_being_written_is_read_once_it_is_whole(path):
+    file = CatalogFile(path)
+    text = GOOD.format(price=2)
+    write(path, text[:60], age_seconds=0)
+    assert not file.look(time.time())
+    assert file.problem == "", "half of it may be there"
+    write(path, text, age_seconds=0)
+    assert not file.look(time.time())
+    assert file.look(time.time()), "twice the same: nobody writes any more"
+    write(path, GOOD.format(price=3), age_seconds=SETTLED_SECONDS + 0.1)
+    assert file.look(time.time())
+
+
+def test_a_config_maps_links_are_followed_anew_at_each_look(tmp_path):
+    for number in (1, 2):
+        folder = tmp_path / f"..{number}"
+        folder.mkdir()
+        write(folder / "catalog.yaml", GOOD.format(price=number))
+    (tmp_path / "..data").symlink_to("..1")
+    (tmp_path / "catalog.yaml").symlink_to("..data/catalog.yaml")
+    file = CatalogFile(tmp_path / "catalog.yaml")
+    (tmp_path / "..data.new").symlink_to("..2")
+    (tmp_path / "..data.new").rename(tmp_path / "..data")
+    assert file.look(time.time())
+    assert price(file) == 2
+
+
+def test_what_a_place_makes_of_it_and_the_files_that_it_reads(path, tmp_path):
+    beside = tmp_path / "factor"
+    write(beside, "2")
+
+    def prepare(catalog):
+        if catalog.gpus["t4"].price_per_hour == 13:
+            raise CatalogError((Problem("c.yaml", 2, "gpus.t4.price", "unlucky", "Choose another."),))
+        kinds = {
+            n: replace(k, price_per_hour=k.price_per_hour * int(beside.read_text())) for n, k in catalog.gpus.items()
+        }
+        return replace(catalog, gpus=kinds), ("Restart the hub.",)
+
+    file = CatalogFile(path, prepare, (beside,))
+    assert (price(file), file.sentences) == (2, ("Restart the hub.",))
+    write(path, GOOD.format(price=13))
+    assert not file.look(time.time())
+    assert (price(file), file.problem) == (
+        2,
+        "c.yaml:2: gpus.t4.price: unlucky. Choose another.\n1 problem in the catalog",
+    )
+    write(path, GOOD.format(price=1))
+    write(beside, "5")
+    assert file.look(time.time())
+    assert price(file) == 5
+
+
+def test_what_somebody_else_finds_wrong_is_told_while_it_stands(path, tmp_path):
+    told = tmp_path / "problem"
+    told.write_text("c.yaml:2: gpus.t4: wrong. Right.\n1 problem in the catalog")
+    file = CatalogFile(path, told=told)
+    said = "The catalog was changed and cannot be used: the one before stays in force. c.yaml:2: gpus.t4: wrong. Right."
+    assert file.sentences == (said,)
+    write(path, GOOD.format(price=2))
+    assert file.look(time.time())
+    assert file.sentences == (said,)
+    told.unlink()
+    assert not file.look(time.time())
+    assert file.sentences == ()
+
+
+def test_a_bad_one_is_refused_at_the_start(path):
+    write(path, BAD)
+    with pytest.raises(CatalogError, match=f"{path}:2: templates"):
+        CatalogFile(path)
+
+
+def test_a_catalog_that_no_file_holds_stays(path):
+    held = InForce(CatalogFile(path).catalog)
+    assert (held.problem, held.sentences) == ("", ())
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from([GOOD.format(price=n) for n in range(1, 4)] + [BAD, "", "["]), st.booleans()))
+)
+def test_promise_10_whatever_is_written_the_last_good_one_is_in_force(tmp_path_factory, writes):
+    path = tmp_path_factory.mktemp("c") / "catalog.yaml"
+    write(path, GOOD.format(price=1))
+    file, good = CatalogFile(path), 1.0
+    for text, whole in writes:
+        write(path, text, age_seconds=60 if whole else 0)
+        changed = file.look(time.time())
+        if not whole:
+            changed |= file.look(time.time())
+        expected = float(text.partition("price: ")[2][0]) if "price" in text else good
+        assert (price(file), changed) == (expected, expected != good)
+        assert bool(file.problem) == ("price" not in text)
+        good = expected

@@ -1,0 +1,187 @@
+"""What the catalog says of teams, quotas, budgets, hours and class holds becomes the rules of core."""
+
+from fractions import Fraction
+
+import pytest
+
+from gpuspawner.catalog import charging_teams, load_text, scaled, teams_of
+from gpuspawner.catalog.rules.quotas import most_gpus
+from gpuspawner.core.rules import (
+    Budget,
+    ClassHold,
+    Hours,
+    Limit,
+    MakeRoom,
+    Per,
+    Quota,
+    Rules,
+    Team,
+    Used,
+    What,
+    Whom,
+    Window,
+)
+
+GIB = 2**30
+MONDAY_TO_FRIDAY = frozenset(range(5))
+
+RULES = """\
+version: 1
+timezone: Europe/Zurich
+contact: gpu-help@example.org
+gpus:
+  a100: {match: A100, memory: 80GiB, compute: 8.0, price: 2, counts: 2, groups: [vision, Speech Lab]}
+  half: {of: a100, shares: 2}
+  open-half: {of: a100, shares: 2, groups: [], counts: 0.25}
+  slice: {resource: nvidia.com/mig-1g.10gb, memory: 10GiB, counts: 1/7}
+  t4: {match: T4, memory: 16GiB}
+templates:
+  lab: {gpus: {a100: 1-4, t4: 1}, priority: 5, groups: [vision]}
+  heir: {extends: lab, gpus: {t4: 1}}
+policies:
+  default:
+    queue: {wait: 6h}
+    preemption: {protected: 20m, grace: 2m, back_in_queue: false}
+    extend: {others_wait: refuse}
+  night: {extends: default, preemption: {grace: 1m}}
+teams:
+  vision: {title: Vision, weight: 2.5, priority: 3}
+  Speech Lab:
+quotas:
+  each: {each: user, gpus: {soft: 2, hard: 4.5}, workspaces: {hard: 3}, gpu_hours: {per: week, soft: 40, hard: 120}}
+  of-vision: {each: user, group: vision, types: {a100: {soft: 1}}, cpu: {hard: 64}, memory: {hard: 512GiB}}
+  eve: {user: eve, gpus: {hard: 0}}
+  vision: {group: vision, gpus: {soft: 16, hard: 32}, cost: {per: month, hard: 1500.50}, full: refuse}
+  robots: {group: robots, gpus: {hard: 8}}
+  all: {everybody: true, gpus: {hard: 40}}
+hours:
+  - {when: Mon-Fri 20:00-07:00, policy: night, instead_of: default}
+holds:
+  - {group: cs231, gpu: t4, count: 8, when: Thu 09:00-11:00, until: 2027-02-01}
+  - {group: cs231, gpu: t4, count: 2, when: "Sat,Sun 0:00-24:00"}
+make_room: {after: 30m}
+"""
+
+
+@pytest.fixture(scope="module")
+def catalog():
+    return load_text(RULES)
+
+
+def test_quotas_have_what_was_written(catalog):
+    four = Fraction(9, 2)
+    assert catalog.rules.quotas == (
+        Quota(
+            "each",
+            Whom.EACH_USER,
+            limits=(Limit(What.GPUS, "", Fraction(2), four), Limit(What.WORKSPACES, hard=Fraction(3))),
+            budgets=(Budget(Used.GPU_HOURS, Per.WEEK, Fraction(40), Fraction(120)),),
+        ),
+        Quota(
+            "of-vision",
+            Whom.EACH_OF_TEAM,
+            "vision",
+            (
+                Limit(What.KIND, "a100", Fraction(1)),
+                Limit(What.CPU, hard=Fraction(64)),
+                Limit(What.MEMORY, hard=Fraction(512 * GIB)),
+            ),
+        ),
+        Quota("eve", Whom.USER, "eve", (Limit(What.GPUS, hard=Fraction(0)),)),
+        Quota(
+            "vision",
+            Whom.TEAM,
+            "vision",
+            (Limit(What.GPUS, "", Fraction(16), Fraction(32)),),
+            (Budget(Used.COST, Per.MONTH, hard=Fraction(3001, 2)),),
+            full_waits=False,
+        ),
+        Quota("robots", Whom.TEAM, "robots", (Limit(What.GPUS, hard=Fraction(8)),)),
+        Quota("all", Whom.EVERYBODY, "", (Limit(What.GPUS, hard=Fraction(40)),)),
+    )
+
+
+def test_teams_hours_holds_and_the_rest(catalog):
+    rules = catalog.rules
+    assert rules.teams == {
+        "vision": Team("vision", "Vision", Fraction(5, 2), 3),
+        "Speech Lab": Team("Speech Lab", "Speech Lab"),
+    }
+    assert rules.hours == (Hours(Window(MONDAY_TO_FRIDAY, 20 * 60, 7 * 60), "night", "default"),)
+    assert rules.holds == (
+        # That day is the last: until the midnight after it, in the catalog's zone.
+        ClassHold("cs231", "t4", 8, Window(frozenset({3}), 9 * 60, 11 * 60), until=1801522800.0),
+        ClassHold("cs231", "t4", 2, Window(frozenset({5, 6}), 0, 0)),
+    )
+    assert (rules.make_room, rules.timezone, rules.contact) == (
+        MakeRoom(1800),
+        "Europe/Zurich",
+        "gpu-help@example.org",
+    )
+
+
+def test_teams_that_are_charged_are_those_written_and_those_with_a_quota(catalog):
+    assert charging_teams(catalog.rules) == ("vision", "Speech Lab", "robots")
+    assert teams_of(catalog.rules, {"robots", "vision", "staff"}) == ("vision", "robots")
+    assert teams_of(catalog.rules, set()) == ()
+    assert teams_of(catalog.rules, None) == charging_teams(catalog.rules)
+
+
+def test_a_share_takes_groups_and_counts_from_its_whole_unless_it_says_its_own(catalog):
+    both = frozenset({"vision", "Speech Lab"})
+    assert {name: (kind.groups, kind.counts) for name, kind in catalog.gpus.items()} == {
+        "a100": (both, Fraction(2)),
+        "half": (both, Fraction(1)),
+        "open-half": (frozenset(), Fraction(1, 4)),
+        "slice": (frozenset(), Fraction(1, 7)),
+        "t4": (frozenset(), None),
+    }
+
+
+def test_templates_inherit_groups_and_priority(catalog):
+    assert {name: (t.groups, t.priority) for name, t in catalog.templates.items()} == {
+        "lab": (frozenset({"vision"}), 5),
+        "heir": (frozenset({"vision"}), 5),
+    }
+
+
+def test_policies_of_queue_and_preemption(catalog):
+    default, night = catalog.policies["default"], catalog.policies["night"]
+    assert (default.longest_wait_seconds, default.protected_seconds, default.notice_seconds) == (21600, 1200, 120)
+    assert (default.back_in_queue, default.extend.others_wait) == (False, False)
+    assert (night.longest_wait_seconds, night.protected_seconds, night.notice_seconds) == (21600, 1200, 60)
+
+
+def test_scaled_divides_the_times_of_the_rules_but_no_hour_of_the_day(catalog):
+    fast = scaled(catalog, 30)
+    policy = fast.policies["default"]
+    assert (policy.longest_wait_seconds, policy.protected_seconds, policy.notice_seconds) == (720, 40, 4)
+    assert fast.rules.make_room == MakeRoom(60)
+    assert (fast.rules.hours, fast.rules.holds, fast.rules.quotas) == (
+        catalog.rules.hours,
+        catalog.rules.holds,
+        catalog.rules.quotas,
+    )
+
+
+@pytest.mark.parametrize(
+    ("written", "most"),
+    [
+        ("", None),
+        ("a: {each: user, gpus: {hard: 4}}", 4),
+        ("a: {each: user, gpus: {soft: 4}}", None),
+        ("a: {each: user, gpus: {hard: 4}}, b: {each: user, group: x, gpus: {hard: 8}}", 8),
+        ("a: {each: user, gpus: {hard: 4}}, b: {user: eve, gpus: {hard: 0}}", 4),
+        ("a: {each: user, gpus: {hard: 4}}, b: {user: eve, workspaces: {hard: 1}}", None),
+        ("b: {user: eve, gpus: {hard: 2}}", None),
+        ("a: {each: user, gpus: {hard: 4}}, c: {everybody: true, gpus: {hard: 3}}", 3),
+        ("a: {group: x, gpus: {hard: 4}}", None),
+    ],
+)
+def test_the_most_that_anybody_may_hold(written, most):
+    text = f"version: 1\ngpus: {{t4: {{match: T4, memory: 16GiB}}}}\ntemplates: {{lab:}}\nquotas: {{{written}}}\n"
+    assert most_gpus(load_text(text).rules.quotas) == most
+
+
+def test_no_rules_are_written():
+    assert load_text("version: 1\ntemplates: {lab:}\nquotas:\nhours:\nholds:\nteams:\n").rules == Rules()

@@ -1,0 +1,23 @@
+"""Names of GPUs, and the fields that they are made of."""
+
+import pytest
+
+from gpuspawner.core.gpus.fleet import Slot
+from gpuspawner.core.gpus.names import Group, coming_group, group_of
+
+
+@pytest.mark.parametrize("group", [Group("node-1", "nvidia.com/gpu"), Group("a.b-c", "amd.com/gpu"), Group("n", "gpu")])
+def test_a_name_gives_back_the_fields_that_it_was_made_of(group):
+    slot = Slot(group.gpu(12))
+    assert (slot.gpu, slot.group, slot.is_coming) == (f"{group.node}/{group.resource}/12", group, False)
+    assert group.coming_kind == ""
+
+
+@pytest.mark.parametrize("name", ["GPU-8d0c4c52-6c4b-4a43-9d36-0c8f6f6f0001", "sim-0", "half/way", ""])
+def test_a_gpu_with_a_name_of_its_own_has_no_group(name):
+    assert (group_of(name), Slot(name).is_coming) == (None, False)
+
+
+def test_a_node_that_is_coming_is_known_by_its_name_and_names_its_kind():
+    group = coming_group("a100-half", 3, "nvidia.com/gpu")
+    assert (Slot(group.gpu(0)).is_coming, group_of(group.gpu(0)).coming_kind) == (True, "a100-half")

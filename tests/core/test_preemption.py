@@ -1,0 +1,338 @@
+"""Stronger claims: who gives GPUs, as few as are needed, nobody twice, and no other way would have been cheaper."""
+
+from dataclasses import replace
+from fractions import Fraction
+from itertools import chain, combinations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lease_builders import KINDS, NOW, a_lease, a_request, fleet, gpu, slots
+
+from gpuspawner.core.gpus.fleet import Slot
+from gpuspawner.core.idle.idleness import Streak
+from gpuspawner.core.idle.policy import LifecyclePolicy
+from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.queue.preemption import (
+    HOLD_SECONDS,
+    Preemption,
+    State,
+    advanced,
+    kept_for,
+    notice_ends_at,
+    plan,
+    victims,
+)
+from gpuspawner.core.queue.snapshot import Snapshot
+from gpuspawner.core.rules import Account, Notice, Rules, Team
+
+POLICIES = {
+    "default": LifecyclePolicy(protected_seconds=1800.0, notice_seconds=300.0),
+    "long": LifecyclePolicy("long", protected_seconds=1800.0, notice_seconds=900.0),
+}
+LATER = NOW + 4 * 3600.0
+
+
+def claim(count=1, **changes):
+    values = {
+        "id": "claim",
+        "key": "once",
+        "kind": "a100",
+        "account": None,
+        "external": "train-77",
+        "by": "root",
+        "made_at": LATER,
+    }
+    return Preemption(count=count, **{**values, **changes})
+
+
+def running(name, *gpus, user=None, idle=0.0, asked_at=NOW, share=1, **changes):
+    changes.setdefault("streak", Streak(idle_seconds=idle))
+    user = user or name
+    request = changes.pop("request", a_request(user, count=len(gpus)))
+    held = slots(*gpus, share=share)
+    return a_lease(name, Phase.RUNNING, asked_at=asked_at, held=held, user=user, request=request, **changes)
+
+
+def seen(leases, gpus, now=LATER, **changes):
+    return Snapshot(now, KINDS, tuple(leases), fleet(*gpus), policies=POLICIES, **changes)
+
+
+def names(found):
+    return [lease.id for lease in found.victims]
+
+
+def given_up(found):
+    return sorted(slot.gpu for slot in found.slots)
+
+
+def told(found, leases, of="claim"):
+    """The leases with those under notice that were found."""
+    notice = Notice(of, LATER + 300, "Because.", "root")
+    return [replace(x, notice=notice) if x.id in names(found) else x for x in leases]
+
+
+FOUR = [gpu(number) for number in range(4)]
+
+
+def test_free_gpus_are_taken_before_anybody_ends():
+    found = plan(claim(2), seen([running("one", "a100-0"), running("two", "a100-1")], FOUR), frozenset())
+    assert (names(found), given_up(found)) == ([], ["a100-2", "a100-3"])
+
+
+def test_what_stops_by_itself_frees_its_gpus_without_anybody_ending():
+    stopping = replace(running("one", "a100-0"), phase=Phase.STOPPING)
+    found = plan(claim(1), seen([stopping, running("two", "a100-1")], FOUR[:2]), frozenset())
+    assert (names(found), given_up(found)) == ([], ["a100-0"])
+
+
+ORDER = [
+    ({"made_room_at": LATER - 3600.0}, {}),
+    ({}, {"over": True}),
+    ({"idle": 100.0}, {"idle": 200.0}),
+    ({"request": a_request("one", priority=1)}, {}),
+    ({"gpus": ("a100-1", "a100-2")}, {"gpus": ("a100-0",)}),
+    ({"asked_at": NOW}, {"asked_at": NOW + 60}),
+    ({}, {}),
+]
+
+
+@pytest.mark.parametrize("at", range(len(ORDER)))
+def test_who_gives_way_first(at):
+    """The first line in which two differ decides, whatever the lines after it say."""
+    spared, given = ({}, {})
+    for line in reversed(ORDER[at:]):
+        spared, given = ({**one, **two} for one, two in zip((spared, given), line, strict=True))
+    for line in ORDER[at + 1 :]:  # all that comes later speaks the other way
+        spared, given = ({**one, **two} for one, two in zip((spared, given), reversed(line), strict=True))
+    first, second = ({key: value for key, value in x.items() if key != "over"} for x in (given, spared))
+    over = {name for name, x in (("a", given), ("b", spared)) if x.get("over")}
+    one = running("a", *first.pop("gpus", ("a100-0",)), user="one", **first)
+    two = running("b", *second.pop("gpus", ("a100-3",)), user="two", **second)
+    assert [x.id for x in victims(claim(), seen([two, one], FOUR), over)] == ["a", "b"]
+
+
+def test_a_teams_priority_counts_with_the_templates():
+    rules = Rules(teams={"vision": Team("vision", priority=2)})
+    of_team = running("a", "a100-0", request=a_request("a", team="vision"))
+    other = running("b", "a100-1", request=a_request("b", priority=1))
+    assert [x.id for x in victims(claim(), seen([of_team, other], FOUR, rules=rules), frozenset())] == ["b", "a"]
+
+
+@pytest.mark.parametrize(
+    "lease",
+    [
+        running("young", "a100-0", asked_at=LATER - 1799),
+        replace(running("starting", "a100-0"), phase=Phase.STARTING),
+        running("unknown", "a100-0", adopted=True, request=a_request("unknown", template="")),
+        running("own", "a100-0", user="claimant"),
+    ],
+    ids=lambda x: x.id,
+)
+def test_who_is_never_ended_for_it(lease):
+    mine = claim(account=Account("", "claimant born"))
+    assert plan(mine, seen([lease], FOUR[:1]), frozenset()) is None
+
+
+def test_protection_ends_to_the_second():
+    assert names(plan(claim(), seen([running("one", "a100-0", asked_at=LATER - 1800)], FOUR[:1]), frozenset())) == [
+        "one"
+    ]
+
+
+def test_several_gpus_come_from_one_node_where_one_workspace_needs_them():
+    gpus = [gpu(0, node="n1"), gpu(1, node="n1"), gpu(2, node="n2"), gpu(3, node="n2")]
+    leases = [running("a", "a100-0", idle=900), running("b", "a100-1"), running("c", "a100-2", idle=800)]
+    leases += [running("d", "a100-3", idle=100)]
+    assert names(plan(claim(2), seen(leases, gpus), frozenset())) == ["c", "d"]
+    assert names(plan(claim(2, one_node=False), seen(leases, gpus), frozenset())) == ["a", "c"]
+    assert plan(claim(3), seen(leases, gpus), frozenset()) is None
+
+
+def test_halves_of_one_gpu_are_freed_together_where_a_whole_is_needed():
+    leases = [
+        running(name, at, share=Fraction(1, 2)) for name, at in (("b", "a100-0"), ("c", "a100-0"), ("a", "a100-1"))
+    ]
+    found = plan(claim(1), seen(leases, FOUR[:2]), frozenset())
+    assert (names(found), given_up(found)) == (["a"], ["a100-1"])
+    young = [leases[0], leases[1], replace(leases[2], running_at=LATER - 60)]
+    assert names(plan(claim(1), seen(young, FOUR[:2]), frozenset())) == ["b", "c"]
+    half = plan(claim(1, kind="half"), seen(leases[:2], FOUR[:1]), frozenset())
+    assert (len(names(half)), half.slots) == (1, slots("a100-0", share=Fraction(1, 2)))
+
+
+def test_one_workspace_ends_rather_than_two_where_nothing_else_tells_them_apart():
+    leases = [running("a", "a100-0"), running("b", "a100-1"), running("c", "a100-2", "a100-3")]
+    assert names(plan(claim(2), seen(leases, FOUR), frozenset())) == ["c"]
+    assert names(plan(claim(1), seen(leases, FOUR), frozenset())) == ["a"]
+
+
+def test_what_is_kept_for_another_claim_is_not_taken():
+    other = claim(1, id="other", slots=slots("a100-1"))
+    found = plan(claim(1), seen([running("one", "a100-0")], FOUR[:2], kept=(kept_for(other),)), frozenset())
+    assert (names(found), given_up(found)) == (["one"], ["a100-0"])
+
+
+def test_what_another_victim_frees_beyond_its_claims_need_serves_the_next_without_a_victim():
+    other = claim(1, id="other", slots=slots("a100-0"))
+    both = running("one", "a100-0", "a100-1", notice=Notice("other", LATER + 300, "Because.", "root"))
+    world = seen([both, running("two", "a100-2")], FOUR[:3], kept=(kept_for(other),))
+    found = plan(claim(1), world, frozenset())
+    assert (names(found), given_up(found)) == ([], ["a100-1"])
+    assert names(plan(claim(2), world, frozenset())) == ["two"]
+
+
+def test_gpus_that_come_free_elsewhere_spare_who_is_under_notice():
+    leases = [running("one", "a100-0"), running("two", "b-0")]
+    gpus = [gpu(0), gpu(1, node="n2")]
+    busy = running("two", "a100-1", asked_at=LATER - 60)
+    first = plan(claim(1), seen([leases[0], busy], gpus), frozenset())
+    assert names(first) == ["one"]
+    again = plan(claim(1, slots=first.slots), seen(told(first, [leases[0]]), gpus), frozenset())
+    assert (names(again), given_up(again)) == ([], ["a100-1"])
+
+
+def test_all_end_at_once_after_the_longest_notice_and_not_before_they_are_needed():
+    two = [running("one", "a100-0"), running("two", "a100-1", request=a_request("two", policy="long"))]
+    world = seen(two, FOUR)
+    assert notice_ends_at(two[:1], world, None) == LATER + 300
+    assert notice_ends_at(two, world, None) == LATER + 900
+    assert notice_ends_at(two, world, LATER + 60) == LATER + 900, "the notice always wins"
+    assert notice_ends_at(two, world, LATER + 7200) == LATER + 7200
+
+
+# What becomes of a claim
+
+
+def test_it_is_held_once_all_are_free_and_lapses_after_its_time():
+    mine = claim(2, slots=slots("a100-0", "a100-1"), ends_at=LATER + 300)
+    ends = replace(running("one", "a100-0"), phase=Phase.STOPPING)
+    assert advanced(mine, seen([ends], FOUR)).state is State.COMING
+    held = advanced(mine, seen([], FOUR))
+    assert (held.state, held.free_at, held.kept_until) == (State.HELD, LATER, LATER + HOLD_SECONDS)
+    assert advanced(held, seen([], FOUR, now=LATER + HOLD_SECONDS - 1)) == held
+    lapsed = advanced(held, seen([], FOUR, now=LATER + HOLD_SECONDS))
+    assert (lapsed.state, lapsed.over_at) == (State.LAPSED, LATER + HOLD_SECONDS)
+    until = advanced(replace(held, hold_until=LATER + 60), seen([], FOUR, now=LATER + 60))
+    assert until.state is State.LAPSED
+
+
+def test_whoever_is_outside_may_begin_to_use_them_and_nobody_else_ends_for_it():
+    mine = claim(1, slots=slots("a100-0"))
+    foreign = [replace(FOUR[0], foreign=True), FOUR[1]]
+    leases = [running("one", "a100-1")]
+    world = seen(leases, foreign, others=(Slot("a100-0"),))
+    assert (names(plan(mine, world, frozenset())), given_up(plan(mine, world, frozenset()))) == ([], ["a100-0"])
+    assert advanced(mine, world).state is State.HELD
+
+
+def test_what_its_account_is_granted_of_them_counts_no_more():
+    mine = claim(2, account=Account("vision", ""), slots=slots("a100-0", "a100-1"))
+    one = a_lease("x", Phase.STARTING, asked_at=LATER, held=slots("a100-0"), request=a_request(team="vision"))
+    rest = advanced(mine, seen([one], FOUR))
+    assert (rest.count, rest.slots, rest.state) == (1, slots("a100-1"), State.HELD)
+    two = replace(one, id="y", slots=slots("a100-1"))
+    assert advanced(rest, seen([one, two], FOUR)).state is State.CLAIMED
+    earlier = replace(one, granted_at=LATER - 60)
+    assert advanced(mine, seen([earlier], FOUR)).count == 2, "it had that before"
+    stranger = replace(one, request=a_request(team="speech"))
+    assert advanced(mine, seen([stranger], FOUR)).count == 2
+
+
+# Properties
+
+NODES = ("n1", "n2", "n3")
+
+
+@st.composite
+def worlds(draw):
+    """Up to three nodes of up to four GPUs, whole and half workspaces on them, and who is over the share."""
+    gpus, leases, number = [], [], 0
+    for node in NODES[: draw(st.integers(1, 3))]:
+        on_node = [gpu(number + i, node=node) for i in range(draw(st.integers(1, 4)))]
+        number += len(on_node)
+        gpus += on_node
+        free = list(on_node)
+        while free and draw(st.booleans()):
+            size = draw(st.integers(1, len(free)))
+            taken, free = free[:size], free[size:]
+            shares = [Fraction(1)] if draw(st.booleans()) or size > 1 else [Fraction(1, 2)] * draw(st.integers(1, 2))
+            for share in shares:
+                name = f"lease-{len(leases):02}"
+                leases.append(
+                    running(
+                        name,
+                        *(x.id for x in taken),
+                        share=share,
+                        idle=draw(st.sampled_from([0.0, 0.0, 600.0, 1200.0])),
+                        asked_at=draw(st.sampled_from([NOW, NOW + 60, LATER - 60])),
+                    )
+                )
+    over = frozenset(x.id for x in leases if draw(st.booleans()))
+    mine = claim(draw(st.integers(1, 4)), kind=draw(st.sampled_from(["a100", "half"])), one_node=draw(st.booleans()))
+    return mine, seen(leases, gpus), over
+
+
+def covered(mine, world, ended):
+    """Whether a claim could be served once these have ended, counted anew."""
+    share = world.kinds[mine.kind].share
+    used = {}
+    for lease in world.leases:
+        for slot in lease.slots if lease.id not in ended else ():
+            used[slot.gpu] = used.get(slot.gpu, 0) + slot.share
+    fitting = [x for x in world.fleet.gpus if used.get(x.id, 0) + share <= 1]
+    if not mine.one_node:
+        return len(fitting) >= mine.count
+    return any(sum(x.node == node for x in fitting) >= mine.count for node in NODES)
+
+
+@given(worlds())
+@settings(max_examples=300)
+def test_no_set_of_workspaces_would_have_been_cheaper(case):
+    mine, world, over = case
+    ranked = [x.id for x in victims(mine, world, over)]
+    sets = chain.from_iterable(combinations(range(len(ranked)), size) for size in range(len(ranked) + 1))
+    costs = [sum(2**rank for rank in one) for one in sets if covered(mine, world, {ranked[rank] for rank in one})]
+    found = plan(mine, world, over)
+    assert (found is None) == (not costs)
+    if found is not None:
+        assert sum(2 ** ranked.index(name) for name in names(found)) == min(costs)
+        assert len({slot.gpu for slot in found.slots}) == mine.count
+
+
+@given(worlds())
+@settings(max_examples=300)
+def test_preemption_is_bounded_without_any_one_of_its_victims_it_would_not_be_covered(case):
+    mine, world, over = case
+    found = plan(mine, world, over)
+    if found is None:
+        return
+    assert covered(mine, world, set(names(found)))
+    for one in names(found):
+        assert not covered(mine, world, set(names(found)) - {one})
+    sizes = [sum(slot.share for slot in lease.slots) for lease in found.victims]
+    share = world.kinds[mine.kind].share
+    if all(lease.slots[0].share == 1 for lease in found.victims) and share == 1:
+        assert sum(sizes) - max(sizes, default=0) < mine.count
+
+
+@given(worlds(), st.data())
+@settings(max_examples=300)
+def test_preemption_is_stable_asking_again_takes_nobody_else(case, data):
+    mine, world, over = case
+    found = plan(mine, world, over)
+    if found is None:
+        return
+    mine = replace(mine, slots=found.slots)
+    leases = told(found, world.leases)
+    again = plan(mine, replace(world, leases=tuple(leases)), over)
+    assert (again.slots, set(names(again))) == (found.slots, set(names(found)))
+    # They end one by one, and meanwhile others turn idle, or grow old enough to be ended.
+    for name in names(found):
+        leases = [x for x in leases if x.id != name]
+        leases = [
+            replace(x, streak=Streak(idle_seconds=data.draw(st.sampled_from([0.0, 9000.0])))) if not x.notice else x
+            for x in leases
+        ]
+        again = plan(mine, replace(world, leases=tuple(leases), now=LATER + 7200), over)
+        assert set(names(again)) <= set(names(found)) - {name}

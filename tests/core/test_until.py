@@ -1,0 +1,82 @@
+"""Until when: moments as people write them."""
+
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuspawner.core.calendar.until import parse_day, parse_until
+from gpuspawner.core.units import BadValue
+
+ZURICH = ZoneInfo("Europe/Zurich")
+
+
+def at(text):
+    return datetime.fromisoformat(text).replace(tzinfo=ZURICH).timestamp()
+
+
+NOW = at("2026-11-24T12:00")  # a Tuesday
+
+
+@pytest.mark.parametrize(
+    ("text", "until"),
+    [
+        ("Friday", "2026-11-28"),
+        ("fri", "2026-11-28"),
+        ("Tuesday", "2026-11-25"),
+        ("Monday", "2026-12-01"),
+        ("today", "2026-11-25"),
+        (" Tomorrow ", "2026-11-26"),
+        ("this week", "2026-11-30"),
+        ("this  month", "2026-12-01"),
+        ("this day", "2026-11-25"),
+        ("2026-12-24", "2026-12-25"),
+        ("2026-12-24 18:00", "2026-12-24T18:00"),
+        ("2026-12-24T18:00", "2026-12-24T18:00"),
+        ("3d", "2026-11-27T12:00"),
+        ("2h", "2026-11-24T14:00"),
+    ],
+)
+def test_a_day_means_its_end(text, until):
+    assert parse_until(text, NOW, ZURICH) == at(until)
+
+
+def test_a_time_may_name_its_own_zone():
+    assert parse_until("2026-12-24 18:00+00:00", NOW, ZURICH) == at("2026-12-24T19:00")
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("2026-11-23", "has passed"),
+        ("2026-11-24 11:59", "has passed"),
+        ("2028-01-01", "over a year away"),
+        ("2026-02-30", "is no time"),
+        ("soon", "is no time"),
+        ("", "is no time"),
+        (None, "is no time"),
+        (5, "is no time"),
+    ],
+)
+def test_what_is_none_is_refused_with_what_would_be(text, wrong):
+    with pytest.raises(BadValue, match=wrong) as refused:
+        parse_until(text, NOW, ZURICH)
+    assert "2026-12-24 18:00" in refused.value.right
+
+
+@given(st.one_of(st.text(max_size=30), st.integers(), st.none()))
+def test_any_value_at_all_is_read_or_refused(value):
+    for parse in (parse_until, parse_day):
+        try:
+            parse(value, NOW, ZURICH)
+        except BadValue:
+            continue
+
+
+def test_a_day_is_read():
+    assert parse_day("2026-11-01", NOW, ZURICH) == "2026-11-01"
+    assert parse_day("today", NOW, ZURICH) == "2026-11-24"
+    with pytest.raises(BadValue, match="is no day"):
+        parse_day("yesterday", NOW, ZURICH)

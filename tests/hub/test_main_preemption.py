@@ -1,0 +1,111 @@
+"""A stronger claim on a real hub: its victims are warned, ended at the time said, and come back by themselves."""
+
+import time
+
+import pytest
+from harness import eventually
+from hub_configuration import CATALOG
+from kills import STEPS, arm, kills
+
+QUICK = {"slow_spawn_timeout": 0.3, "wait": 3.0}
+NOTICE = 5
+EXTERNAL = {"kind": "a100", "external": "Training job train-77"}
+SHORT = f"""    preemption: {{protected: 1s, grace: {NOTICE}s}}
+quotas:"""
+
+
+@pytest.fixture
+def make_hub(new_hub):
+    def make(**settings):
+        hub = new_hub(gpus=2, start=False, **QUICK, **settings)
+        hub.catalog.write_text((CATALOG % vars(hub)).replace("quotas:", SHORT))
+        return hub.start()
+
+    return make
+
+
+def run(hub, *users):
+    hub.add_user(*users)
+    for user in users:
+        hub.begin(user)
+    found = [hub.until(user, "running") for user in users]
+    time.sleep(1.2)  # so long they are protected
+    return found
+
+
+def claim(hub, **body):
+    return hub.gpu("/preemptions", "POST", {**EXTERNAL, **body})
+
+
+def state(hub, made):
+    return hub.gpu(f"/preemptions/{made['id']}")["state"]
+
+
+def test_victims_are_warned_ended_at_the_time_said_and_come_back_when_the_claimant_lets_them(make_hub):
+    hub = make_hub()
+    alice, bob = run(hub, "alice", "bob")
+    would = claim(hub, count=2, dry_run=True)
+    assert [victim["user"] for victim in would["victims"]] == ["bob", "alice"]
+    assert hub.lease("alice")["warning"] is None
+    made = claim(hub, count=2, key="once")
+    assert claim(hub, count=2, key="once")["id"] == made["id"]
+    token = hub.api("POST", "/users/alice/tokens", {}).json()["token"]
+    (mine,) = hub.gpu("/workspaces", token=token)["workspaces"]
+    assert (mine["warning"]["kind"], mine["warning"]["ends_at"]) == ("claim", made["ends_at"])
+    assert mine["warning"]["text"].startswith("Training job train-77 needs 2 A100. Your workspace ends at ")
+    assert made["ends_at"] - made["made_at"] == pytest.approx(NOTICE, abs=0.5)
+    for lease in (alice, bob):
+        ended = hub.until_ended(lease["user"], "made room")
+        assert ended["id"] == lease["id"]
+        assert ended["end"]["at"] >= made["ends_at"]
+        assert ended["end"]["by"] == "tests"
+        back = hub.lease(lease["user"])
+        assert (back["phase"], back["asked_at"]) == ("parked", lease["asked_at"])
+    eventually(lambda: state(hub, made) == "held", what="its GPUs are kept")
+    hub.add_user("carol")
+    hub.begin("carol")
+    time.sleep(3)
+    assert hub.lease("carol")["phase"] in {"queued", "parked"}, "nobody gets what is kept for another"
+    hub.gpu(f"/preemptions/{made['id']}/claimed", "POST")
+    for lease in (alice, bob):
+        again = hub.until(lease["user"], "running")
+        assert again["id"] != lease["id"]
+    assert hub.lease("carol")["phase"] in {"queued", "parked"}, "they asked before"
+
+
+def test_who_gives_up_ends_nobody(make_hub):
+    hub = make_hub()
+    (alice,) = run(hub, "alice")
+    made = claim(hub, count=2)
+    assert hub.lease("alice")["warning"]["kind"] == "claim"
+    assert hub.gpu(f"/preemptions/{made['id']}", "DELETE")["state"] == "given up"
+    time.sleep(NOTICE + 2)
+    assert hub.lease("alice")["id"] == alice["id"]
+    assert hub.lease("alice")["warning"] is None
+    assert [line["action"] for line in hub.audit(alice["id"])][-2:] == ["warned of claim", "claim gone"]
+
+
+@pytest.mark.parametrize("step", ["once warned", *STEPS])
+def test_killed_between_the_warning_and_the_end_it_ends_once_and_at_its_time(make_hub, step):
+    hub = make_hub(service_poll=0.3)
+    hub.plant(kills(hub.folder, "gpuspawner.backends.local.backend", "LocalBackend"))
+    before = hub.service_pids()
+    hub.kill_service()
+    eventually(lambda: set(hub.service_pids()) - set(before) and hub.gpu("/"), what="the next service answers")
+    (alice,) = run(hub, "alice")
+    armed = None if step == "once warned" else arm(hub.folder, step)
+    made = claim(hub, count=2, key="once")
+    killed = hub.service_pids()
+    if armed is None:
+        hub.kill_service()
+    else:
+        eventually(lambda: not armed.exists(), what="it died")
+    eventually(lambda: set(hub.service_pids()) - set(killed) and hub.gpu("/"), what="the next service answers")
+    again = claim(hub, count=2, key="once")
+    assert (again["id"], again["ends_at"]) == (made["id"], made["ends_at"])
+    ended = hub.until_ended("alice", "made room")
+    assert (ended["id"], ended["end"]["at"] >= made["ends_at"]) == (alice["id"], True)
+    lines = [line["action"] for line in hub.audit(alice["id"])]
+    assert (lines.count("warned of claim"), lines.count("stop")) == (1, 1)
+    assert hub.lease("alice")["asked_at"] == alice["asked_at"]
+    eventually(lambda: state(hub, made) == "held", what="its GPUs are kept")

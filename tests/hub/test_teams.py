@@ -1,0 +1,163 @@
+"""Teams and groups in a real hub: who sees and gets what, by form, REST and API, as the hub says who is in which."""
+
+import os
+import re
+import sys
+from html import unescape
+
+import pytest
+import requests
+from harness import RealHub, eventually
+
+CATALOG = """
+version: 1
+gpus:
+  a100: {title: A100, match: NVIDIA-A100, memory: 80GiB, price: 2.10}
+  h100: {title: H100, match: NVIDIA-H100, memory: 80GiB, groups: [leads]}
+simulated: {a100: 1, h100: 1}
+templates:
+  lab: {title: Lab, gpus: {a100: 1, h100: 1}, bounds: {lifetime: 1s-24h}, default: {gpu: a100, lifetime: 8h}}
+  cpu: {title: No GPU}
+  lead: {title: For leads, gpus: {a100: 1}, groups: [leads]}
+policies: {default: {mode: enforce, lifetime: 1s-24h}}
+teams: {vision: {title: Vision lab}, speech: {title: Speech group}}
+"""
+MAY_CHANGE_GROUPS = 'c.JupyterHub.load_roles[0]["scopes"].append("admin:groups")'
+HIDDEN = [("template", "lead"), ("gpu", "h100"), ("team", "speech")]
+
+
+@pytest.fixture(scope="module", params=["hub6", "hub5"])
+def hub(request, tmp_path_factory):
+    """One A100 and one H100; the hub of 5.5 too, whose rights tell what groups one may read."""
+    python = sys.executable if request.param == "hub6" else os.environ["GPUSPAWNER_HUB5_PYTHON"]
+    real = RealHub(tmp_path_factory.mktemp(request.param), python=python, wait=600.0, extra=MAY_CHANGE_GROUPS)
+    real.catalog.write_text(CATALOG)
+    try:
+        real.start()
+        for group in ("vision", "speech", "leads"):
+            assert real.api("POST", f"/groups/{group}").status_code == 201
+        yield real
+    finally:
+        real.close()
+
+
+def join(hub, user, *groups):
+    hub.add_user(user)
+    for group in groups:
+        assert hub.api("POST", f"/groups/{group}/users", {"users": [user]}).status_code == 200
+
+
+def leave(hub, user, group):
+    assert hub.api("DELETE", f"/groups/{group}/users", {"users": [user]}).status_code == 200
+
+
+def stop(hub, user):
+    hub.stop(user)
+    eventually(lambda: hub.server(user) is None, what=f"{user} is stopped")
+
+
+def token_of(hub, user):
+    body = {"scopes": ["custom:gpu:use", "access:services!service=gpu"]}
+    return hub.api("POST", f"/users/{user}/tokens", body).json()["token"]
+
+
+def gpu(hub, token, path, body=None):
+    """What our API answers to a user."""
+    address = f"{hub.url}/services/gpu/api/v1{path}"
+    headers = {"Authorization": f"token {token}"}
+    return requests.request("GET" if body is None else "POST", address, headers=headers, json=body, timeout=30)
+
+
+def by_form(hub, user, session, **options):
+    """What the form tells of a refusal."""
+    page = unescape(hub.submit(session, user, **options).text)
+    return re.search(r'class="spawn-error-msg[^>]*>(.*?)</p>', page, re.DOTALL)[1].strip()
+
+
+@pytest.mark.parametrize(("option", "name"), HIDDEN)
+def test_what_is_for_others_answers_by_every_way_as_a_name_that_does_not_exist(hub, option, name):
+    join(hub, "anna", "vision")
+    session, token = hub.login("anna"), token_of(hub, "anna")
+    for ask in (
+        lambda **options: by_form(hub, "anna", session, **options),
+        lambda **options: hub.begin("anna", **options).json(),
+        lambda **options: gpu(hub, token, "/check", options).json(),
+    ):
+        hidden, none = (repr(ask(**{option: asked})) for asked in (name, "nothing"))
+        assert none.count("nothing") == hidden.count(name) > 0
+        assert hidden.replace(name, "nothing") == none
+    assert hub.server("anna") is None
+    assert "h100" not in gpu(hub, token, "/offers").text
+
+
+def test_the_form_shows_what_is_for_its_user_and_asks_who_is_in_several_teams(hub):
+    for user, groups in {"eva": ("vision",), "lena": ("vision", "speech", "leads")}.items():
+        join(hub, user, *groups)
+        page = hub.login(user).get(f"{hub.url}/hub/spawn/{user}", timeout=30).text
+        assert ("For leads" in page, "H100" in page) == ("leads" in groups, "leads" in groups)
+        assert ("Speech group" in page) == ("speech" in groups)
+        assert page.count('name="team"') == (2 if "speech" in groups else 0)
+
+
+def test_who_starts_for_somebody_else_has_that_user_s_groups(hub):
+    join(hub, "admin", "leads", "speech")
+    join(hub, "mia", "vision")
+    admin = hub.login("admin")
+    assert "For leads" in admin.get(f"{hub.url}/hub/spawn/admin", timeout=30).text
+    page = admin.get(f"{hub.url}/hub/spawn/mia", timeout=30).text
+    assert "For leads" not in page
+    assert "Vision lab" in page
+    assert "allowed: lab, cpu" in by_form(hub, "mia", admin, template="lead")
+    assert hub.submit(admin, "mia", template="cpu").status_code == 302
+    assert hub.until("mia", "running")["request"]["team"] == "vision"
+    stop(hub, "mia")
+
+
+def test_a_group_changed_in_the_hub_holds_for_the_next_request(hub):
+    join(hub, "nico")
+    assert hub.begin("nico", template="lead").status_code == 400
+    join(hub, "nico", "leads")
+    assert hub.begin("nico", template="lead").status_code in {201, 202}
+    lease = hub.until("nico", "running")
+    environment = hub.environment(lease["id"])
+    assert (environment["GPUSPAWNER_GPU_KIND"], environment["GPUSPAWNER_GPU_ASKED"]) == ("a100", "a100")
+    leave(hub, "nico", "leads")
+    assert hub.begin("nico", template="lead").status_code == 400, "it runs, and is not asked for anew"
+    assert hub.lease("nico")["phase"] == "running", "leaving a group ends nothing that runs"
+    stop(hub, "nico")
+    assert hub.begin("nico", template="lead").status_code == 400
+
+
+def test_who_is_in_several_teams_says_for_which_and_then_the_last_one_is_taken(hub):
+    join(hub, "sam", "vision", "speech")
+    refused = hub.begin("sam", template="cpu")
+    assert refused.status_code == 400
+    assert "allowed: vision, speech" in refused.json()["message"]
+    for options in ({"team": "speech"}, {}):
+        assert hub.begin("sam", template="cpu", **options).status_code in {201, 202}
+        assert hub.until("sam", "running")["request"]["team_title"] == "Speech group"
+        stop(hub, "sam")
+    leave(hub, "sam", "speech")
+    assert hub.begin("sam", template="cpu").status_code in {201, 202}
+    assert hub.until("sam", "running")["request"]["team"] == "vision", "the only one that is left"
+    stop(hub, "sam")
+
+
+def test_who_leaves_the_group_while_waiting_is_told_when_their_turn_comes(hub):
+    join(hub, "otto", "vision")
+    join(hub, "uma", "vision", "leads")
+    hub.begin("otto", template="lab")
+    hub.until("otto", "running")
+    hub.begin("uma", template="lead")
+    waiting = hub.until("uma", "queued")
+    leave(hub, "uma", "leads")
+    hub.stop("otto")
+    end = hub.until_ended("uma", "not allowed")
+    assert end["id"] == waiting["id"]
+    assert end["end"]["message"] == "You are no longer in leads. Press Start to ask anew, for another team or template."
+    eventually(lambda: hub.server("uma") is None, what="its start is over")
+    assert hub.workspace_pids(waiting["id"]) == []
+
+
+def test_administrators_are_told_which_groups_the_hub_lacks(hub):
+    assert hub.gpu("/groups") == {"groups": ["leads", "speech", "vision"], "missing": []}

@@ -1,0 +1,389 @@
+"""The ledger: what runs is charged once, exactly, across crashes, restarts, month's ends, time changes, clock steps."""
+
+from dataclasses import replace
+from datetime import datetime
+from fractions import Fraction
+from zoneinfo import ZoneInfo
+
+import pytest
+from service_world import Killed
+
+from gpuspawner.core.calendar.periods import HOUR_MS, milliseconds
+from gpuspawner.core.errors import Conflict, RequestRefused
+from gpuspawner.core.leases import endings
+from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.queue.budgets import Asker
+from gpuspawner.core.queue.charges import Charge
+from gpuspawner.core.rules import Account, Budget, Per, Quota, QuotaGrant, Rules, Team, Used, Whom
+
+HOUR = 3600.0
+HOURS = Used.GPU_HOURS
+
+
+def a_budget(hard, per=Per.WEEK, whom=Whom.EACH_USER, subject=""):
+    return Quota("each-user", whom, subject, budgets=(Budget(HOURS, per, hard=Fraction(hard)),))
+
+
+@pytest.fixture
+def make(make_world):
+    """Make a world with budgets, in a time zone, on a date there."""
+
+    def made(*quotas, zone="Europe/Zurich", at=None, **which):
+        world = make_world(policy={"mode": "observe"}, **which)
+        rules = Rules(teams={"vision": Team("vision")}, quotas=quotas, timezone=zone, contact="gpu@example.org")
+        world.catalog = replace(world.catalog, rules=rules)
+        if at is not None:
+            world.clock.at = at
+        world.boot()
+        return world
+
+    return made
+
+
+def lines(world, lease):
+    return world.parts.store.ledger.of_lease(lease.id)
+
+
+def charged(world, lease, *what):
+    """The GPU milliseconds that a lease was charged, of some sorts or of all."""
+    return sum(x.milliseconds * x.rate.gpus for x in lines(world, lease) if not what or x.what in what)
+
+
+async def stop(world, lease):
+    world.parts.reclaimer.mark(lease.id, endings.stopped_by("alice", "a test"))
+    for _ in range(3):
+        await world.round()
+    assert world.phase(lease) is Phase.ENDED
+
+
+def of(world, user="alice", per=Per.WEEK, used=HOURS):
+    account = Account("", world.key(user).user_created)
+    return world.allocator.accounting.accounts.charged.get((account, used, per), Fraction(0))
+
+
+async def test_it_is_charged_from_running_until_its_end_and_not_for_starting(make):
+    world = make()
+    lease = world.start("alice", count=2)
+    await world.round()
+    lease = await world.create(world.book.get(lease.id))
+    await world.go_on(300)
+    world.hub.answer("alice")
+    await world.round()
+    running_at = world.clock.now()
+    await world.go_on(1234.567)
+    assert lines(world, lease) == []
+    await stop(world, lease)
+    (line,) = lines(world, lease)
+    assert (line.what, line.milliseconds, line.rate.gpus) == (Charge.USE, 1_234_567, 2)
+    assert (line.start_ms, line.user, line.by) == (milliseconds(running_at), "alice", "gpuspawner")
+    assert of(world) == Fraction(2 * 1_234_567, HOUR_MS)
+
+
+async def test_what_never_ran_is_not_charged(make):
+    world = make()
+    waiting = world.start("alice")
+    world.allocator.release(waiting.id, waiting.attempt, "failed", "")
+    await world.round()
+    assert lines(world, waiting) == []
+
+
+async def test_a_share_counts_as_its_kind_does(make):
+    world = make()
+    lease = await world.up("alice", gpu="half")
+    await world.go_on(HOUR)
+    await stop(world, lease)
+    assert charged(world, lease) == HOUR_MS // 2
+
+
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("steps", range(8))
+async def test_it_is_charged_once_whenever_the_service_is_killed(make, steps, half):
+    world = make()
+    lease = await world.up("alice")
+    await world.go_on(600)
+    ran, later = 600_000, 0
+    world.life.left, world.life.half = steps, half
+    try:
+        world.parts.reclaimer.mark(lease.id, endings.stopped_by("alice", "a test"))
+        await world.parts.reclaimer.drive(lease.id)
+        await world.round()
+        await world.round()
+    except Killed:
+        pass
+    world.boot()
+    await world.go_on(30, step=10)
+    if world.phase(lease) is Phase.RUNNING:  # it was killed before anything was stored
+        assert lines(world, lease) == []
+        later = 30_000
+        await stop(world, lease)
+    assert world.phase(lease) is Phase.ENDED
+    assert charged(world, lease) == ran + later
+    assert of(world) == Fraction(ran + later, HOUR_MS)
+
+
+async def test_what_dies_by_itself_is_charged_until_that_is_told(make):
+    world = make()
+    lease = await world.up("alice")
+    await world.go_on(600)
+    world.hub_stops(lease, "died")
+    assert charged(world, lease) == 600_000
+    assert world.book.get(lease.id).phase is Phase.STOPPING
+    await world.go_on(120)
+    assert charged(world, lease) == 600_000
+
+
+async def test_what_is_used_is_the_same_after_a_restart(make):
+    world = make(a_budget(100))
+    for user, seconds in (("alice", 400), ("bob", 900), ("alice", 50)):
+        lease = await world.up(user)
+        await world.go_on(seconds)
+        await stop(world, lease)
+    before = world.allocator.accounting.accounts
+    world.boot()
+    after = world.allocator.accounting.accounts
+    assert dict(before.charged) == dict(after.charged)
+    assert dict(before.decayed_gpu_seconds) == pytest.approx(dict(after.decayed_gpu_seconds))
+    assert len(after.decayed_gpu_seconds) == 3  # alice, bob, all
+    assert of(world) == Fraction(450_000, HOUR_MS)
+
+
+async def test_a_month_that_ends_meanwhile_takes_its_part_and_the_next_begins_with_nothing(make):
+    zurich = ZoneInfo("Europe/Zurich")
+    end = datetime(2026, 12, 1, tzinfo=zurich).timestamp()  # a Tuesday
+    world = make(a_budget(1000, Per.MONTH), at=end - 2 * HOUR)
+    early = await world.up("alice")
+    await world.go_on(HOUR)
+    await stop(world, early)
+    assert (of(world, per=Per.MONTH), of(world, per=Per.WEEK), of(world, per=Per.DAY)) == (1, 1, 1)
+    late = await world.up("alice")
+    await world.go_on(3 * HOUR)
+    assert (of(world, per=Per.MONTH), of(world, per=Per.WEEK), of(world, per=Per.DAY)) == (0, 1, 0)
+    await stop(world, late)
+    assert [line.day for line in lines(world, late)] == ["2026-11-30", "2026-12-01"]
+    assert charged(world, late) == 3 * HOUR_MS
+    now_in_december = Fraction(milliseconds(world.clock.now()) - milliseconds(end), HOUR_MS)
+    assert of(world, per=Per.MONTH) == of(world, per=Per.DAY) == now_in_december
+    assert of(world, per=Per.WEEK) == 4
+    world.boot()
+    assert (of(world, per=Per.MONTH), of(world, per=Per.WEEK)) == (now_in_december, 4)
+
+
+@pytest.mark.parametrize(("year", "month", "day", "hours"), [(2026, 3, 29, 23), (2026, 10, 25, 25)])
+async def test_a_day_on_which_the_clock_changes_is_charged_as_long_as_it_was(make, year, month, day, hours):
+    zurich = ZoneInfo("Europe/Zurich")
+    begins = datetime(year, month, day, tzinfo=zurich).timestamp()
+    world = make(a_budget(1000), at=begins - HOUR)
+    lease = await world.up("alice", lifetime="24h")
+    world.book.save(replace(world.book.get(lease.id), deadline_at=begins + 2 * 86400))
+    await world.go_on(26 * HOUR + HOUR)
+    await stop(world, lease)
+    of_days = {}
+    for line in lines(world, lease):
+        of_days[line.day] = of_days.get(line.day, 0) + Fraction(line.milliseconds, HOUR_MS)
+    assert of_days[f"{year}-{month:02}-{day:02}"] == hours
+    assert sum(of_days.values()) == 27
+
+
+async def test_a_clock_that_went_back_between_two_services_changes_no_held_time(make):
+    world = make()
+    lease = await world.up("alice")
+    await world.go_on(600)
+    world.crash()
+    world.clock.at -= 5 * HOUR
+    world.boot()
+    await world.go_on(300)
+    await stop(world, lease)
+    assert charged(world, lease) == 900_000
+
+
+# Budgets
+
+
+async def test_a_budget_bounds_the_end_is_told_warned_of_and_ends_it(make):
+    world = make(a_budget(2))
+    lease = world.start("alice", lifetime="8h")
+    await world.round()
+    told = world.book.get(lease.id).latest_end
+    assert told.at == world.book.get(lease.id).granted_at + 2 * HOUR
+    assert "when your 2 GPU h of this week are used up" in told.words
+    assert "bounded" in world.did(lease)
+    await world.create(world.book.get(lease.id))
+    await world.go_on(1800)
+    world.hub.answer("alice")
+    await world.round()
+    lease = world.book.get(lease.id)
+    assert lease.deadline_at == lease.latest_end.at == lease.running_at + 2 * HOUR  # starting took nothing of it
+    await world.go_on(2 * HOUR - 600)
+    assert "warned" in world.did(lease)
+    await world.go_on(720)
+    ended = world.now_of(lease)
+    assert ended.reason is Reason.BUDGET
+    assert ended.message.startswith("Your 2 GPU h of this week are used up. They renew Mon 18 Jan 00:00.")
+    assert charged(world, lease) >= 2 * HOUR_MS
+    assert charged(world, lease, Charge.OVERRUN) == 0
+
+
+async def test_a_start_is_refused_that_a_budget_leaves_too_little(make):
+    world = make(a_budget(2))
+    first = await world.up("alice")  # two hours are set aside for it
+    with pytest.raises(RequestRefused) as refused:
+        world.start("alice", "more")
+    error = refused.value
+    assert (error.status, error.field) == (403, "gpu_hours")
+    assert str(error).startswith(
+        "GPU hours: 1 GPU for 8 h asked; allowed: 0 GPU h of your 2 GPU h of this week are left "
+        "(less than 0.1 GPU h used, 2 GPU h set aside for what runs). They renew Mon 18 Jan 00:00. Stop what you "
+    )
+    assert str(error).endswith("or ask gpu@example.org for more.")
+    await stop(world, first)  # what it did not use returns
+    more = await world.up("alice", "more")
+    assert more.latest_end.at == pytest.approx(world.clock.now() + 2 * HOUR, abs=1)
+
+
+async def test_a_start_with_fewer_gpus_is_named_where_it_would_do(make):
+    world = make(a_budget("0.6"))
+    with pytest.raises(RequestRefused, match="Ask for 1, stop what you do not need"):
+        world.start("alice", count=2)  # 18 minutes, and its template gives 30 at least
+    assert (await world.up("alice")).latest_end is not None
+
+
+async def test_what_waits_for_a_start_of_its_own_is_not_in_its_own_way(make):
+    world = make(a_budget(8))
+    lease = world.start("alice")
+    await world.round()
+    assert world.book.get(lease.id).latest_end is None
+    again = world.ask("alice")  # a new attempt of the same
+    assert (again.id, again.phase) == (lease.id, Phase.RESERVED)
+    changed = world.ask("alice", lifetime="7h")
+    assert changed.latest_end is None
+
+
+async def test_the_next_week_has_its_own_budget(make):
+    monday = datetime(2026, 11, 30, tzinfo=ZoneInfo("Europe/Zurich")).timestamp()
+    world = make(a_budget(3), at=monday - HOUR)
+    lease = await world.up("alice")
+    assert lease.deadline_at == pytest.approx(monday + 3 * HOUR, abs=1)
+    await world.go_on(4 * HOUR + 120)
+    assert world.now_of(lease).reason is Reason.BUDGET
+
+
+async def test_extend_gives_what_the_budget_leaves_and_refuses_less_than_ten_minutes(make):
+    world = make(a_budget("2.5"))
+    lease = await world.up("alice", lifetime="1h")
+    assert lease.latest_end is None
+    longer = world.parts.lifecycle.extend(lease, "alice")
+    assert (longer.deadline_at - lease.deadline_at, longer.latest_end) == (HOUR, None)
+    rest = world.parts.lifecycle.extend(longer, "alice")
+    assert rest.deadline_at - longer.deadline_at == pytest.approx(HOUR / 2)
+    assert rest.extended_seconds == pytest.approx(1.5 * HOUR)
+    assert rest.latest_end.at == rest.deadline_at
+    with pytest.raises(Conflict, match=r"but this workspace ends at .* when your 2.5 GPU h of this week are used up"):
+        world.parts.lifecycle.extend(rest, "alice")
+    other = world.parts.store.lease(lease.id)
+    assert other.deadline_at == rest.deadline_at
+
+
+def a_grant(world, amount, until, user="alice"):
+    account = Account("", world.key(user).user_created)
+    return QuotaGrant("g", account, HOURS, Fraction(amount), world.clock.now(), until)
+
+
+async def test_what_was_adopted_is_charged_and_never_ended_by_a_budget(make):
+    world = make(a_budget(1))
+    lease = await world.up("alice")
+    world.crash()
+    world.parts.store._engine.dispose()
+    lost = make(a_budget(1))
+    lost.backend, lost.hub, lost.clock = world.backend, world.hub, world.clock
+    lost.boot()
+    for _ in range(3):
+        await lost.round()
+    adopted = lost.book.get(lease.id)
+    assert (adopted.adopted, adopted.phase, adopted.latest_end) == (True, Phase.RUNNING, None)
+    await lost.go_on(2 * HOUR)
+    assert lost.phase(lease) is Phase.RUNNING
+    await stop(lost, lease)
+    assert charged(lost, lease) == 2 * HOUR_MS
+
+
+async def test_the_warning_always_wins_and_what_it_takes_is_an_overrun(make):
+    world = make(a_budget(2))
+    lease = await world.up("alice")
+    world.crash()
+    world.clock.advance(2 * HOUR + 60)  # nobody was there to warn
+    world.boot()
+    await world.go_on(900, step=30)
+    ended = world.now_of(lease)
+    assert ended.reason is Reason.BUDGET
+    assert charged(world, lease, Charge.USE) == 2 * HOUR_MS
+    assert charged(world, lease, Charge.OVERRUN) >= 600_000
+    assert charged(world, lease, Charge.REFUND) == pytest.approx(-(2 * HOUR_MS + 60_000), abs=1000)  # the outage
+
+
+# Lost time
+
+
+async def test_an_outage_of_more_than_a_minute_is_given_back(make):
+    world = make(a_budget(100))
+    lease = await world.up("alice")
+    await world.go_on(600)
+    for away in (40, 400):
+        world.crash()
+        world.clock.advance(away)
+        world.boot()
+        await world.go_on(60)
+    (balance,) = world.allocator.bounds.balances().of(asker(world))
+    assert float(balance.used) == pytest.approx(
+        (600 + 40 + 60 + 60) / 3600, rel=0.01
+    )  # what was lost is not counted while it runs
+    await stop(world, lease)
+    refund = [line for line in lines(world, lease) if line.what is Charge.REFUND]
+    assert [line.milliseconds for line in refund] == [pytest.approx(-400_000, abs=1000)]
+    assert refund[0].why == "The GPU service was away: the workspace could be neither stopped nor extended."
+    assert charged(world, lease) == pytest.approx(760_000, abs=1000)
+
+
+def asker(world, user="alice"):
+    return Asker(user, world.key(user).user_created)
+
+
+async def test_so_is_time_in_which_the_service_stood_still(make):
+    world = make()
+    lease = await world.up("alice")
+    await world.go_on(120)
+    world.clock.stop_for(300)
+    await world.go_on(60)
+    await stop(world, lease)
+    assert charged(world, lease) == 180_000
+
+
+async def test_time_with_failed_gpus_is_given_back_in_their_share(make):
+    world = make()
+    lease = await world.up("alice", count=2)
+    await world.go_on(600)
+    failed = lease.slots[0].gpu
+    world.backend.gpus = [replace(gpu, healthy=gpu.id != failed) for gpu in world.backend.gpus]
+    await world.go_on(600)
+    world.backend.gpus = [replace(gpu, healthy=True) for gpu in world.backend.gpus]
+    await world.go_on(600)
+    await stop(world, lease)
+    (refund,) = [line for line in lines(world, lease) if line.what is Charge.REFUND]
+    assert refund.rate.gpus == 1
+    assert failed in refund.why
+    assert refund.milliseconds == pytest.approx(-600_000, abs=60_000)
+
+
+async def test_time_on_a_node_that_does_not_answer_is_given_back(make):
+    world = make()
+    lease = await world.up("alice")
+    await world.go_on(600)
+    world.backend.gpus = [replace(gpu, reachable=False) for gpu in world.backend.gpus]
+    await world.go_on(600)
+    assert [one.until for one in world.book.get(lease.id).lost] == [None]
+    world.boot()  # it goes on through a restart
+    await world.go_on(60)
+    await stop(world, lease)
+    (refund,) = [line for line in lines(world, lease) if line.what is Charge.REFUND]
+    assert refund.why == "Its node did not answer."
+    assert charged(world, lease) == pytest.approx(660_000, abs=60_000)

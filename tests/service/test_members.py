@@ -1,0 +1,85 @@
+"""Who is in which group: asked for anew when it counts, some seconds old when it only shows, and never guessed."""
+
+import asyncio
+
+import pytest
+
+from gpuspawner.catalog import load_text
+from gpuspawner.catalog.file import InForce
+from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.leases.lease import NOBODY, Owner
+from gpuspawner.service.fake import FakeHub, HandClock
+from gpuspawner.service.observe import members
+from gpuspawner.service.observe.members import STANDS_SECONDS, Members
+
+WITH_GROUPS = load_text("version: 1\ntemplates: {lab: {}, lead: {groups: [leads]}}\nteams: {vision: {}}")
+WITHOUT = load_text("version: 1\ntemplates: {lab: {}}")
+
+
+@pytest.fixture
+def hub():
+    clock = HandClock()
+    hub = FakeHub(clock, members={"ann": {"leads"}})
+    hub.add("ann")
+    return hub
+
+
+def asked_by(hub, catalog=WITH_GROUPS):
+    return Members(hub, hub.clock, InForce(catalog))
+
+
+ANN = Owner("hub", "ann born")
+
+
+async def test_what_counts_is_asked_for_anew_and_what_shows_some_seconds_later(hub):
+    who = asked_by(hub)
+    assert await who.now("ann", ANN) == await who.lately("ann", ANN) == {"leads"}
+    hub.members["ann"] = {"vision"}
+    assert await who.lately("ann", ANN) == {"leads"}
+    assert await who.now("ann", ANN) == await who.lately("ann", ANN) == {"vision"}
+    hub.members["ann"] = set()
+    hub.clock.advance(STANDS_SECONDS)
+    assert await who.lately("ann", ANN) == set()
+
+
+async def test_a_clock_that_went_back_makes_nothing_older_than_it_is(hub):
+    who = asked_by(hub)
+    await who.now("ann", ANN)
+    hub.members["ann"] = set()
+    hub.clock.advance(-3600.0)
+    assert await who.lately("ann", ANN) == set()
+
+
+async def test_nobody_and_whoever_had_the_name_are_in_no_group(hub):
+    who = asked_by(hub)
+    assert await who.now("ann", Owner("hub", "another born")) == set()
+    assert await who.now("ann", NOBODY) == set()
+    assert hub.asked_for_groups == ["ann"]
+
+
+async def test_a_catalog_that_names_no_group_asks_nobody(hub):
+    hub.unreachable = "The hub does not answer."
+    assert await asked_by(hub, WITHOUT).now("ann", ANN) == set()
+
+
+async def test_a_hub_that_does_not_answer_in_time_is_unavailable(hub, monkeypatch):
+    async def hang(*_who):
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(members, "ANSWER_SECONDS", 0.01)
+    monkeypatch.setattr(hub, "groups", hang)
+    with pytest.raises(Unavailable, match="who is in which group"):
+        await asked_by(hub).now("ann", ANN)
+
+
+async def test_what_the_hub_does_not_have_is_told_and_so_is_that_nobody_knows(hub):
+    who = asked_by(hub)
+    assert who.missing() == ()
+    with pytest.raises(Unavailable, match="not read yet"):
+        _ = who.there
+    await who.look()
+    assert who.there == {"leads"}
+    assert [line.partition(":")[0] for line in who.missing()] == ["The hub has no group vision"]
+    hub.unreachable = "The hub does not answer."
+    await who.look()
+    assert who.missing() == ("Which groups the hub has is not known. The hub does not answer.",)

@@ -1,0 +1,119 @@
+"""Stronger claims over HTTP: who may make them, what is refused and how, and that a repeated message is one claim."""
+
+import pytest
+import requests
+from page_world import NOW, api, running
+
+from gpuspawner.schedulers.base import Capabilities
+
+EXTERNAL = {"kind": "a100", "external": "Training job train-77"}
+
+
+@pytest.fixture
+def world(make_web_world):
+    made = make_web_world()
+    made.observe()
+    made.save(running("runs", "alice", gpus=(0, 1)))
+    made.save(running("young", "bob", gpus=(2, 3), minutes=1))
+    return made
+
+
+def ask(world, name="admin", status=201, headers=None, **body):
+    response = requests.post(
+        f"{world.home}api/v1/preemptions",
+        headers={"Authorization": f"token {world.token(name)}", **(headers or {})},
+        json=body,
+        timeout=20,
+    )
+    assert response.status_code == status, response.text
+    return response.json()
+
+
+@pytest.mark.parametrize("name", ["alice", "robot", "mallory", "prometheus"])
+def test_promise_9_only_administrators_make_claims_or_see_them(world, name):
+    made = ask(world, **EXTERNAL, count=1)
+    for method, path in (
+        ("GET", "preemptions"),
+        ("POST", "preemptions"),
+        ("GET", f"preemptions/{made['id']}"),
+        ("DELETE", f"preemptions/{made['id']}"),
+        ("POST", f"preemptions/{made['id']}/claimed"),
+    ):
+        assert api(world, name, path, method).status_code == 403
+    assert api(world, "admin", f"preemptions/{made['id']}").json()["state"] == "coming"
+    assert world.lease("runs").notice is not None
+
+
+def test_a_dry_run_lists_whom_it_would_end_and_does_nothing(world):
+    told = ask(world, status=200, **EXTERNAL, count=2, dry_run=True)
+    assert (told["id"], told["dry_run"], [x["user"] for x in told["victims"]]) == (None, True, ["alice"])
+    assert told["words"] == "2 A100 80 GB can be had by ending 1 workspace. Nothing was done."
+    assert world.lease("runs").notice is None
+    assert api(world, "admin", "preemptions").json() == {"preemptions": []}
+
+
+def test_a_claim_is_made_listed_given_up(world):
+    made = ask(world, **EXTERNAL, count=2)
+    assert (made["state"], made["for"], made["by"]) == ("coming", {"external": EXTERNAL["external"]}, "admin")
+    assert made["words"].startswith("1 workspace ends for it at ")
+    assert [x["free"] for x in made["gpus"]] == [False, False]
+    assert made["ends_at"] == NOW + 300 == made["victims"][0]["ends_at"]
+    assert [x["id"] for x in api(world, "admin", "preemptions").json()["preemptions"]] == [made["id"]]
+    early = api(world, "admin", f"preemptions/{made['id']}/claimed", "POST")
+    assert (early.status_code, "not free yet" in early.json()["error"]["message"]) == (409, True)
+    over = api(world, "admin", f"preemptions/{made['id']}", "DELETE").json()
+    assert (over["state"], over["words"], over["victims"]) == ("given up", "It was given up.", [])
+    assert world.lease("runs").notice is None
+    assert api(world, "admin", "preemptions/none-such").status_code == 404
+
+
+@pytest.mark.parametrize("header", [True, False])
+def test_a_repeated_message_is_one_claim(world, header):
+    key = {"headers": {"Idempotency-Key": "k1"}} if header else {"key": "k1"}
+    made = ask(world, **EXTERNAL, count=1, **key)
+    assert ask(world, status=200, **EXTERNAL, count=1, **key)["id"] == made["id"]
+    refused = ask(world, status=409, **EXTERNAL, count=2, **key)
+    assert "used for another claim" in refused["error"]["message"]
+    assert world.lease("young").notice is None
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        ({"kind": "h100", "external": "x"}, 400, "kind: 'h100' asked; allowed: a100, t4."),
+        ({"external": "x"}, 400, "kind: None asked"),
+        ({**EXTERNAL, "count": 0}, 400, "GPUs: 0 asked; allowed: 1 to"),
+        ({**EXTERNAL, "count": "2"}, 400, "GPUs: '2' asked"),
+        ({**EXTERNAL, "count": True}, 400, "GPUs: True asked"),
+        ({"kind": "a100"}, 400, "Say for whom the GPUs are, by one name."),
+        ({**EXTERNAL, "user": "alice"}, 400, "Say for whom the GPUs are, by one name."),
+        ({"kind": "a100", "external": ""}, 400, "Say for whom"),
+        ({"kind": "a100", "external": "a\nb"}, 400, "printable letters"),
+        ({"kind": "a100", "team": "vision"}, 400, "team: 'vision' asked; allowed: none"),
+        ({"kind": "a100", "user": "nobody"}, 400, "user: 'nobody' asked; allowed: users of the hub"),
+        ({**EXTERNAL, "by": NOW - 1}, 400, "a time within the next 7 days"),
+        ({**EXTERNAL, "hold_until": "soon"}, 400, "hold_until: 'soon' asked"),
+        ({**EXTERNAL, "hold_until": NOW + 9 * 86400}, 400, "a time within the next 7 days"),
+        ({**EXTERNAL, "dry_run": 1}, 400, "true or false"),
+        ({**EXTERNAL, "node": "n1"}, 400, "a field that does not exist"),
+        ({**EXTERNAL, "count": 4}, 409, "at most 2 can be freed now. Others run too briefly to be ended"),
+        ({"kind": "t4", "external": "x"}, 409, "at most 0 can be freed now. Ask for another kind, or again later."),
+    ],
+)
+def test_promise_10_what_cannot_be_is_refused_with_the_next_step(world, body, status, words):
+    world.created["nobody"] = None
+    assert words in ask(world, status=status, **body)["error"]["message"]
+    assert world.lease("runs").notice is None
+
+
+def test_a_claim_for_a_user_names_them_to_administrators_alone(world):
+    made = ask(world, kind="a100", user="carol", count=1)
+    assert made["for"] == {"user": "carol"}
+    assert world.lease("runs").notice.why == "Another request needs 1 A100 80 GB."
+
+
+def test_where_our_queue_alone_keeps_gpus_the_answer_says_so(world):
+    assert ask(world, **EXTERNAL)["note"] == ""
+    world.parts.scheduler.capabilities = Capabilities(keeps_from_all=False)
+    told = ask(world, **EXTERNAL, dry_run=True, status=200)
+    assert "Only gpuspawner's own queue keeps these GPUs" in told["note"]

@@ -1,0 +1,85 @@
+"""``gpuspawner preempt`` over a real service: what it prints is what the API says."""
+
+import json
+
+import pytest
+from page_world import NOW, running
+
+from gpuspawner.cli.main import main
+
+EXTERNAL = ("--external", "Training job train-77")
+
+
+@pytest.fixture
+def world(make_web_world, monkeypatch):
+    made = make_web_world()
+    made.observe()
+    made.save(running("runs", "alice", gpus=(0, 1)))
+    made.save(running("young", "bob", gpus=(2, 3), minutes=1))
+    monkeypatch.setattr("time.time", lambda: NOW)
+    return made
+
+
+@pytest.fixture
+def preempt(world, monkeypatch, capsys):
+    def run(*arguments, name="admin"):
+        monkeypatch.setenv("GPUSPAWNER_TOKEN", world.token(name))
+        code = main(["preempt", *arguments, "--url", world.home.rstrip("/")])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def test_a_dry_run_lists_whom_it_would_end_and_what_they_lose(world, preempt):
+    code, out, _ = preempt("take", "a100", "2", *EXTERNAL, "--dry-run")
+    first, head, victim = out.splitlines()
+    assert code == 0
+    assert first.startswith("2 A100 80 GB for Training job train-77: 2 A100 80 GB can be had by ending 1 workspace.")
+    assert first.endswith("Nothing was done.")
+    assert head.split() == ["USER", "SERVER", "GPUS", "ENDS", "WHAT", "IS", "LOST"]
+    assert victim.startswith("alice  -       2     ")
+    assert victim.endswith("Running kernels of 1 h; files stay.")
+    assert world.lease("runs").notice is None
+
+
+def test_a_claim_is_taken_listed_shown_and_given_up(world, preempt):
+    code, out, _ = preempt("take", "a100", "2", *EXTERNAL, "--by", "20m", "--hold", "1h", "--key", "k", "--json")
+    made = json.loads(out)
+    assert (code, made["ends_at"], made["kept_until"], made["key"]) == (0, NOW + 1200, NOW + 3600, "k")
+    again = json.loads(preempt("take", "a100", "2", *EXTERNAL, "--hold", "1h", "--key", "k", "--json")[1])
+    assert again["id"] == made["id"]
+    _, out, _ = preempt("list")
+    assert out.splitlines()[1].startswith(f"{made['id'][:8]}  2 A100 80 GB  Training job train-77  admin ")
+    assert json.loads(preempt("list", "--json")[1])["preemptions"][0]["id"] == made["id"]
+    assert f"(claim {made['id'][:8]}): 1 workspace ends for it at " in preempt("show", made["id"][:8])[1]
+    code, _, err = preempt("claimed", made["id"][:8])
+    assert (code, "not free yet" in err) == (2, True)
+    code, out, _ = preempt("give-up", made["id"][:8])
+    assert (code, "It was given up." in out) == (0, True)
+    assert world.lease("runs").notice is None
+
+
+def test_the_gpus_need_not_be_on_one_node_where_it_says_so(world, preempt):
+    made = json.loads(preempt("take", "a100", "2", *EXTERNAL, "--any-node", "--json")[1])
+    assert world.call(world.parts.preemptions.get, made["id"]).one_node is False
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("take", "a100", "2", *EXTERNAL, "--by", "soon"), 1, "'soon' is no time"),
+        (("take", "h100", "2", *EXTERNAL), 2, "kind: 'h100' asked"),
+        (("take", "a100", "4", *EXTERNAL), 2, "at most 2 can be freed now"),
+        (("show", "none"), 2, "No claim with an id that begins 'none'"),
+        (("give-up", ""), 2, "No claim with an id that begins ''"),
+    ],
+)
+def test_what_cannot_be_is_told_with_its_exit_code(preempt, arguments, code, words):
+    found, _, err = preempt(*arguments)
+    assert (found, words in err) == (code, True), err
+
+
+def test_it_is_for_administrators(preempt):
+    code, _, err = preempt("list", name="alice")
+    assert (code, "Only administrators" in err) == (2, True)
+    assert preempt("list")[1] == "No claims were made.\n"

@@ -1,0 +1,193 @@
+"""Another catalog while all runs: who waits, what runs, what the schedulers serve and what administrators read."""
+
+import os
+import time
+from dataclasses import replace
+
+import pytest
+import requests
+import yaml
+from page_world import Browser
+from service_world import GRACE, IDLE_FOR, POLICY
+
+from gpuspawner.catalog.file import CatalogFile
+from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.leases.lease import Phase
+from gpuspawner.service.leases.reload import Reload
+
+GPUS = {
+    "a100": {"title": "A100 80 GB", "match": "*A100*", "memory": "80GiB"},
+    "half": {"title": "Half an A100", "of": "a100", "shares": 2},
+}
+PYTORCH = {"gpus": {"a100": "1-8", "half": "1-2"}, "substitutes": {"a100": ["half"]}, "default": {"lifetime": "8h"}}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "catalog.yaml"
+
+
+def write(path, gpus=GPUS, policy=None, **templates):
+    """Write a catalog: as that of the world but for what is given."""
+    entries = {
+        "version": 1,
+        "gpus": gpus,
+        "templates": templates or {"pytorch": PYTORCH},
+        "policies": {"default": {**POLICY, **(policy or {})}},
+    }
+    path.write_text(yaml.safe_dump(entries, sort_keys=False))
+    at = time.time() - 60
+    os.utime(path, (at, at))
+
+
+@pytest.fixture
+def world(make_world, path):
+    """A world whose service follows a file."""
+    write(path)
+    world = make_world()
+    world.catalog = CatalogFile(path)
+    world.boot()
+    return world
+
+
+def reload_of(world):
+    parts = world.parts
+    return Reload(parts.in_force, parts.scheduler, parts.allocator, parts.lifecycle)
+
+
+async def test_nothing_follows_from_what_has_not_changed(world):
+    assert not await reload_of(world).look()
+
+
+async def test_who_waits_for_what_is_offered_no_more_is_told_and_who_may_have_less_instead_keeps_the_place(world, path):
+    await world.up("ada", count=2)
+    waits = world.start("bob", gpu="half", count=2)
+    consents = world.start("eve", gpu="a100", count=1, substitutes="half")
+    reload = reload_of(world)
+    write(path, pytorch={"gpus": {"a100": "1-8"}})
+    assert await reload.look()
+    assert world.phase(waits) is Phase.ENDED
+    assert "gpu: 'half' asked; allowed: a100" in world.now_of(waits).message
+    left = world.now_of(consents)
+    assert (left.phase, left.asked_at) == (Phase.QUEUED, consents.asked_at)
+    assert left.request.substitutes == ()
+    joined = world.ask("eve", **left.options)
+    assert (joined.id, joined.asked_at) == (consents.id, consents.asked_at)
+
+
+async def test_a_team_that_left_the_catalog_ends_no_wait(world, path):
+    await world.up("ada", count=2)
+    waits = world.start("bob", gpu="a100", count=1)
+    reload, charged = reload_of(world), world.book.get(waits.id)
+    world.book.save(replace(charged, request=replace(charged.request, team="vision")))
+    write(path, pytorch={**PYTORCH, "title": "New"})
+    assert await reload.look()
+    assert world.phase(waits) is Phase.QUEUED
+
+
+async def test_schedulers_serve_the_kinds_of_now(world, path):
+    reload = reload_of(world)
+    write(path, {**GPUS, "third": {"of": "a100", "shares": 3}}, pytorch={"gpus": {"third": 1}})
+    assert await reload.look()
+    assert list(world.parts.scheduler.kinds) == ["a100", "half", "third"]
+    assert world.start("alice", gpu="third").phase is not Phase.ENDED
+    await world.round()
+    (slot,) = world.book.of_key(world.key("alice")).slots
+    assert slot.share * 3 == 1
+
+
+async def test_promise_5_a_grace_ends_where_the_policy_changed_and_a_full_idle_period_follows(world, path):
+    lease = await world.up("alice")
+    await world.go_on(IDLE_FOR + 60)
+    assert world.phase(lease) is Phase.RECLAIMING
+    reload = reload_of(world)
+    write(path, policy={"idle": {**POLICY["idle"], "for": "4m"}})
+    assert await reload.look()
+    assert world.phase(lease) is Phase.RUNNING
+    assert "grace ended" in world.did(lease)
+    await world.go_on(180)
+    assert world.phase(lease) is Phase.RUNNING, "idle for longer than ever, but not since the change"
+    await world.go_on(120)
+    assert world.phase(lease) is Phase.RECLAIMING
+    await world.go_on(GRACE + 60)
+    assert world.phase(lease) is Phase.ENDED
+
+
+async def test_idle_time_under_another_policy_counts_anew_and_under_the_same_goes_on(world, path):
+    lease = await world.up("alice")
+    await world.go_on(IDLE_FOR - 60)
+    before, reload = world.streak(lease), reload_of(world)
+    assert before.idle_seconds > 0
+    write(path, policy={"keep": {"times": 9, "each": "1h"}})
+    assert await reload.look()
+    assert world.streak(lease) == before
+    write(path, policy={"mode": "warn"})
+    assert await reload.look()
+    assert world.streak(lease).idle_seconds == 0
+    assert world.streak(lease).mode.value == "warn"
+
+
+async def test_what_was_promised_at_the_grant_stays(world, path):
+    lease = await world.up("alice")
+    reload = reload_of(world)
+    write(path, policy={"keep": {"times": 0, "each": "5m"}, "extend": {"each": "5m", "total": "5m"}})
+    assert await reload.look()
+    kept = world.parts.lifecycle.keep(world.book.get(lease.id), "alice")
+    assert kept.kept_until - world.clock.now() == 3600, "an hour, as it was granted"
+    extended = world.parts.lifecycle.extend(world.book.get(lease.id), "alice")
+    assert extended.deadline_at - lease.deadline_at == 3600
+    later = await world.up("bob")
+    moved = world.parts.lifecycle.extend(world.book.get(later.id), "bob")
+    assert moved.deadline_at - later.deadline_at == 300
+    world.boot()
+    assert world.book.get(lease.id).terms == lease.terms, "and over a restart"
+
+
+async def test_promise_2_what_could_not_be_stored_follows_at_the_next_look(world, path):
+    await world.up("ada", count=2)
+    waits = world.start("bob", gpu="half", count=2)
+    reload, save = reload_of(world), world.parts.store.save
+
+    def refuse(*_arguments, **_more):
+        raise Unavailable("The disk is full.")
+
+    world.parts.store.save = refuse
+    write(path, pytorch={"gpus": {"a100": "1-8"}})
+    with pytest.raises(Unavailable):
+        await reload.look()
+    world.parts.store.save = save
+    assert await reload.look()
+    assert world.phase(waits) is Phase.ENDED
+
+
+async def test_a_bad_one_changes_nothing(world, path):
+    waits, reload = world.start("bob"), reload_of(world)
+    path.write_text("version: 1\ntemplates: {pytorch: {gpus: {a10: 1}}}\n")
+    os.utime(path, (0, 0))
+    assert not await reload.look()
+    assert list(world.parts.catalog.gpus) == ["a100", "half"]
+    assert world.phase(waits) is not Phase.ENDED
+
+
+def metric(world):
+    answer = requests.get(f"{world.home}metrics", headers={"Authorization": f"token {world.token('prometheus')}"})
+    return [line for line in answer.text.splitlines() if line.startswith("gpuspawner_catalog_reload_success")]
+
+
+def test_administrators_are_told_of_a_bad_one_with_file_and_line_and_nobody_else(make_web_world, path):
+    write(path)
+    world = make_web_world(CatalogFile(path))
+    world.observe()
+    assert metric(world) == ["gpuspawner_catalog_reload_success 1.0"]
+    path.write_text("version: 1\ntemplates: {pytorch: {gpus: {a10: 1}}}\n")
+    os.utime(path, (0, 0))
+    assert not world.call(reload_of(world).look)
+    told = f"{path}:2: templates.pytorch.gpus.a10: no GPU kind is called `a10`"
+    page = Browser(world, "admin").home.text
+    assert "The catalog was changed and cannot be used: the one before stays in force." in page
+    assert told in page
+    assert told not in Browser(world, "alice").home.text
+    assert metric(world) == ["gpuspawner_catalog_reload_success 0.0"]
+    write(path)
+    world.call(reload_of(world).look)
+    assert "cannot be used" not in Browser(world, "admin").home.text

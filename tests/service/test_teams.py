@@ -1,0 +1,276 @@
+"""Teams, hidden templates and kinds, and consent to other GPUs, by every way into the service."""
+
+from dataclasses import replace
+
+import pytest
+from page_world import CATALOG as PLAIN
+from page_world import NOW, Browser, api, request, running, spawner, waiting
+
+from gpuspawner.backends.fake import fake_gpus
+from gpuspawner.catalog import load_catalog
+from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.lease import Phase
+from gpuspawner.service.observe.members import STANDS_SECONDS
+
+CATALOG = {
+    **PLAIN,
+    "gpus": {
+        **PLAIN["gpus"],
+        "h100": {"title": "H100", "match": "*H100*", "memory": "80GiB", "price": 4.00},
+        "b200": {"title": "B200", "match": "*B200*", "memory": "180GiB", "groups": ["leads"]},
+    },
+    "templates": {
+        "pytorch": {
+            **PLAIN["templates"]["pytorch"],
+            "gpus": {"a100": "1-4", "t4": 1, "h100": "1-4", "b200": 1},
+            "substitutes": {"a100": ["h100", "b200"]},
+        },
+        "node": {"title": "Whole node", "gpus": {"a100": 4}, "groups": ["leads"]},
+    },
+    "teams": {"vision": {"title": "Vision lab"}, "speech": {}},
+}
+THERE = {"a100": 4, "t4": 1, "h100": 1, "b200": 1}
+HIDDEN = [({"template": "node"}, "node"), ({"gpu": "b200"}, "b200"), ({"team": "speech"}, "speech")]
+
+
+@pytest.fixture
+def world(make_web_world):
+    world = make_web_world(load_catalog(CATALOG))
+    world.backend.gpus = tuple(gpu for kind, count in THERE.items() for gpu in fake_gpus(kind, count))
+    world.observe()
+    world.groups = {"alice": {"vision"}, "bob": {"vision", "speech"}, "admin": {"leads"}}
+    return world
+
+
+def check(world, name="alice", status=200, **options):
+    answer = api(world, name, "check", "POST", options)
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+def acquire(world, name="alice", status=200, start_id="s1", server="", **options):
+    key = {"hub": "hub-1", "user_created": f"{name} born", "server": server}
+    body = {**key, "user": name, "options": options, "start_id": start_id, "boot_id": "b"}
+    answer = spawner(world, "acquire", body)
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+def as_of_no_name(document, name):
+    """What was answered, with the name taken out of it."""
+    return repr(document).replace(name, "NAME")
+
+
+@pytest.mark.parametrize(("options", "name"), HIDDEN)
+def test_what_is_for_others_answers_as_a_name_that_does_not_exist(world, options, name):
+    unknown = dict.fromkeys(options, "nothing")
+    for ask in (check, acquire):
+        hidden, none = (ask(world, status=400, **asked) for asked in (options, unknown))
+        assert as_of_no_name(hidden, name) == as_of_no_name(none, "nothing")
+        assert "leads" not in repr(hidden)
+
+
+def test_what_is_for_others_is_in_no_list_and_for_its_members_is_in_all(world):
+    world.save(replace(waiting("theirs", "carol"), request=request("carol", "b200")))
+    for name, sees in (("alice", False), ("admin", True)):
+        offers, queue = (api(world, name, path).json() for path in ("offers", "queue"))
+        assert ("b200" in [offer["kind"] for offer in offers["offers"]]) is sees
+        assert ([one["gpu"] for one in queue["queue"]] == ["b200"]) is sees
+        assert ("B200" in Browser(world, name).home.text) is sees
+    assert check(world, "admin", template="node")["asked"] == "4 simulated A100 80 GB"
+
+
+def test_a_change_in_the_hub_holds_for_the_next_request(world):
+    check(world, status=400, template="node")
+    acquire(world, status=400, template="node")
+    world.groups["alice"] = {"leads"}
+    assert acquire(world, template="node")["lease"]["request"]["template"] == "node", "at once"
+    world.clock.at += STANDS_SECONDS
+    check(world, template="node")
+
+
+def test_while_the_hub_does_not_say_who_is_in_which_group_nothing_is_guessed(world):
+    check(world)
+    world.created["alice"] = "error"
+    assert "hub" in acquire(world, status=503)["error"]["message"]
+    world.clock.at += STANDS_SECONDS
+    check(world, status=503)
+    shown = [offer["kind"] for offer in api(world, "alice", "offers").json()["offers"]]
+    assert shown == ["a100", "t4", "h100"], "what everybody may have is shown"
+
+
+def test_a_catalog_without_groups_asks_the_hub_for_none(make_web_world):
+    world = make_web_world()
+    world.observe()
+    world.created["alice"] = "error"
+    assert acquire(world)["lease"]["phase"] == "reserved"
+
+
+def test_whoever_had_the_name_before_is_in_no_group(world):
+    world.groups["alice"], world.created["alice"] = {"leads"}, "somebody else born"
+    acquire(world, status=400, template="node")
+
+
+def test_the_team_is_the_one_that_is_named_else_the_last_one_else_the_only_one(world):
+    assert check(world)["team"] == "vision"
+    refused = check(world, "bob", 400)["error"]
+    assert (refused["field"], refused["limit"]) == ("team", "vision, speech")
+    assert acquire(world, "bob", status=400)["error"]["limit"] == "vision, speech"
+    asked = acquire(world, "bob", team="speech")["lease"]
+    assert (asked["request"]["team"], asked["request"]["team_title"]) == ("speech", "speech")
+    assert check(world, "bob", server="two")["team"] == "speech"
+    root = api(world, "bob", "").json()
+    assert root["teams"] == [{"name": "vision", "title": "Vision lab"}, {"name": "speech", "title": "speech"}]
+    assert root["team"] == "speech"
+    world.groups["bob"] = {"vision", "other"}
+    world.clock.at += STANDS_SECONDS
+    assert check(world, "bob", server="two")["team"] == "vision", "the last one is not theirs any more"
+    assert check(world, "admin")["team"] is None, "who is in no team is charged to none"
+
+
+@pytest.mark.parametrize(
+    ("lost", "group", "left"),
+    [
+        ({"team": "vision"}, "Vision lab", {"leads"}),
+        ({"template": "node"}, "leads", {"vision"}),
+        ({"gpu": "b200"}, "leads", {"vision"}),
+    ],
+)
+@pytest.mark.parametrize("step", ["acquire", "acknowledge"])
+def test_a_membership_that_is_lost_while_waiting_ends_the_request_when_it_comes_to_it(world, lost, group, left, step):
+    world.groups["alice"] = {"vision", "leads"}
+    given = acquire(world, **lost)
+    name = given["lease"]["id"]
+    world.groups["alice"] = left
+    if step == "acquire":
+        answer = acquire(world, status=410, start_id="s2", **lost)
+    else:
+        attempt = given["attempt"]
+        answer = spawner(world, f"leases/{name}/acknowledge?attempt={attempt}").json()
+    assert answer["error"]["message"].startswith(f"You are no longer in {group}.")
+    ended = world.lease(name)
+    assert (ended.phase, ended.reason, ended.seen_by_user) == (Phase.ENDED, Reason.NOT_ALLOWED, False)
+    assert "no longer in" in Browser(world, "alice").home.text, "its user is told"
+
+
+def test_leaving_a_team_ends_nothing_that_runs(world):
+    lease = running()
+    world.save(replace(lease, request=replace(lease.request, team="vision")))
+    world.groups["alice"] = set()
+    world.call(world.parts.reconciler.round)
+    world.call(world.parts.reconciler.close)
+    assert world.lease(lease.id).phase is Phase.RUNNING
+
+
+def queued(world, **options):
+    """alice waits for an A100: all are held by bob."""
+    world.save(running("full", "bob", gpus=(0, 1, 2, 3)))
+    lease = acquire(world, **options)["lease"]
+    assert lease["phase"] == "queued"
+    return lease
+
+
+def consent(world, lease, *kinds, status=200, name="alice"):
+    answer = api(world, name, f"workspaces/{lease['id']}/consent", "POST", {"substitutes": list(kinds)})
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+def consented(document):
+    return {one["kind"]: one["consented"] for one in document["request"]["substitutes"]}
+
+
+def test_promise_7_consent_is_given_and_withdrawn_while_one_waits_and_the_place_stays(world):
+    lease = queued(world)
+    assert consented(lease) == {"h100": False}, "of what is for others only what was consented to"
+    world.clock.at += 60
+    given = consent(world, lease, "h100")
+    assert (consented(given), given["asked_at"]) == ({"h100": True}, lease["asked_at"])
+    again = acquire(world)["lease"]
+    assert (again["id"], consented(again)) == (lease["id"], {"h100": True}), "a start that asks again takes none back"
+    withdrawn = consent(world, lease)
+    assert (consented(withdrawn), withdrawn["asked_at"]) == ({"h100": False}, lease["asked_at"])
+    said = [line["why"] for line in api(world, "alice", f"workspaces/{lease['id']}/audit").json()["audit"]]
+    assert said[:2] == ["none but the one asked for", "h100"]
+    refused = consent(world, lease, "b200", status=400)["error"]
+    assert (refused["field"], refused["limit"]) == ("substitutes", "h100")
+    consent(world, lease, "h100", status=404, name="bob")
+
+
+def test_consent_counts_for_whoever_it_is_asked_for(world):
+    lease = queued(world)
+    assert consented(consent(world, lease, "h100", name="admin")) == {"h100": True}
+    consent(world, lease, "b200", status=400, name="admin"), "alice may not have it"
+    world.groups["alice"].add("leads")
+    assert consented(consent(world, lease, "b200")) == {"b200": True, "h100": False}
+
+
+def test_what_was_given_can_be_changed_no_more(world):
+    world.save(running())
+    assert "given its GPU already" in consent(world, {"id": "runs"}, "h100", status=409)["error"]["message"]
+
+
+def test_the_page_of_who_waits_gives_and_withdraws_consent_by_one_click(world):
+    lease = queued(world)
+    browser = Browser(world, "alice")
+    page = f"workspaces/{lease['id']}"
+    assert "Also take H100 (4.00 instead of 2.10 an hour)" in browser.look(page).text
+    text = browser.submit(f"{page}/consent", substitutes="h100").text
+    assert "Do not take H100" in text
+    assert "or instead H100" in text
+    assert "Vision lab" in text
+    assert "Also take H100" in browser.submit(f"{page}/consent").text
+
+
+def test_what_one_consented_to_is_remembered_for_each_template(world):
+    acquire(world, template="pytorch", substitutes=["h100"])
+    assert api(world, "alice", "offers").json()["consents"] == {"pytorch": ["h100"]}
+
+
+def test_offers_are_answered_while_the_store_does_not(world, monkeypatch):
+    acquire(world, "bob", team="speech", substitutes=["h100"])
+
+    def away(*_which):
+        raise Unavailable("The store does not answer.")
+
+    monkeypatch.setattr(world.parts.store, "ended", away)
+    answer = api(world, "bob", "offers").json()
+    assert (answer["team"], answer["consents"]) == ("speech", {"pytorch": ["h100"]}), "as far as it lives"
+    assert api(world, "alice", "offers").json()["consents"] == {}
+
+
+def test_a_check_tells_what_another_gpu_would_bring(world):
+    assert [one["words"] for one in check(world)["substitutes"]] == ["not needed now, 4.00 instead of 2.10 an hour"]
+    world.save(running("full", "bob", gpus=(0, 1, 2, 3)))
+    assert [one["words"] for one in check(world)["substitutes"]] == ["about 7 h sooner, 4.00 instead of 2.10 an hour"]
+    assert check(world, gpu="t4")["substitutes"] == []
+
+
+def test_the_workspace_reads_which_gpu_it_got_and_which_was_asked_for(world):
+    given = acquire(world, substitutes="h100")
+    lease, attempt = given["lease"], given["attempt"]
+    world.call(world.parts.book.save, replace(world.lease(lease["id"]), given="h100"))
+    answer = spawner(world, f"leases/{lease['id']}/acknowledge?attempt={attempt}").json()
+    environment = answer["patch"]["environment"]
+    assert (environment["GPUSPAWNER_GPU_KIND"], environment["GPUSPAWNER_GPU_ASKED"]) == ("h100", "a100")
+    words = "Starting on 1 simulated H100 instead of simulated A100 80 GB, as you allowed: 4.00 instead of 2.10 an hour"
+    assert answer["lease"]["words"] == words
+    assert (
+        "H100 instead of A100 80 GB, as you allowed" in Browser(world, "alice").look(f"workspaces/{lease['id']}").text
+    )
+
+
+def test_administrators_see_which_groups_the_hub_does_not_have(world):
+    answer = api(world, "admin", "groups").json()
+    assert answer["groups"] == ["leads", "speech", "vision"]
+    assert answer["missing"] == []
+    world.groups = {"alice": {"vision"}}
+    missing = api(world, "admin", "groups").json()["missing"]
+    assert [line.partition(":")[0] for line in missing] == [
+        "The hub has no group leads",
+        "The hub has no group speech",
+    ]
+    assert missing[0] in Browser(world, "admin").home.text.replace("&#39;", "'")
+    assert api(world, "alice", "groups").status_code == 403
+    assert world.clock.at == NOW

@@ -1,0 +1,308 @@
+"""Quotas, use and grants over HTTP: the numbers, who may see and change them, and what a grant changes at once."""
+
+import json
+from fractions import Fraction
+
+import pytest
+from page_world import CATALOG, NOW, api, running
+
+from gpuspawner.catalog import load_catalog
+from gpuspawner.cli.main import main
+from gpuspawner.core.leases import endings
+from gpuspawner.core.leases.lease import end
+from gpuspawner.core.queue.budgets import Asker
+from gpuspawner.core.rules import LatestEnd, Rate
+
+HOUR = 3600.0
+QUOTAS = {
+    "each-user": {"each": "user", "gpus": {"hard": 4}, "gpu_hours": {"per": "week", "soft": 10, "hard": 40}},
+    "vision": {"group": "vision", "gpu_hours": {"per": "month", "hard": 100}, "cost": {"per": "month", "hard": 500}},
+}
+
+
+@pytest.fixture
+def world(make_web_world):
+    made = make_web_world(
+        load_catalog({**CATALOG, "timezone": "Europe/Zurich", "teams": {"vision": {}}, "quotas": QUOTAS})
+    )
+    made.groups["alice"] = {"vision"}
+    made.observe()
+    return made
+
+
+def runs(world, lease_id="runs", user="alice", minutes=60, **changes):
+    rate = Rate(Fraction(1), Fraction(2))
+    return world.save(running(lease_id, user, minutes=minutes, **{"rate": rate, "server": lease_id, **changes}))
+
+
+def ended(world, lease_id="ended", user="alice", minutes=120, **changes):
+    lease = runs(world, lease_id, user, minutes, **changes)
+    stopping = world.call(world.parts.allocator.finish, lease, endings.stopped_by(user, "a test"))
+    world.save(end(stopping, NOW))
+
+
+def ask(world, path, name="alice", status=200, method="GET", **body):
+    response = api(world, name, path, method, body)
+    assert response.status_code == status, response.text
+    return response.json()
+
+
+def refused(world, path, name="admin", status=400, method="POST", **body):
+    return ask(world, path, name, status, method, **body)["error"]["message"]
+
+
+def test_everybody_sees_what_is_used_set_aside_left_and_when_it_renews(world):
+    ended(world)
+    runs(world)
+    answer = ask(world, "quota")
+    assert (answer["user"], answer["teams"], answer["timezone"]) == ("alice", ["vision"], "Europe/Zurich")
+    week, month, money = answer["budgets"]
+    assert (week["entry"], week["limit"], week["per"], week["whose"]) == ("each-user", "gpu_hours", "week", "you")
+    assert (week["used"], week["set_aside"], week["left"], week["soft"], week["hard"]) == (3, 7, 30, 10, 40)
+    assert week["words"].startswith(
+        "3 GPU h used of your 40 GPU h of this week, 7 GPU h set aside for what runs; renews Mon"
+    )
+    assert week["lasts_until"] == NOW + 37 * HOUR
+    assert (month["whose"], month["used"], month["per"]) == ("team vision", 0, "month")  # alice charged no team
+    assert (money["limit"], money["hard"]) == ("cost", 500)
+    assert answer["limits"][0]["words"] == "1 of 4 GPUs used or waited for"
+
+
+def test_the_form_tells_the_end_by_budget_before_start(world):
+    ended(world, minutes=35 * 60)
+    told = ask(world, "check", method="POST", team="vision")
+    assert told["ends_at"] == NOW + 5 * HOUR
+    assert told["sentence"].startswith("Starts now on 1 simulated A100 80 GB (4 free). Ends at ")
+    assert "when your 40 GPU h of this week are used up." in told["sentence"]
+    assert [line["limit"] for line in told["quota"]] == ["gpus", "gpu_hours", "gpu_hours", "cost"]
+    ended(world, "more", minutes=5 * 60 - 1)
+    assert "GPU hours: 1 GPU for 8 h asked" in refused(world, "check", "alice", 403, team="vision")
+
+
+def test_a_workspace_says_what_it_was_charged_and_what_bounds_it(world):
+    bound = LatestEnd(NOW + HOUR, "budget", "ends at 14:10, when your 40 GPU h of this week are used up", "each-user")
+    runs(world, deadline_at=NOW + HOUR, latest_end=bound, warned_seconds=(3600.0,))
+    (view,) = ask(world, "workspaces")["workspaces"]
+    assert view["charged"] == {"gpu_hours": 1, "cost": 2}
+    assert view["latest_end"] == {"at": NOW + HOUR, "rule": "budget", "words": bound.words}
+    assert view["warning"]["text"].startswith(f"This workspace {bound.words}. Save your work")
+    assert f"It {bound.words}." in view["explained"]
+
+
+def test_use_is_summed_by_user_team_kind_and_day(world):
+    ended(world, minutes=120)
+    ended(world, "other", "bob", minutes=60)
+    runs(world, minutes=30)
+    mine = ask(world, "usage?since=2027-01-15&by=day")
+    assert [(row["name"], row["gpu_hours"], row["cost"]) for row in mine["rows"]] == [("2027-01-15", 2.5, 5)]
+    assert (mine["gpu_hours"], mine["cost"], mine["since"], mine["until"]) == (2.5, 5, "2027-01-15", "2027-01-15")
+    of_all = ask(world, "usage?by=user&all=1", "admin")
+    assert [(row["name"], row["gpu_hours"]) for row in of_all["rows"]] == [("alice", 2.5), ("bob", 1)]
+    assert of_all["since"] == "2027-01-01"
+    for by, name in (("team", "no team"), ("kind", "a100")):
+        (row,) = ask(world, f"usage?by={by}&all=1", "admin")["rows"]
+        assert (row["name"], row["gpu_hours"]) == (name, 3.5)
+    assert ask(world, "usage?until=2027-01-14")["rows"] == []
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [("by=week", "by: 'week' asked"), ("since=yesterday", "is no day"), ("since=2027-01-10&until=2027-01-09", "up to")],
+)
+def test_what_cannot_be_asked_is_told(world, query, words):
+    assert words in refused(world, f"usage?{query}", "alice", method="GET")
+
+
+def test_promise_9_others_use_and_grants_are_administrators(world):
+    made = ask(world, "quota-grants", "admin", 201, "POST", user="bob", what="4 GPUs", until="3d", why="x")
+    correction = {"user": "alice", "amount": "-3 GPU h", "why": "x"}
+    for name in ("alice", "mallory", "robot"):
+        for method, path, body in (
+            ("GET", "quota-grants", {}),
+            ("POST", "quota-grants", {"user": name, "what": "4 GPUs", "until": "3d", "why": "x"}),
+            ("DELETE", f"quota-grants/{made['id']}", {"why": "x"}),
+            ("POST", "usage/corrections", correction),
+            ("GET", "usage?all=1", {}),
+            ("GET", "quota?user=bob", {}),
+        ):
+            assert api(world, name, path, method, body).status_code == 403, (name, path)
+    assert ask(world, "quota", "bob")["grants"][0]["id"] == made["id"]
+    assert ask(world, "quota", "alice")["grants"] == []
+    assert ask(world, "quota?user=bob", "admin")["user"] == "bob"
+
+
+def test_a_grant_counts_at_once_is_audited_and_lapses(world):
+    runs(world)
+    made = ask(
+        world, "quota-grants", "admin", 201, "POST", user="alice", what="+20 GPU h", until="this week", why="a paper"
+    )
+    assert made["words"] == "20 GPU h more for alice until Mon 18 Jan 00:00"
+    assert (made["state"], made["by"], made["why"], made["note"]) == ("in force", "admin", "a paper", "")
+    (week, *_), grants = (ask(world, "quota")[name] for name in ("budgets", "grants"))
+    assert (week["hard"], week["soft"], week["granted"]) == (60, 30, 20)
+    assert [one["id"] for one in grants] == [made["id"]]
+    line = world.call(world.parts.store.audit)[0]
+    assert (line.actor, line.user, line.event.action) == ("admin", "alice", "quota granted")
+    assert line.event.why == f"{made['words']}: a paper"
+    world.clock.at = made["until"]
+    assert ask(world, "quota")["budgets"][0]["hard"] == 40
+    assert ask(world, "quota-grants", "admin")["grants"][0]["state"] == "over"
+    assert "nothing to take back" in refused(world, f"quota-grants/{made['id']}", status=409, method="DELETE", why="x")
+
+
+def test_a_grant_gives_back_what_a_budget_cut_and_taking_it_back_ends_nothing(world):
+    ended(world, minutes=38 * 60)
+    bound = LatestEnd(NOW + HOUR, "budget", "ends", "each-user")
+    runs(world, minutes=60, deadline_at=NOW + HOUR, latest_end=bound, warned_seconds=(3600.0,))
+    made = ask(world, "quota-grants", "admin", 201, "POST", user="alice", what="3 h", until="3d", why="x")
+    lease = world.lease("runs")
+    assert lease.deadline_at == lease.latest_end.at == NOW + 4 * HOUR  # of the seven hours that are left of eight
+    assert lease.warned_seconds == ()
+    assert "extended" in [line.event.action for line in world.call(world.parts.store.audit, "runs")]
+    more = ask(world, "quota-grants", "admin", 201, "POST", user="alice", what="9 h", until="3d", why="x")
+    assert (world.lease("runs").deadline_at, world.lease("runs").latest_end) == (NOW + 7 * HOUR, None)
+    for one in (made, more):
+        taken = ask(world, f"quota-grants/{one['id']}", "admin", method="DELETE", why="no longer needed")
+        assert (taken["state"], taken["taken_back"]["by"]) == ("taken back", "admin")
+    assert world.lease("runs").deadline_at == NOW + 7 * HOUR
+    assert "has taken it back already" in refused(
+        world, f"quota-grants/{more['id']}", status=409, method="DELETE", why="x"
+    )
+    assert ask(world, "quota")["budgets"][0]["left"] == 0
+    assert "GPU hours" in refused(world, "check", "alice", 403, team="vision")
+    extended = ask(world, "workspaces/runs/extend", "alice", 409, "POST")
+    assert "when your 40 GPU h of this week are used up" in extended["error"]["message"]
+
+
+def test_a_grant_may_be_for_a_team_a_user_in_it_everybody_and_later(world):
+    team = ask(world, "quota-grants", "admin", 201, "POST", team="vision", what="50 cost", until="this month", why="x")
+    assert (team["words"], team["note"]) == ("50 of cost more for team vision until Mon 01 Feb 00:00", "")
+    assert ask(world, "quota")["budgets"][2]["hard"] == 550
+    both = ask(
+        world, "quota-grants", "admin", 201, "POST", team="vision", user="alice", what="2 GPUs", until="3d", why="x"
+    )
+    assert both["words"].startswith("2 GPUs more for alice in vision until")
+    assert "it adds nothing as the catalog stands" in both["note"]  # no entry for each user of vision
+    everybody = ask(world, "quota-grants", "admin", 201, "POST", everybody=True, what="1 GPU", until="3d", why="x")
+    assert "for everybody" in everybody["words"]
+    late = ask(
+        world, "quota-grants", "admin", 201, "POST", user="alice", what="2 h", since="tomorrow", until="3d", why="x"
+    )
+    assert late["state"] == "to come"
+    assert ask(world, "quota")["budgets"][0]["granted"] == 0
+    assert len(ask(world, "quota-grants", "admin")["grants"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({}, "for whom: nobody asked; allowed: user, team or everybody"),
+        ({"user": "alice"}, "a reason of at most 500 letters"),
+        ({"user": "alice", "why": "x"}, "what: None asked; allowed: a number and what it is of"),
+        ({"user": "alice", "why": "x", "what": "4 GPUs"}, "until: None asked; allowed: a day (Friday"),
+        ({"user": "alice", "why": "x", "what": "4 GPUs", "until": "2020-01-01"}, "has passed"),
+        ({"user": "alice", "why": "x", "what": "4 GPUs", "until": "2d", "since": "3d"}, "before until"),
+        ({"user": "nobody", "why": "x", "what": "4 GPUs", "until": "2d"}, "users of the hub"),
+        ({"team": "speech", "why": "x", "what": "4 GPUs", "until": "2d"}, "team: 'speech' asked; allowed: vision"),
+        ({"user": 5, "why": "x", "what": "4 GPUs", "until": "2d"}, "a name"),
+        ({"user": "alice", "why": "x", "what": "4 h100", "until": "2d"}, "the catalog's kinds are a100, t4"),
+        ({"whom": "alice"}, "a field that does not exist"),
+    ],
+)
+def test_a_grant_that_cannot_be_is_refused_with_what_would_be_right(world, body, words):
+    world.created["nobody"] = None
+    assert words in refused(world, "quota-grants", **body)
+    assert ask(world, "quota-grants", "admin")["grants"] == []
+
+
+def test_a_correction_is_a_line_of_its_own(world):
+    ended(world, minutes=10 * 60)
+    back = ask(world, "usage/corrections", "admin", 201, "POST", user="alice", amount="-3 GPU h", why="a broken image")
+    assert back["words"] == "3 GPU h given back to alice"
+    ask(world, "usage/corrections", "admin", 201, "POST", user="alice", amount="+5 cost", team="vision", why="storage")
+    answer = ask(world, "quota")
+    assert answer["budgets"][0]["used"] == 7
+    assert answer["budgets"][2]["used"] == 5
+    (row,) = ask(world, "usage?by=user")["rows"]
+    assert (row["gpu_hours"], row["given_back_gpu_hours"], row["cost"]) == (7, 3, 25)
+    line = world.call(world.parts.store.audit)[1]
+    assert (line.event.action, line.event.why) == ("usage corrected", "3 GPU h given back to alice: a broken image")
+    used = world.call(lambda: world.parts.allocator.bounds.balances().of(Asker("alice", "alice born")))[0].used
+    world.call(world.parts.allocator.accounting.forget)
+    assert world.call(lambda: world.parts.allocator.bounds.balances().of(Asker("alice", "alice born")))[0].used == used
+    assert "a user of the hub" in refused(world, "usage/corrections", team="vision", amount="1 h", why="x")
+    assert "is no use" in refused(world, "usage/corrections", user="alice", amount="4 GPUs", why="x")
+
+
+# The command line
+
+
+@pytest.fixture
+def cli(world, monkeypatch, capsys):
+    def run(*arguments, name="admin"):
+        monkeypatch.setenv("GPUSPAWNER_TOKEN", world.token(name))
+        code = main([*arguments, "--url", world.home.rstrip("/")])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def test_the_command_line_says_the_same(world, cli):
+    ended(world)
+    runs(world)
+    code, out, _ = cli("quota", name="alice")
+    assert code == 0
+    assert out.splitlines()[0] == "1 of 4 GPUs used or waited for"
+    assert out.splitlines()[1] == ask(world, "quota")["budgets"][0]["words"]
+    assert json.loads(cli("quota", "--json", name="alice")[1]) == ask(world, "quota")
+    assert json.loads(cli("quota", "--user", "alice", "--json")[1])["budgets"] == ask(world, "quota")["budgets"]
+    code, out, _ = cli("usage", "--by", "user", "--all")
+    assert out.splitlines()[0] == "From 2027-01-01 to 2027-01-15, Europe/Zurich; what runs, up to now."
+    assert out.splitlines()[1].split() == ["USER", "GPU", "H", "GIVEN", "BACK", "COST"]
+    assert out.splitlines()[2].split() == ["alice", "3.0", "0.0", "6.00"]
+    assert out.splitlines()[3].split() == ["all", "3.0", "0.0", "6.00"]
+    assert json.loads(cli("usage", "--json", name="alice")[1]) == ask(world, "usage")
+    assert cli("usage", "--until", "2027-01-02", name="bob")[1] == "Nothing was used from 2027-01-01 to 2027-01-02.\n"
+
+
+def test_grants_are_given_listed_and_taken_back(world, cli):
+    code, out, _ = cli("grant", "alice", "4 GPUs", "--until", "Friday", "--why", "a paper")
+    (made,) = ask(world, "quota-grants", "admin")["grants"]
+    assert (code, out) == (0, f"4 GPUs more for alice until Sat 16 Jan 00:00 (grant {made['id'][:8]}): in force.\n")
+    code, out, _ = cli("grant", "--team", "vision", "+20 h", "--until", "this month", "--why", "y", "--json")
+    assert (code, json.loads(out)["team"], json.loads(out)["amount"]) == (0, "vision", 20)
+    code, out, _ = cli("grant", "--list")
+    assert (code, len(out.splitlines()), out.splitlines()[0].split()[0]) == (0, 3, "ID")
+    assert json.loads(cli("grant", "--list", "--json")[1]) == ask(world, "quota-grants", "admin")
+    code, out, _ = cli("grant", "--take-back", made["id"][:8], "--why", "done")
+    assert (code, out.rstrip().rpartition(": ")[2]) == (0, "taken back.")
+    assert cli("grant", "--take-back", made["id"][:8], "--why", "done")[0] == 2
+    code, _, err = cli("grant", "--take-back", "zzz", "--why", "done")
+    assert (code, err) == (2, "No grant with an id that begins 'zzz'. See gpuspawner grant --list.\n")
+    code, _, err = cli("grant", "alice", "4 GPUs", "--until", "Friday")
+    assert (code, "Say why." in err) == (2, True)
+    code, _, err = cli("grant", "alice", "4 GPUs", "--until", "Friday", "--why", "x", name="bob")
+    assert (code, "Only administrators" in err) == (2, True)
+    code, out, _ = cli("correct", "alice", "-3 GPU h", "--why", "a broken image")
+    assert (code, out) == (0, "3 GPU h given back to alice.\n")
+    code, out, _ = cli("grant", "--everybody", "2 GPUs", "--until", "3d", "--why", "x")
+    assert "No entry of quotas bounds this for everybody" in out
+    assert "Granted: 20 GPU h more for team vision" in cli("quota", name="alice")[1]
+
+
+def test_nothing_to_show_is_said(make_web_world, monkeypatch, capsys):
+    world = make_web_world()
+    monkeypatch.setenv("GPUSPAWNER_TOKEN", world.token("admin"))
+    for command, words in (
+        (["quota"], "Nothing bounds what you may use."),
+        (["grant", "--list"], "No grants were made."),
+    ):
+        assert main([*command, "--url", world.home.rstrip("/")]) == 0
+        assert capsys.readouterr()[0] == f"{words}\n"
+
+
+def test_a_service_that_is_away_is_told(monkeypatch, capsys):
+    monkeypatch.setenv("GPUSPAWNER_TOKEN", "x")
+    for command in (["quota"], ["usage"], ["grant", "--list"], ["grant", "--take-back", "a", "--why", "x"]):
+        assert main([*command, "--url", "http://127.0.0.1:9/services/gpu"]) == 3
+        assert "No GPU service answers" in capsys.readouterr()[1]

@@ -37,7 +37,7 @@ class View:
             self.unseen = (str(error),)
             raise
         self.unseen = ()
-        self.fleet = Fleet(found.gpus, found.complete, now)
+        self.fleet = replace(found, observed_at=now)
         return self.fleet
 
 

@@ -112,6 +112,9 @@ class Beside(NamedTuple):
     memory: int = 0
 
 
+NOTHING = Beside()
+
+
 @dataclass(frozen=True)
 class Fleet:
     """All GPUs at one instant. Nothing is granted on a fleet that was never completely observed.

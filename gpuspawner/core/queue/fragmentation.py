@@ -19,14 +19,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from typing import NamedTuple, TypeVar
 
-STRANDED_WEIGHT = 0.3
+STRANDED_WEIGHT = 0.35
 """How much stranded GPU counts beside fragments: 0.25 to 1 were alike on a public trace (docs/placement.md)."""
-WANTED_WEIGHT = 0.1
-"""How much it costs to take what others ask for by name; a third of the weight above did best on that trace."""
+WANTED_WEIGHT = 0.17
+"""How much it costs to take what others ask for by name; half of the weight above did best there."""
 
 
-LEAST = 1e-9
-"""Instead of no CPU and no memory at all, to divide by."""
 REMEMBERED = 100_000
 """So many looks are remembered at most: about 50 MiB."""
 
@@ -183,7 +181,8 @@ class _OfPool:
         cpu, memory = (inf if one is None else one for one in (look.cpu, look.memory))
         found = 0.0
         for cpu_for_one, memory_for_one, weight in self._for_one:
-            left = free - min(cpu / cpu_for_one, memory / memory_for_one)
+            by_cpu = cpu / cpu_for_one if cpu_for_one else inf
+            left = free - min(by_cpu, memory / memory_for_one if memory_for_one else inf)
             if left > 0:
                 found += weight * left
         return found
@@ -208,7 +207,7 @@ def _for_one_gpu(asks: Iterable[tuple[Ask, float]]) -> list[tuple[float, float, 
     found: dict[tuple[float, float], float] = {}
     for ask, often in asks:
         gpu = ask.share * ask.gpus
-        each = max(ask.cpu / gpu, LEAST), max(ask.memory / gpu, LEAST)
+        each = ask.cpu / gpu, ask.memory / gpu
         found[each] = found.get(each, 0.0) + often * gpu
     total = sum(found.values())
     return [(cpu, memory, weight / total) for (cpu, memory), weight in found.items()]

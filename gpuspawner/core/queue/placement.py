@@ -9,10 +9,10 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import NamedTuple
 
-from gpuspawner.core.gpus.fleet import Beside, Fleet, Gpu, GpuKind, NodeName, Slot
+from gpuspawner.core.gpus.fleet import NOTHING, Beside, Fleet, Gpu, GpuKind, NodeName, Slot
 from gpuspawner.core.leases.lease import HOLDING, Lease
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.queue.fragmentation import Ask, Demand, Growth, Look
+from gpuspawner.core.queue.fragmentation import Ask, Demand, Look
 
 
 class Rank(NamedTuple):
@@ -27,7 +27,6 @@ class Rank(NamedTuple):
     node: NodeName
 
 
-NOTHING = Beside()
 UNKNOWN = Demand({}, {})
 """Nothing is known of what others will ask for."""
 

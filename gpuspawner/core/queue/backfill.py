@@ -13,6 +13,7 @@ from math import inf
 from typing import NamedTuple
 
 from gpuspawner.core.gpus.fleet import Gpu, GpuKind, Slot
+from gpuspawner.core.queue.placement import beside_of
 from gpuspawner.core.queue.pools import Pools
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.core.rules import Account, LatestEnd
@@ -69,14 +70,15 @@ def fit(claim: Claim, kind: GpuKind, pools: Pools, reservations: Iterable[Reserv
     Then of those that are needed for somebody else no sooner than it ends.
     """
     count, until = claim.request.count, now + claim.request.lifetime_seconds
+    needs = beside_of(claim.request)
     others = [one for one in reservations if claim.id not in one.whom]
-    slots = pools.find(kind, count, claim.tried_nodes, _shares(others))
+    slots = pools.find(kind, count, claim.tried_nodes, _shares(others), needs)
     if slots is not None:
         return Fit(slots)
     passed = [one for one in others if one.at is not None and until <= one.at]
     if not passed:
         return None
-    slots = pools.find(kind, count, claim.tried_nodes, _shares(one for one in others if one not in passed))
+    slots = pools.find(kind, count, claim.tried_nodes, _shares(x for x in others if x not in passed), needs)
     if slots is None:
         return None
     given = {slot.gpu for slot in slots}

@@ -24,7 +24,7 @@ class Rank(NamedTuple):
     cost: float
     taken: tuple[float, ...]
     free: int
-    node: NodeName
+    node: NodeName = NodeName("", "")
 
 
 UNKNOWN = Demand({}, {})
@@ -125,25 +125,22 @@ def place(
             on.setdefault(gpu.on, []).append(gpu)
     ask = ask_of(kind, count, needs)
     last_tried = {node: at for at, node in enumerate(tried, 1)}
-    best: Rank | None = None
-    for node, gpus in on.items():
-        look = look_of(pool, gpus, used, left.get(node))
-        if look.room(ask.share) < count:
-            continue
-        growth = demand.growth(look, ask)
-        rank = Rank(
-            last_tried.get(node.node, 0),
-            not look.holds(ask),
-            gpus[0].is_coming,
-            growth.cost,
-            growth.taken,
-            look.room(ask.share),
-            node,
-        )
-        best = rank if best is None else min(best, rank)
+    ranks = (
+        rank_of(look_of(pool, gpus, used, left.get(node)), ask, demand, last_tried.get(node.node, 0), gpus[0].is_coming)
+        for node, gpus in on.items()
+    )
+    best = min((rank._replace(node=node) for node, rank in zip(on, ranks, strict=True) if rank), default=None)
     if best is None:
         return None
     return tuple(Slot(gpu.id, share) for gpu in devices(on[best.node], used, best.taken))
+
+
+def rank_of(look: Look, ask: Ask, demand: Demand, tried_at: int, comes: bool) -> Rank | None:
+    """Return the rank of a node that looks so, None where too few of its GPUs have room."""
+    if (room := look.room(ask.share)) < ask.gpus:
+        return None
+    growth = demand.growth(look, ask)
+    return Rank(tried_at, not look.holds(ask), comes, growth.cost, growth.taken, room)
 
 
 def look_of(pool: str, gpus: Iterable[Gpu], used: Mapping[str, Fraction], left: Beside | None) -> Look:

@@ -21,11 +21,12 @@ from typing import NamedTuple, Protocol
 
 from gpuspawner.core.gpus.fleet import GpuKind, Slot
 from gpuspawner.core.leases.lease import HOLDING, Lease, Phase
-from gpuspawner.core.queue.backfill import Ending, Fit, Reservation, bound_of, fit, kept_for_others, reserve
+from gpuspawner.core.queue.backfill import Ending, Fit, Reservation, Unfit, bound_of, fit, kept_for_others, reserve
 from gpuspawner.core.queue.bounds import Amount, Bucket
 from gpuspawner.core.queue.ends import end_at
 from gpuspawner.core.queue.kinds import kinds_of
 from gpuspawner.core.queue.order import Line, Standing
+from gpuspawner.core.queue.placement import beside_of
 from gpuspawner.core.queue.pools import Pools
 from gpuspawner.core.queue.quota_words import behind_words
 from gpuspawner.core.queue.quotas import Bar, Tally
@@ -106,7 +107,7 @@ class _Pass:
 
     def __init__(self, seen: Snapshot, claims: Sequence[Claim], limits: PlaceLimits | None) -> None:
         self._seen, self._claims, self._limits = seen, claims, limits
-        self._pools = Pools(seen.gpus_as_held, seen.used)
+        self._pools = Pools(seen.gpus_as_held, seen.used, seen.beside_left, seen.demand)
         self._tally, self._uses = Tally(seen), Uses(seen)
         self._starts = starts_under_way(seen.leases)
         self._under_way = self._starts.total()
@@ -122,7 +123,7 @@ class _Pass:
         self._promised: dict[Bucket, tuple[Amount, float]] = {}
         """What is to be left of a limit for those who have reserved GPUs, and when they need it."""
         self._endings: dict[str, list[Ending]] = {}
-        self._unfit: set[tuple[str, int, frozenset[int]]] = set()
+        self._unfit: set[Unfit] = set()
         """What did not fit before."""
 
     def run(self) -> Decision:
@@ -180,7 +181,7 @@ class _Pass:
             bounds = [one for one in (found.latest_end, self._until_promised(claim, kind)) if one is not None]
             end = min(bounds, key=lambda one: one.at) if bounds else None
             self._grants.append(Given(claim, found.slots, kind.name if kind else None, end))
-        self._pools.take(found.slots)
+        self._pools.take(found.slots, beside_of(claim.request))
         self._tally.take(claim, kind)
         self._uses.charge(claim, kind)
         if self._limits is not None:

@@ -182,10 +182,10 @@ def test_what_is_free_stands_beside_each_kind(free, words):
 
 
 def test_the_quota_is_its_user_s_whoever_looks():
-    lines = ("3 of 4 GPUs used or waited for", "31 of 40 GPU h this week")
-    told = "3 of 4 GPUs used or waited for; 31 of 40 GPU h this week.<"
-    assert f">{told}" in rendered(live=live(quota=lines))
-    assert f">For alice: {told}" in rendered(live=live(quota=lines), own=False)
+    lines = ("3 of 4 GPUs", "31 of 40 GPU h this week")
+    told = "3 of 4 GPUs; 31 of 40 GPU h this week.<"
+    assert f">You: {told}" in rendered(live=live(quota=lines))
+    assert f">alice: {told}" in rendered(live=live(quota=lines), own=False)
     assert re.search(r'id="gs-quota"[^>]*hidden></p>', rendered()), "what is not known is not told"
 
 

@@ -50,8 +50,8 @@ def test_a_form_whose_ticket_is_over_takes_the_one_of_its_page_anew(hub, page):
 
     page.route("**/services/gpu/api/v1/offers", until_a_fresh_one)
     show_form(page, hub)
-    page.evaluate("document.getElementById('gs-quota').textContent = ''")
-    expect(page.locator("#gs-quota")).to_have_text("You: 0 of 4 GPUs.")
+    page.evaluate("document.querySelector('[data-kind=a100] [data-free]').textContent = ''")
+    expect(page.locator("[data-kind=a100] [data-free]")).to_have_text("4 of 4 free")
     assert len(set(asked)) > 1
 
 

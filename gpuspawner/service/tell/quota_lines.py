@@ -23,8 +23,9 @@ def quota_lines(parts: Parts, key: Key, user: str, teams: Sequence[str]) -> list
     for team in teams or ("",):
         for bound, used in tally.uses(Who(user, key.user_created, team)):
             words = line_words(bound, used, parts.catalog.gpus)
-            limits = {"used": float(used), "soft": _number(bound.soft), "hard": _number(bound.hard)}
-            found[bound.bucket] = {"words": words, "limit": bound.entry.name, **limits}
+            about = {"entry": bound.entry.name, "limit": bound.limit.what.value, "kind": bound.limit.kind or None}
+            amounts = {"used": float(used), "soft": _number(bound.soft), "hard": _number(bound.hard)}
+            found[bound.bucket] = {"words": words, **about, **amounts}
     return [line for line in found.values() if line["words"]]
 
 

@@ -12,8 +12,8 @@ from fractions import Fraction
 from math import inf
 from typing import NamedTuple
 
-from gpuspawner.core.gpus.fleet import Gpu, GpuKind, Slot
-from gpuspawner.core.queue.placement import Beside, beside_of
+from gpuspawner.core.gpus.fleet import Beside, Gpu, GpuKind, Slot
+from gpuspawner.core.queue.placement import beside_of
 from gpuspawner.core.queue.pools import Pools
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.core.rules import Account, LatestEnd
@@ -65,6 +65,7 @@ def _is_account_of(account: Account | None, claim: Claim) -> bool:
 
 
 Unfit = tuple[str, int, Beside, frozenset[int]]
+"""A kind, a number, what is needed beside GPUs, and the reservations that did not count."""
 
 
 def fit(
@@ -74,7 +75,7 @@ def fit(
     """Return the GPUs that a claim gets now: first of those that are kept for nobody else.
 
     Then of those that are needed for somebody else no sooner than it ends. ``known`` is what did not fit before in the
-    pass, in which nothing comes free: a kind, a number, what is needed beside GPUs, and the reservations that did not count.
+    pass, in which nothing comes free.
     """
     count, until, needs = claim.request.count, now + claim.request.lifetime_seconds, beside_of(claim.request)
     reservations = list(reservations)

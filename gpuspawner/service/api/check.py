@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from gpuspawner.catalog import visible
+from gpuspawner.catalog import Catalog, visible
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Phase
 from gpuspawner.core.leases.request import Request
@@ -17,6 +18,8 @@ from gpuspawner.service.leases.policies import policy_now
 from gpuspawner.service.tell.quota_lines import quota_lines
 from gpuspawner.service.tell.quota_view import budget_lines
 from gpuspawner.service.tell.sentences import (
+    given_instead,
+    gpu_title,
     gpus_asked,
     hours_words,
     nothing_starts,
@@ -54,6 +57,9 @@ class Check(ApiHandler):
         asker = Asker(person.name, person.owner.user_created, request.team)
         claim = Claim("" if mine is None else mine.id, person.owner.user_created, request, asked_at, user=person.name)
         would = await parts.queue.offers_for(claim)
+        if would.latest_end is not None and would.latest_end.at < ends_at:
+            bound = replace(would.latest_end, words=would.latest_end.words.rstrip("."))
+            ends_at = bound.at
         place, node_seconds = would.place, would.node_seconds
         shortage = "" if would.held_back is None else would.held_back.words
         waiting = bool(shortage) or (request.gpu is not None and (place.number > 1 or place.likely_seconds != 0))
@@ -67,7 +73,10 @@ class Check(ApiHandler):
             sentence = limit
         else:
             policy, instead_of, until = policy_now(parts.catalog, request.policy, now)
-            sentence = starts_now(request, parts.catalog, offer, now, node_seconds, bound)
+            given = replace(request, gpu=would.kind) if would.kind else request
+            free = parts.queue.offer(given.gpu)
+            sentence = starts_now(given, parts.catalog, free, now, node_seconds, bound)
+            sentence = " ".join([sentence, *_besides(parts.catalog, request, would, ends_at)])
             if stops := stops_when_idle(request, policy):
                 sentence = f"{sentence} {stops} {hours_words(policy.name, instead_of, until, now)}".rstrip()
         if mine is not None and mine.phase in WAITING and not keeps:
@@ -81,7 +90,7 @@ class Check(ApiHandler):
                 "ends_at": None if waiting or limit or node_seconds or trouble else ends_at,
                 "team": request.team or None,
                 "substitutes": await self._substitutes(claim, would, groups),
-                "quota": [*quota_lines(parts, key), *budget_lines(parts, asker)],
+                "quota": [*quota_lines(parts, key, person.name, (request.team,)), *budget_lines(parts, [asker])],
             }
         )
 
@@ -100,6 +109,16 @@ class Check(ApiHandler):
 
     async def _preview(self, claim: Claim, request: Request) -> Preview:
         return await self.parts.queue.offers_for(claim._replace(request=request))
+
+
+def _besides(catalog: Catalog, request: Request, would: Preview, ends_at: float) -> Iterator[str]:
+    """Yield what else is to be known before Start of what would be granted and end then, in sentences."""
+    if would.kind:
+        yield f"You get {gpu_title(would.kind, catalog)}{given_instead(catalog, request.gpu or '', would.kind)}."
+    if would.beyond_share:
+        yield would.beyond_share
+    if would.latest_end is not None and would.latest_end.at > ends_at:  # it can't be extended beyond that
+        yield would.latest_end.words
 
 
 def of_kind(request: Request, kind: str) -> Request:

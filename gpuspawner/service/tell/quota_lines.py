@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 from gpuspawner.core.leases.lease import Key
-from gpuspawner.core.rules import What, Whom
+from gpuspawner.core.queue.bounds import Bucket, Who
+from gpuspawner.core.queue.quota_words import line_words
+from gpuspawner.core.queue.quotas import Tally
 from gpuspawner.service.parts import Parts
 
 
-def quota_lines(parts: Parts, key: Key) -> list[dict[str, Any]]:
-    """Return every limit that binds the owner of a key: what is used of it now, and in words."""
-    each = (quota for quota in parts.catalog.rules.quotas if quota.whom is Whom.EACH_USER)
-    limits = (limit for quota in each for limit in quota.limits)
-    hard = next((float(x.hard) for x in limits if x.what is What.GPUS and x.hard is not None), None)
-    if hard is None:
-        return []
-    used = sum(lease.request.count for lease in parts.book if lease.key.owner == key.owner)
-    words = f"{used} of {hard:g} GPUs used or waited for"
-    return [{"words": words, "limit": "gpus", "used": used, "soft": None, "hard": hard}]
+def quota_lines(parts: Parts, key: Key, user: str, teams: Sequence[str]) -> list[dict[str, Any]]:
+    """Return every limit that binds the owner of a key: what is used of it now, and in words.
+
+    ``user`` is what they are called; ``teams`` are those that they may have charged, none for who is in none.
+    """
+    tally = parts.queue.once("tally", lambda: Tally(parts.allocator.observed.snapshot()))
+    found: dict[Bucket, dict[str, Any]] = {}
+    for team in teams or ("",):
+        for bound, used in tally.uses(Who(user, key.user_created, team)):
+            words = line_words(bound, used, parts.catalog.gpus)
+            about = {"entry": bound.entry.name, "limit": bound.limit.what.value, "kind": bound.limit.kind or None}
+            amounts = {"used": float(used), "soft": _number(bound.soft), "hard": _number(bound.hard)}
+            found[bound.bucket] = {"words": words, **about, **amounts}
+    return [line for line in found.values() if line["words"]]
+
+
+def _number(limit: Fraction | int | None) -> float | None:
+    return None if limit is None else float(limit)

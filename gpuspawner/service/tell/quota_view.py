@@ -32,7 +32,7 @@ def quota_view(parts: Parts, name: str, owner: Owner, teams: Sequence[str]) -> d
         teams: those that their use may be charged to; none for a user without.
     """
     balances = parts.allocator.bounds.balances()
-    limits = quota_lines(parts, Key(*owner, ""))
+    limits = quota_lines(parts, Key(*owner, ""), name, teams)
     askers = [Asker(name, owner.user_created, team) for team in teams or ("",)]
     return {
         "user": name,
@@ -46,10 +46,10 @@ def quota_view(parts: Parts, name: str, owner: Owner, teams: Sequence[str]) -> d
     }
 
 
-def budget_lines(parts: Parts, asker: Asker) -> list[dict[str, Any]]:
-    """Return the budgets that bind one request, as :func:`quota_view` does."""
+def budget_lines(parts: Parts, askers: Iterable[Asker]) -> list[dict[str, Any]]:
+    """Return the budgets that bind what these ask for, each once, as :func:`quota_view` does."""
     balances = parts.allocator.bounds.balances()
-    return [_budget(parts, one, balances.now) for one in _each_once(balances, [asker])]
+    return [_budget(parts, one, balances.now) for one in _each_once(balances, askers)]
 
 
 def _each_once(balances: Balances, askers: Iterable[Asker]) -> list[Balance]:

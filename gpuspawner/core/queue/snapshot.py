@@ -113,6 +113,7 @@ class Snapshot:
         policies: the catalog's, by name.
         accounts: what workspaces that ended have used.
         quota_grants: what administrators added to limits and budgets for a time.
+        fast: the factor by which the catalog's times were shortened.
         kept: GPUs that were freed for a stronger claim, and are kept for it.
     """
 
@@ -131,6 +132,7 @@ class Snapshot:
     accounts: Accounts = field(default_factory=Accounts)
     quota_grants: tuple[QuotaGrant, ...] = ()
     kept: tuple[KeptGpus, ...] = ()
+    fast: float = 1.0
 
     @cached_property
     def used(self) -> Mapping[str, Fraction]:

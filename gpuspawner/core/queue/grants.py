@@ -1,9 +1,10 @@
 """Who gets GPUs now: one pass over those who wait, in order.
 
-At its turn a request takes the first kind of those that it accepts which is free, and which the quotas leave. Where
-none is free, it reserves GPUs of one kind, those that it starts with first; of each pool the first in order alone does
-so. Others pass by what is kept for nobody else, or by ending before. Where a quota leaves none, it keeps no GPU from
-anybody; who takes of the same limit passes only if that is given back before it is needed.
+At its turn a request takes the first kind of those that it accepts which is free, and which the quotas and budgets
+leave. Where none is free, it reserves GPUs of one kind, those that it starts with first; of each pool the first in
+order alone does so. Others pass by what is kept for nobody else, or by ending before. Where a quota leaves none, it
+keeps no GPU from anybody; who takes of the same limit passes only if that is given back before it is needed. Nor does
+one whose budget leaves it too little.
 
 Passed over, and keeping nothing from others: a parked lease while its hub does not answer, one that backs off, and one
 that the whole fleet could not serve as it is: for GPUs of strangers, which nobody knows the end of, a pool would stand
@@ -28,6 +29,7 @@ from gpuspawner.core.queue.kinds import kinds_of
 from gpuspawner.core.queue.order import Line, Standing
 from gpuspawner.core.queue.placement import beside_of
 from gpuspawner.core.queue.pools import Pools
+from gpuspawner.core.queue.purse import Purse
 from gpuspawner.core.queue.quota_words import behind_words
 from gpuspawner.core.queue.quotas import Bar, Tally
 from gpuspawner.core.queue.shares import Uses
@@ -109,6 +111,7 @@ class _Pass:
         self._seen, self._claims, self._limits = seen, claims, limits
         self._pools = Pools(seen.gpus_as_held, seen.used, seen.beside_left, seen.demand)
         self._tally, self._uses = Tally(seen), Uses(seen)
+        self._purse = Purse(seen)
         self._starts = starts_under_way(seen.leases)
         self._under_way = self._starts.total()
         self._grants: list[Given] = []
@@ -183,12 +186,15 @@ class _Pass:
             self._grants.append(Given(claim, found.slots, kind.name if kind else None, end))
         self._pools.take(found.slots, beside_of(claim.request))
         self._tally.take(claim, kind)
+        self._purse.take(claim, kind)
         self._uses.charge(claim, kind)
         if self._limits is not None:
             self._limits.take(claim, found.slots)
 
     def _barred(self, claim: Claim, kind: GpuKind | None) -> Held | None:
-        """Return which quota holds a claim back: by what is held, or for another that goes first."""
+        """Return which quota or budget holds a claim back: by what is held, or for another that goes first."""
+        if (over := self._purse.held_back(claim, kind)) is not None:
+            return Held(*over)
         bar = self._tally.bar(claim, kind)
         if bar is not None:
             self._first_in.setdefault(bar.bucket, bar)

@@ -114,6 +114,7 @@ class Snapshot:
         policies: the catalog's, by name.
         accounts: what workspaces that ended have used.
         quota_grants: what administrators added to limits and budgets for a time.
+        fast: the factor by which the catalog's times were shortened.
         kept: GPUs that were freed for a stronger claim, and are kept for it.
         demand: what others will ask for, as far as it is known.
     """
@@ -134,6 +135,7 @@ class Snapshot:
     quota_grants: tuple[QuotaGrant, ...] = ()
     kept: tuple[KeptGpus, ...] = ()
     demand: Demand = UNKNOWN
+    fast: float = 1.0
 
     @cached_property
     def used(self) -> Mapping[str, Fraction]:

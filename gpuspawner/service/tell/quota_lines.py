@@ -2,32 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from fractions import Fraction
+from collections.abc import Iterable
 from typing import Any
 
-from gpuspawner.core.leases.lease import Key
-from gpuspawner.core.queue.bounds import Bucket, Who
+from gpuspawner.core.queue.bounds import Amount, Bound, Who
 from gpuspawner.core.queue.quota_words import line_words
 from gpuspawner.core.queue.quotas import Tally
+from gpuspawner.core.rules import Whom
 from gpuspawner.service.parts import Parts
 
 
-def quota_lines(parts: Parts, key: Key, user: str, teams: Sequence[str]) -> list[dict[str, Any]]:
-    """Return every limit that binds the owner of a key: what is used of it now, and in words.
-
-    ``user`` is what they are called; ``teams`` are those that they may have charged, none for who is in none.
-    """
-    tally = parts.queue.once("tally", lambda: Tally(parts.allocator.observed.snapshot()))
-    found: dict[Bucket, dict[str, Any]] = {}
-    for team in teams or ("",):
-        for bound, used in tally.uses(Who(user, key.user_created, team)):
-            words = line_words(bound, used, parts.catalog.gpus)
-            about = {"entry": bound.entry.name, "limit": bound.limit.what.value, "kind": bound.limit.kind or None}
-            amounts = {"used": float(used), "soft": _number(bound.soft), "hard": _number(bound.hard)}
-            found[bound.bucket] = {"words": words, **about, **amounts}
-    return [line for line in found.values() if line["words"]]
+def quota_lines(parts: Parts, askers: Iterable[Who]) -> list[dict[str, Any]]:
+    """Return every limit that binds somebody, for each team that they may charge: what is used of it, and in words."""
+    tally = Tally(parts.allocator.observed.snapshot())
+    uses = {bound.bucket: (bound, used) for who in askers for bound, used in tally.uses(who)}
+    lines = (_line(parts, bound, used) for bound, used in uses.values())
+    return [line for line in lines if line["words"]]
 
 
-def _number(limit: Fraction | int | None) -> float | None:
-    return None if limit is None else float(limit)
+def _line(parts: Parts, bound: Bound, used: Amount) -> dict[str, Any]:
+    entry, limit, account = bound.entry, bound.limit, bound.bucket.account
+    return {
+        "entry": entry.name,
+        "whose": whose(entry.whom, entry.subject, account.team),
+        "limit": limit.what.value,
+        "kind": limit.kind or None,
+        "soft": None if bound.soft is None else float(bound.soft),
+        "hard": None if bound.hard is None else float(bound.hard),
+        "used": float(used),
+        "words": line_words(bound, used, parts.catalog.gpus),
+    }
+
+
+def whose(whom: Whom, subject: str, team: str) -> str:
+    """Return whom an entry counts, as people read it: ``you``, ``you in vision``, ``team vision``, ``everybody``."""
+    if whom is Whom.EVERYBODY:
+        return "everybody"
+    if whom is Whom.TEAM:
+        return f"team {subject}"
+    return f"you in {team}" if team else "you"

@@ -62,7 +62,7 @@ class Check(ApiHandler):
             sentence = limit
         else:
             policy, instead_of, until = policy_now(parts.catalog, request.policy, now)
-            sentence = starts_now(request, parts.catalog, offer, now, node_seconds)
+            sentence = starts_now(request, parts.catalog, offer, now, node_seconds, would.latest_end)
             if stops := stops_when_idle(request, policy):
                 sentence = f"{sentence} {stops} {hours_words(policy.name, instead_of, until, now)}".rstrip()
         if mine is not None and mine.phase in WAITING and not keeps:

@@ -12,6 +12,7 @@ from gpuspawner.core.idle.policy import IdlePolicy, LifecyclePolicy, Mode
 from gpuspawner.core.leases.lease import Lease, Phase
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.estimates import Place
+from gpuspawner.core.rules import LatestEnd
 from gpuspawner.core.units import ordinal, show_duration, show_time
 from gpuspawner.schedulers.base import Offer
 
@@ -37,9 +38,17 @@ def given_instead(catalog: Catalog, asked: str, given: str, *, simulated: bool =
 
 
 def starts_now(
-    request: Request, catalog: Catalog, offer: Offer | None, now: float, node_seconds: float | None = None
+    request: Request,
+    catalog: Catalog,
+    offer: Offer | None,
+    now: float,
+    node_seconds: float | None = None,
+    latest: LatestEnd | None = None,
 ) -> str:
-    """Return the sentence of a request that would be granted at once; a node may have to be started for it first."""
+    """Return the sentence of a request that would be granted at once; a node may have to be started for it first.
+
+    ``latest`` bounds its end, where a rule does.
+    """
     free = "" if offer is None or offer.free is None else f" ({offer.free} free)"
     simulated = offer is not None and offer.simulated
     gpus = "without a GPU" if request.gpu is None else f"on {gpus_asked(request, catalog, simulated=simulated)}{free}"
@@ -48,6 +57,8 @@ def starts_now(
         return (
             f"None is free now. Starts by itself on {node}. Ends {show_duration(request.lifetime_seconds)} after that."
         )
+    if latest is not None and latest.at < now + request.lifetime_seconds:
+        return f"Starts now {gpus}. {latest.words[0].upper()}{latest.words[1:]}."
     end = show_time(now + request.lifetime_seconds, now)
     return f"Starts now {gpus}. Ends at {end}, after {show_duration(request.lifetime_seconds)}."
 

@@ -60,7 +60,7 @@ class World:
         self.leases: dict[str, Lease] = {}
         for node in range(nodes):
             at = 0
-            while at < 8:  # noqa: PLR2004 - the GPUs of a node
+            while at < 8:
                 count = min(self.random.choice((1, 1, 2, 4, 8)), 8 - at)
                 slots = tuple(Slot(f"gpu{8 * node + at + i}") for i in range(count))
                 lease = runs(self._new(count), slots, 0.0, self.random.uniform(600, 8 * 3600))

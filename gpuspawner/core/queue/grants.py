@@ -15,14 +15,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import NamedTuple, Protocol
 
 from gpuspawner.core.gpus.fleet import GpuKind, Slot
-from gpuspawner.core.leases.lease import HOLDING, Lease, Phase
+from gpuspawner.core.leases.lease import HOLDING, Lease, Phase, grant
 from gpuspawner.core.queue.backfill import Ending, Fit, Reservation, bound_of, fit, kept_for_others, reserve
 from gpuspawner.core.queue.bounds import Amount, Bucket
+from gpuspawner.core.queue.budgets import Asker, Balances, refusal
+from gpuspawner.core.queue.charges import rate_of
 from gpuspawner.core.queue.ends import end_at
 from gpuspawner.core.queue.kinds import kinds_of
 from gpuspawner.core.queue.order import Line, Standing
@@ -108,6 +110,8 @@ class _Pass:
         self._seen, self._claims, self._limits = seen, claims, limits
         self._pools = Pools(seen.gpus_as_held, seen.used)
         self._tally, self._uses = Tally(seen), Uses(seen)
+        self._balances = Balances(seen.now, seen.leases, seen.rules, seen.accounts, seen.quota_grants)
+        self._has_budgets = any(entry.budgets for entry in seen.rules.quotas)
         self._starts = starts_under_way(seen.leases)
         self._under_way = self._starts.total()
         self._grants: list[Given] = []
@@ -180,6 +184,7 @@ class _Pass:
             bounds = [one for one in (found.latest_end, self._until_promised(claim, kind)) if one is not None]
             end = min(bounds, key=lambda one: one.at) if bounds else None
             self._grants.append(Given(claim, found.slots, kind.name if kind else None, end))
+        self._set_aside(claim, kind, found.slots)
         self._pools.take(found.slots)
         self._tally.take(claim, kind)
         self._uses.charge(claim, kind)
@@ -201,7 +206,26 @@ class _Pass:
                 return Held(rule, behind_words(rule))
             if bound.hard is not None and end > needed_at and not self._tally.leaves(bound, asked + promised):
                 return Held(rule, behind_words(rule))
-        return None
+        return self._over_budget(claim, kind)
+
+    def _over_budget(self, claim: Claim, kind: GpuKind | None) -> Held | None:
+        """Return which budget leaves too little to start with; where it leaves enough, it bounds the end."""
+        if not self._has_budgets:
+            return None
+        request, now = claim.request, self._seen.now
+        asker = Asker(claim.user or request.user, claim.user_created, request.team)
+        verdict = self._balances.verdict(asker, rate_of(kind, request.count), now, request.lifetime_seconds)
+        if verdict.balance is None or verdict.seconds >= self._seen.least_seconds(request):
+            return None
+        limit, remedy = refusal(verdict, 0, self._seen.rules.contact, now)
+        return Held(f"budget {verdict.balance.entry.name}", f"{limit[:1].upper()}{limit[1:]}. {remedy}")
+
+    def _set_aside(self, claim: Claim, kind: GpuKind | None, slots: tuple[Slot, ...]) -> None:
+        """Let the next of the pass see what this grant may use of budgets."""
+        lease = next((x for x in self._seen.leases if x.id == claim.id), None) if self._has_budgets else None
+        if lease is not None:
+            rate = rate_of(kind, claim.request.count)
+            self._balances.add(replace(grant(lease, slots, self._seen.now), rate=rate))
 
     def _until_promised(self, claim: Claim, kind: GpuKind | None) -> LatestEnd | None:
         """Return the bound on the end of what passes another that waits for the same limit."""

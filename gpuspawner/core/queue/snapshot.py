@@ -5,7 +5,7 @@ Decisions are functions of a Snapshot. The service makes one where it needs one 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -17,6 +17,7 @@ from gpuspawner.core.gpus.groups import unmarked
 from gpuspawner.core.idle.policy import LifecyclePolicy
 from gpuspawner.core.leases.lease import WAITING, Lease, Phase
 from gpuspawner.core.leases.request import Request
+from gpuspawner.core.queue.budgets import least_seconds
 from gpuspawner.core.queue.limits import Room
 from gpuspawner.core.queue.placement import used_shares
 from gpuspawner.core.rules import Account, Accounts, QuotaGrant, Rules
@@ -114,6 +115,7 @@ class Snapshot:
         accounts: what workspaces that ended have used.
         quota_grants: what administrators added to limits and budgets for a time.
         kept: GPUs that were freed for a stronger claim, and are kept for it.
+        least_seconds: how long a request must be able to run, within what budgets leave.
     """
 
     now: float
@@ -131,6 +133,7 @@ class Snapshot:
     accounts: Accounts = field(default_factory=Accounts)
     quota_grants: tuple[QuotaGrant, ...] = ()
     kept: tuple[KeptGpus, ...] = ()
+    least_seconds: Callable[[Request], float] = lambda request: least_seconds(0.0, request.lifetime_seconds)
 
     @cached_property
     def used(self) -> Mapping[str, Fraction]:

@@ -62,7 +62,8 @@ class Check(ApiHandler):
         if trouble:
             sentence = nothing_starts(trouble)
         elif waiting:
-            sentence = waits(place, request, parts.catalog, offer, shortage, asked_for=keeps)
+            told = parts.allocator.foretold.words(place)
+            sentence = waits(place, request, parts.catalog, offer, shortage, asked_for=keeps, told=told)
         elif limit:
             sentence = limit
         else:

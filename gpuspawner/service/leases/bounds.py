@@ -34,6 +34,13 @@ def asker_of(lease: Lease) -> Asker:
     return Asker(lease.user, lease.key.user_created, lease.request.team)
 
 
+def least_of(catalog: Catalog, request: Request) -> float:
+    """Return how long a start must be able to run, by the catalog."""
+    template = catalog.templates.get(request.template)
+    least = 0.0 if template is None else float(template.bounds.lifetime_seconds[0])
+    return least_seconds(least, request.lifetime_seconds, catalog.fast or 1.0)
+
+
 class Bounds:
     """Judges by the budgets as they stand when it is asked."""
 
@@ -86,10 +93,7 @@ class Bounds:
         )
 
     def _least(self, request: Request) -> float:
-        catalog = self._catalog()
-        template = catalog.templates.get(request.template)
-        least = 0.0 if template is None else float(template.bounds.lifetime_seconds[0])
-        return least_seconds(least, request.lifetime_seconds, catalog.fast or 1.0)
+        return least_of(self._catalog(), request)
 
     def granted(self, lease: Lease, fixed: LatestEnd | None) -> Lease | None:
         """Return a granted lease with its rate and the bounds on its end; None where a budget leaves it too little.

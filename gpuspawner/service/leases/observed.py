@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from gpuspawner.catalog import Catalog
 from gpuspawner.core.gpus.fleet import Slot
@@ -14,6 +15,7 @@ from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.accounts import Accounting
 from gpuspawner.service.leases.book import Book
+from gpuspawner.service.leases.bounds import least_of
 from gpuspawner.service.settings import Settings
 
 
@@ -66,6 +68,7 @@ class Observed:
             accounts=self._accounting.accounts,
             quota_grants=self._accounting.grants,
             kept=self.kept(),
+            least_seconds=partial(least_of, catalog),
         )
 
     @property

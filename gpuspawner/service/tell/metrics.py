@@ -41,6 +41,7 @@ class ServiceCollector(Collector):
             ends.add_metric([reason.value], self._parts.book.ends[reason])
         yield ends
         yield from self._parts.book.start_times.collect()
+        yield from self._parts.allocator.foretold.collect()
         samples = CounterMetricFamily(
             "gpuspawner_samples", "Samples since the service started, by what they proved.", labels=["result"]
         )

@@ -108,7 +108,7 @@ def _fit(
 
 def bound_of(at: float, now: float) -> LatestEnd:
     """Return the bound on the end of what passes a request that goes first."""
-    words = f"It ends by {show_time(at, now)}: another request, which goes first, gets its place then."
+    words = f"ends by {show_time(at, now)}, when another request, which goes first, gets its place"
     return LatestEnd(at, BACKFILL, words)
 
 

@@ -17,6 +17,9 @@ from gpuspawner.service.leases.policies import policy_now
 from gpuspawner.service.tell.quota_lines import quota_lines
 from gpuspawner.service.tell.quota_view import budget_lines
 from gpuspawner.service.tell.sentences import (
+    beyond_share,
+    given_instead,
+    gpu_title,
     gpus_asked,
     hours_words,
     nothing_starts,
@@ -68,7 +71,18 @@ class Check(ApiHandler):
             sentence = limit
         else:
             policy, instead_of, until = policy_now(parts.catalog, request.policy, now)
-            sentence = starts_now(request, parts.catalog, offer, now, node_seconds, bound)
+            bound = min((x for x in (bound, would.latest_end) if x is not None), key=lambda x: x.at, default=None)
+            ends_at = ends_at if bound is None else bound.at
+            given = replace(request, gpu=would.kind or request.gpu)
+            sentence = starts_now(given, parts.catalog, parts.queue.offer(given.gpu), now, node_seconds, bound)
+            if would.kind and request.gpu:
+                simulated = offer is not None and offer.simulated
+                cost = given_instead(parts.catalog, request.gpu, would.kind, simulated=simulated)
+                sentence = f"You get {gpu_title(would.kind, parts.catalog)}{cost}. {sentence}"
+            if would.beyond_share:
+                sentence = beyond_share(
+                    would.beyond_share, sentence, makes_room=parts.catalog.rules.make_room is not None
+                )
             if stops := stops_when_idle(request, policy):
                 sentence = f"{sentence} {stops} {hours_words(policy.name, instead_of, until, now)}".rstrip()
         if mine is not None and mine.phase in WAITING and not keeps:

@@ -63,6 +63,12 @@ def starts_now(
     return f"Starts now {gpus}. Ends at {end}, after {show_duration(request.lifetime_seconds)}."
 
 
+def beyond_share(share: str, starts: str, *, makes_room: bool) -> str:
+    """Return the sentence of a start beyond a soft quota: a loan that is told in one sentence, and goes back first."""
+    room = " When GPUs run short, it is the first asked to make room." if makes_room else ""
+    return f"{share} It is given while GPUs are free.{room} {starts}"
+
+
 def stops_when_idle(request: Request, policy: LifecyclePolicy) -> str:
     """Return when idleness ends a workspace before its time, to be read before it starts; "" where it never does."""
     idle = policy.idle_of(gpus=request.gpu is not None)

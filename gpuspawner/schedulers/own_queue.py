@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
+from math import inf
 
 from gpuspawner.backends.base import Backend
 from gpuspawner.core.errors import Unavailable
@@ -12,10 +14,13 @@ from gpuspawner.core.gpus.fleet import Fleet
 from gpuspawner.core.queue.estimates import Place, queue_places
 from gpuspawner.core.queue.grants import Decision, PlaceLimits, decide
 from gpuspawner.core.queue.kinds import pools_of
-from gpuspawner.core.queue.placement import count_all, count_away, count_free, largest_fit
+from gpuspawner.core.queue.placement import UNKNOWN, count_all, count_away, count_free, demand_of, largest_fit
 from gpuspawner.core.queue.quotas import Tally
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.schedulers.base import Answer, Grant, Offer, Preview
+
+LEARN_SECONDS = 600.0
+"""So often it is looked at what is asked for. Arbitrary: what people ask for changes by the day."""
 
 
 class View:
@@ -27,6 +32,8 @@ class View:
         self.fleet = Fleet()
         self.unseen: tuple[str, ...] = ()
         """Why the last look failed: a sentence, or none."""
+        self._demand, self._learnt_at = UNKNOWN, -inf
+        self._known_by: object = None
 
     async def observe(self, now: float) -> Fleet:
         """Ask the backend. Raises Unavailable; the last complete view stays in force."""
@@ -36,8 +43,19 @@ class View:
             self.unseen = (str(error),)
             raise
         self.unseen = ()
-        self.fleet = Fleet(found.gpus, found.complete, now)
+        self.fleet = replace(found, observed_at=now)
         return self.fleet
+
+    def knowing_demand(self, seen: Snapshot) -> Snapshot:
+        """Return the snapshot with what will be asked for: more of what is asked for, and held, now.
+
+        It is looked at now and then only: what placements have worked out by it is kept meanwhile.
+        """
+        known_by = (seen.kinds, Counter(gpu.pool for gpu in seen.fleet.gpus))
+        if known_by != self._known_by or not 0 <= seen.now - self._learnt_at < LEARN_SECONDS:
+            self._demand = demand_of((lease.request for lease in seen.leases), seen.kinds, seen.fleet)
+            self._known_by, self._learnt_at = known_by, seen.now
+        return replace(seen, demand=self._demand)
 
 
 def answer_of(as_of: float, decided: Callable[[], Decision], places: Callable[[], dict[str, Place]]) -> Answer:

@@ -12,7 +12,8 @@ from fractions import Fraction
 from math import inf
 from typing import NamedTuple
 
-from gpuspawner.core.gpus.fleet import Gpu, GpuKind, Slot
+from gpuspawner.core.gpus.fleet import Beside, Gpu, GpuKind, Slot
+from gpuspawner.core.queue.placement import beside_of
 from gpuspawner.core.queue.pools import Pools
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.core.rules import Account, LatestEnd
@@ -63,42 +64,46 @@ def _is_account_of(account: Account | None, claim: Claim) -> bool:
     return account.team in {"", claim.request.team} and account.user_created in {"", claim.user_created}
 
 
+Unfit = tuple[str, int, Beside, frozenset[int]]
+"""A kind, a number, what is needed beside GPUs, and the reservations that did not count."""
+
+
 def fit(
     claim: Claim, kind: GpuKind, pools: Pools, reservations: Iterable[Reservation], now: float,
-    known: set[tuple[str, int, frozenset[int]]],
+    known: set[Unfit],
 ) -> Fit | None:  # fmt: skip
     """Return the GPUs that a claim gets now: first of those that are kept for nobody else.
 
     Then of those that are needed for somebody else no sooner than it ends. ``known`` is what did not fit before in the
-    pass, in which nothing comes free: a kind, a number, and the reservations that did not count.
+    pass, in which nothing comes free.
     """
-    count, until = claim.request.count, now + claim.request.lifetime_seconds
+    count, until, needs = claim.request.count, now + claim.request.lifetime_seconds, beside_of(claim.request)
     reservations = list(reservations)
     free_of = frozenset(
         number
         for number, one in enumerate(reservations)
         if claim.id in one.whom or (one.at is not None and until <= one.at)
     )
-    if (kind.name, count, free_of) in known:
+    if (kind.name, count, needs, free_of) in known:
         return None
     found = _fit(claim, kind, pools, reservations, until, now)
     if found is None:
-        known.add((kind.name, count, free_of))
+        known.add((kind.name, count, needs, free_of))
     return found
 
 
 def _fit(
     claim: Claim, kind: GpuKind, pools: Pools, reservations: Iterable[Reservation], until: float, now: float
 ) -> Fit | None:
-    count = claim.request.count
+    count, needs = claim.request.count, beside_of(claim.request)
     others = [one for one in reservations if claim.id not in one.whom]
-    slots = pools.find(kind, count, claim.tried_nodes, _shares(others))
+    slots = pools.find(kind, count, claim.tried_nodes, _shares(others), needs)
     if slots is not None:
         return Fit(slots)
     passed = [one for one in others if one.at is not None and until <= one.at]
     if not passed:
         return None
-    slots = pools.find(kind, count, claim.tried_nodes, _shares(one for one in others if one not in passed))
+    slots = pools.find(kind, count, claim.tried_nodes, _shares(x for x in others if x not in passed), needs)
     if slots is None:
         return None
     given = {slot.gpu for slot in slots}

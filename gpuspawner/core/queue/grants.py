@@ -1,9 +1,10 @@
 """Who gets GPUs now: one pass over those who wait, in order.
 
-At its turn a request takes the first kind of those that it accepts which is free, and which the quotas leave. Where
-none is free, it reserves GPUs of one kind, those that it starts with first; of each pool the first in order alone does
-so. Others pass by what is kept for nobody else, or by ending before. Where a quota leaves none, it keeps no GPU from
-anybody; who takes of the same limit passes only if that is given back before it is needed.
+At its turn a request takes the first kind of those that it accepts which is free, and which the quotas and budgets
+leave. Where none is free, it reserves GPUs of one kind, those that it starts with first; of each pool the first in
+order alone does so. Others pass by what is kept for nobody else, or by ending before. Where a quota leaves none, it
+keeps no GPU from anybody; who takes of the same limit passes only if that is given back before it is needed. Nor does
+one whose budget leaves it too little.
 
 Passed over, and keeping nothing from others: a parked lease while its hub does not answer, one that backs off, and one
 that the whole fleet could not serve as it is: for GPUs of strangers, which nobody knows the end of, a pool would stand
@@ -15,20 +16,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple, Protocol
 
 from gpuspawner.core.gpus.fleet import GpuKind, Slot
-from gpuspawner.core.leases.lease import HOLDING, Lease, Phase, grant
-from gpuspawner.core.queue.backfill import Ending, Fit, Reservation, bound_of, fit, kept_for_others, reserve
+from gpuspawner.core.leases.lease import HOLDING, Lease, Phase
+from gpuspawner.core.queue.backfill import Ending, Fit, Reservation, Unfit, bound_of, fit, kept_for_others, reserve
 from gpuspawner.core.queue.bounds import Amount, Bucket
-from gpuspawner.core.queue.budgets import Asker, Balances, refusal
-from gpuspawner.core.queue.charges import rate_of
 from gpuspawner.core.queue.ends import end_at
 from gpuspawner.core.queue.kinds import kinds_of
 from gpuspawner.core.queue.order import Line, Standing
+from gpuspawner.core.queue.placement import beside_of
 from gpuspawner.core.queue.pools import Pools
+from gpuspawner.core.queue.purse import Purse
 from gpuspawner.core.queue.quota_words import behind_words
 from gpuspawner.core.queue.quotas import Bar, Tally
 from gpuspawner.core.queue.shares import Uses
@@ -108,10 +109,9 @@ class _Pass:
 
     def __init__(self, seen: Snapshot, claims: Sequence[Claim], limits: PlaceLimits | None) -> None:
         self._seen, self._claims, self._limits = seen, claims, limits
-        self._pools = Pools(seen.gpus_as_held, seen.used)
+        self._pools = Pools(seen.gpus_as_held, seen.used, seen.beside_left, seen.demand)
         self._tally, self._uses = Tally(seen), Uses(seen)
-        self._balances = Balances(seen.now, seen.leases, seen.rules, seen.accounts, seen.quota_grants)
-        self._has_budgets = any(entry.budgets for entry in seen.rules.quotas)
+        self._purse = Purse(seen)
         self._starts = starts_under_way(seen.leases)
         self._under_way = self._starts.total()
         self._grants: list[Given] = []
@@ -126,7 +126,7 @@ class _Pass:
         self._promised: dict[Bucket, tuple[Amount, float]] = {}
         """What is to be left of a limit for those who have reserved GPUs, and when they need it."""
         self._endings: dict[str, list[Ending]] = {}
-        self._unfit: set[tuple[str, int, frozenset[int]]] = set()
+        self._unfit: set[Unfit] = set()
         """What did not fit before."""
 
     def run(self) -> Decision:
@@ -184,15 +184,17 @@ class _Pass:
             bounds = [one for one in (found.latest_end, self._until_promised(claim, kind)) if one is not None]
             end = min(bounds, key=lambda one: one.at) if bounds else None
             self._grants.append(Given(claim, found.slots, kind.name if kind else None, end))
-        self._set_aside(claim, kind, found.slots)
-        self._pools.take(found.slots)
+        self._pools.take(found.slots, beside_of(claim.request))
         self._tally.take(claim, kind)
+        self._purse.take(claim, kind)
         self._uses.charge(claim, kind)
         if self._limits is not None:
             self._limits.take(claim, found.slots)
 
     def _barred(self, claim: Claim, kind: GpuKind | None) -> Held | None:
-        """Return which quota holds a claim back: by what is held, or for another that goes first."""
+        """Return which quota or budget holds a claim back: by what is held, or for another that goes first."""
+        if (over := self._purse.held_back(claim, kind)) is not None:
+            return Held(*over)
         bar = self._tally.bar(claim, kind)
         if bar is not None:
             self._first_in.setdefault(bar.bucket, bar)
@@ -206,26 +208,7 @@ class _Pass:
                 return Held(rule, behind_words(rule))
             if bound.hard is not None and end > needed_at and not self._tally.leaves(bound, asked + promised):
                 return Held(rule, behind_words(rule))
-        return self._over_budget(claim, kind)
-
-    def _over_budget(self, claim: Claim, kind: GpuKind | None) -> Held | None:
-        """Return which budget leaves too little to start with; where it leaves enough, it bounds the end."""
-        if not self._has_budgets:
-            return None
-        request, now = claim.request, self._seen.now
-        asker = Asker(claim.user or request.user, claim.user_created, request.team)
-        verdict = self._balances.verdict(asker, rate_of(kind, request.count), now, request.lifetime_seconds)
-        if verdict.balance is None or verdict.seconds >= self._seen.least_seconds(request):
-            return None
-        limit, remedy = refusal(verdict, 0, self._seen.rules.contact, now)
-        return Held(f"budget {verdict.balance.entry.name}", f"{limit[:1].upper()}{limit[1:]}. {remedy}")
-
-    def _set_aside(self, claim: Claim, kind: GpuKind | None, slots: tuple[Slot, ...]) -> None:
-        """Let the next of the pass see what this grant may use of budgets."""
-        lease = next((x for x in self._seen.leases if x.id == claim.id), None) if self._has_budgets else None
-        if lease is not None:
-            rate = rate_of(kind, claim.request.count)
-            self._balances.add(replace(grant(lease, slots, self._seen.now), rate=rate))
+        return None
 
     def _until_promised(self, claim: Claim, kind: GpuKind | None) -> LatestEnd | None:
         """Return the bound on the end of what passes another that waits for the same limit."""

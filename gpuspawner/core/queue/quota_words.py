@@ -22,6 +22,8 @@ WHOSE = {
 }
 HOLDERS = {Whom.TEAM: "team {} has", Whom.EVERYBODY: "all workspaces together have"}
 
+LINES = {Whom.TEAM: "team {}: ", Whom.EVERYBODY: "all together: "}
+
 
 class Use(NamedTuple):
     """How a limit is used at an instant.
@@ -106,6 +108,23 @@ def share_words(bound: Bound, use: Use, kinds: Kinds) -> str:
     if limit.what is What.GPUS and use.asked == 1 and held.denominator == 1:
         return f"This is your {ordinal(int(held) + 1)} GPU; your share is {number(soft)}."
     return f"With this you would have {shown(limit, held + use.asked, kinds)}; your share is {_plain(limit, soft)}."
+
+
+def line_words(bound: Bound, used: Amount, kinds: Kinds) -> str:
+    """Return what is used of a limit, as a form shows it: ``1 of 2 GPUs (up to 4 while free)``.
+
+    A limit for users is told to its user, who knows whose it is.
+    """
+    limit, soft, hard = bound.limit, bound.soft, bound.hard
+    most = hard if soft is None else soft
+    if most is None:
+        return ""
+    more = " (more while free)" if hard is None else ""
+    if soft is not None and hard is not None and hard > soft:
+        more = f" (up to {_plain(limit, hard)} while free)"
+    whose = LINES.get(bound.entry.whom, "").format(bound.entry.subject)
+    in_team = f" for team {bound.entry.subject}" if bound.entry.whom is Whom.EACH_OF_TEAM else ""
+    return f"{whose}{_plain(limit, used)} of {shown(limit, most, kinds)}{in_team}{more}"
 
 
 def _plain(limit: Limit, amount: Amount) -> str:

@@ -79,6 +79,14 @@ class Tally:
             self._bounds[who] = bounds_of(who, self._seen.rules, self._seen.quota_grants, self._seen.now)
         return self._bounds[who]
 
+    def uses(self, who: Who) -> list[tuple[Bound, Amount]]:
+        """Return the limits in force for somebody, and what is taken of each: for those of users also what waits."""
+        held, waiting = self._held, self._waiting
+        return [
+            (bound, held.get(bound.bucket, _NONE).total + waiting.get(bound.bucket, _NONE).total)
+            for bound in self.bounds(who)
+        ]
+
     def takes(self, claim: Claim, kind: GpuKind | None) -> list[tuple[Bound, Amount]]:
         """Return of which limits a claim takes, and how much."""
         found = ((bound, amount(bound.limit, claim.request, kind)) for bound in self.bounds(who_of(claim)))

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from gpuspawner.catalog import visible
+from gpuspawner.catalog import Catalog, visible
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Phase
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.queue.budgets import Asker
+from gpuspawner.core.queue.bounds import who_of
 from gpuspawner.core.queue.snapshot import Claim
 from gpuspawner.schedulers.base import Preview
 from gpuspawner.service.api.base import ApiHandler
 from gpuspawner.service.leases.policies import policy_now
-from gpuspawner.service.tell.quota_lines import quota_lines
-from gpuspawner.service.tell.quota_view import budget_lines
+from gpuspawner.service.tell.quota_view import bounds_view
 from gpuspawner.service.tell.sentences import (
     beyond_share,
     given_instead,
@@ -54,9 +54,11 @@ class Check(ApiHandler):
         offer = parts.queue.offer(request.gpu)
         keeps = mine is not None and mine.phase in WAITING and request.keeps_place_of(mine.request)
         asked_at = mine.asked_at if mine is not None and keeps else now
-        asker = Asker(person.name, person.owner.user_created, request.team)
         claim = Claim("" if mine is None else mine.id, person.owner.user_created, request, asked_at, user=person.name)
         would = await parts.queue.offers_for(claim)
+        if would.latest_end is not None and would.latest_end.at < ends_at:
+            bound = replace(would.latest_end, words=would.latest_end.words.rstrip("."))
+            ends_at = bound.at
         place, node_seconds = would.place, would.node_seconds
         shortage = "" if would.held_back is None else would.held_back.words
         waiting = bool(shortage) or (request.gpu is not None and (place.number > 1 or place.likely_seconds != 0))
@@ -71,18 +73,10 @@ class Check(ApiHandler):
             sentence = limit
         else:
             policy, instead_of, until = policy_now(parts.catalog, request.policy, now)
-            bound = min((x for x in (bound, would.latest_end) if x is not None), key=lambda x: x.at, default=None)
-            ends_at = ends_at if bound is None else bound.at
-            given = replace(request, gpu=would.kind or request.gpu)
-            sentence = starts_now(given, parts.catalog, parts.queue.offer(given.gpu), now, node_seconds, bound)
-            if would.kind and request.gpu:
-                simulated = offer is not None and offer.simulated
-                cost = given_instead(parts.catalog, request.gpu, would.kind, simulated=simulated)
-                sentence = f"You get {gpu_title(would.kind, parts.catalog)}{cost}. {sentence}"
-            if would.beyond_share:
-                sentence = beyond_share(
-                    would.beyond_share, sentence, makes_room=parts.catalog.rules.make_room is not None
-                )
+            given = replace(request, gpu=would.kind) if would.kind else request
+            free = parts.queue.offer(given.gpu)
+            sentence = starts_now(given, parts.catalog, free, now, node_seconds, bound)
+            sentence = " ".join([sentence, *_besides(parts.catalog, request, would, ends_at)])
             if stops := stops_when_idle(request, policy):
                 sentence = f"{sentence} {stops} {hours_words(policy.name, instead_of, until, now)}".rstrip()
         if mine is not None and mine.phase in WAITING and not keeps:
@@ -96,7 +90,7 @@ class Check(ApiHandler):
                 "ends_at": None if waiting or limit or node_seconds or trouble else ends_at,
                 "team": request.team or None,
                 "substitutes": await self._substitutes(claim, would, groups),
-                "quota": [*quota_lines(parts, key), *budget_lines(parts, asker)],
+                "quota": bounds_view(parts, [who_of(claim)]),
             }
         )
 
@@ -115,6 +109,16 @@ class Check(ApiHandler):
 
     async def _preview(self, claim: Claim, request: Request) -> Preview:
         return await self.parts.queue.offers_for(claim._replace(request=request))
+
+
+def _besides(catalog: Catalog, request: Request, would: Preview, ends_at: float) -> Iterator[str]:
+    """Yield what else is to be known before Start of what would be granted and end then, in sentences."""
+    if would.kind:
+        yield f"You get {gpu_title(would.kind, catalog)}{given_instead(catalog, request.gpu or '', would.kind)}."
+    if would.beyond_share:
+        yield beyond_share(would.beyond_share, makes_room=catalog.rules.make_room is not None)
+    if would.latest_end is not None and would.latest_end.at > ends_at:  # it can't be extended beyond that
+        yield would.latest_end.words
 
 
 def of_kind(request: Request, kind: str) -> Request:

@@ -8,13 +8,15 @@ from typing import Any
 from tornado.web import HTTPError
 
 from gpuspawner import __version__
+from gpuspawner.catalog import teams_of
 from gpuspawner.core.errors import RequestRefused, quoted
-from gpuspawner.core.leases.lease import WAITING, Key
+from gpuspawner.core.leases.lease import WAITING
+from gpuspawner.core.queue.bounds import Who
 from gpuspawner.service.api.actions import ACTIONS, act
 from gpuspawner.service.api.base import ApiHandler
 from gpuspawner.service.api.check import Check
 from gpuspawner.service.tell.output import output_view
-from gpuspawner.service.tell.quota_lines import quota_lines
+from gpuspawner.service.tell.quota_view import bounds_view
 from gpuspawner.service.tell.record_views import audit_view, reading_view
 from gpuspawner.service.tell.teams import teams_view
 from gpuspawner.service.tell.views import (
@@ -53,7 +55,8 @@ class Offers(ApiHandler):
         held = sum(x.request.count for x in parts.book if person.owns(x))
         consents = parts.allocator.asking.last_consents(person.owner)
         answer = {"offers": offers, "age_seconds": age, "held": held, "consents": consents}
-        quota = quota_lines(parts, Key(*person.owner, ""))
+        teams = teams_of(parts.catalog.rules, groups) or ("",)
+        quota = bounds_view(parts, [Who(person.name, person.owner.user_created, team) for team in teams])
         self.answer({**answer, "quota": quota, **teams_view(parts, person.owner, groups)})
 
 

@@ -34,13 +34,6 @@ def asker_of(lease: Lease) -> Asker:
     return Asker(lease.user, lease.key.user_created, lease.request.team)
 
 
-def least_of(catalog: Catalog, request: Request) -> float:
-    """Return how long a start must be able to run, by the catalog."""
-    template = catalog.templates.get(request.template)
-    least = 0.0 if template is None else float(template.bounds.lifetime_seconds[0])
-    return least_seconds(least, request.lifetime_seconds, catalog.fast or 1.0)
-
-
 class Bounds:
     """Judges by the budgets as they stand when it is asked."""
 
@@ -93,7 +86,10 @@ class Bounds:
         )
 
     def _least(self, request: Request) -> float:
-        return least_of(self._catalog(), request)
+        catalog = self._catalog()
+        template = catalog.templates.get(request.template)
+        least = 0.0 if template is None else float(template.bounds.lifetime_seconds[0])
+        return least_seconds(least, request.lifetime_seconds, catalog.fast or 1.0)
 
     def granted(self, lease: Lease, fixed: LatestEnd | None) -> Lease | None:
         """Return a granted lease with its rate and the bounds on its end; None where a budget leaves it too little.
@@ -103,7 +99,8 @@ class Bounds:
         request = lease.request
         rate = self.rate(lease.kind, request.count)
         verdict = self.balances(lease.id).verdict(asker_of(lease), rate, self._clock.now(), request.lifetime_seconds)
-        if verdict.balance is not None and verdict.seconds < self._least(request):
+        least = least_seconds(0, request.lifetime_seconds, self._catalog().fast or 1.0)  # as the order has it
+        if verdict.balance is not None and verdict.seconds < least:
             return None
         return bounded(replace(lease, rate=rate, fixed_end=fixed), verdict.latest_end)
 

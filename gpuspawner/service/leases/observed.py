@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from functools import partial
 
 from gpuspawner.catalog import Catalog
 from gpuspawner.core.gpus.fleet import Slot
@@ -15,7 +14,6 @@ from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.accounts import Accounting
 from gpuspawner.service.leases.book import Book
-from gpuspawner.service.leases.bounds import least_of
 from gpuspawner.service.settings import Settings
 
 
@@ -64,11 +62,11 @@ class Observed:
             most_starts=settings.concurrent_starts,
             most_starts_each=settings.concurrent_starts_each,
             rules=catalog.rules,
+            fast=catalog.fast or 1.0,
             policies=catalog.policies,
             accounts=self._accounting.accounts,
             quota_grants=self._accounting.grants,
             kept=self.kept(),
-            least_seconds=partial(least_of, catalog),
         )
 
     @property

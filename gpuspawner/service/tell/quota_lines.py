@@ -2,20 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from gpuspawner.core.leases.lease import Key
-from gpuspawner.core.rules import What, Whom
+from gpuspawner.core.queue.bounds import Amount, Bound, Who
+from gpuspawner.core.queue.quota_words import line_words
+from gpuspawner.core.queue.quotas import Tally
+from gpuspawner.core.rules import Whom
 from gpuspawner.service.parts import Parts
 
 
-def quota_lines(parts: Parts, key: Key) -> list[dict[str, Any]]:
-    """Return every limit that binds the owner of a key: what is used of it now, and in words."""
-    each = (quota for quota in parts.catalog.rules.quotas if quota.whom is Whom.EACH_USER)
-    limits = (limit for quota in each for limit in quota.limits)
-    hard = next((float(x.hard) for x in limits if x.what is What.GPUS and x.hard is not None), None)
-    if hard is None:
-        return []
-    used = sum(lease.request.count for lease in parts.book if lease.key.owner == key.owner)
-    words = f"{used} of {hard:g} GPUs used or waited for"
-    return [{"words": words, "limit": "gpus", "used": used, "soft": None, "hard": hard}]
+def quota_lines(parts: Parts, askers: Iterable[Who]) -> list[dict[str, Any]]:
+    """Return every limit that binds somebody, for each team that they may charge: what is used of it, and in words."""
+    tally = Tally(parts.allocator.observed.snapshot())
+    uses = {bound.bucket: (bound, used) for who in askers for bound, used in tally.uses(who)}
+    lines = (_line(parts, bound, used) for bound, used in uses.values())
+    return [line for line in lines if line["words"]]
+
+
+def _line(parts: Parts, bound: Bound, used: Amount) -> dict[str, Any]:
+    entry, limit, account = bound.entry, bound.limit, bound.bucket.account
+    return {
+        "entry": entry.name,
+        "whose": whose(entry.whom, entry.subject, account.team),
+        "limit": limit.what.value,
+        "kind": limit.kind or None,
+        "soft": None if bound.soft is None else float(bound.soft),
+        "hard": None if bound.hard is None else float(bound.hard),
+        "used": float(used),
+        "words": line_words(bound, used, parts.catalog.gpus),
+    }
+
+
+def whose(whom: Whom, subject: str, team: str) -> str:
+    """Return whom an entry counts, as people read it: ``you``, ``you in vision``, ``team vision``, ``everybody``."""
+    if whom is Whom.EVERYBODY:
+        return "everybody"
+    if whom is Whom.TEAM:
+        return f"team {subject}"
+    return f"you in {team}" if team else "you"

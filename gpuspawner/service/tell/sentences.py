@@ -63,10 +63,10 @@ def starts_now(
     return f"Starts now {gpus}. Ends at {end}, after {show_duration(request.lifetime_seconds)}."
 
 
-def beyond_share(share: str, starts: str, *, makes_room: bool) -> str:
-    """Return the sentence of a start beyond a soft quota: a loan that is told in one sentence, and goes back first."""
+def beyond_share(share: str, *, makes_room: bool) -> str:
+    """Return what is told of a start beyond a soft quota: it is a loan, which goes back first where room is made."""
     room = " When GPUs run short, it is the first asked to make room." if makes_room else ""
-    return f"{share} It is given while GPUs are free.{room} {starts}"
+    return f"{share} It is given while GPUs are free.{room}"
 
 
 def stops_when_idle(request: Request, policy: LifecyclePolicy) -> str:

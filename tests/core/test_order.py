@@ -9,13 +9,14 @@ from lease_builders import KINDS, NOW, a_lease, a_request, fleet, gpu, slots
 
 from gpuspawner.core.idle.policy import LifecyclePolicy
 from gpuspawner.core.leases.lease import WAITING, Key, Phase
+from gpuspawner.core.queue.charges import HALF_LIFE_SECONDS
 from gpuspawner.core.queue.entries import accounts_of
 from gpuspawner.core.queue.estimates import queue_places
 from gpuspawner.core.queue.grants import decide
 from gpuspawner.core.queue.kinds import is_enough
 from gpuspawner.core.queue.order import Line, Standing
 from gpuspawner.core.queue.quotas import Tally
-from gpuspawner.core.queue.shares import HALF_LIFE_SECONDS, Uses
+from gpuspawner.core.queue.shares import Uses
 from gpuspawner.core.queue.snapshot import Snapshot
 from gpuspawner.core.rules import Account, Accounts, Budget, Limit, Per, Quota, Rules, Team, Used, What, Whom
 

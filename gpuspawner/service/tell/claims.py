@@ -20,9 +20,10 @@ def why_words(claim: Preemption, catalog: Catalog) -> str:
     if claim.account is not None and claim.account.team:
         team = catalog.rules.teams.get(claim.account.team)
         who = f"Team {(team and team.title) or claim.account.team}"
+    gpus = f"{claim.asked} {claim_title(claim.kind, catalog)}"
     if claim.lease:
-        who = "A request within its share"
-    return f"{who} needs {claim.asked} {claim_title(claim.kind, catalog)}."
+        return f"A request within its share has waited for {gpus} for long, and you use more than your share."
+    return f"{who} needs {gpus}."
 
 
 def notice_words(notice: Notice, now: float, *, returns: bool, mail: bool) -> str:

@@ -63,6 +63,10 @@ async def test_a_victim_is_warned_ended_at_the_time_said_and_waits_at_its_old_pl
     assert back.waiting_since > world.clock.now() - 20
     held = world.parts.preemptions.get(made.id)
     assert held.state is State.HELD
+    offer = world.parts.queue.offer("a100")
+    assert (offer.free, offer.note) == (0, "2 kept for a stronger claim")
+    told = lease_view(world.parts, world.now_of(bob))["queue"]
+    assert told["sentence"].startswith("What is free is kept for a stronger claim. You are ")
     assert world.phase(bob) in WAITING, "what was freed for another is not theirs"
     assert [x for x in world.did(alice) if x == "warned of claim"] == ["warned of claim"]
 

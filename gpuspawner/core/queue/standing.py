@@ -70,7 +70,7 @@ class Standings:
             found = bounds_of(who, self._seen.rules, self._seen.quota_grants, self._seen.now)
             self._bounds[who] = tuple(x for x in found if x.soft is not None and _is_share(x))
         takes = ((bound, amount(bound.limit, one.request, kind)) for bound in self._bounds[who])
-        return [(bound, much) for bound, much in takes if much]
+        return [(bound, Fraction(much)) for bound, much in takes if much]
 
     def _add(self, lease: Lease, sign: int) -> None:
         for bound, much in self._takes(lease):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -56,6 +57,8 @@ class Preemptions:
         self._looked_at = -math.inf
         self._planned: dict[str, tuple[object, float]] = {}
         """Of what each claim was planned last, and when."""
+        self.outcomes: Counter[tuple[str, str]] = Counter()
+        """How many are over since this service started, by who made them (claim, make_room) and what became of them."""
         self.changes = 0
         """How many times one changed, since this service started."""
         allocator.observed.kept = self.kept
@@ -90,7 +93,7 @@ class Preemptions:
         """Return what a claim would stand as, and whom it would end. Nothing is done.
 
         Raises:
-            Conflict: so many GPUs can't be had, whoever ends; says how many can.
+            Conflict: so many GPUs can't be had, whoever ends, or not before they would go again; says what can be.
             Unavailable: it is not known what runs where.
         """
         seen = self._allocator.observed.snapshot()
@@ -100,7 +103,11 @@ class Preemptions:
         if found is None:
             raise Conflict(self._too_many(claim, seen))
         at = notice_ends_at(found.victims, seen, claim.ends_at) if found.victims else claim.ends_at
-        return replace(claim, slots=found.slots, ends_at=at), found
+        stands = replace(claim, slots=found.slots, ends_at=at)
+        if at is not None and stands.kept_until <= at:
+            until, ends = (show_time(when, seen.now) for when in (stands.kept_until, at))
+            raise Conflict(f"GPUs kept until {until} asked; they come free at {ends}. Ask for a later hold_until.")
+        return stands, found
 
     def make(self, claim: Preemption) -> Preemption:
         """Make a claim, or return the one that its maker made by the same key: repeating it takes nobody else.
@@ -254,6 +261,7 @@ class Preemptions:
             self._live[claim.id] = claim
             return
         self._live.pop(claim.id, None)
+        self.outcomes["make_room" if claim.lease else "claim", claim.state.value] += 1
         self._planned.pop(claim.id, None)
         log.info("the claim of %s for %s is %s", claim.by, _whom(claim), claim.state.value)
 

@@ -403,8 +403,10 @@ async def test_who_waits_for_a_budget_is_told_so_lets_others_pass_and_starts_whe
     assert "held back" in world.did(held)
     assert world.book.get(carol.id).phase is Phase.RESERVED
     world.allocator.park(waiting.id, waiting.attempt)
-    await world.go_on(4 * HOUR + 120)
-    assert "let go" in world.did(held)
+    await world.go_on(3 * HOUR)
+    assert "granted" not in world.did(held)
+    await world.go_on(HOUR + 120)
+    assert "granted" in world.did(held)
 
 
 def correct(world, user, hours):

@@ -97,6 +97,11 @@ class Tally:
                 return Bar(f"quota {bound.entry.name}", words, bound.bucket, self._frees_at(bound.bucket, short))
         return None
 
+    def used(self, bound: Bound) -> Fraction:
+        """Return what counts in a limit: what is held and, in those for users, what waits."""
+        waiting = NOTHING if bound.of_all else self._waiting.get(bound.bucket, _NONE).total
+        return self._held.get(bound.bucket, _NONE).total + waiting
+
     def leaves(self, bound: Bound, much: Fraction) -> bool:
         """Whether a hard limit leaves so much."""
         return bound.hard is None or self._held.get(bound.bucket, _NONE).total + much <= bound.hard

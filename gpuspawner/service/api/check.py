@@ -9,13 +9,12 @@ from gpuspawner.catalog import visible
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Phase
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.queue.budgets import Asker
+from gpuspawner.core.queue.bounds import who_of
 from gpuspawner.core.queue.snapshot import Claim
 from gpuspawner.schedulers.base import Preview
 from gpuspawner.service.api.base import ApiHandler
 from gpuspawner.service.leases.policies import policy_now
-from gpuspawner.service.tell.quota_lines import quota_lines
-from gpuspawner.service.tell.quota_view import budget_lines
+from gpuspawner.service.tell.quota_view import bounds_view
 from gpuspawner.service.tell.sentences import (
     gpus_asked,
     hours_words,
@@ -51,7 +50,6 @@ class Check(ApiHandler):
         offer = parts.queue.offer(request.gpu)
         keeps = mine is not None and mine.phase in WAITING and request.keeps_place_of(mine.request)
         asked_at = mine.asked_at if mine is not None and keeps else now
-        asker = Asker(person.name, person.owner.user_created, request.team)
         claim = Claim("" if mine is None else mine.id, person.owner.user_created, request, asked_at, user=person.name)
         would = await parts.queue.offers_for(claim)
         place, node_seconds = would.place, would.node_seconds
@@ -81,7 +79,7 @@ class Check(ApiHandler):
                 "ends_at": None if waiting or limit or node_seconds or trouble else ends_at,
                 "team": request.team or None,
                 "substitutes": await self._substitutes(claim, would, groups),
-                "quota": [*quota_lines(parts, key), *budget_lines(parts, asker)],
+                "quota": bounds_view(parts, [who_of(claim)]),
             }
         )
 

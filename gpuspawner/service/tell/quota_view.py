@@ -9,7 +9,8 @@ from fractions import Fraction
 from typing import Any
 
 from gpuspawner.core.calendar.periods import show_moment
-from gpuspawner.core.leases.lease import Key, Owner
+from gpuspawner.core.leases.lease import Owner
+from gpuspawner.core.queue.bounds import Who
 from gpuspawner.core.queue.budgets import Asker, Balance, Balances, amount_words, shown, used_words
 from gpuspawner.core.queue.charges import Charge, Line, amount, lines_until
 from gpuspawner.core.queue.entries import account_of, entries_in_force
@@ -17,7 +18,7 @@ from gpuspawner.core.queue.grant_text import Amount, amount_text
 from gpuspawner.core.rules import Account, Quota, QuotaGrant, Rate, Used, What, Whom
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store.ledger import GrantRow
-from gpuspawner.service.tell.quota_lines import quota_lines
+from gpuspawner.service.tell.quota_lines import quota_lines, whose
 
 NO_TEAM, NO_KIND = "no team", "no GPU"
 
@@ -32,36 +33,37 @@ def quota_view(parts: Parts, name: str, owner: Owner, teams: Sequence[str]) -> d
         teams: those that their use may be charged to; none for a user without.
     """
     balances = parts.allocator.bounds.balances()
-    limits = quota_lines(parts, Key(*owner, ""))
-    askers = [Asker(name, owner.user_created, team) for team in teams or ("",)]
+    whos = [Who(name, owner.user_created, team) for team in teams or ("",)]
     return {
         "user": name,
         "teams": list(teams),
         "now": parts.clock.now(),
         "timezone": parts.catalog.rules.timezone,
         "contact": parts.catalog.rules.contact,
-        "limits": limits,
-        "budgets": [_budget(parts, one, balances.now) for one in _each_once(balances, askers)],
+        "limits": quota_lines(parts, whos),
+        "budgets": [budget_view(parts, one, balances.now) for one in _each_once(balances, whos)],
         "grants": [grant_view(parts, row) for row in _grants_of(parts, owner, teams)],
     }
 
 
-def budget_lines(parts: Parts, asker: Asker) -> list[dict[str, Any]]:
-    """Return the budgets that bind one request, as :func:`quota_view` does."""
+def bounds_view(parts: Parts, whos: Sequence[Who]) -> list[dict[str, Any]]:
+    """Return all limits, then all budgets, as :func:`quota_view` does, of those that somebody's requests may be."""
     balances = parts.allocator.bounds.balances()
-    return [_budget(parts, one, balances.now) for one in _each_once(balances, [asker])]
+    budgets = [budget_view(parts, one, balances.now) for one in _each_once(balances, whos)]
+    return [*quota_lines(parts, whos), *budgets]
 
 
-def _each_once(balances: Balances, askers: Iterable[Asker]) -> list[Balance]:
-    found = (balance for asker in askers for balance in balances.of(asker))
+def _each_once(balances: Balances, whos: Iterable[Who]) -> list[Balance]:
+    found = (balance for who in whos for balance in balances.of(Asker(*who)))
     return list({(one.entry.name, one.account, one.budget): one for one in found}.values())
 
 
-def _budget(parts: Parts, balance: Balance, now: float) -> dict[str, Any]:
+def budget_view(parts: Parts, balance: Balance, now: float) -> dict[str, Any]:
+    """Return one budget: used, set aside, left, when it renews and until when it lasts."""
     lasts_until, what = balance.lasts_until(now), balance.budget.what
     return {
         "entry": balance.entry.name,
-        "whose": whose(balance.entry, balance.account.team),
+        "whose": whose(balance.entry, balance.account, parts.catalog),
         "limit": what.value,
         "per": balance.budget.per.value,
         "soft": _number(balance.soft),
@@ -91,15 +93,6 @@ def _budget_words(balance: Balance, lasts_until: float | None, now: float, conta
     if not balance.left:
         words += f". Nothing can be started with them before; more: {contact or 'ask an administrator'}"
     return words
-
-
-def whose(entry: Quota, team: str) -> str:
-    """Return whom an entry counts, as people read it: ``you``, ``you in vision``, ``team vision``, ``everybody``."""
-    if entry.whom is Whom.EVERYBODY:
-        return "everybody"
-    if entry.whom is Whom.TEAM:
-        return f"team {entry.subject}"
-    return f"you in {team}" if team else "you"
 
 
 def _number(value: Fraction | None) -> float | None:

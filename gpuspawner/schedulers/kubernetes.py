@@ -83,6 +83,7 @@ class KubernetesScheduler:
 
     async def sync(self, seen: Snapshot) -> Answer:
         """Return what stands for each claim. The queue is ours: kube-scheduler knows a pod once it was granted."""
+        seen = self._view.knowing_demand(seen)
         return answer_of(seen.now, partial(self._decide, seen), partial(self._places, seen))
 
     def _decide(self, seen: Snapshot) -> Decision:
@@ -141,7 +142,7 @@ class KubernetesScheduler:
 
     async def offers(self, seen: Snapshot, claim: Claim) -> Preview:
         """Return where a claim would stand, which quota it would wait for, and whether a node would start for it."""
-        bounded, left = _bounded(seen), _left(seen)
+        bounded, left = _bounded(self._view.knowing_demand(seen)), _left(seen)
         would = preview_of(bounded, claim, _NamespaceLimits(left))
         kind, seconds = self.kinds.get(would.kind or claim.request.gpu or ""), None
         if kind is not None and kind.autoscale is not None and _comes(kind, claim.request.count, bounded):

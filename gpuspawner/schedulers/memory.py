@@ -51,11 +51,12 @@ class InMemoryScheduler:
 
     async def sync(self, seen: Snapshot) -> Answer:
         """Return what stands for each claim: it has no side of its own."""
+        seen = self._view.knowing_demand(seen)
         return answer_of(seen.now, partial(decide, seen), partial(queue_places, seen))
 
     async def offers(self, seen: Snapshot, claim: Claim) -> Preview:
         """Return where a claim would stand, and what it would get."""
-        return preview_of(seen, claim)
+        return preview_of(self._view.knowing_demand(seen), claim)
 
     def stock(self, seen: Snapshot) -> list[Offer]:
         """Return what could be had of every kind, in the catalog's order."""

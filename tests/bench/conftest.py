@@ -5,4 +5,8 @@ from pathlib import Path
 
 BENCH = Path(__file__).parents[2] / "bench"
 BACKENDS = Path(__file__).parents[1] / "backends"  # the tests' own API server
-sys.path[:0] = [str(BENCH), str(BENCH / "idleness"), str(BENCH / "sampling"), str(BACKENDS)]
+sys.path[:0] = [
+    str(BENCH),
+    *(str(BENCH / name) for name in ("idleness", "sampling", "placement", "queue")),
+    str(BACKENDS),
+]

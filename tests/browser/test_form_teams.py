@@ -24,7 +24,7 @@ templates:
 """)
 HUB = "http://hub.test"
 TEAMS = (("vision", "Vision lab"), ("speech", "Speech group with a name that is longer than a phone is wide"))
-QUOTA = ["You 1 of 2 GPUs (up to 4 while free)", "vision 9 of 16"]
+QUOTA = ["1 of 2 GPUs (up to 4 while free)", "team vision: 9 of 16 GPUs"]
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_who_is_in_several_teams_is_asked_for_one_and_reads_what_bounds_them(ask
     team.focus()
     page.keyboard.press("Space")
     expect(page.locator("#gs-sentence")).to_have_text("Starts now.")
-    expect(page.locator("#gs-quota")).to_have_text("You 1 of 2 GPUs (up to 4 while free); vision 9 of 16.")
+    expect(page.locator("#gs-quota li")).to_have_text(QUOTA)
     assert checks[-1]["team"] == "vision"
     assert_accessible(page, "#gs-form")
 

@@ -11,7 +11,9 @@ from lease_builders import GIB, KINDS, NOW, a_lease, a_request, fleet, gpu, slot
 
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.leases.lease import Key, Phase
+from gpuspawner.core.queue.bounds import Who
 from gpuspawner.core.queue.grants import decide
+from gpuspawner.core.queue.quota_words import line_words
 from gpuspawner.core.queue.quotas import Tally, check_quotas
 from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
 from gpuspawner.core.rules import Account, Limit, Quota, QuotaGrant, Rules, What, Whom
@@ -176,6 +178,33 @@ def grant(account, amount=2, since=NOW, until=NOW + 1, what=What.GPUS, kind=""):
 )
 def test_a_grant_raises_the_limits_of_whom_it_is_for_while_it_lasts(given_to, raises):
     assert bool(refused(asks(number=5), [], EACH4, grants=[given_to])) is not raises
+
+
+@pytest.mark.parametrize(
+    ("bound", "words"),
+    [
+        (quota(Whom.EACH_USER, hard=4), "3 of 4 GPUs"),
+        (quota(Whom.EACH_USER, soft=2, hard=4), "3 of 2 GPUs (up to 4 while free)"),
+        (quota(Whom.EACH_USER, soft=4, hard=4), "3 of 4 GPUs"),
+        (quota(Whom.EACH_USER, soft=2), "3 of 2 GPUs (more while free)"),
+        (quota(Whom.EACH_USER), ""),
+        (quota(Whom.EACH_OF_TEAM, "vision", hard=4), "2 of 4 GPUs for team vision"),
+        (quota(Whom.TEAM, "vision", hard=16), "team vision: 5 of 16 GPUs"),
+        (quota(Whom.EVERYBODY, soft=8, hard=9), "all together: 5 of 8 GPUs (up to 9 while free)"),
+        (quota(Whom.EACH_USER, what=What.MEMORY, hard=64 * GIB), "3 GiB of 64 GiB memory"),
+        (quota(Whom.TEAM, "speech", hard=1), None),
+    ],
+)
+def test_a_line_says_what_is_used_of_a_limit_and_what_may_be(bound, words):
+    leases = [
+        has(team="vision", number=2),
+        has(phase=Phase.PARKED),
+        has(gpu=None, number=0),
+        has("bob", "vision", number=3),
+        has("bob", "vision", phase=Phase.QUEUED),
+    ]
+    lines = Tally(seen_by(leases, bound)).uses(Who("alice", "alice born", "vision"))
+    assert [line_words(one, used, KINDS) for one, used in lines] == ([] if words is None else [words])
 
 
 def test_soft_limits_are_a_share_that_is_told_and_passed():

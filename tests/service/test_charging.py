@@ -8,14 +8,16 @@ from zoneinfo import ZoneInfo
 import pytest
 from service_world import Killed
 
-from gpuspawner.core.calendar.periods import HOUR_MS, milliseconds
+from gpuspawner.core.calendar.periods import HOUR_MS, day_of, milliseconds
 from gpuspawner.core.errors import Conflict, RequestRefused
 from gpuspawner.core.leases import endings
 from gpuspawner.core.leases.endings import Reason
-from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.leases.events import UsageCorrected
+from gpuspawner.core.leases.lease import WAITING, Phase
 from gpuspawner.core.queue.budgets import Asker
-from gpuspawner.core.queue.charges import Charge
-from gpuspawner.core.rules import Account, Budget, Per, Quota, QuotaGrant, Rules, Team, Used, Whom
+from gpuspawner.core.queue.charges import Charge, Line
+from gpuspawner.core.rules import Account, Budget, Per, Quota, Rate, Rules, Team, Used, Whom
+from gpuspawner.service.store import AuditLine
 
 HOUR = 3600.0
 HOURS = Used.GPU_HOURS
@@ -284,11 +286,6 @@ async def test_extend_gives_what_the_budget_leaves_and_refuses_less_than_ten_min
     assert other.deadline_at == rest.deadline_at
 
 
-def a_grant(world, amount, until, user="alice"):
-    account = Account("", world.key(user).user_created)
-    return QuotaGrant("g", account, HOURS, Fraction(amount), world.clock.now(), until)
-
-
 async def test_what_was_adopted_is_charged_and_never_ended_by_a_budget(make):
     world = make(a_budget(1))
     lease = await world.up("alice")
@@ -387,3 +384,37 @@ async def test_time_on_a_node_that_does_not_answer_is_given_back(make):
     (refund,) = [line for line in lines(world, lease) if line.what is Charge.REFUND]
     assert refund.why == "Its node did not answer."
     assert charged(world, lease) == pytest.approx(660_000, abs=60_000)
+
+
+async def test_who_waits_for_a_budget_is_told_so_lets_others_pass_and_starts_when_it_renews(make):
+    monday = datetime(2026, 11, 30, tzinfo=ZoneInfo("Europe/Zurich")).timestamp()
+    world = make(a_budget(3), at=monday - 4 * HOUR, gpus=1)
+    holds = await world.up("bob", lifetime="30m")
+    waiting = world.start("alice", lifetime="1h")
+    assert waiting.phase is Phase.QUEUED
+    for _ in range(2):  # meanwhile an administrator charges what alice did elsewhere
+        correct(world, "alice", 2)
+    carol = world.start("carol", lifetime="1h")
+    await stop(world, holds)
+    await world.round()
+    held = world.book.get(waiting.id)
+    assert (held.phase in WAITING, held.held_back.rule) == (True, "budget each-user")
+    assert "They renew Mon 30 Nov 00:00" in held.held_back.words
+    assert "held back" in world.did(held)
+    assert world.book.get(carol.id).phase is Phase.RESERVED
+    world.allocator.park(waiting.id, waiting.attempt)
+    await world.go_on(4 * HOUR + 120)
+    assert "let go" in world.did(held)
+
+
+def correct(world, user, hours):
+    at_ms = milliseconds(world.clock.now())
+    account = Account("", world.key(user).user_created)
+    day = day_of(at_ms, world.allocator.accounting.zone)
+    rate = Rate(Fraction(hours))
+    line = Line(
+        world.clock.now(), "", account, world.hub_id, user, "", Charge.CORRECTION, day, at_ms, at_ms, HOUR_MS, rate,
+        "admin", "a test",
+    )  # fmt: skip
+    event = UsageCorrected("a test")
+    world.allocator.accounting.correct(line, AuditLine(world.clock.now(), "", user, "admin", event))

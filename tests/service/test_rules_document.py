@@ -22,12 +22,11 @@ from gpuspawner.core.queue.budgets import Asker, Balances
 from gpuspawner.core.queue.budgets import refusal as budget_refusal
 from gpuspawner.core.queue.entries import account_of
 from gpuspawner.core.queue.estimates import Place
-from gpuspawner.core.queue.quota_words import Use, held_back_words, refusal, share_words
+from gpuspawner.core.queue.quota_words import Use, held_back_words, line_words, refusal, share_words
 from gpuspawner.core.rules import Accounts, Notice, Rate, Used
 from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.tell.claims import notice_words
 from gpuspawner.service.tell.place_changes import PlaceChanges
-from gpuspawner.service.tell.quota_lines import limit_words
 from gpuspawner.service.tell.rule_words import rules_of
 from gpuspawner.service.tell.sentences import given_instead, gpus_asked, starts_now, waits
 
@@ -81,7 +80,7 @@ def of_quotas(catalog):
     rules, kinds, contact = catalog.rules, catalog.gpus, catalog.rules.contact
     (own, *_) = bounds_of(Who("alice", "alice born", ""), rules, (), WEDNESDAY)
     team = next(one for one in bounds_of(Who("alice", "alice born", "vision"), rules, (), WEDNESDAY) if one.of_all)
-    yield limit_words(own, Fraction(1), catalog)
+    yield line_words(own, Fraction(1), kinds)
     yield share_words(own, Use(Fraction(1), Fraction(2)), kinds)
     yield str(refusal(own, Use(Fraction(3), Fraction(2)), 3, kinds, contact))
     at = WEDNESDAY + 6 * 3600 + 1200

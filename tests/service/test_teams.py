@@ -9,9 +9,11 @@ from page_world import NOW, Browser, api, request, running, spawner, waiting
 from gpuspawner.backends.fake import fake_gpus
 from gpuspawner.catalog import load_catalog
 from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.observe.members import STANDS_SECONDS
+from gpuspawner.service.tell.messages import message_of
 
 CATALOG = {
     **PLAIN,
@@ -163,9 +165,17 @@ def test_leaving_a_team_ends_nothing_that_runs(world):
     assert world.lease(lease.id).phase is Phase.RUNNING
 
 
+def take_all(world, *kinds):
+    """bob and others hold all GPUs of these kinds."""
+    for kind in kinds:
+        slots = tuple(Slot(gpu.id) for gpu in world.backend.gpus if gpu.pool == kind)
+        lease = replace(running(f"full-{kind}", "bob", server=kind), slots=slots)
+        world.save(replace(lease, request=request("bob", kind, len(slots))))
+
+
 def queued(world, **options):
-    """alice waits for an A100: all are held by bob."""
-    world.save(running("full", "bob", gpus=(0, 1, 2, 3)))
+    """alice waits for an A100: all are held, and so are those that could be given instead."""
+    take_all(world, "a100", "h100", "b200")
     lease = acquire(world, **options)["lease"]
     assert lease["phase"] == "queued"
     return lease
@@ -240,11 +250,45 @@ def test_offers_are_answered_while_the_store_does_not(world, monkeypatch):
     assert api(world, "alice", "offers").json()["consents"] == {}
 
 
+def test_what_bounds_who_asks_is_told_with_offers_and_with_a_check(make_web_world):
+    quotas = {
+        "each": {"each": "user", "gpus": {"soft": 1, "hard": 5}},
+        "vision": {"group": "vision", "gpus": {"hard": 8}},
+        "speech": {"group": "speech", "gpus": {"hard": 4}},
+    }
+    world = make_web_world(load_catalog({**CATALOG, "quotas": quotas}))
+    world.observe()
+    world.groups = {"bob": {"vision", "speech"}}
+    acquire(world, "bob", team="vision")
+    each, vision, speech = "1 of 1 GPU (up to 5 while free)", "team vision: 1 of 8 GPUs", "team speech: 0 of 4 GPUs"
+    lines = api(world, "bob", "offers").json()["quota"]
+    assert [line["words"] for line in lines] == [each, vision, speech]
+    about = {"entry": "each", "limit": "gpus", "kind": None}
+    assert lines[0] == {"words": each, **about, "used": 1.0, "soft": 1.0, "hard": 5.0}
+    told = check(world, "bob", server="two", team="speech")
+    assert [line["words"] for line in told["quota"]] == [each, speech]
+    assert "This is your 2nd GPU; your share is 1." in told["sentence"]
+
+
 def test_a_check_tells_what_another_gpu_would_bring(world):
     assert [one["words"] for one in check(world)["substitutes"]] == ["not needed now, 4.00 instead of 2.10 an hour"]
-    world.save(running("full", "bob", gpus=(0, 1, 2, 3)))
+    take_all(world, "a100")
     assert [one["words"] for one in check(world)["substitutes"]] == ["about 7 h sooner, 4.00 instead of 2.10 an hour"]
     assert check(world, gpu="t4")["substitutes"] == []
+
+
+def test_promise_7_a_substitute_is_named_before_start_and_told_after(world):
+    take_all(world, "a100")
+    told = check(world, substitutes=["h100"])
+    given = "You get H100 instead of A100 80 GB, as you allowed: 4.00 instead of 2.10 an hour."
+    assert told["sentence"].startswith("Starts now on 1 simulated H100 (1 free).")
+    assert given in told["sentence"]
+    lease = acquire(world, substitutes=["h100"])["lease"]
+    assert (lease["phase"], lease["gpu"], lease["request"]["gpu"]) == ("reserved", "h100", "a100")
+    line = next(line for line in world.parts.store.audit(lease["id"]) if line.event.name == "substituted")
+    assert message_of(world.parts, world.lease(lease["id"]), line) is None, "who waits on its page reads it there"
+    told = message_of(world.parts, replace(world.lease(lease["id"]), unattended=True), line)
+    assert told.text.startswith(given)
 
 
 def test_the_workspace_reads_which_gpu_it_got_and_which_was_asked_for(world):

@@ -182,11 +182,12 @@ def test_what_is_free_stands_beside_each_kind(free, words):
 
 
 def test_the_quota_is_its_user_s_whoever_looks():
-    lines = ("3 of 4 GPUs used or waited for", "31 of 40 GPU h this week")
-    told = "3 of 4 GPUs used or waited for; 31 of 40 GPU h this week.<"
-    assert f">{told}" in rendered(live=live(quota=lines))
-    assert f">For alice: {told}" in rendered(live=live(quota=lines), own=False)
-    assert re.search(r'id="gs-quota"[^>]*hidden></p>', rendered()), "what is not known is not told"
+    lines = ("3 of 4 GPUs", "31 of 40 GPU h this week")
+    own, others = (rendered(live=live(quota=lines), own=own) for own in (True, False))
+    assert re.findall("<li>(.*?)</li>", own) == re.findall("<li>(.*?)</li>", others) == [*lines]
+    assert 'aria-label="What you may use"' in own
+    assert 'aria-label="What alice may use"' in others
+    assert re.search(r'id="gs-quota"[^>]*hidden>\s*</ul>', rendered()), "what is not known is not told"
 
 
 @pytest.mark.parametrize(

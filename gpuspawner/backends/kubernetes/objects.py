@@ -6,15 +6,17 @@ Pure: JSON in, small frozen values out. What is malformed is taken as absent: th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any
 
 from gpuspawner.backends.base import ATTEMPT, LEASE_ID
 from gpuspawner.backends.kubernetes.models import is_kept_label
 from gpuspawner.backends.kubernetes.names import HUB_LABEL, variables_of
 from gpuspawner.backends.kubernetes.quantities import amount_of
+from gpuspawner.core.gpus.fleet import NOTHING, Beside
 from gpuspawner.core.queue.limits import CPU, MEMORY
 
 _GPUS = frozenset({"nvidia.com/gpu", "nvidia.com/gpu.shared", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe"})
@@ -62,6 +64,7 @@ class Pod:
     ends it, or is about to; ``grace_seconds`` is how long it then has; ``lost_seconds`` is how long its node may be
     away before it does, None where for ever. ``unhealthy`` are the ids of its devices that the kubelet calls so.
     ``variables`` rebuild its lease. ``created_at`` is in seconds since the epoch.
+    ``beside`` is the CPU and memory that the node keeps for it.
     """
 
     uid: str
@@ -79,6 +82,7 @@ class Pod:
     grace_seconds: float | None = None
     lost_seconds: float | None = None
     unhealthy: tuple[str, ...] = ()
+    beside: Beside = NOTHING
 
     @property
     def lease(self) -> str:
@@ -147,6 +151,7 @@ def to_pod(data: Mapping[str, Any], named: frozenset[str] = frozenset()) -> Pod 
         unhealthy=_unhealthy(status, named),
         grace_seconds=metadata.get("deletionGracePeriodSeconds") or spec.get("terminationGracePeriodSeconds"),
         lost_seconds=_lost_seconds(spec),
+        beside=beside_gpus(spec),
     )
 
 
@@ -219,16 +224,27 @@ def _disruption(condition: Mapping[str, Any]) -> str:
 
 
 def requested(spec: Mapping[str, Any], named: frozenset[str] = frozenset()) -> dict[str, int]:
-    """Return the GPUs that kube-scheduler reserves for a pod, by resource.
+    """Return the GPUs that kube-scheduler reserves for a pod, by resource."""
+    return _reserved(spec, partial(_of_container, named=named))
+
+
+def beside_gpus(spec: Mapping[str, Any]) -> Beside:
+    """Return the CPU and memory that kube-scheduler reserves for a pod."""
+    found = _reserved(spec, _beside_of_container)
+    return Beside(found.get(CPU, 0), found.get(MEMORY, 0))
+
+
+def _reserved(spec: Mapping[str, Any], read: Callable[[Mapping[str, Any]], dict[str, int]]) -> dict[str, int]:
+    """Return what kube-scheduler reserves for a pod, of that which ``read`` finds in a container.
 
     1. The containers and the sidecars (init containers that restart always) run together: their sum.
     2. An init container runs beside the sidecars that stand before it: more of them at once count instead.
     """
-    together = _sum([_of_container(c, named) for c in spec.get("containers") or ()])
+    together = _sum([read(c) for c in spec.get("containers") or ()])
     sidecars: dict[str, int] = {}
     most: dict[str, int] = {}
     for container in spec.get("initContainers") or ():
-        own = _of_container(container, named)
+        own = read(container)
         if container.get("restartPolicy") == "Always":
             sidecars = _sum([sidecars, own])
             own = {}
@@ -260,6 +276,12 @@ def _gpus(quantities: Mapping[str, Any] | None, named: frozenset[str]) -> dict[s
 def _of_container(container: Mapping[str, Any], named: frozenset[str]) -> dict[str, int]:
     resources = container.get("resources") or {}
     return _gpus({**(resources.get("limits") or {}), **(resources.get("requests") or {})}, named)
+
+
+def _beside_of_container(container: Mapping[str, Any]) -> dict[str, int]:
+    resources = container.get("resources") or {}
+    asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    return {name: amount_of(name, asked[name]) or 0 for name in (CPU, MEMORY) if name in asked}
 
 
 def _sum(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:

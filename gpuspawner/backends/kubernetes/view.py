@@ -12,13 +12,13 @@ from functools import partial
 from typing import Any, TypeVar
 
 from gpuspawner.backends.kubernetes.api import Api
-from gpuspawner.backends.kubernetes.fleet import gpus_of_node
+from gpuspawner.backends.kubernetes.fleet import beside_on_node, gpus_of_node
 from gpuspawner.backends.kubernetes.limits import to_limits, to_quota
 from gpuspawner.backends.kubernetes.objects import Node, Pod, to_node, to_pod
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.backends.kubernetes.watches import Watch
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.gpus.fleet import Gpu, GpuKind
+from gpuspawner.core.gpus.fleet import Beside, Gpu, GpuKind, NodeName
 from gpuspawner.core.queue.limits import NamespaceLimit, NamespaceQuota, NodeSize, Room
 
 log = logging.getLogger("gpuspawner.kubernetes")
@@ -41,6 +41,7 @@ class ClusterView:
         self._gpus: tuple[Gpu, ...] | None = None
         self._size_of: dict[str, NodeSize] = {}
         self._sizes: frozenset[NodeSize] = frozenset()
+        self._beside: dict[NodeName, Beside] = {}
         self._pods_on: dict[str, dict[str, Pod]] = {}
         self._dirty: set[str] = set()
         self._own: dict[str, Pod] = {}
@@ -83,6 +84,11 @@ class ClusterView:
             self._gpus = tuple(gpu for name in sorted(self._gpus_of) for gpu in self._gpus_of[name])
             self._sizes = frozenset(self._size_of.values())
         return self._gpus
+
+    @property
+    def beside(self) -> Mapping[NodeName, Beside]:
+        """What nodes have beside their GPUs, as they were last counted by :meth:`gpus`."""
+        return dict(self._beside)
 
     async def own_pods(self) -> Sequence[Pod]:
         """Return the pods of this hub's workspaces, those that have ended included. Raises as :meth:`gpus` does."""
@@ -270,10 +276,13 @@ class ClusterView:
     def _count(self, name: str) -> None:
         node = self._node_names.get(name)
         pods = self._pods_on.get(name, {}).values()
+        self._beside.pop(NodeName("", name), None)
         gpus = gpus_of_node(node, pods, self._kinds, self._hub, self._settings.tolerations) if node else ()
         if gpus and node:
             self._gpus_of[name] = gpus
             self._size_of[name] = NodeSize(frozenset(gpu.pool for gpu in gpus), node.cpu, node.memory_bytes)
+            if (beside := beside_on_node(node, pods, self._hub)) is not None:
+                self._beside[NodeName("", name)] = beside
         else:
             self._gpus_of.pop(name, None)
             self._size_of.pop(name, None)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
+from typing import NamedTuple
 
 from gpuspawner.core.gpus.names import Group, group_of
 
@@ -91,14 +92,41 @@ class Gpu:
         """Whether it is of a node that is not there yet."""
         return self.group is not None and self.group.is_coming
 
+    @property
+    def on(self) -> NodeName:
+        """The node that it is on."""
+        return NodeName(self.cluster, self.node)
+
+
+class NodeName(NamedTuple):
+    """A node of the fleet: two clusters may have nodes of one name."""
+
+    cluster: str
+    node: str
+
+
+class Beside(NamedTuple):
+    """What there is beside GPUs, or is asked for: CPU in thousandths of a core, memory in bytes."""
+
+    cpu: int = 0
+    memory: int = 0
+
+
+NOTHING = Beside()
+
 
 @dataclass(frozen=True)
 class Fleet:
-    """All GPUs at one instant. Nothing is granted on a fleet that was never completely observed."""
+    """All GPUs at one instant. Nothing is granted on a fleet that was never completely observed.
+
+    ``beside`` is what nodes have for leases that hold GPUs there, of the nodes of which the backend knows it: what
+    strangers take is left out, what the leases take is not.
+    """
 
     gpus: tuple[Gpu, ...] = ()
     complete: bool = False
     observed_at: float = 0.0
+    beside: Mapping[NodeName, Beside] = field(default_factory=dict)
 
     @cached_property
     def by_id(self) -> Mapping[str, Gpu]:

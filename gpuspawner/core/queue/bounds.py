@@ -20,7 +20,8 @@ from gpuspawner.core.queue.snapshot import Claim
 from gpuspawner.core.rules import Account, Limit, Quota, QuotaGrant, Rules, What, Whom
 
 OF_ALL = frozenset({Whom.TEAM, Whom.EVERYBODY})
-NOTHING = Fraction(0)
+Amount = Fraction | int
+"""How much of a limit. Whole numbers are ints: fractions are slow where thousands are added."""
 
 
 class Who(NamedTuple):
@@ -46,8 +47,8 @@ class Bound(NamedTuple):
     entry: Quota
     limit: Limit
     bucket: Bucket
-    soft: Fraction | None
-    hard: Fraction | None
+    soft: Amount | None
+    hard: Amount | None
 
     @property
     def of_all(self) -> bool:
@@ -68,19 +69,25 @@ def bounds_of(who: Who, rules: Rules, grants: Sequence[QuotaGrant], now: float) 
         account = account_of(entry, who.user_created, who.team)
         for limit in entry.limits:
             more = granted(grants, account, limit.what, now, limit.kind)
-            soft, hard = (None if x is None else x + more for x in (limit.soft, limit.hard))
+            soft, hard = (None if x is None else _short(x + more) for x in (limit.soft, limit.hard))
             found.append(Bound(entry, limit, Bucket(entry.name, account, limit.what, limit.kind), soft, hard))
     return tuple(found)
 
 
-def amount(limit: Limit, request: Request, kind: GpuKind | None) -> Fraction:
+def _short(amount: Fraction) -> Amount:
+    return amount.numerator if amount.denominator == 1 else amount
+
+
+def amount(limit: Limit, request: Request, kind: GpuKind | None) -> Amount:
     """Return how much of a limit a request takes with GPUs of this kind; None where its kind left the catalog."""
     if limit.what is What.WORKSPACES:
-        return Fraction(1)
+        return 1
     if limit.what is What.CPU:
-        return Fraction(str(request.cpu_cores))
+        return _short(Fraction(str(request.cpu_cores)))
     if limit.what is What.MEMORY:
-        return Fraction(request.memory_bytes)
+        return request.memory_bytes
     if limit.what is What.KIND:
-        return Fraction(request.count) if limit.kind == (kind.name if kind else request.gpu) else NOTHING
-    return counts_of(kind) * request.count
+        return request.count if limit.kind == (kind.name if kind else request.gpu) else 0
+    if kind is None or (kind.counts is None and kind.shares == 1):
+        return request.count
+    return _short(counts_of(kind) * request.count)

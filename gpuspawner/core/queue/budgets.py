@@ -98,9 +98,10 @@ class Verdict:
 
 @dataclass(frozen=True)
 class _Live:
-    lease: Lease
     rate: Rate
     end_ms: int
+    lease: Lease | None = None
+    """None for a claim that a pass grants."""
 
 
 class Balances:
@@ -121,17 +122,27 @@ class Balances:
         self._live: dict[Account, list[_Live]] = defaultdict(list)
         self._rates: dict[Account, Rate] = defaultdict(Rate)
         self._sums: dict[Account, dict[tuple[Used, Span], tuple[Fraction, Fraction]]] = defaultdict(dict)
-        if any(entry.budgets for entry in rules.quotas):
-            for lease in leases:
-                self.add(lease)
+        self.bind = any(entry.budgets for entry in rules.quotas)
+        """Whether there is any."""
+        for lease in leases if self.bind else ():
+            self.add(lease)
 
     def add(self, lease: Lease) -> None:
         """Count one more lease, which holds what it was granted."""
         end = expected_end(lease, self.now)
         if lease.rate is None or end is None:
             return
-        live = _Live(lease, lease.rate, max(self._now_ms, milliseconds(end)))
-        for account in accounts_of(lease.key.user_created, lease.request.team):
+        self._count(
+            _Live(lease.rate, max(self._now_ms, milliseconds(end)), lease), lease.key.user_created, lease.request.team
+        )
+
+    def take(self, asker: Asker, rate: Rate, seconds: float) -> None:
+        """Count what a pass grants: it is set aside, as far as the budgets leave it."""
+        seconds = self.verdict(asker, rate, self.now, seconds).seconds
+        self._count(_Live(rate, milliseconds(self.now + seconds)), asker.user_created, asker.team)
+
+    def _count(self, live: _Live, user_created: str, team: str) -> None:
+        for account in accounts_of(user_created, team):
             self._live[account].append(live)
             rate = self._rates[account]
             self._rates[account] = Rate(rate.gpus + live.rate.gpus, rate.price_per_hour + live.rate.price_per_hour)
@@ -206,8 +217,9 @@ class Balances:
         return sums[used, period]
 
     def _uses(self, one: _Live, used: Used, period: Span) -> tuple[Fraction, Fraction]:
-        runs = one.lease.phase in UP
-        so_far = per_hour(one.rate, used) * held_ms(one.lease, self._now_ms, period) / HOUR_MS if runs else _NONE
+        so_far = _NONE
+        if one.lease is not None and one.lease.phase in UP:
+            so_far = per_hour(one.rate, used) * held_ms(one.lease, self._now_ms, period) / HOUR_MS
         return so_far, amount(period.overlap(self._now_ms, one.end_ms), one.rate, used)
 
 

@@ -19,6 +19,7 @@ from gpuspawner.core.queue.ends import end_at
 from gpuspawner.core.queue.kinds import kinds_of, pools_of
 from gpuspawner.core.queue.order import Line, Standing, policy_of
 from gpuspawner.core.queue.placement import grantable
+from gpuspawner.core.queue.purse import Purse
 from gpuspawner.core.queue.quotas import Tally
 from gpuspawner.core.queue.replay import Parts, Room, Whole
 from gpuspawner.core.queue.shares import Uses
@@ -84,6 +85,7 @@ class _Replay:
         self._tally, uses = Tally(seen), Uses(seen)
         self._uses, self._standing = uses, Standing(seen, self._tally, uses)
         self._kinds = {claim.id: kinds_of(claim.request, seen.kinds) for claim in claims}
+        self._purse = Purse(seen)
         self._newest = {claim.id: claim for claim in claims}
         """Those who still wait. What a line holds of a claim counts only as it is here."""
         self._lines: dict[str, Line] = {}
@@ -121,8 +123,9 @@ class _Replay:
         """Serve all who can be."""
         now, opened = self._seen.now, set()
         for claim in self._claims:
-            if claim.not_before > now:
-                self._put_event(claim.not_before, claim, "comes")
+            comes = max(claim.not_before, self._purse.opens_at(claim, self._kinds[claim.id] or (None,)))
+            if comes > now:
+                self._put_event(comes, claim, "comes")
             else:
                 opened |= self._line_up(claim)
                 left = policy_of(claim, self._seen).longest_wait_seconds - claim.waited_seconds

@@ -1,9 +1,10 @@
 """Who gets GPUs now: one pass over those who wait, in order.
 
-At its turn a request takes the first kind of those that it accepts which is free, and which the quotas leave. Where
-none is free, it reserves GPUs of one kind, those that it starts with first; of each pool the first in order alone does
-so. Others pass by what is kept for nobody else, or by ending before. Where a quota leaves none, it keeps no GPU from
-anybody; who takes of the same limit passes only if that is given back before it is needed.
+At its turn a request takes the first kind of those that it accepts which is free, and which the quotas and budgets
+leave. Where none is free, it reserves GPUs of one kind, those that it starts with first; of each pool the first in
+order alone does so. Others pass by what is kept for nobody else, or by ending before. Where a quota leaves none, it
+keeps no GPU from anybody; who takes of the same limit passes only if that is given back before it is needed. Nor does
+one whose budget leaves it too little.
 
 Passed over, and keeping nothing from others: a parked lease while its hub does not answer, one that backs off, and one
 that the whole fleet could not serve as it is: for GPUs of strangers, which nobody knows the end of, a pool would stand
@@ -16,18 +17,30 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from math import inf
 from typing import NamedTuple, Protocol
 
 from gpuspawner.core.gpus.fleet import GpuKind, Slot
 from gpuspawner.core.leases.lease import HOLDING, Lease, Phase
-from gpuspawner.core.queue.backfill import Ending, Fit, Reservation, bound_of, fit, kept_for_others, reserve
-from gpuspawner.core.queue.bounds import Bucket
+from gpuspawner.core.queue.backfill import (
+    Ending,
+    Fit,
+    Reservation,
+    Unfit,
+    bound_of,
+    fit,
+    kept_for_others,
+    kept_from,
+    reserve,
+)
+from gpuspawner.core.queue.bounds import Amount, Bucket
 from gpuspawner.core.queue.ends import end_at
+from gpuspawner.core.queue.holds import kept_for_classes
 from gpuspawner.core.queue.kinds import kinds_of
 from gpuspawner.core.queue.order import Line, Standing
+from gpuspawner.core.queue.placement import beside_of
 from gpuspawner.core.queue.pools import Pools
+from gpuspawner.core.queue.purse import Purse
 from gpuspawner.core.queue.quota_words import behind_words
 from gpuspawner.core.queue.quotas import Bar, Tally
 from gpuspawner.core.queue.shares import Uses
@@ -107,22 +120,25 @@ class _Pass:
 
     def __init__(self, seen: Snapshot, claims: Sequence[Claim], limits: PlaceLimits | None) -> None:
         self._seen, self._claims, self._limits = seen, claims, limits
-        self._pools = Pools(seen.gpus_as_held, seen.used)
+        self._pools = Pools(seen.gpus_as_held, seen.used, seen.beside_left, seen.demand)
         self._tally, self._uses = Tally(seen), Uses(seen)
+        self._purse = Purse(seen)
         self._starts = starts_under_way(seen.leases)
         self._under_way = self._starts.total()
         self._grants: list[Given] = []
         self._held: dict[str, Held] = {}
-        self._reservations = list(kept_for_others(seen, claims))
+        self._reservations = [*kept_for_others(seen, claims), *kept_for_classes(seen, claims)]
         self._reserved: set[str] = set()
         """Pools of which somebody has reserved GPUs."""
         self._closed: dict[str, Held] = {}
         """Pools that the place leaves nothing of to whom had the turn."""
         self._first_in: dict[Bucket, Bar] = {}
         """What holds back the first of those that take of a limit."""
-        self._promised: dict[Bucket, tuple[Fraction, float]] = {}
+        self._promised: dict[Bucket, tuple[Amount, float]] = {}
         """What is to be left of a limit for those who have reserved GPUs, and when they need it."""
         self._endings: dict[str, list[Ending]] = {}
+        self._unfit: set[Unfit] = set()
+        """What did not fit before."""
 
     def run(self) -> Decision:
         able = (claim for claim in self._claims if not self._stands_aside(claim))
@@ -148,7 +164,7 @@ class _Pass:
             if (barred := self._barred(claim, kind)) is not None:
                 held = held or barred
                 continue
-            found = fit(claim, kind, self._pools, self._reservations, self._seen.now)
+            found = fit(claim, kind, self._pools, self._reservations, self._seen.now, self._unfit)
             if found is None:
                 fitting.append(kind)
             elif (over := self._over_the_place(claim, kind, found.slots)) is not None:
@@ -157,6 +173,9 @@ class _Pass:
                 self._give(claim, kind, found)
                 return
         if fitting:
+            kept = (kept_from(claim, kind, self._pools, self._reservations) for kind in fitting)
+            if (first := next((one for one in kept if one is not None), None)) is not None:
+                self._held[claim.id] = Held(first.rule, first.words)
             self._reserve(claim, fitting)
         elif held is not None:
             self._held[claim.id] = held
@@ -179,14 +198,17 @@ class _Pass:
             bounds = [one for one in (found.latest_end, self._until_promised(claim, kind)) if one is not None]
             end = min(bounds, key=lambda one: one.at) if bounds else None
             self._grants.append(Given(claim, found.slots, kind.name if kind else None, end))
-        self._pools.take(found.slots)
+        self._pools.take(found.slots, beside_of(claim.request))
         self._tally.take(claim, kind)
+        self._purse.take(claim, kind)
         self._uses.charge(claim, kind)
         if self._limits is not None:
             self._limits.take(claim, found.slots)
 
     def _barred(self, claim: Claim, kind: GpuKind | None) -> Held | None:
-        """Return which quota holds a claim back: by what is held, or for another that goes first."""
+        """Return which quota or budget holds a claim back: by what is held, or for another that goes first."""
+        if (over := self._purse.held_back(claim, kind)) is not None:
+            return Held(*over)
         bar = self._tally.bar(claim, kind)
         if bar is not None:
             self._first_in.setdefault(bar.bucket, bar)
@@ -195,7 +217,7 @@ class _Pass:
         for bound, asked in self._tally.takes(claim, kind):
             rule = f"quota {bound.entry.name}"
             first = self._first_in.get(bound.bucket)
-            promised, needed_at = self._promised.get(bound.bucket, (Fraction(0), inf))
+            promised, needed_at = self._promised.get(bound.bucket, (0, inf))
             if first is not None and end > first.frees_at:
                 return Held(rule, behind_words(rule))
             if bound.hard is not None and end > needed_at and not self._tally.leaves(bound, asked + promised):
@@ -208,7 +230,7 @@ class _Pass:
         for bound, asked in self._tally.takes(claim, kind):
             if (first := self._first_in.get(bound.bucket)) is not None:
                 found = min(found, first.frees_at)
-            promised, needed_at = self._promised.get(bound.bucket, (Fraction(0), inf))
+            promised, needed_at = self._promised.get(bound.bucket, (0, inf))
             if bound.hard is not None and not self._tally.leaves(bound, asked + promised):
                 found = min(found, needed_at)
         return None if found == inf else bound_of(found, self._seen.now)
@@ -236,7 +258,7 @@ class _Pass:
         self._reserved.add(kind.pool)
         needed_at = inf if reservation.at is None else reservation.at
         for bound, asked in self._tally.takes(claim, kind):
-            promised, at = self._promised.get(bound.bucket, (Fraction(0), inf))
+            promised, at = self._promised.get(bound.bucket, (0, inf))
             self._promised[bound.bucket] = promised + asked, min(at, needed_at)
 
     def _note_endings(self, pool: str) -> None:

@@ -1,13 +1,34 @@
-"""Which GPUs a request gets: the tightest fit over what no lease and no process uses."""
+"""Which GPUs a request gets, of those that no lease and no process uses: those that others can use the least."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
+from types import MappingProxyType
+from typing import NamedTuple
 
-from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Slot
+from gpuspawner.core.gpus.fleet import NOTHING, Beside, Fleet, Gpu, GpuKind, NodeName, Slot
 from gpuspawner.core.leases.lease import HOLDING, Lease
+from gpuspawner.core.leases.request import Request
+from gpuspawner.core.queue.fragmentation import Ask, Demand, Look
+
+
+class Rank(NamedTuple):
+    """The rank of a node that fits, by the rules of :func:`place`: the least is taken."""
+
+    tried_at: int
+    lacks: bool
+    comes: bool
+    cost: float
+    taken: tuple[float, ...]
+    free: int
+    node: NodeName = NodeName("", "")
+
+
+UNKNOWN = Demand({}, {})
+"""Nothing is known of what others will ask for."""
 
 
 def used_shares(leases: Iterable[Lease], others: Iterable[Slot] = ()) -> dict[str, Fraction]:
@@ -35,37 +56,112 @@ def grantable(gpu: Gpu) -> bool:
     return gpu.healthy and not gpu.foreign
 
 
+def beside_of(request: Request) -> Beside:
+    """Return the CPU and memory that a request is guaranteed, by which nodes are filled."""
+    return Beside(math.ceil(round(1000 * request.guaranteed_cpu_cores, 3)), request.guaranteed_memory_bytes)
+
+
+def beside_left(fleet: Fleet, leases: Iterable[Lease]) -> dict[NodeName, Beside]:
+    """Return the CPU and memory that leases leave of the nodes on which they hold GPUs, where they are known."""
+    left = dict(fleet.beside)
+    if not left:
+        return left
+    for lease in leases:
+        gpu = fleet.by_id.get(lease.slots[0].gpu) if lease.slots and lease.phase in HOLDING else None
+        if gpu is not None and (has := left.get(gpu.on)) is not None:
+            takes = beside_of(lease.request)
+            left[gpu.on] = Beside(has.cpu - takes.cpu, has.memory - takes.memory)
+    return left
+
+
+def ask_of(kind: GpuKind, count: int, beside: Beside = NOTHING) -> Ask:
+    """Return what so many of a kind are, for scores."""
+    return Ask(frozenset({kind.pool}), float(kind.share), count, *beside)
+
+
+def demand_of(requests: Iterable[Request], kinds: Mapping[str, GpuKind], fleet: Fleet) -> Demand:
+    """Return the demand that these requests are a sample of."""
+    asks: Counter[Ask] = Counter()
+    for request in requests:
+        if (kind := kinds.get(request.gpu or "")) is not None:
+            ask = ask_of(kind, request.count, beside_of(request))
+            others = (kinds[name].pool for name in request.substitutes if name in kinds)
+            asks[ask._replace(pools=ask.pools.union(others))] += 1
+    return Demand(asks, Counter(gpu.pool for gpu in fleet.gpus))
+
+
 def place(
-    kind: GpuKind, count: int, fleet: Fleet, used: Mapping[str, Fraction], tried: Sequence[str] = ()
+    kind: GpuKind,
+    count: int,
+    fleet: Fleet,
+    used: Mapping[str, Fraction],
+    tried: Sequence[str] = (),
+    *,
+    needs: Beside = NOTHING,
+    left: Mapping[NodeName, Beside] = MappingProxyType({}),
+    demand: Demand = UNKNOWN,
 ) -> tuple[Slot, ...] | None:
-    """Return ``count`` slots of ``kind`` on distinct devices, or None where they do not fit.
+    """Return ``count`` slots of ``kind`` on distinct devices of one node, or None where they do not fit.
 
-    Devices are taken in this order, so that shares stay together and whole GPUs stay whole:
+    ``needs`` is taken beside them, of what is ``left`` of it; a node that is not in ``left`` may have enough. What
+    others will ask for is ``demand``. Nodes are taken in this order:
 
-    1. a node that was not ``tried``, then the one that was tried longest ago: it lacked something else than GPUs;
-    2. a node that is there before one that is coming;
-    3. the node with the fewest free GPUs of the pool that still fits all (several GPUs of one lease share a node);
-    4. the device with the largest share in use;
-    5. node name, index, id.
+    1. one that was not ``tried``, then the one that was tried longest ago: it lacked something else than GPUs;
+    2. one that is not known to lack CPU or memory;
+    3. one that is there before one that is coming;
+    4. the one on which the least GPU becomes of no use to others (:mod:`fragmentation`), if the demand is known;
+    5. the one whose devices, once taken, have the least left: shares stay together, and whole GPUs whole;
+    6. the one with the fewest free GPUs of the pool;
+    7. cluster, name.
+
+    Of a node's devices those are taken that rule 4 chose; of equal ones the first by index and id.
     """
     if not fleet.complete:
         return None
     pool, share = kind.pool, kind.share
-    candidates = [
-        gpu
-        for gpu in fleet.gpus  # of tens of thousands, few are in use: only for those is anything computed
-        if gpu.pool == pool and grantable(gpu) and (gpu.id not in used or used[gpu.id] + share <= 1)
-    ]
-    free_on_node = Counter(gpu.node for gpu in candidates)
-    fitting = [node for node, free in free_on_node.items() if free >= count]
-    if not fitting:
-        return None
+    on: dict[NodeName, list[Gpu]] = {}
+    for gpu in fleet.gpus:  # of tens of thousands, few are in use: only for those is anything computed
+        if gpu.pool == pool and grantable(gpu) and (gpu.id not in used or used[gpu.id] < 1):
+            on.setdefault(gpu.on, []).append(gpu)
+    ask = ask_of(kind, count, needs)
     last_tried = {node: at for at, node in enumerate(tried, 1)}
-    coming = {gpu.node for gpu in candidates if gpu.is_coming}
-    node = min(fitting, key=lambda node: (last_tried.get(node, 0), node in coming, free_on_node[node], node))
-    on_node = [gpu for gpu in candidates if gpu.node == node]
-    on_node.sort(key=lambda gpu: (-used.get(gpu.id, Fraction(0)), gpu.index, gpu.id))
-    return tuple(Slot(gpu.id, share) for gpu in on_node[:count])
+    ranks = (
+        rank_of(look_of(pool, gpus, used, left.get(node)), ask, demand, last_tried.get(node.node, 0), gpus[0].is_coming)
+        for node, gpus in on.items()
+    )
+    best = min((rank._replace(node=node) for node, rank in zip(on, ranks, strict=True) if rank), default=None)
+    if best is None:
+        return None
+    return tuple(Slot(gpu.id, share) for gpu in devices(on[best.node], used, best.taken))
+
+
+def rank_of(look: Look, ask: Ask, demand: Demand, tried_at: int, comes: bool) -> Rank | None:
+    """Return the rank of a node that looks so, None where too few of its GPUs have room."""
+    if (room := look.room(ask.share)) < ask.gpus:
+        return None
+    growth = demand.growth(look, ask)
+    return Rank(tried_at, not look.holds(ask), comes, growth.cost, growth.taken, room)
+
+
+def look_of(pool: str, gpus: Iterable[Gpu], used: Mapping[str, Fraction], left: Beside | None) -> Look:
+    """Return what a placement sees of the GPUs of one pool on a node."""
+    free = sorted(free_of(gpu, used) for gpu in gpus)
+    return Look(pool, tuple(free)) if left is None else Look(pool, tuple(free), left.cpu, left.memory)
+
+
+def free_of(gpu: Gpu, used: Mapping[str, Fraction]) -> float:
+    """Return what is free of a device. Equal fractions are equal floats, and a smaller one is none that is greater."""
+    return float(1 - used[gpu.id]) if gpu.id in used else 1.0
+
+
+def devices(gpus: Iterable[Gpu], used: Mapping[str, Fraction], taken: Sequence[float]) -> list[Gpu]:
+    """Return the devices of a node of which so much is free: of equal ones the first."""
+    wanted, found = Counter(taken), []
+    for gpu in sorted(gpus, key=lambda gpu: (free_of(gpu, used), gpu.index, gpu.id)):
+        if wanted[free := free_of(gpu, used)] > 0:
+            wanted[free] -= 1
+            found.append(gpu)
+    return found
 
 
 def largest_fit(kind: GpuKind, fleet: Fleet, *, foreign_too: bool = False) -> int:
@@ -75,7 +171,7 @@ def largest_fit(kind: GpuKind, fleet: Fleet, *, foreign_too: bool = False) -> in
     """
     pool = kind.pool
     own = [gpu for gpu in fleet.gpus if gpu.pool == pool and gpu.healthy and (foreign_too or not gpu.foreign)]
-    nodes = Counter(gpu.node for gpu in own)
+    nodes = Counter(gpu.on for gpu in own)
     return max(nodes.values(), default=0)
 
 

@@ -7,7 +7,7 @@ from math import floor, inf
 from typing import NamedTuple
 
 from gpuspawner.core.errors import RequestRefused
-from gpuspawner.core.queue.bounds import Bound
+from gpuspawner.core.queue.bounds import Amount, Bound
 from gpuspawner.core.queue.snapshot import Kinds
 from gpuspawner.core.rules import Limit, What, Whom
 from gpuspawner.core.units import ordinal, show_bytes, show_cpu, show_time
@@ -22,6 +22,8 @@ WHOSE = {
 }
 HOLDERS = {Whom.TEAM: "team {} has", Whom.EVERYBODY: "all workspaces together have"}
 
+LINES = {Whom.TEAM: "team {}: ", Whom.EVERYBODY: "all together: "}
+
 
 class Use(NamedTuple):
     """How a limit is used at an instant.
@@ -29,19 +31,19 @@ class Use(NamedTuple):
     ``own`` is what the asker has of it, ``others`` what others hold, ``next_end`` when the first of these ends.
     """
 
-    asked: Fraction
-    own: Fraction = Fraction(0)
-    others: Fraction = Fraction(0)
+    asked: Amount
+    own: Amount = 0
+    others: Amount = 0
     next_end: float = inf
     now: float = 0.0
 
 
-def number(amount: Fraction) -> str:
+def number(amount: Amount) -> str:
     """Return ``4`` or ``0.5``."""
     return f"{float(amount):.4g}" if amount.denominator > 1 else str(amount.numerator)
 
 
-def shown(limit: Limit, amount: Fraction, kinds: Kinds) -> str:
+def shown(limit: Limit, amount: Amount, kinds: Kinds) -> str:
     """Return ``4 GPUs``, ``2 A100 80 GB``, ``1 workspace``, ``8 CPU`` or ``64 GiB memory``."""
     if limit.what is What.CPU:
         return f"{_plain(limit, amount)} CPU"
@@ -55,13 +57,13 @@ def shown(limit: Limit, amount: Fraction, kinds: Kinds) -> str:
 
 def refusal(bound: Bound, use: Use, count: int, kinds: Kinds, contact: str) -> RequestRefused:
     """Return the refusal of what is beyond a hard limit; ``count`` GPUs were asked for, which count ``use.asked``."""
-    limit, hard = bound.limit, bound.hard or Fraction(0)
+    limit, hard = bound.limit, bound.hard or 0
     whose, has = WHOSE[bound.entry.whom].format(bound.entry.subject), use.own + use.others
     if bound.entry.whom in HOLDERS:
         of_which = f"of which {_plain(limit, has)} {'is' if has == 1 else 'are'} in use"
     else:
         of_which = f"of which you use or wait for {_plain(limit, has)}"
-    less = _less(limit, max(Fraction(0), hard - has), use.asked, count, kinds)
+    less = _less(limit, max(0, hard - has), use.asked, count, kinds)
     steps = [less] if less else []
     if use.others:
         until = "" if use.next_end == inf else f" (next end {show_time(use.next_end, use.now)})"
@@ -80,9 +82,9 @@ def refusal(bound: Bound, use: Use, count: int, kinds: Kinds, contact: str) -> R
 
 def held_back_words(bound: Bound, use: Use, count: int, kinds: Kinds, contact: str) -> str:
     """Return the sentence of a request that others of a limit, or its user's own workspaces, leave no room for."""
-    limit, hard, held = bound.limit, bound.hard or Fraction(0), use.own + use.others
+    limit, hard, held = bound.limit, bound.hard or 0, use.own + use.others
     holder = HOLDERS.get(bound.entry.whom, "you have").format(bound.entry.subject)
-    less = _less(limit, max(Fraction(0), hard - held), use.asked, count, kinds)
+    less = _less(limit, max(0, hard - held), use.asked, count, kinds)
     other = "a colleague" if bound.entry.whom in HOLDERS else "another of your workspaces"
     until = "" if use.next_end == inf else f" (next end {show_time(use.next_end, use.now)})"
     step = f"wait until {other} stops{until}"
@@ -99,7 +101,7 @@ def behind_words(rule: str) -> str:
 
 def share_words(bound: Bound, use: Use, kinds: Kinds) -> str:
     """Return the sentence of what goes beyond a soft limit: ``This is your 3rd GPU; your share is 2.``."""
-    limit, soft, held = bound.limit, bound.soft or Fraction(0), use.own + use.others
+    limit, soft, held = bound.limit, bound.soft or 0, use.own + use.others
     if bound.entry.whom in HOLDERS:
         holder = f"team {bound.entry.subject}" if bound.entry.whom is Whom.TEAM else "all together"
         return f"With this {holder} would have {shown(limit, held + use.asked, kinds)}; the share is {number(soft)}."
@@ -108,23 +110,40 @@ def share_words(bound: Bound, use: Use, kinds: Kinds) -> str:
     return f"With this you would have {shown(limit, held + use.asked, kinds)}; your share is {_plain(limit, soft)}."
 
 
-def _plain(limit: Limit, amount: Fraction) -> str:
+def line_words(bound: Bound, used: Amount, kinds: Kinds) -> str:
+    """Return what is used of a limit, as a form shows it: ``1 of 2 GPUs (up to 4 while free)``.
+
+    A limit for users is told to its user, who knows whose it is.
+    """
+    limit, soft, hard = bound.limit, bound.soft, bound.hard
+    most = hard if soft is None else soft
+    if most is None:
+        return ""
+    more = " (more while free)" if hard is None else ""
+    if soft is not None and hard is not None and hard > soft:
+        more = f" (up to {_plain(limit, hard)} while free)"
+    whose = LINES.get(bound.entry.whom, "").format(bound.entry.subject)
+    in_team = f" for team {bound.entry.subject}" if bound.entry.whom is Whom.EACH_OF_TEAM else ""
+    return f"{whose}{_plain(limit, used)} of {shown(limit, most, kinds)}{in_team}{more}"
+
+
+def _plain(limit: Limit, amount: Amount) -> str:
     """Return an amount without its unit, memory with it."""
     if limit.what is What.MEMORY:
         return show_bytes(float(amount)) if amount else "none"
     return show_cpu(float(amount)) if limit.what is What.CPU and amount else number(amount)
 
 
-def _bare(limit: Limit, amount: Fraction, kinds: Kinds) -> str:
+def _bare(limit: Limit, amount: Amount, kinds: Kinds) -> str:
     """Return an amount in a refusal, which begins with ``GPUs:`` where they are counted."""
     return number(amount) if limit.what is What.GPUS else shown(limit, amount, kinds)
 
 
-def _less(limit: Limit, left: Fraction, asked: Fraction, count: int, kinds: Kinds) -> str:
+def _less(limit: Limit, left: Amount, asked: Amount, count: int, kinds: Kinds) -> str:
     """Return what could be asked for instead, "" where nothing could."""
     if limit.what is What.WORKSPACES:
         return ""
     if limit.what in OF_GPUS:
-        left = Fraction(floor(left * count / asked))  # whole GPUs of the kind that is asked for
+        left = floor(Fraction(left) * count / asked)  # whole GPUs of the kind that is asked for
         return f"ask for {number(left)}" if left >= 1 else ""
     return f"ask for {shown(limit, left, kinds)}" if left >= 1 else ""

@@ -7,14 +7,13 @@ also what waits, of a team's or everybody's only what is held. Where others have
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from fractions import Fraction
 from math import inf
 from typing import NamedTuple
 
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.leases.lease import HOLDING, Lease
-from gpuspawner.core.queue.bounds import NOTHING, Bound, Bucket, Who, amount, bounds_of, who_of
+from gpuspawner.core.queue.bounds import Amount, Bound, Bucket, Who, amount, bounds_of, who_of
 from gpuspawner.core.queue.ends import end_at
 from gpuspawner.core.queue.kinds import kinds_of
 from gpuspawner.core.queue.quota_words import Use, held_back_words, refusal, share_words
@@ -37,15 +36,15 @@ class Bar(NamedTuple):
 class _Taken:
     """What is taken of one bucket: by lease id, and by claims that a pass grants, which have no lease."""
 
-    total: Fraction = NOTHING
-    of: dict[str, tuple[Fraction, Lease | None]] = field(default_factory=dict)
+    total: Amount = 0
+    of: dict[str, tuple[Amount, Lease | None]] = field(default_factory=dict)
 
-    def add(self, name: str, much: Fraction, lease: Lease | None) -> None:
-        self.total += much - self.of.get(name, (NOTHING, None))[0]
+    def add(self, name: str, much: Amount, lease: Lease | None) -> None:
+        self.total += much - self.of.get(name, (0, None))[0]
         self.of[name] = much, lease
 
     def remove(self, name: str) -> None:
-        self.total -= self.of.pop(name, (NOTHING, None))[0]
+        self.total -= self.of.pop(name, (0, None))[0]
 
 
 _NONE = _Taken()
@@ -80,7 +79,15 @@ class Tally:
             self._bounds[who] = bounds_of(who, self._seen.rules, self._seen.quota_grants, self._seen.now)
         return self._bounds[who]
 
-    def takes(self, claim: Claim, kind: GpuKind | None) -> list[tuple[Bound, Fraction]]:
+    def uses(self, who: Who) -> list[tuple[Bound, Amount]]:
+        """Return the limits in force for somebody, and what is taken of each: for those of users also what waits."""
+        held, waiting = self._held, self._waiting
+        return [
+            (bound, held.get(bound.bucket, _NONE).total + waiting.get(bound.bucket, _NONE).total)
+            for bound in self.bounds(who)
+        ]
+
+    def takes(self, claim: Claim, kind: GpuKind | None) -> list[tuple[Bound, Amount]]:
         """Return of which limits a claim takes, and how much."""
         found = ((bound, amount(bound.limit, claim.request, kind)) for bound in self.bounds(who_of(claim)))
         return [(bound, asked) for bound, asked in found if asked]
@@ -90,19 +97,14 @@ class Tally:
         for bound, asked in self.takes(claim, kind):
             held = self._held.get(bound.bucket, _NONE).total
             if bound.hard is not None and not self.leaves(bound, asked):
-                seen, next_end = self._seen, self._frees_at(bound.bucket, NOTHING)
+                seen, next_end = self._seen, self._frees_at(bound.bucket, 0)
                 use = Use(asked, held, next_end=next_end, now=seen.now)
                 words = held_back_words(bound, use, claim.request.count, seen.kinds, seen.rules.contact)
                 short = held + asked - bound.hard
                 return Bar(f"quota {bound.entry.name}", words, bound.bucket, self._frees_at(bound.bucket, short))
         return None
 
-    def used(self, bound: Bound) -> Fraction:
-        """Return what counts in a limit: what is held and, in those for users, what waits."""
-        waiting = NOTHING if bound.of_all else self._waiting.get(bound.bucket, _NONE).total
-        return self._held.get(bound.bucket, _NONE).total + waiting
-
-    def leaves(self, bound: Bound, much: Fraction) -> bool:
+    def leaves(self, bound: Bound, much: Amount) -> bool:
         """Whether a hard limit leaves so much."""
         return bound.hard is None or self._held.get(bound.bucket, _NONE).total + much <= bound.hard
 
@@ -119,7 +121,7 @@ class Tally:
                 return share_words(bound, Use(asked, held), self._seen.kinds)
         return ""
 
-    def _is_beyond(self, bound: Bound, asked: Fraction) -> bool:
+    def _is_beyond(self, bound: Bound, asked: Amount) -> bool:
         return bound.soft is not None and asked > 0 and self._held.get(bound.bucket, _NONE).total + asked > bound.soft
 
     def refuse(self, claim: Claim, kind: GpuKind | None) -> RequestRefused | None:
@@ -132,8 +134,8 @@ class Tally:
             if own + asked <= bound.hard and not refused_now:
                 continue
             if own + asked > bound.hard:
-                others = NOTHING  # whatever they do, it can't be had
-            ends = self._frees_at(bound.bucket, NOTHING) if others else inf
+                others = 0  # whatever they do, it can't be had
+            ends = self._frees_at(bound.bucket, 0) if others else inf
             use, seen = Use(asked, own, others, ends, self._seen.now), self._seen
             return refusal(bound, use, claim.request.count, seen.kinds, seen.rules.contact)
         return None
@@ -151,7 +153,7 @@ class Tally:
             self._held[bucket].remove(one.id)
         return freed
 
-    def _own(self, bound: Bound, claim: Claim) -> Fraction:
+    def _own(self, bound: Bound, claim: Claim) -> Amount:
         """Return what the user of a claim has of a limit beside it."""
         taken = [self._held.get(bound.bucket, _NONE), self._waiting.get(bound.bucket, _NONE)]
         return sum(
@@ -161,10 +163,10 @@ class Tally:
                 for name, (much, lease) in one.of.items()
                 if name != claim.id and lease is not None and lease.key.user_created == claim.user_created
             ),
-            NOTHING,
+            0,
         )
 
-    def _others(self, bound: Bound, claim: Claim) -> Fraction:
+    def _others(self, bound: Bound, claim: Claim) -> Amount:
         """Return what others hold of a limit."""
         taken = self._held.get(bound.bucket, _NONE)
         mine = (
@@ -172,9 +174,9 @@ class Tally:
             for name, (much, lease) in taken.of.items()
             if name == claim.id or lease is None or lease.key.user_created == claim.user_created
         )
-        return taken.total - sum(mine, NOTHING)
+        return taken.total - sum(mine, 0)
 
-    def _frees_at(self, bucket: Bucket, short: Fraction) -> float:
+    def _frees_at(self, bucket: Bucket, short: Amount) -> float:
         """Return when so much more of a limit is free by the ends that are known; infinite where nothing tells."""
         taken, now = self._held.get(bucket, _NONE), self._seen.now
         ends = sorted((inf if x is None else end_at(x, now), much) for much, x in taken.of.values())

@@ -6,19 +6,20 @@ Decisions are functions of a Snapshot. The service makes one where it needs one 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import NamedTuple
 
 from gpuspawner.core.gpus.autoscale import coming_gpus
-from gpuspawner.core.gpus.fleet import Fleet, GpuKind, Slot
+from gpuspawner.core.gpus.fleet import Beside, Fleet, GpuKind, NodeName, Slot
 from gpuspawner.core.gpus.groups import unmarked
 from gpuspawner.core.idle.policy import LifecyclePolicy
 from gpuspawner.core.leases.lease import WAITING, Lease, Phase
 from gpuspawner.core.leases.request import Request
+from gpuspawner.core.queue.fragmentation import Demand
 from gpuspawner.core.queue.limits import Room
-from gpuspawner.core.queue.placement import used_shares
+from gpuspawner.core.queue.placement import UNKNOWN, beside_left, used_shares
 from gpuspawner.core.rules import Account, Accounts, QuotaGrant, Rules
 
 Kinds = Mapping[str, GpuKind]
@@ -113,7 +114,9 @@ class Snapshot:
         policies: the catalog's, by name.
         accounts: what workspaces that ended have used.
         quota_grants: what administrators added to limits and budgets for a time.
+        fast: the factor by which the catalog's times were shortened.
         kept: GPUs that were freed for a stronger claim, and are kept for it.
+        demand: what others will ask for, as far as it is known.
     """
 
     now: float
@@ -131,11 +134,18 @@ class Snapshot:
     accounts: Accounts = field(default_factory=Accounts)
     quota_grants: tuple[QuotaGrant, ...] = ()
     kept: tuple[KeptGpus, ...] = ()
+    demand: Demand = UNKNOWN
+    fast: float = 1.0
 
     @cached_property
     def used(self) -> Mapping[str, Fraction]:
         """The share in use of each GPU, by id."""
         return used_shares(self.leases, self.others)
+
+    @cached_property
+    def beside_left(self) -> Mapping[NodeName, Beside]:
+        """The CPU and memory that leases leave of nodes, where they are known."""
+        return beside_left(self.fleet, self.leases)
 
     @cached_property
     def claims(self) -> tuple[Claim, ...]:
@@ -148,4 +158,4 @@ class Snapshot:
         """The fleet with the nodes that may still be started; what only counts is marked where no lease has it."""
         seen = unmarked(self.fleet, self.used)
         coming = coming_gpus(self.kinds.values(), seen.gpus, self.leases)
-        return Fleet((*seen.gpus, *coming), seen.complete, seen.observed_at) if coming else seen
+        return replace(seen, gpus=(*seen.gpus, *coming)) if coming else seen

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from gpuspawner.catalog import visible
+from gpuspawner.catalog import Catalog, visible
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Phase
 from gpuspawner.core.leases.request import Request
@@ -16,6 +17,8 @@ from gpuspawner.service.api.base import ApiHandler
 from gpuspawner.service.leases.policies import policy_now
 from gpuspawner.service.tell.quota_view import bounds_view
 from gpuspawner.service.tell.sentences import (
+    given_instead,
+    gpu_title,
     gpus_asked,
     hours_words,
     nothing_starts,
@@ -52,6 +55,9 @@ class Check(ApiHandler):
         asked_at = mine.asked_at if mine is not None and keeps else now
         claim = Claim("" if mine is None else mine.id, person.owner.user_created, request, asked_at, user=person.name)
         would = await parts.queue.offers_for(claim)
+        if would.latest_end is not None and would.latest_end.at < ends_at:
+            bound = replace(would.latest_end, words=would.latest_end.words.rstrip("."))
+            ends_at = bound.at
         place, node_seconds = would.place, would.node_seconds
         shortage = "" if would.held_back is None else would.held_back.words
         waiting = bool(shortage) or (request.gpu is not None and (place.number > 1 or place.likely_seconds != 0))
@@ -65,7 +71,10 @@ class Check(ApiHandler):
             sentence = limit
         else:
             policy, instead_of, until = policy_now(parts.catalog, request.policy, now)
-            sentence = starts_now(request, parts.catalog, offer, now, node_seconds, bound)
+            given = replace(request, gpu=would.kind) if would.kind else request
+            free = parts.queue.offer(given.gpu)
+            sentence = starts_now(given, parts.catalog, free, now, node_seconds, bound)
+            sentence = " ".join([sentence, *_besides(parts.catalog, request, would, ends_at)])
             if stops := stops_when_idle(request, policy):
                 sentence = f"{sentence} {stops} {hours_words(policy.name, instead_of, until, now)}".rstrip()
         if mine is not None and mine.phase in WAITING and not keeps:
@@ -98,6 +107,16 @@ class Check(ApiHandler):
 
     async def _preview(self, claim: Claim, request: Request) -> Preview:
         return await self.parts.queue.offers_for(claim._replace(request=request))
+
+
+def _besides(catalog: Catalog, request: Request, would: Preview, ends_at: float) -> Iterator[str]:
+    """Yield what else is to be known before Start of what would be granted and end then, in sentences."""
+    if would.kind:
+        yield f"You get {gpu_title(would.kind, catalog)}{given_instead(catalog, request.gpu or '', would.kind)}."
+    if would.beyond_share:
+        yield would.beyond_share
+    if would.latest_end is not None and would.latest_end.at > ends_at:  # it can't be extended beyond that
+        yield would.latest_end.words
 
 
 def of_kind(request: Request, kind: str) -> Request:

@@ -99,7 +99,8 @@ class Bounds:
         request = lease.request
         rate = self.rate(lease.kind, request.count)
         verdict = self.balances(lease.id).verdict(asker_of(lease), rate, self._clock.now(), request.lifetime_seconds)
-        if verdict.balance is not None and verdict.seconds < self._least(request):
+        least = least_seconds(0, request.lifetime_seconds, self._catalog().fast or 1.0)  # as the order has it
+        if verdict.balance is not None and verdict.seconds < least:
             return None
         return bounded(replace(lease, rate=rate, fixed_end=fixed), verdict.latest_end)
 

@@ -62,6 +62,7 @@ class Observed:
             most_starts=settings.concurrent_starts,
             most_starts_each=settings.concurrent_starts_each,
             rules=catalog.rules,
+            fast=catalog.fast or 1.0,
             policies=catalog.policies,
             accounts=self._accounting.accounts,
             quota_grants=self._accounting.grants,

@@ -12,6 +12,7 @@ from gpuspawner.core.leases.lease import Lease
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store import AuditLine
 from gpuspawner.service.tell.notifier import Message
+from gpuspawner.service.tell.sentences import given_instead, gpu_title
 from gpuspawner.service.tell.views import lease_view, warnings_of
 
 ASKS = "Opening the page does nothing by itself: it asks."
@@ -62,6 +63,10 @@ def _warned_of_claim(parts: Parts, lease: Lease, _line: AuditLine) -> _Told | No
     return _warning(parts, lease, "claim", "Your workspace has to make room")
 
 
+def _reaches_into(parts: Parts, lease: Lease, _line: AuditLine) -> _Told | None:
+    return _warning(parts, lease, "hold", "Your workspace runs into the time of a class")
+
+
 def _claim_gone(_parts: Parts, _lease: Lease, line: AuditLine) -> _Told | None:
     return _Told("claim gone", "Your workspace goes on", f"{line.event.why} It goes on as before.")
 
@@ -88,6 +93,13 @@ def _granted(parts: Parts, lease: Lease, _line: AuditLine) -> _Told | None:
     return _Told("granted", "Your workspace's turn has come", f"{words}. It starts by itself ({name}).")
 
 
+def _substituted(parts: Parts, lease: Lease, _line: AuditLine) -> _Told | None:
+    if not lease.unattended or lease.request.gpu is None:
+        return None
+    given = given_instead(parts.catalog, lease.request.gpu, lease.given)
+    return _Told("substituted", "You get another GPU", f"You get {gpu_title(lease.given, parts.catalog)}{given}.")
+
+
 def _cannot_start(parts: Parts, lease: Lease, _line: AuditLine) -> _Told | None:
     sentence = lease_view(parts, lease)["queue"]["sentence"]
     return _Told("impossible", "Your request can't start as things are", sentence)
@@ -109,9 +121,11 @@ _TEXTS: Mapping[type[events.Event], Callable[[Parts, Lease, AuditLine], _Told | 
     events.Disrupted: _disrupted,
     events.WarnedOfClaim: _warned_of_claim,
     events.ClaimGone: _claim_gone,
+    events.ReachesInto: _reaches_into,
     events.Stopped: _end,
     events.StopperNamed: _end,
     events.Granted: _granted,
+    events.Substituted: _substituted,
     events.CannotStart: _cannot_start,
     events.Disputed: _disputed,
     events.Answered: _answered,

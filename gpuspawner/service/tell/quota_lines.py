@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from fractions import Fraction
 from typing import Any
 
 from gpuspawner.catalog import Catalog
 from gpuspawner.catalog.groups import team_title
-from gpuspawner.core.queue.bounds import Bound, Who
+from gpuspawner.core.queue.bounds import Amount, Bound, Who
+from gpuspawner.core.queue.quota_words import line_words
 from gpuspawner.core.queue.quotas import Tally
 from gpuspawner.core.rules import Account, Limit, Quota, What, Whom
 from gpuspawner.core.units import show_bytes
@@ -19,14 +19,15 @@ from gpuspawner.service.tell.sentences import gpu_title
 def quota_lines(parts: Parts, askers: Iterable[Who]) -> list[dict[str, Any]]:
     """Return every limit that binds somebody, for each team that they may charge: what is used of it, and in words."""
     tally = Tally(parts.allocator.observed.snapshot())
-    bounds = {bound.bucket: bound for who in askers for bound in tally.bounds(who)}
-    return [limit_view(parts, bound, tally.used(bound)) for bound in bounds.values()]
+    uses = {bound.bucket: (bound, used) for who in askers for bound, used in tally.uses(who)}
+    lines = (limit_view(parts, bound, used) for bound, used in uses.values())
+    return [line for line in lines if line["words"]]
 
 
-def limit_view(parts: Parts, bound: Bound, used: Fraction) -> dict[str, Any]:
+def limit_view(parts: Parts, bound: Bound, used: Amount) -> dict[str, Any]:
     """Return one limit: what is used of it now, and in words. Memory is in bytes."""
     limit, catalog = bound.limit, parts.catalog
-    left = None if bound.hard is None else max(Fraction(0), bound.hard - used)
+    left = None if bound.hard is None else max(0, bound.hard - used)
     numbers = {"soft": bound.soft, "hard": bound.hard, "used": used, "left": left}
     return {
         "entry": bound.entry.name,
@@ -36,7 +37,7 @@ def limit_view(parts: Parts, bound: Bound, used: Fraction) -> dict[str, Any]:
         "unit": unit(limit, catalog),
         **{name: None if value is None else float(value) for name, value in numbers.items()},
         "shown": {name: None if value is None else amount(limit, value) for name, value in numbers.items()},
-        "words": limit_words(bound, used, catalog),
+        "words": line_words(bound, used, catalog.gpus),
     }
 
 
@@ -50,28 +51,14 @@ def whose(entry: Quota, account: Account, catalog: Catalog) -> str:
     return f"you in {title}" if title else "you"
 
 
-def limit_words(bound: Bound, used: Fraction, catalog: Catalog) -> str:
-    """Return a limit in words: ``1 of 2 GPUs used or waited for (up to 4 while free)``; of a team, what it uses."""
-    entry, limit, account = bound.entry, bound.limit, bound.bucket.account
-    most = bound.hard if bound.soft is None else bound.soft
-    of = f"{amount(limit, used)} of {amount(limit, most or Fraction(0))} {unit(limit, catalog, most)}"
-    if bound.of_all:
-        words = f"{whose(entry, account, catalog)}: {of} used"
-    else:
-        words = f"{of} used or waited for" + (f" in {team_title(catalog, account.team)}" if account.team else "")
-    if bound.soft is None:
-        return words
-    return f"{words} ({'more' if bound.hard is None else f'up to {amount(limit, bound.hard)}'} while free)"
-
-
-def amount(limit: Limit, number: Fraction) -> str:
+def amount(limit: Limit, number: Amount) -> str:
     """Return an amount as people read it, memory with its unit."""
     if limit.what is What.MEMORY:
         return show_bytes(float(number))
     return f"{float(number):.3f}".rstrip("0").rstrip(".")
 
 
-def unit(limit: Limit, catalog: Catalog, number: Fraction | None = None) -> str:
+def unit(limit: Limit, catalog: Catalog, number: Amount | None = None) -> str:
     """Return of what a limit is, as it is read after so many."""
     if limit.what is What.KIND:
         return gpu_title(limit.kind, catalog)

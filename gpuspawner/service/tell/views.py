@@ -21,7 +21,7 @@ from gpuspawner.service.leases.policies import idle_policy_of, policy_of
 from gpuspawner.service.leases.prospects import KEPT_SECONDS
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.tell.charged import charged_view, why_it_ends
-from gpuspawner.service.tell.claims import notice_words
+from gpuspawner.service.tell.claims import notice_words, reaches_into_words
 from gpuspawner.service.tell.explanation import explained
 from gpuspawner.service.tell.rule_views import held_back_view, latest_end_view, policy_view
 from gpuspawner.service.tell.sentences import (
@@ -318,6 +318,9 @@ def warnings_of(parts: Parts, lease: Lease) -> Iterator[dict[str, Any]]:
         yield {"kind": "idle", "text": text, "ends_at": None, "actions": keep}
     if lease.unhealthy:
         yield _unhealthy(parts, lease)
+    if lease.reaches_into is not None:
+        text = reaches_into_words(lease.reaches_into, lease.deadline_at, now)
+        yield {"kind": "hold", "text": text, "ends_at": None, "actions": []}
     if lease.warned_seconds and lease.deadline_at is not None:
         ends = why_it_ends(lease, lease.deadline_at, now)
         text = f"{ends} Save your work: running kernels would be lost; files stay."

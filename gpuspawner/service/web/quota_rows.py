@@ -140,10 +140,10 @@ def _entry(seen: _Seen, entry: Quota) -> Entry:
 
 def _rows(seen: _Seen, entry: Quota, asker: Asker, who: str) -> list[Row]:
     parts, now = seen.parts, seen.balances.now
-    limits = seen.tally.bounds(Who(asker.user, asker.user_created, asker.team))
+    limits = seen.tally.uses(Who(asker.user, asker.user_created, asker.team))
     budgets = seen.balances.of(asker)
     return [
-        *(_of_limit(limit_view(parts, one, seen.tally.used(one)), who) for one in limits if one.entry is entry),
+        *(_of_limit(limit_view(parts, one, used), who) for one, used in limits if one.entry is entry),
         *(_of_budget(parts, budget_view(parts, one, now), who) for one in budgets if one.entry is entry),
     ]
 

@@ -115,9 +115,10 @@
   };
 
   const showQuota = (lines) => {
-    const line = root.querySelector("#gs-quota");
-    line.hidden = !lines.length;
-    setText(line, lines.length ? `${line.dataset.whose}${lines.map(({ words }) => words).join("; ")}.` : "");
+    const list = root.querySelector("#gs-quota");
+    list.hidden = !lines.length;
+    lines.forEach(({ words }, at) => setText(list.children[at] ?? list.appendChild(document.createElement("li")), words));
+    while (list.children.length > lines.length) list.lastElementChild.remove();
   };
 
   const showInstead = (substitutes) => {

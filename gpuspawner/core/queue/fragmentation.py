@@ -1,0 +1,219 @@
+"""What of a node's GPUs nobody could use: how much a placement would add to it.
+
+Three things are counted, each as an amount of GPU, over the demand: what is asked for, each ask by how often it comes.
+
+1. *Fragments*: of what is free on a node, the part that the next ask could not use: too small a rest of a shared GPU,
+   too few GPUs on the node, too little CPU or memory beside them. (Fragmentation gradient descent, "Beware of
+   Fragmentation", USENIX ATC'23.)
+2. *Stranded*: what would stay free once asks like these have taken all CPU, or all memory, of the node. It tells long
+   before the last core is gone, when the first does not yet: CPU is kept where GPUs are free.
+3. *Wanted by name*: of pools that asks name which take no other, whoever takes others as well takes the less.
+
+CPU and memory count only where they are known.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf
+from typing import NamedTuple, TypeVar
+
+STRANDED_WEIGHT = 0.35
+"""How much stranded GPU counts beside fragments: 0.25 to 1 were alike on a public trace (docs/placement.md)."""
+WANTED_WEIGHT = 0.17
+"""How much it costs to take what others ask for by name; half of the weight above did best there."""
+
+
+REMEMBERED = 100_000
+"""So many looks are remembered at most: about 50 MiB."""
+
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+
+
+class Ask(NamedTuple):
+    """Something asked for: a share of each of so many GPUs of one node, of one of these pools, and CPU and memory.
+
+    Shares are floats: they are compared and added up for scores, never given. Without ``gpus`` it takes none.
+    """
+
+    pools: frozenset[str]
+    share: float
+    gpus: int
+    cpu: int = 0
+    memory: int = 0
+
+
+class Look(NamedTuple):
+    """What a placement sees of a node: what is free of each GPU of a pool, sorted, and the CPU and memory free.
+
+    ``cpu`` (in thousandths of a core) and ``memory`` (in bytes) are None where nobody knows.
+    """
+
+    pool: str
+    free: tuple[float, ...]
+    cpu: int | None = None
+    memory: int | None = None
+
+    def holds(self, ask: Ask) -> bool:
+        """Whether CPU and memory are enough, as far as is known."""
+        return (self.cpu is None or self.cpu >= ask.cpu) and (self.memory is None or self.memory >= ask.memory)
+
+    def fits(self, ask: Ask) -> bool:
+        """Whether all of it is there; CPU and memory as far as is known."""
+        if not self.holds(ask):
+            return False
+        return ask.gpus == 0 or (self.pool in ask.pools and self.room(ask.share) >= ask.gpus)
+
+    def room(self, share: float) -> int:
+        """Return how many GPUs have so much free."""
+        return sum(one >= share for one in self.free)
+
+    def without(self, ask: Ask, taken: Sequence[float]) -> Look:
+        """Return what is left once ``ask`` is placed on GPUs of which so much was free."""
+        free = list(self.free)
+        for one in taken:
+            free.remove(one)
+            free.append(round(one - ask.share, 9))
+        cpu = None if self.cpu is None else max(0, self.cpu - ask.cpu)
+        memory = None if self.memory is None else max(0, self.memory - ask.memory)
+        return Look(self.pool, tuple(sorted(free)), cpu, memory)
+
+
+class Growth(NamedTuple):
+    """What a placement on a node would cost, as an amount of GPU, and what is free of the GPUs that it would take."""
+
+    cost: float
+    taken: tuple[float, ...]
+
+
+class Demand:
+    """What is asked for, by how often. It remembers what it has worked out: looks come again and again."""
+
+    def __init__(
+        self,
+        asks: Mapping[Ask, float],
+        gpus: Mapping[str, int],
+        *,
+        stranded: float = STRANDED_WEIGHT,
+        wanted: float = WANTED_WEIGHT,
+    ) -> None:
+        """``asks`` is how often each came; ``gpus`` how many GPUs there are of each pool."""
+        of_gpus = {ask: often for ask, often in asks.items() if ask.gpus and often > 0}
+        self._all, self._gpus, self._stranded = sum(of_gpus.values()), gpus, stranded
+        self._by_pool = {
+            pool: _OfPool([(ask, often) for ask, often in of_gpus.items() if pool in ask.pools]) for pool in gpus
+        }
+        self._price = {pool: wanted * self._wanted(pool, of_gpus) for pool in gpus}
+        self._waste: dict[Look, float] = {}
+        self._growth: dict[tuple[Look, Ask], Growth] = {}
+
+    def growth(self, look: Look, ask: Ask) -> Growth:
+        """Return what it costs to place an ask on a node that fits, on those GPUs that cost the least.
+
+        Of GPUs that cost the same, those of which the most is in use are taken: shares stay together.
+        """
+        found = self._growth.get((look, ask))
+        if found is None:
+            found = self._least(look, ask)
+            _remember(self._growth, (look, ask), found)
+        return found
+
+    def waste(self, look: Look) -> float:
+        """Return how much of what is free of a node's GPUs is fragments or stranded, by weight."""
+        found = self._waste.get(look)
+        if found is None:
+            of_pool = self._by_pool.get(look.pool)
+            found = 0.0 if of_pool is None or not self._all else self._waste_of(look, of_pool)
+            _remember(self._waste, look, found)
+        return found
+
+    def _least(self, look: Look, ask: Ask) -> Growth:
+        fitting = [one for one in look.free if one >= ask.share] if ask.gpus else []
+        options = sorted({(one,) for one in fitting}) if ask.gpus == 1 else [tuple(fitting[: ask.gpus])]
+        before, price = self.waste(look), self._price.get(look.pool, 0.0) * ask.share * ask.gpus
+        if not self._all:
+            return Growth(0.0, options[0])
+        costs = ((self.waste(look.without(ask, taken)) - before + price, taken) for taken in options)
+        return min((Growth(round(cost, 9), taken) for cost, taken in costs), key=lambda one: (one.cost, one.taken))
+
+    def _waste_of(self, look: Look, of_pool: _OfPool) -> float:
+        fragments = sum(look.free) - of_pool.usable(look) / self._all
+        return fragments + self._stranded * of_pool.stranded(look)
+
+    def _wanted(self, pool: str, asks: Mapping[Ask, float]) -> float:
+        """Return which part of a pool those would fill who name it, were all of the fleet asked for."""
+        all_asked = sum(often * ask.share * ask.gpus for ask, often in asks.items())
+        found = 0.0
+        for ask, often in asks.items():
+            could = sum(self._gpus.get(name, 0) for name in ask.pools)
+            if pool in ask.pools and could < (total := sum(self._gpus.values())):
+                found += often * ask.share * ask.gpus / all_asked * total / could
+        return found
+
+
+class _OfPool:
+    """The asks that one pool can serve, in tables."""
+
+    def __init__(self, asks: Sequence[tuple[Ask, float]]) -> None:
+        self._single = [(ask, often) for ask, often in asks if ask.gpus == 1]
+        self._several = [(ask, often) for ask, often in asks if ask.gpus > 1]
+        self._shares = sorted({ask.share for ask, _ in self._single})
+        self._cpus = sorted({ask.cpu for ask, _ in self._single})
+        self._memories = sorted({ask.memory for ask, _ in self._single})
+        self._often: dict[tuple[int, int, int], float] = {}
+        self._for_one = _for_one_gpu(asks)
+
+    def usable(self, look: Look) -> float:
+        """Return the free GPU that each ask could use, times how often it comes, summed up."""
+        found = sum(one * self._often_at(one, look) for one in look.free if one)
+        for ask, often in self._several:
+            if look.holds(ask) and look.room(ask.share) >= ask.gpus:
+                found += often * sum(one for one in look.free if one >= ask.share)
+        return found
+
+    def stranded(self, look: Look) -> float:
+        """Return how much of the free GPU would be left, were each ask alone to take all CPU or memory."""
+        free = sum(look.free)
+        if not free or (look.cpu is None and look.memory is None):
+            return 0.0
+        cpu, memory = (inf if one is None else one for one in (look.cpu, look.memory))
+        found = 0.0
+        for cpu_for_one, memory_for_one, weight in self._for_one:
+            by_cpu = cpu / cpu_for_one if cpu_for_one else inf
+            left = free - min(by_cpu, memory / memory_for_one if memory_for_one else inf)
+            if left > 0:
+                found += weight * left
+        return found
+
+    def _often_at(self, free: float, look: Look) -> float:
+        """Return how often one share is asked for that a GPU with so much free could serve beside this CPU and memory.
+
+        All values between two that are asked for are alike.
+        """
+        at = (
+            bisect_right(self._shares, free),
+            -1 if look.cpu is None else bisect_right(self._cpus, look.cpu),
+            -1 if look.memory is None else bisect_right(self._memories, look.memory),
+        )
+        if at not in self._often:
+            self._often[at] = sum(often for ask, often in self._single if ask.share <= free and look.holds(ask))
+        return self._often[at]
+
+
+def _for_one_gpu(asks: Iterable[tuple[Ask, float]]) -> list[tuple[float, float, float]]:
+    """Return the CPU and memory that asks take for each whole GPU, and what part of all the GPU asked for is theirs."""
+    found: dict[tuple[float, float], float] = {}
+    for ask, often in asks:
+        gpu = ask.share * ask.gpus
+        each = ask.cpu / gpu, ask.memory / gpu
+        found[each] = found.get(each, 0.0) + often * gpu
+    total = sum(found.values())
+    return [(cpu, memory, weight / total) for (cpu, memory), weight in found.items()]
+
+
+def _remember(found: dict[_K, _V], key: _K, value: _V) -> None:
+    if len(found) >= REMEMBERED:
+        found.clear()
+    found[key] = value

@@ -1,0 +1,89 @@
+"""``bench/placement`` places by each policy on a small trace, and counts what stays unallocated."""
+
+import pytest
+from filling import Cluster, unallocated
+from openb import Task, folder, how_often, read, with_consent
+from rivals import BEST_FIT, PACKING, RANDOM, fgd, learning, ours
+
+from gpuspawner.core.queue.fragmentation import Ask, Look
+
+ANY, GIB = frozenset({"T4", "G2"}), 1024
+NODES = "sn,cpu_milli,memory_mib,gpu,model\na,32000,65536,2,T4\nb,32000,65536,4,G2\nc,32000,65536,0,\n"
+TASKS = """\
+name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time
+one,4000,8192,1,1000,,LS,Running,0,90,0
+two,4000,8192,1,500,T4,LS,Running,10,70,10
+three,8000,8192,2,1000,,LS,Running,20,,20
+four,8000,8192,0,0,,LS,Running,20,30,20
+"""
+
+
+@pytest.fixture
+def trace(tmp_path):
+    (tmp_path / "openb_node_list_all_node.csv").write_text(NODES)
+    (tmp_path / "openb_pod_list_default.csv").write_text(TASKS)
+    return read(tmp_path, "default")
+
+
+def test_a_trace_is_read_and_found_where_it_is_said_to_be(trace, tmp_path, monkeypatch):
+    assert trace.nodes[0] == Look("T4", (1.0, 1.0), 32000, 65536)
+    assert (trace.gpus, trace.capacity) == ({"T4": 2, "G2": 4}, 6)
+    assert [task.ask for task in trace.tasks] == [
+        Ask(ANY, 1.0, 1, 4000, 8192),
+        Ask(frozenset({"T4"}), 0.5, 1, 4000, 8192),
+        Ask(ANY, 1.0, 2, 8000, 8192),
+        Ask(ANY, 0.0, 0, 8000, 8192),
+    ]
+    assert [(task.created, task.seconds) for task in trace.tasks[:2]] == [(0.0, 90.0), (10.0, 60.0)]
+    monkeypatch.setenv("OPENB", str(tmp_path))
+    assert folder() == tmp_path
+    monkeypatch.setenv("OPENB", str(tmp_path / "none"))
+    assert folder() is None
+
+
+def test_who_consents_takes_kinds_of_at_least_the_memory(trace):
+    assert [task.instead for task in with_consent(trace, 1.0).tasks] == [
+        frozenset(), frozenset({"P100", "V100M16", "V100M32", "A10"}), frozenset(), frozenset()
+    ]  # fmt: skip
+    assert with_consent(trace, 0.0) == trace
+
+
+def test_arrivals_are_the_list_and_some_of_it_again_in_an_order_of_the_seed(trace):
+    found = list(trace.arrivals(1, 1.3))
+    assert sum(task.gpus for task in found) >= 1.3 * 6
+    assert set(found) == set(trace.tasks)
+    assert found == list(trace.arrivals(1, 1.3)) != list(trace.arrivals(2, 1.3))
+
+
+@pytest.mark.parametrize("name", ["random", "bestfit", "packing", "fgd", "ours", "learning"])
+def test_each_policy_fills_what_it_can_and_never_more(trace, name):
+    asks = how_often(trace.tasks)
+    policy = {
+        "random": RANDOM, "bestfit": BEST_FIT, "packing": PACKING, "learning": learning(trace.gpus),
+        "fgd": fgd(asks, trace.gpus), "ours": ours(asks, trace.gpus),
+    }[name]  # fmt: skip
+    at_half, at_all, at_130 = unallocated(trace, policy, 3, (0.5, 1.0, 1.3))
+    assert 100 > at_half >= at_all >= at_130 >= 0
+    assert unallocated(trace, policy, 3, (0.5, 1.0, 1.3)) == [at_half, at_all, at_130]
+
+
+def test_nothing_is_placed_where_cpu_or_gpu_lacks_and_consent_comes_last():
+    cluster = Cluster([Look("T4", (1.0,), 8000, 64 * GIB), Look("A10", (1.0,), 4000, 64 * GIB)])
+    cluster.follow(BEST_FIT)
+    t4 = Task(Ask(frozenset({"T4"}), 1.0, 1, 4000, GIB), instead=frozenset({"A10"}))
+    assert cluster.place(t4).node == 0
+    assert cluster.place(t4).node == 1
+    assert cluster.place(t4) is None
+    assert (cluster.look(0), cluster.look(1)) == (
+        Look("T4", (0.0,), 4000, 63 * GIB),
+        Look("A10", (0.0,), 0, 63 * GIB),
+    )
+    hungry = Task(Ask(frozenset(), 0.0, 0, 4001, GIB))
+    assert cluster.place(hungry) is None
+
+
+def test_the_product_keeps_cpu_where_gpus_are_free():
+    asks = {Ask(frozenset({"T4"}), 1.0, 1, 8000, GIB): 9, Ask(frozenset({"T4"}), 0.0, 0, 4000, GIB): 1}
+    cluster = Cluster([Look("T4", (1.0,), 8000, 64 * GIB), Look("", (), 4000, 64 * GIB)])
+    cluster.follow(ours(asks, {"T4": 1}))
+    assert cluster.place(Task(Ask(frozenset({"T4"}), 0.0, 0, 4000, GIB))).node == 1

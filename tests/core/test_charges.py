@@ -100,7 +100,7 @@ def test_lost_time_is_given_back_once_in_the_share_that_was_lost(lost, seconds, 
     ]
     due = 2 * Fraction(seconds - sum(shares), 3600)
     assert sum(line.amount(Used.GPU_HOURS) for line in found) == due
-    assert 2 * held_ms(lease, milliseconds(NOW + seconds)) / HOUR_MS == due
+    assert 2 * Fraction(held_ms(lease, milliseconds(NOW + seconds))) / HOUR_MS == due
     assert total(found, Charge.USE) == seconds * 1000
 
 

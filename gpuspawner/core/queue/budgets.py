@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from zoneinfo import ZoneInfo
 
 from gpuspawner.core.calendar.periods import HOUR_MS, Span, milliseconds, period_of, show_moment
 from gpuspawner.core.leases.lease import UP, Lease, Phase
-from gpuspawner.core.queue.charges import BUDGET, amount, held_ms, per_hour
+from gpuspawner.core.queue.charges import BUDGET, held_ms, per_hour
 from gpuspawner.core.queue.entries import account_of, accounts_of, bound_elsewhere, entries_in_force, granted
 from gpuspawner.core.rules import Account, Accounts, Budget, LatestEnd, Quota, QuotaGrant, Rate, Rules, Used, Whom
 from gpuspawner.core.units import show_time
@@ -50,9 +50,9 @@ class Balance:
     used: Fraction
     set_aside: Fraction
     added: Fraction
-    rate: Fraction
-    """What runs and starts now takes an hour."""
     zone: ZoneInfo
+    rate: Fraction = Fraction(0)
+    """What runs and starts now takes an hour, where that was asked for."""
 
     @property
     def hard(self) -> Fraction | None:
@@ -120,9 +120,9 @@ class Balances:
         self._rules, self._accounts, self._grants = rules, accounts, grants
         self._now_ms = milliseconds(now)
         self._live: dict[Account, list[_Live]] = defaultdict(list)
-        self._rates: dict[Account, Rate] = defaultdict(Rate)
         self._sums: dict[Account, dict[tuple[Used, Span], tuple[Fraction, Fraction]]] = defaultdict(dict)
-        self.bind = any(entry.budgets for entry in rules.quotas)
+        self._whoms = {entry.whom for entry in rules.quotas if entry.budgets}
+        self.bind = bool(self._whoms)
         """Whether there is any."""
         for lease in leases if self.bind else ():
             self.add(lease)
@@ -143,22 +143,30 @@ class Balances:
 
     def _count(self, live: _Live, user_created: str, team: str) -> None:
         for account in accounts_of(user_created, team):
+            if self._whoms.isdisjoint(_COUNTED_BY[bool(account.team), bool(account.user_created)]):
+                continue
             self._live[account].append(live)
-            rate = self._rates[account]
-            self._rates[account] = Rate(rate.gpus + live.rate.gpus, rate.price_per_hour + live.rate.price_per_hour)
             sums = self._sums[account]
             for (used, period), (so_far, aside) in sums.items():
-                more_so_far, more_aside = self._uses(live, used, period)
+                more_so_far, more_aside = self._uses([live], used, period)
                 sums[used, period] = so_far + more_so_far, aside + more_aside
 
     def of(self, asker: Asker, at: float | None = None) -> list[Balance]:
         """Return where the budgets that bind somebody stand, in the periods of a time (None: of now)."""
         at_ms = self._now_ms if at is None else milliseconds(at)
         return [
-            self._balance(entry, budget, account_of(entry, asker.user_created, asker.team), at_ms)
+            replace(balance, rate=self._rate(balance))
             for entry in entries_in_force(self._rules.quotas, asker.user, asker.team)
             for budget in entry.budgets
+            for balance in [self._balance(entry, budget, account_of(entry, asker.user_created, asker.team), at_ms)]
         ]
+
+    def _rate(self, balance: Balance) -> Fraction:
+        """Return what runs and starts of a balance's account takes an hour."""
+        others = bound_elsewhere(self._rules.quotas, balance.entry, balance.account.user_created)
+        parts = [(1, balance.account), *((-1, other) for other in others)]
+        takes = (sign * per_hour(one.rate, balance.budget.what) for sign, which in parts for one in self._live[which])
+        return sum(takes, _NONE)
 
     def verdict(self, asker: Asker, rate: Rate, start: float, seconds: float) -> Verdict:
         """Return for how long what takes ``rate`` may run from a start (now or later), of the ``seconds`` asked.
@@ -193,34 +201,50 @@ class Balances:
 
     def _balance(self, entry: Quota, budget: Budget, account: Account, at_ms: int) -> Balance:
         period = period_of(at_ms, budget.per, self.zone)
-        used, set_aside, rate = self._counted(account, budget, period)
+        used, set_aside = self._counted(account, budget, period)
         for other in bound_elsewhere(self._rules.quotas, entry, account.user_created):
-            less_used, less_aside, less_rate = self._counted(other, budget, period)
-            used, set_aside, rate = used - less_used, set_aside - less_aside, rate - less_rate
+            less_used, less_aside = self._counted(other, budget, period)
+            used, set_aside = used - less_used, set_aside - less_aside
         added = granted(self._grants, account, budget.what, max(self.now, period.start))
-        return Balance(entry, budget, account, period, used, set_aside, added, rate, self.zone)
+        return Balance(entry, budget, account, period, used, set_aside, added, self.zone)
 
-    def _counted(self, account: Account, budget: Budget, period: Span) -> tuple[Fraction, Fraction, Fraction]:
-        """Return what an account has used of a period, what is set aside, and what runs takes an hour."""
+    def _counted(self, account: Account, budget: Budget, period: Span) -> tuple[Fraction, Fraction]:
+        """Return what an account has used of a period, and what is set aside."""
         used, set_aside = self._sum(account, budget.what, period)
         if period.start_ms <= self._now_ms < period.end_ms:
             used += self._accounts.charged.get((account, budget.what, budget.per), 0)
-        return used, set_aside, per_hour(self._rates[account], budget.what)
+        return used, set_aside
 
     def _sum(self, account: Account, used: Used, period: Span) -> tuple[Fraction, Fraction]:
         """Return what live leases used of a period so far, and what is set aside there."""
         sums = self._sums[account]
         if (used, period) not in sums:
-            found = [self._uses(one, used, period) for one in self._live[account]]
-            so_far, aside = (sum(each, Fraction(0)) for each in zip(*found, strict=True)) if found else (_NONE, _NONE)
-            sums[used, period] = so_far, aside
+            sums[used, period] = self._uses(self._live[account], used, period)
         return sums[used, period]
 
-    def _uses(self, one: _Live, used: Used, period: Span) -> tuple[Fraction, Fraction]:
-        so_far = _NONE
-        if one.lease is not None and one.lease.phase in UP:
-            so_far = per_hour(one.rate, used) * held_ms(one.lease, self._now_ms, period) / HOUR_MS
-        return so_far, amount(period.overlap(self._now_ms, one.end_ms), one.rate, used)
+    def _uses(self, live: Iterable[_Live], used: Used, period: Span) -> tuple[Fraction, Fraction]:
+        """Return the same of some, summed up by rate: fractions are slow."""
+        so_far: dict[tuple[int, int], Fraction | int] = defaultdict(int)
+        aside: dict[tuple[int, int], int] = defaultdict(int)
+        for one in live:
+            takes = per_hour(one.rate, used).as_integer_ratio()
+            aside[takes] += period.overlap(self._now_ms, one.end_ms)
+            if one.lease is not None and one.lease.phase in UP:
+                so_far[takes] += held_ms(one.lease, self._now_ms, period)
+        return _hours(so_far), _hours(aside)
+
+
+_COUNTED_BY = {
+    (False, False): {Whom.EVERYBODY},
+    (True, False): {Whom.TEAM},
+    (False, True): {Whom.USER, Whom.EACH_USER},
+    (True, True): {Whom.EACH_OF_TEAM},
+}
+"""Which entries count the use of an account, by whether it is a team's, and a user's."""
+
+
+def _hours(number_ms: Mapping[tuple[int, int], Fraction | int]) -> Fraction:
+    return sum((Fraction(*takes) * ms for takes, ms in number_ms.items()), _NONE) / HOUR_MS
 
 
 def expected_end(lease: Lease, now: float) -> float | None:

@@ -143,12 +143,14 @@ def gaps_of(lease: Lease, until_ms: int) -> list[Gap]:
     return found
 
 
-def held_ms(lease: Lease, until_ms: int, within: Span | None = None) -> Fraction:
+def held_ms(lease: Lease, until_ms: int, within: Span | None = None) -> Fraction | int:
     """Return for how long a lease is charged that ran until a moment, less what was lost; ``within`` a period."""
     if lease.running_at is None:
-        return Fraction(0)
+        return 0
     since_ms = milliseconds(lease.running_at)
     period = within or Span(since_ms, until_ms)
+    if not lease.lost:
+        return period.overlap(since_ms, until_ms)
     lost = sum((one.share * period.overlap(one.start_ms, one.end_ms) for one in gaps_of(lease, until_ms)), Fraction(0))
     return period.overlap(since_ms, until_ms) - lost
 

@@ -15,7 +15,7 @@ def explained(lease: Lease, view: dict[str, Any], policy: IdlePolicy) -> list[st
     if view["end"]:
         return list(_of_end(view["end"]))
     if lease.phase in WAITING:
-        return [view["queue"]["sentence"]]
+        return [one for one in (view["queue"]["sentence"], view["queue"]["why"]) if one]
     if lease.phase not in UP:
         return ["It is starting. Idle time counts only once it runs."]
     hours = [view["policy"]["words"]] if view["policy"]["words"] and view["idle"] else []

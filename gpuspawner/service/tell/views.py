@@ -200,6 +200,7 @@ def _queue(parts: Parts, lease: Lease) -> dict[str, Any] | None:
         "likely_seconds": place.likely_seconds,
         "at_most_seconds": place.at_most_seconds,
         "sentence": sentence,
+        "why": place.why,
         "held_back": None if held is None else {"rule": held.rule, "words": held.words},
         "impossible": lease.impossible or None,
     }

@@ -13,6 +13,7 @@ from gpuspawner.catalog.rules.visible import choose_team, listed, visible
 from gpuspawner.catalog.values import NO_GPU, Catalog, Guarantee, Template
 from gpuspawner.core.errors import LARGEST_REQUEST_BYTES, RequestRefused, TooLarge, quoted
 from gpuspawner.core.leases.request import Request
+from gpuspawner.core.queue.holds import classes_of
 from gpuspawner.core.units import (
     BadValue,
     parse_bytes,
@@ -83,6 +84,8 @@ def resolve(
         needs_memory_bytes=gpus.needs_memory_bytes,
         needs_compute=template.needs_compute if gpus.gpu else "",
         priority=template.priority,
+        classes=classes_of(catalog.rules.holds, groups or ()),
+        least_lifetime_seconds=bounds.lifetime_seconds[0],
     )
 
 

@@ -80,7 +80,9 @@ def _add_remote(commands: Any) -> None:
     stopping = commands.add_parser("stop", help="stop a workspace, or withdraw a waiting one")
     stopping.add_argument("name", metavar="NAME", help=name)
     stopping.set_defaults(run="gpuspawner.cli.remote:stop")
-    for parser in (listing, explaining, stopping):
+    queueing = commands.add_parser("queue", help="say who waits for GPUs, at which place, for how long and why")
+    queueing.set_defaults(run="gpuspawner.cli.queue:show_queue")
+    for parser in (listing, explaining, stopping, queueing):
         _add_url(parser)
         parser.add_argument("--json", action="store_true", help="print JSON")
 

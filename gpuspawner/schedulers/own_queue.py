@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from fractions import Fraction
 from functools import lru_cache
 from math import inf
 
 from gpuspawner.backends.base import Backend
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.gpus.fleet import Fleet
+from gpuspawner.core.gpus.fleet import Fleet, GpuKind
 from gpuspawner.core.queue.estimates import Place, queue_places
 from gpuspawner.core.queue.grants import Decision, PlaceLimits, decide
 from gpuspawner.core.queue.kinds import pools_of
-from gpuspawner.core.queue.placement import UNKNOWN, count_all, count_away, count_free, demand_of, largest_fit
+from gpuspawner.core.queue.placement import (
+    UNKNOWN,
+    count_all,
+    count_away,
+    count_free,
+    demand_of,
+    largest_fit,
+    used_shares,
+)
 from gpuspawner.core.queue.quotas import Tally
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.schedulers.base import Answer, Grant, Offer, Preview
@@ -84,20 +93,30 @@ def preview_of(seen: Snapshot, claim: Claim, limits: PlaceLimits | None = None) 
 
 
 def offers_of(seen: Snapshot) -> list[Offer]:
-    """Return what could be had of every kind, in the catalog's order."""
+    """Return what could be had of every kind, in the catalog's order. What is kept for a stronger claim is not free."""
     fleet = seen.gpus_as_held
     known = fleet.complete
+    kept = used_shares((), (slot for one in seen.kept for slot in one.slots))
+    used = {**seen.used, **{gpu: share + seen.used.get(gpu, 0) for gpu, share in kept.items()}}
     waiting = Counter(pool for claim in seen.claims for pool in pools_of(claim, seen.kinds))
     return [
         Offer(
             kind.name,
-            count_free(kind, fleet, seen.used) if known else None,
+            count_free(kind, fleet, used) if known else None,
             count_all(kind, fleet) if known else None,
             largest_fit(kind, fleet, foreign_too=True) if known else None,
             waiting[kind.pool],
             any(gpu.simulated for gpu in fleet.gpus if gpu.pool == kind.pool),
-            note="none is there now" if known and not count_all(kind, fleet) else "",
+            note=_note(kind, fleet, seen, used) if known else "",
             away=count_away(kind, fleet),
         )
         for kind in seen.kinds.values()
     ]
+
+
+def _note(kind: GpuKind, fleet: Fleet, seen: Snapshot, used: Mapping[str, Fraction]) -> str:
+    """Return what is to be known beside the numbers: that none is there, or how many are kept for a stronger claim."""
+    if not count_all(kind, fleet):
+        return "none is there now"
+    kept = count_free(kind, fleet, seen.used) - count_free(kind, fleet, used)
+    return f"{kept} kept for a stronger claim" if kept else ""

@@ -217,6 +217,13 @@ def test_it_is_held_once_all_are_free_and_lapses_after_its_time():
     assert until.state is State.LAPSED
 
 
+def test_it_keeps_nothing_without_a_bound_also_where_its_gpus_never_come_free():
+    mine = claim(1, slots=slots("a100-0"), ends_at=LATER + 300)
+    busy = running("one", "a100-0")
+    assert advanced(mine, seen([busy], FOUR, now=LATER + 299 + HOLD_SECONDS)).state is State.COMING
+    assert advanced(mine, seen([busy], FOUR, now=LATER + 300 + HOLD_SECONDS)).state is State.LAPSED
+
+
 def test_whoever_is_outside_may_begin_to_use_them_and_nobody_else_ends_for_it():
     mine = claim(1, slots=slots("a100-0"))
     foreign = [replace(FOUR[0], foreign=True), FOUR[1]]

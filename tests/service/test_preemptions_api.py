@@ -94,6 +94,7 @@ def test_a_repeated_message_is_one_claim(world, header):
         ({**EXTERNAL, "by": NOW - 1}, 400, "a time within the next 7 days"),
         ({**EXTERNAL, "hold_until": "soon"}, 400, "hold_until: 'soon' asked"),
         ({**EXTERNAL, "hold_until": NOW + 9 * 86400}, 400, "a time within the next 7 days"),
+        ({**EXTERNAL, "hold_until": NOW + 60}, 409, "Ask for a later hold_until."),
         ({**EXTERNAL, "dry_run": 1}, 400, "true or false"),
         ({**EXTERNAL, "node": "n1"}, 400, "a field that does not exist"),
         ({**EXTERNAL, "count": 4}, 409, "at most 2 can be freed now. Others run too briefly to be ended"),
@@ -117,3 +118,12 @@ def test_where_our_queue_alone_keeps_gpus_the_answer_says_so(world):
     world.parts.scheduler.capabilities = Capabilities(keeps_from_all=False)
     told = ask(world, **EXTERNAL, dry_run=True, status=200)
     assert "Only gpuspawner's own queue keeps these GPUs" in told["note"]
+
+
+def test_what_became_of_claims_is_counted(world):
+    made = ask(world, **EXTERNAL)
+    api(world, "admin", f"preemptions/{made['id']}", "DELETE")
+    headers = {"Authorization": f"token {world.token('prometheus')}"}
+    text = requests.get(f"{world.home}metrics", headers=headers, timeout=20).text
+    assert 'gpuspawner_preemptions_total{outcome="given up",source="claim"} 1.0' in text
+    assert 'gpuspawner_preemptions_total{outcome="claimed",source="make_room"} 0.0' in text

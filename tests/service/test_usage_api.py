@@ -84,7 +84,8 @@ def test_a_workspace_says_what_it_was_charged_and_what_bounds_it(world):
     runs(world, deadline_at=NOW + HOUR, latest_end=bound, warned_seconds=(3600.0,))
     (view,) = ask(world, "workspaces")["workspaces"]
     assert view["charged"] == {"gpu_hours": 1, "cost": 2}
-    assert view["latest_end"] == {"at": NOW + HOUR, "rule": "budget", "words": bound.words}
+    told = {"at": NOW + HOUR, "rule": "budget", "words": bound.words}
+    assert view["latest_end"] == {**told, "entry": "each-user", "sentence": f"It {bound.words}."}
     assert view["warning"]["text"].startswith(f"This workspace {bound.words}. Save your work")
     assert f"It {bound.words}." in view["explained"]
 

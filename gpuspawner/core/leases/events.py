@@ -211,6 +211,12 @@ class Bounded(Event):
         return self.text
 
 
+class ReachesInto(Text):
+    """It runs into a time for which its GPUs are held for a class; ``text`` is which. Nothing ends it for that."""
+
+    name, words, told, marked = "reaches into", "Asked to make room for a class", Told.USER, True
+
+
 class WarnedIdle(Text):
     """It was idle, and its grace period begins; ``text`` is what was measured."""
 
@@ -373,7 +379,7 @@ EVENTS: Mapping[str, type[Event]] = {
     kind.name: kind
     for kind in (
         *(Asked, Granted, Placed, Started, Requeued, Parked, Returned, Adopted, CannotStart, CanStart),
-        *(HeldBackBy, LetGo, Consented, Substituted, WarnedOfClaim, ClaimGone, Bounded),
+        *(HeldBackBy, LetGo, Consented, Substituted, WarnedOfClaim, ClaimGone, Bounded, ReachesInto),
         *(WarnedIdle, WarnedOfEnd, GraceEnded, WouldWarn, WouldStop, Kept, Extended),
         *(Stopped, StopperNamed, Disrupted, Spared, Health, OutputShared, Disputed, Answered),
         *(QuotaGranted, QuotaTakenBack, UsageCorrected),

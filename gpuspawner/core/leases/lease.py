@@ -128,6 +128,7 @@ class Lease:
     terms: Terms | None = None  # of its policy, as it was granted; None: those of the present catalog
     judged: str = ""  # a fingerprint of what judged its last sample
     made_room_at: float | None = None  # when it last made room for a stronger claim
+    reaches_into: LatestEnd | None = None  # the hold for a class that it runs into, and was told of
 
     @property
     def kind(self) -> str | None:

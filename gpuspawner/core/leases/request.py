@@ -42,13 +42,17 @@ class Request:
     needs_compute: str = ""
     priority: int = 0
     """The template's: a higher one goes first."""
+    classes: tuple[str, ...] = ()
+    """The classes, of those that GPUs are held for, that its user was in when it was asked."""
+    least_lifetime_seconds: int = 0
+    """The template's: what leaves less is not granted. 0 in what an older version stored."""
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Request:
         """Return a request from what ``dataclasses.asdict`` made of it, read back from JSON."""
         opens = document.get("opens")
-        substitutes = tuple(document.get("substitutes", ()))
-        return cls(**{**document, "opens": None if opens is None else tuple(opens), "substitutes": substitutes})
+        lists = {name: tuple(document.get(name, ())) for name in ("substitutes", "classes")}
+        return cls(**{**document, "opens": None if opens is None else tuple(opens), **lists})
 
     @property
     def guaranteed_cpu_cores(self) -> float:

@@ -13,6 +13,7 @@ _PAST += ("sampled_at", "stop_sent_at", "impossible_since", "waiting_since", "ma
 _AHEAD = ("deadline_at", "kept_until", "not_before", "disrupted_until")
 _INNER = {
     "latest_end": ("at",),
+    "reaches_into": ("at",),
     "fixed_end": ("at",),
     "notice": ("at",),
     "held_back": ("since",),

@@ -19,20 +19,23 @@ from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.core.rules import Account, LatestEnd
 from gpuspawner.core.units import show_time
 
-BACKFILL, KEPT = "backfill", "kept"
+BACKFILL, KEPT, HOLD = "backfill", "kept", "hold"
 
 
 @dataclass(frozen=True)
 class Reservation:
     """GPUs that are kept for these claims, by id, from a time on; None where it is not known when they are needed.
 
-    Others may have them until then, if they end by themselves before.
+    Others may have them until then, if they end by themselves before; of a hold, which is known long before, also if
+    they are bound to. ``words`` tell others why what is free is not theirs, ``end`` is the bound on theirs.
     """
 
     slots: tuple[Slot, ...]
     at: float | None
     whom: frozenset[str]
     rule: str = BACKFILL
+    words: str = ""
+    end: LatestEnd | None = None
 
 
 class Ending(NamedTuple):
@@ -53,7 +56,13 @@ def kept_for_others(seen: Snapshot, claims: Iterable[Claim]) -> tuple[Reservatio
     """Return the GPUs that were freed for a stronger claim and are kept for it: nobody else gets them meanwhile."""
     waiting = tuple(claims)
     return tuple(
-        Reservation(kept.slots, seen.now, frozenset(x.id for x in waiting if _is_account_of(kept.account, x)), KEPT)
+        Reservation(
+            kept.slots,
+            seen.now,
+            frozenset(x.id for x in waiting if _is_account_of(kept.account, x)),
+            KEPT,
+            "What is free is kept for a stronger claim.",
+        )
         for kept in seen.kept
     )
 
@@ -82,7 +91,7 @@ def fit(
     free_of = frozenset(
         number
         for number, one in enumerate(reservations)
-        if claim.id in one.whom or (one.at is not None and until <= one.at)
+        if claim.id in one.whom or (one.at is not None and _least_end(claim, one, now) <= one.at)
     )
     if (kind.name, count, needs, free_of) in known:
         return None
@@ -100,15 +109,45 @@ def _fit(
     slots = pools.find(kind, count, claim.tried_nodes, _shares(others), needs)
     if slots is not None:
         return Fit(slots)
-    passed = [one for one in others if one.at is not None and until <= one.at]
-    if not passed:
+    passed = [one for one in others if one.at is not None and _least_end(claim, one, now) <= one.at]
+    for at in sorted({one.at for one in passed if one.at is not None}, reverse=True):  # as late a bound as can be
+        free = [one for one in passed if (one.at or 0) >= at]
+        slots = pools.find(kind, count, claim.tried_nodes, _shares(x for x in others if x not in free), needs)
+        if slots is not None:
+            return Fit(slots, _bound(slots, free, until, now))
+    return None
+
+
+def kept_from(claim: Claim, kind: GpuKind, pools: Pools, reservations: Iterable[Reservation]) -> Reservation | None:
+    """Return what keeps GPUs from a claim that are free: a stronger claim, or a hold. None where they are short."""
+    others = [one for one in reservations if claim.id not in one.whom]
+    kept = [one for one in others if one.rule != BACKFILL]
+    if not kept:
         return None
-    slots = pools.find(kind, count, claim.tried_nodes, _shares(x for x in others if x not in passed), needs)
-    if slots is None:
-        return None
+    shares = _shares(one for one in others if one.rule == BACKFILL)
+    slots = pools.find(kind, claim.request.count, claim.tried_nodes, shares, beside_of(claim.request))
+    given = {slot.gpu for slot in slots or ()}
+    return next((one for one in kept if given & {slot.gpu for slot in one.slots}), None)
+
+
+def _least_end(claim: Claim, reservation: Reservation, now: float) -> float:
+    """Return when a claim ends at the earliest that may be bound by a reservation."""
+    request = claim.request
+    least = request.least_lifetime_seconds or request.lifetime_seconds
+    return now + (least if reservation.rule == HOLD else request.lifetime_seconds)
+
+
+def _bound(slots: Iterable[Slot], passed: Iterable[Reservation], until: float, now: float) -> LatestEnd | None:
+    """Return the bound on the end of what has these GPUs; None where it ends by itself before a hold."""
     given = {slot.gpu for slot in slots}
-    at = min((one.at or inf for one in passed if given & {slot.gpu for slot in one.slots}), default=inf)
-    return Fit(slots, bound_of(at, now) if at < inf else None)
+    bounds = [
+        one.end or bound_of(one.at, now)
+        for one in passed
+        if one.at is not None
+        and given & {slot.gpu for slot in one.slots}
+        and not (one.rule == HOLD and until <= one.at)
+    ]
+    return min(bounds, key=lambda one: one.at, default=None)
 
 
 def bound_of(at: float, now: float) -> LatestEnd:

@@ -22,9 +22,20 @@ from typing import NamedTuple, Protocol
 
 from gpuspawner.core.gpus.fleet import GpuKind, Slot
 from gpuspawner.core.leases.lease import HOLDING, Lease, Phase
-from gpuspawner.core.queue.backfill import Ending, Fit, Reservation, Unfit, bound_of, fit, kept_for_others, reserve
+from gpuspawner.core.queue.backfill import (
+    Ending,
+    Fit,
+    Reservation,
+    Unfit,
+    bound_of,
+    fit,
+    kept_for_others,
+    kept_from,
+    reserve,
+)
 from gpuspawner.core.queue.bounds import Amount, Bucket
 from gpuspawner.core.queue.ends import end_at
+from gpuspawner.core.queue.holds import kept_for_classes
 from gpuspawner.core.queue.kinds import kinds_of
 from gpuspawner.core.queue.order import Line, Standing
 from gpuspawner.core.queue.placement import beside_of
@@ -118,7 +129,7 @@ class _Pass:
         self._under_way = self._starts.total()
         self._grants: list[Given] = []
         self._held: dict[str, Held] = {}
-        self._reservations = list(kept_for_others(seen, claims))
+        self._reservations = [*kept_for_others(seen, claims), *kept_for_classes(seen, claims)]
         self._reserved: set[str] = set()
         """Pools of which somebody has reserved GPUs."""
         self._closed: dict[str, Held] = {}
@@ -164,6 +175,9 @@ class _Pass:
                 self._give(claim, kind, found)
                 return
         if fitting:
+            kept = (kept_from(claim, kind, self._pools, self._reservations) for kind in fitting)
+            if (first := next((one for one in kept if one is not None), None)) is not None:
+                self._held[claim.id] = Held(first.rule, first.words)
             self._reserve(claim, fitting)
         elif held is not None:
             self._held[claim.id] = held

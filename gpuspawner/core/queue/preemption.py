@@ -100,11 +100,12 @@ class Preemption:
         return self.state in {State.COMING, State.HELD}
 
     @property
-    def kept_until(self) -> float | None:
-        """When it lapses unless it is claimed; None while that is not known."""
-        if self.hold_until is not None or self.free_at is None:
+    def kept_until(self) -> float:
+        """When it lapses unless it is claimed, also where its GPUs never come free: it keeps none without a bound."""
+        if self.hold_until is not None:
             return self.hold_until
-        return self.free_at + HOLD_SECONDS
+        since = self.free_at if self.free_at is not None else max(self.made_at, self.ends_at or 0.0)
+        return since + HOLD_SECONDS
 
     def is_for(self, lease: Lease) -> bool:
         """Whether a workspace is of whom it is for."""
@@ -118,9 +119,8 @@ def is_of(lease: Lease, account: Account) -> bool:
 
 
 def kept_for(preemption: Preemption) -> KeptGpus:
-    """Return what others are not granted meanwhile. Until its GPUs are free, nobody knows how long that is."""
-    until = preemption.kept_until
-    return KeptGpus(preemption.id, preemption.slots, preemption.account, float("inf") if until is None else until)
+    """Return what others are not granted meanwhile."""
+    return KeptGpus(preemption.id, preemption.slots, preemption.account, preemption.kept_until)
 
 
 class Plan(NamedTuple):
@@ -220,8 +220,7 @@ def advanced(claim: Preemption, seen: Snapshot) -> Preemption:
     free = len(rest) == claim.count and all(used.get(slot.gpu, 0) + slot.share <= 1 for slot in rest)
     if free and claim.state is State.COMING:
         claim = replace(claim, state=State.HELD, free_at=seen.now)
-    until = claim.kept_until
-    if claim.state is State.HELD and until is not None and until <= seen.now:
+    if claim.kept_until <= seen.now:
         return replace(claim, state=State.LAPSED, over_at=seen.now)
     return claim
 

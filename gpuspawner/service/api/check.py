@@ -57,7 +57,7 @@ class Check(ApiHandler):
         claim = Claim("" if mine is None else mine.id, person.owner.user_created, request, asked_at, user=person.name)
         would = await parts.queue.offers_for(claim)
         if would.latest_end is not None and would.latest_end.at < ends_at:
-            bound = replace(would.latest_end, words=would.latest_end.words.rstrip("."))
+            bound = would.latest_end
             ends_at = bound.at
         place, node_seconds = would.place, would.node_seconds
         shortage = "" if would.held_back is None else would.held_back.words
@@ -118,7 +118,7 @@ def _besides(catalog: Catalog, request: Request, would: Preview, ends_at: float)
     if would.beyond_share:
         yield beyond_share(would.beyond_share, makes_room=catalog.rules.make_room is not None)
     if would.latest_end is not None and would.latest_end.at > ends_at:  # it can't be extended beyond that
-        yield would.latest_end.words
+        yield f"It {would.latest_end.words}."
 
 
 def of_kind(request: Request, kind: str) -> Request:

@@ -18,10 +18,13 @@ from gpuspawner.service.api.check import Check
 from gpuspawner.service.tell.output import output_view
 from gpuspawner.service.tell.quota_view import bounds_view
 from gpuspawner.service.tell.record_views import audit_view, reading_view
+from gpuspawner.service.tell.sentences import gpus_asked
 from gpuspawner.service.tell.teams import teams_view
 from gpuspawner.service.tell.views import (
+    is_simulated,
     lease_view,
     offer_view,
+    standing_view,
 )
 
 LONGEST_LIST = 200
@@ -64,7 +67,10 @@ class Queue(ApiHandler):
     """GET: who waits, in order. Names are shown to administrators, and one's own."""
 
     async def get(self) -> None:
-        """Answer each waiting lease's place, kind, count and time. Kinds that are not for who asks are left out."""
+        """Answer each waiting lease's place, kind, count and time. Kinds that are not for who asks are left out.
+
+        Besides, of one's own and for administrators: why it waits, which rule holds it back, why its place changed.
+        """
         parts, person = self.parts, self.must()
         kinds = (await self.offered()).gpus
         line = []
@@ -74,20 +80,28 @@ class Queue(ApiHandler):
             shown = mine or person.admin
             if not shown and lease.request.gpu not in {None, *kinds}:
                 continue
+            told = (standing_view(parts, lease) if shown else None) or {}
             line.append(
                 {
                     "id": lease.id if shown else None,
                     "user": lease.user if shown else None,
+                    "server": lease.key.server if shown else None,
+                    "team": lease.request.team or None if shown else None,
                     "mine": mine,
                     "gpu": lease.request.gpu,
                     "count": lease.request.count,
+                    "asked": gpus_asked(lease.request, parts.catalog, simulated=is_simulated(parts, lease)),
                     "place": place.number,
+                    "of": place.of,
+                    "sentence": told.get("sentence"),
+                    "held_back": told.get("held_back"),
+                    "changed": told.get("changed"),
                     "asked_at": lease.asked_at,
                     "at_most_seconds": place.at_most_seconds,
                     "likely_seconds": place.likely_seconds,
                 }
             )
-        self.answer({"queue": line})
+        self.answer({"queue": line, "now": parts.clock.now()})
 
 
 class Workspaces(ApiHandler):

@@ -15,6 +15,7 @@ from gpuspawner.core.queue.charges import BUDGET
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.allocator import Allocator
 from gpuspawner.service.leases.book import Book
+from gpuspawner.service.leases.holds import Holds
 from gpuspawner.service.leases.policies import fingerprint, idle_policy_of, policy_of
 from gpuspawner.service.leases.reclaimer import Reclaimer
 from gpuspawner.service.store import AuditLine
@@ -34,6 +35,7 @@ class Lifecycle:
     def __init__(self, book: Book, allocator: Allocator, reclaimer: Reclaimer, clock: Clock) -> None:
         """Act on the leases of ``book``."""
         self._book, self._allocator, self._reclaimer, self._clock = book, allocator, reclaimer, clock
+        self._holds = Holds(book, allocator, clock)
         self._hub_silent_since: float | None = None
 
     def catch_up(self) -> None:
@@ -156,9 +158,10 @@ class Lifecycle:
             except (Conflict, Unavailable) as error:
                 log.warning("deadline of %s waits: %s", lease.id, error)
         try:
+            self._holds.look()
             self._allocator.lost_time.look()
         except Unavailable as error:
-            log.warning("what time is lost is noted later: %s", error)
+            log.warning("what time is lost, and who runs into a class, is noted later: %s", error)
 
     def _deadline(self, lease: Lease, deadline_at: float, now: float) -> None:
         extend = policy_of(self._allocator.catalog, lease, now).extend
@@ -197,8 +200,10 @@ class Lifecycle:
             raise Conflict("This workspace has no running lifetime to extend.")
         policy = policy_of(self._allocator.catalog, lease, self._clock.now())
         latest = self._allocator.bounds.of_extension(lease, policy.extend.each_seconds)
+        hold = self._holds.bound_of(lease, lease.deadline_at + policy.extend.each_seconds)
+        bound = min((one for one in (latest, hold) if one is not None), key=lambda one: one.at, default=None)
         deadline_at, extended = lifetime.extend(
-            lease.deadline_at, lease.extended_seconds, policy.extend, self._clock.now(), latest
+            lease.deadline_at, lease.extended_seconds, policy.extend, self._clock.now(), bound
         )
         event = events.Extended(extended - lease.extended_seconds)
         if latest is not None and latest.at > deadline_at:

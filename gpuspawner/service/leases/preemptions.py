@@ -7,14 +7,16 @@ is stored first, then its victims get their notice, which says when they end.
 from __future__ import annotations
 
 import logging
+import math
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.leases import endings, events
-from gpuspawner.core.leases.lease import UP, Lease
+from gpuspawner.core.leases.lease import UP, WAITING, Lease
 from gpuspawner.core.queue.preemption import (
     Plan,
     Preemption,
@@ -26,6 +28,7 @@ from gpuspawner.core.queue.preemption import (
     plan,
 )
 from gpuspawner.core.queue.snapshot import KeptGpus, Snapshot
+from gpuspawner.core.queue.standing import account_of, givers_to, over_share, wishes
 from gpuspawner.core.rules import Notice
 from gpuspawner.core.units import show_time
 from gpuspawner.service.clock import Clock
@@ -37,6 +40,8 @@ from gpuspawner.service.tell.claims import claim_title, why_words
 
 log = logging.getLogger("gpuspawner.preemptions")
 
+ROOM_SECONDS = 10.0
+"""How often it is looked for whom room is to be made. Arbitrary: they have waited for minutes."""
 LOOK_SECONDS = 30.0
 """How often a claim whose GPUs are to come is planned anew where nothing is known to have changed: protection ends."""
 
@@ -49,8 +54,11 @@ class Preemptions:
         self._book, self._allocator, self._reclaimer, self._clock = book, allocator, reclaimer, clock
         self._rows = book.store.preemptions
         self._live: dict[str, Preemption] = {}
+        self._looked_at = -math.inf
         self._planned: dict[str, tuple[object, float]] = {}
         """Of what each claim was planned last, and when."""
+        self.outcomes: Counter[tuple[str, str]] = Counter()
+        """How many are over since this service started, by who made them (claim, make_room) and what became of them."""
         self.changes = 0
         """How many times one changed, since this service started."""
         allocator.observed.kept = self.kept
@@ -85,7 +93,7 @@ class Preemptions:
         """Return what a claim would stand as, and whom it would end. Nothing is done.
 
         Raises:
-            Conflict: so many GPUs can't be had, whoever ends; says how many can.
+            Conflict: so many GPUs can't be had, whoever ends, or not before they would go again; says what can be.
             Unavailable: it is not known what runs where.
         """
         seen = self._allocator.observed.snapshot()
@@ -95,7 +103,11 @@ class Preemptions:
         if found is None:
             raise Conflict(self._too_many(claim, seen))
         at = notice_ends_at(found.victims, seen, claim.ends_at) if found.victims else claim.ends_at
-        return replace(claim, slots=found.slots, ends_at=at), found
+        stands = replace(claim, slots=found.slots, ends_at=at)
+        if at is not None and stands.kept_until <= at:
+            until, ends = (show_time(when, seen.now) for when in (stands.kept_until, at))
+            raise Conflict(f"GPUs kept until {until} asked; they come free at {ends}. Ask for a later hold_until.")
+        return stands, found
 
     def make(self, claim: Preemption) -> Preemption:
         """Make a claim, or return the one that its maker made by the same key: repeating it takes nobody else.
@@ -131,6 +143,7 @@ class Preemptions:
 
     def step(self) -> None:
         """Bring about what stands: once a tick, and after each change."""
+        self._make_room()
         for claim in self.live:
             seen = self._allocator.observed.snapshot()
             if seen.fleet.complete and seen.processes_known:
@@ -144,19 +157,50 @@ class Preemptions:
             elif notice.at <= self._clock.now():
                 self._end(lease, notice)
 
+    def _make_room(self) -> None:
+        """Claim room for who is within the soft share and has waited long enough, from who is over theirs."""
+        now = self._clock.now()
+        if self._allocator.catalog.rules.make_room is None or now - self._looked_at < ROOM_SECONDS:
+            return
+        self._looked_at = now
+        seen = self._allocator.observed.snapshot()
+        if not seen.fleet.complete or not seen.processes_known:
+            return
+        wish = next(iter(wishes(seen, (claim.lease for claim in self.live))), None)
+        if wish is None:
+            return
+        asked = wish.claim.request
+        kind, account = asked.gpu or "", account_of(wish.claim)
+        claim = new_claim(
+            "gpuspawner", now, kind=kind, count=asked.count, account=account, user=wish.claim.user, lease=wish.claim.id
+        )
+        found = plan(claim, seen, over_share(seen), wish.givers)
+        if found is not None and found.victims:  # where GPUs are free, the queue gives them
+            self._begin(claim, seen, found)
+
     def _step(self, claim: Preemption, seen: Snapshot) -> None:
         stands = advanced(claim, seen)
+        if claim.lease and stands.live and not self._waits(claim.lease):
+            stands = replace(stands, state=State.GIVEN_UP, over_at=seen.now)  # withdrawn, or served otherwise
         found = self._replanned(stands, seen) if stands.state is State.COMING else None
         if found is None:
             self._save(stands)
             return
+        self._begin(stands, seen, found)
+
+    def _begin(self, claim: Preemption, seen: Snapshot, found: Plan) -> None:
+        """Store what a claim takes, spare whom it does not need any more, and warn whom it ends."""
         told = [x for x in found.victims if x.notice is None]
-        at = notice_ends_at(told, seen, stands.ends_at) if told else stands.ends_at
-        self._save(replace(stands, slots=found.slots, ends_at=at))
+        at = notice_ends_at(told, seen, claim.ends_at) if told else claim.ends_at
+        self._save(replace(claim, slots=found.slots, ends_at=at))
         needed = {lease.id for lease in found.victims}
         self._spare([x for x in self.under_notice(claim) if x.id not in needed and x.phase in UP])
         for lease in told:
-            self._warn(lease, stands, at or seen.now)
+            self._warn(lease, claim, at or seen.now)
+
+    def _waits(self, name: str) -> bool:
+        lease = self._book.get(name)
+        return lease is not None and lease.phase in WAITING
 
     def _replanned(self, claim: Preemption, seen: Snapshot) -> Plan | None:
         """Return whom it ends now; None where nothing changed since that was asked last, or it can't be covered now."""
@@ -168,7 +212,10 @@ class Preemptions:
         return self._plan(claim, seen)
 
     def _plan(self, claim: Preemption, seen: Snapshot) -> Plan | None:
-        return plan(claim, seen, frozenset()) if claim.kind in seen.kinds else None
+        if claim.kind not in seen.kinds:
+            return None
+        over = over_share(seen)
+        return plan(claim, seen, over, givers_to(claim, seen) if claim.lease else None)
 
     def _warn(self, lease: Lease, claim: Preemption, at: float) -> None:
         newest = self._book.get(lease.id)
@@ -214,6 +261,7 @@ class Preemptions:
             self._live[claim.id] = claim
             return
         self._live.pop(claim.id, None)
+        self.outcomes["make_room" if claim.lease else "claim", claim.state.value] += 1
         self._planned.pop(claim.id, None)
         log.info("the claim of %s for %s is %s", claim.by, _whom(claim), claim.state.value)
 

@@ -24,12 +24,6 @@ def charged_view(parts: Parts, lease: Lease) -> dict[str, Any] | None:
     return {"gpu_hours": float(hours), "cost": float(cost) if lease.rate.price_per_hour else None}
 
 
-def bound_view(lease: Lease) -> dict[str, Any] | None:
-    """Return what bounds the end of a workspace; None for nothing but its lifetime."""
-    bound = lease.latest_end
-    return None if bound is None else {"at": bound.at, "rule": bound.rule, "words": bound.words}
-
-
 def why_it_ends(lease: Lease, deadline_at: float, now: float) -> str:
     """Return when and why a workspace ends at its deadline, in a sentence."""
     bound = lease.latest_end

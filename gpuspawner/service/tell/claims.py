@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuspawner.catalog import Catalog
 from gpuspawner.core.queue.preemption import Preemption, State
-from gpuspawner.core.rules import Notice
+from gpuspawner.core.rules import LatestEnd, Notice
 from gpuspawner.core.units import show_duration, show_time
 from gpuspawner.service.tell.sentences import gpu_title
 
@@ -20,9 +20,10 @@ def why_words(claim: Preemption, catalog: Catalog) -> str:
     if claim.account is not None and claim.account.team:
         team = catalog.rules.teams.get(claim.account.team)
         who = f"Team {(team and team.title) or claim.account.team}"
+    gpus = f"{claim.asked} {claim_title(claim.kind, catalog)}"
     if claim.lease:
-        who = "A request within its share"
-    return f"{who} needs {claim.asked} {claim_title(claim.kind, catalog)}."
+        return f"A request within its share has waited for {gpus} for long, and you use more than your share."
+    return f"{who} needs {gpus}."
 
 
 def notice_words(notice: Notice, now: float, *, returns: bool, mail: bool) -> str:
@@ -38,6 +39,15 @@ def notice_words(notice: Notice, now: float, *, returns: bool, mail: bool) -> st
     return f"{notice.why} {end} {then}"
 
 
+def reaches_into_words(hold: LatestEnd, ends_at: float | None, now: float) -> str:
+    """Return what is told to whose workspace runs into the time of a class."""
+    end = "" if ends_at is None else f" until {show_time(ends_at, now)}"
+    return (
+        f"{hold.words} This workspace runs on these GPUs{end}. Nothing ends it for that, and it can't be extended. "
+        "Please stop it before, if you can: files stay."
+    )
+
+
 def state_words(claim: Preemption, coming: int, now: float) -> str:
     """Return in a sentence where a claim stands; ``coming`` workspaces are to end for it."""
     if claim.state is State.COMING:
@@ -46,8 +56,7 @@ def state_words(claim: Preemption, coming: int, now: float) -> str:
         who = "1 workspace ends" if coming == 1 else f"{coming} workspaces end"
         return f"{who} for it at {show_time(claim.ends_at, now)}."
     if claim.state is State.HELD:
-        until = claim.kept_until
-        return "Its GPUs are free and kept for it" + ("." if until is None else f" until {show_time(until, now)}.")
+        return f"Its GPUs are free and kept for it until {show_time(claim.kept_until, now)}."
     return {
         State.CLAIMED: "Its GPUs were claimed.",
         State.GIVEN_UP: "It was given up.",

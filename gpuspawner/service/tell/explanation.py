@@ -15,12 +15,23 @@ def explained(lease: Lease, view: dict[str, Any], policy: IdlePolicy) -> list[st
     if view["end"]:
         return list(_of_end(view["end"]))
     if lease.phase in WAITING:
-        return [one for one in (view["queue"]["sentence"], view["queue"]["why"]) if one]
+        queue = view["queue"]
+        why = [queue["why"]] if queue["why"] else []
+        return [queue["sentence"], *why, *_of_holding_back(queue["held_back"], view)]
     if lease.phase not in UP:
         return ["It is starting. Idle time counts only once it runs."]
     hours = [view["policy"]["words"]] if view["policy"]["words"] and view["idle"] else []
-    bound = [f"It {view['latest_end']['words']}."] if view["latest_end"] else []
-    return [*_of_adoption(lease, view["now"]), *_of_use(lease, view["idle"], policy), *hours, *bound]
+    bound = [view["latest_end"]["sentence"]] if view["latest_end"] else []
+    return [*_of_adoption(lease, view["now"]), *bound, *_of_use(lease, view["idle"], policy), *hours]
+
+
+def _of_holding_back(held: dict[str, Any] | None, view: dict[str, Any]) -> Iterator[str]:
+    if held is None:
+        return
+    if held["words"] not in view["queue"]["sentence"]:
+        yield held["words"]
+    since = "" if held["since"] is None else f" since {show_time(held['since'], view['now'])}"
+    yield f"Held back by the rule {held['rule']}{since}: that time does not count as waited."
 
 
 def _of_adoption(lease: Lease, now: float) -> Iterator[str]:

@@ -63,6 +63,10 @@ def _warned_of_claim(parts: Parts, lease: Lease, _line: AuditLine) -> _Told | No
     return _warning(parts, lease, "claim", "Your workspace has to make room")
 
 
+def _reaches_into(parts: Parts, lease: Lease, _line: AuditLine) -> _Told | None:
+    return _warning(parts, lease, "hold", "Your workspace runs into the time of a class")
+
+
 def _claim_gone(_parts: Parts, _lease: Lease, line: AuditLine) -> _Told | None:
     return _Told("claim gone", "Your workspace goes on", f"{line.event.why} It goes on as before.")
 
@@ -117,6 +121,7 @@ _TEXTS: Mapping[type[events.Event], Callable[[Parts, Lease, AuditLine], _Told | 
     events.Disrupted: _disrupted,
     events.WarnedOfClaim: _warned_of_claim,
     events.ClaimGone: _claim_gone,
+    events.ReachesInto: _reaches_into,
     events.Stopped: _end,
     events.StopperNamed: _end,
     events.Granted: _granted,

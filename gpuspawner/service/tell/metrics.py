@@ -14,11 +14,14 @@ from tornado.web import HTTPError
 from gpuspawner.core.idle.evidence import SampleKind
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import UP, WAITING, Phase
+from gpuspawner.core.queue.preemption import State
 from gpuspawner.service.api.base import ADMIN, ApiHandler
 from gpuspawner.service.observe.gpu_states import NO_KIND, STATES, gpu_states
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.tell.notifier import RESULTS
 
+SOURCES = ("claim", "make_room")
+OUTCOMES = (State.CLAIMED, State.GIVEN_UP, State.LAPSED)
 READ_METRICS = "read:metrics"
 """The scope by which JupyterHub protects its own metrics: one scrape configuration serves both."""
 
@@ -40,6 +43,15 @@ class ServiceCollector(Collector):
         for reason in Reason:
             ends.add_metric([reason.value], self._parts.book.ends[reason])
         yield ends
+        over = CounterMetricFamily(
+            "gpuspawner_preemptions",
+            "Stronger claims that are over, since the service started, by source and outcome.",
+            labels=["source", "outcome"],
+        )
+        for source in SOURCES:
+            for outcome in OUTCOMES:
+                over.add_metric([source, outcome.value], self._parts.preemptions.outcomes[source, outcome.value])
+        yield over
         yield from self._parts.book.start_times.collect()
         yield from self._parts.allocator.foretold.collect()
         samples = CounterMetricFamily(

@@ -15,6 +15,7 @@ from gpuspawner.schedulers.base import Answer, Offer, Preview, Scheduler
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.allocator import Allocator
 from gpuspawner.service.leases.book import Book
+from gpuspawner.service.tell.place_changes import PlaceChanges
 
 T = TypeVar("T")
 
@@ -43,6 +44,7 @@ class QueueView:
         """Compute nothing before somebody asks."""
         self._book, self._scheduler, self._observed, self._clock = book, scheduler, allocator.observed, clock
         self._syncs = allocator.syncs
+        self._changes = PlaceChanges()
         self._computed: _Computed | None = None
         self._sources: tuple[Any, ...] = ()
         self._known: tuple[Any, ...] = ()
@@ -69,11 +71,19 @@ class QueueView:
         answer = self._standing(computed)
         if computed.places is None:
             computed.places = {} if answer is None else answer.places()
+            if answer is not None:
+                numbers = {name: one.number for name, one in computed.places.items()}
+                self._changes.see(numbers, self._book, self._scheduler.kinds, answer.as_of)
         last = len(computed.seen.claims)
         place = computed.places.get(lease.id, Place(last, last, None, None))
         passed_seconds = self._clock.now() - (computed.seen.now if answer is None else answer.as_of)
         most, likely = (_less(x, passed_seconds) for x in (place.at_most_seconds, place.likely_seconds))
         return replace(place, at_most_seconds=most, likely_seconds=likely)
+
+    def change(self, lease: Lease) -> str:
+        """Return in a sentence how a place changed last, and why; "" where it did not since this service started."""
+        self.place(lease)
+        return self._changes.words(lease.id, self._clock.now())
 
     def held_back(self, lease: Lease) -> Held | None:
         """Return which rule holds a waiting lease back: what but free GPUs it waits for."""

@@ -41,7 +41,7 @@ def quota_view(parts: Parts, name: str, owner: Owner, teams: Sequence[str]) -> d
         "timezone": parts.catalog.rules.timezone,
         "contact": parts.catalog.rules.contact,
         "limits": quota_lines(parts, whos),
-        "budgets": [_budget(parts, one, balances.now) for one in _each_once(balances, whos)],
+        "budgets": [budget_view(parts, one, balances.now) for one in _each_once(balances, whos)],
         "grants": [grant_view(parts, row) for row in _grants_of(parts, owner, teams)],
     }
 
@@ -49,7 +49,7 @@ def quota_view(parts: Parts, name: str, owner: Owner, teams: Sequence[str]) -> d
 def bounds_view(parts: Parts, whos: Sequence[Who]) -> list[dict[str, Any]]:
     """Return all limits, then all budgets, as :func:`quota_view` does, of those that somebody's requests may be."""
     balances = parts.allocator.bounds.balances()
-    budgets = [_budget(parts, one, balances.now) for one in _each_once(balances, whos)]
+    budgets = [budget_view(parts, one, balances.now) for one in _each_once(balances, whos)]
     return [*quota_lines(parts, whos), *budgets]
 
 
@@ -58,11 +58,12 @@ def _each_once(balances: Balances, whos: Iterable[Who]) -> list[Balance]:
     return list({(one.entry.name, one.account, one.budget): one for one in found}.values())
 
 
-def _budget(parts: Parts, balance: Balance, now: float) -> dict[str, Any]:
+def budget_view(parts: Parts, balance: Balance, now: float) -> dict[str, Any]:
+    """Return one budget: used, set aside, left, when it renews and until when it lasts."""
     lasts_until, what = balance.lasts_until(now), balance.budget.what
     return {
         "entry": balance.entry.name,
-        "whose": whose(balance.entry.whom, balance.entry.subject, balance.account.team),
+        "whose": whose(balance.entry, balance.account, parts.catalog),
         "limit": what.value,
         "per": balance.budget.per.value,
         "soft": _number(balance.soft),

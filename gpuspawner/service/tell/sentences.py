@@ -57,7 +57,7 @@ def starts_now(
         return (
             f"None is free now. Starts by itself on {node}. Ends {show_duration(request.lifetime_seconds)} after that."
         )
-    if latest_end is not None:
+    if latest_end is not None and latest_end.at < now + request.lifetime_seconds:
         return f"Starts now {gpus}. {latest_end.words[0].upper()}{latest_end.words[1:]}."
     end = show_time(now + request.lifetime_seconds, now)
     return f"Starts now {gpus}. Ends at {end}, after {show_duration(request.lifetime_seconds)}."

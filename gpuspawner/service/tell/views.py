@@ -17,17 +17,17 @@ from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease, Phase
 from gpuspawner.core.queue.grants import starts_under_way
 from gpuspawner.core.units import show_duration, show_time
 from gpuspawner.schedulers.base import Offer
-from gpuspawner.service.leases.policies import idle_policy_of, policy_now, policy_of
+from gpuspawner.service.leases.policies import idle_policy_of, policy_of
 from gpuspawner.service.leases.prospects import KEPT_SECONDS
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.tell.charged import bound_view, charged_view, why_it_ends
-from gpuspawner.service.tell.claims import notice_words
+from gpuspawner.service.tell.charged import charged_view, why_it_ends
+from gpuspawner.service.tell.claims import notice_words, reaches_into_words
 from gpuspawner.service.tell.explanation import explained
+from gpuspawner.service.tell.rule_views import held_back_view, latest_end_view, policy_view
 from gpuspawner.service.tell.sentences import (
     after_other_starts,
     cannot_start,
     gpu_title,
-    hours_words,
     idle_words,
     measured,
     phase_words,
@@ -70,33 +70,21 @@ def lease_view(parts: Parts, lease: Lease) -> dict[str, Any]:
         "granted_at": lease.granted_at,
         "running_at": lease.running_at,
         "ends_at": lease.deadline_at,
+        "latest_end": latest_end_view(lease, parts.clock.now()),
         "ends_words": None if lease.deadline_at is None else show_time(lease.deadline_at, parts.clock.now()),
         "adopted": lease.adopted,
         "gpus": _gpus(parts, lease),
         "simulated": is_simulated(parts, lease),
-        "queue": _queue(parts, lease),
+        "queue": standing_view(parts, lease),
         "policy": policy_view(parts, lease.request.policy),
         "idle": _idle(parts, lease),
         "keep": _keep(parts, lease),
         "extend": _extend(parts, lease),
         "warning": _warning(parts, lease),
-        "latest_end": bound_view(lease),
         "charged": charged_view(parts, lease),
         "end": _end(lease),
     }
     return {**view, "explained": explained(lease, view, policy_of(parts.catalog, lease, parts.clock.now()).idle)}
-
-
-def policy_view(parts: Parts, name: str) -> dict[str, Any]:
-    """Return which policy judges now what was asked for by the one called so, and until when hours leave it so."""
-    now = parts.clock.now()
-    policy, instead_of, until = policy_now(parts.catalog, name, now)
-    return {
-        "name": policy.name,
-        "instead_of": instead_of or None,
-        "until": until,
-        "words": hours_words(policy.name, instead_of, until, now),
-    }
 
 
 def _substitutes(parts: Parts, lease: Lease) -> list[dict[str, Any]]:
@@ -174,7 +162,8 @@ def start_limit(parts: Parts, key: Key) -> str:
     return ""
 
 
-def _queue(parts: Parts, lease: Lease) -> dict[str, Any] | None:
+def standing_view(parts: Parts, lease: Lease) -> dict[str, Any] | None:
+    """Return where a lease stands in the queue, and what it waits for; None where it does not wait."""
     if lease.phase not in WAITING:
         return None
     queue, place = parts.queue, parts.queue.place(lease)
@@ -201,7 +190,8 @@ def _queue(parts: Parts, lease: Lease) -> dict[str, Any] | None:
         "at_most_seconds": place.at_most_seconds,
         "sentence": sentence,
         "why": place.why,
-        "held_back": None if held is None else {"rule": held.rule, "words": held.words},
+        "held_back": held_back_view(lease, held),
+        "changed": queue.change(lease),
         "impossible": lease.impossible or None,
     }
 
@@ -330,6 +320,9 @@ def warnings_of(parts: Parts, lease: Lease) -> Iterator[dict[str, Any]]:
         yield {"kind": "idle", "text": text, "ends_at": None, "actions": keep}
     if lease.unhealthy:
         yield _unhealthy(parts, lease)
+    if lease.reaches_into is not None:
+        text = reaches_into_words(lease.reaches_into, lease.deadline_at, now)
+        yield {"kind": "hold", "text": text, "ends_at": None, "actions": []}
     if lease.warned_seconds and lease.deadline_at is not None:
         ends = why_it_ends(lease, lease.deadline_at, now)
         text = f"{ends} Save your work: running kernels would be lost; files stay."

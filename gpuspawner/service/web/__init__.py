@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuspawner.service.api.actions import ACTIONS
+from gpuspawner.service.web import quotas
 from gpuspawner.service.web.base import NotFound, SignIn, Static
 from gpuspawner.service.web.pages import Act, Home, WorkspacePage
 
@@ -21,5 +22,6 @@ ROUTES: list[Any] = [
     (r"/?", Home),
     (r"/workspaces/([^/]+)", WorkspacePage),
     (rf"/workspaces/([^/]+)/({ACTIONS})", Act),
+    *quotas.ROUTES,
     (r"/oauth_callback", SignIn),
 ]

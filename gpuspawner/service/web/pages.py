@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from gpuspawner.catalog import SSH
+from gpuspawner.catalog import SSH, teams_of
 from gpuspawner.core.errors import Conflict, RequestRefused
 from gpuspawner.core.leases.dispute import LONGEST_CHARACTERS
 from gpuspawner.core.leases.lease import HOLDING, UP, WAITING, Lease, Phase
@@ -16,7 +16,9 @@ from gpuspawner.service.observe.gpu_states import NO_KIND, STATES, gpu_states
 from gpuspawner.service.observe.unmatched import unmatched
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.tell.output import output_view
+from gpuspawner.service.tell.quota_view import quota_view
 from gpuspawner.service.tell.record_views import audit_view
+from gpuspawner.service.tell.rule_words import rule_id
 from gpuspawner.service.tell.sentences import gpus_asked
 from gpuspawner.service.tell.views import (
     extension_left_seconds,
@@ -47,11 +49,19 @@ class Home(PageHandler):
         self.render_page(
             "home.html",
             mine=[self.card(x) for x in mine],
+            quota=await self._quota(),
             ended=[self.card(x) for x in ended],
             offers=[offer_view(offer, parts) for offer in parts.queue.offers if offer.kind in kinds],
             queue=self._queue([x for x in live if x.phase in WAITING], kinds),
             everybody=self._everybody(live) if person.admin else None,
         )
+
+    async def _quota(self) -> list[dict[str, str]]:
+        """Return what bounds who looks in lines, each with the id of its rule."""
+        parts, person = self.parts, self.viewer()
+        teams = teams_of(parts.catalog.rules, await self.groups_shown())
+        view = quota_view(parts, person.name, person.owner, teams)
+        return [{"words": one["words"], "rule": rule_id(one["entry"])} for one in (*view["limits"], *view["budgets"])]
 
     def _queue(self, line: list[Lease], kinds: Collection[str]) -> list[str]:
         """Return a row for each who waits. What all see alike is rendered once for all: it is most of the page.

@@ -1,0 +1,149 @@
+"""GPUs that are kept free for a class at given times of the week.
+
+For each hold those are chosen that its members use, then those that come free first, by the ends that are known.
+Who is no member may use them until the hold begins, if they end by then; members may use them at any time. What runs
+on them beyond that is told, and cannot be extended into it; nothing is ended for a hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from math import ceil, inf
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
+
+from gpuspawner.core.calendar.windows import Opening, opening
+from gpuspawner.core.gpus.fleet import Gpu, Slot
+from gpuspawner.core.leases.lease import HOLDING, UP, Lease
+from gpuspawner.core.queue.backfill import HOLD, Reservation
+from gpuspawner.core.queue.ends import end_at
+from gpuspawner.core.queue.placement import grantable
+from gpuspawner.core.queue.snapshot import Claim, Snapshot
+from gpuspawner.core.rules import ClassHold, LatestEnd
+from gpuspawner.core.units import show_time
+
+
+class HeldGpus(NamedTuple):
+    """The GPUs of one hold, whole, and the opening that they are held for."""
+
+    hold: ClassHold
+    opening: Opening
+    slots: tuple[Slot, ...]
+    title: str
+
+    @property
+    def what(self) -> str:
+        """How many of which GPUs, as people read it."""
+        return f"{self.hold.count} {self.title}"
+
+    def bound(self, now: float) -> LatestEnd:
+        """Return the latest end of what uses them and is of no member; its words are told before Start."""
+        at = self.opening.opens_at
+        words = f"ends at {show_time(at, now)}, when {self.what} are held for {self.hold.group}"
+        return LatestEnd(at, HOLD, words, self.hold.group)
+
+    def words(self, now: float) -> str:
+        """Return in a sentence when they are held, and for whom."""
+        begins = f" from {show_time(self.opening.opens_at, now)}" if self.opening.opens_at > now else ""
+        ends = "" if self.opening.ends_at == inf else f" until {show_time(self.opening.ends_at, now)}"
+        return f"{self.what} are held for {self.hold.group}{begins}{ends}."
+
+
+def classes_of(holds: Iterable[ClassHold], groups: Collection[str]) -> tuple[str, ...]:
+    """Return the classes, of those that GPUs are held for, that somebody in these groups of the hub is in."""
+    return tuple(sorted({hold.group for hold in holds} & set(groups)))
+
+
+def is_member(one: Claim | Lease, hold: ClassHold) -> bool:
+    """Whether a request is of somebody in the class, as it was when it was asked."""
+    return hold.group in one.request.classes
+
+
+def held_gpus(seen: Snapshot) -> tuple[HeldGpus, ...]:
+    """Return the GPUs of every hold, for the opening that goes on or else comes next, in the order of the rules.
+
+    GPUs of one hold serve no other at the same time.
+    """
+    found: list[HeldGpus] = []
+    for hold in seen.rules.holds:
+        when, kind = next_opening(hold, seen), seen.kinds.get(hold.kind)
+        if when is None or kind is None:
+            continue
+        others = {slot.gpu for x in found if _overlap(x.opening, when) for slot in x.slots}
+        free_at, own = _free_at(hold, seen), _of_members(hold, seen)
+        gpus = [x for x in seen.fleet.gpus if x.pool == kind.pool and _may_be_held(x) and x.id not in others]
+        gpus.sort(key=lambda gpu: (gpu.id not in own, free_at.get(gpu.id, 0.0), gpu.node, gpu.index, gpu.id))
+        chosen = gpus[: ceil(hold.count / kind.shares)]
+        found.append(HeldGpus(hold, when, tuple(Slot(gpu.id) for gpu in chosen), kind.title))
+    return tuple(found)
+
+
+def kept_for_classes(seen: Snapshot, claims: Iterable[Claim]) -> tuple[Reservation, ...]:
+    """Return the GPUs that are kept for classes: nobody else gets them, but until a hold begins."""
+    waiting, now = tuple(claims), seen.now
+    return tuple(
+        Reservation(
+            held.slots,
+            held.opening.opens_at,
+            frozenset(x.id for x in waiting if is_member(x, held.hold)),
+            HOLD,
+            held.words(now),
+            held.bound(now),
+        )
+        for held in held_gpus(seen)
+    )
+
+
+def next_opening(hold: ClassHold, seen: Snapshot) -> Opening | None:
+    """Return when GPUs are held now or next; None where they are held no more."""
+    found = opening(hold.window, seen.now, ZoneInfo(seen.rules.timezone))
+    if found is None or hold.until is None:
+        return found
+    return Opening(found.opens_at, min(found.ends_at, hold.until)) if found.opens_at < hold.until else None
+
+
+def reaching_into(seen: Snapshot) -> Mapping[str, HeldGpus]:
+    """Return which workspaces that run would still use held GPUs at the beginning of a hold, by lease id."""
+    found: dict[str, HeldGpus] = {}
+    for held in held_gpus(seen):
+        gpus = {slot.gpu for slot in held.slots}
+        for lease in seen.leases:
+            if lease.phase not in UP or is_member(lease, held.hold) or not any(x.gpu in gpus for x in lease.slots):
+                continue
+            if end_at(lease, seen.now) > held.opening.opens_at:
+                found.setdefault(lease.id, held)
+    return found
+
+
+def extension_bound(lease: Lease, until: float, seen: Snapshot) -> HeldGpus | None:
+    """Return the hold that would lack GPUs if a lease were extended until then; None where none would."""
+    later = tuple(replace(x, deadline_at=until) if x.id == lease.id else x for x in seen.leases)
+    return reaching_into(replace(seen, leases=later)).get(lease.id)
+
+
+def _free_at(hold: ClassHold, seen: Snapshot) -> dict[str, float]:
+    """Return when each GPU is free of those who are no members, as far as it is known."""
+    free_at: dict[str, float] = {}
+    for lease in seen.leases:
+        if lease.phase in HOLDING and not is_member(lease, hold):
+            at = end_at(lease, seen.now)
+            for slot in lease.slots:
+                free_at[slot.gpu] = max(at, free_at.get(slot.gpu, 0.0))
+    for slot in seen.others:
+        free_at[slot.gpu] = inf
+    return free_at
+
+
+def _of_members(hold: ClassHold, seen: Snapshot) -> frozenset[str]:
+    """Return the GPUs that members use: they are held for them already."""
+    theirs = (x for x in seen.leases if x.phase in HOLDING and is_member(x, hold))
+    return frozenset(slot.gpu for lease in theirs for slot in lease.slots)
+
+
+def _may_be_held(gpu: Gpu) -> bool:
+    return grantable(gpu) and not gpu.is_coming
+
+
+def _overlap(one: Opening, other: Opening) -> bool:
+    return one.opens_at < other.ends_at and other.opens_at < one.ends_at

@@ -1,0 +1,155 @@
+"""What administrators add to quotas, take back and correct, whether by API, command line or page."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from tornado.web import HTTPError
+
+from gpuspawner.catalog import teams_of
+from gpuspawner.core.calendar.periods import HOUR_MS, day_of, milliseconds
+from gpuspawner.core.calendar.until import parse_until
+from gpuspawner.core.errors import Conflict, RequestRefused, quoted
+from gpuspawner.core.leases import events
+from gpuspawner.core.leases.lease import Owner
+from gpuspawner.core.queue.charges import Charge, Line
+from gpuspawner.core.queue.grant_text import Amount, amount_text, parse_correction, parse_grant
+from gpuspawner.core.rules import Account, Rate, Used
+from gpuspawner.core.units import BadValue
+from gpuspawner.service.api.base import Person
+from gpuspawner.service.parts import Parts
+from gpuspawner.service.store import AuditLine
+from gpuspawner.service.store.ledger import GrantRow
+from gpuspawner.service.tell.quota_view import grant_view
+
+LONGEST_NAME, LONGEST_WHY = 255, 500
+GRANT_FIELDS = ("user", "team", "what", "until", "since", "why", "everybody")
+CORRECTION_FIELDS = ("user", "team", "amount", "why")
+
+Body = Mapping[str, Any]
+
+
+class Granting:
+    """Does it for one administrator, who says why."""
+
+    def __init__(self, parts: Parts, person: Person) -> None:
+        """Raise 403 where that is no administrator."""
+        if not person.admin:
+            raise HTTPError(403, reason="Only administrators (scope custom:gpu:admin) grant and correct.")
+        self.parts, self.person = parts, person
+
+    async def grant(self, body: Body) -> dict[str, Any]:
+        """Make a grant, which is in force at once, or from the time said."""
+        person, parts = self.person, self.parts
+        account, user = await self._account(body)
+        if account == Account() and body.get("everybody") is not True:
+            raise RequestRefused("for whom", "nobody", "user, team or everybody", "Say for whom it is.")
+        now, zone, why = parts.clock.now(), parts.allocator.accounting.zone, self._why(body)
+        amount: Amount = refused_as("what", parse_grant, body.get("what"), parts.scheduler.kinds)
+        until = refused_as("until", parse_until, body.get("until"), now, zone)
+        since = refused_as("since", parse_until, body["since"], now, zone) if body.get("since") else now
+        if since >= until:
+            raise RequestRefused("since", quoted(body["since"]), "before until", "Begin it before it ends.")
+        row = GrantRow(
+            uuid.uuid4().hex,
+            account.team,
+            account.user_created,
+            user,
+            amount.what.value,
+            amount.kind,
+            str(amount.number),
+            since,
+            until,
+            why,
+            person.name,
+            now,
+        )
+        view = grant_view(parts, row)
+        event = events.QuotaGranted(f"{view['words']}: {why}")
+        parts.allocator.accounting.give(row, self._line(user or account.team, event))
+        self._settle()
+        return view
+
+    def take_back(self, row: GrantRow, body: Body) -> dict[str, Any]:
+        """Take a grant back. What runs goes on to its end; nothing is extended or started by it any more."""
+        person, parts = self.person, self.parts
+        why, now = self._why(body), parts.clock.now()
+        if row.taken_back_at is not None:
+            raise Conflict(f"{row.taken_back_by} has taken it back already.")
+        if now >= row.until:
+            raise Conflict("It is over: there is nothing to take back.")
+        words = grant_view(parts, row)["words"]
+        taken = replace(row, taken_back_at=now, taken_back_by=person.name, taken_back_why=why)
+        event = events.QuotaTakenBack(f"{words}: {why}")
+        parts.allocator.accounting.take_back(taken, self._line(row.user or row.team, event))
+        return grant_view(parts, taken)
+
+    async def correct(self, body: Body) -> dict[str, Any]:
+        """Write a line of the ledger, which counts in the present day, week and month."""
+        person, parts = self.person, self.parts
+        account, user = await self._account(body)
+        if not user:
+            raise RequestRefused("user", "nobody", "a user of the hub", "Say whose use is corrected.")
+        why, now, zone = self._why(body), parts.clock.now(), parts.allocator.accounting.zone
+        amount: Amount = refused_as("amount", parse_correction, body.get("amount"))
+        sign, much = (-1 if amount.number < 0 else 1), abs(amount.number)
+        rate = Rate(gpus=much) if amount.what is Used.GPU_HOURS else Rate(price_per_hour=much)
+        at_ms = milliseconds(now)
+        line = Line(
+            now, "", account, parts.hub_id, user, "", Charge.CORRECTION, day_of(at_ms, zone), at_ms, at_ms,
+            sign * HOUR_MS, rate, person.name, why,
+        )  # fmt: skip
+        words = f"{amount_text(Amount(amount.what, '', much))} {'given back to' if sign < 0 else 'charged to'} {user}"
+        parts.allocator.accounting.correct(line, self._line(user, events.UsageCorrected(f"{words}: {why}")))
+        self._settle()
+        view = {"user": user, "team": account.team or None, "amount": float(amount.number), "limit": amount.what.value}
+        return {**view, "why": why, "by": person.name, "at": now, "words": words}
+
+    def _line(self, user: str, event: events.Event) -> AuditLine:
+        """Return an audit line of no workspace."""
+        return AuditLine(self.parts.clock.now(), "", user, self.person.name, event)
+
+    def _why(self, body: Body) -> str:
+        """Return the reason, which must be given."""
+        why = body.get("why")
+        if not isinstance(why, str) or not why.strip() or len(why) > LONGEST_WHY or not why.isprintable():
+            raise RequestRefused("why", quoted(why), f"a reason of at most {LONGEST_WHY} letters", "Say why.")
+        return why.strip()
+
+    def _settle(self) -> None:
+        """Let what is granted or given back count at once: for what a budget cut, and for who waits."""
+        self.parts.allocator.bounds.lengthen()
+        self.parts.allocator.give()
+
+    async def _account(self, body: Body) -> tuple[Account, str]:
+        """Return for whom something is, of a team, a user, or a user in a team, and the user's name."""
+        team, user = body.get("team") or "", body.get("user") or ""
+        for name, value in (("team", team), ("user", user)):
+            if not isinstance(value, str) or len(value) > LONGEST_NAME:
+                raise RequestRefused(name, quoted(value), "a name", "Write it as the hub does.")
+        known = teams_of(self.parts.catalog.rules, None)
+        if team and team not in known:
+            raise RequestRefused("team", quoted(team), ", ".join(known) or "none", "Name a team of the catalog.")
+        if not user:
+            return Account(team), ""
+        return Account(team, (await owner_of(self.parts, user)).user_created), user
+
+
+async def owner_of(parts: Parts, user: str) -> Owner:
+    """Return who is called so now. Raises RequestRefused where the hub has nobody like that."""
+    created = await parts.hub.created(user)
+    if created is None:
+        raise RequestRefused("user", quoted(user), "users of the hub", "Name one as the hub does.")
+    return Owner(parts.hub_id, created)
+
+
+def refused_as(field: str, parse: Any, value: object, *arguments: Any) -> Any:
+    """Return what a reader makes of a value. Raises RequestRefused, naming the field, for what it does not read."""
+    try:
+        return parse(value, *arguments)
+    except BadValue as error:
+        right = error.right.removeprefix("write ")
+        raise RequestRefused(field, quoted(value), right, f"{error.wrong[:1].upper()}{error.wrong[1:]}.") from error

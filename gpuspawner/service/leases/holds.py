@@ -1,0 +1,66 @@
+"""Tells those whose workspaces run into the time of a class, and bounds what extends into it. It ends nothing."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from gpuspawner.core.leases import events
+from gpuspawner.core.leases.lease import UP, Lease
+from gpuspawner.core.leases.lifetime import LEAST_NOTICE_SECONDS
+from gpuspawner.core.queue.holds import HeldGpus, extension_bound, reaching_into
+from gpuspawner.core.rules import LatestEnd
+from gpuspawner.core.units import show_time
+from gpuspawner.service.clock import Clock
+from gpuspawner.service.leases.allocator import Allocator
+from gpuspawner.service.leases.book import Book
+from gpuspawner.service.leases.policies import policy_of
+
+LOOK_SECONDS = 30.0
+"""How often it is looked who runs into a hold. Arbitrary: people are told an hour before, as a rule."""
+
+
+class Holds:
+    """What follows from the holds of the catalog for what runs."""
+
+    def __init__(self, book: Book, allocator: Allocator, clock: Clock) -> None:
+        """Look at nothing yet."""
+        self._book, self._allocator, self._clock = book, allocator, clock
+        self._looked_at = -math.inf
+
+    def look(self) -> None:
+        """Tell who runs into a hold, as long before as of a deadline, once; and take that back where it is over."""
+        now = self._clock.now()
+        if now - self._looked_at < LOOK_SECONDS:
+            return
+        self._looked_at = now
+        seen = self._allocator.observed.snapshot()
+        reaching = reaching_into(seen) if seen.rules.holds else {}
+        for lease in self._book:
+            held = reaching.get(lease.id)
+            if held is not None and lease.phase in UP and self._is_time(lease, held):
+                self._tell(lease, held)
+            elif held is None and lease.reaches_into is not None:
+                self._book.save(replace(lease, reaches_into=None))
+
+    def bound_of(self, lease: Lease, until: float) -> LatestEnd | None:
+        """Return the bound on an extension until then; None where no hold lacks GPUs for it."""
+        seen = self._allocator.observed.snapshot()
+        held = extension_bound(lease, until, seen) if seen.rules.holds else None
+        if held is None:
+            return None
+        begins = show_time(held.opening.opens_at, seen.now)
+        words = f"can't run beyond {begins} by an extension, when {held.what} are held for {held.hold.group}"
+        return replace(held.bound(seen.now), words=words)
+
+    def _is_time(self, lease: Lease, held: HeldGpus) -> bool:
+        warn = policy_of(self._allocator.catalog, lease, self._clock.now()).extend.warn_seconds
+        return held.opening.opens_at - self._clock.now() <= max(warn, default=LEAST_NOTICE_SECONDS)
+
+    def _tell(self, lease: Lease, held: HeldGpus) -> None:
+        known, at = lease.reaches_into, held.opening.opens_at
+        if known is not None and (known.at, known.name) == (at, held.hold.group):
+            return
+        hold = replace(held.bound(self._clock.now()), words=held.words(self._clock.now()))
+        told = replace(lease, reaches_into=hold)
+        self._book.save(told, audit=[self._allocator.line(told, "gpuspawner", events.ReachesInto(hold.words))])

@@ -1,0 +1,167 @@
+"""Limits and budgets as rows of the pages' tables: one's own, and of each entry of the catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from gpuspawner.catalog.groups import team_title
+from gpuspawner.core.calendar.periods import show_moment
+from gpuspawner.core.queue.bounds import Who
+from gpuspawner.core.queue.budgets import Asker, Balances
+from gpuspawner.core.queue.quotas import Tally
+from gpuspawner.core.rules import Quota, Used, Whom
+from gpuspawner.service.parts import Parts
+from gpuspawner.service.tell.quota_lines import limit_view
+from gpuspawner.service.tell.quota_view import budget_view
+from gpuspawner.service.tell.rule_words import entry_words, rule_id
+
+USERS_SHOWN = 20
+"""Of an entry for each user: those who have used most of it."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One limit or budget of somebody. Amounts are texts, "" for none; ``part`` is how much is taken, of 1."""
+
+    entry: str
+    rule: str
+    who: str
+    what: str
+    used: str
+    aside: str
+    share: str
+    most: str
+    left: str
+    renews: str
+    lasts: str
+    part: float | None
+    tag: str
+
+
+def rows_of(parts: Parts, view: dict[str, Any]) -> list[Row]:
+    """Return the rows of what ``quota_view`` tells of somebody."""
+    order = {entry.name: number for number, entry in enumerate(parts.catalog.rules.quotas)}
+    rows = [
+        *(_of_limit(one, one["whose"]) for one in view["limits"]),
+        *(_of_budget(parts, one, one["whose"]) for one in view["budgets"]),
+    ]
+    return sorted(rows, key=lambda row: order[row.entry])
+
+
+def _of_limit(one: dict[str, Any], who: str) -> Row:
+    shown = {name: text or "" for name, text in one["shown"].items()}
+    what = f"{one['unit']} at once"
+    return Row(
+        one["entry"], rule_id(one["entry"]), who, what, shown["used"], "", shown["soft"], shown["hard"], shown["left"],
+        "", "", _part(one["used"], one), _tag(one["used"], one),
+    )  # fmt: skip
+
+
+def _of_budget(parts: Parts, one: dict[str, Any], who: str) -> Row:
+    def much(name: str) -> str:
+        value = one[name]
+        if value is None:
+            return ""
+        return f"{value:.2f}" if one["limit"] == Used.COST.value else f"{value:.1f}".removesuffix(".0")
+
+    now, zone, lasts = parts.clock.now(), parts.allocator.accounting.zone, one["lasts_until"]
+    what = f"{'cost' if one['limit'] == Used.COST.value else 'GPU h'} a {one['per']}"
+    taken = one["used"] + one["set_aside"]
+    return Row(
+        one["entry"],
+        rule_id(one["entry"]),
+        who,
+        what,
+        much("used"),
+        much("set_aside"),
+        much("soft"),
+        much("hard"),
+        much("left"),
+        one["renews_words"],
+        "" if lasts is None else show_moment(lasts, now, zone),
+        _part(taken, one),
+        _tag(taken, one),
+    )
+
+
+def _part(taken: float, one: dict[str, Any]) -> float | None:
+    most = one["soft"] if one["hard"] is None else one["hard"]
+    return None if not most else min(1.0, taken / most)
+
+
+def _tag(taken: float, one: dict[str, Any]) -> str:
+    if one["hard"] is not None and taken >= one["hard"]:
+        return "full"
+    return "over the share" if one["soft"] is not None and taken > one["soft"] else ""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry of ``quotas`` with its sentence, and the rows of those whom it counts; ``more`` are not shown."""
+
+    name: str
+    id: str
+    words: str
+    rows: list[Row]
+    more: int
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """How everything stands at one instant. ``names`` is what users are called, by their ``created``."""
+
+    parts: Parts
+    tally: Tally
+    balances: Balances
+    names: dict[str, str]
+
+
+def entries_shown(parts: Parts) -> list[Entry]:
+    """Return every entry of the catalog. Of those for each user who uses something of it, the most first."""
+    seen = _Seen(parts, Tally(parts.allocator.observed.snapshot()), parts.allocator.bounds.balances(), _names(parts))
+    return [_entry(seen, entry) for entry in parts.catalog.rules.quotas]
+
+
+def _names(parts: Parts) -> dict[str, str]:
+    """Return what users are called, as far as they have or had something."""
+    used = parts.store.ledger.sums("user", "", "9999", None)
+    return {**{one.key: one.user for one in used}, **{lease.key.user_created: lease.user for lease in parts.book}}
+
+
+def _entry(seen: _Seen, entry: Quota) -> Entry:
+    found = [_rows(seen, entry, asker, who) for asker, who in _whom(seen, entry)]
+    found.sort(key=lambda rows: -max((row.part or 0.0 for row in rows), default=0.0))
+    rows = [row for rows in found[:USERS_SHOWN] for row in rows]
+    words = entry_words(entry, seen.parts.catalog)
+    return Entry(entry.name, rule_id(entry.name), words, rows, max(0, len(found) - USERS_SHOWN))
+
+
+def _rows(seen: _Seen, entry: Quota, asker: Asker, who: str) -> list[Row]:
+    parts, now = seen.parts, seen.balances.now
+    limits = seen.tally.uses(Who(asker.user, asker.user_created, asker.team))
+    budgets = seen.balances.of(asker)
+    return [
+        *(_of_limit(limit_view(parts, one, used), who) for one, used in limits if one.entry is entry),
+        *(_of_budget(parts, budget_view(parts, one, now), who) for one in budgets if one.entry is entry),
+    ]
+
+
+def _whom(seen: _Seen, entry: Quota) -> Iterator[tuple[Asker, str]]:
+    """Yield whose use an entry counts, and what they are called."""
+    parts, names = seen.parts, seen.names
+    if entry.whom is Whom.EVERYBODY:
+        yield Asker("", "", ""), "everybody"
+    elif entry.whom is Whom.TEAM:
+        yield Asker("", "", entry.subject), f"team {team_title(parts.catalog, entry.subject)}"
+    elif entry.whom is Whom.USER:
+        created = next((created for created, name in names.items() if name == entry.subject), "")
+        yield Asker(entry.subject, created, ""), entry.subject
+    else:
+        team = entry.subject if entry.whom is Whom.EACH_OF_TEAM else ""
+        charged = parts.allocator.accounting.accounts.charged
+        users = {account.user_created for (account, _, _), much in charged.items() if much and account.team == team}
+        users |= {lease.key.user_created for lease in parts.book if not team or lease.request.team == team}
+        for created in sorted(users & names.keys(), key=names.__getitem__):
+            yield Asker(names[created], created, team), names[created]

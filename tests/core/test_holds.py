@@ -1,0 +1,171 @@
+"""GPUs held for a class: free for it in time, used by others until then, and nothing ended for it."""
+
+from dataclasses import replace
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lease_builders import KINDS, a_lease, a_request, fleet, gpu, slots
+
+from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.queue.grants import decide
+from gpuspawner.core.queue.holds import classes_of, extension_bound, held_gpus, reaching_into
+from gpuspawner.core.queue.snapshot import Snapshot
+from gpuspawner.core.rules import ClassHold, Rules, Window
+
+ZURICH = ZoneInfo("Europe/Zurich")
+THURSDAY = Window(frozenset({3}), 9 * 60, 11 * 60)
+HOLD = ClassHold("cs231", "a100", 2, THURSDAY)
+HOUR = 3600.0
+
+
+def at(text):
+    return datetime.fromisoformat(text).replace(tzinfo=ZURICH).timestamp()
+
+
+NINE = at("2026-11-26 09:00")
+
+
+def request(user="alice", count=1, hours=8.0, classes=(), **changes):
+    return a_request(
+        user, count=count, lifetime_seconds=int(hours * HOUR), least_lifetime_seconds=1800, classes=classes, **changes
+    )
+
+
+def running(name, *gpus, until, user="alice", classes=()):
+    return a_lease(
+        name, Phase.RUNNING, asked_at=NINE - 20 * HOUR, held=slots(*gpus), user=user,
+        request=request(user, len(gpus), classes=classes), deadline_at=until,
+    )  # fmt: skip
+
+
+def waiting(name="asks", asked_at=NINE - 20 * HOUR, **changes):
+    return a_lease(name, asked_at=asked_at, request=request(**changes))
+
+
+def seen(*leases, now=NINE - 3 * HOUR, gpus=3, holds=(HOLD,)):
+    rules = Rules(holds=holds, timezone="Europe/Zurich")
+    return Snapshot(now, KINDS, leases, fleet(*(gpu(number) for number in range(gpus))), rules=rules)
+
+
+def held(world):
+    return [[slot.gpu for slot in one.slots] for one in held_gpus(world)]
+
+
+def test_those_are_held_that_come_free_first_for_the_next_time():
+    world = seen(running("x", "a100-0", until=NINE + HOUR), running("y", "a100-1", until=NINE - HOUR))
+    (one,) = held_gpus(world)
+    assert [slot.gpu for slot in one.slots] == ["a100-2", "a100-1"]
+    assert (one.opening.opens_at, one.opening.ends_at) == (NINE, NINE + 2 * HOUR)
+    later = held_gpus(replace(world, now=NINE + 2 * HOUR))[0]
+    assert later.opening.opens_at == NINE + 7 * 24 * HOUR
+
+
+def test_what_members_use_is_held_for_them_already():
+    member = running("x", "a100-2", until=NINE + HOUR, classes=("cs231",))
+    assert held(seen(member, running("y", "a100-0", until=NINE + HOUR))) == [["a100-2", "a100-1"]]
+    assert held(seen(member)) == [["a100-2", "a100-0"]]
+
+
+def test_two_holds_at_one_time_hold_different_gpus_and_one_after_another_may_be_the_same():
+    other = ClassHold("cs101", "a100", 1, THURSDAY)
+    assert held(seen(holds=(HOLD, other))) == [["a100-0", "a100-1"], ["a100-2"]]
+    later = replace(other, window=Window(frozenset({3}), 11 * 60, 12 * 60))
+    assert held(seen(holds=(HOLD, later))) == [["a100-0", "a100-1"], ["a100-0"]]
+
+
+def test_a_hold_ends_with_its_day_and_with_its_kind():
+    assert held(seen(holds=(replace(HOLD, until=NINE),))) == []
+    (one,) = held_gpus(seen(holds=(replace(HOLD, until=NINE + HOUR),)))
+    assert one.opening.ends_at == NINE + HOUR
+    assert held(seen(holds=(replace(HOLD, kind="gone"),))) == []
+
+
+def test_shares_are_held_as_whole_gpus():
+    assert held(seen(holds=(replace(HOLD, kind="half", count=3),))) == [["a100-0", "a100-1"]]
+
+
+def test_who_is_no_member_gets_what_is_not_held_with_the_whole_lifetime():
+    (grant,) = decide(seen(waiting())).grants
+    assert (grant.slots, grant.latest_end) == (slots("a100-2"), None)
+
+
+def test_where_only_held_gpus_are_free_the_end_is_before_the_hold_and_said_so():
+    (grant,) = decide(seen(waiting(count=2))).grants
+    assert (grant.latest_end.at, grant.latest_end.rule, grant.latest_end.name) == (NINE, "hold", "cs231")
+    assert grant.latest_end.words.endswith(", when 2 A100 80 GB are held for cs231")
+    (short,) = decide(seen(waiting(count=2, hours=2))).grants
+    assert short.latest_end is None, "it ends by itself before"
+
+
+def test_under_the_least_lifetime_nothing_is_granted_and_it_is_told_why():
+    decision = decide(seen(waiting(count=2), now=NINE - 1799))
+    assert decision.grants == ()
+    told = decision.held_back["asks"]
+    assert told.rule == "hold"
+    assert told.words.startswith("2 A100 80 GB are held for cs231 from ")
+    assert len(decide(seen(waiting(count=2), now=NINE - 1800)).grants) == 1
+
+
+def test_while_it_goes_on_members_get_them_and_nobody_else():
+    assert decide(seen(waiting(count=2), now=NINE + 60)).grants == ()
+    (grant,) = decide(seen(waiting(count=2, classes=("cs231",)), now=NINE + 60)).grants
+    assert grant.latest_end is None
+    assert len(decide(seen(waiting(count=2), now=NINE + 2 * HOUR)).grants) == 1, "the next is in a week"
+
+
+def test_members_may_use_them_before_and_beyond():
+    (grant,) = decide(seen(waiting(count=3, classes=("cs231",)))).grants
+    assert grant.latest_end is None
+
+
+def test_what_runs_into_it_is_told_and_what_ends_before_is_not():
+    into, before = running("x", "a100-0", "a100-1", until=NINE + HOUR), running("y", "a100-2", until=NINE - 60)
+    assert list(reaching_into(seen(into, before))) == ["x"]
+    assert list(reaching_into(seen(before, gpus=3))) == []
+    member = replace(into, request=request(count=2, classes=("cs231",)))
+    assert list(reaching_into(seen(member, before))) == []
+
+
+def test_an_extension_is_bound_only_where_the_class_would_lack_gpus():
+    one, two = running("x", "a100-0", until=NINE - HOUR), running("y", "a100-1", until=NINE - HOUR)
+    assert extension_bound(one, NINE + HOUR, seen(one, two)) is None, "another comes free for it"
+    assert extension_bound(one, NINE, seen(one, two, gpus=2)) is None
+    assert extension_bound(one, NINE + HOUR, seen(one, two, gpus=2)).hold == HOLD
+
+
+def test_of_the_groups_of_a_user_those_count_that_gpus_are_held_for():
+    assert classes_of((HOLD, replace(HOLD, group="cs101")), {"vision", "cs231"}) == ("cs231",)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 3), st.floats(0.6, 12), st.booleans()), max_size=6),
+    st.integers(2, 6),
+    st.floats(0.1, 6),
+)
+@settings(max_examples=200)
+def test_what_is_granted_before_a_hold_leaves_its_gpus_free_in_time(asks, gpus, hours_before):
+    """Whoever asks, in one pass: at the beginning of the hold its GPUs are free, or its members have them."""
+    now = NINE - hours_before * HOUR
+    leases = [
+        waiting(f"asks-{number}", count=count, hours=hours, classes=("cs231",) if member else ())
+        for number, (count, hours, member) in enumerate(asks)
+    ]
+    world = seen(*leases, now=now, gpus=gpus)
+    taken = 0
+    for grant in decide(world).grants:
+        if "cs231" in grant.claim.request.classes:
+            continue
+        end = now + grant.claim.request.lifetime_seconds
+        end = min(end, grant.latest_end.at) if grant.latest_end else end
+        assert end - now >= 1800
+        taken += len(grant.slots) if end > NINE else 0
+    assert gpus - taken >= 2
+
+
+@pytest.mark.parametrize("hours", [1.0, 20.0])
+def test_holds_change_nothing_where_there_are_none(hours):
+    (grant,) = decide(seen(waiting(count=2, hours=hours), holds=())).grants
+    assert grant.latest_end is None

@@ -1,0 +1,178 @@
+"""Who gives room to whom by their soft shares: only what is beyond, to what is within, and never in a circle."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lease_builders import KINDS, NOW, a_lease, a_request, fleet, gpu, slots
+
+from gpuspawner.core.idle.policy import LifecyclePolicy
+from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.queue.preemption import Preemption, plan
+from gpuspawner.core.queue.snapshot import Snapshot
+from gpuspawner.core.queue.standing import Standings, account_of, over_share, wishes
+from gpuspawner.core.rules import HeldBack, Limit, MakeRoom, Notice, Quota, QuotaGrant, Rules, What, Whom
+
+LATER = NOW + 4 * 3600.0
+AFTER = 1800.0
+ROOM = MakeRoom(AFTER)
+POLICIES = {"default": LifecyclePolicy(protected_seconds=600.0)}
+
+
+def share(soft, what=What.GPUS, kind=""):
+    return Limit(what, kind, soft=Fraction(soft))
+
+
+def rules(*quotas, make_room=ROOM):
+    return Rules(quotas=quotas, make_room=make_room)
+
+
+EACH = Quota("each-user", Whom.EACH_USER, limits=(share(2),))
+VISION = Quota("vision", Whom.TEAM, "vision", (share(3),))
+
+
+def running(name, *gpus, user, team="", asked_at=NOW):
+    request = a_request(user, count=len(gpus), team=team)
+    return a_lease(name, Phase.RUNNING, asked_at=asked_at, held=slots(*gpus), user=user, request=request)
+
+
+def waiting(name, user, count=1, team="", asked_at=NOW, **changes):
+    request = a_request(user, count=count, team=team)
+    return a_lease(name, Phase.PARKED, asked_at=asked_at, user=user, request=request, **changes)
+
+
+def seen(leases, gpus=4, by=None, now=LATER, **changes):
+    return Snapshot(
+        now, KINDS, tuple(leases), fleet(*(gpu(x) for x in range(gpus))), policies=POLICIES, rules=by or rules(EACH),
+        **changes,
+    )  # fmt: skip
+
+
+ALICE = [running(f"alice-{number}", f"a100-{number}", user="alice") for number in range(3)]
+
+
+def test_use_is_divided_by_share_and_the_larger_counts():
+    team = [running("x", "a100-0", "a100-1", user="alice", team="vision")]
+    team += [running("y", "a100-2", user="bob", team="vision")]
+    standings = Standings(seen(team, by=rules(EACH, VISION)))
+    assert [standings.used(x) for x in team] == [1, 1]
+    more = [*team, running("z", "a100-3", user="carol", team="vision")]
+    assert [Standings(seen(more, by=rules(EACH, VISION))).used(x) for x in more] == [Fraction(4, 3)] * 3
+    assert over_share(seen(more, by=rules(EACH, VISION))) == {"x", "y", "z"}
+    assert over_share(seen(more, by=rules(EACH))) == frozenset()
+    nobody = Standings(seen(more, by=rules()))
+    assert nobody.used(more[0]) is None
+    none = Quota("none", Whom.EACH_USER, limits=(share(0),))
+    assert over_share(seen(more, by=rules(none))) == {"x", "y", "z"}
+
+
+def test_a_kind_has_a_share_of_its_own_and_everybody_s_limits_are_nobody_s():
+    of_kind = Quota("each-user", Whom.EACH_USER, limits=(share(1, What.KIND, "a100"), share(8)))
+    assert over_share(seen(ALICE, by=rules(of_kind))) == {x.id for x in ALICE}
+    of_others = Quota("each-user", Whom.EACH_USER, limits=(share(1, What.KIND, "t4"), share(1, What.WORKSPACES)))
+    assert over_share(seen(ALICE, by=rules(of_others))) == frozenset()
+    assert over_share(seen(ALICE, by=rules(Quota("all", Whom.EVERYBODY, limits=(share(1),))))) == frozenset()
+
+
+def test_a_grant_raises_the_share_while_it_lasts():
+    more = QuotaGrant("g", account_of(seen([waiting("w", "alice")]).claims[0]), What.GPUS, Fraction(1), NOW, LATER + 60)
+    assert over_share(seen(ALICE, quota_grants=(more,))) == frozenset()
+    assert over_share(seen(ALICE, quota_grants=(more,), now=LATER + 60)) == {x.id for x in ALICE}
+
+
+def test_who_is_within_the_share_claims_what_others_have_beyond_theirs():
+    (wish,) = wishes(seen([*ALICE, waiting("bob-1", "bob")], gpus=3), ())
+    assert (wish.claim.id, len(wish.givers)) == ("bob-1", 1), "with one less she is over her share no more"
+
+
+@pytest.mark.parametrize(
+    ("lease", "changes"),
+    [
+        (waiting("bob-1", "bob", asked_at=LATER - AFTER + 1), {}),
+        (waiting("bob-1", "bob", count=3), {}),
+        (waiting("alice-4", "alice"), {}),
+        (waiting("bob-1", "bob", held_back=HeldBack("quota x", "Because.", LATER)), {}),
+        (waiting("bob-1", "bob", not_before=LATER + 1), {}),
+        (waiting("bob-1", "bob"), {"hub_answers": False}),
+        (waiting("bob-1", "bob"), {"by": rules(EACH, make_room=None)}),
+        (waiting("bob-1", "bob"), {"by": rules(Quota("x", Whom.USER, "alice", (share(2),)))}),
+        (waiting("bob-1", "bob"), {"by": rules(Quota("x", Whom.EACH_USER, limits=(share(3),)))}),
+    ],
+    ids=["too soon", "beyond", "over", "held back", "backs off", "hub away", "off", "no share", "nobody over"],
+)
+def test_who_may_not(lease, changes):
+    assert list(wishes(seen([*ALICE, lease], gpus=3, **changes), ())) == []
+
+
+def test_once_is_enough():
+    world = seen([*ALICE, waiting("bob-1", "bob")], gpus=3)
+    assert list(wishes(world, ["bob-1"])) == []
+
+
+def test_who_gives_room_already_counts_no_more():
+    notice = Notice("another", LATER + 300, "Because.", "root")
+    given = [replace(ALICE[0], notice=notice), *ALICE[1:]]
+    assert list(wishes(seen([*given, waiting("bob-1", "bob")], gpus=3), ())) == []
+
+
+@st.composite
+def crowds(draw):
+    """Some people and a team with shares, all of the GPUs in use, and everybody wants more."""
+    people = draw(st.integers(2, 4))
+    quotas = [Quota("each-user", Whom.EACH_USER, limits=(share(draw(st.integers(1, 3))),))]
+    if draw(st.booleans()):
+        quotas.append(Quota("vision", Whom.TEAM, "vision", (share(draw(st.integers(1, 4))),)))
+    count, free, leases = draw(st.integers(2, 8)), 0, []
+    while free < count:
+        size = draw(st.integers(1, min(3, count - free)))
+        user = f"user-{draw(st.integers(1, people))}"
+        team = "vision" if draw(st.booleans()) else ""
+        names = [f"a100-{free + number}" for number in range(size)]
+        leases.append(running(f"runs-{len(leases)}", *names, user=user, team=team))
+        free += size
+    for number in range(draw(st.integers(1, 5))):
+        user, team = f"user-{draw(st.integers(1, people))}", draw(st.sampled_from(["", "vision"]))
+        leases.append(waiting(f"waits-{number}", user, draw(st.integers(1, 3)), team, asked_at=NOW + number))
+    return leases, count, rules(*quotas)
+
+
+@given(crowds())
+@settings(max_examples=300)
+def test_preemption_has_no_loop_room_is_made_until_nobody_has_a_claim_and_then_never_again(crowd):
+    """Each claimant gets the GPUs, each victim waits again; all of them have always waited long enough."""
+    leases, count, by = crowd
+    made = 0
+    while True:
+        world = seen(leases, gpus=count, by=by)
+        step = next(_steps(world), None)
+        if step is None:
+            return
+        claim, found = step
+        before = Standings(world)
+        used_by_victims = [before.used(x) for x in found.victims]
+        assert all(used > 1 for used in used_by_victims)
+        assert before.with_claim(claim) < min(used_by_victims, default=2), "still below where each victim was"
+        ended = {x.id for x in found.victims}
+        leases = [_after(x, claim, found, ended) for x in leases]
+        made += 1
+        assert made <= len(leases), "nobody is served twice, so it comes to an end"
+
+
+def _steps(world):
+    for wish in wishes(world, ()):
+        asks = Preemption(
+            "p", "", wish.claim.request.gpu, wish.claim.request.count, account_of(wish.claim), "", "", world.now
+        )
+        found = plan(asks, world, over_share(world), wish.givers)
+        if found is not None:
+            yield wish.claim, found
+
+
+def _after(lease, claim, found, ended):
+    if lease.id == claim.id:
+        return replace(lease, phase=Phase.RUNNING, slots=found.slots, running_at=NOW, granted_at=NOW)
+    if lease.id in ended:
+        return replace(lease, phase=Phase.PARKED, slots=(), running_at=None, made_room_at=None)
+    return lease

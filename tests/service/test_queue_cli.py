@@ -1,0 +1,79 @@
+"""``gpuspawner queue`` and what the API says of who waits: administrators see all, others their own and counts."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from page_world import CATALOG, NOW, api, running, waiting
+
+from gpuspawner.catalog import load_catalog
+from gpuspawner.cli.main import main
+from gpuspawner.core.leases.lease import Key
+
+QUOTAS = {"vision": {"group": "vision", "gpus": {"hard": 2}}}
+
+
+@pytest.fixture
+def world(make_web_world):
+    made = make_web_world(load_catalog({**CATALOG, "teams": {"vision": {"title": "Vision"}}, "quotas": QUOTAS}))
+    made.observe()
+    of_vision = replace(running("runs", gpus=(0, 1)).request, team="vision")
+    made.save(replace(running("runs", gpus=(0, 1)), request=of_vision))
+    made.save(running("bobs", "bob", gpus=(2, 3)))
+    mine = replace(waiting("mine", "alice"), key=Key("hub-1", "alice born", "train"))
+    made.save(replace(mine, request=replace(of_vision, count=1)))
+    made.save(waiting("carols", "carol", count=2, asked_at=NOW - 200))
+    return made
+
+
+@pytest.fixture
+def queue(world, monkeypatch, capsys):
+    def run(*arguments, name="alice"):
+        monkeypatch.setenv("GPUSPAWNER_TOKEN", world.token(name))
+        code = main(["queue", *arguments, "--url", world.home.rstrip("/")])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def test_a_user_sees_their_own_place_why_they_wait_and_counts_of_others(queue):
+    code, out, _ = queue()
+    head, mine, why, others = out.splitlines()
+    assert code == 0
+    assert head.split() == ["ID", "USER", "SERVER", "TEAM", "FOR", "PLACE", "SINCE", "STARTS", "IN"]
+    assert mine.startswith("mine  alice  train   vision  1 simulated A100 80 GB  ")
+    assert why.startswith("mine: 1 GPU asked; team vision has 2 of 2 in use. Wait until a colleague stops")
+    assert "Held back by the rule quota vision." in why
+    assert others == "1 other waits for 2 simulated A100 80 GB."
+    assert "carol" not in out
+
+
+def test_administrators_see_all_and_json_is_the_apis(world, queue):
+    _, out, _ = queue(name="admin")
+    assert "carols  carol  " in out
+    assert "other waits" not in out
+    told = json.loads(queue("--json", name="admin")[1])
+    assert told == api(world, "admin", "queue").json()
+    assert {one["user"]: one["team"] for one in told["queue"]} == {"alice": "vision", "carol": None}
+
+
+def test_of_others_the_api_says_neither_who_nor_why(world):
+    (other,) = [one for one in api(world, "alice", "queue").json()["queue"] if not one["mine"]]
+    hidden = ("id", "user", "server", "team", "sentence", "held_back", "changed")
+    assert [other[name] for name in hidden] == [None] * len(hidden)
+    assert other["asked"] == "2 simulated A100 80 GB"
+
+
+def test_who_waits_for_nothing_is_told_so(world, queue):
+    assert queue(name="bob")[1].splitlines()[0] == "You wait for nothing."
+    for name in ("mine", "carols"):
+        api(world, "admin", f"workspaces/{name}/stop", "POST")
+    assert queue()[1] == "Nobody waits.\n"
+
+
+def test_explain_page_and_api_name_the_rule_that_holds_a_request_back(world, queue):
+    held = api(world, "alice", "workspaces/mine").json()
+    assert held["queue"]["held_back"]["rule"] == "quota vision"
+    assert held["queue"]["held_back"]["entry"] == "vision"
+    assert held["explained"][-1].startswith("Held back by the rule quota vision")
+    assert api(world, "admin", "workspaces/carols").json()["queue"]["held_back"] is None

@@ -1,0 +1,191 @@
+"""The pages of quotas: one's own, and the administrators', with what their forms do and refuse."""
+
+import html
+import re
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from page_world import CATALOG, Browser, api, running, waiting
+
+from gpuspawner.catalog import load_catalog
+from gpuspawner.core.rules import Rate
+
+MONEY = {"per": "month", "hard": 500}
+QUOTAS = {
+    "each-user": {"each": "user", "gpus": {"soft": 1, "hard": 4}, "gpu_hours": {"per": "week", "soft": 20, "hard": 40}},
+    "vision": {"group": "vision", "gpus": {"hard": 8}, "types": {"a100": {"hard": 6}}, "cost": MONEY},
+    "speech": {"group": "speech", "gpus": {"hard": 8}},
+    "all": {"everybody": True, "memory": {"hard": "64GiB"}},
+}  # fmt: skip
+TEAMS = {"vision": {"title": "Vision"}}
+GRANT = {"user": "alice", "number": "2", "unit": "GPUs", "until": "tomorrow", "why": "The paper"}
+
+
+@pytest.fixture
+def world(make_web_world):
+    made = make_web_world(load_catalog({**CATALOG, "teams": TEAMS, "quotas": QUOTAS, "contact": "gpu@example.org"}))
+    made.groups["alice"] = {"vision"}
+    made.observe()
+    lease = running("runs", "alice", gpus=(0, 1), rate=Rate(Fraction(2), Fraction("4.2")))
+    made.save(replace(lease, request=replace(lease.request, team="vision")))
+    made.save(waiting("bobs", "bob", count=1))
+    return made
+
+
+def text_of(page):
+    """What a page says, without its tags."""
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", page)).split())
+
+
+def section(page, name):
+    """What a page says in one section."""
+    return text_of(page.partition(f'id="{name}"')[2].partition("</section>")[0])
+
+
+def grants(world):
+    return api(world, "admin", "quota-grants").json()["grants"]
+
+
+def test_a_user_sees_what_they_have_used_what_is_left_and_the_rules_that_bind_them(world):
+    page = Browser(world, "alice").look("quota").text
+    have = section(page, "have")
+    assert "you GPUs at once 2 over the share 1 4 2" in have
+    assert "you GPU h a week 2 14 20 40 24 " in have
+    assert "team Vision A100 80 GB at once 2 6 4" in have
+    assert "team Vision cost a month 4.20 29.40 500.00 466.40 " in have
+    assert "everybody memory at once 8 GiB 64 GiB 56 GiB" in have
+    rules = text_of(page.partition('id="rules"')[2])
+    assert (
+        "Quota each-user Each user may have 1 GPU at once, and up to 4 while free, 20 GPU h a week as a share" in rules
+    )
+    assert "Quota vision Team Vision together may have at most 8 GPUs at once" in rules
+    assert "speech" not in text_of(page)
+    assert 'href="/services/gpu/quota#rule-vision"' in page
+    assert 'id="rule-vision"' in page
+
+
+def test_home_links_each_line_to_its_rule_and_tells_the_team_of_a_workspace(world):
+    text = Browser(world, "alice").home.text
+    own = "2 of 1 GPU used or waited for (up to 4 while free)"
+    assert f'<a href="/services/gpu/quota#rule-each-user">{own}</a>' in text
+    assert '<a href="/services/gpu/quota#rule-vision">Team Vision: 2 of 8 GPUs used</a>' in text
+    assert '<span class="gs-tag">Vision</span>' in text
+
+
+def test_who_is_bound_by_nothing_is_told_so(make_web_world):
+    world = make_web_world()
+    assert "No quota bounds you" in Browser(world, "alice").look("quota").text
+    admin = text_of(Browser(world, "admin").look("quotas").text)
+    for empty in (
+        "The catalog has no quotas",
+        "No grant is in force",
+        "Nobody claims GPUs",
+        "Nothing was used this month",
+    ):
+        assert empty in admin
+
+
+@pytest.mark.parametrize(
+    "path", ["quotas", "quotas/grants", "quotas/grants/x/take-back", "quotas/corrections", "quotas/claims/x/give-up"]
+)
+def test_promise_9_only_administrators_see_and_do_it(world, path):
+    browser = Browser(world, "alice")
+    assert "Quotas and grants" not in browser.home.text
+    assert "Only administrators" in browser.look("quotas", 403).text
+    if path != "quotas":
+        browser.submit(path, 403, **GRANT)
+    assert grants(world) == []
+
+
+def test_administrators_see_each_entry_by_who_uses_it(world):
+    page = Browser(world, "admin").look("quotas").text
+    each = section(page, "rule-each-user")
+    assert "alice GPUs at once 2 over the share 1 4 2" in each
+    assert "bob GPUs at once 1 1 4 3" in each
+    assert "team Vision GPUs at once 2 8 6" in section(page, "rule-vision")
+    assert "team speech GPUs at once 0 8 8" in section(page, "rule-speech")
+    assert "vision 2.0 4.20" in section(page, "used")
+
+
+def test_a_grant_is_given_by_form_listed_in_force_at_once_and_taken_back_with_a_reason(world):
+    browser = Browser(world, "admin")
+    page = browser.submit("quotas/grants", **GRANT).text
+    (grant,) = grants(world)
+    assert (grant["user"], grant["amount"], grant["limit"], grant["why"], grant["by"]) == (
+        "alice", 2, "gpus", "The paper", "admin",
+    )  # fmt: skip
+    assert "2 GPUs more for alice until" in section(page, "grants")
+    assert "alice GPUs at once 2 3 6 4" in section(page, "rule-each-user")
+    refused = browser.submit(f"quotas/grants/{grant['id']}/take-back", 400).text
+    assert f'id="take-{grant["id"]}-why-error">Say why.' in refused
+    assert grants(world)[0]["state"] == "in force"
+    page = browser.submit(f"quotas/grants/{grant['id']}/take-back", why="Done").text
+    assert grants(world)[0]["state"] == "taken back"
+    assert "Taken back by admin" in section(page, "grants")
+    assert "has taken it back already" in browser.submit(f"quotas/grants/{grant['id']}/take-back", 409, why="x").text
+    browser.submit("quotas/grants/none/take-back", 404, why="x")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field", "told"),
+    [
+        ({"until": "yesterday"}, "until", "'yesterday' is no time. Allowed: a day (Friday"),
+        ({"number": "many"}, "amount", "'many GPUs' is no amount. Allowed: a number"),
+        ({"number": "-2"}, "amount", "adds nothing"),
+        ({"user": "", "team": ""}, "user", "Say for whom it is. Allowed: user, team or everybody."),
+        ({"team": "chess"}, "team", "Name a team of the catalog. Allowed: "),
+        ({"why": ""}, "why", "Say why."),
+        ({"since": "<b>"}, "since", "'<b>' is no time."),
+    ],
+)
+def test_what_is_wrong_is_told_beside_its_field_and_what_was_typed_stays(world, wrong, field, told):
+    typed = {**GRANT, "since": "today", **wrong}
+    page = Browser(world, "admin").submit("quotas/grants", 400, **typed).text
+    error = re.search(rf'id="grant-{field}-error">(.*?)</p>', page)[1]
+    assert told in html.unescape(error)
+    for name in ("user", "number", "until", "why", "since"):
+        assert f'name="{name}" value="{html.escape(typed[name], quote=False)}"' in page
+    control = "number" if field == "amount" else field
+    assert re.search(rf'id="grant-{control}"[^>]*aria-invalid="true"[^>]*aria-describedby="grant-{field}-error ', page)
+    assert "Nothing was done." in page
+    assert grants(world) == []
+
+
+def test_memory_and_a_kind_are_granted_by_the_forms_units(world):
+    browser = Browser(world, "admin")
+    browser.submit("quotas/grants", **{**GRANT, "user": "", "everybody": "1", "number": "16", "unit": "GiB"})
+    browser.submit("quotas/grants", **{**GRANT, "user": "", "team": "vision", "unit": "a100"})
+    assert [(one["limit"], one["kind"], one["amount"]) for one in grants(world)] == [
+        ("types", "a100", 2), ("memory", None, 16 * 2**30),
+    ]  # fmt: skip
+
+
+def test_use_is_corrected_with_a_reason(world):
+    browser = Browser(world, "admin")
+    typed = {"user": "carol", "number": "+3", "unit": "GPU h", "why": "Ran elsewhere"}
+    page = browser.submit("quotas/corrections", **typed).text
+    assert "carol GPU h a week 3 0 20 40 37" in section(page, "rule-each-user")
+    refused = browser.submit("quotas/corrections", 400, **{**typed, "number": "0"}).text
+    assert 'id="correct-amount-error"' in refused
+    assert 'name="number" value="0"' in refused
+
+
+def test_a_stronger_claim_is_listed_with_whom_it_ends_and_given_up(world):
+    world.save(running("more", "bob", gpus=(2, 3), server="more"))
+    claim = {"kind": "a100", "count": 2, "external": "train-77"}
+    assert api(world, "admin", "preemptions", "POST", claim).status_code == 201
+    browser = Browser(world, "admin")
+    claims = section(browser.look("quotas").text, "claims")
+    assert "2 A100 80 GB for train-77 1 workspace ends for it at" in claims
+    name = api(world, "admin", "preemptions").json()["preemptions"][0]["id"]
+    page = browser.submit(f"quotas/claims/{name}/give-up").text
+    assert "Claims that are over (1)" in section(page, "claims")
+    browser.submit("quotas/claims/none/give-up", 404)
+
+
+def test_looking_at_an_address_of_a_form_only_shows_the_page(world):
+    browser = Browser(world, "admin")
+    assert "Entries of the catalog" in browser.look("quotas/grants").text
+    response = browser.post(f"{world.home}quotas/grants", data=GRANT)
+    assert (response.status_code, grants(world)) == (403, [])  # without the page's token

@@ -1,0 +1,157 @@
+"""docs/rules.md: its examples are one catalog that can be used, and every sentence it quotes is what the code says."""
+
+import re
+import time
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import page_world
+import pytest
+import yaml
+from page_world import api, waiting
+
+from gpuspawner.catalog import load_catalog, load_text
+from gpuspawner.catalog.file import InForce
+from gpuspawner.catalog.rules.visible import choose_team
+from gpuspawner.core.errors import CatalogError, RequestRefused
+from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.queue.backfill import bound_of
+from gpuspawner.core.queue.bounds import Who, bounds_of
+from gpuspawner.core.queue.budgets import Asker, Balances
+from gpuspawner.core.queue.budgets import refusal as budget_refusal
+from gpuspawner.core.queue.entries import account_of
+from gpuspawner.core.queue.estimates import Place
+from gpuspawner.core.queue.quota_words import Use, held_back_words, line_words, refusal, share_words
+from gpuspawner.core.rules import Accounts, Notice, Rate, Used
+from gpuspawner.schedulers.base import Offer
+from gpuspawner.service.tell.claims import notice_words
+from gpuspawner.service.tell.place_changes import PlaceChanges
+from gpuspawner.service.tell.rule_words import rules_of
+from gpuspawner.service.tell.sentences import given_instead, gpus_asked, starts_now, waits
+
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "rules.md").read_text()
+ZONE = "Europe/Zurich"
+WEDNESDAY = 1_795_596_600.0
+"""Wed 25 Nov 2026, 09:50 in Zurich."""
+
+
+def combined(into, more):
+    """One mapping of both, those within them too."""
+    for key, value in more.items():
+        into[key] = combined(into[key], value) if isinstance(value, dict) and key in into else value
+    return into
+
+
+@pytest.fixture(autouse=True)
+def in_zurich(monkeypatch):
+    monkeypatch.setenv("TZ", ZONE)
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.fixture
+def catalog():
+    """All examples as one catalog."""
+    entries = {}
+    for block in re.findall(r"^```yaml\n(.*?)^```$", DOCUMENT, re.DOTALL | re.MULTILINE):
+        combined(entries, yaml.safe_load(block))
+    return load_catalog(entries)
+
+
+def request(**changes):
+    return replace(page_world.request(), **changes)
+
+
+def rule_sentences(catalog):
+    """What the pages say of every rule."""
+    return {one for rule in rules_of(catalog, catalog.rules.quotas, WEDNESDAY) for one in rule.sentences}
+
+
+def of_teams(catalog):
+    with pytest.raises(RequestRefused) as refused:
+        choose_team({}, catalog.rules, {"vision", "speech"}, "")
+    yield str(refused.value)
+
+
+def of_quotas(catalog):
+    rules, kinds, contact = catalog.rules, catalog.gpus, catalog.rules.contact
+    (own, *_) = bounds_of(Who("alice", "alice born", ""), rules, (), WEDNESDAY)
+    team = next(one for one in bounds_of(Who("alice", "alice born", "vision"), rules, (), WEDNESDAY) if one.of_all)
+    yield line_words(own, Fraction(1), kinds)
+    yield share_words(own, Use(Fraction(1), Fraction(2)), kinds)
+    yield str(refusal(own, Use(Fraction(3), Fraction(2)), 3, kinds, contact))
+    at = WEDNESDAY + 6 * 3600 + 1200
+    yield held_back_words(team, Use(Fraction(4), Fraction(0), Fraction(30), at, WEDNESDAY), 4, kinds, contact)
+
+
+def of_budgets(catalog):
+    rules, asker = catalog.rules, Asker("sam", "sam born", "speech")
+    student = next(one for one in rules.quotas if one.name == "student")
+    account, week = account_of(student, "sam born", "speech"), student.budgets[0]
+
+    def verdict(used, gpus, hours):
+        accounts = Accounts({(account, Used.GPU_HOURS, week.per): used})
+        return Balances(WEDNESDAY, (), rules, accounts).verdict(asker, Rate(gpus), WEDNESDAY, hours * 3600)
+
+    bound = verdict(40 - Fraction(13, 3), Fraction(1), 8).latest_end
+    yield starts_now(request(), catalog, None, WEDNESDAY, latest_end=bound)
+    limit, remedy = budget_refusal(verdict(Fraction(40), Fraction(1), 8), 0, rules.contact, WEDNESDAY)
+    yield str(RequestRefused("gpu_hours", "1 GPU for 8 h", limit, remedy))
+
+
+def of_the_queue(catalog):
+    offer = Offer("a100", 0, 4, 0, 2, simulated=False)
+    yield waits(Place(2, 3, 2400.0, 1200.0), request(), catalog, offer)
+    changes, (one, two, three, four) = PlaceChanges(), (waiting(name, count=1) for name in "abcd")
+    changes.see(dict(zip("abcd", range(1, 5), strict=True)), (one, two, three, four), catalog.gpus, WEDNESDAY)
+    granted = [replace(lease, phase=Phase.RESERVED) for lease in (one, two)]
+    changes.see({"c": 1, "d": 2}, (*granted, three, four), catalog.gpus, WEDNESDAY + 22 * 60)
+    yield changes.words("d", WEDNESDAY + 3600)
+    yield bound_of(WEDNESDAY + 6 * 3600 + 600, WEDNESDAY).words
+
+
+def of_gpus(catalog):
+    yield gpus_asked(request(gpu="h100"), catalog) + given_instead(catalog, "a100", "h100")
+    at = WEDNESDAY + 5 * 3600
+    notice = Notice("claim", at, "Training job train-77 needs 2 A100 80 GB.", "admin")
+    yield notice_words(notice, at - 900, returns=True, mail=False)
+
+
+def of_the_file(catalog):
+    in_force = InForce(catalog)
+    entries = "gpus: {a100: {match: A100, memory: 80GiB}}\ntemplates: {pytorch: {gpus: {a100: 1-4}}}\n"
+    quotas = "quotas:\n  vision: {group: vision, gpus: {soft: 40, hard: 32}}\n"
+    with pytest.raises(CatalogError) as wrong:
+        load_text(f"version: 1\n{entries}{quotas}", "catalog.yaml")
+    in_force.problem = str(wrong.value)
+    yield from in_force.sentences
+
+
+def of_grants(world):
+    alice = {"user": "alice", "what": "4 GPUs", "until": "Friday", "why": "the paper"}
+    yield api(world, "admin", "quota-grants", "POST", alice).json()["words"]
+
+
+def quoted_sentences():
+    return [line.removeprefix("> ") for line in DOCUMENT.splitlines() if line.startswith("> ")]
+
+
+def test_every_sentence_that_the_document_quotes_is_what_the_code_says(catalog, make_web_world):
+    world = make_web_world(catalog)
+    world.clock.at = WEDNESDAY
+    makers = (of_teams, of_quotas, of_budgets, of_the_queue, of_gpus, of_the_file)
+    made = [sentence for maker in makers for sentence in maker(catalog)] + list(of_grants(world))
+    rules = rule_sentences(catalog)
+    assert [one for one in quoted_sentences() if one not in {*made, *rules}] == []
+    assert [one for one in made if one not in quoted_sentences()] == []
+
+
+def test_every_rule_of_the_examples_is_told_and_has_its_section(catalog):
+    told = {one.id for one in rules_of(catalog, catalog.rules.quotas, WEDNESDAY)}
+    assert {"teams", "order", "backfill", "substitutes", "claims", "hours", "holds"} <= told
+    assert catalog.rules.make_room is not None
+    sections = DOCUMENT.split("\n## ")[1:]
+    assert [section.splitlines()[0] for section in sections if "\n> " not in section] == []

@@ -19,6 +19,7 @@ from gpuspawner.core.queue.quotas import Tally
 from gpuspawner.core.queue.shares import Uses
 from gpuspawner.core.queue.snapshot import Snapshot
 from gpuspawner.core.rules import Account, Accounts, Budget, Limit, Per, Quota, Rules, Team, Used, What, Whom
+from gpuspawner.core.units import show_duration
 
 TEAMS = {"vision": Team("vision", weight=Fraction(2), priority=1), "speech": Team("speech")}
 EACH2 = Quota("each", Whom.EACH_USER, limits=(Limit(What.GPUS, soft=Fraction(2)),))
@@ -243,6 +244,32 @@ def test_a_request_that_ends_before_it_is_needed_passes_and_its_end_is_fixed():
     ]
     endless = replace(held, deadline_at=None)
     assert not decide(seen_by(endless, large, short, gpus=2, rules=Rules())).grants, "no end is known: only by others"
+
+
+def test_who_waits_reads_why_another_goes_first():
+    def why(*line, **more):
+        seen = seen_by(*line, **{"rules": Rules(teams=TEAMS, quotas=(EACH2,)), **more})
+        return queue_places(seen)["w"].why
+
+    first = {"asked_at": NOW - 60}
+    assert why(of("w")) == "", "nobody stands before it"
+    assert why(of("w"), of("v", team="vision")) == "Goes after team vision's requests: priority 1 goes before 0."
+    waited = why(of("w"), of("v", "b", asked_at=NOW - 501))
+    assert waited == f"Goes after a request that has waited longer than {show_duration(500.0)}."
+    beyond = of("w", count=3)
+    assert why(beyond, of("v", "b")) == "Goes after a request within its guaranteed share: this one is beyond yours."
+    used = Accounts(decayed_gpu_seconds={Account("", "alice born"): 131.0, Account("", "b born"): 100.0})
+    assert why(beyond, of("v", "b", count=3), accounts=used) == "Goes after a request: you used 31 % more lately."
+    teams = {Account("speech", ""): 262.0, Account("", "b born"): 200.0}
+    mine = of("w", team="speech", count=3)
+    assert why(mine, of("v", "b", count=3), accounts=Accounts(decayed_gpu_seconds=teams)) == (
+        "Goes after a request: your team used 31 % more for its weight lately."
+    )
+    members = Accounts(decayed_gpu_seconds={Account("speech", "alice born"): 9.0})
+    assert why(mine, of("v", "b", "speech", count=3), accounts=members) == (
+        "Goes after a colleague's request: you used much more of the team's lately."
+    )
+    assert why(of("w"), of("v", "b", **first)) == "Goes after a request that was made 1 min earlier."
 
 
 @settings(deadline=None)

@@ -18,6 +18,7 @@ from gpuspawner.core.queue.bounds import Bucket
 from gpuspawner.core.queue.ends import end_at
 from gpuspawner.core.queue.kinds import kinds_of, pools_of
 from gpuspawner.core.queue.order import Line, Standing, policy_of
+from gpuspawner.core.queue.order_words import goes_after
 from gpuspawner.core.queue.placement import grantable
 from gpuspawner.core.queue.purse import Purse
 from gpuspawner.core.queue.quotas import Tally
@@ -40,6 +41,8 @@ class Place:
     at_most_seconds: float | None
     likely_seconds: float | None
     kind: str = ""
+    why: str = ""
+    """Why it stands behind the one before it, in a sentence; "" where nobody does."""
 
 
 def queue_places(seen: Snapshot, also: Claim | None = None) -> dict[str, Place]:
@@ -56,10 +59,24 @@ def queue_places(seen: Snapshot, also: Claim | None = None) -> dict[str, Place]:
     for replay in (most, likely):
         replay.run()
     waits = {name: (most.wait(name), likely.wait(name)) for name in (claim.id for claim in claims)}
+    why = _why_behind(claims, seen)
     return {
-        claim.id: Place(number, of, *waits[claim.id], likely.kind_of(claim.id))
+        claim.id: Place(number, of, *waits[claim.id], likely.kind_of(claim.id), why.get(claim.id, ""))
         for claim, number, of in _numbered(most.in_order(), seen)
     }
+
+
+def _why_behind(claims: Sequence[Claim], seen: Snapshot) -> dict[str, str]:
+    """Return why each claim stands behind the one before it that waits for the same GPUs, as the order is now."""
+    standing = Standing(seen, Tally(seen), Uses(seen))
+    last: dict[str | None, Claim] = {}
+    why: dict[str, str] = {}
+    for claim in sorted(claims, key=standing.rank):
+        for pool in pools_of(claim, seen.kinds):
+            if pool is not None and pool in last and claim.id not in why:
+                why[claim.id] = goes_after(claim, last[pool], standing, seen)
+            last[pool] = claim
+    return why
 
 
 def _numbered(line: Iterable[Claim], seen: Snapshot) -> Iterable[tuple[Claim, int, int]]:

@@ -15,7 +15,9 @@ def explained(lease: Lease, view: dict[str, Any], policy: IdlePolicy) -> list[st
     if view["end"]:
         return list(_of_end(view["end"]))
     if lease.phase in WAITING:
-        return [view["queue"]["sentence"], *_of_holding_back(view["queue"]["held_back"], view)]
+        queue = view["queue"]
+        why = [queue["why"]] if queue["why"] else []
+        return [queue["sentence"], *why, *_of_holding_back(queue["held_back"], view)]
     if lease.phase not in UP:
         return ["It is starting. Idle time counts only once it runs."]
     hours = [view["policy"]["words"]] if view["policy"]["words"] and view["idle"] else []

@@ -189,6 +189,7 @@ def standing_view(parts: Parts, lease: Lease) -> dict[str, Any] | None:
         "likely_seconds": place.likely_seconds,
         "at_most_seconds": place.at_most_seconds,
         "sentence": sentence,
+        "why": place.why,
         "held_back": held_back_view(lease, held),
         "changed": queue.change(lease),
         "impossible": lease.impossible or None,

@@ -20,6 +20,7 @@ from fractions import Fraction
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Slot
 from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.core.leases.request import Request
+from gpuspawner.core.queue.charges import rate_of
 from gpuspawner.core.queue.estimates import queue_places
 from gpuspawner.core.queue.grants import decide
 from gpuspawner.core.queue.snapshot import Snapshot
@@ -47,7 +48,10 @@ def a_lease(number: int, count: int, lifetime_seconds: int = 8 * 3600) -> Lease:
 
 
 def runs(lease: Lease, slots: tuple[Slot, ...], now: float, until: float) -> Lease:
-    return replace(lease, phase=Phase.RUNNING, slots=slots, granted_at=now, running_at=now, deadline_at=until)
+    rate = rate_of(KINDS["a100"], lease.request.count)
+    return replace(
+        lease, phase=Phase.RUNNING, slots=slots, granted_at=now, running_at=now, deadline_at=until, rate=rate
+    )
 
 
 class World:

@@ -240,8 +240,10 @@ class Notice:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a waiting request was told when it was asked: when it would start, likely and at the latest."""
+    """What a waiting request was told first: when it would start, likely and at the latest, and the range told."""
 
     told_at: float
     likely_at: float | None
     latest_at: float | None
+    from_at: float | None = None
+    to_at: float | None = None

@@ -84,7 +84,7 @@ def preview_of(seen: Snapshot, claim: Claim, limits: PlaceLimits | None = None) 
     given = next((one for one in decision.grants if one.claim.id == claim.id), None)
     kind = claim.request.gpu if given is None else given.kind
     return Preview(
-        place if given is None else replace(place, at_most_seconds=0.0, likely_seconds=0.0, kind=given.kind or ""),
+        place if given is None else Place(1, place.of, 0.0, 0.0, given.kind or ""),
         decision.held_back.get(claim.id),
         kind="" if given is None else given.substitute,
         latest_end=None if given is None else given.latest_end,

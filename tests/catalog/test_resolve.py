@@ -1,18 +1,29 @@
 import math
+from dataclasses import replace
 
 import pytest
 
 from gpuspawner.catalog import RESERVED, from_form, resolve, scaled, to_options, without_defaults
 from gpuspawner.core.errors import RequestRefused, TooLarge
 from gpuspawner.core.leases.request import Request
+from gpuspawner.core.rules import ClassHold, Rules, Window
 
 GIB = 2**30
-DEFAULT = Request("alice", "pytorch", "default", "a100", 2, 8, 64 * GIB, 28800, image="", opens=())
+DEFAULT = Request(
+    "alice", "pytorch", "default", "a100", 2, 8, 64 * GIB, 28800, image="", opens=(), least_lifetime_seconds=1800
+)
 
 
 @pytest.mark.parametrize("options", [None, {}, {"template": "pytorch"}, {"gpu": "a100"}, {"count": 2}])
 def test_what_is_not_asked_is_the_default(catalog, options):
     assert resolve(catalog, options, "alice") == DEFAULT
+
+
+def test_a_request_keeps_in_which_classes_its_user_is_that_gpus_are_held_for(catalog):
+    hold = ClassHold("cs231", "a100", 1, Window(frozenset({3}), 540, 660))
+    catalog = replace(catalog, rules=Rules(holds=(hold,)))
+    assert resolve(catalog, {}, "alice", groups={"cs231", "chess"}).classes == ("cs231",)
+    assert resolve(catalog, {}, "alice").classes == ()
 
 
 @pytest.mark.parametrize(
@@ -23,7 +34,9 @@ def test_what_is_not_asked_is_the_default(catalog, options):
     ],
 )
 def test_numbers_and_texts_mean_the_same(catalog, options):
-    request = Request("alice", "pytorch", "default", "a100", 3, 2.5, 16 * GIB, 5400, image="", opens=())
+    request = Request(
+        "alice", "pytorch", "default", "a100", 3, 2.5, 16 * GIB, 5400, image="", opens=(), least_lifetime_seconds=1800
+    )
     assert resolve(catalog, options, "alice") == request
     assert resolve(catalog, options, "alice").digest == request.digest
 

@@ -9,15 +9,16 @@ from lease_builders import KINDS, NOW, a_lease, a_request, fleet, gpu, slots
 
 from gpuspawner.core.idle.policy import LifecyclePolicy
 from gpuspawner.core.leases.lease import WAITING, Key, Phase
+from gpuspawner.core.queue.charges import HALF_LIFE_SECONDS
 from gpuspawner.core.queue.entries import accounts_of
 from gpuspawner.core.queue.estimates import queue_places
 from gpuspawner.core.queue.grants import decide
 from gpuspawner.core.queue.kinds import is_enough
 from gpuspawner.core.queue.order import Line, Standing
 from gpuspawner.core.queue.quotas import Tally
-from gpuspawner.core.queue.shares import HALF_LIFE_SECONDS, Uses
+from gpuspawner.core.queue.shares import Uses
 from gpuspawner.core.queue.snapshot import Snapshot
-from gpuspawner.core.rules import Account, Accounts, Limit, Quota, Rules, Team, What, Whom
+from gpuspawner.core.rules import Account, Accounts, Budget, Limit, Per, Quota, Rules, Team, Used, What, Whom
 
 TEAMS = {"vision": Team("vision", weight=Fraction(2), priority=1), "speech": Team("speech")}
 EACH2 = Quota("each", Whom.EACH_USER, limits=(Limit(What.GPUS, soft=Fraction(2)),))
@@ -300,3 +301,18 @@ def test_positions_equal_the_order_of_grants_when_all_ends_happen_as_declared(da
         name: place.at_most_seconds for name, place in places.items() if (place.at_most_seconds or 0) <= 4500
     }
     assert sorted(places, key=lambda name: places[name].number)[: len(told)] == [who for _, who in told]
+
+
+def test_what_a_budget_leaves_too_little_for_takes_another_kind_or_waits_and_blocks_nobody():
+    budget = Budget(Used.GPU_HOURS, Per.WEEK, hard=Fraction(1, 2))
+    rules = Rules(quotas=(Quota("hours", Whom.USER, "poor", budgets=(budget,)),))
+    used = {(Account("", "poor born"), Used.GPU_HOURS, Per.WEEK): Fraction(1, 2)}
+    accounts = Accounts(charged=used, decayed_gpu_seconds={Account("", "b born"): 1.0})
+    poor, rich = of("poor", "poor"), of("rich", "b")
+    decision = decide(seen_by(poor, rich, gpus=1, rules=rules, accounts=accounts))
+    assert [one.claim.id for one in decision.grants] == ["rich"]
+    assert decision.held_back["poor"].rule == "budget hours"
+    assert decision.held_back["poor"].words.startswith("0 GPU h of your 0.5 GPU h of this week are left")
+    two = [replace(of(name, "poor", lifetime_seconds=1800), asked_at=NOW) for name in ("one", "two")]
+    fresh = decide(seen_by(*two, gpus=2, rules=rules))
+    assert [one.claim.id for one in fresh.grants] == ["one"], "the first sets all of it aside"

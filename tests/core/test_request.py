@@ -26,6 +26,8 @@ OTHER = {
     "needs_memory_bytes": 1,
     "needs_compute": "8.0",
     "priority": 1,
+    "classes": ("cs231",),
+    "least_lifetime_seconds": 60,
 }
 
 

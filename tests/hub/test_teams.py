@@ -14,9 +14,15 @@ version: 1
 gpus:
   a100: {title: A100, match: NVIDIA-A100, memory: 80GiB, price: 2.10}
   h100: {title: H100, match: NVIDIA-H100, memory: 80GiB, groups: [leads]}
-simulated: {a100: 1, h100: 1}
+  t4: {title: T4, match: Tesla-T4, memory: 16GiB, price: 0.35}
+simulated: {a100: 1, h100: 1, t4: 1}
 templates:
-  lab: {title: Lab, gpus: {a100: 1, h100: 1}, bounds: {lifetime: 1s-24h}, default: {gpu: a100, lifetime: 8h}}
+  lab:
+    title: Lab
+    gpus: {a100: 1, h100: 1, t4: 1}
+    bounds: {lifetime: 1s-24h}
+    default: {gpu: a100, lifetime: 8h}
+    substitutes: {a100: [t4]}
   cpu: {title: No GPU}
   lead: {title: For leads, gpus: {a100: 1}, groups: [leads]}
 policies: {default: {mode: enforce, lifetime: 1s-24h}}
@@ -157,6 +163,29 @@ def test_who_leaves_the_group_while_waiting_is_told_when_their_turn_comes(hub):
     assert end["end"]["message"] == "You are no longer in leads. Press Start to ask anew, for another team or template."
     eventually(lambda: hub.server("uma") is None, what="its start is over")
     assert hub.workspace_pids(waiting["id"]) == []
+
+
+def test_promise_7_who_consents_while_waiting_is_given_another_gpu_and_reads_which(hub):
+    join(hub, "paul", "vision")
+    join(hub, "vera", "vision")
+    hub.begin("paul", template="lab")
+    hub.until("paul", "running")
+    hub.begin("vera", template="lab")
+    waiting = hub.until("vera", "queued")
+    answer = gpu(hub, token_of(hub, "vera"), f"/workspaces/{waiting['id']}/consent", {"substitutes": ["t4"]})
+    assert answer.status_code == 200, answer.text
+    lease = hub.until("vera", "running")
+    assert (lease["id"], lease["gpu"], lease["request"]["gpu"]) == (waiting["id"], "t4", "a100")
+    assert lease["words"] == (
+        "Running on 1 simulated T4 instead of simulated A100, as you allowed: 0.35 instead of 2.10 an hour"
+    )
+    environment = hub.environment(lease["id"])
+    assert (environment["GPUSPAWNER_GPU_KIND"], environment["GPUSPAWNER_GPU_ASKED"]) == ("t4", "a100")
+    done = [(line["action"], line["why"]) for line in hub.audit(lease["id"])]
+    assert ("consented", "t4") in done
+    assert ("substituted", "t4 instead of a100") in done
+    for user in ("vera", "paul"):
+        stop(hub, user)
 
 
 def test_administrators_are_told_which_groups_the_hub_lacks(hub):

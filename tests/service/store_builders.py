@@ -1,5 +1,7 @@
 """What the tests of the store write to it: readings, lines of the audit, a lease with everything that one can have."""
 
+from fractions import Fraction
+
 from lease_builders import a_lease, a_request, slots
 
 from gpuspawner.core.idle.evidence import SampleKind
@@ -8,6 +10,7 @@ from gpuspawner.core.idle.policy import Mode
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.events import event_of
 from gpuspawner.core.leases.lease import Key, Phase
+from gpuspawner.core.rules import LatestEnd, Lost, Rate
 from gpuspawner.service.store import AuditLine, ReadingRow
 
 NOW = 1_800_000_000.0
@@ -33,4 +36,8 @@ FULL_LEASE = a_lease(
     kept_until=NOW,
     sampled_at=NOW,
     reason=Reason.IDLE,
+    rate=Rate(Fraction(2, 7), Fraction("4.2")),
+    latest_end=LatestEnd(NOW, "budget", "ends then", "each-user"),
+    fixed_end=LatestEnd(NOW, "hold", "ends then"),
+    lost=(Lost(NOW, None, "its node", Fraction(1, 3)),),
 )

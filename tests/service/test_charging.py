@@ -403,8 +403,10 @@ async def test_who_waits_for_a_budget_is_told_so_lets_others_pass_and_starts_whe
     assert "held back" in world.did(held)
     assert world.book.get(carol.id).phase is Phase.RESERVED
     world.allocator.park(waiting.id, waiting.attempt)
-    await world.go_on(4 * HOUR + 120)
-    assert "let go" in world.did(held)
+    await world.go_on(3 * HOUR)
+    assert "granted" not in world.did(held)
+    await world.go_on(HOUR + 120)
+    assert "granted" in world.did(held)
 
 
 def correct(world, user, hours):
@@ -418,3 +420,19 @@ def correct(world, user, hours):
     )  # fmt: skip
     event = UsageCorrected("a test")
     world.allocator.accounting.correct(line, AuditLine(world.clock.now(), "", user, "admin", event))
+
+
+async def test_the_ledger_outlives_the_leases_that_it_is_about_and_is_forgotten_in_its_time(make):
+    world = make()
+    lease = await world.up("alice")
+    await world.go_on(600)
+    await stop(world, lease)
+    store, later = world.parts.store, world.clock.now() + 500 * 86400
+    while store.ages.forget_ended(later):
+        pass
+    assert store.lease(lease.id) is None
+    assert charged(world, lease) == 600_000
+    store.ledger.forget(lines(world, lease)[0].end_ms)
+    assert charged(world, lease) == 600_000
+    store.ledger.forget(milliseconds(later))
+    assert lines(world, lease) == []

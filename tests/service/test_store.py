@@ -55,6 +55,11 @@ CALLS = {
     "audit": Store.audit,
     "ended": lambda store: store.ended(None),
     "disputed": lambda store: store.disputed(None),
+    "lines of the ledger": lambda store: list(store.ledger.since(0)),
+    "sums of the ledger": lambda store: store.ledger.sums("user", "2026-01-01", "2026-12-31", None),
+    "forget lines": lambda store: store.ledger.forget(0),
+    "grants": lambda store: store.ledger.grants(),
+    "alive": lambda store: store.ledger.note_alive(NOW),
 }
 
 

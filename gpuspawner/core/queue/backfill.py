@@ -112,7 +112,7 @@ def _fit(
     passed = [one for one in others if one.at is not None and _least_end(claim, one, now) <= one.at]
     for at in sorted({one.at for one in passed if one.at is not None}, reverse=True):  # as late a bound as can be
         free = [one for one in passed if (one.at or 0) >= at]
-        slots = pools.find(kind, count, claim.tried_nodes, _shares(one for one in others if one not in free), needs)
+        slots = pools.find(kind, count, claim.tried_nodes, _shares(x for x in others if x not in free), needs)
         if slots is not None:
             return Fit(slots, _bound(slots, free, until, now))
     return None
@@ -121,10 +121,13 @@ def _fit(
 def kept_from(claim: Claim, kind: GpuKind, pools: Pools, reservations: Iterable[Reservation]) -> Reservation | None:
     """Return what keeps GPUs from a claim that are free: a stronger claim, or a hold. None where they are short."""
     others = [one for one in reservations if claim.id not in one.whom]
+    kept = [one for one in others if one.rule != BACKFILL]
+    if not kept:
+        return None
     shares = _shares(one for one in others if one.rule == BACKFILL)
     slots = pools.find(kind, claim.request.count, claim.tried_nodes, shares, beside_of(claim.request))
     given = {slot.gpu for slot in slots or ()}
-    return next((one for one in others if one.rule != BACKFILL and given & {slot.gpu for slot in one.slots}), None)
+    return next((one for one in kept if given & {slot.gpu for slot in one.slots}), None)
 
 
 def _least_end(claim: Claim, reservation: Reservation, now: float) -> float:

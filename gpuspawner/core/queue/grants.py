@@ -112,6 +112,8 @@ def decide(seen: Snapshot, limits: PlaceLimits | None = None, also: Claim | None
     if not seen.processes_known:
         return Decision()
     claims = seen.claims if also is None else (*(x for x in seen.claims if x.id != also.id), also)
+    if not claims:
+        return Decision(reservations=kept_for_others(seen, ()))
     return _Pass(seen, claims, limits).run()
 
 

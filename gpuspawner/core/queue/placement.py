@@ -151,7 +151,8 @@ def look_of(pool: str, gpus: Iterable[Gpu], used: Mapping[str, Fraction], left: 
 
 def free_of(gpu: Gpu, used: Mapping[str, Fraction]) -> float:
     """Return what is free of a device. Equal fractions are equal floats, and a smaller one is none that is greater."""
-    return float(1 - used[gpu.id]) if gpu.id in used else 1.0
+    share = used.get(gpu.id)
+    return 1.0 if share is None else (share.denominator - share.numerator) / share.denominator
 
 
 def devices(gpus: Iterable[Gpu], used: Mapping[str, Fraction], taken: Sequence[float]) -> list[Gpu]:

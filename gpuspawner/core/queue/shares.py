@@ -11,69 +11,71 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
-from math import inf, log
+from functools import cached_property
+from math import inf
 
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.leases.lease import HOLDING, Lease, Phase
-from gpuspawner.core.queue.charges import HALF_LIFE_SECONDS, decayed_of, rate_of
+from gpuspawner.core.queue.charges import decayed_of, rate_of
 from gpuspawner.core.queue.ends import end_at
 from gpuspawner.core.queue.entries import accounts_of
 from gpuspawner.core.queue.kinds import counts_of
-from gpuspawner.core.queue.placement import grantable
 from gpuspawner.core.queue.snapshot import Claim, Kinds, Snapshot
 from gpuspawner.core.rules import Account
-
-WINDOW_SECONDS = HALF_LIFE_SECONDS / log(2)
-"""What one GPU that is always in use counts, in GPU-seconds."""
 
 
 def charge_of(lease: Lease, kinds: Kinds, now: float) -> float:
     """Return the GPU-seconds that a lease is charged with: used so far, and what it may use until its end."""
     if lease.phase not in HOLDING:
         return 0.0
-    rate = lease.rate or rate_of(kinds.get(lease.kind or ""), lease.request.count)
-    if not rate.gpus:
-        return 0.0
-    end = end_at(lease, now)
+    if lease.rate is None:  # an older version granted it
+        rate = rate_of(kinds.get(lease.kind or ""), lease.request.count)
+        return charge_of(replace(lease, rate=rate), kinds, now)
+    gpus, end = float(lease.rate.gpus), end_at(lease, now)
     left = 0.0 if end == inf or lease.phase is Phase.STOPPING else end - now
-    return decayed_of(lease if lease.rate else replace(lease, rate=rate), now) + float(rate.gpus) * left
+    return (decayed_of(lease, now) + gpus * left) if gpus else 0.0
 
 
 class Uses:
     """What teams and users have used, with what live leases are charged. A pass adds what it grants."""
 
     def __init__(self, seen: Snapshot) -> None:
-        """Count the leases of a snapshot, beside what ended."""
-        self._rules = seen.rules
-        self._used = dict(seen.accounts.decayed_gpu_seconds)
-        self._capacity = sum(grantable(gpu) for gpu in seen.fleet.gpus)
+        """Take the leases of a snapshot, beside what ended; they are counted once somebody asks."""
+        self._seen, self._rules = seen, seen.rules
+        self._granted: dict[Account, float] = {}
+
+    @cached_property
+    def _used(self) -> dict[Account, float]:
+        seen = self._seen
+        used = dict(seen.accounts.decayed_gpu_seconds)
         for lease in seen.leases:
             if charge := charge_of(lease, seen.kinds, seen.now):
-                self._charge(lease.request.team, lease.key.user_created, charge)
+                _charge(used, lease.request.team, lease.key.user_created, charge)
+        return used
+
+    def _of(self, account: Account) -> float:
+        return self._used.get(account, 0.0) + self._granted.get(account, 0.0)
 
     def of_team(self, claim: Claim) -> float:
         """Return the use of a claim's team, divided by its weight; its user's where it is charged to no team."""
         team = claim.request.team
         if not team:
-            return self._used.get(Account("", claim.user_created), 0.0)
+            return self._of(Account("", claim.user_created))
         entry = self._rules.teams.get(team)
         weight = entry.weight if entry is not None else Fraction(1)
-        return self._used.get(Account(team, ""), 0.0) / float(weight) if weight > 0 else inf
+        return self._of(Account(team, "")) / float(weight) if weight > 0 else inf
 
     def of_user(self, claim: Claim) -> float:
         """Return the use of a claim's user for its team."""
-        return self._used.get(Account(claim.request.team, claim.user_created), 0.0)
+        return self._of(Account(claim.request.team, claim.user_created))
 
     def charge(self, claim: Claim, kind: GpuKind | None) -> None:
         """Charge what is granted in this pass."""
         if kind is not None:
             seconds = float(counts_of(kind) * claim.request.count) * claim.request.lifetime_seconds
-            self._charge(claim.request.team, claim.user_created, seconds)
+            _charge(self._granted, claim.request.team, claim.user_created, seconds)
 
-    def percent_of_all(self, used: float) -> float:
-        """Return a use in percent of what all GPUs that are there could have done."""
-        return 100 * used / (self._capacity * WINDOW_SECONDS) if self._capacity else 0.0
 
-    def _charge(self, team: str, user_created: str, seconds: float) -> None:
-        for account in accounts_of(user_created, team):
-            self._used[account] = self._used.get(account, 0.0) + seconds
+def _charge(used: dict[Account, float], team: str, user_created: str, seconds: float) -> None:
+    for account in accounts_of(user_created, team):
+        used[account] = used.get(account, 0.0) + seconds

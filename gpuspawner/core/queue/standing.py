@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from gpuspawner.core.leases.lease import HOLDING, Lease
-from gpuspawner.core.queue.bounds import Amount, Bound, Bucket, Who, amount, bounds_of, who_of
+from gpuspawner.core.queue.bounds import Bound, Bucket, Who, amount, bounds_of, who_of
 from gpuspawner.core.queue.preemption import Preemption, victims
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.core.rules import Account, What, Whom
@@ -56,21 +56,21 @@ class Standings:
         """Count a lease no more."""
         self._add(lease, -1)
 
-    def _most(self, takes: Iterable[tuple[Bound, Amount]], *, with_it: bool) -> Fraction | None:
+    def _most(self, takes: Iterable[tuple[Bound, Fraction]], *, with_it: bool) -> Fraction | None:
         found = []
         for bound, asked in takes:
             held = self._held.get(bound.bucket, NOTHING) + (asked if with_it else NOTHING)
             found.append(held / bound.soft if bound.soft else BEYOND_ALL if held else NOTHING)
         return max(found, default=None)
 
-    def _takes(self, one: Claim | Lease) -> list[tuple[Bound, Amount]]:
+    def _takes(self, one: Claim | Lease) -> list[tuple[Bound, Fraction]]:
         kind = self._seen.kinds.get((one.kind if isinstance(one, Lease) else one.request.gpu) or "")
         who = who_of(one)
         if who not in self._bounds:
             found = bounds_of(who, self._seen.rules, self._seen.quota_grants, self._seen.now)
             self._bounds[who] = tuple(x for x in found if x.soft is not None and _is_share(x))
         takes = ((bound, amount(bound.limit, one.request, kind)) for bound in self._bounds[who])
-        return [(bound, much) for bound, much in takes if much]
+        return [(bound, Fraction(much)) for bound, much in takes if much]
 
     def _add(self, lease: Lease, sign: int) -> None:
         for bound, much in self._takes(lease):

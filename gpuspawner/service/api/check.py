@@ -17,6 +17,7 @@ from gpuspawner.service.api.base import ApiHandler
 from gpuspawner.service.leases.policies import policy_now
 from gpuspawner.service.tell.quota_view import bounds_view
 from gpuspawner.service.tell.sentences import (
+    beyond_share,
     given_instead,
     gpu_title,
     gpus_asked,
@@ -56,7 +57,7 @@ class Check(ApiHandler):
         claim = Claim("" if mine is None else mine.id, person.owner.user_created, request, asked_at, user=person.name)
         would = await parts.queue.offers_for(claim)
         if would.latest_end is not None and would.latest_end.at < ends_at:
-            bound = replace(would.latest_end, words=would.latest_end.words.rstrip("."))
+            bound = would.latest_end
             ends_at = bound.at
         place, node_seconds = would.place, would.node_seconds
         shortage = "" if would.held_back is None else would.held_back.words
@@ -66,7 +67,8 @@ class Check(ApiHandler):
         if trouble:
             sentence = nothing_starts(trouble)
         elif waiting:
-            sentence = waits(place, request, parts.catalog, offer, shortage, asked_for=keeps)
+            told = parts.allocator.foretold.words(place)
+            sentence = waits(place, request, parts.catalog, offer, shortage, asked_for=keeps, told=told)
         elif limit:
             sentence = limit
         else:
@@ -114,9 +116,9 @@ def _besides(catalog: Catalog, request: Request, would: Preview, ends_at: float)
     if would.kind:
         yield f"You get {gpu_title(would.kind, catalog)}{given_instead(catalog, request.gpu or '', would.kind)}."
     if would.beyond_share:
-        yield would.beyond_share
+        yield beyond_share(would.beyond_share, makes_room=catalog.rules.make_room is not None)
     if would.latest_end is not None and would.latest_end.at > ends_at:  # it can't be extended beyond that
-        yield would.latest_end.words
+        yield f"It {would.latest_end.words}."
 
 
 def of_kind(request: Request, kind: str) -> Request:

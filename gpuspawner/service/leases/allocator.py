@@ -30,6 +30,7 @@ from gpuspawner.service.leases.accounts import Accounting
 from gpuspawner.service.leases.asking import Asking, options_of
 from gpuspawner.service.leases.book import Book
 from gpuspawner.service.leases.bounds import Bounds
+from gpuspawner.service.leases.foretold import Foretold
 from gpuspawner.service.leases.granting import Granting
 from gpuspawner.service.leases.lost_time import LostTime
 from gpuspawner.service.leases.observed import Observed
@@ -80,7 +81,10 @@ class Allocator:
         self.asking = Asking(book, in_force, self.dismiss)
         self.prospects = Prospects(book, scheduler, in_force, clock, self.finish)
         self.observed = Observed(book, scheduler, lambda: self.catalog, self.accounting, clock, settings)
-        self.granting = Granting(book, self.observed, self.bounds, lambda: self.catalog, clock, self.finish)
+        self.foretold = Foretold(book, clock)
+        self.granting = Granting(
+            book, self.observed, self.bounds, self.foretold, lambda: self.catalog, clock, self.finish
+        )
         self.syncs = Syncs(scheduler, self.observed.snapshot, self.granting.take)
         self.stoppers = Stoppers(book, clock)
 
@@ -196,8 +200,10 @@ class Allocator:
         self.prospects.check(request, self._offers())
 
     def look_ahead(self) -> None:
-        """Tell who waits for what can't be had as things are, and what can be had again."""
+        """Tell who waits for what can't be had as things are, and what can be had again; note first estimates."""
         self.prospects.look(self._offers())
+        if self.foretold.is_due() and (answer := self.syncs.standing(self.observed.snapshot())) is not None:
+            self.foretold.note(answer.places())
 
     def _offers(self) -> list[Offer]:
         return self.scheduler.stock(self.observed.snapshot())

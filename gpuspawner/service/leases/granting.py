@@ -23,6 +23,7 @@ from gpuspawner.schedulers.base import Answer, Grant
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.book import Book
 from gpuspawner.service.leases.bounds import Bounds
+from gpuspawner.service.leases.foretold import Foretold
 from gpuspawner.service.leases.observed import Observed
 from gpuspawner.service.leases.policies import policy_of
 from gpuspawner.service.store import AuditLine
@@ -44,11 +45,13 @@ class Granting:
         book: Book,
         observed: Observed,
         bounds: Bounds,
+        foretold: Foretold,
         catalog: Callable[[], Catalog],
         clock: Clock,
         finish: Callable[[Lease, End], Lease],
     ) -> None:
         """Grant nothing yet. ``bounds`` are those that budgets set; ``finish`` ends a lease."""
+        self._foretold = foretold
         self._book, self._observed, self._bounds = book, observed, bounds
         self._catalog, self._clock, self._finish = catalog, clock, finish
         self._expiries: dict[str, float] = {}
@@ -99,6 +102,7 @@ class Granting:
             used[slot.gpu] = used.get(slot.gpu, Fraction(0)) + slot.share
         tally.take(grant.claim, kind)
         self._book.save(bound, audit=[self._line(bound, event) for event in _events(grant, bound)])
+        self._foretold.came(lease)
         self._expiries[lease.id] = inf if grant.expires_at is None else grant.expires_at
 
     def _kept_from(self, lease: Lease) -> Mapping[str, Fraction]:

@@ -22,6 +22,7 @@ from gpuspawner.core.leases.lease import Key, Lease, Owner, Phase
 from gpuspawner.core.queue.charges import Line
 from gpuspawner.service.store import tables
 from gpuspawner.service.store.ages import Ages
+from gpuspawner.service.store.estimates import Estimates
 from gpuspawner.service.store.ledger import Ledger
 from gpuspawner.service.store.outputs import Outputs
 from gpuspawner.service.store.preemptions import PreemptionRows
@@ -62,6 +63,7 @@ class Store:
         self._engine = sa.create_engine(url, pool_pre_ping=True)
         self.outputs = Outputs(self._transaction)
         self.ages = Ages(self._transaction)
+        self.estimates = Estimates(self._transaction)
         self.ledger = Ledger(self._transaction)
         self.preemptions = PreemptionRows(self._transaction)
         if self._engine.dialect.name == "sqlite":

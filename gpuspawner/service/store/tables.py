@@ -158,3 +158,16 @@ audit = sa.Table(
     sa.Index("ix_audit_lease", "lease"),
     sa.Index("ix_audit_at", "at"),
 )
+
+estimates = sa.Table(
+    "estimates",
+    metadata,
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("at", sa.Float, nullable=False),
+    sa.Column("likely_seconds", sa.Float, nullable=False),
+    sa.Column("latest_seconds", sa.Float, nullable=False),
+    sa.Column("from_seconds", sa.Float, nullable=False),
+    sa.Column("to_seconds", sa.Float, nullable=False),
+    sa.Column("actual_seconds", sa.Float, nullable=False),
+    sa.Index("ix_estimates_at", "at"),
+)

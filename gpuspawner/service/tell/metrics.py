@@ -53,6 +53,7 @@ class ServiceCollector(Collector):
                 over.add_metric([source, outcome.value], self._parts.preemptions.outcomes[source, outcome.value])
         yield over
         yield from self._parts.book.start_times.collect()
+        yield from self._parts.allocator.foretold.collect()
         samples = CounterMetricFamily(
             "gpuspawner_samples", "Samples since the service started, by what they proved.", labels=["result"]
         )

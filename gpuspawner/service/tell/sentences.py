@@ -63,6 +63,12 @@ def starts_now(
     return f"Starts now {gpus}. Ends at {end}, after {show_duration(request.lifetime_seconds)}."
 
 
+def beyond_share(share: str, *, makes_room: bool) -> str:
+    """Return what is told of a start beyond a soft quota: it is a loan, which goes back first where room is made."""
+    room = " When GPUs run short, it is the first asked to make room." if makes_room else ""
+    return f"{share} It is given while GPUs are free.{room}"
+
+
 def stops_when_idle(request: Request, policy: LifecyclePolicy) -> str:
     """Return when idleness ends a workspace before its time, to be read before it starts; "" where it never does."""
     idle = policy.idle_of(gpus=request.gpu is not None)
@@ -104,6 +110,7 @@ def waits(
     shortage: str = "",
     *,
     asked_for: bool = True,
+    told: tuple[float, float, str] | None = None,
 ) -> str:
     """Return the sentence of a place in the queue, or of the one that Start would give where none is ``asked_for`` yet.
 
@@ -122,7 +129,7 @@ def waits(
         return f"The {title} can't be counted at this moment. {line}{'; your place stays' if asked_for else ''}."
     free = _how_free(title, offer, catalog.gpus.get(request.gpu))
     asked = f", and you ask for {request.count}" if request.count > 1 else ""
-    return f"{free}{asked}. {line}; {wait_range(place)}. {stays}"
+    return f"{free}{asked}. {line}; {wait_range(place, told)}. {stays}"
 
 
 def _how_free(title: str, offer: Offer, kind: GpuKind | None) -> str:
@@ -158,11 +165,18 @@ def after_other_starts(most: int, whose: str) -> str:
     return f"{most} {whose} are starting, the most at one time. This one keeps its place and follows by itself."
 
 
-def wait_range(place: Place) -> str:
-    """Return how long it takes, as far as it is known: an upper bound, and less where a grace period runs out."""
+def wait_range(place: Place, told: tuple[float, float, str] | None = None) -> str:
+    """Return how long it takes, as far as it is known: an upper bound, and less where a grace period runs out.
+
+    ``told`` is the range that past errors make of it, and how often such were right.
+    """
     most, likely = place.at_most_seconds, place.likely_seconds
     if most is None:
         return "how long it takes is not known"
+    if told is not None:
+        begin, end, right = told
+        about = show_duration(_rounded(most if likely is None else likely))
+        return f"about {about} ({show_duration(_rounded(begin))} to {show_duration(_rounded(end))}, {right})"
     if likely is not None and likely < most:
         return (
             f"about {show_duration(_rounded(likely))}, {show_duration(_rounded(most))} at most unless somebody extends"

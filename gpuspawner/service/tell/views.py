@@ -169,7 +169,8 @@ def standing_view(parts: Parts, lease: Lease) -> dict[str, Any] | None:
     queue, place = parts.queue, parts.queue.place(lease)
     offer = queue.offer(lease.request.gpu)
     held = queue.held_back(lease)
-    sentence = waits(place, lease.request, parts.catalog, offer, held.words if held else "")
+    told = parts.allocator.foretold.words(place)
+    sentence = waits(place, lease.request, parts.catalog, offer, held.words if held else "", told=told)
     if lease.impossible_since is not None:
         sentence = cannot_start(lease.impossible, lease.impossible_since + KEPT_SECONDS, parts.clock.now())
     elif lease.not_before > parts.clock.now():

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "hub"))  # tests are no package: `from harness import ...`
+# Tests are no package: `from harness import ...`, `from service_pages import ...`.
+sys.path.insert(0, str(Path(__file__).parents[1] / "hub"))
+sys.path.insert(0, str(Path(__file__).parent))
 
 from axe_playwright_python.sync_playwright import Axe
 from harness import RealHub, eventually

@@ -1,30 +1,15 @@
 """The service's pages in a real Chromium: axe in both schemes and widths, numbers that change in place, forms."""
 
-import importlib.util
 import re
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
+from service_pages import open_page, pages
 
 from gpuspawner.core.leases.disputing import dispute
 from gpuspawner.core.leases.lease import Key, Phase
 
-
-def load_pages():
-    """Tests are no package, so what they share is loaded by its path."""
-    path = Path(__file__).parents[1] / "service" / "page_world.py"
-    sys.path.append(str(path.parent))  # for what it shares with its own
-    spec = importlib.util.spec_from_file_location("page_world", path)
-    module = sys.modules.setdefault(spec.name, importlib.util.module_from_spec(spec))
-    if not hasattr(module, "World"):
-        spec.loader.exec_module(module)
-    return module
-
-
-pages = load_pages()
 NOW = pages.NOW
 
 
@@ -35,17 +20,6 @@ def world(tmp_path, monkeypatch):
     made.servers[""] = {"name": "", "started": "then", "ready": True, "pending": None, "url": "/"}
     yield made
     made.close()
-
-
-def open_page(browser, world, path, **options):
-    """A page of ``world.signing_in``; every problem that the browser tells is collected, a CSP violation too."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900}, **options)
-    page = context.new_page()
-    page.problems = []
-    page.on("pageerror", lambda error: page.problems.append(str(error)))
-    page.on("console", lambda message: page.problems.append(message.text) if message.type == "error" else None)
-    page.goto(world.home + path)
-    return page
 
 
 def seed(world):

@@ -67,9 +67,9 @@ def test_a_user_sees_what_they_have_used_what_is_left_and_the_rules_that_bind_th
 
 def test_home_links_each_line_to_its_rule_and_tells_the_team_of_a_workspace(world):
     text = Browser(world, "alice").home.text
-    own = "2 of 1 GPU used or waited for (up to 4 while free)"
+    own = "2 of 1 GPU (up to 4 while free)"
     assert f'<a href="/services/gpu/quota#rule-each-user">{own}</a>' in text
-    assert '<a href="/services/gpu/quota#rule-vision">Team Vision: 2 of 8 GPUs used</a>' in text
+    assert '<a href="/services/gpu/quota#rule-vision">Team vision: 2 of 8 GPUs</a>' in text
     assert '<span class="gs-tag">Vision</span>' in text
 
 

@@ -5,6 +5,7 @@ import time
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import page_world
 import pytest
@@ -14,6 +15,7 @@ from page_world import api, waiting
 from gpuspawner.catalog import load_catalog, load_text
 from gpuspawner.catalog.file import InForce
 from gpuspawner.catalog.rules.visible import choose_team
+from gpuspawner.core.calendar.windows import opening
 from gpuspawner.core.errors import CatalogError, RequestRefused
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.queue.backfill import bound_of
@@ -22,10 +24,12 @@ from gpuspawner.core.queue.budgets import Asker, Balances
 from gpuspawner.core.queue.budgets import refusal as budget_refusal
 from gpuspawner.core.queue.entries import account_of
 from gpuspawner.core.queue.estimates import Place
+from gpuspawner.core.queue.holds import HeldGpus
 from gpuspawner.core.queue.quota_words import Use, held_back_words, line_words, refusal, share_words
 from gpuspawner.core.rules import Accounts, Notice, Rate, Used
 from gpuspawner.schedulers.base import Offer
-from gpuspawner.service.tell.claims import notice_words
+from gpuspawner.service.leases.preemptions import new_claim
+from gpuspawner.service.tell.claims import notice_words, why_words
 from gpuspawner.service.tell.place_changes import PlaceChanges
 from gpuspawner.service.tell.rule_words import rules_of
 from gpuspawner.service.tell.sentences import given_instead, gpus_asked, starts_now, waits
@@ -110,14 +114,22 @@ def of_the_queue(catalog):
     granted = [replace(lease, phase=Phase.RESERVED) for lease in (one, two)]
     changes.see({"c": 1, "d": 2}, (*granted, three, four), catalog.gpus, WEDNESDAY + 22 * 60)
     yield changes.words("d", WEDNESDAY + 3600)
-    yield bound_of(WEDNESDAY + 6 * 3600 + 600, WEDNESDAY).words
+    passes = bound_of(WEDNESDAY + 6 * 3600 + 600, WEDNESDAY)
+    yield starts_now(request(), catalog, None, WEDNESDAY, latest_end=passes)
+    (hold,) = catalog.rules.holds
+    when = opening(hold.window, WEDNESDAY, ZoneInfo(ZONE))
+    held = HeldGpus(hold, when, (), catalog.gpus[hold.kind].title).bound(WEDNESDAY)
+    yield starts_now(request(gpu="t4", lifetime_seconds=86400), catalog, None, WEDNESDAY, latest_end=held)
 
 
 def of_gpus(catalog):
     yield gpus_asked(request(gpu="h100"), catalog) + given_instead(catalog, "a100", "h100")
     at = WEDNESDAY + 5 * 3600
-    notice = Notice("claim", at, "Training job train-77 needs 2 A100 80 GB.", "admin")
-    yield notice_words(notice, at - 900, returns=True, mail=False)
+    asked = {"kind": "a100", "count": 2, "key": "k"}
+    for whom in ({"external": "Training job train-77"}, {"lease": "waits"}):
+        claim = new_claim("admin", WEDNESDAY, **asked, **whom)
+        notice = Notice("claim", at, why_words(claim, catalog), "admin")
+        yield notice_words(notice, at - 900, returns=True, mail=False)
 
 
 def of_the_file(catalog):

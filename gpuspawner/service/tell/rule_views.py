@@ -35,7 +35,8 @@ def latest_end_view(lease: Lease, now: float) -> dict[str, Any] | None:
         return None
     why = bound.words.rstrip(".")
     if lease.deadline_at is not None and lease.deadline_at < bound.at - 1:
-        sentence = f"No extension goes beyond {show_time(bound.at, now)}: {why[:1].lower()}{why[1:]}."
+        then = why.partition(", when ")[2]
+        sentence = f"No extension goes beyond {show_time(bound.at, now)}{f', when {then}' if then else f': {why}'}."
     else:
         sentence = f"It {why}." if why.startswith("ends ") else f"{why}."
     entry = bound.name if bound.rule == BUDGET else ""

@@ -112,7 +112,8 @@ class Posted(Quotas):
             await self.carry_out(*address)
         except RequestRefused as error:
             name = FIELDS.get(error.field, error.field)
-            self.show(error.status, str(error), self.sent(*address), {name: f"{error.remedy} Allowed: {error.limit}."})
+            told = f"{error.remedy} Allowed: {error.limit}."
+            self.show(error.status, told, self.sent(*address), {name: told})
         except Conflict as error:
             self.show(409, str(error), self.sent(*address))
         else:

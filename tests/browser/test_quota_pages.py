@@ -1,0 +1,125 @@
+"""The pages of quotas in a real Chromium: axe in both schemes and widths, by keyboard, and without JavaScript."""
+
+import re
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from playwright.sync_api import expect
+from service_pages import open_page, pages
+
+from gpuspawner.catalog import load_catalog
+from gpuspawner.core.leases.lease import Key
+from gpuspawner.core.rules import LatestEnd, Rate
+
+QUOTAS = {
+    "each-user": {"each": "user", "gpus": {"soft": 2, "hard": 4}, "gpu_hours": {"per": "week", "soft": 20, "hard": 40}},
+    "vision": {"group": "vision", "gpus": {"hard": 3}, "cost": {"per": "month", "hard": 5000}},
+    "all": {"everybody": True, "memory": {"hard": "512GiB"}},
+}
+RULES = {
+    "timezone": "Europe/Zurich",
+    "contact": "gpu-help@example.org",
+    "teams": {"vision": {"title": "Vision", "weight": 2}},
+    "quotas": QUOTAS,
+    "hours": [{"when": "Mon-Fri 20:00-07:00", "policy": "kernels", "instead_of": "default"}],
+    "holds": [{"group": "cs231", "gpu": "t4", "count": 8, "when": "Thu 09:00-11:00"}],
+    "make_room": {"after": "30m"},
+}
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    """alice of Vision runs two and waits for two, bob runs one; a grant, one taken back, and a stronger claim."""
+    made = pages.World(tmp_path, monkeypatch, load_catalog({**pages.CATALOG, **RULES}))
+    made.observe()
+    made.servers[""] = {"name": "", "started": "then", "ready": True, "pending": None, "url": "/"}
+    made.groups["alice"] = {"vision"}
+    rate = Rate(Fraction(1), Fraction("2.1"))
+    bound = LatestEnd(pages.NOW + 3 * 3600, "budget", "ends at 14:10, when your 40 GPU h are used up", "each-user")
+    ours = pages.running("runs", rate=rate, deadline_at=bound.at, latest_end=bound)
+    claimed = pages.running("claimed", gpus=(1,), server="second", minutes=45, rate=rate)
+    waits = replace(pages.waiting("waits", user="alice", count=2), key=Key("hub-1", "alice born", "third"))
+    for lease in (ours, claimed, waits):
+        made.save(replace(lease, request=replace(lease.request, team="vision")))
+    made.save(pages.running("bobs", "bob", gpus=(2, 3), minutes=1, rate=rate))
+    for body in ({"user": "alice", "what": "2 GPUs"}, {"team": "vision", "what": "9 cost"}):
+        given = pages.api(made, "admin", "quota-grants", "POST", {**body, "until": "3d", "why": "The paper"}).json()
+    pages.api(made, "admin", f"quota-grants/{given['id']}", "DELETE", {"why": "Done"})
+    pages.api(made, "admin", "preemptions", "POST", {"kind": "a100", "count": 1, "external": "train-77"})
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("who", "path", "heading"),
+    [
+        ("alice", "", "What you may have"),
+        ("alice", "quota", "The rules that bind you"),
+        ("bob", "quota", "What you have, and what is left"),
+        ("alice", "workspaces/waits", "Asked and given"),
+        ("alice", "workspaces/claimed", "Asked and given"),
+        ("admin", "quotas", "Stronger claims"),
+    ],
+)
+def test_axe_finds_nothing_in_either_scheme_at_either_width(browser, world, assert_accessible, who, path, heading):
+    world.signing_in = who
+    page = open_page(browser, world, path)
+    expect(page.get_by_role("heading", name=heading).first).to_be_visible()
+    for details in page.locator("details").all():
+        details.locator("summary").click()
+    assert_accessible(page)
+    assert page.problems == []
+
+
+def test_a_line_of_home_leads_to_its_rule(browser, world):
+    page = open_page(browser, world, "")
+    page.get_by_role("link", name=re.compile("^Team vision: 2 of 3 GPUs")).press("Enter")
+    expect(page).to_have_url(re.compile("/quota#rule-vision$"))
+    rule = page.get_by_role("region", name="Quota vision")
+    expect(rule).to_contain_text("Team Vision together may have at most 3 GPUs at once")
+    expect(rule).to_be_in_viewport()
+
+
+def test_who_waits_reads_which_rule_holds_it_back_and_who_is_claimed_from_when_it_ends(browser, world):
+    page = open_page(browser, world, "workspaces/waits")
+    expect(page.locator("#state")).to_contain_text("2 GPUs asked; team vision has 2 of 3 in use. Ask for 1")
+    page.get_by_role("link", name="quota vision").click()
+    expect(page).to_have_url(re.compile("/quota#rule-vision$"))
+    page = open_page(browser, world, "workspaces/claimed")
+    expect(page.get_by_role("alert").first).to_contain_text("train-77 needs 1 A100 80 GB")
+    expect(page.locator(".gs-big")).to_have_text(re.compile(r"^Ends at .* \(in 5 min\), for a stronger claim\.$"))
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_a_grant_is_made_corrected_and_taken_back_by_keyboard(browser, world, assert_accessible, scripts):
+    world.signing_in = "admin"
+    page = open_page(browser, world, "quotas", java_script_enabled=scripts)
+    form = page.get_by_role("form", name="Grant more")
+    form.get_by_label("User", exact=True).fill("bob")
+    form.get_by_label("How much").fill("1")
+    form.get_by_label("Of what").select_option("T4 16 GB at once")
+    form.get_by_label("Until").fill("someday")
+    form.get_by_label("Reason").fill("A course")
+    form.get_by_role("button", name="Grant").press("Enter")
+    form = page.get_by_role("form", name="Grant more")
+    until = form.get_by_label("Until")
+    expect(until).to_have_attribute("aria-invalid", "true")
+    expect(until).to_have_accessible_description(re.compile("'someday' is no time. Allowed: a day"))
+    expect(form.get_by_label("User", exact=True)).to_have_value("bob")
+    expect(form.get_by_label("Of what")).to_have_value("t4")
+    if scripts:
+        expect(until).to_be_focused()
+        assert_accessible(page)
+    until.fill("tomorrow")
+    form.get_by_label("Reason").press("Enter")
+    card = page.locator(".gs-grant", has_text="1 t4 more for bob")
+    expect(card).to_be_visible()
+    card.get_by_text("Take back…").press("Enter")
+    card.get_by_label("Reason").fill("No course")
+    card.get_by_label("Reason").press("Enter")
+    expect(page.locator(".gs-grant", has_text="1 t4 more for bob")).to_have_count(0)
+    page.get_by_text("Grants that are over or were taken back (2)").press("Enter")
+    expect(page.get_by_text("Taken back by admin").first).to_be_visible()
+    page.get_by_role("button", name="Give it up: 1 A100 80 GB").press("Enter")
+    expect(page.get_by_text("Nobody claims GPUs that others use.")).to_be_visible()

@@ -4,7 +4,6 @@ import json
 import os
 import secrets
 import subprocess
-import sys
 
 from harness import REPO, RealHub, eventually
 from hub_configuration import CONFIGURE
@@ -53,7 +52,7 @@ class HubApart(RealHub):
             "secret-file": secret,
             "settings": settings,
         }
-        command = [sys.executable, "-m", "gpuspawner.cli", "serve", *(f"--{k}={v}" for k, v in options.items())]
+        command = [self.python, "-m", "gpuspawner.cli", "serve", *(f"--{k}={v}" for k, v in options.items())]
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("JUPYTERHUB_", "GPUSPAWNER_"))}
         with (self.folder / "service.log").open("ab") as log:
             self.service = subprocess.Popen(

@@ -15,8 +15,8 @@ AT_ONCE = 10
 
 
 @pytest.fixture
-def hub(request, tmp_path):
-    hub = HubApart(tmp_path, gpus=2)
+def hub(request, tmp_path, python):
+    hub = HubApart(tmp_path, gpus=2, python=python)
     request.node.hubs = [hub]
     yield hub
     hub.close()
@@ -68,6 +68,7 @@ def ask_all_the_time(hub, over, answers):
             time.sleep(0.1)
 
 
+@pytest.mark.parametrize("python", ["hub6"], indirect=True)
 def test_promise_2_restarts_of_either_in_any_order_under_load_lose_nothing(hub):
     hub.start()
     begin(hub, "ada")

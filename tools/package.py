@@ -1,8 +1,8 @@
 """The package as others get it: wheel and source archive, tried on each Python.
 
-    .venv/bin/python -m tools.package build            into dist/
-    .venv/bin/python -m tools.package try 3.10 3.13    build, and the main job with the wheel on each
-    .venv/bin/python -m tools.package sbom             build, see to the licences, and write the bill of materials
+    python -m tools.package build            into dist/
+    python -m tools.package try 3.10 3.13    build, and the main job with the wheel on each; .venv has the hub's proxy
+    python -m tools.package sbom             build, see to the licences, and write the bill of materials
 
 A Python is looked for as python3.10 on the PATH and among pyenv's.
 """
@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 
 from tools import main_job
@@ -50,7 +51,11 @@ def build(folder: Path) -> tuple[Path, Path]:
         StepError: they could not be built.
     """
     shutil.rmtree(folder, ignore_errors=True)
-    run_logged([sys.executable, "-m", "hatchling", "build", "--directory", folder], LOG, "The package is not built.")
+    with tempfile.TemporaryDirectory(prefix="gpuspawner-build-") as name:
+        python = Path(sys.executable)
+        if not find_spec("hatchling"):
+            python = new_environment(Path(name) / "venv", python, "hatchling>=1.26")
+        run_logged([python, "-m", "hatchling", "build", "--directory", folder], LOG, "The package is not built.")
     return next(folder.glob("*.whl")), next(folder.glob("*.tar.gz"))
 
 
@@ -105,9 +110,12 @@ def write_sbom(wheel: Path) -> Path:
         pip: list[str | Path] = [product, "-m", "pip", "uninstall", "--yes"]
         run_logged([product, ROOT / "tools" / "licences.py"], LOG, "A licence is not allowed; see NOT ALLOWED there.")
         run_logged([*pip, "uv", "setuptools", "pip"], LOG, "What installs could not be taken out.")
+        project = Path(name) / "pyproject.toml"  # which does not say the version itself
+        version = f'version = "{wheel.name.split("-")[1]}"'
+        project.write_text((ROOT / "pyproject.toml").read_text().replace('dynamic = ["version"]', version))
         tool = new_environment(Path(name) / "tool", Path(sys.executable), "cyclonedx-bom>=7,<8")
         command: list[str | Path] = [tool.parent / "cyclonedx-py", "environment", "--output-reproducible"]
-        command += ["--pyproject", ROOT / "pyproject.toml", "--mc-type", "library", "--output-file", file, product]
+        command += ["--pyproject", project, "--mc-type", "library", "--output-file", file, product]
         run_logged(command, LOG, "cyclonedx-py wrote no bill of materials.")
     return file
 

@@ -219,8 +219,8 @@ def test_serve_outside_a_hub_says_who_starts_it(tmp_path):
     (tmp_path / "catalog.yaml").write_text(GOOD)
     answer = gpuspawner("serve", "--catalog", str(tmp_path / "catalog.yaml"), "--data", str(tmp_path))
     assert answer.returncode == INVALID
-    assert "JUPYTERHUB_API_URL" in answer.stderr
-    assert "JupyterHub starts the service by itself" in answer.stderr
+    assert "--hub is missing: the hub's API, such as" in answer.stderr
+    assert "have JupyterHub start the service by itself" in answer.stderr
     assert "Traceback" not in answer.stderr
 
 

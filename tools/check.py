@@ -65,7 +65,7 @@ def main() -> int:
     try:
         python = ensure(steps, ["run", "test", "kubernetes", "devices"])
         with steps.step("JupyterHub 5.5, for the tests on it"):
-            hub5 = ensure_environment(VENV_HUB5, requirements=HUB5)
+            hub5 = ensure_environment(VENV_HUB5, ["hub", "workspace"], requirements=HUB5)
         with steps.step("Chromium and others, from Debian"):
             ensure_debian_packages()
         tools = python.parent

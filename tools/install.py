@@ -64,12 +64,12 @@ def ensure_environment(venv: Path, extras: Iterable[str] = (), requirements: Ite
     if found.get("copied") != copied or not have >= set(extras):
         wanted = sorted(have | set(extras))
         source = f"{ROOT}[{','.join(wanted)}]" if wanted else str(ROOT)
-        _install(python, ["--editable", source, *requirements])
+        install(python, ["--editable", source, *requirements])
         stamp.write_text(json.dumps({"base": base, "copied": copied, "extras": wanted}))
     return python
 
 
-def _install(python: Path, packages: list[str]) -> None:
+def install(python: Path, packages: list[str]) -> None:
     """Install by uv, which takes a tenth of pip's time; by pip where it has an index of its own, or uv cannot.
 
     uv reads none of pip's settings: certificates, proxies, mirrors.

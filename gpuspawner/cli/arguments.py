@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from gpuspawner.cli.serve_arguments import add_serve
+
 DAYS = 30
 """Ten-minute maxima are kept this long."""
 
@@ -38,7 +40,7 @@ For scp, rsync and VS Code Remote, let ssh know the workspace; it is then called
 def add_parsers(commands: Any) -> None:
     """Add every command; ``run`` of what is parsed names its function, as ``module:function``."""
     _add_check(commands)
-    _add_serve(commands)
+    add_serve(commands, _factor)
     _add_remote(commands)
     _add_preempt(commands)
     _add_quota(commands)
@@ -57,14 +59,6 @@ def _add_check(commands: Any) -> None:
         "$GPUSPAWNER_TOKEN, whether the hub has the groups that the catalog names",
     )
     parser.set_defaults(run="gpuspawner.cli.check:check")
-
-
-def _add_serve(commands: Any) -> None:
-    parser = commands.add_parser("serve", help="run the service (the hub does this by itself)")
-    parser.add_argument("--catalog", required=True, metavar="FILE", help="the catalog, YAML or JSON")
-    parser.add_argument("--data", required=True, metavar="DIR", help="where configure() put secret and hub id")
-    parser.add_argument("--fast", type=_factor, metavar="N", help="divide every time of the catalog by N")
-    parser.set_defaults(run="gpuspawner.cli.serve:serve")
 
 
 def _add_remote(commands: Any) -> None:

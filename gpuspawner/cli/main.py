@@ -20,6 +20,10 @@ INTERRUPTED = 130
 """As shells have it: 128 and the number of the signal that Ctrl-C sends."""
 
 
+class MissingError(Exception):
+    """A command needs an extra of the package; says which."""
+
+
 class Parser(argparse.ArgumentParser):
     """Ends by what the exit codes say: arguments that cannot be are invalid, and nothing was refused."""
 
@@ -54,6 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         print(f"gpuspawner: {error}", file=sys.stderr)
         return INVALID
+    except MissingError as error:
+        print(f"gpuspawner: {error}", file=sys.stderr)
+        return INVALID
     except KeyboardInterrupt:
         return INTERRUPTED
     return code
@@ -64,6 +71,10 @@ def _import(module: str) -> ModuleType:
     gc.disable()
     try:
         return import_module(module)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] in {"", "gpuspawner"}:
+            raise
+        raise MissingError(f"{error.name} is not installed: pip install 'gpuspawner[hub]'.") from error
     finally:
         gc.freeze()
         gc.enable()

@@ -66,6 +66,16 @@ def is_same(proof: str, due: str) -> bool:
     return hmac.compare_digest(proof.encode("utf-8", "replace"), due.encode())
 
 
+def hub_token(secret: bytes) -> str:
+    """Return the token by which the hub knows a service that it does not start, where nobody chose another."""
+    return _signature(secret, "hub-token-1")
+
+
+def hub_id_of(secret: bytes) -> str:
+    """Return the id of a hub that shares no folder with its service, where nobody chose another."""
+    return _signature(secret, "hub-id-1")[:32]
+
+
 def _signature(secret: bytes, use: str, *parts: str | bytes) -> str:
     # ``use`` keeps what is signed for one use from serving another.
     return hmac.new(secret, _hashed(use, *parts), hashlib.sha256).hexdigest()

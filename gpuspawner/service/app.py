@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import os
 import signal
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlparse
 
 from jupyterhub.services.auth import HubOAuth
-from tornado.httpserver import HTTPServer
 from tornado.web import Application
 
 from gpuspawner.backends.base import Backend
-from gpuspawner.backends.ports import holder_of
 from gpuspawner.catalog import Catalog
 from gpuspawner.catalog.file import LOOK_SECONDS, InForce
 from gpuspawner.catalog.groups import named_groups
 from gpuspawner.core.calendar.periods import milliseconds
-from gpuspawner.core.errors import NoPort, Superseded, Unavailable
+from gpuspawner.core.errors import Conflict, Superseded, Unavailable
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Scheduler
@@ -33,7 +29,9 @@ from gpuspawner.service.api import events, internal, preemptions, public, usage
 from gpuspawner.service.api.base import is_spawner
 from gpuspawner.service.clock import Clock, SteadyClock, WallWatch
 from gpuspawner.service.connections import MOST_STRANGERS, PublicServer, raise_descriptor_limit
-from gpuspawner.service.door import Door
+from gpuspawner.service.door import STARTING, Door
+from gpuspawner.service.health import ROUTES as HEALTH_ROUTES
+from gpuspawner.service.health import Health
 from gpuspawner.service.leases.adoption import Identity
 from gpuspawner.service.leases.allocator import Allocator
 from gpuspawner.service.leases.book import Book
@@ -41,6 +39,7 @@ from gpuspawner.service.leases.lifecycle import Lifecycle
 from gpuspawner.service.leases.preemptions import Preemptions
 from gpuspawner.service.leases.reclaimer import Reclaimer
 from gpuspawner.service.leases.reload import Reload
+from gpuspawner.service.listening import listen
 from gpuspawner.service.observe.hub import Hub
 from gpuspawner.service.observe.known import KnownUsers
 from gpuspawner.service.observe.members import Members
@@ -49,6 +48,7 @@ from gpuspawner.service.observe.sampler import Sampler
 from gpuspawner.service.observe.unmatched import unmatched
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.settings import Settings
+from gpuspawner.service.standby import Heart, stand_by
 from gpuspawner.service.store import AuditLine, Store
 from gpuspawner.service.tell import metrics
 from gpuspawner.service.tell.messages import message_of
@@ -59,8 +59,8 @@ from gpuspawner.service.web import STATIC, NotFound, Static
 
 log = logging.getLogger("gpuspawner")
 
-BIND_SECONDS = 10.0
-"""How long a new service, once it owns the store, waits for its port while the old one, seeing that, goes away."""
+LOOPS_SECONDS = 30.0
+"""Loops of this period or a shorter one must go on: all that watches, gives, measures and stops."""
 GROUPS_SECONDS = 60.0
 """How often it is looked which groups the hub has: administrators see which of the catalog's are missing."""
 THIN_SECONDS = 600.0
@@ -83,7 +83,9 @@ class Options:
     ``public_url`` is where people open the service's pages; empty where that is not known.
     ``hub_pid`` is the hub process that started it: gone, the service ends too. ``data`` is the folder where the spawner
     leaves what it could not tell. ``secret_made_at`` is when the secret was, in seconds since the epoch; 0 where that
-    is not known.
+    is not known. ``stands_by`` has it wait while another service works on the store, instead of superseding it.
+    ``listen`` is where it listens, if not at ``service_url``. ``hub_auth`` are the settings
+    of JupyterHub's HubOAuth that its environment does not hold.
     """
 
     store_url: str
@@ -97,6 +99,9 @@ class Options:
     data: Path | None = None
     public_url: str = ""
     secret_made_at: float = 0.0
+    stands_by: bool = False
+    listen: str = ""
+    hub_auth: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
 
 def wire(
@@ -145,15 +150,16 @@ def _tell(parts: Parts, lease: Lease, line: AuditLine) -> None:
         log.exception("nobody was told of %s of %s", line.event.name, lease.id)
 
 
-def application(parts: Parts) -> Application:
-    """Return the web application: API, spawner's API, pages."""
-    HubOAuth.instance(cache_max_age=AUTH_SECONDS)  # the one that every handler takes
+def application(parts: Parts, hub_auth: Mapping[str, Any] | None = None, health: Health | None = None) -> Application:
+    """Return the web application: API, spawner's API, pages, and what tells of its health."""
+    HubOAuth.instance(cache_max_age=AUTH_SECONDS, **(hub_auth or {}))  # the one that every handler takes
     prefix = parts.prefix.rstrip("/")
-    routes = [
+    routes: list[Any] = [
         (prefix + path, handler, {"parts": parts})
         for path, handler in [*internal.ROUTES, *public.ROUTES, *preemptions.ROUTES, *usage.ROUTES, *events.ROUTES]
     ]
     routes += [(prefix + path, handler, {"parts": parts}) for path, handler in [*metrics.ROUTES, *WEB_ROUTES]]
+    routes += [(path, handler, {"health": health}) for path, handler in HEALTH_ROUTES if health]
     return Application(
         routes,
         default_handler_class=NotFound,
@@ -192,7 +198,9 @@ class Service:
         self._options, self._settings = options, settings
         self.parts = wire(options, catalog, backend, settings, SteadyClock(), scheduler=scheduler)
         self._reload = Reload(self.parts.in_force, self.parts.scheduler, self.parts.allocator, self.parts.lifecycle)
-        self._door = Door(application(self.parts), self.parts)
+        self.health = Health(self._waits_for)
+        self._door = Door(application(self.parts, options.hub_auth, self.health), self.parts)
+        self._heart = Heart(self.parts.store) if options.stands_by else None
         self._stopped = asyncio.Event()
         self._opened_at: float | None = None
         self._unmatched: tuple[str, ...] = ()
@@ -215,7 +223,7 @@ class Service:
         # Half of the descriptors are never strangers': the spawner's calls, the store, the probes go on.
         most_strangers = min(MOST_STRANGERS, raise_descriptor_limit() // 2)
         server = PublicServer(self._door, partial(is_spawner, self._options.secret), most_strangers)
-        bound, stopped = asyncio.create_task(self._bind(server)), asyncio.create_task(self._stopped.wait())
+        bound, stopped = asyncio.create_task(self._listen(server)), asyncio.create_task(self._stopped.wait())
         tasks = [bound, stopped, asyncio.create_task(self._every(0.5, self._watch))]
         try:
             await self._open()
@@ -233,6 +241,8 @@ class Service:
             await self.parts.reconciler.close()
             await self.parts.allocator.syncs.close()
             server.stop()
+            if self._heart is not None and self._opened_at is not None:
+                await self._heart.stop()
             self.parts.store.close()
 
     def _loops(self) -> list[Coroutine[Any, Any, None]]:
@@ -249,9 +259,15 @@ class Service:
 
     async def _open(self) -> None:
         while not self._stopped.is_set():
+            after: int | None = None
             try:
+                if self._heart is not None:
+                    after = await stand_by(self.parts.store, self._wait_for, self._stopped)
+                    if self._stopped.is_set():
+                        return
+                    self._wait_for(STARTING)
                 # Beside the loop, which answers meanwhile: a locked store takes its time to say so.
-                await asyncio.to_thread(self.parts.store.open)
+                await asyncio.to_thread(self.parts.store.open, after)
                 self.parts.book.load()
                 self.parts.preemptions.load()
                 self.parts.allocator.resume()
@@ -260,37 +276,35 @@ class Service:
                 # A managed service that exits takes the hub with it: wait for the store instead.
                 if self._door.waits_for != str(error):
                     log.error("%s", error)  # noqa: TRY400 - the message says it all
-                self._door.waits_for = str(error)
+                self._wait_for(str(error))
                 await asyncio.sleep(1.0)
+            except Conflict as error:
+                log.info("%s", error)  # it is stood by for now
             except Superseded as error:
                 self.stop(str(error))
             else:
                 self._opened_at = _time()
                 return
 
-    async def _bind(self, server: HTTPServer) -> None:
-        """Take the port, from an old service as soon as it has gone.
+    def _wait_for(self, why: str) -> None:
+        self._door.waits_for = why
 
-        The address may be one by which a cluster reaches this machine, and none of its own: then it listens on all of
-        these.
-        """
-        url = urlparse(self._options.service_url)
-        host = url.hostname or "127.0.0.1"
-        while True:
-            try:
-                server.listen(url.port or 80, host)
-            except OSError as error:
-                if error.errno == errno.EADDRNOTAVAIL and host:
-                    log.info("%s is no address of this machine: listening on all that it has", host)
-                    host = ""
-                elif self._opened_at is not None and _time() - self._opened_at > BIND_SECONDS:
-                    raise _no_port(url.port or 80, error) from error
-                await asyncio.sleep(0.1)
-            else:
-                return
+    def _waits_for(self) -> str:
+        """Say what a grant waits for, in words that anybody may read."""
+        if self._door.waits_for or self.parts.store.trouble:
+            return "its store"
+        if self.parts.scheduler.fleet.observed_at == 0 or not self.parts.reconciler.has_looked:
+            return "its first look at GPUs and workspaces"
+        return ""
+
+    async def _listen(self, server: PublicServer) -> None:
+        address = self._options.listen or self._options.service_url
+        await listen(server, address, lambda: self._opened_at, by_hub=not self._options.stands_by)
 
     async def _every(self, seconds: float, step: Callable[[], Awaitable[None]]) -> None:
         while True:
+            if seconds <= LOOPS_SECONDS:
+                self.health.went_round(step.__name__.strip("_"), seconds)
             try:
                 await step()
             except Superseded as error:
@@ -337,6 +351,8 @@ class Service:
             # Beside the loop, as all that no request waits for: a slow disk holds up only what writes.
             await asyncio.to_thread(self.parts.store.check_epoch)
             await asyncio.to_thread(self.parts.store.try_to_write)
+            if self._heart is not None:
+                await self._heart.beat()
 
     def _look_for_hub(self) -> None:
         # Before any look at the store: a store that is away must not keep a service that nobody wants any more.
@@ -356,15 +372,6 @@ class Service:
         await asyncio.to_thread(store.outputs.forget, now)
         await asyncio.to_thread(store.ledger.forget, milliseconds(now - self._settings.keep_use_seconds))
         await asyncio.to_thread(store.preemptions.forget, now - self._settings.keep_ended_seconds)
-
-
-def _no_port(port: int, error: OSError) -> NoPort:
-    taken = error.errno == errno.EADDRINUSE
-    wrong = f"is taken by {holder_of(port).words}" if taken else f"can't be listened on ({error.strerror})"
-    return NoPort(
-        f"port {port} {wrong}. This hub's GPU service ends, and the hub starts it again: without its port it gives no "
-        "GPU and measures none. Free the port, or write another, configure(c, ..., port=...), and restart the hub."
-    )
 
 
 def _time() -> float:

@@ -21,6 +21,7 @@ from tornado.web import Application, HTTPError, stream_request_body
 from gpuspawner.core.errors import LARGEST_REQUEST_BYTES, TooLarge, Unavailable
 from gpuspawner.service.api.base import ApiHandler, BaseHandler, is_spawner
 from gpuspawner.service.connections import LARGEST_DISCARDED_BYTES
+from gpuspawner.service.health import ALIVE, READY
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.web.base import STALE, NotFound, PageHandler
 
@@ -40,7 +41,7 @@ class Door(Router):
         self._application, self._parts = application, parts
         self.waits_for = STARTING
         prefix = parts.prefix.rstrip("/")
-        self._always = (f"{prefix}/static/", f"{prefix}/oauth_callback")
+        self._always = (f"{prefix}/static/", f"{prefix}/oauth_callback", ALIVE, READY)
 
     def find_handler(self, request: HTTPServerRequest, **kwargs: Any) -> HTTPMessageDelegate | None:
         """Return what answers a request now."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import secrets
 import sys
 import uuid
 from collections.abc import Callable, Mapping
@@ -17,7 +15,6 @@ from urllib.parse import urlparse
 
 from jupyterhub import __version__ as hub_version
 from jupyterhub.spawner import LocalProcessSpawner, SimpleLocalProcessSpawner, Spawner
-from traitlets.config.loader import Config, LazyConfigValue
 from traitlets.utils.importstring import import_item
 
 from gpuspawner.backends.ports import SERVICE as SERVICE_COMMAND
@@ -26,10 +23,13 @@ from gpuspawner.catalog.file import Prepared
 from gpuspawner.catalog.menus import write_menus
 from gpuspawner.catalog.warnings import needing_pods
 from gpuspawner.core.errors import CatalogError
-from gpuspawner.spawner.hub import one_hub, service_port, stoppers
+from gpuspawner.spawner.hub import one_hub, service, service_port, stoppers
 from gpuspawner.spawner.hub.cullers import CONFIG_FOLDERS, other_cullers
-from gpuspawner.spawner.hub.data_folder import SECRET_BYTES, check_secret, data_folder, take_hub_id, written_once
+from gpuspawner.spawner.hub.data_folder import data_folder
 from gpuspawner.spawner.hub.following import followed, refuse
+from gpuspawner.spawner.hub.roles import add_roles
+from gpuspawner.spawner.hub.service import SERVICE, Known
+from gpuspawner.spawner.hub.written import written_in
 from gpuspawner.spawner.kubernetes.configure import service_address, service_environment
 from gpuspawner.spawner.kubernetes.conflicts import conflicts, weakened
 from gpuspawner.spawner.kubernetes.profiles import menus
@@ -37,10 +37,11 @@ from gpuspawner.spawner.kubernetes.settings import written
 from gpuspawner.spawner.mixin import GPUSpawnerMixin, LocalGPUSpawner
 from gpuspawner.spawner.web import pages, renewal
 
-SERVICE = "gpu"
-SERVICE_SCOPES = ["list:users", "read:users", "read:users:groups", "list:groups"]
-SERVICE_SCOPES += ["read:servers", "servers", "delete:servers"]
-LAST_PORT = 65535
+PORT, LAST_PORT = 9470, 65535
+NO_MENUS = (
+    "template {name} names a profile whose options people choose, and a service with a folder of its own does not know "
+    "these. Have the hub start the service, or take the options out"
+)
 ON_THIS_MACHINE = {"LocalProcessSpawner", "SystemdSpawner"}
 """Whose servers read the configuration files of the hub's machine."""
 SHORT_NAMES = {"simple": SimpleLocalProcessSpawner, "localprocess": LocalProcessSpawner}
@@ -52,10 +53,13 @@ def configure(
     catalog: str | Path | Mapping[str, Any],
     data_dir: str | Path = "gpuspawner-data",
     address: str | None = None,
-    port: int = 9470,
+    port: int = PORT,
     fast: float | None = None,
     service_settings: Mapping[str, Any] | None = None,
     hub_id: str | None = None,
+    service_url: str | None = None,
+    secret_file: str | Path | None = None,
+    token_file: str | Path | None = None,
 ) -> None:
     """Wrap the configured spawner class, and add the service, its roles and the pages.
 
@@ -65,6 +69,11 @@ def configure(
         data_dir: where the service keeps its database, its secret and this hub's id.
         address: where the service listens. None means 127.0.0.1; where workspaces are pods, as they reach the hub.
         port: where the service listens.
+        service_url: where the hub reaches a service that is a process of its own, started by ``gpuspawner serve``. The
+            hub starts none then. None: the hub starts it.
+        secret_file: with ``service_url``, the secret that hub and service share, where they share no folder: 64
+            hexadecimal digits.
+        token_file: with ``service_url``, that service's token of the hub. None: made of the secret.
         fast: divide every time of the catalog by this, to watch an hour in two minutes.
         service_settings: the service's times in seconds, and where it sends messages, by the names of
             ``service.settings.Settings``.
@@ -75,37 +84,53 @@ def configure(
         SystemExit: the catalog or the configuration cannot be used, with what is wrong and how to mend it.
     """
     loaded = _loaded(catalog, fast)
+    service.refuse_together(
+        service_url=service_url,
+        address=address,
+        port=None if port == PORT else port,
+        service_settings=service_settings,
+        secret_file=secret_file,
+        token_file=token_file,
+    )
     if type(port) is not int or not 1 <= port <= LAST_PORT:
         raise SystemExit(f"gpuspawner: configure(port={port!r}) is no port. Give a whole number, 1 to {LAST_PORT}.")
     wrapped = _wrapped(c.JupyterHub.get("spawner_class"))
-    _refuse_conflicts(c, wrapped, loaded)
+    _refuse_conflicts(c, wrapped, loaded, started=service_url is None)
     if not _is_pods(wrapped) and (refused := needing_pods(catalog, loaded)):
         raise SystemExit("\n".join(f"gpuspawner: {problem}" for problem in refused))
     _name_cullers(c, wrapped)
     data = data_folder(Path(data_dir))
     if one_hub.hub_starts():
         one_hub.hold(data, _hub_url(c))
-    take_hub_id(data, hub_id)
     prefix = f"{_base_url(c)}/services/{SERVICE}/"
-    host = (address or (service_address(c) if _is_pods(wrapped) else "127.0.0.1")).strip("[]")
-    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    if one_hub.hub_starts():
-        service_port.refuse_taken(port, host, data)
+    if service_url is None:
+        known = service.started_here(data, hub_id)
+        url = _address(c, wrapped, address, port, data)
+    else:
+        known = service.elsewhere(c, data, service_url, secret_file, token_file, hub_id)
+        url = known.url
     c.JupyterHub.spawner_class = wrapped
-    current, handed = followed(catalog, partial(_prepared, c, wrapped, data, fast, catalog), data)
-    _set_spawner(c.GPUSpawnerMixin, current, url, prefix, data)
-    command = [sys.executable, *SERVICE_COMMAND, str(data), "--catalog", str(handed)]
-    command += ["--fast", str(fast)] if fast is not None else []
-    _add_service(c, url, command, _service_variables(c, wrapped, service_settings))
-    _add_roles(c, [*SERVICE_SCOPES, *_scopes_for_mail(service_settings or {})])
+    prepare = partial(_prepared, c, wrapped, data if known.shared else None, fast, catalog)
+    current, handed = followed(catalog, prepare, data)
+    _set_spawner(c.GPUSpawnerMixin, current, url + prefix.rstrip("/"), prefix, known, data)
+    if service_url is None:
+        command = [sys.executable, *SERVICE_COMMAND, str(data), "--catalog", str(handed)]
+        command += ["--fast", str(fast)] if fast is not None else []
+        service.add_started(c, url, command, _service_variables(c, wrapped, service_settings))
+    else:
+        service.add_elsewhere(c, known)
+    add_roles(c, service_settings or {})
     _set_limits(c, wrapped)
     _keep_servers(c)
-    c.JupyterHub.template_paths = [*_written(c.JupyterHub, "template_paths", []), *pages.template_paths()]
-    variables = pages.page_variables(loaded, prefix, url + prefix.rstrip("/"), data / "secret")
-    c.JupyterHub.template_vars = {**_written(c.JupyterHub, "template_vars", {}), **variables}
-    c.JupyterHub.extra_handlers = [*_written(c.JupyterHub, "extra_handlers", []), *renewal.handlers(data / "secret")]
-    tornado, hub = _written(c.JupyterHub, "tornado_settings", {}), c.GPUSpawnerMixin
-    told = stoppers.log_function(hub.gpu_hub_id, hub.gpu_service_url, data / "secret", tornado.get("log_function"))
+    c.JupyterHub.template_paths = [*written_in(c.JupyterHub, "template_paths", []), *pages.template_paths()]
+    variables = pages.page_variables(loaded, prefix, url + prefix.rstrip("/"), known.secret_file)
+    c.JupyterHub.template_vars = {**written_in(c.JupyterHub, "template_vars", {}), **variables}
+    c.JupyterHub.extra_handlers = [
+        *written_in(c.JupyterHub, "extra_handlers", []),
+        *renewal.handlers(known.secret_file),
+    ]
+    tornado, hub = written_in(c.JupyterHub, "tornado_settings", {}), c.GPUSpawnerMixin
+    told = stoppers.log_function(hub.gpu_hub_id, hub.gpu_service_url, known.secret_file, tornado.get("log_function"))
     c.JupyterHub.tornado_settings = {**tornado, "log_function": told}
 
 
@@ -119,9 +144,16 @@ def _loaded(catalog: str | Path | Mapping[str, Any], fast: float | None) -> Cata
 
 
 def _prepared(
-    c: Any, wrapped: type, data: Path, fast: float | None, source: str | Path | Mapping[str, Any], written: Catalog
+    c: Any,
+    wrapped: type,
+    data: Path | None,
+    fast: float | None,
+    source: str | Path | Mapping[str, Any],
+    written: Catalog,
 ) -> Prepared:
     """Return a catalog as this hub uses it, with what profiles let people choose, which the service is told too.
+
+    ``data`` is the folder that hub and service share, None where they share none.
 
     Raises:
         CatalogError: a hub of this configuration would not start with it.
@@ -133,19 +165,30 @@ def _prepared(
         return catalog, ()
     refuse(str(source), conflicts(c, wrapped, catalog))
     catalog = replace(catalog, menus=menus(c, wrapped, catalog))
-    write_menus(data, catalog.menus)
+    if data is not None:
+        write_menus(data, catalog.menus)
+    elif catalog.menus:
+        refuse(str(source), [NO_MENUS.format(name=next(iter(catalog.menus)))])
     return catalog, ()
 
 
-def _set_spawner(spawner: Any, current: Callable[[], Catalog], url: str, prefix: str, data: Path) -> None:
+def _address(c: Any, wrapped: type, address: str | None, port: int, data: Path) -> str:
+    """Return where a service that the hub starts listens."""
+    host = (address or (service_address(c) if _is_pods(wrapped) else "127.0.0.1")).strip("[]")
+    if one_hub.hub_starts():
+        service_port.refuse_taken(port, host, data)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _set_spawner(spawner: Any, current: Callable[[], Catalog], url: str, prefix: str, known: Known, data: Path) -> None:
     """Tell every spawner of the catalog and of its service, which both know the secret."""
     spawner.gpu_catalog = current
-    spawner.gpu_service_url = url + prefix.rstrip("/")
+    spawner.gpu_service_url = url
     spawner.gpu_service_prefix = prefix
-    spawner.gpu_hub_id = written_once(data / "hub-id", lambda: uuid.uuid4().hex)
+    spawner.gpu_hub_id = known.hub_id
     spawner.gpu_boot_id = uuid.uuid4().hex
-    spawner.gpu_secret_file = str(data / "secret")
-    check_secret(data / "secret", written_once(data / "secret", lambda: secrets.token_hex(SECRET_BYTES)))
+    spawner.gpu_secret_file = str(known.secret_file)
+    spawner.gpu_data_dir = str(data)
 
 
 def _service_variables(c: Any, wrapped: type, service_settings: Mapping[str, Any] | None) -> dict[str, str]:
@@ -154,24 +197,18 @@ def _service_variables(c: Any, wrapped: type, service_settings: Mapping[str, Any
     if _is_pods(wrapped):
         environment |= service_environment(c, wrapped)
     if service_settings:
-        environment["GPUSPAWNER_SETTINGS"] = _as_json(service_settings)
+        environment["GPUSPAWNER_SETTINGS"] = service.as_json(service_settings)
     return environment
 
 
 def _name_cullers(c: Any, spawner: type) -> None:
     """Say which other cullers are configured. The hub starts all the same."""
-    services = _written(c.JupyterHub, "services", [])
+    services = service.configured(c)
     here = any(base.__name__ in ON_THIS_MACHINE for base in spawner.__mro__)
     folders = [Path(sys.prefix) / "etc" / "jupyter", *map(Path, CONFIG_FOLDERS)] if here else []
     arguments = dict(written(c, spawner, name, []) for name in ("args", "cmd"))
     for sentence in other_cullers(services, c, arguments, folders):
         print(f"gpuspawner: {sentence}", file=sys.stderr)  # noqa: T201 - the hub has no log yet
-
-
-def _written(section: Any, name: str, default: Any) -> Any:
-    """Return what the configuration holds, also where it was only added to, as by ``c.JupyterHub.services.append``."""
-    value = section.get(name, default)
-    return value.get_value(default) if isinstance(value, LazyConfigValue) else value
 
 
 def _base_url(c: Any) -> str:
@@ -222,8 +259,8 @@ def _imported(name: str) -> Any:
         ) from None
 
 
-def _refuse_conflicts(c: Any, spawner: type, catalog: Catalog) -> None:
-    _refuse_other_ways_to_the_service(c)
+def _refuse_conflicts(c: Any, spawner: type, catalog: Catalog, *, started: bool) -> None:
+    _refuse_other_ways_to_the_service(c, started=started)
     if c.JupyterHub.get("active_server_limit", 0):
         raise SystemExit(
             "gpuspawner: c.JupyterHub.active_server_limit counts people who only wait in the queue as active. "
@@ -244,7 +281,7 @@ def _refuse_conflicts(c: Any, spawner: type, catalog: Catalog) -> None:
             print(f"gpuspawner: {sentence}", file=sys.stderr)  # noqa: T201 - the hub has no log yet
 
 
-def _refuse_other_ways_to_the_service(c: Any) -> None:
+def _refuse_other_ways_to_the_service(c: Any, *, started: bool) -> None:
     """Refuse what would leave the service without an address, a name or a hub of its own."""
     if c.JupyterHub.get("subdomain_host", ""):
         raise SystemExit(
@@ -256,8 +293,10 @@ def _refuse_other_ways_to_the_service(c: Any) -> None:
             "gpuspawner: c.JupyterHub.internal_ssl is not supported: the GPU service could not call the hub. Remove "
             "it; within a cluster, network policies or a service mesh keep others out."
         )
-    for service in _written(c.JupyterHub, "services", []):
-        if service.get("name") == SERVICE and "gpuspawner.cli" not in (service.get("command") or []):
+    for one in service.configured(c):
+        # An entry with a token alone is how a chart gives one to a service that it knows.
+        ours = "gpuspawner.cli" in (one.get("command") or []) or (not started and not one.get("command"))
+        if one.get("name") == SERVICE and not ours:
             raise SystemExit(
                 f"gpuspawner: c.JupyterHub.services has another service of the name {SERVICE}, which gpuspawner's own "
                 "has. Give that one another name."
@@ -285,98 +324,8 @@ def _keep_servers(c: Any) -> None:
         )
 
 
-def _as_json(settings: Mapping[str, Any]) -> str:
-    """Return the settings for the service, which knows what each may be."""
-    try:
-        return json.dumps(dict(settings))
-    except (ValueError, TypeError):
-        raise SystemExit(
-            "gpuspawner: configure(service_settings=...) takes a dict of numbers and texts, by the names of "
-            "service.settings.Settings."
-        ) from None
-
-
 def _shortened(catalog: Catalog, fast: float) -> Catalog:
     try:
         return scaled(catalog, fast)
     except (ValueError, TypeError):
         raise SystemExit(f"gpuspawner: configure(fast={fast!r}) is no factor. Give a number, 1 to 3600.") from None
-
-
-def _add_service(c: Any, url: str, command: list[str], environment: dict[str, str]) -> None:
-    services = [s for s in _written(c.JupyterHub, "services", []) if s.get("name") != SERVICE]
-    service = {
-        "name": SERVICE,
-        "url": url,
-        "command": command,
-        "environment": {**_python_path(), **environment},
-        "oauth_no_confirm": True,
-        "oauth_client_allowed_scopes": ["custom:gpu:use", "custom:gpu:admin"],
-    }
-    c.JupyterHub.services = [*services, service]
-
-
-def _python_path() -> dict[str, str]:
-    # A managed service inherits only env_keep: a hub that finds gpuspawner by PYTHONPATH must pass it on.
-    return {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
-
-
-def _scopes_for_mail(service_settings: Mapping[str, Any]) -> list[str]:
-    """Return the right to mail addresses, only where messages need it: it shows all that the authenticator stored."""
-    return ["admin:auth_state"] if "{email}" in str(service_settings.get("notify_users", "")) else []
-
-
-def _add_roles(c: Any, service_scopes: list[str]) -> None:
-    """Merge our roles into those configured; replace none."""
-    c.JupyterHub.custom_scopes = {
-        **_written(c.JupyterHub, "custom_scopes", {}),
-        "custom:gpu:use": {"description": "Ask for GPU workspaces, and see and act on one's own."},
-        "custom:gpu:admin": {
-            "description": "See and act on the GPU workspaces of all.",
-            "subscopes": ["custom:gpu:use"],
-        },
-    }
-    roles = [dict(role) for role in _written(c.JupyterHub, "load_roles", [])]
-    user = next((role for role in roles if role["name"] == "user"), None)
-    if user is None:
-        user = {"name": "user"}
-        roles.append(user)
-    if "scopes" not in user:  # those that the hub gives where the role names none: ours would replace them
-        user["scopes"] = ["self", *sorted(_written(c.JupyterHub, "extra_user_scopes", set()))]
-    own = ["custom:gpu:use", f"access:services!service={SERVICE}"]
-    user["scopes"] = [*user.get("scopes", []), *(scope for scope in own if scope not in user.get("scopes", []))]
-    sections = [section for section in c.values() if isinstance(section, Config)]  # of whichever authenticator
-    managed = any(section.get("manage_roles") for section in sections)  # then the hub lets nobody else give roles
-    admins = {name for section in sections for name in _written(section, "admin_users", set()) if not managed}
-    ours = [
-        {"name": "gpuspawner-service", "scopes": service_scopes, "services": [SERVICE]},
-        {
-            "name": "gpu-admin",
-            "description": "Administers GPU workspaces.",
-            "scopes": ["custom:gpu:admin", f"access:services!service={SERVICE}"],
-            "users": sorted(admins),
-        },
-    ]
-    for role in ours:
-        named = next((r for r in roles if r["name"] == role["name"]), None)
-        if named is None:
-            roles.append(role)
-        else:
-            for field in ("scopes", "services", "users"):
-                named[field] = [
-                    *named.get(field, []),
-                    *(x for x in role.get(field, []) if x not in named.get(field, [])),
-                ]
-    c.JupyterHub.load_roles = roles
-    _tell_who_administers(roles, managed=managed)
-
-
-def _tell_who_administers(roles: list[dict[str, Any]], *, managed: bool) -> None:
-    if not any(role.get(kind) for role in roles if role["name"] == "gpu-admin" for kind in ("users", "groups")):
-        print(  # noqa: T201 - the hub has no log yet
-            "gpuspawner: the authenticator manages roles: it must give the role gpu-admin to whoever administers GPUs."
-            if managed
-            else "gpuspawner: nobody administers GPUs. Those in c.Authenticator.admin_users would; for others add to "
-            'c.JupyterHub.load_roles, before configure(): {"name": "gpu-admin", "users": [...], "groups": [...]}.',
-            file=sys.stderr,
-        )

@@ -25,7 +25,7 @@ from gpuspawner.spawner.client import LeaseClient
 from gpuspawner.spawner.refusals import ended_start, log_in_one_line
 from gpuspawner.spawner.server_output import ServerOutput
 from gpuspawner.spawner.steps import Steps
-from gpuspawner.spawner.unheard import hub_shuts_down, leave
+from gpuspawner.spawner.unheard import hub_shuts_down, leave, tell_later
 from gpuspawner.spawner.within import within
 
 HEARTBEAT_SECONDS = 10.0
@@ -62,7 +62,10 @@ class GPUSpawnerMixin(ServerOutput):
         self._gpu_steps = Steps()
 
     def _client(self) -> LeaseClient:
-        return LeaseClient(self.gpu_service_url, bytes.fromhex(self.gpu_secret()))
+        client = LeaseClient(self.gpu_service_url, bytes.fromhex(self.gpu_secret()))
+        if self.gpu_folder != Path(self.gpu_secret_file).parent:
+            tell_later(self.gpu_folder, client)
+        return client
 
     def _step(self, progress: int, message: str) -> None:
         self._gpu_steps.tell(progress, message)
@@ -342,7 +345,8 @@ class GPUSpawnerMixin(ServerOutput):
             try:
                 await self._client().release(release)
             except Unavailable:
-                leave(Path(self.gpu_secret_file).parent, release)
+                leave(self.gpu_folder, release)
+                self._client()  # has it told later
         except Exception as error:  # noqa: BLE001 - a stop must go on: the service sees the end by itself
             self.log.warning("the end of %s was not reported: %s", self._log_name, error)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -43,7 +42,7 @@ class ServerOutput(FormOptions):
             self.popen_kwargs = own
 
     def _output_file(self) -> Output:
-        folder = Path(self.gpu_secret_file).parent / FOLDER
+        folder = self.gpu_folder / FOLDER
         return Output(folder / "{}-{}.txt".format(*self._attempt.key))
 
     async def _until_up(self, started: Any) -> None:

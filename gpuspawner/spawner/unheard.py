@@ -1,13 +1,25 @@
-"""What the service did not hear: left as a file beside its data, for its next round or its next start."""
+"""What the service did not hear: left as a file beside its data, for its next round or its next start.
+
+A service that shares no folder with the hub is told it by the hub.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import uuid
 from pathlib import Path
 
+from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable
 from gpuspawner.core.leases.release import UNHEARD, Release
+from gpuspawner.spawner.client import LeaseClient
+
+log = logging.getLogger("gpuspawner.spawner")
+
+AGAIN_SECONDS = 3.0
+_telling: dict[Path, asyncio.Task[None]] = {}
+"""What tells the service what was left, one task for each folder."""
 
 
 def leave(data: Path, release: Release) -> None:
@@ -19,6 +31,39 @@ def leave(data: Path, release: Release) -> None:
     with os.fdopen(os.open(half, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(release.to_json())
     half.replace(path)
+
+
+def tell_later(data: Path, client: LeaseClient) -> None:
+    """Have the service told what was left as soon as it answers: one that shares no folder does not read it."""
+    if data not in _telling and any((data / UNHEARD).glob("*.json")):
+        task = asyncio.get_running_loop().create_task(_tell(data / UNHEARD, client))
+        _telling[data] = task
+        task.add_done_callback(lambda _: _telling.pop(data, None))
+
+
+async def _tell(folder: Path, client: LeaseClient) -> None:
+    try:
+        while left := _left(folder):
+            try:
+                for file in left:
+                    await _tell_one(file, client)
+                    file.unlink(missing_ok=True)
+            except Unavailable:
+                await asyncio.sleep(AGAIN_SECONDS)
+    except OSError as error:
+        log.warning("what the GPU service did not hear can't be read: %s", error)
+
+
+def _left(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.json"), key=lambda file: file.stat().st_mtime)
+
+
+async def _tell_one(file: Path, client: LeaseClient) -> None:
+    try:
+        release = Release.from_json(await asyncio.to_thread(file.read_text, "utf-8", "replace"))
+        await client.release(release)
+    except (Conflict, RequestRefused, ValueError) as error:
+        log.warning("%s, which the GPU service did not hear, counts no more: %s", file.name, error)
 
 
 def hub_shuts_down() -> bool:

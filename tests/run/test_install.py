@@ -28,7 +28,7 @@ def commands(monkeypatch):
 
 
 def test_uv_installs_and_copies_what_changed_of_the_project(commands):
-    install._install(PYTHON, ["--editable", "."])
+    install.install(PYTHON, ["--editable", "."])
     ran, _ = commands
     assert [command[0] for command in ran] == [str(PYTHON), UV]
     assert ran[1][1:] == [
@@ -40,13 +40,13 @@ def test_uv_installs_and_copies_what_changed_of_the_project(commands):
 def test_pip_installs_where_uv_cannot(commands):
     ran, fail = commands
     fail.append(UV)
-    install._install(PYTHON, ["--editable", "."])
+    install.install(PYTHON, ["--editable", "."])
     assert ran[2] == [str(PYTHON), "-m", "pip", "install", "--disable-pip-version-check", "--editable", "."]
 
 
 def test_pip_alone_installs_where_it_has_an_index_of_its_own(commands, monkeypatch):
     monkeypatch.setattr(install, "_pip_has_an_index", lambda python: True)
-    install._install(PYTHON, ["six"])
+    install.install(PYTHON, ["six"])
     ran, _ = commands
     assert ran == [[str(PYTHON), "-m", "pip", "install", "--disable-pip-version-check", "six"]]
 

@@ -272,7 +272,7 @@ BAD_OPTIONS = [
 @pytest.mark.parametrize("options", BAD_OPTIONS, ids=str)
 async def test_promise_10_a_bad_request_is_refused_alike_by_check_and_start(world, call, options):
     await world.round()
-    ask = {"hub": "hub-1", "user": "alice", "user_created": "then", "server": "", "options": options}
+    ask = {"hub": world.hub_id, "user": "alice", "user_created": "then", "server": "", "options": options}
     start = await call(SPAWNER, "POST", "/internal/acquire", {**ask, "start_id": "1", "boot_id": "b"})
     check = await call(call.ticket("alice"), "POST", "/api/v1/check", options)
     assert start == check
@@ -394,7 +394,7 @@ async def test_a_store_that_is_away_is_a_503_with_the_reason(world, call):
     world.parts.store.close()
     other = sqlite3.connect(world.url.removeprefix("sqlite:///"), isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
-    ask = {"hub": "h", "user": "alice", "user_created": "t", "server": "", "options": {}}
+    ask = {"hub": world.hub_id, "user": "alice", "user_created": "t", "server": "", "options": {}}
     ask |= {"start_id": "1", "boot_id": "b"}
     status, answer = await call(SPAWNER, "POST", "/internal/acquire", ask)
     other.execute("ROLLBACK")
@@ -402,6 +402,14 @@ async def test_a_store_that_is_away_is_a_503_with_the_reason(world, call):
     assert (status, "The store does not answer" in answer["error"]["message"]) == (503, True)
     assert list(world.book) == []
     assert (await call(SPAWNER, "POST", "/internal/acquire", ask))[0] == 200
+
+
+async def test_promise_10_a_hub_that_has_another_id_than_its_service_knows_is_told_both(world, call):
+    await world.round()
+    ask = {"hub": "new-id", "user": "alice", "user_created": "t", "server": "", "options": {}}
+    status, answer = await call(SPAWNER, "POST", "/internal/acquire", {**ask, "start_id": "1", "boot_id": "b"})
+    assert (status, list(world.book)) == (503, [])
+    assert f"The hub has the id new-id, and this GPU service is for {world.hub_id}" in answer["error"]["message"]
 
 
 async def test_what_another_hubs_service_answers_is_told_from_ones_own(world, call):

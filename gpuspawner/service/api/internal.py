@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import asdict
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tornado.web import HTTPError
 
+from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import WAITING, Key, Lease
 from gpuspawner.core.leases.release import OUTCOMES
 from gpuspawner.core.proof import DIGEST, digest
@@ -16,7 +18,13 @@ from gpuspawner.service.leases.adoption import lease_variables
 from gpuspawner.service.leases.allocator import Ask
 from gpuspawner.service.tell.views import lease_view
 
+log = logging.getLogger("gpuspawner")
+
 LONGEST_WAIT_SECONDS = 10.0
+OTHER_HUB = (
+    "The hub has the id {asks}, and this GPU service is for {own}: nothing is started. Give configure() and gpuspawner "
+    "serve the same hub id."
+)
 
 
 class KeyBody(BaseModel):
@@ -92,9 +100,14 @@ class Acquire(SpawnerHandler):
     async def post(self) -> None:
         """Answer the lease, 409 while an earlier workspace of the key still ends, 4xx where it is refused.
 
-        503 while the hub does not say in which groups its user is, 410 where they have left the one that it needs.
+        503 while the hub does not say in which groups its user is, or has another id than the service knows; 410 where
+        they have left the one that it needs.
         """
         body = self.understood(AcquireBody)
+        if body.hub != self.parts.hub_id:
+            words = OTHER_HUB.format(asks=body.hub[:40], own=self.parts.hub_id)
+            log.error(words)
+            raise Unavailable(words)
         groups = await self.parts.members.now(body.user, body.key().owner)
         asking = self.parts.allocator.asking
         request = asking.request_of(body.key(), body.user, body.options, groups, start_id=body.start_id)

@@ -83,6 +83,11 @@ class Reconciler:
         """Have something started or ended."""
         self._acts.offer(as_it_stands(lease), partial(step, lease))
 
+    @property
+    def has_looked(self) -> bool:
+        """Whether it has seen what runs."""
+        return self._looked_at > 0
+
     async def close(self) -> None:
         """Cancel what runs beside the rounds: every step of it can be taken again."""
         await self._view.close()

@@ -16,7 +16,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.util.exc import CommandError
 
-from gpuspawner.core.errors import Superseded, Unavailable
+from gpuspawner.core.errors import Conflict, Superseded, Unavailable
 from gpuspawner.core.leases.events import event_of
 from gpuspawner.core.leases.lease import Key, Lease, Owner, Phase
 from gpuspawner.core.queue.charges import Line
@@ -33,6 +33,9 @@ WRITTEN_SECONDS, TROUBLE_SECONDS = 10.0, 2.0
 PATIENCE_SECONDS = 0.25
 """How long a write waits for another process that holds SQLite's lock: a second service's takes milliseconds, and while
 one waits, nobody else is answered."""
+
+BEAT, MOST_BEATS = "beat", 2**31 - 1
+"""Where a service that others may stand by for counts its beats; 0 once it has ended. As much as the column holds."""
 
 # Made once: building a statement takes longer than running it.
 _IDS = sa.select(tables.leases.c.id).where(tables.leases.c.id.in_(sa.bindparam("ids", expanding=True)))
@@ -58,6 +61,7 @@ class Store:
         """Why the last thing that was to be written or read was not; "" where all is well."""
         self._written_at = -math.inf
         self.epoch = 0
+        self._beats = 0
         self._patience_seconds = PATIENCE_SECONDS
         self._writes = threading.Lock()
         self._engine = sa.create_engine(url, pool_pre_ping=True)
@@ -70,19 +74,28 @@ class Store:
             sa.event.listen(self._engine, "connect", _sqlite_settings)
             sa.event.listen(self._engine, "begin", self._begin)
 
-    def open(self) -> None:
-        """Migrate the schema, then raise the epoch: from here older services can write no more."""
+    def open(self, after: int | None = None) -> None:
+        """Migrate the schema, then raise the epoch: from here older services can write no more.
+
+        ``after`` is the epoch of a service that has ended: it opens for no other state of the store, and beats.
+
+        Raises:
+            Conflict: another service opened the store meanwhile.
+        """
         logging.getLogger("alembic").setLevel(logging.WARNING)
         config = Config()
         config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
         with self._begun(writes=True) as connection:
+            self._check_still(connection, after)
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
         with self._begun(writes=True) as connection:
+            self._check_still(connection, after)
             epoch = self._read_epoch(connection)
-            connection.execute(tables.meta.delete().where(tables.meta.c.name == "epoch"))
-            connection.execute(tables.meta.insert().values(name="epoch", number=epoch + 1))
-        self.epoch = epoch + 1
+            _note(connection, "epoch", epoch + 1)
+            if after is not None:
+                _note(connection, BEAT, 1)
+        self.epoch, self._beats = epoch + 1, 1
 
     def close(self) -> None:
         """Close every connection."""
@@ -92,6 +105,37 @@ class Store:
         """Raise Superseded where a newer service has opened the store."""
         with self._transaction():
             pass
+
+    def seen_owner(self) -> tuple[int, int]:
+        """Return the epoch of the service that opened the store last, and its last beat: 0 where it has ended.
+
+        It may be asked before :meth:`open`, and changes nothing.
+        """
+        with self._begun(writes=False) as connection:
+            return self._seen_owner(connection)
+
+    def _seen_owner(self, connection: sa.Connection) -> tuple[int, int]:
+        if not sa.inspect(connection).has_table(tables.meta.name):
+            return 0, 0  # nobody has opened it yet
+        beat = connection.scalar(sa.select(tables.meta.c.number).where(tables.meta.c.name == BEAT))
+        return self._read_epoch(connection), beat or 0
+
+    def _check_still(self, connection: sa.Connection, after: int | None) -> None:
+        if after is not None and self._seen_owner(connection)[0] != after:
+            raise Conflict("Another service opened the store just now.")
+
+    def beat(self) -> None:
+        """Show those that stand by that this service works."""
+        self._beats = self._beats % MOST_BEATS + 1
+        self._note_beat(self._beats)
+
+    def leave(self) -> None:
+        """Show those that stand by that this service works no more."""
+        self._note_beat(0)
+
+    def _note_beat(self, number: int) -> None:
+        with self._transaction(writes=True) as connection:
+            _note(connection, BEAT, number)
 
     def try_to_write(self) -> None:
         """Write something where nothing was written for a while: a full disk is then known before anybody asks.
@@ -107,8 +151,7 @@ class Store:
 
     @staticmethod
     def _write_something(connection: sa.Connection) -> None:
-        connection.execute(tables.meta.delete().where(tables.meta.c.name == "written"))
-        connection.execute(tables.meta.insert().values(name="written", number=int(time.time()) % 2**31))
+        _note(connection, "written", int(time.time()) % 2**31)
 
     def _begin(self, connection: sa.Connection) -> None:
         """SQLite's BEGIN: a read takes no lock, and what it reads stays as it was at its beginning."""
@@ -252,6 +295,11 @@ class Store:
         return [
             AuditLine(row.at, row.lease, row.user, row.actor, event_of(row.action, row.fields, row.why)) for row in rows
         ]
+
+
+def _note(connection: sa.Connection, name: str, number: int) -> None:
+    connection.execute(tables.meta.delete().where(tables.meta.c.name == name))
+    connection.execute(tables.meta.insert().values(name=name, number=number))
 
 
 @contextmanager

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,12 +30,28 @@ def written_once(path: Path, make: Callable[[], str]) -> str:
             text, half = make(), path.with_name(f"{path.name}.{os.getpid()}.half")
             with os.fdopen(os.open(half, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
                 file.write(text + "\n")
-            half.replace(path)
+            try:
+                os.link(half, path)  # of two that make it at once, hub and service, the first has made it
+            except FileExistsError:
+                if path.stat().st_size:
+                    text = path.read_text(encoding="ascii", errors="replace").strip()
+                else:
+                    half.replace(path)
+            half.unlink(missing_ok=True)
     except OSError as error:
         raise SystemExit(
             f"gpuspawner: {path} cannot be read or written ({error.strerror}). Give data_dir to the hub's user."
         ) from None
     return text
+
+
+def made_identity(data: Path, hub_id: str | None = None) -> tuple[str, str]:
+    """Return the secret and the hub id of a folder, made where they are not there."""
+    take_hub_id(data, hub_id)
+    found = written_once(data / "hub-id", lambda: uuid.uuid4().hex)
+    secret = written_once(data / "secret", lambda: secrets.token_hex(SECRET_BYTES))
+    check_secret(data / "secret", secret)
+    return secret, found
 
 
 def take_hub_id(data: Path, hub_id: str | None) -> None:

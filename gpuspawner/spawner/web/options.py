@@ -38,6 +38,13 @@ class FormOptions(_Base):
         config=True
     )
 
+    gpu_data_dir = Unicode(help="The hub's own folder. Set by configure().").tag(config=True)
+
+    @property
+    def gpu_folder(self) -> Path:
+        """Where the hub keeps what is no secret: the output of servers, and what the service did not hear."""
+        return Path(self.gpu_data_dir) if self.gpu_data_dir else Path(self.gpu_secret_file).parent
+
     @property
     def catalog(self) -> Catalog:
         """The loaded catalog."""

@@ -1,0 +1,185 @@
+"""How the service was started: by its hub, which tells it all by variables, or by whoever wrote options."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+import yaml
+
+from gpuspawner.cli.backend import BACKEND, CLUSTER
+from gpuspawner.core.proof import hub_id_of, hub_token
+from gpuspawner.service.app import Options, read_secret
+
+SERVICE = "services/gpu"
+CLIENT = "service-gpu"
+ACCESS = frozenset({"access:services", "access:services!service=gpu"})
+"""As JupyterHub names the client of a service of this name, and the scopes of which one lets people in."""
+
+
+class StartError(Exception):
+    """It cannot be started so; the message says what is wrong, and how to mend it."""
+
+
+@dataclass(frozen=True)
+class Started:
+    """Options of the service, its settings as written, and the variables that name its backend.
+
+    ``by_hub``: the hub started it, and judges the catalog's file for it.
+    """
+
+    options: Options
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    by_hub: bool = False
+
+
+def started_by_hub(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Started:
+    """Return what the hub that starts the service told it. Raises StartError."""
+    names = ("JUPYTERHUB_API_URL", "JUPYTERHUB_API_TOKEN", "JUPYTERHUB_SERVICE_PREFIX")
+    if missing := [name for name in names if name not in environment]:
+        raise StartError(f"{', '.join(missing)} not set. JupyterHub sets them where it starts the service by itself.")
+    data, secret = Path(arguments.data), Path(arguments.data) / "secret"
+    try:
+        known = read_secret(secret), secret.stat().st_mtime, _read(data / "hub-id")
+    except (OSError, ValueError) as error:
+        words = f"--data: {data} is not the folder that configure() made for the hub ({error})."
+        raise StartError(words) from error
+    hub_pid = environment.get("GPUSPAWNER_HUB_PID")
+    options = Options(
+        store_url=_store(data),
+        secret=known[0],
+        hub_id=known[2],
+        hub_api_url=environment["JUPYTERHUB_API_URL"],
+        hub_api_token=environment["JUPYTERHUB_API_TOKEN"],
+        service_url=environment["JUPYTERHUB_SERVICE_URL"],
+        prefix=environment["JUPYTERHUB_SERVICE_PREFIX"],
+        hub_pid=int(hub_pid) if hub_pid else None,
+        data=data,
+        public_url=environment.get("JUPYTERHUB_PUBLIC_URL", ""),
+        secret_made_at=known[1],
+    )
+    return Started(options, _settings(environment), environment, by_hub=True)
+
+
+def started_by_hand(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Started:
+    """Return what options and files tell a service that no hub starts. Raises StartError."""
+    if not arguments.hub:
+        raise StartError(
+            "--hub is missing: the hub's API, such as http://127.0.0.1:8081/hub/api. Or have JupyterHub start the "
+            "service by itself: put configure(c, catalog=...) into its configuration, without service_url."
+        )
+    for option, url in (("--hub", arguments.hub), ("--service-url", arguments.service_url)):
+        _check_address(option, url)
+    data = Path(arguments.data).absolute()
+    secret, made_at, hub_id = _identity(arguments, data)
+    token = _file("--token-file", arguments.token_file) if arguments.token_file else hub_token(secret)
+    base = f"/{arguments.base_url.strip('/')}/".replace("//", "/")
+    prefix = f"{base}{SERVICE}/"
+    options = Options(
+        store_url=_store(data),
+        secret=secret,
+        hub_id=hub_id,
+        hub_api_url=arguments.hub.rstrip("/"),
+        hub_api_token=token,
+        service_url=arguments.service_url.rstrip("/"),
+        prefix=prefix,
+        hub_pid=None,
+        data=data,
+        public_url=f"{arguments.public_url.rstrip('/')}/{SERVICE}" if arguments.public_url else "",
+        secret_made_at=made_at,
+        stands_by=True,
+        listen=_listen(arguments.listen or urlparse(arguments.service_url).netloc),
+        hub_auth={
+            "api_url": arguments.hub.rstrip("/"),
+            "api_token": token,
+            "base_url": prefix,
+            "hub_prefix": f"{base}hub/",
+            "oauth_client_id": CLIENT,
+            "access_scopes": set(ACCESS),
+        },
+    )
+    backend = {BACKEND: arguments.backend} if arguments.backend else {}
+    if arguments.cluster:
+        backend[CLUSTER] = json.dumps(_yaml("--cluster", arguments.cluster))
+    settings = _yaml("--settings", arguments.settings) if arguments.settings else _settings(environment)
+    return Started(options, settings, {**environment, **backend})
+
+
+def _identity(arguments: argparse.Namespace, data: Path) -> tuple[bytes, float, str]:
+    """Return the secret, when it was made, and the hub id: of files, or of the folder that hub and service share."""
+    try:
+        data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StartError(f"--data: {data} cannot be made ({error.strerror}). Name another.") from error
+    if arguments.secret_file:
+        file = Path(arguments.secret_file)
+        text = _file("--secret-file", file)
+        if not re.fullmatch("[0-9a-f]{64,}", text):
+            raise StartError(
+                f"--secret-file: {file} holds no secret of 64 hexadecimal digits, as openssl rand -hex 32."
+            )
+        secret = bytes.fromhex(text)
+        # How old the secret is says what may be rebuilt by it; a file that is mounted is as old as its mount.
+        return secret, 0.0, arguments.hub_id or hub_id_of(secret)
+    from gpuspawner.spawner.hub.data_folder import made_identity  # noqa: PLC0415 - what it imports is large
+
+    try:
+        text, hub_id = made_identity(data, arguments.hub_id)  # by whoever is there first, hub or service
+    except SystemExit as error:
+        raise StartError(str(error).removeprefix("gpuspawner: ")) from None
+    return bytes.fromhex(text), (data / "secret").stat().st_mtime, hub_id
+
+
+def _listen(text: str) -> str:
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or not 1 <= int(port) <= 65535:  # noqa: PLR2004 - the last port
+        raise StartError(f"--listen {text} is no address and port. Write it like 0.0.0.0:9470.")
+    return f"http://{host or '0.0.0.0'}:{port}"  # noqa: S104 - what ":9470" means
+
+
+def _check_address(option: str, url: str) -> None:
+    try:
+        parts = urlparse(url)
+        good = parts.scheme == "http" and bool(parts.hostname) and (parts.port or 0) >= 0
+    except ValueError:  # a port that is none
+        good = False
+    if not good:
+        raise StartError(f"{option} {url} is no http address. Write it like http://127.0.0.1:8081/hub/api.")
+
+
+def _file(option: str, path: str | Path) -> str:
+    try:
+        return _read(Path(path))
+    except (OSError, ValueError) as error:
+        raise StartError(f"{option}: {path} cannot be read ({error}).") from error
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="ascii").strip()
+
+
+def _yaml(option: str, path: str) -> dict[str, Any]:
+    try:
+        found = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+        return dict(found)
+    except (OSError, ValueError, TypeError, yaml.YAMLError) as error:
+        raise StartError(f"{option}: {path} is no YAML of names and values ({error}).") from error
+
+
+def _settings(environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return what configure() passes on of service_settings."""
+    try:
+        return dict(json.loads(environment.get("GPUSPAWNER_SETTINGS", "{}")))
+    except (ValueError, TypeError) as error:
+        raise StartError("GPUSPAWNER_SETTINGS is no JSON object: configure() writes it.") from error
+
+
+def _store(data: Path) -> str:
+    return f"sqlite:///{data / 'gpuspawner.sqlite'}"

@@ -1,0 +1,137 @@
+"""How the hub knows its GPU service: one that it starts itself, or one that is a process of its own elsewhere."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+from gpuspawner.core.proof import hub_id_of, hub_token
+from gpuspawner.spawner.hub.data_folder import check_secret, made_identity
+from gpuspawner.spawner.hub.written import written_in
+
+SERVICE = "gpu"
+SHORTEST_TOKEN = 8
+"""JupyterHub takes no shorter one."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """By what hub and service know each other. ``shared`` is whether they share the hub's data folder.
+
+    ``url`` is where the hub reaches a service that it does not start, ``token`` that one's of the hub.
+    """
+
+    secret_file: Path
+    hub_id: str
+    shared: bool = True
+    url: str = ""
+    token: str = ""
+
+
+def started_here(data: Path, hub_id: str | None) -> Known:
+    """Return by what the hub knows a service that it starts itself."""
+    return Known(data / "secret", made_identity(data, hub_id)[1])
+
+
+def elsewhere(
+    c: Any, data: Path, url: str, secret_file: str | Path | None, token_file: str | Path | None, hub_id: str | None
+) -> Known:
+    """Return by what the hub knows a service that is started by others.
+
+    Raises:
+        SystemExit: what is given can't be used, and why.
+    """
+    url = _checked(url)
+    if secret_file is None:
+        path, shared = data / "secret", True
+        text, hub_id = made_identity(data, hub_id)
+    else:
+        path, shared = Path(secret_file).absolute(), False
+        text = _read("secret_file", path)
+        check_secret(path, text)
+        hub_id = hub_id or hub_id_of(bytes.fromhex(text))
+    given = next((one.get("api_token") for one in configured(c) if one.get("name") == SERVICE), None)
+    token = _read("token_file", Path(token_file)) if token_file else given or hub_token(bytes.fromhex(text))
+    if len(token) < SHORTEST_TOKEN:
+        raise SystemExit(
+            f"gpuspawner: configure(token_file=...): the token in {token_file} is too short. Write {SHORTEST_TOKEN} "
+            "characters or more, as openssl rand -hex 32; or leave token_file out."
+        )
+    return Known(path, hub_id, shared, url, token)
+
+
+def refuse_together(*, service_url: str | None, **others: object) -> None:
+    """Refuse arguments of configure() that are for the other way to have a service."""
+    told = [name for name, value in others.items() if value is not None]
+    only_elsewhere = [name for name in told if name in {"secret_file", "token_file"}]
+    if service_url is None and only_elsewhere:
+        raise SystemExit(
+            f"gpuspawner: configure({only_elsewhere[0]}=...) is for a service that is a process of its own. Give its "
+            "address too, service_url=...; or leave it out: the hub makes what the service that it starts needs."
+        )
+    only_here = [name for name in told if name not in {"secret_file", "token_file"}]
+    if service_url is not None and only_here:
+        raise SystemExit(
+            f"gpuspawner: configure(service_url=..., {only_here[0]}=...): the hub does not start this service. Take "
+            f"{only_here[0]} out, and give it to gpuspawner serve: see gpuspawner serve --help."
+        )
+
+
+def add_started(c: Any, url: str, command: list[str], environment: Mapping[str, str]) -> None:
+    """Have the hub start the service."""
+    # A managed service inherits only env_keep: a hub that finds gpuspawner by PYTHONPATH must pass it on.
+    path = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
+    _add(c, {"url": url, "command": command, "environment": {**path, **environment}})
+
+
+def add_elsewhere(c: Any, known: Known) -> None:
+    """Have the hub lead people to the service, and take it for what it is."""
+    _add(c, {"url": known.url, "api_token": known.token})
+
+
+def _add(c: Any, how: Mapping[str, Any]) -> None:
+    more = {"oauth_no_confirm": True, "oauth_client_allowed_scopes": ["custom:gpu:use", "custom:gpu:admin"]}
+    others = [one for one in configured(c) if one.get("name") != SERVICE]
+    c.JupyterHub.services = [*others, {"name": SERVICE, **how, **more}]
+
+
+def configured(c: Any) -> list[dict[str, Any]]:
+    """Return the services that are configured."""
+    return list(written_in(c.JupyterHub, "services", []))
+
+
+def as_json(settings: Mapping[str, Any]) -> str:
+    """Return the settings for the service, which knows what each may be."""
+    try:
+        return json.dumps(dict(settings))
+    except (ValueError, TypeError):
+        raise SystemExit(
+            "gpuspawner: configure(service_settings=...) takes a dict of numbers and texts, by the names of "
+            "service.settings.Settings."
+        ) from None
+
+
+def _checked(url: str) -> str:
+    try:
+        parts = urlparse(url)
+        good = parts.scheme == "http" and bool(parts.hostname) and parts.port != 0 and parts.path in {"", "/"}
+    except (ValueError, AttributeError):  # a port that is none, or no text
+        good = False
+    if not good:
+        raise SystemExit(
+            f"gpuspawner: configure(service_url={url!r}) is no address of a service. Write it with its port, "
+            "without a path, like http://gpuspawner:9470."
+        )
+    return url.rstrip("/")
+
+
+def _read(argument: str, path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"gpuspawner: configure({argument}=...): {path} cannot be read ({error}).") from None

@@ -1,0 +1,131 @@
+"""Two services on one store, each a process of its own; and what an orchestrator asks of them."""
+
+import signal
+import time
+
+import pytest
+import requests
+from service_process import SERVE, Process, wait_for
+
+from demo.ports import pick_free
+from gpuspawner.core.errors import Conflict
+from gpuspawner.service.health import Health
+from gpuspawner.service.standby import SILENT_SECONDS
+from gpuspawner.service.store import Store
+
+ALONE = SERVE.replace("if hub else None)", "if hub else None, stands_by=True)")
+TAKEN_OVER_SECONDS = 10.0
+
+
+@pytest.fixture
+def service(tmp_path):
+    """A function that starts a service on the one store."""
+    started = []
+
+    def start():
+        one = Process(tmp_path / f"log-{len(started)}", tmp_path, pick_free(1)[0], script=ALONE)
+        one.port = int(one.process.args[4])
+        started.append(one)
+        return one
+
+    yield start
+    for one in started:
+        one.process.kill()
+        one.process.wait()
+
+
+def asked(one, path):
+    try:
+        return requests.get(f"http://127.0.0.1:{one.port}{path}", timeout=20)
+    except requests.ConnectionError:
+        return None
+
+
+def ready(one):
+    answer = asked(one, "/readyz")
+    return answer is not None and answer.status_code == 200
+
+
+@pytest.mark.parametrize("ends_by", [signal.SIGTERM, signal.SIGKILL])
+def test_one_works_and_the_other_says_why_it_waits_and_takes_over(service, ends_by):
+    first = service()
+    wait_for(lambda: ready(first))
+    second = service()
+    second.says("Another GPU service works on this store (epoch 1, as its log says). This one stands by")
+    waits = asked(second, "/services/gpu/api/v1/offers")
+    assert waits.status_code == 503
+    assert "takes over once that one has ended" in waits.json()["error"]["message"]
+    assert (asked(second, "/readyz").status_code, asked(second, "/healthz").status_code) == (503, 200)
+    time.sleep(SILENT_SECONDS + 1)  # as long as it takes for dead, if it did not beat
+    assert ready(first)
+    assert not ready(second)
+    first.process.send_signal(ends_by)
+    ended = time.monotonic()
+    wait_for(lambda: ready(second))
+    assert time.monotonic() - ended < TAKEN_OVER_SECONDS
+    second.says("serving")
+    if ends_by is signal.SIGTERM:
+        assert (first.ends(), "ended" in first.text) == (0, True)
+
+
+def test_one_that_was_frozen_meanwhile_writes_no_more_and_ends(service):
+    first = service()
+    wait_for(lambda: ready(first))
+    second = service()
+    second.says("stands by")
+    first.process.send_signal(signal.SIGSTOP)
+    wait_for(lambda: ready(second))
+    first.process.send_signal(signal.SIGCONT)
+    first.says("A newer service owns the store (epoch 2; this is 1)")
+    assert first.ends() == 0
+    assert ready(second)
+
+
+def test_one_that_waits_ends_at_once_when_it_is_asked_to(service):
+    first = service()
+    wait_for(lambda: ready(first))
+    second = service()
+    second.says("stands by")
+    second.process.terminate()
+    assert second.ends(5) == 0
+    assert ready(first)
+
+
+def test_whoever_asks_is_told_nothing_but_whether_it_lives_and_may_give(service):
+    one = service()
+    wait_for(lambda: ready(one))
+    for path in ("/healthz", "/readyz"):
+        answer = asked(one, path)
+        assert (answer.status_code, answer.text) == (200, "ok\n")
+        assert "Server" not in answer.headers
+        assert requests.head(f"http://127.0.0.1:{one.port}{path}", timeout=20).status_code == 200
+        assert requests.post(f"http://127.0.0.1:{one.port}{path}", timeout=20).text == "405\n"
+
+
+def test_of_two_that_open_a_store_at_once_one_stands_by(tmp_path):
+    first, second = (Store(f"sqlite:///{tmp_path}/s.sqlite") for _ in range(2))
+    assert first.seen_owner() == second.seen_owner() == (0, 0)
+    first.open(0)
+    assert first.seen_owner() == (1, 1)
+    with pytest.raises(Conflict):
+        second.open(0)
+    first.beat()
+    assert second.seen_owner() == (1, 2)
+    first.leave()
+    assert second.seen_owner() == (1, 0)
+    second.open(1)
+    assert second.epoch == 2
+
+
+def test_a_loop_that_hangs_is_named():
+    now = 0.0
+    health = Health(lambda: "", lambda: now)
+    health.went_round("round", 1.0)
+    health.went_round("observe_fleet", 60.0)
+    now = 119.0
+    assert health.hanging() == []
+    now = 121.0
+    assert health.hanging() == ["round"]
+    now = 601.0
+    health.went_round("round", 1.0)
+    assert health.hanging() == ["observe_fleet"]

@@ -1,0 +1,165 @@
+"""configure() and gpuspawner serve where the hub does not start the service: what each is told, and refuses."""
+
+import json
+import shutil
+import subprocess
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+from traitlets.config import Config
+
+from gpuspawner.cli import serve_arguments
+from gpuspawner.cli.arguments import _factor
+from gpuspawner.cli.main import Parser
+from gpuspawner.cli.started import StartError, started_by_hand
+from gpuspawner.core.proof import hub_id_of, hub_token
+from gpuspawner.spawner import configure
+
+CATALOG = {"version": 1, "templates": {"cpu": {"title": "No GPU"}}}
+URL = "http://gpuspawner:9470"
+SECRET = "5e" * 32
+HUB = "http://hub:8081/hub/api"
+
+
+@pytest.fixture
+def secret_file(tmp_path):
+    file = tmp_path / "secret-file"
+    file.write_text(SECRET + "\n")
+    return file
+
+
+def configured(folder, services=(), **arguments):
+    c = Config()
+    c.JupyterHub.services = list(services)
+    configure(c, catalog=CATALOG, data_dir=folder / "hub-data", **arguments)
+    return c
+
+
+def started(folder, *options, environment=None):
+    parser = Parser()
+    serve_arguments.add_serve(parser.add_subparsers(), _factor)
+    parsed: Namespace = parser.parse_args(["serve", "--catalog=c.yaml", f"--data={folder / 'data'}", *options])
+    return started_by_hand(parsed, environment or {})
+
+
+def of_hub(c):
+    (service,) = [one for one in c.JupyterHub.services if one["name"] == "gpu"]
+    return service, c.GPUSpawnerMixin
+
+
+def test_promise_2_hub_and_service_that_share_a_secret_alone_know_each_other(tmp_path, secret_file):
+    service, spawner = of_hub(configured(tmp_path, service_url=URL, secret_file=secret_file))
+    assert "command" not in service
+    assert spawner.gpu_service_url == f"{URL}/services/gpu"
+    told = started(tmp_path, f"--hub={HUB}/", f"--secret-file={secret_file}", f"--service-url={URL}", "--listen=:9470")
+    options = told.options
+    assert options.secret.hex() == SECRET == Path(spawner.gpu_secret_file).read_text().strip()
+    assert options.hub_id == spawner.gpu_hub_id == hub_id_of(options.secret)
+    assert options.hub_api_token == service["api_token"] == hub_token(options.secret) != SECRET
+    assert (options.service_url, options.listen, options.prefix) == (URL, "http://0.0.0.0:9470", "/services/gpu/")
+    assert (options.hub_api_url, options.stands_by, options.hub_pid) == (HUB, True, None)
+    assert SECRET not in json.dumps(service)
+    assert options.hub_api_token not in repr(told.options.hub_auth["hub_prefix"])
+
+
+@pytest.mark.parametrize("first", ["hub", "service"])
+def test_whoever_is_first_makes_the_folder_that_both_share(tmp_path, first):
+    folder = tmp_path / "hub-data"
+    if first == "service":
+        (tmp_path / "data").symlink_to(folder)
+        folder.mkdir()
+        options = started(tmp_path, f"--hub={HUB}").options
+    service, spawner = of_hub(configured(tmp_path, service_url=URL))
+    if first == "hub":
+        (tmp_path / "data").symlink_to(folder)
+        options = started(tmp_path, f"--hub={HUB}").options
+    assert (options.hub_id, options.hub_api_token) == (spawner.gpu_hub_id, service["api_token"])
+    assert (folder / "secret").stat().st_mode & 0o777 == 0o600
+
+
+def test_each_option_may_be_a_variable(tmp_path, monkeypatch, secret_file):
+    variables = {"HUB": HUB, "SECRET_FILE": secret_file, "BASE_URL": "/jupyter", "PUBLIC_URL": "https://h.org/jupyter/"}
+    for name, value in variables.items():
+        monkeypatch.setenv(f"GPUSPAWNER_SERVE_{name}", str(value))
+    options = started(tmp_path, "--hub-id=abc").options
+    assert (options.prefix, options.public_url) == ("/jupyter/services/gpu/", "https://h.org/jupyter/services/gpu")
+    assert (options.hub_id, options.hub_auth["hub_prefix"]) == ("abc", "/jupyter/hub/")
+    assert options.listen == "http://127.0.0.1:9470"
+
+
+def test_settings_and_cluster_are_files(tmp_path, secret_file):
+    (tmp_path / "settings.yaml").write_text("keep_ended_seconds: 86400\n")
+    (tmp_path / "cluster.yaml").write_text("namespace: jhub\n")
+    files = [f"--settings={tmp_path}/settings.yaml", f"--cluster={tmp_path}/cluster.yaml", "--backend=kubernetes"]
+    told = started(tmp_path, f"--hub={HUB}", f"--secret-file={secret_file}", *files, environment={"A": "b"})
+    assert told.settings == {"keep_ended_seconds": 86400}
+    assert told.environment == {
+        "A": "b",
+        "GPUSPAWNER_BACKEND": "kubernetes",
+        "GPUSPAWNER_KUBERNETES": '{"namespace": "jhub"}',
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ([], "--hub is missing: the hub's API, such as http://127.0.0.1:8081/hub/api"),
+        (["--hub=hub:8081"], "--hub hub:8081 is no http address"),
+        ([f"--hub={HUB}", "--listen=9470"], "--listen 9470 is no address and port"),
+        ([f"--hub={HUB}", "--secret-file=/nowhere"], "--secret-file: /nowhere cannot be read"),
+        ([f"--hub={HUB}", "--secret-file=/dev/null"], "holds no secret of 64 hexadecimal digits"),
+        ([f"--hub={HUB}", "--settings=/nowhere"], "--settings: /nowhere is no YAML of names and values"),
+        ([f"--hub={HUB}", "--token-file=/nowhere"], "--token-file: /nowhere cannot be read"),
+    ],
+)
+def test_promise_10_serve_names_the_option_that_cannot_be(tmp_path, options, words):
+    with pytest.raises(StartError) as refused:
+        started(tmp_path, *options)
+    assert words in str(refused.value)
+
+
+def test_a_token_comes_from_a_file_or_from_the_entry_of_a_chart(tmp_path, secret_file):
+    (tmp_path / "token").write_text("another-token\n")
+    given = {"service_url": URL, "secret_file": secret_file}
+    assert of_hub(configured(tmp_path, **given, token_file=tmp_path / "token"))[0]["api_token"] == "another-token"
+    entry = [{"name": "gpu", "api_token": "of-the-chart"}]
+    assert of_hub(configured(tmp_path, entry, **given))[0]["api_token"] == "of-the-chart"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"secret_file": "x"}, "configure(secret_file=...) is for a service that is a process of its own"),
+        (
+            {"service_url": URL, "port": 9000},
+            "configure(service_url=..., port=...): the hub does not start this service",
+        ),
+        ({"service_url": URL, "service_settings": {}}, "give it to gpuspawner serve: see gpuspawner serve --help"),
+        ({"service_url": "gpuspawner:9470"}, "configure(service_url='gpuspawner:9470') is no address of a service"),
+        ({"service_url": f"{URL}/services/gpu"}, "without a path, like http://gpuspawner:9470"),
+        ({"service_url": URL, "secret_file": "/nowhere"}, "configure(secret_file=...): /nowhere cannot be read"),
+        ({"service_url": URL, "secret_file": "/dev/null"}, "/dev/null holds no secret of 32 bytes"),
+    ],
+)
+def test_promise_10_configure_names_the_argument_that_cannot_be(tmp_path, arguments, words):
+    with pytest.raises(SystemExit) as refused:
+        configured(tmp_path, **arguments)
+    assert words in str(refused.value)
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="there is no systemd here")
+def test_systemd_takes_the_unit_to_copy(tmp_path):
+    text = (Path(__file__).parents[2] / "hub_config" / "gpuspawner.service").read_text()
+    program = Path(sys.executable).parent / "gpuspawner"
+    assert "/opt/jupyterhub/bin/gpuspawner serve" in text
+    unit = tmp_path / "gpuspawner.service"
+    unit.write_text(text.replace("/opt/jupyterhub/bin/gpuspawner", str(program)))
+    verified = subprocess.run(["systemd-analyze", "verify", unit], check=False, capture_output=True, text=True)
+    assert (verified.returncode, verified.stderr) == (0, "")
+    begins, ends = text.index("gpuspawner serve"), text.index("\n\n# It ends by itself")
+    told = text[begins:ends].replace("\\\n", "").split()[2:]
+    parser = Parser()
+    serve_arguments.add_serve(parser.add_subparsers(), _factor)
+    assert parser.parse_args(["serve", *told]).hub == "http://127.0.0.1:8081/hub/api"

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from page_world import CATALOG, NOW, api, running, waiting
+from page_world import CATALOG, NOW, Browser, api, running, waiting
 
 from gpuspawner.catalog import load_catalog
 from gpuspawner.cli.main import main
@@ -76,4 +76,8 @@ def test_explain_page_and_api_name_the_rule_that_holds_a_request_back(world, que
     assert held["queue"]["held_back"]["rule"] == "quota vision"
     assert held["queue"]["held_back"]["entry"] == "vision"
     assert held["explained"][-1].startswith("Held back by the rule quota vision")
+    page = Browser(world, "alice").look("workspaces/mine").text
+    assert 'Held back by the rule <a href="/services/gpu/quota#rule-vision">quota vision</a>' in page
+    assert "It starts in 7 h at most unless somebody extends." in page
+    assert "It starts in" not in Browser(world, "admin").look("workspaces/carols").text  # its sentence says it
     assert api(world, "admin", "workspaces/carols").json()["queue"]["held_back"] is None

@@ -26,6 +26,7 @@ from gpuspawner.core.queue.entries import account_of
 from gpuspawner.core.queue.estimates import Place
 from gpuspawner.core.queue.holds import HeldGpus
 from gpuspawner.core.queue.quota_words import Use, held_back_words, line_words, refusal, share_words
+from gpuspawner.core.queue.ranges import Outcome, right_words
 from gpuspawner.core.rules import Accounts, Notice, Rate, Used
 from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.leases.preemptions import new_claim
@@ -109,6 +110,12 @@ def of_budgets(catalog):
 def of_the_queue(catalog):
     offer = Offer("a100", 0, 4, 0, 2, simulated=False)
     yield waits(Place(2, 3, 2400.0, 1200.0), request(), catalog, offer)
+    told = (
+        900.0,
+        2100.0,
+        right_words([Outcome(60, 90, 30, 120, 60 if number < 7 else 600) for number in range(10)] * 10),
+    )
+    yield waits(Place(2, 3, 2400.0, 1200.0), request(), catalog, offer, told=told)
     changes, (one, two, three, four) = PlaceChanges(), (waiting(name, count=1) for name in "abcd")
     changes.see(dict(zip("abcd", range(1, 5), strict=True)), (one, two, three, four), catalog.gpus, WEDNESDAY)
     granted = [replace(lease, phase=Phase.RESERVED) for lease in (one, two)]

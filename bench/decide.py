@@ -20,10 +20,10 @@ from fractions import Fraction
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Slot
 from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.queue.charges import rate_of
 from gpuspawner.core.queue.estimates import queue_places
 from gpuspawner.core.queue.grants import decide
 from gpuspawner.core.queue.snapshot import Snapshot
+from gpuspawner.core.quotas.charges import rate_of
 from gpuspawner.core.rules import Limit, Quota, Rules, Team, What, Whom
 
 KINDS = {"a100": GpuKind("a100", "A100", 80 * 2**30)}

@@ -16,8 +16,8 @@ from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.estimates import Place
 from gpuspawner.core.queue.grants import Held
-from gpuspawner.core.queue.limits import Room
 from gpuspawner.core.queue.snapshot import Claim, Kinds, Snapshot
+from gpuspawner.core.quotas.limits import Room
 from gpuspawner.core.rules import LatestEnd
 
 

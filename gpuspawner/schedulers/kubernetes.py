@@ -18,9 +18,11 @@ from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Slot
 from gpuspawner.core.gpus.groups import unmarked
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Lease
 from gpuspawner.core.leases.request import Request
+from gpuspawner.core.placement.placement import grantable, place, used_shares
 from gpuspawner.core.queue.estimates import Place, queue_places
 from gpuspawner.core.queue.grants import Decision, Held, decide
-from gpuspawner.core.queue.limits import (
+from gpuspawner.core.queue.snapshot import Claim, Kinds, Snapshot
+from gpuspawner.core.quotas.limits import (
     OF_ALL,
     Amounts,
     Left,
@@ -34,8 +36,6 @@ from gpuspawner.core.queue.limits import (
     quotas_left,
     taken,
 )
-from gpuspawner.core.queue.placement import grantable, place, used_shares
-from gpuspawner.core.queue.snapshot import Claim, Kinds, Snapshot
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Answer, Capabilities, Offer, Preview
 from gpuspawner.schedulers.own_queue import View, answer_of, offers_of, preview_of

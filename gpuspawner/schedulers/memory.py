@@ -12,8 +12,8 @@ from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.estimates import queue_places
 from gpuspawner.core.queue.grants import decide
-from gpuspawner.core.queue.limits import Room
 from gpuspawner.core.queue.snapshot import Claim, Kinds, Snapshot
+from gpuspawner.core.quotas.limits import Room
 from gpuspawner.schedulers.base import Answer, Capabilities, Offer, Preview
 from gpuspawner.schedulers.own_queue import View, answer_of, offers_of, preview_of
 

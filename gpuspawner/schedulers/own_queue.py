@@ -12,10 +12,8 @@ from math import inf
 from gpuspawner.backends.base import Backend
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Fleet, GpuKind
-from gpuspawner.core.queue.estimates import Place, queue_places
-from gpuspawner.core.queue.grants import Decision, PlaceLimits, decide
-from gpuspawner.core.queue.kinds import pools_of
-from gpuspawner.core.queue.placement import (
+from gpuspawner.core.placement.kinds import pools_of
+from gpuspawner.core.placement.placement import (
     UNKNOWN,
     count_all,
     count_away,
@@ -24,8 +22,10 @@ from gpuspawner.core.queue.placement import (
     largest_fit,
     used_shares,
 )
-from gpuspawner.core.queue.quotas import Tally
+from gpuspawner.core.queue.estimates import Place, queue_places
+from gpuspawner.core.queue.grants import Decision, PlaceLimits, decide
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
+from gpuspawner.core.quotas.quotas import Tally
 from gpuspawner.schedulers.base import Answer, Grant, Offer, Preview
 
 LEARN_SECONDS = 600.0

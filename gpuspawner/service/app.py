@@ -36,9 +36,7 @@ from gpuspawner.service.leases.adoption import Identity
 from gpuspawner.service.leases.allocator import Allocator
 from gpuspawner.service.leases.book import Book
 from gpuspawner.service.leases.lifecycle import Lifecycle
-from gpuspawner.service.leases.preemptions import Preemptions
 from gpuspawner.service.leases.reclaimer import Reclaimer
-from gpuspawner.service.leases.reload import Reload
 from gpuspawner.service.listening import listen
 from gpuspawner.service.observe.hub import Hub
 from gpuspawner.service.observe.known import KnownUsers
@@ -47,6 +45,8 @@ from gpuspawner.service.observe.reconciler import Reconciler
 from gpuspawner.service.observe.sampler import Sampler
 from gpuspawner.service.observe.unmatched import unmatched
 from gpuspawner.service.parts import Parts
+from gpuspawner.service.rules.preemptions import Preemptions
+from gpuspawner.service.rules.reload import Reload
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.standby import Heart, stand_by
 from gpuspawner.service.store import AuditLine, Store

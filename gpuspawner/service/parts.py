@@ -13,13 +13,13 @@ from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.allocator import Allocator
 from gpuspawner.service.leases.book import Book
 from gpuspawner.service.leases.lifecycle import Lifecycle
-from gpuspawner.service.leases.preemptions import Preemptions
 from gpuspawner.service.leases.reclaimer import Reclaimer
 from gpuspawner.service.observe.hub import Hub
 from gpuspawner.service.observe.known import KnownUsers
 from gpuspawner.service.observe.members import Members
 from gpuspawner.service.observe.reconciler import Reconciler
 from gpuspawner.service.observe.sampler import Sampler
+from gpuspawner.service.rules.preemptions import Preemptions
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import Store
 from gpuspawner.service.tell.notifier import Notifier

@@ -10,7 +10,7 @@ from kubernetes.utils.quantity import parse_quantity
 
 from gpuspawner.backends.kubernetes.limits import to_limits, to_quota
 from gpuspawner.backends.kubernetes.quantities import amount_of
-from gpuspawner.core.queue.limits import NamespaceLimit, NamespaceQuota
+from gpuspawner.core.quotas.limits import NamespaceLimit, NamespaceQuota
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from gpuspawner.backends.kubernetes import view as views
 from gpuspawner.backends.kubernetes import watches
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import GpuKind
-from gpuspawner.core.queue.limits import Room
+from gpuspawner.core.quotas.limits import Room
 
 
 async def test_changes_are_seen_as_they_come(api, a_view):

@@ -12,7 +12,7 @@ from lease_builders import a_lease, a_request
 from gpuspawner.core.calendar.periods import milliseconds, period_of
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Key, Phase, stop
-from gpuspawner.core.queue.budgets import (
+from gpuspawner.core.quotas.budgets import (
     Asker,
     Balances,
     amount_words,
@@ -23,7 +23,7 @@ from gpuspawner.core.queue.budgets import (
     shown,
     used_words,
 )
-from gpuspawner.core.queue.charges import charged_by, lines_of_end, rate_of
+from gpuspawner.core.quotas.charges import charged_by, lines_of_end, rate_of
 from gpuspawner.core.rules import (
     Account,
     Accounts,

@@ -13,7 +13,7 @@ from lease_builders import A100, HALF, NOW, a_lease, a_request
 from gpuspawner.core.calendar.periods import HOUR_MS, Span, milliseconds, period_of, split
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Phase, stop
-from gpuspawner.core.queue.charges import (
+from gpuspawner.core.quotas.charges import (
     HALF_LIFE_SECONDS,
     Charge,
     Line,

@@ -9,15 +9,15 @@ from lease_builders import KINDS, NOW, a_lease, a_request, fleet, gpu, slots
 
 from gpuspawner.core.idle.policy import LifecyclePolicy
 from gpuspawner.core.leases.lease import WAITING, Key, Phase
-from gpuspawner.core.queue.charges import HALF_LIFE_SECONDS
-from gpuspawner.core.queue.entries import accounts_of
+from gpuspawner.core.placement.kinds import is_enough
 from gpuspawner.core.queue.estimates import queue_places
 from gpuspawner.core.queue.grants import decide
-from gpuspawner.core.queue.kinds import is_enough
 from gpuspawner.core.queue.order import Line, Standing
-from gpuspawner.core.queue.quotas import Tally
 from gpuspawner.core.queue.shares import Uses
 from gpuspawner.core.queue.snapshot import Snapshot
+from gpuspawner.core.quotas.charges import HALF_LIFE_SECONDS
+from gpuspawner.core.quotas.entries import accounts_of
+from gpuspawner.core.quotas.quotas import Tally
 from gpuspawner.core.rules import Account, Accounts, Budget, Limit, Per, Quota, Rules, Team, Used, What, Whom
 from gpuspawner.core.units import show_duration
 

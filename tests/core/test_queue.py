@@ -12,12 +12,12 @@ from gpuspawner.core.gpus.names import Group
 from gpuspawner.core.idle.idleness import Streak
 from gpuspawner.core.idle.policy import Mode
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Phase
+from gpuspawner.core.placement.kinds import pool_of
+from gpuspawner.core.placement.placement import used_shares
 from gpuspawner.core.queue import replay
 from gpuspawner.core.queue.ends import LEAST_WAIT_SECONDS
 from gpuspawner.core.queue.estimates import queue_places
 from gpuspawner.core.queue.grants import decide
-from gpuspawner.core.queue.kinds import pool_of
-from gpuspawner.core.queue.placement import used_shares
 from gpuspawner.core.queue.snapshot import Snapshot, claim_of
 
 TWO = fleet(gpu(0), gpu(1))

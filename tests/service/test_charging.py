@@ -14,8 +14,8 @@ from gpuspawner.core.leases import endings
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.events import UsageCorrected
 from gpuspawner.core.leases.lease import WAITING, Phase
-from gpuspawner.core.queue.budgets import Asker
-from gpuspawner.core.queue.charges import Charge, Line
+from gpuspawner.core.quotas.budgets import Asker
+from gpuspawner.core.quotas.charges import Charge, Line
 from gpuspawner.core.rules import Account, Budget, Per, Quota, Rate, Rules, Team, Used, Whom
 from gpuspawner.service.store import AuditLine
 

@@ -13,7 +13,7 @@ from service_world import GRACE, IDLE_FOR, POLICY
 from gpuspawner.catalog.file import CatalogFile
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.leases.reload import Reload
+from gpuspawner.service.rules.reload import Reload
 
 GPUS = {
     "a100": {"title": "A100 80 GB", "match": "*A100*", "memory": "80GiB"},

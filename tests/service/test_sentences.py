@@ -16,8 +16,8 @@ from gpuspawner.core.idle.policy import ActivityPolicy, IdlePolicy, KeepPolicy, 
 from gpuspawner.core.leases.endings import ENDINGS, Reason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.queue.estimates import Place
-from gpuspawner.core.queue.quotas import check_quotas
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
+from gpuspawner.core.quotas.quotas import check_quotas
 from gpuspawner.core.rules import Limit, Quota, Rules, What, Whom
 from gpuspawner.core.units import show_time
 from gpuspawner.schedulers.base import Offer

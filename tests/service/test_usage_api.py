@@ -10,7 +10,7 @@ from gpuspawner.catalog import load_catalog
 from gpuspawner.cli.main import main
 from gpuspawner.core.leases import endings
 from gpuspawner.core.leases.lease import end
-from gpuspawner.core.queue.budgets import Asker
+from gpuspawner.core.quotas.budgets import Asker
 from gpuspawner.core.rules import LatestEnd, Rate
 
 HOUR = 3600.0

@@ -20,7 +20,7 @@ from gpuspawner.backends.kubernetes.view import ClusterView
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Slot
 from gpuspawner.core.gpus.names import Group
-from gpuspawner.core.queue.limits import Room
+from gpuspawner.core.quotas.limits import Room
 from gpuspawner.core.units import show_duration
 
 NOT_FOUND, CONFLICT = 404, 409

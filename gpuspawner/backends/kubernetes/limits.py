@@ -11,7 +11,7 @@ from typing import Any
 
 from gpuspawner.backends.kubernetes.objects import is_gpu_resource
 from gpuspawner.backends.kubernetes.quantities import amount_of
-from gpuspawner.core.queue.limits import (
+from gpuspawner.core.quotas.limits import (
     ASKED,
     CPU,
     LIMITS_CPU,

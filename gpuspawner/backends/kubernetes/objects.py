@@ -17,7 +17,7 @@ from gpuspawner.backends.kubernetes.models import is_kept_label
 from gpuspawner.backends.kubernetes.names import HUB_LABEL, variables_of
 from gpuspawner.backends.kubernetes.quantities import amount_of
 from gpuspawner.core.gpus.fleet import NOTHING, Beside
-from gpuspawner.core.queue.limits import CPU, MEMORY
+from gpuspawner.core.quotas.limits import CPU, MEMORY
 
 _GPUS = frozenset({"nvidia.com/gpu", "nvidia.com/gpu.shared", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe"})
 _MIG_PREFIX = "nvidia.com/mig-"

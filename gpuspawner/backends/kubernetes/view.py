@@ -19,7 +19,7 @@ from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.backends.kubernetes.watches import Watch
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Beside, Gpu, GpuKind, NodeName
-from gpuspawner.core.queue.limits import NamespaceLimit, NamespaceQuota, NodeSize, Room
+from gpuspawner.core.quotas.limits import NamespaceLimit, NamespaceQuota, NodeSize, Room
 
 log = logging.getLogger("gpuspawner.kubernetes")
 

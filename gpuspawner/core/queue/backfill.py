@@ -13,8 +13,8 @@ from math import inf
 from typing import NamedTuple
 
 from gpuspawner.core.gpus.fleet import Beside, Gpu, GpuKind, Slot
-from gpuspawner.core.queue.placement import beside_of
-from gpuspawner.core.queue.pools import Pools
+from gpuspawner.core.placement.placement import beside_of
+from gpuspawner.core.placement.pools import Pools
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.core.rules import Account, LatestEnd
 from gpuspawner.core.units import show_time

@@ -14,17 +14,17 @@ from math import inf
 
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.leases.lease import HOLDING, Lease
-from gpuspawner.core.queue.bounds import Bucket
+from gpuspawner.core.placement.kinds import kinds_of, pools_of
+from gpuspawner.core.placement.placement import grantable
 from gpuspawner.core.queue.ends import end_at
-from gpuspawner.core.queue.kinds import kinds_of, pools_of
 from gpuspawner.core.queue.order import Line, Standing, policy_of
 from gpuspawner.core.queue.order_words import goes_after
-from gpuspawner.core.queue.placement import grantable
-from gpuspawner.core.queue.purse import Purse
-from gpuspawner.core.queue.quotas import Tally
 from gpuspawner.core.queue.replay import Parts, Room, Whole
 from gpuspawner.core.queue.shares import Uses
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
+from gpuspawner.core.quotas.bounds import Bucket
+from gpuspawner.core.quotas.purse import Purse
+from gpuspawner.core.quotas.quotas import Tally
 
 
 @dataclass(frozen=True)

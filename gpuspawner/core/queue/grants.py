@@ -22,6 +22,9 @@ from typing import NamedTuple, Protocol
 
 from gpuspawner.core.gpus.fleet import GpuKind, Slot
 from gpuspawner.core.leases.lease import HOLDING, Lease, Phase
+from gpuspawner.core.placement.kinds import kinds_of
+from gpuspawner.core.placement.placement import beside_of
+from gpuspawner.core.placement.pools import Pools
 from gpuspawner.core.queue.backfill import (
     Ending,
     Fit,
@@ -33,18 +36,15 @@ from gpuspawner.core.queue.backfill import (
     kept_from,
     reserve,
 )
-from gpuspawner.core.queue.bounds import Amount, Bucket
 from gpuspawner.core.queue.ends import end_at
 from gpuspawner.core.queue.holds import kept_for_classes
-from gpuspawner.core.queue.kinds import kinds_of
 from gpuspawner.core.queue.order import Line, Standing
-from gpuspawner.core.queue.placement import beside_of
-from gpuspawner.core.queue.pools import Pools
-from gpuspawner.core.queue.purse import Purse
-from gpuspawner.core.queue.quota_words import behind_words
-from gpuspawner.core.queue.quotas import Bar, Tally
 from gpuspawner.core.queue.shares import Uses
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
+from gpuspawner.core.quotas.bounds import Amount, Bucket
+from gpuspawner.core.quotas.purse import Purse
+from gpuspawner.core.quotas.quota_words import behind_words
+from gpuspawner.core.quotas.quotas import Bar, Tally
 from gpuspawner.core.rules import LatestEnd
 
 

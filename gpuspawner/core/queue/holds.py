@@ -16,9 +16,9 @@ from zoneinfo import ZoneInfo
 from gpuspawner.core.calendar.windows import Opening, opening
 from gpuspawner.core.gpus.fleet import Gpu, Slot
 from gpuspawner.core.leases.lease import HOLDING, UP, Lease
+from gpuspawner.core.placement.placement import grantable
 from gpuspawner.core.queue.backfill import HOLD, Reservation
 from gpuspawner.core.queue.ends import end_at
-from gpuspawner.core.queue.placement import grantable
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.core.rules import ClassHold, LatestEnd
 from gpuspawner.core.units import show_time

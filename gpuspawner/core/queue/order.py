@@ -22,9 +22,9 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from gpuspawner.core.idle.policy import LifecyclePolicy
-from gpuspawner.core.queue.quotas import Tally
 from gpuspawner.core.queue.shares import Uses
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
+from gpuspawner.core.quotas.quotas import Tally
 
 
 class Rank(NamedTuple):

@@ -30,7 +30,7 @@ from typing import NamedTuple
 from gpuspawner.core.calendar.hours import policy_for
 from gpuspawner.core.gpus.fleet import Gpu, Slot
 from gpuspawner.core.leases.lease import HOLDING, UP, Lease, Phase
-from gpuspawner.core.queue.placement import grantable, used_shares
+from gpuspawner.core.placement.placement import grantable, used_shares
 from gpuspawner.core.queue.snapshot import KeptGpus, Snapshot
 from gpuspawner.core.rules import Account, Rules
 

@@ -16,11 +16,11 @@ from math import inf
 
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.leases.lease import HOLDING, Lease, Phase
-from gpuspawner.core.queue.charges import decayed_of, rate_of
+from gpuspawner.core.placement.kinds import counts_of
 from gpuspawner.core.queue.ends import end_at
-from gpuspawner.core.queue.entries import accounts_of
-from gpuspawner.core.queue.kinds import counts_of
 from gpuspawner.core.queue.snapshot import Claim, Kinds, Snapshot
+from gpuspawner.core.quotas.charges import decayed_of, rate_of
+from gpuspawner.core.quotas.entries import accounts_of
 from gpuspawner.core.rules import Account
 
 

@@ -17,9 +17,9 @@ from gpuspawner.core.gpus.groups import unmarked
 from gpuspawner.core.idle.policy import LifecyclePolicy
 from gpuspawner.core.leases.lease import WAITING, Lease, Phase
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.queue.fragmentation import Demand
-from gpuspawner.core.queue.limits import Room
-from gpuspawner.core.queue.placement import UNKNOWN, beside_left, used_shares
+from gpuspawner.core.placement.fragmentation import Demand
+from gpuspawner.core.placement.placement import UNKNOWN, beside_left, used_shares
+from gpuspawner.core.quotas.limits import Room
 from gpuspawner.core.rules import Account, Accounts, QuotaGrant, Rules
 
 Kinds = Mapping[str, GpuKind]

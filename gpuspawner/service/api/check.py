@@ -10,12 +10,13 @@ from gpuspawner.catalog import Catalog, visible
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Phase
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.queue.bounds import who_of
 from gpuspawner.core.queue.snapshot import Claim
+from gpuspawner.core.quotas.bounds import who_of
 from gpuspawner.schedulers.base import Preview
 from gpuspawner.service.api.base import ApiHandler
-from gpuspawner.service.leases.policies import policy_now
-from gpuspawner.service.tell.quota_view import bounds_view
+from gpuspawner.service.rules.policies import policy_now
+from gpuspawner.service.tell.rules.quota_view import bounds_view
+from gpuspawner.service.tell.rules.teams import instead, substitute_view
 from gpuspawner.service.tell.sentences import (
     beyond_share,
     given_instead,
@@ -27,7 +28,6 @@ from gpuspawner.service.tell.sentences import (
     stops_when_idle,
     waits,
 )
-from gpuspawner.service.tell.teams import instead, substitute_view
 from gpuspawner.service.tell.views import start_limit
 
 

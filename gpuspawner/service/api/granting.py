@@ -15,15 +15,15 @@ from gpuspawner.core.calendar.until import parse_until
 from gpuspawner.core.errors import Conflict, RequestRefused, quoted
 from gpuspawner.core.leases import events
 from gpuspawner.core.leases.lease import Owner
-from gpuspawner.core.queue.charges import Charge, Line
-from gpuspawner.core.queue.grant_text import Amount, amount_text, parse_correction, parse_grant
+from gpuspawner.core.quotas.charges import Charge, Line
+from gpuspawner.core.quotas.grant_text import Amount, amount_text, parse_correction, parse_grant
 from gpuspawner.core.rules import Account, Rate, Used
 from gpuspawner.core.units import BadValue
 from gpuspawner.service.api.base import Person
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store import AuditLine
 from gpuspawner.service.store.ledger import GrantRow
-from gpuspawner.service.tell.quota_view import grant_view
+from gpuspawner.service.tell.rules.quota_view import grant_view
 
 LONGEST_NAME, LONGEST_WHY = 255, 500
 GRANT_FIELDS = ("user", "team", "what", "until", "since", "why", "everybody")

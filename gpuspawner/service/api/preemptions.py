@@ -11,8 +11,8 @@ from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.core.queue.preemption import Preemption
 from gpuspawner.core.rules import Account
 from gpuspawner.service.api.base import ApiHandler, Person
-from gpuspawner.service.leases.preemptions import new_claim
-from gpuspawner.service.tell.claim_views import claim_view
+from gpuspawner.service.rules.preemptions import new_claim
+from gpuspawner.service.tell.rules.claim_views import claim_view
 
 FIELDS = ("kind", "count", "user", "team", "external", "by", "hold_until", "one_node", "key", "dry_run")
 WHOM = ("user", "team", "external")

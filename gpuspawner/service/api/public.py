@@ -11,15 +11,15 @@ from gpuspawner import __version__
 from gpuspawner.catalog import teams_of
 from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.core.leases.lease import WAITING
-from gpuspawner.core.queue.bounds import Who
+from gpuspawner.core.quotas.bounds import Who
 from gpuspawner.service.api.actions import ACTIONS, act
 from gpuspawner.service.api.base import ApiHandler
 from gpuspawner.service.api.check import Check
 from gpuspawner.service.tell.output import output_view
-from gpuspawner.service.tell.quota_view import bounds_view
 from gpuspawner.service.tell.record_views import audit_view, reading_view
+from gpuspawner.service.tell.rules.quota_view import bounds_view
+from gpuspawner.service.tell.rules.teams import teams_view
 from gpuspawner.service.tell.sentences import gpus_asked
-from gpuspawner.service.tell.teams import teams_view
 from gpuspawner.service.tell.views import (
     is_simulated,
     lease_view,

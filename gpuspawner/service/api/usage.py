@@ -13,7 +13,7 @@ from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.service.api.base import ApiHandler
 from gpuspawner.service.api.granting import CORRECTION_FIELDS, GRANT_FIELDS, Granting, owner_of, refused_as
 from gpuspawner.service.store.ledger import GROUPS
-from gpuspawner.service.tell.quota_view import grant_view, quota_view, usage_view
+from gpuspawner.service.tell.rules.quota_view import grant_view, quota_view, usage_view
 
 
 class Quota(ApiHandler):

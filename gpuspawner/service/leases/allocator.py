@@ -21,23 +21,23 @@ from gpuspawner.core.leases.output import bounded
 from gpuspawner.core.leases.release import storable
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.leases.times import earlier, last_moment
-from gpuspawner.core.queue.quotas import check_quotas
 from gpuspawner.core.queue.snapshot import Claim
+from gpuspawner.core.quotas.quotas import check_quotas
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Offer, Scheduler
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.leases.accounts import Accounting
-from gpuspawner.service.leases.asking import Asking, options_of
 from gpuspawner.service.leases.book import Book
-from gpuspawner.service.leases.bounds import Bounds
-from gpuspawner.service.leases.foretold import Foretold
 from gpuspawner.service.leases.granting import Granting
-from gpuspawner.service.leases.lost_time import LostTime
 from gpuspawner.service.leases.observed import Observed
-from gpuspawner.service.leases.policies import policy_of
 from gpuspawner.service.leases.prospects import Prospects
 from gpuspawner.service.leases.stoppers import Stoppers
 from gpuspawner.service.leases.syncs import Syncs
+from gpuspawner.service.rules.accounts import Accounting
+from gpuspawner.service.rules.asking import Asking, options_of
+from gpuspawner.service.rules.bounds import Bounds
+from gpuspawner.service.rules.foretold import Foretold
+from gpuspawner.service.rules.lost_time import LostTime
+from gpuspawner.service.rules.policies import policy_of
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import AuditLine, OutputRow
 from gpuspawner.service.tell.sentences import gpus_asked

@@ -10,7 +10,7 @@ from dataclasses import replace
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Key, Lease, Owner
-from gpuspawner.core.queue.charges import Line
+from gpuspawner.core.quotas.charges import Line
 from gpuspawner.service.store import AuditLine, ReadingRow, Store
 from gpuspawner.service.tell.start_times import StartTimes
 

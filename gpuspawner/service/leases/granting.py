@@ -14,18 +14,18 @@ from gpuspawner.core.leases import lease as leases
 from gpuspawner.core.leases.endings import End
 from gpuspawner.core.leases.holding_back import hold_back, let_go
 from gpuspawner.core.leases.lease import WAITING, Lease, Phase
+from gpuspawner.core.placement.placement import used_shares
 from gpuspawner.core.queue.grants import Held
-from gpuspawner.core.queue.placement import used_shares
 from gpuspawner.core.queue.preemption import is_of
-from gpuspawner.core.queue.quotas import Tally
 from gpuspawner.core.queue.snapshot import Claim, claim_of
+from gpuspawner.core.quotas.quotas import Tally
 from gpuspawner.schedulers.base import Answer, Grant
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.book import Book
-from gpuspawner.service.leases.bounds import Bounds
-from gpuspawner.service.leases.foretold import Foretold
 from gpuspawner.service.leases.observed import Observed
-from gpuspawner.service.leases.policies import policy_of
+from gpuspawner.service.rules.bounds import Bounds
+from gpuspawner.service.rules.foretold import Foretold
+from gpuspawner.service.rules.policies import policy_of
 from gpuspawner.service.store import AuditLine
 
 log = logging.getLogger("gpuspawner.allocator")

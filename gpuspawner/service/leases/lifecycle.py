@@ -11,13 +11,13 @@ from gpuspawner.core.idle.policy import IdlePolicy, Mode
 from gpuspawner.core.leases import endings, events, lifetime
 from gpuspawner.core.leases import lease as leases
 from gpuspawner.core.leases.lease import UP, Lease, Phase
-from gpuspawner.core.queue.charges import BUDGET
+from gpuspawner.core.quotas.charges import BUDGET
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.allocator import Allocator
 from gpuspawner.service.leases.book import Book
-from gpuspawner.service.leases.holds import Holds
-from gpuspawner.service.leases.policies import fingerprint, idle_policy_of, policy_of
 from gpuspawner.service.leases.reclaimer import Reclaimer
+from gpuspawner.service.rules.holds import Holds
+from gpuspawner.service.rules.policies import fingerprint, idle_policy_of, policy_of
 from gpuspawner.service.store import AuditLine
 from gpuspawner.service.tell.sentences import measured
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable
 from gpuspawner.catalog import Catalog
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.leases.lease import Key, Lease
-from gpuspawner.core.queue.placement import left_over, used_shares
+from gpuspawner.core.placement.placement import left_over, used_shares
 from gpuspawner.core.queue.snapshot import KeptGpus, Kinds, Snapshot
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.leases.accounts import Accounting
 from gpuspawner.service.leases.book import Book
+from gpuspawner.service.rules.accounts import Accounting
 from gpuspawner.service.settings import Settings
 
 

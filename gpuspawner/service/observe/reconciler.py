@@ -19,9 +19,7 @@ from gpuspawner.core.units import show_duration
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.adoption import Identity, adopted_server, claimed_slots, lost_identities, rebuilt_lease
 from gpuspawner.service.leases.allocator import Allocator
-from gpuspawner.service.leases.asking import options_of
 from gpuspawner.service.leases.book import Book
-from gpuspawner.service.leases.place_news import told_by_the_place
 from gpuspawner.service.leases.reclaimer import Reclaimer
 from gpuspawner.service.leases.seating import corrected, seated
 from gpuspawner.service.observe.hub import Hub, HubServer
@@ -30,6 +28,8 @@ from gpuspawner.service.observe.late_releases import hear_late
 from gpuspawner.service.observe.members import Members
 from gpuspawner.service.observe.orphans import Orphans
 from gpuspawner.service.observe.work_queue import WorkQueue
+from gpuspawner.service.rules.asking import options_of
+from gpuspawner.service.rules.place_news import told_by_the_place
 from gpuspawner.service.settings import Settings
 
 log = logging.getLogger("gpuspawner.reconciler")

@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gpuspawner.core.leases.lease import Owner
-from gpuspawner.core.queue.charges import Charge, Line
+from gpuspawner.core.quotas.charges import Charge, Line
 from gpuspawner.core.rules import Account, QuotaGrant, Rate, Used, What
 from gpuspawner.service.store import tables
 from gpuspawner.service.store.outputs import Transactions

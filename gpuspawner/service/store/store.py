@@ -19,7 +19,7 @@ from alembic.util.exc import CommandError
 from gpuspawner.core.errors import Conflict, Superseded, Unavailable
 from gpuspawner.core.leases.events import event_of
 from gpuspawner.core.leases.lease import Key, Lease, Owner, Phase
-from gpuspawner.core.queue.charges import Line
+from gpuspawner.core.quotas.charges import Line
 from gpuspawner.service.store import tables
 from gpuspawner.service.store.ages import Ages
 from gpuspawner.service.store.estimates import Estimates

@@ -15,7 +15,7 @@ from gpuspawner.schedulers.base import Answer, Offer, Preview, Scheduler
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.allocator import Allocator
 from gpuspawner.service.leases.book import Book
-from gpuspawner.service.tell.place_changes import PlaceChanges
+from gpuspawner.service.tell.rules.place_changes import PlaceChanges
 
 T = TypeVar("T")
 

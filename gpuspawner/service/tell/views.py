@@ -17,13 +17,14 @@ from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease, Phase
 from gpuspawner.core.queue.grants import starts_under_way
 from gpuspawner.core.units import show_duration, show_time
 from gpuspawner.schedulers.base import Offer
-from gpuspawner.service.leases.policies import idle_policy_of, policy_of
 from gpuspawner.service.leases.prospects import KEPT_SECONDS
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.tell.charged import charged_view, why_it_ends
-from gpuspawner.service.tell.claims import notice_words, reaches_into_words
+from gpuspawner.service.rules.policies import idle_policy_of, policy_of
 from gpuspawner.service.tell.explanation import explained
-from gpuspawner.service.tell.rule_views import held_back_view, latest_end_view, policy_view
+from gpuspawner.service.tell.rules.charged import charged_view, why_it_ends
+from gpuspawner.service.tell.rules.claims import notice_words, reaches_into_words
+from gpuspawner.service.tell.rules.rule_views import held_back_view, latest_end_view, policy_view
+from gpuspawner.service.tell.rules.teams import instead
 from gpuspawner.service.tell.sentences import (
     after_other_starts,
     cannot_start,
@@ -33,7 +34,6 @@ from gpuspawner.service.tell.sentences import (
     phase_words,
     waits,
 )
-from gpuspawner.service.tell.teams import instead
 
 OVERDUE_SECONDS = 15.0
 """What the backend was to end is seen gone by then, as a rule: a kill and a look at it take seconds."""

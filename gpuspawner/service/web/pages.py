@@ -16,9 +16,9 @@ from gpuspawner.service.observe.gpu_states import NO_KIND, STATES, gpu_states
 from gpuspawner.service.observe.unmatched import unmatched
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.tell.output import output_view
-from gpuspawner.service.tell.quota_view import quota_view
 from gpuspawner.service.tell.record_views import audit_view
-from gpuspawner.service.tell.rule_words import rule_id
+from gpuspawner.service.tell.rules.quota_view import quota_view
+from gpuspawner.service.tell.rules.rule_words import rule_id
 from gpuspawner.service.tell.sentences import gpus_asked
 from gpuspawner.service.tell.views import (
     extension_left_seconds,

@@ -8,14 +8,14 @@ from typing import Any
 
 from gpuspawner.catalog.groups import team_title
 from gpuspawner.core.calendar.periods import show_moment
-from gpuspawner.core.queue.bounds import Who
-from gpuspawner.core.queue.budgets import Asker, Balances
-from gpuspawner.core.queue.quotas import Tally
+from gpuspawner.core.quotas.bounds import Who
+from gpuspawner.core.quotas.budgets import Asker, Balances
+from gpuspawner.core.quotas.quotas import Tally
 from gpuspawner.core.rules import Quota, Used, Whom
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.tell.quota_lines import limit_view
-from gpuspawner.service.tell.quota_view import budget_view
-from gpuspawner.service.tell.rule_words import entry_words, rule_id
+from gpuspawner.service.tell.rules.quota_lines import limit_view
+from gpuspawner.service.tell.rules.quota_view import budget_view
+from gpuspawner.service.tell.rules.rule_words import entry_words, rule_id
 
 USERS_SHOWN = 20
 """Of an entry for each user: those who have used most of it."""

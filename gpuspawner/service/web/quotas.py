@@ -9,12 +9,12 @@ from tornado.web import HTTPError
 from gpuspawner.catalog import teams_of, visible
 from gpuspawner.core.calendar.periods import day_of, milliseconds
 from gpuspawner.core.errors import Conflict, RequestRefused
-from gpuspawner.core.queue.entries import entries_in_force
+from gpuspawner.core.quotas.entries import entries_in_force
 from gpuspawner.service.api.granting import CORRECTION_FIELDS, GRANT_FIELDS, Granting
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.tell.claim_views import claim_view
-from gpuspawner.service.tell.quota_view import grant_view, quota_view, usage_view
-from gpuspawner.service.tell.rule_words import rules_view
+from gpuspawner.service.tell.rules.claim_views import claim_view
+from gpuspawner.service.tell.rules.quota_view import grant_view, quota_view, usage_view
+from gpuspawner.service.tell.rules.rule_words import rules_view
 from gpuspawner.service.web.base import PageHandler
 from gpuspawner.service.web.quota_rows import entries_shown, rows_of
 

@@ -14,9 +14,9 @@ from gpuspawner.core.leases.endings import ENDINGS, UNKNOWN, Reason
 from gpuspawner.core.leases.events import Other, Stopped, WarnedIdle
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.times import deciding_since
-from gpuspawner.service.leases.policies import policy_of
 from gpuspawner.service.leases.reclaimer import EVIDENCE_SECONDS
 from gpuspawner.service.parts import Parts
+from gpuspawner.service.rules.policies import policy_of
 from gpuspawner.service.store import AuditLine, ReadingRow
 from gpuspawner.service.store.ages import RAW_SECONDS
 from gpuspawner.service.tell.sentences import given_instead, gpu_title, gpus_asked

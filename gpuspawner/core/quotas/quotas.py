@@ -13,11 +13,11 @@ from typing import NamedTuple
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.leases.lease import HOLDING, Lease
-from gpuspawner.core.queue.bounds import Amount, Bound, Bucket, Who, amount, bounds_of, who_of
+from gpuspawner.core.placement.kinds import kinds_of
 from gpuspawner.core.queue.ends import end_at
-from gpuspawner.core.queue.kinds import kinds_of
-from gpuspawner.core.queue.quota_words import Use, held_back_words, refusal, share_words
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
+from gpuspawner.core.quotas.bounds import Amount, Bound, Bucket, Who, amount, bounds_of, who_of
+from gpuspawner.core.quotas.quota_words import Use, held_back_words, refusal, share_words
 
 
 class Bar(NamedTuple):

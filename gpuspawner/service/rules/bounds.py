@@ -11,7 +11,7 @@ from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.leases import events
 from gpuspawner.core.leases.lease import UP, Key, Lease
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.queue.budgets import (
+from gpuspawner.core.quotas.budgets import (
     Asker,
     Balances,
     Verdict,
@@ -20,12 +20,12 @@ from gpuspawner.core.queue.budgets import (
     least_seconds,
     refusal,
 )
-from gpuspawner.core.queue.charges import BUDGET, rate_of
+from gpuspawner.core.quotas.charges import BUDGET, rate_of
 from gpuspawner.core.rules import LatestEnd, Rate
 from gpuspawner.core.units import show_duration
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.leases.accounts import Accounting
 from gpuspawner.service.leases.book import Book
+from gpuspawner.service.rules.accounts import Accounting
 from gpuspawner.service.store import AuditLine
 
 

@@ -1,6 +1,6 @@
 """Which limits of quotas bind a request or a lease, and how much of each it takes.
 
-A limit bounds the sum of what its entry is in force for (``core.queue.entries``): what a more specific one binds does
+A limit bounds the sum of what its entry is in force for (``core.quotas.entries``): what a more specific one binds does
 not count in it. Grants of administrators raise soft and hard
 limits alike while they last.
 """
@@ -14,9 +14,9 @@ from typing import NamedTuple
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.queue.entries import account_of, entries_in_force, granted
-from gpuspawner.core.queue.kinds import counts_of
+from gpuspawner.core.placement.kinds import counts_of
 from gpuspawner.core.queue.snapshot import Claim
+from gpuspawner.core.quotas.entries import account_of, entries_in_force, granted
 from gpuspawner.core.rules import Account, Limit, Quota, QuotaGrant, Rules, What, Whom
 
 OF_ALL = frozenset({Whom.TEAM, Whom.EVERYBODY})

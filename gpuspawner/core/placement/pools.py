@@ -12,8 +12,8 @@ from heapq import heapify, heappop, heappush
 from types import MappingProxyType
 
 from gpuspawner.core.gpus.fleet import NOTHING, Beside, Fleet, Gpu, GpuKind, NodeName, Slot
-from gpuspawner.core.queue.fragmentation import Demand, Look
-from gpuspawner.core.queue.placement import UNKNOWN, Rank, ask_of, devices, grantable, look_of, rank_of
+from gpuspawner.core.placement.fragmentation import Demand, Look
+from gpuspawner.core.placement.placement import UNKNOWN, Rank, ask_of, devices, grantable, look_of, rank_of
 
 _Alike = tuple[bool, Look]
 """Whether a node is coming, and how it looks."""

@@ -11,8 +11,8 @@ from zoneinfo import ZoneInfo
 from gpuspawner.catalog import Catalog
 from gpuspawner.core.calendar.periods import Span, milliseconds, period_of
 from gpuspawner.core.leases.lease import Lease
-from gpuspawner.core.queue.charges import HALF_LIFE_SECONDS, Line, charged_by, decayed_gpu_seconds, lines_of_end
-from gpuspawner.core.queue.entries import accounts_of
+from gpuspawner.core.quotas.charges import HALF_LIFE_SECONDS, Line, charged_by, decayed_gpu_seconds, lines_of_end
+from gpuspawner.core.quotas.entries import accounts_of
 from gpuspawner.core.rules import Account, Accounts, Per, QuotaGrant, Used
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.book import Book

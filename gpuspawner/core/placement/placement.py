@@ -12,7 +12,7 @@ from typing import NamedTuple
 from gpuspawner.core.gpus.fleet import NOTHING, Beside, Fleet, Gpu, GpuKind, NodeName, Slot
 from gpuspawner.core.leases.lease import HOLDING, Lease
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.queue.fragmentation import Ask, Demand, Look
+from gpuspawner.core.placement.fragmentation import Ask, Demand, Look
 
 
 class Rank(NamedTuple):

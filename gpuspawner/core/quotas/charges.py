@@ -19,7 +19,7 @@ from zoneinfo import ZoneInfo
 from gpuspawner.core.calendar.periods import HOUR_MS, Span, day_of, milliseconds, period_of, split
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.leases.lease import UP, Lease
-from gpuspawner.core.queue.entries import accounts_of
+from gpuspawner.core.quotas.entries import accounts_of
 from gpuspawner.core.rules import Account, Per, Rate, Used
 
 HALF_LIFE_SECONDS = 7 * 86400.0

@@ -10,15 +10,15 @@ from typing import Any
 
 from gpuspawner.core.calendar.periods import show_moment
 from gpuspawner.core.leases.lease import Owner
-from gpuspawner.core.queue.bounds import Who
-from gpuspawner.core.queue.budgets import Asker, Balance, Balances, amount_words, shown, used_words
-from gpuspawner.core.queue.charges import Charge, Line, amount, lines_until
-from gpuspawner.core.queue.entries import account_of, entries_in_force
-from gpuspawner.core.queue.grant_text import Amount, amount_text
+from gpuspawner.core.quotas.bounds import Who
+from gpuspawner.core.quotas.budgets import Asker, Balance, Balances, amount_words, shown, used_words
+from gpuspawner.core.quotas.charges import Charge, Line, amount, lines_until
+from gpuspawner.core.quotas.entries import account_of, entries_in_force
+from gpuspawner.core.quotas.grant_text import Amount, amount_text
 from gpuspawner.core.rules import Account, Quota, QuotaGrant, Rate, Used, What, Whom
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store.ledger import GrantRow
-from gpuspawner.service.tell.quota_lines import quota_lines, whose
+from gpuspawner.service.tell.rules.quota_lines import quota_lines, whose
 
 NO_TEAM, NO_KIND = "no team", "no GPU"
 

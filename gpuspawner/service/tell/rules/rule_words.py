@@ -12,10 +12,10 @@ from gpuspawner.catalog import Catalog
 from gpuspawner.catalog.groups import team_title
 from gpuspawner.core.calendar.periods import show_moment
 from gpuspawner.core.idle.policy import LifecyclePolicy
-from gpuspawner.core.queue.budgets import used_words
+from gpuspawner.core.quotas.budgets import used_words
 from gpuspawner.core.rules import Budget, ClassHold, Hours, Limit, Quota, Team, Used, Whom, Window
 from gpuspawner.core.units import show_duration
-from gpuspawner.service.tell.quota_lines import amount, unit
+from gpuspawner.service.tell.rules.quota_lines import amount, unit
 from gpuspawner.service.tell.sentences import gpu_title
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")

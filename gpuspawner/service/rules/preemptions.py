@@ -34,9 +34,9 @@ from gpuspawner.core.units import show_time
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.allocator import Allocator
 from gpuspawner.service.leases.book import Book
-from gpuspawner.service.leases.policies import policy_of
 from gpuspawner.service.leases.reclaimer import Reclaimer
-from gpuspawner.service.tell.claims import claim_title, why_words
+from gpuspawner.service.rules.policies import policy_of
+from gpuspawner.service.tell.rules.claims import claim_title, why_words
 
 log = logging.getLogger("gpuspawner.preemptions")
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpuspawner.core.leases.lease import HOLDING, UP, Lease
-from gpuspawner.core.queue.placement import used_shares
+from gpuspawner.core.placement.placement import used_shares
 from gpuspawner.core.queue.preemption import Preemption
 from gpuspawner.core.units import show_bytes, show_duration
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.tell.claims import claim_title, state_words
+from gpuspawner.service.tell.rules.claims import claim_title, state_words
 
 ONLY_OURS = (
     "Only gpuspawner's own queue keeps these GPUs: pods that others make may take them first. Make the work that needs "

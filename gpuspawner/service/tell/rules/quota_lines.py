@@ -7,9 +7,9 @@ from typing import Any
 
 from gpuspawner.catalog import Catalog
 from gpuspawner.catalog.groups import team_title
-from gpuspawner.core.queue.bounds import Amount, Bound, Who
-from gpuspawner.core.queue.quota_words import line_words
-from gpuspawner.core.queue.quotas import Tally
+from gpuspawner.core.quotas.bounds import Amount, Bound, Who
+from gpuspawner.core.quotas.quota_words import line_words
+from gpuspawner.core.quotas.quotas import Tally
 from gpuspawner.core.rules import Account, Limit, Quota, What, Whom
 from gpuspawner.core.units import show_bytes
 from gpuspawner.service.parts import Parts

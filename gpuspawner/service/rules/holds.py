@@ -14,7 +14,7 @@ from gpuspawner.core.units import show_time
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.allocator import Allocator
 from gpuspawner.service.leases.book import Book
-from gpuspawner.service.leases.policies import policy_of
+from gpuspawner.service.rules.policies import policy_of
 
 LOOK_SECONDS = 30.0
 """How often it is looked who runs into a hold. Arbitrary: people are told an hour before, as a rule."""

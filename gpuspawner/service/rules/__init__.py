@@ -1,0 +1,1 @@
+"""What an organisation's rules do to leases: teams, budgets, holds, stronger claims, hours, a catalog that changes."""

@@ -1,0 +1,67 @@
+"""The rules by which a queue is served, that are compared: each tells which of those who wait start now, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gpuspawner.core.gpus.fleet import Slot
+from gpuspawner.core.queue.grants import decide
+from gpuspawner.core.queue.kinds import kinds_of
+from gpuspawner.core.queue.pools import Pools
+from gpuspawner.core.queue.snapshot import Snapshot
+
+Starts = list[tuple[str, tuple[Slot, ...], float]]
+"""Who starts, on what, and by when it ends at the latest."""
+
+
+@dataclass(frozen=True)
+class Discipline:
+    """``starts`` decides. ``estimates``: places and estimates are the product's, and told."""
+
+    name: str
+    starts: Callable[[Snapshot], Starts]
+    estimates: bool = False
+
+
+def ours(seen: Snapshot) -> Starts:
+    """The product's own."""
+    return [
+        (x.claim.id, x.slots, float("inf") if x.latest_end is None else x.latest_end.at) for x in decide(seen).grants
+    ]
+
+
+def first_come(seen: Snapshot) -> Starts:
+    """First come, first served: nobody passes who waits for one of the same kinds."""
+    return _in_turn(seen, pass_by=False, pools=Pools(seen.gpus_as_held, seen.used))
+
+
+def greedy(seen: Snapshot) -> Starts:
+    """Plain FGD: whoever fits starts, as they asked."""
+    return _in_turn(seen, pass_by=True, pools=Pools(seen.gpus_as_held, seen.used, {}, seen.demand))
+
+
+def _in_turn(seen: Snapshot, *, pass_by: bool, pools: Pools) -> Starts:
+    found: Starts = []
+    waited_for: set[str] = set()
+    nowhere: set[tuple[tuple[str, ...], int]] = set()
+    for claim in seen.claims:
+        kinds = kinds_of(claim.request, seen.kinds)
+        same = (tuple(kind.name for kind in kinds), claim.request.count)
+        if same in nowhere or (not pass_by and any(kind.pool in waited_for for kind in kinds)):
+            waited_for |= {kind.pool for kind in kinds}
+            continue
+        slots = next((x for kind in kinds if (x := pools.find(kind, claim.request.count)) is not None), None)
+        if slots is None:
+            waited_for |= {kind.pool for kind in kinds}
+            nowhere.add(same)
+            continue
+        pools.take(slots)
+        found.append((claim.id, slots, float("inf")))
+    return found
+
+
+OURS = Discipline("gpuspawner", ours, estimates=True)
+FIRST_COME = Discipline("first come, first served", first_come)
+GREEDY = Discipline("plain FGD", greedy)
+DISCIPLINES = (OURS, FIRST_COME, GREEDY)

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gpuspawner.core.gpus.fleet import Slot
+from gpuspawner.core.placement.kinds import kinds_of
+from gpuspawner.core.placement.pools import Pools
 from gpuspawner.core.queue.grants import decide
-from gpuspawner.core.queue.kinds import kinds_of
-from gpuspawner.core.queue.pools import Pools
 from gpuspawner.core.queue.snapshot import Snapshot
 
 Starts = list[tuple[str, tuple[Slot, ...], float]]

@@ -11,12 +11,12 @@ from sessions import Session, Workload
 
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.leases.lease import Key, Lease, Phase
-from gpuspawner.core.queue.charges import HALF_LIFE_SECONDS
-from gpuspawner.core.queue.entries import accounts_of
+from gpuspawner.core.placement.fragmentation import Demand
+from gpuspawner.core.placement.placement import UNKNOWN, demand_of
 from gpuspawner.core.queue.estimates import queue_places
-from gpuspawner.core.queue.fragmentation import Demand
-from gpuspawner.core.queue.placement import UNKNOWN, demand_of
 from gpuspawner.core.queue.snapshot import Snapshot
+from gpuspawner.core.quotas.charges import HALF_LIFE_SECONDS
+from gpuspawner.core.quotas.entries import accounts_of
 from gpuspawner.core.rules import Account, Accounts
 
 TICK_SECONDS = 60.0

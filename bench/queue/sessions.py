@@ -16,7 +16,7 @@ from openb import Task, Trace
 
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.queue.fragmentation import Look
+from gpuspawner.core.placement.fragmentation import Look
 
 USERS = 40
 LONGEST_SECONDS = 86400.0

@@ -87,7 +87,7 @@ def test_check_warns_of_what_is_not_right_on_every_hub_or_has_no_effect(tmp_path
         "    policy: short\n"
         "    image: lab:1\n"
         "quotas:\n"
-        "  q: {group: v, cost: {per: week, hard: 10}}\n"
+        "  q: {each: user, cost: {per: week, hard: 10}}\n"
     )
     assert main(["check", str(file)]) == DONE
     out, err = capsys.readouterr()
@@ -125,7 +125,7 @@ def test_check_asks_the_hub_for_the_groups_that_the_catalog_names_where_it_can(h
     file.write_text(TEAMS)
     assert hub.api("POST", "/groups/vision").status_code in {201, 409}
     asked = ask("admin", "check", str(file))
-    warning = f"warning: {file}:5: templates.lead.groups: the hub has no group leads: nobody is in it. make it on the "
+    warning = f"warning: {file}:5: templates.lead.groups: the hub has no group leads: nobody is in it. Make it on the "
     assert asked.returncode == DONE
     assert asked.stderr.startswith(warning)
     assert asked.stderr.count("\n") == 1

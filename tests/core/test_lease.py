@@ -7,6 +7,7 @@ from lease_builders import NOW, a_lease, a_request, slots
 
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.idle.idleness import Streak
+from gpuspawner.core.leases import coming_back
 from gpuspawner.core.leases import lease as leases
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import BACK_OFF_SECONDS, HOLDING, JOINABLE, START_LIMIT, UP, WAITING, Phase
@@ -208,7 +209,7 @@ def test_the_nodes_without_room_are_remembered_the_last_one_last_and_not_without
 
 def test_what_its_place_ended_waits_again_as_a_lease_of_its_own_where_the_old_one_stood():
     ended = a_lease("old", Phase.ENDED, boot_id="boot-1", attempt=3, failed_starts=1, token_hash="hash")
-    new = leases.again(ended, "new", LATER)
+    new = coming_back.again(ended, "new", LATER)
     assert (new.id, new.phase, new.key, new.request) == ("new", Phase.PARKED, ended.key, ended.request)
     assert (new.asked_at, new.phase_since, new.heard_at, new.boot_id) == (ended.asked_at, LATER, LATER, "boot-1")
     assert (new.unattended, new.slots, new.attempt, new.failed_starts, new.token_hash) == (True, (), 1, 0, "")
@@ -234,8 +235,8 @@ def test_a_start_that_the_service_made_is_unwatched_until_it_runs():
 def test_a_start_that_was_given_up_runs_after_all_as_it_was_asked(phase):
     reason = Reason.FAILED if phase is Phase.ENDED else None
     given_up = replace(a_lease(phase=phase), reason=reason, message="dropped", failed_starts=2, ended_by="gpuspawner")
-    assert leases.ended_as_dropped(given_up) is (phase is Phase.ENDED)
-    up = leases.found(given_up, "2026-11-24T00:00:00Z", 3, SLOTS, LATER)
+    assert coming_back.ended_as_dropped(given_up) is (phase is Phase.ENDED)
+    up = coming_back.found(given_up, "2026-11-24T00:00:00Z", 3, SLOTS, LATER)
     assert (up.phase, up.attempt, up.slots, up.reason, up.message) == (Phase.RUNNING, 3, SLOTS, None, "")
     assert up.deadline_at == LATER + up.request.lifetime_seconds
     assert up.request == given_up.request
@@ -243,7 +244,7 @@ def test_a_start_that_was_given_up_runs_after_all_as_it_was_asked(phase):
 
 def test_what_runs_or_stops_is_not_found_again():
     with pytest.raises(Conflict):
-        leases.found(a_lease(phase=Phase.RUNNING, held=SLOTS), "then", 1, SLOTS, LATER)
+        coming_back.found(a_lease(phase=Phase.RUNNING, held=SLOTS), "then", 1, SLOTS, LATER)
 
 
 @pytest.mark.parametrize(

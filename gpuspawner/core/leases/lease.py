@@ -156,12 +156,14 @@ class Lease:
         return self.phase is not Phase.ENDED
 
 
-def _need(lease: Lease, allowed: frozenset[Phase] | set[Phase], what: str) -> None:
+def require_phase(lease: Lease, allowed: frozenset[Phase] | set[Phase], what: str) -> None:
+    """Raise Conflict unless a lease is in one of these phases; ``what`` it cannot be, in words."""
     if lease.phase not in allowed:
         raise Conflict(f"This workspace is {lease.phase.value}: it cannot be {what} now.")
 
 
-def _to(lease: Lease, phase: Phase, now: float, **changes: Any) -> Lease:
+def to_phase(lease: Lease, phase: Phase, now: float, **changes: Any) -> Lease:
+    """Return a lease in a phase from now on."""
     return replace(lease, phase=phase, phase_since=now, **changes)
 
 
@@ -177,7 +179,7 @@ def join(
     Raises:
         Conflict: the lease is past the point where it could be joined; the new attempt must wait for its end.
     """
-    _need(lease, JOINABLE, "joined by a new start")
+    require_phase(lease, JOINABLE, "joined by a new start")
     if lease.start_id == start_id:
         return heard(lease, now)
     same = lease.request.digest == request.digest
@@ -198,15 +200,15 @@ def join(
         not_before=0.0 if lease.failed_starts else lease.not_before,  # pressing Start again makes no room
     )
     if same and lease.phase not in WAITING:
-        return _to(joined, Phase.RESERVED, now)
+        return to_phase(joined, Phase.RESERVED, now)
     if asked_at == lease.asked_at and lease.phase in WAITING:
-        return _to(joined, Phase.QUEUED, now)
+        return to_phase(joined, Phase.QUEUED, now)
     return _back(joined, Phase.QUEUED, now)
 
 
 def _back(lease: Lease, phase: Phase, now: float, **changes: Any) -> Lease:
     """Let a lease wait, from now on: it holds nothing, and nothing of an earlier grant bounds it."""
-    return _to(
+    return to_phase(
         lease,
         phase,
         now,
@@ -226,9 +228,9 @@ def grant(
     lease: Lease, slots: tuple[Slot, ...], now: float, *, given: str = "", latest_end: LatestEnd | None = None
 ) -> Lease:
     """Queued or parked → reserved, holding ``slots``: of the kind ``given`` where it is not the one asked for."""
-    _need(lease, WAITING, "granted")
+    require_phase(lease, WAITING, "granted")
     first_granted_at = now if lease.first_granted_at is None else lease.first_granted_at
-    return _to(
+    return to_phase(
         lease,
         Phase.RESERVED,
         now,
@@ -243,7 +245,7 @@ def grant(
 
 def acknowledge(lease: Lease, token_hash: str, now: float) -> Lease:
     """Reserved → starting: the waiter has the grant, and will create the server."""
-    _need(lease, {Phase.RESERVED, Phase.STARTING}, "started")
+    require_phase(lease, {Phase.RESERVED, Phase.STARTING}, "started")
     phase_since = now if lease.phase is Phase.RESERVED else lease.phase_since
     return replace(lease, phase=Phase.STARTING, phase_since=phase_since, heard_at=now, token_hash=token_hash)
 
@@ -256,14 +258,14 @@ def heard(lease: Lease, now: float) -> Lease:
 
 def park(lease: Lease, now: float) -> Lease:
     """Nobody listens any more: queued or reserved → parked, at the same place; a reserved GPU goes back."""
-    _need(lease, {Phase.QUEUED, Phase.PARKED, Phase.RESERVED}, "parked")
+    require_phase(lease, {Phase.QUEUED, Phase.PARKED, Phase.RESERVED}, "parked")
     waiting = lapse(lease, now) if lease.phase is Phase.RESERVED else lease
-    return _to(waiting, Phase.PARKED, now, unattended=True)
+    return to_phase(waiting, Phase.PARKED, now, unattended=True)
 
 
 def lapse(lease: Lease, now: float) -> Lease:
     """Reserved → queued or parked, at the same place: its grant was taken back before a start took it."""
-    _need(lease, {Phase.RESERVED}, "made to wait again")
+    require_phase(lease, {Phase.RESERVED}, "made to wait again")
     phase = Phase.PARKED if lease.unattended else Phase.QUEUED
     return _back(lease, phase, now, not_before=now)
 
@@ -281,7 +283,7 @@ def drop_start(lease: Lease, now: float, back_off_seconds: tuple[float, ...] = B
 
     The attempt of a dropped start is over: whatever it still says is old, and whatever it still creates is left over.
     """
-    _need(lease, {Phase.RESERVED, Phase.STARTING}, "taken back")
+    require_phase(lease, {Phase.RESERVED, Phase.STARTING}, "taken back")
     failed = lease.failed_starts + 1
     if failed >= START_LIMIT:
         last = endings.not_started(failed)
@@ -306,7 +308,7 @@ def requeue(lease: Lease, message: str, wait_seconds: float, now: float, node: s
     on another node where there is one.
     Whatever was dropped before counts no more: its hub has started it.
     """
-    _need(lease, {Phase.STARTING}, "moved back to the queue")
+    require_phase(lease, {Phase.STARTING}, "moved back to the queue")
     return _back(
         lease,
         Phase.PARKED,
@@ -327,88 +329,52 @@ def run(lease: Lease, server_started: str, now: float) -> Lease:
     The lifetime counts from here; that of a lease rebuilt from what runs from its grant, which is all that is known.
     It ends at its latest end, if that is earlier.
     """
-    _need(lease, {Phase.STARTING}, "running")
+    require_phase(lease, {Phase.STARTING}, "running")
     since = lease.granted_at if lease.adopted and lease.granted_at is not None else now
     deadline = lifetime.deadline(since, lease.request.lifetime_seconds)
     if lease.latest_end is not None:
         deadline = min(deadline, lease.latest_end.at)
     started = replace(lease, running_at=now, server_started=server_started, failed_starts=0, unwatched=False)
-    return _to(started, Phase.RUNNING, now, deadline_at=deadline)
-
-
-def found(lease: Lease, server_started: str, attempt: int, slots: tuple[Slot, ...], now: float) -> Lease:
-    """The server of a start that was dropped, or of a lease that ended for it, runs after all: → running, as asked.
-
-    ``attempt`` and ``slots`` are those of what runs. Its lifetime counts from here: nobody saw when it came up.
-    """
-    _need(lease, WAITING | {Phase.RESERVED, Phase.ENDED}, "running")
-    alive = replace(lease, reason=None, ended_by="", ended_at=None, message="", hub_gone=False, seen_by_user=False)
-    up = replace(alive, attempt=attempt, slots=slots, adopted=True, granted_at=now, not_before=0.0, unattended=False)
-    up = replace(up, latest_end=None, fixed_end=None)  # those of a grant that lapsed
-    return run(_to(up, Phase.STARTING, now), server_started, now)
-
-
-def ended_as_dropped(lease: Lease) -> bool:
-    """Whether it ended because its starts were dropped: nobody saw a server of it, which may have come up unseen."""
-    return lease.phase is Phase.ENDED and lease.ended_by == "gpuspawner" and lease.failed_starts == START_LIMIT - 1
+    return to_phase(started, Phase.RUNNING, now, deadline_at=deadline)
 
 
 def disrupt(lease: Lease, why: str, until: float | None) -> Lease:
     """The backend is about to end it, ``until`` when at the latest; an empty ``why`` takes that back."""
-    _need(lease, UP | {Phase.STARTING}, "ended by its place")
+    require_phase(lease, UP | {Phase.STARTING}, "ended by its place")
     return replace(lease, disruption=why, disrupted_until=until)
-
-
-def again(lease: Lease, name: str, now: float) -> Lease:
-    """Return a new lease of what the backend ended, or its user moved, parked where the old one stood in the queue."""
-    return Lease(
-        id=name,
-        key=lease.key,
-        user=lease.user,
-        request=lease.request,
-        options=lease.options,
-        asked_at=lease.asked_at,
-        phase=Phase.PARKED,
-        phase_since=now,
-        boot_id=lease.boot_id,
-        heard_at=now,
-        unattended=True,
-        waiting_since=now,
-        made_room_at=now if lease.reason is Reason.MADE_ROOM else lease.made_room_at,
-    )
 
 
 def begin_grace(lease: Lease, now: float) -> Lease:
     """Running → reclaiming: the grace period begins."""
-    _need(lease, {Phase.RUNNING}, "warned")
-    return _to(lease, Phase.RECLAIMING, now)
+    require_phase(lease, {Phase.RUNNING}, "warned")
+    return to_phase(lease, Phase.RECLAIMING, now)
 
 
 def end_grace(lease: Lease, now: float) -> Lease:
     """Reclaiming → running: it is used again, or its user keeps it."""
-    _need(lease, {Phase.RECLAIMING}, "returned to running")
-    return _to(lease, Phase.RUNNING, now)
+    require_phase(lease, {Phase.RECLAIMING}, "returned to running")
+    return to_phase(lease, Phase.RUNNING, now)
 
 
 def keep(lease: Lease, until: float, now: float) -> Lease:
     """The user keeps it: no idle time counts before ``until``; a grace period ends."""
-    _need(lease, UP, "kept")
+    require_phase(lease, UP, "kept")
     kept_lease = replace(lease, keeps_used=lease.keeps_used + 1, kept_until=until, streak=kept(lease.streak))
-    return _to(kept_lease, Phase.RUNNING, now)
+    return to_phase(kept_lease, Phase.RUNNING, now)
 
 
 def stop(lease: Lease, reason: Reason, by: str, message: str, now: float) -> Lease:
     """Any live phase → stopping. The first reason stands: a stop of what is stopping already changes nothing."""
     if lease.phase is Phase.STOPPING:
         return lease
-    _need(lease, frozenset(Phase) - {Phase.ENDED}, "stopped")
-    return _to(lease, Phase.STOPPING, now, reason=reason, ended_by=by, message=message)
+    require_phase(lease, frozenset(Phase) - {Phase.ENDED}, "stopped")
+    return to_phase(lease, Phase.STOPPING, now, reason=reason, ended_by=by, message=message)
 
 
 def end(lease: Lease, now: float) -> Lease:
     """Stopping → ended: backend and hub both say gone. The GPUs are free from here."""
-    _need(lease, {Phase.STOPPING}, "ended")
-    return _to(lease, Phase.ENDED, now, ended_at=now, token_hash="")
+    require_phase(lease, {Phase.STOPPING}, "ended")
+    return to_phase(lease, Phase.ENDED, now, ended_at=now, token_hash="")
 
 
 def finish(lease: Lease, how: End, now: float, *, gone: bool = False) -> Lease:

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from gpuspawner.backends.base import Backend
 from gpuspawner.core.errors import Conflict, Unavailable
+from gpuspawner.core.leases import coming_back
 from gpuspawner.core.leases import lease as leases
 from gpuspawner.core.leases.endings import End, Reason
 from gpuspawner.core.leases.events import Returned, Stopped
@@ -93,7 +94,7 @@ class Reclaimer:
         if lease.reason is None or not self._allocator.returns(lease):
             self._book.save(ended)
             return
-        parked = leases.again(lease, uuid.uuid4().hex, now)
+        parked = coming_back.again(lease, uuid.uuid4().hex, now)
         line = self._allocator.line(parked, "gpuspawner", Returned(lease.id, lease.reason.value))
         self._book.save(ended, parked, audit=[line])
 

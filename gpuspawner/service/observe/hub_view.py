@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.leases import lease as leases
+from gpuspawner.core.leases import coming_back
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.allocator import Allocator
@@ -99,7 +99,7 @@ def ended_wrongly(lease: Lease, server: HubServer) -> bool:
     """Whether a lease ended because no server of it was seen, and yet this one had been started by then."""
     started_at = seconds_of(server.started)
     in_time = started_at is not None and lease.ended_at is not None and started_at <= lease.ended_at
-    return leases.ended_as_dropped(lease) and in_time
+    return coming_back.ended_as_dropped(lease) and in_time
 
 
 def is_its(server: HubServer | None, lease: Lease) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 from gpuspawner.backends.base import Backend, Running
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.gpus.autoscale import PATIENCE
-from gpuspawner.core.leases import endings, events
+from gpuspawner.core.leases import coming_back, endings, events
 from gpuspawner.core.leases import lease as leases
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease, Phase
 from gpuspawner.core.units import show_duration
@@ -258,7 +258,7 @@ class Reconciler:
         if len(free) < len(slots):
             log.error("%s of %s runs after all, and some of its GPUs are another's by now", lease.id, lease.user)
         rated = self._allocator.bounds.rated(lease)
-        found = leases.found(rated, server.started, attempt, free, self._clock.now())
+        found = coming_back.found(rated, server.started, attempt, free, self._clock.now())
         why = "its server runs: that its start was given up was wrong"
         self._book.save(found, audit=[self._allocator.line(found, "gpuspawner", events.Adopted(why))])
 

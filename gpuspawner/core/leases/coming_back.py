@@ -1,0 +1,45 @@
+"""A lease that comes back: its server was found to run after all, or it waits again after its end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gpuspawner.core.gpus.fleet import Slot
+from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.lease import START_LIMIT, WAITING, Lease, Phase, require_phase, run, to_phase
+
+
+def found(lease: Lease, server_started: str, attempt: int, slots: tuple[Slot, ...], now: float) -> Lease:
+    """The server of a start that was dropped, or of a lease that ended for it, runs after all: → running, as asked.
+
+    ``attempt`` and ``slots`` are those of what runs. Its lifetime counts from here: nobody saw when it came up.
+    """
+    require_phase(lease, WAITING | {Phase.RESERVED, Phase.ENDED}, "running")
+    alive = replace(lease, reason=None, ended_by="", ended_at=None, message="", hub_gone=False, seen_by_user=False)
+    up = replace(alive, attempt=attempt, slots=slots, adopted=True, granted_at=now, not_before=0.0, unattended=False)
+    up = replace(up, latest_end=None, fixed_end=None)  # those of a grant that lapsed
+    return run(to_phase(up, Phase.STARTING, now), server_started, now)
+
+
+def ended_as_dropped(lease: Lease) -> bool:
+    """Whether it ended because its starts were dropped: nobody saw a server of it, which may have come up unseen."""
+    return lease.phase is Phase.ENDED and lease.ended_by == "gpuspawner" and lease.failed_starts == START_LIMIT - 1
+
+
+def again(lease: Lease, name: str, now: float) -> Lease:
+    """Return a new lease of what the backend ended, or its user moved, parked where the old one stood in the queue."""
+    return Lease(
+        id=name,
+        key=lease.key,
+        user=lease.user,
+        request=lease.request,
+        options=lease.options,
+        asked_at=lease.asked_at,
+        phase=Phase.PARKED,
+        phase_since=now,
+        boot_id=lease.boot_id,
+        heard_at=now,
+        unattended=True,
+        waiting_since=now,
+        made_room_at=now if lease.reason is Reason.MADE_ROOM else lease.made_room_at,
+    )

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuspawner.core.leases.events import EVENTS, Event, Other, Told, WarnedIdle, WarnedOfEnd, event_of, fields_of
+from gpuspawner.core.leases.events import Event, Told, WarnedIdle, WarnedOfEnd
+from gpuspawner.core.leases.stored_events import EVENTS, Other, event_of, fields_of
 
 EVERY = st.sampled_from(sorted(EVENTS.values(), key=lambda kind: kind.name)).flatmap(
     lambda kind: st.builds(kind, said=st.just(""))

@@ -23,9 +23,9 @@ from gpuspawner.core.idle.evidence import SampleKind
 from gpuspawner.core.idle.idleness import Streak
 from gpuspawner.core.idle.policy import Mode
 from gpuspawner.core.leases.endings import Reason
-from gpuspawner.core.leases.events import event_of
 from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.core.leases.request import Request
+from gpuspawner.core.leases.stored_events import event_of
 from gpuspawner.core.proof import new_nonce, request_headers
 from gpuspawner.service.app import Options, wire
 from gpuspawner.service.settings import Settings

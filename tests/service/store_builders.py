@@ -8,8 +8,8 @@ from gpuspawner.core.idle.evidence import SampleKind
 from gpuspawner.core.idle.idleness import Streak
 from gpuspawner.core.idle.policy import Mode
 from gpuspawner.core.leases.endings import Reason
-from gpuspawner.core.leases.events import event_of
 from gpuspawner.core.leases.lease import Key, Phase
+from gpuspawner.core.leases.stored_events import event_of
 from gpuspawner.core.rules import LatestEnd, Lost, Rate
 from gpuspawner.service.store import AuditLine, ReadingRow
 

@@ -1,15 +1,14 @@
 """What happens to a lease, as it is stored and told: one class for each event, with its fields and its words.
 
-An event is stored by its name and its fields (``fields_of``, ``event_of``). What an older version stored has its text
+An event is stored by its name and its fields (``leases.stored_events``). What an older version stored has its text
 alone: ``said``. A new event is a class here, and in ``service.tell.messages`` its text where somebody gets a message.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from gpuspawner.core.units import show_duration
 
@@ -360,47 +359,3 @@ class UsageCorrected(Text):
     """An administrator corrects what was charged."""
 
     name, words = "usage corrected", "Corrected the use"
-
-
-@dataclass(frozen=True)
-class Other(Event):
-    """What another version stored, under a name that this one does not know."""
-
-    called: str = ""
-    name, words = "other", "Other"
-
-    @property
-    def action(self) -> str:
-        """Its name there."""
-        return self.called
-
-
-EVENTS: Mapping[str, type[Event]] = {
-    kind.name: kind
-    for kind in (
-        *(Asked, Granted, Placed, Started, Requeued, Parked, Returned, Adopted, CannotStart, CanStart),
-        *(HeldBackBy, LetGo, Consented, Substituted, WarnedOfClaim, ClaimGone, Bounded, ReachesInto),
-        *(WarnedIdle, WarnedOfEnd, GraceEnded, WouldWarn, WouldStop, Kept, Extended),
-        *(Stopped, StopperNamed, Disrupted, Spared, Health, OutputShared, Disputed, Answered),
-        *(QuotaGranted, QuotaTakenBack, UsageCorrected),
-    )
-}
-
-
-def fields_of(event: Event) -> dict[str, Any] | None:
-    """Return what is stored of an event beside its name and its text; None for one that is known by its text alone."""
-    return None if event.said else {name: value for name, value in asdict(event).items() if name != "said"}
-
-
-def event_of(name: str, fields: Mapping[str, Any] | None, text: str) -> Event:
-    """Return a stored event; ``fields`` None where an older version stored it, by its text alone."""
-    kind = EVENTS.get(name)
-    if kind is None:
-        return Other(called=name, said=text)
-    if fields is None:
-        return kind(said=text)
-    known: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()}
-    try:
-        return kind(**known)
-    except TypeError:  # a field that another version has
-        return kind(said=text)

@@ -8,8 +8,9 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from gpuspawner.core.errors import Unavailable, quoted
-from gpuspawner.core.leases.events import Event, fields_of
+from gpuspawner.core.leases.events import Event
 from gpuspawner.core.leases.lease import Lease
+from gpuspawner.core.leases.stored_events import fields_of
 
 _lease_json: TypeAdapter[Lease] = TypeAdapter(Lease)
 

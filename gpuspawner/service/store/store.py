@@ -17,8 +17,8 @@ from alembic.config import Config
 from alembic.util.exc import CommandError
 
 from gpuspawner.core.errors import Conflict, Superseded, Unavailable
-from gpuspawner.core.leases.events import event_of
 from gpuspawner.core.leases.lease import Key, Lease, Owner, Phase
+from gpuspawner.core.leases.stored_events import event_of
 from gpuspawner.core.quotas.charges import Line
 from gpuspawner.service.store import tables
 from gpuspawner.service.store.ages import Ages

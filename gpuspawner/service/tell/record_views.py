@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuspawner.core.leases.events import fields_of
+from gpuspawner.core.leases.stored_events import fields_of
 from gpuspawner.service.store import AuditLine, ReadingRow
 
 

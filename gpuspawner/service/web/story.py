@@ -11,8 +11,9 @@ from urllib.parse import quote, urlencode
 
 from gpuspawner.catalog import PAGES, to_options
 from gpuspawner.core.leases.endings import ENDINGS, UNKNOWN, Reason
-from gpuspawner.core.leases.events import Other, Stopped, WarnedIdle
+from gpuspawner.core.leases.events import Stopped, WarnedIdle
 from gpuspawner.core.leases.lease import Lease
+from gpuspawner.core.leases.stored_events import Other
 from gpuspawner.core.leases.times import deciding_since
 from gpuspawner.service.leases.reclaimer import EVIDENCE_SECONDS
 from gpuspawner.service.parts import Parts

@@ -5,11 +5,12 @@ A substitute is never below what the template needs, whatever was consented to.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from fractions import Fraction
 from itertools import takewhile
 
 from gpuspawner.core.gpus.fleet import GpuKind
-from gpuspawner.core.leases.lease import Lease
+from gpuspawner.core.leases.lease import WAITING, Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.snapshot import Claim, Kinds
 
@@ -45,6 +46,15 @@ def pools_of(claim: Claim | Lease, kinds: Kinds) -> tuple[str | None, ...]:
     """Return the pools that a claim draws on: it stands in a line for each. (None,) without a GPU."""
     own = pool_of(claim, kinds)
     return (own, *dict.fromkeys(kind.pool for kind in kinds_of(claim.request, kinds) if kind.pool != own))
+
+
+def others_wait_for(lease: Lease, leases: Iterable[Lease], kinds: Kinds) -> bool:
+    """Whether somebody else waits for GPUs of the pool that a lease holds."""
+    kind = kinds.get(lease.kind or "")
+    if kind is None:
+        return False
+    waiting = (x for x in leases if x.phase in WAITING and x.key.owner != lease.key.owner)
+    return any(kind.pool in pools_of(one, kinds) for one in waiting)
 
 
 def counts_of(kind: GpuKind | None) -> Fraction:

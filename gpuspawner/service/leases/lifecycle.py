@@ -198,6 +198,8 @@ class Lifecycle:
         """Move the deadline by its policy's step. Raises Conflict where nothing is left, or there is no deadline."""
         if lease.phase not in UP or lease.deadline_at is None:
             raise Conflict("This workspace has no running lifetime to extend.")
+        if why := self._allocator.bounds.left_to_others(lease):
+            raise Conflict(why)
         policy = policy_of(self._allocator.catalog, lease, self._clock.now())
         latest = self._allocator.bounds.of_extension(lease, policy.extend.each_seconds)
         hold = self._holds.bound_of(lease, lease.deadline_at + policy.extend.each_seconds)

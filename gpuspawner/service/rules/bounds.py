@@ -11,6 +11,7 @@ from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.leases import events
 from gpuspawner.core.leases.lease import UP, Key, Lease
 from gpuspawner.core.leases.request import Request
+from gpuspawner.core.placement.kinds import others_wait_for
 from gpuspawner.core.quotas.budgets import (
     Asker,
     Balances,
@@ -26,6 +27,7 @@ from gpuspawner.core.units import show_duration
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.book import Book
 from gpuspawner.service.rules.accounts import Accounting
+from gpuspawner.service.rules.policies import policy_of
 from gpuspawner.service.store import AuditLine
 
 
@@ -131,6 +133,17 @@ class Bounds:
         if lease.adopted or lease.rate is None or lease.deadline_at is None:
             return Verdict(seconds)
         return self.balances().verdict(asker_of(lease), lease.rate, lease.deadline_at, seconds)
+
+    def left_to_others(self, lease: Lease) -> str:
+        """Return why a lease may not be extended while others wait, in a sentence; "" where it may."""
+        catalog = self._catalog()
+        policy = policy_of(catalog, lease, self._clock.now())
+        if policy.extend.others_wait or not others_wait_for(lease, self._book, catalog.gpus):
+            return ""
+        return (
+            f"Extend: others wait for these GPUs, and the policy {policy.name} leaves them to who waits. "
+            "Save your work before the end; its files are kept, and you may ask again."
+        )
 
     def lengthen(self) -> None:
         """Give those back what a budget cut off, as far as budgets now leave it: a grant has come."""

@@ -257,7 +257,8 @@ def extension_left_seconds(parts: Parts, lease: Lease) -> float:
 
 def _extend(parts: Parts, lease: Lease) -> dict[str, Any]:
     extend, left = policy_of(parts.catalog, lease, parts.clock.now()).extend, extension_left_seconds(parts, lease)
-    return {"left_seconds": left, "each_seconds": min(extend.each_seconds, left)}
+    why = parts.allocator.bounds.left_to_others(lease)
+    return {"left_seconds": left, "each_seconds": 0.0 if why else min(extend.each_seconds, left), "why": why or None}
 
 
 def _disruption(parts: Parts, lease: Lease, now: float) -> dict[str, Any]:

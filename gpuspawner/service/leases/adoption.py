@@ -101,6 +101,16 @@ def claimed_slots(running: Running) -> tuple[Slot, ...]:
     return tuple(Slot(gpu, Fraction(share)) for gpu, share in stored if SHARE.fullmatch(share))
 
 
+def claimed_kind(running: Running, request: Request) -> str:
+    """Return the substitute that a workspace says it was given; "" for none, or one its user did not consent to."""
+    text = running.environment.get("GPUSPAWNER_LEASE", "")
+    try:
+        given = str(json.loads(text)["given"]) if len(text) <= LONGEST_DOCUMENT_CHARACTERS else ""
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return ""
+    return given if given in request.substitutes else ""
+
+
 def rebuilt_lease(running: Running, identity: Identity, now: float) -> Lease | None:
     """Return the lease that a workspace of this hub carries, as starting: hub and backend then say what it is.
 

@@ -17,7 +17,14 @@ from gpuspawner.core.leases import lease as leases
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease, Phase
 from gpuspawner.core.units import show_duration
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.leases.adoption import Identity, adopted_server, claimed_slots, lost_identities, rebuilt_lease
+from gpuspawner.service.leases.adoption import (
+    Identity,
+    adopted_server,
+    claimed_kind,
+    claimed_slots,
+    lost_identities,
+    rebuilt_lease,
+)
 from gpuspawner.service.leases.allocator import Allocator
 from gpuspawner.service.leases.book import Book
 from gpuspawner.service.leases.reclaimer import Reclaimer
@@ -257,7 +264,8 @@ class Reconciler:
         free = self._allocator.observed.not_held(lease, slots)
         if len(free) < len(slots):
             log.error("%s of %s runs after all, and some of its GPUs are another's by now", lease.id, lease.user)
-        rated = self._allocator.bounds.rated(lease)
+        given = lease.given if one is None else claimed_kind(one, lease.request)
+        rated = self._allocator.bounds.rated(replace(lease, given=given))
         found = coming_back.found(rated, server.started, attempt, free, self._clock.now())
         why = "its server runs: that its start was given up was wrong"
         self._book.save(found, audit=[self._allocator.line(found, "gpuspawner", events.Adopted(why))])

@@ -1,0 +1,29 @@
+"""A start that was dropped and runs after all on a substitute has that kind, which quotas and the ledger count."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+from service_world import SECRET, World
+
+from gpuspawner.backends.base import Running
+from gpuspawner.core.gpus.fleet import Slot
+from gpuspawner.core.leases import lease as leases
+from gpuspawner.service.leases.adoption import lease_variables
+
+
+async def test_what_runs_after_all_has_the_kind_that_it_was_given(tmp_path):
+    world = World(tmp_path / "s.db")
+    await world.round()
+    lease = await world.create(world.start("ada"))
+    asked = replace(lease.request, substitutes=("half",))
+    told = replace(lease, request=asked, given="half")
+    dropped = leases.drop_start(told, world.clock.now())
+    world.book.save(dropped)
+    variables = lease_variables(replace(told, slots=(Slot(lease.slots[0].gpu, Fraction(1, 2)),)), SECRET)
+    reconciler = world.parts.reconciler
+    running = Running(lease_id=lease.id, attempt=lease.attempt, environment=variables)
+    reconciler._processes = lambda _: [running]
+    world.hub.answer("ada", "")
+    server = await world.hub.server("ada", "")
+    reconciler._found(dropped, server)
+    assert world.book.get(lease.id).kind == "half"

@@ -56,7 +56,7 @@ def test_promise_3_a_service_killed_at_each_step_of_a_reclaim_ends_it_once(hub):
     assert restarted(hub)["phase"] == "reclaiming", "the grace is kept"
     assert hub.until_ended("alice", "idle", WAIT_SECONDS)["id"] == lease["id"]
     assert [file.name for file in armed if file.exists()] == [], "the service was killed at each step"
-    assert [line["why"][:5] for line in hub.audit(lease["id"], "stop")] == ["idle:"]
+    assert [line["fields"]["reason"] for line in hub.audit(lease["id"], "stop")] == ["idle"]
     assert len(hub.audit(lease["id"], "warned")) == 1
     assert hub.pod("alice") is None
     assert hub.server("alice") is None

@@ -82,6 +82,9 @@ def test_the_form_shows_itself_and_starts_only_when_it_is_sent(hub):
         "cpu_cores": 2,
         "memory_bytes": 2 * 2**30,
         "lifetime_seconds": 3 * 3600,
+        "substitutes": [],
+        "team": None,
+        "team_title": None,
     }
     assert lease["ends_at"] == pytest.approx(lease["running_at"] + 3 * 3600)
     assert lease["simulated"]
@@ -91,7 +94,7 @@ def test_the_form_starts_without_a_gpu(hub):
     session = hub.login("abe")
     page = session.get(f"{hub.url}/hub/spawn", timeout=20)
     kinds = re.findall(r'<input type="radio" name="gpu" value="([^"]*)"', page.text)
-    assert kinds == ["", "a100", "half", "none"]
+    assert kinds == ["", "a100", "half", "any", "none"]
     assert hub.submit(session, "abe", template="lab", gpu="none", count="1").status_code == 302
     lease = hub.until("abe", "running")
     assert (lease["request"]["gpu"], lease["request"]["count"], gpus_of(lease)) == (None, 0, [])

@@ -54,7 +54,8 @@ BAD = [  # field, value in JSON, how a message quotes it, what is allowed and wh
 KEYS = [  # options in JSON, the whole message
     pytest.param(
         '{"gpus": 1}',
-        "'gpus': an option that does not exist asked; allowed: template, gpu, count, cpu, memory, lifetime. "
+        "'gpus': an option that does not exist asked; allowed: template, gpu, count, cpu, memory, lifetime, "
+        "team, substitutes, gpu_memory. "
         "Did you mean `gpu`?",
         id="unknown key",
     ),
@@ -72,7 +73,7 @@ KEYS = [  # options in JSON, the whole message
 RESERVED = [
     pytest.param(
         {"user_options": {name: "x"}},
-        f"{name}: 'x' asked; allowed: template, gpu, count, cpu, memory, lifetime. "
+        f"{name}: 'x' asked; allowed: template, gpu, count, cpu, memory, lifetime, team, substitutes, gpu_memory. "
         f"JupyterHub takes {name} for itself; send the options alone, without {name}.",
         id=name,
     )

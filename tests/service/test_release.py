@@ -210,7 +210,9 @@ async def test_one_user_starting_many_workspaces_leaves_room_and_reads_why_the_n
     world.hub.answer("alice", "0")
     await world.round()
     await world.round()
-    assert world.now_of(mine[2]).phase is Phase.RESERVED
+    assert (world.now_of(theirs[1]).phase, world.now_of(mine[2]).phase) == (Phase.RESERVED, Phase.QUEUED), (
+        "who has less goes before another's third"
+    )
 
 
 # What the service did not hear

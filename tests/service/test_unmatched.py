@@ -61,6 +61,7 @@ async def test_the_service_logs_it_once_at_its_first_complete_view(tmp_path, mon
     options = Options(f"sqlite:///{tmp_path / 'x.sqlite'}", b"s" * 32, "1" * 32, url, "t", url, "/gpu/", None)
     backend = FakeBackend(complete=False)
     service = Service(options, a_catalog(), backend, Settings())
+    service.parts.store.open()
     for complete in (False, True, True):
         backend.complete = complete
         await service._observe_fleet()

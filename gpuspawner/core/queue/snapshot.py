@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
+from math import inf
 from typing import NamedTuple
 
 from gpuspawner.core.gpus.autoscale import coming_gpus
@@ -89,6 +90,8 @@ def waited_seconds(lease: Lease, now: float) -> float:
 
     Since it was asked or came back, without the time in which it was held back by a rule or could not start at all.
     """
+    if lease.came_back:
+        return inf
     since = lease.asked_at if lease.waiting_since is None else lease.waiting_since
     held_since = None if lease.held_back is None else lease.held_back.since
     until = min([now, *(at for at in (lease.impossible_since, held_since) if at is not None)])

@@ -62,6 +62,9 @@ def templates() -> Environment:
     return environment
 
 
+SERVER_ERROR = 500
+
+
 class ErrorPages(BaseHandler):
     """Renders pages, and every error as one."""
 
@@ -87,7 +90,8 @@ class ErrorPages(BaseHandler):
                 xsrf=self.xsrf_text() if self.person else "",
                 fast=self.parts.catalog.fast,
                 now=self.parts.clock.now(),
-                version=".".join(version_of(self.parts, self.person)) if self.person else "",
+                # A page that tells of trouble reads nothing of a store that may be the trouble.
+                version=".".join(version_of(self.parts, self.person)) if self.person and status < SERVER_ERROR else "",
                 **values,
             )
         )

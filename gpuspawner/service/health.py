@@ -7,6 +7,7 @@ Never here: a name, a number, or anything else that is for users and administrat
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from tornado.web import RequestHandler
@@ -35,7 +36,7 @@ class Health:
         return sorted(loop for loop, due in self._due.items() if now > due)
 
 
-class Probe(RequestHandler):
+class Probe(RequestHandler, ABC):
     """GET: 200 where all is well, else 503 and why."""
 
     def initialize(self, health: Health) -> None:
@@ -56,9 +57,9 @@ class Probe(RequestHandler):
 
     head = get
 
+    @abstractmethod
     def wrong(self) -> str:
         """Return what is wrong, "" for nothing."""
-        raise NotImplementedError
 
     def write_error(self, status_code: int, **_kwargs: object) -> None:
         """Tell nothing but the status."""

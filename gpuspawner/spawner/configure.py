@@ -122,8 +122,13 @@ def configure(
     add_roles(c, service_settings or {})
     _set_limits(c, wrapped)
     _keep_servers(c)
+    _add_pages(c, loaded, prefix, url + prefix.rstrip("/"), known)
+
+
+def _add_pages(c: Any, loaded: Catalog, prefix: str, url: str, known: Known) -> None:
+    """Add what the hub's pages need, and hear who stops a server."""
     c.JupyterHub.template_paths = [*written_in(c.JupyterHub, "template_paths", []), *pages.template_paths()]
-    variables = pages.page_variables(loaded, prefix, url + prefix.rstrip("/"), known.secret_file)
+    variables = pages.page_variables(loaded, prefix, url, known.secret_file)
     c.JupyterHub.template_vars = {**written_in(c.JupyterHub, "template_vars", {}), **variables}
     c.JupyterHub.extra_handlers = [
         *written_in(c.JupyterHub, "extra_handlers", []),

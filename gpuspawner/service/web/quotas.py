@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 from tornado.web import HTTPError
@@ -101,7 +102,7 @@ class Quotas(PageHandler):
         )  # fmt: skip
 
 
-class Posted(Quotas):
+class Posted(Quotas, ABC):
     """What a form of the page does, as the API does; where it can't be done, the page says why and keeps the form."""
 
     form = ""
@@ -119,9 +120,9 @@ class Posted(Quotas):
         else:
             self.redirect(f"{self.parts.prefix.rstrip('/')}/quotas#{self.form}", status=303)
 
+    @abstractmethod
     async def carry_out(self, *address: str) -> None:
         """Do what the form is for."""
-        raise NotImplementedError
 
     def sent(self, *address: str) -> str:
         """Return which form of the page was sent: of those for one thing each, the one for this."""

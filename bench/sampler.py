@@ -23,7 +23,7 @@ from typing import Any
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import FakeBackend, probe_text
 from gpuspawner.catalog import load_text
-from gpuspawner.cli.backend import CLUSTER_TIMES
+from gpuspawner.cli.serving.backend import CLUSTER_TIMES
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.core.leases.request import Request

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent / "core"))
 from lease_builders import a_lease, slots
 
 from gpuspawner.cli import main
-from gpuspawner.cli import simulate as command
+from gpuspawner.cli.simulation import simulate as command
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.store import ReadingRow, Store
 

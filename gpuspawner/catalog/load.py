@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from gpuspawner.catalog.build import build
+from gpuspawner.catalog.building.build import build
 from gpuspawner.catalog.document import Document, Issue, read_bytes, read_file, read_mapping, read_text
 from gpuspawner.catalog.explain import checked
 from gpuspawner.catalog.values import Catalog

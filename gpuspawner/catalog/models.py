@@ -1,7 +1,7 @@
 """The catalog's schema: which keys there are, which values they take, and which keys wait for a later version.
 
 Every key may be absent: what must be there, what is inherited by ``extends`` and what depends on two entries is
-checked by :mod:`gpuspawner.catalog.build`. A null is no value: ``hard:`` with nothing behind it is refused.
+checked by :mod:`gpuspawner.catalog.building.build`. A null is no value: ``hard:`` with nothing behind it is refused.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from gpuspawner.cli.serve_arguments import add_serve
+from gpuspawner.cli.serving.serve_arguments import add_serve
 
 DAYS = 30
 """Ten-minute maxima are kept this long."""
@@ -206,7 +206,7 @@ def _add_simulate(commands: Any) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--html", metavar="FILE", help="write one page with charts, too")
-    parser.set_defaults(run="gpuspawner.cli.simulate:simulate")
+    parser.set_defaults(run="gpuspawner.cli.simulation.simulate:simulate")
 
 
 def _add_url(parser: Any) -> None:

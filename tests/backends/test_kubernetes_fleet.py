@@ -7,7 +7,7 @@ from cluster_objects import A100, MIG_MIXED, MIG_SINGLE, SHARED, T4, a_container
 
 from gpuspawner.backends.kubernetes.fleet import Toleration, gpus_of_node
 from gpuspawner.backends.kubernetes.kinds import cluster_kinds
-from gpuspawner.backends.kubernetes.objects import count_of, requested, to_node, to_pod
+from gpuspawner.backends.kubernetes.reading.objects import count_of, requested, to_node, to_pod
 from gpuspawner.core.gpus.fleet import GpuKind
 
 GIB = 2**30

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kubernetes.utils.quantity import parse_quantity
 
-from gpuspawner.backends.kubernetes.limits import to_limits, to_quota
-from gpuspawner.backends.kubernetes.quantities import amount_of
+from gpuspawner.backends.kubernetes.reading.limits import to_limits, to_quota
+from gpuspawner.backends.kubernetes.reading.quantities import amount_of
 from gpuspawner.core.quotas.limits import NamespaceLimit, NamespaceQuota
 
 

@@ -9,8 +9,8 @@ from kube_backends import GIB, KINDS
 
 from gpuspawner.backends.kubernetes.fleet import Toleration, gpus_of_node
 from gpuspawner.backends.kubernetes.kinds import cluster_kinds
-from gpuspawner.backends.kubernetes.objects import to_node
 from gpuspawner.backends.kubernetes.patches import pod_patch
+from gpuspawner.backends.kubernetes.reading.objects import to_node
 from gpuspawner.core.gpus.fleet import Autoscale, GpuKind, Slot
 
 

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from gpuspawner.backends.kubernetes.api import ExecResult
-from gpuspawner.backends.kubernetes.objects import Pod
 from gpuspawner.backends.kubernetes.probes import Prober
+from gpuspawner.backends.kubernetes.reading.objects import Pod
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 
 FIRST_PROCESS = """

@@ -11,7 +11,7 @@ from kube_api import KubeApi
 from gpuspawner.backends.kubernetes import watches
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
 from gpuspawner.backends.kubernetes.kinds import cluster_kinds
-from gpuspawner.backends.kubernetes.objects import to_node, to_pod
+from gpuspawner.backends.kubernetes.reading.objects import to_node, to_pod
 from gpuspawner.backends.kubernetes.settings import HUB_TOLERATIONS, ClusterSettings
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import GpuKind

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from traitlets.config import Config
 
-from gpuspawner.cli import serve_arguments
 from gpuspawner.cli.arguments import _factor
 from gpuspawner.cli.main import Parser
-from gpuspawner.cli.started import StartError, started_by_hand
+from gpuspawner.cli.serving import serve_arguments
+from gpuspawner.cli.serving.started import StartError, started_by_hand
 from gpuspawner.core.proof import hub_id_of, hub_token
 from gpuspawner.spawner import configure
 

@@ -12,7 +12,7 @@ from kubernetes_asyncio.client import ApiClient, ApiException, Configuration
 from kubespawner.objects import make_pod
 
 from gpuspawner.backends.kubernetes.names import HUB_LABEL
-from gpuspawner.backends.kubernetes.objects import DISRUPTIONS
+from gpuspawner.backends.kubernetes.reading.objects import DISRUPTIONS
 from gpuspawner.core.errors import Gone, Unavailable
 from gpuspawner.spawner.attempt import Attempt
 from gpuspawner.spawner.kubernetes import start as kube_start

@@ -10,11 +10,11 @@ from typing import Any
 
 from gpuspawner.backends.base import ProbeResult, Running
 from gpuspawner.backends.kubernetes.api import Api, ApiRefused
-from gpuspawner.backends.kubernetes.models import model_of
 from gpuspawner.backends.kubernetes.names import HUB_LABEL, LEASE_LABEL
-from gpuspawner.backends.kubernetes.objects import Pod, to_pod
 from gpuspawner.backends.kubernetes.patches import WITH_GPUS, WITHOUT_GPUS, pod_patch
 from gpuspawner.backends.kubernetes.probes import Prober
+from gpuspawner.backends.kubernetes.reading.models import model_of
+from gpuspawner.backends.kubernetes.reading.objects import Pod, to_pod
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.backends.kubernetes.view import ClusterView
 from gpuspawner.core.errors import Unavailable

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from gpuspawner.backends.kubernetes.kinds import kind_of
-from gpuspawner.backends.kubernetes.models import Model, model_of
-from gpuspawner.backends.kubernetes.objects import Node, Pod, Taint
+from gpuspawner.backends.kubernetes.reading.models import Model, model_of
+from gpuspawner.backends.kubernetes.reading.objects import Node, Pod, Taint
 from gpuspawner.core.gpus.fleet import Beside, Gpu, GpuKind
 from gpuspawner.core.gpus.names import Group
 

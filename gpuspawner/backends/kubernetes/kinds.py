@@ -6,7 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
-from gpuspawner.backends.kubernetes.models import GKE_PRODUCT, GKE_SHARED, GKE_SLICE, Model, says_shared, says_slice
+from gpuspawner.backends.kubernetes.reading.models import (
+    GKE_PRODUCT,
+    GKE_SHARED,
+    GKE_SLICE,
+    Model,
+    says_shared,
+    says_slice,
+)
 from gpuspawner.core.gpus.fleet import GpuKind
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from gpuspawner.backends.kubernetes.fleet import GPU_TOLERATIONS, Toleration
 from gpuspawner.backends.kubernetes.kinds import absent_on_new_nodes
-from gpuspawner.backends.kubernetes.models import HOSTNAME, Selector, model_of
-from gpuspawner.backends.kubernetes.objects import Node
+from gpuspawner.backends.kubernetes.reading.models import HOSTNAME, Selector, model_of
+from gpuspawner.backends.kubernetes.reading.objects import Node
 from gpuspawner.core.gpus.fleet import Gpu, GpuKind, Slot
 from gpuspawner.core.gpus.names import Group
 

@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.kubernetes.api import Api, ApiRefused
-from gpuspawner.backends.kubernetes.objects import Pod
+from gpuspawner.backends.kubernetes.reading.objects import Pod
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.backends.probe import script
 from gpuspawner.core.errors import Unavailable, quoted

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 from gpuspawner.backends.kubernetes.api import Api
 from gpuspawner.backends.kubernetes.fleet import beside_on_node, gpus_of_node
-from gpuspawner.backends.kubernetes.limits import to_limits, to_quota
-from gpuspawner.backends.kubernetes.objects import Node, Pod, to_node, to_pod
+from gpuspawner.backends.kubernetes.reading.limits import to_limits, to_quota
+from gpuspawner.backends.kubernetes.reading.objects import Node, Pod, to_node, to_pod
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.backends.kubernetes.watches import Watch
 from gpuspawner.core.errors import Unavailable

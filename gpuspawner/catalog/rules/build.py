@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator
 from types import MappingProxyType
 from zoneinfo import ZoneInfo
 
+from gpuspawner.catalog.building.extends import Named
 from gpuspawner.catalog.document import Issue
-from gpuspawner.catalog.extends import Named
 from gpuspawner.catalog.models import CatalogEntry
 from gpuspawner.catalog.names import did_you_mean
 from gpuspawner.catalog.rules.models import TeamEntry

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import NamedTuple
 
+from gpuspawner.catalog.building.extends import Named
 from gpuspawner.catalog.document import Issue, Loc
 from gpuspawner.catalog.entry import Entry
-from gpuspawner.catalog.extends import Named
 from gpuspawner.catalog.models import CatalogEntry
 from gpuspawner.catalog.names import did_you_mean
 from gpuspawner.catalog.rules.models import CostBudgetEntry, HoursBudgetEntry, QuotaEntry

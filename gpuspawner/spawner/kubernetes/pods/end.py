@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpuspawner.backends.kubernetes.objects import DISRUPTIONS, disruption_words, is_eviction
+from gpuspawner.backends.kubernetes.reading.objects import DISRUPTIONS, disruption_words, is_eviction
 from gpuspawner.core.leases.output import likely_cause
 from gpuspawner.spawner.kubernetes.pods.output import server_of
 from gpuspawner.spawner.kubernetes.pods.start import NOTEBOOK, short

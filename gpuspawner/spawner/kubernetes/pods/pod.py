@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuspawner.backends.kubernetes.names import carried
-from gpuspawner.backends.kubernetes.objects import requested
+from gpuspawner.backends.kubernetes.reading.objects import requested
 from gpuspawner.core.errors import Conflict
 from gpuspawner.spawner.kubernetes.pods.devices import (
     GPU_RESOURCE,

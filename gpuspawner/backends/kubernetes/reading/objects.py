@@ -13,9 +13,9 @@ from functools import partial
 from typing import Any
 
 from gpuspawner.backends.base import ATTEMPT, LEASE_ID
-from gpuspawner.backends.kubernetes.models import is_kept_label
 from gpuspawner.backends.kubernetes.names import HUB_LABEL, variables_of
-from gpuspawner.backends.kubernetes.quantities import amount_of
+from gpuspawner.backends.kubernetes.reading.models import is_kept_label
+from gpuspawner.backends.kubernetes.reading.quantities import amount_of
 from gpuspawner.core.gpus.fleet import NOTHING, Beside
 from gpuspawner.core.quotas.limits import CPU, MEMORY
 

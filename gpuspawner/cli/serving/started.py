@@ -13,7 +13,7 @@ from urllib.parse import urlparse
 
 import yaml
 
-from gpuspawner.cli.backend import BACKEND, CLUSTER
+from gpuspawner.cli.serving.backend import BACKEND, CLUSTER
 from gpuspawner.core.proof import hub_id_of, hub_token
 from gpuspawner.service.app import Options, read_secret
 

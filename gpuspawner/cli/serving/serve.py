@@ -13,8 +13,8 @@ from pathlib import Path
 from gpuspawner.catalog import Catalog, load_catalog, menus, scaled
 from gpuspawner.catalog.file import PROBLEM, CatalogFile, Prepared
 from gpuspawner.catalog.warnings import needing_pods
-from gpuspawner.cli.backend import BackendError, Chosen, choose_backend
-from gpuspawner.cli.started import Started, StartError, started_by_hand, started_by_hub
+from gpuspawner.cli.serving.backend import BackendError, Chosen, choose_backend
+from gpuspawner.cli.serving.started import Started, StartError, started_by_hand, started_by_hub
 from gpuspawner.core.errors import CatalogError, NoPort
 from gpuspawner.service.app import Options, Service
 from gpuspawner.service.settings import Settings, SettingsError, changed

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from gpuspawner.cli.simulate_cases import Case
+from gpuspawner.cli.simulation.simulate_cases import Case
 from gpuspawner.core.idle.policy import LifecyclePolicy, Mode
 from gpuspawner.core.units import show_duration
 from gpuspawner.simulate.replay import Stop, Then, Warned, totals

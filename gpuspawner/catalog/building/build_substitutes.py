@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
+from gpuspawner.catalog.building.extends import Flat, Named
 from gpuspawner.catalog.document import Issue
-from gpuspawner.catalog.extends import Flat, Named
 from gpuspawner.catalog.models import NeedsEntry, TemplateEntry
 from gpuspawner.catalog.names import did_you_mean
 from gpuspawner.core.gpus.fleet import GpuKind

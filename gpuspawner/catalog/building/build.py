@@ -9,10 +9,10 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Any
 
-from gpuspawner.catalog.build_gpus import build_kind, check_gpus
-from gpuspawner.catalog.build_template import DEFAULT_POLICY, Surroundings, build_template
+from gpuspawner.catalog.building.build_gpus import build_kind, check_gpus
+from gpuspawner.catalog.building.build_template import DEFAULT_POLICY, Surroundings, build_template
+from gpuspawner.catalog.building.extends import Flat, Named, flattened
 from gpuspawner.catalog.document import Issue
-from gpuspawner.catalog.extends import Flat, Named, flattened
 from gpuspawner.catalog.models import AlsoCountsEntry, CatalogEntry, PolicyEntry
 from gpuspawner.catalog.rules.build import build_rules
 from gpuspawner.catalog.values import Catalog, Template

@@ -8,9 +8,9 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import TypeVar
 
-from gpuspawner.catalog.build_substitutes import build_substitutes, check_substitutes
+from gpuspawner.catalog.building.build_substitutes import build_substitutes, check_substitutes
+from gpuspawner.catalog.building.extends import Flat, Named
 from gpuspawner.catalog.document import Issue, Loc
-from gpuspawner.catalog.extends import Flat, Named
 from gpuspawner.catalog.models import GuaranteeEntry, PolicyEntry, TemplateEntry
 from gpuspawner.catalog.names import did_you_mean
 from gpuspawner.catalog.rules.quotas import most_gpus

@@ -53,7 +53,7 @@ def add_serve(commands: Any, factor: Callable[[str], float]) -> None:
     add("--settings", "FILE", "YAML: the settings that configure() takes as service_settings")
     add("--backend", "NAME", "where workspaces live: local (default) or kubernetes", choices=["local", "kubernetes"])
     add("--cluster", "FILE", "YAML: what configure() finds of the cluster in the hub's configuration, and tells")
-    parser.set_defaults(run="gpuspawner.cli.serve:serve")
+    parser.set_defaults(run="gpuspawner.cli.serving.serve:serve")
 
 
 class _Adder:

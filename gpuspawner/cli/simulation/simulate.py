@@ -12,9 +12,9 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from gpuspawner.catalog import Catalog, load_catalog
-from gpuspawner.cli import simulate_cases, simulate_page, simulate_report
 from gpuspawner.cli.arguments import DAYS
-from gpuspawner.cli.simulate_cases import Case, NothingRecorded
+from gpuspawner.cli.simulation import simulate_cases, simulate_page, simulate_report
+from gpuspawner.cli.simulation.simulate_cases import Case, NothingRecorded
 from gpuspawner.core.errors import CatalogError, Unavailable
 
 INVALID, REFUSED, AWAY = 1, 2, 3

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from gpuspawner.catalog.building.extends import Named
 from gpuspawner.catalog.document import Issue
-from gpuspawner.catalog.extends import Named
 from gpuspawner.catalog.models import CatalogEntry, GpuEntry
 from gpuspawner.catalog.names import did_you_mean
 from gpuspawner.core.errors import quoted

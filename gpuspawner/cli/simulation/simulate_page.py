@@ -9,8 +9,8 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from gpuspawner.cli.simulate_cases import Case
-from gpuspawner.cli.simulate_report import heading, policy_sentence, sentences, show_moment, show_then
+from gpuspawner.cli.simulation.simulate_cases import Case
+from gpuspawner.cli.simulation.simulate_report import heading, policy_sentence, sentences, show_moment, show_then
 from gpuspawner.core.units import show_duration
 from gpuspawner.simulate.replay import HOUR
 

@@ -1,0 +1,1 @@
+"""`gpuspawner serve`: what it is started with, and where workspaces live."""

@@ -1,0 +1,1 @@
+"""`gpuspawner simulate`: its cases, its report, its page."""

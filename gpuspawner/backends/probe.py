@@ -133,20 +133,10 @@ def parse_probe(
             values = replace(values, memory_used_bytes=None, memory_total_bytes=None)
         stranger = (strangers or {}).get(gpu) if gpu in shared else None
         holders, why = (None, stranger) if stranger else processes.holders(uuid)
-        gpus.append(
-            GpuReading(
-                gpu=gpu,
-                utilization_percent=values.utilization_percent,
-                memory_used_bytes=values.memory_used_bytes,
-                memory_total_bytes=values.memory_total_bytes,
-                holders=None if holders is None else len(holders),
-                holders_cpu_cores=_held(holders, cores),
-                shared=gpu in shared,
-                problem="; ".join(filter(None, (values.problem, why))),
-                buffer_percent=values.buffer_percent,
-                persistence=values.persistence,
-            )
-        )
+        reading = GpuReading(gpu, **vars(values))
+        count, held = None if holders is None else len(holders), _held(holders, cores)
+        problem = "; ".join(filter(None, (values.problem, why)))
+        gpus.append(replace(reading, holders=count, holders_cpu_cores=held, shared=gpu in shared, problem=problem))
     total = None if cores is None else sum(cores.values())
     # Without the processes' own lines nobody knows whose these would be.
     soft = soft_readings(lines, processes.table.clock_seconds, interval_seconds) if processes.table else ()

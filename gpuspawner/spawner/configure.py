@@ -84,20 +84,12 @@ def configure(
         SystemExit: the catalog or the configuration cannot be used, with what is wrong and how to mend it.
     """
     loaded = _loaded(catalog, fast)
-    service.refuse_together(
-        service_url=service_url,
-        address=address,
-        port=None if port == PORT else port,
-        service_settings=service_settings,
-        secret_file=secret_file,
-        token_file=token_file,
-    )
-    if type(port) is not int or not 1 <= port <= LAST_PORT:
-        raise SystemExit(f"gpuspawner: configure(port={port!r}) is no port. Give a whole number, 1 to {LAST_PORT}.")
     wrapped = _wrapped(c.JupyterHub.get("spawner_class"))
+    of_started = {"address": address, "port": None if port == PORT else port, "service_settings": service_settings}
+    service.refuse_together(service_url=service_url, **of_started, secret_file=secret_file, token_file=token_file)
+    _refuse_port(port)
     _refuse_conflicts(c, wrapped, loaded, started=service_url is None)
-    if not _is_pods(wrapped) and (refused := needing_pods(catalog, loaded)):
-        raise SystemExit("\n".join(f"gpuspawner: {problem}" for problem in refused))
+    _refuse_pods_elsewhere(wrapped, catalog, loaded)
     _name_cullers(c, wrapped)
     data = data_folder(Path(data_dir))
     if one_hub.hub_starts():
@@ -120,13 +112,23 @@ def configure(
     else:
         service.add_elsewhere(c, known)
     add_roles(c, service_settings or {})
+    _set_up_hub(c, wrapped, loaded, prefix, url + prefix.rstrip("/"), known)
+
+
+def _refuse_pods_elsewhere(wrapped: type, source: str | Path | Mapping[str, Any], loaded: Catalog) -> None:
+    if not _is_pods(wrapped) and (refused := needing_pods(source, loaded)):
+        raise SystemExit("\n".join(f"gpuspawner: {problem}" for problem in refused))
+
+
+def _refuse_port(port: object) -> None:
+    if type(port) is not int or not 1 <= port <= LAST_PORT:
+        raise SystemExit(f"gpuspawner: configure(port={port!r}) is no port. Give a whole number, 1 to {LAST_PORT}.")
+
+
+def _set_up_hub(c: Any, wrapped: type, loaded: Catalog, prefix: str, url: str, known: Known) -> None:
+    """Set the hub's limits, add what its pages need, and hear who stops a server."""
     _set_limits(c, wrapped)
     _keep_servers(c)
-    _add_pages(c, loaded, prefix, url + prefix.rstrip("/"), known)
-
-
-def _add_pages(c: Any, loaded: Catalog, prefix: str, url: str, known: Known) -> None:
-    """Add what the hub's pages need, and hear who stops a server."""
     c.JupyterHub.template_paths = [*written_in(c.JupyterHub, "template_paths", []), *pages.template_paths()]
     variables = pages.page_variables(loaded, prefix, url, known.secret_file)
     c.JupyterHub.template_vars = {**written_in(c.JupyterHub, "template_vars", {}), **variables}

@@ -66,10 +66,7 @@ def render(
     shown = {key: _shown(key, chosen.get(key, "")) for key in OPTIONS}
     template = catalog.templates.get(shown["template"], next(iter(catalog.templates.values()), None))
     if template is None:
-        return _environment.get_template("gpuspawner/form_without.html").render(
-            sentence=_refusal(catalog, chosen, user), whose=None if own else user
-        )
-    kinds = [kind for kind in catalog.gpus.values() if any(kind.name in t.gpus for t in catalog.templates.values())]
+        return _without(_refusal(catalog, chosen, user), None if own else user)
     return _environment.get_template("gpuspawner/form.html").render(
         user=user,
         server=server,
@@ -79,7 +76,7 @@ def render(
         notes=notes,
         template=template,
         templates=catalog.templates.values(),
-        gpus=[{"kind": kind, "more": _more(kind), "free": _free(kind.name, live)} for kind in kinds],
+        gpus=_kinds(catalog, live),
         no_gpu=NO_GPU,
         any_gpu=ANY_GPU if any(len(one.gpus) > 1 for one in catalog.templates.values()) else None,
         substitutes=instead.rows(catalog, template, chosen, live),
@@ -88,13 +85,7 @@ def render(
         simulated=_simulated(catalog, live),
         fields=_fields(catalog, template),
         menus=form_menus.shown(catalog, template, chosen),
-        data={
-            "templates": {name: _data(catalog, t) for name, t in catalog.templates.items()},
-            "consents": {
-                **(live.consents if live else {}),
-                template.name: sorted(instead.consented(template, chosen, live)),
-            },
-        },
+        data=_of_script(catalog, template, chosen, live),
         quota=live.quota if live else (),
         whose=None if own else user,
         sentence=_sentence(catalog, chosen, user, live),
@@ -103,6 +94,29 @@ def render(
         away_sentence=AWAY,
         fast=catalog.fast,
     )
+
+
+def _without(sentence: str | None, whose: str | None) -> str:
+    """Return the page of who is offered nothing."""
+    return _environment.get_template("gpuspawner/form_without.html").render(sentence=sentence, whose=whose)
+
+
+def _kinds(catalog: Catalog, live: Live | None) -> list[dict[str, Any]]:
+    """Return the rows of the GPU kinds that some template offers."""
+    offered = {name for template in catalog.templates.values() for name in template.gpus}
+    kinds = (kind for kind in catalog.gpus.values() if kind.name in offered)
+    return [{"kind": kind, "more": _more(kind), "free": _free(kind.name, live)} for kind in kinds]
+
+
+def _of_script(
+    catalog: Catalog, template: Template, chosen: Mapping[str, Any], live: Live | None
+) -> dict[str, dict[str, Any]]:
+    """Return what the form's script needs: the fields of each template, and what was consented to."""
+    consents = live.consents if live else {}
+    return {
+        "templates": {name: _data(catalog, one) for name, one in catalog.templates.items()},
+        "consents": {**consents, template.name: sorted(instead.consented(template, chosen, live))},
+    }
 
 
 def still_allowed(resolved: Callable[[Any], Any], remembered: Mapping[str, Any] | None) -> dict[str, Any]:

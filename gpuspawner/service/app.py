@@ -270,7 +270,8 @@ class Service:
                 await asyncio.to_thread(self.parts.store.open, after)
                 self.parts.book.load()
                 self.parts.preemptions.load()
-                self.parts.allocator.resume()
+                back_seconds = self.parts.allocator.resume(self.parts.preemptions.known_at)
+                self.parts.preemptions.move_back(back_seconds)
                 self.parts.lifecycle.resume()
             except Unavailable as error:
                 # A managed service that exits takes the hub with it: wait for the store instead.

@@ -144,7 +144,8 @@ class World:
             store.open()
             self.book.load()
             self.parts.preemptions.load()
-            self.parts.allocator.resume()
+            back_seconds = self.parts.allocator.resume(self.parts.preemptions.known_at)
+            self.parts.preemptions.move_back(back_seconds)
             self.parts.lifecycle.resume()
 
     def crash(self):

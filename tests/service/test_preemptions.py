@@ -278,3 +278,16 @@ async def test_a_kind_that_left_the_catalog_leaves_its_claims_as_they_stand(worl
     await world.go_on(NOTICE + 10, step=5)
     assert world.now_of(alice).reason is Reason.MADE_ROOM
     assert world.parts.preemptions.live[0].state is State.HELD
+
+
+async def test_a_clock_that_went_back_between_two_services_moves_a_claim_with_its_workspaces(world):
+    alice = await old(world, "alice", count=2)
+    made = world.parts.preemptions.make(a_claim(world, 2))
+    ahead, left = world.now_of(alice).notice.at - made.made_at, made.kept_until - made.made_at
+    world.crash()
+    world.clock.advance(-3600.0)
+    world.boot()
+    found, now = world.parts.preemptions.get(made.id), world.clock.now()
+    assert found.made_at <= now
+    assert world.now_of(alice).notice.at == found.ends_at == found.made_at + ahead
+    assert found.kept_until == found.made_at + left

@@ -93,15 +93,16 @@ class Allocator:
         """The catalog in force."""
         return self._in_force.catalog
 
-    def resume(self) -> None:
+    def resume(self, known_at: float = 0.0) -> float:
         """After a restart: nobody is known to wait until heard again, and the silence of a start counts from now.
 
         A waiter may have died with its hub: its GPU would be reserved for nobody, until that lapses as a failed start.
         Where the wall clock went back meanwhile, what is remembered moves back with it: deadlines stay as far ahead as
         they were, and nobody who comes now was there before those who wait.
+        Return by how many seconds it went back, as leases and ``known_at``, another moment that was, tell.
         """
         now = self.clock.now()
-        ahead_seconds = max((last_moment(lease) for lease in self.book), default=now) - now
+        ahead_seconds = max([known_at, now, *map(last_moment, self.book)]) - now
         if ahead_seconds > 0:
             log.warning("the clock went back by %s or more since the last service", show_duration(ahead_seconds))
             self.book.save(*(earlier(lease, ahead_seconds) for lease in self.book))
@@ -120,6 +121,7 @@ class Allocator:
                 self.book.save(leases.park(lease, now))
             else:
                 self.book.note_heard(lease.id, now)
+        return ahead_seconds
 
     def end_what_is_not_offered(self) -> None:
         """End waiting requests that the present catalog never grants: also those that came back to their place.

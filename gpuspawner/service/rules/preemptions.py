@@ -68,6 +68,16 @@ class Preemptions:
         self._live = {one.id: one for one in self._rows.live()}
 
     @property
+    def known_at(self) -> float:
+        """The latest moment at which one that lives was made, or its GPUs came free; 0 for none."""
+        return max((max(one.made_at, one.free_at or 0.0) for one in self.live), default=0.0)
+
+    def move_back(self, seconds: float) -> None:
+        """Move all that live back in time with the leases, where the clock went back."""
+        for one in self.live if seconds else ():
+            self._save(one.earlier(seconds))
+
+    @property
     def live(self) -> tuple[Preemption, ...]:
         """Those that are not over, the oldest first."""
         return tuple(self._live.values())

@@ -72,6 +72,17 @@ class Given(Event):
         return ", ".join(self.gpus) or "no GPU"
 
 
+@dataclass(frozen=True)
+class Ruled(Event):
+    """An event that a rule brings, told by one text."""
+
+    rule: str = ""
+    text: str = ""
+
+    def _why(self) -> str:
+        return self.text
+
+
 class Asked(Text):
     """A request was made; ``text`` is its template, GPUs and lifetime."""
 
@@ -145,16 +156,10 @@ class CanStart(Event):
     name, words = "can start again", "Can start again"
 
 
-@dataclass(frozen=True)
-class HeldBackBy(Event):
+class HeldBackBy(Ruled):
     """A rule holds a waiting request back: ``rule`` as of ``core.rules.HeldBack``, ``text`` its sentence."""
 
-    rule: str = ""
-    text: str = ""
     name, words = "held back", "Held back"
-
-    def _why(self) -> str:
-        return self.text
 
 
 class LetGo(Text):
@@ -198,16 +203,10 @@ class ClaimGone(Text):
     name, words, told = "claim gone", "Left running", Told.USER
 
 
-@dataclass(frozen=True)
-class Bounded(Event):
+class Bounded(Ruled):
     """Its end is bounded by a rule, as of ``core.rules.LatestEnd``."""
 
-    rule: str = ""
-    text: str = ""
     name, words = "bounded", "Ends earlier"
-
-    def _why(self) -> str:
-        return self.text
 
 
 class ReachesInto(Text):

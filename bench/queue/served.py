@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 
@@ -14,6 +14,7 @@ from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.core.placement.fragmentation import Demand
 from gpuspawner.core.placement.placement import UNKNOWN, demand_of
 from gpuspawner.core.queue.estimates import queue_places
+from gpuspawner.core.queue.ranges import MOST_ERRORS, Outcome, range_of
 from gpuspawner.core.queue.snapshot import Snapshot
 from gpuspawner.core.quotas.charges import HALF_LIFE_SECONDS
 from gpuspawner.core.quotas.entries import accounts_of
@@ -26,13 +27,15 @@ LEARN_SECONDS = 86400.0
 
 @dataclass
 class Served:
-    """What became of a session. ``likely_at`` and ``latest_at`` are what it was told when it asked."""
+    """What became of a session. ``told`` is what it was told when it asked, ``outcome`` what came of that."""
 
     session: Session
     started_at: float | None = None
     ran_seconds: float = 0.0
-    likely_at: float | None = None
-    latest_at: float | None = None
+    told: tuple[float, float, float, float] | None = None
+    """Likely, at the latest, and the range: seconds from when it was told."""
+    told_at: float = 0.0
+    outcome: Outcome | None = None
 
     def waited_seconds(self, end: float) -> float:
         """Return for how long it waited, until ``end`` where it never started."""
@@ -89,6 +92,7 @@ def serve(work: Workload, discipline: Discipline) -> list[Served]:
     """Return what became of each session by the time at which the last one asks."""
     cluster, line = _Cluster(work), list(reversed(work.sessions))
     found = {one.id: Served(one) for one in work.sessions}
+    past: list[Outcome] = []
     while line:
         cluster.now = _next_tick(min(line[-1].asked_at, *(at for at, _ in cluster.ends[:1]), line[0].asked_at))
         changed, new = cluster.end_those_over(), []
@@ -102,20 +106,23 @@ def serve(work: Workload, discipline: Discipline) -> list[Served]:
         if cluster.waiting and (changed or new):
             for name, slots, latest in discipline.starts(cluster.snapshot()):
                 cluster.start(found[name], slots, latest)
+                if (told := found[name].told) is not None:
+                    found[name].outcome = outcome = Outcome(*told, cluster.now - found[name].told_at)
+                    past = [*past, outcome][-MOST_ERRORS:]
         if discipline.estimates:
-            _tell(cluster, [found[name] for name in new if name in cluster.waiting])
+            _tell(cluster, [found[name] for name in new if name in cluster.waiting], past)
     return list(found.values())
 
 
-def _tell(cluster: _Cluster, new: Iterable[Served]) -> None:
+def _tell(cluster: _Cluster, new: Iterable[Served], past: Sequence[Outcome]) -> None:
+    """Tell those who came and wait, as the service does (``service.rules.foretold``)."""
     new = list(new)
     places = queue_places(cluster.snapshot()) if new else {}
     for one in new:
-        place = places[one.session.id]
-        if place.likely_seconds is not None:
-            one.likely_at = cluster.now + place.likely_seconds
-        if place.at_most_seconds is not None:
-            one.latest_at = cluster.now + place.at_most_seconds
+        likely, latest = places[one.session.id].likely_seconds, places[one.session.id].at_most_seconds
+        if latest:
+            likely = latest if likely is None else likely
+            one.told, one.told_at = (likely, latest, *range_of(likely, latest, past)), cluster.now
 
 
 def _next_tick(at: float) -> float:

@@ -77,14 +77,14 @@ def credentials(hub, lease) -> dict[str, str]:
 def test_extend_moves_the_deadline_as_far_as_the_policy_lets_it(hub, who):
     lease = start(hub, f"ext-{who.partition(' ')[0]}", template="long")
     credential, path = credentials(hub, lease)[who], f"/workspaces/{lease['id']}"
-    assert lease["extend"] == {"left_seconds": 3 * HOUR, "each_seconds": 2 * HOUR}
+    assert lease["extend"] == {"left_seconds": 3 * HOUR, "each_seconds": 2 * HOUR, "why": None}
     ends = [lease["ends_at"]]
     for step, left in ((2 * HOUR, HOUR), (HOUR, 0)):
         answer = ask(hub, "POST", f"{path}/extend", credential)
         assert answer.status_code == 200, answer.text
         ends.append(answer.json()["ends_at"])
         assert ends[-1] == pytest.approx(ends[-2] + step)
-        assert answer.json()["extend"] == {"left_seconds": left, "each_seconds": min(2 * HOUR, left)}
+        assert answer.json()["extend"] == {"left_seconds": left, "each_seconds": min(2 * HOUR, left), "why": None}
     refused = ask(hub, "POST", f"{path}/extend", credential)
     assert refused.status_code == 409
     assert refused.json()["error"]["message"].startswith("Extend: 6 min more asked; 9 min of 9 min are used. Save ")

@@ -116,6 +116,15 @@ def test_while_it_goes_on_members_get_them_and_nobody_else():
     assert len(decide(seen(waiting(count=2), now=NINE + 2 * HOUR)).grants) == 1, "the next is in a week"
 
 
+def test_others_who_waited_before_keep_them_from_no_member():
+    others, member = waiting("other", NINE - 2 * HOUR, count=2), waiting("member", NINE - HOUR, classes=("cs231",))
+    decision = decide(seen(others, member, now=NINE + 60, gpus=2))
+    assert [grant.claim.id for grant in decision.grants] == ["member"]
+    assert decision.held_back["other"].rule == "hold"
+    before = decide(seen(others, member, running("x", "a100-0", "a100-1", until=NINE), now=NINE - HOUR, gpus=2))
+    assert before.grants == (), "before the class, the order holds"
+
+
 def test_members_may_use_them_before_and_beyond():
     (grant,) = decide(seen(waiting(count=3, classes=("cs231",)))).grants
     assert grant.latest_end is None

@@ -13,6 +13,7 @@ from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.idle.idleness import Streak
 from gpuspawner.core.idle.policy import LifecyclePolicy
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.queue.grants import decide
 from gpuspawner.core.queue.preemption import (
     HOLD_SECONDS,
     Preemption,
@@ -343,3 +344,14 @@ def test_preemption_is_stable_asking_again_takes_nobody_else(case, data):
         ]
         again = plan(mine, replace(world, leases=tuple(leases), now=LATER + 7200), over)
         assert set(names(again)) <= set(names(found)) - {name}
+
+
+def test_others_who_waited_before_do_not_keep_what_is_kept_for_a_claimant():
+    mine = claim(1, external="", account=Account("", "carol born"), user="carol", slots=slots("a100-0"), free_at=LATER)
+    first, claimant = (
+        a_lease(user, asked_at=NOW + number, user=user, request=a_request(user))
+        for number, user in enumerate(("alice", "carol"))
+    )
+    decision = decide(seen([first, claimant], FOUR[:1], kept=(kept_for(mine),)))
+    assert [grant.claim.id for grant in decision.grants] == ["carol"]
+    assert decision.held_back["alice"].rule == "kept"

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import NamedTuple, Protocol
 
@@ -26,6 +26,7 @@ from gpuspawner.core.placement.kinds import kinds_of
 from gpuspawner.core.placement.placement import beside_of
 from gpuspawner.core.placement.pools import Pools
 from gpuspawner.core.queue.backfill import (
+    BACKFILL,
     Ending,
     Fit,
     Reservation,
@@ -256,12 +257,21 @@ class _Pass:
         if found is None:
             return
         kind, reservation = found
-        self._reservations.append(reservation)
+        self._reservations.append(replace(reservation, whom=reservation.whom | self._kept_now_for(reservation)))
         self._reserved.add(kind.pool)
         needed_at = inf if reservation.at is None else reservation.at
         for bound, asked in self._tally.takes(claim, kind):
             promised, at = self._promised.get(bound.bucket, (0, inf))
             self._promised[bound.bucket] = promised + asked, min(at, needed_at)
+
+    def _kept_now_for(self, reservation: Reservation) -> frozenset[str]:
+        """Return for whom a class or a stronger claim keeps the same GPUs now: nobody who waits keeps them from these.
+
+        Where it is not known when GPUs come free, those are reserved that others keep.
+        """
+        gpus = {slot.gpu for slot in reservation.slots}
+        kept = (x for x in self._reservations if x.rule != BACKFILL and x.at is not None and x.at <= self._seen.now)
+        return frozenset(name for one in kept if gpus & {slot.gpu for slot in one.slots} for name in one.whom)
 
     def _note_endings(self, pool: str) -> None:
         """Work out when GPUs of a pool come free, of leases and of what this pass grants."""

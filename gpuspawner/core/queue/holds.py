@@ -33,21 +33,22 @@ class HeldGpus(NamedTuple):
     title: str
 
     @property
-    def what(self) -> str:
-        """How many of which GPUs, as people read it."""
-        return f"{self.hold.count} {self.title}"
+    def are_held(self) -> str:
+        """How many of which GPUs are held for whom, as people read it."""
+        one = self.hold.count == 1
+        return f"{self.hold.count} {self.title} {'is' if one else 'are'} held for {self.hold.group}"
 
     def bound(self, now: float) -> LatestEnd:
         """Return the latest end of what uses them and is of no member; its words are told before Start."""
         at = self.opening.opens_at
-        words = f"ends at {show_time(at, now)}, when {self.what} are held for {self.hold.group}"
+        words = f"ends at {show_time(at, now)}, when {self.are_held}"
         return LatestEnd(at, HOLD, words, self.hold.group)
 
     def words(self, now: float) -> str:
         """Return in a sentence when they are held, and for whom."""
         begins = f" from {show_time(self.opening.opens_at, now)}" if self.opening.opens_at > now else ""
         ends = "" if self.opening.ends_at == inf else f" until {show_time(self.opening.ends_at, now)}"
-        return f"{self.what} are held for {self.hold.group}{begins}{ends}."
+        return f"{self.are_held}{begins}{ends}."
 
 
 def classes_of(holds: Iterable[ClassHold], groups: Collection[str]) -> tuple[str, ...]:

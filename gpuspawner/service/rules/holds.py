@@ -50,7 +50,7 @@ class Holds:
         if held is None:
             return None
         begins = show_time(held.opening.opens_at, seen.now)
-        words = f"can't run beyond {begins} by an extension, when {held.what} are held for {held.hold.group}"
+        words = f"can't run beyond {begins} by an extension, when {held.are_held}"
         return replace(held.bound(seen.now), words=words)
 
     def _is_time(self, lease: Lease, held: HeldGpus) -> bool:

@@ -7,10 +7,11 @@ infinity, exponent, sign or other script's digits, and ``True`` is no number.
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable
+from datetime import datetime
 from fractions import Fraction
 from typing import TypeVar
+from zoneinfo import ZoneInfo
 
 from gpuspawner.core.errors import quoted
 
@@ -199,11 +200,14 @@ def show_duration(seconds: float) -> str:
     return " ".join(parts[:2])
 
 
-def show_time(at: float, now: float) -> str:
-    """Write a time of day as people say it: ``18:30``, with the day where it is not today; with seconds if near."""
-    there, here = time.localtime(at), time.localtime(now)
-    text = time.strftime("%H:%M:%S" if abs(at - now) < SECONDS_SHOWN_BELOW else "%H:%M", there)
-    return text if there[:3] == here[:3] else time.strftime("%a %d %b ", there) + text
+def show_time(at: float, now: float, zone: ZoneInfo | None = None) -> str:
+    """Write a time of day as people say it: ``18:30``, with the day where it is not today; with seconds if near.
+
+    It is that of this process's clocks (:mod:`gpuspawner.cli.serving.zone`), or of a zone.
+    """
+    there, here = (datetime.fromtimestamp(moment, zone) for moment in (at, now))
+    text = there.strftime("%H:%M:%S" if abs(at - now) < SECONDS_SHOWN_BELOW else "%H:%M")
+    return text if there.date() == here.date() else there.strftime("%a %d %b ") + text
 
 
 def show_cpu(cores: float) -> str:

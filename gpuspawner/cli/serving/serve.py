@@ -15,6 +15,7 @@ from gpuspawner.catalog.file import PROBLEM, CatalogFile, Prepared
 from gpuspawner.catalog.warnings import needing_pods
 from gpuspawner.cli.serving.backend import BackendError, Chosen, choose_backend
 from gpuspawner.cli.serving.started import Started, StartError, started_by_hand, started_by_hub
+from gpuspawner.cli.serving.zone import show_times_in
 from gpuspawner.core.errors import CatalogError, NoPort
 from gpuspawner.service.app import Options, Service
 from gpuspawner.service.settings import Settings, SettingsError, changed
@@ -68,7 +69,9 @@ def _prepared(arguments: argparse.Namespace, chosen: Chosen, written: Catalog) -
     """Return a later catalog as it is used here, where the hub would start with it."""
     if chosen.scheduler is None and (refused := needing_pods(arguments.catalog, written)):
         raise CatalogError(refused)
-    return chosen.prepare(_shortened(arguments.fast, written))
+    prepared = chosen.prepare(_shortened(arguments.fast, written))
+    show_times_in(written.rules.timezone)
+    return prepared
 
 
 async def _run(options: Options, chosen: Chosen, file: CatalogFile, settings: Settings) -> None:

@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from jupyterhub.utils import isoformat
 
 from gpuspawner.catalog import Catalog
+from gpuspawner.core.rules import Rules
 from gpuspawner.core.tickets import sign_ticket
 from gpuspawner.core.units import show_time
 from gpuspawner.spawner.web.live import ServiceView, of_server
@@ -37,13 +39,15 @@ def viewer(
     catalog: Catalog, service_prefix: str, service_url: str, secret_file: Path
 ) -> Callable[[Any], PageView | None]:
     """Return the function from the hub's user (None: nobody is signed in) to what pages may use."""
+    named = catalog.rules.timezone
+    zone = None if named == Rules.timezone else ZoneInfo(named)
 
     def view(user: Any) -> PageView | None:
         if user is None:
             return None
         secret = bytes.fromhex(secret_file.read_text(encoding="ascii").strip())
         ticket = sign_ticket(secret, user.name, isoformat(user.orm_user.created), time.time())
-        return PageView(user.name, service_prefix, catalog.fast, ServiceView(service_url, ticket, secret))
+        return PageView(user.name, service_prefix, catalog.fast, ServiceView(service_url, ticket, secret), zone)
 
     return view
 
@@ -56,6 +60,8 @@ class PageView:
     prefix: str
     fast: float | None
     service: ServiceView
+    zone: ZoneInfo | None = None
+    """The catalog's, None where it names none: then the hub's own clocks are shown."""
 
     @property
     def ticket(self) -> str:
@@ -83,7 +89,6 @@ class PageView:
             return None  # of one that they called wrong they know: the banner tells its answer
         return last
 
-    @staticmethod
-    def clock(at: float) -> str:
+    def clock(self, at: float) -> str:
         """Return a time as every page shows it: ``18:30``."""
-        return show_time(at, time.time())
+        return show_time(at, time.time(), self.zone)

@@ -6,7 +6,7 @@ import sys
 from html import unescape
 
 import pytest
-import requests
+from groups import MAY_CHANGE_GROUPS, gpu, join, leave, make_groups, token_of
 from harness import RealHub, eventually
 
 CATALOG = """
@@ -28,7 +28,6 @@ templates:
 policies: {default: {mode: enforce, lifetime: 1s-24h}}
 teams: {vision: {title: Vision lab}, speech: {title: Speech group}}
 """
-MAY_CHANGE_GROUPS = 'c.JupyterHub.load_roles[0]["scopes"].append("admin:groups")'
 HIDDEN = [("template", "lead"), ("gpu", "h100"), ("team", "speech")]
 
 
@@ -40,38 +39,15 @@ def hub(request, tmp_path_factory):
     real.catalog.write_text(CATALOG)
     try:
         real.start()
-        for group in ("vision", "speech", "leads"):
-            assert real.api("POST", f"/groups/{group}").status_code == 201
+        make_groups(real, "vision", "speech", "leads")
         yield real
     finally:
         real.close()
 
 
-def join(hub, user, *groups):
-    hub.add_user(user)
-    for group in groups:
-        assert hub.api("POST", f"/groups/{group}/users", {"users": [user]}).status_code == 200
-
-
-def leave(hub, user, group):
-    assert hub.api("DELETE", f"/groups/{group}/users", {"users": [user]}).status_code == 200
-
-
 def stop(hub, user):
     hub.stop(user)
     eventually(lambda: hub.server(user) is None, what=f"{user} is stopped")
-
-
-def token_of(hub, user):
-    body = {"scopes": ["custom:gpu:use", "access:services!service=gpu"]}
-    return hub.api("POST", f"/users/{user}/tokens", body).json()["token"]
-
-
-def gpu(hub, token, path, body=None):
-    """What our API answers to a user."""
-    address = f"{hub.url}/services/gpu/api/v1{path}"
-    headers = {"Authorization": f"token {token}"}
-    return requests.request("GET" if body is None else "POST", address, headers=headers, json=body, timeout=30)
 
 
 def by_form(hub, user, session, **options):

@@ -1,0 +1,32 @@
+"""Groups of a real hub, and what one user asks of our API."""
+
+import requests
+
+MAY_CHANGE_GROUPS = 'c.JupyterHub.load_roles[0]["scopes"].append("admin:groups")'
+
+
+def make_groups(hub, *groups):
+    for group in groups:
+        assert hub.api("POST", f"/groups/{group}").status_code == 201
+
+
+def join(hub, user, *groups):
+    hub.add_user(user)
+    for group in groups:
+        assert hub.api("POST", f"/groups/{group}/users", {"users": [user]}).status_code == 200
+
+
+def leave(hub, user, group):
+    assert hub.api("DELETE", f"/groups/{group}/users", {"users": [user]}).status_code == 200
+
+
+def token_of(hub, user):
+    body = {"scopes": ["custom:gpu:use", "access:services!service=gpu"]}
+    return hub.api("POST", f"/users/{user}/tokens", body).json()["token"]
+
+
+def gpu(hub, token, path, body=None):
+    """What our API answers to a user."""
+    address = f"{hub.url}/services/gpu/api/v1{path}"
+    headers = {"Authorization": f"token {token}"}
+    return requests.request("GET" if body is None else "POST", address, headers=headers, json=body, timeout=30)

@@ -6,8 +6,9 @@ import sys
 from html import unescape
 
 import pytest
+import requests
 from groups import MAY_CHANGE_GROUPS, gpu, join, leave, make_groups, token_of
-from harness import RealHub, eventually
+from harness import ADMIN_TOKEN, RealHub, eventually
 
 CATALOG = """
 version: 1
@@ -160,6 +161,10 @@ def test_promise_7_who_consents_while_waiting_is_given_another_gpu_and_reads_whi
     done = [(line["action"], line["why"]) for line in hub.audit(lease["id"])]
     assert ("consented", "t4") in done
     assert ("substituted", "t4 instead of a100") in done
+    headers = {"Authorization": f"token {ADMIN_TOKEN}"}
+    metrics = requests.get(f"{hub.url}/services/gpu/metrics", headers=headers, timeout=20).text
+    assert 'gpuspawner_substitutions_total{asked="a100",given="t4"} 1.0' in metrics
+    assert 'gpuspawner_leases{kind="t4",phase="running",team="vision"} 1.0' in metrics
     for user in ("vera", "paul"):
         stop(hub, user)
 

@@ -47,7 +47,7 @@ def test_the_book_counts_each_end_once_by_its_reason(store):
     ended = replace(FULL_LEASE, phase=Phase.ENDED)
     book.save(ended, replace(a_lease(), phase=Phase.STOPPING, reason=Reason.STOPPED))
     book.save(replace(ended, seen_by_user=True))
-    assert book.ends == {Reason.IDLE: 1}
+    assert book.ends == {(Reason.IDLE, ""): 1}
 
 
 async def test_who_waits_is_woken_by_what_may_move_a_place_and_by_nothing_else(store):

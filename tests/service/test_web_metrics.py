@@ -1,6 +1,7 @@
 """What Prometheus reads: the same numbers as the pages, none that is unknown, for those with the scope."""
 
 from dataclasses import replace
+from fractions import Fraction
 
 import page_world
 import pytest
@@ -8,7 +9,10 @@ import requests
 from page_world import NOW
 from prometheus_client.parser import text_string_to_metric_families
 
+from gpuspawner.catalog import load_catalog
+from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.rules import Rate
 
 
 @pytest.fixture
@@ -37,11 +41,11 @@ def test_metrics_count_what_pages_show(world, monkeypatch):
     found = metrics(world, "prometheus")
     assert found["gpuspawner_gpus", "a100", "idle"] == 1
     assert found["gpuspawner_gpus", "a100", "free"] == 3
-    assert found["gpuspawner_leases", "a100", "running"] == 1
+    assert found["gpuspawner_leases", "a100", "none", "running"] == 1
     assert found["gpuspawner_queue_length", "a100"] == 1
     assert found["gpuspawner_queue_length", "t4"] == 0
-    assert found["gpuspawner_ends_total", "idle"] == 1
-    assert found["gpuspawner_ends_total", "expired"] == 0
+    assert found["gpuspawner_ends_total", "idle", "none"] == 1
+    assert found["gpuspawner_ends_total", "expired", "none"] == 0
     assert found["gpuspawner_samples_total", "idle"] == 3
     assert found["gpuspawner_sample_age_seconds",] == 100
     assert found["gpuspawner_fleet_age_seconds",] == 30
@@ -66,6 +70,56 @@ def test_starts_and_waits_are_counted_once_and_not_those_that_nobody_waited_for(
     assert found["gpuspawner_start_seconds_sum",] == 6
     assert [found["gpuspawner_start_seconds_bucket", bound] for bound in ("2.0", "5.0")] == [0, 2]
     assert found["gpuspawner_queue_wait_seconds_sum",] == 80
+
+
+QUOTAS = {
+    "each-user": {"each": "user", "gpus": {"soft": 1, "hard": 4}, "gpu_hours": {"per": "week", "hard": 40}},
+    "vision": {"group": "vision", "types": {"a100": {"soft": 8}}, "cost": {"per": "month", "hard": 100}},
+    "all": {"everybody": True, "memory": {"hard": "64GiB"}},
+    "nobody": {"group": "vision", "workspaces": {"hard": 9}},
+}  # fmt: skip
+
+
+def test_quotas_are_told_by_how_full_they_are(make_web_world, monkeypatch):
+    catalog = load_catalog({**page_world.CATALOG, "teams": {"vision": {"title": "Vision"}}, "quotas": QUOTAS})
+    world = make_web_world(catalog)
+    world.observe()
+    lease = page_world.running("runs", gpus=(0, 1), minutes=60, rate=Rate(Fraction(2), Fraction(4)))
+    world.save(replace(lease, request=replace(lease.request, team="vision"), deadline_at=NOW + 3 * 3600))
+    world.save(page_world.running("bobs", "bob", gpus=(2,)))
+    found = metrics(world, "admin")
+    ratios = {key[1:]: value for key, value in found.items() if key[0] == "gpuspawner_quota_used_ratio"}
+    assert ratios == {
+        ("each-user", "gpus"): 0.5,  # alice's: bob has 1 of 4
+        ("each-user", "gpu_hours/week"): pytest.approx(8 / 40),
+        ("a100", "vision"): 0.25,  # of the share: there is no limit
+        ("cost/month", "vision"): pytest.approx(16 / 100),
+        ("all", "memory"): 0.25,
+        ("nobody", "workspaces"): pytest.approx(1 / 9),
+    }
+    assert found["gpuspawner_leases", "a100", "running", "vision"] == 1
+    assert found["gpuspawner_ends_total", "budget", "vision"] == 0
+    monkeypatch.setattr(world.parts.allocator.accounting, "_sums", None)
+    world.call(monkeypatch.setattr, world.parts.store.ledger, "_transaction", unavailable)
+    assert not any(key[0] == "gpuspawner_quota_used_ratio" for key in metrics(world, "admin"))
+
+
+def unavailable(**_which):
+    raise Unavailable("The store does not answer.")
+
+
+async def test_time_of_gpus_is_counted_by_what_was_read_of_each(make_world):
+    world = make_world()
+    works, rests = await world.up("alice"), await world.up("bob", gpu="half")
+    world.shows(works, 90)
+    world.shows(rests, 0)
+    await world.sample()
+    before = dict(world.parts.sampler.gpu_seconds)
+    for _ in range(5):
+        world.clock.at += 60
+        await world.sample()
+    found = {key: value - before.get(key, 0) for key, value in world.parts.sampler.gpu_seconds.items()}
+    assert found == {("", "a100", "busy"): 300, ("", "half", "idle"): 150}, "half a GPU counts half"
 
 
 def test_metrics_have_no_series_for_what_is_unknown(world):

@@ -21,8 +21,8 @@ class Book:
     def __init__(self, store: Store) -> None:
         """Start empty; :meth:`load` reads what the store holds."""
         self.store = store
-        self.ends: Counter[Reason] = Counter()
-        """How many leases ended since this service started."""
+        self.ends: Counter[tuple[Reason, str]] = Counter()
+        """How many leases ended since this service started, by reason and the team that they were charged to."""
         self.start_times = StartTimes()
         self.failed_to_write = False
         """Whether a write failed that nobody has made up for: see ``Lifecycle.catch_up``."""
@@ -83,7 +83,7 @@ class Book:
             if self._id_of_key.get(lease.key) == lease.id:
                 del self._id_of_key[lease.key]
             if self._leases.pop(lease.id, None) is not None and lease.reason is not None:
-                self.ends[lease.reason] += 1
+                self.ends[lease.reason, lease.request.team] += 1
         if moved:
             self.changes += 1
             self._changed.set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fractions import Fraction
@@ -56,6 +57,8 @@ class Granting:
         self._catalog, self._clock, self._finish = catalog, clock, finish
         self._expiries: dict[str, float] = {}
         """When the grants of what is reserved expire, by lease id."""
+        self.substitutions: Counter[tuple[str, str]] = Counter()
+        """How many times another kind was given since this service started, by the kinds asked for and given."""
 
     def take(self, answer: Answer) -> None:
         """Do what an answer says."""
@@ -102,6 +105,8 @@ class Granting:
             used[slot.gpu] = used.get(slot.gpu, Fraction(0)) + slot.share
         tally.take(grant.claim, kind)
         self._book.save(bound, audit=[self._line(bound, event) for event in _events(grant, bound)])
+        if grant.kind:
+            self.substitutions[lease.request.gpu or "", grant.kind] += 1
         self._foretold.came(lease)
         self._expiries[lease.id] = inf if grant.expires_at is None else grant.expires_at
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -92,6 +92,8 @@ class Sampler:
         self._newest: dict[str, dict[str, ReadingRow]] = {}
         self._told: list[_Told] = []
         self.counts: Counter[str] = Counter()
+        self.gpu_seconds: dict[tuple[str, str, str], float] = defaultdict(float)
+        """Seconds of GPUs, in their shares, that samples account for: by team, kind, and what was read of each GPU."""
 
     def start_due(self) -> None:
         """Start a probe of every workspace that is due and not being probed. Returns at once."""
@@ -245,12 +247,19 @@ class Sampler:
         self._book.save(*changed, audit=lines, readings=rows)
         for lease, (told, verdict, own_rows) in zip(changed, verdicts, strict=True):
             self._newest[lease.id] = {row.gpu: row for row in own_rows}
+            self._count_seconds(lease, own_rows)
             # Counted from the probe's start, and by what it told.
             self._due_at[lease.id] = told.asked_at + next_sample_seconds(lease.streak, told.policy)
             if lease.streak.kind is not None:
                 self.counts[lease.streak.kind.value] += 1
             if verdict is Verdict.RECLAIM:
                 told.reclaim = lease
+
+    def _count_seconds(self, lease: Lease, rows: Sequence[ReadingRow]) -> None:
+        shares = {slot.gpu: slot.share for slot in lease.slots}
+        for row in rows:
+            if row.gpu in shares:
+                self.gpu_seconds[lease.request.team, lease.kind or "", row.kind] += row.seconds * float(shares[row.gpu])
 
 
 def _parsed(

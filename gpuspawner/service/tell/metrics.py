@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
+from itertools import product
 from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -11,6 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 from tornado.web import HTTPError
 
+from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.idle.evidence import SampleKind
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import UP, WAITING, Phase
@@ -19,9 +22,11 @@ from gpuspawner.service.api.base import ADMIN, ApiHandler
 from gpuspawner.service.observe.gpu_states import NO_KIND, STATES, gpu_states
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.tell.notifier import RESULTS
+from gpuspawner.service.tell.rules.quota_metrics import used_ratios
 
 SOURCES = ("claim", "make_room")
 OUTCOMES = (State.CLAIMED, State.GIVEN_UP, State.LAPSED)
+NO_TEAM = "none"
 READ_METRICS = "read:metrics"
 """The scope by which JupyterHub protects its own metrics: one scrape configuration serves both."""
 
@@ -37,12 +42,7 @@ class ServiceCollector(Collector):
         """Yield every metric, from memory: also while the store does not answer."""
         yield from self._gpus()
         yield from self._leases()
-        ends = CounterMetricFamily(
-            "gpuspawner_ends", "Workspaces that ended since the service started, by reason.", labels=["reason"]
-        )
-        for reason in Reason:
-            ends.add_metric([reason.value], self._parts.book.ends[reason])
-        yield ends
+        yield from self._rules()
         over = CounterMetricFamily(
             "gpuspawner_preemptions",
             "Stronger claims that are over, since the service started, by source and outcome.",
@@ -73,6 +73,43 @@ class ServiceCollector(Collector):
         )
         yield from self._ages()
 
+    def _rules(self) -> Iterator[Metric]:
+        parts = self._parts
+        ends = CounterMetricFamily(
+            "gpuspawner_ends",
+            "Workspaces that ended since the service started, by reason and team.",
+            labels=["reason", "team"],
+        )
+        teams = sorted({"", *parts.catalog.rules.teams, *(team for _, team in parts.book.ends)})
+        for reason, team in product(Reason, teams):
+            ends.add_metric([reason.value, team or NO_TEAM], parts.book.ends[reason, team])
+        yield ends
+        seconds = CounterMetricFamily(
+            "gpuspawner_lease_gpu_seconds",
+            "Time of GPUs since the service started, as samples read them, by team, kind and state.",
+            labels=["team", "kind", "state"],
+        )
+        for (team, kind, state), value in sorted(parts.sampler.gpu_seconds.items()):
+            seconds.add_metric([team or NO_TEAM, kind or NO_KIND, state], value)
+        yield seconds
+        given = CounterMetricFamily(
+            "gpuspawner_substitutions",
+            "Other kinds of GPU given, by consent, since the service started.",
+            labels=["asked", "given"],
+        )
+        for names, count in sorted(parts.allocator.granting.substitutions.items()):
+            given.add_metric(names, count)
+        yield given
+        ratios = GaugeMetricFamily(
+            "gpuspawner_quota_used_ratio",
+            "How much of a quota's limit is taken, of 1; of one for each user, with whom it is fullest.",
+            labels=["quota", "limit"],
+        )
+        with suppress(Unavailable):  # its budgets are not known
+            for key, ratio in sorted(used_ratios(parts).items()):
+                ratios.add_metric(key, ratio)
+        yield ratios
+
     def _gpus(self) -> Iterator[Metric]:
         gpus = GaugeMetricFamily("gpuspawner_gpus", "GPUs by kind and state.", labels=["kind", "state"])
         counted = gpu_states(self._parts)
@@ -83,15 +120,18 @@ class ServiceCollector(Collector):
 
     def _leases(self) -> Iterator[Metric]:
         live = list(self._parts.book)
-        counted = Counter((lease.phase, lease.kind or NO_KIND) for lease in live)
-        kinds = sorted({*self._parts.catalog.gpus, NO_KIND, *(kind for _, kind in counted)})
-        leases = GaugeMetricFamily("gpuspawner_leases", "Live leases by phase and kind.", labels=["phase", "kind"])
+        counted = Counter((lease.phase, lease.kind or NO_KIND, lease.request.team) for lease in live)
+        kinds = sorted({*self._parts.catalog.gpus, NO_KIND, *(kind for _, kind, _ in counted)})
+        teams = sorted({"", *self._parts.catalog.rules.teams, *(team for _, _, team in counted)})
+        leases = GaugeMetricFamily(
+            "gpuspawner_leases", "Live leases by phase, kind and team.", labels=["phase", "kind", "team"]
+        )
         queue = GaugeMetricFamily("gpuspawner_queue_length", "Workspaces that wait, by kind.", labels=["kind"])
         for kind in kinds:
-            for phase in Phase:
+            for phase, team in product(Phase, teams):
                 if phase is not Phase.ENDED:
-                    leases.add_metric([phase.value, kind], counted[phase, kind])
-            queue.add_metric([kind], sum(counted[phase, kind] for phase in WAITING))
+                    leases.add_metric([phase.value, kind, team or NO_TEAM], counted[phase, kind, team])
+            queue.add_metric([kind], sum(counted[phase, kind, team] for phase in WAITING for team in teams))
         yield leases
         yield queue
 

@@ -11,6 +11,7 @@ from gpuspawner.core.leases.endings import Reason, withdrawn
 from gpuspawner.core.leases.lease import WAITING, Phase
 from gpuspawner.core.queue.preemption import State
 from gpuspawner.core.rules import Account
+from gpuspawner.service.rules import preemptions
 from gpuspawner.service.rules.preemptions import new_claim
 from gpuspawner.service.tell.messages import message_of
 from gpuspawner.service.tell.rules.claim_views import claim_view
@@ -130,6 +131,15 @@ async def test_what_it_would_end_is_told_and_not_done(world):
     assert victim["loses"] == "Running kernels of 30 min, 200 MiB on its GPUs; files stay."
     assert world.now_of(alice).notice is None
     assert world.parts.preemptions.live == ()
+
+
+async def test_a_hundred_thousand_gpus_are_refused_after_a_few_looks(world, monkeypatch):
+    await old(world, "alice")
+    looks, plan = [], preemptions.plan
+    monkeypatch.setattr(preemptions, "plan", lambda *seen: looks.append(seen) or plan(*seen))
+    with pytest.raises(Conflict, match="100000 A100 80 GB asked; at most 2 can be freed now"):
+        world.parts.preemptions.make(a_claim(world, 100_000, one_node=False))
+    assert len(looks) < 20
 
 
 async def test_more_than_can_be_freed_is_refused_with_what_can_be(world):

@@ -9,9 +9,11 @@ from __future__ import annotations
 import logging
 import math
 import uuid
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from gpuspawner.core.errors import Conflict, Unavailable
@@ -277,8 +279,9 @@ class Preemptions:
 
     def _too_many(self, claim: Preemption, seen: Snapshot) -> str:
         """Return in sentences why a claim can't be covered: how many could be, and what to do."""
-        fewer = (replace(claim, count=count) for count in range(claim.count - 1, 0, -1))
-        most = next((one.count for one in fewer if self._plan(one, seen)), 0)
+        # Where some can be had, fewer can: halving finds the most of a hundred thousand in seventeen looks.
+        too_many = partial(self._is_too_many, claim, seen)
+        most = bisect_left(range(1, claim.count), True, key=too_many)  # noqa: FBT003 - the first that is
         where = " on one node" if claim.one_node and claim.count > 1 else ""
         title = claim_title(claim.kind, self._allocator.catalog)
         sentence = f"{claim.asked} {title}{where} asked; at most {most} can be freed now."
@@ -290,6 +293,9 @@ class Preemptions:
             until = show_time(min(protected), seen.now)
             sentence += f" Others run too briefly to be ended, the first of them until {until}."
         return f"{sentence} Ask for {f'at most {most}' if most else 'another kind'}, or again later."
+
+    def _is_too_many(self, claim: Preemption, seen: Snapshot, count: int) -> bool:
+        return self._plan(replace(claim, count=count), seen) is None
 
     def _protected_until(self, lease: Lease, seen: Snapshot) -> float:
         policy = policy_of(self._allocator.catalog, lease, seen.now)

@@ -291,6 +291,34 @@ def test_promise_7_a_substitute_is_named_before_start_and_told_after(world):
     assert told.text.startswith(given)
 
 
+def with_money(make_web_world, hard):
+    each = {"each": "user", "cost": {"per": "month", "hard": hard}}
+    gpus = {**CATALOG["gpus"], "t4": {**CATALOG["gpus"]["t4"], "price": 0.35}}
+    pytorch = {**CATALOG["templates"]["pytorch"], "substitutes": {"a100": ["h100", "t4"]}}
+    changed = {"gpus": gpus, "templates": {"pytorch": pytorch}, "quotas": {"each-user": each}}
+    world = make_web_world(load_catalog({**CATALOG, **changed}))
+    world.backend.gpus = tuple(gpu for kind, count in THERE.items() for gpu in fake_gpus(kind, count))
+    world.observe()
+    return world
+
+
+def test_the_end_that_a_budget_sets_is_told_by_the_price_of_what_is_given(make_web_world):
+    world = with_money(make_web_world, 8)
+    take_all(world, "a100")
+    told = check(world, substitutes=["h100"])
+    given = acquire(world, substitutes=["h100"])["lease"]
+    assert (given["gpu"], given["latest_end"]["at"] - world.clock.at) == ("h100", 2 * 3600), "4.00 an hour of 8.00"
+    assert told["ends_at"] == given["latest_end"]["at"]
+
+
+def test_what_a_cheaper_substitute_would_do_for_is_not_refused(make_web_world):
+    world = with_money(make_web_world, "0.3")
+    assert "0.30 of your 0.30 of this month are left" in check(world, status=403)["error"]["message"]
+    told = check(world, substitutes=["t4"])
+    assert told["sentence"].startswith("Starts now on 1 simulated T4")
+    assert acquire(world, substitutes=["t4"])["lease"]["gpu"] == "t4"
+
+
 def test_the_workspace_reads_which_gpu_it_got_and_which_was_asked_for(world):
     given = acquire(world, substitutes="h100")
     lease, attempt = given["lease"], given["attempt"]

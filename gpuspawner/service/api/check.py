@@ -56,6 +56,9 @@ class Check(ApiHandler):
         asked_at = mine.asked_at if mine is not None and keeps else now
         claim = Claim("" if mine is None else mine.id, person.owner.user_created, request, asked_at, user=person.name)
         would = await parts.queue.offers_for(claim)
+        if would.kind:  # another rate, by which budgets last for another time
+            bound = parts.allocator.bounds.check(request, key, would.kind)
+            ends_at = now + request.lifetime_seconds if bound is None else bound.at
         if would.latest_end is not None and would.latest_end.at < ends_at:
             bound = would.latest_end
             ends_at = bound.at

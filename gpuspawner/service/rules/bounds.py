@@ -57,30 +57,37 @@ class Bounds:
         """Return a lease with the rate that it was granted or, where an older version or a hub did that, today's."""
         return lease if lease.rate is not None else replace(lease, rate=self.rate(lease.kind, lease.request.count))
 
-    def check(self, request: Request, key: Key) -> LatestEnd | None:
+    def check(self, request: Request, key: Key, kind: str = "") -> LatestEnd | None:
         """Return the bound that a budget would set on a start's end; None for none.
 
+        It is that with ``kind``, where it is known which is given, else with the first of those that its user takes
+        for which enough is left: others may cost less.
+
         Raises:
-            RequestRefused: it would leave less than a start must have.
+            RequestRefused: with each it would leave less than a start must have.
         """
-        mine, now = self._book.of_key(key), self._clock.now()
-        verdict = self.balances("" if mine is None else mine.id).verdict(
-            Asker(request.user, key.user_created, request.team),
-            self.rate(request.gpu, request.count),
-            now,
-            request.lifetime_seconds,
-        )
-        least = self._least(request)
-        if verdict.balance is None or verdict.seconds >= least:
-            return verdict.latest_end
+        mine = self._book.of_key(key)
+        balances = self.balances("" if mine is None else mine.id)
+        kinds = (kind,) if kind else (request.gpu, *request.substitutes)
+        verdicts = [self._verdict(balances, request, key, one) for one in kinds]
+        enough = (one for one in verdicts if one.balance is None or one.seconds >= self._least(request))
+        found = next(enough, None)
+        if found is None:
+            raise self._refusal(request, verdicts[0])
+        return found.latest_end
+
+    def _verdict(self, balances: Balances, request: Request, key: Key, kind: str | None) -> Verdict:
+        asker = Asker(request.user, key.user_created, request.team)
+        return balances.verdict(asker, self.rate(kind, request.count), balances.now, request.lifetime_seconds)
+
+    def _refusal(self, request: Request, verdict: Verdict) -> RequestRefused:
         asked = f"{request.count or 'no'} GPU{'' if request.count == 1 else 's'}"
-        fewer = math.floor(request.count * verdict.seconds / least)
+        fewer = math.floor(request.count * verdict.seconds / self._least(request))
         template = self._catalog().templates.get(request.template)
         offered = template is not None and template.gpus.get(request.gpu or "", (1, 1))[0] <= fewer
-        rules = self._catalog().rules
-        limit, remedy = refusal(verdict, fewer if offered else 0, rules.contact, now)
-        raise RequestRefused(
-            verdict.balance.budget.what.value,
+        limit, remedy = refusal(verdict, fewer if offered else 0, self._catalog().rules.contact, self._clock.now())
+        return RequestRefused(
+            verdict.balance.budget.what.value if verdict.balance else "",
             f"{asked} for {show_duration(request.lifetime_seconds)}",
             limit,
             remedy,

@@ -301,3 +301,41 @@ def test_audit_of_the_version_before_is_read_without_parsing_it_again(tmp_path):
     newer.close()
     assert [type(event) for event in events] == [WarnedOfEnd, WarnedIdle, Stopped]
     assert [event.why for event in events] == ["ends in 1 h", "GPU 0 has done nothing.", "GPU 0 did nothing."]
+
+
+OF_THE_RULES = (
+    "given", "rate", "latest_end", "fixed_end", "lost", "notice", "waiting_since", "held_back", "held_back_seconds",
+    "estimate", "terms", "judged", "came_back", "made_room_at", "reaches_into", "request.team", "request.substitutes",
+    "request.needs_memory_bytes", "request.needs_compute", "request.priority", "request.least_lifetime_seconds",
+    "request.classes",
+)  # fmt: skip
+"""What documents of leases have had since there are teams, quotas and budgets."""
+
+
+def test_a_store_from_before_the_rules_opens_with_its_leases(tmp_path):
+    path = tmp_path / "service.sqlite"
+    older = Store(f"sqlite:///{path}")
+    older.open()
+    older.save([a_lease("waits"), FULL_LEASE])
+    older.close()
+    config = Config()
+    config.set_main_option("script_location", str(Path(stores.__file__).parent / "migrations"))
+    engine = sa.create_engine(f"sqlite:///{path}")
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.downgrade(config, "0009")
+        paths = ", ".join(f"'$.{name}'" for name in OF_THE_RULES)
+        connection.exec_driver_sql(f"UPDATE leases SET document = json_remove(document, {paths})")
+    engine.dispose()
+    newer = Store(f"sqlite:///{path}")
+    newer.open()
+    assert newer.lease("waits") == a_lease("waits")
+    found = newer.lease(FULL_LEASE.id)
+    assert (found.rate, found.latest_end, found.lost, found.request.team) == (None, None, (), "")
+    assert (found.deadline_at, found.streak, found.slots) == (
+        FULL_LEASE.deadline_at,
+        FULL_LEASE.streak,
+        FULL_LEASE.slots,
+    )
+    assert (newer.ledger.grants(), list(newer.ledger.since(0)), newer.ledger.alive_at()) == ([], [], None)
+    newer.close()

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 from gpuspawner.catalog import Catalog, load_catalog
 from gpuspawner.core.gpus.fleet import Slot
@@ -22,6 +23,7 @@ from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.events import Stopped
 from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.core.leases.request import Request
+from gpuspawner.core.quotas.charges import lines_of_end, rate_of
 from gpuspawner.service.observe.sampler import reading_rows
 from gpuspawner.service.store import AuditLine, ReadingRow, Store
 from gpuspawner.simulate.habits import Habits, Sharing, Work
@@ -31,6 +33,7 @@ from gpuspawner.simulate.sessions import Session, sessions
 WEEKS = 3
 HOLDS = {"carol-demo": ("a100", 2), "dave-demo": ("h100", 1), "erin-demo": ("t4", 2), "frank-demo": ("a100", 1)}
 """Who held what: kind of GPU, and how many."""
+TEAMS = {"carol-demo": "vision", "dave-demo": "speech", "erin-demo": "speech", "frank-demo": "vision"}
 DAYS_OFF = (5, 6)
 MORNING_HOURS = (8.0, 11.0)
 HOUR, DAY = 3600.0, 86400.0
@@ -58,7 +61,8 @@ def main(data: Path, catalog_path: str) -> None:
         for seed, (user, (kind, count)) in enumerate(HOLDS.items()):
             for lease, rows in workspaces(catalog, user, kind, count, seed=seed, now=now):
                 line = AuditLine(lease.ended_at or now, lease.id, user, user, Stopped("stopped", lease.message))
-                store.save([lease], [line], rows)
+                running = replace(lease, phase=Phase.RUNNING)
+                store.save([lease], [line], rows, lines_of_end(running, lease, ZoneInfo(catalog.rules.timezone)))
         while store.ages.thin_readings(now):
             pass
     finally:
@@ -83,13 +87,14 @@ def workspaces(
         ended_at = start + session.end
         if ended_at > now - DAY:
             return
-        lease = a_lease(user, kind, len(session.work), start, session.end, policy)
+        rate = rate_of(catalog.gpus.get(kind), len(session.work))
+        lease = replace(a_lease(user, kind, len(session.work), start, session.end, policy), rate=rate)
         yield lease, list(readings(lease, session, policy))
 
 
 def a_lease(user: str, kind: str, count: int, start: float, seconds: float, policy: LifecyclePolicy) -> Lease:
     """Return a lease that ran for so long and was stopped by its user."""
-    request = Request(user, "pytorch", policy.name, kind, count, 2.0, 4 * 2**30, round(seconds))
+    request = Request(user, "pytorch", policy.name, kind, count, 2.0, 4 * 2**30, round(seconds), team=TEAMS[user])
     return Lease(
         id=uuid.uuid4().hex,
         key=Key("demo", f"{user} of the demo's history", ""),

@@ -41,7 +41,8 @@ def with_own(catalog: dict[str, Any], own: Counter[tuple[str, str, str]]) -> dic
     templates = dict(catalog["templates"])
     pytorch = templates.pop("pytorch")
     if kinds:
-        template = {**pytorch, "gpus": counts, "default": {**pytorch["default"], "gpu": next(iter(kinds))}}
+        written = {key: value for key, value in pytorch.items() if key != "substitutes"}  # they name other kinds
+        template = {**written, "gpus": counts, "default": {**pytorch["default"], "gpu": next(iter(kinds))}}
         templates = {"pytorch": template, **templates}
     kept = {key: value for key, value in catalog.items() if key != "simulated"}
     return {**kept, "gpus": kinds, "templates": templates}

@@ -109,6 +109,7 @@ def alice_and_bob(alice: BrowserContext, bob: BrowserContext, url: str) -> None:
     page = alice.new_page()
     mine = workspace_of(page, url)
     picture(alice, mine, "workspace")
+    picture(alice, f"{url}/services/gpu/quota", "quota")
     waiting = start(bob, url, gpu="a100", count="4")
     time.sleep(4)
     waiting.screenshot(path=OUT / "queue-progress.png", full_page=True)
@@ -143,6 +144,7 @@ def main() -> int:
                 admin = sign_in(browser, url, "admin", passwords["admin"])
                 alice_and_bob(alice, bob, url)
                 picture(admin, f"{url}/services/gpu/", "home-admin")
+                picture(admin, f"{url}/services/gpu/quotas", "quotas")
         finally:
             demo.send_signal(signal.SIGINT)
             demo.wait(60)

@@ -78,6 +78,9 @@ def test_the_demos_catalog_is_right_and_enforces():
     catalog = load_catalog(machine.CATALOG)
     assert dict(catalog.simulated) == {"a100": 4, "h100": 2, "t4": 2}
     assert {policy.mode for policy in catalog.policies.values()} == {"enforce"}
+    assert set(catalog.rules.teams) == {"vision", "speech"}
+    assert [(len(entry.limits), len(entry.budgets)) for entry in catalog.rules.quotas] == [(1, 0), (0, 1)]
+    assert dict(catalog.templates["pytorch"].substitutes) == {"a100": ("h100",)}
 
 
 def test_a_machine_with_gpus_offers_its_own_by_name(tmp_path):

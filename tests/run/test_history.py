@@ -45,6 +45,13 @@ def test_all_of_it_is_older_than_a_day_and_thinned_to_ten_minutes(data):
     assert len({(lease, gpu, int(at / BUCKET_SECONDS)) for lease, gpu, at in found}) == len(found)
 
 
+def test_what_was_used_is_charged_to_teams_and_adds_up(data):
+    charged = rows(data, "select team, sum(milliseconds * gpus) from ledger group by team order by team")
+    held = rows(data, "select sum((ended_at - asked_at) * json_extract(document, '$.request.count')) from leases")
+    assert [team for team, _ in charged] == ["speech", "vision"]
+    assert sum(much for _, much in charged) / 1000 == pytest.approx(held[0][0], rel=0.001)
+
+
 def test_a_policy_can_be_tried_on_it(data, capsys):
     assert main(["simulate", CATALOG, "--data", str(data)]) == 0
     told = capsys.readouterr().out

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from gpuspawner.cli.adopting.arguments import add_adopting
 from gpuspawner.cli.serving.serve_arguments import add_serve
 
 DAYS = 30
@@ -39,6 +40,7 @@ For scp, rsync and VS Code Remote, let ssh know the workspace; it is then called
 
 def add_parsers(commands: Any) -> None:
     """Add every command; ``run`` of what is parsed names its function, as ``module:function``."""
+    add_adopting(commands)
     _add_check(commands)
     add_serve(commands, _factor)
     _add_remote(commands)

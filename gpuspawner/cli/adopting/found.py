@@ -11,6 +11,7 @@ from gpuspawner.catalog.values import ANY_GPU, NO_GPU
 from gpuspawner.cli.adopting.draft import MOST_GPUS, Draft, Entry, named
 from gpuspawner.cli.adopting.models import compute_of, memory_of, short_name, title_of, written_memory
 
+KnownBy = tuple[str, str, int]
 SLICES = 7
 """Compute slices of a GPU in MIG mode; a profile begins with how many it has: 3g.40gb."""
 UNKNOWN_MEMORY = "1GiB"
@@ -38,6 +39,11 @@ class FoundGpus:
     profile: str = ""
     replicas: int = 1
     resource: str = ""
+
+    @property
+    def known_by(self) -> KnownBy:
+        """By what the catalog tells them from others."""
+        return self.match, self.resource, self.replicas
 
     @property
     def is_whole(self) -> bool:
@@ -71,13 +77,9 @@ def literal(product: str) -> str:
 
 def to_draft(finding: Finding) -> Draft:
     """Return a catalog that offers what was found."""
-    gpus: list[Entry] = []
-    offered: dict[str, int] = {}
-    # A share comes after what it divides, and last what only a resource tells: the first kind that fits counts.
-    for found in sorted(finding.gpus, key=lambda one: (not one.product, not one.is_whole)):
-        entry = _shared(found, gpus) if found.replicas > 1 else _kind(found, [one.name for one in gpus])
-        gpus.append(entry)
-        offered[entry.name] = found.most if found.is_whole else 1
+    gpus, names = kinds_of(finding.gpus)
+    offered = {names[found.known_by]: found.most if found.is_whole else 1 for found in finding.gpus}
+    offered = {one.name: offered[one.name] for one in gpus if one.name in offered}
     head = (
         (
             f"A catalog that gpuspawner init wrote of {finding.where}. Check it: gpuspawner check FILE. What each key "
@@ -87,6 +89,20 @@ def to_draft(finding: Finding) -> Draft:
     )
     more = () if gpus else ("GPUs that a cluster or machine gets later: add them to gpus, and to a template's gpus.",)
     return Draft(head, tuple(gpus), tuple(_templates(offered, image=finding.image)), more)
+
+
+def kinds_of(gpus: Iterable[FoundGpus]) -> tuple[list[Entry], dict[KnownBy, str]]:
+    """Return the catalog's kinds for these GPUs, and the name of each by what the catalog knows it by."""
+    entries: list[Entry] = []
+    names: dict[KnownBy, str] = {}
+    # A share comes after what it divides, and last what only a resource tells: the first kind that fits counts.
+    for found in sorted(gpus, key=lambda one: (not one.product, not one.is_whole)):
+        if found.known_by in names:
+            continue
+        entry = _shared(found, entries) if found.replicas > 1 else _kind(found, [one.name for one in entries])
+        entries.append(entry)
+        names[found.known_by] = entry.name
+    return entries, names
 
 
 def _kind(found: FoundGpus, taken: Sequence[str]) -> Entry:

@@ -44,7 +44,7 @@ def of_nodes(items: Iterable[Mapping[str, Any]]) -> Finding:
             continue
         if not model.name:
             told.append(UNLABELLED.format(nodes=nodes_named, count=count, resource=resource))
-        found.append(_gpus(model, resource, counts))
+        found.append(to_gpus(model, resource, counts))
     if not seen:
         told.append(NO_NODES)
     return Finding(WHERE, tuple(_once(found)), tuple(told), image=True)
@@ -55,8 +55,9 @@ def _plain(model: Model) -> Model:
     return Model(model.name, model.profile, model.replicas, model.memory_bytes)
 
 
-def _gpus(model: Model, resource: str, counts: Mapping[str, int]) -> FoundGpus:
-    named = Model(model.name, model.profile)  # of a share, what it divides
+def to_gpus(model: Model, resource: str, counts: Mapping[str, int]) -> FoundGpus:
+    """Return the GPUs of one model that nodes advertise as one resource; ``counts`` is by node."""
+    named = Model(model.name, model.profile, 1 if model.replicas else 0)  # of a share, what it divides
     needs_resource = not model.name or says_shared(resource) or not resource.startswith("nvidia.com/")
     return FoundGpus(
         product=model.name,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuspawner.cli.adopting.arguments import add_adopting
+from gpuspawner.cli.doctor.arguments import add_doctor
 from gpuspawner.cli.keeping.arguments import add_store
 from gpuspawner.cli.serving.serve_arguments import add_serve
 
@@ -44,6 +45,7 @@ def add_parsers(commands: Any) -> None:
     add_adopting(commands)
     _add_check(commands)
     add_serve(commands, _factor)
+    add_doctor(commands)
     add_store(commands)
     _add_remote(commands)
     _add_preempt(commands)

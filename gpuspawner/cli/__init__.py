@@ -1,4 +1,4 @@
-"""The command line: ``gpuspawner check | serve | list | explain | stop | ssh | simulate``.
+"""The command line: ``gpuspawner init | import | check | doctor | serve | list | stop``, and so on.
 
 Belongs here: reading arguments, calling a room or the REST API, printing.
 Never here: a number that pages would show differently.

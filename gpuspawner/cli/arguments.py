@@ -7,6 +7,9 @@ import os
 from pathlib import Path
 from typing import Any
 
+from gpuspawner.cli.adopting.arguments import add_adopting
+from gpuspawner.cli.doctor.arguments import add_doctor
+from gpuspawner.cli.keeping.arguments import add_store
 from gpuspawner.cli.serving.serve_arguments import add_serve
 
 DAYS = 30
@@ -39,8 +42,11 @@ For scp, rsync and VS Code Remote, let ssh know the workspace; it is then called
 
 def add_parsers(commands: Any) -> None:
     """Add every command; ``run`` of what is parsed names its function, as ``module:function``."""
+    add_adopting(commands)
     _add_check(commands)
     add_serve(commands, _factor)
+    add_doctor(commands)
+    add_store(commands)
     _add_remote(commands)
     _add_preempt(commands)
     _add_quota(commands)

@@ -132,4 +132,5 @@ async def _nothing() -> None:
 
 def _not_known(settings: ClusterSettings, error: Exception) -> Unavailable:
     source = f"the kubeconfig {settings.kubeconfig}" if settings.kubeconfig else "the pod's service account"
-    return Unavailable(f"How to reach the cluster is not known from {source}: {str(error) or type(error).__name__}.")
+    words = str(error).rstrip(".") or type(error).__name__
+    return Unavailable(f"How to reach the cluster is not known from {source}: {words}.")

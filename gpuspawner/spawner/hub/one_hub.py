@@ -57,6 +57,23 @@ def hold(data: Path, hub_url: str) -> None:
     _held[found.st_dev, found.st_ino] = descriptor
 
 
+def holder(data: Path) -> str:
+    """Return in words which hub holds the lock of ``data``, "" where none does, or none can."""
+    try:
+        descriptor = os.open(data / LOCK, os.O_RDWR)
+    except OSError:
+        return ""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _holder(descriptor)
+    except OSError:
+        return ""
+    finally:
+        os.close(descriptor)
+    return ""
+
+
 def _lock(descriptor: int, data: Path) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,0 +1,102 @@
+"""The GPUs of a cluster, as its nodes advertise and label them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from gpuspawner.backends.kubernetes.reading.models import Model, model_of, says_shared, says_slice
+from gpuspawner.backends.kubernetes.reading.objects import Node, to_node
+from gpuspawner.cli.adopting.found import Finding, FoundGpus, literal
+
+WHERE = "this cluster"
+NO_NODES = (
+    "No node advertises GPUs. Where nodes have some, install the vendor's device plugin: nvidia.com/gpu must stand "
+    "below Allocatable in kubectl describe node. Nodes that an autoscaler starts later: write their kind into gpus "
+    "with autoscale, as hub_config/kubernetes-catalog.yaml shows."
+)
+UNLABELLED = (
+    "{nodes}: {count} x {resource}, and no label tells which model. Install GPU Feature Discovery (it comes with "
+    "NVIDIA's GPU operator) and run this again; until then all of them are one kind."
+)
+UNDIVIDED = (
+    "{nodes}: {count} x {resource} are shared, and no label tells by how many. Label the nodes with "
+    "nvidia.com/gpu.replicas, as GPU Feature Discovery does, and run this again. They are not in the catalog."
+)
+
+
+def of_nodes(items: Iterable[Mapping[str, Any]]) -> Finding:
+    """Return what the API's nodes mean for a catalog."""
+    nodes = [to_node(item) for item in items]
+    seen: dict[tuple[Model, str], dict[str, int]] = defaultdict(dict)
+    told = []
+    for node in nodes:
+        for resource, count in sorted(node.capacity.items()):
+            if count:
+                seen[_plain(model_of(node.labels, resource)), resource][node.name] = count
+        told += _away(node)
+    found = []
+    for (model, resource), counts in seen.items():
+        nodes_named, count = _listed(counts), sum(counts.values())
+        if not model.replicas:
+            told.append(UNDIVIDED.format(nodes=nodes_named, count=count, resource=resource))
+            continue
+        if not model.name:
+            told.append(UNLABELLED.format(nodes=nodes_named, count=count, resource=resource))
+        found.append(to_gpus(model, resource, counts))
+    if not seen:
+        told.append(NO_NODES)
+    return Finding(WHERE, tuple(_once(found)), tuple(told), image=True)
+
+
+def _plain(model: Model) -> Model:
+    """Return a model without the labels by which it was read: nodes of different vendors' labels may be alike."""
+    return Model(model.name, model.profile, model.replicas, model.memory_bytes)
+
+
+def to_gpus(model: Model, resource: str, counts: Mapping[str, int]) -> FoundGpus:
+    """Return the GPUs of one model that nodes advertise as one resource; ``counts`` is by node."""
+    named = Model(model.name, model.profile, 1 if model.replicas else 0)  # of a share, what it divides
+    needs_resource = not model.name or says_shared(resource) or not resource.startswith("nvidia.com/")
+    return FoundGpus(
+        product=model.name,
+        match=literal(named.title),
+        count=sum(counts.values()),
+        most=max(counts.values()),
+        memory_bytes=model.memory_bytes,
+        profile=model.profile,
+        replicas=model.replicas,
+        resource=resource if needs_resource or (says_slice(resource) and not model.name) else "",
+    )
+
+
+def _once(found: Iterable[FoundGpus]) -> list[FoundGpus]:
+    """Return kinds that the catalog could not tell apart as one: the least memory that any of them has."""
+    by_match: dict[tuple[str, str, int], FoundGpus] = {}
+    for one in found:
+        key = one.match, one.resource, one.replicas
+        other = by_match.get(key)
+        if other is None:
+            by_match[key] = one
+            continue
+        memory = min(one.memory_bytes, other.memory_bytes) or max(one.memory_bytes, other.memory_bytes)
+        by_match[key] = FoundGpus(
+            one.product, one.match, one.count + other.count, max(one.most, other.most), memory, one.profile,
+            one.replicas, one.resource,
+        )  # fmt: skip
+    return list(by_match.values())
+
+
+def _away(node: Node) -> list[str]:
+    if not any(node.capacity.values()):
+        return []
+    lost = {name: count - node.allocatable.get(name, 0) for name, count in node.capacity.items()}
+    told = [f"{node.name} is not ready: its GPUs are in the catalog, and can't be given now."] if not node.ready else []
+    sick = ", ".join(f"{count} x {name}" for name, count in lost.items() if count > 0)
+    return [*told, *([f"{node.name}: {sick} are reported unhealthy."] if sick else [])]
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    names = sorted(counts)
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more nodes" if len(names) > 3 else "")  # noqa: PLR2004

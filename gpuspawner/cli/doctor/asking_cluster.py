@@ -1,0 +1,122 @@
+"""What a cluster is asked: its version and clock, rights, nodes, policies, classes, and one exec."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import time
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import aiohttp
+
+from gpuspawner.backends.kubernetes.api import Api, ApiRefused
+from gpuspawner.backends.kubernetes.connection import Connection
+from gpuspawner.backends.kubernetes.names import HUB_LABEL
+from gpuspawner.backends.kubernetes.settings import ClusterSettings
+from gpuspawner.catalog import Catalog
+from gpuspawner.cli.adopting.cluster import settings_of
+from gpuspawner.cli.doctor import of_cluster, of_hub
+from gpuspawner.cli.doctor.asking import TIMEOUT_SECONDS, seconds_of
+from gpuspawner.cli.doctor.findings import Answer, Finding, unknown
+from gpuspawner.core.errors import Unavailable
+
+CONTAINER = "notebook"
+MOST_BYTES = 65536
+WORKSPACE = {"app": "jupyterhub", "component": "singleuser-server"}
+"""KubeSpawner's own labels, where no workspace runs whose labels would tell."""
+
+
+class Cluster:
+    """An API server, asked as a service account where ``account`` names one (``kubectl --as``)."""
+
+    def __init__(self, connection: Connection, account: str) -> None:
+        """Ask by this connection."""
+        self._connection, self._account = connection, account
+
+    async def ask(self, path: str, body: Any = None) -> Answer:
+        """Return what is answered to a GET, or to a POST of ``body``. Never raises."""
+        began, connection = time.time(), self._connection
+        try:
+            headers = await connection.headers()
+            if self._account:
+                headers["Impersonate-User"] = self._account
+            async with connection.session.request(
+                "GET" if body is None else "POST",
+                connection.host + path,
+                json=body,
+                headers=headers,
+                timeout=aiohttp.ClientTimeout(total=TIMEOUT_SECONDS),
+                **connection.how,
+            ) as response:
+                content = await response.read()
+                date = seconds_of(response.headers.get("Date"))
+                return Answer(response.status, _json(content), date=date, at=(began + time.time()) / 2)
+        except (aiohttp.ClientError, OSError, asyncio.TimeoutError, Unavailable) as error:
+            return Answer(0, problem=str(error) or type(error).__name__)
+
+
+def _json(content: bytes) -> Any:
+    try:
+        return json.loads(content)
+    except ValueError:
+        return None
+
+
+async def examined(arguments: argparse.Namespace, catalog: Catalog | None) -> tuple[list[Finding], Answer]:
+    """Return what a cluster is found to be, and its answer to its version."""
+    settings = settings_of(arguments.kubeconfig, arguments.context, arguments.namespace)
+    try:
+        connection = await Connection.opened(settings)
+    except Unavailable as error:
+        answer = Answer(0, problem=str(error).rstrip("."))
+        return [of_cluster.reached(answer)], answer
+    try:
+        cluster = Cluster(connection, arguments.account or "")
+        version = await cluster.ask("/version")
+        found = [of_cluster.reached(version)]
+        if version.ok:
+            found.append(of_hub.clock("The API server", version))
+            found += await _judged(cluster, settings, catalog, urlsplit(arguments.service).port or 80)
+        return found, version
+    finally:
+        await connection.close()
+
+
+async def _judged(cluster: Cluster, settings: ClusterSettings, catalog: Catalog | None, port: int) -> list[Finding]:
+    namespace = quote(settings.namespace, safe="")
+    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    answers = {one: await cluster.ask(path, of_cluster.review_of(one, namespace)) for one in of_cluster.RIGHTS}
+    found = [*of_cluster.rights(answers, namespace)]
+    nodes = await cluster.ask("/api/v1/nodes")
+    if nodes.ok:
+        found += of_cluster.devices(nodes.body["items"])
+        found += of_cluster.kinds_there(catalog.gpus, nodes.body["items"]) if catalog else ()
+    else:
+        found.append(unknown("GPU labels", "The nodes were not told.", "See what is said of rights."))
+    pods = await cluster.ask(f"/api/v1/namespaces/{namespace}/pods?labelSelector={quote(HUB_LABEL, safe='')}")
+    running = [pod for pod in (pods.body["items"] if pods.ok else ()) if pod["status"].get("phase") == "Running"]
+    labels = running[0]["metadata"].get("labels") or {} if running else WORKSPACE
+    policies = await cluster.ask(f"/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies")
+    found.append(of_cluster.network(policies, labels, port))
+    classes = await cluster.ask("/apis/scheduling.k8s.io/v1/priorityclasses")
+    found.append(of_cluster.priority(classes, running))
+    found.append(await _exec_in(settings, running))
+    return found
+
+
+async def _exec_in(settings: ClusterSettings, running: Iterable[Any]) -> Finding:
+    """Try an exec in the first workspace that runs, as the probe's is."""
+    name = next((str(pod["metadata"]["name"]) for pod in running), "")
+    if not name:
+        return of_cluster.exec_tried("", "")
+    api = Api(settings)
+    try:
+        ended = await api.execute(settings.namespace, name, CONTAINER, ["sh", "-s"], b"exit 0\n", MOST_BYTES)
+        return of_cluster.exec_tried(name, ended.problem or ("" if ended.code == 0 else f"sh ended with {ended.code}"))
+    except (ApiRefused, Unavailable) as error:
+        return of_cluster.exec_tried(name, str(error).rstrip("."))
+    finally:
+        await api.close()

@@ -1,0 +1,111 @@
+"""``gpuspawner doctor``: ask, judge, tell."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from gpuspawner import __version__
+from gpuspawner.backends.local import nvidia
+from gpuspawner.catalog import Catalog, load_catalog
+from gpuspawner.cli.asking import INVALID, RefusedError, token_of, told
+from gpuspawner.cli.doctor import of_hub
+from gpuspawner.cli.doctor.asking import answered
+from gpuspawner.cli.doctor.findings import Answer, Finding, State, bad, unknown
+from gpuspawner.cli.doctor.of_cluster import of_fleet
+from gpuspawner.core.errors import CatalogError, Unavailable
+from gpuspawner.core.gpus.fleet import Fleet
+from gpuspawner.core.proof import hub_token
+
+MARKS = {State.GOOD: "good", State.BAD: "BAD", State.UNKNOWN: "?"}
+
+
+def doctor(arguments: argparse.Namespace) -> int:
+    """Print every finding, what is bad first; return 1 where anything is."""
+    try:
+        token = _token(arguments)
+    except RefusedError as error:
+        return told(error)
+    found = sorted(_examined(arguments, token), key=lambda one: [State.BAD, State.UNKNOWN, State.GOOD].index(one.state))
+    if arguments.json:
+        print(json.dumps({"findings": [{**asdict(one), "state": one.state.value} for one in found]}, indent=1))
+    else:
+        for one in found:
+            print(f"{MARKS[one.state]:>4}  {one.check}: {one.words}")
+            if one.remedy:
+                print(f"      -> {one.remedy}")
+    return INVALID if any(one.state is State.BAD for one in found) else 0
+
+
+def _token(arguments: argparse.Namespace) -> str:
+    """Return the token to ask with: of a file, of the secret, of the environment; "" where there is none."""
+    if arguments.token_file:
+        return token_of(Path(arguments.token_file))
+    if arguments.secret_file:
+        try:
+            return hub_token(bytes.fromhex(Path(arguments.secret_file).read_text(encoding="ascii").strip()))
+        except (OSError, ValueError) as error:
+            raise RefusedError(f"{arguments.secret_file} cannot be read as a secret ({error}).") from error
+    return next((os.environ[name] for name in ("GPUSPAWNER_TOKEN", "JUPYTERHUB_API_TOKEN") if name in os.environ), "")
+
+
+def _examined(arguments: argparse.Namespace, token: str) -> Iterator[Finding]:
+    url = arguments.hub.rstrip("/")
+    hub, person = answered(f"{url}/"), answered(f"{url}/user", token)
+    yield of_hub.hub_reached(url, hub)
+    if hub.ok:
+        yield of_hub.token_known(person)
+        yield of_hub.scopes(person)
+        yield of_hub.cullers(answered(f"{url}/services", token))
+        yield of_hub.clock("The hub", hub)
+    service = arguments.service.rstrip("/")
+    ready = answered(f"{service}/readyz")
+    yield of_hub.service_ready(service, ready)
+    base = urlsplit(url).path.removesuffix("/hub/api")
+    version = answered(f"{service}{base}/services/gpu/api/v1/", token) if ready.status else Answer(0)
+    catalog: Catalog | None = None
+    if arguments.catalog:
+        try:
+            catalog = load_catalog(arguments.catalog)
+        except CatalogError as error:
+            remedy = f"gpuspawner check {arguments.catalog} lists all that is wrong: {error.problems[0]}"
+            yield bad("catalog", f"{arguments.catalog} cannot be used.", remedy)
+    else:
+        yield unknown("catalog", "Whether the catalog fits the GPUs was not looked at.", "Name it by --catalog.")
+    if not arguments.kubernetes:
+        yield from of_hub.versions(__version__, hub, version, None)
+        yield from _of_machine(catalog)
+        return
+    try:
+        from gpuspawner.cli.doctor.asking_cluster import examined  # noqa: PLC0415 - an extra of the package
+    except ImportError as error:
+        yield bad("API server", f"{error.name} is not installed.", "pip install 'gpuspawner[kubernetes]'")
+        return
+    findings, kubernetes = asyncio.run(examined(arguments, catalog))
+    yield from findings
+    yield from of_hub.versions(__version__, hub, version, kubernetes)
+
+
+def _of_machine(catalog: Catalog | None) -> Iterable[Finding]:
+    """Return what this machine's GPUs are to the catalog."""
+    command = nvidia.find()
+    if catalog is None or catalog.simulated or not catalog.gpus:
+        return []
+    if command is None:
+        words = "The catalog offers GPUs, and this machine has no nvidia-smi."
+        return [
+            bad("GPUs", words, "Install the driver, or write simulated: to try it without. On a cluster: --kubernetes.")
+        ]
+    try:
+        rows = asyncio.run(nvidia.listing(command))
+        parts = asyncio.run(nvidia.parts(command, rows))
+    except Unavailable as error:
+        return [bad("GPUs", str(error), "Mend the driver: nvidia-smi must list the GPUs.")]
+    gpus = nvidia.to_gpus(rows, (), (), catalog.gpus.values(), os.uname().nodename, parts)
+    return of_fleet(catalog.gpus, Fleet(gpus, complete=True))

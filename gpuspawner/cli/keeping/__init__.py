@@ -1,0 +1,1 @@
+"""`gpuspawner store`: its backup, its return, and what an upgrade would change."""

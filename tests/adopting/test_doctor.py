@@ -1,0 +1,294 @@
+"""``gpuspawner doctor`` on installations that are broken, each in one way: it is found, with the right remedy."""
+
+import asyncio
+import json
+import time
+
+import pytest
+import yaml
+from aiohttp import web
+from apart import HubApart
+from cluster_objects import A100, T4, a_container, a_node, a_workspace
+from harness import ADMIN_TOKEN, REPO, eventually
+from kube_api import KubeApi, ends_with
+
+from gpuspawner import __version__
+from gpuspawner.catalog import load_text
+from gpuspawner.cli import main
+from gpuspawner.cli.doctor import of_hub
+from gpuspawner.cli.doctor.findings import Answer, State
+from gpuspawner.cli.doctor.of_cluster import RIGHTS, kinds_there, network
+from gpuspawner.spawner.hub.roles import SERVICE_SCOPES
+
+GOOD, BAD = 0, 1
+NOBODY = ["--hub", "http://127.0.0.1:9/hub/api", "--service", "http://127.0.0.1:9"]
+CATALOG = """\
+version: 1
+gpus:
+  a100: {match: NVIDIA-A100-SXM4-80GB, memory: 80GiB}
+templates: {lab: {gpus: {a100: 1}}}
+quotas: {each-user: {each: user, gpus: {hard: 4}}}
+"""
+
+
+class Cluster(KubeApi):
+    """Answers reviews of rights too: ``missing`` are (verb, resource, namespace), the last "" for all namespaces."""
+
+    def __init__(self):
+        super().__init__()
+        self.missing, self.reviewed = set(), []
+        self.priority_classes = [a_class()]
+        self.policies = []
+        self.late_seconds = 0
+
+    def _of(self, path, query):
+        """All pods here are workspaces: that they carry a hub's label is asked without a value."""
+        return super()._of(path, {key: value for key, value in query.items() if key != "labelSelector"})
+
+    async def _serve(self, request):
+        path = "/" + request.match_info["path"]
+        if path == "/version":
+            headers = {"Date": time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(time.time() + self.late_seconds))}
+            return web.json_response({"gitVersion": "v1.34.1"}, headers=headers)
+        if path.endswith("/selfsubjectaccessreviews"):
+            asked = (await request.json())["spec"]["resourceAttributes"]
+            resource = "/".join(filter(None, (asked["resource"], asked["subresource"])))
+            one = asked["verb"], resource, asked.get("namespace", "")
+            self.reviewed.append((*one, request.headers.get("Impersonate-User")))
+            return web.json_response({"status": {"allowed": one not in self.missing}}, status=201)
+        if path.endswith("/networkpolicies"):
+            return web.json_response({"items": self.policies})
+        if path.endswith("/priorityclasses"):
+            return web.json_response({"items": self.priority_classes})
+        return await super()._serve(request)
+
+
+def a_class(value=-5, policy="Never"):
+    return {"metadata": {"name": "gpu-workspace"}, "value": value, "preemptionPolicy": policy}
+
+
+def a_running_workspace():
+    pod = a_workspace("jupyter-ada")
+    pod["metadata"]["labels"] |= {"app": "jupyterhub", "component": "singleuser-server"}
+    pod["spec"] |= {"priorityClassName": "gpu-workspace", "containers": [a_container()]}
+    return pod
+
+
+@pytest.fixture
+async def cluster():
+    """A cluster on which all is well, with one workspace."""
+    api = Cluster()
+    await api.start()
+    api.put(a_node("gpu-1"))
+    api.put(a_running_workspace())
+    api.execs["jupyter-ada"] = ends_with(0)
+    yield api
+    await api.stop()
+
+
+@pytest.fixture
+def examine(cluster, tmp_path, capsys):
+    """Return what doctor finds of the cluster, by check: what is not good alone."""
+    (tmp_path / "catalog.yaml").write_text(CATALOG)
+
+    async def examine(*more):
+        arguments = ["doctor", "--json", "--kubernetes", "--kubeconfig", cluster.kubeconfig(tmp_path), *NOBODY]
+        await asyncio.to_thread(main, [*arguments, "--catalog", str(tmp_path / "catalog.yaml"), *more])
+        found = json.loads(capsys.readouterr().out)["findings"]
+        assert {one["check"] for one in found} >= {"hub", "service", "API server"}
+        return {one["check"]: one for one in found if one["state"] != "good" and one["check"] not in {"hub", "service"}}
+
+    return examine
+
+
+async def test_a_cluster_on_which_all_is_well_has_no_findings(examine, cluster):
+    assert await examine("--as", "system:serviceaccount:jhub:hub") == {}
+    assert {account for *_, account in cluster.reviewed} == {"system:serviceaccount:jhub:hub"}
+
+
+def test_the_rights_that_are_asked_for_are_exactly_those_of_the_manifest():
+    parts = yaml.safe_load_all((REPO / "hub_config" / "kubernetes-service-rbac.yaml").read_text())
+    written = {
+        (verb, resource, part["kind"] == "ClusterRole")
+        for part in parts
+        for rule in part.get("rules", ())
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert {(right.verb, right.resource, right.everywhere) for right in RIGHTS} == written
+    assert len(RIGHTS) == len(written)
+
+
+async def test_a_right_that_is_missing_is_named_with_what_stops_without_it(examine, cluster):
+    cluster.missing = {("create", "pods/exec", "jhub"), ("list", "pods", "")}
+    found = (await examine())["rights"]
+    assert found["state"] == "bad"
+    assert "hub_config/kubernetes-service-rbac.yaml" in found["remedy"]
+    assert "The right to create pods/exec in namespace jhub is missing: no GPU is measured" in found["words"]
+
+
+def no_device_plugin(api):
+    api.put(a_node("gpu-2", A100, {}))
+
+
+def plugin_ended(api):
+    api.put(a_node("gpu-2", healthy={"nvidia.com/gpu": 0}))
+
+
+def no_labels(api):
+    api.put(a_node("gpu-2", {}, {"nvidia.com/gpu": 2}))
+
+
+def another_model(api):
+    api.put(a_node("gpu-1", T4))
+
+
+def closed_network(api):
+    dns = {"ports": [{"port": 53, "protocol": "UDP"}]}
+    hub = {"ports": [{"port": 8081}], "to": [{"podSelector": {"matchLabels": {"component": "hub"}}}]}
+    internet = {"to": [{"ipBlock": {"cidr": "0.0.0.0/0"}}]}
+    selector = {"matchLabels": {"component": "singleuser-server", "release": "jhub"}}
+    spec = {"podSelector": selector, "policyTypes": ["Egress"], "egress": [dns, hub, internet]}
+    api.policies = [{"spec": spec}]
+
+
+def no_class(api):
+    api.priority_classes = []
+
+
+def preempting_class(api):
+    api.priority_classes = [a_class(1000, "PreemptLowerPriority")]
+
+
+def no_exec(api):
+    api.refused.add(("exec", "/api/v1/namespaces/jhub/pods/jupyter-ada/exec"))
+
+
+def wrong_clock(api):
+    api.late_seconds = 90
+
+
+@pytest.mark.parametrize(
+    ("broken", "check", "words", "remedy"),
+    [
+        (no_device_plugin, "device plugin", "gpu-2 has an NVIDIA GPU, and advertises none", "GPU operator or device"),
+        (plugin_ended, "device plugin", "gpu-2: all 8 nvidia.com/gpu are unhealthy", "the device plugin's pod"),
+        (no_labels, "GPU labels", "gpu-2: no label tells the model of its 2 nvidia.com/gpu", "GPU Feature Discovery"),
+        (another_model, "catalog", "No GPU matches the kind a100", "match: '*Tesla-T4*'"),
+        (closed_network, "network policy", "not to port 9: warnings and Keep", "singleuser.networkPolicy.egress"),
+        (no_class, "priority", "There is no class 'gpu-workspace'", "hub_config/kubernetes-hub.yaml"),
+        (preempting_class, "priority", "may preempt what others run", "hub_config/kubernetes-hub.yaml"),
+        (no_exec, "exec", "No exec in the pod jupyter-ada: HTTP 403", "pods/exec: get and create"),
+        (wrong_clock, "clock", "s ahead of this machine's", "NTP"),
+    ],
+)
+async def test_what_is_broken_on_a_cluster_is_found_with_its_remedy(examine, cluster, broken, check, words, remedy):
+    broken(cluster)
+    found = await examine()
+    assert set(found) == {check}
+    assert found[check]["state"] == "bad"
+    assert words in found[check]["words"]
+    assert remedy in found[check]["remedy"]
+
+
+def test_a_port_within_a_range_or_to_everybody_lets_workspaces_out():
+    def judged(*egress):
+        policies = {"items": [{"spec": {"podSelector": {}, "policyTypes": ["Egress"], "egress": list(egress)}}]}
+        return network(Answer(200, policies), {}, 9470).state
+
+    assert judged() is State.BAD
+    assert judged({}) is State.GOOD
+    assert judged({"ports": [{"port": 9000, "endPort": 9999}]}) is State.GOOD
+    assert judged({"ports": [{"protocol": "TCP"}]}) is State.GOOD
+    assert judged({"ports": [{"port": "https"}]}) is State.BAD
+
+
+async def test_a_cluster_that_is_away_says_which_way_was_tried(cluster, examine, tmp_path):
+    await cluster.stop()
+    found = await examine()
+    assert found["API server"]["state"] == "bad"
+    assert "--kubeconfig" in found["API server"]["remedy"]
+
+
+def test_a_token_without_the_service_s_scopes():
+    held = [scope for scope in SERVICE_SCOPES if scope != "delete:servers"]
+    found = of_hub.scopes(Answer(200, {"kind": "service", "name": "gpu", "scopes": held}))
+    assert (found.state, found.words) == (State.BAD, "The service lacks the scopes delete:servers.")
+    assert "configure(c, ...) be the last" in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("hub", "service", "words"),
+    [
+        ("4.1.6", __version__, "JupyterHub 4.1.6 is not supported."),
+        ("6.1.1", "0.0.1", f"The service is gpuspawner 0.0.1, and this is {__version__}."),
+    ],
+)
+def test_versions_that_do_not_go_together(hub, service, words):
+    found = of_hub.versions(__version__, Answer(200, {"version": hub}), Answer(200, {"version": service}), None)
+    assert [one.words for one in found] == [words]
+
+
+CULLER = """
+c.JupyterHub.services.append({"name": "jupyterhub-idle-culler", "api_token": "a-culler-s-token"})
+c.JupyterHub.load_roles[0]["scopes"].append("admin:services")
+"""
+
+
+def test_a_real_hub_that_is_well_and_then_broken_in_four_ways(tmp_path, capsys, monkeypatch):
+    for name in ("GPUSPAWNER_TOKEN", "JUPYTERHUB_API_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    hub = HubApart(tmp_path, gpus=1, extra=CULLER)
+    where = ["--hub", f"http://127.0.0.1:{hub.hub_port}/hub/api", "--service", f"http://127.0.0.1:{hub.service_port}"]
+
+    def examine(*more, code=BAD):
+        assert main(["doctor", "--json", *where, *more]) == code
+        found = json.loads(capsys.readouterr().out)["findings"]
+        return {one["check"]: (one["state"], one["words"], one["remedy"]) for one in found}
+
+    try:
+        hub.start()
+        hub.until_it_answers()
+        secret = str(tmp_path / "gpu" / "secret")
+        catalog = str(hub.catalog)
+        found = examine("--secret-file", secret, "--catalog", catalog, code=GOOD)
+        assert {check for check, (state, *_) in found.items() if state == "good"} >= {
+            "hub", "token", "scopes", "clock", "service", "versions",
+        }  # fmt: skip
+        assert found["cullers"][0] == "unknown"
+        assert main(["doctor", *where, "--secret-file", secret]) == GOOD
+        assert "good  scopes: The service gpu has the scopes that it needs." in capsys.readouterr().out
+
+        monkeypatch.setenv("GPUSPAWNER_TOKEN", ADMIN_TOKEN)
+        state, words, remedy = examine()["cullers"]
+        assert (state, "jupyterhub-idle-culler" in words, "cull: {enabled: false}" in remedy) == ("bad", True, True)
+
+        monkeypatch.setenv("GPUSPAWNER_TOKEN", "nobody-s-token")
+        state, words, remedy = examine()["token"]
+        assert (state, words, "--secret-file" in remedy) == ("bad", "The hub does not know this token.", True)
+
+        hub.end_service()
+        state, words, remedy = examine("--secret-file", secret)["service"]
+        assert (state, words.startswith("No GPU service answers at"), "Its log" in remedy) == ("bad", True, True)
+
+        hub.terminate_hub()
+        eventually(lambda: examine("--secret-file", secret)["hub"][0] == "bad", 30)
+        assert "Is the hub running?" in examine("--secret-file", secret)["hub"][2]
+    finally:
+        hub.close()
+
+
+def test_a_secret_that_cannot_be_read_and_a_catalog_that_is_wrong(tmp_path, capsys):
+    assert main(["doctor", *NOBODY, "--secret-file", str(tmp_path / "absent")]) == 2
+    assert "absent cannot be read as a secret" in capsys.readouterr().err
+    (tmp_path / "catalog.yaml").write_text("version: 2\n")
+    assert main(["doctor", *NOBODY, "--catalog", str(tmp_path / "catalog.yaml")]) == BAD
+    out = capsys.readouterr().out
+    assert f" BAD  catalog: {tmp_path}/catalog.yaml cannot be used." in out
+    assert "version 2 is not known" in out
+
+
+def test_kinds_that_a_share_divides_need_not_be_there_whole():
+    shared = {**A100, "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB-SHARED", "nvidia.com/gpu.replicas": "2"}
+    catalog = load_text(CATALOG.replace("templates:", "  half: {of: a100, shares: 2}\ntemplates:"))
+    assert [one.state for one in kinds_there(catalog.gpus, [a_node("a", shared)])] == [State.GOOD]

@@ -1,0 +1,235 @@
+"""``gpuspawner init``: what is found on machines and clusters becomes a catalog that is good at once, and says so."""
+
+import asyncio
+
+import pytest
+from cluster_objects import A100, MIG_MIXED, MIG_SINGLE, SHARED, T4, a_node
+from kube_api import KubeApi
+
+from gpuspawner.backends.kubernetes.fleet import gpus_of_node
+from gpuspawner.backends.kubernetes.kinds import cluster_kinds
+from gpuspawner.backends.kubernetes.reading.objects import to_node
+from gpuspawner.backends.local import nvidia
+from gpuspawner.catalog import load_catalog, load_text
+from gpuspawner.cli import main
+from gpuspawner.cli.adopting.draft import render
+from gpuspawner.cli.adopting.found import to_draft
+from gpuspawner.cli.adopting.models import short_name, title_of, written_memory
+from gpuspawner.cli.adopting.of_cluster import of_nodes
+from gpuspawner.core.units import GIBIBYTE
+
+U0, U1 = "GPU-aaaaaaaa-0000-0000-0000-000000000000", "GPU-bbbbbbbb-0000-0000-0000-000000000001"
+H100 = "NVIDIA H100 80GB HBM3"
+RENAMED = {**A100, "nvidia.com/gpu.replicas": "4"}
+DONE, REFUSED, AWAY = 0, 2, 3
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """Make a machine whose nvidia-smi prints these rows and this list."""
+
+    def make(rows, listed="", code=0):
+        (tmp_path / "bin").mkdir()
+        (tmp_path / "rows").write_text(rows)
+        (tmp_path / "list").write_text(listed)
+        tool = tmp_path / "bin" / "nvidia-smi"
+        tool.write_text(f"#!/bin/sh\n[ $1 = -L ] && exec cat {tmp_path}/list\ncat {tmp_path}/rows\nexit {code}\n")
+        tool.chmod(0o755)
+
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/bin:/usr/bin")
+    monkeypatch.setattr(nvidia, "has_devices", lambda: False)
+    monkeypatch.chdir(tmp_path)
+    return make
+
+
+def pools(nodes):
+    """Which kind of the catalog that init would write each GPU of these nodes is, as the running service sees it."""
+    catalog = load_text(render(to_draft(of_nodes(nodes))))
+    kinds = list(cluster_kinds(catalog.gpus).values())
+    named = frozenset(kind.resource for kind in kinds if kind.resource)
+    found = {}
+    for node in nodes:
+        found[node["metadata"]["name"]] = {
+            gpu.group.resource: gpu.pool for gpu in gpus_of_node(to_node(node, named), (), kinds, "hub", ())
+        }
+    return found, catalog
+
+
+def test_this_machine_s_gpus_are_a_catalog_that_check_finds_good(machine, capsys):
+    machine(f"0, {U0}, {H100}, Disabled, 81559, 0\n1, {U1}, {H100}, Disabled, 81559, 0\n")
+    assert main(["init"]) == DONE
+    out = capsys.readouterr().out
+    assert out.startswith("Found on this machine: 2 x H100 80GB HBM3.\ncatalog.yaml is written: it records")
+    assert "gpuspawner check catalog.yaml" in out
+    assert main(["check", "catalog.yaml"]) == DONE
+    assert capsys.readouterr() == ("catalog.yaml: good (2 templates, 1 GPU kind, 1 policy).\n", "")
+    catalog = load_catalog("catalog.yaml")
+    (kind,) = catalog.gpus.values()
+    assert (kind.name, kind.memory_bytes, kind.compute) == ("h100-80gb", 80 * GIBIBYTE, "9.0")
+    assert nvidia.matching(H100, catalog.gpus.values()) == kind.name
+    assert catalog.templates["gpu"].gpus == {"h100-80gb": (1, 2)}
+    assert catalog.policies["default"].mode.value == "observe"
+
+
+def test_a_catalog_that_is_there_is_replaced_by_force_alone(machine, tmp_path, capsys):
+    machine(f"0, {U0}, Tesla T4, [N/A], 15360, 0\n")
+    (tmp_path / "catalog.yaml").write_text("mine\n")
+    assert main(["init"]) == REFUSED
+    assert "catalog.yaml is there, and was not changed." in capsys.readouterr().err
+    assert (tmp_path / "catalog.yaml").read_text() == "mine\n"
+    assert main(["init", "--force"]) == DONE
+    assert list(load_catalog(tmp_path / "catalog.yaml").gpus) == ["t4"]
+
+
+def test_printed_it_is_a_catalog_alone(machine, capsys, tmp_path):
+    machine(f"0, {U0}, Tesla T4, [N/A], 15360, 0\n")
+    assert main(["init", "-"]) == DONE
+    out, err = capsys.readouterr()
+    assert list(load_text(out).gpus) == ["t4"]
+    assert err == "Found on this machine: 1 x T4.\n"
+    assert not (tmp_path / "catalog.yaml").exists()
+
+
+def test_mig_devices_are_kinds_of_their_own(machine, capsys):
+    listed = (
+        f"GPU 0: {H100} (UUID: {U0})\n"
+        "  MIG 3g.40gb     Device  0: (UUID: MIG-cccccccc-0000-0000-0000-000000000002)\n"
+        "  MIG 1g.10gb     Device  1: (UUID: MIG-dddddddd-0000-0000-0000-000000000003)\n"
+        f"GPU 1: {H100} (UUID: {U1})\n"
+    )
+    machine(f"0, {U0}, {H100}, Enabled, 81559, 1\n1, {U1}, {H100}, Enabled, 81559, 1\n", listed)
+    assert main(["init"]) == DONE
+    out = capsys.readouterr().out
+    assert "GPU 1 (NVIDIA H100 80GB HBM3) is in MIG mode and has no MIG device: make some by nvidia-smi mig -cgi" in out
+    catalog = load_catalog("catalog.yaml")
+    assert nvidia.matching(f"{H100} MIG 3g.40gb", catalog.gpus.values()) == "h100-80gb-3g-40gb"
+    assert nvidia.matching(H100, catalog.gpus.values()) == ""
+    assert str(catalog.gpus["h100-80gb-3g-40gb"].counts) == "3/7"
+    assert set(catalog.templates["gpu"].gpus.values()) == {(1, 1)}, "CUDA uses no second"
+
+
+@pytest.mark.parametrize(
+    ("rows", "code", "exit_code", "said"),
+    [
+        pytest.param("", 0, DONE, "nvidia-smi lists no GPU.", id="none"),
+        pytest.param(
+            f"0, {U0}, Tesla T4, [N/A], [N/A], [N/A]", 0, DONE, "can't be read; it may need a reset", id="sick"
+        ),
+        pytest.param("NVIDIA-SMI has failed", 9, AWAY, "nvidia-smi failed with exit code 9", id="fails"),
+    ],
+)
+def test_a_machine_whose_gpus_cannot_be_had_says_why(machine, capsys, tmp_path, rows, code, exit_code, said):
+    machine(rows, code=code)
+    assert main(["init"]) == exit_code
+    assert said in "".join(capsys.readouterr())
+    assert (tmp_path / "catalog.yaml").exists() == (exit_code == DONE)
+
+
+def test_a_machine_without_a_gpu_gets_a_catalog_without_one_and_is_told_how_to_try(machine, capsys):
+    assert main(["init"]) == DONE
+    assert "No nvidia-smi is on this machine's PATH." in capsys.readouterr().out
+    assert main(["check", "catalog.yaml"]) == DONE
+    assert not load_catalog("catalog.yaml").gpus
+
+
+@pytest.mark.parametrize(
+    ("nodes", "kinds"),
+    [
+        pytest.param([a_node("a")], {"a": {"nvidia.com/gpu": "a100-80gb"}}, id="whole"),
+        pytest.param([a_node("a", MIG_SINGLE)], {"a": {"nvidia.com/gpu": "a100-80gb-1g-10gb"}}, id="MIG, one profile"),
+        pytest.param(
+            [a_node("a", MIG_MIXED, {"nvidia.com/gpu": 6, "nvidia.com/mig-1g.10gb": 14})],
+            {"a": {"nvidia.com/gpu": "a100-80gb", "nvidia.com/mig-1g.10gb": "a100-80gb-1g-10gb"}},
+            id="MIG, mixed: two resources",
+        ),
+        pytest.param([a_node("a", SHARED)], {"a": {"nvidia.com/gpu": "a100-80gb-shared-2"}}, id="time-slicing"),
+        pytest.param(
+            [a_node("a", RENAMED, {"nvidia.com/gpu.shared": 8}), a_node("b")],
+            {"a": {"nvidia.com/gpu.shared": "a100-80gb-shared-4"}, "b": {"nvidia.com/gpu": "a100-80gb"}},
+            id="time-slicing, renamed, beside whole ones",
+        ),
+        pytest.param(
+            [a_node("a", {}, {"nvidia.com/gpu": 2}), a_node("b", T4), a_node("c", MIG_SINGLE)],
+            {
+                "a": {"nvidia.com/gpu": "gpu"},
+                "b": {"nvidia.com/gpu": "t4"},
+                "c": {"nvidia.com/gpu": "a100-80gb-1g-10gb"},
+            },
+            id="without a label, beside labelled ones",
+        ),
+        pytest.param(
+            [a_node("a", {"amd.com/gpu.product-name": "AMD_Instinct_MI300X"}, {"amd.com/gpu": 8})],
+            {"a": {"amd.com/gpu": "mi300x"}},
+            id="AMD",
+        ),
+        pytest.param(
+            [a_node("a", {"cloud.google.com/gke-accelerator": "nvidia-l4"}, {"nvidia.com/gpu": 1})],
+            {"a": {"nvidia.com/gpu": "l4"}},
+            id="GKE",
+        ),
+    ],
+)
+def test_each_gpu_of_a_cluster_is_of_the_kind_that_was_written_for_it(nodes, kinds):
+    assert pools(nodes)[0] == kinds
+
+
+def test_what_a_person_must_decide_stands_beside_it():
+    nodes = [
+        a_node("a", {}, {"nvidia.com/gpu": 2}),
+        a_node("b", {}, {"nvidia.com/gpu.shared": 4}),
+        a_node("c", ready=False),
+    ]
+    finding = of_nodes(nodes)
+    assert [line.partition(",")[0] for line in finding.told] == [
+        "c is not ready: its GPUs are in the catalog",
+        "a: 2 x nvidia.com/gpu",
+        "b: 4 x nvidia.com/gpu.shared are shared",
+    ]
+    text = render(to_draft(finding))
+    lines = text.splitlines()
+    here = next(number for number, line in enumerate(lines) if line.startswith("  gpu: {title: GPU, resource"))
+    assert lines[here - 1].lstrip(" #").startswith("Decide: what memory one has nothing told")
+
+
+async def test_a_cluster_is_read_by_its_kubeconfig(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    api = KubeApi()
+    await api.start()
+    try:
+        arguments = ["init", "--kubernetes", "--kubeconfig", api.kubeconfig(tmp_path)]
+        assert await asyncio.to_thread(main, arguments) == DONE
+        assert "No node advertises GPUs." in capsys.readouterr().out
+        for number in range(300):  # more than a page
+            api.put(a_node(f"gpu-{number}"))
+        assert await asyncio.to_thread(main, [*arguments, "--force"]) == DONE
+        assert "Found on this cluster: 2400 x A100 SXM4 80GB." in capsys.readouterr().out
+        api.refused.add(("get", "/api/v1/nodes"))
+        assert await asyncio.to_thread(main, [*arguments, "--force"]) == REFUSED
+        assert "nodes is forbidden" in capsys.readouterr().err
+    finally:
+        await api.stop()
+    assert await asyncio.to_thread(main, [*arguments, "--force"]) == AWAY
+    assert "The Kubernetes API server does not answer" in capsys.readouterr().err
+    assert list(load_catalog("catalog.yaml").gpus) == ["a100-80gb"]
+
+
+@pytest.mark.parametrize(
+    ("product", "name", "title"),
+    [
+        ("NVIDIA-A100-SXM4-80GB", "a100-80gb", "A100 SXM4 80GB"),
+        ("Tesla-V100-SXM2-16GB", "v100-16gb", "V100 SXM2 16GB"),
+        ("NVIDIA GeForce RTX 4090", "rtx-4090", "RTX 4090"),
+        ("nvidia-tesla-t4", "t4", "T4"),
+        ("AMD_Instinct_MI300X_OAM", "mi300x", "MI300X OAM"),
+        ("NVIDIA", "", "NVIDIA"),
+    ],
+)
+def test_a_product_is_called_as_people_call_it(product, name, title):
+    assert (short_name(product), title_of(product)) == (name, title)
+
+
+@pytest.mark.parametrize(
+    ("mib", "written"), [(81559, "80GiB"), (15360, "15GiB"), (9728, "9.5GiB"), (143771, "140GiB"), (512, "512MiB")]
+)
+def test_memory_is_written_in_whole_gib_where_it_is_close_to_them(mib, written):
+    assert written_memory(mib * 2**20) == written

@@ -1,0 +1,260 @@
+"""The store backed up while it is used, put back, and opened by a later version: nothing of it is lost."""
+
+import io
+import json
+import shutil
+import sqlite3
+import tarfile
+import threading
+from pathlib import Path
+
+import pytest
+from harness import RealHub, eventually
+from lease_builders import a_lease
+
+from gpuspawner.cli import main
+from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.lease import Phase
+from gpuspawner.service.store import Store
+from gpuspawner.service.store.backups import DATABASE
+from gpuspawner.spawner.hub import one_hub
+
+DONE, INVALID, REFUSED = 0, 1, 2
+FIRST = Path(__file__).parent / "first_store.sql"
+ASKED_AT = 1_790_000_000.0
+
+
+@pytest.fixture
+def data(tmp_path):
+    """A service's folder with one lease."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "hub-id").write_text("1" * 32 + "\n")
+    (folder / "secret").write_text("2" * 64 + "\n")
+    store = opened(folder)
+    store.save([a_lease("one")])
+    store.close()
+    return folder
+
+
+def opened(folder):
+    store = Store(f"sqlite:///{folder / DATABASE}")
+    store.open()
+    return store
+
+
+def leases(folder):
+    store = opened(folder)
+    try:
+        return [lease.id for lease in store.live()]
+    finally:
+        store.close()
+
+
+def run(action, *arguments, data):
+    return main(["store", action, *map(str, arguments), "--data", str(data)])
+
+
+def test_promise_2_a_store_of_the_first_schema_is_opened_with_all_that_runs_waits_and_ended(tmp_path, capsys):
+    with sqlite3.connect(tmp_path / DATABASE) as raw:
+        raw.executescript(FIRST.read_text())
+    raw.close()
+    assert run("check", data=tmp_path) == DONE
+    told = capsys.readouterr().out
+    assert "whole, schema 0001 (4 live workspaces, 1 that ended" in told
+    assert "  0002  Workspaces are looked up by their owner" in told
+    assert "There is no way back" in told
+    assert "gpuspawner store backup FILE" in told
+    store = opened(tmp_path)
+    ada, bob, cem, dora = sorted(store.live(), key=lambda lease: lease.user)
+    assert [lease.phase for lease in (ada, bob, cem, dora)] == [
+        Phase.RUNNING, Phase.RECLAIMING, Phase.PARKED, Phase.QUEUED,
+    ]  # fmt: skip
+    assert (ada.deadline_at, ada.keeps_used, ada.streak.idle_seconds) == (ASKED_AT + 28820, 1, 600.0)
+    assert ada.slots[0].gpu == "a100-0"
+    assert float(bob.slots[0].share) == 0.5
+    assert (cem.asked_at, dora.asked_at) == (ASKED_AT + 100, ASKED_AT + 200), "places in the queue"
+    (eve,) = store.ended(None)
+    assert (eve.reason, eve.message) == (Reason.IDLE, "Its GPU did nothing.")
+    assert [line.event.said for line in store.audit(eve.id)] == ["idle for 30 min"]
+    assert [row.utilization_percent for row in store.readings(eve.id)] == [1.0]
+    assert store.last_ended(eve.key) == eve
+    store.close()
+    assert run("check", data=tmp_path) == DONE
+    assert "changes nothing in it" in capsys.readouterr().out
+
+
+def test_a_backup_of_a_store_that_is_written_meanwhile_is_whole_and_comes_back(data, tmp_path, capsys):
+    store, over = opened(data), threading.Event()
+
+    def write():
+        number = 0
+        while not over.is_set():
+            number += 1
+            store.save([a_lease(f"lease-{number}")])
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    try:
+        eventually(lambda: len(store.live()) > 20, 30)
+        assert run("backup", tmp_path / "gpu.tar", data=data) == DONE
+        held = len(store.live())
+    finally:
+        over.set()
+        writing.join()
+    store.close()
+    assert "It holds the secret of hub and service" in capsys.readouterr().out
+    assert (tmp_path / "gpu.tar").stat().st_mode & 0o777 == 0o600
+    new = tmp_path / "new"
+    assert run("restore", tmp_path / "gpu.tar", data=new) == DONE
+    assert 20 < len(leases(new)) <= held
+    assert [(new / name).read_text() for name in ("hub-id", "secret")] == ["1" * 32 + "\n", "2" * 64 + "\n"]
+
+
+def test_an_older_service_does_not_take_a_restored_store_for_its_own(data, tmp_path):
+    assert run("backup", tmp_path / "gpu.tar", data=data) == DONE
+    for _ in range(3):
+        old = opened(data)
+    old.save([a_lease("two")])
+    old.close()
+    assert run("restore", tmp_path / "gpu.tar", data=data) == DONE
+    new = opened(data)
+    assert new.epoch == old.epoch + 1
+    assert [lease.id for lease in new.live()] == ["one"]
+    new.close()
+
+
+def test_the_store_of_before_stays_beside_and_the_folders_own_secret(data, tmp_path, capsys):
+    assert run("backup", tmp_path / "gpu.tar", data=data) == DONE
+    store = opened(data)
+    store.save([a_lease("two")])
+    store.close()
+    (data / "secret").write_text("3" * 64)
+    assert run("restore", tmp_path / "gpu.tar", data=data) == DONE
+    (before,) = data.glob(f"{DATABASE}.until-*")
+    assert f"The one of before is {before}." in capsys.readouterr().out
+    assert (data / "secret").read_text() == "3" * 64
+    assert leases(data) == ["one"]
+    shutil.copy(before, data / DATABASE)
+    assert sorted(leases(data)) == ["one", "two"]
+
+
+def archive(path, **files):
+    with tarfile.open(path, "w") as out:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            out.addfile(member, io.BytesIO(content))
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        pytest.param({"../evil": b"x"}, "it has '../evil' in it.", id="a path out of the folder"),
+        pytest.param({"secret": b"x"}, f"it has no {DATABASE}.", id="no database"),
+        pytest.param({DATABASE: b"not a database, however long it is" * 50}, "file is not a database", id="none"),
+        pytest.param(None, "This is no backup of gpuspawner", id="no archive"),
+    ],
+)
+def test_what_is_no_backup_changes_nothing(data, tmp_path, capsys, files, said):
+    if files is None:
+        (tmp_path / "gpu.tar").write_bytes(b"text")
+    else:
+        archive(tmp_path / "gpu.tar", **files)
+    assert run("restore", tmp_path / "gpu.tar", data=data) == INVALID
+    assert said in capsys.readouterr().err
+    assert leases(data) == ["one"]
+    assert not list(data.glob(".restore-*"))
+
+
+def test_a_backup_of_another_hub_or_of_a_newer_version_is_refused(data, tmp_path, capsys):
+    assert run("backup", tmp_path / "gpu.tar", data=data) == DONE
+    (data / "hub-id").write_text("9" * 32)
+    assert run("restore", tmp_path / "gpu.tar", data=data) == REFUSED
+    assert f"belongs to the hub {'9' * 32}, and the backup is of {'1' * 32}" in capsys.readouterr().err
+    with sqlite3.connect(data / DATABASE) as raw:
+        raw.execute("UPDATE alembic_version SET version_num = '9999'")
+    raw.close()
+    assert run("check", data=data) == INVALID
+    assert "would serve nothing of it" in capsys.readouterr().out
+    assert run("backup", tmp_path / "newer.tar", data=data) == DONE
+    assert run("restore", tmp_path / "newer.tar", data=tmp_path / "new") == REFUSED
+    assert "The backup has schema 9999" in capsys.readouterr().err
+
+
+def test_a_folder_in_use_is_not_restored(data, tmp_path, capsys):
+    assert run("backup", tmp_path / "gpu.tar", data=data) == DONE
+    one_hub.hold(data, "http://hub.example.org/")
+    try:
+        assert run("restore", tmp_path / "gpu.tar", data=data) == REFUSED
+        assert "which serves http://hub.example.org/. End it first" in capsys.readouterr().err
+    finally:
+        one_hub._held.clear()
+
+
+def test_a_service_of_its_own_that_beats_is_not_restored_under(data, tmp_path, capsys):
+    assert run("backup", tmp_path / "gpu.tar", data=data) == DONE
+    store, over = opened(data), threading.Event()
+
+    def beat():
+        while not over.wait(0.3):
+            store.beat()
+
+    store.beat()
+    beating = threading.Thread(target=beat)
+    beating.start()
+    try:
+        assert run("restore", tmp_path / "gpu.tar", data=data) == REFUSED
+        assert f"A service works on {data}. End it first" in capsys.readouterr().err
+    finally:
+        over.set()
+        beating.join()
+        store.close()
+
+
+def test_without_a_store_it_is_said_where_to_look(tmp_path, capsys):
+    for action in (["check"], ["backup", str(tmp_path / "gpu.tar")]):
+        assert run(*action, data=tmp_path) == INVALID
+        assert f"{tmp_path} has no {DATABASE}. Name the service's folder by --data" in capsys.readouterr().err
+    assert not (tmp_path / "gpu.tar").exists()
+
+
+def test_check_as_json(data, capsys):
+    assert run("check", "--json", data=data) == DONE
+    found = json.loads(capsys.readouterr().out)
+    assert (found["live"], found["steps"], found["is_newer"]) == (1, [], False)
+
+
+def test_promise_2_after_a_restore_what_runs_is_adopted_and_who_waits_keeps_the_place(tmp_path):
+    hub = RealHub(tmp_path, gpus=1)
+    try:
+        hub.start()
+        hub.add_user("ada", "bob", "cem", "eve")
+        hub.begin("ada")
+        ada = hub.until("ada", "running")
+        hub.begin("eve", template="cpu")
+        eve = hub.until("eve", "running")
+        hub.begin("cem")
+        cem = hub.until("cem", "queued")
+        assert run("backup", tmp_path / "gpu.tar", data=tmp_path / "gpu") == DONE
+        hub.stop("eve")
+        hub.until_ended("eve", "stopped")
+        hub.begin("bob", template="cpu")
+        bob = hub.until("bob", "running")
+        pids = {lease["id"]: hub.server_pids(lease["id"]) for lease in (ada, bob)}
+        assert run("restore", tmp_path / "gpu.tar", data=tmp_path / "gpu") == REFUSED, "the hub works on it"
+        hub.terminate_hub()
+        eventually(lambda: not hub.service_pids(), 60, "the service ends with its hub")
+        assert run("restore", tmp_path / "gpu.tar", data=tmp_path / "gpu") == DONE
+        hub.start_hub()
+        for before in (ada, bob):
+            now = hub.until(before["user"], "running")
+            assert now["id"] == before["id"]
+            # What was not in the backup is rebuilt from its own process: its end is that of the grant.
+            assert now["ends_at"] == pytest.approx(before["ends_at"], abs=5.0 if before is bob else 0.0)
+            assert hub.server_pids(before["id"]) == pids[before["id"]]
+        waits = hub.lease("cem")
+        assert (waits["id"], waits["asked_at"], waits["queue"]["place"]) == (cem["id"], cem["asked_at"], 1)
+        eventually(lambda: hub.last_end("eve")["id"] == eve["id"], 90, "what ended since then ends in it too")
+    finally:
+        hub.close()

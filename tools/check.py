@@ -42,8 +42,10 @@ PROGRAMS = {
     "ssh": ["openssh-client"],
     "sshd": ["openssh-server"],
     "docker-registry": ["docker-registry"],
+    "prometheus": ["prometheus"],
 }
-"""What the tests run besides, and its packages: a browser, the smallest shell of images, SSH, a registry of images."""
+"""What the tests run besides, and its packages: a browser, the smallest shell of images, SSH, a registry of images, and
+Prometheus with promtool."""
 SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
 """Where daemons lie, which is seldom on a user's PATH."""
 KEEP_STOPPED = """

@@ -8,7 +8,7 @@ from contextlib import suppress
 from itertools import product
 from typing import Any
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from tornado.web import HTTPError
@@ -70,6 +70,16 @@ class ServiceCollector(Collector):
             "gpuspawner_catalog_reload_success",
             "1 while the catalog in force is as its file says, 0 while what was written there cannot be used.",
             value=0 if self._parts.in_force.problem else 1,
+        )
+        yield GaugeMetricFamily(
+            "gpuspawner_hub_reachable",
+            "1 while the hub answers, 0 while it does not: who waits then goes on waiting.",
+            value=1 if self._parts.allocator.observed.hub_answers else 0,
+        )
+        yield GaugeMetricFamily(
+            "gpuspawner_store_writable",
+            "1 while the database takes what is written, 0 while it does not: nothing is granted then.",
+            value=0 if self._parts.store.trouble else 1,
         )
         yield from self._ages()
 
@@ -165,6 +175,7 @@ class Metrics(ApiHandler):
         """Answer in Prometheus' text format."""
         registry = CollectorRegistry()
         registry.register(ServiceCollector(self.parts))
+        ProcessCollector(registry=registry)
         self.set_header("Content-Type", CONTENT_TYPE_LATEST)
         self.finish(generate_latest(registry))
 

@@ -1,0 +1,153 @@
+"""Dashboards and alert rules: each expression on a real Prometheus that scrapes the service, each alert by promtool."""
+
+import re
+import shutil
+import subprocess
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+
+import page_world
+import pytest
+import requests
+import yaml
+from test_web_metrics import metrics
+from tornado.testing import bind_unused_port
+
+from gpuspawner.core.leases.lease import Phase
+from tools.monitoring.__main__ import FILES, files
+from tools.monitoring.alerts import ALERTS, rules
+from tools.monitoring.panels import DASHBOARDS
+
+NAME = re.compile(r"\b(gpuspawner_\w+|process_\w+|up)\b")
+SUFFIXES = ("_bucket", "_sum", "_count")
+EXPRESSIONS = [
+    (page.name, panel.title, expression)
+    for page in DASHBOARDS
+    for panel in page.panels
+    for expression in panel.expressions.values()
+]
+PATH = "/usr/local/sbin:/usr/sbin:/usr/local/bin:/usr/bin"
+
+
+def test_the_files_beside_the_chart_are_those_that_are_generated():
+    found = {
+        path.relative_to(FILES): path.read_text() for path in FILES.rglob("*") if path.suffix in {".json", ".yaml"}
+    }
+    assert found == files(), "run python -m tools.monitoring"
+
+
+@contextmanager
+def prometheus(folder, world):
+    """Run Debian's Prometheus on the service's metrics; yield its address."""
+    socket, port = bind_unused_port()
+    socket.close()
+    job = {
+        "job_name": "gpuspawner",
+        "metrics_path": f"{page_world.PREFIX}/metrics",
+        "authorization": {"type": "token", "credentials": world.token("prometheus")},
+        "static_configs": [{"targets": [world.home.split("/")[2]]}],
+    }
+    config = {"global": {"scrape_interval": "1s"}, "rule_files": [str(FILES / "alerts.yaml")], "scrape_configs": [job]}
+    (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
+    command = [
+        shutil.which("prometheus", path=PATH),
+        f"--config.file={folder}/prometheus.yml",
+        f"--storage.tsdb.path={folder}/data",
+        f"--web.listen-address=127.0.0.1:{port}",
+    ]
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log)
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def ask(address, expression):
+    """Return what an expression gives now; it fails where Prometheus does not take it."""
+    answer = requests.get(f"{address}/api/v1/query", params={"query": expression}, timeout=10).json()
+    assert answer["status"] == "success", (expression, answer)
+    return answer["data"]["result"]
+
+
+def scraped(address, world, times):
+    """Wait until the service was scraped so often."""
+    for _ in range(300):
+        try:
+            if (found := ask(address, "count_over_time(up[5m])")) and int(found[0]["value"][1]) >= times:
+                assert ask(address, "up")[0]["value"][1] == "1", (world.home, "the service refuses the scrape")
+                return
+        except requests.ConnectionError:
+            pass
+        time.sleep(0.1)
+    raise AssertionError("Prometheus did not scrape the service")
+
+
+def test_every_panel_draws_what_a_running_service_tells(make_web_world, tmp_path):
+    world = make_web_world()
+    world.observe()
+    lease = page_world.running("idles", streak=page_world.idle_streak(12), sampled_at=page_world.NOW - 70)
+    world.save(lease, readings=page_world.readings(lease, [1] * 3))
+    world.save(page_world.waiting())
+    names = {name for name, *_ in metrics(world, "prometheus")} | {"up"}
+    with prometheus(tmp_path, world) as address:
+        scraped(address, world, 2)
+        at = page_world.NOW - 60
+        begun = replace(
+            page_world.running("starts"), phase=Phase.STARTING, granted_at=at, first_granted_at=at, running_at=None
+        )
+        starts = replace(begun, key=replace(begun.key, server="starts"))
+        world.save(starts)
+        world.save(replace(starts, phase=Phase.RUNNING, running_at=at + 20))
+        goes = page_world.running("goes", server="goes")
+        world.save(goes)
+        world.save(replace(page_world.reclaimed("goes"), key=goes.key))
+        world.parts.sampler.counts["idle"] += 3
+        world.parts.notifier.counts["sent"] += 1
+        scraped(address, world, 5)
+        drawn = {(page, title): ask(address, asked.replace("$job", ".*")) for page, title, asked in EXPRESSIONS}
+        loaded = requests.get(f"{address}/api/v1/rules", timeout=10).json()["data"]["groups"][0]["rules"]
+    for page, title, expression in EXPRESSIONS:
+        assert set(NAME.findall(re.sub(r"\{.*?\}", "", expression))) <= names, (page, title)
+    assert not [key for key, found in drawn.items() if not found]
+    assert [rule["name"] for rule in loaded] == [alert.name for alert in ALERTS]
+    assert all(rule["health"] in {"ok", "unknown"} for rule in loaded)
+
+
+def series(samples, minutes):
+    """Return promtool's input: a plain value holds, a `+1` grows by the minute."""
+    return [
+        {"series": name, "values": f"0{value}x{minutes}" if value.startswith("+") else f"{value}x{minutes}"}
+        for name, value in samples.items()
+    ]
+
+
+def judged(folder, *cases):
+    """Run cases of promtool that expect an alert not to fire: (its name, samples, minute)."""
+    tests = [
+        {
+            "interval": "1m",
+            "input_series": series(samples, minute + 5),
+            "alert_rule_test": [{"eval_time": f"{minute}m", "alertname": name, "exp_alerts": []}],
+        }
+        for name, samples, minute in cases
+    ]
+    (folder / "rules.yaml").write_text(yaml.safe_dump(rules()))
+    (folder / "tests.yaml").write_text(yaml.safe_dump({"rule_files": ["rules.yaml"], "tests": tests}))
+    promtool = shutil.which("promtool", path=PATH)
+    return subprocess.run(
+        [promtool, "test", "rules", folder / "tests.yaml"], check=False, capture_output=True, text=True
+    )
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
+def test_an_alert_fires_after_its_time_and_not_without_its_cause(alert, tmp_path):
+    growing = any(value.startswith("+") for value in alert.fires.values())
+    late = alert.minutes + (65 if growing else 1)
+    quiet = judged(tmp_path, (alert.name, alert.fires, alert.minutes - 1), (alert.name, alert.rests, late))
+    assert quiet.returncode == 0, quiet.stdout + quiet.stderr
+    fired = judged(tmp_path, (alert.name, alert.fires, late))
+    assert fired.returncode == 1
+    assert f'alertname="{alert.name}"' in fired.stdout + fired.stderr

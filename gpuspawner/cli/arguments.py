@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from gpuspawner.cli.chart.arguments import add_chart
 from gpuspawner.cli.serving.serve_arguments import add_serve
 
 DAYS = 30
@@ -46,6 +47,7 @@ def add_parsers(commands: Any) -> None:
     _add_quota(commands)
     _add_ssh(commands)
     _add_simulate(commands)
+    add_chart(commands, argparse.RawDescriptionHelpFormatter)
 
 
 def _add_check(commands: Any) -> None:

@@ -141,7 +141,12 @@ def z2jh_values(asked: Asked, theirs: Mapping[str, Any], catalog: Catalog | None
 
 def as_text(values: Values) -> str:
     """Return the values as people read them."""
-    return HEADER + yaml.dump(values, Dumper=_Dumper, sort_keys=False, width=120)
+    return HEADER + dumped(values)
+
+
+def dumped(values: Values) -> str:
+    """Return values as YAML, their texts line by line."""
+    return yaml.dump(values, Dumper=_Dumper, sort_keys=False, width=120)
 
 
 class _Dumper(yaml.SafeDumper):

@@ -1,5 +1,7 @@
 """The chart as helm renders it, without a cluster."""
 
+import os
+import shutil
 from pathlib import Path
 
 import yaml
@@ -8,6 +10,9 @@ from tools.cluster.helm import Helm
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm" / "gpuspawner"
+UMBRELLA = ROOT / "helm" / "gpuspawner-jupyterhub"
+Z2JH = os.environ.get("GPUSPAWNER_TEST_Z2JH", "")
+"""A folder with the source of Zero to JupyterHub's chart; "" where none is at hand."""
 
 
 class Chart:
@@ -42,3 +47,24 @@ def nested(values):
             at = at.setdefault(key, {})
         at[last] = value
     return made
+
+
+def with_dependencies(folder):
+    """The chart of both in ``folder`` with its dependencies, as `helm dependency build` puts them there.
+
+    The hub's own is empty where its source is not at hand; that one lacks a version, which its release fills in.
+    """
+    both = folder / "both"
+    shutil.copytree(UMBRELLA, both)
+    shutil.copytree(CHART, both / "charts" / "gpuspawner")
+    asked = yaml.safe_load((UMBRELLA / "Chart.yaml").read_text())["dependencies"]
+    version = next(one["version"] for one in asked if one["name"] == "jupyterhub")
+    hub = both / "charts" / "jupyterhub"
+    if Z2JH:
+        shutil.copytree(Z2JH, hub)
+        about = yaml.safe_load((hub / "Chart.yaml").read_text())
+    else:
+        (hub / "templates").mkdir(parents=True)
+        about = {"apiVersion": "v2", "name": "jupyterhub"}
+    (hub / "Chart.yaml").write_text(yaml.safe_dump({**about, "version": version}))
+    return both

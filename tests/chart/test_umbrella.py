@@ -1,22 +1,12 @@
 """The chart that holds both, with a stand-in for Zero to JupyterHub's where its source is not at hand."""
 
-import os
-import shutil
-
 import pytest
 import yaml
-from rendered import CHART, ROOT
+from rendered import CHART, UMBRELLA, Z2JH, with_dependencies
 
 from gpuspawner import __version__
 from tools import chart_umbrella
 
-UMBRELLA = chart_umbrella.VALUES.parent
-ITS_SOURCE = os.environ.get("GPUSPAWNER_TEST_Z2JH", "")
-VERSION = next(
-    one["version"]
-    for one in yaml.safe_load((UMBRELLA / "Chart.yaml").read_text())["dependencies"]
-    if one["name"] == "jupyterhub"
-)
 SHOWS_ITS_VALUES = """
 apiVersion: v1
 kind: ConfigMap
@@ -29,20 +19,9 @@ data:
 
 @pytest.fixture
 def both(tmp_path):
-    """The chart with its dependencies in it, as `helm dependency build` puts them there."""
-    made = tmp_path / "both"
-    shutil.copytree(UMBRELLA, made)
-    shutil.copytree(CHART, made / "charts" / "gpuspawner")
-    hub = made / "charts" / "jupyterhub"
-    if ITS_SOURCE:
-        shutil.copytree(ITS_SOURCE, hub)
-        about = yaml.safe_load((hub / "Chart.yaml").read_text())
-        (hub / "Chart.yaml").write_text(yaml.safe_dump({**about, "version": VERSION}))
-    else:
-        (hub / "templates").mkdir(parents=True)
-        about = {"apiVersion": "v2", "name": "jupyterhub", "version": VERSION}
-        (hub / "Chart.yaml").write_text(yaml.safe_dump(about))
-        (hub / "templates" / "hub.yaml").write_text(SHOWS_ITS_VALUES)
+    made = with_dependencies(tmp_path)
+    if not Z2JH:
+        (made / "charts" / "jupyterhub" / "templates" / "hub.yaml").write_text(SHOWS_ITS_VALUES)
     return made
 
 
@@ -59,13 +38,13 @@ def test_its_values_are_what_the_command_prints_and_its_version_the_packages():
     ours = next(one for one in about["dependencies"] if one["name"] == "gpuspawner")
     assert {about["version"], about["appVersion"], ours["version"]} == {__version__}
     assert ours["repository"] == "file://../gpuspawner"
-    assert (ROOT / "helm" / "gpuspawner" / "Chart.yaml").exists()
+    assert (CHART / "Chart.yaml").exists()
 
 
 def test_hub_and_service_name_the_same_objects(chart, both):
     found = objects(chart, both)
     assert {("Deployment", "gpuspawner"), ("Service", "gpuspawner"), ("ConfigMap", "gpuspawner-catalog")} <= set(found)
-    if ITS_SOURCE:
+    if Z2JH:
         pod = found["Deployment", "hub"]["spec"]["template"]["spec"]
         mounted = {one["name"]: one for one in pod["volumes"]}
     else:
@@ -82,7 +61,7 @@ def test_hub_and_service_name_the_same_objects(chart, both):
 
 
 def test_lint_finds_nothing(chart, both):
-    if ITS_SOURCE:
+    if Z2JH:
         pytest.skip("the source of that chart lacks what is filled in at its release")
     chart.helm("lint", "--strict", both, f"--set-file=gpuspawner.catalog={chart.catalog}")
 

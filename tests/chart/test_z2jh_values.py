@@ -2,20 +2,17 @@
 
 import copy
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
-from rendered import ROOT
+from rendered import ROOT, Z2JH
 
 from gpuspawner.catalog import load_catalog
 from gpuspawner.cli.chart.z2jh_values import PURE, Asked, as_text, z2jh_values
 
-CHART = os.environ.get("GPUSPAWNER_TEST_Z2JH", "")
-"""A folder with that chart's source."""
 SELECTOR = {"app.kubernetes.io/name": "gpuspawner", "app.kubernetes.io/component": "service"}
 RULE = {"ports": [{"port": 9470}], "to": [{"podSelector": {"matchLabels": SELECTOR}}]}
 MAIL = {"ports": [{"port": 25}]}
@@ -138,13 +135,13 @@ def test_values_that_are_none_are_refused(given, told):
     assert told in done.stderr
 
 
-@pytest.mark.skipif(not CHART, reason="GPUSPAWNER_TEST_Z2JH names no folder with the chart's source")
+@pytest.mark.skipif(not Z2JH, reason="GPUSPAWNER_TEST_Z2JH names no folder with the chart's source")
 def test_the_charts_own_schema_takes_the_values_and_its_templates_render_them(chart):
     jsonschema = pytest.importorskip("jsonschema")
-    values = merged(yaml.safe_load((Path(CHART) / "values.yaml").read_text()), z2jh_values(Asked(), THEIRS))
-    jsonschema.validate(values, yaml.safe_load((Path(CHART) / "values.schema.yaml").read_text()))
+    values = merged(yaml.safe_load((Path(Z2JH) / "values.yaml").read_text()), z2jh_values(Asked(), THEIRS))
+    jsonschema.validate(values, yaml.safe_load((Path(Z2JH) / "values.schema.yaml").read_text()))
     rendered = chart.helm(
-        "template", "jhub", CHART, "--namespace=jhub", "--values=-", given=yaml.safe_dump(merged(THEIRS, values))
+        "template", "jhub", Z2JH, "--namespace=jhub", "--values=-", given=yaml.safe_dump(merged(THEIRS, values))
     )
     parts = {(part["kind"], part["metadata"]["name"]): part for part in yaml.safe_load_all(rendered) if part}
     pod = parts["Deployment", "hub"]["spec"]["template"]["spec"]

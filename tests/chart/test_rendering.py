@@ -118,6 +118,17 @@ def test_rendering_anew_changes_nothing_so_no_secret_is_made_anew(chart):
     assert [name for kind, name in chart.objects(EVERYTHING) if kind == "Secret"] == ["gpuspawner-settings"]
 
 
+def test_what_is_kept_is_neither_removed_nor_may_be(chart):
+    removed, kept = chart.objects(), chart.objects({"keepOnUninstall": True})
+    assert removed["Job", "gpuspawner-secret-remove"]["metadata"]["annotations"]["helm.sh/hook"] == "post-delete"
+    assert ("Job", "gpuspawner-secret-remove") not in kept
+    assert [rule["verbs"] for rule in kept["Role", "gpuspawner-secret"]["rules"]] == [["create"]]
+    annotations = kept["PersistentVolumeClaim", "gpuspawner-data"]["metadata"]["annotations"]
+    assert annotations == {"helm.sh/resource-policy": "keep"}
+    own = chart.objects({"existingSecret": "ours", "persistence.existingClaim": "ours"})
+    assert not {name for kind, name in own if kind in {"Job", "PersistentVolumeClaim"}} - {"gpuspawner-check"}
+
+
 def test_the_services_rights_are_those_that_hub_config_explains_and_tests_take_away(chart):
     text = (ROOT / "hub_config" / "kubernetes-service-rbac.yaml").read_text()
     explained = {part["kind"]: part for part in yaml.safe_load_all(text)}

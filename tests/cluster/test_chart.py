@@ -151,7 +151,7 @@ def may_read_output(hub):
     """Whether the API server lets the hub do so now: rights take a moment to be in force."""
     account = f"--as=system:serviceaccount:{hub.namespace}:hub"
     try:
-        return hub.kubectl("auth", "can-i", "get", "pods/log", account).strip() == "yes"
+        return hub.kubectl("auth", "can-i", "get", "pods", "--subresource=log", account).strip() == "yes"
     except StepError:
         return False
 

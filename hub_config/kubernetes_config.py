@@ -1,7 +1,7 @@
 """JupyterHub with GPU workspaces as pods, to copy. Run it with: jupyterhub -f kubernetes_config.py.
 
-For a hub that runs without a chart. With Zero to JupyterHub take z2jh-values.yaml instead: copied into hub.extraConfig,
-the lines below would replace the chart's homes, volumes, image and namespace.
+For a hub that runs without a chart. With Zero to JupyterHub install helm/gpuspawner instead: copied into
+hub.extraConfig, the lines below would replace the chart's homes, volumes, image and namespace.
 """
 
 from pathlib import Path

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuspawner.cli.adopting.arguments import add_adopting
+from gpuspawner.cli.chart.arguments import add_chart
 from gpuspawner.cli.doctor.arguments import add_doctor
 from gpuspawner.cli.keeping.arguments import add_store
 from gpuspawner.cli.serving.serve_arguments import add_serve
@@ -52,6 +53,7 @@ def add_parsers(commands: Any) -> None:
     _add_quota(commands)
     _add_ssh(commands)
     _add_simulate(commands)
+    add_chart(commands, argparse.RawDescriptionHelpFormatter)
 
 
 def _add_check(commands: Any) -> None:

@@ -87,6 +87,13 @@ KWOK = Component(
         "kustomize/stage/pod/fast/pod-delete.yaml",
     ),
 )
+HELM = Component(
+    name="helm",
+    module="helm.sh/helm/v4",
+    version="4.2.4",
+    packages=("helm",),
+    link=("helm.sh/helm/v4/internal/version.version=v4.2.4",),
+)
 
 CLUSTER = (ETCD, CONTAINERD, KUBERNETES)
-"""What `make cluster` builds, the quickest first; the tests build KWOK besides."""
+"""What `make cluster` builds, the quickest first; the tests build KWOK and helm besides."""

@@ -6,6 +6,7 @@ files/hub/jupyterhub_config.py.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 
@@ -27,6 +28,9 @@ VALUES = {
 }
 """Settings of KubeSpawner, and the chart's values below ``singleuser`` that set them."""
 
+CALLED = re.compile(r"\bconfigure\(\s*c\b")
+"""The line of configure() in a text of hub.extraConfig."""
+
 
 def is_here() -> bool:
     """Whether the chart's configuration is what runs."""
@@ -43,7 +47,7 @@ def unjudged() -> Iterator[str]:
     if not is_here():
         return
     extra = sys.modules["z2jh"].get_config("hub.extraConfig", {}) or {}
-    ours = [key for key, text in sorted(extra.items()) if "configure(c" in str(text)]
+    ours = [key for key, text in sorted(extra.items()) if CALLED.search(str(text))]
     later = [key for key in sorted(extra) if ours and key > ours[-1]]
     if later:
         yield (

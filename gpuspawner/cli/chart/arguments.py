@@ -1,0 +1,43 @@
+"""What the commands of the chart take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+VALUES_HELP = """\
+Prints the values that add GPU workspaces to a release of Zero to JupyterHub, beside which the chart gpuspawner is
+installed. They replace none of its homes, volumes, images, profiles or limits. helm replaces lists whole: so tell
+which values the release has, and its own entries are kept beside ours.
+
+  helm get values jhub --namespace jhub --output yaml > hub.yaml
+  gpuspawner z2jh-values --values hub.yaml > gpu.yaml
+  helm upgrade jhub jupyterhub/jupyterhub --namespace jhub --values hub.yaml --values gpu.yaml
+
+To leave: the same upgrade without gpu.yaml, then helm uninstall gpuspawner. Servers that run go on.
+"""
+
+
+def add_chart(commands: Any, raw: type) -> None:
+    """Add the commands. ``raw`` is the formatter that leaves texts as they are."""
+    parser = commands.add_parser(
+        "z2jh-values",
+        help="print the values that add GPU workspaces to Zero to JupyterHub",
+        description=VALUES_HELP,
+        formatter_class=raw,
+    )
+    parser.add_argument(
+        "--name", default="gpuspawner", help="of the service, as its release is called (default: %(default)s)"
+    )
+    parser.add_argument("--values", metavar="FILE", help="the values that the hub's release has, - for standard input")
+    parser.add_argument("--catalog", metavar="FILE", help="the catalog: have the chart pull its templates' images")
+    parser.add_argument("--service-url", metavar="URL", help="where hub and workspaces reach it (default: by its name)")
+    package = parser.add_mutually_exclusive_group()
+    package.add_argument(
+        "--image", metavar="IMAGE", help="which brings the package to the hub's own image (default: the service's)"
+    )
+    package.add_argument("--hub-image", metavar="IMAGE", help="the hub's, where one has the package in it")
+    parser.set_defaults(run="gpuspawner.cli.chart.z2jh_values:print_values")
+    making = commands.add_parser("kubernetes-secret", help="make or remove the secret of hub and service (the chart)")
+    making.add_argument("action", choices=["make", "remove"])
+    making.add_argument("name", metavar="NAME", help="of the Secret")
+    making.set_defaults(run="gpuspawner.cli.chart.secret:kubernetes_secret")

@@ -1,0 +1,211 @@
+"""The chart as it is rendered: every value changes something, and what is made is restricted."""
+
+import json
+
+import pytest
+import yaml
+from rendered import CHART, ROOT
+
+from gpuspawner import __version__
+from gpuspawner.catalog import load_catalog
+from tools import chart_schema
+from tools.progress import StepError
+
+MONITOR = {"monitoring.serviceMonitor.enabled": True, "monitoring.serviceMonitor.tokenSecret": "prometheus"}
+PULLER, PRIORITY = {"prePuller.enabled": True}, {"priorityClass.create": True}
+OTHERS = {
+    "hub.url": "http://other:8081/hub/api",
+    "hub.baseUrl": "/jupyter/",
+    "hub.publicUrl": "https://hub.example.org",
+    "hub.podLabels": {"app": "other"},
+    "hub.proxyPodLabels": {"app": "other"},
+    "hub.serviceAccount.name": "other",
+    "hub.serviceAccount.namespace": "other",
+    "workspaces.namespace": "gpu-workspaces",
+    "workspaces.podLabels": {"app": "other"},
+    "cluster": {"placement": "required"},
+    "settings": {"keep_ended_seconds": 60},
+    "existingSecret": "other",
+    "persistence.existingClaim": "other",
+    "persistence.size": "7Gi",
+    "persistence.storageClass": "fast",
+    "persistence.accessModes": ["ReadWriteOncePod"],
+    "rights.serviceAccount": "other",
+    "image.name": "registry.example.org/service",
+    "image.tag": "2",
+    "image.pullPolicy": "Always",
+    "image.pullSecrets": ["registry"],
+    "resources": {"limits": {"memory": "2Gi"}},
+    "nodeSelector": {"pool": "hub"},
+    "tolerations": [{"key": "hub", "operator": "Exists"}],
+    "priorityClassName": "high",
+    "podAnnotations": {"example.org/a": "b"},
+    "networkPolicy.ingress": [{"ports": [{"port": 1234}]}],
+    "networkPolicy.egress": [{"ports": [{"port": 25}]}],
+    "priorityClass.name": "other",
+    "priorityClass.value": -7,
+    "prePuller.nodeSelector": {"pool": "gpus"},
+    "prePuller.tolerations": [],
+    "monitoring.serviceMonitor.labels": {"release": "prometheus"},
+    "monitoring.serviceMonitor.interval": "15s",
+    "monitoring.serviceMonitor.tokenSecret": "other",
+    "monitoring.rules.labels": {"release": "prometheus"},
+    "monitoring.dashboards.labels": {"grafana": "yes"},
+    "fullnameOverride": "other",
+}
+"""Of each value that is no switch, another than its default."""
+WITH = {
+    "hub.serviceAccount.": {"hub.rights.kubespawner": True},
+    "rights.serviceAccount": {"rights.create": False},
+    "prePuller.": PULLER,
+    "priorityClass.": PRIORITY,
+    "monitoring.serviceMonitor.": MONITOR,
+    "monitoring.rules.": {"monitoring.rules.enabled": True},
+    "monitoring.dashboards.": {"monitoring.dashboards.enabled": True},
+}
+"""What must be set beside a value, by the beginning of its path, for it to count."""
+FILES = {"monitoring.rules.": "alerts.yaml", "monitoring.dashboards.": "dashboards/*.json"}
+"""What is made of files, which must be there."""
+DEFAULTS = yaml.safe_load(chart_schema.VALUES.read_text())
+VALUES = dict(chart_schema.paths(chart_schema.schema()))
+EVERYTHING = {
+    "hub.rights.kubespawner": True,
+    "hub.rights.output": True,
+    **PULLER,
+    **PRIORITY,
+    **MONITOR,
+    "monitoring.rules.enabled": True,
+    "monitoring.dashboards.enabled": True,
+}
+
+
+def default(path):
+    found = DEFAULTS
+    for key in path.split("."):
+        found = found[key]
+    return found
+
+
+def test_the_chart_has_the_packages_version(chart):
+    about = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert (about["version"], about["appVersion"]) == (__version__, __version__)
+
+
+def test_the_schema_is_what_values_and_models_make(chart):
+    assert chart_schema.SCHEMA.read_text() == chart_schema.text(), "run: python -m tools.chart_schema"
+    assert [path for path, one in VALUES.items() if path != "global" and not one.get("description")] == []
+
+
+def test_lint_finds_nothing(chart):
+    chart.helm("lint", "--strict", CHART, f"--set-file=catalog={chart.catalog}")
+
+
+@pytest.mark.parametrize("path", sorted(VALUES.keys() - {"catalog", "global"}))
+def test_each_value_changes_what_is_rendered(chart, path):
+    for beginning, file in FILES.items():
+        if path.startswith(beginning) and not list((CHART / "files").glob(file)):
+            pytest.skip(f"the chart has no {file}")
+    beside = next((more for beginning, more in WITH.items() if path.startswith(beginning)), {})
+    before = default(path)
+    other = not before if isinstance(before, bool) else OTHERS[path]
+    if path in beside:  # the switch itself
+        beside = {key: value for key, value in beside.items() if key != path or not isinstance(value, bool)}
+    assert chart.text({**beside, path: other}) != chart.text(beside)
+
+
+def test_rendering_anew_changes_nothing_so_no_secret_is_made_anew(chart):
+    assert chart.text(EVERYTHING) == chart.text(EVERYTHING)
+    assert [name for kind, name in chart.objects(EVERYTHING) if kind == "Secret"] == ["gpuspawner-settings"]
+
+
+def test_what_is_kept_is_neither_removed_nor_may_be(chart):
+    removed, kept = chart.objects(), chart.objects({"keepOnUninstall": True})
+    assert removed["Job", "gpuspawner-secret-remove"]["metadata"]["annotations"]["helm.sh/hook"] == "post-delete"
+    assert ("Job", "gpuspawner-secret-remove") not in kept
+    assert [rule["verbs"] for rule in kept["Role", "gpuspawner-secret"]["rules"]] == [["create"]]
+    annotations = kept["PersistentVolumeClaim", "gpuspawner-data"]["metadata"]["annotations"]
+    assert annotations == {"helm.sh/resource-policy": "keep"}
+    own = chart.objects({"existingSecret": "ours", "persistence.existingClaim": "ours"})
+    assert not {name for kind, name in own if kind in {"Job", "PersistentVolumeClaim"}} - {"gpuspawner-check"}
+
+
+def test_the_services_rights_are_those_that_hub_config_explains_and_tests_take_away(chart):
+    text = (ROOT / "hub_config" / "kubernetes-service-rbac.yaml").read_text()
+    explained = {part["kind"]: part for part in yaml.safe_load_all(text)}
+    rendered = chart.objects({"workspaces.namespace": "gpu-workspaces"})
+    cluster, role = rendered["ClusterRole", "jhub-gpuspawner"], rendered["Role", "gpuspawner"]
+    assert cluster["rules"] == explained["ClusterRole"]["rules"]
+    assert role["rules"] == explained["Role"]["rules"]
+    assert role["metadata"]["namespace"] == explained["Role"]["metadata"]["namespace"]
+
+
+def test_a_hub_without_a_chart_gets_the_rights_that_hub_config_explains(chart):
+    parts = yaml.safe_load_all((ROOT / "hub_config" / "kubernetes-hub.yaml").read_text())
+    explained = {part["kind"]: part for part in parts}
+    rendered = chart.objects({"hub.rights.kubespawner": True, **PRIORITY})
+    assert rendered["Role", "gpuspawner-hub"]["rules"] == explained["Role"]["rules"]
+    (subject,) = rendered["RoleBinding", "gpuspawner-hub"]["subjects"]
+    assert subject == {"kind": "ServiceAccount", "name": "hub", "namespace": "jhub"}
+    made = rendered["PriorityClass", "gpu-workspace"]
+    assert {key: made[key] for key in explained["PriorityClass"] if key != "metadata"} == {
+        key: value for key, value in explained["PriorityClass"].items() if key != "metadata"
+    }
+    output = chart.objects({"hub.rights.output": True})["Role", "gpuspawner-hub"]["rules"]
+    assert output == [{"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]}]
+    assert ("Role", "gpuspawner-hub") not in chart.objects()
+
+
+def test_every_pod_is_restricted_and_follows_folders(chart):
+    pods = pod_specs(chart.objects(EVERYTHING))
+    assert len(pods) == 5, "service, check, secret made and removed, images"
+    for pod in pods:
+        security = pod["securityContext"]
+        assert (security["runAsNonRoot"], security["seccompProfile"]) == (True, {"type": "RuntimeDefault"})
+        for container in pod["containers"]:
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+            assert all("subPath" not in mount for mount in container.get("volumeMounts", []))
+
+
+def pod_specs(objects):
+    return [one["spec"]["template"]["spec"] for one in objects.values() if "template" in one.get("spec", {})]
+
+
+def test_the_catalog_is_the_same_as_text_and_as_values(chart):
+    written = load_catalog(chart.catalog)
+    for catalog in (chart.catalog.read_text(), yaml.safe_load(chart.catalog.read_text())):
+        data = chart.objects({"catalog": catalog})["ConfigMap", "gpuspawner-catalog"]["data"]
+        assert load_catalog(yaml.safe_load(data["catalog.yaml"])) == written
+
+
+def test_the_image_puller_has_the_images_of_the_templates(chart):
+    for catalog in (chart.catalog.read_text(), yaml.safe_load(chart.catalog.read_text())):
+        pulled = chart.objects({"catalog": catalog, **PULLER})["DaemonSet", "gpuspawner-images"]
+        images = [one["image"] for one in pulled["spec"]["template"]["spec"]["containers"]]
+        assert images == ["quay.io/jupyter/pytorch-notebook:cuda12-latest"]
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        pytest.param({"catalog": {}}, "gpuspawner init", id="no catalog"),
+        pytest.param({"catalog": {"templatse": {}}}, "additional properties 'templatse'", id="catalog key"),
+        pytest.param({"catalog": {"templates": {"a": "b"}}}, "/catalog/templates/a", id="catalog shape"),
+        pytest.param({"hub.address": "x"}, "additional properties 'address'", id="value"),
+        pytest.param({"image.pullPolicy": "Sometimes"}, "'IfNotPresent'", id="choice"),
+        pytest.param({"monitoring.serviceMonitor.enabled": True}, "scope read:metrics", id="no token"),
+    ],
+)
+def test_what_is_wrong_is_told_before_anything_is_made(chart, values, told):
+    with pytest.raises(StepError, match="helm template") as refused:
+        chart.text(values)
+    assert told in str(refused.value)
+
+
+def test_the_schema_takes_what_the_catalog_takes(chart):
+    catalog = yaml.safe_load((ROOT / "hub_config" / "catalog.yaml").read_text())
+    chart.text({"catalog": catalog})
+    assert json.loads(chart_schema.SCHEMA.read_text())["$defs"]["TemplateEntry"]["additionalProperties"] is False

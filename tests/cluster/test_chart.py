@@ -1,0 +1,204 @@
+"""The chart on a real cluster under the restricted standard, beside a hub in a pod that behaves as that of z2jh."""
+
+import json
+
+import pytest
+import requests
+import yaml
+from chart_hub import ChartHub
+from chart_release import NAME, Release
+from gpus import simulated
+from kube_hub import eventually
+
+from tools.progress import StepError
+
+WAIT_SECONDS = 300
+RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
+
+
+@pytest.fixture(scope="module")
+def release(one_machine, tmp_path_factory):
+    with simulated(one_machine, 2), one_machine.namespace(**RESTRICTED) as namespace:
+        release = Release(one_machine, namespace, tmp_path_factory.mktemp("release"))
+        try:
+            yield release
+        finally:
+            release.close()
+
+
+@pytest.fixture(scope="module")
+def hub(release, tmp_path_factory):
+    """Without gpuspawner first; then the chart is installed, and the hub has the values that are printed for it."""
+    release.volume("hub-db-dir")
+    release.volume(f"{NAME}-data")
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "hub-db-dir", "namespace": release.namespace},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    release.cluster.own.kubectl("apply", "--filename=-", given=json.dumps(claim))
+    folder = tmp_path_factory.mktemp("hub")
+    hub = ChartHub(folder, cluster=release.cluster, namespace=release.namespace, claim="hub-db-dir")
+    try:
+        hub.start()
+        release.write(hub.api_address.url)
+        done = release.run("install")
+        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+        assert "gpuspawner z2jh-values --name gpuspawner" in done.stdout, "what to do next is told"
+        hub.use(NAME, release.reach.url, release.image)
+        yield hub.start()
+    finally:
+        hub.close()
+
+
+def offered(hub):
+    """The form of a user without a server."""
+    session = hub.login("fay")
+    return session.get(f"{hub.url}/hub/spawn/fay", timeout=30).text
+
+
+def begin(hub, user, template="lab", **options):
+    hub.add_user(user)
+    eventually(lambda: hub.begin(user, template=template, **options).status_code in {201, 202}, 90, f"{user} starts")
+
+
+def test_a_user_starts_by_form_and_another_by_api_are_warned_and_one_is_stopped(hub):
+    hub.add_user("ada")
+    sent = hub.submit(hub.login("ada"), "ada", template="lab", gpu="a100", count="1")
+    assert sent.status_code == 302, sent.text[:500]
+    begin(hub, "bob")
+    leases = {user: hub.until(user, "running", WAIT_SECONDS) for user in ("ada", "bob")}
+    token = hub.api("POST", "/users/ada/tokens", {}).json()["token"]
+    for user in ("ada", "bob"):
+        told = eventually(lambda user=user: hub.lease(user)["warning"], WAIT_SECONDS, f"{user} is warned")
+        assert told["kind"] == "idle"
+    hub.gpu(f"/workspaces/{leases['ada']['id']}/keep", "POST", token=token)
+    assert hub.until_ended("bob", "idle", WAIT_SECONDS)["id"] == leases["bob"]["id"]
+    eventually(lambda: hub.pod("bob") is None, WAIT_SECONDS, "bob's pod is gone")
+    assert hub.lease("ada")["id"] == leases["ada"]["id"], "who kept it has it"
+
+
+def test_upgrade_and_rollback_leave_what_runs_who_waits_and_the_secret_as_they_were(hub, release):
+    assert hub.lease("ada")["phase"] == "running"
+    begin(hub, "cem", count=2)
+    waiting = eventually(lambda: hub.lease("cem"), 60, "cem waits")
+    running, secret = hub.lease("ada"), release.secret()
+    pod, first = hub.pod("ada").metadata.uid, release.service_pod().metadata.uid
+    release.values["settings"]["settle_seconds"] = 2.0
+    done = release.run("upgrade")
+    release.values["settings"]["settle_seconds"] = 1.0
+    assert done.returncode == 0, done.stderr
+    second = release.service_pod().metadata.uid
+    assert second != first, "settings are read at the start"
+    release.helm("rollback", NAME, f"--namespace={release.namespace}", "--wait", "--timeout=180s")
+    assert release.service_pod().metadata.uid not in {first, second}
+    eventually(lambda: hub.gpu("/"), 60, "the service answers behind its hub")
+    for user, before in (("ada", running), ("cem", waiting)):
+        now = hub.lease(user)
+        assert [now[name] for name in ("id", "asked_at", "ends_at")] == [
+            before[name] for name in ("id", "asked_at", "ends_at")
+        ]
+    assert hub.lease("cem")["queue"]["place"] == 1
+    assert (hub.pod("ada").metadata.uid, release.secret()) == (pod, secret)
+
+
+def test_a_changed_catalog_is_in_force_without_a_restart(hub, release):
+    hub.add_user("fay")
+    hub_pod = hub.kubectl("get", "pods", "--selector=component=hub", "--output=name")
+    service = release.service_pod()
+    assert "Quick look" not in offered(hub)
+    release.catalog = release.catalog.replace("policies:", "  look: {extends: lab, title: Quick look}\npolicies:")
+    done = release.run("upgrade")
+    assert done.returncode == 0, done.stderr
+    eventually(lambda: "Quick look" in offered(hub), 150, "the hub's form has the new template")
+    hub.add_user("dan")
+    # The pod of the service gets it a while before or after the hub's: until then it refuses.
+    known = eventually(lambda: hub.begin("dan", template="look") and hub.lease("dan"), 150, "the service knows it")
+    assert known["request"]["template"] == "look"
+    hub.stop("dan")
+    again = release.service_pod()
+    assert (again.metadata.uid, again.status.container_statuses[0].restart_count) == (service.metadata.uid, 0)
+    assert hub.kubectl("get", "pods", "--selector=component=hub", "--output=name") == hub_pod
+
+
+def test_a_wrong_catalog_changes_nothing_and_helm_tells_what_is_wrong(hub, release):
+    good, before = release.catalog, release.service_pod().metadata.uid
+    release.catalog = good.replace("gpus: {a100: 1-2}", "gpus: {b200: 1-2}")
+    done = release.run("upgrade")
+    release.catalog = good
+    assert done.returncode != 0
+    said = done.stdout + done.stderr
+    assert "gpuspawner-check" in said
+    assert "templates.lab.gpus" in said, f"what the Job found: {said}"
+    held = release.cluster.core.read_namespaced_config_map(f"{NAME}-catalog", release.namespace)
+    assert "b200" not in held.data["catalog.yaml"]
+    assert release.service_pod().metadata.uid == before
+    done = release.run("upgrade")
+    assert done.returncode == 0, done.stderr
+
+
+def output_of_a_failure(hub, before):
+    """What the user `fails` reads of a server that failed since ``before``."""
+    begin(hub, "fails", "cpu")
+    ended = eventually(lambda: (end := hub.last_end("fails"))["id"] != before and end, WAIT_SECONDS, "it fails")
+    token = hub.api("POST", "/users/fails/tokens", {}).json()["token"]
+    path = f"/workspaces/{ended['id']}/output"
+    return ended["id"], str(eventually(lambda: hub.gpu(path, token=token), 30, "its output is kept"))
+
+
+def may_read_output(hub):
+    """Whether the API server lets the hub do so now: rights take a moment to be in force."""
+    account = f"--as=system:serviceaccount:{hub.namespace}:hub"
+    try:
+        return hub.kubectl("auth", "can-i", "get", "pods", "--subresource=log", account).strip() == "yes"
+    except StepError:
+        return False
+
+
+def test_without_the_right_to_read_output_its_user_is_told_so(hub, release):
+    before, text = output_of_a_failure(hub, "")
+    assert "told by the server" in text
+    assert "no right to read it" not in text
+    release.values["hub"]["rights"]["output"] = False
+    done = release.run("upgrade")
+    assert done.returncode == 0, done.stderr
+    eventually(lambda: not may_read_output(hub), 60, "the right is gone")
+    assert "no right to read it" in output_of_a_failure(hub, before)[1]
+
+
+def test_the_api_server_takes_all_that_is_rendered(release, hub):
+    every = {
+        "hub": {**release.values["hub"], "rights": {"kubespawner": True, "output": True}},
+        "priorityClass": {"create": True, "name": f"{release.namespace}-workspace"},
+        "prePuller": {"enabled": True},
+        "monitoring": {"dashboards": {"enabled": True}},
+    }
+    release.values, values = {**release.values, **every}, release.values
+    catalog = release.catalog
+    release.catalog = catalog.replace("title: Lab", "title: Lab\n    image: registry.example.org/lab:1")
+    rendered = release.run("template")
+    release.values, release.catalog = values, catalog
+    assert rendered.returncode == 0, rendered.stderr
+    kinds = {part["kind"] for part in yaml.safe_load_all(rendered.stdout) if part}
+    assert {"DaemonSet", "Job", "NetworkPolicy", "PriorityClass", "Role", "Secret"} <= kinds
+    said = hub.kubectl("apply", "--dry-run=server", "--filename=-", given=rendered.stdout)
+    assert all(line.endswith("(server dry run)") for line in said.splitlines())
+
+
+def test_uninstalling_leaves_nothing_of_it_and_a_hub_that_works(release, hub):
+    pod = hub.pod("ada").metadata.uid
+    hub.stop("cem")
+    hub.values = {}
+    hub.start()  # with the values taken out
+    release.helm("uninstall", NAME, f"--namespace={release.namespace}", "--wait", "--timeout=120s")
+    eventually(lambda: not release.left(), 60, "nothing is left")
+    assert hub.pod("ada").metadata.uid == pod, "who had a workspace has it"
+    assert hub.stop("ada").status_code in {202, 204}
+    eventually(lambda: hub.pod("ada") is None, 60, "the hub ends it")
+    hub.add_user("eve", "fay")
+    assert hub.api("POST", "/users/eve/server").status_code in {201, 202}
+    eventually(lambda: hub.server("eve")["ready"], WAIT_SECONDS, "a server of the hub's own starts")
+    page = hub.login("fay").get(f"{hub.url}/hub/home", timeout=20)
+    assert "gpuspawner" not in page.text
+    assert requests.get(f"{hub.url}/services/gpu/", timeout=20).status_code == 404

@@ -1,0 +1,115 @@
+"""Hub and service as one release, with the chart of Zero to JupyterHub itself, whose source is a folder here.
+
+Its hub's image is the one built here, with what its configuration imports besides, and also runs its proxy. Names are
+told by hostAliases, since the cluster has no name server.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from chart_release import CATALOG, NAME, Release
+from gpus import simulated
+from harness import ADMIN_TOKEN
+from kube_hub import KubeHub, eventually
+from reach import Reach
+
+from gpuspawner.cli.chart.z2jh_values import Asked, z2jh_values
+from tools.cluster import hub as hub_image
+from tools.cluster.layers import PYTHON, write_image
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "chart"))
+
+from rendered import Z2JH, with_dependencies
+
+pytestmark = pytest.mark.skipif(not Z2JH, reason="GPUSPAWNER_TEST_Z2JH names no folder with the chart's source")
+WAIT_SECONDS = 300
+PORTS = {"hub": 8081, "proxy-api": 8001, "proxy-public": 80, NAME: 9470}
+SCOPES = ["admin:users", "admin:servers", "tokens", "custom:gpu:admin", "access:services"]
+
+
+def image_of_its_hub(own, folder):
+    """The hub's layers and the client that the chart's configuration asks for, without gpuspawner."""
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", f"--target={folder}"]
+    subprocess.run([*pip, "--only-binary=:all:", f"--python-version={PYTHON}", "pycurl"], check=True)
+    files = {f"{hub_image.SITE}/{one.name}": one for one in folder.iterdir()}
+    found = write_image(own.folder, "localhost/z2jh-hub", hub_image.ensure_hub_layers(), files, hub_image.CONFIG)
+    return own.give_image(found)
+
+
+def named(image, **more):
+    name, _, tag = image.rpartition(":")
+    return {"name": name, "tag": tag, "pullPolicy": "Never", **more}
+
+
+def values_of(release, hub, address):
+    """What differs from the defaults of both charts: images that are here, and names that no server tells."""
+    aliases = {"hostAliases": [{"ip": address, "hostnames": list(PORTS)}]}
+    own = {
+        "hub": {
+            "image": named(hub),
+            "initContainers": z2jh_values(Asked(image=release.image), {})["hub"]["initContainers"],
+            "extraPodSpec": aliases,
+            "config": {"Authenticator": {"admin_users": ["admin"], "allow_all": True}},
+            "services": {"tests": {"apiToken": ADMIN_TOKEN}},
+            "loadRoles": {"tests": {"services": ["tests"], "scopes": SCOPES}},
+        },
+        "proxy": {"service": {"type": "ClusterIP"}, "chp": {"image": named(hub), "extraPodSpec": aliases}},
+        "singleuser": {
+            "image": named(release.cluster.image),
+            "storage": {"type": "none"},
+            "extraPodConfig": aliases,
+        },
+        "scheduling": {"userScheduler": {"enabled": False}},
+        "prePuller": {"hook": {"enabled": False}, "continuous": {"enabled": False}},
+    }
+    service = {**release.values, "image": named(release.image), "catalog": CATALOG}
+    return {"jupyterhub": own, "gpuspawner": service}
+
+
+@pytest.fixture
+def hub(one_machine, tmp_path):
+    restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
+    with simulated(one_machine, 2), one_machine.namespace(**restricted) as namespace:
+        (tmp_path / "release").mkdir()
+        release = Release(one_machine, namespace, tmp_path / "release")
+        for claim in ("hub-db-dir", f"{NAME}-data"):
+            release.volume(claim)
+        ways = {name: Reach(one_machine, namespace, name, port) for name, port in PORTS.items()}
+        release.write(ways["hub"].url)
+        address = one_machine.own.host_address
+        image = image_of_its_hub(one_machine.own, tmp_path / "pycurl")
+        values = tmp_path / "values.yaml"
+        values.write_text(yaml.safe_dump(values_of(release, image, address)))
+        hub = KubeHub(tmp_path, cluster=one_machine, namespace=namespace)
+        hub.url = ways["proxy-public"].url
+        try:
+            both = with_dependencies(tmp_path)
+            release.helm(
+                "install", NAME, both, f"--namespace={namespace}", f"--values={values}", "--wait", "--timeout=240s"
+            )
+            yield hub
+        finally:
+            for way in ways.values():
+                way.close()
+            release.close()
+
+
+def test_a_user_gets_a_gpu_in_the_release_of_both_and_is_stopped_when_it_idles(hub):
+    policies = hub.cluster.own.kubectl("get", "networkpolicies", f"--namespace={hub.namespace}", "--output=name")
+    assert set(policies.split()) == {
+        f"networkpolicy.networking.k8s.io/{name}" for name in ("hub", "proxy", "singleuser", NAME)
+    }
+    eventually(lambda: hub.gpu("/"), 90, "the service answers behind its hub")
+    hub.add_user("ada")
+    assert hub.begin("ada", template="lab", gpu="a100", count=1).status_code in {201, 202}
+    lease = hub.until("ada", "running", WAIT_SECONDS)
+    pod = hub.pod("ada")
+    assert (pod.metadata.labels["component"], len(pod.spec.init_containers or [])) == ("singleuser-server", 0)
+    code, printed, _ = hub.cluster.run_in(hub.namespace, pod.metadata.name, "nvidia-smi", "-L")
+    assert (code, len(printed.splitlines())) == (0, 1)
+    told = eventually(lambda: hub.lease("ada")["warning"], WAIT_SECONDS, "ada is warned")
+    assert told["kind"] == "idle"
+    assert hub.until_ended("ada", "idle", WAIT_SECONDS)["id"] == lease["id"]

@@ -94,7 +94,8 @@ class KubernetesScheduler:
         """
         possible = tuple(x for x in seen.leases if x.phase not in WAITING or self._possible(x.request))
         able, left = replace(seen, leases=possible), _left(seen)
-        decision = decide(_bounded(able), _NamespaceLimits(left))
+        bounded = _bounded(able)
+        decision = decide(bounded, _NamespaceLimits(left), index=self._view.index(bounded))
         given = {one.claim.id for one in decision.grants}
         waiting = (claim for claim in able.claims if claim.id not in given and claim.id not in decision.held_back)
         short = ((claim.id, self._short_of(seen, claim, left)) for claim in (waiting if left else ()))
@@ -137,13 +138,14 @@ class KubernetesScheduler:
 
     def _places(self, seen: Snapshot) -> dict[str, Place]:
         """Return where each waiting lease stands, by its id."""
-        left, found = _left(seen), queue_places(_bounded(seen))
+        left, bounded = _left(seen), _bounded(seen)
+        found = queue_places(bounded, index=self._view.index(bounded))
         return {claim.id: self._place(found[claim.id], claim.request, left) for claim in seen.claims}
 
     async def offers(self, seen: Snapshot, claim: Claim) -> Preview:
         """Return where a claim would stand, which quota it would wait for, and whether a node would start for it."""
         bounded, left = _bounded(self._view.knowing_demand(seen)), _left(seen)
-        would = preview_of(bounded, claim, _NamespaceLimits(left))
+        would = preview_of(bounded, self._view.index(bounded), claim, _NamespaceLimits(left))
         kind, seconds = self.kinds.get(would.kind or claim.request.gpu or ""), None
         if kind is not None and kind.autoscale is not None and _comes(kind, claim.request.count, bounded):
             seconds = kind.autoscale.start_seconds

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from gpuspawner.backends.base import Backend
@@ -52,11 +51,16 @@ class InMemoryScheduler:
     async def sync(self, seen: Snapshot) -> Answer:
         """Return what stands for each claim: it has no side of its own."""
         seen = self._view.knowing_demand(seen)
-        return answer_of(seen.now, partial(decide, seen), partial(queue_places, seen))
+        return answer_of(
+            seen.now,
+            lambda: decide(seen, index=self._view.index(seen)),
+            lambda: queue_places(seen, index=self._view.index(seen)),
+        )
 
     async def offers(self, seen: Snapshot, claim: Claim) -> Preview:
         """Return where a claim would stand, and what it would get."""
-        return preview_of(self._view.knowing_demand(seen), claim)
+        seen = self._view.knowing_demand(seen)
+        return preview_of(seen, self._view.index(seen), claim)
 
     def stock(self, seen: Snapshot) -> list[Offer]:
         """Return what could be had of every kind, in the catalog's order."""

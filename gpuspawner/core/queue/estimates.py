@@ -5,18 +5,17 @@ Back-fill is left aside: who is said to start then starts no later for it, and w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from itertools import count as _counter
 from math import inf
 
 from gpuspawner.core.gpus.fleet import GpuKind
-from gpuspawner.core.leases.lease import HOLDING, Lease
+from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.placement.kinds import kinds_of, pools_of
-from gpuspawner.core.placement.placement import grantable
-from gpuspawner.core.queue.ends import end_at
+from gpuspawner.core.placement.placement import beside_of, used_shares
+from gpuspawner.core.queue.index import Index
 from gpuspawner.core.queue.order import Line, Standing, policy_of
 from gpuspawner.core.queue.order_words import goes_after
 from gpuspawner.core.queue.replay import Parts, Room, Whole
@@ -45,30 +44,32 @@ class Place:
     """Why it stands behind the one before it, in a sentence; "" where nobody does."""
 
 
-def queue_places(seen: Snapshot, also: Claim | None = None) -> dict[str, Place]:
+def queue_places(seen: Snapshot, also: Claim | None = None, index: Index | None = None) -> dict[str, Place]:
     """Return where each claim stands, and for how long at most, by id.
 
-    ``also`` would stand among them; it takes the place of a claim with its id.
+    ``also`` would stand among them; it takes the place of a claim with its id. ``index`` is what is derived from the
+    snapshot, where that is kept; else it is derived anew.
     """
-    claims: Sequence[Claim] = seen.claims
+    index = index or Index(seen)
+    claims = sorted(index.claims.values(), key=lambda claim: (claim.asked_at, claim.id))
     if also is not None:
         claims = [*(claim for claim in claims if claim.id != also.id), also]
     if not claims:
         return {}
-    most, likely = _Replay(seen, claims), _Replay(seen, claims, use_grace=True)
+    most, likely = _Replay(seen, index, claims), _Replay(seen, index, claims, use_grace=True)
     for replay in (most, likely):
         replay.run()
     waits = {name: (most.wait(name), likely.wait(name)) for name in (claim.id for claim in claims)}
-    why = _why_behind(claims, seen)
+    why = _why_behind(claims, seen, index)
     return {
         claim.id: Place(number, of, *waits[claim.id], likely.kind_of(claim.id), why.get(claim.id, ""))
         for claim, number, of in _numbered(most.in_order(), seen)
     }
 
 
-def _why_behind(claims: Sequence[Claim], seen: Snapshot) -> dict[str, str]:
+def _why_behind(claims: Sequence[Claim], seen: Snapshot, index: Index) -> dict[str, str]:
     """Return why each claim stands behind the one before it that waits for the same GPUs, as the order is now."""
-    standing = Standing(seen, Tally(seen), Uses(seen))
+    standing = Standing(seen, Tally(seen, index.holdings), Uses(seen, index.charges))
     last: dict[str | None, Claim] = {}
     why: dict[str, str] = {}
     for claim in sorted(claims, key=standing.rank):
@@ -97,10 +98,10 @@ def _numbered(line: Iterable[Claim], seen: Snapshot) -> Iterable[tuple[Claim, in
 class _Replay:
     """Replays the coming ends, and who is served at each."""
 
-    def __init__(self, seen: Snapshot, claims: Sequence[Claim], *, use_grace: bool = False) -> None:
-        self._seen, self._claims, self._use_grace = seen, claims, use_grace
-        self._tally, uses = Tally(seen), Uses(seen)
-        self._uses, self._standing = uses, Standing(seen, self._tally, uses)
+    def __init__(self, seen: Snapshot, index: Index, claims: Sequence[Claim], *, use_grace: bool = False) -> None:
+        self._seen, self._claims = seen, claims
+        self._tally, self._uses = Tally(seen, index.holdings), Uses(seen, index.charges)
+        self._standing = Standing(seen, self._tally, self._uses)
         self._kinds = {claim.id: kinds_of(claim.request, seen.kinds) for claim in claims}
         self._purse = Purse(seen)
         self._newest = {claim.id: claim for claim in claims}
@@ -115,12 +116,22 @@ class _Replay:
         self._closed: dict[str, str] = {}
         """Pools of which somebody waits for more than is free, by id."""
         self._served: dict[str, tuple[float, str]] = {}
-        self._events: list[tuple[float, int, Claim | Lease, str]] = []
+        self._events: list[tuple[float, int, Claim, str]] = []
+        """What happens to those who wait, and the ends of those who were served."""
         self._number = _counter()
         self._at = seen.now
-        self._rooms: dict[str, Room] = {}
-        self._held: dict[str, list[tuple[str, Parts]]] = {}
-        self._fill_rooms()
+        self._taken: dict[str, tuple[str, Parts]] = {}
+        self._ends: dict[str, list[tuple[float, str]]] = {}
+        """When those who were served give GPUs of each pool back."""
+        waited_for = {kind.pool for kinds in self._kinds.values() for kind in kinds}
+        self._whole = Whole([*index.denominators, *(kind.share.denominator for kind in seen.kinds.values())])
+        kept = used_shares((), (slot for one in seen.kept for slot in one.slots))
+        self._rooms = {pool: Room(index.pools, pool, self._whole, kept) for pool in waited_for if pool in index.pools}
+        self._coming = {
+            pool: _Coming(ends.coming(seen.now, use_grace=use_grace))
+            for pool, ends in index.ends.items()
+            if pool in self._rooms or self._tally.counts
+        }
 
     def wait(self, name: str) -> float | None:
         """Return how many seconds a claim waits, None where nothing tells."""
@@ -145,36 +156,56 @@ class _Replay:
                 self._put_event(comes, claim, "comes")
             else:
                 opened |= self._line_up(claim)
-                left = policy_of(claim, self._seen).longest_wait_seconds - claim.waited_seconds
+                left = policy_of(claim, self._seen).longest_wait_seconds - claim.waited_seconds(now)
                 if left >= 0:
                     self._put_event(now + left, claim, "overdue")
         self._serve(opened)
-        while self._newest and self._events and self._events[0][0] < inf:
-            self._at, opened = max(self._at, self._events[0][0]), set()
+        while self._newest and (at := self._next_at()) < inf:
+            self._at, opened = max(self._at, at), set()
+            for coming in self._coming.values():
+                for lease in coming.until(self._at):
+                    opened |= self._ends_of(lease)
             while self._events and self._events[0][0] <= self._at:
-                _, _, one, what = heappop(self._events)
-                opened |= self._happens(one, what)
+                _, _, claim, what = heappop(self._events)
+                opened |= self._happens(claim, what)
             self._serve(opened)
 
-    def _happens(self, one: Claim | Lease, what: str) -> set[str]:
-        """Let an event happen; return the pools that it opens."""
-        if isinstance(one, Claim) and what != "ends":
-            if one.id not in self._newest:
-                return set()
-            if what == "overdue":
-                if one.id in self._gate_of:
-                    return set()  # what could not be granted does not wait
-                one = one._replace(waited_seconds=inf)
-                self._newest[one.id] = one
-            return self._line_up(one)
+    def _next_at(self) -> float:
+        own = self._events[0][0] if self._events else inf
+        return min([own, *(coming.next_at for coming in self._coming.values())])
+
+    def _ends_of(self, lease: Lease) -> set[str]:
+        """Let a lease end; return the pools that it opens."""
         opened = set()
-        for pool, parts in self._held.pop(one.id, ()):
-            self._rooms[pool].give(parts)
-            self._closed.pop(pool, None)
-            opened.add(pool)
-        for bucket in self._tally.give(one):
+        for pool, room in self._rooms.items():
+            if parts := [(slot.gpu, self._whole.of(slot.share)) for slot in lease.slots if room.has(slot.gpu)]:
+                room.give(parts, beside_of(lease.request))
+                self._closed.pop(pool, None)
+                opened.add(pool)
+        for bucket in self._tally.give(lease):
             opened |= self._let_next_in(bucket)
         return opened
+
+    def _happens(self, claim: Claim, what: str) -> set[str]:
+        """Let something happen to a claim; return the pools that it opens."""
+        if what == "ends":
+            opened = set()
+            if claim.id in self._taken:
+                pool, parts = self._taken.pop(claim.id)
+                self._rooms[pool].give(parts, beside_of(claim.request))
+                self._closed.pop(pool, None)
+                opened.add(pool)
+            for bucket in self._tally.give(claim):
+                opened |= self._let_next_in(bucket)
+            return opened
+        if claim.id not in self._newest:
+            return set()
+        if what == "overdue":
+            if claim.id in self._gate_of:
+                return set()  # what could not be granted does not wait
+            claim = claim._replace(waiting_since=-inf, waiting_until=inf)
+            self._newest[claim.id] = claim
+        return self._line_up(claim)
 
     def _line_up(self, claim: Claim) -> set[str]:
         """Put a claim into the lines that it stands in; return these."""
@@ -271,10 +302,11 @@ class _Replay:
         """Take GPUs of a kind for a claim, where they are free and nobody before it waits for more of them."""
         if self._closed.get(kind.pool, claim.id) != claim.id or kind.pool not in self._rooms:
             return False
-        parts = self._rooms[kind.pool].take(self._whole.of(kind.share), claim.request.count)
+        share, needs = self._whole.of(kind.share), beside_of(claim.request)
+        parts = self._rooms[kind.pool].take(share, claim.request.count, needs)
         if parts is None:
             return False
-        self._held[claim.id] = [(kind.pool, parts)]
+        self._taken[claim.id] = kind.pool, parts
         return True
 
     def _grant(self, claim: Claim, kind: GpuKind | None) -> None:
@@ -282,7 +314,10 @@ class _Replay:
         self._uses.charge(claim, kind)
         self._served[claim.id] = (self._at, kind.name if kind else "")
         del self._newest[claim.id]
-        self._put_event(self._at + claim.request.lifetime_seconds, claim, "ends")
+        end = self._at + claim.request.lifetime_seconds
+        self._put_event(end, claim, "ends")
+        if kind is not None:
+            heappush(self._ends.setdefault(kind.pool, []), (end, claim.id))
 
     def _close(self, claim: Claim, opened: set[str]) -> str:
         """Let a claim wait for GPUs of one pool: of those that nobody waits for, the one whose next end is first."""
@@ -296,9 +331,10 @@ class _Replay:
 
     def _next_end(self, pool: str) -> float:
         ends = self._ends.get(pool, [])
-        while ends and ends[0][1] not in self._held:
+        while ends and ends[0][1] not in self._taken:
             heappop(ends)
-        return ends[0][0] if ends else inf
+        coming = self._coming.get(pool)
+        return min(ends[0][0] if ends else inf, inf if coming is None else coming.next_at)
 
     def _follow(self, claim: Claim) -> set[str]:
         """Let the next in of the gate that a claim was let in of, once; return the pools that it waits for."""
@@ -325,43 +361,23 @@ class _Replay:
         self._gates.pop(bucket, None)
         return set()
 
-    def _put_event(self, at: float, one: Claim | Lease, what: str) -> None:
-        heappush(self._events, (at, next(self._number), one, what))
-        for pool, _ in self._held.get(one.id, ()) if what == "ends" else ():
-            heappush(self._ends.setdefault(pool, []), (at, one.id))
+    def _put_event(self, at: float, claim: Claim, what: str) -> None:
+        heappush(self._events, (at, next(self._number), claim, what))
 
-    def _fill_rooms(self) -> None:
-        """Note what is free of the pools that somebody waits for, and when what is held ends."""
-        seen, now = self._seen, self._seen.now
-        pools = {kind.pool for kinds in self._kinds.values() for kind in kinds} if seen.gpus_as_held.complete else set()
-        gpus = [gpu for gpu in seen.gpus_as_held.gpus if gpu.pool in pools and grantable(gpu)]
-        where = {gpu.id: gpu.pool for gpu in gpus}
-        used = {gpu: share for gpu, share in seen.used.items() if gpu in where}
-        shares = {kind.share for kind in seen.kinds.values()} | set(used.values())
-        holders = [lease for lease in seen.leases if lease.phase in HOLDING]
-        self._whole = Whole(shares | {slot.share for lease in holders for slot in lease.slots if slot.gpu in where})
-        left = {gpu.id: self._whole.parts - self._whole.of(used.get(gpu.id, Fraction(0))) for gpu in gpus}
-        for kept in seen.kept:
-            for slot in kept.slots:
-                left[slot.gpu] = left.get(slot.gpu, 0) - self._whole.of(slot.share)
-        for pool in pools:
-            own = [gpu for gpu in gpus if gpu.pool == pool]
-            self._rooms[pool] = Room(own, {gpu.id: left[gpu.id] for gpu in own})
-        self._ends: dict[str, list[tuple[float, str]]] = {}
-        for lease in holders:
-            self._note_holder(lease, where, end_at(lease, now, use_grace=self._use_grace))
-        for ends in self._ends.values():
-            heapify(ends)
-        heapify(self._events)
 
-    def _note_holder(self, lease: Lease, where: Mapping[str, str], at: float) -> None:
-        parts: dict[str, list[tuple[str, int]]] = {}
-        for slot in lease.slots:
-            if (pool := where.get(slot.gpu)) is not None:
-                parts.setdefault(pool, []).append((slot.gpu, self._whole.of(slot.share)))
-        if parts:
-            self._held[lease.id] = list(parts.items())
-        if at < inf and (parts or self._tally.counts):
-            self._events.append((at, next(self._number), lease, "ends"))
-            for pool in parts:
-                self._ends.setdefault(pool, []).append((at, lease.id))
+class _Coming:
+    """Coming ends, the earliest first, of which the first can be looked at."""
+
+    def __init__(self, ends: Iterator[tuple[float, str, Lease]]) -> None:
+        self._ends = ends
+        self._first = next(ends, None)
+
+    @property
+    def next_at(self) -> float:
+        return inf if self._first is None else self._first[0]
+
+    def until(self, at: float) -> Iterable[Lease]:
+        """Take out those who end by a time."""
+        while self._first is not None and self._first[0] <= at:
+            yield self._first[2]
+            self._first = next(self._ends, None)

@@ -9,12 +9,11 @@ from gpuspawner.backends.base import Backend
 from gpuspawner.core.gpus.fleet import Fleet
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.queue.estimates import queue_places
 from gpuspawner.core.queue.grants import decide
 from gpuspawner.core.queue.snapshot import Claim, Kinds, Snapshot
 from gpuspawner.core.quotas.limits import Room
 from gpuspawner.schedulers.base import Answer, Capabilities, Offer, Preview
-from gpuspawner.schedulers.own_queue import View, answer_of, offers_of, preview_of
+from gpuspawner.schedulers.own_queue import View, answer_of, offers_of
 
 
 class InMemoryScheduler:
@@ -54,13 +53,12 @@ class InMemoryScheduler:
         return answer_of(
             seen.now,
             lambda: decide(seen, index=self._view.index(seen)),
-            lambda: queue_places(seen, index=self._view.index(seen)),
+            lambda: self._view.places(seen),
         )
 
     async def offers(self, seen: Snapshot, claim: Claim) -> Preview:
         """Return where a claim would stand, and what it would get."""
-        seen = self._view.knowing_demand(seen)
-        return preview_of(seen, self._view.index(seen), claim)
+        return self._view.preview(self._view.knowing_demand(seen), claim)
 
     def stock(self, seen: Snapshot) -> list[Offer]:
         """Return what could be had of every kind, in the catalog's order."""

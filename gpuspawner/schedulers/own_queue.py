@@ -25,6 +25,7 @@ from gpuspawner.core.placement.placement import (
 from gpuspawner.core.queue.estimates import Place, queue_places
 from gpuspawner.core.queue.grants import Decision, PlaceLimits, decide
 from gpuspawner.core.queue.index import Index
+from gpuspawner.core.queue.lasting import NOTHING_LASTED
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.core.quotas.quotas import Tally
 from gpuspawner.schedulers.base import Answer, Grant, Offer, Preview
@@ -45,6 +46,7 @@ class View:
         self._demand, self._learnt_at = UNKNOWN, -inf
         self._known_by: object = None
         self._index: Index | None = None
+        self._lasted = NOTHING_LASTED
         self._counted: tuple[Gpu, ...] = ()
         self._sizes: Counter[str] = Counter()
 
@@ -78,7 +80,27 @@ class View:
             self._index = Index(seen)
         else:
             self._index.see(seen)
+            self._lasted = self._lasted.and_of(self._index.ended, seen.now)
         return self._index
+
+    def places(self, seen: Snapshot, also: Claim | None = None) -> dict[str, Place]:
+        """Return where each claim stands, ``also`` among them, by what was seen of how long workspaces last."""
+        index = self.index(seen)
+        return queue_places(seen, also, index, self._lasted)
+
+    def preview(self, seen: Snapshot, claim: Claim, limits: PlaceLimits | None = None) -> Preview:
+        """Return what a claim would get that does not wait, or one in the place of the claim with its id."""
+        index = self.index(seen)
+        decision, place = decide(seen, limits, claim, index), queue_places(seen, claim, index, self._lasted)[claim.id]
+        given = next((one for one in decision.grants if one.claim.id == claim.id), None)
+        kind = claim.request.gpu if given is None else given.kind
+        return Preview(
+            place if given is None else Place(1, place.of, 0.0, 0.0, given.kind or ""),
+            decision.held_back.get(claim.id),
+            kind="" if given is None else given.substitute,
+            latest_end=None if given is None else given.latest_end,
+            beyond_share=Tally(seen, index.holdings).share_words(claim, seen.kinds.get(kind or "")),
+        )
 
 
 def answer_of(as_of: float, decided: Callable[[], Decision], places: Callable[[], dict[str, Place]]) -> Answer:
@@ -89,20 +111,6 @@ def answer_of(as_of: float, decided: Callable[[], Decision], places: Callable[[]
         lambda: [Grant(x.claim, x.slots, kind=x.substitute, latest_end=x.latest_end) for x in once().grants],
         places,
         lambda: once().held_back,
-    )
-
-
-def preview_of(seen: Snapshot, index: Index, claim: Claim, limits: PlaceLimits | None = None) -> Preview:
-    """Return what a claim would get that does not wait, or one in the place of the claim with its id."""
-    decision, place = decide(seen, limits, claim, index), queue_places(seen, claim, index)[claim.id]
-    given = next((one for one in decision.grants if one.claim.id == claim.id), None)
-    kind = claim.request.gpu if given is None else given.kind
-    return Preview(
-        place if given is None else Place(1, place.of, 0.0, 0.0, given.kind or ""),
-        decision.held_back.get(claim.id),
-        kind="" if given is None else given.substitute,
-        latest_end=None if given is None else given.latest_end,
-        beyond_share=Tally(seen, index.holdings).share_words(claim, seen.kinds.get(kind or "")),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from heapq import merge
 from math import inf
 
@@ -52,16 +52,26 @@ class Ends:
         elif lease.deadline_at is not None:
             del self._running[bisect_left(self._running, (lease.deadline_at, lease.id), key=_by)]
 
-    def coming(self, now: float, *, use_grace: bool = False) -> Iterator[tuple[float, str, Lease]]:
+    def __iter__(self) -> Iterator[Lease]:
+        """Iterate over all, in no order."""
+        yield from (lease for _, _, lease in self._running)
+        yield from self._others.values()
+
+    def coming(self, now: float) -> Iterator[tuple[float, str, Lease]]:
         """Yield when which lease ends at the latest, by time and id, those whose end is known."""
         soon = now + LEAST_WAIT_SECONDS
         over = bisect_left(self._running, soon, key=lambda one: one[0])
         rest: Iterable[tuple[float, str, Lease]] = (
             *((soon, name, lease) for _, name, lease in self._running[:over]),
-            *((end_at(x, now, use_grace=use_grace), x.id, x) for x in self._others.values()),
+            *((end_at(lease, now), lease.id, lease) for lease in self._others.values()),
         )
         first = sorted((one for one in rest if one[0] < inf), key=_by)
         return merge(first, (self._running[at] for at in range(over, len(self._running))), key=_by)
+
+    def likely(self, end_of: Callable[[Lease], float]) -> Iterator[tuple[float, str, Lease]]:
+        """Yield the same by when each is taken to end."""
+        ends = ((end_of(lease), lease.id, lease) for lease in self)
+        return iter(sorted((one for one in ends if one[0] < inf), key=_by))
 
 
 def _by(one: tuple[float, str, Lease] | tuple[float, str]) -> tuple[float, str]:

@@ -70,6 +70,8 @@ class Index:
         self.claims: dict[str, Claim] = {}
         self.starts: dict[str, Lease] = {}
         """Those that are granted and do not run yet."""
+        self.ended: list[Lease] = []
+        """Those that held something in the snapshot before, and are gone."""
 
     def see(self, seen: Snapshot) -> None:
         """Take in a snapshot."""
@@ -120,6 +122,7 @@ class Index:
         gone, come = _changes(self._leases, seen.leases)
         self._leases = seen.leases
         new = {lease.id: lease for lease in come}
+        self.ended = [lease for lease in gone if lease.phase in HOLDING and lease.id not in new]
         for lease in gone:
             after = new.get(lease.id)
             if after is not None and _matters(after) == _matters(lease) and lease.phase is not Phase.RECLAIMING:

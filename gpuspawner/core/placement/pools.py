@@ -137,8 +137,8 @@ class Pools:
     def _change(self, slots: Iterable[Slot], sign: int, needs: Beside) -> None:
         touched: dict[NodeName, None] = {}
         for slot in slots:
-            used = self.used.get(slot.gpu)
-            after = sign * slot.share if used is None else used + sign * slot.share
+            used, share = self.used.get(slot.gpu), slot.share if sign > 0 else -slot.share
+            after = share if used is None else used + share
             if after:
                 self.used[slot.gpu] = after
             else:

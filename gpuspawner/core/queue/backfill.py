@@ -224,10 +224,12 @@ class _Freeing:
         return touched
 
     def _is_free(self, gpu: Gpu) -> bool:
-        used, kept = self._pools.used.get(gpu.id), self._others.get(gpu.id)
-        if kept is None and (used is None or used == self._freed.get(gpu.id)):
+        used, freed, kept = (some.get(gpu.id) for some in (self._pools.used, self._freed, self._others))
+        if kept is None and (used is None or used is freed):
             return True
-        used = (used or _NONE) - self._freed.get(gpu.id, _NONE)
+        if used is not None and freed is None and self._kind.shares == 1:
+            return False  # few are shared: fractions are slow
+        used = (used or _NONE) - (freed or _NONE)
         return used + (kept or _NONE) + self._kind.share <= 1
 
     def _holds(self, node: NodeName) -> bool:

@@ -139,6 +139,8 @@ class _Pass:
         self._grants: list[Given] = []
         self._held: dict[str, Held] = {}
         self._reservations = [*kept_for_others(seen, claims), *kept_for_classes(seen, claims)]
+        self._keeps = bool(self._reservations)
+        """Whether the rules keep GPUs for somebody."""
         self._reserved: set[str] = set()
         """Pools of which somebody has reserved GPUs."""
         self._closed: dict[str, Held] = {}
@@ -188,9 +190,10 @@ class _Pass:
                 self._give(claim, kind, found)
                 return
         if fitting:
-            kept = (kept_from(claim, kind, self._pools, self._reservations) for kind in fitting)
-            if (first := next((one for one in kept if one is not None), None)) is not None:
-                self._held[claim.id] = Held(first.rule, first.words)
+            if self._keeps:
+                kept = (kept_from(claim, kind, self._pools, self._reservations) for kind in fitting)
+                if (first := next((one for one in kept if one is not None), None)) is not None:
+                    self._held[claim.id] = Held(first.rule, first.words)
             self._reserve(claim, fitting)
         elif held is not None:
             self._held[claim.id] = held
@@ -230,7 +233,7 @@ class _Pass:
             self._first_in.setdefault(bar.bucket, bar)
             return Held(bar.rule, bar.words)
         end = self._seen.now + claim.request.lifetime_seconds
-        for bound, asked in self._tally.takes(claim, kind):
+        for bound, asked in self._tally.takes(claim, kind) if self._first_in or self._promised else ():
             rule = f"quota {bound.entry.name}"
             first = self._first_in.get(bound.bucket)
             promised, needed_at = self._promised.get(bound.bucket, (0, inf))

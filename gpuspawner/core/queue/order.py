@@ -45,6 +45,7 @@ class Standing:
     def __init__(self, seen: Snapshot, tally: Tally, uses: Uses) -> None:
         """Judge by the quotas and uses that a pass keeps up."""
         self._seen, self._tally, self._uses = seen, tally, uses
+        self._longest: dict[str, float] = {}
 
     def rank(self, claim: Claim) -> Rank:
         """Return where a claim stands now."""
@@ -60,7 +61,10 @@ class Standing:
 
     def is_overdue(self, claim: Claim) -> bool:
         """Whether a claim has waited longer than its policy lets others go first."""
-        return claim.waited_seconds(self._seen.now) > policy_of(claim, self._seen).longest_wait_seconds
+        policy = claim.request.policy
+        if policy not in self._longest:
+            self._longest[policy] = policy_of(claim, self._seen).longest_wait_seconds
+        return claim.waited_seconds(self._seen.now) > self._longest[policy]
 
     def is_guaranteed(self, claim: Claim) -> bool:
         """Whether what a claim asks for is within the guaranteed share, by the kind that it asks for first."""

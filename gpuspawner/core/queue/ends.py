@@ -52,6 +52,10 @@ class Ends:
         elif lease.deadline_at is not None:
             del self._running[bisect_left(self._running, (lease.deadline_at, lease.id), key=_by)]
 
+    def __len__(self) -> int:
+        """Return how many there are whose end may be known."""
+        return len(self._running) + len(self._others)
+
     def __iter__(self) -> Iterator[Lease]:
         """Iterate over all, in no order."""
         yield from (lease for _, _, lease in self._running)

@@ -190,13 +190,16 @@ class _Pass:
                 self._give(claim, kind, found)
                 return
         if fitting:
-            if self._keeps:
-                kept = (kept_from(claim, kind, self._pools, self._reservations) for kind in fitting)
-                if (first := next((one for one in kept if one is not None), None)) is not None:
-                    self._held[claim.id] = Held(first.rule, first.words)
+            self._note_kept_from(claim, fitting)
             self._reserve(claim, fitting)
         elif held is not None:
             self._held[claim.id] = held
+
+    def _note_kept_from(self, claim: Claim, fitting: Iterable[GpuKind]) -> None:
+        kinds = fitting if self._keeps else ()
+        kept = (kept_from(claim, kind, self._pools, self._reservations) for kind in kinds)
+        if (first := next((one for one in kept if one is not None), None)) is not None:
+            self._held[claim.id] = Held(first.rule, first.words)
 
     def _serve_without_gpu(self, claim: Claim) -> None:
         held = self._barred(claim, None) or self._over_the_place(claim, None, ())

@@ -8,11 +8,12 @@ from itertools import count as _counter
 from math import inf
 from typing import NamedTuple
 
-from gpuspawner.core.gpus.fleet import GpuKind
+from gpuspawner.core.gpus.fleet import NOTHING, Beside, GpuKind, Slot
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.placement.kinds import kinds_of
 from gpuspawner.core.placement.placement import beside_of, used_shares
 from gpuspawner.core.queue.ends import Ends
+from gpuspawner.core.queue.holds import held_gpus, is_member
 from gpuspawner.core.queue.index import Index
 from gpuspawner.core.queue.lasting import Lasted
 from gpuspawner.core.queue.order import Line, Standing, policy_of
@@ -61,7 +62,8 @@ class Replay:
         """When those who were served give GPUs of each pool back."""
         waited_for = {kind.pool for kinds in self._kinds.values() for kind in kinds}
         self._whole = Whole([*index.denominators, *(kind.share.denominator for kind in seen.kinds.values())])
-        kept = used_shares((), (slot for one in seen.kept for slot in one.slots))
+        self._kept = _kept_at(seen, claims)
+        kept = used_shares((), (slot for _, slots in self._kept for slot in slots))
         self._rooms = {pool: Room(index.pools, pool, self._whole, kept) for pool in waited_for if pool in index.pools}
         self._coming = {
             pool: _Coming(self._ends_in(ends))
@@ -107,6 +109,8 @@ class Replay:
             for coming in self._coming.values():
                 for lease in coming.until(self._at):
                     opened |= self._ends_of(lease)
+            while self._kept and self._kept[-1][0] <= self._at:
+                opened |= self._free(self._kept.pop()[1], NOTHING)
             while self._events and self._events[0][0] <= self._at:
                 _, _, claim, what = heappop(self._events)
                 opened |= self._happens(claim, what)
@@ -114,18 +118,23 @@ class Replay:
 
     def _next_at(self) -> float:
         own = self._events[0][0] if self._events else inf
-        return min([own, *(coming.next_at for coming in self._coming.values())])
+        kept = self._kept[-1][0] if self._kept else inf
+        return min([own, kept, *(coming.next_at for coming in self._coming.values())])
 
     def _ends_of(self, lease: Lease) -> set[str]:
         """Let a lease end; return the pools that it opens."""
-        opened = set()
-        for pool, room in self._rooms.items():
-            if parts := [(slot.gpu, self._whole.of(slot.share)) for slot in lease.slots if room.has(slot.gpu)]:
-                room.give(parts, beside_of(lease.request))
-                self._closed.pop(pool, None)
-                opened.add(pool)
+        opened = self._free(lease.slots, beside_of(lease.request))
         for bucket in self._tally.give(lease):
             opened |= self._let_next_in(bucket)
+        return opened
+
+    def _free(self, slots: Iterable[Slot], beside: Beside) -> set[str]:
+        opened = set()
+        for pool, room in self._rooms.items():
+            if parts := [(slot.gpu, self._whole.of(slot.share)) for slot in slots if room.has(slot.gpu)]:
+                room.give(parts, beside)
+                self._closed.pop(pool, None)
+                opened.add(pool)
         return opened
 
     def _happens(self, claim: Claim, what: str) -> set[str]:
@@ -324,3 +333,16 @@ class _Coming:
         while self._first is not None and self._first[0] <= at:
             yield self._first[2]
             self._first = next(self._ends, None)
+
+
+def _kept_at(seen: Snapshot, claims: Iterable[Claim]) -> list[tuple[float, tuple[Slot, ...]]]:
+    """Return which GPUs are kept from those who wait, and until when: for stronger claims, and for classes now.
+
+    Those of a class that somebody waits of are left out: they are for them.
+    """
+    waiting, now = tuple(claims), seen.now
+    kept = [(one.until, one.slots) for one in seen.kept]
+    open_now = (held for held in held_gpus(seen) if held.opening.opens_at <= now)
+    others = (held for held in open_now if not any(is_member(claim, held.hold) for claim in waiting))
+    kept += ((held.opening.ends_at, held.slots) for held in others)
+    return sorted(kept, key=lambda one: -one[0])

@@ -10,57 +10,63 @@ for all who wait at once. NODES and WAITING bound the sizes, ROUNDS the number o
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import statistics
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 
-from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Slot
+from gpuspawner.backends.fake import FakeBackend
+from gpuspawner.core.gpus.fleet import Beside, Fleet, Gpu, GpuKind, NodeName, Slot
 from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.queue.estimates import queue_places
-from gpuspawner.core.queue.grants import decide
 from gpuspawner.core.queue.snapshot import Snapshot
 from gpuspawner.core.quotas.charges import rate_of
 from gpuspawner.core.rules import Limit, Quota, Rules, Team, What, Whom
+from gpuspawner.schedulers.memory import InMemoryScheduler
+from gpuspawner.service.leases.syncs import at_once
 
 KINDS = {"a100": GpuKind("a100", "A100", 80 * 2**30)}
 NODES = [n for n in (100, 1_000, 10_000) if n <= int(os.environ.get("NODES", "10000"))]
 WAITING = [n for n in (10, 100, 1_000) if n <= int(os.environ.get("WAITING", "1000"))]
 ROUNDS, PLACES = int(os.environ.get("ROUNDS", "200")), 10
+BESIDE = bool(os.environ.get("BESIDE"))
+LOOK_EVERY = 5
 TEAMS = [f"team{number}" for number in range(10)]
-RULES = Rules(
-    teams={name: Team(name) for name in TEAMS},
-    quotas=(
-        Quota("each", Whom.EACH_USER, limits=(Limit(What.GPUS, soft=Fraction(8), hard=Fraction(64)),)),
-        *(Quota(name, Whom.TEAM, name, (Limit(What.GPUS, soft=Fraction(100)),)) for name in TEAMS),
-    ),
-)
 
 
-def a_lease(number: int, count: int, lifetime_seconds: int = 8 * 3600) -> Lease:
-    user = f"user{number % 500}"
-    team = TEAMS[number % 500 % 10]
-    request = Request(user, "lab", "default", "a100", count, 4.0, 2**33, lifetime_seconds, team=team)
-    return Lease(f"{number:07}", Key("hub", user, str(number)), user, request, {}, asked_at=float(number))
+class Cluster(FakeBackend):
+    """A backend whose nodes' CPU and memory are known too."""
 
+    beside: Mapping[NodeName, Beside] = {}
 
-def runs(lease: Lease, slots: tuple[Slot, ...], now: float, until: float) -> Lease:
-    rate = rate_of(KINDS["a100"], lease.request.count)
-    return replace(
-        lease, phase=Phase.RUNNING, slots=slots, granted_at=now, running_at=now, deadline_at=until, rate=rate
-    )
+    async def fleet(self) -> Fleet:
+        return replace(await super().fleet(), beside=self.beside)
 
 
 class World:
-    """A full fleet, and those who wait."""
+    """A full fleet, those who wait, and the scheduler that serves them. Each user has 16 GPUs in the mean."""
 
     def __init__(self, nodes: int, waiting: int) -> None:
         self.random, self.now, self.made = random.Random(1), 0.0, 0
-        gpus = [Gpu(f"gpu{i}", "a100", f"node{i // 8:05}", i % 8, "A100", 0) for i in range(8 * nodes)]
-        self.fleet = Fleet(tuple(gpus), complete=True)
+        self.users = max(50, nodes // 2)
+        share, most = Fraction(8 * nodes // 20), Fraction(64)
+        self.rules = Rules(
+            teams={name: Team(name) for name in TEAMS},
+            quotas=(
+                Quota("each", Whom.EACH_USER, limits=(Limit(What.GPUS, soft=Fraction(8), hard=most),)),
+                *(Quota(name, Whom.TEAM, name, (Limit(What.GPUS, soft=share),)) for name in TEAMS),
+            ),
+        )
+        self.gpus = [Gpu(f"gpu{i}", "a100", f"node{i // 8:05}", i % 8, "A100", 0) for i in range(8 * nodes)]
+        self.backend = Cluster(self.gpus)
+        if BESIDE:
+            self.backend.beside = {gpu.on: Beside(96_000, 2**40) for gpu in self.gpus}
+        self.scheduler = InMemoryScheduler(self.backend, KINDS)
+        self.look()
         self.leases: dict[str, Lease] = {}
         for node in range(nodes):
             at = 0
@@ -73,37 +79,56 @@ class World:
         for _ in range(waiting):
             self.asks()
 
+    def look(self) -> None:
+        """Look at the GPUs: the objects are new ones, as they are where a backend reads them anew."""
+        self.backend.gpus = [replace(gpu) for gpu in self.gpus]
+        asyncio.run(self.scheduler.observe(self.now))
+
     def _new(self, count: int) -> Lease:
         self.made += 1
-        short = count == 1 and self.random.random() < 1 / 6
-        return replace(a_lease(self.made, count, 1800 if short else 8 * 3600), asked_at=float(self.made))
+        number, short = self.made, count == 1 and self.random.random() < 1 / 6
+        user, team = f"user{number % self.users}", TEAMS[number % self.users % 10]
+        request = Request(
+            user, "lab", "default", "a100", count, 4.0 * count, 2**35, 1800 if short else 8 * 3600, team=team
+        )
+        return Lease(f"{number:07}", Key("hub", user, str(number)), user, request, {}, asked_at=float(number))
 
     def asks(self) -> None:
         lease = self._new(self.random.choice((1, 1, 1, 2, 4, 8)))
-        self.change(None, lease)
-
-    def change(self, before: Lease | None, after: Lease | None) -> None:
-        if before is not None and (after is None or after.id != before.id):
-            del self.leases[before.id]
-        if after is not None:
-            self.leases[after.id] = after
+        self.leases[lease.id] = lease
 
     def seen(self) -> Snapshot:
-        return Snapshot(self.now, KINDS, tuple(self.leases.values()), self.fleet, rules=RULES)
+        return Snapshot(self.now, KINDS, tuple(self.leases.values()), self.scheduler.fleet, rules=self.rules)
 
     def round(self) -> float:
         """Let one workspace end, and return what the decision took, in milliseconds."""
         self.now += 1.0
-        ends = self.random.choice([x for x in self.leases.values() if x.phase is Phase.RUNNING])
+        names = list(self.leases)
+        while self.leases[name := self.random.choice(names)].phase is not Phase.RUNNING:
+            pass
         begin = time.process_time()
-        self.change(ends, None)
-        decision = decide(self.seen())
+        del self.leases[name]
+        answer = at_once(self.scheduler.sync(self.seen()))
+        grants, _ = answer.grants(), answer.held_back()
         taken = time.process_time() - begin
-        for one in decision.grants:
+        for one in grants:
             lease = self.leases[one.claim.id]
-            self.change(lease, runs(lease, one.slots, self.now, self.now + lease.request.lifetime_seconds))
+            self.leases[lease.id] = runs(lease, one.slots, self.now, self.now + lease.request.lifetime_seconds)
             self.asks()
         return 1000 * taken
+
+    def places(self) -> float:
+        """Return what telling everybody their place takes, in milliseconds."""
+        begin = time.process_time()
+        at_once(self.scheduler.sync(self.seen())).places()
+        return 1000 * (time.process_time() - begin)
+
+
+def runs(lease: Lease, slots: tuple[Slot, ...], now: float, until: float) -> Lease:
+    rate = rate_of(KINDS["a100"], lease.request.count)
+    return replace(
+        lease, phase=Phase.RUNNING, slots=slots, granted_at=now, running_at=now, deadline_at=until, rate=rate
+    )
 
 
 def row(values: list[float]) -> str:
@@ -112,20 +137,20 @@ def row(values: list[float]) -> str:
 
 
 def main() -> None:
-    print(f"{'':>16} {'a decision, ms':>20} {'all places, ms':>20}")
-    print(f"{'nodes':>7} {'waiting':>8} {'p50':>9} {'p99':>9} {'p50':>10} {'p99':>9}")
+    print(f"{'':>16} {'a decision, ms':>20} {'after a look, ms':>20} {'all places, ms':>20}")
+    print(f"{'nodes':>7} {'waiting':>8}" + f" {'p50':>10} {'p99':>9}" * 3)
     for nodes in NODES:
         for waiting in WAITING:
             world = World(nodes, waiting)
             for _ in range(5):
                 world.round()
             decisions = [world.round() for _ in range(ROUNDS)]
-            places = []
+            after_looks, places = [], []
             for _ in range(PLACES):
-                begin = time.process_time()
-                queue_places(world.seen())
-                places.append(1000 * (time.process_time() - begin))
-            print(f"{nodes:>7} {waiting:>8} {row(decisions)}  {row(places)}", flush=True)
+                world.look()
+                after_looks.append(world.round())
+                places.append(world.places())
+            print(f"{nodes:>7} {waiting:>8} {row(decisions)}  {row(after_looks)}  {row(places)}", flush=True)
 
 
 if __name__ == "__main__":

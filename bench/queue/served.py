@@ -14,6 +14,7 @@ from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.core.placement.fragmentation import Demand
 from gpuspawner.core.placement.placement import UNKNOWN, demand_of
 from gpuspawner.core.queue.estimates import queue_places
+from gpuspawner.core.queue.lasting import NOTHING_LASTED, Lasted
 from gpuspawner.core.queue.ranges import MOST_ERRORS, Outcome, range_of
 from gpuspawner.core.queue.snapshot import Snapshot
 from gpuspawner.core.quotas.charges import HALF_LIFE_SECONDS
@@ -55,6 +56,7 @@ class _Cluster:
     used_at: float = 0.0
     demand: Demand = UNKNOWN
     learnt_at: float = float("-inf")
+    lasted: Lasted = NOTHING_LASTED
 
     def snapshot(self) -> Snapshot:
         factor = 0.5 ** ((self.now - self.used_at) / HALF_LIFE_SECONDS)
@@ -82,6 +84,7 @@ class _Cluster:
         while self.ends and self.ends[0][0] <= self.now:
             _, name = heappop(self.ends)
             lease, some = self.running.pop(name), True
+            self.lasted = self.lasted.and_of([lease], self.now)
             gpus = float(sum(slot.share for slot in lease.slots))
             for account in accounts_of(lease.key.user_created, ""):
                 self.used[account] = self.used.get(account, 0.0) + gpus * (self.now - (lease.running_at or 0.0))
@@ -117,7 +120,7 @@ def serve(work: Workload, discipline: Discipline) -> list[Served]:
 def _tell(cluster: _Cluster, new: Iterable[Served], past: Sequence[Outcome]) -> None:
     """Tell those who came and wait, as the service does (``service.rules.foretold``)."""
     new = list(new)
-    places = queue_places(cluster.snapshot()) if new else {}
+    places = queue_places(cluster.snapshot(), lasted=cluster.lasted) if new else {}
     for one in new:
         likely, latest = places[one.session.id].likely_seconds, places[one.session.id].at_most_seconds
         if latest:

@@ -26,6 +26,8 @@ class Whom(Enum):
 class What(Enum):
     """What is counted at one time: GPUs as their kinds' ``counts`` says, CPU in cores, memory in bytes."""
 
+    __hash__ = object.__hash__  # each is one object; Enum's own takes most of a look-up of what is taken of a limit
+
     GPUS = "gpus"
     KIND = "types"
     WORKSPACES = "workspaces"

@@ -19,7 +19,7 @@ from gpuspawner.core.gpus.groups import unmarked
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.placement.placement import grantable, place, used_shares
-from gpuspawner.core.queue.estimates import Place, queue_places
+from gpuspawner.core.queue.estimates import Place
 from gpuspawner.core.queue.grants import Decision, Held, decide
 from gpuspawner.core.queue.snapshot import Claim, Kinds, Snapshot
 from gpuspawner.core.quotas.limits import (
@@ -38,7 +38,7 @@ from gpuspawner.core.quotas.limits import (
 )
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Answer, Capabilities, Offer, Preview
-from gpuspawner.schedulers.own_queue import View, answer_of, offers_of, preview_of
+from gpuspawner.schedulers.own_queue import View, answer_of, offers_of
 
 
 class KubernetesScheduler:
@@ -94,7 +94,8 @@ class KubernetesScheduler:
         """
         possible = tuple(x for x in seen.leases if x.phase not in WAITING or self._possible(x.request))
         able, left = replace(seen, leases=possible), _left(seen)
-        decision = decide(_bounded(able), _NamespaceLimits(left))
+        bounded = _bounded(able)
+        decision = decide(bounded, _NamespaceLimits(left), index=self._view.index(bounded))
         given = {one.claim.id for one in decision.grants}
         waiting = (claim for claim in able.claims if claim.id not in given and claim.id not in decision.held_back)
         short = ((claim.id, self._short_of(seen, claim, left)) for claim in (waiting if left else ()))
@@ -137,13 +138,13 @@ class KubernetesScheduler:
 
     def _places(self, seen: Snapshot) -> dict[str, Place]:
         """Return where each waiting lease stands, by its id."""
-        left, found = _left(seen), queue_places(_bounded(seen))
+        left, found = _left(seen), self._view.places(_bounded(seen))
         return {claim.id: self._place(found[claim.id], claim.request, left) for claim in seen.claims}
 
     async def offers(self, seen: Snapshot, claim: Claim) -> Preview:
         """Return where a claim would stand, which quota it would wait for, and whether a node would start for it."""
         bounded, left = _bounded(self._view.knowing_demand(seen)), _left(seen)
-        would = preview_of(bounded, claim, _NamespaceLimits(left))
+        would = self._view.preview(bounded, claim, _NamespaceLimits(left))
         kind, seconds = self.kinds.get(would.kind or claim.request.gpu or ""), None
         if kind is not None and kind.autoscale is not None and _comes(kind, claim.request.count, bounded):
             seconds = kind.autoscale.start_seconds

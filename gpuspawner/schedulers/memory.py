@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from gpuspawner.backends.base import Backend
 from gpuspawner.core.gpus.fleet import Fleet
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.queue.estimates import queue_places
 from gpuspawner.core.queue.grants import decide
 from gpuspawner.core.queue.snapshot import Claim, Kinds, Snapshot
 from gpuspawner.core.quotas.limits import Room
 from gpuspawner.schedulers.base import Answer, Capabilities, Offer, Preview
-from gpuspawner.schedulers.own_queue import View, answer_of, offers_of, preview_of
+from gpuspawner.schedulers.own_queue import View, answer_of, offers_of
 
 
 class InMemoryScheduler:
@@ -52,11 +50,15 @@ class InMemoryScheduler:
     async def sync(self, seen: Snapshot) -> Answer:
         """Return what stands for each claim: it has no side of its own."""
         seen = self._view.knowing_demand(seen)
-        return answer_of(seen.now, partial(decide, seen), partial(queue_places, seen))
+        return answer_of(
+            seen.now,
+            lambda: decide(seen, index=self._view.index(seen)),
+            lambda: self._view.places(seen),
+        )
 
     async def offers(self, seen: Snapshot, claim: Claim) -> Preview:
         """Return where a claim would stand, and what it would get."""
-        return preview_of(self._view.knowing_demand(seen), claim)
+        return self._view.preview(self._view.knowing_demand(seen), claim)
 
     def stock(self, seen: Snapshot) -> list[Offer]:
         """Return what could be had of every kind, in the catalog's order."""

@@ -11,7 +11,7 @@ from math import inf
 
 from gpuspawner.backends.base import Backend
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.gpus.fleet import Fleet, GpuKind
+from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind
 from gpuspawner.core.placement.kinds import pools_of
 from gpuspawner.core.placement.placement import (
     UNKNOWN,
@@ -24,6 +24,8 @@ from gpuspawner.core.placement.placement import (
 )
 from gpuspawner.core.queue.estimates import Place, queue_places
 from gpuspawner.core.queue.grants import Decision, PlaceLimits, decide
+from gpuspawner.core.queue.index import Index
+from gpuspawner.core.queue.lasting import NOTHING_LASTED
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.core.quotas.quotas import Tally
 from gpuspawner.schedulers.base import Answer, Grant, Offer, Preview
@@ -43,6 +45,10 @@ class View:
         """Why the last look failed: a sentence, or none."""
         self._demand, self._learnt_at = UNKNOWN, -inf
         self._known_by: object = None
+        self._index: Index | None = None
+        self._lasted = NOTHING_LASTED
+        self._counted: tuple[Gpu, ...] = ()
+        self._sizes: Counter[str] = Counter()
 
     async def observe(self, now: float) -> Fleet:
         """Ask the backend. Raises Unavailable; the last complete view stays in force."""
@@ -60,11 +66,41 @@ class View:
 
         It is looked at now and then only: what placements have worked out by it is kept meanwhile.
         """
-        known_by = (seen.kinds, Counter(gpu.pool for gpu in seen.fleet.gpus))
+        if self._counted is not seen.fleet.gpus:
+            self._counted, self._sizes = seen.fleet.gpus, Counter(gpu.pool for gpu in seen.fleet.gpus)
+        known_by = (seen.kinds, self._sizes)
         if known_by != self._known_by or not 0 <= seen.now - self._learnt_at < LEARN_SECONDS:
             self._demand = demand_of((lease.request for lease in seen.leases), seen.kinds, seen.fleet)
             self._known_by, self._learnt_at = known_by, seen.now
         return replace(seen, demand=self._demand)
+
+    def index(self, seen: Snapshot) -> Index:
+        """Return what is derived from a snapshot: kept since the last one, and changed as that has changed."""
+        if self._index is None:
+            self._index = Index(seen)
+        else:
+            self._index.see(seen)
+            self._lasted = self._lasted.and_of(self._index.ended, seen.now)
+        return self._index
+
+    def places(self, seen: Snapshot, also: Claim | None = None) -> dict[str, Place]:
+        """Return where each claim stands, ``also`` among them, by what was seen of how long workspaces last."""
+        index = self.index(seen)
+        return queue_places(seen, also, index, self._lasted)
+
+    def preview(self, seen: Snapshot, claim: Claim, limits: PlaceLimits | None = None) -> Preview:
+        """Return what a claim would get that does not wait, or one in the place of the claim with its id."""
+        index = self.index(seen)
+        decision, place = decide(seen, limits, claim, index), queue_places(seen, claim, index, self._lasted)[claim.id]
+        given = next((one for one in decision.grants if one.claim.id == claim.id), None)
+        kind = claim.request.gpu if given is None else given.kind
+        return Preview(
+            place if given is None else Place(1, place.of, 0.0, 0.0, given.kind or ""),
+            decision.held_back.get(claim.id),
+            kind="" if given is None else given.substitute,
+            latest_end=None if given is None else given.latest_end,
+            beyond_share=Tally(seen, index.holdings).share_words(claim, seen.kinds.get(kind or "")),
+        )
 
 
 def answer_of(as_of: float, decided: Callable[[], Decision], places: Callable[[], dict[str, Place]]) -> Answer:
@@ -75,20 +111,6 @@ def answer_of(as_of: float, decided: Callable[[], Decision], places: Callable[[]
         lambda: [Grant(x.claim, x.slots, kind=x.substitute, latest_end=x.latest_end) for x in once().grants],
         places,
         lambda: once().held_back,
-    )
-
-
-def preview_of(seen: Snapshot, claim: Claim, limits: PlaceLimits | None = None) -> Preview:
-    """Return what a claim would get that does not wait, or one in the place of the claim with its id."""
-    decision, place = decide(seen, limits, claim), queue_places(seen, claim)[claim.id]
-    given = next((one for one in decision.grants if one.claim.id == claim.id), None)
-    kind = claim.request.gpu if given is None else given.kind
-    return Preview(
-        place if given is None else Place(1, place.of, 0.0, 0.0, given.kind or ""),
-        decision.held_back.get(claim.id),
-        kind="" if given is None else given.substitute,
-        latest_end=None if given is None else given.latest_end,
-        beyond_share=Tally(seen).share_words(claim, seen.kinds.get(kind or "")),
     )
 
 

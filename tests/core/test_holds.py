@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from lease_builders import KINDS, a_lease, a_request, fleet, gpu, slots
 
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.queue.estimates import queue_places
 from gpuspawner.core.queue.grants import decide
 from gpuspawner.core.queue.holds import classes_of, extension_bound, held_gpus, reaching_into
-from gpuspawner.core.queue.snapshot import Snapshot
+from gpuspawner.core.queue.snapshot import KeptGpus, Snapshot
 from gpuspawner.core.rules import ClassHold, Rules, Window
 
 ZURICH = ZoneInfo("Europe/Zurich")
@@ -178,3 +179,13 @@ def test_what_is_granted_before_a_hold_leaves_its_gpus_free_in_time(asks, gpus, 
 def test_holds_change_nothing_where_there_are_none(hours):
     (grant,) = decide(seen(waiting(count=2, hours=hours), holds=())).grants
     assert grant.latest_end is None
+
+
+def test_estimates_count_no_gpu_that_is_held_for_others_before_it_is_not():
+    def wait(lease, **changes):
+        return queue_places(replace(seen(lease, gpus=2, now=NINE + HOUR), **changes))[lease.id].at_most_seconds
+
+    assert wait(waiting()) == HOUR, "the class has both until eleven"
+    assert wait(waiting(classes=("cs231",))) == 0
+    claimed = KeptGpus("claim", slots("a100-0", "a100-1"), None, NINE + HOUR + 600)
+    assert wait(waiting(), rules=Rules(), kept=(claimed,)) == 600, "a stronger claim lapses"

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lease_builders import KINDS, NOW, a_lease, a_request, fleet, gpu, slots
 
+from gpuspawner.core.gpus.fleet import Beside
 from gpuspawner.core.idle.policy import LifecyclePolicy
 from gpuspawner.core.leases.lease import WAITING, Key, Phase
 from gpuspawner.core.placement.kinds import is_enough
@@ -343,3 +344,20 @@ def test_what_a_budget_leaves_too_little_for_takes_another_kind_or_waits_and_blo
     two = [replace(of(name, "poor", lifetime_seconds=1800), asked_at=NOW) for name in ("one", "two")]
     fresh = decide(seen_by(*two, gpus=2, rules=rules))
     assert [one.claim.id for one in fresh.grants] == ["one"], "the first sets all of it aside"
+
+
+def test_gpus_are_reserved_on_the_node_that_has_cpu_for_the_request_first_too():
+    gpus = [gpu(0), gpu(1, node="node-2")]
+    sooner = of("h0", "b", phase=Phase.RUNNING, held=slots("a100-0"), deadline_at=NOW + 100)
+    later = of("h1", "b", phase=Phase.RUNNING, held=slots("a100-1"), deadline_at=NOW + 900)
+    wants = of("w")
+    wants = replace(wants, request=replace(wants.request, cpu_cores=8.0))
+
+    def told(beside):
+        there = replace(fleet(*gpus), beside=beside)
+        now = seen_by(sooner, later, wants, fleet=there, rules=Rules())
+        (kept,) = decide(now).reservations
+        return kept.slots[0].gpu, queue_places(now)["w"].at_most_seconds
+
+    assert told({}) == ("a100-0", 100)
+    assert told({gpus[0].on: Beside(4000, 2**40)}) == ("a100-1", 100), "as it is granted, where only GPUs are short"

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lease_builders import KINDS, NOW, a_lease, a_request, fleet, gpu, slots
 
-from gpuspawner.core.gpus.fleet import Slot
+from gpuspawner.core.gpus.fleet import Beside, Slot
 from gpuspawner.core.idle.idleness import Streak
 from gpuspawner.core.idle.policy import LifecyclePolicy
 from gpuspawner.core.leases.lease import Phase
@@ -355,3 +355,19 @@ def test_others_who_waited_before_do_not_keep_what_is_kept_for_a_claimant():
     decision = decide(seen([first, claimant], FOUR[:1], kept=(kept_for(mine),)))
     assert [grant.claim.id for grant in decision.grants] == ["carol"]
     assert decision.held_back["alice"].rule == "kept"
+
+
+def test_a_node_that_would_lack_cpu_for_the_request_is_taken_only_where_no_other_is():
+    gpus = [gpu(0), gpu(1, node="node-2")]
+    leases = [running("young", "a100-0", asked_at=NOW + 60), running("old", "a100-1")]
+    waits = a_lease("waits", user="w", request=a_request("w", cpu_cores=8.0))
+    small = {gpus[0].on: Beside(4000, 2**40), gpus[1].on: Beside(16000, 2**40)}
+
+    def ended(beside):
+        there = replace(fleet(*gpus), beside=beside)
+        now = replace(seen([*leases, waits], gpus), fleet=there)
+        return names(plan(claim(lease="waits"), now, frozenset()))
+
+    assert ended({}) == ["young"]
+    assert ended(small) == ["old"]
+    assert ended({node: Beside(4000, 2**40) for node in small}) == ["young"]

@@ -164,13 +164,13 @@ async def granted(scheduler, line, **conditions):
     """The leases as they are once the scheduler's grants are made."""
     found = {lease.id: lease for lease in line}
     for grant in (await scheduler.sync(seen_by(scheduler, line, **conditions))).grants():
-        assert grant.claim == claim_of(found[grant.claim.id], NOW)
+        assert grant.claim == claim_of(found[grant.claim.id])
         found[grant.claim.id] = leases.grant(found[grant.claim.id], grant.slots, NOW, given=grant.kind)
     return list(found.values())
 
 
 async def preview(scheduler, lease, line=()):
-    return (await scheduler.offers(seen_by(scheduler, line), claim_of(lease, NOW))).place
+    return (await scheduler.offers(seen_by(scheduler, line), claim_of(lease))).place
 
 
 def offers(scheduler, line, others=()):
@@ -287,7 +287,7 @@ async def test_a_node_is_started_for_who_finds_no_room_on_those_that_are_there_a
         (given,) = await granted(scheduler, [lease])
         free = offers(scheduler, [])[lease.request.gpu].free if lease.request.gpu else 1
         comes = bool(given.slots) and not free
-        would = await scheduler.offers(seen_by(scheduler, [lease]), claim_of(lease, NOW))
+        would = await scheduler.offers(seen_by(scheduler, [lease]), claim_of(lease))
         assert (would.node_seconds is not None) == comes
         assert (scheduler.node_seconds(given) is not None) == comes
         assert ("node_seconds" in scheduler.patch(given)) == comes

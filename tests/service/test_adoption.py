@@ -2,11 +2,13 @@
 
 import json
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 from service_world import SECRET
 
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.rules import LatestEnd, Rate
 from gpuspawner.service.leases.adoption import lease_variables
 
 
@@ -98,6 +100,20 @@ async def test_a_lease_that_is_rebuilt_says_which_kind_was_given_and_which_was_a
     await new.round()
     rebuilt = new.book.get(lease.id)
     assert (rebuilt.kind, rebuilt.request.gpu) == ("a100", "half")
+
+
+async def test_a_lease_that_is_rebuilt_keeps_the_rate_and_the_bound_that_it_was_granted_with(make_world):
+    old = make_world()
+    lease = await old.up("alice")
+    rate, bound = Rate(Fraction(7, 3), Fraction("2.10")), LatestEnd(lease.granted_at + 600, "backfill", "ends by then")
+    new = make_world()
+    new.hub = old.hub
+    new.boot()
+    new.backend.run(lease.id, 1, lease_variables(replace(lease, rate=rate, fixed_end=bound), SECRET))
+    await new.round()
+    rebuilt = new.book.get(lease.id)
+    assert (rebuilt.rate, rebuilt.fixed_end, rebuilt.latest_end) == (rate, bound, bound)
+    assert rebuilt.deadline_at is None or rebuilt.deadline_at <= bound.at
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from service_world import SECRET, World
 from gpuspawner.backends.base import Running
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.leases import lease as leases
+from gpuspawner.core.rules import Rate
 from gpuspawner.service.leases.adoption import lease_variables
 
 
@@ -17,7 +18,7 @@ async def test_what_runs_after_all_has_the_kind_that_it_was_given(tmp_path):
     lease = await world.create(world.start("ada"))
     asked = replace(lease.request, substitutes=("half",))
     told = replace(lease, request=asked, given="half")
-    dropped = leases.drop_start(told, world.clock.now())
+    dropped = leases.drop_start(replace(told, given="", rate=Rate(Fraction(1))), world.clock.now())
     world.book.save(dropped)
     variables = lease_variables(replace(told, slots=(Slot(lease.slots[0].gpu, Fraction(1, 2)),)), SECRET)
     reconciler = world.parts.reconciler
@@ -27,3 +28,4 @@ async def test_what_runs_after_all_has_the_kind_that_it_was_given(tmp_path):
     server = await world.hub.server("ada", "")
     reconciler._found(dropped, server)
     assert world.book.get(lease.id).kind == "half"
+    assert world.book.get(lease.id).rate.gpus == Fraction(1, 2), "and is charged for that one"

@@ -61,7 +61,7 @@ def unmarked(fleet: Fleet, held: Collection[str]) -> Fleet:
     Somebody else's GPU is any of its group: were it one that a lease holds, the group would look to have one more free.
     """
     members_of: dict[Group | None, list[Gpu]] = {
-        g.group: [] for g in fleet.gpus if g.id in held and g.group and _is_marked(g)
+        g.group: [] for g in fleet.gpus if g.id in held and g.group and is_marked(g)
     }
     if not members_of:
         return fleet
@@ -70,15 +70,16 @@ def unmarked(fleet: Fleet, held: Collection[str]) -> Fleet:
             members_of[gpu.group].append(gpu)
     changed: dict[str, Gpu] = {}
     for members in members_of.values():
-        free = [gpu for gpu in members if gpu.id not in held and not _is_marked(gpu)]
-        for gpu in [gpu for gpu in members if gpu.id in held and _is_marked(gpu)][: len(free)]:
+        free = [gpu for gpu in members if gpu.id not in held and not is_marked(gpu)]
+        for gpu in [gpu for gpu in members if gpu.id in held and is_marked(gpu)][: len(free)]:
             other = free.pop()
             changed[gpu.id] = _with_mark_of(other, gpu)
             changed[other.id] = _with_mark_of(gpu, other)
     return replace(fleet, gpus=tuple(changed.get(gpu.id, gpu) for gpu in fleet.gpus))
 
 
-def _is_marked(gpu: Gpu) -> bool:
+def is_marked(gpu: Gpu) -> bool:
+    """Whether it may not be given: somebody else's, or unhealthy."""
     return gpu.foreign or not gpu.healthy
 
 

@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 MEBIBYTE = 2**20
@@ -54,18 +55,18 @@ class Request:
         lists = {name: tuple(document.get(name, ())) for name in ("substitutes", "classes")}
         return cls(**{**document, "opens": None if opens is None else tuple(opens), **lists})
 
-    @property
+    @cached_property
     def guaranteed_cpu_cores(self) -> float:
         """The CPU that is its own, in cores: whole thousandths, rounded up."""
         return min(self.cpu_cores, math.ceil(round(10 * self.cpu_cores * self.cpu_guarantee_percent, 3)) / 1000)
 
-    @property
+    @cached_property
     def guaranteed_memory_bytes(self) -> int:
         """The memory that is its own: whole MiB, rounded up."""
         mebibytes = math.ceil(round(self.memory_bytes * self.memory_guarantee_percent / 100 / MEBIBYTE, 6))
         return min(self.memory_bytes, mebibytes * MEBIBYTE)
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """A stable fingerprint: equal digests mean that the same thing was asked by the same user."""
         text = json.dumps(asdict(self), sort_keys=True)

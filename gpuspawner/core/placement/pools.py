@@ -5,10 +5,11 @@ Nodes that look the same are alike: a placement chooses among looks, however man
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from heapq import heapify, heappop, heappush
 from types import MappingProxyType
 
 from gpuspawner.core.gpus.fleet import NOTHING, Beside, Fleet, Gpu, GpuKind, NodeName, Slot
@@ -21,13 +22,25 @@ _Alike = tuple[bool, Look]
 
 @dataclass
 class _Pool:
-    """The GPUs of one pool that may be given, by node, and the nodes by their looks."""
+    """The GPUs of one pool that may be given, by node, and the nodes that have some free by their looks, sorted."""
 
     gpus: dict[NodeName, list[Gpu]] = field(default_factory=dict)
     look: dict[NodeName, _Alike] = field(default_factory=dict)
     alike: dict[_Alike, list[NodeName]] = field(default_factory=dict)
-    """A heap of nodes; of each node only its present look counts."""
-    largest: int = 0
+    sizes: Counter[int] = field(default_factory=Counter)
+    """How many nodes have so many GPUs."""
+
+    def show(self, node: NodeName, look: _Alike | None) -> None:
+        """Note how a node looks from now on; None where it is gone."""
+        before = self.look.pop(node, None)
+        if before is not None and (nodes := self.alike.get(before)) is not None:
+            del nodes[bisect_left(nodes, node)]
+            if not nodes:
+                del self.alike[before]
+        if look is not None:
+            self.look[node] = look
+            if look[1].free[-1] > 0:
+                insort(self.alike.setdefault(look, []), node)
 
 
 class Pools:
@@ -41,57 +54,109 @@ class Pools:
         demand: Demand = UNKNOWN,
     ) -> None:
         """Sort the GPUs by pool and node; ``left`` and ``demand`` are as in ``placement.place``."""
-        self.complete = fleet.complete
+        self.complete, self.demand = fleet.complete, demand
         self.used = dict(used)
-        self._left, self._demand = dict(left), demand
+        self._left = dict(left)
         self._pools: dict[str, _Pool] = {}
         self._where: dict[str, tuple[str, NodeName]] = {}
-        self._pools_on: dict[NodeName, set[str]] = {}
+        self._pools_on: dict[NodeName, list[str]] = {}
+        on: dict[NodeName, list[Gpu]] = {}
         for gpu in fleet.gpus:
+            on.setdefault(gpu.on, []).append(gpu)
+        for node, gpus in on.items():
+            self.put_node(node, gpus)
+
+    def put_node(self, node: NodeName, gpus: Iterable[Gpu]) -> None:
+        """Take these for the GPUs of a node from now on; none where it is gone."""
+        for name in self._pools_on.pop(node, ()):
+            pool = self._pools[name]
+            gone = pool.gpus.pop(node)
+            for gpu in gone:
+                if self._where.get(gpu.id) == (name, node):  # else it is on another node by now
+                    del self._where[gpu.id]
+            pool.sizes[len(gone)] -= 1
+            pool.show(node, None)
+        of_pool: dict[str, list[Gpu]] = {}
+        for gpu in gpus:
             if grantable(gpu):
-                node = gpu.on
                 self._where[gpu.id] = (gpu.pool, node)
-                self._pools.setdefault(gpu.pool, _Pool()).gpus.setdefault(node, []).append(gpu)
-                self._pools_on.setdefault(node, set()).add(gpu.pool)
-        for name, pool in self._pools.items():
-            pool.largest = max(map(len, pool.gpus.values()))
-            for node in pool.gpus:
-                pool.look[node] = look = self._look_of(name, node)
-                pool.alike.setdefault(look, []).append(node)
-            for nodes in pool.alike.values():
-                heapify(nodes)
+                of_pool.setdefault(gpu.pool, []).append(gpu)
+        if of_pool:
+            self._pools_on[node] = list(of_pool)
+        for name, own in of_pool.items():
+            pool = self._pools.setdefault(name, _Pool())
+            pool.gpus[node] = own
+            pool.sizes[len(own)] += 1
+        self._look_at(node)
+
+    def put_left(self, node: NodeName, left: Beside | None) -> None:
+        """Take this for the CPU and memory left of a node from now on, None where nobody knows."""
+        if left is None:
+            self._left.pop(node, None)
+        else:
+            self._left[node] = left
+        self._look_at(node)
 
     def largest(self, pool: str) -> int:
         """Return how many GPUs the largest node of a pool has."""
-        return self._pools[pool].largest if pool in self._pools else 0
+        return max(+self._pools[pool].sizes, default=0) if pool in self else 0
+
+    def __contains__(self, pool: str) -> bool:
+        """Whether there is a pool that has, or had, GPUs which may be given."""
+        return pool in self._pools
 
     def nodes(self, pool: str) -> Collection[NodeName]:
         """Return the nodes of a pool that have GPUs which may be given."""
-        return self._pools[pool].gpus.keys() if pool in self._pools else ()
+        return self._pools[pool].gpus.keys() if pool in self else ()
+
+    def looks(self, pool: str) -> Iterable[tuple[Look, Sequence[NodeName]]]:
+        """Yield how nodes of a pool look that have some free, and which look so."""
+        if pool in self:
+            yield from ((look, nodes) for (_, look), nodes in self._pools[pool].alike.items())
 
     def gpus(self, pool: str, node: NodeName) -> Sequence[Gpu]:
         """Return the GPUs of a pool on a node that may be given."""
-        return self._pools[pool].gpus.get(node, ()) if pool in self._pools else ()
+        return self._pools[pool].gpus.get(node, ()) if pool in self else ()
 
     def where(self, gpu: str) -> tuple[str, NodeName] | None:
         """Return the pool and the node of a GPU; None where it may not be given."""
         return self._where.get(gpu)
 
+    def left(self, node: NodeName) -> Beside | None:
+        """Return the CPU and memory left of a node, None where nobody knows."""
+        return self._left.get(node)
+
     def take(self, slots: Iterable[Slot], needs: Beside = NOTHING) -> None:
         """Note that these are in use, and what is needed beside them."""
+        self._change(slots, 1, needs)
+
+    def give(self, slots: Iterable[Slot], needs: Beside = NOTHING) -> None:
+        """Note that these are not in use any more, nor what was needed beside them."""
+        self._change(slots, -1, needs)
+
+    def _change(self, slots: Iterable[Slot], sign: int, needs: Beside) -> None:
         touched: dict[NodeName, None] = {}
         for slot in slots:
-            self.used[slot.gpu] = self.used.get(slot.gpu, Fraction(0)) + slot.share
+            used, share = self.used.get(slot.gpu), slot.share if sign > 0 else -slot.share
+            after = share if used is None else used + share
+            if after:
+                self.used[slot.gpu] = after
+            else:
+                self.used.pop(slot.gpu, None)
             if (where := self._where.get(slot.gpu)) is not None:
                 touched[where[1]] = None
         for node in touched:
             if (left := self._left.get(node)) is not None:
-                self._left[node] = Beside(left.cpu - needs.cpu, left.memory - needs.memory)
-            for name in self._pools_on[node]:
-                pool, look = self._pools[name], self._look_of(name, node)
-                if look != pool.look[node]:
-                    pool.look[node] = look
-                    heappush(pool.alike.setdefault(look, []), node)
+                self._left[node] = Beside(left.cpu - sign * needs.cpu, left.memory - sign * needs.memory)
+            self._look_at(node)
+
+    def _look_at(self, node: NodeName) -> None:
+        for name in self._pools_on.get(node, ()):
+            pool = self._pools[name]
+            gpus = pool.gpus[node]
+            look = gpus[0].is_coming, look_of(name, gpus, self.used, self._left.get(node))
+            if look != pool.look.get(node):
+                pool.show(node, look)
 
     def find(
         self,
@@ -113,23 +178,20 @@ class Pools:
         for node in special:
             used, gpus = self._used_with(kept, pool.gpus[node]), pool.gpus[node]
             look = look_of(kind.pool, gpus, used, self._left.get(node))
-            rank = rank_of(look, ask, self._demand, last_tried.get(node.node, 0), gpus[0].is_coming)
+            rank = rank_of(look, ask, self.demand, last_tried.get(node.node, 0), gpus[0].is_coming)
             best = _least(best, rank, node)
-        for alike in pool.alike:
-            comes, look = alike
-            rank = rank_of(look, ask, self._demand, 0, comes)
+        for (comes, look), nodes in pool.alike.items():
+            if len(look.free) < count or look.free[-count] < ask.share:
+                continue
+            rank = rank_of(look, ask, self.demand, 0, comes)
             if rank is None or (best is not None and rank > best):
                 continue
-            if (first := _first(pool, alike, special)) is not None:
+            if (first := next((node for node in nodes if node not in special), None)) is not None:
                 best = _least(best, rank, first)
         if best is None:
             return None
         gpus = pool.gpus[best.node]
         return tuple(Slot(gpu.id, kind.share) for gpu in devices(gpus, self._used_with(kept, gpus), best.taken))
-
-    def _look_of(self, name: str, node: NodeName) -> _Alike:
-        gpus = self._pools[name].gpus[node]
-        return gpus[0].is_coming, look_of(name, gpus, self.used, self._left.get(node))
 
     def _used_with(self, kept: Mapping[str, Fraction], gpus: Iterable[Gpu]) -> dict[str, Fraction]:
         nothing = Fraction(0)
@@ -145,18 +207,3 @@ def _least(best: Rank | None, rank: Rank | None, node: NodeName) -> Rank | None:
         return best
     rank = rank._replace(node=node)
     return rank if best is None else min(best, rank)
-
-
-def _first(pool: _Pool, alike: _Alike, without: Collection[NodeName]) -> NodeName | None:
-    """Return the first node by name that looks so, None where none does."""
-    nodes, found = pool.alike[alike], None
-    passed: list[NodeName] = []
-    while nodes and found is None:
-        node = heappop(nodes)
-        if pool.look[node] != alike or (passed and passed[-1] == node):
-            continue  # it looks different by now, or stands here twice
-        passed.append(node)
-        found = None if node in without else node
-    for node in passed:
-        heappush(nodes, node)
-    return found

@@ -6,13 +6,14 @@ back before they are needed. Then its end is fixed. Where it is not known when t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from math import inf
 from typing import NamedTuple
 
-from gpuspawner.core.gpus.fleet import Beside, Gpu, GpuKind, Slot
+from gpuspawner.core.gpus.fleet import NOTHING, Beside, Gpu, GpuKind, NodeName, Slot
+from gpuspawner.core.leases.request import Request
 from gpuspawner.core.placement.placement import beside_of
 from gpuspawner.core.placement.pools import Pools
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
@@ -39,10 +40,11 @@ class Reservation:
 
 
 class Ending(NamedTuple):
-    """GPUs that come free at a time, as far as it is known."""
+    """GPUs that come free at a time, as far as it is known, and whose request has what is beside them."""
 
     at: float
     slots: tuple[Slot, ...]
+    request: Request
 
 
 class Fit(NamedTuple):
@@ -157,52 +159,96 @@ def bound_of(at: float, now: float) -> LatestEnd:
 
 
 def reserve(
-    claim: Claim, kinds: Iterable[GpuKind], pools: Pools, endings: dict[str, list[Ending]],
+    claim: Claim, kinds: Iterable[GpuKind], pools: Pools, endings: Callable[[str], Iterable[Ending]],
     reservations: Iterable[Reservation],
 ) -> tuple[GpuKind, Reservation] | None:  # fmt: skip
     """Return the kind with which a claim that fits nowhere now starts first, and the GPUs that are kept for it.
 
-    ``endings`` are those of each pool, the earliest first. None where no node is large enough.
+    ``endings`` are those of a pool, the earliest first. None where no node is large enough.
     """
     others = _shares(one for one in reservations if claim.id not in one.whom)
     found: list[tuple[float, int, GpuKind, tuple[Slot, ...]]] = []
     for number, kind in enumerate(kinds):
-        if (first := _first_fit(kind, claim.request.count, pools, endings.get(kind.pool, []), others)) is not None:
-            found.append((first.at, number, kind, first.slots))
+        first = _Freeing(kind, claim.request, pools, others).first(endings(kind.pool))
+        if first is not None:
+            found.append((first[0], number, kind, first[1]))
     if not found:
         return None
     at, _, kind, slots = min(found, key=lambda one: one[:2])
     return kind, Reservation(slots, None if at == inf else at, frozenset({claim.id}))
 
 
-def _first_fit(
-    kind: GpuKind, count: int, pools: Pools, endings: Sequence[Ending], others: dict[str, Fraction]
-) -> Ending | None:
-    """Return the node's GPUs that are free for so many first; where no end tells, those of the node that lacks least.
+class _Freeing:
+    """What comes free for a request while leases end, on each node on which some did."""
 
-    Of its GPUs those are kept that are in use now, so that what is free stays free for others.
-    """
-    freed: dict[str, Fraction] = {}
+    def __init__(self, kind: GpuKind, request: Request, pools: Pools, others: Mapping[str, Fraction]) -> None:
+        self._kind, self._count, self._needs = kind, request.count, beside_of(request)
+        self._pools, self._others = pools, others
+        self._freed: dict[str, Fraction] = {}
+        self._free_on: dict[NodeName, dict[str, Gpu]] = {}
+        self._given_back: dict[NodeName, Beside] = {}
 
-    def is_free(gpu: Gpu) -> bool:
-        used = pools.used.get(gpu.id, Fraction(0)) - freed.get(gpu.id, Fraction(0))
-        return used + others.get(gpu.id, Fraction(0)) + kind.share <= 1
+    def first(self, endings: Iterable[Ending]) -> tuple[float, tuple[Slot, ...]] | None:
+        """Return when a node has enough first, and its GPUs; where no end tells, those of the node that lacks least.
 
-    for at, slots in endings:
-        touched = dict.fromkeys(where for slot in slots if (where := pools.where(slot.gpu)) is not None)
-        for slot in slots:
-            freed[slot.gpu] = freed.get(slot.gpu, Fraction(0)) + slot.share
-        for _, node in touched:
-            free = [gpu for gpu in pools.gpus(kind.pool, node) if is_free(gpu)]
-            if len(free) >= count:
-                free.sort(key=lambda gpu: (gpu.id not in pools.used, gpu.index, gpu.id))
-                return Ending(at, tuple(Slot(gpu.id, kind.share) for gpu in free[:count]))
-    large = [node for node in pools.nodes(kind.pool) if len(pools.gpus(kind.pool, node)) >= count]
-    if not large:
-        return None
-    node = min(large, key=lambda node: (-sum(map(is_free, pools.gpus(kind.pool, node))), node))
-    gpus = sorted(pools.gpus(kind.pool, node), key=lambda gpu: (not is_free(gpu), gpu.index, gpu.id))
-    return Ending(inf, tuple(Slot(gpu.id, kind.share) for gpu in gpus[:count]))
+        A node that is not known to lack CPU or memory is waited for, where there will be one. Of its GPUs those are
+        kept that are in use now, so that what is free stays free for others.
+        """
+        lacking: tuple[float, tuple[Slot, ...]] | None = None
+        for ending in endings:
+            for node in self._end(ending):
+                free = list(self._free_on[node].values())
+                if len(free) < self._count or not (lacking is None or self._holds(node)):
+                    continue
+                free.sort(key=lambda gpu: (gpu.id not in self._pools.used, gpu.index, gpu.id))
+                found = ending.at, tuple(Slot(gpu.id, self._kind.share) for gpu in free[: self._count])
+                if self._holds(node):
+                    return found
+                lacking = found
+        return lacking or self._lacks_least()
+
+    def _end(self, ending: Ending) -> Iterable[NodeName]:
+        """Let a lease end; return the nodes of the pool on which something came free."""
+        touched: dict[NodeName, list[Gpu]] = {}
+        for slot in ending.slots:
+            self._freed[slot.gpu] = self._freed[slot.gpu] + slot.share if slot.gpu in self._freed else slot.share
+            where = self._pools.where(slot.gpu)
+            if where is not None and where[0] == self._kind.pool:
+                touched.setdefault(where[1], [])
+        for number, node in enumerate(touched):
+            if number == 0 and self._pools.left(node) is not None:
+                has, more = self._given_back.get(node, NOTHING), beside_of(ending.request)
+                self._given_back[node] = Beside(has.cpu + more.cpu, has.memory + more.memory)
+            gpus = self._pools.gpus(self._kind.pool, node)
+            self._free_on[node] = {gpu.id: gpu for gpu in gpus if self._is_free(gpu)}
+        return touched
+
+    def _is_free(self, gpu: Gpu) -> bool:
+        used, freed, kept = (some.get(gpu.id) for some in (self._pools.used, self._freed, self._others))
+        if kept is None and (used is None or used is freed):
+            return True
+        if used is not None and freed is None and self._kind.shares == 1:
+            return False  # few are shared: fractions are slow
+        used = (used or _NONE) - (freed or _NONE)
+        return used + (kept or _NONE) + self._kind.share <= 1
+
+    def _holds(self, node: NodeName) -> bool:
+        left, more = self._pools.left(node), self._given_back.get(node, NOTHING)
+        return left is None or (
+            left.cpu + more.cpu >= self._needs.cpu and left.memory + more.memory >= self._needs.memory
+        )
+
+    def _lacks_least(self) -> tuple[float, tuple[Slot, ...]] | None:
+        pool, pools = self._kind.pool, self._pools
+        large = [node for node in pools.nodes(pool) if len(pools.gpus(pool, node)) >= self._count]
+        if not large:
+            return None
+        node = min(large, key=lambda node: (-sum(map(self._is_free, pools.gpus(pool, node))), node))
+        gpus = sorted(pools.gpus(pool, node), key=lambda gpu: (not self._is_free(gpu), gpu.index, gpu.id))
+        return inf, tuple(Slot(gpu.id, self._kind.share) for gpu in gpus[: self._count])
+
+
+_NONE = Fraction(0)
 
 
 def _shares(reservations: Iterable[Reservation]) -> dict[str, Fraction]:

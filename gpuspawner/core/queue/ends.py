@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Iterator
+from heapq import merge
 from math import inf
 
 from gpuspawner.core.leases.lease import UP, Lease, Phase
@@ -25,3 +28,55 @@ def end_at(lease: Lease, now: float, *, use_grace: bool = False) -> float:
         bound = inf if lease.latest_end is None else lease.latest_end.at
         at = min(now + lease.request.lifetime_seconds, bound)
     return max(at, now + LEAST_WAIT_SECONDS)
+
+
+class Ends:
+    """The coming ends, the earliest first: of those that run by their deadlines, of others by what holds now."""
+
+    def __init__(self) -> None:
+        """Know of no lease yet."""
+        self._running: list[tuple[float, str, Lease]] = []
+        self._others: dict[str, Lease] = {}
+
+    def add(self, lease: Lease) -> None:
+        """Note one more lease that holds something."""
+        if lease.phase is not Phase.RUNNING:
+            self._others[lease.id] = lease
+        elif lease.deadline_at is not None:
+            insort(self._running, (lease.deadline_at, lease.id, lease), key=_by)
+
+    def remove(self, lease: Lease) -> None:
+        """Note a lease no more."""
+        if lease.phase is not Phase.RUNNING:
+            del self._others[lease.id]
+        elif lease.deadline_at is not None:
+            del self._running[bisect_left(self._running, (lease.deadline_at, lease.id), key=_by)]
+
+    def __len__(self) -> int:
+        """Return how many there are whose end may be known."""
+        return len(self._running) + len(self._others)
+
+    def __iter__(self) -> Iterator[Lease]:
+        """Iterate over all, in no order."""
+        yield from (lease for _, _, lease in self._running)
+        yield from self._others.values()
+
+    def coming(self, now: float) -> Iterator[tuple[float, str, Lease]]:
+        """Yield when which lease ends at the latest, by time and id, those whose end is known."""
+        soon = now + LEAST_WAIT_SECONDS
+        over = bisect_left(self._running, soon, key=lambda one: one[0])
+        rest: Iterable[tuple[float, str, Lease]] = (
+            *((soon, name, lease) for _, name, lease in self._running[:over]),
+            *((end_at(lease, now), lease.id, lease) for lease in self._others.values()),
+        )
+        first = sorted((one for one in rest if one[0] < inf), key=_by)
+        return merge(first, (self._running[at] for at in range(over, len(self._running))), key=_by)
+
+    def likely(self, end_of: Callable[[Lease], float]) -> Iterator[tuple[float, str, Lease]]:
+        """Yield the same by when each is taken to end."""
+        ends = ((end_of(lease), lease.id, lease) for lease in self)
+        return iter(sorted((one for one in ends if one[0] < inf), key=_by))
+
+
+def _by(one: tuple[float, str, Lease] | tuple[float, str]) -> tuple[float, str]:
+    return one[0], one[1]

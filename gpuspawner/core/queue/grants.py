@@ -17,14 +17,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from heapq import merge
 from math import inf
 from typing import NamedTuple, Protocol
 
-from gpuspawner.core.gpus.fleet import GpuKind, Slot
-from gpuspawner.core.leases.lease import HOLDING, Lease, Phase
+from gpuspawner.core.gpus.fleet import Beside, GpuKind, Slot
+from gpuspawner.core.leases.lease import Lease, Phase
 from gpuspawner.core.placement.kinds import kinds_of
 from gpuspawner.core.placement.placement import beside_of
-from gpuspawner.core.placement.pools import Pools
 from gpuspawner.core.queue.backfill import (
     BACKFILL,
     Ending,
@@ -37,8 +38,8 @@ from gpuspawner.core.queue.backfill import (
     kept_from,
     reserve,
 )
-from gpuspawner.core.queue.ends import end_at
 from gpuspawner.core.queue.holds import kept_for_classes
+from gpuspawner.core.queue.index import Index
 from gpuspawner.core.queue.order import Line, Standing
 from gpuspawner.core.queue.shares import Uses
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
@@ -105,32 +106,42 @@ def _comes(slots: Iterable[Slot]) -> bool:
     return any(slot.is_coming for slot in slots)
 
 
-def decide(seen: Snapshot, limits: PlaceLimits | None = None, also: Claim | None = None) -> Decision:
+def decide(
+    seen: Snapshot, limits: PlaceLimits | None = None, also: Claim | None = None, index: Index | None = None
+) -> Decision:
     """Return what is to be granted now, who is held back, and what is reserved.
 
-    ``also`` would ask too; it takes the place of a claim with its id.
+    ``also`` would ask too; it takes the place of a claim with its id. ``index`` is what is derived from the snapshot,
+    where that is kept; else it is derived anew.
     """
     if not seen.processes_known:
         return Decision()
-    claims = seen.claims if also is None else (*(x for x in seen.claims if x.id != also.id), also)
+    index = index or Index(seen)
+    claims = [x for x in index.claims.values() if also is None or x.id != also.id]
+    if also is not None:
+        claims.append(also)
     if not claims:
         return Decision(reservations=kept_for_others(seen, ()))
-    return _Pass(seen, claims, limits).run()
+    return _Pass(seen, index, claims, limits).run()
 
 
 class _Pass:
     """One pass over those who wait."""
 
-    def __init__(self, seen: Snapshot, claims: Sequence[Claim], limits: PlaceLimits | None) -> None:
-        self._seen, self._claims, self._limits = seen, claims, limits
-        self._pools = Pools(seen.gpus_as_held, seen.used, seen.beside_left, seen.demand)
-        self._tally, self._uses = Tally(seen), Uses(seen)
+    def __init__(self, seen: Snapshot, index: Index, claims: Sequence[Claim], limits: PlaceLimits | None) -> None:
+        self._seen, self._index, self._claims, self._limits = seen, index, claims, limits
+        self._pools = index.pools
+        self._taken: list[tuple[tuple[Slot, ...], Beside]] = []
+        """What this pass takes of the pools, and gives back at its end."""
+        self._tally, self._uses = Tally(seen, index.holdings), Uses(seen, index.charges)
         self._purse = Purse(seen)
-        self._starts = starts_under_way(seen.leases)
+        self._starts = starts_under_way(index.starts.values())
         self._under_way = self._starts.total()
         self._grants: list[Given] = []
         self._held: dict[str, Held] = {}
         self._reservations = [*kept_for_others(seen, claims), *kept_for_classes(seen, claims)]
+        self._keeps = bool(self._reservations)
+        """Whether the rules keep GPUs for somebody."""
         self._reserved: set[str] = set()
         """Pools of which somebody has reserved GPUs."""
         self._closed: dict[str, Held] = {}
@@ -139,15 +150,19 @@ class _Pass:
         """What holds back the first of those that take of a limit."""
         self._promised: dict[Bucket, tuple[Amount, float]] = {}
         """What is to be left of a limit for those who have reserved GPUs, and when they need it."""
-        self._endings: dict[str, list[Ending]] = {}
         self._unfit: set[Unfit] = set()
         """What did not fit before."""
+        self._largest = lru_cache(maxsize=None)(self._pools.largest)
 
     def run(self) -> Decision:
         able = (claim for claim in self._claims if not self._stands_aside(claim))
         line = Line(able, Standing(self._seen, self._tally, self._uses))
-        while (claim := line.pop()) is not None:
-            self._serve(claim)
+        try:
+            while (claim := line.pop()) is not None:
+                self._serve(claim)
+        finally:
+            for slots, needs in reversed(self._taken):
+                self._pools.give(slots, needs)
         return Decision(tuple(self._grants), self._held, tuple(self._reservations))
 
     def _stands_aside(self, claim: Claim) -> bool:
@@ -162,7 +177,7 @@ class _Pass:
         held: Held | None = None
         fitting: list[GpuKind] = []
         for kind in kinds_of(claim.request, self._seen.kinds):
-            if claim.request.count > self._pools.largest(kind.pool):
+            if claim.request.count > self._largest(kind.pool):
                 continue  # nothing that ends could serve it
             if (barred := self._barred(claim, kind)) is not None:
                 held = held or barred
@@ -176,12 +191,16 @@ class _Pass:
                 self._give(claim, kind, found)
                 return
         if fitting:
-            kept = (kept_from(claim, kind, self._pools, self._reservations) for kind in fitting)
-            if (first := next((one for one in kept if one is not None), None)) is not None:
-                self._held[claim.id] = Held(first.rule, first.words)
+            self._note_kept_from(claim, fitting)
             self._reserve(claim, fitting)
         elif held is not None:
             self._held[claim.id] = held
+
+    def _note_kept_from(self, claim: Claim, fitting: Iterable[GpuKind]) -> None:
+        kinds = fitting if self._keeps else ()
+        kept = (kept_from(claim, kind, self._pools, self._reservations) for kind in kinds)
+        if (first := next((one for one in kept if one is not None), None)) is not None:
+            self._held[claim.id] = Held(first.rule, first.words)
 
     def _serve_without_gpu(self, claim: Claim) -> None:
         held = self._barred(claim, None) or self._over_the_place(claim, None, ())
@@ -202,6 +221,7 @@ class _Pass:
             end = min(bounds, key=lambda one: one.at) if bounds else None
             self._grants.append(Given(claim, found.slots, kind.name if kind else None, end))
         self._pools.take(found.slots, beside_of(claim.request))
+        self._taken.append((found.slots, beside_of(claim.request)))
         self._tally.take(claim, kind)
         self._purse.take(claim, kind)
         self._uses.charge(claim, kind)
@@ -217,7 +237,7 @@ class _Pass:
             self._first_in.setdefault(bar.bucket, bar)
             return Held(bar.rule, bar.words)
         end = self._seen.now + claim.request.lifetime_seconds
-        for bound, asked in self._tally.takes(claim, kind):
+        for bound, asked in self._tally.takes(claim, kind) if self._first_in or self._promised else ():
             rule = f"quota {bound.entry.name}"
             first = self._first_in.get(bound.bucket)
             promised, needed_at = self._promised.get(bound.bucket, (0, inf))
@@ -251,8 +271,6 @@ class _Pass:
         open_to = [kind for kind in kinds if kind.pool not in self._reserved]
         if not open_to:
             return
-        for kind in open_to:
-            self._note_endings(kind.pool)
         found = reserve(claim, open_to, self._pools, self._endings, self._reservations)
         if found is None:
             return
@@ -273,17 +291,13 @@ class _Pass:
         kept = (x for x in self._reservations if x.rule != BACKFILL and x.at is not None and x.at <= self._seen.now)
         return frozenset(name for one in kept if gpus & {slot.gpu for slot in one.slots} for name in one.whom)
 
-    def _note_endings(self, pool: str) -> None:
-        """Work out when GPUs of a pool come free, of leases and of what this pass grants."""
-        now, where = self._seen.now, self._pools.where
-        ends = (
-            Ending(end_at(x, now), x.slots)
-            for x in self._seen.leases
-            if x.phase in HOLDING and any((at := where(slot.gpu)) is not None and at[0] == pool for slot in x.slots)
-        )
-        new = (
-            Ending(now + x.claim.request.lifetime_seconds, x.slots)
-            for x in self._grants
-            if any((at := where(slot.gpu)) is not None and at[0] == pool for slot in x.slots)
-        )
-        self._endings[pool] = sorted((one for one in (*ends, *new) if one.at < inf), key=lambda one: one.at)
+    def _endings(self, pool: str) -> Iterable[Ending]:
+        """Return when GPUs of a pool come free, of leases and of what this pass grants."""
+        now, ends = self._seen.now, self._index.ends.get(pool)
+        of_leases = (Ending(at, x.slots, x.request) for at, _, x in (ends.coming(now) if ends is not None else ()))
+        new = (Ending(now + x.claim.request.lifetime_seconds, x.slots, x.claim.request) for x in self._grants if x.kind)
+        return merge(of_leases, sorted(new, key=_at), key=_at)
+
+
+def _at(ending: Ending) -> float:
+    return ending.at

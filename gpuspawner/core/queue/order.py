@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from gpuspawner.core.idle.policy import LifecyclePolicy
@@ -45,6 +45,7 @@ class Standing:
     def __init__(self, seen: Snapshot, tally: Tally, uses: Uses) -> None:
         """Judge by the quotas and uses that a pass keeps up."""
         self._seen, self._tally, self._uses = seen, tally, uses
+        self._longest: dict[str, float] = {}
 
     def rank(self, claim: Claim) -> Rank:
         """Return where a claim stands now."""
@@ -60,7 +61,10 @@ class Standing:
 
     def is_overdue(self, claim: Claim) -> bool:
         """Whether a claim has waited longer than its policy lets others go first."""
-        return claim.waited_seconds > policy_of(claim, self._seen).longest_wait_seconds
+        policy = claim.request.policy
+        if policy not in self._longest:
+            self._longest[policy] = policy_of(claim, self._seen).longest_wait_seconds
+        return claim.waited_seconds(self._seen.now) > self._longest[policy]
 
     def is_guaranteed(self, claim: Claim) -> bool:
         """Whether what a claim asks for is within the guaranteed share, by the kind that it asks for first."""
@@ -134,21 +138,36 @@ class Line:
         self._levels: dict[int, _Level] = {}
         self._order: list[int] = []
         for claim in claims:
-            self.add(claim)
+            self._among(claim).append((claim.asked_at, claim.id, claim))
+        for level in self._levels.values():
+            heapify(level.overdue)
+            heapify(level.guaranteed)
+            for name, team in level.of_team.items():
+                for user, asked in team.claims.items():
+                    heapify(asked)
+                    team.users.put(user, self._key_of(asked))
+                level.teams.put(name, self._first_of(team)[1])
 
     def add(self, claim: Claim) -> None:
         """Let one more stand in line, or one that was taken out."""
+        self._push(self._among(claim), claim)
+
+    def _push(self, among: list[_Asked], claim: Claim) -> None:
+        heappush(among, (claim.asked_at, claim.id, claim))
+        level = self._levels[self._standing.priority(claim)]
+        if among is not level.overdue and among is not level.guaranteed:
+            self._put(level, _team_of(claim), claim.user_created)
+
+    def _among(self, claim: Claim) -> list[_Asked]:
+        """Return the heap that a claim belongs in as things are."""
         standing, priority = self._standing, self._standing.priority(claim)
-        if priority not in self._levels:
-            self._levels[priority] = _Level()
+        level = self._levels.get(priority)
+        if level is None:
+            level = self._levels[priority] = _Level()
             self._order = sorted(self._levels, reverse=True)
-        level = self._levels[priority]
         if standing.is_overdue(claim):
-            heappush(level.overdue, (claim.asked_at, claim.id, claim))
-        elif standing.is_guaranteed(claim):
-            heappush(level.guaranteed, (claim.asked_at, claim.id, claim))
-        else:
-            self._add_beyond(level, claim)
+            return level.overdue
+        return level.guaranteed if standing.is_guaranteed(claim) else _beyond(level, claim)
 
     def pop(self) -> Claim | None:
         """Take out the first; None where nobody is left."""
@@ -160,16 +179,10 @@ class Line:
                 claim = heappop(level.guaranteed)[2]
                 if self._standing.is_guaranteed(claim):
                     return claim
-                self._add_beyond(level, claim)
+                self._push(_beyond(level, claim), claim)
             if (first := self._pop_beyond(level)) is not None:
                 return first
         return None
-
-    def _add_beyond(self, level: _Level, claim: Claim) -> None:
-        name = claim.request.team or f"\0{claim.user_created}"  # no team has such a name
-        team = level.of_team.setdefault(name, _Team())
-        heappush(team.claims.setdefault(claim.user_created, []), (claim.asked_at, claim.id, claim))
-        self._put(level, name, claim.user_created)
 
     def _pop_beyond(self, level: _Level) -> Claim | None:
         """Take the first claim of the first user of the first team.
@@ -206,11 +219,25 @@ class Line:
         """Let a user and its team stand by the first claim that they have; without one they leave."""
         team = level.of_team[name]
         if claims := team.claims[user]:
-            asked_at, first, claim = claims[0]
-            team.users.put(user, (self._standing.uses(claim)[1], asked_at, first))
+            team.users.put(user, self._key_of(claims))
         else:
             team.users.remove(user)
         if team.users.first() is None:
             level.teams.remove(name)
         else:
             level.teams.put(name, self._first_of(team)[1])
+
+    def _key_of(self, asked: list[_Asked]) -> _Key:
+        """Return the key by which a user stands in the team."""
+        asked_at, name, claim = asked[0]
+        return self._standing.uses(claim)[1], asked_at, name
+
+
+def _team_of(claim: Claim) -> str:
+    return claim.request.team or f"\0{claim.user_created}"  # no team has such a name
+
+
+def _beyond(level: _Level, claim: Claim) -> list[_Asked]:
+    """Return the heap of a user's claims that are beyond the share."""
+    team = level.of_team.setdefault(_team_of(claim), _Team())
+    return team.claims.setdefault(claim.user_created, [])

@@ -16,7 +16,7 @@ Of the workspaces that may be ended, these go first:
 8. id.
 
 Of two sets that cover the claim, the one whose last member goes earlier is the cheaper; with the same last member, that
-of the rest.
+of the rest. A node that would still lack CPU or memory for the request is taken only where no other is.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from gpuspawner.core.calendar.hours import policy_for
-from gpuspawner.core.gpus.fleet import Gpu, Slot
+from gpuspawner.core.gpus.fleet import Gpu, NodeName, Slot
 from gpuspawner.core.leases.lease import HOLDING, UP, Lease, Phase
-from gpuspawner.core.placement.placement import grantable, used_shares
+from gpuspawner.core.placement.placement import beside_of, grantable, used_shares
 from gpuspawner.core.queue.snapshot import KeptGpus, Snapshot
 from gpuspawner.core.rules import Account, Rules
 
@@ -158,8 +158,9 @@ def plan(claim: Preemption, seen: Snapshot, over: Container[str], only: Containe
             continue
         taken = _slots(claim.count, kind.share, group, cover, left, own)
         mine = sum(slot.gpu in own for slot in taken)
-        ranks = tuple(sorted(cover.ranks, reverse=True))
-        found.append(((ranks, -mine, cover.usable, name), Plan(taken, tuple(ranked[rank] for rank in cover.ranks))))
+        ranks, ended = tuple(sorted(cover.ranks, reverse=True)), tuple(ranked[rank] for rank in cover.ranks)
+        lacks = claim.one_node and _lacks(claim, group[0].on, ended, seen)
+        found.append(((lacks, ranks, -mine, cover.usable, name), Plan(taken, ended)))
     return min(found, key=lambda one: one[0])[1] if found else None
 
 
@@ -236,6 +237,19 @@ class _Cover(NamedTuple):
     ranks: tuple[int, ...]
     usable: int
     left: Mapping[str, Fraction]
+
+
+def _lacks(claim: Preemption, node: NodeName, ended: Iterable[Lease], seen: Snapshot) -> bool:
+    """Whether a node is known to lack CPU or memory for a waiting request, also once these have ended.
+
+    What somebody else needs who claims GPUs is not known.
+    """
+    left = seen.beside_left.get(node)
+    request = next((lease.request for lease in seen.leases if claim.lease and lease.id == claim.lease), None)
+    if left is None or request is None:
+        return False
+    needs, back = beside_of(request), [beside_of(lease.request) for lease in ended]
+    return left.cpu + sum(x.cpu for x in back) < needs.cpu or left.memory + sum(x.memory for x in back) < needs.memory
 
 
 def _may_be_had(gpu: Gpu, own: Container[str]) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from math import lcm
 
-from gpuspawner.core.gpus.fleet import Gpu
+from gpuspawner.core.gpus.fleet import NOTHING, Beside, NodeName
+from gpuspawner.core.placement.pools import Pools
 
 Parts = Sequence[tuple[str, int]]
 """GPUs, and how much of each: in whole parts, as fractions are slow where thousands are added."""
@@ -16,9 +17,9 @@ Parts = Sequence[tuple[str, int]]
 class Whole:
     """Into how many parts each GPU is divided, so that every share that may come is whole."""
 
-    def __init__(self, shares: set[Fraction]) -> None:
+    def __init__(self, denominators: Iterable[int]) -> None:
         """Divide by the least number that fits all shares."""
-        self.parts = lcm(*(share.denominator for share in shares)) if shares else 1
+        self.parts = lcm(*denominators)
 
     def of(self, share: Fraction) -> int:
         """Return a share in parts."""
@@ -26,50 +27,117 @@ class Whole:
 
 
 class Room:
-    """The GPUs of one pool, and how many parts are left of each."""
+    """The GPUs of one pool, how many parts are left of each, and the CPU and memory beside them, where it is known.
 
-    def __init__(self, gpus: Sequence[Gpu], left: Mapping[str, int]) -> None:
-        """Begin with what is left of these GPUs."""
-        self._left = dict(left)
-        self._node = {gpu.id: gpu.node for gpu in gpus}
-        self._rank = {gpu.id: rank for rank, gpu in enumerate(gpus)}
-        self._fits: dict[int, dict[str, list[str]]] = {}
-        """Of each share that was asked for, the GPUs with so much left, by node; nodes without such are left out."""
-        self.largest = max(Counter(self._node.values()).values(), default=0)
+    It begins with what ``pools`` leave, less what is ``kept`` of GPUs, and changes nothing there.
+    """
 
-    def take(self, share: int, count: int) -> Parts | None:
-        """Take ``count`` shares of distinct GPUs of one node, the fullest node and the most used GPUs first."""
-        by_node = self._with_room(share)
-        fitting = [(len(ids), node) for node, ids in by_node.items() if len(ids) >= count]
-        if not fitting:
-            return None
-        _, node = min(fitting)
-        ids = sorted(by_node[node], key=lambda gpu: (self._left[gpu], self._rank[gpu]))[:count]
-        for gpu in ids:
-            self._change(gpu, -share)
-        return [(gpu, share) for gpu in ids]
+    def __init__(self, pools: Pools, pool: str, whole: Whole, kept: Mapping[str, Fraction]) -> None:
+        """Look at nothing yet: of thousands of nodes few are ever asked for."""
+        self._pools, self._pool, self._whole, self._kept = pools, pool, whole, kept
+        self._left: dict[str, int] = {}
+        self._beside: dict[NodeName, Beside] = {}
+        self._fits: dict[int, _Fitting] = {}
+        self.largest = pools.largest(pool) if pools.complete else 0
 
-    def give(self, parts: Parts) -> None:
-        """Take back what a lease held; GPUs that may not be given meanwhile stay away."""
-        for gpu, share in parts:
-            if gpu in self._left:
-                self._change(gpu, share)
+    def has(self, gpu: str) -> bool:
+        """Whether it is one of these GPUs."""
+        where = self._pools.where(gpu)
+        return where is not None and where[0] == self._pool
 
-    def _with_room(self, share: int) -> dict[str, list[str]]:
+    def take(self, share: int, count: int, needs: Beside = NOTHING) -> Parts | None:
+        """Take ``count`` shares of distinct GPUs of one node, by the rules of ``placement.place`` but for the demand.
+
+        First of a node that is not known to lack CPU or memory, then where the GPUs, once taken, have the least left,
+        then of the fullest node.
+        """
         if share not in self._fits:
-            by_node = self._fits[share] = {}
-            for gpu, left in self._left.items():
-                if left >= share:
-                    by_node.setdefault(self._node[gpu], []).append(gpu)
-        return self._fits[share]
+            self._look(share)
+        found = None
+        for node in self._fits[share].nodes(count):
+            if self._holds(node, needs):
+                found = node
+                break
+            found = found or node
+        if found is None:
+            return None
+        gpus = self._pools.gpus(self._pool, found)
+        fitting = [gpu for gpu in gpus if self._left_of(gpu.id) >= share]
+        fitting.sort(key=lambda gpu: (self._left_of(gpu.id), gpu.index, gpu.id))
+        parts = [(gpu.id, share) for gpu in fitting[:count]]
+        self._change(found, parts, -1)
+        self._give_beside(found, Beside(-needs.cpu, -needs.memory))
+        return parts
 
-    def _change(self, gpu: str, by: int) -> None:
-        before, node = self._left[gpu], self._node[gpu]
-        self._left[gpu] = left = before + by
-        for share, by_node in self._fits.items():
-            if before < share <= left:
-                by_node.setdefault(node, []).append(gpu)
-            elif left < share <= before:
-                by_node[node].remove(gpu)
-                if not by_node[node]:
-                    del by_node[node]
+    def give(self, parts: Parts, needs: Beside = NOTHING) -> None:
+        """Take back what a lease held; GPUs that may not be given meanwhile stay away."""
+        on: dict[NodeName, list[tuple[str, int]]] = {}
+        for gpu, share in parts:
+            where = self._pools.where(gpu)
+            if where is not None and where[0] == self._pool:
+                on.setdefault(where[1], []).append((gpu, share))
+        for number, (node, some) in enumerate(on.items()):
+            self._change(node, some, 1)
+            if number == 0:
+                self._give_beside(node, needs)
+
+    def _left_of(self, gpu: str) -> int:
+        if gpu not in self._left:
+            used, kept = self._pools.used.get(gpu), self._kept.get(gpu)
+            taken = sum(self._whole.of(one) for one in (used, kept) if one is not None)
+            self._left[gpu] = self._whole.parts - taken
+        return self._left[gpu]
+
+    def _holds(self, node: NodeName, needs: Beside) -> bool:
+        left, more = self._pools.left(node), self._beside.get(node, NOTHING)
+        return left is None or (left.cpu + more.cpu >= needs.cpu and left.memory + more.memory >= needs.memory)
+
+    def _give_beside(self, node: NodeName, more: Beside) -> None:
+        had = self._beside.get(node, NOTHING)
+        self._beside[node] = Beside(had.cpu + more.cpu, had.memory + more.memory)
+
+    def _look(self, share: int) -> None:
+        """Note which GPUs have so much left: of nodes that have some free, or of which some came free since."""
+        some = {node for _, nodes in self._pools.looks(self._pool) for node in nodes}
+        some |= {where[1] for gpu in self._left if (where := self._pools.where(gpu)) is not None}
+        self._fits[share] = _Fitting()
+        for node in some:
+            self._show(node, share)
+
+    def _change(self, node: NodeName, parts: Parts, sign: int) -> None:
+        for gpu, share in parts:
+            self._left[gpu] = self._left_of(gpu) + sign * share
+        for share in self._fits:
+            self._show(node, share)
+
+    def _show(self, node: NodeName, share: int) -> None:
+        left = (self._left_of(gpu.id) for gpu in self._pools.gpus(self._pool, node))
+        self._fits[share].put(node, tuple(sorted(one for one in left if one >= share)))
+
+
+class _Fitting:
+    """What is left of the GPUs of each node that have one share left, sorted, and which nodes are alike in it."""
+
+    def __init__(self) -> None:
+        self._left: dict[NodeName, tuple[int, ...]] = {}
+        self._alike: dict[tuple[int, ...], list[NodeName]] = {}
+
+    def nodes(self, count: int) -> Iterable[NodeName]:
+        """Yield the nodes with so many, those first of which the GPUs to be taken have the least left; then by name."""
+        enough = (left for left in self._alike if len(left) >= count)
+        for left in sorted(enough, key=lambda left: (left[:count], len(left))):
+            yield from self._alike[left]
+
+    def put(self, node: NodeName, left: tuple[int, ...]) -> None:
+        """Note what is left on a node by now."""
+        before = self._left.get(node, ())
+        if before == left:
+            return
+        if before:
+            nodes = self._alike[before]
+            del nodes[bisect_left(nodes, node)]
+            if not nodes:
+                del self._alike[before]
+        if left:
+            insort(self._alike.setdefault(left, []), node)
+        self._left[node] = left

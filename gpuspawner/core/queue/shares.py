@@ -9,19 +9,24 @@ A team's use is divided by its weight. Who is in no team counts as a team of the
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cached_property
+from heapq import heappop, heappush
 from math import inf
 
 from gpuspawner.core.gpus.fleet import GpuKind
-from gpuspawner.core.leases.lease import HOLDING, Lease, Phase
+from gpuspawner.core.leases.lease import HOLDING, UP, Lease, Phase
 from gpuspawner.core.placement.kinds import counts_of
-from gpuspawner.core.queue.ends import end_at
+from gpuspawner.core.queue.ends import LEAST_WAIT_SECONDS, end_at
 from gpuspawner.core.queue.snapshot import Claim, Kinds, Snapshot
-from gpuspawner.core.quotas.charges import decayed_of, rate_of
+from gpuspawner.core.quotas.charges import HALF_LIFE_SECONDS, decayed_of, rate_of
 from gpuspawner.core.quotas.entries import accounts_of
 from gpuspawner.core.rules import Account
+
+_BITS = 40
+"""Amounts are summed as whole numbers of 2**-40: so a sum is the same in any order, whatever was taken away."""
+_ONE = 1 << _BITS
 
 
 def charge_of(lease: Lease, kinds: Kinds, now: float) -> float:
@@ -36,34 +41,137 @@ def charge_of(lease: Lease, kinds: Kinds, now: float) -> float:
     return (decayed_of(lease, now) + gpus * left) if gpus else 0.0
 
 
+@dataclass
+class _Sum:
+    """What an account is charged with. Of those that run: their GPUs, these times their ends, and these as they faded.
+
+    What ran since ``s`` until ``now`` counts as ``c * (1 - 2**((s - now) / half-life))`` seconds: of each lease only
+    ``2**(s / half-life)`` is its own, so that a sum of these tells the use of all at any time.
+    ``others`` are worked out one by one.
+    """
+
+    gpus: int = 0
+    ends: int = 0
+    since: int = 0
+    others: dict[str, Lease] = field(default_factory=dict)
+    leases: int = 0
+
+
+class Charges:
+    """What live leases are charged with, by account: what it is at any time follows from a few sums."""
+
+    def __init__(self, kinds: Kinds) -> None:
+        """Count nothing yet."""
+        self._kinds = kinds
+        self._sums: dict[Account, _Sum] = {}
+        self._counted: dict[str, tuple[int, int, int]] = {}
+        self._over: list[tuple[float, str]] = []
+        """When the time of those that run is over: from then on they are worked out one by one."""
+        self._leases: dict[str, Lease] = {}
+        self._now = 0.0
+
+    def add(self, lease: Lease, now: float) -> None:
+        """Count one more lease that holds something."""
+        self._leases[lease.id] = lease
+        parts = self._parts(lease, now)
+        if parts is not None:
+            self._counted[lease.id] = parts
+            heappush(self._over, (lease.deadline_at or 0.0, lease.id))
+        for account in accounts_of(lease.key.user_created, lease.request.team):
+            if (one := self._sums.get(account)) is None:
+                one = self._sums[account] = _Sum()
+            one.leases += 1
+            if parts is None:
+                one.others[lease.id] = lease
+            else:
+                one.gpus, one.ends, one.since = one.gpus + parts[0], one.ends + parts[1], one.since + parts[2]
+
+    def remove(self, lease: Lease) -> None:
+        """Count a lease no more."""
+        del self._leases[lease.id]
+        parts = self._counted.pop(lease.id, None)
+        for account in accounts_of(lease.key.user_created, lease.request.team):
+            one = self._sums[account]
+            if parts is None:
+                del one.others[lease.id]
+            else:
+                one.gpus, one.ends, one.since = one.gpus - parts[0], one.ends - parts[1], one.since - parts[2]
+            one.leases -= 1
+            if not one.leases:
+                del self._sums[account]
+
+    def go_to(self, now: float) -> None:
+        """Let another time be now: no sum holds what is over by then, or had not begun."""
+        moved = []
+        while self._over and self._over[0][0] < now + LEAST_WAIT_SECONDS:
+            moved.append(heappop(self._over)[1])
+        if now < self._now:
+            moved += (lease.id for lease in self._leases.values() if (lease.running_at or 0.0) > now)
+        self._now = now
+        for name in moved:
+            lease = self._leases.get(name)
+            if lease is not None and name in self._counted and self._parts(lease, now) is None:
+                self.remove(lease)
+                self.add(lease, now)
+
+    def of(self, account: Account, now: float) -> float:
+        """Return what an account is charged with, in GPU-seconds."""
+        one = self._sums.get(account)
+        if one is None:
+            return 0.0
+        left = (one.ends - one.gpus * round(now * _ONE)) / (_ONE * _ONE)
+        weeks, part = divmod(now / HALF_LIFE_SECONDS, 1.0)
+        faded = _shift(one.since, -int(weeks)) / _ONE * math.pow(2.0, -part)
+        used = HALF_LIFE_SECONDS / math.log(2) * (one.gpus - faded) / _ONE
+        return left + used + sum(charge_of(lease, self._kinds, now) for lease in one.others.values())
+
+    def _parts(self, lease: Lease, now: float) -> tuple[int, int, int] | None:
+        """Return what a lease adds to the sums of its accounts; None where no sum can tell its charge at all times."""
+        since, end = lease.running_at, lease.deadline_at
+        if lease.phase not in UP or lease.rate is None or lease.lost or since is None or end is None:
+            return None
+        if since > now or end < now + LEAST_WAIT_SECONDS:
+            return None
+        gpus = round(lease.rate.gpus * _ONE)
+        weeks, part = divmod(since / HALF_LIFE_SECONDS, 1.0)
+        return gpus, gpus * round(end * _ONE), _shift(gpus * round(math.pow(2.0, part) * _ONE), int(weeks))
+
+
+def _shift(number: int, bits: int) -> int:
+    return number << bits if bits >= 0 else number >> -bits
+
+
 class Uses:
     """What teams and users have used, with what live leases are charged. A pass adds what it grants."""
 
-    def __init__(self, seen: Snapshot) -> None:
-        """Take the leases of a snapshot, beside what ended; they are counted once somebody asks."""
+    def __init__(self, seen: Snapshot, charges: Charges | None = None) -> None:
+        """Take the leases of a snapshot, beside what ended. ``charges`` are its own, where they are kept."""
         self._seen, self._rules = seen, seen.rules
+        self._charges = charges
         self._granted: dict[Account, float] = {}
-
-    @cached_property
-    def _used(self) -> dict[Account, float]:
-        seen = self._seen
-        used = dict(seen.accounts.decayed_gpu_seconds)
-        for lease in seen.leases:
-            if charge := charge_of(lease, seen.kinds, seen.now):
-                _charge(used, lease.request.team, lease.key.user_created, charge)
-        return used
+        self._known: dict[Account, float] = {}
+        self._teams: dict[str, float] = {}
 
     def _of(self, account: Account) -> float:
-        return self._used.get(account, 0.0) + self._granted.get(account, 0.0)
+        known = self._known.get(account)
+        if known is None:
+            if self._charges is None:
+                self._charges = charges_of(self._seen)
+            used = self._seen.accounts.decayed_gpu_seconds.get(account, 0.0)
+            known = self._known[account] = used + self._charges.of(account, self._seen.now)
+        return known + self._granted.get(account, 0.0)
 
     def of_team(self, claim: Claim) -> float:
         """Return the use of a claim's team, divided by its weight; its user's where it is charged to no team."""
         team = claim.request.team
+        if team in self._teams:
+            return self._teams[team]
         if not team:
             return self._of(Account("", claim.user_created))
         entry = self._rules.teams.get(team)
         weight = entry.weight if entry is not None else Fraction(1)
-        return self._of(Account(team, "")) / float(weight) if weight > 0 else inf
+        self._teams[team] = self._of(Account(team, "")) / float(weight) if weight > 0 else inf
+        return self._teams[team]
 
     def of_user(self, claim: Claim) -> float:
         """Return the use of a claim's user for its team."""
@@ -73,9 +181,15 @@ class Uses:
         """Charge what is granted in this pass."""
         if kind is not None:
             seconds = float(counts_of(kind) * claim.request.count) * claim.request.lifetime_seconds
-            _charge(self._granted, claim.request.team, claim.user_created, seconds)
+            self._teams.pop(claim.request.team, None)
+            for account in accounts_of(claim.user_created, claim.request.team):
+                self._granted[account] = self._granted.get(account, 0.0) + seconds
 
 
-def _charge(used: dict[Account, float], team: str, user_created: str, seconds: float) -> None:
-    for account in accounts_of(user_created, team):
-        used[account] = used.get(account, 0.0) + seconds
+def charges_of(seen: Snapshot) -> Charges:
+    """Return what the leases of a snapshot are charged with."""
+    charges = Charges(seen.kinds)
+    for lease in seen.leases:
+        if lease.phase in HOLDING:
+            charges.add(lease, seen.now)
+    return charges

@@ -57,8 +57,9 @@ class Claim(NamedTuple):
     tried_nodes: tuple[str, ...] = ()
     attempt: int = 0
     user: str = ""
-    waited_seconds: float = 0.0
-    """Since it was asked or came back, while it could have been granted."""
+    waiting_since: float = inf
+    waiting_until: float = inf
+    """It has waited since then, and until then, while it could have been granted: see ``waited_seconds``."""
 
     @property
     def revision(self) -> str:
@@ -68,9 +69,20 @@ class Claim(NamedTuple):
         """
         return f"{self.attempt} {self.not_before} {self.request.digest}"
 
+    def waited_seconds(self, now: float) -> float:
+        """Return how long it has waited since it was asked or came back, while it could have been granted."""
+        return max(0.0, min(now, self.waiting_until) - self.waiting_since)
 
-def claim_of(lease: Lease, now: float | None = None) -> Claim:
-    """Return what a lease waits for, or waited for. ``now`` counts how long it has waited."""
+
+def claim_of(lease: Lease) -> Claim:
+    """Return what a lease waits for, or waited for.
+
+    It waits since it was asked or came back, without the time in which it was held back by a rule or could not start
+    at all. What came back because the backend took its GPUs has waited without end.
+    """
+    since = lease.asked_at if lease.waiting_since is None else lease.waiting_since
+    held_since = None if lease.held_back is None else lease.held_back.since
+    stops = [at for at in (lease.impossible_since, held_since) if at is not None]
     return Claim(
         lease.id,
         lease.key.user_created,
@@ -81,21 +93,9 @@ def claim_of(lease: Lease, now: float | None = None) -> Claim:
         lease.tried_nodes,
         lease.attempt,
         lease.user,
-        0.0 if now is None else waited_seconds(lease, now),
+        -inf if lease.came_back else since + lease.held_back_seconds,
+        inf if lease.came_back else min(stops, default=inf),
     )
-
-
-def waited_seconds(lease: Lease, now: float) -> float:
-    """Return how long a lease has waited while it could have been granted.
-
-    Since it was asked or came back, without the time in which it was held back by a rule or could not start at all.
-    """
-    if lease.came_back:
-        return inf
-    since = lease.asked_at if lease.waiting_since is None else lease.waiting_since
-    held_since = None if lease.held_back is None else lease.held_back.since
-    until = min([now, *(at for at in (lease.impossible_since, held_since) if at is not None)])
-    return max(0.0, until - since - lease.held_back_seconds)
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class Snapshot:
     @cached_property
     def claims(self) -> tuple[Claim, ...]:
         """Who waits, as they asked. In which order they are served: ``core.queue.order``."""
-        waiting = (claim_of(lease, self.now) for lease in self.leases if lease.phase in WAITING)
+        waiting = (claim_of(lease) for lease in self.leases if lease.phase in WAITING)
         return tuple(sorted(waiting, key=lambda claim: (claim.asked_at, claim.id)))
 
     @cached_property

@@ -97,7 +97,11 @@ def wishes(seen: Snapshot, waited_for: Iterable[str]) -> Iterable[Wish]:
     held_back = {lease.id for lease in seen.leases if lease.held_back is not None or lease.impossible_since is not None}
     for claim in seen.claims:
         kind = claim.request.gpu
-        if kind not in seen.kinds or claim.id in asked_for | held_back or claim.waited_seconds < rule.after_seconds:
+        if (
+            kind not in seen.kinds
+            or claim.id in asked_for | held_back
+            or claim.waited_seconds(seen.now) < rule.after_seconds
+        ):
             continue
         if claim.not_before > seen.now or not (claim.attended or seen.hub_answers):
             continue

@@ -6,6 +6,7 @@ also what waits, of a team's or everybody's only what is held. Where others have
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
@@ -15,9 +16,10 @@ from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.leases.lease import HOLDING, Lease
 from gpuspawner.core.placement.kinds import kinds_of
 from gpuspawner.core.queue.ends import end_at
-from gpuspawner.core.queue.snapshot import Claim, Snapshot
+from gpuspawner.core.queue.snapshot import Claim, Kinds, Snapshot
 from gpuspawner.core.quotas.bounds import Amount, Bound, Bucket, Who, amount, bounds_of, who_of
 from gpuspawner.core.quotas.quota_words import Use, held_back_words, refusal, share_words
+from gpuspawner.core.rules import QuotaGrant, Rules
 
 
 class Bar(NamedTuple):
@@ -34,68 +36,121 @@ class Bar(NamedTuple):
 
 @dataclass
 class _Taken:
-    """What is taken of one bucket: by lease id, and by claims that a pass grants, which have no lease."""
+    """What leases take of one bucket, by lease id."""
 
     total: Amount = 0
-    of: dict[str, tuple[Amount, Lease | None]] = field(default_factory=dict)
+    of: dict[str, tuple[Amount, Lease]] = field(default_factory=dict)
 
-    def add(self, name: str, much: Amount, lease: Lease | None) -> None:
-        self.total += much - self.of.get(name, (0, None))[0]
-        self.of[name] = much, lease
+    def add(self, lease: Lease, much: Amount) -> None:
+        self.total += much
+        self.of[lease.id] = much, lease
 
-    def remove(self, name: str) -> None:
-        self.total -= self.of.pop(name, (0, None))[0]
+    def remove(self, lease: Lease) -> None:
+        self.total -= self.of.pop(lease.id)[0]
 
 
 _NONE = _Taken()
+Takes = Sequence[tuple[Bound, Amount]]
+"""Limits, and how much is taken of each."""
 
 
-class Tally:
-    """What leases hold of each limit, and what waits for those of users. A pass adds what it grants."""
+class Holdings:
+    """What leases hold of each limit, and what waits for those of users."""
 
-    def __init__(self, seen: Snapshot) -> None:
-        """Count the leases of a snapshot."""
-        self._seen = seen
-        self._held: dict[Bucket, _Taken] = {}
-        self._waiting: dict[Bucket, _Taken] = {}
-        self._bounds: dict[Who, tuple[Bound, ...]] = {}
-        self.counts = any(quota.limits for quota in seen.rules.quotas)
+    def __init__(self, kinds: Kinds, rules: Rules, grants: Sequence[QuotaGrant], now: float) -> None:
+        """Count nothing yet, by the limits that hold ``now``."""
+        self.held: dict[Bucket, _Taken] = {}
+        self.waiting: dict[Bucket, _Taken] = {}
+        self.counts = any(quota.limits for quota in rules.quotas)
         """Whether there is anything to count."""
-        for lease in seen.leases if self.counts else ():
-            self._count(lease)
+        self._kinds, self._rules, self._grants, self._now = kinds, rules, grants, now
+        self._bounds: dict[Who, tuple[Bound, ...]] = {}
+        self._taken_of: dict[str, list[_Taken]] = {}
+        self._takes: dict[str, dict[str, Takes]] = {}
 
-    def _count(self, lease: Lease) -> None:
-        kind, holds = self._seen.kinds.get(lease.kind or ""), lease.phase in HOLDING
+    def add(self, lease: Lease) -> None:
+        """Count one more lease."""
+        if not self.counts:
+            return
+        kind, holds = self._kinds.get(lease.kind or ""), lease.phase in HOLDING
+        taken_of = self._taken_of[lease.id] = []
         for bound in self.bounds(who_of(lease)):
             much = amount(bound.limit, lease.request, kind)
             if much and (holds or not bound.of_all):
-                (self._held if holds else self._waiting).setdefault(bound.bucket, _Taken()).add(lease.id, much, lease)
+                taken = (self.held if holds else self.waiting).setdefault(bound.bucket, _Taken())
+                taken.add(lease, much)
+                taken_of.append(taken)
+
+    def remove(self, lease: Lease) -> None:
+        """Count a lease no more."""
+        self._takes.pop(lease.id, None)
+        for taken in self._taken_of.pop(lease.id, ()):
+            taken.remove(lease)
+
+    def takes(self, claim: Claim, kind: GpuKind | None) -> Takes:
+        """Return of which limits a claim takes, and how much: worked out once for each that waits."""
+        known = self._takes.setdefault(claim.id, {}) if claim.id in self._taken_of else {}
+        name = kind.name if kind else ""
+        if name not in known:
+            found = ((bound, amount(bound.limit, claim.request, kind)) for bound in self.bounds(who_of(claim)))
+            known[name] = [(bound, asked) for bound, asked in found if asked]
+        return known[name]
 
     def bounds(self, who: Who) -> tuple[Bound, ...]:
         """Return the limits in force for somebody."""
         if not self.counts:
             return ()
         if who not in self._bounds:
-            self._bounds[who] = bounds_of(who, self._seen.rules, self._seen.quota_grants, self._seen.now)
+            self._bounds[who] = bounds_of(who, self._rules, self._grants, self._now)
         return self._bounds[who]
+
+
+def holdings_of(seen: Snapshot) -> Holdings:
+    """Return what the leases of a snapshot hold and wait for."""
+    holdings = Holdings(seen.kinds, seen.rules, seen.quota_grants, seen.now)
+    for lease in seen.leases if holdings.counts else ():
+        holdings.add(lease)
+    return holdings
+
+
+class Tally:
+    """What is taken of each limit: by leases, and by what a pass grants, which it adds."""
+
+    def __init__(self, seen: Snapshot, holdings: Holdings | None = None) -> None:
+        """Take the leases of a snapshot. ``holdings`` are those of its leases, where they are kept."""
+        self._seen = seen
+        self._all = holdings_of(seen) if holdings is None else holdings
+        self._held, self._waiting = self._all.held, self._all.waiting
+        self.counts = self._all.counts
+        """Whether there is anything to count."""
+        self._more: dict[Bucket, Amount] = {}
+        """What a pass granted, less what it gave back."""
+        self._granted: dict[str, list[tuple[Bucket, Amount]]] = {}
+        self._ends: dict[Bucket, list[tuple[float, Amount]]] = {}
+
+    def bounds(self, who: Who) -> tuple[Bound, ...]:
+        """Return the limits in force for somebody."""
+        return self._all.bounds(who)
+
+    def _total(self, bucket: Bucket) -> Amount:
+        more = self._more.get(bucket, 0) if self._more else 0
+        return self._held.get(bucket, _NONE).total + more
 
     def uses(self, who: Who) -> list[tuple[Bound, Amount]]:
         """Return the limits in force for somebody, and what is taken of each: for those of users also what waits."""
-        held, waiting = self._held, self._waiting
+        waiting = self._waiting
         return [
-            (bound, held.get(bound.bucket, _NONE).total + waiting.get(bound.bucket, _NONE).total)
-            for bound in self.bounds(who)
+            (bound, self._total(bound.bucket) + waiting.get(bound.bucket, _NONE).total) for bound in self.bounds(who)
         ]
 
-    def takes(self, claim: Claim, kind: GpuKind | None) -> list[tuple[Bound, Amount]]:
+    def takes(self, claim: Claim, kind: GpuKind | None) -> Takes:
         """Return of which limits a claim takes, and how much."""
-        found = ((bound, amount(bound.limit, claim.request, kind)) for bound in self.bounds(who_of(claim)))
-        return [(bound, asked) for bound, asked in found if asked]
+        return self._all.takes(claim, kind)
 
     def bar(self, claim: Claim, kind: GpuKind | None) -> Bar | None:
         """Return the hard limit that leaves too little for a claim now; None where all leave enough."""
         for bound, asked in self.takes(claim, kind):
-            held = self._held.get(bound.bucket, _NONE).total
+            held = self._total(bound.bucket)
             if bound.hard is not None and not self.leaves(bound, asked):
                 seen, next_end = self._seen, self._frees_at(bound.bucket, 0)
                 use = Use(asked, held, next_end=next_end, now=seen.now)
@@ -106,23 +161,24 @@ class Tally:
 
     def leaves(self, bound: Bound, much: Amount) -> bool:
         """Whether a hard limit leaves so much."""
-        return bound.hard is None or self._held.get(bound.bucket, _NONE).total + much <= bound.hard
+        return bound.hard is None or self._total(bound.bucket) + much <= bound.hard
 
     def is_guaranteed(self, claim: Claim, kind: GpuKind | None) -> bool:
         """Whether a claim stays within the soft limits that bind it. Where there are none, nothing is guaranteed."""
-        soft = [bound for bound in self.bounds(who_of(claim)) if bound.soft is not None]
-        return bool(soft) and not any(self._is_beyond(x, amount(x.limit, claim.request, kind)) for x in soft)
+        if any(self._is_beyond(bound, asked) for bound, asked in self.takes(claim, kind)):
+            return False
+        return any(bound.soft is not None for bound in self.bounds(who_of(claim)))
 
     def share_words(self, claim: Claim, kind: GpuKind | None) -> str:
         """Return in a sentence which soft limit a claim goes beyond; "" for none."""
         for bound, asked in self.takes(claim, kind):
             if self._is_beyond(bound, asked):
-                held = self._held.get(bound.bucket, _NONE).total
+                held = self._total(bound.bucket)
                 return share_words(bound, Use(asked, held), self._seen.kinds)
         return ""
 
     def _is_beyond(self, bound: Bound, asked: Amount) -> bool:
-        return bound.soft is not None and asked > 0 and self._held.get(bound.bucket, _NONE).total + asked > bound.soft
+        return bound.soft is not None and asked > 0 and self._total(bound.bucket) + asked > bound.soft
 
     def refuse(self, claim: Claim, kind: GpuKind | None) -> RequestRefused | None:
         """Return the refusal of a request that its user's own workspaces leave no room for, or that may not wait."""
@@ -141,46 +197,46 @@ class Tally:
         return None
 
     def take(self, claim: Claim, kind: GpuKind | None) -> None:
-        """Count what is granted in this pass."""
+        """Count what is granted in this pass, in place of what the lease with its id holds."""
+        granted = self._granted.setdefault(claim.id, [])
         for bound, asked in self.takes(claim, kind):
-            self._held.setdefault(bound.bucket, _Taken()).add(claim.id, asked, None)
+            had = self._held.get(bound.bucket, _NONE).of.get(claim.id)
+            much = asked if had is None else asked - had[0]
+            self._more[bound.bucket] = self._more.get(bound.bucket, 0) + much
+            granted.append((bound.bucket, much))
 
     def give(self, one: Claim | Lease) -> list[Bucket]:
         """Count no more what a lease holds, or a claim was granted; return of which buckets that was."""
-        buckets = [bound.bucket for bound in self.bounds(who_of(one))]
-        freed = [bucket for bucket in buckets if one.id in self._held.get(bucket, _NONE).of]
-        for bucket in freed:
-            self._held[bucket].remove(one.id)
-        return freed
+        freed = self._granted.pop(one.id, [])
+        if isinstance(one, Lease):
+            taken = ((x.bucket, self._held.get(x.bucket, _NONE).of.get(one.id)) for x in self.bounds(who_of(one)))
+            freed = [(bucket, much[0]) for bucket, much in taken if much is not None]
+        for bucket, much in freed:
+            self._more[bucket] = self._more.get(bucket, 0) - much
+        return [bucket for bucket, _ in freed]
 
     def _own(self, bound: Bound, claim: Claim) -> Amount:
         """Return what the user of a claim has of a limit beside it."""
-        taken = [self._held.get(bound.bucket, _NONE), self._waiting.get(bound.bucket, _NONE)]
+        taken = (self._held.get(bound.bucket, _NONE), self._waiting.get(bound.bucket, _NONE))
+        both = (item for one in taken for item in one.of.items())
         return sum(
-            (
-                much
-                for one in taken
-                for name, (much, lease) in one.of.items()
-                if name != claim.id and lease is not None and lease.key.user_created == claim.user_created
-            ),
-            0,
+            (much for name, (much, x) in both if name != claim.id and x.key.user_created == claim.user_created), 0
         )
 
     def _others(self, bound: Bound, claim: Claim) -> Amount:
         """Return what others hold of a limit."""
-        taken = self._held.get(bound.bucket, _NONE)
-        mine = (
-            much
-            for name, (much, lease) in taken.of.items()
-            if name == claim.id or lease is None or lease.key.user_created == claim.user_created
+        taken = self._held.get(bound.bucket, _NONE).of.items()
+        return sum(
+            (much for name, (much, x) in taken if name != claim.id and x.key.user_created != claim.user_created), 0
         )
-        return taken.total - sum(mine, 0)
 
     def _frees_at(self, bucket: Bucket, short: Amount) -> float:
         """Return when so much more of a limit is free by the ends that are known; infinite where nothing tells."""
-        taken, now = self._held.get(bucket, _NONE), self._seen.now
-        ends = sorted((inf if x is None else end_at(x, now), much) for much, x in taken.of.values())
-        for at, much in ends:
+        if bucket not in self._ends:
+            now = self._seen.now
+            ends = sorted((end_at(x, now), much) for much, x in self._held.get(bucket, _NONE).of.values())
+            self._ends[bucket] = ends
+        for at, much in self._ends[bucket]:
             short -= much
             if short <= 0:
                 return at

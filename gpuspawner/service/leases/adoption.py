@@ -19,10 +19,12 @@ from gpuspawner.backends.base import Running
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.core.leases.request import Request
+from gpuspawner.core.rules import LatestEnd, Rate
 from gpuspawner.service.observe.hub import HubServer
 
 _request: TypeAdapter[Request] = TypeAdapter(Request)
 _slots: TypeAdapter[tuple[Slot, ...]] = TypeAdapter(tuple[Slot, ...])
+_end: TypeAdapter[LatestEnd] = TypeAdapter(LatestEnd)
 
 
 LONGEST_DOCUMENT_CHARACTERS = 65536
@@ -72,6 +74,8 @@ def lease_variables(lease: Lease, secret: bytes) -> dict[str, str]:
         "asked_at": lease.asked_at,
         "granted_at": lease.granted_at,
         "given": lease.given,
+        "rate": None if lease.rate is None else [str(lease.rate.gpus), str(lease.rate.price_per_hour)],
+        "fixed_end": None if lease.fixed_end is None else asdict(lease.fixed_end),
         "slots": [[slot.gpu, str(slot.share)] for slot in lease.slots],
     }
     text = json.dumps(document, separators=(",", ":"))
@@ -121,6 +125,8 @@ def rebuilt_lease(running: Running, identity: Identity, now: float) -> Lease | N
         return None
     try:
         document: dict[str, Any] = json.loads(text)
+        rate, fixed_end = document.get("rate"), document.get("fixed_end")  # older versions carry none
+        fixed = None if fixed_end is None else _end.validate_python(fixed_end)
         return Lease(
             id=running.lease_id,
             key=Key(identity.hub_id, str(document["user_created"]), str(document["server"])),
@@ -136,8 +142,11 @@ def rebuilt_lease(running: Running, identity: Identity, now: float) -> Lease | N
             given=str(document.get("given", "")),
             slots=_slots.validate_python([{"gpu": gpu, "share": share} for gpu, share in document["slots"]]),
             adopted=True,
+            rate=None if rate is None else Rate(*map(Fraction, rate)),
+            latest_end=fixed,
+            fixed_end=fixed,
         )
-    except (ValueError, KeyError, TypeError, RecursionError, ValidationError):
+    except (ValueError, KeyError, TypeError, ZeroDivisionError, RecursionError, ValidationError):
         return None
 
 

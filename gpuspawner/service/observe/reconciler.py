@@ -265,7 +265,8 @@ class Reconciler:
         if len(free) < len(slots):
             log.error("%s of %s runs after all, and some of its GPUs are another's by now", lease.id, lease.user)
         given = lease.given if one is None else claimed_kind(one, lease.request)
-        rated = self._allocator.bounds.rated(replace(lease, given=given))
+        rate = lease.rate if given == lease.given else None  # another kind takes another rate
+        rated = self._allocator.bounds.rated(replace(lease, given=given, rate=rate))
         found = coming_back.found(rated, server.started, attempt, free, self._clock.now())
         why = "its server runs: that its start was given up was wrong"
         self._book.save(found, audit=[self._allocator.line(found, "gpuspawner", events.Adopted(why))])

@@ -1,0 +1,257 @@
+"""What decisions derive from a snapshot, kept from one to the next: only what has changed is worked out anew.
+
+Of tens of thousands of leases and GPUs few change between two decisions. They are frozen, so that what is the same
+object is the same; what is another object is compared. An index that has seen any number of snapshots equals one that
+has seen the last alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
+from typing import TypeVar
+
+from gpuspawner.core.gpus.autoscale import coming_gpus
+from gpuspawner.core.gpus.fleet import NOTHING, Beside, Fleet, Gpu, NodeName, Slot
+from gpuspawner.core.gpus.groups import is_marked, unmarked
+from gpuspawner.core.leases.lease import HOLDING, WAITING, Lease, Phase
+from gpuspawner.core.placement.placement import beside_of
+from gpuspawner.core.placement.pools import Pools
+from gpuspawner.core.queue.ends import Ends
+from gpuspawner.core.queue.shares import Charges
+from gpuspawner.core.queue.snapshot import Claim, Kinds, Snapshot, claim_of
+from gpuspawner.core.quotas.quotas import Holdings
+from gpuspawner.core.rules import QuotaGrant, Rules
+
+NOWHERE = ""
+"""The pool of what holds no GPU that is seen."""
+_AT_ONCE = 512
+_T = TypeVar("_T", Lease, Gpu)
+_matters = attrgetter(
+    "phase", "slots", "deadline_at", "request", "given", "rate", "running_at", "latest_end", "lost", "key", "user",
+    "asked_at", "attempt", "not_before", "tried_nodes", "waiting_since", "held_back", "held_back_seconds",
+    "impossible_since", "came_back",
+)  # fmt: skip
+"""What of a lease is derived from. A sample or a heartbeat, which come by the thousand, change none of it."""
+
+
+class Index:
+    """What is derived from the leases and GPUs of the last snapshot. Whoever changes ``pools`` changes them back."""
+
+    def __init__(self, seen: Snapshot) -> None:
+        """Derive all of it."""
+        self._begin(seen)
+        self.see(seen)
+
+    def _begin(self, seen: Snapshot) -> None:
+        self._known_by = _known_by(seen)
+        self._leases: tuple[Lease, ...] = ()
+        self._gpus: tuple[Gpu, ...] = ()
+        self._others: tuple[Slot, ...] = ()
+        self._beside, self._taken = Fleet().beside, dict[NodeName, Beside]()
+        self._gpu: dict[str, Gpu] = {}
+        self._on: dict[NodeName, dict[str, Gpu]] = {}
+        self._marked: set[NodeName] = set()
+        """Nodes of which somebody else's or unhealthy GPUs are only counted: see ``groups.unmarked``."""
+        self._again: set[NodeName] = set()
+        """Nodes whose GPUs are to be looked at anew."""
+        self._unseen: dict[str, Lease] = {}
+        """Leases with GPUs that are not seen."""
+        self._scaled = [kind for kind in seen.kinds.values() if kind.autoscale is not None]
+        self._coming: set[NodeName] | None = None
+        self.pools = Pools(Fleet(), {})
+        self.holdings = Holdings(*self._known_by, seen.now)
+        self.charges = Charges(seen.kinds)
+        self.ends: dict[str, Ends] = {}
+        """By pool; of what holds none, under NOWHERE."""
+        self.denominators: Counter[int] = Counter()
+        """Of the shares that are in use."""
+        self.claims: dict[str, Claim] = {}
+        self.starts: dict[str, Lease] = {}
+        """Those that are granted and do not run yet."""
+        self.ended: list[Lease] = []
+        """Those that held something in the snapshot before, and are gone."""
+
+    def see(self, seen: Snapshot) -> None:
+        """Take in a snapshot."""
+        if _known_by(seen) != self._known_by:
+            self._begin(seen)
+        gone, come = _changes(self._gpus, seen.fleet.gpus)
+        if self._move(gone, come):  # of a lease's GPUs some came or went
+            self._begin(seen)
+            gone, come = [], list(seen.fleet.gpus)
+            self._move(gone, come)
+        self._gpus = seen.fleet.gpus
+        self.pools.complete, self.pools.demand = seen.fleet.complete, seen.demand
+        unseen = dict(self._unseen)
+        self._take_in_leases(seen)
+        if seen.others != self._others:
+            self._use(self._others, -1)
+            self._use(seen.others, 1)
+            self._others = seen.others
+        self._take_in_beside(seen)
+        for node in self._again:
+            gpus = sorted(self._on.get(node, {}).values(), key=lambda gpu: (gpu.index, gpu.id))
+            self.pools.put_node(node, unmarked(Fleet(tuple(gpus)), self.pools.used).gpus)
+        self._again.clear()
+        if self._scaled and (gone or come or unseen != self._unseen or self._coming is None):
+            self._let_come()
+        self.charges.go_to(seen.now)
+
+    def _move(self, gone: Iterable[Gpu], come: Iterable[Gpu]) -> bool:
+        """Note which GPUs there are; return whether one that is held is another now, or not seen any more."""
+        before = {gpu.id: gpu for gpu in gone}
+        for gpu in before.values():
+            self._on[gpu.on].pop(gpu.id)
+            del self._gpu[gpu.id]
+            self._again.add(gpu.on)
+        for gpu in come:
+            was = before.pop(gpu.id, None)
+            if gpu.id in self.pools.used and (was is None or (was.pool, was.on) != (gpu.pool, gpu.on)):
+                return True
+            self._on.setdefault(gpu.on, {})[gpu.id] = gpu
+            self._gpu[gpu.id] = gpu
+            self._again.add(gpu.on)
+        for node in self._again:
+            marked = any(gpu.group and is_marked(gpu) for gpu in self._on[node].values())
+            (self._marked.add if marked else self._marked.discard)(node)
+        return any(name in self.pools.used for name in before)
+
+    def _take_in_leases(self, seen: Snapshot) -> None:
+        gone, come = _changes(self._leases, seen.leases)
+        self._leases = seen.leases
+        new = {lease.id: lease for lease in come}
+        self.ended = [lease for lease in gone if lease.phase in HOLDING and lease.id not in new]
+        for lease in gone:
+            after = new.get(lease.id)
+            if after is not None and _matters(after) == _matters(lease) and lease.phase is not Phase.RECLAIMING:
+                del new[lease.id]
+            else:
+                self._remove(lease)
+        for lease in new.values():
+            self._add(lease, seen)
+
+    def _add(self, lease: Lease, seen: Snapshot) -> None:
+        self.holdings.add(lease)
+        if lease.phase in WAITING:
+            self.claims[lease.id] = claim_of(lease)
+        elif lease.phase in HOLDING:
+            self._use(lease.slots, 1)
+            self._need(lease, 1)
+            self.charges.add(lease, seen.now)
+            for pool in self._pools_of(lease):
+                self.ends.setdefault(pool, Ends()).add(lease)
+            if lease.phase in {Phase.RESERVED, Phase.STARTING}:
+                self.starts[lease.id] = lease
+            if any(slot.gpu not in self._gpu for slot in lease.slots):
+                self._unseen[lease.id] = lease
+
+    def _remove(self, lease: Lease) -> None:
+        self.holdings.remove(lease)
+        if lease.phase in WAITING:
+            del self.claims[lease.id]
+        elif lease.phase in HOLDING:
+            self._use(lease.slots, -1)
+            self._need(lease, -1)
+            self.charges.remove(lease)
+            for pool in self._pools_of(lease):
+                self.ends[pool].remove(lease)
+            self.starts.pop(lease.id, None)
+            self._unseen.pop(lease.id, None)
+
+    def _pools_of(self, lease: Lease) -> set[str]:
+        return {gpu.pool for slot in lease.slots if (gpu := self._gpu.get(slot.gpu)) is not None} or {NOWHERE}
+
+    def _use(self, slots: Iterable[Slot], sign: int) -> None:
+        if sign > 0:
+            self.pools.take(slots)
+        else:
+            self.pools.give(slots)
+        for slot in slots:
+            self.denominators[slot.share.denominator] += sign
+        if self._marked:
+            on = (gpu.on for slot in slots if (gpu := self._gpu.get(slot.gpu)) is not None)
+            self._again |= self._marked.intersection(on)
+
+    def _need(self, lease: Lease, sign: int) -> None:
+        gpu = self._gpu.get(lease.slots[0].gpu) if lease.slots else None
+        if gpu is not None:
+            taken, needs = self._taken.get(gpu.on, NOTHING), beside_of(lease.request)
+            self._taken[gpu.on] = Beside(taken.cpu + sign * needs.cpu, taken.memory + sign * needs.memory)
+            if gpu.on in self._beside:
+                self._leave(gpu.on)
+
+    def _take_in_beside(self, seen: Snapshot) -> None:
+        before, self._beside = self._beside, seen.fleet.beside
+        if before is not self._beside and before != self._beside:
+            for node in before.keys() | self._beside.keys():
+                if before.get(node) != self._beside.get(node):
+                    self._leave(node)
+
+    def _leave(self, node: NodeName) -> None:
+        has, taken = self._beside.get(node), self._taken.get(node, NOTHING)
+        left = None if has is None else Beside(has.cpu - taken.cpu, has.memory - taken.memory)
+        self.pools.put_left(node, left)
+
+    def _let_come(self) -> None:
+        names = {kind.pool for kind in self._scaled}
+        there = [gpu for gpu in self._gpus if gpu.pool in names]
+        on: dict[NodeName, list[Gpu]] = {}
+        for gpu in coming_gpus(self._scaled, there, self._unseen.values()):
+            on.setdefault(gpu.on, []).append(gpu)
+        for node in (self._coming or set()) | on.keys():
+            self.pools.put_node(node, on.get(node, ()))
+        self._coming = set(on)
+
+
+def _known_by(seen: Snapshot) -> tuple[Kinds, Rules, tuple[QuotaGrant, ...]]:
+    """Return what everything is derived by."""
+    grants = tuple(one for one in seen.quota_grants if one.since <= seen.now < one.until)
+    return seen.kinds, seen.rules, grants
+
+
+def _changes(before: Sequence[_T], after: Sequence[_T]) -> tuple[list[_T], list[_T]]:
+    """Return what is gone and what has come. Most are the same, in the same order.
+
+    Tuples are compared by identity first, and some hundreds at a time. Where one of another name stands in the place of
+    one, one is gone or new, and the rest is compared from there on; where more than one is, the rest by name.
+    """
+    gone: list[_T] = []
+    come: list[_T] = []
+    old, new = 0, 0
+    while before is not after and (old < len(before) or new < len(after)):
+        one, other = before[old : old + _AT_ONCE], after[new : new + _AT_ONCE]
+        if one == other:
+            old, new = old + len(one), new + len(other)
+            continue
+        for was, now in zip(one, other):  # noqa: B905 - they may differ in length
+            if was.id != now.id:
+                break
+            if was is not now and was != now:
+                gone.append(was)
+                come.append(now)
+            old, new = old + 1, new + 1
+        if old == len(before) or new == len(after):
+            gone.extend(before[old:])
+            come.extend(after[new:])
+            break
+        if before[old].id == after[new].id:
+            continue
+        if old + 1 < len(before) and before[old + 1].id == after[new].id:
+            gone.append(before[old])
+            old += 1
+        elif new + 1 < len(after) and after[new + 1].id == before[old].id:
+            come.append(after[new])
+            new += 1
+        else:
+            return _by_name(before[old:], after[new:], gone, come)
+    return gone, come
+
+
+def _by_name(before: Sequence[_T], after: Sequence[_T], gone: list[_T], come: list[_T]) -> tuple[list[_T], list[_T]]:
+    old = {one.id: one for one in before}
+    new = {one.id: one for one in after}
+    gone += (one for name, one in old.items() if new.get(name) != one)
+    come += (one for name, one in new.items() if old.get(name) != one)
+    return gone, come

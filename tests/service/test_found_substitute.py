@@ -20,10 +20,8 @@ async def test_what_runs_after_all_has_the_kind_that_it_was_given(tmp_path):
     dropped = leases.drop_start(told, world.clock.now())
     await world.book.save(dropped)
     variables = lease_variables(replace(told, slots=(Slot(lease.slots[0].gpu, Fraction(1, 2)),)), SECRET)
-    reconciler = world.parts.reconciler
     running = Running(lease_id=lease.id, attempt=lease.attempt, environment=variables)
-    reconciler._processes = lambda _: [running]
     world.hub.answer("ada", "")
     server = await world.hub.server("ada", "")
-    reconciler._found(dropped, server)
+    await world.parts.reconciler._adopting.found(dropped, server, [running])
     assert world.book.get(lease.id).kind == "half"

@@ -353,9 +353,10 @@ class Service(RuleBasedStateMachine):
                     self.a_user_stops_in_the_hub(user)
             if not (list(world.book) or world.hub.listed or world.backend.running):
                 break
-            if world.parts.reconciler.orphans.alert and not list(world.book):
+            if world.parts.reconciler.orphans.alert:
                 for lease_id, _ in list(world.backend.running):
-                    world.backend.vanish(lease_id)  # so many orphans are left to the administrator, who ends them
+                    if world.book.get(lease_id) is None:
+                        world.backend.vanish(lease_id)  # so many are left to the administrator, who ends them
             self.the_hub_s_starts_go_on(creates=True)
             for user in USERS:
                 start = self.starts.get(user)

@@ -1,8 +1,8 @@
 """How many leases a second the service gives over HTTP where ASKING people press Start at once.
 
 The service is a process of its own with its real application, its store a file; the hub is a fake in its memory. Each
-asks once, as the spawner does, and is answered once the lease is stored: with GPUs free for
-all, and with one, so that all others wait. SLOW_SECONDS is what each transaction takes longer, as a database far away does.
+asks once, as the spawner does, and is answered once the lease is stored: with GPUs free for all, and with one, so that
+all others wait. SLOW_SECONDS is what each transaction takes longer, as with a database far away.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def serve(pipe: Connection, folder: str, gpus: int, slow_seconds: float) -> None
         await load(parts)
         parts.allocator.observed.processes_known = parts.allocator.observed.hub_answers = True
         await parts.scheduler.observe(parts.clock.now())
-        sa.event.listen(parts.store._engine, "commit", lambda _: time.sleep(slow_seconds))
+        sa.event.listen(sa.engine.Engine, "commit", lambda _: time.sleep(slow_seconds))
         socket, port = bind_unused_port()
         HTTPServer(application(parts)).add_socket(socket)
         pipe.send(port)

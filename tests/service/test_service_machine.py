@@ -353,10 +353,9 @@ class Service(RuleBasedStateMachine):
                     self.a_user_stops_in_the_hub(user)
             if not (list(world.book) or world.hub.listed or world.backend.running):
                 break
-            if world.parts.reconciler.orphans.alert:
-                for lease_id, _ in list(world.backend.running):
-                    if world.book.get(lease_id) is None:
-                        world.backend.vanish(lease_id)  # so many are left to the administrator, who ends them
+            if world.parts.reconciler.orphans.alert:  # so many are left to the administrator, who ends them
+                for lease_id in {lease_id for lease_id, _ in world.backend.running} - {x.id for x in world.book}:
+                    world.backend.vanish(lease_id)
             self.the_hub_s_starts_go_on(creates=True)
             for user in USERS:
                 start = self.starts.get(user)

@@ -103,8 +103,8 @@ def serve(pipe: Connection, folder: str, hub: str, gpus: int, waiting: int) -> N
         parts = wire(options, load_catalog(CATALOG), FakeBackend(fleet), Settings(), SteadyClock())
         parts.store.open()
         now = parts.clock.now()
-        parts.book.save(*(a_lease(i, now, held=True) for i in range(gpus)))
-        parts.book.save(*(a_lease(i, now, held=False) for i in range(gpus, gpus + waiting)))
+        await parts.book.save(*(a_lease(i, now, held=True) for i in range(gpus)))
+        await parts.book.save(*(a_lease(i, now, held=False) for i in range(gpus, gpus + waiting)))
         parts.allocator.observed.processes_known = parts.allocator.observed.hub_answers = True
         app = application(parts)
         app.add_handlers(r".*", [("/cpu", Cpu)])
@@ -118,9 +118,9 @@ def serve(pipe: Connection, folder: str, hub: str, gpus: int, waiting: int) -> N
             if turn % 5 == 0:
                 await parts.scheduler.observe(parts.clock.now())
             leaves = sorted((x for x in parts.book if x.phase is Phase.PARKED), key=lambda x: x.id)[turn % waiting]
-            parts.allocator.forget(leaves.key)
+            await parts.allocator.forget(leaves.key)
             comes = a_lease(int(leaves.id), parts.clock.now(), held=False)
-            parts.book.save(replace(comes, asked_at=parts.clock.now()))
+            await parts.book.save(replace(comes, asked_at=parts.clock.now()))
             turn += 1
 
     asyncio.run(run())

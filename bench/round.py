@@ -98,14 +98,14 @@ class World:
         self.parts: Parts = wire(options, CATALOG, self.backend, settings, self.clock, self.hub)
         self.parts.store.open()
 
-    def ask(self, user: str, count: int = 1) -> Lease:
+    async def ask(self, user: str, count: int = 1) -> Lease:
         self.hub.put(user)
         request = resolve(CATALOG, {"count": count}, user)
         ask = Ask(Key("hub", self.hub.add(user), ""), user, request, {}, f"start of {user}", "boot")
-        return self.parts.allocator.acquire(ask)
+        return await self.parts.allocator.acquire(ask)
 
-    def create(self, lease: Lease) -> Lease:
-        starting, _ = self.parts.allocator.acknowledge(lease.id, lease.attempt)
+    async def create(self, lease: Lease) -> Lease:
+        starting, _ = await self.parts.allocator.acknowledge(lease.id, lease.attempt)
         self.backend.run(lease.id, lease.attempt)
         return starting
 
@@ -135,11 +135,11 @@ async def measure(seconds: float | None) -> tuple[dict[str, float], int]:
         await world.until(
             lambda: world.parts.allocator.observed.hub_answers and world.parts.allocator.observed.processes_known
         )
-        up = [world.create(world.ask(f"up{i}")) for i in range(2 * EVENTS)]
+        up = [await world.create(await world.ask(f"up{i}")) for i in range(2 * EVENTS)]
         for lease in up:
             world.hub.answer(lease.user)
         await world.until(lambda: all(world.phase(x) is Phase.RUNNING for x in up))
-        starting = [world.create(world.ask(f"user{i}")) for i in range(STARTING)]
+        starting = [await world.create(await world.ask(f"user{i}")) for i in range(STARTING)]
         world.hub.slow = True
         longest = {"grant": 0.0, "warning": 0.0, "parking": 0.0}
         for ends, warned in zip(up[::2], up[1::2], strict=True):
@@ -157,10 +157,10 @@ async def measure(seconds: float | None) -> tuple[dict[str, float], int]:
 
 async def _grant(world: World, ends: Lease) -> float:
     """A workspace ends while another waits for its GPU; the waiter is heard all the time."""
-    waits = world.ask(f"next to {ends.user}")
+    waits = await world.ask(f"next to {ends.user}")
     world.backend.vanish(ends.id)
     world.hub.forget(ends.user)
-    world.parts.allocator.release(ends.id, ends.attempt, "stopped", "")
+    await world.parts.allocator.release(ends.id, ends.attempt, "stopped", "")
 
     def granted() -> bool:
         world.parts.book.note_heard(waits.id, world.clock.now())
@@ -168,7 +168,7 @@ async def _grant(world: World, ends: Lease) -> float:
 
     delay = await world.until(granted)
     if world.phase(waits) is Phase.RESERVED:
-        world.create(waits)  # the next event finds no GPU free
+        await world.create(waits)  # the next event finds no GPU free
     return delay
 
 
@@ -183,12 +183,12 @@ async def _warning(world: World, lease: Lease) -> float:
 
 async def _parking(world: World, name: str) -> float:
     """A waiter for more than there ever is here is heard no more: the delay counts from when it is to be parked."""
-    waits = world.ask(f"{name} leaves", count=8)
+    waits = await world.ask(f"{name} leaves", count=8)
     since = world.clock.now()
     await world.until(lambda: world.phase(waits) is not Phase.QUEUED)
     delay = world.clock.now() - since - world.parts.settings.listen_seconds
     if world.parts.book.get(waits.id) is not None:
-        world.parts.allocator.forget(waits.key)
+        await world.parts.allocator.forget(waits.key)
     world.hub.forget(waits.user)
     return max(0.0, delay)
 

@@ -142,6 +142,15 @@ def wire(
     return parts
 
 
+async def load(parts: Parts) -> None:
+    """Take on what the store holds, and what follows from the time that no service was there."""
+    await parts.book.load()
+    await parts.preemptions.load()
+    back_seconds = await parts.allocator.resume(parts.preemptions.known_at)
+    await parts.preemptions.move_back(back_seconds)
+    await parts.lifecycle.resume()
+
+
 def _tell(parts: Parts, lease: Lease, line: AuditLine) -> None:
     """Have people told of a step that is stored. Whatever goes wrong here, the step stands."""
     try:
@@ -240,6 +249,7 @@ class Service:
             await self.parts.sampler.close()
             await self.parts.reconciler.close()
             await self.parts.allocator.syncs.close()
+            await self.parts.book.settled()
             server.stop()
             if self._heart is not None and self._opened_at is not None:
                 await self._heart.stop()
@@ -250,7 +260,9 @@ class Service:
         return [
             self._every(self._settings.fleet_seconds, self._observe_fleet),
             self._every(period, self.parts.reconciler.round),
-            self._every(min(period, 0.5), self._sample_and_judge),
+            self._every(min(period, 0.5), self._sample),
+            self._every(min(period, 0.5), self.parts.lifecycle.deadlines),
+            self._every(min(period, 0.5), self.parts.preemptions.step),
             self._every(GROUPS_SECONDS, self._look_for_groups),
             self._every(THIN_SECONDS, self._thin),
             self._every(LOOK_SECONDS, self._look_at_catalog),
@@ -266,13 +278,8 @@ class Service:
                     if self._stopped.is_set():
                         return
                     self._wait_for(STARTING)
-                # Beside the loop, which answers meanwhile: a locked store takes its time to say so.
-                await asyncio.to_thread(self.parts.store.open, after)
-                self.parts.book.load()
-                self.parts.preemptions.load()
-                back_seconds = self.parts.allocator.resume(self.parts.preemptions.known_at)
-                self.parts.preemptions.move_back(back_seconds)
-                self.parts.lifecycle.resume()
+                await self.parts.store.write(self.parts.store.open, after)
+                await load(self.parts)
             except Unavailable as error:
                 # A managed service that exits takes the hub with it: wait for the store instead.
                 if self._door.waits_for != str(error):
@@ -319,7 +326,7 @@ class Service:
 
     async def _observe_fleet(self) -> None:
         fleet = await self.parts.scheduler.observe(self.parts.clock.now())
-        self.parts.allocator.give()
+        self.parts.allocator.syncs.ask()
         before, self._unmatched = self._unmatched, unmatched(self.parts.catalog.gpus.values(), fleet)
         for sentence in self._unmatched:
             if sentence not in before:
@@ -338,10 +345,8 @@ class Service:
             if sentence not in before:
                 log.warning(sentence)
 
-    async def _sample_and_judge(self) -> None:
+    async def _sample(self) -> None:
         self.parts.sampler.start_due()
-        self.parts.lifecycle.deadlines()
-        self.parts.preemptions.step()
 
     async def _watch(self) -> None:
         self._look_for_hub()
@@ -349,9 +354,8 @@ class Service:
         if back_seconds:
             log.warning(SET_BACK, show_duration(back_seconds))
         if self._opened_at is not None:
-            # Beside the loop, as all that no request waits for: a slow disk holds up only what writes.
-            await asyncio.to_thread(self.parts.store.check_epoch)
-            await asyncio.to_thread(self.parts.store.try_to_write)
+            await self.parts.store.read(self.parts.store.check_epoch)
+            await self.parts.store.write(self.parts.store.try_to_write)
             if self._heart is not None:
                 await self._heart.beat()
 
@@ -364,15 +368,15 @@ class Service:
         now, store = self.parts.clock.now(), self.parts.store
         more = True
         while more:
-            more = await asyncio.to_thread(store.ages.thin_readings, now, THIN_AT_ONCE_SECONDS)
+            more = await store.write(store.ages.thin_readings, now, THIN_AT_ONCE_SECONDS)
             await asyncio.sleep(FORGET_PAUSE_SECONDS)
         more = True
         while more:
-            more = await asyncio.to_thread(store.ages.forget_ended, now - self._settings.keep_ended_seconds)
+            more = await store.write(store.ages.forget_ended, now - self._settings.keep_ended_seconds)
             await asyncio.sleep(FORGET_PAUSE_SECONDS)
-        await asyncio.to_thread(store.outputs.forget, now)
-        await asyncio.to_thread(store.ledger.forget, milliseconds(now - self._settings.keep_use_seconds))
-        await asyncio.to_thread(store.preemptions.forget, now - self._settings.keep_ended_seconds)
+        await store.write(store.outputs.forget, now)
+        await store.write(store.ledger.forget, milliseconds(now - self._settings.keep_use_seconds))
+        await store.write(store.preemptions.forget, now - self._settings.keep_ended_seconds)
 
 
 def _time() -> float:

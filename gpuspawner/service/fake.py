@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
@@ -44,7 +44,7 @@ class HandClock:
         self.awake_since_at = self.at
 
 
-def _nothing(_server: HubServer) -> None:
+async def _nothing(_server: HubServer) -> None:
     """Follow a start or a stop with nothing."""
 
 
@@ -55,7 +55,7 @@ class FakeHub(Hub):
     Users are created when they are first named; ``users`` is each one's ``created``, for a test to rename or delete.
     ``members`` are each one's groups, and ``asked_for_groups`` is whose were asked for.
     ``unreachable`` makes every call raise Unavailable. ``stop`` removes a server, unless ``stops_slowly``: then it
-    only becomes pending. ``on_start`` and ``on_stop`` are called with the server, as a spawner would be. ``calls``
+    only becomes pending. ``on_start`` and ``on_stop`` are awaited with the server, as a spawner would be. ``calls``
     records each start and stop with the server's ``started``.
     """
 
@@ -67,8 +67,8 @@ class FakeHub(Hub):
     listed: dict[tuple[str, str], HubServer] = field(default_factory=dict)
     unreachable: str = ""
     stops_slowly: bool = False
-    on_start: Callable[[HubServer], None] = _nothing
-    on_stop: Callable[[HubServer], None] = _nothing
+    on_start: Callable[[HubServer], Awaitable[None]] = _nothing
+    on_stop: Callable[[HubServer], Awaitable[None]] = _nothing
     calls: list[tuple[str, str, str]] = field(default_factory=list)
 
     def put(self, user: str, name: str = "", *, ready: bool = False, pending: str | None = "spawn") -> HubServer:
@@ -145,7 +145,7 @@ class FakeHub(Hub):
             return
         server = self.put(user, name)
         self.calls.append(("start", user, server.started))
-        self.on_start(server)
+        await self.on_start(server)
 
     async def stop(self, user: str, name: str) -> None:
         """Stop a server, or raise Unavailable."""
@@ -158,7 +158,7 @@ class FakeHub(Hub):
             self.listed[user, name] = replace(server, ready=False, pending="stop")
             return
         del self.listed[user, name]
-        self.on_stop(server)
+        await self.on_stop(server)
 
     def _must_answer(self) -> None:
         if self.unreachable:

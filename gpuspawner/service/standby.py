@@ -36,7 +36,7 @@ async def stand_by(store: Store, tell: Callable[[str], None], stopped: asyncio.E
     Raises:
         Unavailable: the store does not answer.
     """
-    seen, since, told = await asyncio.to_thread(store.seen_owner), time.monotonic(), False
+    seen, since, told = await store.read(store.seen_owner), time.monotonic(), False
     while seen[1] and time.monotonic() - since < SILENT_SECONDS and not stopped.is_set():
         if not told:
             words = WAITS.format(epoch=seen[0], seconds=SILENT_SECONDS)
@@ -44,7 +44,7 @@ async def stand_by(store: Store, tell: Callable[[str], None], stopped: asyncio.E
             tell(words)
             told = True
         await asyncio.sleep(LOOK_SECONDS)
-        now = await asyncio.to_thread(store.seen_owner)
+        now = await store.read(store.seen_owner)
         if now != seen:
             seen, since = now, time.monotonic()
     if told and not stopped.is_set():
@@ -62,10 +62,10 @@ class Heart:
     async def beat(self) -> None:
         """Beat where it is time. Raises what the store raises."""
         if time.monotonic() - self._at >= BEAT_SECONDS:
-            await asyncio.to_thread(self._store.beat)
+            await self._store.write(self._store.beat)
             self._at = time.monotonic()
 
     async def stop(self) -> None:
         """Let others take over at once. Where the store does not answer, they see the silence."""
         with contextlib.suppress(GpuspawnerError):
-            await asyncio.to_thread(self._store.leave)
+            await self._store.write(self._store.leave)

@@ -49,7 +49,7 @@ async def test_a_gpu_that_a_stranger_computes_on_is_shown_and_not_granted(machin
     assert all(gpu.foreign or not gpu.healthy for gpu in seen)
     assert all("computes on it" in gpu.note or "are in use" in gpu.note for gpu in seen if gpu.foreign)
     await machine.round()
-    waits = machine.start("alice")
+    waits = await machine.start("alice")
     await machine.round()
     assert machine.phase(waits) is Phase.QUEUED
     for stranger in strangers:

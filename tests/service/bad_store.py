@@ -41,7 +41,7 @@ def full(disk):
 
 async def nothing_is_lost(machine, trouble, said):
     """Play the bad day: one is in its grace and then used, one waits, one would start; the service restarts twice."""
-    lease, waits = await machine.up("alice"), machine.start("bob")
+    lease, waits = await machine.up("alice"), await machine.start("bob")
     await machine.until_warned(lease)
     before, place = machine.now_of(lease), machine.now_of(waits)
     with trouble:
@@ -49,9 +49,9 @@ async def nothing_is_lost(machine, trouble, said):
         for _ in range(4):
             await machine.go_on(60)
         with pytest.raises(Unavailable, match=said):
-            machine.start("carol")
+            await machine.start("carol")
         with pytest.raises(Unavailable, match=said):
-            machine.parts.lifecycle.keep(machine.book.get(lease.id), "alice")
+            await machine.parts.lifecycle.keep(machine.book.get(lease.id), "alice")
         with pytest.raises(Unavailable, match=said):
             machine.boot()
     assert (machine.hub.calls, machine.lives(lease)) == ([], True)

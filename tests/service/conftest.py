@@ -1,15 +1,47 @@
 """Tests are no package: what they share is found beside them, and beside those of the core and the schedulers."""
 
+import asyncio
 import sys
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from demo.ports import pick_free
 from gpuspawner.backends.local import nvidia
 from gpuspawner.service.store import Store
 
 sys.path[:0] = [str(Path(__file__).parents[1] / folder) for folder in ("service", "core", "schedulers")]
+
+
+@pytest.fixture(autouse=True)
+def transactions_in_the_loop():
+    """Where the service itself began a transaction in an event loop's thread: everybody would wait for the database.
+
+    Tests may; what they call may not.
+    """
+    found = []
+
+    def began(_connection):
+        if asyncio._get_running_loop() is None:
+            return
+        frame = sys._getframe(1)
+        while frame is not None and not _is_caller(frame.f_code.co_filename):
+            frame = frame.f_back
+        if frame is not None and "/gpuspawner/service/" in frame.f_code.co_filename:
+            found.append(f"{frame.f_code.co_filename}:{frame.f_lineno}")
+
+    sa.event.listen(sa.engine.Engine, "begin", began)
+    yield found
+    sa.event.remove(sa.engine.Engine, "begin", began)
+    assert found == []
+
+
+def _is_caller(file):
+    """Whether code is what calls the store, and neither the store itself nor what that is made with."""
+    is_ours = "/gpuspawner/service/" in file and "/service/store/" not in file
+    is_ours &= not file.endswith("/tell/history.py")  # the command line reads it, beside the service
+    return is_ours or "/tests/" in file
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """The service's pages over a fake backend and a stand-in hub, served on 127.0.0.1: what tests of pages run against."""
 
 import asyncio
+import inspect
 import itertools
 import json
 import re
@@ -134,11 +135,11 @@ class World:
         self._server.add_socket(socket)
 
     def call(self, function, *arguments, **named):
-        """Run a function, or a coroutine function, in the server's loop."""
+        """Run a function, or one whose result is awaited, in the server's loop."""
 
         async def run():
             result = function(*arguments, **named)
-            return await result if asyncio.iscoroutine(result) else result
+            return await result if inspect.isawaitable(result) else result
 
         return asyncio.run_coroutine_threadsafe(run(), self._loop).result(20)
 

@@ -3,13 +3,14 @@
 import asyncio
 import contextlib
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import FakeBackend, fake_gpus, probe_text
 from gpuspawner.catalog import load_catalog
 from gpuspawner.core.errors import Gone
 from gpuspawner.core.leases.lease import Key, Phase
-from gpuspawner.service.app import Options, application, wire
+from gpuspawner.service.app import Options, application, load, wire
 from gpuspawner.service.door import Door
 from gpuspawner.service.fake import FakeHub, HandClock
 from gpuspawner.service.leases.adoption import lease_variables
@@ -70,6 +71,7 @@ class Life:
 
     def __init__(self, kill_at=None, *, half=False):
         self.left, self.half, self.over = kill_at, half, False
+        self.begun = []
 
     def effect(self, act):
         """Do something that outlives the process, unless it is dead by then."""
@@ -96,7 +98,11 @@ class Mortal:
             return value
 
         async def mortal(*arguments):
-            return await self._life.effect(lambda: asyncio.ensure_future(value(*arguments)))
+            def begin():
+                self._life.begun.append(asyncio.ensure_future(value(*arguments)))
+                return self._life.begun[-1]
+
+            return await self._life.effect(begin)
 
         return mortal
 
@@ -135,18 +141,13 @@ class World:
         hub = Mortal(self.hub, self.life, {"stop", "start"})
         scheduler = self.make_scheduler(backend)
         self.parts = wire(options, self.catalog, backend, self.settings, self.clock, hub, scheduler)
-        store, save, keep = self.parts.store, self.parts.store.save, self.parts.store.keep_readings
+        store, save = self.parts.store, self.parts.store.save
         store.save = lambda *a, **b: self.life.effect(lambda: save(*a, **b))
-        store.keep_readings = lambda *a, **b: self.life.effect(lambda: keep(*a, **b))
         claims, save_claim = store.preemptions, store.preemptions.save
         claims.save = lambda one: self.life.effect(lambda: save_claim(one))
-        with contextlib.suppress(Killed):
+        with contextlib.suppress(Killed), ThreadPoolExecutor(1) as beside:  # a test's own loop runs already
             store.open()
-            self.book.load()
-            self.parts.preemptions.load()
-            back_seconds = self.parts.allocator.resume(self.parts.preemptions.known_at)
-            self.parts.preemptions.move_back(back_seconds)
-            self.parts.lifecycle.resume()
+            beside.submit(asyncio.run, load(self.parts)).result()
 
     def crash(self):
         """Drop the service: its memory is lost."""
@@ -170,11 +171,20 @@ class World:
         await self.settle()
 
     async def settle(self):
+        """Let what runs beside the rounds end, and all be stored."""
         reconciler, sampler = self.parts.reconciler, self.parts.sampler
         while tasks := [
-            x for one in (reconciler._view._questions, reconciler._acts, sampler) for x in one._tasks.values()
+            *(x for one in (reconciler._view._questions, reconciler._acts, sampler) for x in one._tasks.values()),
+            *(x for x in self.life.begun if not x.done()),
+            *self.asked(),
         ]:
             await asyncio.gather(*tasks, return_exceptions=True)
+        await self.book.settled()
+
+    def asked(self):
+        """The question to the scheduler that is under way."""
+        task = self.allocator.syncs._task
+        return [] if task is None else [task]
 
     async def sample(self):
         """Probe what is due, judge it, and look at the deadlines."""
@@ -182,8 +192,8 @@ class World:
             self.parts.sampler.start_due()
         await self.settle()
         with contextlib.suppress(Killed):
-            self.parts.lifecycle.deadlines()
-            self.parts.preemptions.step()
+            await self.parts.lifecycle.deadlines()
+            await self.parts.preemptions.step()
 
     async def go_on(self, seconds, step=60.0):
         """Let time pass, with a round and due samples every ``step`` seconds."""
@@ -198,25 +208,25 @@ class World:
     def key(self, user, server=""):
         return Key(self.hub_id, self.hub.add(user), server)
 
-    def ask(self, user, server="", start_id=None, boot_id="boot", **options):
+    async def ask(self, user, server="", start_id=None, boot_id="boot", **options):
         """Ask for a lease as a start does, a moment after whoever asked before."""
         self.clock.advance(0.001)
         key, start_id, groups = self.key(user, server), start_id or uuid.uuid4().hex, self.hub.members.get(user, ())
-        request = self.allocator.asking.request_of(key, user, options, groups, start_id=start_id)
+        request = await self.allocator.asking.request_of(key, user, options, groups, start_id=start_id)
         ask = Ask(key, user, request, options, start_id, boot_id)
-        return self.allocator.acquire(ask)
+        return await self.allocator.acquire(ask)
 
-    def start(self, user, server="", **options):
+    async def start(self, user, server="", **options):
         """Press Start: the hub has a pending server, and its spawner asks."""
         self.hub.put(user, server)
-        return self.ask(user, server, **options)
+        return await self.ask(user, server, **options)
 
     async def acknowledge(self, lease):
         """Take the grant, as the API does for the waiter."""
-        heard = self.allocator.hear(lease.id, lease.attempt)
+        heard = await self.allocator.hear(lease.id, lease.attempt)
         if not await self.parts.reclaimer.end_attempts(heard):
             return None
-        return self.allocator.acknowledge(lease.id, lease.attempt)[0]
+        return (await self.allocator.acknowledge(lease.id, lease.attempt))[0]
 
     async def create(self, lease):
         """Take the grant, and create the workspace's process. The server does not answer yet."""
@@ -226,7 +236,7 @@ class World:
 
     async def up(self, user, server="", **options):
         """Start a workspace and have it running."""
-        lease = self.start(user, server, **options)
+        lease = await self.start(user, server, **options)
         if lease.phase is not Phase.RESERVED:
             await self.round()
             lease = self.book.get(lease.id)
@@ -235,11 +245,11 @@ class World:
         await self.round()
         return self.book.get(lease.id)
 
-    def hub_stops(self, lease, outcome="stopped", message=""):
+    async def hub_stops(self, lease, outcome="stopped", message=""):
         """The hub stops a server: its process ends, and the spawner tells how."""
         self.hub.forget(lease.user, lease.key.server)
         self.backend.vanish(lease.id)
-        self.allocator.release(lease.id, lease.attempt, outcome, message)
+        await self.allocator.release(lease.id, lease.attempt, outcome, message)
 
     # The workspaces
 
@@ -272,10 +282,10 @@ class World:
     def did(self, lease):
         return [action for _, action, _ in self.audit(lease)]
 
-    def speaks(self, lease):
+    async def speaks(self, lease):
         """Whether the spawner's messages for this attempt are heard."""
         try:
-            self.allocator.hear(lease.id, lease.attempt)
+            await self.allocator.hear(lease.id, lease.attempt)
         except Gone:
             return False
         return True

@@ -36,7 +36,7 @@ async def test_what_ended_while_the_hub_s_list_was_on_its_way_is_not_adopted(wor
     server = world.hub.listed["alice", ""]
 
     async def late():
-        world.hub_stops(lease)
+        await world.hub_stops(lease)
         await world.parts.reclaimer.drive(lease.id)
         return (server,)
 
@@ -49,7 +49,7 @@ async def test_what_ended_while_the_hub_s_list_was_on_its_way_is_not_adopted(wor
 async def test_a_server_whose_process_carries_an_ended_lease_is_adopted_not_ended(world):
     lease = await world.up("alice")
     variables = lease_variables(lease, SECRET)
-    world.hub_stops(lease)
+    await world.hub_stops(lease)
     await world.go_on(5, step=1)
     world.backend.run(lease.id, 1, variables)  # a start that was given up on came up after all
     world.hub.put("alice", ready=True)
@@ -137,7 +137,7 @@ async def test_a_document_nested_without_end_is_left_alone(world):
 
 async def test_promise_9_what_the_service_did_not_sign_acts_for_nobody(world):
     """A forged lease of another user, or of one's own with an older place, rebuilds nothing."""
-    alice = world.start("alice")
+    alice = await world.start("alice")
     vic = replace(alice.key, user_created="the day vic was born")
     forged = replace(alice, id="forged", key=vic, user="vic", granted_at=1.0, asked_at=1.0)
     world.backend.run("forged", 1, lease_variables(forged, b"guessed" * 5))

@@ -74,7 +74,7 @@ async def a_token(world, lease):
     """The token of a running workspace, as its environment holds it."""
     token = "gpuws-of-" + lease.user
     changed = type(lease)(**{**vars(lease), "token_hash": hash_token(token)})
-    world.book.save(changed)
+    await world.book.save(changed)
     return f"token {token}"
 
 
@@ -96,7 +96,7 @@ async def test_promise_9_a_new_user_with_a_deleted_one_s_name_has_nothing_of_the
     world = make_world(quota=2)
     call = serve(world)
     ended, live = await world.up("alice"), await world.up("alice", "second")
-    world.hub_stops(ended)
+    await world.hub_stops(ended)
     await world.go_on(3, step=1)
     world.hub.users["alice"] = "another alice born"
     before, alice = world.now_of(live), call.ticket("alice")
@@ -112,7 +112,7 @@ async def test_promise_9_a_new_user_with_a_deleted_one_s_name_has_nothing_of_the
 
 async def test_promise_9_a_renamed_user_keeps_what_is_theirs_and_the_old_name_gets_nothing(world, call):
     lease = await world.up("alice", count=2)
-    waits = world.start("alice", "second")
+    waits = await world.start("alice", "second")
     world.hub.rename("alice", "alicia")
     world.hub.users["alice"] = "another alice born"
     alice, alicia = call.ticket("alice"), call.ticket("alicia")
@@ -130,8 +130,8 @@ async def test_promise_9_a_renamed_user_keeps_what_is_theirs_and_the_old_name_ge
 
 async def test_promise_9_the_queue_shows_one_s_own_name_alone(world, call):
     await world.up("alice", count=2)
-    world.start("bob")
-    world.start("carol")
+    await world.start("bob")
+    await world.start("carol")
     _, answer = await call(call.ticket("carol"), "GET", "/api/v1/queue")
     assert [(x["user"], x["mine"], x["place"]) for x in answer["queue"]] == [(None, False, 1), ("carol", True, 2)]
     assert answer["queue"][0]["id"] is None
@@ -153,7 +153,7 @@ async def test_promise_9_a_workspace_s_token_keeps_and_extends_its_own_lease_and
 async def test_promise_9_a_token_ends_with_its_lease(world, call):
     lease = await world.up("alice")
     token = await a_token(world, lease)
-    world.hub_stops(lease)
+    await world.hub_stops(lease)
     await world.go_on(3, step=1)
     assert (await call(token, "GET", f"/api/v1/workspaces/{lease.id}"))[0] == 403
 
@@ -241,7 +241,7 @@ async def test_a_place_is_the_one_that_start_would_give_until_it_is_had(make_wor
     await world.up("bob", gpu="a100", count=2)
     asked = {"gpu": "a100", "count": 2}
     before = await call(call.ticket("alice"), "POST", "/api/v1/check", asked)
-    world.ask("alice", **asked)
+    await world.ask("alice", **asked)
     after = await call(call.ticket("alice"), "POST", "/api/v1/check", asked)
     told = [answer["sentence"] for _, answer in (before, after)]
     assert ["You would be 1st in line" in told[0], "You are 1st in line" in told[1]] == [True, True], told
@@ -254,7 +254,7 @@ async def test_a_check_says_what_start_cannot_do_now(make_world, serve):
     status, answer = await call(call.ticket("alice"), "POST", "/api/v1/check", {})
     assert (status, running.phase) == (409, Phase.RUNNING)
     assert "has been started already" in answer["error"]["message"]
-    world.start("alice", "second")
+    await world.start("alice", "second")
     status, answer = await call(call.ticket("alice"), "POST", "/api/v1/check", {"server": "third"})
     assert (status, answer["starts_now"], answer["place"], answer["ends_at"]) == (200, False, None, None)
     assert "1 of your workspaces are starting, the most at one time" in answer["sentence"]
@@ -281,7 +281,7 @@ async def test_promise_10_a_bad_request_is_refused_alike_by_check_and_start(worl
     assert {"field", "asked", "limit", "remedy", "message"} == set(answer["error"])
     assert all(answer["error"].values())
     assert list(world.book) == []
-    assert world.ask("alice").phase is Phase.RESERVED, "the next plain start works"
+    assert (await world.ask("alice")).phase is Phase.RESERVED, "the next plain start works"
 
 
 @pytest.mark.parametrize(
@@ -359,7 +359,7 @@ async def test_promise_10_an_unknown_field_is_refused_by_name_and_nothing_is_don
 
 async def test_promise_6_a_start_for_which_the_place_has_no_room_is_told_its_place_over_http(world, call):
     await world.round()
-    lease = world.start("alice")
+    lease = await world.start("alice")
     path = f"/internal/leases/{lease.id}/requeue?attempt=1"
     why = {"why": "The cluster's quota team leaves no room.", "node": "one"}
     assert (await call(SPAWNER, "POST", path, why))[0] == 409, "it was not begun"
@@ -373,7 +373,7 @@ async def test_promise_6_a_start_for_which_the_place_has_no_room_is_told_its_pla
 
 async def test_promise_6_the_spawners_client_names_the_node_that_had_no_room(world, call):
     await world.round()
-    lease = world.start("alice")
+    lease = await world.start("alice")
     await world.acknowledge(lease)
     await LeaseClient(call.url, SECRET).requeue(lease.id, 1, "Its node had no room after all.", "node-7")
     assert world.now_of(lease).tried_nodes == ("node-7",)
@@ -391,7 +391,7 @@ async def test_a_lease_that_is_over_can_t_be_kept_and_says_so(world, call):
 
 async def test_a_store_that_is_away_is_a_503_with_the_reason(world, call):
     await world.round()
-    world.parts.store.close()
+    world.parts.store._engine.dispose()
     other = sqlite3.connect(world.url.removeprefix("sqlite:///"), isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
     ask = {"hub": world.hub_id, "user": "alice", "user_created": "t", "server": "", "options": {}}

@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -198,3 +199,36 @@ async def test_a_task_that_swallows_a_cancellation_is_ended_all_the_same():
     await asyncio.sleep(0)
     await asyncio.wait_for(cancelled([task]), 10)
     assert task.cancelled()
+
+
+HANGS = """
+import time
+import sqlalchemy as sa
+
+@sa.event.listens_for(sa.engine.Engine, "before_cursor_execute")
+def hang(connection, cursor, statement, parameters, context, executemany):
+    if statement.startswith("INSERT INTO leases"):
+        print("a lease is written", flush=True)
+        time.sleep(60)
+"""
+
+
+def test_a_service_killed_between_a_change_and_its_write_loses_only_what_nobody_was_told(serve, tmp_path, port):
+    first = serve(script=HANGS + SERVE)
+    first.says("serving")
+    with ThreadPoolExecutor(1) as beside:
+        asks = beside.submit(call, port, "internal/acquire", body=ASK)
+        first.says("a lease is written")
+        assert answers(port) == 410, "others are answered meanwhile"
+        assert not asks.done()
+        first.process.kill()
+        assert asks.result(20) is None
+    second = serve()
+    second.says("serving")
+    with contextlib.closing(sqlite3.connect(tmp_path / "service.sqlite")) as store:
+        assert store.execute("SELECT count(*) FROM leases").fetchone() == (0,)
+        told = call(port, "internal/acquire", body=ASK)
+        assert told.status_code == 200
+        second.process.kill()
+        second.process.wait()
+        assert store.execute("SELECT id FROM leases").fetchall() == [(told.json()["lease"]["id"],)]

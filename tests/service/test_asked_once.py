@@ -17,10 +17,10 @@ def with_image(image, cpu="2"):
 async def test_who_waits_gets_what_was_asked_though_the_catalog_changes_meanwhile(world):
     world.parts.in_force.catalog = with_image("ml/pytorch:1")
     world.allocator.observed.processes_known = False  # nothing is granted yet
-    first = world.start("alice", cpu="4")
+    first = await world.start("alice", cpu="4")
     assert (first.phase, first.request.image, first.request.cpu_cores) == (Phase.QUEUED, "ml/pytorch:1", 4)
     world.parts.in_force.catalog = with_image("ml/pytorch:2", cpu="3")
-    again = world.start("alice", cpu="4")
+    again = await world.start("alice", cpu="4")
     assert (again.id, again.request, again.attempt) == (first.id, first.request, 2)
     await world.round()
     starting = await world.acknowledge(world.now_of(again))
@@ -30,15 +30,15 @@ async def test_who_waits_gets_what_was_asked_though_the_catalog_changes_meanwhil
 async def test_what_changes_the_request_is_resolved_by_the_present_catalog(world):
     world.parts.in_force.catalog = with_image("ml/pytorch:1")
     world.allocator.observed.processes_known = False
-    world.start("alice", cpu="4")
+    await world.start("alice", cpu="4")
     world.parts.in_force.catalog = with_image("ml/pytorch:2")
-    assert world.start("alice", cpu="5").request.image == "ml/pytorch:2"
+    assert (await world.start("alice", cpu="5")).request.image == "ml/pytorch:2"
 
 
 async def test_a_request_that_an_older_version_stored_gets_its_image_once(world):
     world.parts.in_force.catalog = with_image("ml/pytorch:1")
     world.allocator.observed.processes_known = False
-    lease = world.start("alice")
-    world.book.save(replace(lease, request=replace(lease.request, image=None, opens=None)))
-    world.allocator.resume()
+    lease = await world.start("alice")
+    await world.book.save(replace(lease, request=replace(lease.request, image=None, opens=None)))
+    await world.allocator.resume()
     assert world.book.get(lease.id).request == lease.request

@@ -137,8 +137,8 @@ async def test_a_jump_and_a_restart_make_no_idle_time_of_the_hour(machine, jump_
 async def test_after_the_clock_went_back_everything_is_as_far_away_as_it_was(make_world):
     world = make_world(gpus=1)
     lease = await world.up("alice")
-    kept = world.parts.lifecycle.keep(lease, "alice")
-    waits = world.start("bob")
+    kept = await world.parts.lifecycle.keep(lease, "alice")
+    waits = await world.start("bob")
     away = {name: getattr(kept, name) - world.clock.now() for name in ("deadline_at", "kept_until", "running_at")}
     world.crash()
     world.clock.advance(-HOUR)
@@ -146,7 +146,7 @@ async def test_after_the_clock_went_back_everything_is_as_far_away_as_it_was(mak
     now = world.now_of(lease)
     # Bob asked a moment after Alice kept hers: that much later it is, at the least.
     assert {name: getattr(now, name) - world.clock.now() for name in away} == pytest.approx(away, abs=1.0)
-    newcomer = world.start("carol")
+    newcomer = await world.start("carol")
     assert world.now_of(waits).asked_at < newcomer.asked_at, "who waited is still first"
     await world.go_on(120)
     assert world.streak(lease).kind is SampleKind.IDLE, "not younger than its start-up for an hour"

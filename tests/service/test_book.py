@@ -12,54 +12,54 @@ from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.leases.book import Book
 
 
-def test_the_book_refuses_a_second_live_lease_of_a_key(store):
+async def test_the_book_refuses_a_second_live_lease_of_a_key(store):
     book = Book(store)
-    book.save(FULL_LEASE)
+    await book.save(FULL_LEASE)
     with pytest.raises(Conflict):
-        book.save(replace(FULL_LEASE, id="second"))
+        await book.save(replace(FULL_LEASE, id="second"))
     assert [x.id for x in book] == ["full"]
 
 
-def test_a_key_passes_on_in_the_book_too(store):
+async def test_a_key_passes_on_in_the_book_too(store):
     book, second = Book(store), replace(FULL_LEASE, id="second")
-    book.save(FULL_LEASE)
+    await book.save(FULL_LEASE)
     ended = replace(FULL_LEASE, phase=Phase.ENDED)
-    book.save(second, ended)
+    await book.save(second, ended)
     assert book.of_key(FULL_LEASE.key) == second
-    book.save(ended)
+    await book.save(ended)
     assert book.of_key(FULL_LEASE.key) == second, "an end told again takes no other's key"
 
 
-def test_the_book_forgets_what_ended_and_reads_what_lives(store):
+async def test_the_book_forgets_what_ended_and_reads_what_lives(store):
     book = Book(store)
-    book.save(FULL_LEASE, a_lease())
-    book.save(replace(a_lease(), phase=Phase.ENDED))
+    await book.save(FULL_LEASE, a_lease())
+    await book.save(replace(a_lease(), phase=Phase.ENDED))
     again = Book(store)
-    again.load()
+    await again.load()
     assert list(book) == list(again) == [FULL_LEASE]
     assert book.of_key(FULL_LEASE.key) == FULL_LEASE
     assert book.of_key(a_lease().key) is None
 
 
-def test_the_book_counts_each_end_once_by_its_reason(store):
+async def test_the_book_counts_each_end_once_by_its_reason(store):
     book = Book(store)
-    book.save(FULL_LEASE, a_lease())
+    await book.save(FULL_LEASE, a_lease())
     ended = replace(FULL_LEASE, phase=Phase.ENDED)
-    book.save(ended, replace(a_lease(), phase=Phase.STOPPING, reason=Reason.STOPPED))
-    book.save(replace(ended, seen_by_user=True))
+    await book.save(ended, replace(a_lease(), phase=Phase.STOPPING, reason=Reason.STOPPED))
+    await book.save(replace(ended, seen_by_user=True))
     assert book.ends == {(Reason.IDLE, ""): 1}
 
 
 async def test_who_waits_is_woken_by_what_may_move_a_place_and_by_nothing_else(store):
     book = Book(store)
-    book.save(FULL_LEASE)
+    await book.save(FULL_LEASE)
     for change, wakes in [
         ({"sampled_at": 1.0}, False),
         ({"phase": Phase.STOPPING}, True),
         ({"deadline_at": 9.0}, True),
     ]:
         waiting = book._changed
-        book.save(replace(book.get("full"), **change))
+        await book.save(replace(book.get("full"), **change))
         assert waiting.is_set() == wakes
     await book.wait_for_change(0.01)
     book.note_heard("full", 5.0)

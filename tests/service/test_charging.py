@@ -53,7 +53,7 @@ def charged(world, lease, *what):
 
 
 async def stop(world, lease):
-    world.parts.reclaimer.mark(lease.id, endings.stopped_by("alice", "a test"))
+    await world.parts.reclaimer.mark(lease.id, endings.stopped_by("alice", "a test"))
     for _ in range(3):
         await world.round()
     assert world.phase(lease) is Phase.ENDED
@@ -66,7 +66,7 @@ def of(world, user="alice", per=Per.WEEK, used=HOURS):
 
 async def test_it_is_charged_from_running_until_its_end_and_not_for_starting(make):
     world = make()
-    lease = world.start("alice", count=2)
+    lease = await world.start("alice", count=2)
     await world.round()
     lease = await world.create(world.book.get(lease.id))
     await world.go_on(300)
@@ -84,8 +84,8 @@ async def test_it_is_charged_from_running_until_its_end_and_not_for_starting(mak
 
 async def test_what_never_ran_is_not_charged(make):
     world = make()
-    waiting = world.start("alice")
-    world.allocator.release(waiting.id, waiting.attempt, "failed", "")
+    waiting = await world.start("alice")
+    await world.allocator.release(waiting.id, waiting.attempt, "failed", "")
     await world.round()
     assert lines(world, waiting) == []
 
@@ -107,7 +107,7 @@ async def test_it_is_charged_once_whenever_the_service_is_killed(make, steps, ha
     ran, later = 600_000, 0
     world.life.left, world.life.half = steps, half
     try:
-        world.parts.reclaimer.mark(lease.id, endings.stopped_by("alice", "a test"))
+        await world.parts.reclaimer.mark(lease.id, endings.stopped_by("alice", "a test"))
         await world.parts.reclaimer.drive(lease.id)
         await world.round()
         await world.round()
@@ -128,7 +128,7 @@ async def test_what_dies_by_itself_is_charged_until_that_is_told(make):
     world = make()
     lease = await world.up("alice")
     await world.go_on(600)
-    world.hub_stops(lease, "died")
+    await world.hub_stops(lease, "died")
     assert charged(world, lease) == 600_000
     assert world.book.get(lease.id).phase is Phase.STOPPING
     await world.go_on(120)
@@ -177,7 +177,7 @@ async def test_a_day_on_which_the_clock_changes_is_charged_as_long_as_it_was(mak
     begins = datetime(year, month, day, tzinfo=zurich).timestamp()
     world = make(a_budget(1000), at=begins - HOUR)
     lease = await world.up("alice", lifetime="24h")
-    world.book.save(replace(world.book.get(lease.id), deadline_at=begins + 2 * 86400))
+    await world.book.save(replace(world.book.get(lease.id), deadline_at=begins + 2 * 86400))
     await world.go_on(26 * HOUR + HOUR)
     await stop(world, lease)
     of_days = {}
@@ -204,7 +204,7 @@ async def test_a_clock_that_went_back_between_two_services_changes_no_held_time(
 
 async def test_a_budget_bounds_the_end_is_told_warned_of_and_ends_it(make):
     world = make(a_budget(2))
-    lease = world.start("alice", lifetime="8h")
+    lease = await world.start("alice", lifetime="8h")
     await world.round()
     told = world.book.get(lease.id).latest_end
     assert told.at == world.book.get(lease.id).granted_at + 2 * HOUR
@@ -230,7 +230,7 @@ async def test_a_start_is_refused_that_a_budget_leaves_too_little(make):
     world = make(a_budget(2))
     first = await world.up("alice")  # two hours are set aside for it
     with pytest.raises(RequestRefused) as refused:
-        world.start("alice", "more")
+        await world.start("alice", "more")
     error = refused.value
     assert (error.status, error.field) == (403, "gpu_hours")
     assert str(error).startswith(
@@ -246,18 +246,18 @@ async def test_a_start_is_refused_that_a_budget_leaves_too_little(make):
 async def test_a_start_with_fewer_gpus_is_named_where_it_would_do(make):
     world = make(a_budget("0.6"))
     with pytest.raises(RequestRefused, match="Ask for 1, stop what you do not need"):
-        world.start("alice", count=2)  # 18 minutes, and its template gives 30 at least
+        await world.start("alice", count=2)  # 18 minutes, and its template gives 30 at least
     assert (await world.up("alice")).latest_end is not None
 
 
 async def test_what_waits_for_a_start_of_its_own_is_not_in_its_own_way(make):
     world = make(a_budget(8))
-    lease = world.start("alice")
+    lease = await world.start("alice")
     await world.round()
     assert world.book.get(lease.id).latest_end is None
-    again = world.ask("alice")  # a new attempt of the same
+    again = await world.ask("alice")  # a new attempt of the same
     assert (again.id, again.phase) == (lease.id, Phase.RESERVED)
-    changed = world.ask("alice", lifetime="7h")
+    changed = await world.ask("alice", lifetime="7h")
     assert changed.latest_end is None
 
 
@@ -274,14 +274,14 @@ async def test_extend_gives_what_the_budget_leaves_and_refuses_less_than_ten_min
     world = make(a_budget("2.5"))
     lease = await world.up("alice", lifetime="1h")
     assert lease.latest_end is None
-    longer = world.parts.lifecycle.extend(lease, "alice")
+    longer = await world.parts.lifecycle.extend(lease, "alice")
     assert (longer.deadline_at - lease.deadline_at, longer.latest_end) == (HOUR, None)
-    rest = world.parts.lifecycle.extend(longer, "alice")
+    rest = await world.parts.lifecycle.extend(longer, "alice")
     assert rest.deadline_at - longer.deadline_at == pytest.approx(HOUR / 2)
     assert rest.extended_seconds == pytest.approx(1.5 * HOUR)
     assert rest.latest_end.at == rest.deadline_at
     with pytest.raises(Conflict, match=r"but this workspace ends at .* when your 2.5 GPU h of this week are used up"):
-        world.parts.lifecycle.extend(rest, "alice")
+        await world.parts.lifecycle.extend(rest, "alice")
     other = world.parts.store.lease(lease.id)
     assert other.deadline_at == rest.deadline_at
 
@@ -390,11 +390,11 @@ async def test_who_waits_for_a_budget_is_told_so_lets_others_pass_and_starts_whe
     monday = datetime(2026, 11, 30, tzinfo=ZoneInfo("Europe/Zurich")).timestamp()
     world = make(a_budget(3), at=monday - 4 * HOUR, gpus=1)
     holds = await world.up("bob", lifetime="30m")
-    waiting = world.start("alice", lifetime="1h")
+    waiting = await world.start("alice", lifetime="1h")
     assert waiting.phase is Phase.QUEUED
     for _ in range(2):  # meanwhile an administrator charges what alice did elsewhere
-        correct(world, "alice", 2)
-    carol = world.start("carol", lifetime="1h")
+        await correct(world, "alice", 2)
+    carol = await world.start("carol", lifetime="1h")
     await stop(world, holds)
     await world.round()
     held = world.book.get(waiting.id)
@@ -402,14 +402,14 @@ async def test_who_waits_for_a_budget_is_told_so_lets_others_pass_and_starts_whe
     assert "They renew Mon 30 Nov 00:00" in held.held_back.words
     assert "held back" in world.did(held)
     assert world.book.get(carol.id).phase is Phase.RESERVED
-    world.allocator.park(waiting.id, waiting.attempt)
+    await world.allocator.park(waiting.id, waiting.attempt)
     await world.go_on(3 * HOUR)
     assert "granted" not in world.did(held)
     await world.go_on(HOUR + 120)
     assert "granted" in world.did(held)
 
 
-def correct(world, user, hours):
+async def correct(world, user, hours):
     at_ms = milliseconds(world.clock.now())
     account = Account("", world.key(user).user_created)
     day = day_of(at_ms, world.allocator.accounting.zone)
@@ -419,7 +419,7 @@ def correct(world, user, hours):
         "admin", "a test",
     )  # fmt: skip
     event = UsageCorrected("a test")
-    world.allocator.accounting.correct(line, AuditLine(world.clock.now(), "", user, "admin", event))
+    await world.allocator.accounting.correct(line, AuditLine(world.clock.now(), "", user, "admin", event))
 
 
 async def test_the_ledger_outlives_the_leases_that_it_is_about_and_is_forgotten_in_its_time(make):

@@ -9,7 +9,7 @@ async def test_the_first_estimate_is_noted_and_what_came_of_it_is_kept(tmp_path)
     world = World(tmp_path / "s.sqlite", gpus=1)
     await world.round()
     up = await world.up("anna")
-    waits = world.ask("bert", lifetime="1h")
+    waits = await world.ask("bert", lifetime="1h")
     await world.round()
     told = world.now_of(waits).estimate
     assert told is not None
@@ -18,7 +18,7 @@ async def test_the_first_estimate_is_noted_and_what_came_of_it_is_kept(tmp_path)
     await world.round()
     assert world.now_of(waits).estimate == told, "the first one stands"
     foretold = world.parts.allocator.foretold
-    foretold.came(world.now_of(waits))
+    await foretold.came(world.now_of(waits))
     (outcome,) = world.parts.store.estimates.last()
     assert outcome == foretold.past[-1]
     assert outcome.actual_seconds == world.clock.now() - told.told_at
@@ -32,8 +32,10 @@ async def test_ranges_follow_from_what_is_stored(tmp_path):
     await world.round()
     for _ in range(30):
         world.parts.store.estimates.keep(Outcome(60, 600, 60, 600, 1200), world.clock.now())
+    world.boot()
+    await world.round()
     await world.up("anna")
-    waits = world.ask("bert", lifetime="1h")
+    waits = await world.ask("bert", lifetime="1h")
     place = world.parts.queue.place(waits)
     begin, end, right = world.parts.allocator.foretold.words(place)
     assert right == "right 0 times in 10 so far"

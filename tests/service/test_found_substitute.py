@@ -15,17 +15,15 @@ from gpuspawner.service.leases.adoption import lease_variables
 async def test_what_runs_after_all_has_the_kind_that_it_was_given(tmp_path):
     world = World(tmp_path / "s.db")
     await world.round()
-    lease = await world.create(world.start("ada"))
+    lease = await world.create(await world.start("ada"))
     asked = replace(lease.request, substitutes=("half",))
     told = replace(lease, request=asked, given="half")
     dropped = leases.drop_start(replace(told, given="", rate=Rate(Fraction(1))), world.clock.now())
-    world.book.save(dropped)
+    await world.book.save(dropped)
     variables = lease_variables(replace(told, slots=(Slot(lease.slots[0].gpu, Fraction(1, 2)),)), SECRET)
-    reconciler = world.parts.reconciler
     running = Running(lease_id=lease.id, attempt=lease.attempt, environment=variables)
-    reconciler._processes = lambda _: [running]
     world.hub.answer("ada", "")
     server = await world.hub.server("ada", "")
-    reconciler._found(dropped, server)
+    await world.parts.reconciler._adopting.found(dropped, server, [running])
     assert world.book.get(lease.id).kind == "half"
     assert world.book.get(lease.id).rate.gpus == Fraction(1, 2), "and is charged for that one"

@@ -37,7 +37,7 @@ def with_class(make_world):
 async def test_a_lifetime_is_shortened_before_start_and_ends_at_the_hold(with_class):
     world, begins = with_class(6)
     await world.round()
-    bob = world.start("bob")
+    bob = await world.start("bob")
     would = await world.parts.queue.offers_for(claim_of(bob))
     assert would.latest_end.at == begins
     sentence = starts_now(bob.request, world.catalog, None, world.clock.now(), None, would.latest_end)
@@ -47,20 +47,20 @@ async def test_a_lifetime_is_shortened_before_start_and_ends_at_the_hold(with_cl
     assert (alice.deadline_at, alice.latest_end.rule) == (begins, "hold")
     world.shows(alice, 80)
     with pytest.raises(Conflict, match="when 2 A100 80 GB are held for cs231"):
-        world.parts.lifecycle.extend(alice, "alice")
+        await world.parts.lifecycle.extend(alice, "alice")
     assert any(why.endswith("are held for cs231.") for _, did, why in world.audit(alice) if did == "bounded")
 
 
 async def test_who_would_get_less_than_the_least_waits_and_is_told_until_when(with_class):
     world, _ = with_class(0.25)
     await world.round()
-    alice = world.start("alice")
+    alice = await world.start("alice")
     assert alice.phase is Phase.QUEUED
     await world.round()
     told = lease_view(world.parts, world.now_of(alice))["queue"]["sentence"]
     assert told.startswith("2 A100 80 GB are held for cs231 from ")
     world.clock.advance(2.5 * HOUR)
-    world.allocator.hear(alice.id, alice.attempt)
+    await world.allocator.hear(alice.id, alice.attempt)
     await world.round()
     assert world.phase(alice) is Phase.RESERVED
 
@@ -69,7 +69,7 @@ async def test_members_get_what_is_held(with_class):
     world, _ = with_class(0.25)
     world.hub.members["alice"] = {"cs231"}
     await world.round()
-    alice = world.start("alice")
+    alice = await world.start("alice")
     assert (alice.phase, alice.request.classes) == (Phase.RESERVED, ("cs231",))
 
 
@@ -93,7 +93,7 @@ async def test_what_runs_into_it_is_told_once_in_time_and_goes_on(with_class):
     assert (warning["kind"], warning["ends_at"], warning["actions"]) == ("hold", None, [])
     assert "Nothing ends it for that, and it can't be extended." in warning["text"]
     with pytest.raises(Conflict, match=r"can't run beyond .* by an extension, when 2 A100 80 GB are held for cs231"):
-        world.parts.lifecycle.extend(warned, "alice")
+        await world.parts.lifecycle.extend(warned, "alice")
     await world.go_on(2.4 * HOUR, step=120)
     after = world.now_of(alice)
     assert after.phase in UP

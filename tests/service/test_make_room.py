@@ -35,7 +35,7 @@ async def both(world):
     for lease in (first, second):
         world.shows(lease, 80)
     await world.round()
-    return first, second, world.start("bob")
+    return first, second, await world.start("bob")
 
 
 async def wait_on(world, lease, seconds):
@@ -44,7 +44,7 @@ async def wait_on(world, lease, seconds):
     while world.clock.now() < until and world.phase(lease) is not Phase.RESERVED:
         world.clock.advance(min(20, until - world.clock.now()))
         if world.phase(lease) in WAITING:
-            world.allocator.hear(lease.id, lease.attempt)
+            await world.allocator.hear(lease.id, lease.attempt)
         await world.sample()
         await world.round()
 
@@ -67,7 +67,7 @@ async def test_who_is_over_the_share_gives_room_after_notice_and_waits_again(sha
     assert (ended.reason, ended.ended_by) == (Reason.MADE_ROOM, "gpuspawner")
     assert world.phase(bob) is Phase.RESERVED
     await world.sample()
-    assert world.parts.preemptions.get(claim.id).state is State.CLAIMED
+    assert (await world.parts.preemptions.get(claim.id)).state is State.CLAIMED
     back = next(x for x in world.book if x.key == second.key)
     assert (back.asked_at, back.phase) == (second.asked_at, Phase.PARKED)
 
@@ -85,10 +85,10 @@ async def test_who_withdraws_meanwhile_spares_them(shared):
     _, second, bob = await both(world)
     await wait_on(world, bob, AFTER + 60)
     assert world.now_of(second).notice is not None
-    world.allocator.forget(bob.key)
+    await world.allocator.forget(bob.key)
     await world.sample()
     assert world.now_of(second).notice is None
-    assert world.parts.preemptions.last(1)[0].state is State.GIVEN_UP
+    assert (await world.parts.preemptions.last(1))[0].state is State.GIVEN_UP
 
 
 async def test_a_victim_takes_nothing_back(shared):

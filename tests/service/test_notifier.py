@@ -99,7 +99,7 @@ async def test_each_threshold_is_told_and_an_extended_deadline_anew(world, mailb
     world.shows(lease, 80)
     await world.go_on(1.9 * HOUR)
     await eventually(lambda: len(mailbox.mails) == 2)
-    world.parts.lifecycle.extend(world.now_of(lease), "ann")
+    await world.parts.lifecycle.extend(world.now_of(lease), "ann")
     await world.go_on(HOUR)
     await eventually(lambda: len(mailbox.mails) == 4)
     subjects = [subject for subject, _ in mailbox.received("ann@example.org")]
@@ -108,13 +108,12 @@ async def test_each_threshold_is_told_and_an_extended_deadline_anew(world, mailb
 
 
 async def test_a_queue_s_grant_is_told_to_whoever_does_not_wait_there_and_once(world, mailbox):
-    world.hub.on_start = lambda server: None
     holders = [await world.up(name) for name in ("ann", "bob")]
-    lease = world.start("cleo")
+    lease = await world.start("cleo")
     await world.go_on(60)
     assert world.now_of(lease).phase is Phase.PARKED
     world.hub.forget("cleo")
-    world.hub_stops(holders[0])
+    await world.hub_stops(holders[0])
     await world.go_on(5)
     await eventually(lambda: mailbox.received("cleo@example.org"))
     await world.go_on(10 * 60)  # its start is dropped, and granted again
@@ -145,8 +144,8 @@ async def test_of_one_person_a_message_waits_for_the_one_before(world, mailbox, 
 
 async def test_who_stops_their_own_hears_nothing_who_is_stopped_by_another_does(world, mailbox):
     own, others = await world.up("ann"), await world.up("bob")
-    world.parts.reclaimer.mark(own.id, End(Reason.STOPPED, "ann", "It was stopped by ann, from its page."))
-    world.parts.reclaimer.mark(others.id, End(Reason.STOPPED, "root", "It was stopped by root, from its page."))
+    await world.parts.reclaimer.mark(own.id, End(Reason.STOPPED, "ann", "It was stopped by ann, from its page."))
+    await world.parts.reclaimer.mark(others.id, End(Reason.STOPPED, "root", "It was stopped by root, from its page."))
     await eventually(lambda: mailbox.received("bob@example.org"))
     assert "It was stopped by root, from its page. Your files are kept." in mailbox.received("bob@example.org")[0][1]
     assert not mailbox.received("ann@example.org")
@@ -157,7 +156,7 @@ async def test_a_preemption_that_the_cluster_announces_is_told_at_once(world, ma
 
     lease = await world.up("ann")
     told = leases.disrupt(lease, "Training job train-77 needs its GPU.", world.clock.now() + 300)
-    world.book.save(told, audit=[world.allocator.line(lease, "cluster", events.Disrupted(told.disruption))])
+    await world.book.save(told, audit=[world.allocator.line(lease, "cluster", events.Disrupted(told.disruption))])
     await eventually(lambda: mailbox.received("ann@example.org"))
     ((subject, text),) = mailbox.received("ann@example.org")
     assert subject == "Your workspace is about to be ended"
@@ -168,10 +167,10 @@ async def test_a_preemption_that_the_cluster_announces_is_told_at_once(world, ma
 async def test_a_target_that_fails_is_counted_and_logged_without_its_secret(world, mailbox, webhook, caplog):
     mailbox.refuses, webhook.status = True, 500
     lease = await world.up("ann")
-    world.parts.reclaimer.mark(lease.id, End(Reason.EXPIRED, "gpuspawner", "Its lifetime was 8 h."))
+    await world.parts.reclaimer.mark(lease.id, End(Reason.EXPIRED, "gpuspawner", "Its lifetime was 8 h."))
     await eventually(lambda: counts(world) == {"failed": 1})
     line = world.allocator.line(lease, "ann", events.Disputed("No."))
-    world.book.save(world.now_of(lease), audit=[line])
+    await world.book.save(world.now_of(lease), audit=[line])
     await eventually(lambda: counts(world) == {"failed": 2})
     assert f"not told: ann (ended of {lease.id}, by mailto): refused, or not reached" in caplog.text
     assert f"not told: the administrators (disputed of {lease.id}, by json)" in caplog.text
@@ -184,8 +183,8 @@ async def test_a_target_that_hangs_holds_up_no_other_message(make_world, mailbox
     world = make_world(notify_users=mailbox.address("{user}@example.org"), notify_admins=hangs, notify_seconds=0.5)
     sending(world)
     lease = await world.up("ann")
-    world.book.save(lease, audit=[world.allocator.line(lease, "ann", events.Disputed("No."))])
-    world.book.save(lease, audit=[world.allocator.line(lease, "root", events.Answered("Yes."))])
+    await world.book.save(lease, audit=[world.allocator.line(lease, "ann", events.Disputed("No."))])
+    await world.book.save(lease, audit=[world.allocator.line(lease, "root", events.Answered("Yes."))])
     await eventually(lambda: counts(world) == {"failed": 2, "sent": 1})
     assert "root answered: Yes." in mailbox.received("ann@example.org")[0][1]
 
@@ -232,7 +231,7 @@ async def test_without_a_target_nothing_waits(make_world):
 async def test_what_cannot_be_told_keeps_nothing_from_being_done(world, monkeypatch, caplog):
     monkeypatch.setattr("gpuspawner.service.tell.messages.lease_view", None)
     lease = await world.up("ann")
-    world.parts.reclaimer.mark(lease.id, End(Reason.EXPIRED, "gpuspawner", "Its lifetime was 8 h."))
+    await world.parts.reclaimer.mark(lease.id, End(Reason.EXPIRED, "gpuspawner", "Its lifetime was 8 h."))
     assert world.now_of(lease).phase is Phase.STOPPING
     assert f"nobody was told of stop of {lease.id}" in caplog.text
 
@@ -262,11 +261,11 @@ async def parked(world):
     """A place of bob's that nobody waits for, and a GPU that becomes free."""
     alice = await world.up("alice", count=2)
     world.shows(alice, 80)
-    lease = world.start("bob")
-    world.allocator.park(lease.id, 1)
+    lease = await world.start("bob")
+    await world.allocator.park(lease.id, 1)
     world.hub.forget("bob")
     await world.round()
-    world.hub_stops(alice)
+    await world.hub_stops(alice)
     return lease
 
 
@@ -292,9 +291,9 @@ async def test_who_waited_elsewhere_is_told_that_the_start_failed(make_world, ma
     sending(world)
     lease = await parked(world)
     await world.go_on(4, step=1)
-    starting = await world.create(world.ask("bob"))
+    starting = await world.create(await world.ask("bob"))
     assert (starting.id, starting.attempt) == (lease.id, 2)
-    world.hub_stops(starting, "failed", "Its image does not exist.")
+    await world.hub_stops(starting, "failed", "Its image does not exist.")
     await told_of_its_end(mailbox, "Its image does not exist.")
 
 

@@ -60,7 +60,7 @@ async def test_an_orphan_is_looked_up_once_more_before_it_is_ended(world):
 
 async def test_promise_3_a_stop_during_that_last_look_stands(world):
     """A start that its hub forgot goes back to its place, but not one that its user has stopped meanwhile."""
-    lease = world.start("alice")
+    lease = await world.start("alice")
     await world.round()
     await world.create(world.now_of(lease))
     world.hub.forget("alice")
@@ -109,7 +109,7 @@ async def test_many_orphans_at_once_are_an_alert_and_nothing_is_ended(make_world
 async def test_what_is_left_of_an_ended_lease_is_ended_and_recorded(world):
     lease = await world.up("alice")
     variables = lease_variables(lease, SECRET)
-    world.hub_stops(lease)
+    await world.hub_stops(lease)
     await world.go_on(5, step=1)
     newer = await world.up("alice")  # its server is the newer lease's
     world.shows(newer, 50)

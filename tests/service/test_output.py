@@ -21,7 +21,7 @@ async def failed(world, output):
     lease = await world.up("alice")
     world.hub.forget("alice")
     world.backend.vanish(lease.id)
-    world.allocator.release(lease.id, lease.attempt, "died", "It ended.", output)
+    await world.allocator.release(lease.id, lease.attempt, "died", "It ended.", output)
     await world.go_on(2, step=1)
     return world.now_of(lease)
 
@@ -29,29 +29,29 @@ async def failed(world, output):
 async def test_an_administrator_reads_it_once_its_user_has_shared_it(world):
     lease = await failed(world, "the last line")
     bob = Person("bob", (await world.up("bob")).key.owner)
-    assert output_view(world.parts, lease, person(lease))["text"] == "the last line"
-    assert output_view(world.parts, lease, ROOT) == {"there": True, "text": None, "shared": False}
+    assert (await output_view(world.parts, lease, person(lease)))["text"] == "the last line"
+    assert await output_view(world.parts, lease, ROOT) == {"there": True, "text": None, "shared": False}
     for other in (ROOT, bob):
         with pytest.raises(HTTPError, match="Only its user may share"):
             await act(world.parts, other, lease, "share", "its page")
     assert "the last line" not in str([lease_view(world.parts, lease), world.parts.store.audit(lease.id), lease])
     for _ in range(2):
         await act(world.parts, person(lease), lease, "share", "its page")
-    assert output_view(world.parts, lease, ROOT) == {"there": True, "text": "the last line", "shared": True}
+    assert await output_view(world.parts, lease, ROOT) == {"there": True, "text": "the last line", "shared": True}
     assert world.did(lease).count("shared") == 1
 
 
 async def test_it_is_kept_for_a_week_and_never_more_than_its_bytes(world):
     lease = await failed(world, "x" * 100_000 + "\0end")
-    text = output_view(world.parts, lease, person(lease))["text"]
+    text = (await output_view(world.parts, lease, person(lease)))["text"]
     assert (len(text), text[-4:]) == (BYTES, "?end")
     world.clock.advance(KEPT_SECONDS - 2)  # which it took to end
     world.parts.store.outputs.forget(world.clock.now())
-    assert output_view(world.parts, lease, person(lease))["there"]
+    assert (await output_view(world.parts, lease, person(lease)))["there"]
     world.clock.advance(1)
-    assert not output_view(world.parts, lease, person(lease))["there"], "also before it is deleted"
+    assert not (await output_view(world.parts, lease, person(lease)))["there"], "also before it is deleted"
     with pytest.raises(Conflict, match="kept for a week"):
         await act(world.parts, person(lease), lease, "share", "its page")
     world.parts.store.outputs.forget(world.clock.now())
     world.clock.advance(-KEPT_SECONDS)
-    assert not output_view(world.parts, lease, person(lease))["there"]
+    assert not (await output_view(world.parts, lease, person(lease)))["there"]

@@ -14,8 +14,8 @@ from gpuspawner.service.api.base import Person
 async def test_a_parked_lease_is_granted_only_while_its_hub_answers_and_started_once(world):
     world.backend.complete = False
     await world.round()
-    lease = world.start("alice", lifetime="2h")
-    world.allocator.park(lease.id, 1)
+    lease = await world.start("alice", lifetime="2h")
+    await world.allocator.park(lease.id, 1)
     world.hub.forget("alice")
     world.backend.complete = True
     world.hub.unreachable = "The hub does not answer."
@@ -30,18 +30,18 @@ async def test_a_parked_lease_is_granted_only_while_its_hub_answers_and_started_
 
 
 async def test_promise_6_who_has_a_place_keeps_it_when_the_last_node_of_the_kind_goes(world):
-    holder = world.start("holder", gpu="a100", count=2)
-    lease = world.start("alice", gpu="a100")
+    holder = await world.start("holder", gpu="a100", count=2)
+    lease = await world.start("alice", gpu="a100")
     gpus, world.backend.gpus = world.backend.gpus, ()
     await world.round()
-    again = world.ask("alice", gpu="a100")
+    again = await world.ask("alice", gpu="a100")
     assert (again.id, again.phase, again.asked_at) == (lease.id, Phase.QUEUED, lease.asked_at)
     with pytest.raises(RequestRefused, match="no A100 80 GB is there now"):
-        world.ask("bob", gpu="a100")
+        await world.ask("bob", gpu="a100")
     with pytest.raises(RequestRefused, match="no A100 80 GB is there now"):
-        world.ask("alice", gpu="a100", count=2)
+        await world.ask("alice", gpu="a100", count=2)
     world.backend.gpus = gpus
-    world.allocator.release(holder.id, 1, "stopped", "")
+    await world.allocator.release(holder.id, 1, "stopped", "")
     await world.go_on(10, step=1)
     assert world.now_of(lease).phase is Phase.RESERVED
 
@@ -49,9 +49,9 @@ async def test_promise_6_who_has_a_place_keeps_it_when_the_last_node_of_the_kind
 async def test_a_parked_lease_is_started_for_whoever_asked_whatever_the_name(world):
     world.backend.complete = False
     await world.round()
-    leases = {name: world.start(name) for name in ("alice", "bob")}
+    leases = {name: await world.start(name) for name in ("alice", "bob")}
     for name, lease in leases.items():
-        world.allocator.park(lease.id, 1)
+        await world.allocator.park(lease.id, 1)
         world.hub.forget(name)
     world.hub.rename("alice", "alicia")
     world.hub.users["alice"] = world.hub.users["bob"] = "somebody else born"
@@ -63,8 +63,8 @@ async def test_a_parked_lease_is_started_for_whoever_asked_whatever_the_name(wor
 
 async def test_a_grant_that_is_withdrawn_while_the_hub_is_asked_for_the_name_starts_nothing(world):
     """promise 3: it would come again as a new lease, and hold the GPU of somebody who wants none."""
-    holder, lease = await world.up("holder", count=2), world.start("alice")
-    world.allocator.park(lease.id, 1)
+    holder, lease = await world.up("holder", count=2), await world.start("alice")
+    await world.allocator.park(lease.id, 1)
     world.hub.forget("alice")
     name_of = world.hub.name_of
 
@@ -73,7 +73,7 @@ async def test_a_grant_that_is_withdrawn_while_the_hub_is_asked_for_the_name_sta
         return await name_of(*who)
 
     world.hub.name_of = slow
-    world.hub_stops(holder)
+    await world.hub_stops(holder)
     await world.go_on(30, step=1)
     assert (world.now_of(lease).phase, world.hub.calls) == (Phase.ENDED, [])
 
@@ -82,8 +82,8 @@ async def test_a_parked_lease_granted_when_its_hub_dies_keeps_its_place(world):
     """Parked lease granted, start answered 202, hub dies: nobody takes the grant up."""
     world.backend.complete = False
     await world.round()
-    lease = world.start("alice")
-    world.allocator.park(lease.id, 1)
+    lease = await world.start("alice")
+    await world.allocator.park(lease.id, 1)
     world.hub.forget("alice")
     world.backend.complete = True
     await world.go_on(2, step=1)
@@ -101,8 +101,8 @@ async def test_a_parked_lease_granted_when_its_hub_dies_keeps_its_place(world):
 async def test_a_grant_s_start_does_not_wait_for_the_start_before_it(world):
     world.backend.complete = False
     await world.round()
-    lease = world.start("alice")
-    world.allocator.park(lease.id, 1)
+    lease = await world.start("alice")
+    await world.allocator.park(lease.id, 1)
     world.hub.forget("alice")
     started, never = [], asyncio.Event()
 
@@ -116,7 +116,9 @@ async def test_a_grant_s_start_does_not_wait_for_the_start_before_it(world):
         world.clock.advance(1)
         await world.parts.scheduler.observe(world.clock.now())
         await world.parts.reconciler.round()
-        await asyncio.sleep(0)
+        for _ in range(5):
+            await world.book.settled()
+            await asyncio.sleep(0)
     assert len(started) == 2  # the second after the lapse and its back-off
     await world.parts.reconciler.close()
 
@@ -132,17 +134,17 @@ async def test_the_wait_of_what_was_parked_counts_until_its_first_grant(make_wor
     world = make_world(gpus=1)
     alice = await world.up("alice")
     world.shows(alice, 80)
-    bob = world.start("bob")
-    world.allocator.park(bob.id, 1)
+    bob = await world.start("bob")
+    await world.allocator.park(bob.id, 1)
     world.hub.forget("bob")
     await world.go_on(3600)
-    world.hub_stops(alice)
+    await world.hub_stops(alice)
     await world.go_on(4, step=1)
     granted = world.now_of(bob)
     assert granted.phase is Phase.RESERVED
     assert granted.first_granted_at == granted.granted_at
     await world.go_on(2, step=1)
-    starting = await world.create(world.ask("bob"))
+    starting = await world.create(await world.ask("bob"))
     assert starting.attempt == 2
     world.hub.answer("bob")
     await world.round()
@@ -154,17 +156,17 @@ async def test_the_wait_of_what_was_parked_counts_until_its_first_grant(make_wor
 async def test_a_request_that_loses_its_place_waits_anew(make_world):
     world = make_world(gpus=2)
     await world.up("alice", count=2)
-    bob = world.start("bob")
-    world.allocator.park(bob.id, 1)
-    kept = world.ask("bob", lifetime="2h")
+    bob = await world.start("bob")
+    await world.allocator.park(bob.id, 1)
+    kept = await world.ask("bob", lifetime="2h")
     assert kept.asked_at == bob.asked_at
     await world.go_on(60)
-    changed = world.ask("bob", count=2)
+    changed = await world.ask("bob", count=2)
     assert changed.asked_at > bob.asked_at
-    carol = world.ask("carol", gpu="none")
+    carol = await world.ask("carol", gpu="none")
     assert carol.first_granted_at == carol.granted_at
     await world.go_on(60)
-    anew = world.ask("carol")
+    anew = await world.ask("carol")
     assert (anew.phase, anew.asked_at > carol.asked_at, anew.first_granted_at) == (Phase.QUEUED, True, None)
 
 
@@ -172,11 +174,11 @@ async def test_who_left_the_group_is_not_started_when_their_turn_comes(make_worl
     world = make_world(gpus=1, templates={"leads": {"title": "Leads", "gpus": {"a100": 1}, "groups": ["leads"]}})
     world.hub.members["bob"] = {"leads"}
     alice = await world.up("alice")
-    bob = world.start("bob", template="leads")
+    bob = await world.start("bob", template="leads")
     world.hub.forget("bob")
-    world.allocator.park(bob.id, bob.attempt)
+    await world.allocator.park(bob.id, bob.attempt)
     world.hub.members["bob"] = set()
-    world.hub_stops(alice)
+    await world.hub_stops(alice)
     await world.round()
     await world.round()
     ended = world.now_of(bob)
@@ -188,10 +190,10 @@ async def test_who_left_the_group_is_not_started_when_their_turn_comes(make_worl
 async def test_a_hub_that_does_not_say_who_is_in_which_group_starts_nothing_and_ends_nothing(make_world):
     world = make_world(gpus=1, templates={"leads": {"title": "Leads", "gpus": {"a100": 1}, "groups": ["leads"]}})
     world.hub.members["bob"] = {"leads"}
-    bob = world.start("bob", template="leads")
+    bob = await world.start("bob", template="leads")
     assert bob.phase is Phase.QUEUED
     world.hub.forget("bob")
-    world.allocator.park(bob.id, bob.attempt)
+    await world.allocator.park(bob.id, bob.attempt)
     ask = world.hub.groups
 
     async def away(*_who):

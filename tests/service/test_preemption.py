@@ -25,7 +25,7 @@ async def disrupted(world, lease, **changes):
 
 async def gone(world, lease, outcome="died"):
     """Its place ends it, and the hub sees that it is gone."""
-    world.hub_stops(lease, outcome)
+    await world.hub_stops(lease, outcome)
     await world.round()
     await world.round()
 
@@ -75,7 +75,7 @@ async def test_what_outlives_its_end_on_a_node_that_does_not_answer_is_told_so(w
 
 
 async def test_it_goes_back_to_its_place_in_the_queue_and_starts_by_itself(world):
-    alice, bob = await world.up("alice", count=2), world.start("bob", count=2)
+    alice, bob = await world.up("alice", count=2), await world.start("bob", count=2)
     await disrupted(world, alice)
     await gone(world, alice)
     ended = world.now_of(alice)
@@ -102,7 +102,7 @@ async def test_what_vanishes_without_a_word_was_preempted_too_where_that_was_see
 
 async def test_the_spawner_may_say_so_where_nobody_saw_it_coming(world):
     alice = await world.up("alice")
-    world.hub_stops(alice, "preempted", "Its node is gone.")
+    await world.hub_stops(alice, "preempted", "Its node is gone.")
     await world.round()
     assert (world.now_of(alice).reason, world.now_of(alice).message) == (Reason.PREEMPTED, "Its node is gone.")
     assert waiting(world, alice) is not None
@@ -129,7 +129,7 @@ async def test_a_policy_may_let_it_end(make_world):
 async def test_no_crash_loses_it_between_its_end_and_its_place(world):
     alice = await world.up("alice")
     await disrupted(world, alice)
-    world.hub_stops(alice, "died")
+    await world.hub_stops(alice, "died")
     world.boot()
     await world.round()
     await world.round()
@@ -139,7 +139,7 @@ async def test_no_crash_loses_it_between_its_end_and_its_place(world):
 @pytest.mark.parametrize("reason", [Reason.STOPPED, Reason.FAILED, Reason.IDLE, Reason.EXPIRED])
 async def test_no_other_end_comes_back(world, reason):
     alice = await world.up("alice")
-    world.parts.reclaimer.mark(alice.id, End(reason, "somebody", "Because."))
+    await world.parts.reclaimer.mark(alice.id, End(reason, "somebody", "Because."))
     world.hub.forget("alice")
     world.backend.vanish(alice.id)
     await world.round()
@@ -203,13 +203,13 @@ async def test_a_device_of_one_machine_that_fails_is_told_too(world):
 @pytest.mark.parametrize("policy", [{}, {"preemption": {"back_in_queue": False}}], ids=["usual", "preempted ones end"])
 async def test_promise_3_its_user_moves_it_and_it_starts_again_at_its_old_place(make_world, policy):
     world = make_world(policy=policy)
-    alice, bob = await world.up("alice", count=2), world.start("bob", count=2)
+    alice, bob = await world.up("alice", count=2), await world.start("bob", count=2)
     await failed_under(world, alice, "GPU-1")
     person = Person("alice", admin=False, owner=alice.key.owner)
     await act(world.parts, person, world.now_of(alice), "move", "its page")
     assert world.now_of(alice).phase is Phase.STOPPING
     assert world.hub.calls[-1][:2] == ("stop", "alice"), "by the reclaimer, through the hub"
-    world.hub_stops(alice, "stopped")
+    await world.hub_stops(alice, "stopped")
     await world.round()
     await world.round()
     ended, back = world.now_of(alice), waiting(world, alice)
@@ -247,14 +247,14 @@ async def test_a_healthy_workspace_is_not_moved(world):
 async def test_a_start_that_its_user_stops_before_it_was_seen_to_run_does_not_come_again(world):
     """Its pod is gone a moment before the hub has done with the stop."""
     await world.round()
-    alice = await world.create(world.start("alice"))
+    alice = await world.create(await world.start("alice"))
     world.backend.vanish(alice.id)
     world.hub.listed["alice", ""] = replace(world.hub.listed["alice", ""], ready=False, pending="stop")
     world.clock.advance(120)
     await world.round()
     await world.round()
     assert world.now_of(alice).phase is Phase.STARTING
-    world.hub_stops(alice)
+    await world.hub_stops(alice)
     await world.round()
     assert world.now_of(alice).phase is Phase.ENDED
 

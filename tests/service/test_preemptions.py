@@ -44,8 +44,8 @@ def end_of_stop(world, lease):
 
 
 async def test_a_victim_is_warned_ended_at_the_time_said_and_waits_at_its_old_place(world):
-    alice, bob = await old(world, "alice", count=2), world.start("bob", count=2)
-    made = world.parts.preemptions.make(a_claim(world, 2))
+    alice, bob = await old(world, "alice", count=2), await world.start("bob", count=2)
+    made = await world.parts.preemptions.make(a_claim(world, 2))
     warned, at = world.now_of(alice), world.clock.now() + NOTICE
     assert (warned.phase, warned.notice.at, made.ends_at) == (Phase.RUNNING, at, at)
     warning = lease_view(world.parts, warned)["warning"]
@@ -62,7 +62,7 @@ async def test_a_victim_is_warned_ended_at_the_time_said_and_waits_at_its_old_pl
     assert ended.message == "Training job train-77 needs 2 A100 80 GB. Your files are untouched."
     assert (back.phase, back.asked_at, back.request) == (Phase.PARKED, alice.asked_at, alice.request)
     assert back.waiting_since > world.clock.now() - 20
-    held = world.parts.preemptions.get(made.id)
+    held = await world.parts.preemptions.get(made.id)
     assert held.state is State.HELD
     offer = world.parts.queue.offer("a100")
     assert (offer.free, offer.note) == (0, "2 kept for a stronger claim")
@@ -73,49 +73,49 @@ async def test_a_victim_is_warned_ended_at_the_time_said_and_waits_at_its_old_pl
 
 
 async def test_what_is_claimed_or_given_up_is_granted_to_those_who_wait_in_their_order(world):
-    alice, bob = await old(world, "alice", count=2), world.start("bob", count=2)
-    made = world.parts.preemptions.make(a_claim(world, 2))
+    alice, bob = await old(world, "alice", count=2), await world.start("bob", count=2)
+    made = await world.parts.preemptions.make(a_claim(world, 2))
     await world.go_on(NOTICE + 10, step=5)
-    assert world.parts.preemptions.claimed(world.parts.preemptions.get(made.id)).state is State.CLAIMED
+    assert (await world.parts.preemptions.claimed(await world.parts.preemptions.get(made.id))).state is State.CLAIMED
     await world.round()
     assert [back_of(world, alice).phase, world.phase(bob)].count(Phase.RESERVED) == 1
 
 
 async def test_who_gives_up_spares_the_warned_who_are_told_so(world):
     alice = await old(world, "alice")
-    made = world.parts.preemptions.make(a_claim(world, 2))
+    made = await world.parts.preemptions.make(a_claim(world, 2))
     assert world.now_of(alice).notice is not None
-    over = world.parts.preemptions.give_up(made)
+    over = await world.parts.preemptions.give_up(made)
     assert (over.state, over.over_at) == (State.GIVEN_UP, world.clock.now())
     spared = world.now_of(alice)
     assert (spared.notice, lease_view(world.parts, spared)["warning"]) == (None, None)
     await world.go_on(NOTICE + 60, step=20)
     assert world.phase(alice) is Phase.RUNNING
     assert [x for x in world.did(alice) if "claim" in x] == ["warned of claim", "claim gone"]
-    assert world.parts.preemptions.give_up(over) == over, "a repeated message"
+    assert await world.parts.preemptions.give_up(over) == over, "a repeated message"
     with pytest.raises(Conflict, match="This claim is over: it was given up"):
-        world.parts.preemptions.claimed(over)
+        await world.parts.preemptions.claimed(over)
 
 
 async def test_nothing_is_claimed_before_it_is_free(world):
     await old(world, "alice")
-    made = world.parts.preemptions.make(a_claim(world, 2))
+    made = await world.parts.preemptions.make(a_claim(world, 2))
     with pytest.raises(Conflict, match="Its GPUs are not free yet"):
-        world.parts.preemptions.claimed(made)
+        await world.parts.preemptions.claimed(made)
 
 
 async def test_a_repeated_message_takes_nobody_else(world):
     alice, bob = await world.up("alice"), await old(world, "bob")
-    first = world.parts.preemptions.make(a_claim(world, key="once"))
+    first = await world.parts.preemptions.make(a_claim(world, key="once"))
     assert [x.notice is not None for x in map(world.now_of, (alice, bob))] == [False, True], "who runs since the latest"
-    again = world.parts.preemptions.make(a_claim(world, key="once"))
+    again = await world.parts.preemptions.make(a_claim(world, key="once"))
     assert again == first
     await world.round()
     assert world.now_of(alice).notice is None
     assert len(world.parts.preemptions.live) == 1
     with pytest.raises(Conflict, match="This idempotency key was used for another claim"):
-        world.parts.preemptions.make(a_claim(world, 2, key="once"))
-    another = world.parts.preemptions.make(a_claim(world))
+        await world.parts.preemptions.make(a_claim(world, 2, key="once"))
+    another = await world.parts.preemptions.make(a_claim(world))
     assert world.now_of(alice).notice.preemption == another.id, "a claim of its own takes the other"
 
 
@@ -146,74 +146,75 @@ async def test_more_than_can_be_freed_is_refused_with_what_can_be(world):
     await old(world, "alice")
     bob = await world.up("bob")
     with pytest.raises(Conflict) as refused:
-        world.parts.preemptions.make(a_claim(world, 2))
+        await world.parts.preemptions.make(a_claim(world, 2))
     assert str(refused.value).startswith("2 A100 80 GB on one node asked; at most 1 can be freed now. Others run too")
     assert str(refused.value).endswith("Ask for at most 1, or again later.")
     assert world.now_of(bob).notice is None
     world.backend.complete = False
     await world.parts.scheduler.observe(world.clock.now())
     with pytest.raises(Unavailable, match="not seen at this moment"):
-        world.parts.preemptions.make(a_claim(world))
+        await world.parts.preemptions.make(a_claim(world))
 
 
 async def test_what_nobody_claims_lapses_and_goes_to_the_queue(world):
     alice = await old(world, "alice", count=2)
     until = world.clock.now() + 600
-    made = world.parts.preemptions.make(a_claim(world, 2, hold_until=until))
+    made = await world.parts.preemptions.make(a_claim(world, 2, hold_until=until))
     await world.go_on(590, step=10)
-    assert (world.parts.preemptions.get(made.id).state, back_of(world, alice).phase) == (State.HELD, Phase.PARKED)
+    held = await world.parts.preemptions.get(made.id)
+    assert (held.state, back_of(world, alice).phase) == (State.HELD, Phase.PARKED)
     await world.go_on(20, step=5)
-    assert world.parts.preemptions.get(made.id).state is State.LAPSED
+    assert (await world.parts.preemptions.get(made.id)).state is State.LAPSED
     assert back_of(world, alice).phase is Phase.RESERVED
 
 
 async def test_by_the_time_said_and_never_before_the_notice_is_over(world):
     alice = await old(world, "alice", count=2)
     now = world.clock.now()
-    made = world.parts.preemptions.make(a_claim(world, ends_at=now + 900))
+    made = await world.parts.preemptions.make(a_claim(world, ends_at=now + 900))
     assert (made.ends_at, world.now_of(alice).notice.at) == (now + 900, now + 900)
-    world.parts.preemptions.give_up(made)
-    soon = world.parts.preemptions.make(a_claim(world, ends_at=now + 60))
+    await world.parts.preemptions.give_up(made)
+    soon = await world.parts.preemptions.make(a_claim(world, ends_at=now + 60))
     assert (soon.ends_at, world.now_of(alice).notice.at) == (now + NOTICE, now + NOTICE)
 
 
 async def test_the_gpus_of_a_user_are_granted_to_their_request_and_to_nobody_s_before(world):
-    alice, bob = await old(world, "alice", count=2), world.start("bob", count=2)
+    alice, bob = await old(world, "alice", count=2), await world.start("bob", count=2)
     carol = Account("", world.hub.add("carol"))
-    made = world.parts.preemptions.make(a_claim(world, 2, external="", account=carol, user="carol"))
+    made = await world.parts.preemptions.make(a_claim(world, 2, external="", account=carol, user="carol"))
     assert world.now_of(alice).notice.why == "Another request needs 2 A100 80 GB."
     await world.go_on(NOTICE + 10, step=5)
     assert world.phase(bob) in WAITING
-    world.parts.allocator.finish(bob, withdrawn("somebody"))  # the order of the queue has its own tests
-    world.parts.allocator.finish(back_of(world, alice), withdrawn("somebody"))
-    hers = world.start("carol", count=2)
+    await world.parts.allocator.finish(bob, withdrawn("somebody"))  # the order of the queue has its own tests
+    await world.parts.allocator.finish(back_of(world, alice), withdrawn("somebody"))
+    hers = await world.start("carol", count=2)
     assert hers.phase is Phase.RESERVED
     await world.sample()
-    assert world.parts.preemptions.get(made.id).state is State.CLAIMED
+    assert (await world.parts.preemptions.get(made.id)).state is State.CLAIMED
 
 
 async def test_an_end_that_came_by_itself_spares_the_others(world):
     alice, bob = await world.up("alice"), await old(world, "bob")
-    world.parts.preemptions.make(a_claim(world))
+    await world.parts.preemptions.make(a_claim(world))
     assert world.now_of(bob).notice is not None
-    world.hub_stops(world.now_of(alice), "died")
+    await world.hub_stops(world.now_of(alice), "died")
     await world.sample()
     assert world.now_of(bob).notice is None, "alice's GPU is free now"
 
 
 async def test_a_server_that_is_another_by_then_is_not_ended(world):
     alice = await old(world, "alice", count=2)
-    made = world.parts.preemptions.make(a_claim(world, 2))
-    world.hub_stops(world.now_of(alice), "died")
+    made = await world.parts.preemptions.make(a_claim(world, 2))
+    await world.hub_stops(world.now_of(alice), "died")
     await world.round()
-    again = world.start("alice", count=2)
+    again = await world.start("alice", count=2)
     await world.go_on(NOTICE + 10, step=5)
-    assert (world.parts.preemptions.get(made.id).state, world.phase(again)) == (State.HELD, Phase.PARKED)
+    assert ((await world.parts.preemptions.get(made.id)).state, world.phase(again)) == (State.HELD, Phase.PARKED)
 
 
 async def test_while_the_hub_does_not_answer_nobody_is_ended(world):
     alice = await old(world, "alice", count=2)
-    world.parts.preemptions.make(a_claim(world, 2))
+    await world.parts.preemptions.make(a_claim(world, 2))
     world.hub.unreachable = "away"
     await world.go_on(NOTICE + 60, step=10)
     assert world.phase(alice) is Phase.RUNNING
@@ -225,7 +226,7 @@ async def test_while_the_hub_does_not_answer_nobody_is_ended(world):
 async def test_a_policy_may_let_it_end(make_world):
     world = make_world(policy={"preemption": {"back_in_queue": False}})
     alice = await old(world, "alice", count=2)
-    world.parts.preemptions.make(a_claim(world, 2))
+    await world.parts.preemptions.make(a_claim(world, 2))
     assert "Start it again when you need it." in lease_view(world.parts, world.now_of(alice))["warning"]["text"]
     await world.go_on(NOTICE + 10, step=5)
     assert (world.now_of(alice).reason, back_of(world, alice)) == (Reason.MADE_ROOM, None)
@@ -236,8 +237,8 @@ async def test_they_are_told_by_mail_what_the_page_says(make_world):
     told = []
     alice = await old(world, "alice", count=2)
     world.book.told = lambda lease, line: told.append(message_of(world.parts, lease, line))
-    made = world.parts.preemptions.make(a_claim(world, 2))
-    world.parts.preemptions.give_up(made)
+    made = await world.parts.preemptions.make(a_claim(world, 2))
+    await world.parts.preemptions.give_up(made)
     warned, spared = (x for x in told if x)
     assert (warned.user, warned.title) == ("alice", "Your workspace has to make room")
     assert "Save now." in warned.text
@@ -255,11 +256,11 @@ async def test_promise_2_no_crash_between_warning_and_end_loses_or_doubles_anyth
     await world.round()
     claim = a_claim(world, 2, key="once")
     with contextlib.suppress(Killed):
-        world.parts.preemptions.make(claim)
+        await world.parts.preemptions.make(claim)
     await world.go_on(NOTICE + 30, step=10)
     world.boot()
     await world.round()
-    world.parts.preemptions.make(replace(claim, id="again"))  # its answer was lost: it is sent again
+    await world.parts.preemptions.make(replace(claim, id="again"))  # its answer was lost: it is sent again
     assert len(world.parts.preemptions.live) == 1
     await world.go_on(NOTICE + 30, step=10)
     ended, back = world.now_of(alice), back_of(world, alice)
@@ -270,7 +271,7 @@ async def test_promise_2_no_crash_between_warning_and_end_loses_or_doubles_anyth
 
 async def test_a_notice_whose_claim_is_gone_is_taken_back(world):
     alice = await old(world, "alice", count=2)
-    made = world.parts.preemptions.make(a_claim(world, 2))
+    made = await world.parts.preemptions.make(a_claim(world, 2))
     world.parts.store.preemptions.save(replace(made, state=State.GIVEN_UP))
     world.boot()
     await world.round()
@@ -280,7 +281,7 @@ async def test_a_notice_whose_claim_is_gone_is_taken_back(world):
 
 async def test_a_kind_that_left_the_catalog_leaves_its_claims_as_they_stand(world):
     alice = await old(world, "alice", count=2)
-    world.parts.preemptions.make(a_claim(world, 1, kind="half"))
+    await world.parts.preemptions.make(a_claim(world, 1, kind="half"))
     assert world.now_of(alice).notice is not None
     world.catalog = replace(world.catalog, gpus={"a100": world.catalog.gpus["a100"]})
     world.boot()
@@ -292,12 +293,12 @@ async def test_a_kind_that_left_the_catalog_leaves_its_claims_as_they_stand(worl
 
 async def test_a_clock_that_went_back_between_two_services_moves_a_claim_with_its_workspaces(world):
     alice = await old(world, "alice", count=2)
-    made = world.parts.preemptions.make(a_claim(world, 2))
+    made = await world.parts.preemptions.make(a_claim(world, 2))
     ahead, left = world.now_of(alice).notice.at - made.made_at, made.kept_until - made.made_at
     world.crash()
     world.clock.advance(-3600.0)
     world.boot()
-    found, now = world.parts.preemptions.get(made.id), world.clock.now()
+    found, now = await world.parts.preemptions.get(made.id), world.clock.now()
     assert found.made_at <= now
     assert world.now_of(alice).notice.at == found.ends_at == found.made_at + ahead
     assert found.kept_until == found.made_at + left

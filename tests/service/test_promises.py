@@ -25,12 +25,12 @@ def gpus_of(lease):
 async def test_promise_1_a_gpu_goes_from_one_lease_to_the_next_only_after_its_end(make_world):
     world = make_world(gpus=1)
     first = await world.up("alice")
-    second = world.start("bob")
+    second = await world.start("bob")
     assert second.phase is Phase.QUEUED
-    world.parts.reclaimer.mark(first.id, End(Reason.STOPPED, "alice", "enough"))
+    await world.parts.reclaimer.mark(first.id, End(Reason.STOPPED, "alice", "enough"))
     world.backend.unkillable.add(first.id)
     await world.go_on(60, step=10)
-    world.allocator.hear(second.id, 1)
+    await world.allocator.hear(second.id, 1)
     assert world.now_of(first).phase is Phase.STOPPING
     assert world.now_of(second).phase is not Phase.RESERVED
     world.backend.unkillable.clear()
@@ -42,15 +42,15 @@ async def test_promise_1_a_gpu_goes_from_one_lease_to_the_next_only_after_its_en
 async def test_promise_1_a_shared_gpu_is_granted_up_to_its_slices(make_world):
     world = make_world(gpus=1)
     await world.round()
-    phases = [world.start(user, gpu="half").phase for user in ("alice", "bob", "carol")]
-    whole = world.start("dave")
+    phases = [(await world.start(user, gpu="half")).phase for user in ("alice", "bob", "carol")]
+    whole = await world.start("dave")
     assert phases == [Phase.RESERVED, Phase.RESERVED, Phase.QUEUED]
     assert whole.phase is Phase.QUEUED
 
 
 async def test_promise_1_nothing_is_granted_before_gpus_and_processes_were_seen(world):
-    lease = world.start("alice")
-    world.allocator.give()
+    lease = await world.start("alice")
+    await world.allocator.give()
     assert world.book.get(lease.id).phase is Phase.QUEUED
     await world.parts.reconciler.round()
     assert world.book.get(lease.id).phase is Phase.QUEUED, "the GPUs were not seen yet"
@@ -67,7 +67,7 @@ async def test_promise_1_a_process_that_outlived_the_store_keeps_its_gpu(make_wo
     variables = lease_variables(await world.up("alice"), SECRET)
     other = make_world(gpus=1)
     other.backend.run("of another hub", 1, {**variables, "GPUSPAWNER_HUB_ID": "hub-2"})
-    lease = other.start("bob")
+    lease = await other.start("bob")
     await other.go_on(30, step=1)
     assert lease_view(other.parts, other.book.get(lease.id))["queue"]["place"] == 1
     assert other.allocator.observed.others == world.book.of_key(world.key("alice")).slots
@@ -80,13 +80,13 @@ async def test_promise_1_what_a_start_left_behind_uses_its_gpu_until_it_ended(ma
     """The hub dies in a start; its user asks for something else, and gets another GPU: the first is not free."""
     world = make_world(gpus=2)
     await world.round()
-    lease = await world.create(world.start("alice"))
+    lease = await world.create(await world.start("alice"))
     await world.round()
     world.backend.unkillable.add(lease.id)
-    changed = world.start("alice", gpu="half")
+    changed = await world.start("alice", gpu="half")
     await world.round()
     changed = world.book.get(changed.id)
-    bob = world.start("bob")
+    bob = await world.start("bob")
     assert gpus_of(changed) != gpus_of(lease)
     assert [slot.gpu for slot in world.allocator.observed.others] == gpus_of(lease)
     assert bob.phase is Phase.QUEUED
@@ -100,10 +100,10 @@ async def test_promise_1_a_gpu_given_back_unseen_is_granted_only_after_the_next_
     """What a start created since the last look is not known yet when it gives its GPU back."""
     world = make_world(gpus=1)
     await world.round()
-    lease = await world.create(world.start("alice"))
-    bob = world.start("bob")
-    world.start("alice", gpu="half")  # gives the GPU back; the process on it was never seen
-    world.allocator.give()
+    lease = await world.create(await world.start("alice"))
+    bob = await world.start("bob")
+    await world.start("alice", gpu="half")  # gives the GPU back; the process on it was never seen
+    await world.allocator.give()
     assert world.book.get(bob.id).phase is Phase.QUEUED
     world.backend.unkillable.add(lease.id)
     await world.round()
@@ -116,9 +116,9 @@ async def test_promise_1_a_gpu_given_back_unseen_is_granted_only_after_the_next_
 async def test_promise_2_a_lease_its_deadline_place_streak_and_readings_survive_a_restart(make_world):
     world = make_world(gpus=1)
     running = await world.up("alice")
-    first, second = world.start("bob", gpu="half"), world.start("carol")
+    first, second = await world.start("bob", gpu="half"), await world.start("carol")
     await world.go_on(240)
-    running = world.parts.lifecycle.extend(world.book.get(running.id), "alice")
+    running = await world.parts.lifecycle.extend(world.book.get(running.id), "alice")
     readings = world.parts.store.readings(running.id)
     before = {lease.id: lease for lease in world.book}
     world.boot()
@@ -138,7 +138,7 @@ async def test_promise_2_a_lease_its_deadline_place_streak_and_readings_survive_
 )
 async def test_promise_2_a_place_that_a_new_catalog_can_never_grant_ends_and_says_so(world, options, change, why):
     ada = await world.up("ada", count=2)
-    bob, cyd = world.start("bob", **options), world.start("cyd", gpu="a100")
+    bob, cyd = await world.start("bob", **options), await world.start("cyd", gpu="a100")
     pytorch = {
         "title": "PyTorch",
         "gpus": {"a100": "1-8", "half": "1-2"},
@@ -160,8 +160,8 @@ async def test_promise_2_a_place_that_a_new_catalog_can_never_grant_ends_and_say
 )
 async def test_promise_6_a_changed_default_changes_nothing_of_what_waits_by_the_old_one(world, default):
     ada = await world.up("ada", count=2)
-    bob = world.start("bob")
-    world.allocator.park(bob.id, 1)
+    bob = await world.start("bob")
+    await world.allocator.park(bob.id, 1)
     world.hub.forget("bob")
     pytorch = {"title": "PyTorch", "gpus": {"a100": "1-8", "half": "1-2"}, "default": {"memory": "8GiB", **default}}
     world.catalog = a_catalog(templates={"pytorch": pytorch})
@@ -169,24 +169,24 @@ async def test_promise_6_a_changed_default_changes_nothing_of_what_waits_by_the_
     await world.round()
     start, asked = world.hub.start, []
     world.hub.start = lambda user, name, options: asked.append(options) or start(user, name, options)
-    world.hub_stops(ada)
+    await world.hub_stops(ada)
     await world.go_on(4, step=1)
     (options,) = asked
-    joined = world.ask("bob", **options)
+    joined = await world.ask("bob", **options)
     assert (joined.id, joined.phase, joined.asked_at) == (bob.id, Phase.RESERVED, bob.asked_at)
     assert (joined.request.gpu, joined.request.count) == ("a100", 1)
 
 
 async def test_promise_2_a_default_of_then_that_is_offered_no_more_ends_and_says_so(world):
     await world.up("ada", count=2)
-    bob = world.start("bob")
+    bob = await world.start("bob")
     world.catalog = a_catalog(templates={"pytorch": {"title": "PyTorch", "gpus": {"half": "1-2"}}})
     world.boot()
     assert "gpu: 'a100' asked; allowed: half" in lease_view(world.parts, world.now_of(bob))["end"]["why"]
 
 
 async def test_promise_2_what_was_starting_and_is_offered_no_more_ends_when_it_comes_back_to_its_place(world):
-    lease = world.start("alice", gpu="half")
+    lease = await world.start("alice", gpu="half")
     await world.round()
     lease = await world.acknowledge(world.now_of(lease))
     world.crash()
@@ -277,8 +277,8 @@ async def test_promise_3_a_stop_records_who_why_and_the_readings_behind_it(world
 async def test_promise_6_a_shortage_is_a_place_with_an_estimate(make_world):
     world = make_world(gpus=1)
     await world.up("alice", lifetime="2h")
-    world.start("bob")
-    carol = world.start("carol")
+    await world.start("bob")
+    carol = await world.start("carol")
     queue = lease_view(world.parts, carol)["queue"]
     assert (queue["place"], queue["of"]) == (2, 2)
     assert queue["at_most_seconds"] == pytest.approx(7200 + 8 * 3600)
@@ -289,25 +289,25 @@ async def test_promise_6_a_place_is_kept_when_nobody_listens_and_taken_up_by_the
     world = make_world(gpus=1)
     alice = await world.up("alice")
     world.shows(alice, 50)
-    bob, carol = world.start("bob"), world.start("carol")
-    world.allocator.park(bob.id, 1)
+    bob, carol = await world.start("bob"), await world.start("carol")
+    await world.allocator.park(bob.id, 1)
     world.hub.forget("bob")
     await world.go_on(600, step=20)
     assert world.now_of(carol).phase is Phase.PARKED  # not heard for half a minute
-    world.hub_stops(alice)
+    await world.hub_stops(alice)
     await world.go_on(2, step=1)
     assert world.hub.calls == [("start", "bob", world.hub.listed["bob", ""].started)]
-    again = world.ask("bob")
+    again = await world.ask("bob")
     assert (again.id, again.phase, again.attempt, again.asked_at) == (bob.id, Phase.RESERVED, 2, bob.asked_at)
 
 
 async def test_promise_6_nobody_overtakes_within_a_pool(make_world):
     world = make_world(gpus=2)
     alice = await world.up("alice")
-    large, small = world.start("bob", count=2), world.start("carol")
+    large, small = await world.start("bob", count=2), await world.start("carol")
     await world.round()
     assert [world.book.get(x.id).phase for x in (large, small)] == [Phase.QUEUED] * 2
-    world.hub_stops(alice)
+    await world.hub_stops(alice)
     await world.go_on(2, step=1)
     assert [world.book.get(x.id).phase for x in (large, small)] == [Phase.RESERVED, Phase.QUEUED]
 
@@ -315,8 +315,8 @@ async def test_promise_6_nobody_overtakes_within_a_pool(make_world):
 async def test_promise_6_who_needs_no_gpu_starts_meanwhile(make_world):
     world = make_world(gpus=1)
     await world.up("alice")
-    world.start("bob")
-    assert world.start("carol", gpu="none").phase is Phase.RESERVED
+    await world.start("bob")
+    assert (await world.start("carol", gpu="none")).phase is Phase.RESERVED
 
 
 # 8. A hard quota refuses with both quantities; 10. a bad request is refused with care.
@@ -326,14 +326,14 @@ async def test_promise_8_a_hard_quota_refuses_with_both_quantities(make_world):
     world = make_world(gpus=4, quota=2)
     await world.up("alice")
     with pytest.raises(RequestRefused, match="GPUs: 2 asked; allowed: 2 per user, of which you use or wait for 1"):
-        world.start("alice", "second", count=2)
+        await world.start("alice", "second", count=2)
     assert [lease.key.server for lease in world.book] == [""]
 
 
 async def test_promise_10_more_than_the_fleet_has_is_refused_not_queued(world):
     await world.round()
     with pytest.raises(RequestRefused, match="GPUs: 3 asked; allowed: at most 2 simulated A100 80 GB in one workspace"):
-        world.start("alice", count=3)
+        await world.start("alice", count=3)
     with pytest.raises(RequestRefused, match="CPU cores: '99' asked"):
-        world.start("alice", cpu="99")
+        await world.start("alice", cpu="99")
     assert list(world.book) == []

@@ -95,7 +95,7 @@ async def test_promise_5_idle_people_are_warned_and_one_keep_is_enough(world):
     assert warning["actions"] == ["keep"]
     assert warning["text"].startswith("GPU 0 has done nothing for 5 min (highest 0 %). This workspace ends at ")
     assert GRACE - 60 <= warning["ends_at"] - world.clock.now() <= GRACE
-    world.parts.lifecycle.keep(world.book.get(lease.id), "alice")
+    await world.parts.lifecycle.keep(world.book.get(lease.id), "alice")
     await world.go_on(3600)
     assert world.book.get(lease.id).phase is Phase.RUNNING
     assert world.book.get(lease.id).keeps_used == 1
@@ -105,17 +105,17 @@ async def test_promise_5_keep_has_the_policy_s_bounds_and_says_so(world):
     lease = await world.up("alice")
     keep = world.parts.lifecycle.keep
     for _ in range(2):
-        keep(world.book.get(lease.id), "alice")
+        await keep(world.book.get(lease.id), "alice")
         world.clock.advance(3600)
     with pytest.raises(Conflict, match="2 of 2 are used"):
-        keep(world.book.get(lease.id), "alice")
+        await keep(world.book.get(lease.id), "alice")
 
 
 async def test_promise_5_a_second_click_uses_up_no_second_keep(world):
     lease = await world.up("alice")
-    once = world.parts.lifecycle.keep(lease, "alice")
+    once = await world.parts.lifecycle.keep(lease, "alice")
     world.clock.advance(60)
-    assert world.parts.lifecycle.keep(world.book.get(lease.id), "alice") == once
+    assert await world.parts.lifecycle.keep(world.book.get(lease.id), "alice") == once
 
 
 async def test_promise_5_nobody_is_stopped_for_idleness_without_the_whole_grace(world):
@@ -173,7 +173,7 @@ async def still_to_be_kept(world, lease):
     """Whether enough of the grace is left to object, and Keep works."""
     await world.go_on(GRACE - 60, step=5)
     assert world.phase(lease) is Phase.RECLAIMING
-    return world.parts.lifecycle.keep(world.book.get(lease.id), "alice").phase is Phase.RUNNING
+    return (await world.parts.lifecycle.keep(world.book.get(lease.id), "alice")).phase is Phase.RUNNING
 
 
 async def test_a_grace_goes_on_under_the_policy_of_now_alone(world):
@@ -205,7 +205,7 @@ async def test_promise_5_a_grace_in_which_the_store_was_away_leaves_time_to_obje
     save, world.parts.store.save = world.parts.store.save, refuse
     await world.go_on(600, step=5)
     with pytest.raises(Unavailable):
-        world.parts.lifecycle.keep(world.book.get(lease.id), "alice")
+        await world.parts.lifecycle.keep(world.book.get(lease.id), "alice")
     world.parts.store.save = save
     assert await still_to_be_kept(world, lease)
 

@@ -22,12 +22,12 @@ async def test_promise_6_a_kind_out_of_sight_is_waited_for_where_it_was_there_wi
     if restarts:
         world.boot()
     await world.go_on(2, step=1)
-    lease = world.start("alice", count=2)
+    lease = await world.start("alice", count=2)
     sentence = lease_view(world.parts, lease)["queue"]["sentence"]
     assert sentence.startswith("No A100 80 GB is there now")
     assert "You are 1st in line; how long it takes is not known." in sentence
     with pytest.raises(RequestRefused, match=r"no A100 80 GB is there now\. Ask for another GPU, or an administrator"):
-        world.start("bob", count=3)  # more than there ever was
+        await world.start("bob", count=3)  # more than there ever was
     world.backend.gpus = gpus
     await world.go_on(6, step=1)
     assert world.phase(lease) is Phase.RESERVED
@@ -38,7 +38,7 @@ async def test_a_kind_that_was_not_there_for_a_day_is_refused(world):
     world.backend.gpus = ()
     await world.go_on(DAY + 700, step=DAY / 4)
     with pytest.raises(RequestRefused, match="no A100 80 GB is there now"):
-        world.start("alice")
+        await world.start("alice")
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def quota(world):
 
 async def test_who_waits_for_what_a_lowered_quota_never_lets_through_is_told_and_keeps_the_place(world, quota):
     await world.up("holder", count=2)
-    lease = world.start("alice", count=2)
+    lease = await world.start("alice", count=2)
     await world.round()
     assert world.now_of(lease).impossible_since is None
     quota[0] = 1
@@ -80,7 +80,7 @@ async def test_after_a_day_it_ends_with_the_reason(world, quota):
     for gpu in world.backend.gpus:
         world.backend.change_gpu(gpu.id, foreign=True)
     await world.round()
-    lease = world.start("alice", count=2)
+    lease = await world.start("alice", count=2)
     quota[0] = 1
     await world.round()
     await world.go_on(DAY - 10, step=DAY / 4)
@@ -110,4 +110,4 @@ async def test_promise_6_a_gpu_that_fails_makes_nobody_ask_for_fewer_within_a_da
     await world.go_on(6, step=1)
     world.backend.gpus = ()
     await world.go_on(6, step=1)
-    assert world.phase(world.start("alice", count=len(gpus))) is Phase.QUEUED
+    assert world.phase(await world.start("alice", count=len(gpus))) is Phase.QUEUED

@@ -35,7 +35,7 @@ def counted(compute, name, computed):
 
 async def test_everybody_who_looks_is_answered_by_one_computation_until_something_changes(world):
     up = await world.up("anna")
-    line = [world.ask(f"user{index}", lifetime="1h") for index in range(5)]
+    line = [await world.ask(f"user{index}", lifetime="1h") for index in range(5)]
     queue, version = world.parts.queue, world.parts.queue.version
     world.computed.clear()
     first = queue.place(line[-1])
@@ -49,14 +49,14 @@ async def test_everybody_who_looks_is_answered_by_one_computation_until_somethin
     world.clock.advance(3)
     assert queue.place(line[-1]).at_most_seconds == first.at_most_seconds - 3, "the time that passes is no change"
     assert (world.computed["places"], queue.version) == (1, version)
-    world.allocator.hear(line[-1].id, line[-1].attempt)
+    await world.allocator.hear(line[-1].id, line[-1].attempt)
     assert (world.computed["places"], queue.version) == (1, version), "nor is who is heard"
 
-    world.allocator.forget(line[0].key)
+    await world.allocator.forget(line[0].key)
     assert queue.version > version
     assert [queue.place(lease).number for lease in line[1:]] == [1, 2, 3, 4]
     version, before = queue.version, queue.place(line[-1])
-    world.parts.lifecycle.extend(up, "anna")
+    await world.parts.lifecycle.extend(up, "anna")
     assert queue.version > version
     assert queue.place(line[-1]).at_most_seconds == before.at_most_seconds + 3600
     assert world.computed["places"] == 3

@@ -47,15 +47,15 @@ async def test_promise_3_what_changes_between_verdict_and_stop_saves_it(world, m
     lease = await in_grace(world)
     reclaim_now = Lifecycle.reclaim
 
-    def meanwhile(lifecycle, judged):
+    async def meanwhile(lifecycle, judged):
         current = world.book.get(lease.id)
         if what == "keep":
-            lifecycle.keep(current, "alice")
+            await lifecycle.keep(current, "alice")
         elif what == "newer sample":
-            world.book.save(type(current)(**{**vars(current), "sampled_at": world.clock.now() + 1}))
+            await world.book.save(type(current)(**{**vars(current), "sampled_at": world.clock.now() + 1}))
         else:
-            world.book.save(type(current)(**{**vars(current), "server_started": "later"}))
-        reclaim_now(lifecycle, judged)
+            await world.book.save(type(current)(**{**vars(current), "server_started": "later"}))
+        await reclaim_now(lifecycle, judged)
 
     monkeypatch.setattr(Lifecycle, "reclaim", meanwhile)
     await reclaim(world)
@@ -68,7 +68,7 @@ async def test_promise_3_an_extension_saves_it_from_expiry(world):
     lease = await world.up("alice", lifetime="2h")
     world.shows(lease, 50)
     await world.go_on(7200 - 60)
-    world.parts.lifecycle.extend(world.book.get(lease.id), "alice")
+    await world.parts.lifecycle.extend(world.book.get(lease.id), "alice")
     await world.go_on(120)
     assert (world.now_of(lease).phase, world.hub.calls) == (Phase.RUNNING, [])
 
@@ -78,7 +78,7 @@ async def test_promise_3_nothing_is_stopped_that_ends_already_or_is_not_meant_an
     mark = world.parts.reclaimer.mark
     with pytest.raises(Conflict):
         mark(lease.id, End(Reason.IDLE, "gpuspawner", "why"), lambda _: False)
-    mark(lease.id, End(Reason.STOPPED, "alice", "enough"))
+    await mark(lease.id, End(Reason.STOPPED, "alice", "enough"))
     with pytest.raises(Conflict):
         mark(lease.id, End(Reason.IDLE, "gpuspawner", "why"))
     with pytest.raises(Conflict):
@@ -89,7 +89,7 @@ async def test_promise_3_nothing_is_stopped_that_ends_already_or_is_not_meant_an
 async def test_promise_3_never_another_server_of_the_same_name(world):
     """It was stopped and started anew while the stop was on its way: the new one is somebody's work."""
     lease = await world.up("alice")
-    world.parts.reclaimer.mark(lease.id, End(Reason.IDLE, "gpuspawner", "why"))
+    await world.parts.reclaimer.mark(lease.id, End(Reason.IDLE, "gpuspawner", "why"))
     world.clock.advance(5)
     world.hub.put("alice")
     await world.round()
@@ -99,7 +99,7 @@ async def test_promise_3_never_another_server_of_the_same_name(world):
 
 async def test_promise_3_never_the_server_of_another_user_of_the_same_name(world):
     lease = await world.up("alice")
-    world.parts.reclaimer.mark(lease.id, End(Reason.IDLE, "gpuspawner", "why"))
+    await world.parts.reclaimer.mark(lease.id, End(Reason.IDLE, "gpuspawner", "why"))
     server = world.hub.listed["alice", ""]
     world.hub.listed["alice", ""] = type(server)(**{**vars(server), "user_created": "alice born again"})
     await world.round()
@@ -108,9 +108,9 @@ async def test_promise_3_never_the_server_of_another_user_of_the_same_name(world
 
 async def test_promise_3_a_cancelled_start_s_stop_is_not_repeated_on_the_next_start(world):
     await world.round()
-    lease = await world.acknowledge(world.start("alice"))
+    lease = await world.acknowledge(await world.start("alice"))
     world.hub.stops_slowly = True
-    world.parts.reclaimer.mark(lease.id, End(Reason.CANCELLED, "alice", "not now"))
+    await world.parts.reclaimer.mark(lease.id, End(Reason.CANCELLED, "alice", "not now"))
     await world.round()
     assert len(world.hub.calls) == 1
     world.clock.advance(60)
@@ -130,7 +130,7 @@ async def test_promise_3_a_stop_is_sent_again_only_after_a_while(world):
 
     server = world.hub.listed["alice", ""]
     world.hub.stop = ignored
-    world.parts.reclaimer.mark(lease.id, End(Reason.IDLE, "gpuspawner", "why"))
+    await world.parts.reclaimer.mark(lease.id, End(Reason.IDLE, "gpuspawner", "why"))
     await world.go_on(9, step=1)
     assert len(world.hub.calls) == 1
     await world.go_on(3, step=1)
@@ -140,7 +140,7 @@ async def test_promise_3_a_stop_is_sent_again_only_after_a_while(world):
 async def test_promise_3_a_service_that_was_replaced_stops_nothing(world):
     lease = await world.up("alice")
     old = world.parts
-    old.reclaimer.mark(lease.id, End(Reason.IDLE, "gpuspawner", "why"))
+    await old.reclaimer.mark(lease.id, End(Reason.IDLE, "gpuspawner", "why"))
     world.parts = None
     world.boot()  # raises the epoch; the old service does not know it yet
     with pytest.raises(Superseded):
@@ -156,7 +156,7 @@ async def test_promise_3_a_service_that_was_replaced_stops_nothing(world):
 
 async def test_nothing_ends_while_the_hub_does_not_answer(world):
     lease = await world.up("alice")
-    world.parts.reclaimer.mark(lease.id, End(Reason.STOPPED, "alice", "enough"))
+    await world.parts.reclaimer.mark(lease.id, End(Reason.STOPPED, "alice", "enough"))
     world.hub.unreachable = "The hub does not answer."
     await world.go_on(60, step=5)
     assert world.now_of(lease).phase is Phase.STOPPING
@@ -170,22 +170,22 @@ async def test_nothing_ends_while_the_hub_does_not_answer(world):
 async def test_a_waiting_lease_is_withdrawn_at_once(make_world):
     world = make_world(gpus=1)
     await world.up("alice")
-    waiting = world.start("bob")
-    world.parts.reclaimer.mark(waiting.id, End(Reason.CANCELLED, "bob", "The request was withdrawn."))
+    waiting = await world.start("bob")
+    await world.parts.reclaimer.mark(waiting.id, End(Reason.CANCELLED, "bob", "The request was withdrawn."))
     assert world.now_of(waiting).phase is Phase.ENDED
-    assert not world.speaks(waiting)
+    assert not await world.speaks(waiting)
 
 
 async def test_two_steps_of_one_stop_never_run_at_once(world):
     lease = await world.up("alice")
-    world.parts.reclaimer.mark(lease.id, End(Reason.STOPPED, "alice", "enough"))
+    await world.parts.reclaimer.mark(lease.id, End(Reason.STOPPED, "alice", "enough"))
     await asyncio.gather(*(world.parts.reclaimer.drive(lease.id) for _ in range(3)))
     assert len(world.hub.calls) == 1
 
 
-# Sample, evidence, mark, note of the stop, the stop, note that it is gone, the end of processes, the end.
+# Sample, mark with its evidence, note of the stop, the stop, note that it is gone, the end of processes, the end.
 @pytest.mark.parametrize("half", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("effects", range(8))
+@pytest.mark.parametrize("effects", range(7))
 async def test_promise_3_a_service_killed_at_any_step_of_a_reclaim_has_it_carried_on(world, effects, half):
     lease = await in_grace(world)
     evidence = len(world.parts.store.readings(lease.id))
@@ -218,6 +218,6 @@ async def test_a_killed_service_does_nothing_more(world):
     lease = await world.up("alice")
     world.life.left = 0
     with pytest.raises(Killed):
-        world.parts.reclaimer.mark(lease.id, End(Reason.STOPPED, "alice", "enough"))
+        await world.parts.reclaimer.mark(lease.id, End(Reason.STOPPED, "alice", "enough"))
     world.boot()
     assert world.book.get(lease.id).phase is Phase.RUNNING

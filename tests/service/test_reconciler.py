@@ -17,7 +17,7 @@ async def starting(world, user="alice", server=""):
     """A start whose grant was taken, without a process yet."""
     if not world.allocator.observed.hub_answers:
         await world.round()
-    return await world.acknowledge(world.start(user, server))
+    return await world.acknowledge(await world.start(user, server))
 
 
 async def test_a_start_without_heartbeat_and_process_parks_backs_off_and_the_third_ends(world):
@@ -32,7 +32,7 @@ async def test_a_start_without_heartbeat_and_process_parks_backs_off_and_the_thi
         waits.append(parked.not_before - world.clock.now())
         world.hub.forget("alice")
         await world.go_on(waits[-1] + 1, step=5)
-        again = world.ask("alice")  # the service had the hub start it
+        again = await world.ask("alice")  # the service had the hub start it
         assert world.hub.calls[-1][:2] == ("start", "alice")
         await world.acknowledge(again)
         await world.go_on(60, step=5)
@@ -47,7 +47,7 @@ async def test_a_start_lives_as_long_as_its_heartbeat_or_its_process(world):
     beating, created = await starting(world), await starting(world, "bob")
     world.backend.run(created.id, 1, lease_variables(created, SECRET))
     for _ in range(60):
-        world.allocator.hear(beating.id, 1)
+        await world.allocator.hear(beating.id, 1)
         await world.go_on(60)
     assert [world.now_of(x).phase for x in (beating, created)] == [Phase.STARTING] * 2
 
@@ -80,13 +80,13 @@ async def test_what_came_up_while_a_round_waited_for_the_hub_is_not_dropped(worl
 
 async def test_a_reservation_that_nobody_takes_up_lapses(world):
     await world.round()
-    lease = world.start("alice")
+    lease = await world.start("alice")
     await world.go_on(30, step=5)
     assert world.now_of(lease).phase is Phase.RESERVED
     await world.go_on(5, step=5)
     parked = world.now_of(lease)
     assert (parked.phase, parked.attempt, parked.not_before) == (Phase.PARKED, 1, world.clock.now() + 60)
-    bob = world.start("bob", count=2)
+    bob = await world.start("bob", count=2)
     assert bob.phase is Phase.RESERVED, "others pass meanwhile"
 
 
@@ -94,7 +94,7 @@ async def test_a_dropped_attempt_that_comes_up_late_is_ended_and_the_start_made_
     lease = await starting(world)
     await world.go_on(65, step=5)
     world.backend.run(lease.id, 1, lease_variables(lease, SECRET))
-    assert not world.speaks(lease)
+    assert not await world.speaks(lease)
     await world.go_on(10, step=5)
     assert not world.backend.running
     assert world.now_of(lease).phase is Phase.PARKED
@@ -103,9 +103,9 @@ async def test_a_dropped_attempt_that_comes_up_late_is_ended_and_the_start_made_
 async def test_what_an_earlier_start_left_does_not_keep_its_own_lease_waiting(make_world):
     world = make_world(gpus=1)
     await world.round()
-    lease = await world.create(world.start("alice"))
+    lease = await world.create(await world.start("alice"))
     await world.round()
-    changed = world.start("alice", memory="1GiB")
+    changed = await world.start("alice", memory="1GiB")
     assert world.book.get(changed.id).phase is Phase.QUEUED
     await world.go_on(2, step=1)
     assert not world.backend.running
@@ -186,9 +186,9 @@ async def test_nothing_changes_while_the_backend_can_t_be_seen(world):
 async def test_a_waiter_that_is_not_heard_parks_and_one_that_is_stays(make_world):
     world = make_world(gpus=1)
     await world.up("alice")
-    silent, heard = world.start("bob"), world.start("carol")
+    silent, heard = await world.start("bob"), await world.start("carol")
     for _ in range(7):
-        world.allocator.hear(heard.id, 1)
+        await world.allocator.hear(heard.id, 1)
         await world.go_on(5, step=5)
     assert [world.book.get(x.id).phase for x in (silent, heard)] == [Phase.PARKED, Phase.QUEUED]
 
@@ -216,7 +216,7 @@ async def test_one_lease_s_trouble_does_not_hold_up_the_others(world):
 
 async def test_a_step_that_fails_is_logged_and_taken_again(world, caplog):
     lease = await world.up("alice")
-    world.parts.reclaimer.mark(lease.id, End(Reason.STOPPED, "alice", "enough"))
+    await world.parts.reclaimer.mark(lease.id, End(Reason.STOPPED, "alice", "enough"))
     stop, tries = world.hub.stop, []
 
     async def fails_once(user, name):
@@ -246,8 +246,8 @@ async def test_no_round_waits_for_the_hub_and_one_that_is_away_is_asked_once_not
     ends = await world.up("zoe")
     warned = await world.up("walt")
     for i in range(27):
-        await world.create(world.start(f"user{i}"))
-    waits = world.start("last", count=2)
+        await world.create(await world.start(f"user{i}"))
+    waits = await world.start("last", count=2)
     never, asked = asyncio.Event(), []
 
     async def hangs(*who):
@@ -258,11 +258,12 @@ async def test_no_round_waits_for_the_hub_and_one_that_is_away_is_asked_once_not
     world.hub.server = world.hub.servers = hangs
     world.clock.advance(1)
     world.backend.running[warned.id, 1] = replace(world.backend.running[warned.id, 1], disruption="Its node goes.")
-    world.hub_stops(ends)
+    await world.hub_stops(ends)
     await asyncio.wait_for(world.parts.reconciler.round(), 5)
     assert world.book.get(warned.id).disruption, "its user is warned"
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    for _ in range(5):
+        await asyncio.sleep(0)
+        await world.book.settled()
     assert world.now_of(waits).phase is Phase.RESERVED, "the next in line has its GPUs"
     assert len(asked) == QUESTIONS_AT_ONCE
     never.set()
@@ -280,7 +281,7 @@ async def test_time_in_which_the_service_itself_did_not_run_is_nobody_s_silence(
     await world.round()
     if phase is Phase.QUEUED:
         await world.up("bob")
-    lease = world.start("alice")
+    lease = await world.start("alice")
     if phase is Phase.STARTING:
         await world.acknowledge(lease)
     elif phase is Phase.RUNNING:
@@ -301,7 +302,7 @@ async def test_time_in_which_the_service_itself_did_not_run_is_nobody_s_silence(
 async def test_a_start_that_went_on_without_the_service_runs_with_its_own_request_and_did_not_fail(world):
     """The service was stopped meanwhile; back again, it hears a request whose sender asks no more."""
     await world.round()
-    lease = world.start("alice", gpu="none", lifetime="2h")
+    lease = await world.start("alice", gpu="none", lifetime="2h")
     world.hub.answer("alice")
     await world.go_on(60, step=1)
     now = world.now_of(lease)

@@ -33,16 +33,16 @@ async def in_phase(world, phase):
     if phase in UP | {Phase.STOPPING}:
         lease = await world.up("alice")
         if phase is Phase.RECLAIMING:
-            world.book.save(leases.begin_grace(lease, world.clock.now()))
+            await world.book.save(leases.begin_grace(lease, world.clock.now()))
         elif phase is Phase.STOPPING:
-            world.parts.reclaimer.mark(lease.id, End(Reason.IDLE, "gpuspawner", "idle"))
+            await world.parts.reclaimer.mark(lease.id, End(Reason.IDLE, "gpuspawner", "idle"))
         return world.book.get(lease.id)
     if phase in WAITING:
         world.backend.complete = False
     await world.round()
-    lease = world.start("alice")
+    lease = await world.start("alice")
     if phase is Phase.PARKED:
-        world.allocator.park(lease.id, 1)
+        await world.allocator.park(lease.id, 1)
     elif phase is Phase.STARTING:
         await world.create(lease)
     lease = world.book.get(lease.id)
@@ -54,7 +54,7 @@ async def in_phase(world, phase):
 @pytest.mark.parametrize("phase", LIVE)
 async def test_an_outcome_ends_a_lease_with_its_reason(world, phase, outcome):
     lease = await in_phase(world, phase)
-    world.hub_stops(lease, outcome, "because")
+    await world.hub_stops(lease, outcome, "because")
     released = world.now_of(lease)
     assert released.phase is (Phase.ENDED if phase in WAITING | {Phase.RESERVED} else Phase.STOPPING)
     reason, by = OUTCOMES[outcome]
@@ -75,18 +75,18 @@ async def test_an_outcome_ends_a_lease_with_its_reason(world, phase, outcome):
 @pytest.mark.parametrize("phase", LIVE)
 async def test_an_older_attempt_s_outcome_is_ignored(world, phase, outcome):
     lease = await in_phase(world, phase)
-    world.book.save(newer := replace(lease, attempt=2))
-    world.allocator.release(lease.id, 1, outcome, "old")
+    await world.book.save(newer := replace(lease, attempt=2))
+    await world.allocator.release(lease.id, 1, outcome, "old")
     assert world.now_of(lease) == newer
 
 
 async def test_an_outcome_told_twice_or_of_nobody_is_harmless(world):
     lease = await world.up("alice")
-    world.hub_stops(lease)
+    await world.hub_stops(lease)
     await world.go_on(2, step=1)
     ended = world.now_of(lease)
-    world.allocator.release(lease.id, 1, "failed", "again")
-    world.allocator.release("nobody", 1, "failed", "")
+    await world.allocator.release(lease.id, 1, "failed", "again")
+    await world.allocator.release("nobody", 1, "failed", "")
     assert world.now_of(lease) == ended
 
 
@@ -94,7 +94,7 @@ async def test_an_outcome_told_twice_or_of_nobody_is_harmless(world):
 async def test_a_start_that_our_own_stop_hit_goes_back_to_its_place(world, phase):
     lease = await in_phase(world, phase)
     world.allocator.observed._stops[lease.key] = world.clock.now() - 4.9
-    world.hub_stops(lease, "cancelled")
+    await world.hub_stops(lease, "cancelled")
     parked = world.now_of(lease)
     assert (parked.phase, parked.asked_at) == (Phase.PARKED, lease.asked_at)
     assert parked.not_before <= world.clock.now(), "nobody passes it"
@@ -108,13 +108,13 @@ async def test_a_start_that_our_own_stop_hit_goes_back_to_its_place(world, phase
 async def test_a_start_cancelled_later_than_that_is_cancelled(world, phase):
     lease = await in_phase(world, phase)
     world.allocator.observed._stops[lease.key] = world.clock.now() - 5.1
-    world.hub_stops(lease, "cancelled")
+    await world.hub_stops(lease, "cancelled")
     assert world.now_of(lease).reason is Reason.CANCELLED
 
 
 async def test_a_stop_of_ours_is_remembered_for_its_key(world):
     lease = await world.up("alice")
-    world.parts.reclaimer.mark(lease.id, End(Reason.STOPPED, "alice", "enough"))
+    await world.parts.reclaimer.mark(lease.id, End(Reason.STOPPED, "alice", "enough"))
     await world.round()
     assert world.allocator.observed._stops == {lease.key: world.clock.now()}
 
@@ -125,64 +125,64 @@ async def test_a_new_start_waits_for_the_end_of_what_still_runs(world, phase):
     lease = await in_phase(world, phase)
     world.hub.forget("alice")
     with pytest.raises(Conflict, match="still ending"):
-        world.start("alice")
+        await world.start("alice")
     await world.go_on(2, step=1)
     assert not world.backend.running
     assert world.now_of(lease).reason is (Reason.IDLE if phase is Phase.STOPPING else Reason.ORPHANED)
-    again = world.ask("alice")
+    again = await world.ask("alice")
     assert (again.phase, again.id != lease.id) == (Phase.RESERVED, True)
     assert world.hub.calls == []
 
 
 async def test_a_repeated_message_of_the_start_that_made_it_does_not_end_a_running_workspace(world):
     await world.round()
-    lease = await world.create(world.start("alice", start_id="once"))
+    lease = await world.create(await world.start("alice", start_id="once"))
     world.hub.answer("alice")
     await world.round()
     with pytest.raises(Conflict):
-        world.ask("alice", start_id="once")
+        await world.ask("alice", start_id="once")
     assert world.book.get(lease.id).phase is Phase.RUNNING
 
 
 async def test_a_start_repeated_after_a_time_out_is_the_same_lease_and_attempt(world):
     await world.round()
-    first = world.start("alice", start_id="once")
-    assert world.ask("alice", start_id="once") == replace(first, heard_at=world.clock.now())
-    assert world.ask("alice", start_id="twice").attempt == 2
+    first = await world.start("alice", start_id="once")
+    assert await world.ask("alice", start_id="once") == replace(first, heard_at=world.clock.now())
+    assert (await world.ask("alice", start_id="twice")).attempt == 2
 
 
 async def test_the_waiter_of_an_older_attempt_and_of_an_ended_lease_is_told_to_stop(world):
     await world.round()
-    old = world.start("alice")
-    world.ask("alice")
+    old = await world.start("alice")
+    await world.ask("alice")
     with pytest.raises(Gone, match="newer start"):
-        world.allocator.hear(old.id, 1)
-    world.allocator.release(old.id, 2, "cancelled", "no more")
+        await world.allocator.hear(old.id, 1)
+    await world.allocator.release(old.id, 2, "cancelled", "no more")
     with pytest.raises(Gone, match="no more"):
-        world.allocator.acknowledge(old.id, 2)
+        await world.allocator.acknowledge(old.id, 2)
     with pytest.raises(Gone, match="over"):
-        world.allocator.park("nobody", 1)
+        await world.allocator.park("nobody", 1)
 
 
 async def test_a_grant_that_crossed_the_parking_on_its_way_stands(world):
     await world.round()
-    lease = world.start("alice")
-    assert world.allocator.park(lease.id, 1).phase is Phase.RESERVED
+    lease = await world.start("alice")
+    assert (await world.allocator.park(lease.id, 1)).phase is Phase.RESERVED
 
 
 async def test_a_parked_place_that_is_heard_again_is_attended(make_world):
     world = make_world(gpus=1)
     await world.up("alice")
-    lease = world.start("bob")
-    world.allocator.park(lease.id, 1)
-    assert world.allocator.hear(lease.id, 1).phase is Phase.QUEUED
+    lease = await world.start("bob")
+    await world.allocator.park(lease.id, 1)
+    assert (await world.allocator.hear(lease.id, 1)).phase is Phase.QUEUED
     assert not world.book.get(lease.id).unattended
 
 
 async def test_what_an_earlier_start_left_is_ended_before_the_next_creates_anything(world):
     await world.round()
-    lease = await world.create(world.start("alice"))
-    again = world.ask("alice")
+    lease = await world.create(await world.start("alice"))
+    again = await world.ask("alice")
     world.backend.unkillable.add(lease.id)
     assert await world.acknowledge(again) is None
     assert world.book.get(lease.id).phase is Phase.RESERVED
@@ -193,9 +193,9 @@ async def test_what_an_earlier_start_left_is_ended_before_the_next_creates_anyth
 
 async def test_one_user_starting_many_workspaces_leaves_room_and_reads_why_the_next_waits(make_world):
     world = make_world(gpus=8, concurrent_starts=4, concurrent_starts_each=2)
-    mine = [world.start("alice", str(number)) for number in range(3)]
-    theirs = [world.start("bob", str(number)) for number in range(2)]
-    last = world.start("carol")
+    mine = [await world.start("alice", str(number)) for number in range(3)]
+    theirs = [await world.start("bob", str(number)) for number in range(2)]
+    last = await world.start("carol")
     await world.round()
     phases = [world.now_of(lease).phase for lease in (*mine, *theirs, last)]
     assert phases == [Phase.RESERVED] * 2 + [Phase.QUEUED] + [Phase.RESERVED, Phase.QUEUED] + [Phase.RESERVED], (
@@ -224,7 +224,7 @@ async def test_what_was_left_beside_the_data_is_noted_once(world, tmp_path):
     leave(tmp_path, Release(lease.id, lease.attempt, "stopped", "told later: it changes nothing"))
     assert {file.stat().st_mode & 0o777 for file in (tmp_path / UNHEARD).iterdir()} == {0o600}
     assert (tmp_path / UNHEARD).stat().st_mode & 0o777 == 0o700
-    hear_late(tmp_path, world.allocator)
+    await hear_late(tmp_path, world.allocator)
     assert world.now_of(lease).message == "It was stopped because the hub was shut down. Your files are untouched."
     assert world.did(lease).count("stop") == 1
     assert list((tmp_path / UNHEARD).iterdir()) == []
@@ -236,8 +236,8 @@ async def test_what_was_left_stays_while_the_store_is_away(world, tmp_path, monk
     with monkeypatch.context() as away:
         away.setattr(world.parts.store, "save", lambda *_: (_ for _ in ()).throw(Unavailable("The store is away.")))
         with pytest.raises(Unavailable):
-            hear_late(tmp_path, world.allocator)
-    hear_late(tmp_path, world.allocator)
+            await hear_late(tmp_path, world.allocator)
+    await hear_late(tmp_path, world.allocator)
     assert world.now_of(lease).reason is Reason.STOPPED
 
 
@@ -250,7 +250,7 @@ async def test_what_was_left_stays_while_the_store_is_away(world, tmp_path, monk
 async def test_what_says_nothing_is_removed(world, tmp_path, text, caplog):
     (tmp_path / UNHEARD).mkdir()
     (tmp_path / UNHEARD / "some.json").write_text(text, encoding="utf-8", errors="surrogateescape")
-    hear_late(tmp_path, world.allocator)
+    await hear_late(tmp_path, world.allocator)
     assert "says nothing of a workspace's end" in caplog.text
     assert list((tmp_path / UNHEARD).iterdir()) == []
 
@@ -261,7 +261,7 @@ async def test_what_is_no_file_keeps_nothing_from_being_heard(world, tmp_path, m
     (tmp_path / UNHEARD).mkdir()
     make(tmp_path / UNHEARD / "0.json")
     leave(tmp_path, Release(lease.id, lease.attempt, "stopped"))
-    hear_late(tmp_path, world.allocator)
+    await hear_late(tmp_path, world.allocator)
     assert world.now_of(lease).reason is Reason.STOPPED
 
 
@@ -278,7 +278,7 @@ async def test_what_cannot_be_read_keeps_nothing_else_from_being_heard(world, tm
         return opened(path, *arguments, **named)
 
     monkeypatch.setattr(Path, "open", refuse_the_first)
-    hear_late(tmp_path, world.allocator)
+    await hear_late(tmp_path, world.allocator)
     assert world.now_of(lease).phase is Phase.STOPPING
     assert "can't be read: [Errno 13]" in caplog.text
     assert list((tmp_path / UNHEARD).iterdir()) == refused
@@ -291,9 +291,9 @@ async def test_a_message_that_no_store_can_hold_is_kept_as_far_as_it_can(world, 
     message = "no such folder: /home/\udcff\0" + "x" * 3000
     if heard == "late":
         leave(tmp_path, Release(lease.id, lease.attempt, "failed", message))
-        hear_late(tmp_path, world.allocator)
+        await hear_late(tmp_path, world.allocator)
     else:
-        world.allocator.release(lease.id, lease.attempt, "failed", message)
+        await world.allocator.release(lease.id, lease.attempt, "failed", message)
     assert world.now_of(lease).message.startswith("no such folder: /home/??xxx")
     assert len(world.now_of(lease).message) == MESSAGE_CHARACTERS
 
@@ -303,9 +303,9 @@ async def test_a_message_that_no_store_can_hold_is_kept_as_far_as_it_can(world, 
 async def test_a_stop_on_the_hub_s_pages_names_who_sent_it(world, by, named):
     lease = await world.up("alice")
     if named == "before its end":
-        world.allocator.stoppers.name(lease.key, by)
+        await world.allocator.stoppers.name(lease.key, by)
         world.clock.advance(AHEAD_SECONDS)
-    world.hub_stops(lease)
+    await world.hub_stops(lease)
     told = world.now_of(lease)
     if named != "before its end":
         assert (told.ended_by, told.message) == ("hub", UNKNOWN)
@@ -314,7 +314,7 @@ async def test_a_stop_on_the_hub_s_pages_names_who_sent_it(world, by, named):
         await world.go_on(2, step=1)
         world.clock.advance(LATE_SECONDS if named == "late" else 10.0)
     for _ in range(2):
-        world.allocator.stoppers.name(lease.key, by)
+        await world.allocator.stoppers.name(lease.key, by)
     ended = world.now_of(lease)
     if named == "late":
         assert (ended.ended_by, ended.message) == ("hub", UNKNOWN)
@@ -329,30 +329,30 @@ async def test_a_stop_on_the_hub_s_pages_names_who_sent_it(world, by, named):
 
 async def test_a_name_is_given_to_no_other_end(world):
     lease = await world.up("alice")
-    world.parts.reclaimer.mark(lease.id, End(Reason.IDLE, "gpuspawner", "idle"))
+    await world.parts.reclaimer.mark(lease.id, End(Reason.IDLE, "gpuspawner", "idle"))
     idle = world.now_of(lease)
-    world.allocator.stoppers.name(lease.key, "the service gpu")
+    await world.allocator.stoppers.name(lease.key, "the service gpu")
     assert world.now_of(lease) == idle
     bobs = await world.up("bob")
-    world.allocator.stoppers.name(bobs.key, "root")
+    await world.allocator.stoppers.name(bobs.key, "root")
     world.clock.advance(AHEAD_SECONDS + 1)
-    world.hub_stops(bobs)
+    await world.hub_stops(bobs)
     assert world.now_of(bobs).message == UNKNOWN, "that stop came to nothing, long ago"
 
 
 async def test_a_name_is_not_kept_for_the_next_server_of_a_lease_that_returned(world):
     lease = await world.up("alice")
-    world.allocator.stoppers.name(lease.key, "root")
+    await world.allocator.stoppers.name(lease.key, "root")
     again = replace(world.now_of(lease), attempt=lease.attempt + 1)
-    world.parts.book.save(again)
-    world.hub_stops(again)
+    await world.parts.book.save(again)
+    await world.hub_stops(again)
     assert world.now_of(lease).message == UNKNOWN
 
 
 async def test_a_start_that_another_cancelled_is_not_called_its_user_s(world):
     lease = await in_phase(world, Phase.RESERVED)
-    world.hub_stops(lease, "cancelled")
-    world.allocator.stoppers.name(lease.key, "alice")
+    await world.hub_stops(lease, "cancelled")
+    await world.allocator.stoppers.name(lease.key, "alice")
     assert world.now_of(lease).message == CANCELLED
-    world.allocator.stoppers.name(lease.key, "root")
+    await world.allocator.stoppers.name(lease.key, "root")
     assert (world.now_of(lease).ended_by, world.now_of(lease).message) == ("root", "The start was cancelled by root.")

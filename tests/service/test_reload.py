@@ -61,8 +61,8 @@ async def test_nothing_follows_from_what_has_not_changed(world):
 
 async def test_who_waits_for_what_is_offered_no_more_is_told_and_who_may_have_less_instead_keeps_the_place(world, path):
     await world.up("ada", count=2)
-    waits = world.start("bob", gpu="half", count=2)
-    consents = world.start("eve", gpu="a100", count=1, substitutes="half")
+    waits = await world.start("bob", gpu="half", count=2)
+    consents = await world.start("eve", gpu="a100", count=1, substitutes="half")
     reload = reload_of(world)
     write(path, pytorch={"gpus": {"a100": "1-8"}})
     assert await reload.look()
@@ -71,15 +71,15 @@ async def test_who_waits_for_what_is_offered_no_more_is_told_and_who_may_have_le
     left = world.now_of(consents)
     assert (left.phase, left.asked_at) == (Phase.QUEUED, consents.asked_at)
     assert left.request.substitutes == ()
-    joined = world.ask("eve", **left.options)
+    joined = await world.ask("eve", **left.options)
     assert (joined.id, joined.asked_at) == (consents.id, consents.asked_at)
 
 
 async def test_a_team_that_left_the_catalog_ends_no_wait(world, path):
     await world.up("ada", count=2)
-    waits = world.start("bob", gpu="a100", count=1)
+    waits = await world.start("bob", gpu="a100", count=1)
     reload, charged = reload_of(world), world.book.get(waits.id)
-    world.book.save(replace(charged, request=replace(charged.request, team="vision")))
+    await world.book.save(replace(charged, request=replace(charged.request, team="vision")))
     write(path, pytorch={**PYTORCH, "title": "New"})
     assert await reload.look()
     assert world.phase(waits) is Phase.QUEUED
@@ -90,7 +90,7 @@ async def test_schedulers_serve_the_kinds_of_now(world, path):
     write(path, {**GPUS, "third": {"of": "a100", "shares": 3}}, pytorch={"gpus": {"third": 1}})
     assert await reload.look()
     assert list(world.parts.scheduler.kinds) == ["a100", "half", "third"]
-    assert world.start("alice", gpu="third").phase is not Phase.ENDED
+    assert (await world.start("alice", gpu="third")).phase is not Phase.ENDED
     await world.round()
     (slot,) = world.book.of_key(world.key("alice")).slots
     assert slot.share * 3 == 1
@@ -132,12 +132,12 @@ async def test_what_was_promised_at_the_grant_stays(world, path):
     reload = reload_of(world)
     write(path, policy={"keep": {"times": 0, "each": "5m"}, "extend": {"each": "5m", "total": "5m"}})
     assert await reload.look()
-    kept = world.parts.lifecycle.keep(world.book.get(lease.id), "alice")
+    kept = await world.parts.lifecycle.keep(world.book.get(lease.id), "alice")
     assert kept.kept_until - world.clock.now() == 3600, "an hour, as it was granted"
-    extended = world.parts.lifecycle.extend(world.book.get(lease.id), "alice")
+    extended = await world.parts.lifecycle.extend(world.book.get(lease.id), "alice")
     assert extended.deadline_at - lease.deadline_at == 3600
     later = await world.up("bob")
-    moved = world.parts.lifecycle.extend(world.book.get(later.id), "bob")
+    moved = await world.parts.lifecycle.extend(world.book.get(later.id), "bob")
     assert moved.deadline_at - later.deadline_at == 300
     world.boot()
     assert world.book.get(lease.id).terms == lease.terms, "and over a restart"
@@ -145,7 +145,7 @@ async def test_what_was_promised_at_the_grant_stays(world, path):
 
 async def test_promise_2_what_could_not_be_stored_follows_at_the_next_look(world, path):
     await world.up("ada", count=2)
-    waits = world.start("bob", gpu="half", count=2)
+    waits = await world.start("bob", gpu="half", count=2)
     reload, save = reload_of(world), world.parts.store.save
 
     def refuse(*_arguments, **_more):
@@ -161,7 +161,7 @@ async def test_promise_2_what_could_not_be_stored_follows_at_the_next_look(world
 
 
 async def test_a_bad_one_changes_nothing(world, path):
-    waits, reload = world.start("bob"), reload_of(world)
+    waits, reload = await world.start("bob"), reload_of(world)
     path.write_text("version: 1\ntemplates: {pytorch: {gpus: {a10: 1}}}\n")
     os.utime(path, (0, 0))
     assert not await reload.look()

@@ -71,9 +71,17 @@ async def test_nothing_is_known_any_more_of_what_ended(world):
     lease = await world.up("alice")
     await world.sample()
     assert world.parts.sampler.newest(lease.id)
-    world.hub_stops(lease)
+    await world.hub_stops(lease)
     await world.sample()
     assert world.parts.sampler.newest(lease.id) == {}
+
+
+async def stored(world):
+    """Let what does not hang be told and stored, and what waits for that go on."""
+    for _ in range(2):
+        for _ in range(20):
+            await asyncio.sleep(0)
+        await world.book.settled()
 
 
 async def test_a_hanging_probe_delays_no_other_workspace(world):
@@ -88,8 +96,7 @@ async def test_a_hanging_probe_delays_no_other_workspace(world):
     world.backend.probe = hangs
     for _ in range(3):
         world.parts.sampler.start_due()
-        for _ in range(20):
-            await asyncio.sleep(0)
+        await stored(world)
         world.clock.advance(60)
     assert len(world.parts.store.readings(fine.id)) == 3
     assert world.parts.store.readings(stuck.id) == []
@@ -112,8 +119,7 @@ async def test_what_hung_once_waits_aside_and_takes_no_place_from_others(make_wo
     for _ in range(3):
         world.clock.advance(60)
         world.parts.sampler.start_due()
-        for _ in range(20):
-            await asyncio.sleep(0)
+        await stored(world)
     assert [len(world.parts.store.readings(lease.id)) for lease in (stuck, fine)] == [1, 3]
     never.set()
     await world.settle()
@@ -183,7 +189,7 @@ async def test_a_workspace_that_stopped_while_it_was_probed_is_left_alone(world)
     probe = world.backend.probe
 
     async def meanwhile(*arguments):
-        world.hub_stops(lease)
+        await world.hub_stops(lease)
         return await probe(*arguments)
 
     world.backend.probe = meanwhile
@@ -207,7 +213,7 @@ async def test_shares_are_judged_by_their_own_processes_not_by_the_gpu(make_worl
 
 async def test_a_kept_workspace_is_measured_but_not_judged(world):
     lease = await world.up("alice")
-    world.parts.lifecycle.keep(lease, "alice")
+    await world.parts.lifecycle.keep(lease, "alice")
     await world.go_on(3000)
     assert len(world.parts.store.readings(lease.id)) == 50
     assert (world.book.get(lease.id).streak.idle_seconds, world.did(lease)[-1]) == (0.0, "kept")
@@ -222,13 +228,14 @@ async def test_a_long_reason_is_cut_to_what_the_store_holds(world):
     assert world.parts.store.readings(lease.id)[0].because == "x" * 255
 
 
-async def test_what_is_told_at_the_same_time_is_written_in_one_transaction(world, monkeypatch):
-    leases = [await world.up(name) for name in ("alice", "bob")]
-    saved, save = [], world.book.save
-    monkeypatch.setattr(world.book, "save", lambda *some, **more: saved.append(len(some)) or save(*some, **more))
+async def test_what_is_told_at_the_same_time_is_written_in_one_transaction(make_world, monkeypatch):
+    world = make_world(gpus=5)
+    leases = [await world.up(f"user{n}") for n in range(5)]
+    saved, save = [], world.parts.store.save
+    monkeypatch.setattr(world.parts.store, "save", lambda some, *more: saved.append(len(some)) or save(some, *more))
     await world.sample()
-    assert saved == [2]
-    assert [len(world.parts.store.readings(lease.id)) for lease in leases] == [1, 1]
+    assert saved == [5]
+    assert [len(world.parts.store.readings(lease.id)) for lease in leases] == [1] * 5
 
 
 async def test_one_that_cannot_be_kept_keeps_no_other_from_it(world, monkeypatch, caplog):
@@ -244,17 +251,6 @@ async def test_one_that_cannot_be_kept_keeps_no_other_from_it(world, monkeypatch
     await world.sample()
     assert [len(world.parts.store.readings(lease.id)) for lease in (bad, fine)] == [0, 1]
     assert [record.exc_info is not None for record in caplog.records if bad.id in record.getMessage()] == [True]
-
-
-async def test_many_at_once_are_written_some_at_a_time(make_world, monkeypatch):
-    world = make_world(gpus=5)
-    monkeypatch.setattr("gpuspawner.service.observe.sampler.WRITTEN_AT_ONCE", 2)
-    leases = [await world.up(f"user{n}") for n in range(5)]
-    saved, save = [], world.book.save
-    monkeypatch.setattr(world.book, "save", lambda *some, **more: saved.append(len(some)) or save(*some, **more))
-    await world.sample()
-    assert saved == [2, 2, 1]
-    assert [len(world.parts.store.readings(lease.id)) for lease in leases] == [1] * 5
 
 
 async def test_more_than_can_be_probed_at_once_are_spread_over_their_period(make_world):

@@ -1,6 +1,7 @@
 """A scheduler that takes its time: what it answers counts only if it still fits, and what it does not answer waits."""
 
 import asyncio
+import inspect
 import shutil
 import tempfile
 from fractions import Fraction
@@ -34,10 +35,12 @@ class LateWorld(World):
     async def settle(self):
         """Let what runs end, but for a question that the scheduler does not answer yet."""
         await super().settle()
-        while (task := self.parts.allocator.syncs._task) is not None and self.late.gate.is_set():
-            await asyncio.gather(task, return_exceptions=True)
         for _ in range(5):
             await asyncio.sleep(0)
+        await self.book.settled()
+
+    def asked(self):
+        return super().asked() if self.late.gate.is_set() else []
 
 
 @pytest.fixture
@@ -55,7 +58,7 @@ def words(world, lease):
 
 async def test_who_asks_waits_until_the_scheduler_has_answered_and_is_granted_when_it_does(world):
     world.late.gate.clear()
-    lease = world.ask("alice")
+    lease = await world.ask("alice")
     await world.settle()
     assert world.phase(lease) is Phase.QUEUED
     assert words(world, lease)
@@ -67,9 +70,9 @@ async def test_who_asks_waits_until_the_scheduler_has_answered_and_is_granted_wh
 async def test_one_question_at_a_time_and_those_meanwhile_are_one(world):
     world.late.gate.clear()
     asked = len(world.late.answers)
-    line = [world.ask("user0", gpu="half")]
+    line = [await world.ask("user0", gpu="half")]
     await world.settle()
-    line += [world.ask(f"user{number}", gpu="half") for number in range(1, 4)]
+    line += [await world.ask(f"user{number}", gpu="half") for number in range(1, 4)]
     world.late.gate.set()
     await world.settle()
     assert (world.late.most_at_once, len(world.late.answers) - asked) == (1, 2)
@@ -78,11 +81,11 @@ async def test_one_question_at_a_time_and_those_meanwhile_are_one(world):
 
 async def test_an_answer_to_an_old_attempt_grants_nothing(world):
     world.late.gate.clear()
-    lease = world.ask("alice", count=2)
+    lease = await world.ask("alice", count=2)
     await world.settle()
     world.late.mode = "old"
     world.late.answers.clear()
-    again = world.ask("alice", count=1)
+    again = await world.ask("alice", count=1)
     world.late.gate.set()
     await world.settle()
     assert (again.id, world.phase(lease)) == (lease.id, Phase.QUEUED), "it was for two, in the attempt before"
@@ -93,9 +96,9 @@ async def test_an_answer_to_an_old_attempt_grants_nothing(world):
 
 async def test_an_answer_to_a_claim_that_was_withdrawn_grants_nothing(world):
     world.late.gate.clear()
-    lease, other = world.ask("alice", count=2), world.ask("bob", count=2)
+    lease, other = await world.ask("alice", count=2), await world.ask("bob", count=2)
     await world.settle()
-    world.allocator.forget(lease.key)
+    await world.allocator.forget(lease.key)
     world.late.gate.set()
     await world.settle()
     assert (world.phase(lease), world.phase(other)) == (Phase.ENDED, Phase.RESERVED)
@@ -103,7 +106,7 @@ async def test_an_answer_to_a_claim_that_was_withdrawn_grants_nothing(world):
 
 async def test_a_lost_answer_comes_again(world):
     world.late.mode = "lost"
-    lease = world.ask("alice", count=2)
+    lease = await world.ask("alice", count=2)
     await world.settle()
     assert world.phase(lease) is Phase.QUEUED
     world.late.mode = "well"
@@ -115,7 +118,7 @@ async def test_while_the_scheduler_is_away_who_waits_is_told_and_what_runs_runs(
     up = await world.up("anna")
     world.shows(up, 50)
     world.late.mode = "away"
-    lease = world.ask("bob")
+    lease = await world.ask("bob")
     await world.go_on(600, step=60)
     assert words(world, lease) == "The scheduler does not answer at this moment; your place stays."
     assert (world.phase(lease), world.phase(up), world.now_of(up).slots) == (Phase.PARKED, Phase.RUNNING, up.slots)
@@ -130,18 +133,18 @@ async def test_while_the_scheduler_is_away_who_waits_is_told_and_what_runs_runs(
 async def test_a_scheduler_that_forgot_a_running_workspace_grants_its_gpus_to_nobody(world):
     up = await world.up("anna", count=2)
     world.late.forget()
-    lease = world.ask("bob")
+    lease = await world.ask("bob")
     await world.round()
     assert (world.phase(up), world.phase(lease)) == (Phase.RUNNING, Phase.QUEUED)
 
 
 async def test_promise_1_a_scheduler_that_grants_a_gpu_twice_is_not_believed(world):
     world.late.gate.clear()
-    line = [world.ask(user) for user in ("alice", "bob")]
+    line = [await world.ask(user) for user in ("alice", "bob")]
     await world.settle()
     one = (Slot(world.backend.gpus[0].id),)
     grants = tuple(Grant(claim_of(world.now_of(lease)), one) for lease in line)
-    world.late.mode, world.late.answers[:] = "old", [Answer(world.clock.now(), lambda: grants, dict, lambda _: "")]
+    world.late.mode, world.late.answers[:] = "old", [Answer(world.clock.now(), lambda: grants, dict, dict)]
     world.late.gate.set()
     await world.settle()
     assert [world.phase(lease) for lease in line] == [Phase.RESERVED, Phase.QUEUED]
@@ -149,7 +152,7 @@ async def test_promise_1_a_scheduler_that_grants_a_gpu_twice_is_not_believed(wor
 
 async def test_promise_1_a_gpu_that_a_stranger_took_while_it_was_decided_is_not_granted(world):
     world.late.gate.clear()
-    lease = world.ask("alice", count=2)
+    lease = await world.ask("alice", count=2)
     await world.settle()
     observed = world.allocator.observed
     observed.see([("unknown", Slot(world.backend.gpus[0].id))], observed.given_back)
@@ -160,7 +163,7 @@ async def test_promise_1_a_gpu_that_a_stranger_took_while_it_was_decided_is_not_
 
 async def test_a_grant_that_expires_before_its_start_takes_it_is_given_back_and_the_place_stays(world):
     world.late.held_seconds = 5.0
-    lease = world.ask("alice")
+    lease = await world.ask("alice")
     await world.settle()
     assert world.phase(lease) is Phase.RESERVED
     world.clock.advance(6)
@@ -173,10 +176,10 @@ async def test_a_grant_that_expires_before_its_start_takes_it_is_given_back_and_
 
 
 async def test_what_the_scheduler_refuses_ends_with_its_words(world):
-    world.late.gate.clear()
-    lease = world.ask("alice")
+    world.late.mode = "away"
+    lease = await world.ask("alice")
     world.late.refuses[lease.id] = "Your project is closed."
-    world.late.gate.set()
+    world.late.mode = "well"
     await world.round()
     ended = world.now_of(lease)
     assert (ended.phase, ended.reason) == (Phase.ENDED, Reason.FAILED)
@@ -202,7 +205,7 @@ class Seam(RuleBasedStateMachine):
         async def act():
             try:
                 result = step(*arguments, **named)
-                if asyncio.iscoroutine(result):
+                if inspect.isawaitable(result):
                     await result
             except (Conflict, Gone, RequestRefused):
                 pass

@@ -65,7 +65,7 @@ def free(world):
 
 
 async def test_a_lease_follows_its_pod_to_another_node(place):
-    alice = place.start("alice")
+    alice = await place.start("alice")
     assert gpus(place, alice) == ["one/nvidia.com/gpu/0"]
     await gave(place, alice, "two")
     await place.round()
@@ -77,7 +77,7 @@ async def test_a_lease_follows_its_pod_to_another_node(place):
 
 
 async def test_a_pod_where_it_was_promised_changes_nothing(place):
-    alice = place.start("alice")
+    alice = await place.start("alice")
     await gave(place, alice, "one")
     await place.round()
     assert "placed" not in place.did(alice)
@@ -85,7 +85,7 @@ async def test_a_pod_where_it_was_promised_changes_nothing(place):
 
 
 async def test_two_that_changed_places_are_both_followed(place):
-    alice, bob = place.start("alice", count=2), place.start("bob")
+    alice, bob = await place.start("alice", count=2), await place.start("bob")
     assert (gpus(place, alice)[0][:3], gpus(place, bob)[0][:3]) == ("one", "two")
     await gave(place, alice, "two", 2)
     await gave(place, bob, "one")
@@ -96,7 +96,7 @@ async def test_two_that_changed_places_are_both_followed(place):
 
 
 async def test_what_is_reserved_for_another_stays_reserved(place):
-    alice, bob, carol = place.start("alice"), place.start("bob"), place.start("carol")
+    alice, bob, carol = await place.start("alice"), await place.start("bob"), await place.start("carol")
     assert [gpus(place, x)[0] for x in (alice, bob, carol)] == [
         "one/nvidia.com/gpu/0", "one/nvidia.com/gpu/1", "two/nvidia.com/gpu/0",
     ]  # fmt: skip
@@ -107,26 +107,26 @@ async def test_what_is_reserved_for_another_stays_reserved(place):
 
 
 async def test_what_others_use_is_not_counted_on_top_of_what_a_lease_holds(place):
-    alice = place.start("alice", count=2)
+    alice = await place.start("alice", count=2)
     place.backend.gpus = cluster(foreign=["one/nvidia.com/gpu/1"])
     await place.round()
     assert free(place) == 2, "three are taken of node one's two: none of it is free"
-    place.hub_stops(await gave(place, alice, "two", 2), "failed")
+    await place.hub_stops(await gave(place, alice, "two", 2), "failed")
     await place.round()
     await place.round()
     assert free(place) == 3
 
 
 async def test_whichever_of_a_group_others_use_it_is_none_that_a_lease_holds(place):
-    place.start("alice")
+    await place.start("alice")
     place.backend.gpus = cluster(foreign=["one/nvidia.com/gpu/0"])
     await place.round()
     assert free(place) == 2
-    assert gpus(place, place.start("bob", count=2)) == ["two/nvidia.com/gpu/0", "two/nvidia.com/gpu/1"]
+    assert gpus(place, await place.start("bob", count=2)) == ["two/nvidia.com/gpu/0", "two/nvidia.com/gpu/1"]
 
 
 async def test_each_gpu_of_a_group_is_shown_as_one_thing(place):
-    place.start("alice")
+    await place.start("alice")
     place.backend.gpus = cluster(foreign=["one/nvidia.com/gpu/0"])
     await place.round()
     states = gpu_states(place.parts)
@@ -134,7 +134,7 @@ async def test_each_gpu_of_a_group_is_shown_as_one_thing(place):
 
 
 async def test_a_pod_that_got_fewer_gpus_holds_fewer(place):
-    alice = place.start("alice", count=2)
+    alice = await place.start("alice", count=2)
     await gave(place, alice, "one", 1)
     await place.round()
     assert gpus(place, alice) == ["one/nvidia.com/gpu/0"]
@@ -142,9 +142,9 @@ async def test_a_pod_that_got_fewer_gpus_holds_fewer(place):
 
 
 async def test_an_earlier_attempts_pod_counts_until_it_is_gone(place):
-    alice = place.start("alice")
+    alice = await place.start("alice")
     await gave(place, alice, "two", ending=True)
-    again = place.start("alice")
+    again = await place.start("alice")
     assert again.attempt == 2
     await place.round()
     assert gpus(place, again) == ["one/nvidia.com/gpu/0"]
@@ -152,7 +152,7 @@ async def test_an_earlier_attempts_pod_counts_until_it_is_gone(place):
 
 
 async def test_a_lease_is_rebuilt_with_the_gpus_that_were_given(place, make_world):
-    alice = place.start("alice")
+    alice = await place.start("alice")
     await gave(place, alice, "two")
     await place.round()
     after = make_world()
@@ -163,7 +163,7 @@ async def test_a_lease_is_rebuilt_with_the_gpus_that_were_given(place, make_worl
 
 
 async def test_a_start_without_room_goes_back_to_its_place_once_its_pod_is_gone(place):
-    alice = place.start("alice")
+    alice = await place.start("alice")
     await gave(place, alice, waiting=REASON, waiting_seconds=19.0)
     await place.round()
     assert place.now_of(alice).phase is Phase.STARTING
@@ -178,12 +178,12 @@ async def test_a_start_without_room_goes_back_to_its_place_once_its_pod_is_gone(
     assert back.failed_starts == 0
     assert back.message == f"There was no room for it after all: {REASON}"
     assert ("gpuspawner", "requeued", back.message) in place.audit(alice)
-    assert (not place.backend.running, place.speaks(alice)) == (True, False)
+    assert (not place.backend.running, await place.speaks(alice)) == (True, False)
 
 
 async def test_a_node_that_is_started_is_waited_for_longer_and_one_that_never_comes_is_told(place, monkeypatch):
     monkeypatch.setattr(place.parts.scheduler, "node_seconds", lambda *_: 240.0)
-    alice = place.start("alice")
+    alice = await place.start("alice")
     await gave(place, alice, waiting=REASON, waiting_seconds=450.0)
     await place.round()
     assert place.now_of(alice).phase is Phase.STARTING
@@ -200,24 +200,24 @@ async def test_a_node_that_is_started_is_waited_for_longer_and_one_that_never_co
 
 
 async def test_the_same_start_asks_again_and_others_pass_for_a_while(place):
-    alice = place.start("alice")
+    alice = await place.start("alice")
     await gave(place, alice, waiting=REASON, waiting_seconds=21.0)
     await place.round()
-    again = place.ask("alice")
+    again = await place.ask("alice")
     assert (again.id, again.phase, again.asked_at) == (alice.id, Phase.QUEUED, alice.asked_at)
     await place.round()
     assert place.now_of(again).phase is Phase.QUEUED
-    bob = place.start("bob")
+    bob = await place.start("bob")
     assert place.now_of(bob).phase is Phase.RESERVED
     for _ in range(4):
         place.clock.advance(8.0)
-        place.allocator.hear(again.id, again.attempt)
+        await place.allocator.hear(again.id, again.attempt)
         await place.round()
     assert place.now_of(again).phase is Phase.RESERVED
 
 
 async def test_another_node_is_tried_where_the_first_had_no_room(place):
-    alice = place.start("alice")
+    alice = await place.start("alice")
     assert gpus(place, alice) == ["one/nvidia.com/gpu/0"]
     await gave(place, alice, waiting="0/2 nodes are available: 1 Insufficient cpu.", waiting_seconds=21.0)
     await place.round()
@@ -231,25 +231,25 @@ async def test_another_node_is_tried_where_the_first_had_no_room(place):
 
 
 async def test_promise_6_a_start_that_its_spawner_sends_back_lets_others_pass_and_is_no_failure(place):
-    alice, why = place.start("alice"), "The cluster's quota team leaves no room: 1 asked, 2 of 2 in use."
+    alice, why = await place.start("alice"), "The cluster's quota team leaves no room: 1 asked, 2 of 2 in use."
     for attempt in (1, 3, 5, 7):  # more often than a hub may drop a start
         assert place.now_of(alice).attempt == attempt
         await place.acknowledge(place.now_of(alice))
-        back = place.allocator.requeue(alice.id, attempt, why)
+        back = await place.allocator.requeue(alice.id, attempt, why)
         assert (back.phase, back.asked_at, back.slots, back.failed_starts) == (Phase.PARKED, alice.asked_at, (), 0)
         assert ("gpuspawner", "requeued", why) in place.audit(alice)
-        assert place.ask("alice").phase is Phase.QUEUED
+        assert (await place.ask("alice")).phase is Phase.QUEUED
         await place.round()
         assert place.now_of(alice).phase is Phase.QUEUED, "not at once again"
         for _ in range(4):
             place.clock.advance(8.0)
-            place.allocator.hear(alice.id, attempt + 2)
+            await place.allocator.hear(alice.id, attempt + 2)
             await place.round()
         assert place.now_of(alice).phase is Phase.RESERVED
 
 
 async def test_a_start_that_the_cluster_ends_goes_back_to_its_place_at_once(place):
-    alice = place.start("alice")
+    alice = await place.start("alice")
     await gave(place, alice, "one", disruption="The cluster needs its GPU for more important work.")
     await place.round()
     back = place.now_of(alice)
@@ -258,7 +258,7 @@ async def test_a_start_that_the_cluster_ends_goes_back_to_its_place_at_once(plac
 
 
 async def test_what_found_room_meanwhile_stays(place):
-    alice = place.start("alice")
+    alice = await place.start("alice")
     await gave(place, alice, waiting=REASON, waiting_seconds=19.0)
     await place.round()
     change(place, alice, waiting="", waiting_seconds=0.0, given=((NODES["one"], 1),))

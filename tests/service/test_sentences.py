@@ -341,9 +341,9 @@ def test_every_phase_and_every_reason_has_words():
     assert gpus_asked(a_request(gpu=None), CATALOG) == "no GPU"
 
 
-def test_a_place_that_backs_off_or_whose_hub_is_away_says_so(world):
+async def test_a_place_that_backs_off_or_whose_hub_is_away_says_so(world):
     parked = a_lease(phase=Phase.PARKED, not_before=world.clock.now() + 60)
-    world.book.save(parked)
+    await world.book.save(parked)
     world.allocator.observed.hub_answers = True
     assert "tried again in 1 min" in lease_view(world.parts, parked)["queue"]["sentence"]
     waiting = replace(parked, not_before=0.0)

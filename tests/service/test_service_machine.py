@@ -89,40 +89,43 @@ class Service(RuleBasedStateMachine):
 
     # The hub
 
-    def hub_starts(self, server):
+    async def hub_starts(self, server):
         """The service asks for a parked start: the hub makes a new one of the options that it is given."""
         start = self.starts[server.user] = Start(server.user, self.options[server.user])
         with contextlib.suppress(Killed, GpuspawnerError):
-            self.asks(start)
+            await self.asks(start)
 
-    def hub_stopped(self, server):
+    async def hub_stopped(self, server):
         """The spawner's stop and its hook after it."""
         start = self.starts.pop(server.user, None)
         if start is None or not start.lease:
             return
         if start.created:
             self.ends(start)
-        self.reports(start, "stopped" if server.ready else "cancelled")
+        await self.reports(start, "stopped" if server.ready else "cancelled")
 
     def ends(self, start):
         """The processes of a start end, but those that nobody can end."""
         if start.lease not in self.world.backend.unkillable:
             self.world.backend.running.pop((start.lease, start.attempt), None)
 
-    def reports(self, start, outcome):
+    async def reports(self, start, outcome):
         if not self.loses_reports:
             with contextlib.suppress(Killed):
-                self.world.allocator.release(start.lease, start.attempt, outcome, "")
+                await self.world.allocator.release(start.lease, start.attempt, outcome, "")
 
-    def asks(self, start):
-        lease = self.world.ask(start.user, start_id=start.id, **start.options)
+    async def asks(self, start):
+        lease = await self.world.ask(start.user, start_id=start.id, **start.options)
         start.lease, start.attempt = lease.id, lease.attempt
         return lease
 
     async def goes_on(self, start, creates):
         """One turn of the mixin's loop."""
         try:
-            lease = self.asks(start) if not start.lease else self.world.allocator.hear(start.lease, start.attempt)
+            if start.lease:
+                lease = await self.world.allocator.hear(start.lease, start.attempt)
+            else:
+                lease = await self.asks(start)
             granted = lease.phase in {Phase.RESERVED, Phase.STARTING}  # starting: what it creates takes its time
             if granted and await self.world.acknowledge(lease) is not None and creates:
                 with contextlib.suppress(Killed):
@@ -184,7 +187,7 @@ class Service(RuleBasedStateMachine):
         start, lease = self.starts.get(user), self.live(user)
         if start and not start.created and lease and start.lease == lease.id and lease.phase in WAITING:
             with contextlib.suppress(Killed, Gone):
-                self.world.allocator.park(start.lease, start.attempt)
+                self.run(self.world.allocator.park(start.lease, start.attempt))
             self.starts.pop(user)
             self.world.hub.forget(user)
 
@@ -192,7 +195,7 @@ class Service(RuleBasedStateMachine):
     def a_user_stops_in_the_hub(self, user):
         server = self.world.hub.listed.pop((user, ""), None)
         if server is not None:
-            self.hub_stopped(server)
+            self.run(self.hub_stopped(server))
 
     @rule()
     def the_hub_dies_and_comes_back(self):
@@ -226,7 +229,7 @@ class Service(RuleBasedStateMachine):
             if noticed:
                 self.world.hub.forget(user)
                 self.starts.pop(user)
-                self.reports(start, "died")
+                self.run(self.reports(start, "died"))
 
     @rule(user=WHO, outlives=st.booleans())
     def a_process_outlives_its_end_or_not(self, user, outlives):
@@ -248,9 +251,12 @@ class Service(RuleBasedStateMachine):
             return
         with contextlib.suppress(Conflict):
             if action == "stop":
-                self.world.parts.reclaimer.mark(lease.id, End(Reason.STOPPED, user, "enough"))
+                self.run(self.marked(lease, End(Reason.STOPPED, user, "enough")))
             else:
-                getattr(self.world.parts.lifecycle, action)(lease, user)
+                self.run(getattr(self.world.parts.lifecycle, action)(lease, user))
+
+    async def marked(self, lease, how):
+        await self.world.parts.reclaimer.mark(lease.id, how)
 
     # Time, and the service's own life
 
@@ -347,15 +353,15 @@ class Service(RuleBasedStateMachine):
                     self.a_user_stops_in_the_hub(user)
             if not (list(world.book) or world.hub.listed or world.backend.running):
                 break
-            if world.parts.reconciler.orphans.alert and not list(world.book):
-                for lease_id, _ in list(world.backend.running):
-                    world.backend.vanish(lease_id)  # so many orphans are left to the administrator, who ends them
+            if world.parts.reconciler.orphans.alert:  # so many are left to the administrator, who ends them
+                for lease_id in {lease_id for lease_id, _ in world.backend.running} - {x.id for x in world.book}:
+                    world.backend.vanish(lease_id)
             self.the_hub_s_starts_go_on(creates=True)
             for user in USERS:
                 start = self.starts.get(user)
                 if start and start.created and (start.lease, start.attempt) not in world.backend.running:
                     world.hub.forget(user)  # the hub sees that its process is gone
-                    self.reports(self.starts.pop(user), "died")
+                    self.run(self.reports(self.starts.pop(user), "died"))
                 self.a_server_answers(user)
             self.promise_1_no_gpu_is_used_beyond_its_whole()
             self.run(world.go_on(20, step=10))

@@ -1,11 +1,11 @@
 """The database: its schema, its epoch, what it keeps, and what becomes of its troubles."""
 
+import asyncio
 import contextlib
 import resource
 import sqlite3
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -46,7 +46,6 @@ def test_opening_again_migrates_nothing_and_raises_the_epoch(store, path):
 
 CALLS = {
     "save": lambda store: store.save([a_lease("new")]),
-    "keep_readings": lambda store: store.keep_readings("one", 0.0),
     "thin_readings": lambda store: store.ages.thin_readings(NOW),
     "forget_ended": lambda store: store.ages.forget_ended(NOW),
     "check_epoch": Store.check_epoch,
@@ -125,19 +124,19 @@ def block(path):
     return other
 
 
-def test_a_locked_database_is_unavailable_and_nothing_is_remembered(store, path):
+async def test_a_locked_database_is_unavailable_and_nothing_is_remembered(store, path):
     book = Book(store)
-    book.save(a_lease())
+    await book.save(a_lease())
     store._engine.dispose()
     sa.event.listen(store._engine, "connect", lambda c, _: c.execute("PRAGMA busy_timeout=50").close())
     other = block(path)
     with pytest.raises(Unavailable, match="locked"):
-        book.save(replace(a_lease(), phase=Phase.PARKED), audit=[line()])
+        await book.save(replace(a_lease(), phase=Phase.PARKED), audit=[line()])
     other.execute("ROLLBACK")
     other.close()
     assert book.get("one") == a_lease()
     assert store.lease("one") == a_lease()
-    book.save(replace(a_lease(), phase=Phase.PARKED))
+    await book.save(replace(a_lease(), phase=Phase.PARKED))
     assert store.lease("one").phase is Phase.PARKED
 
 
@@ -167,14 +166,14 @@ def test_a_write_waits_for_another_process_for_a_moment(store, path):
     assert store.lease("new") is not None
 
 
-def test_a_full_disk_is_unavailable_and_nothing_is_remembered(store):
+async def test_a_full_disk_is_unavailable_and_nothing_is_remembered(store):
     book = Book(store)
-    book.save(a_lease())
+    await book.save(a_lease())
     with store._engine.connect() as connection:
         pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
         connection.exec_driver_sql(f"PRAGMA max_page_count={pages}")
     with pytest.raises(Unavailable, match="full"):
-        book.save(replace(a_lease(), options={"much": "x" * 100_000}))
+        await book.save(replace(a_lease(), options={"much": "x" * 100_000}))
     assert book.get("one") == a_lease()
     assert store.lease("one") == a_lease()
 
@@ -240,7 +239,7 @@ def test_a_store_that_takes_no_writes_is_known_before_anybody_asks_and_so_is_one
     assert store.trouble == ""
 
 
-def test_what_is_written_beside_the_loop_holds_up_no_read_and_fails_no_write(store):
+async def test_what_is_written_beside_the_loop_holds_up_no_read_and_fails_no_write(store):
     held, done = threading.Event(), threading.Event()
 
     def write_slowly():
@@ -248,17 +247,16 @@ def test_what_is_written_beside_the_loop_holds_up_no_read_and_fails_no_write(sto
             held.set()
             done.wait(20)
 
-    with ThreadPoolExecutor() as threads:
-        slow = threads.submit(write_slowly)
-        assert held.wait(20)
-        assert store.live() == []
-        store.check_epoch()
-        other = threads.submit(store.save, [a_lease()])
-        time.sleep(2 * stores.PATIENCE_SECONDS)
-        assert not other.done(), "it waits for its turn, however long, and is not refused"
-        assert store.live() == []
-        done.set()
-        assert (slow.result(20), other.result(20)) == (None, None)
+    slow = asyncio.create_task(store.write(write_slowly))
+    await asyncio.to_thread(held.wait, 20)
+    assert await store.read(store.live) == []
+    await store.read(store.check_epoch)
+    other = asyncio.create_task(store.write(store.save, [a_lease()]))
+    await asyncio.sleep(2 * stores.PATIENCE_SECONDS)
+    assert not other.done(), "it waits for its turn, however long, and is not refused"
+    assert await store.read(store.live) == []
+    done.set()
+    assert (await slow, await other) == (None, None)
     assert (store.live(), store.trouble) == ([a_lease()], "")
 
 

@@ -67,7 +67,7 @@ def test_of_old_readings_a_busy_one_outlives_a_higher_one_that_was_none_s_work(s
 def test_readings_behind_a_stop_stay_whole_as_long_as_their_lease_others_thirty_days(store):
     old = [reading(NOW - MAXIMA_SECONDS - 3600 + 60 * i, 1.0) for i in range(6)]
     store.save([], readings=old)
-    store.keep_readings("one", old[2].at)
+    store.save([], kept=[("one", old[2].at)])
     store.ages.thin_readings(NOW)
     assert store.readings("one") == [replace(row, kept=True) for row in old[2:]]
 

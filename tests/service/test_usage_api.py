@@ -37,8 +37,8 @@ def runs(world, lease_id="runs", user="alice", minutes=60, **changes):
 
 def ended(world, lease_id="ended", user="alice", minutes=120, **changes):
     lease = runs(world, lease_id, user, minutes, **changes)
-    stopping = world.call(world.parts.allocator.finish, lease, endings.stopped_by(user, "a test"))
-    world.save(end(stopping, NOW))
+    world.call(world.parts.allocator.finish, lease, endings.stopped_by(user, "a test"))
+    world.save(end(world.lease(lease_id), NOW))
 
 
 def ask(world, path, name="alice", status=200, method="GET", **body):
@@ -229,7 +229,7 @@ def test_a_correction_is_a_line_of_its_own(world):
     line = world.call(world.parts.store.audit)[1]
     assert (line.event.action, line.event.why) == ("usage corrected", "3 GPU h given back to alice: a broken image")
     used = world.call(lambda: world.parts.allocator.bounds.balances().of(Asker("alice", "alice born")))[0].used
-    world.call(world.parts.allocator.accounting.forget)
+    world.call(world.parts.allocator.accounting.load)
     assert world.call(lambda: world.parts.allocator.bounds.balances().of(Asker("alice", "alice born")))[0].used == used
     assert "a user of the hub" in refused(world, "usage/corrections", team="vision", amount="1 h", why="x")
     assert "is no use" in refused(world, "usage/corrections", user="alice", amount="4 GPUs", why="x")

@@ -37,11 +37,9 @@ async def act(parts: Parts, person: Person, lease: Lease, action: str, where: st
         HTTPError: 403 for a stop or a move by a workspace's own token, another's dispute, or an answer by someone
             who is no administrator.
     """
-    if action == "seen":
-        if not lease.live and person.owns(lease):
-            parts.book.save(replace(lease, seen_by_user=True))
-    elif action in _OF_AN_END:
-        _OF_AN_END[action](parts, person, lease, said)
+    if action in _OF_AN_END:
+        async with parts.book.of_ended:
+            await _OF_AN_END[action](parts, person, await parts.book.find(lease.id) or lease, said)
     elif action == "move" and lease.reason is endings.Reason.MOVED:
         return  # a second click, in another tab: it moves already
     elif not lease.live:
@@ -49,9 +47,9 @@ async def act(parts: Parts, person: Person, lease: Lease, action: str, where: st
     elif action == "consent":
         await _consent(parts, person, lease, said)
     elif action == "keep":
-        parts.lifecycle.keep(lease, person.name)
+        await parts.lifecycle.keep(lease, person.name)
     elif action == "extend":
-        parts.lifecycle.extend(lease, person.name)
+        await parts.lifecycle.extend(lease, person.name)
     else:
         if person.lease is not None:
             raise HTTPError(403, reason="A workspace's own token may not end it: use the hub or the workspace page.")
@@ -63,7 +61,7 @@ async def _stop(parts: Parts, person: Person, lease: Lease, where: str) -> None:
         return
     waits = lease.phase in WAITING
     how = endings.withdrawn(person.name) if waits else endings.stopped_by(person.name, where)
-    parts.reclaimer.mark(lease.id, how)
+    await parts.reclaimer.mark(lease.id, how)
     await parts.reclaimer.drive(lease.id)
 
 
@@ -71,26 +69,32 @@ async def _consent(parts: Parts, person: Person, lease: Lease, kinds: object) ->
     """Say which kinds it may get in place of the one asked for: its place stays. Repeating it is harmless."""
     groups = await parts.members.now(lease.user, lease.key.owner)
     waiting = parts.book.get(lease.id) or lease
-    consented, event = parts.allocator.asking.consent(waiting, kinds, groups)
+    consented, event = await parts.allocator.asking.consent(waiting, kinds, groups)
     if consented.request == waiting.request:
         return
-    parts.book.save(consented, audit=[parts.allocator.line(waiting, person.name, event)])
-    parts.allocator.give()
+    await parts.book.save(consented, audit=[parts.allocator.line(waiting, person.name, event)])
+    await parts.allocator.give()
 
 
-def _share(parts: Parts, person: Person, lease: Lease, _sentence: object) -> None:
+async def _see(parts: Parts, person: Person, lease: Lease, _sentence: object) -> None:
+    if not lease.live and person.owns(lease):
+        await parts.book.save(replace(lease, seen_by_user=True))
+
+
+async def _share(parts: Parts, person: Person, lease: Lease, _sentence: object) -> None:
     """Let administrators read what its server wrote last. Repeating it is harmless."""
     if not person.owns(lease):
         raise HTTPError(403, reason="Only its user may share the output of a workspace.")
-    row = parts.store.outputs.of(lease.id, parts.clock.now())
+    row = await parts.store.read(parts.store.outputs.of, lease.id, parts.clock.now())
     if row is None:
         raise Conflict("There is no output of this workspace any more: it is kept for a week after a failure.")
     if not row.shared:
-        parts.store.outputs.share(lease.id)
-        parts.book.save(lease, audit=[parts.allocator.line(lease, person.name, events.OutputShared())])
+        await parts.store.write(parts.store.outputs.share, lease.id)
+        lease = parts.book.get(lease.id) or lease
+        await parts.book.save(lease, audit=[parts.allocator.line(lease, person.name, events.OutputShared())])
 
 
-def _dispute(parts: Parts, person: Person, lease: Lease, sentence: object) -> None:
+async def _dispute(parts: Parts, person: Person, lease: Lease, sentence: object) -> None:
     """Store that an end was wrong, with the readings that decided: they stay as long as its audit."""
     if not person.owns(lease):
         raise HTTPError(403, reason="Only its user may say that the end of a workspace was wrong.")
@@ -98,22 +102,21 @@ def _dispute(parts: Parts, person: Person, lease: Lease, sentence: object) -> No
         return  # a second click
     since = deciding_since(lease, EVIDENCE_SECONDS)
     disputed = disputing.dispute(lease, written(sentence), since, parts.clock.now())
-    parts.store.keep_readings(lease.id, since)  # first: no crash leaves a dispute without
     line = parts.allocator.line(lease, person.name, events.Disputed(written(sentence)))
-    parts.book.save(disputed, audit=[line])
+    await parts.book.save(disputed, audit=[line], kept=[(lease.id, since)])
 
 
-def _answer(parts: Parts, person: Person, lease: Lease, sentence: object) -> None:
+async def _answer(parts: Parts, person: Person, lease: Lease, sentence: object) -> None:
     if not person.admin:
         raise HTTPError(403, reason="Only administrators (scope custom:gpu:admin) answer.")
     text = written(sentence, needed=True)
     if lease.dispute is not None and (lease.dispute.answer, lease.dispute.answered_by) == (text, person.name):
         return  # a second click
     answered = disputing.answer(lease, text, person.name, parts.clock.now())
-    parts.book.save(answered, audit=[parts.allocator.line(lease, person.name, events.Answered(text))])
+    await parts.book.save(answered, audit=[parts.allocator.line(lease, person.name, events.Answered(text))])
 
 
-_OF_AN_END = {"share": _share, "dispute": _dispute, "answer": _answer}
+_OF_AN_END = {"seen": _see, "share": _share, "dispute": _dispute, "answer": _answer}
 
 
 async def _move(parts: Parts, person: Person, lease: Lease, where: str) -> None:
@@ -124,7 +127,7 @@ async def _move(parts: Parts, person: Person, lease: Lease, where: str) -> None:
         raise Conflict("None of its GPUs is reported as failed: there is nothing to move it from.")
     if why := parts.allocator.offered_no_more(lease):
         raise Conflict(f"It would not start again: {why} Stop it when you can, and ask anew on the form.")
-    parts.reclaimer.mark(lease.id, endings.moved(person.name, where, lease.unhealthy), _may_move)
+    await parts.reclaimer.mark(lease.id, endings.moved(person.name, where, lease.unhealthy), _may_move)
     await parts.reclaimer.drive(lease.id)
 
 

@@ -179,10 +179,10 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
         catalog = self.parts.catalog
         return catalog if self.must().admin else visible(catalog, await self.groups_shown())
 
-    def own(self, lease_id: str) -> Lease:
+    async def own(self, lease_id: str) -> Lease:
         """Return the lease that this person may see and act on. To others it does not exist."""
         person = self.must()
-        lease = self.parts.book.get(lease_id) or self.parts.store.lease(lease_id)
+        lease = await self.parts.book.find(lease_id)
         may = lease is not None and (person.admin or person.owns(lease))
         if lease is None or not may or person.lease not in {None, lease_id}:
             raise HTTPError(404, reason=f"You have no workspace with the id {lease_id[:40]}.")

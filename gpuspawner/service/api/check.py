@@ -42,7 +42,7 @@ class Check(ApiHandler):
         body = self.body()
         server = str(body.pop("server", ""))
         groups = await self.groups()
-        request = parts.allocator.asking.resolve(body, person.name, person.owner, groups)
+        request = await parts.allocator.asking.resolve(body, person.name, person.owner, groups)
         now = parts.clock.now()
         key = Key(*person.owner, server)
         mine = parts.book.of_key(key)

@@ -69,11 +69,11 @@ class Granting:
         )
         view = grant_view(parts, row)
         event = events.QuotaGranted(f"{view['words']}: {why}")
-        parts.allocator.accounting.give(row, self._line(user or account.team, event))
-        self._settle()
+        await parts.allocator.accounting.give(row, self._line(user or account.team, event))
+        await self._settle()
         return view
 
-    def take_back(self, row: GrantRow, body: Body) -> dict[str, Any]:
+    async def take_back(self, row: GrantRow, body: Body) -> dict[str, Any]:
         """Take a grant back. What runs goes on to its end; nothing is extended or started by it any more."""
         person, parts = self.person, self.parts
         why, now = self._why(body), parts.clock.now()
@@ -84,7 +84,7 @@ class Granting:
         words = grant_view(parts, row)["words"]
         taken = replace(row, taken_back_at=now, taken_back_by=person.name, taken_back_why=why)
         event = events.QuotaTakenBack(f"{words}: {why}")
-        parts.allocator.accounting.take_back(taken, self._line(row.user or row.team, event))
+        await parts.allocator.accounting.take_back(taken, self._line(row.user or row.team, event))
         return grant_view(parts, taken)
 
     async def correct(self, body: Body) -> dict[str, Any]:
@@ -103,8 +103,8 @@ class Granting:
             sign * HOUR_MS, rate, person.name, why,
         )  # fmt: skip
         words = f"{amount_text(Amount(amount.what, '', much))} {'given back to' if sign < 0 else 'charged to'} {user}"
-        parts.allocator.accounting.correct(line, self._line(user, events.UsageCorrected(f"{words}: {why}")))
-        self._settle()
+        await parts.allocator.accounting.correct(line, self._line(user, events.UsageCorrected(f"{words}: {why}")))
+        await self._settle()
         view = {"user": user, "team": account.team or None, "amount": float(amount.number), "limit": amount.what.value}
         return {**view, "why": why, "by": person.name, "at": now, "words": words}
 
@@ -119,10 +119,10 @@ class Granting:
             raise RequestRefused("why", quoted(why), f"a reason of at most {LONGEST_WHY} letters", "Say why.")
         return why.strip()
 
-    def _settle(self) -> None:
+    async def _settle(self) -> None:
         """Let what is granted or given back count at once: for what a budget cut, and for who waits."""
-        self.parts.allocator.bounds.lengthen()
-        self.parts.allocator.give()
+        await self.parts.allocator.bounds.lengthen()
+        await self.parts.allocator.give()
 
     async def _account(self, body: Body) -> tuple[Account, str]:
         """Return for whom something is, of a team, a user, or a user in a team, and the user's name."""

@@ -110,9 +110,9 @@ class Acquire(SpawnerHandler):
             raise Unavailable(words)
         groups = await self.parts.members.now(body.user, body.key().owner)
         asking = self.parts.allocator.asking
-        request = asking.request_of(body.key(), body.user, body.options, groups, start_id=body.start_id)
+        request = await asking.request_of(body.key(), body.user, body.options, groups, start_id=body.start_id)
         ask = Ask(body.key(), body.user, request, body.options, body.start_id, body.boot_id, body.by)
-        self.answer(self.view(self.parts.allocator.acquire(ask)))
+        self.answer(self.view(await self.parts.allocator.acquire(ask)))
 
 
 class Wait(SpawnerHandler):
@@ -121,7 +121,7 @@ class Wait(SpawnerHandler):
     async def get(self, lease_id: str) -> None:
         """Answer the lease as soon as it is granted or its place changes."""
         allocator, attempt = self.parts.allocator, self.attempt()
-        lease = allocator.hear(lease_id, attempt)
+        lease = await allocator.hear(lease_id, attempt)
         known = self.get_argument("known", "")
         longest = min(LONGEST_WAIT_SECONDS, self.number("seconds", float, default=str(LONGEST_WAIT_SECONDS)))
         until = self.parts.clock.now() + longest
@@ -129,7 +129,7 @@ class Wait(SpawnerHandler):
             if str(self.parts.queue.place(lease).number) != known:
                 break
             await self.parts.book.wait_for_change(until - self.parts.clock.now())
-            lease = allocator.current(lease_id, attempt)
+            lease = await allocator.current(lease_id, attempt)
         self.answer(self.view(lease))
 
 
@@ -143,13 +143,13 @@ class Acknowledge(SpawnerHandler):
         """
         self.fields()
         allocator, attempt = self.parts.allocator, self.attempt()
-        lease = allocator.hear(lease_id, attempt)
+        lease = await allocator.hear(lease_id, attempt)
         if not await self.parts.reclaimer.end_attempts(lease):
             self.answer({"error": {"message": "What an earlier start left is still ending."}}, 409)
             return
         groups = await self.parts.members.now(lease.user, lease.key.owner)
-        allocator.asking.must_be_allowed(allocator.current(lease_id, attempt), groups)
-        lease, token = allocator.acknowledge(lease_id, attempt)
+        await allocator.asking.must_be_allowed(await allocator.current(lease_id, attempt), groups)
+        lease, token = await allocator.acknowledge(lease_id, attempt)
         patch = self.parts.scheduler.patch(lease)
         variables = {
             **patch.get("environment", {}),
@@ -171,61 +171,61 @@ def _gpu_variables(lease: Lease) -> dict[str, str]:
 class Heartbeat(SpawnerHandler):
     """POST ?attempt=: the start is still under way."""
 
-    def post(self, lease_id: str) -> None:
+    async def post(self, lease_id: str) -> None:
         """Answer the lease; 409 where this start is over."""
         self.fields()
-        self.answer(self.view(self.parts.allocator.hear(lease_id, self.attempt())))
+        self.answer(self.view(await self.parts.allocator.hear(lease_id, self.attempt())))
 
 
 class Park(SpawnerHandler):
     """POST ?attempt=: the waiter leaves, the place stays."""
 
-    def post(self, lease_id: str) -> None:
+    async def post(self, lease_id: str) -> None:
         """Answer the lease: reserved where a grant crossed the message."""
         self.fields()
-        self.answer(self.view(self.parts.allocator.park(lease_id, self.attempt())))
+        self.answer(self.view(await self.parts.allocator.park(lease_id, self.attempt())))
 
 
 class Requeue(SpawnerHandler):
     """POST ?attempt=: the backend has no room for what was granted, and nothing of it is left there."""
 
-    def post(self, lease_id: str) -> None:
+    async def post(self, lease_id: str) -> None:
         """Answer the lease, at its place in the queue again; 410 where this attempt is over."""
         body = self.fields("why", "node")
         why, node = (str(body.get(name, "")) for name in ("why", "node"))
-        self.answer(self.view(self.parts.allocator.requeue(lease_id, self.attempt(), why, node)))
+        self.answer(self.view(await self.parts.allocator.requeue(lease_id, self.attempt(), why, node)))
 
 
 class Release(SpawnerHandler):
     """POST ?attempt=&outcome=: how a start or a server ended."""
 
-    def post(self, lease_id: str) -> None:
+    async def post(self, lease_id: str) -> None:
         """Note it. Older attempts and repeats are harmless."""
         outcome = self.get_argument("outcome")
         if outcome not in OUTCOMES:
             raise HTTPError(400, reason=f"outcome is one of {', '.join(sorted(OUTCOMES))}.")
         body = self.fields("message", "output")
         message, output = (str(body.get(name, "")) for name in ("message", "output"))
-        self.parts.allocator.release(lease_id, self.attempt(), outcome, message, output)
+        await self.parts.allocator.release(lease_id, self.attempt(), outcome, message, output)
         self.answer({})
 
 
 class Forget(SpawnerHandler):
     """POST: the hub deletes a server, or its user."""
 
-    def post(self) -> None:
+    async def post(self) -> None:
         """Withdraw the place that it may have in the queue."""
-        self.parts.allocator.forget(self.understood(KeyBody).key())
+        await self.parts.allocator.forget(self.understood(KeyBody).key())
         self.answer({})
 
 
 class Stopper(SpawnerHandler):
     """POST: whose request stopped a server."""
 
-    def post(self) -> None:
+    async def post(self) -> None:
         """Note it, also for an end that is yet to come."""
         body = self.understood(StopperBody)
-        self.parts.allocator.stoppers.name(body.key(), body.by)
+        await self.parts.allocator.stoppers.name(body.key(), body.by)
         self.answer({})
 
 

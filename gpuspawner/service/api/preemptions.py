@@ -34,10 +34,10 @@ class ClaimHandler(ApiHandler):
             raise HTTPError(403, reason="Only administrators (scope custom:gpu:admin) make claims that end workspaces.")
         return person
 
-    def claim(self, name: str) -> Preemption:
+    async def claim(self, name: str) -> Preemption:
         """Return a claim. Raises 404 where there is none of this id."""
         self.administrator()
-        found = self.parts.preemptions.get(name)
+        found = await self.parts.preemptions.get(name)
         if found is None:
             raise HTTPError(404, reason=f"There is no claim with the id {name[:40]}.")
         return found
@@ -46,10 +46,10 @@ class ClaimHandler(ApiHandler):
 class Preemptions(ClaimHandler):
     """GET: the last claims, the newest first. POST: a new one."""
 
-    def get(self) -> None:
+    async def get(self) -> None:
         """Answer the claims."""
         self.administrator()
-        found = self.parts.preemptions.last(LISTED)
+        found = await self.parts.preemptions.last(LISTED)
         self.answer({"preemptions": [claim_view(self.parts, one) for one in found]})
 
     async def post(self) -> None:
@@ -63,7 +63,7 @@ class Preemptions(ClaimHandler):
             stands, plan = preemptions.preview(claim)
             self.answer(claim_view(self.parts, stands, plan.victims, dry_run=True))
             return
-        made = preemptions.make(claim)
+        made = await preemptions.make(claim)
         self.answer(claim_view(self.parts, made), 201 if made.id == claim.id else 200)
 
     async def _understood(self, person: Person) -> tuple[Preemption, bool]:
@@ -114,22 +114,22 @@ class Preemptions(ClaimHandler):
 class One(ClaimHandler):
     """GET: a claim. DELETE: give it up."""
 
-    def get(self, name: str) -> None:
+    async def get(self, name: str) -> None:
         """Answer it, with whom it ends and which of its GPUs are free."""
-        self.answer(claim_view(self.parts, self.claim(name)))
+        self.answer(claim_view(self.parts, await self.claim(name)))
 
-    def delete(self, name: str) -> None:
+    async def delete(self, name: str) -> None:
         """Answer it as it is then: who was warned goes on. 409 where it was claimed or has lapsed."""
-        self.answer(claim_view(self.parts, self.parts.preemptions.give_up(self.claim(name))))
+        self.answer(claim_view(self.parts, await self.parts.preemptions.give_up(await self.claim(name))))
 
 
 class Claimed(ClaimHandler):
     """POST: the claimant has the GPUs, which are kept no longer."""
 
-    def post(self, name: str) -> None:
+    async def post(self, name: str) -> None:
         """Answer it as it is then; 409 where they are not free yet, or it is over."""
         self.fields()
-        self.answer(claim_view(self.parts, self.parts.preemptions.claimed(self.claim(name))))
+        self.answer(claim_view(self.parts, await self.parts.preemptions.claimed(await self.claim(name))))
 
 
 def _count(value: object) -> int:

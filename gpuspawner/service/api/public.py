@@ -10,7 +10,7 @@ from tornado.web import HTTPError
 from gpuspawner import __version__
 from gpuspawner.catalog import teams_of
 from gpuspawner.core.errors import RequestRefused, quoted
-from gpuspawner.core.leases.lease import WAITING
+from gpuspawner.core.leases.lease import WAITING, Lease
 from gpuspawner.core.quotas.bounds import Who
 from gpuspawner.service.api.actions import ACTIONS, act
 from gpuspawner.service.api.base import ApiHandler
@@ -37,7 +37,7 @@ class Root(ApiHandler):
         """Answer name, rights, version, and the teams that may be charged for what who asks uses."""
         person = self.must()
         answer = {"version": __version__, "user": person.name, "admin": person.admin}
-        self.answer({**answer, **teams_view(self.parts, person.owner, await self.groups())})
+        self.answer({**answer, **await teams_view(self.parts, person.owner, await self.groups())})
 
 
 class Offers(ApiHandler):
@@ -56,11 +56,11 @@ class Offers(ApiHandler):
         offers = [offer_view(offer, parts) for offer in parts.queue.offers if offer.kind in catalog.gpus]
         age = parts.clock.now() - parts.scheduler.fleet.observed_at if parts.scheduler.fleet.complete else None
         held = sum(x.request.count for x in parts.book if person.owns(x))
-        consents = parts.allocator.asking.last_consents(person.owner)
+        consents = await parts.allocator.asking.last_consents(person.owner)
         answer = {"offers": offers, "age_seconds": age, "held": held, "consents": consents}
         teams = teams_of(parts.catalog.rules, groups) or ("",)
         quota = bounds_view(parts, [Who(person.name, person.owner.user_created, team) for team in teams])
-        self.answer({**answer, "quota": quota, **teams_view(parts, person.owner, groups)})
+        self.answer({**answer, "quota": quota, **await teams_view(parts, person.owner, groups)})
 
 
 class Queue(ApiHandler):
@@ -107,7 +107,7 @@ class Queue(ApiHandler):
 class Workspaces(ApiHandler):
     """GET [?all=1] [?ended=N]: live workspaces of one's own, or of all for administrators; the last ended ones too."""
 
-    def get(self) -> None:
+    async def get(self) -> None:
         """Answer the workspaces, the oldest first, then those that ended, the newest first."""
         parts, person = self.parts, self.must()
         everybody = self.everybody()
@@ -118,18 +118,18 @@ class Workspaces(ApiHandler):
             raise HTTPError(400, reason=f"ended is a whole number up to {LONGEST_LIST}.")
         live = [x for x in parts.book if everybody or person.owns(x)]
         live = [x for x in live if person.lease in {None, x.id}]
-        ended = (
-            parts.store.ended(None if everybody else person.owner, int(text)) if int(text) and not person.lease else []
-        )
+        ended: list[Lease] = []
+        if int(text) and not person.lease:
+            ended = await parts.store.read(parts.store.ended, None if everybody else person.owner, int(text))
         self.answer({"workspaces": [lease_view(parts, x) for x in [*sorted(live, key=lambda x: x.asked_at), *ended]]})
 
 
 class Workspace(ApiHandler):
     """GET: one workspace, also after its end."""
 
-    def get(self, lease_id: str) -> None:
+    async def get(self, lease_id: str) -> None:
         """Answer the workspace."""
-        self.answer(lease_view(self.parts, self.own(lease_id)))
+        self.answer(lease_view(self.parts, await self.own(lease_id)))
 
 
 class Groups(ApiHandler):
@@ -147,43 +147,45 @@ class Groups(ApiHandler):
 class Disputes(ApiHandler):
     """GET [?all=1]: ends that their user called wrong and nobody answered: one's own, or all for administrators."""
 
-    def get(self) -> None:
+    async def get(self) -> None:
         """Answer the workspaces, what was called wrong first coming first."""
         person = self.must()
-        found = self.parts.store.disputed(None if self.everybody() else person.owner)
+        store = self.parts.store
+        found = await store.read(store.disputed, None if self.everybody() else person.owner)
         self.answer({"workspaces": [lease_view(self.parts, x) for x in found if person.lease in {None, x.id}]})
 
 
 class Readings(ApiHandler):
     """GET [?since=]: the readings of a workspace's GPUs, oldest first."""
 
-    def get(self, lease_id: str) -> None:
+    async def get(self, lease_id: str) -> None:
         """Answer the readings, null where unknown."""
-        lease = self.own(lease_id)
+        lease = await self.own(lease_id)
         try:
             since = float(self.get_argument("since", "0"))
         except ValueError:
             since = math.nan
         if not math.isfinite(since):
             raise HTTPError(400, reason="since is a time in seconds since 1970.")
-        rows = self.parts.store.readings(lease.id, since)
+        rows = await self.parts.store.read(self.parts.store.readings, lease.id, since)
         self.answer({"readings": [reading_view(row) for row in rows]})
 
 
 class Output(ApiHandler):
     """GET: what the server of a workspace that failed wrote last: for its user, for others once it is shared."""
 
-    def get(self, lease_id: str) -> None:
+    async def get(self, lease_id: str) -> None:
         """Answer the text, null where it is not for who asks, or there is none."""
-        self.answer(output_view(self.parts, self.own(lease_id), self.must()))
+        self.answer(await output_view(self.parts, await self.own(lease_id), self.must()))
 
 
 class Audit(ApiHandler):
     """GET: who did what to a workspace, the newest first."""
 
-    def get(self, lease_id: str) -> None:
+    async def get(self, lease_id: str) -> None:
         """Answer the audit lines."""
-        self.answer({"audit": [audit_view(line) for line in self.parts.store.audit(self.own(lease_id).id)]})
+        lines = await self.parts.store.read(self.parts.store.audit, (await self.own(lease_id)).id)
+        self.answer({"audit": [audit_view(line) for line in lines]})
 
 
 class Act(ApiHandler):
@@ -201,8 +203,8 @@ class Act(ApiHandler):
             raise RequestRefused(quoted(name), "an argument that does not exist", "none", remedy)
         where = "a page of the hub" if self._authorization()[0] == "ticket" else "the API"
         said = body.get(with_it or "", "")
-        await act(self.parts, self.must(), self.own(lease_id), action, where, said)
-        self.answer(lease_view(self.parts, self.own(lease_id)))
+        await act(self.parts, self.must(), await self.own(lease_id), action, where, said)
+        self.answer(lease_view(self.parts, await self.own(lease_id)))
 
 
 ROUTES: list[Any] = [

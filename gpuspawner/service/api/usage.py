@@ -34,7 +34,7 @@ class Quota(ApiHandler):
 class Usage(ApiHandler):
     """GET [?since=&until=&by=user|team|kind|day&all=1]: one's own use, or for administrators that of all."""
 
-    def get(self) -> None:
+    async def get(self) -> None:
         """Answer GPU hours and money, of these days: by default of this month."""
         parts, person, zone = self.parts, self.must(), self.parts.allocator.accounting.zone
         now, everybody = parts.clock.now(), self.everybody()
@@ -46,7 +46,7 @@ class Usage(ApiHandler):
         until = self._day("until", today, now)
         if since > until:
             raise RequestRefused("since", since, f"up to {until}", "Write the earlier day as since.")
-        self.answer(usage_view(parts, by, since, until, None if everybody else person.owner))
+        self.answer(await usage_view(parts, by, since, until, None if everybody else person.owner))
 
     def _day(self, name: str, default: str, now: float) -> str:
         text = self.get_argument(name, "")
@@ -79,13 +79,13 @@ class Grants(AdministratorHandler):
 class Grant(AdministratorHandler):
     """DELETE: take a grant back."""
 
-    def delete(self, name: str) -> None:
+    async def delete(self, name: str) -> None:
         """Answer it as it is then. What runs goes on to its end; nothing is extended or started by it any more."""
         granting = self.granting()
         row = next((one for one in self.parts.allocator.accounting.rows() if one.id == name), None)
         if row is None:
             raise HTTPError(404, reason=f"There is no grant with the id {name[:40]}.")
-        self.answer(granting.take_back(row, self.fields("why")))
+        self.answer(await granting.take_back(row, self.fields("why")))
 
 
 class Corrections(AdministratorHandler):

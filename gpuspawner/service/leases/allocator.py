@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 import secrets
 import uuid
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,7 +27,7 @@ from gpuspawner.core.quotas.quotas import check_quotas
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Offer, Scheduler
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.leases.book import Book
+from gpuspawner.service.leases.book import Book, all_stored
 from gpuspawner.service.leases.granting import Granting
 from gpuspawner.service.leases.observed import Observed
 from gpuspawner.service.leases.prospects import Prospects
@@ -93,7 +94,7 @@ class Allocator:
         """The catalog in force."""
         return self._in_force.catalog
 
-    def resume(self, known_at: float = 0.0) -> float:
+    async def resume(self, known_at: float = 0.0) -> float:
         """After a restart: nobody is known to wait until heard again, and the silence of a start counts from now.
 
         A waiter may have died with its hub: its GPU would be reserved for nobody, until that lapses as a failed start.
@@ -105,29 +106,32 @@ class Allocator:
         ahead_seconds = max([known_at, now, *map(last_moment, self.book)]) - now
         if ahead_seconds > 0:
             log.warning("the clock went back by %s or more since the last service", show_duration(ahead_seconds))
-            self.book.save(*(earlier(lease, ahead_seconds) for lease in self.book))
-        self.accounting.forget()
-        self.lost_time.resume()
-        self.end_what_is_not_offered()
+            await self.book.save(*(earlier(lease, ahead_seconds) for lease in self.book))
+        await self.accounting.load()
+        await self.foretold.load()
+        await self.prospects.load()
+        await self.lost_time.resume()
+        await self.end_what_is_not_offered()
         for lease in self.book:
-            whole = completed(self.catalog, lease.request) if lease.phase in JOINABLE else lease.request
-            if whole != lease.request:
-                lease = replace(lease, request=whole)  # noqa: PLW2901 - the one that goes on
-                self.book.save(lease)
-            if lease.phase in HOLDING and lease.rate is None:  # an older version granted it
-                lease = self.bounds.rated(lease)  # noqa: PLW2901 - as above
-                self.book.save(lease)
-            if lease.phase is Phase.QUEUED:
-                self.book.save(leases.park(lease, now))
-            else:
+            if lease.phase is not Phase.QUEUED:
                 self.book.note_heard(lease.id, now)
+        if changed := [after for lease in self.book if (after := self._resumed(lease, now)) is not lease]:
+            await self.book.save(*changed)
         return ahead_seconds
 
-    def end_what_is_not_offered(self) -> None:
+    def _resumed(self, lease: Lease, now: float) -> Lease:
+        whole = completed(self.catalog, lease.request) if lease.phase in JOINABLE else lease.request
+        after = lease if whole == lease.request else replace(lease, request=whole)
+        if lease.phase in HOLDING:
+            after = self.bounds.rated(after)  # an older version may have granted it
+        return leases.park(after, now) if lease.phase is Phase.QUEUED else after
+
+    async def end_what_is_not_offered(self) -> None:
         """End waiting requests that the present catalog never grants: also those that came back to their place.
 
         Consent to what may no longer be given instead is dropped, and the place kept.
         """
+        stored = []
         for lease in self.book:
             if lease.phase not in WAITING:
                 continue
@@ -135,9 +139,10 @@ class Allocator:
             if request != lease.request:
                 options = {**lease.options, "substitutes": ",".join(request.substitutes)}
                 lease = replace(lease, request=request, options=options)  # noqa: PLW2901 - the one that goes on
-                self.book.save(lease)
+                stored.append(self.book.save(lease))
             if why := self.offered_no_more(lease):
-                self.finish(lease, endings.not_offered(why))
+                stored.append(self.finish(lease, endings.not_offered(why)))
+        await all_stored(stored)
 
     def offered_no_more(self, lease: Lease) -> str:
         """Return why a request can never be granted by the present catalog; "" where it can.
@@ -151,8 +156,10 @@ class Allocator:
             return str(error)
         return ""
 
-    def acquire(self, ask: Ask) -> Lease:
+    async def acquire(self, ask: Ask) -> Lease:
         """Return the lease of this start: a new one, or the live one of its key with a new attempt. Idempotent.
+
+        It is written together with what is granted at once.
 
         Raises:
             RequestRefused: over the hard quota, more than a budget leaves, or more than the fleet or its cluster's
@@ -176,19 +183,25 @@ class Allocator:
                 boot_id=ask.boot_id,
                 heard_at=now,
             )
-            self.book.save(lease, audit=[self.line(lease, ask.by or ask.user, events.Asked(self._asked(ask.request)))])
+            line = self.line(lease, ask.by or ask.user, events.Asked(self._asked(ask.request)))
+            stored = self.book.save(lease, audit=[line])
         elif lease.phase in JOINABLE:
             joined = leases.join(lease, ask.request, ask.options, start_id=ask.start_id, boot_id=ask.boot_id, now=now)
-            self.book.save(joined)
+            stored = self.book.save(joined)
             if joined.phase not in HOLDING:
                 self.observed.give_back(lease)
         else:
             if lease.phase in UP and lease.start_id != ask.start_id:
                 # The hub starts it anew, so it knows no server of it any more: what runs was lost sight of.
-                self.finish(lease, endings.STARTED_AGAIN, gone=True)
+                await self.finish(lease, endings.STARTED_AGAIN, gone=True)
             raise Conflict("Your previous workspace is still ending; this start waits for it.")
-        self.give()
-        return self.book.of_key(ask.key) or lease
+        await asyncio.gather(stored, self.give())
+        return await self._as_stored(lease)
+
+    async def _as_stored(self, lease: Lease) -> Lease:
+        """Return a lease as it is now, once that is stored."""
+        await self.book.stored(lease.id)
+        return self.book.get(lease.id) or lease
 
     def check(self, request: Request, key: Key) -> None:
         """Raise what :meth:`acquire` would raise for this request, without asking for anything."""
@@ -201,11 +214,11 @@ class Allocator:
         self.bounds.check(request, key)
         self.prospects.check(request, self._offers())
 
-    def look_ahead(self) -> None:
+    async def look_ahead(self) -> None:
         """Tell who waits for what can't be had as things are, and what can be had again; note first estimates."""
-        self.prospects.look(self._offers())
+        await self.prospects.look(self._offers())
         if self.foretold.is_due() and (answer := self.syncs.standing(self.observed.snapshot())) is not None:
-            self.foretold.note(answer.places())
+            await self.foretold.note(answer.places())
 
     def _offers(self) -> list[Offer]:
         return self.scheduler.stock(self.observed.snapshot())
@@ -218,23 +231,24 @@ class Allocator:
         gpus = gpus_asked(request, self.catalog, simulated=offer is not None and offer.simulated)
         return f"{template}, {gpus}, {show_duration(request.lifetime_seconds)}"
 
-    def give(self) -> None:
-        """Have every grant made that is possible now."""
-        self.syncs.ask()
+    def give(self) -> Awaitable[None]:
+        """Have every grant made that is possible now. Of a scheduler that answers at once, they are stored then."""
+        return self.syncs.answered()
 
-    def lapse_expired(self) -> None:
+    async def lapse_expired(self) -> None:
         """Have those wait again whose grant expired before a start took it."""
-        self.granting.lapse_expired()
+        await self.granting.lapse_expired()
 
-    def current(self, lease_id: str, attempt: int) -> Lease:
-        """Return the live lease for a message of ``attempt``.
+    async def current(self, lease_id: str, attempt: int) -> Lease:
+        """Return the live lease for a message of ``attempt``, as it is stored.
 
         Raises:
             Gone: it ends or has ended, or a newer attempt took over: the sender must stop.
         """
+        await self.book.stored(lease_id)  # it may be told of it
         lease = self.book.get(lease_id)
         if lease is None:
-            ended = self.book.store.lease(lease_id)
+            ended = await self.book.store.read(self.book.store.lease, lease_id)
             raise Gone(ended.message if ended is not None and ended.message else "This start is over.")
         if attempt != lease.attempt:
             raise Gone("A newer start took this one over.")
@@ -242,35 +256,35 @@ class Allocator:
             raise Gone(lease.message)
         return lease
 
-    def hear(self, lease_id: str, attempt: int) -> Lease:
-        """Note that the sender of this attempt lives."""
-        lease = self.current(lease_id, attempt)
+    async def hear(self, lease_id: str, attempt: int) -> Lease:
+        """Note that the sender of this attempt lives. Return its lease, as it is stored."""
+        lease = await self.current(lease_id, attempt)
         now = self.clock.now()
         heard = leases.heard(lease, now) if lease.phase in JOINABLE else lease
         if heard.phase is not lease.phase or heard.unattended != lease.unattended:
-            self.book.save(heard)
-            self.give()
+            await asyncio.gather(self.book.save(heard), self.give())
         else:
             self.book.note_heard(lease_id, now)
-        return self.book.get(lease_id) or lease
+        return await self._as_stored(lease)
 
-    def acknowledge(self, lease_id: str, attempt: int) -> tuple[Lease, str]:
+    async def acknowledge(self, lease_id: str, attempt: int) -> tuple[Lease, str]:
         """Reserved → starting. Return the lease and a fresh token for its workspace, which is stored hashed."""
         token = WORKSPACE_TOKEN_PREFIX + secrets.token_urlsafe(32)
-        self.lapse_expired()
-        lease = leases.acknowledge(self.current(lease_id, attempt), hash_token(token), self.clock.now())
-        self.book.save(lease)
+        await self.lapse_expired()
+        current = await self.current(lease_id, attempt)
+        lease = leases.acknowledge(current, hash_token(token), self.clock.now())
+        await self.book.save(lease)
         return lease, token
 
-    def park(self, lease_id: str, attempt: int) -> Lease:
+    async def park(self, lease_id: str, attempt: int) -> Lease:
         """The waiter leaves, the place stays. A grant that crossed it on the way stands until it lapses."""
-        lease = self.current(lease_id, attempt)
+        lease = await self.current(lease_id, attempt)
         if lease.phase in WAITING:
             lease = leases.park(lease, self.clock.now())
-            self.book.save(lease)
+            await self.book.save(lease)
         return lease
 
-    def requeue(self, lease_id: str, attempt: int, why: str, node: str = "") -> Lease:
+    async def requeue(self, lease_id: str, attempt: int, why: str, node: str = "") -> Lease:
         """A start whose grant could not be had goes back to its place, and others pass for a while.
 
         Nothing of it may be left where it was to run. ``node`` is where it found no room; "" where that has no part.
@@ -279,56 +293,68 @@ class Allocator:
             Gone: as :meth:`current` does.
             Conflict: it is not starting.
         """
-        lease = self.current(lease_id, attempt)
+        lease = await self.current(lease_id, attempt)
         back = leases.requeue(lease, storable(why), self.settings.no_room_wait_seconds, self.clock.now(), node)
-        self.book.save(back, audit=[self.line(lease, "gpuspawner", events.Requeued(back.message))])
+        stored = self.book.save(back, audit=[self.line(lease, "gpuspawner", events.Requeued(back.message))])
         self.observed.give_back(lease)
+        await stored
         return back
 
-    def release(self, lease_id: str, attempt: int, outcome: str, message: str, output: str = "") -> None:
+    async def release(self, lease_id: str, attempt: int, outcome: str, message: str, output: str = "") -> None:
         """The spawner tells how a start or a server ended. An older attempt is ignored, a repeated message harmless.
 
         ``outcome`` is one of ``core.leases.release.OUTCOMES``; ``output`` the last that its server wrote.
         """
-        lease = self.book.get(lease_id)
+        if output and self._is_of(lease_id, attempt):
+            row = OutputRow(lease_id, self.clock.now(), bounded(output))
+            await self.book.store.write(self.book.store.outputs.keep, row)
+        await self.book.stored(lease_id)  # else what is lost would have been heard
+        lease, now = self.book.get(lease_id), self.clock.now()
         if lease is None or lease.attempt != attempt:
             return
-        now = self.clock.now()
-        if output:
-            self.book.store.outputs.keep(OutputRow(lease.id, now, bounded(output)))
         if outcome == "cancelled" and lease.phase in JOINABLE and self.observed.stopped_lately(lease.key):
             # Our stop was meant for the workspace before; it hit this start. It goes back to its place.
             parked = leases.park(lease, now) if lease.phase is not Phase.STARTING else leases.drop_start(lease, now)
-            self.book.save(replace(parked, not_before=now))
+            stored = self.book.save(replace(parked, not_before=now))
             self.observed.give_back(lease)
+            await stored
             return
         up = lease.phase in UP
         stopper = self.stoppers.take(lease) if outcome == "stopped" and up else ""
         how = endings.released(outcome, user=lease.user, up=up, disruption=lease.disruption, stopper=stopper)
-        self.finish(lease, replace(how, message=storable(message) or how.message), gone=True)
-        self.give()
+        await self.dismiss(lease, replace(how, message=storable(message) or how.message), gone=True)
 
-    def forget(self, key: Key) -> None:
+    def _is_of(self, lease_id: str, attempt: int) -> bool:
+        lease = self.book.get(lease_id)
+        return lease is not None and lease.attempt == attempt
+
+    async def forget(self, key: Key) -> None:
         """The hub deletes the server of a key, or its user, or cancels a start: what waits, waits for nobody now."""
+        await self.book.stored(key)
         lease = self.book.of_key(key)
         if lease is None or lease.phase not in WAITING | {Phase.RESERVED}:
             return
-        self.finish(lease, endings.FORGOTTEN, gone=True)
-        self.give()
+        await self.dismiss(lease, endings.FORGOTTEN, gone=True)
 
-    def finish(self, lease: Lease, how: End, *, gone: bool = False) -> Lease:
-        """Begin or make an end, as ``leases.finish``, and record it: whoever decides one calls this."""
+    def finish(
+        self, lease: Lease, how: End, *, gone: bool = False, kept_since: float | None = None
+    ) -> asyncio.Future[None]:
+        """Begin or make an end, as ``leases.finish``, and record it: whoever decides one calls this, and awaits it.
+
+        ``kept_since`` is from when on its readings stay as long as its audit; None for none.
+        """
         finished = leases.finish(lease, how, self.clock.now(), gone=gone)
         stopped = self.line(lease, how.by, events.Stopped(how.reason.value, how.message))
-        self.book.save(finished, audit=[] if lease.phase is Phase.STOPPING else [stopped])
+        lines = [] if lease.phase is Phase.STOPPING else [stopped]
+        kept = [] if kept_since is None else [(lease.id, kept_since)]
+        stored = self.book.save(finished, audit=lines, kept=kept)
         if not finished.live:
             self.observed.give_back(lease)
-        return finished
+        return stored
 
-    def dismiss(self, lease: Lease, how: End, *, gone: bool = False) -> None:
+    async def dismiss(self, lease: Lease, how: End, *, gone: bool = False) -> None:
         """End a lease as :meth:`finish` does, and give what it held to who waits."""
-        self.finish(lease, how, gone=gone)
-        self.give()
+        await asyncio.gather(self.finish(lease, how, gone=gone), self.give())
 
     def returns(self, lease: Lease) -> bool:
         """Whether a workspace goes back in the queue: by the reason of its end, or if the backend ended it now.

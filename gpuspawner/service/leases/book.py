@@ -1,22 +1,62 @@
-"""The live leases in memory, and the one way to change them: write first, then remember, then tell who waits."""
+"""The live leases in memory, and the one way to change them: apply, write, and only then tell anybody."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
 
-from gpuspawner.core.errors import Conflict, Unavailable
+from gpuspawner.core.errors import Conflict, Superseded, Unavailable
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Key, Lease, Owner
 from gpuspawner.core.quotas.charges import Line
 from gpuspawner.service.store import AuditLine, ReadingRow, Store
 from gpuspawner.service.tell.start_times import StartTimes
 
+BEFORE_IT = "What was to be stored before this could not be. Nothing was done; try again."
+
+
+class Charging(Protocol):
+    """Says what a step of a lease charges, and keeps tallies of it."""
+
+    def lines_of(self, before: Lease | None, after: Lease) -> Sequence[Line]:
+        """Return the lines that a step of a lease writes."""
+
+    def add(self, lines: Sequence[Line]) -> None:
+        """Count lines from now on: decisions count what is not stored yet."""
+
+    def keep(self, lines: Sequence[Line]) -> None:
+        """Note that lines, those added first, are stored."""
+
+    def go_back(self) -> None:
+        """Count nothing any more that is not stored."""
+
+
+@dataclass(eq=False)
+class _Write:
+    """What one step changes, until it is stored. ``moves``: it may move somebody in the queue."""
+
+    leases: tuple[Lease, ...]
+    lines: tuple[AuditLine, ...]
+    readings: tuple[ReadingRow, ...]
+    charges: tuple[Line, ...]
+    kept: tuple[tuple[str, float], ...]
+    moves: bool
+    done: asyncio.Future[None]
+
 
 class Book:
-    """All live leases. Everything here runs in the service's one event loop and never waits between read and write."""
+    """All live leases, as the steps of the service's one event loop have left them.
+
+    A change counts for every decision from the moment of :meth:`save`. It is stored a little later, in the order of
+    saving, and what is changed meanwhile is written with it, in one transaction. Where that fails, nothing of it stays,
+    nor of what was changed after it: the leases are again as they are stored.
+
+    So whoever tells or does something must wait until what it rests on is stored: its own change, by awaiting what
+    :meth:`save` returns; what others changed, by :meth:`stored`.
+    """
 
     def __init__(self, store: Store) -> None:
         """Start empty; :meth:`load` reads what the store holds."""
@@ -28,21 +68,33 @@ class Book:
         """Whether a write failed that nobody has made up for: see ``Lifecycle.catch_up``."""
         self.told: Callable[[Lease, AuditLine], None] = lambda _lease, _line: None
         """Hears each step of a lease, once it is stored."""
-        self.charges: Callable[[Lease | None, Lease], Sequence[Line]] = lambda _before, _after: ()
-        """Says what a step of a lease charges: written with it."""
-        self.charged: Callable[[Sequence[Line]], None] = lambda _lines: None
-        """Hears what was charged, once it is stored."""
+        self.charging: Charging | None = None
         self.changes = 0
         """How many changes may have moved somebody in the queue, since this service started."""
         self.saves: Counter[Owner] = Counter()
         """How many times something of an owner's workspaces was stored, since this service started."""
+        self.of_ended = asyncio.Lock()
+        """Who changes what has ended reads it from the store first: one after the other, so that no change is lost."""
         self._leases: dict[str, Lease] = {}
         self._id_of_key: dict[Key, str] = {}
+        self._as_stored: dict[str, Lease] = {}
+        self._waiting: list[_Write] = []
+        self._newest: dict[str | Key, _Write] = {}
+        self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
 
-    def load(self) -> None:
+    async def load(self) -> None:
         """Read every live lease from the store."""
-        self._leases = {lease.id: lease for lease in self.store.live()}
+        self._as_stored = {lease.id: lease for lease in await self.store.read(self.store.live)}
+        self._take_stored()
+
+    def _take_stored(self) -> None:
+        """Be as the store is. Who was heard since, was heard."""
+        heard = {name: lease.heard_at for name, lease in self._leases.items()}
+        self._leases = {
+            name: replace(lease, heard_at=max(lease.heard_at, heard.get(name, lease.heard_at)))
+            for name, lease in self._as_stored.items()
+        }
         self._id_of_key = {lease.key: lease.id for lease in self._leases.values()}
 
     def __iter__(self) -> Iterator[Lease]:
@@ -57,55 +109,167 @@ class Book:
         """Return the live lease of a key: there is at most one."""
         return self._leases.get(self._id_of_key.get(key, ""))
 
-    def save(self, *leases: Lease, audit: Iterable[AuditLine] = (), readings: Iterable[ReadingRow] = ()) -> None:
-        """Write, and only then remember. A lease that another step changed meanwhile must be read again by the caller.
+    async def find(self, lease_id: str) -> Lease | None:
+        """Return a lease, also one that has ended; None where there never was one."""
+        if (lease := self.get(lease_id)) is not None:
+            return lease
+        await self.stored(lease_id)  # its end may be on its way
+        return self.get(lease_id) or await self.store.read(self.store.lease, lease_id)
+
+    def save(
+        self,
+        *leases: Lease,
+        audit: Iterable[AuditLine] = (),
+        readings: Iterable[ReadingRow] = (),
+        charges: Iterable[Line] = (),
+        kept: Iterable[tuple[str, float]] = (),
+    ) -> asyncio.Future[None]:
+        """Change leases at once, and have it written: await what is returned before anything is told or done.
+
+        A lease that another step changed meanwhile must be read again by the caller. ``kept`` is as ``Store.save`` has
+        it.
 
         Raises:
-            Unavailable: the store does not answer; nothing changed.
-            Superseded: a newer service owns the store; nothing changed.
+            Conflict: at once; another live lease has the key of one of these.
+            Unavailable: when awaited; the store does not answer, and nothing of it or of what came after has changed.
+            Superseded: when awaited; a newer service owns the store, and nothing changed.
         """
+        done = asyncio.get_running_loop().create_future()
         saved = {lease.id for lease in leases}
         for lease in leases:
             other = self.of_key(lease.key)
             if lease.live and other is not None and other.id not in saved:
                 raise Conflict("This workspace has a live lease already.")
-        lines = list(audit)
-        charged = [line for lease in leases for line in self.charges(self._leases.get(lease.id), lease)]
-        self._write(leases, lines, readings, charged)
-        moved = any(_matters_to_others(self._leases.get(lease.id), lease) for lease in leases)
+        charged = [*charges]
+        if self.charging is not None:
+            for lease in leases:
+                charged += self.charging.lines_of(self.get(lease.id), lease)
+            self.charging.add(charged)
+        moves = any(_matters_to_others(self.get(lease.id), lease) for lease in leases)
+        self.changes += moves
         for lease in leases:
-            self.start_times.note(self._leases.get(lease.id), lease)
+            self._remember(lease)
+        write = _Write(leases, tuple(audit), tuple(readings), tuple(charged), tuple(kept), moves, done)
+        self._newest.update(dict.fromkeys(_names(write), write))
+        self._waiting.append(write)
+        if self._task is None:
+            self._task = asyncio.create_task(self._write_all())
+        return asyncio.shield(done)  # whoever is cancelled meanwhile takes nothing back
+
+    def _remember(self, lease: Lease) -> None:
+        if lease.live:
+            self._leases[lease.id] = lease
+            self._id_of_key[lease.key] = lease.id
+            return
+        if self._id_of_key.get(lease.key) == lease.id:
+            del self._id_of_key[lease.key]
+        self._leases.pop(lease.id, None)
+
+    async def stored(self, which: str | Key) -> None:
+        """Return once all that is known of a lease, by its id or key, is stored.
+
+        Raises:
+            Unavailable, Superseded: it could not be; it is again as it was.
+        """
+        while (write := self._newest.get(which)) is not None:
+            await asyncio.shield(write.done)
+
+    async def settled(self) -> None:
+        """Return once nothing waits to be stored."""
+        while self._task is not None:
+            await asyncio.wait({self._task})
+
+    async def _write_all(self) -> None:
+        try:
+            while self._waiting:
+                await asyncio.sleep(0)  # what follows from a change in the same turn of the loop is written with it
+                some, self._waiting = self._waiting, []
+                try:
+                    written, error = await self.store.write(self._write, some)
+                except Exception as closed:  # noqa: BLE001 - nothing is written any more
+                    written, error = 0, closed
+                for write in some[:written]:
+                    self._note_stored(write)
+                if error is not None:
+                    self._go_back(error, [*some[written:], *self._waiting])
+                self._wake(some)
+        finally:
+            self._task = None
+
+    def _write(self, some: Sequence[_Write]) -> tuple[int, BaseException | None]:
+        """Write in one transaction; return how many are stored, and why not the others.
+
+        A fault of ours in one of them must not keep those before it from being stored: then each is written by itself.
+        """
+        try:
+            self._write_together(some)
+        except (Unavailable, Superseded) as error:
+            return 0, error
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it is raised where its change is awaited
+            if len(some) == 1 or not isinstance(error, Exception):
+                return 0, error
+        else:
+            return len(some), None
+        for number, write in enumerate(some):
+            try:
+                self._write_together([write])
+            except BaseException as error:  # noqa: BLE001 - as above
+                return number, error
+        return len(some), None
+
+    def _write_together(self, some: Sequence[_Write]) -> None:
+        newest = {lease.id: lease for write in some for lease in write.leases}
+        self.store.save(
+            newest.values(),
+            [line for write in some for line in write.lines],
+            [row for write in some for row in write.readings],
+            [line for write in some for line in write.charges],
+            [one for write in some for one in write.kept],
+        )
+
+    def _note_stored(self, write: _Write) -> None:
+        """Tell whoever hears of what is stored, in the order of saving."""
+        for lease in write.leases:
+            before = self._as_stored.get(lease.id)
+            self.start_times.note(before, lease)
             self.saves[lease.key.owner] += 1
             if lease.live:
-                self._leases[lease.id] = lease
-                self._id_of_key[lease.key] = lease.id
-                continue
-            if self._id_of_key.get(lease.key) == lease.id:
-                del self._id_of_key[lease.key]
-            if self._leases.pop(lease.id, None) is not None and lease.reason is not None:
+                self._as_stored[lease.id] = lease
+            elif self._as_stored.pop(lease.id, None) is not None and lease.reason is not None:
                 self.ends[lease.reason, lease.request.team] += 1
-        if moved:
-            self.changes += 1
-            self._changed.set()
-            self._changed = asyncio.Event()
-        self.charged(charged)
-        of_id = {lease.id: lease for lease in leases}
-        for line in lines:
+        if self.charging is not None:
+            self.charging.keep(write.charges)
+        self._forget(write)
+        if not write.done.done():
+            write.done.set_result(None)
+        of_id = {lease.id: lease for lease in write.leases}
+        for line in write.lines:
             if line.lease in of_id:
                 self.told(of_id[line.lease], line)
 
-    def _write(
-        self,
-        leases: Iterable[Lease],
-        lines: list[AuditLine],
-        readings: Iterable[ReadingRow],
-        charged: list[Line],
-    ) -> None:
-        try:
-            self.store.save(leases, lines, readings, charged)
-        except Unavailable:
-            self.failed_to_write = True
-            raise
+    def _go_back(self, error: BaseException, lost: Sequence[_Write]) -> None:
+        """Be as the store is: what could not be written is undone, and all that was changed on top of it."""
+        self._waiting = []
+        self.failed_to_write |= isinstance(error, Unavailable)
+        self._take_stored()
+        if self.charging is not None:
+            self.charging.go_back()
+        self.changes += 1
+        concerns_all = isinstance(error, (Unavailable, Superseded)) or not isinstance(error, Exception)
+        for number, write in enumerate(lost):
+            self._forget(write)
+            write.done.set_exception(error if concerns_all or number == 0 else Unavailable(BEFORE_IT))
+        self._wake(lost)
+
+    def _forget(self, write: _Write) -> None:
+        for name in _names(write):
+            if self._newest.get(name) is write:
+                del self._newest[name]
+
+    def _wake(self, some: Sequence[_Write]) -> None:
+        if any(write.moves for write in some):
+            self._changed.set()
+            self._changed = asyncio.Event()
 
     def note_heard(self, lease_id: str, now: float) -> None:
         """Remember that somebody spoke for a lease. Not written: after a restart, everybody counts as just heard."""
@@ -114,11 +278,30 @@ class Book:
             self._leases[lease_id] = replace(lease, heard_at=now)
 
     async def wait_for_change(self, timeout_seconds: float) -> None:
-        """Return at the next change that may move somebody in the queue, or after the timeout."""
+        """Return once a change is stored that may move somebody in the queue, or after the timeout."""
         try:
             await asyncio.wait_for(self._changed.wait(), timeout_seconds)
         except (TimeoutError, asyncio.TimeoutError):  # two classes before Python 3.11
             return
+
+
+async def all_stored(steps: Iterable[asyncio.Future[None] | None]) -> None:
+    """Return once all of these are stored. Where one is not, its error is raised; None changed nothing."""
+    await asyncio.gather(*filter(None, steps))
+
+
+async def not_stored(steps: Mapping[str, asyncio.Future[None] | None]) -> dict[str, Unavailable]:
+    """Return, once all of these are over, which could not be stored for now, and why."""
+    names = [name for name, step in steps.items() if step is not None]
+    found = await asyncio.gather(*filter(None, steps.values()), return_exceptions=True)
+    for error in found:
+        if error is not None and not isinstance(error, Unavailable):
+            raise error
+    return {name: error for name, error in zip(names, found, strict=True) if isinstance(error, Unavailable)}
+
+
+def _names(write: _Write) -> set[str | Key]:
+    return {name for lease in write.leases for name in (lease.id, lease.key)}
 
 
 def _matters_to_others(before: Lease | None, after: Lease) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -22,7 +23,7 @@ from gpuspawner.core.queue.snapshot import Claim, claim_of
 from gpuspawner.core.quotas.quotas import Tally
 from gpuspawner.schedulers.base import Answer, Grant
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.leases.book import Book
+from gpuspawner.service.leases.book import Book, all_stored
 from gpuspawner.service.leases.observed import Observed
 from gpuspawner.service.rules.bounds import Bounds
 from gpuspawner.service.rules.foretold import Foretold
@@ -49,7 +50,7 @@ class Granting:
         foretold: Foretold,
         catalog: Callable[[], Catalog],
         clock: Clock,
-        finish: Callable[[Lease, End], Lease],
+        finish: Callable[[Lease, End], asyncio.Future[None]],
     ) -> None:
         """Grant nothing yet. ``bounds`` are those that budgets set; ``finish`` ends a lease."""
         self._foretold = foretold
@@ -60,33 +61,43 @@ class Granting:
         self.substitutions: Counter[tuple[str, str]] = Counter()
         """How many times another kind was given since this service started, by the kinds asked for and given."""
 
-    def take(self, answer: Answer) -> None:
-        """Do what an answer says."""
-        for refusal in answer.refused:
-            if (lease := self._as_claimed(refusal.claim)) is not None:
-                self._finish(lease, endings.refused(refusal.why))
-        if not self._observed.processes_known:
-            return
-        if grants := answer.grants():
-            seen = self._observed.snapshot()
-            used, tally = dict(used_shares(seen.leases, seen.others)), Tally(seen)
-            for grant in grants:
-                self._grant(grant, used, tally)
-        self._note_held_back(answer.held_back())
+    async def take(self, answer: Answer) -> None:
+        """Do what an answer says: all at once, and return when it is stored."""
+        stored = [
+            self._finish(lease, endings.refused(refusal.why))
+            for refusal in answer.refused
+            if (lease := self._as_claimed(refusal.claim)) is not None
+        ]
+        granted: list[Lease] = []
+        if self._observed.processes_known:
+            if grants := answer.grants():
+                seen = self._observed.snapshot()
+                used, tally = dict(used_shares(seen.leases, seen.others)), Tally(seen)
+                for grant in grants:
+                    before = self._book.get(grant.claim.id)
+                    if before is not None and (done := self._grant(grant, used, tally)) is not None:
+                        stored.append(done)
+                        granted.append(before)
+            stored += self._note_held_back(answer.held_back())
+        await all_stored(stored)
+        for lease in granted:
+            await self._foretold.came(lease)
 
-    def lapse_expired(self) -> None:
+    async def lapse_expired(self) -> None:
         """Have those wait again whose grant expired before a start took it."""
-        now = self._clock.now()
+        now, stored = self._clock.now(), []
         for lease_id, expires_at in list(self._expiries.items()):
             lease = self._book.get(lease_id)
             if lease is None or lease.phase is not Phase.RESERVED:
                 del self._expiries[lease_id]
             elif expires_at <= now:
                 lapsed = leases.lapse(lease, now)
-                self._book.save(lapsed, audit=[self._line(lapsed, events.Requeued(EXPIRED))])
+                stored.append(self._book.save(lapsed, audit=[self._line(lapsed, events.Requeued(EXPIRED))]))
                 del self._expiries[lease_id]
+        await all_stored(stored)
 
-    def _grant(self, grant: Grant, used: dict[str, Fraction], tally: Tally) -> None:
+    def _grant(self, grant: Grant, used: dict[str, Fraction], tally: Tally) -> asyncio.Future[None] | None:
+        """Make a grant that still counts; None where it does not."""
         now, lease = self._clock.now(), self._as_claimed(grant.claim)
         kept = {} if lease is None else self._kept_from(lease)
         fits = all(used.get(x.gpu, 0) + kept.get(x.gpu, 0) + x.share <= 1 for x in grant.slots)
@@ -94,21 +105,20 @@ class Granting:
         over = tally.bar(grant.claim, kind) is not None
         if lease is None or not fits or over or (grant.expires_at is not None and grant.expires_at <= now):
             log.info("a grant to %s came too late", grant.claim.id)
-            return
+            return None
         terms = policy_of(self._catalog(), replace(lease, terms=None), now).terms
         granted = replace(leases.grant(lease, grant.slots, now, given=grant.kind), terms=terms)
         bound = self._bounds.granted(granted, grant.latest_end)
         if bound is None:
             log.debug("a budget leaves too little for %s: it goes on waiting", lease.id)
-            return
+            return None
         for slot in grant.slots:
             used[slot.gpu] = used.get(slot.gpu, Fraction(0)) + slot.share
         tally.take(grant.claim, kind)
-        self._book.save(bound, audit=[self._line(bound, event) for event in _events(grant, bound)])
         if grant.kind:
             self.substitutions[lease.request.gpu or "", grant.kind] += 1
-        self._foretold.came(lease)
         self._expiries[lease.id] = inf if grant.expires_at is None else grant.expires_at
+        return self._book.save(bound, audit=[self._line(bound, event) for event in _events(grant, bound)])
 
     def _kept_from(self, lease: Lease) -> Mapping[str, Fraction]:
         """Return how much of each GPU is kept for stronger claims of others."""
@@ -122,18 +132,20 @@ class Granting:
             return None
         return lease
 
-    def _note_held_back(self, held: Mapping[str, Held]) -> None:
+    def _note_held_back(self, held: Mapping[str, Held]) -> list[asyncio.Future[None]]:
         """Store which rule holds each request back, where that has changed."""
-        now = self._clock.now()
+        now, stored = self._clock.now(), []
         for lease in self._book:
             if lease.phase not in WAITING:
                 continue
             by, before = held.get(lease.id), lease.held_back
             if by is None and before is not None:
-                self._book.save(let_go(lease, now), audit=[self._line(lease, events.LetGo(before.rule))])
+                line = self._line(lease, events.LetGo(before.rule))
+                stored.append(self._book.save(let_go(lease, now), audit=[line]))
             elif by is not None and (before is None or before.rule != by.rule):
                 line = self._line(lease, events.HeldBackBy(by.rule, by.words))
-                self._book.save(hold_back(lease, by.rule, by.words, now), audit=[line])
+                stored.append(self._book.save(hold_back(lease, by.rule, by.words, now), audit=[line]))
+        return stored
 
     def _line(self, lease: Lease, event: events.Event) -> AuditLine:
         return AuditLine(self._clock.now(), lease.id, lease.user, GPUSPAWNER, event)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from dataclasses import replace
 
@@ -14,7 +15,7 @@ from gpuspawner.core.leases.lease import UP, Lease, Phase
 from gpuspawner.core.quotas.charges import BUDGET
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.allocator import Allocator
-from gpuspawner.service.leases.book import Book
+from gpuspawner.service.leases.book import Book, all_stored, not_stored
 from gpuspawner.service.leases.reclaimer import Reclaimer
 from gpuspawner.service.rules.holds import Holds
 from gpuspawner.service.rules.policies import fingerprint, idle_policy_of, policy_of
@@ -38,7 +39,7 @@ class Lifecycle:
         self._holds = Holds(book, allocator, clock)
         self._hub_silent_since: float | None = None
 
-    def catch_up(self) -> None:
+    async def catch_up(self) -> None:
         """To be called before samples are judged: where store or hub were away, nobody could press Keep meanwhile.
 
         It is as after a restart then. A hub that is silent for less than a minute hinders nobody for long.
@@ -50,38 +51,42 @@ class Lifecycle:
             self._hub_silent_since = None
         hub_was_away = self._allocator.observed.hub_answers and since is not None and now - since >= LEAST_GRACE_SECONDS
         if self._book.failed_to_write or hub_was_away:
-            self.resume()
-            self._book.failed_to_write = False
+            self._book.failed_to_write = False  # true again where this fails
+            await self.resume()
 
-    def resume(self) -> None:
+    async def resume(self) -> None:
         """After a restart: enough of a grace that ran is left for its user to object, and none passed meanwhile."""
-        now = self._clock.now()
+        now, stored, warned = self._clock.now(), [], []
         for lease in self._book:
             policy = idle_policy_of(self._allocator.catalog, lease, now)
             if lease.phase is not Phase.RECLAIMING:
                 continue
             if policy is None:  # the catalog judges it no more
-                self._book.save(leases.end_grace(replace(lease, streak=kept(lease.streak)), now))
+                stored.append(self._book.save(leases.end_grace(replace(lease, streak=kept(lease.streak)), now)))
             elif not grace_stands(lease.streak, policy, mode := policy_of(self._allocator.catalog, lease, now).mode):
                 streak = replace(lease.streak, mode=mode, countdown_seconds=None)
                 line = self._allocator.line(lease, "gpuspawner", events.GraceEnded(CHANGED))
-                self._book.save(leases.end_grace(replace(lease, streak=streak), now), audit=[line])
+                stored.append(self._book.save(leases.end_grace(replace(lease, streak=streak), now), audit=[line]))
             else:
                 resumed = replace(lease, streak=after_restart(lease.streak, policy), sampled_at=now)
-                self._book.save(resumed)
+                stored.append(self._book.save(resumed))
                 # Its end has moved; and a message that a killed service had not sent yet is told after all.
-                line = self._allocator.line(resumed, "gpuspawner", events.WarnedIdle(measured(resumed, policy)))
-                self._book.told(resumed, line)
+                told = events.WarnedIdle(measured(resumed, policy))
+                warned.append((resumed, self._allocator.line(resumed, "gpuspawner", told)))
+        await all_stored(stored)
+        for lease, line in warned:
+            self._book.told(lease, line)
 
-    def follow(self) -> None:
+    async def follow(self) -> None:
         """Judge by the catalog in force what another one judged: after a full idle period from now on."""
-        now = self._clock.now()
+        now, stored = self._clock.now(), []
         for lease in self._book:
             if lease.phase in UP:
                 policy, mode = self._judges(lease)
                 anew, lines = self.under(lease, policy, mode, now)
                 if anew != lease:
-                    self._book.save(anew, audit=lines)
+                    stored.append(self._book.save(anew, audit=lines))
+        await all_stored(stored)
 
     def _judges(self, lease: Lease) -> tuple[IdlePolicy | None, Mode]:
         catalog, now = self._allocator.catalog, self._clock.now()
@@ -124,7 +129,7 @@ class Lifecycle:
     def _measured(self, lease: Lease) -> str:
         return measured(lease, idle_policy_of(self._allocator.catalog, lease, self._clock.now()))
 
-    def reclaim(self, lease: Lease) -> None:
+    async def reclaim(self, lease: Lease) -> None:
         """Have an idle workspace stopped whose grace has passed, unless anything changed since."""
         policy = idle_policy_of(self._allocator.catalog, lease, self._clock.now())
         if policy is None:  # the catalog judges it no more
@@ -143,27 +148,29 @@ class Lifecycle:
             )
 
         try:
-            self._reclaimer.mark(lease.id, how, still_idle)
+            await self._reclaimer.mark(lease.id, how, still_idle)
         except Conflict as error:
             log.info("%s is not reclaimed: %s", lease.id, error)
 
-    def deadlines(self) -> None:
+    async def deadlines(self) -> None:
         """Tell and carry out what the deadlines say. Expiry acts in every mode. Note what time was lost."""
-        now = self._clock.now()
+        now, steps = self._clock.now(), dict[str, asyncio.Future[None] | None]()
         for lease in self._book:
             if lease.phase not in UP or lease.deadline_at is None:
                 continue
             try:
-                self._deadline(lease, lease.deadline_at, now)
-            except (Conflict, Unavailable) as error:
+                steps[lease.id] = self._deadline(lease, lease.deadline_at, now)
+            except Conflict as error:
                 log.warning("deadline of %s waits: %s", lease.id, error)
+        for lease_id, failure in (await not_stored(steps)).items():
+            log.warning("deadline of %s waits: %s", lease_id, failure)
         try:
-            self._holds.look()
-            self._allocator.lost_time.look()
+            await self._holds.look()
+            await self._allocator.lost_time.look()
         except Unavailable as error:
             log.warning("what time is lost, and who runs into a class, is noted later: %s", error)
 
-    def _deadline(self, lease: Lease, deadline_at: float, now: float) -> None:
+    def _deadline(self, lease: Lease, deadline_at: float, now: float) -> asyncio.Future[None] | None:
         extend = policy_of(self._allocator.catalog, lease, now).extend
         lifetime_seconds = lease.request.lifetime_seconds + lease.extended_seconds
         if lease.latest_end is not None and lease.running_at is not None:
@@ -172,15 +179,15 @@ class Lifecycle:
         if due is not None:
             told = (*lease.warned_seconds, *due.thresholds)
             line = self._allocator.line(lease, "gpuspawner", events.WarnedOfEnd(max(0.0, due.deadline - now)))
-            self._book.save(replace(lease, deadline_at=due.deadline, warned_seconds=told), audit=[line])
-            return
+            return self._book.save(replace(lease, deadline_at=due.deadline, warned_seconds=told), audit=[line])
         if lifetime.is_expired(deadline_at, lease.warned_seconds, now):
             bounds, how = self._allocator.bounds, endings.expired(lifetime_seconds)
             if lease.latest_end is not None and lease.latest_end.rule == BUDGET:
                 how = endings.budget_used_up(bounds.used_up(lease))
-            self._reclaimer.mark(lease.id, how, lambda newest: newest.deadline_at == deadline_at)
+            return self._reclaimer.mark(lease.id, how, lambda newest: newest.deadline_at == deadline_at)
+        return None
 
-    def keep(self, lease: Lease, by: str) -> Lease:
+    async def keep(self, lease: Lease, by: str) -> Lease:
         """Keep an idle workspace for its policy's time. Raises Conflict where none is left, or it does not run.
 
         Soon after another Keep it changes nothing: a second click, or a second page, must not use one up.
@@ -188,13 +195,14 @@ class Lifecycle:
         now = self._clock.now()
         policy = policy_of(self._allocator.catalog, lease, now)
         if lease.kept_until is not None and lease.kept_until - now > DOUBLE_CLICK_SHARE * policy.keep.each_seconds:
+            await self._book.stored(lease.id)
             return lease
         until = lifetime.keep(lease.keeps_used, policy.keep, now)
         kept = leases.keep(lease, until, now)
-        self._book.save(kept, audit=[self._allocator.line(kept, by, events.Kept(policy.keep.each_seconds))])
+        await self._book.save(kept, audit=[self._allocator.line(kept, by, events.Kept(policy.keep.each_seconds))])
         return kept
 
-    def extend(self, lease: Lease, by: str) -> Lease:
+    async def extend(self, lease: Lease, by: str) -> Lease:
         """Move the deadline by its policy's step. Raises Conflict where nothing is left, or there is no deadline."""
         if lease.phase not in UP or lease.deadline_at is None:
             raise Conflict("This workspace has no running lifetime to extend.")
@@ -213,5 +221,5 @@ class Lifecycle:
         changed = replace(
             lease, deadline_at=deadline_at, extended_seconds=extended, warned_seconds=(), latest_end=latest
         )
-        self._book.save(changed, audit=[self._allocator.line(changed, by, event)])
+        await self._book.save(changed, audit=[self._allocator.line(changed, by, event)])
         return changed

@@ -6,6 +6,7 @@ waits for it already is told, and keeps the place for a day.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
@@ -17,7 +18,7 @@ from gpuspawner.core.leases.lease import WAITING, Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.schedulers.base import Offer, Scheduler
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.leases.book import Book
+from gpuspawner.service.leases.book import Book, all_stored
 from gpuspawner.service.store import AuditLine
 from gpuspawner.service.tell.sentences import gpu_title
 
@@ -38,14 +39,18 @@ class Prospects:
         scheduler: Scheduler,
         in_force: InForce,
         clock: Clock,
-        finish: Callable[[Lease, endings.End], Lease],
+        finish: Callable[[Lease, endings.End], asyncio.Future[None]],
     ) -> None:
-        """Remember what the store says, once it is open. ``finish`` ends a lease."""
+        """Know nothing before :meth:`load`. ``finish`` ends a lease."""
         self._finish = finish
         self._book, self._scheduler, self._in_force, self._clock = book, scheduler, in_force, clock
-        self._seen: dict[str, tuple[int, float]] | None = None
+        self._seen: dict[str, tuple[int, float]] = {}
         """By kind: how many GPUs one workspace could have, and when."""
         self._fleet: Fleet | None = None
+
+    async def load(self) -> None:
+        """Remember what the store says."""
+        self._seen = await self._book.store.read(self._book.store.kinds_seen)
 
     def check(self, request: Request, offers: Iterable[Offer]) -> None:
         """Raise RequestRefused for what neither the backend's limits, nor its GPUs of today or of yesterday, allow."""
@@ -62,32 +67,27 @@ class Prospects:
             remedy = "Ask for another GPU, or an administrator: the service's page tells them which GPUs it sees."
         raise RequestRefused("count", str(request.count), limit, remedy, status=403)
 
-    def look(self, offers: Iterable[Offer]) -> None:
+    async def look(self, offers: Iterable[Offer]) -> None:
         """Take a new view of the GPUs in: note which kinds are there, and tell who waits for what can't be had now."""
         if self._scheduler.fleet is self._fleet:
             return
         self._fleet = self._scheduler.fleet
         offers = tuple(offers)
-        self._note(offers)
-        for lease in self._book:
-            if lease.phase in WAITING:
-                self._judge(lease, offers)
+        await self._note(offers)
+        waiting = (lease for lease in self._book if lease.phase in WAITING)
+        stored = [self._judge(lease, offers) for lease in waiting]
+        await all_stored(stored)
 
     def _most_seen(self, kind: str) -> int:
-        most, at = self._remembered().get(kind, (0, 0.0))
+        most, at = self._seen.get(kind, (0, 0.0))
         return most if self._clock.now() - at <= REMEMBERED_SECONDS else 0
 
-    def _remembered(self) -> dict[str, tuple[int, float]]:
-        if self._seen is None:
-            self._seen = self._book.store.kinds_seen()
-        return self._seen
-
-    def _note(self, offers: Iterable[Offer]) -> None:
-        now, seen = self._clock.now(), self._remembered()
+    async def _note(self, offers: Iterable[Offer]) -> None:
+        now, seen = self._clock.now(), self._seen
         new = {offer.kind: (offer.largest, now) for offer in offers if offer.largest}
         due = {kind: found for kind, found in new.items() if self._is_news(found[0], seen.get(kind), now)}
         if due:
-            self._book.store.note_kinds(due)
+            await self._book.store.write(self._book.store.note_kinds, due)
             seen.update(due)
 
     @staticmethod
@@ -97,7 +97,7 @@ class Prospects:
             return True
         return now - noted[1] > (NOTED_SECONDS if largest == noted[0] else REMEMBERED_SECONDS)
 
-    def _judge(self, lease: Lease, offers: Iterable[Offer]) -> None:
+    def _judge(self, lease: Lease, offers: Iterable[Offer]) -> asyncio.Future[None] | None:
         try:
             self.check(lease.request, offers)
             why = ""
@@ -105,14 +105,15 @@ class Prospects:
             why = str(error)
         now, since = self._clock.now(), lease.impossible_since
         if why and since is not None and now - since > KEPT_SECONDS:
-            self._finish(lease, endings.impossible(why, KEPT_SECONDS))
-        elif why and since is None:
-            self._save(replace(lease, impossible=why, impossible_since=now), events.CannotStart(why))
-        elif why and why != lease.impossible:
-            self._book.save(replace(lease, impossible=why))
-        elif not why and since is not None:
-            self._save(replace(lease, impossible="", impossible_since=None), events.CanStart())
+            return self._finish(lease, endings.impossible(why, KEPT_SECONDS))
+        if why and since is None:
+            return self._save(replace(lease, impossible=why, impossible_since=now), events.CannotStart(why))
+        if why and why != lease.impossible:
+            return self._book.save(replace(lease, impossible=why))
+        if not why and since is not None:
+            return self._save(replace(lease, impossible="", impossible_since=None), events.CanStart())
+        return None
 
-    def _save(self, lease: Lease, event: events.Event) -> None:
+    def _save(self, lease: Lease, event: events.Event) -> asyncio.Future[None]:
         line = AuditLine(self._clock.now(), lease.id, lease.user, "gpuspawner", event)
-        self._book.save(lease, audit=[line])
+        return self._book.save(lease, audit=[line])

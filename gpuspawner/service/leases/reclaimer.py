@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import uuid
 from collections.abc import Callable
@@ -38,8 +39,10 @@ class Reclaimer:
         self._clock, self._settings = clock, settings
         self._driving: set[tuple[str, bool]] = set()
 
-    def mark(self, lease_id: str, how: End, still: Callable[[Lease], bool] = lambda _: True) -> Lease:
+    def mark(self, lease_id: str, how: End, still: Callable[[Lease], bool] = lambda _: True) -> asyncio.Future[None]:
         """Begin a stop: record who, why and the readings behind it. ``still`` judges the newest state of the lease.
+
+        It is recorded once what is returned is awaited.
 
         Raises:
             Conflict: the lease has ended or is stopping, or what called for the stop is no longer so.
@@ -47,12 +50,9 @@ class Reclaimer:
         lease = self._book.get(lease_id)
         if lease is None or lease.phase is Phase.STOPPING or not still(lease):
             raise Conflict("This workspace is not to be stopped any more.")
-        if how.reason is not Reason.STOPPED:
-            since = self._clock.now() - max(EVIDENCE_SECONDS, 2 * lease.streak.observed_seconds)
-            self._book.store.keep_readings(lease_id, since)  # first: no crash leaves a stop without
-        stopping = self._allocator.finish(lease, how)
+        since = self._clock.now() - max(EVIDENCE_SECONDS, 2 * lease.streak.observed_seconds)
         log.info("stopping %s of %s (%s, by %s): %s", lease.id, lease.user, how.reason.value, how.by, how.message)
-        return stopping
+        return self._allocator.finish(lease, how, kept_since=None if how.reason is Reason.STOPPED else since)
 
     async def drive(self, lease_id: str) -> None:
         """Take a stopping lease one step further. Called again and again until it has ended; no step twice at once."""
@@ -70,6 +70,7 @@ class Reclaimer:
             self._driving.discard(step)
 
     async def _drive(self, lease_id: str) -> None:
+        await self._book.stored(lease_id)
         lease = self._book.get(lease_id)
         if lease is None or lease.phase is not Phase.STOPPING:
             return
@@ -81,10 +82,9 @@ class Reclaimer:
             return
         lease = self._book.get(lease_id)
         if lease is not None and lease.phase is Phase.STOPPING:
-            self._end(lease)
-            self._allocator.give()
+            await asyncio.gather(self._end(lease), self._allocator.give())
 
-    def _end(self, lease: Lease) -> None:
+    def _end(self, lease: Lease) -> asyncio.Future[None]:
         """End a lease. What the backend took, or its user moves, goes back in the queue in the same step.
 
         No crash loses it between.
@@ -92,11 +92,10 @@ class Reclaimer:
         now = self._clock.now()
         ended = leases.end(lease, now)
         if lease.reason is None or not self._allocator.returns(lease):
-            self._book.save(ended)
-            return
+            return self._book.save(ended)
         parked = coming_back.again(lease, uuid.uuid4().hex, now)
         line = self._allocator.line(parked, "gpuspawner", Returned(lease.id, lease.reason.value))
-        self._book.save(ended, parked, audit=[line])
+        return self._book.save(ended, parked, audit=[line])
 
     async def _stop_in_hub(self, lease: Lease) -> bool:
         """Return True once the hub has no server of this lease; otherwise see that it is told to stop it."""
@@ -105,7 +104,7 @@ class Reclaimer:
         if server is None or not same_user or lease.server_started not in {"", server.started}:
             current = self._book.get(lease.id)
             if current is not None and current.phase is Phase.STOPPING:
-                self._book.save(replace(current, hub_gone=True))
+                await self._book.save(replace(current, hub_gone=True))
             return True
         now = self._clock.now()
         sent_at = lease.stop_sent_at
@@ -116,7 +115,8 @@ class Reclaimer:
             return False
         # The write checks the epoch: a service that was replaced sends no stop. A start that never ran is known by its
         # server from here on: a stop that is sent again must not hit the next one.
-        self._book.save(replace(current, stop_sent_at=now, server_started=lease.server_started or server.started))
+        sent = replace(current, stop_sent_at=now, server_started=lease.server_started or server.started)
+        await self._book.save(sent)
         self._allocator.observed.stop_begins(lease.key)
         try:
             await self._hub.stop(lease.user, lease.key.server)
@@ -126,6 +126,7 @@ class Reclaimer:
 
     async def end_attempts(self, lease: Lease) -> bool:
         """End what earlier attempts of a live lease left running. True once nothing of them is left."""
+        await self._book.stored(lease.id)
         running = await self._backend.workspaces()
         older = frozenset(r.attempt for r in running if r.lease_id == lease.id and r.attempt < lease.attempt)
         return not older or await self._backend.end(lease.id, older)
@@ -133,6 +134,7 @@ class Reclaimer:
     async def end_unknown(self, lease_id: str, user: str, why: str) -> None:
         """End what runs for a lease that is not live. The write checks the epoch before anything is ended."""
         now = self._clock.now()
-        self._book.save(audit=[AuditLine(now, lease_id, user, "gpuspawner", Stopped(Reason.ORPHANED.value, why))])
+        line = AuditLine(now, lease_id, user, "gpuspawner", Stopped(Reason.ORPHANED.value, why))
+        await self._book.save(audit=[line])
         log.info("ending what is left of %s of %s: %s", lease_id, user, why)
         await self._backend.end(lease_id)

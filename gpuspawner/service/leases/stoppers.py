@@ -32,19 +32,25 @@ class Stoppers:
         by, at = self._ahead.pop((lease.id, lease.attempt), ("", 0.0))
         return by if self._clock.now() - at <= AHEAD_SECONDS else ""
 
-    def name(self, key: Key, by: str) -> None:
+    async def name(self, key: Key, by: str) -> None:
         """Note that ``by`` asked the hub to stop the server of a key. Repeating it is harmless."""
         lease, now = self._book.of_key(key), self._clock.now()
         if lease is not None and lease.phase in UP:
             self._ahead = {which: told for which, told in self._ahead.items() if now - told[1] <= AHEAD_SECONDS}
             self._ahead[lease.id, lease.attempt] = (by, now)
             return
+        async with self._book.of_ended:
+            await self._name_ended(key, by)
+
+    async def _name_ended(self, key: Key, by: str) -> None:
+        await self._book.stored(key)  # its end may be on its way
+        lease, now = self._book.of_key(key), self._clock.now()
         if lease is None or lease.phase is not Phase.STOPPING:
-            ended = self._book.store.ended(key.owner, LOOKED_AT)
+            ended = await self._book.store.read(self._book.store.ended, key.owner, LOOKED_AT)
             lease = next((x for x in ended if x.key == key and now - (x.ended_at or 0.0) <= LATE_SECONDS), None)
         if lease is None or lease.reason is None:
             return
         how = named(End(lease.reason, lease.ended_by, lease.message), lease.user, by)
         if how is not None:
             told = replace(lease, ended_by=how.by, message=how.message)
-            self._book.save(told, audit=[AuditLine(now, lease.id, lease.user, by, StopperNamed(how.message))])
+            await self._book.save(told, audit=[AuditLine(now, lease.id, lease.user, by, StopperNamed(how.message))])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
-from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.errors import Superseded, Unavailable
 from gpuspawner.core.queue.snapshot import Snapshot
 from gpuspawner.schedulers.base import Answer, Scheduler
 
@@ -30,15 +30,19 @@ def at_once(step: Coroutine[Any, Any, T]) -> T:
 class Syncs:
     """Keeps the scheduler's side equal to the leases.
 
-    A scheduler that answers at once is asked in the same step, so that a free GPU is granted within the request for it.
-    Another is asked by a task; what it answers counts when it comes, if it still fits.
+    A scheduler that answers at once is waited for, so that a free GPU is granted within the request for it. What
+    another answers counts when it comes, if it still fits.
     """
 
-    def __init__(self, scheduler: Scheduler, snapshot: Callable[[], Snapshot], take: Callable[[Answer], None]) -> None:
+    def __init__(
+        self, scheduler: Scheduler, snapshot: Callable[[], Snapshot], take: Callable[[Answer], Awaitable[None]]
+    ) -> None:
         """Ask nothing yet. ``take`` acts by an answer, and checks each grant against the claim as it stands then."""
         self._scheduler, self._snapshot, self._take = scheduler, snapshot, take
         self._task: asyncio.Task[None] | None = None
         self._again = False
+        self._asked: list[asyncio.Future[None]] = []
+        """Told of the end of the next question."""
         self.answer: Answer | None = None
         """The last answer that was given."""
         self.away = ""
@@ -48,12 +52,19 @@ class Syncs:
 
     def ask(self) -> None:
         """Have the scheduler asked about all that is claimed now."""
-        if self._scheduler.capabilities.answers_at_once:
-            at_once(self._sync())
-            return
         self._again = True
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def answered(self) -> asyncio.Future[None]:
+        """Ask, and return what may be awaited: of a scheduler that answers at once, that what it grants is stored."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._scheduler.capabilities.answers_at_once:
+            self._asked.append(done)
+        else:
+            done.set_result(None)
+        self.ask()
+        return asyncio.shield(done)
 
     def standing(self, snapshot: Snapshot) -> Answer | None:
         """Return what stands, making no grant: of a scheduler that takes its time, its last answer."""
@@ -71,12 +82,29 @@ class Syncs:
         try:
             while self._again:
                 self._again = False
-                try:
-                    await self._sync()
-                except Exception:
-                    log.exception("what the scheduler answered could not be taken; it is asked again")
+                asked, self._asked = self._asked, []
+                error = await self._error_of_sync()
+                for done in asked:
+                    if error is None:
+                        done.set_result(None)
+                    else:
+                        done.set_exception(error)
+                        done.exception()  # whoever awaits it is told; the others need not be
         finally:
             self._task = None
+
+    async def _error_of_sync(self) -> BaseException | None:
+        try:
+            await self._sync()
+        except (Unavailable, Superseded) as error:
+            log.warning("what the scheduler answered is not stored; it is asked again: %s", error)
+            return error
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            log.exception("what the scheduler answered could not be taken; it is asked again")
+            return error
+        return None
 
     async def _sync(self) -> None:
         snapshot = self._snapshot()
@@ -94,4 +122,4 @@ class Syncs:
             self.told += self.answer is None or bool(self.away) or answer.as_of != self.answer.as_of
             self.answer = answer
         self.away = ""
-        self._take(answer)
+        await self._take(answer)

@@ -15,7 +15,7 @@ LONGEST_BYTES = 65536
 """Of a file. Arbitrary: several times what the longest message takes in JSON."""
 
 
-def hear_late(data: Path, allocator: Allocator) -> None:
+async def hear_late(data: Path, allocator: Allocator) -> None:
     """Note every release that lies beside the service's data, the oldest first, and remove its file.
 
     What can't be read or removed is passed over: it keeps nobody else's end from being heard.
@@ -25,7 +25,7 @@ def hear_late(data: Path, allocator: Allocator) -> None:
     """
     for file in _left(data / UNHEARD):
         try:
-            _hear(file, allocator)
+            await _hear(file, allocator)
             file.unlink()
         except OSError as error:
             log.warning("what the hub left for this service can't be read: %s", error)
@@ -41,11 +41,11 @@ def _left(folder: Path) -> list[Path]:
     return [file for _, file in sorted(found)]
 
 
-def _hear(file: Path, allocator: Allocator) -> None:
+async def _hear(file: Path, allocator: Allocator) -> None:
     try:
         with file.open("rb") as opened:
             release = Release.from_json(opened.read(LONGEST_BYTES).decode())
     except ValueError as error:
         log.error("%s says nothing of a workspace's end and is removed: %s", file, error)  # noqa: TRY400
     else:
-        allocator.release(release.lease, release.attempt, release.outcome, release.message, release.output)
+        await allocator.release(release.lease, release.attempt, release.outcome, release.message, release.output)

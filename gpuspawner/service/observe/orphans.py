@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
 from gpuspawner.backends.base import Running
@@ -33,7 +33,7 @@ class Orphans:
         hub: Hub,
         clock: Clock,
         settings: Settings,
-        drop: Callable[[Lease, float], None],
+        drop: Callable[[Lease, float], Awaitable[None]],
         identity: Identity,
     ) -> None:
         """Judge what belongs to this hub; ``drop`` gives a start that never came up back to its place."""
@@ -96,10 +96,10 @@ class Orphans:
         is_back = server is not None and server.user_created == carried.key.user_created
         if lease is not None and not is_back and lease.phase is Phase.STARTING:
             # It never came up: it goes back to its place, and what the hub began and forgot is left over.
-            self._drop(lease, self._clock.now())
+            await self._drop(lease, self._clock.now())
         elif lease is not None and not is_back:
             still = partial(_is_same_start, lease)
-            self._reclaimer.mark(lease.id, ORPHANED, still)
+            await self._reclaimer.mark(lease.id, ORPHANED, still)
         elif lease is None and (not is_back or self._is_another_lease_s(carried.key)):
             await self._reclaimer.end_unknown(running.lease_id, carried.user, ORPHANED.message)
 

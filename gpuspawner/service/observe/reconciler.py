@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Collection, Coroutine
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,25 +12,19 @@ from typing import Any
 from gpuspawner.backends.base import Backend, Running
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.gpus.autoscale import PATIENCE
-from gpuspawner.core.leases import coming_back, endings, events
+from gpuspawner.core.leases import endings, events
 from gpuspawner.core.leases import lease as leases
-from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease, Phase
+from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.units import show_duration
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.leases.adoption import (
-    Identity,
-    adopted_server,
-    claimed_kind,
-    claimed_slots,
-    lost_identities,
-    rebuilt_lease,
-)
+from gpuspawner.service.leases.adoption import Identity, lost_identities
 from gpuspawner.service.leases.allocator import Allocator
-from gpuspawner.service.leases.book import Book
+from gpuspawner.service.leases.book import Book, all_stored, not_stored
 from gpuspawner.service.leases.reclaimer import Reclaimer
 from gpuspawner.service.leases.seating import corrected, seated
-from gpuspawner.service.observe.hub import Hub, HubServer
-from gpuspawner.service.observe.hub_view import HubView, answers, as_it_stands, ended_wrongly, is_its
+from gpuspawner.service.observe.adopting import Adopting
+from gpuspawner.service.observe.hub import Hub
+from gpuspawner.service.observe.hub_view import HubView, answers, as_it_stands, is_its
 from gpuspawner.service.observe.late_releases import hear_late
 from gpuspawner.service.observe.members import Members
 from gpuspawner.service.observe.orphans import Orphans
@@ -81,14 +75,19 @@ class Reconciler:
         self._started: set[tuple[str, float | None]] = set()
         self._failed_gpus: frozenset[str] = frozenset()
         self._view = HubView(hub, allocator, clock, settings)
+        self._adopting = Adopting(book, allocator, clock, identity)
         self._acts = WorkQueue(ACTS_AT_ONCE, clock.now)
         self.orphans = Orphans(book, reclaimer, hub, clock, settings, self._drop, identity)
         self.lost_identities: tuple[str, ...] = ()
         """Which workspaces of this hub run under an identity that it lost, in sentences for administrators."""
 
     def _act(self, lease: Lease, step: Callable[[Lease], Coroutine[Any, Any, None]]) -> None:
-        """Have something started or ended."""
-        self._acts.offer(as_it_stands(lease), partial(step, lease))
+        """Have something started or ended, once all that is known of the lease is stored."""
+        self._acts.offer(as_it_stands(lease), partial(self._once_stored, lease, step))
+
+    async def _once_stored(self, lease: Lease, step: Callable[[Lease], Coroutine[Any, Any, None]]) -> None:
+        await self._book.stored(lease.id)
+        await step(lease)
 
     @property
     def has_looked(self) -> bool:
@@ -103,7 +102,7 @@ class Reconciler:
     async def round(self) -> None:
         """Observe and act once. What cannot be observed now is left as it is."""
         if self._data is not None:
-            hear_late(self._data, self._allocator)  # first: it tells why what is gone is gone
+            await hear_late(self._data, self._allocator)  # first: it tells why what is gone is gone
         looked_at, given_back = self._clock.now(), self._allocator.observed.given_back
         try:
             self._running = await self._backend.workspaces()
@@ -116,30 +115,37 @@ class Reconciler:
         self._running_of = {}
         for one in self._running:
             self._running_of.setdefault(one.lease_id, []).append(one)
-        self._rebuild()
+        await self._adopting.rebuild(self._running)
         found = seated(self._running, self._book)
         self._allocator.observed.see(((one.lease_id, slot) for one, slots in found for slot in slots), given_back)
-        self._correct(corrected(found, self._book))
+        await self._correct(corrected(found, self._book))
         if self._view.is_due():
             self._acts.offer("the list of the hub's servers", self._list_servers)
-        self._allocator.end_what_is_not_offered()
-        for lease in self._book:
-            try:
-                self._step(lease)
-            except (Unavailable, Conflict) as error:
-                log.warning("lease %s waits: %s", lease.id, error)
+        await self._allocator.end_what_is_not_offered()
+        await self._take_steps()
         if self._view.servers is not None:
             self._acts.offer("orphans", partial(self.orphans.round, self._running, self._view.servers))
             self._tell_what_is_lost(self._view.servers)
-        self._allocator.lapse_expired()
-        self._allocator.give()
-        self._allocator.look_ahead()
+        await self._allocator.lapse_expired()
+        self._allocator.syncs.ask()
+        await self._allocator.look_ahead()
+
+    async def _take_steps(self) -> None:
+        """Move each lease by at most one step: all at once, so that they are written together."""
+        steps = dict[str, asyncio.Future[None] | None]()
+        for lease in self._book:
+            try:
+                steps[lease.id] = self._step(lease)
+            except Conflict as error:
+                log.warning("lease %s waits: %s", lease.id, error)
+        for lease_id, failure in (await not_stored(steps)).items():
+            log.warning("lease %s waits: %s", lease_id, failure)
 
     async def _list_servers(self) -> None:
         leased = {lease.key for lease in self._book}
         if await self._view.look():
-            self._adopt(leased)
-            self._allocator.give()  # parked leases waited for this answer
+            await self._adopting.adopt(self._view.servers or {}, leased, self._processes)
+            self._allocator.syncs.ask()  # parked leases waited for this answer
 
     def last_activity(self, lease: Lease) -> float | None:
         """Return when the hub last noted activity of a lease's server; None where that is not known now."""
@@ -148,26 +154,6 @@ class Reconciler:
 
     def _processes(self, lease: Lease) -> list[Running]:
         return self._running_of.get(lease.id, [])
-
-    def _adopt(self, leased: set[Key]) -> None:
-        """Adopt ready servers that have no lease: no GPU is known of them, and no deadline stands.
-
-        ``leased`` are the keys that had one before the list was asked for: it may still show what ended meanwhile.
-        """
-        now = self._clock.now()
-        for server in (self._view.servers or {}).values():
-            key = Key(self._identity.hub_id, server.user_created, server.name)
-            lease = self._book.of_key(key)
-            if lease is not None:
-                if lease.user != server.user:
-                    self._book.save(replace(lease, user=server.user))
-            elif not server.ready or key in leased:
-                continue
-            elif (ended := self._book.store.last_ended(key)) is not None and ended_wrongly(ended, server):
-                self._found(ended, server)
-            else:
-                lease = self._allocator.bounds.rated(adopted_server(key, server, now))
-                self._book.save(lease, audit=[self._allocator.line(lease, "gpuspawner", events.Adopted("no lease"))])
 
     def _tell_what_is_lost(self, servers: Collection[tuple[str, str]]) -> None:
         known = {lease.id for lease in self._book}
@@ -179,20 +165,7 @@ class Reconciler:
             if sentence not in told:
                 log.error(sentence)
 
-    def _rebuild(self) -> None:
-        """Rebuild leases that the store does not know from what runs, each from its newest attempt."""
-        now = self._clock.now()
-        for running in reversed(self._running):
-            if self._book.get(running.lease_id) is not None:
-                continue
-            lease = rebuilt_lease(running, self._identity, now)
-            if lease is None or self._book.of_key(lease.key) or self._book.store.lease(lease.id):
-                continue
-            lease = self._allocator.bounds.rated(lease)
-            line = self._allocator.line(lease, "gpuspawner", events.Adopted("rebuilt from what runs"))
-            self._book.save(lease, audit=[line])
-
-    def _correct(self, given: list[Lease]) -> None:
+    async def _correct(self, given: list[Lease]) -> None:
         """Take in what the backend gave instead of what was planned: all at once, as two may have changed places."""
         lines = []
         for lease in given:
@@ -200,9 +173,9 @@ class Reconciler:
             lines.append(self._allocator.line(lease, "gpuspawner", placed))
             log.info("%s of %s was given %s", lease.id, lease.user, placed.why)
         if given:
-            self._book.save(*given, audit=lines)
+            await self._book.save(*given, audit=lines)
 
-    def _step(self, lease: Lease) -> None:
+    def _step(self, lease: Lease) -> asyncio.Future[None] | None:
         now = self._clock.now()
         if lease.phase in WAITING and any(r.attempt < lease.attempt for r in self._processes(lease)):
             # They may use the very GPUs that the lease waits for.
@@ -211,15 +184,16 @@ class Reconciler:
             else:
                 self._act(lease, self._end_left_over)
         if lease.phase is Phase.QUEUED and now - self._heard_at(lease) > self._settings.listen_seconds:
-            self._book.save(leases.park(lease, now))
-        elif lease.phase is Phase.RESERVED:
-            self._reserved(lease, now)
-        elif lease.phase is Phase.STARTING:
+            return self._book.save(leases.park(lease, now))
+        if lease.phase is Phase.RESERVED:
+            return self._reserved(lease, now)
+        if lease.phase in UP:
+            return self._up(lease, now)
+        if lease.phase is Phase.STARTING:
             self._starting(lease)
-        elif lease.phase in UP:
-            self._up(lease, now)
         elif lease.phase is Phase.STOPPING and (lease.hub_gone or self._allocator.observed.hub_answers):
             self._act(lease, self._drive)
+        return None
 
     async def _drive(self, lease: Lease) -> None:
         await self._reclaimer.drive(lease.id)
@@ -228,17 +202,18 @@ class Reconciler:
         if not await self._reclaimer.end_attempts(lease):
             log.warning("processes of an earlier start of %s outlived their end; its GPUs stay taken", lease.id)
 
-    def _reserved(self, lease: Lease, now: float) -> None:
+    def _reserved(self, lease: Lease, now: float) -> asyncio.Future[None] | None:
         to_start = lease.unattended and (lease.id, lease.granted_at) not in self._started
         if now - max(lease.phase_since, self._heard_at(lease)) > self._settings.reserved_seconds:
             if answers(self._view.server(lease), lease):
                 self._view.ask(lease, self._see_dropped)
             else:
-                self._drop(lease, now)
+                return self._dropped(lease, now)
         elif to_start and self._allocator.observed.hub_answers:
             self._act(lease, self._start)
         elif to_start and self._view.in_doubt:  # it went away as this was granted: no start failed
-            self._book.save(leases.park(lease, now))
+            return self._book.save(leases.park(lease, now))
+        return None
 
     def _heard_at(self, lease: Lease) -> float:
         """Return from when on nobody was heard who speaks for a lease, though this service could have heard."""
@@ -251,25 +226,11 @@ class Reconciler:
         if current is None or current.attempt != lease.attempt or current.phase not in WAITING | {Phase.RESERVED}:
             return
         if server is not None and answers(server, lease):
-            self._found(current, server)
+            await self._adopting.found(current, server, self._processes(current))
         elif current.phase is Phase.RESERVED:
-            self._drop(current, self._clock.now())
+            await self._drop(current, self._clock.now())
         else:
             await self._end_left_over(current)
-
-    def _found(self, lease: Lease, server: HubServer) -> None:
-        """Let a lease run whose server does: that its start was dropped, or that it ended for it, was wrong."""
-        one = max(self._processes(lease), key=lambda x: x.attempt, default=None)
-        attempt, slots = (lease.attempt, lease.slots) if one is None else (one.attempt, claimed_slots(one))
-        free = self._allocator.observed.not_held(lease, slots)
-        if len(free) < len(slots):
-            log.error("%s of %s runs after all, and some of its GPUs are another's by now", lease.id, lease.user)
-        given = lease.given if one is None else claimed_kind(one, lease.request)
-        rate = lease.rate if given == lease.given else None  # another kind takes another rate
-        rated = self._allocator.bounds.rated(replace(lease, given=given, rate=rate))
-        found = coming_back.found(rated, server.started, attempt, free, self._clock.now())
-        why = "its server runs: that its start was given up was wrong"
-        self._book.save(found, audit=[self._allocator.line(found, "gpuspawner", events.Adopted(why))])
 
     async def _start(self, lease: Lease) -> None:
         """Start a parked workspace for whoever asked for it: their name may be another user's by now."""
@@ -282,7 +243,7 @@ class Reconciler:
         if newest is None or newest.phase is not Phase.RESERVED or newest.granted_at != lease.granted_at:
             return  # withdrawn, or taken back, while the hub was asked
         if group := self._allocator.asking.lost_group(newest, groups):
-            self._allocator.dismiss(newest, endings.not_allowed(group), gone=True)
+            await self._allocator.dismiss(newest, endings.not_allowed(group), gone=True)
             return
         self._started.add((lease.id, lease.granted_at))
         log.info("starting the parked workspace of %s", name)
@@ -321,7 +282,7 @@ class Reconciler:
         )
         fleet, gpus = self._allocator.scheduler.fleet, {slot.gpu for slot in current.slots}
         node = next((gpu.node for gpu in fleet.gpus if gpu.id in gpus), "")
-        self._allocator.requeue(current.id, current.attempt, f"{what}: {one.disruption or one.waiting}", node)
+        await self._allocator.requeue(current.id, current.attempt, f"{what}: {one.disruption or one.waiting}", node)
 
     def _starting(self, lease: Lease) -> None:
         if self._without_room(lease) is not None:
@@ -346,33 +307,36 @@ class Reconciler:
         silent = self._is_silent(current)
         own = any(running.attempt == lease.attempt for running in self._processes(lease))
         if silent and not ready:
-            self._drop(current, self._clock.now())
+            await self._drop(current, self._clock.now())
         elif (own or silent) and ready and server is not None:
             if silent:
                 # The hub has it, so it uses its GPUs, seen or not. Unseen, it is unknown: never idle.
                 log.error("no process of %s's workspace is seen: may the service read its environment?", lease.user)
             running = leases.run(self._allocator.bounds.running(current), server.started, self._clock.now())
-            self._book.save(running, audit=[self._allocator.line(lease, "gpuspawner", events.Started())])
+            await self._book.save(running, audit=[self._allocator.line(lease, "gpuspawner", events.Started())])
 
-    def _drop(self, seen: Lease, now: float) -> None:
+    async def _drop(self, seen: Lease, now: float) -> None:
+        await all_stored([self._dropped(seen, now)])
+
+    def _dropped(self, seen: Lease, now: float) -> asyncio.Future[None] | None:
+        """Give a start that never came up back to its place."""
         lease = self._book.get(seen.id)
         if lease is None or (lease.phase, lease.attempt) != (seen.phase, seen.attempt):
-            return  # it was stopped, or went on, since
+            return None  # it was stopped, or went on, since
         dropped = leases.drop_start(lease, now, self._settings.back_off_seconds)
         event: events.Event = events.Parked(lease.failed_starts + 1)
         if dropped.reason is not None:
             event = events.Stopped(dropped.reason.value, dropped.message)
-        self._book.save(dropped, audit=[self._allocator.line(lease, "gpuspawner", event)])
         self._allocator.observed.give_back(lease)
+        return self._book.save(dropped, audit=[self._allocator.line(lease, "gpuspawner", event)])
 
-    def _up(self, lease: Lease, now: float) -> None:
+    def _up(self, lease: Lease, now: float) -> asyncio.Future[None] | None:
         """A workspace that neither hub nor backend shows has ended without a word.
 
         So has one whose place at the hub a newer server has: no lease is to take that one for its own.
         """
         told, lines = told_by_the_place(lease, self._processes(lease), self._failed_gpus, now)
-        if lines:
-            self._book.save(told, audit=lines)
+        stored = self._book.save(told, audit=lines) if lines else None
         if self._view.servers is None or self._processes(lease) or is_its(self._view.server(lease), lease):
             self._gone_since.pop(lease.id, None)
         elif (
@@ -380,6 +344,7 @@ class Reconciler:
             >= self._settings.settle_seconds
         ):
             self._view.ask(lease, self._see_end)
+        return stored
 
     async def _see_end(self, lease: Lease) -> None:
         """Ask the hub whether a workspace has ended of which nothing is seen."""
@@ -390,4 +355,4 @@ class Reconciler:
             return
         newer = server is not None and server.user_created == lease.key.user_created
         how = endings.vanished(disruption=current.disruption, newer_server=newer, adopted=current.adopted)
-        self._allocator.finish(current, how, gone=True)
+        await self._allocator.finish(current, how, gone=True)

@@ -13,7 +13,7 @@ from typing import Any
 from gpuspawner.backends.base import Backend, ProbeResult
 from gpuspawner.backends.probe import ProcessTable, parse_probe
 from gpuspawner.catalog.file import InForce
-from gpuspawner.core.errors import Superseded, Unavailable
+from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.idle.evidence import classify
 from gpuspawner.core.idle.idleness import Verdict, judge, kept, next_sample_seconds
 from gpuspawner.core.idle.policy import IdlePolicy, Mode
@@ -25,7 +25,7 @@ from gpuspawner.service.leases.book import Book
 from gpuspawner.service.leases.lifecycle import Lifecycle
 from gpuspawner.service.rules.policies import idle_policy_of, policy_of
 from gpuspawner.service.settings import Settings
-from gpuspawner.service.store import AuditLine, ReadingRow
+from gpuspawner.service.store import ReadingRow
 
 log = logging.getLogger("gpuspawner.sampler")
 
@@ -37,28 +37,17 @@ DEADLINE_PERIODS = 2.5
 between its readings follow its deadline, so a longer one would outlast the shortest periods."""
 SLEPT_SECONDS = 30.0
 """More than this between the two clocks is a suspension: a probe that waits for its place starts up to 20 s late."""
-WRITTEN_AT_ONCE = 100
-"""Samples in one transaction. Arbitrary: the loop answers others in between."""
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True)
 class _Told:
-    """What one probe told, until it is written. ``error`` is why it could not be."""
+    """What one probe told."""
 
-    lease_id: str
     sample: Sample
     policy: IdlePolicy
     mode: Mode
     asked_at: float
     at: float
-    done: bool = False
-    error: BaseException | None = None
-    reclaim: Lease | None = None
-
-    def raise_error(self) -> None:
-        """Raise it, if there is one."""
-        if self.error is not None:
-            raise self.error
 
 
 class Sampler:
@@ -90,7 +79,6 @@ class Sampler:
         self._failed: set[str] = set()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._newest: dict[str, dict[str, ReadingRow]] = {}
-        self._told: list[_Told] = []
         self.counts: Counter[str] = Counter()
         self.gpu_seconds: dict[tuple[str, str, str], float] = defaultdict(float)
         """Seconds of GPUs, in their shares, that samples account for: by team, kind, and what was read of each GPU."""
@@ -136,13 +124,9 @@ class Sampler:
                 told = await self._probe(lease_id)
             if told is None:
                 return
-            self._told.append(told)
-            await asyncio.sleep(0)  # what was told in this turn of the loop is written together
-            while not told.done:
-                self._write()
-            told.raise_error()
-            if told.reclaim is not None:
-                self._lifecycle.reclaim(told.reclaim)
+            idle = await self._keep(lease_id, told)
+            if idle is not None:
+                await self._lifecycle.reclaim(idle)
         except Unavailable as error:
             log.warning("no sample of %s kept: %s", lease_id, error)
         except Exception:
@@ -183,7 +167,7 @@ class Sampler:
                 sample = replace(sample, problem="the machine slept since the reading before")
         noted_at = self._last_activity(lease)
         sample = replace(sample, hub_idle_seconds=None if noted_at is None else self._clock.wall() - noted_at)
-        return _Told(lease_id, sample, policy, policy_of(self._in_force.catalog, lease, now).mode, asked_at=now, at=at)
+        return _Told(sample, policy, policy_of(self._in_force.catalog, lease, now).mode, asked_at=now, at=at)
 
     def _spread(self, new: Sequence[tuple[str, float]], now: float) -> None:
         """Give each of these leases its moment within its period, where they are more than can be probed at once.
@@ -200,60 +184,30 @@ class Sampler:
             {gpu.id: gpu.note for gpu in self._scheduler.fleet.gpus if gpu.foreign and gpu.id in gpus} if gpus else {}
         )
 
-    def _write(self) -> None:
-        """Write what was told, some at a time, in one transaction each: a disk makes some hundreds a second."""
-        some, self._told = self._told[:WRITTEN_AT_ONCE], self._told[WRITTEN_AT_ONCE:]
-        error = self._error_of(some)
-        if isinstance(error, Exception) and not isinstance(error, (Unavailable, Superseded)) and len(some) > 1:
-            for told in some:  # one that cannot be judged or written must not keep the others from it
-                told.error = self._error_of([told])
-        else:
-            for told in some:
-                told.error = error
-        for told in some:
-            told.done = True
+    async def _keep(self, lease_id: str, told: _Told) -> Lease | None:
+        """Store sample, streak and what follows in one step: a crash between them would warn nobody.
 
-    def _error_of(self, some: list[_Told]) -> BaseException | None:
-        """Keep them, or return why not: it is raised by the task of each."""
-        try:
-            self._keep(some)
-        except BaseException as error:  # noqa: BLE001 - whatever it is
-            return error
-        return None
-
-    def _keep(self, some: list[_Told]) -> None:
-        """Store samples, streaks and what follows in one step: a crash between them would warn nobody."""
-        changed: list[Lease] = []
-        lines: list[AuditLine] = []
-        rows: list[ReadingRow] = []
-        verdicts: list[tuple[_Told, Verdict, list[ReadingRow]]] = []
-        self._lifecycle.catch_up()
-        for told in some:
-            lease = self._book.get(told.lease_id)
-            if lease is None or lease.phase not in UP:
-                continue
-            at = told.at
-            lease, own_lines = self._lifecycle.under(lease, told.policy, told.mode, at)
-            lines += own_lines
-            streak, verdict = judge(lease.streak, _within(told.sample, lease, at), told.policy, told.mode)
-            if lease.kept_until is not None and at < lease.kept_until:
-                streak, verdict = kept(streak), Verdict.NONE
-            lease, own_lines = self._lifecycle.apply(replace(lease, streak=streak, sampled_at=at), verdict)
-            own_rows = reading_rows(lease, told.sample, told.policy, at)
-            changed.append(lease)
-            lines += own_lines
-            rows += own_rows
-            verdicts.append((told, verdict, own_rows))
-        self._book.save(*changed, audit=lines, readings=rows)
-        for lease, (told, verdict, own_rows) in zip(changed, verdicts, strict=True):
-            self._newest[lease.id] = {row.gpu: row for row in own_rows}
-            self._count_seconds(lease, own_rows)
-            # Counted from the probe's start, and by what it told.
-            self._due_at[lease.id] = told.asked_at + next_sample_seconds(lease.streak, told.policy)
-            if lease.streak.kind is not None:
-                self.counts[lease.streak.kind.value] += 1
-            if verdict is Verdict.RECLAIM:
-                told.reclaim = lease
+        Return the lease, as it was judged, where it is to be stopped.
+        """
+        await self._lifecycle.catch_up()
+        lease = self._book.get(lease_id)
+        if lease is None or lease.phase not in UP:
+            return None
+        at = told.at
+        lease, lines = self._lifecycle.under(lease, told.policy, told.mode, at)
+        streak, verdict = judge(lease.streak, _within(told.sample, lease, at), told.policy, told.mode)
+        if lease.kept_until is not None and at < lease.kept_until:
+            streak, verdict = kept(streak), Verdict.NONE
+        lease, more_lines = self._lifecycle.apply(replace(lease, streak=streak, sampled_at=at), verdict)
+        rows = reading_rows(lease, told.sample, told.policy, at)
+        await self._book.save(lease, audit=[*lines, *more_lines], readings=rows)
+        self._newest[lease_id] = {row.gpu: row for row in rows}
+        self._count_seconds(lease, rows)
+        # Counted from the probe's start, and by what it told.
+        self._due_at[lease_id] = told.asked_at + next_sample_seconds(streak, told.policy)
+        if streak.kind is not None:
+            self.counts[streak.kind.value] += 1
+        return lease if verdict is Verdict.RECLAIM else None
 
     def _count_seconds(self, lease: Lease, rows: Sequence[ReadingRow]) -> None:
         shares = {slot.gpu: slot.share for slot in lease.slots}

@@ -53,34 +53,64 @@ class _Faded(Mapping[Account, float]):
 class Accounting:
     """Hears each end of charging from the book, which writes its lines with it, and keeps the sums equal to the store.
 
-    What it remembers is read from the store when it is first asked, and anew after :meth:`forget`.
+    Lines count from the step that charges them; where that can't be stored, the sums are again those of the store.
     """
 
     def __init__(self, book: Book, clock: Clock, catalog: Callable[[], Catalog]) -> None:
         """Know nothing yet."""
         self._book, self._clock, self._catalog = book, clock, catalog
         self._sums: _Sums | None = None
-        self._grants: list[GrantRow] | None = None
-        book.charges, book.charged = self.lines_of, self.add
+        self._as_stored: _Sums | None = None
+        self._grants: list[GrantRow] = []
+        self._added = 0
+        """How many times lines were counted, since this service started."""
+        book.charging = self
 
     @property
     def zone(self) -> ZoneInfo:
         """The catalog's time zone."""
         return ZoneInfo(self._catalog().rules.timezone)
 
-    def forget(self) -> None:
-        """Read everything from the store again when it is next asked."""
-        self._sums = self._grants = None
+    async def load(self) -> None:
+        """Read everything from the store."""
+        self._grants = await self._book.store.read(self._book.store.ledger.grants)
+        await self._load_sums()
+
+    async def follow(self) -> None:
+        """Sum up anew where another time zone is in force: its days are others."""
+        if self._sums is None or self._sums.zone.key != self._catalog().rules.timezone:
+            await self._load_sums()
+
+    async def _load_sums(self) -> None:
+        while True:
+            await self._book.settled()
+            added = self._added
+            sums = await self._book.store.read(self._read)
+            if added == self._added:  # nothing was charged while it was read
+                self._sums = self._as_stored = sums
+                return
 
     def lines_of(self, before: Lease | None, after: Lease) -> Sequence[Line]:
         """Return the lines that a step of a lease writes."""
         return () if before is None else lines_of_end(before, after, self.zone)
 
     def add(self, lines: Sequence[Line]) -> None:
-        """Count lines that are written."""
-        if not lines or self._sums is None:
-            return
-        sums, now = self._rolled(self._sums), self._clock.now()
+        """Count lines from now on."""
+        if lines:
+            self._added += 1
+            self._sums = self._with(self._known(), lines)
+
+    def keep(self, lines: Sequence[Line]) -> None:
+        """Note that lines are stored."""
+        if lines and self._as_stored is not None:
+            self._as_stored = self._with(self._as_stored, lines)
+
+    def go_back(self) -> None:
+        """Count nothing any more that is not stored."""
+        self._sums = self._as_stored
+
+    def _with(self, sums: _Sums, lines: Sequence[Line]) -> _Sums:
+        sums, now = self._rolled(sums), self._clock.now()
         charged = {**sums.charged}
         for key, more in charged_by(lines, now, sums.zone).items():
             charged[key] = charged.get(key, Fraction(0)) + more
@@ -88,7 +118,7 @@ class Accounting:
         faded = {**sums.faded}
         for account, more_faded in _faded_by(lines, now).items():
             faded[account] = faded.get(account, 0.0) + more_faded * back
-        self._sums = replace(sums, charged=charged, faded=faded)
+        return replace(sums, charged=charged, faded=faded)
 
     @property
     def accounts(self) -> Accounts:
@@ -101,44 +131,39 @@ class Accounting:
     def grants(self) -> tuple[QuotaGrant, ...]:
         """The grants that are in force, or will be."""
         now = self._clock.now()
-        return tuple(row.grant for row in self._rows() if row.taken_back_at is None and now < row.until)
+        return tuple(row.grant for row in self._grants if row.taken_back_at is None and now < row.until)
 
     def rows(self) -> list[GrantRow]:
         """Return all grants that there were, the oldest first."""
-        return list(self._rows())
+        return list(self._grants)
 
-    def give(self, row: GrantRow, line: AuditLine) -> None:
-        """Store a new grant, which counts at once."""
-        rows = self._rows()
-        self._book.store.ledger.grant(row, [line])
-        self._grants = [*rows, row]
+    async def give(self, row: GrantRow, line: AuditLine) -> None:
+        """Store a new grant, which counts from then on."""
+        await self._book.store.write(self._book.store.ledger.grant, row, [line])
+        self._grants = [*self._grants, row]
 
-    def take_back(self, row: GrantRow, line: AuditLine) -> None:
+    async def take_back(self, row: GrantRow, line: AuditLine) -> None:
         """Store that a grant is taken back: ``row`` says when, by whom and why. Nothing that runs ends earlier."""
-        rows = self._rows()
-        self._book.store.ledger.take_back(row, [line])
-        self._grants = [row if one.id == row.id else one for one in rows]
+        await self._book.store.write(self._book.store.ledger.take_back, row, [line])
+        self._grants = [row if one.id == row.id else one for one in self._grants]
 
-    def correct(self, line: Line, audit: AuditLine) -> None:
+    async def correct(self, line: Line, audit: AuditLine) -> None:
         """Store a correction of the ledger."""
-        self._book.store.save((), [audit], charges=[line])
-        self.add([line])
-
-    def _rows(self) -> list[GrantRow]:
-        if self._grants is None:
-            self._grants = self._book.store.ledger.grants()
-        return self._grants
+        await self._book.save(audit=[audit], charges=[line])
 
     def _known(self) -> _Sums:
-        if self._sums is None or self._sums.zone.key != self._catalog().rules.timezone:
-            self._sums = self._read()
-        return self._sums
+        return self._summed([]) if self._sums is None else self._sums
 
     def _read(self) -> _Sums:
+        """Sum up what is stored. It blocks for the time of a read."""
+        now, zone = self._clock.now(), self.zone
+        starts_ms = (period_of(milliseconds(now), per, zone).start_ms for per in Per)
+        since_ms = min(milliseconds(now - REMEMBERED_SECONDS), *starts_ms)
+        return self._summed(self._book.store.ledger.since(since_ms))
+
+    def _summed(self, lines: Sequence[Line]) -> _Sums:
         now, zone = self._clock.now(), self.zone
         periods = {per: period_of(milliseconds(now), per, zone) for per in Per}
-        since_ms = min(milliseconds(now - REMEMBERED_SECONDS), *(period.start_ms for period in periods.values()))
-        lines = list(self._book.store.ledger.since(since_ms))
         return _Sums(zone, periods, charged_by(lines, now, zone), _faded_by(lines, now), now)
 
     def _rolled(self, sums: _Sums) -> _Sums:

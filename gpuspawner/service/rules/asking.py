@@ -51,7 +51,7 @@ def _chosen_in(last_first: Iterable[Lease]) -> _Chosen:
 class Finish(Protocol):
     """``Allocator.dismiss``."""
 
-    def __call__(self, lease: Lease, how: endings.End, *, gone: bool = False) -> None:
+    async def __call__(self, lease: Lease, how: endings.End, *, gone: bool = False) -> None:
         """End a lease."""
 
 
@@ -63,7 +63,7 @@ class Asking:
         self._book, self._in_force, self._finish = book, in_force, finish
         self._known: dict[Owner, tuple[int, _Chosen]] = {}
 
-    def request_of(
+    async def request_of(
         self, key: Key, user: str, options: Mapping[str, Any], groups: Groups, *, start_id: str = ""
     ) -> Request:
         """Return what a start asks for, resolved once: who waits for the same gets what it meant when it was asked.
@@ -79,26 +79,27 @@ class Asking:
         if lease is not None and lease.phase in JOINABLE:
             again = bool(start_id) and lease.start_id == start_id
             if again or options in (lease.options, options_of(lease)):
-                self.must_be_allowed(lease, groups)
+                await self.must_be_allowed(lease, groups)
                 return replace(lease.request, user=user)
-        return self.resolve(options, user, key.owner, groups)
+        return await self.resolve(options, user, key.owner, groups)
 
-    def resolve(self, options: object, user: str, owner: Owner, groups: Groups) -> Request:
+    async def resolve(self, options: object, user: str, owner: Owner, groups: Groups) -> Request:
         """Return the request that options mean for who is in these groups."""
-        return resolve(self._in_force.catalog, options, user, groups=groups, last_team=self.last_team(owner, groups))
+        last_team = await self.last_team(owner, groups)
+        return resolve(self._in_force.catalog, options, user, groups=groups, last_team=last_team)
 
-    def last_team(self, owner: Owner, groups: Groups) -> str:
+    async def last_team(self, owner: Owner, groups: Groups) -> str:
         """Return the team that a user's last workspace was charged to, where they are in several; "" for none."""
         teams = teams_of(self._in_force.catalog.rules, groups)
         if len(teams) < 2:  # noqa: PLR2004 - there is nothing to choose
             return ""
-        return next((team for team in self._chosen(owner).teams if team in teams), "")
+        return next((team for team in (await self._chosen(owner)).teams if team in teams), "")
 
-    def last_consents(self, owner: Owner) -> Mapping[str, tuple[str, ...]]:
+    async def last_consents(self, owner: Owner) -> Mapping[str, tuple[str, ...]]:
         """Return, by template, the substitutes that a user consented to when they asked for it last."""
-        return self._chosen(owner).consents
+        return (await self._chosen(owner)).consents
 
-    def _chosen(self, owner: Owner) -> _Chosen:
+    async def _chosen(self, owner: Owner) -> _Chosen:
         """Return what a user chose last, read anew where a lease of theirs was stored since: open forms ask often.
 
         While the store does not answer, what is known of those that live.
@@ -108,7 +109,7 @@ class Asking:
         if known is None or known[0] != saves:
             live = [lease for lease in self._book if lease.key.owner == owner]
             try:
-                ended = self._book.store.ended(owner, LAST_ONES)
+                ended = await self._book.store.read(self._book.store.ended, owner, LAST_ONES)
             except Unavailable:
                 return _chosen_in(live)
             known = saves, _chosen_in(sorted([*live, *ended], key=lambda lease: -lease.asked_at))
@@ -122,7 +123,7 @@ class Asking:
         request = lease.request
         return lost_group(self._in_force.catalog, request.template, lease.kind, request.team, frozenset(groups))
 
-    def must_be_allowed(self, lease: Lease, groups: Groups) -> None:
+    async def must_be_allowed(self, lease: Lease, groups: Groups) -> None:
         """End a lease that its user, who is in these groups, may not have any more.
 
         Raises:
@@ -130,10 +131,10 @@ class Asking:
         """
         if group := self.lost_group(lease, groups):
             how = endings.not_allowed(group)
-            self._finish(lease, how, gone=lease.phase is Phase.RESERVED)  # nothing of it runs
+            await self._finish(lease, how, gone=lease.phase is Phase.RESERVED)  # nothing of it runs
             raise Gone(how.message)
 
-    def consent(self, lease: Lease, kinds: object, groups: Groups) -> tuple[Lease, events.Event]:
+    async def consent(self, lease: Lease, kinds: object, groups: Groups) -> tuple[Lease, events.Event]:
         """Return a waiting lease with its user's consent to these substitutes, at its place, and what is told of it.
 
         Raises:
@@ -142,9 +143,11 @@ class Asking:
         """
         if lease.phase not in WAITING:
             raise Conflict("It has been given its GPU already: consent can be changed while it waits.")
-        self.must_be_allowed(lease, groups)
+        await self.must_be_allowed(lease, groups)
         options = {**options_of(lease), "substitutes": kinds}
-        request = self.resolve(options, lease.user, lease.key.owner, groups)
+        request = await self.resolve(options, lease.user, lease.key.owner, groups)
+        if self._book.get(lease.id) is not lease:
+            raise Conflict("It changed just now. Look at it again, and choose then.")
         asked = replace(lease.request, substitutes=request.substitutes)  # all else stays as it was asked
         kept = {**lease.options, "substitutes": list(request.substitutes)}
         return replace(lease, request=asked, options=kept), events.Consented(tuple(request.substitutes))

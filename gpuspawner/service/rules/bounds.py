@@ -25,7 +25,7 @@ from gpuspawner.core.quotas.charges import BUDGET, rate_of
 from gpuspawner.core.rules import LatestEnd, Rate
 from gpuspawner.core.units import show_duration
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.leases.book import Book
+from gpuspawner.service.leases.book import Book, all_stored
 from gpuspawner.service.rules.accounts import Accounting
 from gpuspawner.service.rules.policies import policy_of
 from gpuspawner.service.store import AuditLine
@@ -152,8 +152,9 @@ class Bounds:
             "Save your work before the end; its files are kept, and you may ask again."
         )
 
-    def lengthen(self) -> None:
+    async def lengthen(self) -> None:
         """Give those back what a budget cut off, as far as budgets now leave it: a grant has come."""
+        stored = []
         for lease in self._book:
             bound, deadline_at = lease.latest_end, lease.deadline_at
             if lease.phase not in UP or bound is None or bound.rule != BUDGET:
@@ -168,7 +169,8 @@ class Bounds:
                 line = AuditLine(
                     self._clock.now(), lease.id, lease.user, "gpuspawner", events.Extended(end - deadline_at)
                 )
-                self._book.save(longer, audit=[line])
+                stored.append(self._book.save(longer, audit=[line]))
+        await all_stored(stored)
 
     def used_up(self, lease: Lease) -> str:
         """Return in a sentence which budget ends a lease, and when it renews."""

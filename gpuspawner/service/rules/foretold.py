@@ -28,9 +28,10 @@ class Foretold:
     """Notes the first estimate of each who waits, and what came of it."""
 
     def __init__(self, book: Book, clock: Clock) -> None:
-        """Read what came of earlier ones once somebody asks."""
+        """Know nothing before :meth:`load`."""
         self._book, self._clock = book, clock
-        self._past: list[Outcome] | None = None
+        self.past: list[Outcome] = []
+        """What came of the last estimates."""
         self._noted_at = float("-inf")
         self._errors = Histogram(
             "gpuspawner_queue_estimate_error_seconds",
@@ -39,14 +40,19 @@ class Foretold:
             registry=None,
         )
 
+    async def load(self) -> None:
+        """Read what came of earlier ones."""
+        self.past = await self._book.store.read(self._book.store.estimates.last)
+
     def is_due(self) -> bool:
         """Whether somebody has no estimate yet who could have one."""
         now = self._clock.now()
         return now - self._noted_at >= NOTED_SECONDS and any(self._is_new(lease) for lease in self._book)
 
-    def note(self, places: Mapping[str, Place]) -> None:
+    async def note(self, places: Mapping[str, Place]) -> None:
         """Note for each who has none what the places say."""
         now = self._noted_at = self._clock.now()
+        noted = []
         for lease in self._book:
             place = places.get(lease.id)
             if not self._is_new(lease) or place is None or not place.at_most_seconds:
@@ -54,9 +60,11 @@ class Foretold:
             likely = place.at_most_seconds if place.likely_seconds is None else place.likely_seconds
             begin, end = range_of(likely, place.at_most_seconds, self.past)
             told = Estimate(now, now + likely, now + place.at_most_seconds, now + begin, now + end)
-            self._book.save(replace(lease, estimate=told))
+            noted.append(replace(lease, estimate=told))
+        if noted:
+            await self._book.save(*noted)
 
-    def came(self, lease: Lease) -> None:
+    async def came(self, lease: Lease) -> None:
         """Keep how a lease that is granted now came, beside what was told."""
         told, now = lease.estimate, self._clock.now()
         times = None if told is None else (told.likely_at, told.latest_at, told.from_at, told.to_at)
@@ -65,18 +73,11 @@ class Foretold:
         likely, latest, begin, end = (at - told.told_at for at in times if at is not None)
         outcome = Outcome(likely, latest, begin, end, now - told.told_at)
         self._errors.observe(abs(outcome.actual_seconds - outcome.likely_seconds))
-        self._past = [*self.past, outcome][-MOST_ERRORS:]
+        self.past = [*self.past, outcome][-MOST_ERRORS:]
         try:
-            self._book.store.estimates.keep(outcome, now)
+            await self._book.store.write(self._book.store.estimates.keep, outcome, now)
         except Unavailable as error:  # the grant stands
             log.warning("what came of an estimate is not kept: %s", error)
-
-    @property
-    def past(self) -> list[Outcome]:
-        """What came of the last estimates."""
-        if self._past is None:
-            self._past = self._book.store.estimates.last()
-        return self._past
 
     def words(self, place: Place) -> tuple[float, float, str] | None:
         """Return the range to tell of a place, and how often such were right; None where it is too early to say."""

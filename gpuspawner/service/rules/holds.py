@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from dataclasses import replace
 
@@ -13,7 +14,7 @@ from gpuspawner.core.rules import LatestEnd
 from gpuspawner.core.units import show_time
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.allocator import Allocator
-from gpuspawner.service.leases.book import Book
+from gpuspawner.service.leases.book import Book, all_stored
 from gpuspawner.service.rules.policies import policy_of
 
 LOOK_SECONDS = 30.0
@@ -28,7 +29,7 @@ class Holds:
         self._book, self._allocator, self._clock = book, allocator, clock
         self._looked_at = -math.inf
 
-    def look(self) -> None:
+    async def look(self) -> None:
         """Tell who runs into a hold, as long before as of a deadline, once; and take that back where it is over."""
         now = self._clock.now()
         if now - self._looked_at < LOOK_SECONDS:
@@ -36,12 +37,14 @@ class Holds:
         self._looked_at = now
         seen = self._allocator.observed.snapshot()
         reaching = reaching_into(seen) if seen.rules.holds else {}
+        stored = []
         for lease in self._book:
             held = reaching.get(lease.id)
             if held is not None and lease.phase in UP and self._is_time(lease, held):
-                self._tell(lease, held)
+                stored.append(self._tell(lease, held))
             elif held is None and lease.reaches_into is not None:
-                self._book.save(replace(lease, reaches_into=None))
+                stored.append(self._book.save(replace(lease, reaches_into=None)))
+        await all_stored(stored)
 
     def bound_of(self, lease: Lease, until: float) -> LatestEnd | None:
         """Return the bound on an extension until then; None where no hold lacks GPUs for it."""
@@ -57,10 +60,10 @@ class Holds:
         warn = policy_of(self._allocator.catalog, lease, self._clock.now()).extend.warn_seconds
         return held.opening.opens_at - self._clock.now() <= max(warn, default=LEAST_NOTICE_SECONDS)
 
-    def _tell(self, lease: Lease, held: HeldGpus) -> None:
+    def _tell(self, lease: Lease, held: HeldGpus) -> asyncio.Future[None] | None:
         known, at = lease.reaches_into, held.opening.opens_at
         if known is not None and (known.at, known.name) == (at, held.hold.group):
-            return
+            return None
         hold = replace(held.bound(self._clock.now()), words=held.words(self._clock.now()))
         told = replace(lease, reaches_into=hold)
-        self._book.save(told, audit=[self._allocator.line(told, "gpuspawner", events.ReachesInto(hold.words))])
+        return self._book.save(told, audit=[self._allocator.line(told, "gpuspawner", events.ReachesInto(hold.words))])

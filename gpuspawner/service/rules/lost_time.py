@@ -34,15 +34,15 @@ class LostTime:
         self._looked_at: float | None = None
         self._unstored_since: float | None = None
 
-    def resume(self) -> None:
+    async def resume(self) -> None:
         """After a restart: note how long no service was there."""
-        noted_at, now = self._book.store.ledger.alive_at(), self._clock.now()
+        noted_at, now = await self._book.store.read(self._book.store.ledger.alive_at), self._clock.now()
         if noted_at is not None:
-            self._away(noted_at, now)
-        self._note(now)
+            await self._away(noted_at, now)
+        await self._note(now)
         self._looked_at = now
 
-    def look(self) -> None:
+    async def look(self) -> None:
         """Note what began or ended since the last look. To be called every second or so.
 
         Raises:
@@ -50,31 +50,32 @@ class LostTime:
         """
         now, looked_at = self._clock.now(), self._looked_at
         if looked_at is not None and self._clock.awake_since() > looked_at:  # this process stood still
-            self._away(looked_at, self._clock.awake_since())
+            await self._away(looked_at, self._clock.awake_since())
         self._looked_at = now
         if self._noted_at is None or self._unstored_since is not None or now - self._noted_at >= NOTED_SECONDS:
             try:
-                self._note(now)
+                await self._note(now)
             except Unavailable:
                 self._unstored_since = self._unstored_since or self._noted_at or now
                 raise
             if self._unstored_since is not None:
-                self._away(self._unstored_since, now)
+                await self._away(self._unstored_since, now)
                 self._unstored_since = None
+        now = self._clock.now()
         changed = [after for lease in self._charged() if (after := self._seen(lease, now)) is not lease]
         if changed:
-            self._book.save(*changed)
+            await self._book.save(*changed)
 
-    def _note(self, now: float) -> None:
-        self._book.store.ledger.note_alive(now)
+    async def _note(self, now: float) -> None:
+        await self._book.store.write(self._book.store.ledger.note_alive, now)
         self._noted_at = now
 
-    def _away(self, since: float, until: float) -> None:
+    async def _away(self, since: float, until: float) -> None:
         if until - since <= AWAY_SECONDS:
             return
         lost = Lost(since, until, AWAY)
         if changed := [replace(lease, lost=(*lease.lost, lost)) for lease in self._charged()]:
-            self._book.save(*changed)
+            await self._book.save(*changed)
 
     def _charged(self) -> list[Lease]:
         return [lease for lease in self._book if lease.phase in UP and lease.rate is not None]

@@ -6,12 +6,13 @@ is stored first, then its victims get their notice, which says when they end.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import uuid
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -35,7 +36,7 @@ from gpuspawner.core.rules import Notice
 from gpuspawner.core.units import show_time
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.allocator import Allocator
-from gpuspawner.service.leases.book import Book
+from gpuspawner.service.leases.book import Book, all_stored
 from gpuspawner.service.leases.reclaimer import Reclaimer
 from gpuspawner.service.rules.policies import policy_of
 from gpuspawner.service.tell.rules.claims import claim_title, why_words
@@ -54,7 +55,9 @@ class Preemptions:
     def __init__(self, book: Book, allocator: Allocator, reclaimer: Reclaimer, clock: Clock) -> None:
         """Know none before :meth:`load`. Their GPUs are kept in every snapshot from then on."""
         self._book, self._allocator, self._reclaimer, self._clock = book, allocator, reclaimer, clock
-        self._rows = book.store.preemptions
+        self._store, self._rows = book.store, book.store.preemptions
+        self._turn = asyncio.Lock()
+        """Whoever changes claims does so until it is stored, one after the other."""
         self._live: dict[str, Preemption] = {}
         self._looked_at = -math.inf
         self._planned: dict[str, tuple[object, float]] = {}
@@ -65,19 +68,19 @@ class Preemptions:
         """How many times one changed, since this service started."""
         allocator.observed.kept = self.kept
 
-    def load(self) -> None:
+    async def load(self) -> None:
         """Read those that live from the store."""
-        self._live = {one.id: one for one in self._rows.live()}
+        self._live = {one.id: one for one in await self._store.read(self._rows.live)}
 
     @property
     def known_at(self) -> float:
         """The latest moment at which one that lives was made, or its GPUs came free; 0 for none."""
         return max((max(one.made_at, one.free_at or 0.0) for one in self.live), default=0.0)
 
-    def move_back(self, seconds: float) -> None:
+    async def move_back(self, seconds: float) -> None:
         """Move all that live back in time with the leases, where the clock went back."""
         for one in self.live if seconds else ():
-            self._save(one.earlier(seconds))
+            await self._save(one.earlier(seconds))
 
     @property
     def live(self) -> tuple[Preemption, ...]:
@@ -88,13 +91,13 @@ class Preemptions:
         """Return what is granted to nobody else."""
         return tuple(kept_for(one) for one in self._live.values() if one.slots)
 
-    def get(self, name: str) -> Preemption | None:
+    async def get(self, name: str) -> Preemption | None:
         """Return a claim by its id, also one that is over."""
-        return self._live.get(name) or self._rows.of(name)
+        return self._live.get(name) or await self._store.read(self._rows.of, name)
 
-    def last(self, limit: int) -> list[Preemption]:
+    async def last(self, limit: int) -> list[Preemption]:
         """Return the last that were made, the newest first."""
-        return self._rows.last(limit)
+        return await self._store.read(self._rows.last, limit)
 
     def under_notice(self, claim: Preemption) -> list[Lease]:
         """Return the workspaces that end for a claim, the earliest asked first."""
@@ -121,29 +124,31 @@ class Preemptions:
             raise Conflict(f"GPUs kept until {until} asked; they come free at {ends}. Ask for a later hold_until.")
         return stands, found
 
-    def make(self, claim: Preemption) -> Preemption:
+    async def make(self, claim: Preemption) -> Preemption:
         """Make a claim, or return the one that its maker made by the same key: repeating it takes nobody else.
 
         Raises:
             Conflict: as :meth:`preview`; or the key was another claim's.
             Unavailable: as :meth:`preview`.
         """
-        earlier = self._rows.of_key(claim.by, claim.key)
-        if earlier is not None:
-            if _asked(earlier) != _asked(claim):
-                raise Conflict("This idempotency key was used for another claim. Send a new one with a new claim.")
-            return self._live.get(earlier.id, earlier)
-        stands, found = self.preview(claim)
-        self._save(stands)
-        log.info("%s claims %s %s for %s: %s end", claim.by, claim.asked, claim.kind, _whom(claim), len(found.victims))
-        self.step()
-        return self._live.get(claim.id, stands)
+        async with self._turn:
+            earlier = await self._store.read(self._rows.of_key, claim.by, claim.key)
+            if earlier is not None:
+                if _asked(earlier) != _asked(claim):
+                    raise Conflict("This idempotency key was used for another claim. Send a new one with a new claim.")
+                return self._live.get(earlier.id, earlier)
+            stands, found = self.preview(claim)
+            await self._save(stands)
+            much = claim.asked, claim.kind, _whom(claim), len(found.victims)
+            log.info("%s claims %s %s for %s: %s end", claim.by, *much)
+            await self._bring_about()
+            return self._live.get(claim.id, stands)
 
-    def give_up(self, claim: Preemption) -> Preemption:
+    async def give_up(self, claim: Preemption) -> Preemption:
         """End a claim that is not needed any more: who is under notice goes on, and what was kept is free."""
-        return self._over(claim, State.GIVEN_UP)
+        return await self._over(claim, State.GIVEN_UP)
 
-    def claimed(self, claim: Preemption) -> Preemption:
+    async def claimed(self, claim: Preemption) -> Preemption:
         """Note that the claimant has the GPUs.
 
         Raises:
@@ -151,25 +156,31 @@ class Preemptions:
         """
         if claim.state is State.COMING:
             raise Conflict("Its GPUs are not free yet. Claim them when its state is “held”, or give it up.")
-        return self._over(claim, State.CLAIMED)
+        return await self._over(claim, State.CLAIMED)
 
-    def step(self) -> None:
+    async def step(self) -> None:
         """Bring about what stands: once a tick, and after each change."""
-        self._make_room()
+        async with self._turn:
+            await self._bring_about()
+
+    async def _bring_about(self) -> None:
+        await self._make_room()
         for claim in self.live:
             seen = self._allocator.observed.snapshot()
             if seen.fleet.complete and seen.processes_known:
-                self._step(claim, seen)
+                await self._step(claim, seen)
+        stored: list[asyncio.Future[None] | None] = []
         for lease in self._book:
             notice = lease.notice
             if notice is None or lease.phase not in UP:
                 continue
             if notice.preemption not in self._live:
-                self._spare([lease])
+                stored.append(self._spare(lease))
             elif notice.at <= self._clock.now():
-                self._end(lease, notice)
+                stored.append(self._end(lease, notice))
+        await all_stored(stored)
 
-    def _make_room(self) -> None:
+    async def _make_room(self) -> None:
         """Claim room for who is within the soft share and has waited long enough, from who is over theirs."""
         now = self._clock.now()
         if self._allocator.catalog.rules.make_room is None or now - self._looked_at < ROOM_SECONDS:
@@ -188,27 +199,26 @@ class Preemptions:
         )
         found = plan(claim, seen, over_share(seen), wish.givers)
         if found is not None and found.victims:  # where GPUs are free, the queue gives them
-            self._begin(claim, seen, found)
+            await self._begin(claim, seen, found)
 
-    def _step(self, claim: Preemption, seen: Snapshot) -> None:
+    async def _step(self, claim: Preemption, seen: Snapshot) -> None:
         stands = advanced(claim, seen)
         if claim.lease and stands.live and not self._waits(claim.lease):
             stands = replace(stands, state=State.GIVEN_UP, over_at=seen.now)  # withdrawn, or served otherwise
         found = self._replanned(stands, seen) if stands.state is State.COMING else None
         if found is None:
-            self._save(stands)
+            await self._save(stands)
             return
-        self._begin(stands, seen, found)
+        await self._begin(stands, seen, found)
 
-    def _begin(self, claim: Preemption, seen: Snapshot, found: Plan) -> None:
+    async def _begin(self, claim: Preemption, seen: Snapshot, found: Plan) -> None:
         """Store what a claim takes, spare whom it does not need any more, and warn whom it ends."""
         told = [x for x in found.victims if x.notice is None]
         at = notice_ends_at(told, seen, claim.ends_at) if told else claim.ends_at
-        self._save(replace(claim, slots=found.slots, ends_at=at))
+        await self._save(replace(claim, slots=found.slots, ends_at=at))
         needed = {lease.id for lease in found.victims}
-        self._spare([x for x in self.under_notice(claim) if x.id not in needed and x.phase in UP])
-        for lease in told:
-            self._warn(lease, claim, at or seen.now)
+        spared = [self._spare(x) for x in self.under_notice(claim) if x.id not in needed and x.phase in UP]
+        await all_stored([*spared, *(self._warn(lease, claim, at or seen.now) for lease in told)])
 
     def _waits(self, name: str) -> bool:
         lease = self._book.get(name)
@@ -229,50 +239,58 @@ class Preemptions:
         over = over_share(seen)
         return plan(claim, seen, over, givers_to(claim, seen) if claim.lease else None)
 
-    def _warn(self, lease: Lease, claim: Preemption, at: float) -> None:
+    def _warn(self, lease: Lease, claim: Preemption, at: float) -> asyncio.Future[None] | None:
         newest = self._book.get(lease.id)
         if newest is None or newest.phase not in UP or newest.server_started != lease.server_started:
-            return
+            return None
         notice = Notice(claim.id, at, why_words(claim, self._allocator.catalog), claim.by)
         told = events.WarnedOfClaim(f"{notice.why} It ends at {show_time(at, self._clock.now())}.")
         warned = replace(newest, notice=notice)
-        self._book.save(warned, audit=[self._allocator.line(warned, claim.by, told)])
+        return self._book.save(warned, audit=[self._allocator.line(warned, claim.by, told)])
 
-    def _spare(self, leases: Iterable[Lease]) -> None:
-        for lease in leases:
-            spared = replace(lease, notice=None)
-            gone = events.ClaimGone("Nobody with a stronger claim needs its GPUs any more.")
-            self._book.save(spared, audit=[self._allocator.line(spared, "gpuspawner", gone)])
+    def _spare(self, lease: Lease) -> asyncio.Future[None]:
+        spared = replace(lease, notice=None)
+        gone = events.ClaimGone("Nobody with a stronger claim needs its GPUs any more.")
+        return self._book.save(spared, audit=[self._allocator.line(spared, "gpuspawner", gone)])
 
-    def _end(self, lease: Lease, notice: Notice) -> None:
+    def _end(self, lease: Lease, notice: Notice) -> asyncio.Future[None] | None:
         """Have a workspace ended whose notice is over, if it still is the same one, and the notice stands."""
 
         def still(newest: Lease) -> bool:
             return newest.phase in UP and newest.notice == notice and newest.server_started == lease.server_started
 
-        if self._allocator.observed.hub_answers:  # else it could not be stopped
-            self._reclaimer.mark(lease.id, endings.made_room(notice.why, notice.by), still)
+        if not self._allocator.observed.hub_answers:
+            return None  # it could not be stopped
+        return self._reclaimer.mark(lease.id, endings.made_room(notice.why, notice.by), still)
 
-    def _over(self, claim: Preemption, state: State) -> Preemption:
-        if claim.state is state:
-            return claim  # a repeated message
-        if not claim.live:
-            raise Conflict(f"This claim is over: it was {claim.state.value}. Make another where GPUs are needed.")
-        over = replace(claim, state=state, over_at=self._clock.now())
-        self._save(over)
-        self.step()
-        self._allocator.give()
+    async def _over(self, claim: Preemption, state: State) -> Preemption:
+        async with self._turn:
+            claim = await self.get(claim.id) or claim  # as it is now
+            if claim.state is state:
+                return claim  # a repeated message
+            if not claim.live:
+                raise Conflict(f"This claim is over: it was {claim.state.value}. Make another where GPUs are needed.")
+            over = replace(claim, state=state, over_at=self._clock.now())
+            await self._save(over)
+            await self._bring_about()
+        await self._allocator.give()
         return over
 
-    def _save(self, claim: Preemption) -> None:
-        if self._live.get(claim.id) == claim:
+    async def _save(self, claim: Preemption) -> None:
+        """Have a claim stored. Its GPUs are kept from now on, and no more where it can't be stored."""
+        before = self._live
+        if before.get(claim.id) == claim:
             return
-        self._rows.save(claim)
+        self._live = {name: one for name, one in {**before, claim.id: claim}.items() if one.live}
         self.changes += 1
+        try:
+            await self._store.write(self._rows.save, claim)
+        except BaseException:
+            self._live = before
+            self.changes += 1
+            raise
         if claim.live:
-            self._live[claim.id] = claim
             return
-        self._live.pop(claim.id, None)
         self.outcomes["make_room" if claim.lease else "claim", claim.state.value] += 1
         self._planned.pop(claim.id, None)
         log.info("the claim of %s for %s is %s", claim.by, _whom(claim), claim.state.value)

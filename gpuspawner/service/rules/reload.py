@@ -33,7 +33,8 @@ class Reload:
             return False
         if catalog.gpus != before.gpus:
             self._scheduler.use_kinds(catalog.gpus)
-        self._allocator.end_what_is_not_offered()
-        self._lifecycle.follow()
+        await self._allocator.accounting.follow()
+        await self._allocator.end_what_is_not_offered()
+        await self._lifecycle.follow()
         self._followed = catalog
         return True

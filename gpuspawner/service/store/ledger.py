@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
@@ -77,12 +77,12 @@ class Ledger:
         if rows:
             connection.execute(tables.ledger.insert(), rows)
 
-    def since(self, end_ms: int) -> Iterator[Line]:
-        """Yield the lines that end at or after a moment, in the order in which they were written."""
+    def since(self, end_ms: int) -> list[Line]:
+        """Return the lines that end at or after a moment, in the order in which they were written."""
         columns = tables.ledger.c
         with self._transaction() as connection:
             query = sa.select(tables.ledger).where(columns.end_ms >= end_ms).order_by(columns.number)
-            yield from map(_line, connection.execute(query).mappings())
+            return [_line(row) for row in connection.execute(query).mappings()]
 
     def of_lease(self, lease_id: str) -> list[Line]:
         """Return the lines of a workspace, in the order in which they were written."""

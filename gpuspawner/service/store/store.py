@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
-import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 import sqlalchemy as sa
 from alembic import command
@@ -30,9 +33,11 @@ from gpuspawner.service.store.rows import AuditLine, ReadingRow, lease_of, row_o
 
 WRITTEN_SECONDS, TROUBLE_SECONDS = 10.0, 2.0
 """How long ago something was written, at most: for how long a full disk may be unknown, and a mended one."""
-PATIENCE_SECONDS = 0.25
-"""How long a write waits for another process that holds SQLite's lock: a second service's takes milliseconds, and while
-one waits, nobody else is answered."""
+PATIENCE_SECONDS = 1.0
+"""How long a write waits for another process that holds SQLite's lock: a second service's takes milliseconds, and
+while one waits, nothing else is written."""
+READERS = 8
+"""Threads that read: fewer than the connections that a pool has."""
 
 BEAT, MOST_BEATS = "beat", 2**31 - 1
 """Where a service that others may stand by for counts its beats; 0 once it has ended. As much as the column holds."""
@@ -41,11 +46,15 @@ BEAT, MOST_BEATS = "beat", 2**31 - 1
 _IDS = sa.select(tables.leases.c.id).where(tables.leases.c.id.in_(sa.bindparam("ids", expanding=True)))
 _UPDATE = tables.leases.update().where(tables.leases.c.id == sa.bindparam("this"))
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 
 class Store:
-    """The service's database. All methods block for the time of one small transaction, and may be called by any thread.
+    """The service's database. Its plain methods block for the time of one transaction.
 
-    Writes go one by one: what is written beside the event loop holds up there only what writes too.
+    The event loop calls them by :meth:`read` and :meth:`write` alone: however slow the database is, it waits for none.
+    All that is written goes through one thread, in the order of asking.
 
     While another process holds SQLite's lock, what is read is answered all the same, and of the writes the first waits
     for PATIENCE_SECONDS and the others not at all: each is Unavailable at once until one succeeds.
@@ -63,7 +72,8 @@ class Store:
         self.epoch = 0
         self._beats = 0
         self._patience_seconds = PATIENCE_SECONDS
-        self._writes = threading.Lock()
+        self._writer = ThreadPoolExecutor(1, "gpuspawner-writes")
+        self._readers = ThreadPoolExecutor(READERS, "gpuspawner-reads")
         self._engine = sa.create_engine(url, pool_pre_ping=True)
         self.outputs = Outputs(self._transaction)
         self.ages = Ages(self._transaction)
@@ -98,8 +108,20 @@ class Store:
         self.epoch, self._beats = epoch + 1, 1
 
     def close(self) -> None:
-        """Close every connection."""
+        """Take nothing more, and close every connection."""
+        for threads in (self._writer, self._readers):
+            threads.shutdown(wait=False, cancel_futures=True)
         self._engine.dispose()
+
+    async def read(self, step: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        """Return what a method that reads returns, called beside the loop."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._readers, partial(step, *arguments, **named))
+
+    async def write(self, step: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        """Return what a method that writes returns, called beside the loop, after all writes that were asked before."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._writer, partial(step, *arguments, **named))
 
     def check_epoch(self) -> None:
         """Raise Superseded where a newer service has opened the store."""
@@ -167,7 +189,6 @@ class Store:
     def _begun(self, *, writes: bool) -> Iterator[sa.Connection]:
         try:
             with (
-                self._writes if writes else nullcontext(),
                 _translated(),
                 self._engine.connect() as connection,
                 connection.execution_options(writes=writes).begin(),
@@ -212,23 +233,29 @@ class Store:
         audit: Iterable[AuditLine] = (),
         readings: Iterable[ReadingRow] = (),
         charges: Iterable[Line] = (),
+        kept: Iterable[tuple[str, float]] = (),
     ) -> None:
-        """Write leases, audit lines, readings and lines of the ledger in one transaction: all of it or nothing."""
+        """Write leases, audit lines, readings and lines of the ledger in one transaction: all of it or nothing.
+
+        ``kept`` are leases, by id, and since when their readings stay as long as their audit: those behind a stop.
+        """
+        # What ends goes first: a key may pass from a lease that ends to a new one in the same transaction.
+        found = [row_of_lease(lease) for lease in sorted(leases, key=lambda x: x.live)]
+        lines, rows = [row_of_line(line) for line in audit], [asdict(row) for row in readings]
         with self._transaction(writes=True) as connection:
-            # What ends goes first: a key may pass from a lease that ends to a new one in the same transaction.
-            found = [row_of_lease(lease) for lease in sorted(leases, key=lambda x: x.live)]
             here = set(connection.scalars(_IDS, {"ids": [row["id"] for row in found]}))
             if old := [{**row, "this": row["id"]} for row in found if row["id"] in here]:
                 connection.execute(_UPDATE, old)
             if new := [row for row in found if row["id"] not in here]:
                 connection.execute(tables.leases.insert(), new)
-            lines = [row_of_line(line) for line in audit]
             if lines:
                 connection.execute(tables.audit.insert(), lines)
-            rows = [asdict(row) for row in readings]
             if rows:
                 connection.execute(tables.readings.insert(), rows)
             self.ledger.write(connection, charges)
+            for lease_id, since in kept:
+                readings_since = (tables.readings.c.lease == lease_id) & (tables.readings.c.at >= since)
+                connection.execute(tables.readings.update().where(readings_since).values(kept=True))
 
     def live(self) -> list[Lease]:
         """Return every lease that has not ended."""
@@ -275,15 +302,6 @@ class Store:
         with self._transaction() as connection:
             return [ReadingRow(**row) for row in connection.execute(query).mappings()]
 
-    def keep_readings(self, lease_id: str, since: float) -> None:
-        """Mark the readings behind a stop: they stay as long as its audit."""
-        with self._transaction(writes=True) as connection:
-            connection.execute(
-                tables.readings.update()
-                .where(tables.readings.c.lease == lease_id, tables.readings.c.at >= since)
-                .values(kept=True)
-            )
-
     def audit(self, lease_id: str | None = None, limit: int = 100) -> list[AuditLine]:
         """Return the audit of one lease (None: of all), the newest first."""
         columns = [c for c in tables.audit.c if c.name != "number"]
@@ -310,6 +328,8 @@ def _translated() -> Iterator[None]:
         if isinstance(error, (sa.exc.IntegrityError, sa.exc.ProgrammingError, sa.exc.DataError)):
             raise  # a fault of ours, which trying again would not mend
         raise Unavailable(f"The store does not answer ({error.orig}). It is tried again at every step.") from error
+    except UnicodeEncodeError:
+        raise  # a fault of ours: text that nobody can write
     except ValueError as error:  # no JSON, or no number, where there was one
         raise Unavailable(f"The store holds what can't be read ({error}). Is its file whole?") from error
     except CommandError as error:

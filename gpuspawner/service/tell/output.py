@@ -9,9 +9,9 @@ from gpuspawner.service.api.base import Person
 from gpuspawner.service.parts import Parts
 
 
-def output_view(parts: Parts, lease: Lease, person: Person) -> dict[str, Any]:
+async def output_view(parts: Parts, lease: Lease, person: Person) -> dict[str, Any]:
     """Return it as JSON: ``there`` says whether any is kept, ``text`` is null where it is not for this person."""
-    row = parts.store.outputs.of(lease.id, parts.clock.now())
+    row = await parts.store.read(parts.store.outputs.of, lease.id, parts.clock.now())
     if row is None:
         return {"there": False, "text": None, "shared": False}
     return {"there": True, "text": row.text if row.shared or person.owns(lease) else None, "shared": row.shared}

@@ -45,7 +45,7 @@ class Home(PageHandler):
         kinds = (await self.offered()).gpus
         live = sorted(parts.book, key=lambda x: (x.asked_at, x.id))
         mine = [x for x in live if person.owns(x)]
-        ended = parts.store.ended(person.owner, ENDED_SHOWN)
+        ended = await parts.store.read(parts.store.ended, person.owner, ENDED_SHOWN)
         self.render_page(
             "home.html",
             mine=[self.card(x) for x in mine],
@@ -53,7 +53,7 @@ class Home(PageHandler):
             ended=[self.card(x) for x in ended],
             offers=[offer_view(offer, parts) for offer in parts.queue.offers if offer.kind in kinds],
             queue=self._queue([x for x in live if x.phase in WAITING], kinds),
-            everybody=self._everybody(live) if person.admin else None,
+            everybody=await self._everybody(live) if person.admin else None,
         )
 
     async def _quota(self) -> list[dict[str, str]]:
@@ -75,22 +75,24 @@ class Home(PageHandler):
         seen = [x for x in line if person.owns(x) or x.request.gpu in {None, *kinds}]
         return [_row(parts, x, shown=True) if person.owns(x) else rows[x.id] for x in seen]
 
-    def _everybody(self, live: list[Lease]) -> dict[str, Any]:
+    async def _everybody(self, live: list[Lease]) -> dict[str, Any]:
         """Return what administrators see besides."""
         parts = self.parts
         counted = gpu_states(parts)
         held = [self.card(x) for x in live if x.phase in HOLDING]
+        disputed = await parts.store.read(parts.store.disputed, None)
+        ended = await parts.store.read(parts.store.ended, None, ENDED_SHOWN_TO_ADMINISTRATORS)
         return {
             "alerts": [
                 *filter(None, [parts.store.trouble, parts.reconciler.orphans.alert]),
                 *parts.reconciler.lost_identities,
                 *parts.in_force.sentences,
             ],
-            "disputed": [self.card(x) for x in parts.store.disputed(None)],
+            "disputed": [self.card(x) for x in disputed],
             "live": held,
             "adopted": [self.card(x) for x in live if x.phase in UP and x.unasked],
             "idle": sorted((x for x in held if _is_idle(x)), key=lambda x: -_idle_seconds(x) * len(x["gpus"])),
-            "ended": [self.card(x) for x in parts.store.ended(None, ENDED_SHOWN_TO_ADMINISTRATORS)],
+            "ended": [self.card(x) for x in ended],
             "unseen": (
                 *parts.scheduler.unseen,
                 *unmatched(parts.catalog.gpus.values(), parts.scheduler.fleet),
@@ -154,15 +156,17 @@ def _row(parts: Parts, lease: Lease, *, shown: bool) -> str:
 class WorkspacePage(PageHandler):
     """GET: one workspace, while it waits, runs, and after its end. Looking changes nothing."""
 
-    def get(self, lease_id: str) -> None:
+    async def get(self, lease_id: str) -> None:
         """Answer the page."""
-        self.show(self.own(lease_id))
+        await self.show(await self.own(lease_id))
 
-    def show(self, lease: Lease, problem: str = "", status: int = 200, typed: str = "") -> None:
+    async def show(self, lease: Lease, problem: str = "", status: int = 200, typed: str = "") -> None:
         """Answer a lease's page; ``problem`` says why what was asked for was not done, ``typed`` what was written."""
         parts, person = self.parts, self.viewer()
         mine = person.owns(lease)
-        rows, lines = parts.store.readings(lease.id), parts.store.audit(lease.id)
+        rows = await parts.store.read(parts.store.readings, lease.id)
+        lines = await parts.store.read(parts.store.audit, lease.id)
+        output = await output_view(parts, lease, person)
         view = lease_view(parts, lease)
         self.render_page(
             "workspace.html",
@@ -187,7 +191,7 @@ class WorkspacePage(PageHandler):
             start_link=story.server_link(self.hub_prefix, lease, "hub/spawn-pending").rstrip("/"),
             next_one=None if lease.live else parts.book.of_key(lease.key),
             again=story.start_again_links(self.hub_prefix, lease, person.name if mine else lease.user),
-            output=output_view(parts, lease, person),
+            output=output,
             end=story.ended_view(lease, mine=mine) if lease.reason else None,
         )
 
@@ -195,13 +199,13 @@ class WorkspacePage(PageHandler):
 class Act(WorkspacePage):
     """POST: one of ACTIONS, from a form of the page. A GET only shows the page, which asks."""
 
-    def get(self, lease_id: str, _action: str = "") -> None:
+    async def get(self, lease_id: str, _action: str = "") -> None:
         """Go to the page: this address is where a form was sent to."""
-        self.redirect(self._page(self.own(lease_id)))
+        self.redirect(self._page(await self.own(lease_id)))
 
     async def post(self, lease_id: str, action: str) -> None:
         """Do it and return to the page; where it can't be done the page says why."""
-        lease, sentence = self.own(lease_id), self.get_body_argument("sentence", "")
+        lease, sentence = await self.own(lease_id), self.get_body_argument("sentence", "")
         said = self.get_body_arguments("substitutes") if action == "consent" else sentence
         left = self.get_body_argument("left", "")
         if action == "extend" and left not in {"", str(extension_left_seconds(self.parts, lease))}:
@@ -210,9 +214,9 @@ class Act(WorkspacePage):
         try:
             await act(self.parts, self.viewer(), lease, action, "its page", said)
         except Conflict as error:
-            self.show(self.own(lease_id), str(error), 409)
+            await self.show(await self.own(lease_id), str(error), 409)
         except RequestRefused as error:
-            self.show(self.own(lease_id), str(error), error.status, sentence)
+            await self.show(await self.own(lease_id), str(error), error.status, sentence)
         else:
             self.redirect(self._page(lease), status=303)
 

@@ -118,15 +118,16 @@ class _Seen:
     names: dict[str, str]
 
 
-def entries_shown(parts: Parts) -> list[Entry]:
+async def entries_shown(parts: Parts) -> list[Entry]:
     """Return every entry of the catalog. Of those for each user who uses something of it, the most first."""
-    seen = _Seen(parts, Tally(parts.allocator.observed.snapshot()), parts.allocator.bounds.balances(), _names(parts))
+    names = await _names(parts)
+    seen = _Seen(parts, Tally(parts.allocator.observed.snapshot()), parts.allocator.bounds.balances(), names)
     return [_entry(seen, entry) for entry in parts.catalog.rules.quotas]
 
 
-def _names(parts: Parts) -> dict[str, str]:
+async def _names(parts: Parts) -> dict[str, str]:
     """Return what users are called, as far as they have or had something."""
-    used = parts.store.ledger.sums("user", "", "9999", None)
+    used = await parts.store.read(parts.store.ledger.sums, "user", "", "9999", None)
     return {**{one.key: one.user for one in used}, **{lease.key.user_created: lease.user for lease in parts.book}}
 
 

@@ -51,13 +51,13 @@ class OwnQuota(PageHandler):
             contact=rules.contact,
             timezone=rules.timezone,
             rules=rules_view(visible(parts.catalog, groups), entries, view["now"]),
-            use=_this_month(parts, "kind", person.owner),
+            use=await _this_month(parts, "kind", person.owner),
         )
 
 
-def _this_month(parts: Parts, by: str, owner: Any) -> dict[str, Any]:
+async def _this_month(parts: Parts, by: str, owner: Any) -> dict[str, Any]:
     today = day_of(milliseconds(parts.clock.now()), parts.allocator.accounting.zone)
-    return usage_view(parts, by, f"{today[:-2]}01", today, owner)
+    return await usage_view(parts, by, f"{today[:-2]}01", today, owner)
 
 
 class Quotas(PageHandler):
@@ -68,22 +68,24 @@ class Quotas(PageHandler):
         if self.request.path.rstrip("/") != f"{self.parts.prefix.rstrip('/')}/quotas":
             self.redirect(f"{self.parts.prefix.rstrip('/')}/quotas")
             return
-        self.show()
+        await self.show()
 
-    def show(self, status: int = 200, problem: str = "", form: str = "", errors: dict[str, str] | None = None) -> None:
+    async def show(
+        self, status: int = 200, problem: str = "", form: str = "", errors: dict[str, str] | None = None
+    ) -> None:
         """Answer the page; ``form`` names the one that was sent, whose values are kept, and what is wrong with it."""
         parts = self.parts
         if not self.viewer().admin:
             raise HTTPError(403, reason="Only administrators (scope custom:gpu:admin) see everybody's quotas.")
         rows = [grant_view(parts, row) for row in reversed(parts.allocator.accounting.rows())]
         live = [row for row in rows if row["state"] in {"in force", "to come"}]
-        claims = [claim_view(parts, one) for one in parts.preemptions.last(CLAIMS_SHOWN)]
+        claims = [claim_view(parts, one) for one in await parts.preemptions.last(CLAIMS_SHOWN)]
         typed = {name: self.get_body_argument(name, "") for name in self.request.body_arguments if name != "_xsrf"}
         catalog = parts.catalog
         self.render_page(
             "quotas.html",
             status,
-            entries=entries_shown(parts),
+            entries=await entries_shown(parts),
             teams=[(team, catalog.rules.teams[team].title if team in catalog.rules.teams else "") for team in
                    teams_of(catalog.rules, None)],
             grants=live,
@@ -92,7 +94,7 @@ class Quotas(PageHandler):
             claims_over=[one for one in claims if one["over_at"] is not None],
             units=[*UNITS, *((name, f"{kind.title} at once") for name, kind in catalog.gpus.items()), *BUDGETS],
             budget_units=BUDGETS,
-            use=[_this_month(parts, by, None) for by in ("team", "user")],
+            use=[await _this_month(parts, by, None) for by in ("team", "user")],
             timezone=catalog.rules.timezone,
             rules=rules_view(catalog, (), parts.clock.now()),
             problem=problem,
@@ -114,9 +116,9 @@ class Posted(Quotas, ABC):
         except RequestRefused as error:
             name = FIELDS.get(error.field, error.field)
             told = f"{error.remedy} Allowed: {error.limit}."
-            self.show(error.status, told, self.sent(*address), {name: told})
+            await self.show(error.status, told, self.sent(*address), {name: told})
         except Conflict as error:
-            self.show(409, str(error), self.sent(*address))
+            await self.show(409, str(error), self.sent(*address))
         else:
             self.redirect(f"{self.parts.prefix.rstrip('/')}/quotas#{self.form}", status=303)
 
@@ -163,7 +165,7 @@ class TakeBackHere(Posted):
         row = next((one for one in self.parts.allocator.accounting.rows() if one.id == address[0]), None)
         if row is None:
             raise HTTPError(404, reason="There is no such grant.")
-        granting.take_back(row, self.fields("why"))
+        await granting.take_back(row, self.fields("why"))
 
 
 class CorrectHere(Posted):
@@ -184,10 +186,10 @@ class GiveUpHere(Posted):
     async def carry_out(self, *address: str) -> None:
         """Give it up."""
         self.granting()
-        claim = self.parts.preemptions.get(address[0])
+        claim = await self.parts.preemptions.get(address[0])
         if claim is None:
             raise HTTPError(404, reason="There is no such claim.")
-        self.parts.preemptions.give_up(claim)
+        await self.parts.preemptions.give_up(claim)
 
 
 ROUTES: list[Any] = [

@@ -115,13 +115,13 @@ class _Use:
             self.amounts[given_back, used] += amount(number_ms, rate, used)
 
 
-def usage_view(parts: Parts, by: str, first_day: str, last_day: str, owner: Owner | None) -> dict[str, Any]:
+async def usage_view(parts: Parts, by: str, first_day: str, last_day: str, owner: Owner | None) -> dict[str, Any]:
     """Return what was used on some days, by user, team, kind or day; of ``owner``, or of all (None).
 
     What runs is in it, up to now. Days are those of the catalog's time zone.
     """
     groups: dict[str, _Use] = defaultdict(_Use)
-    for one in parts.store.ledger.sums(by, first_day, last_day, owner):
+    for one in await parts.store.read(parts.store.ledger.sums, by, first_day, last_day, owner):
         groups[one.key].user = one.user
         groups[one.key].add(one.what, one.milliseconds, one.rate)
     for line in _running(parts, owner):

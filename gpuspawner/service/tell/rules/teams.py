@@ -17,10 +17,10 @@ SOONER_SECONDS = 60.0
 """What comes by less earlier is not said to come sooner: estimates are no better."""
 
 
-def teams_view(parts: Parts, owner: Owner, groups: frozenset[str]) -> dict[str, Any]:
+async def teams_view(parts: Parts, owner: Owner, groups: frozenset[str]) -> dict[str, Any]:
     """Return the teams that may be charged for who is in these groups, and which one is where they name none."""
     teams = teams_of(parts.catalog.rules, groups)
-    last = parts.allocator.asking.last_team(owner, groups)
+    last = await parts.allocator.asking.last_team(owner, groups)
     return {
         "teams": [{"name": team, "title": team_title(parts.catalog, team)} for team in teams],
         "team": last or (teams[0] if len(teams) == 1 else None),

@@ -1,0 +1,114 @@
+"""How many leases a second the service gives over HTTP where ASKING people press Start at once.
+
+The service is a process of its own with its real application, its store a file; the hub is a fake in its memory. Each
+asks once, as the spawner does, and is answered once the lease is stored: with GPUs free for all, and with one, so that
+all others wait. SLOW_SECONDS is what each transaction takes longer, as with a database far away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import multiprocessing
+import os
+import statistics
+import tempfile
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import sqlalchemy as sa
+from tornado.httpclient import AsyncHTTPClient
+from tornado.httpserver import HTTPServer
+from tornado.testing import bind_unused_port
+
+from gpuspawner.backends.fake import FakeBackend, fake_gpus
+from gpuspawner.catalog import load_catalog
+from gpuspawner.core.proof import new_nonce, request_headers
+from gpuspawner.service.app import Options, application, load, wire
+from gpuspawner.service.clock import SteadyClock
+from gpuspawner.service.fake import FakeHub, HandClock
+from gpuspawner.service.settings import Settings
+
+ASKING = int(os.environ.get("ASKING", "1000"))
+SLOW_SECONDS = [float(x) for x in os.environ.get("SLOW_SECONDS", "0 0.05 2").split()]
+CONNECTIONS = 100
+"""As many as a hub has open at once. Arbitrary: below what a port holds that wait to be accepted."""
+SECRET, PREFIX = b"s" * 32, "/services/gpu"
+CATALOG = {
+    "version": 1,
+    "gpus": {"a100": {"title": "A100", "match": "*A100*", "memory": "80GiB"}},
+    "templates": {
+        "lab": {
+            "title": "Lab",
+            "gpus": {"a100": "1-8"},
+            "default": {"gpu": "a100", "count": 1, "cpu": 2, "memory": "8GiB", "lifetime": "8h"},
+        }
+    },
+}
+
+
+def serve(pipe: Connection, folder: str, gpus: int, slow_seconds: float) -> None:
+    """Be the service, until this process is ended."""
+    os.environ |= {"JUPYTERHUB_API_URL": "http://127.0.0.1:9/hub/api", "JUPYTERHUB_API_TOKEN": "t"}
+    os.environ |= {"JUPYTERHUB_CLIENT_ID": "service-gpu", "JUPYTERHUB_SERVICE_PREFIX": f"{PREFIX}/"}
+
+    async def run() -> None:
+        store, hub = f"sqlite:///{Path(folder) / 'ask.sqlite'}", FakeHub(HandClock())
+        options = Options(store, SECRET, "hub", "http://127.0.0.1:9", "t", "http://127.0.0.1:9", f"{PREFIX}/", None)
+        settings = Settings(concurrent_starts=10 * ASKING)
+        backend = FakeBackend(fake_gpus("a100", gpus))
+        parts = wire(options, load_catalog(CATALOG), backend, settings, SteadyClock(), hub)  # type: ignore[arg-type]
+        parts.store.open()
+        await load(parts)
+        parts.allocator.observed.processes_known = parts.allocator.observed.hub_answers = True
+        await parts.scheduler.observe(parts.clock.now())
+        sa.event.listen(sa.engine.Engine, "commit", lambda _: time.sleep(slow_seconds))
+        socket, port = bind_unused_port()
+        HTTPServer(application(parts)).add_socket(socket)
+        pipe.send(port)
+        await asyncio.Event().wait()
+
+    asyncio.run(run())
+
+
+async def ask(client: AsyncHTTPClient, port: int, number: int) -> float:
+    """Ask as one start does; return the seconds until the answer."""
+    path = f"{PREFIX}/internal/acquire"
+    body = {"hub": "hub", "user": f"user{number}", "user_created": f"user{number} born", "server": "", "options": {}}
+    sent = json.dumps({**body, "start_id": f"start {number}", "boot_id": "boot"})
+    headers = request_headers(SECRET, new_nonce(), "POST", path, sent.encode())
+    begun = time.perf_counter()
+    url = f"http://127.0.0.1:{port}{path}"
+    await client.fetch(url, method="POST", body=sent, headers=headers, request_timeout=300, connect_timeout=300)
+    return time.perf_counter() - begun
+
+
+async def asked_at_once(port: int) -> tuple[float, list[float]]:
+    """Return the seconds until all are answered, and those of each."""
+    AsyncHTTPClient.configure(None, max_clients=CONNECTIONS)
+    client = AsyncHTTPClient()
+    begun = time.perf_counter()
+    seconds = await asyncio.gather(*(ask(client, port, number) for number in range(ASKING)))
+    return time.perf_counter() - begun, sorted(seconds)
+
+
+def main() -> None:
+    """Print a line for each case."""
+    print(f"{ASKING} ask at once; seconds of one's own wait")
+    print(f"{'GPUs':>6} {'slower by':>10} {'leases/s':>9} {'p50':>7} {'p99':>7}")
+    for slow_seconds in SLOW_SECONDS:
+        for gpus in (ASKING, 1):
+            with tempfile.TemporaryDirectory() as folder:
+                ours, theirs = multiprocessing.Pipe()
+                service = multiprocessing.Process(target=serve, args=(theirs, folder, gpus, slow_seconds), daemon=True)
+                service.start()
+                all_seconds, each = asyncio.run(asked_at_once(ours.recv()))
+                service.kill()
+                service.join()
+            p50, p99 = statistics.median(each), each[int(0.99 * (len(each) - 1))]
+            print(f"{gpus:6} {slow_seconds:10g} {ASKING / all_seconds:9.0f} {p50:7.2f} {p99:7.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

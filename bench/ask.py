@@ -22,8 +22,9 @@ from tornado.httpclient import AsyncHTTPClient
 from tornado.httpserver import HTTPServer
 from tornado.testing import bind_unused_port
 
-from gpuspawner.backends.fake import FakeBackend, fake_gpus
+from gpuspawner.backends.fake import FakeBackend
 from gpuspawner.catalog import load_catalog
+from gpuspawner.core.gpus.fleet import Gpu
 from gpuspawner.core.proof import new_nonce, request_headers
 from gpuspawner.service.app import Options, application, load, wire
 from gpuspawner.service.clock import SteadyClock
@@ -57,7 +58,7 @@ def serve(pipe: Connection, folder: str, gpus: int, slow_seconds: float) -> None
         store, hub = f"sqlite:///{Path(folder) / 'ask.sqlite'}", FakeHub(HandClock())
         options = Options(store, SECRET, "hub", "http://127.0.0.1:9", "t", "http://127.0.0.1:9", f"{PREFIX}/", None)
         settings = Settings(concurrent_starts=10 * ASKING)
-        backend = FakeBackend(fake_gpus("a100", gpus))
+        backend = FakeBackend(tuple(Gpu(f"gpu{i}", "a100", f"node{i // 8}", i % 8, "A100", 2**36) for i in range(gpus)))
         parts = wire(options, load_catalog(CATALOG), backend, settings, SteadyClock(), hub)  # type: ignore[arg-type]
         parts.store.open()
         await load(parts)

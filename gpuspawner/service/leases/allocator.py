@@ -88,6 +88,8 @@ class Allocator:
         )
         self.syncs = Syncs(scheduler, self.observed.snapshot, self.granting.take)
         self.stoppers = Stoppers(book, clock)
+        self._counted_of: tuple[object, ...] = ()
+        self._counted: list[Offer] = []
 
     @property
     def catalog(self) -> Catalog:
@@ -221,7 +223,14 @@ class Allocator:
             await self.foretold.note(answer.places())
 
     def _offers(self) -> list[Offer]:
-        return self.scheduler.stock(self.observed.snapshot())
+        """Return what there is of every kind. What is free of it is as of the last look at the GPUs: nobody asks here.
+
+        Counting a large fleet for each that asks would be most of what asking takes.
+        """
+        sources = (self.scheduler.fleet, self.scheduler.kinds, self.scheduler.room)
+        if not all(x is y for x, y in zip(sources, self._counted_of, strict=False)) or not self._counted_of:
+            self._counted_of, self._counted = sources, self.scheduler.stock(self.observed.snapshot())
+        return self._counted
 
     def _offer(self, request: Request) -> Offer | None:
         return next((o for o in self._offers() if o.kind == request.gpu), None)

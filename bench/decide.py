@@ -4,8 +4,10 @@ A full fleet of nodes with 8 GPUs, whose workspaces have 1, 2, 4 or 8 of them an
 ten teams, with quotas, who wait for as many. In each round one workspace ends, its GPUs are granted, and what was
 granted runs from then on; a sixth of those who wait for one GPU ask for less than an hour, and may pass.
 
-A decision is what follows an end: the change of what is kept between decisions, and the pass. Places are computed anew,
-for all who wait at once. NODES and WAITING bound the sizes, ROUNDS the number of decisions.
+A decision is what follows an end, as the service asks for it: the scheduler's ``sync`` with a snapshot, the grants and
+who is held back. After a look all GPUs are other objects, as equal as before. Places are computed anew, for all who
+wait at once. NODES and WAITING bound the sizes, ROUNDS the number of decisions; with BESIDE the nodes' CPU and memory
+are known.
 """
 
 from __future__ import annotations
@@ -132,7 +134,7 @@ def runs(lease: Lease, slots: tuple[Slot, ...], now: float, until: float) -> Lea
 
 
 def row(values: list[float]) -> str:
-    ranks = statistics.quantiles(values, n=100)
+    ranks = statistics.quantiles(values, n=100, method="inclusive")
     return f"{ranks[49]:>9.2f} {ranks[98]:>9.2f}"
 
 

@@ -155,6 +155,7 @@ def test_a_hub_with_these_rights_can_do_all_of_it_and_its_workspaces_preempt_nob
         assert what_works(hub.start(), rights) == ALL
         spec = hub.pod("carol").spec
         assert (spec.priority, spec.preemption_policy) == (-5, "Never")
+        assert "cannot watch" not in hub.log.read_text()
     finally:
         hub.close()
 
@@ -177,5 +178,18 @@ def test_without_a_verb_something_stops(rights, tmp_path, resource, verb, lost):
     hub = a_hub(rights, tmp_path)
     try:
         assert lost not in what_works(hub.start(), rights)
+    finally:
+        hub.close()
+
+
+@pytest.mark.parametrize("resource", ["pods", "events"])
+def test_without_the_right_to_watch_all_is_listed_again_and_again(rights, tmp_path, resource):
+    rights.grant(resource, "watch")
+    hub = a_hub(rights, tmp_path)
+    rights.cluster.core.create_namespaced_secret(rights.namespace, {"metadata": {"name": "only-alice"}})
+    try:
+        starts(hub.start(), "alice")
+        refused = f'cannot watch resource "{resource}"'
+        eventually(lambda: hub.log.read_text().count(refused) > 10, 90, "what cannot be followed is listed")
     finally:
         hub.close()

@@ -14,6 +14,7 @@ import yaml
 from test_web_metrics import metrics
 from tornado.testing import bind_unused_port
 
+from gpuspawner.catalog import load_catalog
 from gpuspawner.core.leases.lease import Phase
 from tools.monitoring.__main__ import FILES, files
 from tools.monitoring.alerts import ALERTS, rules
@@ -86,8 +87,10 @@ def scraped(address, world, times):
 
 
 def test_every_panel_draws_what_a_running_service_tells(make_web_world, tmp_path):
-    world = make_web_world()
+    quota = {"each-user": {"each": "user", "gpus": {"hard": 4}}}
+    world = make_web_world(load_catalog({**page_world.CATALOG, "quotas": quota}))
     world.observe()
+    world.parts.sampler.gpu_seconds["", "a100", "busy"] += 60
     lease = page_world.running("idles", streak=page_world.idle_streak(12), sampled_at=page_world.NOW - 70)
     world.save(lease, readings=page_world.readings(lease, [1] * 3))
     world.save(page_world.waiting())
@@ -105,6 +108,7 @@ def test_every_panel_draws_what_a_running_service_tells(make_web_world, tmp_path
         world.save(goes)
         world.save(replace(page_world.reclaimed("goes"), key=goes.key))
         world.parts.sampler.counts["idle"] += 3
+        world.parts.sampler.gpu_seconds["", "a100", "busy"] += 60
         world.parts.notifier.counts["sent"] += 1
         scraped(address, world, 5)
         drawn = {(page, title): ask(address, asked.replace("$job", ".*")) for page, title, asked in EXPRESSIONS}

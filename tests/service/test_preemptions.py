@@ -138,7 +138,7 @@ async def test_a_hundred_thousand_gpus_are_refused_after_a_few_looks(world, monk
     looks, plan = [], preemptions.plan
     monkeypatch.setattr(preemptions, "plan", lambda *seen: looks.append(seen) or plan(*seen))
     with pytest.raises(Conflict, match="100000 A100 80 GB asked; at most 2 can be freed now"):
-        world.parts.preemptions.make(a_claim(world, 100_000, one_node=False))
+        await world.parts.preemptions.make(a_claim(world, 100_000, one_node=False))
     assert len(looks) < 20
 
 

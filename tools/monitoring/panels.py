@@ -168,6 +168,32 @@ WASTE = Dashboard(
         ),
     ),
 )  # fmt: skip
+TEAMS = Dashboard(
+    "teams",
+    "gpuspawner: teams and quotas",
+    (
+        Panel(
+            "GPU hours a day, by team",
+            {"{{team}}": f"sum by (team) (increase(gpuspawner_lease_gpu_seconds_total{{{HERE}}}[1d])) / 3600"},
+            "GPU hours held in the day before each point.", GPU_HOURS, "areas", 24,
+        ),
+        Panel(
+            "Of them at work",
+            {
+                "{{team}}": (
+                    f'sum by (team) (increase(gpuspawner_lease_gpu_seconds_total{{{HERE}, state="busy"}}[1d]))'
+                    f" / sum by (team) (increase(gpuspawner_lease_gpu_seconds_total{{{HERE}}}[1d]) > 0)"
+                )
+            },
+            "Share of the GPU hours held in which the workspace computed.", RATIO,
+        ),
+        Panel(
+            "Used of each quota",
+            {"{{quota}}: {{limit}}": f"max by (quota, limit) (gpuspawner_quota_used_ratio{{{HERE}}})"},
+            "Of its bound; of a quota of each user, the one who uses most.", RATIO,
+        ),
+    ),
+)  # fmt: skip
 SERVICE = Dashboard(
     "service",
     "gpuspawner: the service",
@@ -214,4 +240,4 @@ SERVICE = Dashboard(
         ),
     ),
 )  # fmt: skip
-DASHBOARDS = (FLEET, QUEUE, WASTE, SERVICE)
+DASHBOARDS = (FLEET, QUEUE, WASTE, TEAMS, SERVICE)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from itertools import product
 from typing import Any
 
@@ -13,7 +12,6 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 from tornado.web import HTTPError
 
-from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.idle.evidence import SampleKind
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import UP, WAITING, Phase
@@ -115,9 +113,8 @@ class ServiceCollector(Collector):
             "How much of a quota's limit is taken, of 1; of one for each user, with whom it is fullest.",
             labels=["quota", "limit"],
         )
-        with suppress(Unavailable):  # its budgets are not known
-            for key, ratio in sorted(used_ratios(parts).items()):
-                ratios.add_metric(key, ratio)
+        for key, ratio in sorted(used_ratios(parts).items()):
+            ratios.add_metric(key, ratio)
         yield ratios
 
     def _gpus(self) -> Iterator[Metric]:

@@ -4,6 +4,7 @@ import pytest
 from tornado.web import HTTPError
 
 from gpuspawner.core.errors import Conflict
+from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.leases.output import BYTES, KEPT_SECONDS
 from gpuspawner.service.api.actions import act
 from gpuspawner.service.api.base import Person
@@ -55,3 +56,26 @@ async def test_it_is_kept_for_a_week_and_never_more_than_its_bytes(world):
     world.parts.store.outputs.forget(world.clock.now())
     world.clock.advance(-KEPT_SECONDS)
     assert not (await output_view(world.parts, lease, person(lease)))["there"]
+
+
+async def test_what_is_shared_while_its_workspace_ends_does_not_bring_it_back(world, monkeypatch):
+    lease = await world.up("alice")
+    await world.allocator.release(lease.id, lease.attempt, "died", "It ended.", "the last line")
+    stopping, share = world.now_of(lease), world.parts.store.outputs.share
+    assert stopping.phase is Phase.STOPPING
+    world.hub.forget("alice")
+    world.backend.vanish(lease.id)
+    write, ends = world.parts.store.write, []
+
+    async def ended_meanwhile(step, *arguments, **named):
+        found = await write(step, *arguments, **named)
+        if step == share and not ends:
+            ends.append(step)
+            await world.go_on(2, step=1)
+            assert world.phase(lease) is Phase.ENDED
+        return found
+
+    monkeypatch.setattr(world.parts.store, "write", ended_meanwhile)
+    await act(world.parts, person(lease), stopping, "share", "its page")
+    assert (ends, world.phase(lease), world.book.get(lease.id)) == ([share], Phase.ENDED, None)
+    assert world.did(lease)[-1] == "shared"

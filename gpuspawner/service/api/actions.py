@@ -90,7 +90,7 @@ async def _share(parts: Parts, person: Person, lease: Lease, _sentence: object) 
         raise Conflict("There is no output of this workspace any more: it is kept for a week after a failure.")
     if not row.shared:
         await parts.store.write(parts.store.outputs.share, lease.id)
-        lease = parts.book.get(lease.id) or lease
+        lease = await parts.book.find(lease.id) or lease  # it may have ended meanwhile
         await parts.book.save(lease, audit=[parts.allocator.line(lease, person.name, events.OutputShared())])
 
 

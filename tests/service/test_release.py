@@ -327,6 +327,23 @@ async def test_a_stop_on_the_hub_s_pages_names_who_sent_it(world, by, named):
     assert world.did(lease).count("stopper") == (named != "before its end")
 
 
+async def test_a_name_outlives_an_end_that_could_not_be_stored(world, monkeypatch):
+    lease = await world.up("alice")
+    await world.allocator.stoppers.name(lease.key, "root")
+    save = world.parts.store.save
+
+    def away(*_arguments):
+        raise Unavailable("The store does not answer.")
+
+    monkeypatch.setattr(world.parts.store, "save", away)
+    with pytest.raises(Unavailable):
+        await world.hub_stops(lease)
+    monkeypatch.setattr(world.parts.store, "save", save)
+    await world.hub_stops(lease)  # the spawner tells it again
+    ended = world.now_of(lease)
+    assert (ended.ended_by, ended.message) == ("root", "It was stopped by root, from the hub.")
+
+
 async def test_a_name_is_given_to_no_other_end(world):
     lease = await world.up("alice")
     await world.parts.reclaimer.mark(lease.id, End(Reason.IDLE, "gpuspawner", "idle"))

@@ -329,7 +329,7 @@ class Allocator:
             await stored
             return
         up = lease.phase in UP
-        stopper = self.stoppers.take(lease) if outcome == "stopped" and up else ""
+        stopper = self.stoppers.of(lease) if outcome == "stopped" and up else ""
         how = endings.released(outcome, user=lease.user, up=up, disruption=lease.disruption, stopper=stopper)
         await self.dismiss(lease, replace(how, message=storable(message) or how.message), gone=True)
 

@@ -27,9 +27,12 @@ class Stoppers:
         self._book, self._clock = book, clock
         self._ahead: dict[tuple[str, int], tuple[str, float]] = {}  # by lease and attempt: a server that ran once
 
-    def take(self, lease: Lease) -> str:
-        """Return whose request stops the server of a lease that ends now; "" where nobody told."""
-        by, at = self._ahead.pop((lease.id, lease.attempt), ("", 0.0))
+    def of(self, lease: Lease) -> str:
+        """Return whose request stops the server of a lease that ends now; "" where nobody told.
+
+        It stays known: an end that can't be stored is told again.
+        """
+        by, at = self._ahead.get((lease.id, lease.attempt), ("", 0.0))
         return by if self._clock.now() - at <= AHEAD_SECONDS else ""
 
     async def name(self, key: Key, by: str) -> None:

@@ -8,6 +8,7 @@ from page_world import CATALOG, NOW, api, running
 
 from gpuspawner.catalog import load_catalog
 from gpuspawner.cli.main import main
+from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases import endings
 from gpuspawner.core.leases.lease import end
 from gpuspawner.core.quotas.budgets import Asker
@@ -173,6 +174,24 @@ def test_a_grant_gives_back_what_a_budget_cut_and_taking_it_back_ends_nothing(wo
     assert "GPU hours" in refused(world, "check", "alice", 403, team="vision")
     extended = ask(world, "workspaces/runs/extend", "alice", 409, "POST")
     assert "when your 40 GPU h of this week are used up" in extended["error"]["message"]
+
+
+def test_a_grant_that_is_stored_is_no_error_though_what_follows_from_it_cannot_be_stored(world, monkeypatch):
+    world.call(world.parts.allocator.accounting.load)  # as at every start
+    ended(world, minutes=38 * 60)
+    bound = LatestEnd(NOW + HOUR, "budget", "ends", "each-user")
+    runs(world, minutes=60, deadline_at=NOW + HOUR, latest_end=bound)
+
+    def away(*_arguments):
+        raise Unavailable("The store does not answer.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.parts.store, "save", away)
+        made = ask(world, "quota-grants", "admin", 201, "POST", user="alice", what="3 h", until="3d", why="x")
+    assert [one["id"] for one in ask(world, "quota-grants", "admin")["grants"]] == [made["id"]]
+    assert world.lease("runs").deadline_at == NOW + HOUR
+    world.call(world.parts.lifecycle.deadlines)
+    assert world.lease("runs").deadline_at == NOW + 4 * HOUR, "made up for"
 
 
 def test_a_grant_may_be_for_a_team_a_user_in_it_everybody_and_later(world):

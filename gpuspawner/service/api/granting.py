@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,7 +13,7 @@ from tornado.web import HTTPError
 from gpuspawner.catalog import teams_of
 from gpuspawner.core.calendar.periods import HOUR_MS, day_of, milliseconds
 from gpuspawner.core.calendar.until import parse_until
-from gpuspawner.core.errors import Conflict, RequestRefused, quoted
+from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable, quoted
 from gpuspawner.core.leases import events
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.quotas.charges import Charge, Line
@@ -24,6 +25,8 @@ from gpuspawner.service.parts import Parts
 from gpuspawner.service.store import AuditLine
 from gpuspawner.service.store.ledger import GrantRow
 from gpuspawner.service.tell.rules.quota_view import grant_view
+
+log = logging.getLogger("gpuspawner")
 
 LONGEST_NAME, LONGEST_WHY = 255, 500
 GRANT_FIELDS = ("user", "team", "what", "until", "since", "why", "everybody")
@@ -120,9 +123,15 @@ class Granting:
         return why.strip()
 
     async def _settle(self) -> None:
-        """Let what is granted or given back count at once: for what a budget cut, and for who waits."""
-        await self.parts.allocator.bounds.lengthen()
-        await self.parts.allocator.give()
+        """Let what is granted or given back count at once: for what a budget cut, and for who waits.
+
+        It is stored already: an error here would have the administrator grant it twice. The next rounds make up for it.
+        """
+        try:
+            await self.parts.allocator.bounds.lengthen()
+            await self.parts.allocator.give()
+        except Unavailable as error:
+            log.warning("what follows from a grant or a correction is done later: %s", error)
 
     async def _account(self, body: Body) -> tuple[Account, str]:
         """Return for whom something is, of a team, a user, or a user in a team, and the user's name."""

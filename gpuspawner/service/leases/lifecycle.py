@@ -167,8 +167,9 @@ class Lifecycle:
         try:
             await self._holds.look()
             await self._allocator.lost_time.look()
+            await self._allocator.bounds.catch_up()
         except Unavailable as error:
-            log.warning("what time is lost, and who runs into a class, is noted later: %s", error)
+            log.warning("what time is lost, granted, or runs into a class is noted later: %s", error)
 
     def _deadline(self, lease: Lease, deadline_at: float, now: float) -> asyncio.Future[None] | None:
         extend = policy_of(self._allocator.catalog, lease, now).extend

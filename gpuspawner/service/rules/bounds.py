@@ -42,6 +42,8 @@ class Bounds:
     def __init__(self, book: Book, clock: Clock, catalog: Callable[[], Catalog], accounting: Accounting) -> None:
         """Judge the leases of ``book`` by what ``accounting`` knows to be used."""
         self._book, self._clock, self._catalog, self._accounting = book, clock, catalog, accounting
+        self._owes = False
+        """Whether a grant came, and what it gives back could not be stored."""
 
     def balances(self, without: str = "") -> Balances:
         """Return how budgets stand now, as if the lease with an id were not there."""
@@ -154,7 +156,7 @@ class Bounds:
 
     async def lengthen(self) -> None:
         """Give those back what a budget cut off, as far as budgets now leave it: a grant has come."""
-        stored = []
+        self._owes, stored = True, []
         for lease in self._book:
             bound, deadline_at = lease.latest_end, lease.deadline_at
             if lease.phase not in UP or bound is None or bound.rule != BUDGET:
@@ -171,6 +173,12 @@ class Bounds:
                 )
                 stored.append(self._book.save(longer, audit=[line]))
         await all_stored(stored)
+        self._owes = False
+
+    async def catch_up(self) -> None:
+        """Give back what could not be stored when a grant came."""
+        if self._owes:
+            await self.lengthen()
 
     def used_up(self, lease: Lease) -> str:
         """Return in a sentence which budget ends a lease, and when it renews."""

@@ -258,3 +258,31 @@ def test_promise_2_after_a_restore_what_runs_is_adopted_and_who_waits_keeps_the_
         eventually(lambda: hub.last_end("eve")["id"] == eve["id"], 90, "what ended since then ends in it too")
     finally:
         hub.close()
+
+
+def test_an_identity_that_is_a_link_is_backed_up_as_what_it_names(data, tmp_path):
+    (data / "secret").rename(tmp_path / "mounted")
+    (data / "secret").symlink_to(tmp_path / "mounted")
+    assert run("backup", tmp_path / "it.tar", data=data) == DONE
+    assert run("restore", tmp_path / "it.tar", data=tmp_path / "new") == DONE
+    assert (tmp_path / "new" / "secret").read_text() == "2" * 64 + "\n"
+    assert leases(tmp_path / "new") == ["one"]
+
+
+def test_a_hub_id_that_is_no_text_is_no_backup(data, tmp_path, capsys):
+    with tarfile.open(tmp_path / "bad.tar", "w") as archive:
+        archive.add(data / DATABASE, DATABASE)
+        member = tarfile.TarInfo("hub-id")
+        member.size = 2
+        archive.addfile(member, io.BytesIO(b"\xff\xfe"))
+    assert run("restore", tmp_path / "bad.tar", data=data) == REFUSED
+    assert "belongs to the hub" in capsys.readouterr().err
+    assert leases(data) == ["one"]
+
+
+def test_a_name_that_comes_twice_is_no_backup(data, tmp_path, capsys):
+    with tarfile.open(tmp_path / "bad.tar", "w") as archive:
+        for _ in range(2):
+            archive.add(data / DATABASE, DATABASE)
+    assert run("restore", tmp_path / "bad.tar", data=data) == INVALID
+    assert "This is no backup of gpuspawner" in capsys.readouterr().err

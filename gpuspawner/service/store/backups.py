@@ -79,9 +79,10 @@ def back_up(data: Path, out: IO[bytes]) -> tuple[str, ...]:
         found = {DATABASE: copy, **{name: data / name for name in IDENTITY if (data / name).exists()}}
         with tarfile.open(fileobj=out, mode="w|") as archive:
             for name, path in found.items():
-                member = archive.gettarinfo(path, name)
-                member.mode, member.uid, member.gid, member.uname, member.gname = 0o600, 0, 0, "", ""
                 with path.open("rb") as file:
+                    member = archive.gettarinfo(arcname=name, fileobj=file)  # of a link, what it names
+                    member.type, member.linkname = tarfile.REGTYPE, ""
+                    member.mode, member.uid, member.gid, member.uname, member.gname = 0o600, 0, 0, "", ""
                     archive.addfile(member, file)
     return tuple(found)
 
@@ -198,6 +199,8 @@ def _unpacked(source: IO[bytes], folder: Path) -> dict[str, Path]:
                 file = archive.extractfile(member) if member.isfile() else None
                 if file is None or member.name not in {DATABASE, *IDENTITY} or member.size > LARGEST_BYTES:
                     raise Unavailable(f"This is no backup of gpuspawner: it has {member.name[:60]!r} in it.")
+                if member.name in found:
+                    raise Unavailable(f"This is no backup of gpuspawner: it has {member.name} twice.")
                 path = found[member.name] = folder / member.name
                 descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
                 with os.fdopen(descriptor, "wb") as out:
@@ -214,7 +217,7 @@ def _check_hub(data: Path, found: dict[str, Path]) -> None:
     own, told = data / HUB_ID, found.get(HUB_ID)
     if told is None or not own.exists():
         return
-    ids = own.read_text(encoding="ascii", errors="replace").strip(), told.read_text(encoding="ascii").strip()
+    ids = [path.read_text(encoding="ascii", errors="replace").strip() for path in (own, told)]
     if ids[0] != ids[1]:
         raise Conflict(
             f"{data} belongs to the hub {ids[0]}, and the backup is of {ids[1]}. If that folder was made anew after "

@@ -288,6 +288,14 @@ def test_a_secret_that_cannot_be_read_and_a_catalog_that_is_wrong(tmp_path, caps
     assert "version 2 is not known" in out
 
 
+@pytest.mark.parametrize("address", ["http://[::1", "http://hub:99999", "file:///etc/passwd", "http://a b/"])
+def test_an_address_that_is_none_is_told_as_any_other_that_nobody_answers_at(address, capsys):
+    assert main(["doctor", "--hub", address, "--service", address]) == BAD
+    told = capsys.readouterr().out
+    assert f"Nobody answers at {address.rstrip('/')} (" in told
+    assert "No GPU service answers at" in told
+
+
 def test_kinds_that_a_share_divides_need_not_be_there_whole():
     shared = {**A100, "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB-SHARED", "nvidia.com/gpu.replicas": "2"}
     catalog = load_text(CATALOG.replace("templates:", "  half: {of: a100, shares: 2}\ntemplates:"))

@@ -67,7 +67,7 @@ def _examined(arguments: argparse.Namespace, token: str) -> Iterator[Finding]:
     service = arguments.service.rstrip("/")
     ready = answered(f"{service}/readyz")
     yield of_hub.service_ready(service, ready)
-    base = urlsplit(url).path.removesuffix("/hub/api")
+    base = urlsplit(url).path.removesuffix("/hub/api") if hub.status else ""
     version = answered(f"{service}{base}/services/gpu/api/v1/", token) if ready.status else Answer(0)
     catalog: Catalog | None = None
     if arguments.catalog:

@@ -119,6 +119,21 @@ async def test_a_repeated_message_takes_nobody_else(world):
     assert world.now_of(alice).notice.preemption == another.id, "a claim of its own takes the other"
 
 
+async def test_a_claim_that_is_stored_is_no_error_though_its_notices_cannot_be(world, monkeypatch):
+    alice = await old(world, "alice", count=2)
+
+    def away(*_arguments):
+        raise Unavailable("The store does not answer.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.parts.store, "save", away)
+        made = await world.parts.preemptions.make(a_claim(world))
+    assert world.now_of(alice).notice is None
+    await world.parts.preemptions.step()
+    assert world.now_of(alice).notice.preemption == made.id
+    assert [one.id for one in world.parts.preemptions.live] == [made.id]
+
+
 async def test_what_it_would_end_is_told_and_not_done(world):
     alice = await old(world, "alice", count=2)
     await world.sample()

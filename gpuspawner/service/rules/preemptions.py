@@ -141,7 +141,10 @@ class Preemptions:
             await self._save(stands)
             much = claim.asked, claim.kind, _whom(claim), len(found.victims)
             log.info("%s claims %s %s for %s: %s end", claim.by, *much)
-            await self._bring_about()
+            try:
+                await self._bring_about()
+            except Unavailable as error:  # it is stored: who asks again, without a key, would take others' GPUs too
+                log.warning("what follows from the claim of %s is done at the next step: %s", claim.by, error)
             return self._live.get(claim.id, stands)
 
     async def give_up(self, claim: Preemption) -> Preemption:

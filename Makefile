@@ -1,7 +1,7 @@
 # The commands; `make run` and `make test` are the two that matter. What they install stays in this folder, but for what
 # `make cluster` builds: its cache outlives the checkout (GPUSPAWNER_CACHE).
 .DEFAULT_GOAL := help
-.PHONY: help run run-cluster test bench package sbom cluster cluster-stop test-cluster clean
+.PHONY: help run run-cluster test bench docs package sbom cluster cluster-stop test-cluster clean
 python = python=$$(sh tools/python.sh) && exec $$python
 
 help: ## what can be made
@@ -21,6 +21,9 @@ test: ## lint, types and every test, the browser's included
 bench: ## figures of the hot paths
 	@$(python) -m tools.bench
 
+docs: ## the documentation as a site, into site/; a broken link fails
+	@$(python) -m tools.docs
+
 package: ## wheel and source archive, into dist/
 	@$(python) -m tools.package build
 
@@ -39,4 +42,4 @@ test-cluster: ## of the tests, those on Kubernetes; GPUSPAWNER_TEST_KUBECONFIG n
 clean: ## remove all that run and test made, the demo's data included
 	@for folder in .run/cluster*/state.json; do [ ! -e $$folder ] || \
 	    { ($(python) -m tools.cluster --folder $${folder%/*} stop); } || exit 1; done
-	rm -rf .venv .venv-hub5 .run .cache .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf site .venv .venv-hub5 .run .cache .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

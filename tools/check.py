@@ -65,7 +65,7 @@ def main() -> int:
     """Run every step; 0 when all passed, 1 at the first that did not."""
     steps = Steps()
     try:
-        python = ensure(steps, ["run", "test", "kubernetes", "devices"])
+        python = ensure(steps, ["run", "test", "kubernetes", "devices", "docs"])
         with steps.step("JupyterHub 5.5, for the tests on it"):
             hub5 = ensure_environment(VENV_HUB5, ["hub", "workspace"], requirements=HUB5)
         with steps.step("Chromium and others, from Debian"):

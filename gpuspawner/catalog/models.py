@@ -66,59 +66,86 @@ class AutoscaleEntry(Entry):
     """Nodes that a cluster starts once a pod waits for one: ``max`` GPUs in all, ``each`` on one node."""
 
     max: Annotated[int | None, BeforeValidator(whole_number(1, 1024))] = None
+    """The most GPUs of this kind that such nodes have together."""
     each: Annotated[int | None, BeforeValidator(whole_number(1, 1024))] = None
+    """How many one such node has. Default: 1."""
     start: PositiveDuration = None
+    """How long a node takes until its GPUs can be used."""
     labels: Annotated[dict[str, Annotated[str, BeforeValidator(text_of(LONGEST_NAME))]], Section] = Field(
         default_factory=dict
     )
+    """What labels the new nodes will have. Default: nvidia.com/gpu.product, as `match` names it."""
 
 
 class GpuEntry(Entry):
     """A kind of GPU. A share has ``of`` and ``shares``; any other has ``memory``."""
 
     title: Title = None
+    """What people read. Default: the kind's own name."""
     match: Title = None
+    """The name that `nvidia-smi -L` shows, or on Kubernetes the label nvidia.com/gpu.product; `*` is any characters."""
     memory: Bytes = None
+    """Of one GPU. Default: of a share, its part of the whole GPU's."""
     compute: Annotated[str | None, BeforeValidator(parse_compute)] = None
+    """Its compute capability. Default: of a share, the whole GPU's."""
     price: Annotated[float | None, BeforeValidator(parse_price)] = None
+    """Of an hour of one. Money is shown only where a price is set."""
     of: Annotated[str | None, BeforeValidator(parse_name)] = None
+    """The kind whose GPUs it divides, where it is a share."""
     shares: Annotated[int | None, BeforeValidator(whole_number(2, 64))] = None
+    """Into how many shares one of those GPUs is divided."""
     resource: Annotated[str | None, BeforeValidator(parse_resource)] = None
+    """What nodes call it, where it is no whole GPU or no label tells its kind. Default: nvidia.com/gpu."""
     autoscale: Annotated[AutoscaleEntry, Section] = AutoscaleEntry()
+    """The nodes that the cluster's autoscaler starts for it."""
     groups: Groups = None
+    """The groups of the hub that alone see it; for others it does not exist. Default: everybody."""
     counts: Annotated[Fraction | None, BeforeValidator(parse_counts)] = None
+    """How much one counts in quotas and GPU hours. Default: 1; of a share, its part."""
 
 
 class BoundsEntry(Entry):
     """The least and the most that a request may ask."""
 
     cpu: Annotated[tuple[float, float] | None, BeforeValidator(range_of(parse_cpu))] = None
+    """CPU cores. Default: 1-8."""
     memory: Annotated[tuple[int, int] | None, BeforeValidator(range_of(parse_bytes))] = None
+    """Memory. Default: 1GiB-32GiB."""
     lifetime: Lifetimes = None
+    """How long it may live, which its policy may narrow. Default: 30m-24h."""
 
 
 class DefaultEntry(Entry):
     """What a request gets that does not ask otherwise."""
 
     gpu: Annotated[str | None, BeforeValidator(parse_name)] = None
+    """The kind of GPU; `none` is none. Default: the first of `gpus`."""
     count: Annotated[int | None, BeforeValidator(whole_number(1, 1024))] = None
+    """How many. Default: the least that `gpus` allows."""
     cpu: Cores = None
+    """CPU cores. Default: 2."""
     memory: Bytes = None
+    """Memory. Default: 8GiB."""
     lifetime: Seconds = None
+    """How long it lives. Default: 8h."""
 
 
 class GuaranteeEntry(Entry):
     """Which percentage of the CPU and memory that a request asks is its own; it uses the rest where it is free."""
 
     cpu: Annotated[float | None, BeforeValidator(parse_share)] = None
+    """Of the CPU cores. Default: 100%."""
     memory: Annotated[float | None, BeforeValidator(parse_share)] = None
+    """Of the memory. Default: 100%."""
 
 
 class NeedsEntry(Entry):
     """The least that a GPU must have, whichever kind it is."""
 
     memory: Bytes = None
+    """Memory of one GPU."""
     compute: Annotated[str | None, BeforeValidator(parse_compute)] = None
+    """Compute capability of the GPU."""
 
 
 class TemplateEntry(Entry):
@@ -126,108 +153,167 @@ class TemplateEntry(Entry):
 
     later = frozenset({"volumes", "ports", "tools"})
     extends: Annotated[str | None, BeforeValidator(parse_name)] = None
+    """The template from which it has all that it does not write itself."""
     title: Title = None
+    """What people read. Default: the template's own name."""
     description: Annotated[str | None, BeforeValidator(text_of(2000))] = None
+    """What the form says of it."""
     image: Annotated[str | None, BeforeValidator(parse_image)] = None
+    """The image of its pods. Default: the hub's own."""
     profile: Annotated[str | None, BeforeValidator(text_of(100))] = None
+    """The slug of a profile in KubeSpawner's `profile_list`, whose settings apply first."""
     opens: Annotated[list[str] | None, BeforeValidator(parse_opens)] = None
+    """What its workspaces open, the default first. Default: as `c.Spawner.default_url` says."""
     policy: Annotated[str | None, BeforeValidator(parse_name)] = None
+    """The policy by which its workspaces are judged. Default: default."""
     gpus: Annotated[dict[KindName, GpuCounts], Section] = Field(default_factory=dict)
+    """The kinds of GPU that may be asked for, and how many of each at once. Default: none."""
     bounds: Annotated[BoundsEntry, Section] = BoundsEntry()
+    """What people may ask for."""
     default: Annotated[DefaultEntry, Section] = DefaultEntry()
+    """What they get without asking."""
     guarantee: Annotated[GuaranteeEntry, Section] = GuaranteeEntry()
+    """On Kubernetes: how much of that is theirs alone."""
     groups: Groups = None
+    """The groups of the hub that alone see it; for others it does not exist. Default: everybody."""
     priority: Priority = None
+    """A higher one goes first in the queue. Default: 0."""
     substitutes: Annotated[dict[KindName, Annotated[list[str], BeforeValidator(parse_kinds)]], Section] = Field(
         default_factory=dict
     )
+    """By the kind asked for: which others the form offers, given to those alone who tick them, in this order."""
     needs: Annotated[NeedsEntry, Section] = NeedsEntry()
+    """What any of its GPUs must have."""
 
 
 class IdleEntry(Entry):
     """When a workspace counts as idle, and how long it then has."""
 
     below: Annotated[float | None, BeforeValidator(parse_threshold)] = None
+    """A GPU that is used less than this is idle. Default: 5%."""
     for_: PositiveDuration = Field(default=None, alias="for")
+    """How long all of its GPUs must be known idle before the warning. Default: 30m."""
     sample: Annotated[float | None, BeforeValidator(parse_sample)] = None
+    """How often they are measured. Default: 60s."""
     grace: PositiveDuration = None
+    """How long it goes on after the warning. Default: 10m."""
     start_up: Duration = None
+    """A workspace younger than this is never idle. Default: 60s."""
 
 
 class AlsoCountsEntry(Entry):
     """Softer evidence, and how long each may hold an idle GPU."""
 
     cpu: Duration = None
+    """CPU use of all its processes."""
     kernel: Duration = None
+    """A kernel that is busy or in use."""
     terminal: Duration = None
+    """A terminal in use."""
     ssh: Duration = None
+    """An SSH session."""
     editor: Duration = None
+    """A VS Code window."""
 
 
 class ActivityEntry(Entry):
     """When a workspace without a GPU counts as idle, and how long it then has."""
 
     none_for: PositiveDuration = None
+    """How long it must be known to be without any activity before the warning. Default: 2h."""
     grace: PositiveDuration = None
+    """How long it goes on after the warning. Default: 10m."""
 
 
 class KeepEntry(Entry):
     """How often, and for how long each time, an idle workspace may be kept."""
 
     times: Annotated[int | None, BeforeValidator(whole_number(0, 100))] = None
+    """How often. Default: 3."""
     each: PositiveDuration = None
+    """For how long each time. Default: 2h."""
 
 
 class ExtendEntry(Entry):
     """How far a deadline may be moved, and how long before it people are told."""
 
     each: PositiveDuration = None
+    """How far each time. Default: 4h."""
     total: Duration = None
+    """How far in all; 0 lets nobody. Default: 24h."""
     warn: Annotated[list[float] | None, BeforeValidator(parse_warnings)] = None
+    """How long before the deadline people are told. Default: [1h, 10m]."""
     others_wait: Annotated[bool | None, BeforeValidator(parse_others_wait)] = None
+    """Whether it may be extended while others wait for the same GPUs: allow or refuse. Default: allow."""
 
 
 class PreemptionEntry(Entry):
     """What follows when a stronger claim needs a workspace's GPU, or the cluster takes it."""
 
     protected: Duration = None
+    """A workspace younger than this is not ended for a stronger claim. Default: 30m."""
     grace: PositiveDuration = None
+    """Between the notice and the end. Default: 5m."""
     back_in_queue: Annotated[bool | None, BeforeValidator(parse_yes)] = None
+    """Whether it returns to its place in the queue and starts again by itself. Default: true."""
 
 
 class QueueEntry(Entry):
     """How long people wait at most because others have used less."""
 
     wait: PositiveDuration = None
+    """Who has waited longer goes before those who have used less. Default: 12h."""
 
 
 class PolicyEntry(Entry):
     """A lifecycle policy."""
 
     extends: Annotated[str | None, BeforeValidator(parse_name)] = None
+    """The policy from which it has all that it does not write itself."""
     mode: Annotated[Mode | None, BeforeValidator(parse_mode)] = None
+    """What follows where a workspace is idle: observe records, warn tells people, enforce stops. Default: observe."""
     idle: Annotated[IdleEntry, Section] = IdleEntry()
+    """How idleness of GPUs is judged."""
     also_counts: Annotated[AlsoCountsEntry, Section] = AlsoCountsEntry()
+    """What else holds an idle GPU. Where it is written, only what it names counts. Default: {cpu: 1h}."""
     activity: Annotated[ActivityEntry, Section] = ActivityEntry()
+    """How workspaces without a GPU are judged. Where it is not written, they are not."""
     keep: Annotated[KeepEntry, Section] = KeepEntry()
+    """What its user may answer to a warning."""
     extend: Annotated[ExtendEntry, Section] = ExtendEntry()
+    """How its end may be moved."""
     preemption: Annotated[PreemptionEntry, Section] = PreemptionEntry()
+    """What holds where others need its GPUs more."""
     queue: Annotated[QueueEntry, Section] = QueueEntry()
+    """What holds while it waits."""
     lifetime: Lifetimes = None
+    """The shortest and longest life of its workspaces. Default: 1m-30d."""
 
 
 class CatalogEntry(Entry):
     """The whole file."""
 
     version: Annotated[int | None, BeforeValidator(parse_version)] = None
+    """Of the file: 1. It must be written."""
     timezone: Annotated[str | None, BeforeValidator(parse_timezone)] = None
+    """In which hours, days, weeks and months are meant. Default: UTC."""
     contact: Annotated[str | None, BeforeValidator(text_of(300))] = None
+    """Whom people ask for more, as refusals tell them."""
     gpus: Annotated[dict[KindName, Annotated[GpuEntry, Section]], Section] = Field(default_factory=dict)
+    """The kinds of GPU that people may ask for."""
     simulated: Annotated[dict[KindName, GpuCount], Section] = Field(default_factory=dict)
+    """How many GPUs of which kind to simulate, where the machine has none."""
     templates: Annotated[dict[Name, Annotated[TemplateEntry, Section]], Section] = Field(default_factory=dict)
+    """What a workspace can be; the first is preselected. At least one must be written."""
     policies: Annotated[dict[Name, Annotated[PolicyEntry, Section]], Section] = Field(default_factory=dict)
+    """What becomes of workspaces. Templates that name none have `default`, which is there unwritten."""
     teams: Annotated[dict[Group, Annotated[TeamEntry, Section]], Section] = Field(default_factory=dict)
+    """Groups of the hub that are charged for what their members use."""
     quotas: Annotated[dict[Name, Annotated[QuotaEntry, Section]], Section] = Field(default_factory=dict)
+    """What is held at once, and used in a period, at most. Without one there is no limit."""
     hours: Annotated[list[HoursEntry], Sections] = Field(default_factory=list)
+    """Which policy judges at which hours of the week."""
     holds: Annotated[list[HoldEntry], Sections] = Field(default_factory=list)
+    """GPUs that are kept free for a group at some hours of the week."""
     make_room: Annotated[MakeRoomEntry, Section] = MakeRoomEntry()
+    """When those over their soft share give room to those under theirs. Default: never."""

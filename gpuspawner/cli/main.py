@@ -33,8 +33,8 @@ class Parser(argparse.ArgumentParser):
         self.exit(1, f"{self.prog}: {message}\n")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code."""
+def parser_of_all() -> Parser:
+    """Return the parser of every command."""
     parser = Parser(
         prog="gpuspawner",
         description="GPU workspaces for JupyterHub.",
@@ -43,7 +43,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"gpuspawner {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     add_parsers(commands)
-    parsed = parser.parse_args(arguments)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    parsed = parser_of_all().parse_args(arguments)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # None where it is closed
             stream.reconfigure(errors="backslashreplace")  # names are in any script, and some terminals in one

@@ -1,7 +1,9 @@
 """What Prometheus reads: the same numbers as the pages, none that is unknown, for those with the scope."""
 
+import re
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 
 import page_world
 import pytest
@@ -12,6 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from gpuspawner.catalog import load_catalog
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.rules import Rate
+
+OPERATING = (Path(__file__).parents[2] / "docs" / "operating.md").read_text()
 
 
 @pytest.fixture
@@ -125,3 +129,22 @@ def test_metrics_are_for_those_with_the_scope(world, name):
     response = metrics(world, name)
     assert response.status_code == 403
     assert "read:metrics" in response.json()["error"]["message"]
+
+
+def test_the_document_tells_every_metric_with_its_labels_and_no_other(world):
+    world.observe()
+    world.save(page_world.running("idles", streak=page_world.idle_streak(12), sampled_at=NOW - 70))
+    told = {
+        name: set(re.split(r",\s*", labels)) - {""}
+        for row in re.findall(r"^\| (`gpuspawner_.*?) \|", OPERATING, re.MULTILINE)
+        for name, labels in re.findall(r"`(\w+)(?:\{(.*?)\})?`", row)
+    }
+    answer = requests.get(f"{world.home}metrics", headers={"Authorization": f"token {world.token('prometheus')}"})
+    families = {
+        f"{one.name}_total" if one.type == "counter" else one.name: one.samples
+        for one in text_string_to_metric_families(answer.text)
+        if one.name.startswith("gpuspawner_") and not one.name.endswith("_created")  # of a histogram, its beginning
+    }
+    assert set(families) == set(told)
+    for name, samples in families.items():
+        assert all(set(sample.labels) - {"le"} == told[name] for sample in samples), name

@@ -1,0 +1,125 @@
+"""The documentation as a site: it builds strictly, and what it shows is typed and written as the program takes it."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gpuspawner.catalog import load_catalog
+from gpuspawner.catalog.models import BoundsEntry, DefaultEntry, PolicyEntry
+from gpuspawner.cli.main import parser_of_all
+from tools.docs import site, staging
+from tools.docs.reference.catalog import keys
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*Check CHANGES for Sphinx API")
+"""What the generator's own extensions still use of it."""
+REPO = Path(__file__).parents[2]
+SHOWN = sorted(path for kind in ("tutorials", "how-to") for path in (REPO / "docs" / kind).glob("*.md"))
+pages = pytest.mark.parametrize("page", [pytest.param(path, id=path.stem) for path in SHOWN])
+FROM_ELSEWHERE = re.compile(
+    r"""<(?:script|img|iframe)[^>]*\ssrc=["']?(?:https?:)?//|<link[^>]*\shref=["']?(?:https?:)?//"""
+)
+
+
+def test_the_site_is_built_without_a_warning_and_takes_nothing_from_elsewhere(tmp_path):
+    assert site.build(tmp_path / "site") == []
+    made = {path.relative_to(tmp_path / "site").as_posix(): path.read_text() for path in tmp_path.rglob("*.html")}
+    assert {"index.html", "operating.html", "security.html", "reference/catalog.html"} <= set(made)
+    assert [name for name, text in made.items() if FROM_ELSEWHERE.search(text)] == []
+    assert "gpuspawner z2jh-values" in made["reference/command-line.html"]
+    styles = "".join(path.read_text() for path in tmp_path.rglob("*.css"))
+    assert not re.search(r"@import|url\(\s*[\"']?(?:https?:)?//", styles)
+
+
+@pytest.fixture
+def own_pages(tmp_path, monkeypatch):
+    """Let the site be of one page, whose text is given."""
+    for name, value in {"ROOT": tmp_path, "DOCS": tmp_path / "docs", "FROM_ROOT": {}, "PAGES": {}}.items():
+        monkeypatch.setattr(staging, name, value)
+    (tmp_path / "docs").mkdir()
+
+    def build(text):
+        (tmp_path / "docs" / "index.md").write_text(text)
+        return site.build(tmp_path / "site")
+
+    return build
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        pytest.param("# A\n\n[gone](gone.md)\n", "docs/index.md: no file docs/gone.md", id="page"),
+        pytest.param("# A\n\n[out](../../etc/passwd)\n", "docs/index.md: no file", id="outside"),
+        pytest.param("# A\n\n[heading](#gone)\n", "docs/index.md:3: WARNING: ", id="heading"),
+    ],
+)
+def test_a_broken_link_fails_and_says_where(own_pages, text, wrong):
+    (line,) = own_pages(text)
+    assert line.startswith(wrong)
+
+
+def test_a_file_that_a_page_links_to_is_in_the_site(own_pages, tmp_path):
+    (tmp_path / "unit.service").write_text("[Unit]\n")
+    assert own_pages("# A\n\n[unit](../unit.service)\n") == []
+    assert [path.read_text() for path in (tmp_path / "site").rglob("unit.service")] == ["[Unit]\n"]
+
+
+def commands(text):
+    """What is meant to be typed: lines of their own, and in sentences."""
+    lines = re.findall(r"^ {4,}(?:\.venv/bin/)?(gpuspawner .+)$", text, re.MULTILINE)
+    return lines + re.findall(r"`(gpuspawner [^`]+)`", text)
+
+
+@pages
+def test_each_command_is_one(page):
+    for line in commands(page.read_text()):
+        words = shlex.split(re.split(r" >>? ", line)[0])
+        parser_of_all().parse_args(words[1:])
+
+
+def test_the_pages_have_commands_and_catalogs():
+    texts = [page.read_text() for page in SHOWN]
+    assert sum(len(commands(text)) for text in texts) > 25
+    assert sum("```yaml" in text for text in texts) > 3
+
+
+def combined(into, more):
+    """One mapping of both, those within them too."""
+    for key, value in more.items():
+        into[key] = combined(into[key], value) if isinstance(value, dict) and key in into else value
+    return into
+
+
+@pages
+def test_each_catalog_can_be_used_and_what_is_a_part_fits_the_one_to_copy(page):
+    for block in re.findall(r"^```yaml\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE):
+        shown = yaml.safe_load(block)
+        whole = "version" in shown
+        load_catalog(
+            shown if whole else combined(yaml.safe_load((REPO / "hub_config/catalog.yaml").read_text()), shown)
+        )
+
+
+def defaults(kind):
+    """What the reference says that holds where a key is not written."""
+    found = {}
+    for _, name, told, value in keys("", kind):
+        _, said, default = told.partition(" Default: ")
+        if said:
+            found[name] = yaml.safe_load(default.removesuffix("."))
+        elif value.section is not None:
+            found[name] = defaults(value.section)
+    return found
+
+
+def test_the_defaults_that_the_reference_tells_are_those_that_hold():
+    usual = {one: said for one, said in defaults(DefaultEntry).items() if one in {"cpu", "memory", "lifetime"}}
+    template = {"bounds": defaults(BoundsEntry), "default": usual}
+    policy = defaults(PolicyEntry)
+    assert len(template["bounds"]) == len(usual) == 3
+    assert policy["idle"]["for"] == "30m"
+    bare = {"version": 1, "templates": {"lab": {}}, "policies": {"default": {"activity": {}}}}
+    told = {"version": 1, "templates": {"lab": template}, "policies": {"default": policy}}
+    assert load_catalog(told) == load_catalog(bare)

@@ -29,9 +29,10 @@ async def new_end(*arguments):
     armed("gone, end not written")
     return done
 def new_save(self, *leases, **others):
-    save(self, *leases, **others)
+    stored = save(self, *leases, **others)
     if any(not lease.live for lease in leases):
-        armed("end written")
+        stored.add_done_callback(lambda _: armed("end written"))
+    return stored
 Reclaimer.mark, Hub.stop, {backend}.end, Book.save = new_mark, new_stop, new_end, new_save
 """
 

@@ -103,7 +103,10 @@ def test_on_another_cluster_it_keeps_to_a_namespace_of_its_own_and_a_hub_that_di
     killed = subprocess.run([*in_hub, kill], check=False, capture_output=True, text=True)  # it ends with the container
     # The code is told as long as the kubelet keeps the dead container.
     told = re.compile(r"The hub ended with code (137|unknown)\. Kubernetes starts it again")
-    wait_for(lambda: told.search(launcher.text()), f"it is told, after {killed}")
+    try:
+        wait_for(lambda: told.search(launcher.text()), f"it is told, after {killed}")
+    except AssertionError as error:
+        raise AssertionError(launcher.text()[-3000:]) from error
     wait_for(lambda: answers(launcher), "the hub answers again")
 
     token = launcher.token_of("admin", launcher.data / "on-cluster")

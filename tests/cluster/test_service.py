@@ -43,7 +43,9 @@ def hub(one_machine, gpus, tmp_path_factory):
 
 def up(hub, user, count=1):
     hub.add_user(user)
-    hub.begin(user, template="lab", gpu="a100", count=count)
+    asked = {"template": "lab", "gpu": "a100", "count": count}
+    # The hub may still be busy with the end of the one before, when its pod is gone already.
+    eventually(lambda: hub.begin(user, **asked).status_code in {201, 202}, WAIT_SECONDS, "the hub takes the start")
     return hub.until(user, "running", WAIT_SECONDS)
 
 

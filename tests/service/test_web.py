@@ -50,6 +50,23 @@ def test_home_shows_ones_own_and_the_queue_without_names(world):
     assert text.count("simulated") >= 2
 
 
+def test_a_home_is_whole_where_somebody_comes_while_another_page_reads_the_store(world, monkeypatch):
+    world.observe()
+    world.save(page_world.waiting("bobs", user="bob"))
+    store = world.parts.store
+    read = store.read
+
+    async def slow(function, *arguments):
+        found = await read(function, *arguments)
+        if function == store.ended and world.parts.book.get("carols") is None:
+            await world.parts.book.save(page_world.waiting("carols", user="carol", asked_at=NOW - 10))
+        return found
+
+    world.call(monkeypatch.setattr, store, "read", slow)
+    assert Browser(world, "alice").home.status_code == 200
+    assert Browser(world, "bob").home.status_code == 200
+
+
 def test_administrators_see_all_with_names_and_what_the_reconciler_found(world):
     world.observe()
     lease = page_world.running("idles", user="bob", streak=page_world.idle_streak(12))

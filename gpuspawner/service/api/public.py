@@ -121,6 +121,7 @@ class Workspaces(ApiHandler):
         ended: list[Lease] = []
         if int(text) and not person.lease:
             ended = await parts.store.read(parts.store.ended, None if everybody else person.owner, int(text))
+            live = [x for x in live if x.id not in {one.id for one in ended}]  # it ended meanwhile
         self.answer({"workspaces": [lease_view(parts, x) for x in [*sorted(live, key=lambda x: x.asked_at), *ended]]})
 
 

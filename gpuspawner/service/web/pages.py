@@ -43,18 +43,26 @@ class Home(PageHandler):
         """Answer the page."""
         parts, person = self.parts, self.viewer()
         kinds = (await self.offered()).gpus
-        live = sorted(parts.book, key=lambda x: (x.asked_at, x.id))
-        mine = [x for x in live if person.owns(x)]
         ended = await parts.store.read(parts.store.ended, person.owner, ENDED_SHOWN)
+        quota = await self._quota()
+        ended_of_all = await self._ended_of_all() if person.admin else None
+        # From here on nothing is awaited: all that the page says of what lives is of one moment.
+        live = sorted(parts.book, key=lambda x: (x.asked_at, x.id))
         self.render_page(
             "home.html",
-            mine=[self.card(x) for x in mine],
-            quota=await self._quota(),
+            mine=[self.card(x) for x in live if person.owns(x)],
+            quota=quota,
             ended=[self.card(x) for x in ended],
             offers=[offer_view(offer, parts) for offer in parts.queue.offers if offer.kind in kinds],
             queue=self._queue([x for x in live if x.phase in WAITING], kinds),
-            everybody=await self._everybody(live) if person.admin else None,
+            everybody=self._everybody(live, *ended_of_all) if ended_of_all else None,
         )
+
+    async def _ended_of_all(self) -> tuple[list[Lease], list[Lease]]:
+        """Return whose end was called wrong, and what ended last."""
+        store = self.parts.store
+        disputed = await store.read(store.disputed, None)
+        return disputed, await store.read(store.ended, None, ENDED_SHOWN_TO_ADMINISTRATORS)
 
     async def _quota(self) -> list[dict[str, str]]:
         """Return what bounds who looks in lines, each with the id of its rule."""
@@ -75,13 +83,11 @@ class Home(PageHandler):
         seen = [x for x in line if person.owns(x) or x.request.gpu in {None, *kinds}]
         return [_row(parts, x, shown=True) if person.owns(x) else rows[x.id] for x in seen]
 
-    async def _everybody(self, live: list[Lease]) -> dict[str, Any]:
+    def _everybody(self, live: list[Lease], disputed: list[Lease], ended: list[Lease]) -> dict[str, Any]:
         """Return what administrators see besides."""
         parts = self.parts
         counted = gpu_states(parts)
         held = [self.card(x) for x in live if x.phase in HOLDING]
-        disputed = await parts.store.read(parts.store.disputed, None)
-        ended = await parts.store.read(parts.store.ended, None, ENDED_SHOWN_TO_ADMINISTRATORS)
         return {
             "alerts": [
                 *filter(None, [parts.store.trouble, parts.reconciler.orphans.alert]),

@@ -13,9 +13,9 @@ from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.core.placement.fragmentation import Demand
 from gpuspawner.core.placement.placement import UNKNOWN, demand_of
-from gpuspawner.core.queue.estimates import queue_places
-from gpuspawner.core.queue.lasting import NOTHING_LASTED, Lasted
-from gpuspawner.core.queue.ranges import MOST_ERRORS, Outcome, range_of
+from gpuspawner.core.queue.forecast.estimates import queue_places
+from gpuspawner.core.queue.forecast.lasting import NOTHING_LASTED, Lasted
+from gpuspawner.core.queue.forecast.ranges import MOST_ERRORS, Outcome, range_of
 from gpuspawner.core.queue.snapshot import Snapshot
 from gpuspawner.core.quotas.charges import HALF_LIFE_SECONDS
 from gpuspawner.core.quotas.entries import accounts_of

@@ -6,8 +6,8 @@ Never here: what is free, queued or in use, JupyterHub, HTTP, SQL, a clock.
 """
 
 from gpuspawner.catalog.load import check, load_catalog, load_text
-from gpuspawner.catalog.picks import offered_instead
-from gpuspawner.catalog.resolve import (
+from gpuspawner.catalog.requests.picks import offered_instead
+from gpuspawner.catalog.requests.resolve import (
     OPTIONS,
     RESERVED,
     completed,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from gpuspawner.catalog.menus import Menu
+from gpuspawner.catalog.requests.menus import Menu
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.idle.policy import LifecyclePolicy
 from gpuspawner.core.rules import Rules

@@ -19,7 +19,7 @@ from gpuspawner.core.gpus.groups import unmarked
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.placement.placement import grantable, place, used_shares
-from gpuspawner.core.queue.estimates import Place
+from gpuspawner.core.queue.forecast.estimates import Place
 from gpuspawner.core.queue.grants import Decision, Held, decide
 from gpuspawner.core.queue.snapshot import Claim, Kinds, Snapshot
 from gpuspawner.core.quotas.limits import (

@@ -22,10 +22,10 @@ from gpuspawner.core.placement.placement import (
     largest_fit,
     used_shares,
 )
-from gpuspawner.core.queue.estimates import Place, queue_places
+from gpuspawner.core.queue.forecast.estimates import Place, queue_places
+from gpuspawner.core.queue.forecast.lasting import NOTHING_LASTED
 from gpuspawner.core.queue.grants import Decision, PlaceLimits, decide
 from gpuspawner.core.queue.index import Index
-from gpuspawner.core.queue.lasting import NOTHING_LASTED
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.core.quotas.quotas import Tally
 from gpuspawner.schedulers.base import Answer, Grant, Offer, Preview

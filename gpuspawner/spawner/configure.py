@@ -20,7 +20,7 @@ from traitlets.utils.importstring import import_item
 from gpuspawner.backends.ports import SERVICE as SERVICE_COMMAND
 from gpuspawner.catalog import Catalog, load_catalog, scaled
 from gpuspawner.catalog.file import Prepared
-from gpuspawner.catalog.menus import write_menus
+from gpuspawner.catalog.requests.menus import write_menus
 from gpuspawner.catalog.warnings import needing_pods
 from gpuspawner.core.errors import CatalogError
 from gpuspawner.spawner.hub import one_hub, service, service_port, stoppers
@@ -90,29 +90,35 @@ def configure(
     _refuse_port(port)
     _refuse_conflicts(c, wrapped, loaded, started=service_url is None)
     _refuse_pods_elsewhere(wrapped, catalog, loaded)
-    _name_cullers(c, wrapped)
-    data = data_folder(Path(data_dir))
-    if one_hub.hub_starts():
-        one_hub.hold(data, _hub_url(c))
+    data = _held(c, Path(data_dir))
     prefix = f"{_base_url(c)}/services/{SERVICE}/"
     if service_url is None:
-        known = service.started_here(data, hub_id)
-        url = _address(c, wrapped, address, port, data)
+        known, url = service.started_here(data, hub_id), _address(c, wrapped, address, port, data)
     else:
         known = service.elsewhere(c, data, service_url, secret_file, token_file, hub_id)
         url = known.url
-    c.JupyterHub.spawner_class = wrapped
     prepare = partial(_prepared, c, wrapped, data if known.shared else None, fast, catalog)
     current, handed = followed(catalog, prepare, data)
     _set_spawner(c.GPUSpawnerMixin, current, url + prefix.rstrip("/"), prefix, known, data)
     if service_url is None:
-        command = [sys.executable, *SERVICE_COMMAND, str(data), "--catalog", str(handed)]
-        command += ["--fast", str(fast)] if fast is not None else []
-        service.add_started(c, url, command, _service_variables(c, wrapped, service_settings))
+        service.add_started(c, url, _command(data, handed, fast), _service_variables(c, wrapped, service_settings))
     else:
         service.add_elsewhere(c, known)
     add_roles(c, service_settings or {})
     _set_up_hub(c, wrapped, loaded, prefix, url + prefix.rstrip("/"), known)
+
+
+def _held(c: Any, data_dir: Path) -> Path:
+    """Return the folder, which no other hub uses; a hub that starts uses it from now on."""
+    data = data_folder(data_dir)
+    if one_hub.hub_starts():
+        one_hub.hold(data, _hub_url(c))
+    return data
+
+
+def _command(data: Path, catalog: Path, fast: float | None) -> list[str]:
+    command = [sys.executable, *SERVICE_COMMAND, str(data), "--catalog", str(catalog)]
+    return command if fast is None else [*command, "--fast", str(fast)]
 
 
 def _refuse_pods_elsewhere(wrapped: type, source: str | Path | Mapping[str, Any], loaded: Catalog) -> None:
@@ -126,7 +132,9 @@ def _refuse_port(port: object) -> None:
 
 
 def _set_up_hub(c: Any, wrapped: type, loaded: Catalog, prefix: str, url: str, known: Known) -> None:
-    """Set the hub's limits, add what its pages need, and hear who stops a server."""
+    """Set the hub's spawner and limits, add what its pages need, hear who stops a server, and name who else does."""
+    c.JupyterHub.spawner_class = wrapped
+    _name_cullers(c, wrapped)
     _set_limits(c, wrapped)
     _keep_servers(c)
     c.JupyterHub.template_paths = [*written_in(c.JupyterHub, "template_paths", []), *pages.template_paths()]

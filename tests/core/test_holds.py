@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lease_builders import KINDS, a_lease, a_request, fleet, gpu, slots
 
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.core.queue.estimates import queue_places
+from gpuspawner.core.queue.forecast.estimates import queue_places
 from gpuspawner.core.queue.grants import decide
 from gpuspawner.core.queue.holds import classes_of, extension_bound, held_gpus, reaching_into
 from gpuspawner.core.queue.snapshot import KeptGpus, Snapshot

@@ -15,7 +15,7 @@ from gpuspawner.core.idle.policy import LifecyclePolicy
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Key, Phase
 from gpuspawner.core.placement.placement import beside_left
 from gpuspawner.core.placement.pools import Pools
-from gpuspawner.core.queue.estimates import queue_places
+from gpuspawner.core.queue.forecast.estimates import queue_places
 from gpuspawner.core.queue.grants import decide
 from gpuspawner.core.queue.index import Index
 from gpuspawner.core.queue.shares import charge_of

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from lease_builders import KINDS, NOW, a_lease, a_request, fleet, gpu, slots
 
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.core.queue.estimates import queue_places
-from gpuspawner.core.queue.lasting import LEAST_KNOWN, MOST_KNOWN, NOTHING_LASTED, Lasted
+from gpuspawner.core.queue.forecast.estimates import queue_places
+from gpuspawner.core.queue.forecast.lasting import LEAST_KNOWN, MOST_KNOWN, NOTHING_LASTED, Lasted
 from gpuspawner.core.queue.snapshot import Snapshot
 
 HALF_OF_IT = Lasted([0.5] * LEAST_KNOWN)

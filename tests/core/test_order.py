@@ -11,7 +11,7 @@ from gpuspawner.core.gpus.fleet import Beside
 from gpuspawner.core.idle.policy import LifecyclePolicy
 from gpuspawner.core.leases.lease import WAITING, Key, Phase
 from gpuspawner.core.placement.kinds import is_enough
-from gpuspawner.core.queue.estimates import queue_places
+from gpuspawner.core.queue.forecast.estimates import queue_places
 from gpuspawner.core.queue.grants import decide
 from gpuspawner.core.queue.order import Line, Standing
 from gpuspawner.core.queue.shares import Uses

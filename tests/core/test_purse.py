@@ -8,7 +8,7 @@ import pytest
 from lease_builders import A100, HALF, KINDS, a_lease, a_request, fleet, gpu
 
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.core.queue.estimates import queue_places
+from gpuspawner.core.queue.forecast.estimates import queue_places
 from gpuspawner.core.queue.grants import decide
 from gpuspawner.core.queue.snapshot import Snapshot, claim_of
 from gpuspawner.core.quotas.purse import Purse

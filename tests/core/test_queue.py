@@ -14,9 +14,9 @@ from gpuspawner.core.idle.policy import Mode
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Phase
 from gpuspawner.core.placement.kinds import pool_of
 from gpuspawner.core.placement.placement import used_shares
-from gpuspawner.core.queue import replay
 from gpuspawner.core.queue.ends import LEAST_WAIT_SECONDS
-from gpuspawner.core.queue.estimates import queue_places
+from gpuspawner.core.queue.forecast import replay
+from gpuspawner.core.queue.forecast.estimates import queue_places
 from gpuspawner.core.queue.grants import decide
 from gpuspawner.core.queue.snapshot import Snapshot, claim_of
 

@@ -15,7 +15,7 @@ from gpuspawner.core.idle.idleness import Streak, explain
 from gpuspawner.core.idle.policy import ActivityPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy, Mode
 from gpuspawner.core.leases.endings import ENDINGS, Reason
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.core.queue.estimates import Place
+from gpuspawner.core.queue.forecast.estimates import Place
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.core.quotas.quotas import check_quotas
 from gpuspawner.core.rules import Limit, Quota, Rules, What, Whom

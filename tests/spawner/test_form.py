@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import pytest
 
 from gpuspawner.catalog import from_form, load_catalog, load_text, resolve
-from gpuspawner.catalog.menus import Menu, MenuOption, Unlisted
+from gpuspawner.catalog.requests.menus import Menu, MenuOption, Unlisted
 from gpuspawner.spawner.web import form
 from gpuspawner.spawner.web.live import Live, ServiceView, of_server
 from gpuspawner.spawner.web.pages import TEMPLATES, PageView

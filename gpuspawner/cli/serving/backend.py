@@ -13,7 +13,7 @@ from gpuspawner.backends.base import Backend
 from gpuspawner.backends.local.backend import LocalBackend
 from gpuspawner.catalog import Catalog
 from gpuspawner.catalog.file import Prepared
-from gpuspawner.catalog.menus import FILE, read_menus
+from gpuspawner.catalog.requests.menus import FILE, read_menus
 from gpuspawner.core.errors import CatalogError, Problem
 from gpuspawner.schedulers.base import Scheduler
 

@@ -10,8 +10,9 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from gpuspawner.catalog import Catalog, load_catalog, menus, scaled
+from gpuspawner.catalog import Catalog, load_catalog, scaled
 from gpuspawner.catalog.file import PROBLEM, CatalogFile, Prepared
+from gpuspawner.catalog.requests import menus
 from gpuspawner.catalog.warnings import needing_pods
 from gpuspawner.cli.serving.backend import BackendError, Chosen, choose_backend
 from gpuspawner.cli.serving.started import Started, StartError, started_by_hand, started_by_hub

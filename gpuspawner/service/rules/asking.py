@@ -72,7 +72,7 @@ class Asking:
         page meanwhile.
 
         Raises:
-            RequestRefused: as :func:`gpuspawner.catalog.resolve`.
+            RequestRefused: as :func:`gpuspawner.catalog.requests.resolve`.
             Gone: it waits already, and its user has left the group that it needs.
         """
         lease = self._book.of_key(key)

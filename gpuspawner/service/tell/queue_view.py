@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.queue.ends import LEAST_WAIT_SECONDS
-from gpuspawner.core.queue.estimates import Place
+from gpuspawner.core.queue.forecast.estimates import Place
 from gpuspawner.core.queue.grants import Held
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.schedulers.base import Answer, Offer, Preview, Scheduler

@@ -12,7 +12,7 @@ from kubespawner import KubeSpawner
 from traitlets import Bool, Dict, Enum, Float, Integer, Unicode, default
 
 from gpuspawner.backends.kubernetes.names import ANNOTATIONS, ATTEMPT_LABEL, HUB_LABEL, LEASE_LABEL
-from gpuspawner.catalog.menus import choices_of
+from gpuspawner.catalog.requests.menus import choices_of
 from gpuspawner.core.errors import Conflict, RequestRefused
 from gpuspawner.core.gpus.autoscale import PATIENCE, patience_seconds
 from gpuspawner.spawner.kubernetes.pods.end import before_restart, has_ended, outcome_of, restarts, why_ended

@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from gpuspawner.backends.local.nvidia import has_devices
 from gpuspawner.catalog import ANY_GPU, NO_GPU, OPTIONS, Catalog, Guarantee, Template, keys_of_form, resolve
-from gpuspawner.catalog.menus import LONGEST_CHOICE
+from gpuspawner.catalog.requests.menus import LONGEST_CHOICE
 from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.units import BadValue, parse_bytes, parse_duration, show_bytes, show_cpu, show_duration

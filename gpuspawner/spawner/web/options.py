@@ -61,7 +61,7 @@ class FormOptions(_Base):
         """Return what options mean for the user. Which of several teams was the last one, the service alone knows.
 
         Raises:
-            RequestRefused: as :func:`gpuspawner.catalog.resolve`.
+            RequestRefused: as :func:`gpuspawner.catalog.requests.resolve`.
         """
         return resolve(self.catalog, options, self.user.name, **self._gpu_asker())
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from math import inf
 
 from gpuspawner.core.placement.kinds import pools_of
+from gpuspawner.core.queue.forecast.lasting import NOTHING_LASTED, Lasted
+from gpuspawner.core.queue.forecast.serving import Likely, Replay
 from gpuspawner.core.queue.index import Index
-from gpuspawner.core.queue.lasting import NOTHING_LASTED, Lasted
 from gpuspawner.core.queue.order import Standing
 from gpuspawner.core.queue.order_words import goes_after
-from gpuspawner.core.queue.serving import Likely, Replay
 from gpuspawner.core.queue.shares import Uses
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.core.quotas.quotas import Tally

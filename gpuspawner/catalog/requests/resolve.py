@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from gpuspawner.catalog.menus import PROFILE, Menu, check_choices, field_of
 from gpuspawner.catalog.names import closest
-from gpuspawner.catalog.picks import ends, offered_instead, pick, refused
+from gpuspawner.catalog.requests.menus import PROFILE, Menu, check_choices, field_of
+from gpuspawner.catalog.requests.picks import ends, offered_instead, pick, refused
 from gpuspawner.catalog.rules.visible import choose_team, listed, visible
 from gpuspawner.catalog.values import NO_GPU, Catalog, Guarantee, Template
 from gpuspawner.core.errors import LARGEST_REQUEST_BYTES, RequestRefused, TooLarge, quoted

@@ -13,11 +13,11 @@ from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.placement.kinds import kinds_of
 from gpuspawner.core.placement.placement import beside_of, used_shares
 from gpuspawner.core.queue.ends import Ends
+from gpuspawner.core.queue.forecast.lasting import Lasted
+from gpuspawner.core.queue.forecast.replay import Parts, Room, Whole
 from gpuspawner.core.queue.holds import held_gpus, is_member
 from gpuspawner.core.queue.index import Index
-from gpuspawner.core.queue.lasting import Lasted
 from gpuspawner.core.queue.order import Line, Standing, policy_of
-from gpuspawner.core.queue.replay import Parts, Room, Whole
 from gpuspawner.core.queue.shares import Uses
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.core.quotas.bounds import Bucket

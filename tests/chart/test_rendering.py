@@ -64,8 +64,6 @@ WITH = {
     "monitoring.dashboards.": {"monitoring.dashboards.enabled": True},
 }
 """What must be set beside a value, by the beginning of its path, for it to count."""
-FILES = {"monitoring.rules.": "alerts.yaml", "monitoring.dashboards.": "dashboards/*.json"}
-"""What is made of files, which must be there."""
 DEFAULTS = yaml.safe_load(chart_schema.VALUES.read_text())
 VALUES = dict(chart_schema.paths(chart_schema.schema()))
 EVERYTHING = {
@@ -102,9 +100,6 @@ def test_lint_finds_nothing(chart):
 
 @pytest.mark.parametrize("path", sorted(VALUES.keys() - {"catalog", "global"}))
 def test_each_value_changes_what_is_rendered(chart, path):
-    for beginning, file in FILES.items():
-        if path.startswith(beginning) and not list((CHART / "files").glob(file)):
-            pytest.skip(f"the chart has no {file}")
     beside = next((more for beginning, more in WITH.items() if path.startswith(beginning)), {})
     before = default(path)
     other = not before if isinstance(before, bool) else OTHERS[path]

@@ -1,8 +1,32 @@
 """Groups of a real hub, and what one user asks of our API."""
 
+from contextlib import contextmanager
+
 import requests
+from harness import RealHub, eventually
 
 MAY_CHANGE_GROUPS = 'c.JupyterHub.load_roles[0]["scopes"].append("admin:groups")'
+
+
+@contextmanager
+def ruled_hub(folder, catalog, *groups, clock=None, **options):
+    """A hub with a catalog of rules and these groups, and maybe a clock that the test moves: ``hub.clock``."""
+    hub = RealHub(folder, extra=MAY_CHANGE_GROUPS, planted=clock.planted if clock else "", **options)
+    hub.clock = clock
+    hub.catalog.write_text(catalog)
+    try:
+        hub.start()
+        make_groups(hub, *groups)
+        yield hub
+    finally:
+        hub.close()
+
+
+def end_all(hub):
+    """End every workspace, and wait until all have."""
+    for lease in hub.workspaces():
+        hub.gpu(f"/workspaces/{lease['id']}/stop", "POST")
+    eventually(lambda: not hub.workspaces(), what="all have ended")
 
 
 def make_groups(hub, *groups):

@@ -9,8 +9,8 @@ from html import unescape
 from zoneinfo import ZoneInfo
 
 import pytest
-from groups import MAY_CHANGE_GROUPS, gpu, join, make_groups, token_of
-from harness import RealHub, eventually
+from groups import gpu, join, ruled_hub, token_of
+from harness import eventually
 from moved_clock import MovedClock
 
 ZURICH = ZoneInfo("Europe/Zurich")
@@ -37,16 +37,8 @@ OF_WEEK = "your 2 GPU h of this week are used up"
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory):
     folder = tmp_path_factory.mktemp("budgets")
-    clock = MovedClock(folder)
-    real = RealHub(folder, extra=MAY_CHANGE_GROUPS, planted=clock.planted)
-    real.clock = clock
-    real.catalog.write_text(CATALOG)
-    try:
-        real.start()
-        make_groups(real, "vision", "speech")
+    with ruled_hub(folder, CATALOG, "vision", "speech", clock=MovedClock(folder)) as real:
         yield real
-    finally:
-        real.close()
 
 
 def first_of(hub, per):

@@ -4,8 +4,8 @@ from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
-from groups import MAY_CHANGE_GROUPS, gpu, join, make_groups, token_of
-from harness import RealHub, eventually
+from groups import end_all, gpu, join, ruled_hub, token_of
+from harness import eventually
 from moved_clock import MovedClock
 
 HOUR = 3600.0
@@ -33,24 +33,14 @@ holds: [{group: cs231, gpu: t4, count: 1, when: Mon-Sun 09:00-11:00}]
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory):
     folder = tmp_path_factory.mktemp("order")
-    clock = MovedClock(folder)
-    real = RealHub(folder, wait=600.0, extra=MAY_CHANGE_GROUPS, planted=clock.planted)
-    real.clock = clock
-    real.catalog.write_text(CATALOG)
-    try:
-        real.start()
-        make_groups(real, "vision", "cs231")
+    with ruled_hub(folder, CATALOG, "vision", "cs231", clock=MovedClock(folder), wait=600.0) as real:
         yield real
-    finally:
-        real.close()
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(hub):
     yield
-    for lease in hub.workspaces():
-        hub.gpu(f"/workspaces/{lease['id']}/stop", "POST")
-    eventually(lambda: not hub.workspaces(), what="all have ended")
+    end_all(hub)
 
 
 def begin(hub, user, **options):

@@ -6,8 +6,8 @@ import sys
 import threading
 
 import pytest
-from groups import MAY_CHANGE_GROUPS, gpu, join, leave, make_groups, token_of
-from harness import ADMIN_TOKEN, RealHub, eventually
+from groups import end_all, gpu, join, leave, ruled_hub, token_of
+from harness import ADMIN_TOKEN, eventually
 
 CATALOG = """
 version: 1
@@ -25,22 +25,14 @@ quotas:
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory):
-    real = RealHub(tmp_path_factory.mktemp("quotas"), wait=600.0, extra=MAY_CHANGE_GROUPS)
-    real.catalog.write_text(CATALOG)
-    try:
-        real.start()
-        make_groups(real, "vision", "speech")
+    with ruled_hub(tmp_path_factory.mktemp("quotas"), CATALOG, "vision", "speech", wait=600.0) as real:
         yield real
-    finally:
-        real.close()
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(hub):
     yield
-    for lease in hub.workspaces():
-        hub.gpu(f"/workspaces/{lease['id']}/stop", "POST")
-    eventually(lambda: not hub.workspaces(), what="all have ended")
+    end_all(hub)
 
 
 def stop(hub, user):

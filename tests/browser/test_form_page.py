@@ -40,6 +40,24 @@ def test_the_form_is_preselected_and_says_what_start_will_do(hub, page, assert_a
     assert_accessible(page)
 
 
+def test_all_that_is_needed_is_in_view_and_start_stays_in_reach(hub, page):
+    def bottom(selector: str) -> float:
+        box = page.locator(selector).bounding_box()
+        return box["y"] + box["height"]
+
+    page.set_viewport_size({"width": 1280, "height": 800})
+    show_form(page, hub)
+    expect(sentence(page)).to_contain_text("Starts now")
+    bar = page.locator("#gs-does").bounding_box()["y"]
+    for needed in ("#gs-count", "#gs-cpu", "#gs-memory", "#gs-lifetime", "[data-kind=a100]", "[data-kind=half]"):
+        assert bottom(needed) <= bar
+    assert bottom(START) <= 800
+    page.set_viewport_size({"width": 390, "height": 500})
+    assert bottom(START) <= 500
+    page.evaluate("scrollTo(0, document.body.scrollHeight)")
+    assert 0 < bottom(START) <= 500
+
+
 def test_a_form_whose_ticket_is_over_takes_the_one_of_its_page_anew(hub, page):
     asked: list[str] = []
 

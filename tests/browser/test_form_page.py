@@ -162,7 +162,7 @@ def test_a_refused_form_comes_back_with_what_was_typed_and_why(hub, page, user):
     show_form(page, hub, f"/{user}/second")
     page.fill("#gs-memory", "64 GiB")
     page.click(START)
-    expect(page.locator(".spawn-error-msg")).to_contain_text("memory: '64 GiB' asked; allowed: 1 GiB to 8 GiB.")
+    expect(page.locator(".spawn-error-msg")).to_contain_text("Memory: '64 GiB' asked; allowed: 1 GiB to 8 GiB.")
     expect(page.locator("#gs-memory")).to_have_value("64 GiB")
     expect(sentence(page)).to_have_text("Not possible as it is: see above.")  # it stands there once
     page.fill("#gs-memory", "2 GiB")

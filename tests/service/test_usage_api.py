@@ -223,7 +223,7 @@ def test_a_grant_may_be_for_a_team_a_user_in_it_everybody_and_later(world):
         ({"user": "alice", "why": "x", "what": "4 GPUs", "until": "2020-01-01"}, "has passed"),
         ({"user": "alice", "why": "x", "what": "4 GPUs", "until": "2d", "since": "3d"}, "before until"),
         ({"user": "nobody", "why": "x", "what": "4 GPUs", "until": "2d"}, "users of the hub"),
-        ({"team": "speech", "why": "x", "what": "4 GPUs", "until": "2d"}, "team: 'speech' asked; allowed: vision"),
+        ({"team": "speech", "why": "x", "what": "4 GPUs", "until": "2d"}, "Team: 'speech' asked; allowed: vision"),
         ({"user": 5, "why": "x", "what": "4 GPUs", "until": "2d"}, "a name"),
         ({"user": "alice", "why": "x", "what": "4 h100", "until": "2d"}, "the catalog's kinds are a100, t4"),
         ({"whom": "alice"}, "a field that does not exist"),

@@ -95,7 +95,8 @@ def test_consent_to_nothing(written):
         ),
         pytest.param(
             {"gpu": "any", "gpu_memory": "100GiB"},
-            ("Memory of each GPU: '100GiB' asked; allowed: up to 80 GiB. Ask for at most 80 GiB: Lab offers no larger GPU."),
+            "Memory of each GPU: '100GiB' asked; allowed: up to 80 GiB. "
+            "Ask for at most 80 GiB: Lab offers no larger GPU.",
             id="more than any has",
         ),
         pytest.param(

@@ -9,13 +9,23 @@ GIB = 2**30
 HOUR = 3600
 SIZES = {
     **dict.fromkeys(["8", "8 GB", "8GB", "8gb", "8 GiB", "8Gi", "8 G", "8g", " 8 ", "8.0", str(8 * GIB)], 8 * GIB),
-    "64GB": 64 * GIB, "1.5": 1.5 * GIB, "512 MB": GIB / 2, "512m": GIB / 2, "1 TB": 1024 * GIB,
+    "64GB": 64 * GIB,
+    "1.5": 1.5 * GIB,
+    "512 MB": GIB / 2,
+    "512m": GIB / 2,
+    "1 TB": 1024 * GIB,
 }
 TIMES = {
     **dict.fromkeys(["90", "1h30", "1 h 30", "1:30", "1.5h", "1.5 hours", "1h30m", "90 min", "90 minutes"], 1.5 * HOUR),
     **dict.fromkeys(["3 days", "3d", "72h", "72 hrs", "3 D", "72:00"], 72 * HOUR),
     **dict.fromkeys(["2 days 4 h", "2d4h", "2 days, 4 hours", "2 days and 4 hours", "52h"], 52 * HOUR),
-    "30 sec": 30, "1 day 30": None, "1h30h": None, "30 min 1 h": None, "8 o'clock": None, "1:75": None, "-1": None,
+    "30 sec": 30,
+    "1 day 30": None,
+    "1h30h": None,
+    "30 min 1 h": None,
+    "8 o'clock": None,
+    "1:75": None,
+    "-1": None,
 }
 
 

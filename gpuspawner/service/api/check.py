@@ -15,6 +15,7 @@ from gpuspawner.core.quotas.bounds import who_of
 from gpuspawner.schedulers.base import Preview
 from gpuspawner.service.api.base import ApiHandler
 from gpuspawner.service.rules.policies import policy_now
+from gpuspawner.service.tell.cost import cost_view
 from gpuspawner.service.tell.rules.quota_view import bounds_view
 from gpuspawner.service.tell.rules.teams import instead, substitute_view
 from gpuspawner.service.tell.sentences import (
@@ -95,6 +96,7 @@ class Check(ApiHandler):
                 "ends_at": None if waiting or limit or node_seconds or trouble else ends_at,
                 "team": request.team or None,
                 "understood": understood(request, body),
+                "cost": cost_view(parts, request, key, would.kind or request.gpu, ends_at - now),
                 "substitutes": await self._substitutes(claim, would, groups),
                 "quota": bounds_view(parts, [who_of(claim)]),
             }

@@ -13,6 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from gpuspawner.backends.local.nvidia import has_devices
 from gpuspawner.catalog import ANY_GPU, NO_GPU, OPTIONS, Catalog, Guarantee, Template, keys_of_form
+from gpuspawner.catalog.prices import price_words
 from gpuspawner.catalog.requests.menus import LONGEST_CHOICE
 from gpuspawner.core.errors import label_of, quoted
 from gpuspawner.core.gpus.fleet import GpuKind
@@ -93,6 +94,7 @@ def render(
         quota=now.quota,
         whose=None if own else user,
         sentence=now.sentence,
+        cost=now.cost,
         refused=now.refused,
         away=live is None,
         away_sentence=AWAY,
@@ -109,7 +111,7 @@ def _kinds(catalog: Catalog, live: Live | None) -> list[dict[str, Any]]:
     """Return the rows of the GPU kinds that some template offers."""
     offered = {name for template in catalog.templates.values() for name in template.gpus}
     kinds = (kind for kind in catalog.gpus.values() if kind.name in offered)
-    return [{"kind": kind, "more": _more(kind), "free": _free(kind.name, live)} for kind in kinds]
+    return [{"kind": kind, "more": _more(catalog, kind), "free": _free(kind.name, live)} for kind in kinds]
 
 
 def _of_script(
@@ -178,9 +180,8 @@ def _team(teams: Sequence[tuple[str, str]], chosen: Mapping[str, Any], live: Liv
     return next((team for team in wanted if team in names), "")
 
 
-def _more(kind: GpuKind) -> str:
-    price = "" if kind.price_per_hour is None else f", {kind.price_per_hour:.2f} an hour"
-    return f"{show_bytes(kind.memory_bytes)} each{price}"
+def _more(catalog: Catalog, kind: GpuKind) -> str:
+    return ", ".join(filter(None, [f"{show_bytes(kind.memory_bytes)} each", price_words(catalog, kind.name)]))
 
 
 def _free(kind: str, live: Live | None) -> str:

@@ -26,6 +26,7 @@ class Live:
     a line for each limit that binds the user. ``team`` is charged where they name none, "" where they must. What they
     consented to last is ``consents``, by template; ``substitutes`` tells what those of the kind asked for bring now.
     By option, ``wrong`` says what can't be, and ``understood`` what a size or time was understood to mean.
+    ``cost`` tells what the whole start costs, and leaves of budgets.
     """
 
     offers: Mapping[str, Mapping[str, Any]]
@@ -37,6 +38,7 @@ class Live:
     substitutes: Mapping[str, str] = field(default_factory=dict)
     wrong: Mapping[str, str] = field(default_factory=dict)
     understood: Mapping[str, str] = field(default_factory=dict)
+    cost: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,7 @@ class ServiceView:
             substitutes={one["kind"]: one["words"] for one in check.get("substitutes", ())},
             wrong={one["field"]: one["words"] for one in told.get("fields", ())},
             understood=told.get("understood", {}),
+            cost=tuple(check.get("cost", {}).get("words", ())),
         )
 
     async def workspaces(self) -> tuple[Mapping[str, Any], ...] | None:

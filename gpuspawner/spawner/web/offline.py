@@ -1,4 +1,4 @@
-"""What a form can say by itself, while the service does not answer: what its choices mean, and what is wrong with them."""
+"""What a form can say by itself, while the service does not answer: what its choices mean, what is wrong."""
 
 from __future__ import annotations
 

@@ -138,12 +138,12 @@
     for (const one of root.querySelectorAll("[name=team]")) one.setAttribute("aria-invalid", String("team" in wrong));
   };
 
-  const showQuota = (lines) => {
-    const list = root.querySelector("#gs-quota");
+  const showLines = (list, lines) => {
     list.hidden = !lines.length;
-    lines.forEach(({ words }, at) => setText(list.children[at] ?? list.appendChild(document.createElement("li")), words));
+    lines.forEach((words, at) => setText(list.children[at] ?? list.appendChild(element("li")), words));
     while (list.children.length > lines.length) list.lastElementChild.remove();
   };
+  const showQuota = (lines) => showLines(input("quota"), lines.map(({ words }) => words));
 
   const showInstead = (substitutes) => {
     for (const { kind, words } of substitutes) {
@@ -162,7 +162,9 @@
       tell(answer.sentence, answer, !answer.starts_now);
       showInstead(answer.substitutes);
       showQuota(answer.quota);
+      showLines(input("cost"), answer.cost?.words ?? []);
     } catch (error) {
+      showLines(input("cost"), []);
       mayStart(!error.signedOut); // the hub would answer by a page about a cookie
       if (number !== asked) return; // what was asked meanwhile tells instead
       const { refusal: said } = error;

@@ -51,6 +51,7 @@ def render(
     live: Live | None = None,
     own: bool = True,
     teams: Sequence[tuple[str, str]] = (),
+    own_ticket: str = "",
 ) -> str:
     """Return the form as HTML.
 
@@ -64,6 +65,7 @@ def render(
         notes: what else to tell of them, in sentences.
         live: what the service says now, None where it does not answer.
         own: whether ``user`` is who looks.
+        own_ticket: the user's own, for what is theirs alone; "" where somebody else may look.
         teams: those that the user may have charged, by name and title.
     """
     now = live or judged(catalog, chosen, user, AWAY)
@@ -75,6 +77,7 @@ def render(
         user=user,
         server=server,
         ticket=ticket,
+        own_ticket=own_ticket,
         prefix=service_prefix,
         chosen=shown,
         notes=notes,

@@ -119,7 +119,9 @@ class FormOptions(_Base):
         chosen, notes = self._filled_in(offered)
         # Whoever may start this server reads this form, which must not let them do what only its user may.
         secret = bytes.fromhex(self.gpu_secret())
-        ticket = sign_ticket(secret, self.user.name, isoformat(self.user.orm_user.created), time(), form=True)
+        created, looks = isoformat(self.user.orm_user.created), getattr(self.handler, "current_user", None)
+        ticket = sign_ticket(secret, self.user.name, created, time(), form=True)
+        is_own = isinstance(looks, User) and looks.name == self.user.name
         return form.render(
             offered,
             user=self.user.name,
@@ -130,6 +132,7 @@ class FormOptions(_Base):
             notes=notes,
             live=await ServiceView(self.gpu_service_url, ticket, secret).live(chosen, self.name),
             own=not self.gpu_actor(),
+            own_ticket=sign_ticket(secret, self.user.name, created, time()) if is_own else "",
             teams=tuple((team, team_title(catalog, team)) for team in teams_of(catalog.rules, groups)),
         )
 

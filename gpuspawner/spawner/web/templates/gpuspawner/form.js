@@ -9,7 +9,8 @@
   const { away } = root.dataset;
   // The address says it even where the hub shows a named server's form again as the default one's (JupyterHub 6.1).
   const server = decodeURIComponent(new URL(form.action).pathname.match(/\/spawn\/[^/]+\/([^/]+)$/)?.[1] ?? "");
-  const api = service(root, () => { const { pathname, search } = new URL(link()); return pathname + search; });
+  const here = () => { const { pathname, search } = new URL(link()); return pathname + search; };
+  const api = service(root, here);
   const mayStart = (may) => { // the hub's own button, which comes after this script
     for (const button of form.querySelectorAll("[type=submit]")) button.disabled = !may;
   };
@@ -223,6 +224,34 @@
     clearTimeout(waiting);
     waiting = setTimeout(check, 300);
   };
+
+  // Fill in what a preset says, and where it says nothing what is usual; return what of it is not offered any more.
+  const take = (wanted) => {
+    const pick = (name, value) => {
+      const found = root.querySelector(`input[name=${name}][value="${CSS.escape(value)}"]`);
+      if (found && !found.disabled) found.checked = true;
+      return Boolean(found && !found.disabled);
+    };
+    const gone = [];
+    if (wanted.template && !pick("template", wanted.template)) gone.push(`the workspace ${wanted.template}`);
+    fit();
+    if (wanted.gpu && !pick("gpu", wanted.gpu)) gone.push(`the GPU ${wanted.gpu}`);
+    if (!wanted.gpu) pick("gpu", template().gpu);
+    if (wanted.team && !pick("team", wanted.team)) gone.push(`the team ${wanted.team}`);
+    fit();
+    for (const name of FIELDS) {
+      if (!input(name).disabled) input(name).value = wanted[name] ?? preset[name] ?? "";
+    }
+    for (const field of choices()) field.value = wanted[field.dataset.key] ?? "";
+    const others = [wanted.substitutes ?? []].flat();
+    for (const box of root.querySelectorAll("[name=substitutes]:not(:disabled)")) {
+      box.checked = others.includes(box.value);
+      said.add(box);
+    }
+    changed();
+    return gone.length ? `Not offered any more: ${gone.join(", ")}. The rest is filled in.` : "";
+  };
+  window.gpuspawner.form = { here, options, take };
 
   for (const node of root.querySelectorAll(".gs-script")) node.hidden = false;
   for (const node of root.querySelectorAll(".gs-plain")) node.hidden = true;

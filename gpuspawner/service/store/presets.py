@@ -41,7 +41,7 @@ class Presets:
         t = tables.presets
         with self._transaction(writes=True) as connection:
             others = sa.select(sa.func.count()).select_from(t).where(_theirs(owner), t.c.name != one.name)
-            if connection.scalar(others) >= most:
+            if (connection.scalar(others) or 0) >= most:
                 return False
             connection.execute(t.delete().where(_theirs(owner), t.c.name == one.name))
             row = {"name": one.name, "options": dict(one.options), "saved_at": one.saved_at}

@@ -89,6 +89,12 @@
       input(`${name}-list`).replaceChildren(...now[name].suggestions.map((text) => new Option("", text)));
     }
     showLifetimes(now.lifetimes);
+    const image = input("own_image");
+    if (image) {
+      image.disabled = input("own-image").hidden = !now.own_images;
+      image.placeholder = now.own_images;
+      setText(input("own-images"), now.own_images);
+    }
   };
 
   const sizes = () => {
@@ -100,6 +106,7 @@
     return all;
   };
 
+  const own = () => [...root.querySelectorAll("[data-own]")]; // what is run: in no link
   const choices = () => [...root.querySelectorAll("[data-profile]:not(:disabled) [data-key]")];
   const taken = () => [...root.querySelectorAll("[name=substitutes]:checked:not(:disabled)")].map(({ value }) => value);
   const options = () => {
@@ -109,6 +116,9 @@
     for (const field of choices()) {
       const value = field.value.trim();
       if (value) all[field.dataset.key] = value;
+    }
+    for (const field of own()) {
+      if (field.value.trim() && !field.disabled) all[field.dataset.own] = field.value.trim();
     }
     return all;
   };
@@ -136,6 +146,8 @@
     showUnderstood(understood);
     for (const name of FIELDS) input(name).setAttribute("aria-invalid", String(name in wrong));
     for (const one of choices()) one.setAttribute("aria-invalid", String(one.dataset.key in wrong));
+    for (const one of own()) one.setAttribute("aria-invalid", String(one.dataset.own in wrong));
+    if (own().some(({ dataset }) => dataset.own in wrong)) input("more").open = true;
     for (const one of root.querySelectorAll("[name=team]")) one.setAttribute("aria-invalid", String("team" in wrong));
   };
 
@@ -243,6 +255,7 @@
       if (!input(name).disabled) input(name).value = wanted[name] ?? preset[name] ?? "";
     }
     for (const field of choices()) field.value = wanted[field.dataset.key] ?? "";
+    for (const field of own()) field.value = wanted[field.dataset.own] ?? "";
     const others = [wanted.substitutes ?? []].flat();
     for (const box of root.querySelectorAll("[name=substitutes]:not(:disabled)")) {
       box.checked = others.includes(box.value);

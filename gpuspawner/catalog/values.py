@@ -72,6 +72,8 @@ class Template:
     default: Defaults
     image: str = ""
     """The container image of its workspaces; "" where the hub's configuration alone says it."""
+    own_images: str = ""
+    """The pattern that an image of a user's own must match as a whole; "" where they bring none."""
     profile: str = ""
     """The slug of the profile in KubeSpawner's ``profile_list`` that applies first; "" for its default one."""
     guarantee: Guarantee | None = None

@@ -127,6 +127,19 @@ async def test_what_people_choose_of_a_profile_is_what_kubespawner_applies(a_spa
     assert spawner.user_options == options, "what its user asked stays what is saved"
 
 
+async def test_a_users_own_image_and_repository_are_those_of_this_start_alone(a_spawner):
+    catalog = load_text("version: 1\ntemplates: {lab: {own_images: 'r.example.org/*'}}")
+    options = {"own_image": "r.example.org/a:1", "repository": "https://git.example.org/a"}
+    spawner = a_spawner(options, catalog)
+    await spawner.load_user_options()
+    assert spawner.image == "r.example.org/a:1"
+    assert spawner.get_env()["GPUSPAWNER_REPOSITORY"] == "https://git.example.org/a"
+    spawner.user_options = {}
+    await spawner.load_user_options()
+    assert spawner.image == "usual:1"
+    assert "GPUSPAWNER_REPOSITORY" not in spawner.get_env()
+
+
 async def test_the_server_is_made_of_what_the_lease_says_whatever_the_hubs_catalog_says(a_spawner):
     catalog = load_text("version: 1\ntemplates: {lab: {image: 'own:2', opens: [vscode]}}")
     spawner = a_spawner({"template": "lab", "cpu": 1}, catalog)

@@ -66,7 +66,8 @@ class Sample:
     ``gpus`` may be empty and nothing in it may be believed. ``cpu_cores`` counts all processes of the workspace.
     ``leased`` names the GPUs that the lease holds: a sample that sees more or fewer of them is unknown.
     ``soft`` is the softer evidence: what it says nothing of is unknown. ``hub_idle_seconds`` is how long ago the hub
-    last noted activity of the workspace's server, below 0 where the clocks differ.
+    last noted activity of the workspace's server, below 0 where the clocks differ. ``opened`` is whether a page of it
+    was loaded since its server started; None where nothing tells.
     """
 
     leased: tuple[str, ...]
@@ -77,3 +78,4 @@ class Sample:
     soft: tuple[SoftReading, ...] = ()
     hub_idle_seconds: float | None = None
     problem: str = ""
+    opened: bool | None = None

@@ -20,6 +20,7 @@ from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.leases.prospects import KEPT_SECONDS
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import idle_policy_of, policy_of
+from gpuspawner.service.tell.arrivals import arrival_view, awaited_words, unclaimed_warning
 from gpuspawner.service.tell.explanation import explained
 from gpuspawner.service.tell.rules.charged import charged_view, why_it_ends
 from gpuspawner.service.tell.rules.claims import notice_words, reaches_into_words
@@ -81,6 +82,7 @@ def lease_view(parts: Parts, lease: Lease) -> dict[str, Any]:
         "keep": _keep(parts, lease),
         "extend": _extend(parts, lease),
         "warning": _warning(parts, lease),
+        "arrival": arrival_view(lease, parts.clock.now()),
         "charged": charged_view(parts, lease),
         "end": _end(lease),
     }
@@ -206,7 +208,9 @@ def _idle(parts: Parts, lease: Lease) -> dict[str, Any] | None:
     grace = seen.grace_left_seconds
     grace_ends_at = None if grace is None or mode is not Mode.ENFORCE else _grace_end(lease, grace)
     words = idle_words(seen, None if grace_ends_at is None else show_time(grace_ends_at, now))
-    if kept and lease.kept_until is not None:
+    if lease.arrival is not None:
+        words = awaited_words(lease.arrival, lease.sampled_at, seen.because, now)
+    elif kept and lease.kept_until is not None:
         until = f"kept until {show_time(lease.kept_until, now)}"
         words = f"{until}; {seen.because}" if seen.because else f"{until}; not measured yet"
     return {
@@ -319,6 +323,8 @@ def warnings_of(parts: Parts, lease: Lease) -> Iterator[dict[str, Any]]:
     elif grace is not None and policy.mode is Mode.WARN:
         text = f"{idle} Please stop this workspace if you do not need it. Nothing is stopped for it."
         yield {"kind": "idle", "text": text, "ends_at": None, "actions": keep}
+    if (unclaimed := unclaimed_warning(lease, keep, now)) is not None:
+        yield unclaimed
     if lease.unhealthy:
         yield _unhealthy(parts, lease)
     if lease.reaches_into is not None:

@@ -20,7 +20,7 @@ from gpuspawner.service.tell.output import output_view
 from gpuspawner.service.tell.record_views import audit_view, reading_view
 from gpuspawner.service.tell.rules.quota_view import bounds_view
 from gpuspawner.service.tell.rules.teams import teams_view
-from gpuspawner.service.tell.sentences import gpus_asked
+from gpuspawner.service.tell.sentences import gpus_asked, starts_at
 from gpuspawner.service.tell.views import (
     is_simulated,
     lease_view,
@@ -100,6 +100,7 @@ class Queue(ApiHandler):
                     "asked_at": lease.asked_at,
                     "at_most_seconds": place.at_most_seconds,
                     "likely_seconds": place.likely_seconds,
+                    **starts_at(place, parts.clock.now()),
                 }
             )
         self.answer({"queue": line, "now": parts.clock.now()})

@@ -7,7 +7,7 @@ from typing import Any
 
 from gpuspawner.core.idle.arrival import Arrival
 from gpuspawner.core.idle.policy import Mode
-from gpuspawner.core.leases.lease import UP, Lease
+from gpuspawner.core.leases.lease import UP, Key, Lease, Owner
 from gpuspawner.core.units import show_duration, show_time
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import policy_of
@@ -71,4 +71,28 @@ def elsewhere(parts: Parts, lease: Lease) -> list[dict[str, Any]]:
             page = f"{parts.prefix}workspaces/{one.id}"
             text = f"Another workspace of yours, {name}, came. {view['words']}"
             found.append({"id": one.id, "text": text, "page": page, "ends_at": view["ends_at"]})
+    return found
+
+
+def reach_words(parts: Parts, user: str, key: Key) -> str:
+    """Return what tells a user who has closed the page that the workspace of this key starts, in a sentence."""
+    reached = parts.notifier.reaches(user)
+    if reached:
+        return "You get a message when it starts."
+    labs = parts.queue.once("labs", lambda: _labs(parts)).get(key.owner, set()) - {key.server}
+    if labs:
+        name = min(labs) or "your default workspace"
+        return f"JupyterLab of {name} tells you when it starts."
+    if reached is None:
+        return "You get a message when it starts, if the hub knows your mail address."
+    return "Nothing else tells you when it starts: come back to look."
+
+
+def _labs(parts: Parts) -> dict[Owner, set[str]]:
+    """Return of whose workspaces JupyterLab may tell them something: by name."""
+    found: dict[Owner, set[str]] = {}
+    for lease in parts.book:
+        opens = lease.request.opens
+        if lease.phase in UP and lease.request.template and (not opens or "lab" in opens):
+            found.setdefault(lease.key.owner, set()).add(lease.key.server)
     return found

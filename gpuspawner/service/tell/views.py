@@ -20,10 +20,11 @@ from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.leases.prospects import KEPT_SECONDS
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import idle_policy_of, policy_of
-from gpuspawner.service.tell.arrivals import arrival_view, awaited_words, unclaimed_warning
+from gpuspawner.service.tell.arrivals import arrival_view, awaited_words, reach_words, unclaimed_warning
 from gpuspawner.service.tell.explanation import explained
 from gpuspawner.service.tell.rules.charged import charged_view, why_it_ends
 from gpuspawner.service.tell.rules.claims import notice_words, reaches_into_words
+from gpuspawner.service.tell.rules.kept_free import kept_free_words
 from gpuspawner.service.tell.rules.rule_views import held_back_view, latest_end_view, policy_view
 from gpuspawner.service.tell.rules.teams import instead
 from gpuspawner.service.tell.sentences import (
@@ -33,6 +34,7 @@ from gpuspawner.service.tell.sentences import (
     idle_words,
     measured,
     phase_words,
+    starts_at,
     waits,
 )
 
@@ -172,7 +174,9 @@ def standing_view(parts: Parts, lease: Lease) -> dict[str, Any] | None:
     offer = queue.offer(lease.request.gpu)
     held = queue.held_back(lease)
     told = parts.allocator.foretold.words(place)
-    sentence = waits(place, lease.request, parts.catalog, offer, held.words if held else "", told=told)
+    shortage, reach = held.words if held else "", reach_words(parts, lease.user, lease.key)
+    kept = kept_free_words(queue.kept_free(lease), lease.request, parts.catalog, parts.clock.now())
+    sentence = waits(place, lease.request, parts.catalog, offer, shortage, told=told, kept=kept, reach=reach)
     if lease.impossible_since is not None:
         sentence = cannot_start(lease.impossible, lease.impossible_since + KEPT_SECONDS, parts.clock.now())
     elif lease.not_before > parts.clock.now():
@@ -190,6 +194,7 @@ def standing_view(parts: Parts, lease: Lease) -> dict[str, Any] | None:
         "of": place.of,
         "likely_seconds": place.likely_seconds,
         "at_most_seconds": place.at_most_seconds,
+        **starts_at(place, parts.clock.now()),
         "sentence": sentence,
         "why": place.why,
         "held_back": held_back_view(lease, held),

@@ -55,6 +55,8 @@ async def test_who_does_not_come_is_warned_halfway_then_it_is_given_back_and_ask
     assert (view["warning"], view["phase"]) == (None, "running"), "idle for 14 min of 5, and that does not count"
     assert view["arrival"]["words"].startswith("It is ready since ")
     assert view["idle"]["words"].startswith("idle time counts once somebody came")
+    assert view["explained"][:2] == [view["arrival"]["words"], f"I{view['idle']['words'][1:]}."]
+    assert not any("a warning comes in" in sentence for sentence in view["explained"])
     await world.go_on(2 * MINUTE)
     warned = lease_view(world.parts, world.now_of(lease))["warning"]
     assert (warned["kind"], warned["actions"]) == ("unclaimed", ["keep"])

@@ -219,7 +219,7 @@ def _idle(parts: Parts, lease: Lease) -> dict[str, Any] | None:
         until = f"kept until {show_time(lease.kept_until, now)}"
         words = f"{until}; {seen.because}" if seen.because else f"{until}; not measured yet"
     return {
-        "state": "kept" if kept else seen.state.value,
+        "state": "awaited" if lease.arrival is not None else "kept" if kept else seen.state.value,
         "mode": mode.value,
         "idle_seconds": seen.idle_seconds,
         "for_seconds": seen.for_seconds,

@@ -6,9 +6,11 @@ import pytest
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
+from gpuspawner.core.leases import events
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.tell.arrivals import elsewhere
+from gpuspawner.service.tell.arrivals import elsewhere, reach_words
+from gpuspawner.service.tell.messages import message_of
 from gpuspawner.service.tell.views import lease_view
 
 MINUTE = 60.0
@@ -171,3 +173,52 @@ async def test_who_waited_and_listened_has_nothing_to_claim(world):
     reads(world, lease)
     await world.go_on(8 * MINUTE)
     assert world.phase(lease) is not Phase.RUNNING, "idle as ever"
+
+
+async def test_turn_and_warning_are_told_by_message_with_what_to_do(world):
+    holder = await world.up("holder", count=2)
+    waiting = await world.start("bob")
+    await world.allocator.park(waiting.id, waiting.attempt)
+    world.hub.forget("bob")
+    await world.hub_stops(holder)
+    await world.go_on(2, step=1)
+    granted = world.now_of(waiting)
+    (turn,) = (line for line in world.parts.store.audit(waiting.id) if isinstance(line.event, events.Granted))
+    told = message_of(world.parts, granted, turn)
+    assert told.text.partition("\n")[0].endswith(
+        "Open it, connect by SSH, or use its GPU within 30 min: else it goes to who waits next."
+    )
+    await world.create(await world.ask("bob"))
+    world.hub.answer("bob")
+    await world.round()
+    reads(world, world.now_of(waiting))
+    await world.go_on(16 * MINUTE)
+    (warned,) = (x for x in world.parts.store.audit(waiting.id) if isinstance(x.event, events.WarnedNobodyCame))
+    message = message_of(world.parts, world.book.get(waiting.id), warned)
+    assert (message.user, message.title) == ("bob", "Your workspace waits for you")
+    assert "nobody has come to it" in message.text
+
+
+@pytest.mark.parametrize(
+    ("settings", "known", "words"),
+    [
+        ({}, None, "Nothing else tells you when it starts: come back to look."),
+        ({"notify_users": "mailto://x/{user}"}, None, "You get a message when it starts."),
+        (
+            {"notify_users": "mailto://x/{email}"},
+            None,
+            "You get a message when it starts, if the hub knows your mail address.",
+        ),
+        ({"notify_users": "mailto://x/{email}"}, "bob@example.org", "You get a message when it starts."),
+        ({"notify_users": "mailto://x/{email}"}, "", "Nothing else tells you when it starts: come back to look."),
+    ],
+)
+async def test_the_page_says_what_reaches_who_closes_it(make_world, settings, known, words):
+    world = make_world(**settings)
+    if known is not None:
+        world.hub.emails["bob"] = known
+        await world.parts.notifier._target("bob")
+    assert reach_words(world.parts, "bob", world.key("bob")) == words
+    await world.up("bob", "second", gpu="none")
+    if words.startswith("Nothing") or "if the hub" in words:
+        assert reach_words(world.parts, "bob", world.key("bob")) == "JupyterLab of second tells you when it starts."

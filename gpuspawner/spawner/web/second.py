@@ -16,11 +16,11 @@ class Start(SpawnHandler):
     """GET: the hub's own page to start a default server; where that runs, the choice to open it or start another."""
 
     @needs_scope("servers")
-    async def _get(self, user_name: str, server_name: str, display_name: str) -> None:
+    async def _get(self, user_name: str, server_name: str, **more: Any) -> None:  # 6.x also gives a display name
         user = self.current_user
         asked = self.get_argument("next", "")  # somebody goes to a page of the server that runs
         if user.name != user_name or not self.allow_named_servers or asked or not user.spawner.ready:
-            await super()._get(user_name, server_name, display_name)
+            await super()._get(user_name=user_name, server_name=server_name, **more)
             return
         taken = {one.name for one in user.all_spawners(include_default=False)}
         limit = await self.get_current_user_named_server_limit()

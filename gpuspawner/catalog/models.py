@@ -292,6 +292,10 @@ class PolicyEntry(Entry):
     """What holds where others need its GPUs more."""
     queue: Annotated[QueueEntry, Section] = QueueEntry()
     """What holds while it waits."""
+    claim: PositiveDuration = None
+    """Within it somebody must come to a workspace with GPUs that came out of the queue while its user was away: open
+    it in a browser, connect by SSH, or use a GPU. Until then its idle time does not count, and halfway its user is
+    warned. Then `enforce` gives it back; under the other modes idle time counts from there. Default: 30m."""
     lifetime: Lifetimes = None
     """The shortest and longest life of its workspaces. Default: 1m-30d."""
 

@@ -181,6 +181,7 @@ def _scaled_policy(policy: LifecyclePolicy, factor: float) -> LifecyclePolicy:
         lifetime_seconds=(_whole(policy.lifetime_seconds[0], factor), _whole(policy.lifetime_seconds[1], factor)),
         protected_seconds=policy.protected_seconds / factor,
         notice_seconds=policy.notice_seconds / factor,
+        claim_seconds=policy.claim_seconds / factor,
         longest_wait_seconds=policy.longest_wait_seconds / factor,
     )
 

@@ -15,11 +15,12 @@ from gpuspawner.core.quotas.bounds import Who
 from gpuspawner.service.api.actions import ACTIONS, act
 from gpuspawner.service.api.base import ApiHandler
 from gpuspawner.service.api.check import Check
+from gpuspawner.service.tell.arrivals import elsewhere
 from gpuspawner.service.tell.output import output_view
 from gpuspawner.service.tell.record_views import audit_view, reading_view
 from gpuspawner.service.tell.rules.quota_view import bounds_view
 from gpuspawner.service.tell.rules.teams import teams_view
-from gpuspawner.service.tell.sentences import gpus_asked
+from gpuspawner.service.tell.sentences import gpus_asked, starts_at
 from gpuspawner.service.tell.views import (
     is_simulated,
     lease_view,
@@ -99,6 +100,7 @@ class Queue(ApiHandler):
                     "asked_at": lease.asked_at,
                     "at_most_seconds": place.at_most_seconds,
                     "likely_seconds": place.likely_seconds,
+                    **starts_at(place, parts.clock.now()),
                 }
             )
         self.answer({"queue": line, "now": parts.clock.now()})
@@ -129,8 +131,9 @@ class Workspace(ApiHandler):
     """GET: one workspace, also after its end."""
 
     async def get(self, lease_id: str) -> None:
-        """Answer the workspace."""
-        self.answer(lease_view(self.parts, await self.own(lease_id)))
+        """Answer the workspace; besides, which others of the same user came while they were away."""
+        lease = await self.own(lease_id)
+        self.answer({**lease_view(self.parts, lease), "elsewhere": elsewhere(self.parts, lease)})
 
 
 class Groups(ApiHandler):

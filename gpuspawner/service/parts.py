@@ -53,6 +53,8 @@ class Parts:
     preemptions: Preemptions
     streams: Counter[tuple[str, Owner]] = field(default_factory=Counter)
     """How many pages of each person listen to events."""
+    under_way: set[str] = field(default_factory=set)
+    """Of which idempotency keys something is done now."""
 
     @property
     def catalog(self) -> Catalog:

@@ -69,6 +69,9 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
     person: Person | None = None
     hub_model: dict[str, Any] | None = None
     """What the hub says of who asks, also where the right to use GPUs is lacking; None where it was not asked."""
+    held: tuple[int, str] | None = None
+    """What is answered, while :func:`gpuspawner.service.api.rest.keys.once` is to keep it before it is sent."""
+    holds = False
 
     def initialize(self, parts: Parts) -> None:
         """Keep the service's parts."""
@@ -224,10 +227,17 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
         return body
 
     def answer(self, document: dict[str, Any], status: int = 200) -> None:
-        """Write a JSON document, with a proof that this hub's service wrote it, where one is asked for."""
+        """Answer a JSON document."""
+        if self.holds:
+            self.held = (status, json.dumps(document))
+        else:
+            self.send(status, json.dumps(document))
+
+    def send(self, status: int, text: str) -> None:
+        """Write a JSON text, with a proof that this hub's service wrote it, where one is asked for."""
         self.set_status(status)
         self.set_header("Content-Type", "application/json")
-        text, nonce = json.dumps(document), self.request.headers.get(NONCE, "")
+        nonce = self.request.headers.get(NONCE, "")
         if nonce:
             asked = Asked(str(self.request.method), str(self.request.uri))
             self.set_header(PROOF, prove_answer(self.parts.secret, nonce, asked, status, text.encode()))
@@ -263,12 +273,11 @@ class ApiHandler(BaseHandler):
         self.person = await self.find_person()
         self.must()
 
-    def everybody(self) -> bool:
-        """Whether ``all=1`` is asked for. Raises 403 where that is not for who asks."""
-        everybody = self.get_argument("all", "") == "1"
-        if everybody and not self.must().admin:
+    def everybody(self, *, asked: bool) -> bool:
+        """Return whether those of all are ``asked`` for. Raises 403 where that is not for who asks."""
+        if asked and not self.must().admin:
             raise HTTPError(403, reason="Only administrators (scope custom:gpu:admin) see the workspaces of all.")
-        return everybody
+        return asked
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         """Answer an error as ``{"error": {"message": ...}}``."""

@@ -19,6 +19,7 @@ from gpuspawner.core.leases.lease import NOBODY, Lease, Owner
 from gpuspawner.core.proof import DIGEST, NONCE, PROOF, SCHEME, Asked, is_same, prove_answer, prove_request
 from gpuspawner.core.tickets import ticket_holder
 from gpuspawner.service.leases.allocator import WORKSPACE_TOKEN_PREFIX, hash_token
+from gpuspawner.service.login.tokens import TOKEN_PREFIX, holder_of_token
 from gpuspawner.service.parts import Parts
 
 log = logging.getLogger("gpuspawner.api")
@@ -48,13 +49,15 @@ def is_spawner(secret: bytes, headers: HTTPHeaders) -> bool:
 class Person:
     """Who asks. What is theirs goes by ``owner``: a name may have been another user's, and is a service's too.
 
-    ``lease`` is set for a workspace's own token: it may act on this one lease alone.
+    ``lease`` is set for a workspace's own token: it may act on this one lease alone. ``token`` is the id of a token of
+    the command line.
     """
 
     name: str
     owner: Owner = NOBODY
     admin: bool = False
     lease: str | None = None
+    token: str = ""
 
     def owns(self, lease: Lease) -> bool:
         """Whether a workspace is this person's own."""
@@ -100,6 +103,12 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
             found = (x for x in self.parts.book if x.token_hash and hmac.compare_digest(x.token_hash, hashed))
             lease = next(found, None)
             return Person(lease.user, lease.key.owner, lease=lease.id) if lease is not None else None
+        if scheme in {"token", "bearer"} and credential.startswith(TOKEN_PREFIX):
+            row = await holder_of_token(self.parts, credential)
+            if row is None:
+                return None
+            admin = row.admin_until is not None and self.parts.clock.now() < row.admin_until
+            return Person(row.user, row.owner, admin, token=row.id)
         return await self._find_in_hub()
 
     def _acts(self) -> bool:
@@ -196,6 +205,8 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
         if self.person is not None:
             return self.person
         scheme, credential = self._authorization()
+        if scheme in {"token", "bearer"} and credential.startswith(TOKEN_PREFIX):
+            raise HTTPError(403, reason="This login is over or was revoked: run gpuspawner login.")
         of_hub = scheme in {"token", "bearer"} and not credential.startswith(WORKSPACE_TOKEN_PREFIX)
         if of_hub and credential and self.hub_model is None:
             message = "The hub does not know this token: it has expired or was revoked. Make another on its page Token."

@@ -40,6 +40,8 @@ class AllQuery(PageQuery):
 class WorkspacesQuery(AllQuery):
     """Which workspaces."""
 
+    live: bool = True
+    """Whether those are answered that live."""
     ended: int = Field(default=0, ge=0, le=LONGEST_LIST)
     """How many of those that ended last are answered too, at once."""
 
@@ -150,7 +152,7 @@ class Workspaces(ApiHandler):
             before = (-after[1], after[2]) if after is not None and after[0] else None
             owner = None if everybody else person.owner
             ended = await parts.store.read(parts.store.ended, owner, query.ended + 1, before)
-        live = [x for x in parts.book if everybody or person.owns(x)]
+        live = [x for x in parts.book if query.live and (everybody or person.owns(x))]
         live = [x for x in live if person.lease in {None, x.id}]
         live = [x for x in live if x.id not in {one.id for one in ended}]  # it ended meanwhile
         more = ended[query.ended :]
@@ -256,7 +258,6 @@ ROUTES: list[Any] = [
     (r"/api/v1/queue", Queue),
     (r"/api/v1/groups", Groups),
     (r"/api/v1/disputes", Disputes),
-    (r"/api/v1/workspaces", Workspaces),
     (r"/api/v1/workspaces/([^/]+)", Workspace),
     (r"/api/v1/workspaces/([^/]+)/readings", Readings),
     (r"/api/v1/workspaces/([^/]+)/audit", Audit),

@@ -7,6 +7,7 @@ from typing import Any
 
 from gpuspawner.service.api import events, preemptions, public, usage
 from gpuspawner.service.api.base import BaseHandler
+from gpuspawner.service.api.programs import signing_in, starting
 from gpuspawner.service.api.rest import route
 from gpuspawner.service.api.rest.document import document
 
@@ -21,10 +22,12 @@ class Document(BaseHandler):
 
 
 ROUTES: list[tuple[str, type]] = [
+    *starting.ROUTES,
     *public.ROUTES,
     *preemptions.ROUTES,
     *usage.ROUTES,
     *events.ROUTES,
+    *signing_in.ROUTES,
     (r"/api/openapi.json", Document),
 ]
 

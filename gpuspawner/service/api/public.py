@@ -174,7 +174,7 @@ class Workspace(ApiHandler):
 
     @route(answer=workspaces.Workspace)
     async def get(self, workspace: str) -> None:
-        """Answer the workspace, also after its end; besides, which others of the same user came while they were away."""
+        """Answer the workspace, also after its end; and which others of its user came while they were away."""
         lease = await self.own(workspace)
         self.answer({**lease_view(self.parts, lease), "elsewhere": elsewhere(self.parts, lease)})
 

@@ -67,15 +67,21 @@ def test_over_plain_http_it_is_said_why_there_is_no_button(hub, page, user, all_
     expect(page.locator("#gs-notify button")).to_have_count(0)
 
 
-def test_the_services_home_tells_in_its_title_too(hub, page, user, all_taken):
+def test_the_homes_of_service_and_hub_tell_in_their_titles_too(hub, page, user, all_taken):
     hub.begin(user, template="lab", gpu="a100")
     page.add_init_script(AWAY)
+    hubs = page.context.new_page()
+    hubs.add_init_script(AWAY)
+    hubs.goto(f"{hub.url}/hub/home")
     page.goto(f"{hub.url}/services/gpu/")
     expect(page.locator("#ready")).to_contain_text("Notify me here when it is ready")
-    page.evaluate("look(false)")
+    hub.until(user, "parked")
+    for one in (page, hubs):
+        one.evaluate("look(false)")
     all_taken()
     hub.until(user, "running")
-    expect(page).to_have_title(re.compile("^Ready - "), timeout=40_000)
+    for one in (page, hubs):
+        expect(one).to_have_title(re.compile("^Ready - "), timeout=40_000)
 
 
 def test_start_while_one_runs_offers_to_open_it_or_a_second_one_by_name(hub, page, user, assert_accessible):

@@ -1,7 +1,7 @@
 // Warnings of one's own workspaces with Keep and Extend, and why the last of each server ended, on every page of the hub.
 (() => {
   "use strict";
-  const { duration, element, poll, service, setText } = window.gpuspawner;
+  const { duration, element, poll, ready, service, setText } = window.gpuspawner;
   const root = document.getElementById("gs-banner");
   const list = document.getElementById("gs-warnings");
   const api = service(root);
@@ -97,6 +97,13 @@
     }
   };
 
+  let came = null; // what tells in the title that one of them came: a page about one of them does so itself
+  document.addEventListener("DOMContentLoaded", async () => {
+    if (document.getElementById("gs-progress")) return;
+    came = await ready(root.dataset.prefix);
+    came?.watch(async () => (await api.call("workspaces")).workspaces);
+  });
+
   let ends = [];
   const look = async () => {
     let workspaces;
@@ -106,6 +113,7 @@
       return; // what stands there was true; the next look tells
     }
     lines(workspaces);
+    came?.see(workspaces);
     const now = told(workspaces);
     const keys = now.map(([key]) => key);
     for (const [key, note] of notes) {

@@ -123,5 +123,18 @@ window.gpuspawner ??= (() => {
     return run;
   };
 
-  return { duration, element, poll, service, setText };
+  // What tells that a workspace came: the service's own file, null where it does not come. Nothing waits for it.
+  const ready = (prefix) =>
+    new Promise((resolve) => {
+      if (window.gpuspawnerReady) {
+        resolve(window.gpuspawnerReady);
+        return;
+      }
+      const script = element("script", { src: `${prefix}static/ready.js` });
+      script.addEventListener("load", () => resolve(window.gpuspawnerReady ?? null));
+      script.addEventListener("error", () => resolve(null));
+      document.head.append(script);
+    });
+
+  return { duration, element, poll, ready, service, setText };
 })();

@@ -2,7 +2,7 @@
 // ends the hub's own event stream: this page asks instead, until the hub is back and says what became of the start.
 (() => {
   "use strict";
-  const { duration, element, poll, service, setText } = window.gpuspawner;
+  const { duration, element, poll, ready, service, setText } = window.gpuspawner;
   const root = document.getElementById("gs-progress");
   const { server, state, user } = root.dataset;
   const api = service(root);
@@ -81,8 +81,7 @@
     [...consent.children].find(({ dataset }) => dataset.kind === focused)?.focus();
   };
 
-  // Absent where the service is away: its own file.
-  const ready = window.gpuspawnerReady;
+  let told = null; // what tells that it came
   const clock = (at) => new Date((at - offset) * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
   const when = (queue) => {
     const { likely_start_at: likely, latest_start_at: latest } = queue ?? {};
@@ -104,7 +103,7 @@
       setText(sentence, own.queue ? own.queue.sentence : `${own.words}.`);
       document.getElementById("gs-page").href = own.page;
       offerOthers();
-      ready?.see([own]);
+      told?.see([own]);
       when(own.queue);
       setText(withdraw, own.queue ? "Withdraw from the queue" : "Stop this start");
       draw();
@@ -174,7 +173,10 @@
   setInterval(draw, 1000);
   poll(2, look);
   poll(3, follow);
-  ready?.offer(document.getElementById("gs-notify"));
-  ready?.watch(async () => (await api.call("workspaces")).workspaces.filter((one) => one.server === server));
+  ready(root.dataset.prefix).then((one) => {
+    told = one;
+    one?.offer(document.getElementById("gs-notify"));
+    one?.watch(async () => (await api.call("workspaces")).workspaces.filter((found) => found.server === server));
+  });
   window._jupyterhub_page_loaded = true; // as the hub's own page says to its tests
 })();

@@ -8,6 +8,7 @@ Never here: what is free, queued or in use, JupyterHub, HTTP, SQL, a clock.
 from gpuspawner.catalog.load import check, load_catalog, load_text
 from gpuspawner.catalog.requests.picks import offered_instead
 from gpuspawner.catalog.requests.resolve import (
+    LINKED,
     OPTIONS,
     RESERVED,
     completed,
@@ -18,6 +19,7 @@ from gpuspawner.catalog.requests.resolve import (
     without_defaults,
     without_lost_consent,
 )
+from gpuspawner.catalog.requests.tried import tried, understood, what_is_wrong
 from gpuspawner.catalog.rules.visible import charging_teams, teams_of, visible
 from gpuspawner.catalog.values import (
     ANY_GPU,
@@ -27,6 +29,7 @@ from gpuspawner.catalog.values import (
     Bounds,
     Catalog,
     Defaults,
+    Exporter,
     Guarantee,
     Template,
     default_url,
@@ -35,6 +38,7 @@ from gpuspawner.catalog.values import (
 
 __all__ = [
     "ANY_GPU",
+    "LINKED",
     "NO_GPU",
     "OPTIONS",
     "PAGES",
@@ -43,6 +47,7 @@ __all__ = [
     "Bounds",
     "Catalog",
     "Defaults",
+    "Exporter",
     "Guarantee",
     "Template",
     "charging_teams",
@@ -58,7 +63,10 @@ __all__ = [
     "scaled",
     "teams_of",
     "to_options",
+    "tried",
+    "understood",
     "visible",
+    "what_is_wrong",
     "without_defaults",
     "without_lost_consent",
 ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -11,24 +10,24 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 import sqlalchemy as sa
-from alembic import command
-from alembic.config import Config
-from alembic.util.exc import CommandError
 
+from gpuspawner import __version__
 from gpuspawner.core.errors import Conflict, Superseded, Unavailable
 from gpuspawner.core.leases.lease import Key, Lease, Owner, Phase
 from gpuspawner.core.leases.stored_events import event_of
 from gpuspawner.core.quotas.charges import Line
-from gpuspawner.service.store import tables
+from gpuspawner.service.store import schema, tables
 from gpuspawner.service.store.ages import Ages
+from gpuspawner.service.store.clients.answers import Answers
+from gpuspawner.service.store.clients.tokens import Tokens
 from gpuspawner.service.store.estimates import Estimates
 from gpuspawner.service.store.ledger import Ledger
 from gpuspawner.service.store.outputs import Outputs
 from gpuspawner.service.store.preemptions import PreemptionRows
+from gpuspawner.service.store.presets import Presets
 from gpuspawner.service.store.rows import AuditLine, ReadingRow, lease_of, row_of_lease, row_of_line
 
 WRITTEN_SECONDS, TROUBLE_SECONDS = 10.0, 2.0
@@ -80,6 +79,9 @@ class Store:
         self.estimates = Estimates(self._transaction)
         self.ledger = Ledger(self._transaction)
         self.preemptions = PreemptionRows(self._transaction)
+        self.presets = Presets(self._transaction)
+        self.answers = Answers(self._transaction)
+        self.tokens = Tokens(self._transaction)
         if self._engine.dialect.name == "sqlite":
             sa.event.listen(self._engine, "connect", _sqlite_settings)
             sa.event.listen(self._engine, "begin", self._begin)
@@ -91,18 +93,16 @@ class Store:
 
         Raises:
             Conflict: another service opened the store meanwhile.
+            Unavailable: also where a later version of gpuspawner has changed its schema.
         """
-        logging.getLogger("alembic").setLevel(logging.WARNING)
-        config = Config()
-        config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
         with self._begun(writes=True) as connection:
             self._check_still(connection, after)
-            config.attributes["connection"] = connection
-            command.upgrade(config, "head")
+            schema.upgrade(connection)
         with self._begun(writes=True) as connection:
             self._check_still(connection, after)
             epoch = self._read_epoch(connection)
             _note(connection, "epoch", epoch + 1)
+            _note(connection, schema.OPENED_BY, schema.number_of(__version__))
             if after is not None:
                 _note(connection, BEAT, 1)
         self.epoch, self._beats = epoch + 1, 1
@@ -265,10 +265,17 @@ class Store:
         """Return one lease, ended or not."""
         return next(iter(self._leases(tables.leases.c.id == lease_id)), None)
 
-    def ended(self, owner: Owner | None, limit: int = 20) -> list[Lease]:
-        """Return the leases of ``owner`` (None: of all) that ended last, the newest first."""
-        where = _owned(tables.leases.c.phase == Phase.ENDED.value, owner)
-        return self._leases(where, order=tables.leases.c.ended_at.desc(), limit=limit)
+    def ended(self, owner: Owner | None, limit: int = 20, before: tuple[float, str] | None = None) -> list[Lease]:
+        """Return the leases of ``owner`` (None: of all) that ended last, the newest first.
+
+        ``before`` are the end and the id of one: those that come after it in that order.
+        """
+        t = tables.leases.c
+        where = _owned(t.phase == Phase.ENDED.value, owner)
+        if before is not None:
+            at, name = before
+            where &= (t.ended_at < at) | ((t.ended_at == at) & (t.id > name))
+        return self._leases(where, order=t.ended_at.desc(), limit=limit)
 
     def last_ended(self, key: Key) -> Lease | None:
         """Return the lease of a key that ended last."""
@@ -332,8 +339,6 @@ def _translated() -> Iterator[None]:
         raise  # a fault of ours: text that nobody can write
     except ValueError as error:  # no JSON, or no number, where there was one
         raise Unavailable(f"The store holds what can't be read ({error}). Is its file whole?") from error
-    except CommandError as error:
-        raise Unavailable(f"The store was made by another version of gpuspawner ({error}).") from error
 
 
 def _sqlite_settings(connection: object, _record: object) -> None:

@@ -1,7 +1,7 @@
 // The options form: fits the fields to the template chosen, and keeps numbers and the sentence fresh.
 (() => {
   "use strict";
-  const { poll, service, setText } = window.gpuspawner;
+  const { element, poll, service, setText } = window.gpuspawner;
   const root = document.getElementById("gs-form");
   const form = root?.closest("form");
   if (!form) return;
@@ -9,7 +9,8 @@
   const { away } = root.dataset;
   // The address says it even where the hub shows a named server's form again as the default one's (JupyterHub 6.1).
   const server = decodeURIComponent(new URL(form.action).pathname.match(/\/spawn\/[^/]+\/([^/]+)$/)?.[1] ?? "");
-  const api = service(root, () => { const { pathname, search } = new URL(link()); return pathname + search; });
+  const here = () => { const { pathname, search } = new URL(link()); return pathname + search; };
+  const api = service(root, here);
   const mayStart = (may) => { // the hub's own button, which comes after this script
     for (const button of form.querySelectorAll("[type=submit]")) button.disabled = !may;
   };
@@ -54,6 +55,15 @@
     if (all) all.hidden = !any;
   };
 
+  const showLifetimes = (lifetimes) => { // whoever presses one keeps the focus on it
+    const all = input("lifetimes");
+    if ([...all.children].map(({ textContent }) => textContent).join() !== lifetimes.join()) {
+      all.replaceChildren(...lifetimes.map((text) => element("button", { type: "button", className: "gs-chip", textContent: text })));
+    }
+    const { value } = input("lifetime");
+    for (const button of all.children) button.setAttribute("aria-pressed", String(button.textContent === value));
+  };
+
   const fit = () => {
     const now = template();
     only(root.querySelectorAll("[data-kind]"), ({ dataset }) => dataset.kind in now.gpus);
@@ -78,6 +88,13 @@
       setText(input(`${name}-hint`), now[name].hint);
       input(`${name}-list`).replaceChildren(...now[name].suggestions.map((text) => new Option("", text)));
     }
+    showLifetimes(now.lifetimes);
+    const image = input("own_image");
+    if (image) {
+      image.disabled = input("own-image").hidden = !now.own_images;
+      image.placeholder = now.own_images;
+      setText(input("own-images"), now.own_images);
+    }
   };
 
   const sizes = () => {
@@ -89,6 +106,7 @@
     return all;
   };
 
+  const own = () => [...root.querySelectorAll("[data-own]")]; // what is run: in no link
   const choices = () => [...root.querySelectorAll("[data-profile]:not(:disabled) [data-key]")];
   const taken = () => [...root.querySelectorAll("[name=substitutes]:checked:not(:disabled)")].map(({ value }) => value);
   const options = () => {
@@ -99,27 +117,46 @@
       const value = field.value.trim();
       if (value) all[field.dataset.key] = value;
     }
+    for (const field of own()) {
+      if (field.value.trim() && !field.disabled) all[field.dataset.own] = field.value.trim();
+    }
     return all;
   };
 
   const refusal = document.querySelector(".spawn-error-msg"); // the hub's own, above the form, of what was sent
-  const tell = (sentence, field, warns) => {
+  const showBeside = (name, texts) => {
+    for (const node of root.querySelectorAll(`[data-${name}]`)) {
+      const text = texts[node.dataset[name]] ?? "";
+      setText(node, text);
+      node.hidden = !text;
+    }
+  };
+  // What was understood, where it does not read as it was typed.
+  const plain = (text) => text.toLowerCase().replaceAll(" ", "").replace("min", "m");
+  const showUnderstood = (meant) => {
+    const news = Object.entries(meant).filter(([name, text]) => input(name) && plain(input(name).value) !== plain(text));
+    showBeside("understood", Object.fromEntries(news.map(([name, text]) => [name, `= ${text}`])));
+  };
+  const tell = (sentence, { fields = [], understood = {} }, warns) => {
+    const wrong = Object.fromEntries(fields.map(({ field, words }) => [field, words]));
     if (!refusal?.textContent.includes(sentence)) refusal?.remove(); // it is no longer what is asked for
     setText(root.querySelector("#gs-sentence"), refusal?.isConnected ? "Not possible as it is: see above." : sentence);
     root.querySelector("#gs-does").classList.toggle("gs-warn", warns);
-    for (const name of FIELDS) {
-      input(name).setAttribute("aria-invalid", String(name === field));
-    }
-    for (const one of choices()) one.setAttribute("aria-invalid", String(one.dataset.key === field));
-    for (const one of root.querySelectorAll("[name=team]")) one.setAttribute("aria-invalid", String(field === "team"));
+    showBeside("wrong", wrong);
+    showUnderstood(understood);
+    for (const name of FIELDS) input(name).setAttribute("aria-invalid", String(name in wrong));
+    for (const one of choices()) one.setAttribute("aria-invalid", String(one.dataset.key in wrong));
+    for (const one of own()) one.setAttribute("aria-invalid", String(one.dataset.own in wrong));
+    if (own().some(({ dataset }) => dataset.own in wrong)) input("more").open = true;
+    for (const one of root.querySelectorAll("[name=team]")) one.setAttribute("aria-invalid", String("team" in wrong));
   };
 
-  const showQuota = (lines) => {
-    const list = root.querySelector("#gs-quota");
+  const showLines = (list, lines) => {
     list.hidden = !lines.length;
-    lines.forEach(({ words }, at) => setText(list.children[at] ?? list.appendChild(document.createElement("li")), words));
+    lines.forEach((words, at) => setText(list.children[at] ?? list.appendChild(element("li")), words));
     while (list.children.length > lines.length) list.lastElementChild.remove();
   };
+  const showQuota = (lines) => showLines(input("quota"), lines.map(({ words }) => words));
 
   const showInstead = (substitutes) => {
     for (const { kind, words } of substitutes) {
@@ -135,13 +172,17 @@
       const answer = await api.call("check", { ...options(), server });
       mayStart(true);
       if (number !== asked) return;
-      tell(answer.sentence, null, !answer.starts_now);
+      tell(answer.sentence, answer, !answer.starts_now);
       showInstead(answer.substitutes);
       showQuota(answer.quota);
+      showLines(input("cost"), answer.cost?.words ?? []);
     } catch (error) {
+      showLines(input("cost"), []);
       mayStart(!error.signedOut); // the hub would answer by a page about a cookie
       if (number !== asked) return; // what was asked meanwhile tells instead
-      tell(error.status || error.signedOut ? error.message : away, error.refusal?.field, true);
+      const { refusal: said } = error;
+      const beside = said && !said.fields ? { fields: [{ field: said.field, words: said.message }] } : (said ?? {});
+      tell(said?.sentence ?? (error.status || error.signedOut ? error.message : away), beside, true);
     }
   };
 
@@ -196,6 +237,35 @@
     waiting = setTimeout(check, 300);
   };
 
+  // Fill in what a preset says, and where it says nothing what is usual; return what of it is not offered any more.
+  const take = (wanted) => {
+    const pick = (name, value) => {
+      const found = root.querySelector(`input[name=${name}][value="${CSS.escape(value)}"]`);
+      if (found && !found.disabled) found.checked = true;
+      return Boolean(found && !found.disabled);
+    };
+    const gone = [];
+    if (wanted.template && !pick("template", wanted.template)) gone.push(`the workspace ${wanted.template}`);
+    fit();
+    if (wanted.gpu && !pick("gpu", wanted.gpu)) gone.push(`the GPU ${wanted.gpu}`);
+    if (!wanted.gpu) pick("gpu", template().gpu);
+    if (wanted.team && !pick("team", wanted.team)) gone.push(`the team ${wanted.team}`);
+    fit();
+    for (const name of FIELDS) {
+      if (!input(name).disabled) input(name).value = wanted[name] ?? preset[name] ?? "";
+    }
+    for (const field of choices()) field.value = wanted[field.dataset.key] ?? "";
+    for (const field of own()) field.value = wanted[field.dataset.own] ?? "";
+    const others = [wanted.substitutes ?? []].flat();
+    for (const box of root.querySelectorAll("[name=substitutes]:not(:disabled)")) {
+      box.checked = others.includes(box.value);
+      said.add(box);
+    }
+    changed();
+    return gone.length ? `Not offered any more: ${gone.join(", ")}. The rest is filled in.` : "";
+  };
+  window.gpuspawner.form = { here, options, take };
+
   for (const node of root.querySelectorAll(".gs-script")) node.hidden = false;
   for (const node of root.querySelectorAll(".gs-plain")) node.hidden = true;
   root.addEventListener("input", ({ target }) => {
@@ -203,6 +273,11 @@
     changed();
   });
   input("copy").addEventListener("click", copy);
+  input("lifetimes").addEventListener("click", ({ target }) => {
+    if (target.type !== "button") return;
+    input("lifetime").value = target.textContent;
+    changed();
+  });
   fit();
   poll(5, look);
 })();

@@ -122,7 +122,7 @@ def offers_of(seen: Snapshot) -> list[Offer]:
     fleet = seen.gpus_as_held
     known = fleet.complete
     kept = used_shares((), (slot for one in seen.kept for slot in one.slots))
-    used = {**seen.used, **{gpu: share + seen.used.get(gpu, 0) for gpu, share in kept.items()}}
+    used = {**seen.used, **{gpu: share + seen.used.get(gpu, 0) for gpu, share in kept.items()}} if kept else seen.used
     waiting = Counter(pool for claim in seen.claims for pool in pools_of(claim, seen.kinds))
     return [
         Offer(
@@ -131,7 +131,7 @@ def offers_of(seen: Snapshot) -> list[Offer]:
             count_all(kind, fleet) if known else None,
             largest_fit(kind, fleet, foreign_too=True) if known else None,
             waiting[kind.pool],
-            any(gpu.simulated for gpu in fleet.gpus if gpu.pool == kind.pool),
+            any(gpu.simulated for gpu in fleet.of_pool.get(kind.pool, ())),
             note=_note(kind, fleet, seen, used) if known else "",
             away=count_away(kind, fleet),
         )
@@ -143,5 +143,5 @@ def _note(kind: GpuKind, fleet: Fleet, seen: Snapshot, used: Mapping[str, Fracti
     """Return what is to be known beside the numbers: that none is there, or how many are kept for a stronger claim."""
     if not count_all(kind, fleet):
         return "none is there now"
-    kept = count_free(kind, fleet, seen.used) - count_free(kind, fleet, used)
+    kept = 0 if used is seen.used else count_free(kind, fleet, seen.used) - count_free(kind, fleet, used)
     return f"{kept} kept for a stronger claim" if kept else ""

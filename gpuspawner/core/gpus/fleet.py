@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -132,6 +132,14 @@ class Fleet:
     def by_id(self) -> Mapping[str, Gpu]:
         """The GPUs by id: made once, where many workspaces are shown of tens of thousands of GPUs."""
         return {gpu.id: gpu for gpu in self.gpus}
+
+    @cached_property
+    def of_pool(self) -> Mapping[str, Sequence[Gpu]]:
+        """The GPUs of each pool."""
+        found: dict[str, list[Gpu]] = {}
+        for gpu in self.gpus:
+            found.setdefault(gpu.pool, []).append(gpu)
+        return found
 
     @cached_property
     def simulated_pools(self) -> frozenset[str]:

@@ -19,6 +19,8 @@ def kinds_of(request: Request, kinds: Kinds) -> tuple[GpuKind, ...]:
     """Return the kinds that a request takes, in the order of its wishes; those that left the catalog are left out."""
     if request.gpu is None:
         return ()
+    if not request.substitutes:
+        return (kinds[request.gpu],) if request.gpu in kinds else ()
     found = dict.fromkeys((request.gpu, *request.substitutes))
     known = (kinds[name] for name in found if name in kinds)
     return tuple(kind for kind in known if kind.name == request.gpu or is_enough(kind, request))
@@ -45,6 +47,8 @@ def pool_of(claim: Claim | Lease, kinds: Kinds) -> str | None:
 def pools_of(claim: Claim | Lease, kinds: Kinds) -> tuple[str | None, ...]:
     """Return the pools that a claim draws on: it stands in a line for each. (None,) without a GPU."""
     own = pool_of(claim, kinds)
+    if not claim.request.substitutes:
+        return (own,)
     return (own, *dict.fromkeys(kind.pool for kind in kinds_of(claim.request, kinds) if kind.pool != own))
 
 

@@ -47,8 +47,9 @@ def left_over(seen: Iterable[tuple[str, Slot]], leases: Iterable[Lease]) -> tupl
 
     ``seen`` is what runs: lease id and slot. Leases and processes are joined by both, so that nothing counts twice.
     """
-    held = {(lease.id, slot) for lease in leases if lease.phase in HOLDING for slot in lease.slots}
-    return tuple(slot for _, slot in sorted(set(seen) - held, key=lambda x: (x[0], x[1].gpu, x[1].share)))
+    held = {lease.id: lease.slots for lease in leases if lease.phase in HOLDING}
+    left = {(name, slot) for name, slot in seen if slot not in held.get(name, ())}
+    return tuple(slot for _, slot in sorted(left, key=lambda x: (x[0], x[1].gpu, x[1].share)))
 
 
 def grantable(gpu: Gpu) -> bool:
@@ -170,28 +171,27 @@ def largest_fit(kind: GpuKind, fleet: Fleet, *, foreign_too: bool = False) -> in
 
     ``foreign_too`` counts GPUs that strangers use: they come back, though nobody knows when.
     """
-    pool = kind.pool
-    own = [gpu for gpu in fleet.gpus if gpu.pool == pool and gpu.healthy and (foreign_too or not gpu.foreign)]
-    nodes = Counter(gpu.on for gpu in own)
+    own = (gpu for gpu in fleet.of_pool.get(kind.pool, ()) if gpu.healthy and (foreign_too or not gpu.foreign))
+    nodes = Counter((gpu.cluster, gpu.node) for gpu in own)
     return max(nodes.values(), default=0)
 
 
 def count_free(kind: GpuKind, fleet: Fleet, used: Mapping[str, Fraction]) -> int:
     """Return how many units of ``kind`` are free now: slices of a shared device count each, what is coming does not."""
-    free, pool, share = 0, kind.pool, kind.share
-    for gpu in fleet.gpus:
-        if gpu.pool == pool and grantable(gpu) and not gpu.is_coming:
-            free += kind.shares if gpu.id not in used else max(0, int((1 - used[gpu.id]) // share))
+    free, share = 0, kind.share
+    for gpu in fleet.of_pool.get(kind.pool, ()):
+        taken = used.get(gpu.id)
+        if (taken is not None and taken.numerator >= taken.denominator) or not grantable(gpu) or gpu.is_coming:
+            continue  # fractions are slow: only of GPUs that are shared anything is computed
+        free += kind.shares if taken is None else int((1 - taken) // share)
     return free
 
 
 def count_all(kind: GpuKind, fleet: Fleet) -> int:
     """Return how many units of ``kind`` the fleet has, without what is coming."""
-    pool = kind.pool
-    return kind.shares * sum(gpu.pool == pool and not gpu.is_coming for gpu in fleet.gpus)
+    return kind.shares * sum(not gpu.is_coming for gpu in fleet.of_pool.get(kind.pool, ()))
 
 
 def count_away(kind: GpuKind, fleet: Fleet) -> int:
     """Return how many units of ``kind`` may not be given, whoever holds them: unhealthy, or on a closed node."""
-    pool = kind.pool
-    return kind.shares * sum(gpu.pool == pool and not gpu.healthy for gpu in fleet.gpus)
+    return kind.shares * sum(not gpu.healthy for gpu in fleet.of_pool.get(kind.pool, ()))

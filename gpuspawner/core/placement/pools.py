@@ -114,6 +114,10 @@ class Pools:
         if pool in self:
             yield from ((look, nodes) for (_, look), nodes in self._pools[pool].alike.items())
 
+    def has_free(self, pool: str) -> bool:
+        """Whether any GPU of a pool has some left."""
+        return pool in self and bool(self._pools[pool].alike)
+
     def gpus(self, pool: str, node: NodeName) -> Sequence[Gpu]:
         """Return the GPUs of a pool on a node that may be given."""
         return self._pools[pool].gpus.get(node, ()) if pool in self else ()

@@ -182,7 +182,7 @@ class _Pass:
             if (barred := self._barred(claim, kind)) is not None:
                 held = held or barred
                 continue
-            found = fit(claim, kind, self._pools, self._reservations, self._seen.now, self._unfit)
+            found = self._fit(claim, kind)
             if found is None:
                 fitting.append(kind)
             elif (over := self._over_the_place(claim, kind, found.slots)) is not None:
@@ -191,14 +191,19 @@ class _Pass:
                 self._give(claim, kind, found)
                 return
         if fitting:
-            self._note_kept_from(claim, fitting)
+            if self._keeps:
+                self._note_kept_from(claim, fitting)
             self._reserve(claim, fitting)
         elif held is not None:
             self._held[claim.id] = held
 
+    def _fit(self, claim: Claim, kind: GpuKind) -> Fit | None:
+        if not self._pools.has_free(kind.pool):
+            return None  # most of a long line find nothing left
+        return fit(claim, kind, self._pools, self._reservations, self._seen.now, self._unfit)
+
     def _note_kept_from(self, claim: Claim, fitting: Iterable[GpuKind]) -> None:
-        kinds = fitting if self._keeps else ()
-        kept = (kept_from(claim, kind, self._pools, self._reservations) for kind in kinds)
+        kept = (kept_from(claim, kind, self._pools, self._reservations) for kind in fitting)
         if (first := next((one for one in kept if one is not None), None)) is not None:
             self._held[claim.id] = Held(first.rule, first.words)
 

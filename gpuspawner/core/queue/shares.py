@@ -151,6 +151,7 @@ class Uses:
         self._granted: dict[Account, float] = {}
         self._known: dict[Account, float] = {}
         self._teams: dict[str, float] = {}
+        self._users: dict[tuple[str, str], float] = {}
         self._gpus: dict[tuple[str, int], float] = {}
         """How much so many of a kind count, by its name: fractions are slow."""
 
@@ -169,7 +170,7 @@ class Uses:
         if team in self._teams:
             return self._teams[team]
         if not team:
-            return self._of(Account("", claim.user_created))
+            return self.of_user(claim)
         entry = self._rules.teams.get(team)
         weight = entry.weight if entry is not None else Fraction(1)
         self._teams[team] = self._of(Account(team, "")) / float(weight) if weight > 0 else inf
@@ -177,7 +178,10 @@ class Uses:
 
     def of_user(self, claim: Claim) -> float:
         """Return the use of a claim's user for its team."""
-        return self._of(Account(claim.request.team, claim.user_created))
+        who = claim.request.team, claim.user_created
+        if who not in self._users:
+            self._users[who] = self._of(Account(*who))
+        return self._users[who]
 
     def charge(self, claim: Claim, kind: GpuKind | None) -> None:
         """Charge what is granted in this pass."""
@@ -187,6 +191,8 @@ class Uses:
                 self._gpus[what] = float(counts_of(kind) * claim.request.count)
             seconds = self._gpus[what] * claim.request.lifetime_seconds
             self._teams.pop(claim.request.team, None)
+            for team in (claim.request.team, ""):
+                self._users.pop((team, claim.user_created), None)
             for account in accounts_of(claim.user_created, claim.request.team):
                 self._granted[account] = self._granted.get(account, 0.0) + seconds
 

@@ -11,7 +11,7 @@ from gpuspawner import __version__
 from gpuspawner.catalog import load_catalog
 from gpuspawner.catalog.models import BoundsEntry, CatalogEntry, DefaultEntry, PolicyEntry
 from gpuspawner.cli.main import parser_of_all
-from tools.docs import site, staging
+from tools.docs import diagrams, site, staging
 from tools.docs.reference.catalog import keys
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*Check CHANGES for Sphinx API")
@@ -34,6 +34,16 @@ def test_the_site_is_built_without_a_warning_and_takes_nothing_from_elsewhere(tm
     assert not re.search(r"@import|url\(\s*[\"']?(?:https?:)?//", styles)
 
 
+def test_each_diagram_is_a_picture_of_what_its_block_says():
+    page = REPO / "docs" / "architecture.md"
+    blocks = diagrams.BLOCK.findall(page.read_text())
+    drawn = {diagrams.file_of(page, block) for block in blocks}
+    assert len(drawn) == 2
+    assert drawn == set(diagrams.DRAWN.glob("*.svg")), "run: python -m tools.docs.diagrams MERMAID"
+    for file in drawn:
+        assert not re.search(r"<script|foreignObject|(?:href|src)=", file.read_text())
+
+
 @pytest.fixture
 def own_pages(tmp_path, monkeypatch):
     """Let the site be of one page, whose text is given."""
@@ -53,6 +63,7 @@ def own_pages(tmp_path, monkeypatch):
     [
         pytest.param("# A\n\n[gone](gone.md)\n", "docs/index.md: no file docs/gone.md", id="page"),
         pytest.param("# A\n\n[out](../../etc/passwd)\n", "docs/index.md: no file", id="outside"),
+        pytest.param("# A\n\n```mermaid\nflowchart\n```\n", "docs/index.md: a diagram changed", id="diagram"),
         pytest.param("# A\n\n[heading](#gone)\n", "docs/index.md:3: WARNING: ", id="heading"),
     ],
 )

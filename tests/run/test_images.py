@@ -135,6 +135,8 @@ def test_images_of_service_and_hub_have_the_package_and_nothing_to_build_with(bu
     assert "--catalog FILE" in buildah("run", "--user=12345", service, "--", "gpuspawner", "serve", "--help")
     left = buildah("run", service, "--", "sh", "-c", "id -u; ls /var/lib/apt/lists; command -v gcc make pip || true")
     assert left == "1000\n"
+    size = buildah("run", service, "--", "du", "-sm", "/opt/gpuspawner")
+    assert int(size.split()[0]) < 200, "MB; docs/scale.md tells of what"
     buildah("bud", *buildah.mounts, f"--tag={HUB_BASE}", "--file=Hub", ".")
     hub = built(buildah, "hub", HUB_BASE=HUB_BASE)
     told = "import gpuspawner.spawner, jupyterhub, os; print(jupyterhub.__version__[:3], os.getuid())"

@@ -10,6 +10,7 @@ import re
 import shutil
 from pathlib import Path
 
+from tools.docs import diagrams
 from tools.docs.reference import PAGES
 from tools.install import ROOT
 
@@ -19,8 +20,6 @@ FROM_ROOT = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md
 FILES = Path("files")
 """Where the site has copies of the repository's files that pages link to."""
 LINK = re.compile(r"(!?\[[^\]\n]*\]\()([^)#\s:]+)(#[^)\s]*)?\)")
-DIAGRAM = re.compile(r"^```mermaid$", re.MULTILINE)
-"""Would be drawn by a script from elsewhere: the site shows its text."""
 
 
 class BrokenLink(Exception):
@@ -41,7 +40,20 @@ def stage(folder: Path) -> None:
     for path, text in texts.items():
         target = folder / called[path]
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(DIAGRAM.sub("```text", _linked(text, path, called, folder)))
+        target.write_text(_linked(_drawn(text, path), path, called, folder))
+
+
+def _drawn(text: str, page: Path) -> str:
+    """Return a page's text with its diagrams as pictures, which a script of mermaid's would draw elsewhere."""
+
+    def put(found: re.Match[str]) -> str:
+        file = diagrams.file_of(page, found[1])
+        if not file.is_file():
+            raise BrokenLink(f"{page.relative_to(ROOT)}: a diagram changed: run python -m tools.docs.diagrams MERMAID")
+        heading = re.findall(r"^#+ (.+)$", text[: found.start()], re.MULTILINE)[-1]
+        return f"![{heading}, as a diagram]({os.path.relpath(file, page.parent)})\n"
+
+    return diagrams.BLOCK.sub(put, text)
 
 
 def _linked(text: str, page: Path, called: dict[Path, Path], folder: Path) -> str:

@@ -25,8 +25,10 @@ from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.schedulers.memory import InMemoryScheduler
-from gpuspawner.service.api import events, internal, preemptions, presets, public, usage
+from gpuspawner.service.api import internal
 from gpuspawner.service.api.base import is_spawner
+from gpuspawner.service.api.rest.keys import KEPT_SECONDS
+from gpuspawner.service.api.routes import ROUTES as API_ROUTES
 from gpuspawner.service.clock import Clock, SteadyClock, WallWatch
 from gpuspawner.service.connections import MOST_STRANGERS, PublicServer, raise_descriptor_limit
 from gpuspawner.service.door import STARTING, Door
@@ -38,6 +40,8 @@ from gpuspawner.service.leases.book import Book
 from gpuspawner.service.leases.lifecycle import Lifecycle
 from gpuspawner.service.leases.reclaimer import Reclaimer
 from gpuspawner.service.listening import listen
+from gpuspawner.service.observe.dcgm import LOOK_SECONDS as DCGM_SECONDS
+from gpuspawner.service.observe.dcgm import Dcgm
 from gpuspawner.service.observe.hub import Hub
 from gpuspawner.service.observe.known import KnownUsers
 from gpuspawner.service.observe.members import Members
@@ -129,7 +133,8 @@ def wire(
     identity = Identity(options.hub_id, options.secret, options.secret_made_at)
     members = Members(hub, clock, in_force)
     reconciler = Reconciler(book, allocator, reclaimer, hub, members, backend, clock, settings, identity, options.data)
-    sampler = Sampler(book, backend, scheduler, in_force, clock, settings, lifecycle, reconciler.last_activity)
+    seen = Dcgm(in_force, clock)
+    sampler = Sampler(book, backend, scheduler, in_force, clock, settings, lifecycle, seen, reconciler.last_activity)
     url = options.public_url or options.service_url.rstrip("/") + options.prefix
     parts = Parts(
         store, book, in_force, scheduler, allocator, QueueView(book, scheduler, allocator, clock),
@@ -165,16 +170,8 @@ def application(parts: Parts, hub_auth: Mapping[str, Any] | None = None, health:
     prefix = parts.prefix.rstrip("/")
     routes: list[Any] = [
         (prefix + path, handler, {"parts": parts})
-        for path, handler in [
-            *internal.ROUTES,
-            *public.ROUTES,
-            *preemptions.ROUTES,
-            *presets.ROUTES,
-            *usage.ROUTES,
-            *events.ROUTES,
-        ]
+        for path, handler in [*internal.ROUTES, *API_ROUTES, *metrics.ROUTES, *WEB_ROUTES]
     ]
-    routes += [(prefix + path, handler, {"parts": parts}) for path, handler in [*metrics.ROUTES, *WEB_ROUTES]]
     routes += [(path, handler, {"health": health}) for path, handler in HEALTH_ROUTES if health]
     return Application(
         routes,
@@ -271,6 +268,7 @@ class Service:
             self._every(min(period, 0.5), self.parts.lifecycle.deadlines),
             self._every(min(period, 0.5), self.parts.preemptions.step),
             self._every(GROUPS_SECONDS, self._look_for_groups),
+            self._every(DCGM_SECONDS, self.parts.sampler.dcgm.look),
             self._every(THIN_SECONDS, self._thin),
             self._every(LOOK_SECONDS, self._look_at_catalog),
             self.parts.notifier.run(),
@@ -383,6 +381,8 @@ class Service:
             more = await store.write(store.ages.forget_ended, now - self._settings.keep_ended_seconds)
             await asyncio.sleep(FORGET_PAUSE_SECONDS)
         await store.write(store.outputs.forget, now)
+        await store.write(store.answers.forget, now - KEPT_SECONDS)
+        await store.write(store.tokens.forget, now)
         await store.write(store.ledger.forget, milliseconds(now - self._settings.keep_use_seconds))
         await store.write(store.preemptions.forget, now - self._settings.keep_ended_seconds)
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
-from kubernetes_asyncio.client import ApiClient, Configuration
-from kubespawner import spawner as kubespawner
 from traitlets.config import Config
 
 from gpuspawner.catalog import load_text, resolve
@@ -15,52 +12,6 @@ from gpuspawner.spawner.kubernetes.profiles import menus
 from gpuspawner.spawner.kubernetes.spawner import GPUSpawner
 
 GIB = 2**30
-CATALOG = load_text("""
-version: 1
-gpus: {a100: {match: A100, memory: 80GiB}}
-templates:
-  lab:
-    gpus: {a100: 1-2}
-    bounds: {cpu: 1-16, memory: 1GiB-64GiB}
-    default: {gpu: none, cpu: 8, memory: 16GiB}
-    guarantee: {cpu: 25%, memory: 50%}
-  whole: {extends: lab, title: Whole, guarantee: {cpu: 100%}}
-  usual: {gpus: {a100: 1}, bounds: {cpu: 0.5-1}, default: {gpu: none, cpu: 0.5, memory: 1GiB}}
-""")
-
-
-class User(SimpleNamespace):
-    """A user as a spawner meets one."""
-
-    def __getattr__(self, name):
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return ""
-
-
-@pytest.fixture
-async def a_spawner(monkeypatch):
-    """Return a function that makes the spawner of a user with these options, and KubeSpawner's settings."""
-    monkeypatch.setattr(kubespawner, "load_config", lambda **_settings: None)
-    monkeypatch.setattr(kubespawner, "shared_client", lambda _name: None)
-    async with ApiClient(Configuration()) as client:
-
-        def make(options, catalog=CATALOG, **settings):
-            c = Config({"KubeSpawner": {"image": "usual:1", **settings}})
-            user = User(name="alice", id=1, escaped_name="alice", orm_user=SimpleNamespace(id=1))
-            spawner = GPUSpawner(
-                config=c,
-                user=user,
-                orm_spawner=SimpleNamespace(name="", oauth_client_id="o", user_options={}, server=None),
-                hub=SimpleNamespace(api_url="http://hub", public_host="", base_url="/hub/"),
-                gpu_catalog=lambda: catalog,
-                _mock=True,
-            )
-            spawner.api = SimpleNamespace(api_client=client)
-            spawner.user_options = options
-            return spawner
-
-        yield make
 
 
 @pytest.mark.parametrize(

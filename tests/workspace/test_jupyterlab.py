@@ -131,6 +131,23 @@ def refuse(route, service):
     route.fulfill(response=response)
 
 
+def test_another_workspace_of_theirs_that_came_is_told_with_the_way_to_it(page, service, workspace):
+    told = {
+        "id": "other",
+        "text": "Another workspace of yours, train, came.",
+        "page": "/services/gpu/x",
+        "ends_at": 9.0,
+    }
+    service.document = {**workspace(), "elsewhere": [told]}
+    look_again(page)
+    expect(page.get_by_role("alert")).to_have_text(told["text"])
+    more = page.locator(".gpuspawner-warning").get_by_role("link", name="More", exact=True)
+    assert more.get_attribute("href").endswith("/services/gpu/x")
+    service.document = workspace()
+    look_again(page)
+    expect(page.locator(".gpuspawner-warning")).to_be_hidden()
+
+
 def test_close_hides_this_warning_until_half_of_its_time_has_passed(page, service, workspace, idle_warning):
     warn(page, service, workspace, idle_warning(8))
     button(page, "Close").click()

@@ -10,6 +10,8 @@ from gpuspawner.catalog import OPTIONS
 from gpuspawner.core.errors import Conflict, RequestRefused, quoted
 from gpuspawner.core.leases.lease import NOBODY, Owner
 from gpuspawner.service.api.base import ApiHandler
+from gpuspawner.service.api.rest import route
+from gpuspawner.service.api.rest.shapes import presets as shapes
 from gpuspawner.service.store.presets import Preset
 
 MOST, LONGEST_NAME, LONGEST_VALUE = 20, 60, 500
@@ -32,15 +34,17 @@ class PresetHandler(ApiHandler):
 
 
 class PresetList(PresetHandler):
-    """GET: one's own presets. POST: save one."""
+    """One's own presets."""
 
+    @route(answer=shapes.PresetList)
     async def get(self) -> None:
         """Answer them by name, and how many there may be."""
         rows = await self.parts.store.read(self.parts.store.presets.of, self.owner())
         self.answer({"presets": [_view(one) for one in rows], "most": MOST})
 
+    @route(answer=shapes.Preset, body=shapes.PresetBody, status=201)
     async def post(self) -> None:
-        """Answer the preset. It takes the place of an earlier one of its name."""
+        """Save one, and answer it. It takes the place of an earlier one of its name."""
         owner, body = self.owner(), self.fields("name", "options")
         one = Preset(_name(body.get("name")), self._options(body.get("options")), self.parts.clock.now())
         if not await self.parts.store.write(self.parts.store.presets.save, owner, one, MOST):
@@ -63,10 +67,11 @@ class PresetList(PresetHandler):
 
 
 class OnePreset(PresetHandler):
-    """POST: rename it. DELETE: forget it."""
+    """One of one's own presets."""
 
+    @route(answer=shapes.Named, body=shapes.NameBody)
     async def post(self, name: str) -> None:
-        """Answer its new name; 409 where another one has it."""
+        """Rename it, and answer its new name; 409 where another one has it."""
         owner, new = self.owner(), _name(self.fields("name").get("name"))
         store = self.parts.store
         if name not in {one.name for one in await store.read(store.presets.of, owner)}:
@@ -75,8 +80,9 @@ class OnePreset(PresetHandler):
             raise Conflict(f"You have a preset called {new} already: delete it first, or choose another name.")
         self.answer({"name": new})
 
+    @route(answer=shapes.Named)
     async def delete(self, name: str) -> None:
-        """Answer the name that it had."""
+        """Forget it, and answer the name that it had."""
         owner, store = self.owner(), self.parts.store
         if not await store.write(store.presets.delete, owner, name):
             raise self.missing(name)

@@ -131,7 +131,13 @@ class Watch {
       this.ended.hide();
       this.why = '';
       this.meter.show(body, this.page);
-      this.warning.show(body.warning, body, this.page);
+      const [other] = body.elsewhere ?? []; // of the same user, come while they were away
+      if (other && !body.warning) {
+        const told = { kind: `elsewhere ${other.id}`, text: other.text, ends_at: null, actions: [] };
+        this.warning.show(told, body, this.hubUrl(other.page));
+      } else {
+        this.warning.show(body.warning, body, this.page);
+      }
     } else if (unreached) {
       this.meter.showNote('No answer', this.page, NO_ANSWER);
     } else if (this.away) {

@@ -72,6 +72,7 @@ def picture(context: BrowserContext, url: str, name: str) -> None:
         page.goto(url)
         page.wait_for_load_state()
         time.sleep(1.5)
+        page.evaluate("scrollTo(0, document.body.scrollHeight)")  # what sticks to the window lies in its place
         page.screenshot(path=OUT / f"{name}-{look}.png", full_page=True)
     page.close()
 

@@ -221,8 +221,8 @@ def test_all_that_is_wrong_is_told_at_once_by_the_labels_of_the_form(catalog):
     assert left == {"cpu": "4 cores"}
     assert [one.field for one in refused] == ["'memroy'", "count", "memory", "lifetime"]
     assert what_is_wrong(refused[1:]) == "Not possible as it is: see GPUs, Memory and Lifetime."
-    assert what_is_wrong(refused[3:]) == "Lifetime: '3 days' asked; allowed: 30 min to 24 h. Ask for 30 min to 24 h."
-    assert refused[3].beside == "'3 days' asked; allowed: 30 min to 24 h. Ask for 30 min to 24 h."
+    beside = "'3 days' (3 d) asked; allowed: 30 min to 24 h. Ask for 30 min to 24 h."
+    assert (refused[3].beside, what_is_wrong(refused[3:])) == (beside, f"Lifetime: {beside}")
     flood = {f"key-{n}": n for n in range(5000)}
     assert tried(lambda options: resolve(catalog, options, "alice"), flood)[0] == {}
 

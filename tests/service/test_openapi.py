@@ -82,7 +82,7 @@ def test_the_document_is_answered_to_anybody_below_the_service_s_address(world):
         ("GET", "workspaces?ended=many", None, "ended: 'many' asked; allowed: a valid integer"),
         ("GET", "workspaces?limit=0", None, "limit: '0' asked; allowed: greater than or equal to 1"),
         ("GET", "workspaces?cursor=lost", None, "cursor: 'lost' asked; allowed: `next` of the part before"),
-        ("POST", "check", {"memory": "16GB"}, "memory: '16GB' asked"),
+        ("POST", "check", {"memory": "16 boxes"}, "Memory: '16 boxes' asked"),
         ("POST", "check", {"memorry": "16GiB"}, "Did you mean `memory`?"),
         ("POST", "workspaces/runs/keep", {"for": "2h"}, "'for'"),
     ],

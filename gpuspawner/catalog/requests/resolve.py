@@ -271,8 +271,14 @@ def _bounded(
     except BadValue as error:
         raise refused(field, asked[field], limit, error, show(default)) from None
     if not bounds[0] <= value <= bounds[1]:
-        raise RequestRefused(field, quoted(asked[field]), limit, f"Ask for {limit}.")
+        raise RequestRefused(field, _as_understood(asked[field], show(value)), limit, f"Ask for {limit}.")
     return value
+
+
+def _as_understood(value: object, shown: str) -> str:
+    """Return a value as it was written, with what it was understood to mean where that reads otherwise."""
+    written, meant = (text.lower().replace(" ", "").replace("min", "m") for text in (str(value), shown))
+    return quoted(value) if written == meant else f"{quoted(value)} ({shown})"
 
 
 def _read_lifetime(value: object) -> int:

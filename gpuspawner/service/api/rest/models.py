@@ -40,6 +40,13 @@ class PageQuery(Query):
     """Where to go on: ``next`` of the part before."""
 
 
+class Refused(Answer):
+    """One part of a request that was refused, and why."""
+
+    field: str
+    words: str
+
+
 class Problem(Answer):
     """What is told of an error, in a sentence for people."""
 
@@ -49,6 +56,12 @@ class Problem(Answer):
     asked: str | None = None
     limit: str | None = None
     remedy: str | None = None
+    sentence: str | None = None
+    """Of a check: all that is wrong, at once."""
+    fields: list[Refused] | None = None
+    """Of a check: each part that was refused."""
+    understood: dict[str, str] | None = None
+    """Of a check: what the rest was understood to mean, by option."""
 
 
 class Error(Answer):

@@ -14,7 +14,7 @@ export async function tellOfStart(ask) {
   busy.setAttribute('role', 'status');
   const list = append(node, 'ul', 'gpuspawner-told');
   list.setAttribute('aria-live', 'polite');
-  const close = append(node, 'button', '', 'Close');
+  const close = append(node, 'button', 'gpuspawner-button', 'Close');
   close.addEventListener('click', () => node.remove());
   for (;;) {
     const { status, body } = await ask();

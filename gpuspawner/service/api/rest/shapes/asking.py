@@ -53,6 +53,16 @@ class Offers(Answer):
     team: str | None
 
 
+class Cost(Answer):
+    """What a start costs that runs to its end."""
+
+    amount: float | None
+    """None where no price is set."""
+    currency: str | None
+    words: list[str]
+    """What it costs, and what it leaves of each budget."""
+
+
 class Outlook(Answer):
     """What a start would do now."""
 
@@ -62,6 +72,9 @@ class Outlook(Answer):
     asked: str
     ends_at: float | None
     team: str | None
+    understood: dict[str, str]
+    """What each size and time was understood to mean, by option."""
+    cost: Cost
     substitutes: list[Substitute]
     quota: list[Limit | Budget]
 

@@ -22,12 +22,16 @@ class StartBody(Body):
     cpu: float | str | None = None
     """Cores, such as ``4`` or ``0.5``."""
     memory: int | str | None = None
-    """With its unit, such as ``64GiB``; or bytes."""
+    """As people write it, such as ``64``, ``64 GB`` or ``64GiB``; a number of JSON is bytes."""
     lifetime: str | None = None
-    """With its unit, such as ``8h`` or ``1h30m``."""
+    """As people write it, such as ``90`` (minutes), ``1h30`` or ``3 days``."""
     team: str | None = None
     """Which team is charged."""
     substitutes: list[str] | str | None = None
     """Kinds of GPU that may be given instead: a list, or a text with commas."""
     gpu_memory: int | str | None = None
     """What a substitute must have at least, as ``memory``."""
+    repository: str | None = None
+    """What is cloned into the home: an address of https or ssh, without a password."""
+    own_image: str | None = None
+    """An image of one's own, where the template takes any."""

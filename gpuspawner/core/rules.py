@@ -153,13 +153,19 @@ class Hours:
 
 @dataclass(frozen=True)
 class ClassHold:
-    """GPUs that are kept free for a group of the hub at given times, until a day in seconds since the epoch."""
+    """GPUs that are kept free for a group of the hub at given times, until a day in seconds since the epoch.
+
+    Without a ``window`` they are held all the time ``since`` then. Where an administrator holds them it is for an
+    ``account``, and ``group`` is how people call that.
+    """
 
     group: str
     kind: str
     count: int
-    window: Window
+    window: Window | None
     until: float | None = None
+    since: float = 0.0
+    account: Account | None = None
 
 
 @dataclass(frozen=True)

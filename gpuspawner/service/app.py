@@ -377,6 +377,7 @@ class Service:
         await store.write(store.outputs.forget, now)
         await store.write(store.ledger.forget, milliseconds(now - self._settings.keep_use_seconds))
         await store.write(store.preemptions.forget, now - self._settings.keep_ended_seconds)
+        await store.write(store.restrictions.forget, now - self._settings.keep_ended_seconds)
 
 
 def _time() -> float:

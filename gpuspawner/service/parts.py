@@ -20,6 +20,7 @@ from gpuspawner.service.observe.members import Members
 from gpuspawner.service.observe.reconciler import Reconciler
 from gpuspawner.service.observe.sampler import Sampler
 from gpuspawner.service.rules.preemptions import Preemptions
+from gpuspawner.service.rules.restrictions import Restrictions
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import Store
 from gpuspawner.service.tell.notifier import Notifier
@@ -53,6 +54,11 @@ class Parts:
     preemptions: Preemptions
     streams: Counter[tuple[str, Owner]] = field(default_factory=Counter)
     """How many pages of each person listen to events."""
+
+    @property
+    def restrictions(self) -> Restrictions:
+        """What administrators keep from being given or judged."""
+        return self.allocator.restrictions
 
     @property
     def catalog(self) -> Catalog:

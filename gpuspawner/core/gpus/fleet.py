@@ -86,6 +86,8 @@ class Gpu:
     zone: str = ""
     reachable: bool = True
     """Whether its node answers."""
+    closed: str = ""
+    """Why an administrator lets nobody new have it, in a sentence without its full stop; "" where nobody does."""
 
     @property
     def is_coming(self) -> bool:

@@ -53,7 +53,7 @@ def left_over(seen: Iterable[tuple[str, Slot]], leases: Iterable[Lease]) -> tupl
 
 def grantable(gpu: Gpu) -> bool:
     """Whether a device may be given at all."""
-    return gpu.healthy and not gpu.foreign
+    return gpu.healthy and not gpu.foreign and not gpu.closed
 
 
 def beside_of(request: Request) -> Beside:
@@ -192,6 +192,6 @@ def count_all(kind: GpuKind, fleet: Fleet) -> int:
 
 
 def count_away(kind: GpuKind, fleet: Fleet) -> int:
-    """Return how many units of ``kind`` may not be given, whoever holds them: unhealthy, or on a closed node."""
+    """Return how many units of ``kind`` may not be given, whoever holds them: unhealthy, or closed."""
     pool = kind.pool
-    return kind.shares * sum(gpu.pool == pool and not gpu.healthy for gpu in fleet.gpus)
+    return kind.shares * sum(gpu.pool == pool and (not gpu.healthy or bool(gpu.closed)) for gpu in fleet.gpus)

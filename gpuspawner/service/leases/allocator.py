@@ -39,6 +39,7 @@ from gpuspawner.service.rules.bounds import Bounds
 from gpuspawner.service.rules.foretold import Foretold
 from gpuspawner.service.rules.lost_time import LostTime
 from gpuspawner.service.rules.policies import policy_of
+from gpuspawner.service.rules.restrictions import Restrictions
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import AuditLine, OutputRow
 from gpuspawner.service.tell.sentences import gpus_asked
@@ -81,7 +82,10 @@ class Allocator:
         self.lost_time = LostTime(book, scheduler, clock)
         self.asking = Asking(book, in_force, self.dismiss)
         self.prospects = Prospects(book, scheduler, in_force, clock, self.finish)
-        self.observed = Observed(book, scheduler, lambda: self.catalog, self.accounting, clock, settings)
+        self.restrictions = Restrictions(book.store, clock, lambda: self.catalog)
+        self.observed = Observed(
+            book, scheduler, lambda: self.catalog, self.accounting, clock, settings, self.restrictions
+        )
         self.foretold = Foretold(book, clock)
         self.granting = Granting(
             book, self.observed, self.bounds, self.foretold, lambda: self.catalog, clock, self.finish
@@ -110,6 +114,7 @@ class Allocator:
             log.warning("the clock went back by %s or more since the last service", show_duration(ahead_seconds))
             await self.book.save(*(earlier(lease, ahead_seconds) for lease in self.book))
         await self.accounting.load()
+        await self.restrictions.load()
         await self.foretold.load()
         await self.prospects.load()
         await self.lost_time.resume()

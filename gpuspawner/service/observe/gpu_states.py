@@ -9,15 +9,16 @@ from gpuspawner.core.gpus.groups import unmarked
 from gpuspawner.core.leases.lease import HOLDING, Lease
 from gpuspawner.service.parts import Parts
 
-STATES = ("free", "busy", "idle", "unmeasured", "foreign", "suspect")
-"""free; held and computing; held but idle; held and not known; used by what is no workspace; not to be given."""
+STATES = ("free", "busy", "idle", "unmeasured", "foreign", "suspect", "drained")
+"""free; held and computing; held but idle; held and not known; used by what is no workspace; not to be given; free, and
+closed by an administrator."""
 NO_KIND = "none"
 """The kind of a lease without a GPU, and of a GPU that matches no kind of the catalog."""
 
 
 def gpu_states(parts: Parts) -> Counter[tuple[str, str]]:
     """Return how many GPUs of each kind are in each of STATES: (kind, state) → count. Empty while they are unknown."""
-    fleet = parts.scheduler.fleet
+    fleet = parts.allocator.observed.fleet
     if not fleet.complete:
         return Counter()
     holders: dict[str, list[Lease]] = {}
@@ -37,7 +38,7 @@ def _state(parts: Parts, gpu: Gpu, holders: list[Lease], *, left_over: bool) -> 
     if gpu.foreign:
         return "foreign"
     if not holders:
-        return "unmeasured" if left_over else "free"
+        return "unmeasured" if left_over else "drained" if gpu.closed else "free"
     readings = [parts.sampler.newest(lease.id).get(gpu.id) for lease in holders]
     kinds = {reading.kind if reading else "unknown" for reading in readings}
     if "busy" in kinds:

@@ -29,6 +29,7 @@ from gpuspawner.service.store.estimates import Estimates
 from gpuspawner.service.store.ledger import Ledger
 from gpuspawner.service.store.outputs import Outputs
 from gpuspawner.service.store.preemptions import PreemptionRows
+from gpuspawner.service.store.restrictions import RestrictionRows
 from gpuspawner.service.store.rows import AuditLine, ReadingRow, lease_of, row_of_lease, row_of_line
 
 WRITTEN_SECONDS, TROUBLE_SECONDS = 10.0, 2.0
@@ -80,6 +81,7 @@ class Store:
         self.estimates = Estimates(self._transaction)
         self.ledger = Ledger(self._transaction)
         self.preemptions = PreemptionRows(self._transaction)
+        self.restrictions = RestrictionRows(self._transaction)
         if self._engine.dialect.name == "sqlite":
             sa.event.listen(self._engine, "connect", _sqlite_settings)
             sa.event.listen(self._engine, "begin", self._begin)
@@ -311,7 +313,10 @@ class Store:
         with self._transaction() as connection:
             rows = connection.execute(query).all()
         return [
-            AuditLine(row.at, row.lease, row.user, row.actor, event_of(row.action, row.fields, row.why)) for row in rows
+            AuditLine(
+                row.at, row.lease, row.user, row.actor, event_of(row.action, row.fields, row.why), row.via, row.target
+            )
+            for row in rows
         ]
 
 

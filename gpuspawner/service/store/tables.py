@@ -155,8 +155,27 @@ audit = sa.Table(
     sa.Column("action", sa.String(32), nullable=False),
     sa.Column("why", sa.Text, nullable=False),
     sa.Column("fields", sa.JSON(none_as_null=True)),
+    # From where it was done, in words: "its page", "the API".
+    sa.Column("via", sa.String(64), nullable=False, server_default=""),
+    # What it was done to where that is no workspace: a node, a GPU, a kind.
+    sa.Column("target", sa.String(255), nullable=False, server_default=""),
     sa.Index("ix_audit_lease", "lease"),
     sa.Index("ix_audit_at", "at"),
+    # Looked through from the newest on, by one of these.
+    sa.Index("ix_audit_actor", "actor", "number"),
+    sa.Index("ix_audit_action", "action", "number"),
+    sa.Index("ix_audit_user", "user", "number"),
+)
+
+restrictions = sa.Table(
+    "restrictions",
+    metadata,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("since", sa.Float, nullable=False),
+    sa.Column("until", sa.Float),
+    sa.Column("lifted_at", sa.Float),
+    sa.Column("document", sa.JSON, nullable=False),
+    sa.Index("ix_restrictions_since", "since"),
 )
 
 estimates = sa.Table(

@@ -13,6 +13,8 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
+from gpuspawner import __version__
+
 INVALID, REFUSED, AWAY = 1, 2, 3
 TIMEOUT_SECONDS = 20.0
 NOT_FOUND = 404
@@ -112,7 +114,11 @@ def call(url: str, token: str, method: str = "GET", body: Any = None, *, wordles
         url,
         method=method,
         data=json.dumps(body or {}).encode() if method == "POST" or body else None,
-        headers={"Authorization": f"token {token}", "Content-Type": "application/json"},
+        headers={
+            "Authorization": f"token {token}",
+            "Content-Type": "application/json",
+            "User-Agent": f"gpuspawner/{__version__}",
+        },
     )
     try:
         with _OPENER.open(request, timeout=TIMEOUT_SECONDS) as response:

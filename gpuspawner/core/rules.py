@@ -238,12 +238,18 @@ class Lost:
 
 @dataclass(frozen=True)
 class Notice:
-    """A stronger claim needs the GPUs of a workspace: it ends ``at`` then, and its user was told."""
+    """A workspace ends ``at`` then, and its user knows: a stronger claim needs its GPUs, or an administrator ends it.
+
+    ``preemption`` is the claim's id, "" where it is an administrator's, who did it from ``where``, in words. That one
+    ``moves``: it goes back to its place in the queue.
+    """
 
     preemption: str
     at: float
     why: str
     by: str
+    where: str = ""
+    moves: bool = False
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.schedulers.memory import InMemoryScheduler
-from gpuspawner.service.api import events, internal, preemptions, public, usage
+from gpuspawner.service.api import administering, events, internal, preemptions, public, usage
 from gpuspawner.service.api.base import is_spawner
 from gpuspawner.service.clock import Clock, SteadyClock, WallWatch
 from gpuspawner.service.connections import MOST_STRANGERS, PublicServer, raise_descriptor_limit
@@ -165,7 +165,14 @@ def application(parts: Parts, hub_auth: Mapping[str, Any] | None = None, health:
     prefix = parts.prefix.rstrip("/")
     routes: list[Any] = [
         (prefix + path, handler, {"parts": parts})
-        for path, handler in [*internal.ROUTES, *public.ROUTES, *preemptions.ROUTES, *usage.ROUTES, *events.ROUTES]
+        for path, handler in [
+            *internal.ROUTES,
+            *administering.ROUTES,
+            *public.ROUTES,
+            *preemptions.ROUTES,
+            *usage.ROUTES,
+            *events.ROUTES,
+        ]
     ]
     routes += [(prefix + path, handler, {"parts": parts}) for path, handler in [*metrics.ROUTES, *WEB_ROUTES]]
     routes += [(path, handler, {"health": health}) for path, handler in HEALTH_ROUTES if health]

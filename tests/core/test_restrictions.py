@@ -6,13 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lease_builders import KINDS, NOW, a_lease, a_request, fleet, gpu, slots
 
+from gpuspawner.core.administering.restrictions import Measure, Restriction, exempt_until, holds_of, with_closed
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Phase
 from gpuspawner.core.placement.placement import count_away, count_free, largest_fit
 from gpuspawner.core.queue.forecast.estimates import queue_places
 from gpuspawner.core.queue.grants import PAUSED, decide
 from gpuspawner.core.queue.index import Index
 from gpuspawner.core.queue.snapshot import ALL_KINDS, Snapshot
-from gpuspawner.core.restrictions import Measure, Restriction, exempt_until, holds_of, with_closed
 from gpuspawner.core.rules import Account, Rules
 
 GPUS = [replace(gpu(number), node=f"node-{number // 2}") for number in range(6)] + [

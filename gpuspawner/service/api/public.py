@@ -202,9 +202,8 @@ class Act(ApiHandler):
         for name in self.request.query_arguments:
             remedy = "Leave it out of the address."
             raise RequestRefused(quoted(name), "an argument that does not exist", "none", remedy)
-        where = "a page of the hub" if self._authorization()[0] == "ticket" else "the API"
         said = body.get(with_it or "", "")
-        await act(self.parts, self.must(), await self.own(lease_id), action, where, said)
+        await act(self.parts, self.must(), await self.own(lease_id), action, self.where, said)
         self.answer(lease_view(self.parts, await self.own(lease_id)))
 
 

@@ -358,7 +358,7 @@ class Allocator:
         ``kept_since`` is from when on its readings stay as long as its audit; None for none.
         """
         finished = leases.finish(lease, how, self.clock.now(), gone=gone)
-        stopped = self.line(lease, how.by, events.Stopped(how.reason.value, how.message))
+        stopped = self.line(lease, how.by, events.Stopped(how.reason.value, how.message), how.where)
         lines = [] if lease.phase is Phase.STOPPING else [stopped]
         kept = [] if kept_since is None else [(lease.id, kept_since)]
         stored = self.book.save(finished, audit=lines, kept=kept)
@@ -380,6 +380,6 @@ class Allocator:
             return False
         return returns is not Return.NEVER and bool(lease.request.template) and not self.offered_no_more(lease)
 
-    def line(self, lease: Lease, actor: str, event: events.Event) -> AuditLine:
+    def line(self, lease: Lease, actor: str, event: events.Event, where: str = "") -> AuditLine:
         """Return an audit line of now."""
-        return AuditLine(self.clock.now(), lease.id, lease.user, actor, event)
+        return AuditLine(self.clock.now(), lease.id, lease.user, actor, event, where)

@@ -196,7 +196,7 @@ class Sampler:
         at = told.at
         lease, lines = self._lifecycle.under(lease, told.policy, told.mode, at)
         streak, verdict = judge(lease.streak, _within(told.sample, lease, at), told.policy, told.mode)
-        if lease.kept_until is not None and at < lease.kept_until:
+        if at < (self._lifecycle.kept_until(lease) or 0.0):
             streak, verdict = kept(streak), Verdict.NONE
         lease, more_lines = self._lifecycle.apply(replace(lease, streak=streak, sampled_at=at), verdict)
         rows = reading_rows(lease, told.sample, told.policy, at)

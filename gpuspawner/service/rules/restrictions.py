@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from gpuspawner.catalog import Catalog
+from gpuspawner.core.administering.restrictions import Measure, Restriction, exempt_until, holds_of, with_closed
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.gpus.fleet import Fleet
 from gpuspawner.core.leases.lease import Lease
-from gpuspawner.core.restrictions import Measure, Restriction, exempt_until, holds_of, with_closed
 from gpuspawner.core.rules import Rules
 from gpuspawner.core.units import show_time
 from gpuspawner.service.clock import Clock

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import sqlalchemy as sa
 from pydantic import TypeAdapter
 
-from gpuspawner.core.restrictions import Restriction
+from gpuspawner.core.administering.restrictions import Restriction
 from gpuspawner.service.store import tables
 from gpuspawner.service.store.outputs import Transactions
 from gpuspawner.service.store.rows import AuditLine, row_of_line

@@ -48,9 +48,8 @@ def asked(world, path, who="admin", **options):
 def addresses():
     """Every address of the console, in each of its forms."""
     for path, *_ in ROUTES:
-        forms = ("", ".csv", ".json") if r"(\.csv|\.json|)" in path else ("",)
-        bare = path.replace(r"(\.csv|\.json|)", "").replace("([^/]+)", "alice").replace("/?", "/").lstrip("/")
-        yield from (f"{bare}{form}" for form in forms)
+        bare, _, forms = path.replace("([^/]+)", "alice").replace("/?", "/").lstrip("/").partition("(")
+        yield from (f"{bare}{form.replace(chr(92), '')}" for form in (forms.rstrip(")").split("|") if forms else [""]))
 
 
 def test_only_administrators_see_the_console(world):

@@ -13,7 +13,7 @@ from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Key, Lease, Owner
 from gpuspawner.core.quotas.charges import Line
 from gpuspawner.service.store import AuditLine, ReadingRow, Store
-from gpuspawner.service.store.use_sums import Part
+from gpuspawner.service.store.reports.use_sums import Part
 from gpuspawner.service.tell.start_times import StartTimes
 
 BEFORE_IT = "What was to be stored before this could not be. Nothing was done; try again."

@@ -19,7 +19,7 @@ from gpuspawner.service.leases.book import Book
 from gpuspawner.service.rules.daily_use import NodeOf, part_of_readings, part_of_reclaim, parts_of_lines
 from gpuspawner.service.store import AuditLine, ReadingRow
 from gpuspawner.service.store.ledger import GrantRow
-from gpuspawner.service.store.use_sums import Part
+from gpuspawner.service.store.reports.use_sums import Part
 
 REMEMBERED_SECONDS = 20 * HALF_LIFE_SECONDS
 """Older use counts less than a millionth in the order."""

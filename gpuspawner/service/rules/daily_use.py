@@ -12,7 +12,7 @@ from gpuspawner.core.leases.lease import UP, Lease
 from gpuspawner.core.quotas.charges import Charge, Line
 from gpuspawner.core.rules import Used
 from gpuspawner.service.store import ReadingRow
-from gpuspawner.service.store.use_sums import Amounts, Part
+from gpuspawner.service.store.reports.use_sums import Amounts, Part
 
 HOUR_SECONDS = 3600.0
 NodeOf = Callable[[str], str]

@@ -29,8 +29,9 @@ from gpuspawner.service.store.estimates import Estimates
 from gpuspawner.service.store.ledger import Ledger
 from gpuspawner.service.store.outputs import Outputs
 from gpuspawner.service.store.preemptions import PreemptionRows
+from gpuspawner.service.store.reports.lookups import Lookups
+from gpuspawner.service.store.reports.use_sums import Part, UseSums
 from gpuspawner.service.store.rows import AuditLine, ReadingRow, lease_of, row_of_lease, row_of_line
-from gpuspawner.service.store.use_sums import Part, UseSums
 
 WRITTEN_SECONDS, TROUBLE_SECONDS = 10.0, 2.0
 """How long ago something was written, at most: for how long a full disk may be unknown, and a mended one."""
@@ -40,8 +41,6 @@ while one waits, nothing else is written."""
 READERS = 8
 """Threads that read: fewer than the connections that a pool has."""
 
-LAST_LETTER = "\U0010ffff"
-"""Sorts after every text that goes on otherwise."""
 BEAT, MOST_BEATS = "beat", 2**31 - 1
 """Where a service that others may stand by for counts its beats; 0 once it has ended. As much as the column holds."""
 
@@ -84,6 +83,7 @@ class Store:
         self.ledger = Ledger(self._transaction)
         self.preemptions = PreemptionRows(self._transaction)
         self.use_sums = UseSums(self._transaction)
+        self.lookups = Lookups(self._transaction)
         if self._engine.dialect.name == "sqlite":
             sa.event.listen(self._engine, "connect", _sqlite_settings)
             sa.event.listen(self._engine, "begin", self._begin)
@@ -275,22 +275,6 @@ class Store:
         """Return the leases of ``owner`` (None: of all) that ended last, the newest first."""
         where = _owned(tables.leases.c.phase == Phase.ENDED.value, owner)
         return self._leases(where, order=tables.leases.c.ended_at.desc(), limit=limit)
-
-    def ended_page(self, user: str, reason: str, first: int, count: int) -> tuple[list[Lease], int]:
-        """Return some leases that ended, the newest first, and how many there are of users whose name begins so.
-
-        ``user`` and ``reason`` are "" for any; ``first`` is how many are passed over.
-        """
-        t = tables.leases.c
-        where = t.phase == Phase.ENDED.value
-        if user:
-            where &= (t.user >= user) & (t.user < user + LAST_LETTER)
-        if reason:
-            where &= t.reason == reason
-        query = sa.select(t.document).where(where).order_by(t.ended_at.desc(), t.id).offset(first).limit(count)
-        with self._transaction() as connection:
-            found = connection.scalar(sa.select(sa.func.count(t.ended_at)).where(where)) or 0
-            return [lease_of(document) for document in connection.scalars(query)], found
 
     def last_ended(self, key: Key) -> Lease | None:
         """Return the lease of a key that ended last."""

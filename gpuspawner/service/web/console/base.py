@@ -8,9 +8,11 @@ from typing import Any
 
 from tornado.web import HTTPError
 
+from gpuspawner.core.calendar.periods import day_of, milliseconds
 from gpuspawner.service.api.base import ApiHandler
 from gpuspawner.service.tell.console.exports import csv_text, json_rows
 from gpuspawner.service.tell.console.listing import Column, Listing, Row, Table, Wanted, chosen, listed, read_wanted
+from gpuspawner.service.tell.console.use import Days
 from gpuspawner.service.web.base import PageHandler
 
 NAVIGATION = (
@@ -49,6 +51,15 @@ class ConsolePage(PageHandler):
     def asked(self) -> dict[str, list[str]]:
         """Return the arguments of the address. Raises 400 for what is no text."""
         return {name: self.get_query_arguments(name) for name in self.request.query_arguments}
+
+    def today(self) -> str:
+        """Return the date in the catalog's time zone."""
+        return day_of(milliseconds(self.parts.clock.now()), self.parts.allocator.accounting.zone)
+
+    def month(self) -> Days:
+        """Return this month up to today."""
+        today = self.today()
+        return Days(f"{today[:-2]}01", today)
 
     def send_csv(self, name: str, columns: Sequence[Column], rows: Sequence[Row]) -> None:
         """Answer rows as a file."""

@@ -58,5 +58,5 @@ class EndedPage(ListPage):
     async def _found(self, first: int, count: int) -> tuple[list[Row], int]:
         wanted, store = read_wanted(self.table, self.asked()), self.parts.store
         user, reason = wanted.filters.get("user", ""), wanted.filters.get("reason", "")
-        leases, found = await store.read(store.ended_page, user, reason, first, count)
+        leases, found = await store.read(store.lookups.ended, user, reason, first, count)
         return list(ended_rows(self.parts, leases)), found

@@ -92,8 +92,10 @@ class UseSums:
         if rows:
             connection.execute(_UPSERTS[connection.dialect.name], rows)
 
-    def of_days(self, by: str, first_day: str, last_day: str, *, daily: bool = False) -> list[Sum]:
-        """Return the sums of some days, by one of BY: whole months together, unless ``daily``."""
+    def of_days(
+        self, by: str, first_day: str, last_day: str, *, daily: bool = False, keys: Sequence[str] | None = None
+    ) -> list[Sum]:
+        """Return the sums of some days, by one of BY: whole months together, unless ``daily``; of ``keys``, or all."""
         t = tables.use_sums.c
         months = [] if daily else _whole_months(first_day, last_day)
         days = (t.span >= first_day) & (t.span <= last_day) & (sa.func.length(t.span) > MONTH)
@@ -103,6 +105,8 @@ class UseSums:
         found = [sa.select(tables.use_sums).where(t.by == by, days)]
         if months:
             found.append(sa.select(tables.use_sums).where(t.by == by, t.span.in_(months)))
+        if keys is not None:
+            found = [query.where(t.key.in_(keys)) for query in found]
         with self._transaction() as connection:
             rows = [row for query in found for row in connection.execute(query)]
         return [Sum(row.key, row.name, row.span, Amounts(*row[4:])) for row in rows]

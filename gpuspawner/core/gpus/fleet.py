@@ -135,6 +135,11 @@ class Fleet:
         """The GPUs by id: made once, where many workspaces are shown of tens of thousands of GPUs."""
         return {gpu.id: gpu for gpu in self.gpus}
 
+    def node_of(self, gpu_id: str) -> str:
+        """Return the node that a GPU is on; "" where that is not known."""
+        gpu = self.by_id.get(gpu_id)
+        return gpu.node if gpu else ""
+
     @cached_property
     def simulated_pools(self) -> frozenset[str]:
         """The pools that have a simulated GPU."""

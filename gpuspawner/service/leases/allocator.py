@@ -77,7 +77,7 @@ class Allocator:
         """Serve from ``scheduler``. Nothing is granted before the reconciler has told what runs."""
         self.book, self.scheduler, self.clock, self.settings = book, scheduler, clock, settings
         self._in_force = in_force
-        self.accounting = Accounting(book, clock, lambda: self.catalog)
+        self.accounting = Accounting(book, clock, lambda: self.catalog, self._node_of)
         self.bounds = Bounds(book, clock, lambda: self.catalog, self.accounting)
         self.lost_time = LostTime(book, scheduler, clock)
         self.asking = Asking(book, in_force, self.dismiss)
@@ -94,6 +94,9 @@ class Allocator:
         self.stoppers = Stoppers(book, clock)
         self._counted_of: tuple[object, ...] = ()
         self._counted: list[Offer] = []
+
+    def _node_of(self, gpu_id: str) -> str:
+        return self.scheduler.fleet.node_of(gpu_id)
 
     @property
     def catalog(self) -> Catalog:

@@ -106,4 +106,5 @@ def row_of_lease(lease: Lease) -> dict[str, object]:
         "ended_at": lease.ended_at,
         "document": _lease_json.dump_python(lease, mode="json"),
         "disputed_at": lease.dispute.at if lease.dispute and lease.dispute.answered_at is None else None,
+        "reason": lease.reason.value if lease.reason else "",
     }

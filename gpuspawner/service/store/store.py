@@ -29,6 +29,8 @@ from gpuspawner.service.store.estimates import Estimates
 from gpuspawner.service.store.ledger import Ledger
 from gpuspawner.service.store.outputs import Outputs
 from gpuspawner.service.store.preemptions import PreemptionRows
+from gpuspawner.service.store.reports.lookups import Lookups
+from gpuspawner.service.store.reports.use_sums import Part, UseSums
 from gpuspawner.service.store.restrictions import RestrictionRows
 from gpuspawner.service.store.rows import AuditLine, ReadingRow, lease_of, row_of_lease, row_of_line
 
@@ -82,6 +84,8 @@ class Store:
         self.ledger = Ledger(self._transaction)
         self.preemptions = PreemptionRows(self._transaction)
         self.restrictions = RestrictionRows(self._transaction)
+        self.use_sums = UseSums(self._transaction)
+        self.lookups = Lookups(self._transaction)
         if self._engine.dialect.name == "sqlite":
             sa.event.listen(self._engine, "connect", _sqlite_settings)
             sa.event.listen(self._engine, "begin", self._begin)
@@ -236,8 +240,9 @@ class Store:
         readings: Iterable[ReadingRow] = (),
         charges: Iterable[Line] = (),
         kept: Iterable[tuple[str, float]] = (),
+        used: Iterable[Part] = (),
     ) -> None:
-        """Write leases, audit lines, readings and lines of the ledger in one transaction: all of it or nothing.
+        """Write leases, audit lines, readings, lines of the ledger and use in one transaction: all of it or nothing.
 
         ``kept`` are leases, by id, and since when their readings stay as long as their audit: those behind a stop.
         """
@@ -255,6 +260,7 @@ class Store:
             if rows:
                 connection.execute(tables.readings.insert(), rows)
             self.ledger.write(connection, charges)
+            self.use_sums.write(connection, used)
             for lease_id, since in kept:
                 readings_since = (tables.readings.c.lease == lease_id) & (tables.readings.c.at >= since)
                 connection.execute(tables.readings.update().where(readings_since).values(kept=True))

@@ -34,7 +34,10 @@ leases = sa.Table(
     sa.Column("ended_at", sa.Float),
     sa.Column("document", sa.JSON, nullable=False),
     sa.Column("disputed_at", sa.Float),
+    sa.Column("reason", sa.String(32), nullable=False, server_default=""),
     sa.Index("ix_leases_disputed_at", "disputed_at"),
+    sa.Index("ix_leases_user", "user", "ended_at"),
+    sa.Index("ix_leases_reason", "reason", "ended_at"),
     sa.Index("ix_leases_owner", "hub", "user_created", "ended_at"),
     sa.Index("ix_leases_ended_at", "ended_at"),
     # The database itself refuses a second live lease of a key.
@@ -108,6 +111,21 @@ ledger = sa.Table(
     sa.Index("ix_ledger_end_ms", "end_ms"),
     sa.Index("ix_ledger_day", "day"),
     sa.Index("ix_ledger_owner", "hub", "user_created", "day"),
+)
+
+use_sums = sa.Table(
+    "use_sums",
+    metadata,
+    # What it is summed up by, the day or month, and whose use it is: see ``use_sums.BY``.
+    sa.Column("by", sa.String(16), primary_key=True),
+    sa.Column("span", sa.String(10), primary_key=True),
+    sa.Column("key", sa.String(255), primary_key=True),
+    sa.Column("name", sa.String(255), nullable=False),
+    *(
+        sa.Column(name, sa.Float, nullable=False)
+        for name in ("held", "given_back", "cost", "busy", "idle", "unknown", "saved", "idle_stops")
+    ),
+    sqlite_with_rowid=False,
 )
 
 quota_grants = sa.Table(

@@ -7,15 +7,18 @@ from typing import Any
 from tornado.web import HTTPError
 
 from gpuspawner.core.administering import acts
-from gpuspawner.core.errors import Conflict, RequestRefused
+from gpuspawner.core.errors import Conflict, RequestRefused, quoted
 from gpuspawner.service.administering.asking import Act
+from gpuspawner.service.administering.audit import AUDIT, CURSOR, read_cursor, rows_of, sought_of
 from gpuspawner.service.administering.restricting import FIELDS as OF_MEASURES
 from gpuspawner.service.administering.restricting import OF_ALL, Restricting
 from gpuspawner.service.administering.views import restriction_view
 from gpuspawner.service.administering.workspaces import FIELDS, Workspaces
 from gpuspawner.service.api.base import ApiHandler
+from gpuspawner.service.tell.console.listing import read_wanted
 
-LISTED = 200
+LISTED, MOST_LINES = 200, 1000
+"""How many are listed, unless another number of lines of the audit is asked for."""
 LONGEST_REFUSAL = 1000
 ACTIONS = "|".join(FIELDS)
 RESTRICTION_FIELDS = tuple(dict.fromkeys((*OF_ALL, *(name for some in OF_MEASURES.values() for name in some))))
@@ -87,7 +90,27 @@ class OneRestriction(AdministratorHandler):
         self.answer(await Restricting(self.act()).lift(one, body))
 
 
+class Audit(AdministratorHandler):
+    """GET [?by=] [?who=] [?what=] [?user=] [?target=] [?since=] [?until=] [?limit=] [?before=]: who did what."""
+
+    async def get(self) -> None:
+        """Answer lines, the newest first, and as ``next`` the ``before`` of those that follow."""
+        given = {name: [self.get_query_argument(name)] for name in self.request.query_arguments}
+        limit = _limit(given.pop("limit", [str(LISTED)])[0])
+        wanted = read_wanted(AUDIT, given)
+        sought, before = sought_of(self.parts, wanted.filters), read_cursor(wanted.kept.get(CURSOR, ""))
+        rows, following = await rows_of(self.parts, sought, before, limit)
+        self.answer({"audit": rows, "next": following, "now": self.parts.clock.now()})
+
+
+def _limit(text: str) -> int:
+    if text.isascii() and text.isdigit() and len(text) <= len(str(MOST_LINES)) and 1 <= int(text) <= MOST_LINES:
+        return int(text)
+    raise RequestRefused("limit", quoted(text), f"1 to {MOST_LINES}", "Write a whole number.")
+
+
 ROUTES: list[Any] = [
+    (r"/api/v1/admin/audit", Audit),
     (rf"/api/v1/admin/workspaces/({ACTIONS})", OfWorkspaces),
     (r"/api/v1/admin/restrictions", Restrictions),
     (r"/api/v1/admin/restrictions/([^/]+)", OneRestriction),

@@ -58,7 +58,7 @@ class AdministratorHandler(ApiHandler):
 
     def granting(self) -> Granting:
         """Return what they do. Raises 403 where who asks is no administrator."""
-        return Granting(self.parts, self.must())
+        return Granting(self.parts, self.must(), self.where)
 
 
 class Grants(AdministratorHandler):

@@ -29,6 +29,7 @@ from gpuspawner.service.store.estimates import Estimates
 from gpuspawner.service.store.ledger import Ledger
 from gpuspawner.service.store.outputs import Outputs
 from gpuspawner.service.store.preemptions import PreemptionRows
+from gpuspawner.service.store.reports.audit_search import AuditSearch
 from gpuspawner.service.store.reports.lookups import Lookups
 from gpuspawner.service.store.reports.use_sums import Part, UseSums
 from gpuspawner.service.store.restrictions import RestrictionRows
@@ -86,6 +87,7 @@ class Store:
         self.restrictions = RestrictionRows(self._transaction)
         self.use_sums = UseSums(self._transaction)
         self.lookups = Lookups(self._transaction)
+        self.audit_search = AuditSearch(self._transaction)
         if self._engine.dialect.name == "sqlite":
             sa.event.listen(self._engine, "connect", _sqlite_settings)
             sa.event.listen(self._engine, "begin", self._begin)

@@ -52,7 +52,9 @@ def zone(at: float) -> str:
 def templates() -> Environment:
     """Return the environment of all templates: everything escaped, a missing value an error."""
     environment = Environment(
-        loader=FileSystemLoader([HERE / "templates", HERE / "console" / "templates"]),
+        loader=FileSystemLoader(
+            [HERE / "templates", HERE / "console" / "templates", HERE / "administering" / "templates"]
+        ),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

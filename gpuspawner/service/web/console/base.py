@@ -22,6 +22,7 @@ NAVIGATION = (
     ("queue", "Queue", "console/queue"),
     ("people", "People", "console/people"),
     ("quotas", "Quotas and grants", "quotas"),
+    ("restrictions", "Restrictions", "console/restrictions"),
     ("audit", "Audit", "console/audit"),
 )
 """Name, words and address of each page of the console."""

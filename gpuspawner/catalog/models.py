@@ -32,11 +32,14 @@ from gpuspawner.catalog.entry import (
 from gpuspawner.catalog.parsers import (
     LONGEST_NAME,
     parse_compute,
+    parse_http_url,
     parse_image,
     parse_kinds,
+    parse_metric,
     parse_mode,
     parse_name,
     parse_opens,
+    parse_path,
     parse_price,
     parse_resource,
     parse_sample,
@@ -57,7 +60,7 @@ from gpuspawner.catalog.rules.models import (
     QuotaEntry,
     TeamEntry,
 )
-from gpuspawner.catalog.rules.parsers import parse_counts, parse_others_wait, parse_timezone
+from gpuspawner.catalog.rules.parsers import parse_counts, parse_currency, parse_others_wait, parse_timezone
 from gpuspawner.core.idle.policy import Mode
 from gpuspawner.core.units import parse_bytes, parse_cpu
 
@@ -290,6 +293,20 @@ class PolicyEntry(Entry):
     """The shortest and longest life of its workspaces. Default: 1m-30d."""
 
 
+class ReadingsEntry(Entry):
+    """Who else measures GPUs, beside the probe in each workspace."""
+
+    prometheus: Annotated[str | None, BeforeValidator(parse_http_url)] = None
+    """The address of a Prometheus that scrapes DCGM exporter. Work that it saw counts; what it did not see proves
+    nothing."""
+    utilization: Annotated[str | None, BeforeValidator(parse_metric)] = None
+    """Its metric of a whole GPU's utilization, 0 to 100. Default: DCGM_FI_DEV_GPU_UTIL."""
+    instances: Annotated[str | None, BeforeValidator(parse_metric)] = None
+    """Its metric of a MIG instance's activity, 0 to 1. Default: DCGM_FI_PROF_GR_ENGINE_ACTIVE."""
+    token_file: Annotated[str | None, BeforeValidator(parse_path)] = None
+    """A file with the token that Prometheus asks for. Default: it asks for none."""
+
+
 class CatalogEntry(Entry):
     """The whole file."""
 
@@ -299,6 +316,8 @@ class CatalogEntry(Entry):
     """In which hours, days, weeks and months are meant. Default: UTC."""
     contact: Annotated[str | None, BeforeValidator(text_of(300))] = None
     """Whom people ask for more, as refusals tell them."""
+    currency: Annotated[str | None, BeforeValidator(parse_currency)] = None
+    """In which `price` and budgets of `cost` are, as it stands before an amount. Default: none is shown."""
     gpus: Annotated[dict[KindName, Annotated[GpuEntry, Section]], Section] = Field(default_factory=dict)
     """The kinds of GPU that people may ask for."""
     simulated: Annotated[dict[KindName, GpuCount], Section] = Field(default_factory=dict)
@@ -317,3 +336,5 @@ class CatalogEntry(Entry):
     """GPUs that are kept free for a group at some hours of the week."""
     make_room: Annotated[MakeRoomEntry, Section] = MakeRoomEntry()
     """When those over their soft share give room to those under theirs. Default: never."""
+    readings: Annotated[ReadingsEntry, Section] = ReadingsEntry()
+    """Who else measures GPUs. Default: the probe in each workspace alone."""

@@ -96,6 +96,16 @@ class Template:
 
 
 @dataclass(frozen=True)
+class Exporter:
+    """A Prometheus that scrapes DCGM exporter, and what its metrics are called there."""
+
+    url: str
+    utilization: str = "DCGM_FI_DEV_GPU_UTIL"
+    instances: str = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
+    token_file: str = ""
+
+
+@dataclass(frozen=True)
 class Catalog:
     """Everything the administrator wrote. ``policies`` always has ``default``; the order of all is as written."""
 
@@ -108,6 +118,8 @@ class Catalog:
     """What the hub's profiles let people choose, by template: KubeSpawner's setting, which no catalog file holds."""
     rules: Rules = field(default_factory=Rules)
     """Teams, quotas, budgets, class holds, hours."""
+    exporter: Exporter | None = None
+    """Who else measures GPUs; None where nobody does."""
     fast: float | None = None
     """The factor by which all times were shortened (:func:`scaled`), for pages to say so; None when they were not."""
 

@@ -38,12 +38,14 @@ from gpuspawner.service.leases.book import Book
 from gpuspawner.service.leases.lifecycle import Lifecycle
 from gpuspawner.service.leases.reclaimer import Reclaimer
 from gpuspawner.service.listening import listen
+from gpuspawner.service.observe.dcgm import LOOK_SECONDS as DCGM_SECONDS
+from gpuspawner.service.observe.dcgm import Dcgm
 from gpuspawner.service.observe.hub import Hub
 from gpuspawner.service.observe.known import KnownUsers
 from gpuspawner.service.observe.members import Members
 from gpuspawner.service.observe.reconciler import Reconciler
 from gpuspawner.service.observe.sampler import Sampler
-from gpuspawner.service.observe.unmatched import unmatched
+from gpuspawner.service.observe.unmatched import unmatched, unmeasured
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.preemptions import Preemptions
 from gpuspawner.service.rules.reload import Reload
@@ -129,7 +131,8 @@ def wire(
     identity = Identity(options.hub_id, options.secret, options.secret_made_at)
     members = Members(hub, clock, in_force)
     reconciler = Reconciler(book, allocator, reclaimer, hub, members, backend, clock, settings, identity, options.data)
-    sampler = Sampler(book, backend, scheduler, in_force, clock, settings, lifecycle, reconciler.last_activity)
+    seen = Dcgm(in_force, clock)
+    sampler = Sampler(book, backend, scheduler, in_force, clock, settings, lifecycle, seen, reconciler.last_activity)
     url = options.public_url or options.service_url.rstrip("/") + options.prefix
     parts = Parts(
         store, book, in_force, scheduler, allocator, QueueView(book, scheduler, allocator, clock),
@@ -271,6 +274,7 @@ class Service:
             self._every(min(period, 0.5), self.parts.lifecycle.deadlines),
             self._every(min(period, 0.5), self.parts.preemptions.step),
             self._every(GROUPS_SECONDS, self._look_for_groups),
+            self._every(DCGM_SECONDS, self.parts.sampler.dcgm.look),
             self._every(THIN_SECONDS, self._thin),
             self._every(LOOK_SECONDS, self._look_at_catalog),
             self.parts.notifier.run(),
@@ -334,7 +338,8 @@ class Service:
     async def _observe_fleet(self) -> None:
         fleet = await self.parts.scheduler.observe(self.parts.clock.now())
         self.parts.allocator.syncs.ask()
-        before, self._unmatched = self._unmatched, unmatched(self.parts.catalog.gpus.values(), fleet)
+        kinds = self.parts.catalog.gpus.values()
+        before, self._unmatched = self._unmatched, (*unmatched(kinds, fleet), *unmeasured(kinds, fleet))
         for sentence in self._unmatched:
             if sentence not in before:
                 log.warning(sentence)

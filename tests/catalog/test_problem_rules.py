@@ -20,6 +20,42 @@ RULES = {
         "timezone: Europe/Zurih\n",
         "timezone: 'Europe/Zurih' is no time zone. Did you mean `Europe/Zurich`?",
     ),
+    "currency with an amount": (
+        "currency: CHF 2\n",
+        (
+            "currency: 'CHF 2' is no currency. "
+            "Write it as it stands before an amount, at most 10 characters, for example CHF."
+        ),
+    ),
+    "readings of nobody": (
+        "readings: {utilization: GPU}\n",
+        (
+            "readings: who measures is not said. Add prometheus: with its address, for example "
+            "http://prometheus.monitoring:9090."
+        ),
+    ),
+    "an address that is none": (
+        "readings: {prometheus: 'prometheus:9090'}\n",
+        (
+            "readings.prometheus: 'prometheus:9090' is no address. Write its address, for example "
+            "http://prometheus.monitoring:9090."
+        ),
+    ),
+    "an address with a password": (
+        "readings: {prometheus: 'http://me:secret@prometheus'}\n",
+        "readings.prometheus: a name or password stands in the address. Take it out, and name a file by token_file.",
+    ),
+    "a metric that is a question": (
+        "readings: {prometheus: 'http://p', utilization: 'a{b=\"c\"}'}\n",
+        (
+            "readings.utilization: 'a{b=\"c\"}' is no metric's name. "
+            "Write it as the exporter does, as DCGM_FI_DEV_GPU_UTIL."
+        ),
+    ),
+    "a file that is not from the root": (
+        "readings: {prometheus: 'http://p', token_file: token}\n",
+        "readings.token_file: 'token' is no path. Write it from the root, for example /run/secrets/prometheus/token.",
+    ),
     "zone that is a folder": (
         "timezone: Etc\n",
         "timezone: 'Etc' is no time zone. Did you mean `Etc/UTC`?",

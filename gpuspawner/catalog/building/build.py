@@ -13,9 +13,9 @@ from gpuspawner.catalog.building.build_gpus import build_kind, check_gpus
 from gpuspawner.catalog.building.build_template import DEFAULT_POLICY, Surroundings, build_template
 from gpuspawner.catalog.building.extends import Flat, Named, flattened
 from gpuspawner.catalog.document import Issue
-from gpuspawner.catalog.models import AlsoCountsEntry, CatalogEntry, PolicyEntry
+from gpuspawner.catalog.models import AlsoCountsEntry, CatalogEntry, PolicyEntry, ReadingsEntry
 from gpuspawner.catalog.rules.build import build_rules
-from gpuspawner.catalog.values import Catalog, Template
+from gpuspawner.catalog.values import Catalog, Exporter, Template
 from gpuspawner.core.idle.policy import ActivityPolicy, ExtendPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy
 from gpuspawner.core.units import show_duration
 
@@ -52,7 +52,18 @@ def build(entries: CatalogEntry, issues: list[Issue], *, empty: bool) -> Catalog
         policies=MappingProxyType(policies),
         simulated=MappingProxyType(dict(entries.simulated)),
         rules=rules,
+        exporter=_exporter(entries.readings, named, issues),
     )
+
+
+def _exporter(entry: ReadingsEntry, named: Named, issues: list[Issue]) -> Exporter | None:
+    if entry.prometheus is None:
+        if entry.model_fields_set and not named.is_wrong("readings"):
+            right = "add prometheus: with its address, for example http://prometheus.monitoring:9090"
+            issues.append(Issue(("readings",), "who measures is not said", right))
+        return None
+    more = _written(utilization=entry.utilization, instances=entry.instances, token_file=entry.token_file)
+    return Exporter(entry.prometheus, **more)
 
 
 def _policy(name: str, flat: Flat[PolicyEntry], issues: list[Issue]) -> LifecyclePolicy:

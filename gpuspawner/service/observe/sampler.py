@@ -23,6 +23,8 @@ from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.book import Book
 from gpuspawner.service.leases.lifecycle import Lifecycle
+from gpuspawner.service.observe.dcgm import Dcgm
+from gpuspawner.service.observe.doubts import Doubts
 from gpuspawner.service.rules.policies import idle_policy_of, policy_of
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import ReadingRow
@@ -62,15 +64,18 @@ class Sampler:
         clock: Clock,
         settings: Settings,
         lifecycle: Lifecycle,
+        dcgm: Dcgm,
         last_activity: Callable[[Lease], float | None],
     ) -> None:
         """Probe through ``backend``, by the policies of the catalog in force.
 
-        ``last_activity`` tells when the hub last noted activity of a lease's server, None where that is unknown.
+        ``dcgm`` tells what was seen of its GPUs from outside, ``last_activity`` when the hub last noted activity of a
+        lease's server, None where that is unknown.
         """
         self._book, self._backend, self._in_force, self._clock = book, backend, in_force, clock
         self._scheduler, self._settings, self._lifecycle = scheduler, settings, lifecycle
-        self._last_activity = last_activity
+        self.dcgm, self._last_activity = dcgm, last_activity
+        self.doubts = Doubts()
         self._tables: dict[str, tuple[ProcessTable, float]] = {}
         self._due_at: dict[str, float] = {}
         self._slots = asyncio.Semaphore(settings.probes_at_once)
@@ -95,6 +100,7 @@ class Sampler:
             self._tables.pop(gone, None)
             self._newest.pop(gone, None)
             self._failed.discard(gone)
+            self.doubts.forget(gone)
         new = [(name, policy.sample_seconds) for name, policy in policies.items() if name not in self._due_at]
         self._spread(new, now)
         for lease_id, policy in policies.items():
@@ -166,7 +172,11 @@ class Sampler:
             if before is not None and _slept(table.clock_seconds - before.clock_seconds, now - before_at):
                 sample = replace(sample, problem="the machine slept since the reading before")
         noted_at = self._last_activity(lease)
-        sample = replace(sample, hub_idle_seconds=None if noted_at is None else self._clock.wall() - noted_at)
+        sample = replace(
+            sample,
+            hub_idle_seconds=None if noted_at is None else self._clock.wall() - noted_at,
+            outside=self.dcgm.outside(leased, result, shared | result.devices.keys(), since),
+        )
         return _Told(sample, policy, policy_of(self._in_force.catalog, lease, now).mode, asked_at=now, at=at)
 
     def _spread(self, new: Sequence[tuple[str, float]], now: float) -> None:
@@ -202,6 +212,7 @@ class Sampler:
         rows = reading_rows(lease, told.sample, told.policy, at)
         await self._book.save(lease, audit=[*lines, *more_lines], readings=rows)
         self._newest[lease_id] = {row.gpu: row for row in rows}
+        self.doubts.see(lease, told.sample, told.policy, at)
         self._count_seconds(lease, rows)
         # Counted from the probe's start, and by what it told.
         self._due_at[lease_id] = told.asked_at + next_sample_seconds(streak, told.policy)

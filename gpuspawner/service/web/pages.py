@@ -13,7 +13,7 @@ from gpuspawner.core.leases.times import deciding_since
 from gpuspawner.service.api.actions import act
 from gpuspawner.service.leases.reclaimer import EVIDENCE_SECONDS
 from gpuspawner.service.observe.gpu_states import NO_KIND, STATES, gpu_states
-from gpuspawner.service.observe.unmatched import unmatched
+from gpuspawner.service.observe.unmatched import unmatched, unmeasured
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.tell.output import output_view
 from gpuspawner.service.tell.record_views import audit_view
@@ -93,6 +93,8 @@ class Home(PageHandler):
                 *filter(None, [parts.store.trouble, parts.reconciler.orphans.alert]),
                 *parts.reconciler.lost_identities,
                 *parts.in_force.sentences,
+                *filter(None, [parts.sampler.dcgm.trouble]),
+                *parts.sampler.doubts.sentences(parts.clock.now()),
             ],
             "disputed": [self.card(x) for x in disputed],
             "live": held,
@@ -102,6 +104,7 @@ class Home(PageHandler):
             "unseen": (
                 *parts.scheduler.unseen,
                 *unmatched(parts.catalog.gpus.values(), parts.scheduler.fleet),
+                *unmeasured(parts.catalog.gpus.values(), parts.scheduler.fleet),
                 *parts.members.missing(),
             ),
             "not_given": _not_given(parts),

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from gpuspawner.cli.administering.arguments import add_administering
 from gpuspawner.cli.adopting.arguments import add_adopting
 from gpuspawner.cli.chart.arguments import add_chart
 from gpuspawner.cli.doctor.arguments import add_doctor
@@ -52,6 +53,7 @@ def add_parsers(commands: Any) -> None:
     _add_remote(commands)
     _add_preempt(commands)
     _add_quota(commands)
+    add_administering(commands, _add_url)
     add_report(commands, _add_url)
     _add_ssh(commands)
     _add_simulate(commands)
@@ -83,6 +85,9 @@ def _add_remote(commands: Any) -> None:
     explaining.set_defaults(run="gpuspawner.cli.remote:explain")
     stopping = commands.add_parser("stop", help="stop a workspace, or withdraw a waiting one")
     stopping.add_argument("name", metavar="NAME", help=name)
+    stopping.add_argument("--reason", metavar="TEXT", default="", help="as an administrator, with what its user reads")
+    stopping.add_argument("--now", action="store_true", help="with a reason: at once, without the notice of its policy")
+    stopping.add_argument("--dry-run", action="store_true", help="with a reason: say what it would do, and do nothing")
     stopping.set_defaults(run="gpuspawner.cli.remote:stop")
     queueing = commands.add_parser("queue", help="say who waits for GPUs, at which place, for how long and why")
     queueing.set_defaults(run="gpuspawner.cli.queue:show_queue")

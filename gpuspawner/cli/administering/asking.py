@@ -1,0 +1,63 @@
+"""How what administrators do is asked and told."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+from urllib.parse import quote
+
+from gpuspawner.cli.asking import RefusedError, call, token_of
+from gpuspawner.cli.remote import ID_LETTERS, shown
+from gpuspawner.cli.table import print_table
+from gpuspawner.core.units import show_time
+
+
+def ask(arguments: argparse.Namespace, path: str, method: str = "GET", body: Any = None) -> dict[str, Any]:
+    """Return what the API answers below ``/admin``. Raises what ``asking.call`` does."""
+    return call(f"{arguments.url.rstrip('/')}/api/v1/admin{path}", token_of(), method, body)
+
+
+def ids_of(arguments: argparse.Namespace) -> list[str]:
+    """Return the ids of the workspaces that the names mean, whoever's they are.
+
+    Raises:
+        RefusedError: a name means none, or several.
+    """
+    url = f"{arguments.url.rstrip('/')}/api/v1/workspaces?all=1"
+    live = call(url, token_of())["workspaces"]
+    return [_id_of(name, live) for name in arguments.names]
+
+
+def _id_of(name: str, live: list[dict[str, Any]]) -> str:
+    user, slash, server = name.rpartition("/")
+    if slash:
+        found = [one for one in live if (one["user"], one["server"] or "-") == (user, server)]
+    else:
+        found = [one for one in live if name and one["id"].startswith(name)]
+    if len(found) != 1:
+        count = "No workspace" if not found else f"{len(found)} workspaces"
+        raise RefusedError(f"{count} called {name!r}. Name it by its ID or as USER/SERVER; see gpuspawner list --all.")
+    return str(found[0]["id"])
+
+
+def print_done(answer: dict[str, Any]) -> None:
+    """Print what was done, or would be, and to whom."""
+    print(shown(answer["words"]))
+    rows: list[tuple[str, ...]] = [("ID", "USER", "SERVER", "ENDS", "WHAT")]
+    for one in answer["affected"]:
+        ends = "" if one["ends_at"] is None else show_time(one["ends_at"], answer["now"])
+        rows.append((one["id"][:ID_LETTERS], one["user"], one["server"] or "-", ends, one["words"]))
+    if len(rows) > 1:
+        print_table(rows)
+
+
+def print_json(answer: dict[str, Any]) -> None:
+    """Print an answer as it is."""
+    print(json.dumps(answer, indent=1))
+
+
+def query_of(**values: object) -> str:
+    """Return the query of an address; what is empty is left out."""
+    said = [f"{name}={quote(str(value), safe='')}" for name, value in values.items() if value not in {"", None}]
+    return f"?{'&'.join(said)}" if said else ""

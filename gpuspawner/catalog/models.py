@@ -39,6 +39,7 @@ from gpuspawner.catalog.parsers import (
     parse_mode,
     parse_name,
     parse_opens,
+    parse_own_images,
     parse_path,
     parse_price,
     parse_resource,
@@ -163,6 +164,8 @@ class TemplateEntry(Entry):
     """What the form says of it."""
     image: Annotated[str | None, BeforeValidator(parse_image)] = None
     """The image of its pods. Default: the hub's own."""
+    own_images: Annotated[str | None, BeforeValidator(parse_own_images)] = None
+    """On Kubernetes: which images people may bring, as a pattern of whole names with the registry. Default: none."""
     profile: Annotated[str | None, BeforeValidator(text_of(100))] = None
     """The slug of a profile in KubeSpawner's `profile_list`, whose settings apply first."""
     opens: Annotated[list[str] | None, BeforeValidator(parse_opens)] = None
@@ -289,6 +292,10 @@ class PolicyEntry(Entry):
     """What holds where others need its GPUs more."""
     queue: Annotated[QueueEntry, Section] = QueueEntry()
     """What holds while it waits."""
+    claim: PositiveDuration = None
+    """Within it somebody must come to a workspace with GPUs that came out of the queue while its user was away: open
+    it in a browser, connect by SSH, or use a GPU. Until then its idle time does not count, and halfway its user is
+    warned. Then `enforce` gives it back; under the other modes idle time counts from there. Default: 30m."""
     lifetime: Lifetimes = None
     """The shortest and longest life of its workspaces. Default: 1m-30d."""
 

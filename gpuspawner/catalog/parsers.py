@@ -34,6 +34,8 @@ _RESOURCE = re.compile(
 _HOST = r"(?:[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?(?::[0-9]{1,5})?/)?"
 _PATH = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
 _IMAGE = re.compile(rf"{_HOST}{_PATH}(?:/{_PATH})*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}})?(?:@sha256:[0-9a-f]{{64}})?")
+_REGISTRY = r"(?:localhost|[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)+)(?::[0-9]{1,5})?"
+_OWN_IMAGES = re.compile(rf"{_REGISTRY}/[A-Za-z0-9._/:@*-]+")
 LONGEST_IMAGE = 500
 LONGEST_RESOURCE = 253
 LONGEST_GROUP = 255
@@ -227,6 +229,14 @@ def parse_path(value: object) -> str:
     if isinstance(value, str) and value.startswith("/") and value.isprintable() and len(value) <= LONGEST_PATH:
         return value
     raise BadValue(f"{quoted(value)} is no path", "write it from the root, for example /run/secrets/prometheus/token")
+
+
+def parse_own_images(value: object) -> str:
+    """Read which images people may bring: a pattern of whole names, that begins with a registry."""
+    right = "write a registry and a path, with * for any characters, for example registry.example.org/ml/*"
+    if not isinstance(value, str) or len(value) > LONGEST_IMAGE or not _OWN_IMAGES.fullmatch(value):
+        raise BadValue(f"{quoted(value)} is no pattern of images with their registry", right)
+    return value
 
 
 def parse_warnings(value: object) -> list[float]:

@@ -72,6 +72,8 @@ class Template:
     default: Defaults
     image: str = ""
     """The container image of its workspaces; "" where the hub's configuration alone says it."""
+    own_images: str = ""
+    """The pattern that an image of a user's own must match as a whole; "" where they bring none."""
     profile: str = ""
     """The slug of the profile in KubeSpawner's ``profile_list`` that applies first; "" for its default one."""
     guarantee: Guarantee | None = None
@@ -179,6 +181,7 @@ def _scaled_policy(policy: LifecyclePolicy, factor: float) -> LifecyclePolicy:
         lifetime_seconds=(_whole(policy.lifetime_seconds[0], factor), _whole(policy.lifetime_seconds[1], factor)),
         protected_seconds=policy.protected_seconds / factor,
         notice_seconds=policy.notice_seconds / factor,
+        claim_seconds=policy.claim_seconds / factor,
         longest_wait_seconds=policy.longest_wait_seconds / factor,
     )
 

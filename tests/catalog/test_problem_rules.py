@@ -133,6 +133,10 @@ RULES = {
         "policies: {p: {preemption: {grace: 0s}}}\n",
         "policies.p.preemption.grace: '0s' is no time at all. Write a time above 0, for example 30m.",
     ),
+    "a claim too short to be warned of": (
+        "policies: {p: {claim: 2m, idle: {sample: 60s}}}\n",
+        "policies.p.claim: 2 min is less than 4 samples, one each 1 min. Write at least 4 min: nobody could be warned.",
+    ),
     "team without weight": (
         "teams: {vision: {weight: 0}}\n",
         "teams.vision.weight: 0 would give its members nothing. Write a weight above 0; 1 is usual.",

@@ -126,6 +126,7 @@ class World:
             [
                 (r"/hub/api/user", HubUser, world),
                 (r"/hub/api/groups", HubGroups, world),
+                (r"/hub/api/users", HubUsers, world),
                 (r"/hub/api/oauth2/authorize", HubAuthorize, world),
                 (r"/hub/api/oauth2/token", HubToken, world),
                 (r"/hub/api/users/([^/]+)(?:/servers?/?([^/]*))?", HubServers, world),
@@ -233,6 +234,13 @@ class HubServers(HubHandler):
     def delete(self, _name, server):
         self.world.servers.pop(server or "", None)
         self.set_status(204)
+
+
+class HubUsers(HubHandler):
+    def get(self):
+        names = {*PEOPLE, *self.world.created} - {name for name, born in self.world.created.items() if born is None}
+        users = [{"name": name, "created": self.world.created.get(name, f"{name} born")} for name in sorted(names)]
+        self.finish({"items": users, "_pagination": {"next": None}})
 
 
 class HubGroups(HubHandler):

@@ -2,51 +2,40 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable
 from typing import Any
+
+from gpuspawner.cli.arguments_shared import examples, options
 
 RUN = "gpuspawner.cli.administering"
 EXAMPLES = {
-    "extend": """\
-examples:
-  gpuspawner extend alice/train 7c1d --until "2026-12-24 18:00" --reason "the paper's deadline"
-""",
     "move": """\
-examples:
   gpuspawner move 7c1d --reason "GPU 0 reports errors" --dry-run
   gpuspawner move 7c1d 90ab --reason "node-7 is repaired" --now
 """,
     "exempt": """\
-examples:
   gpuspawner exempt alice/train --until Friday --reason "a long download first"
   gpuspawner exempt --user alice --until 3d --reason "a demonstration"
   gpuspawner exempt --lift 3f2a --reason "it is over"
 """,
     "drain": """\
-examples:
   gpuspawner drain node-7 --until "2026-12-24 18:00" --reason "a new driver" --dry-run
   gpuspawner drain node-7 --lift --reason "the driver is in"
 """,
     "quarantine": """\
-examples:
   gpuspawner quarantine GPU-5a1c --reason "ECC errors"
   gpuspawner quarantine GPU-5a1c --lift --reason "replaced"
 """,
     "pause": """\
-examples:
   gpuspawner pause a100 --until 2h --reason "the network is repaired"
   gpuspawner pause --reason "the storage is away"
   gpuspawner pause --lift --reason "it is back"
 """,
     "hold": """\
-examples:
   gpuspawner hold a100 4 --team vision --until Friday --reason "the demonstration"
   gpuspawner hold --list
   gpuspawner hold --lift 3f2a --reason "done"
 """,
     "audit": """\
-examples:
   gpuspawner audit --by people --since 2026-11-01
   gpuspawner audit --target node-7 --csv > node-7.csv
   gpuspawner audit --who admin --what drained --json
@@ -57,13 +46,11 @@ REASON = "the reason, which the user reads"
 UNTIL = 'such as Friday, "2026-12-24 18:00", 2h or 3d'
 
 
-def add_administering(commands: Any, add_url: Callable[[Any], None]) -> None:
-    """Add what administrators do. ``add_url`` adds the service's address."""
+def add_administering(commands: Any) -> None:
+    """Add what administrators do, besides ``stop`` and ``extend``, which are their users' commands too."""
     moving = _command(commands, "move", "end workspaces that then start elsewhere, at their old place (administrators)")
     moving.add_argument("names", metavar="NAME", nargs="+", help=WORKSPACE)
     moving.add_argument("--now", action="store_true", help="at once, without the notice of its policy")
-    extending = _command(commands, "extend", "let workspaces run longer than their users may (administrators)")
-    extending.add_argument("names", metavar="NAME", nargs="+", help=WORKSPACE)
     exempting = _command(commands, "exempt", "have workspaces not judged as idle for a time (administrators)")
     exempting.add_argument("names", metavar="NAME", nargs="*", help=WORKSPACE)
     exempting.add_argument("--user", metavar="NAME", default="", help="all that this user runs")
@@ -79,8 +66,7 @@ def add_administering(commands: Any, add_url: Callable[[Any], None]) -> None:
     whom = holding.add_mutually_exclusive_group()
     whom.add_argument("--user", metavar="NAME", default="", help="for this user")
     whom.add_argument("--team", metavar="NAME", default="", help="for this team of the catalog")
-    for parser in (moving, extending):
-        parser.set_defaults(run=f"{RUN}.workspaces:act")
+    moving.set_defaults(run=f"{RUN}.workspaces:move")
     for parser in (draining, quarantining, pausing):
         parser.add_argument("--lift", action="store_true", help="lift what is in force of it")
         parser.set_defaults(run=f"{RUN}.restrictions:restrict")
@@ -89,15 +75,14 @@ def add_administering(commands: Any, add_url: Callable[[Any], None]) -> None:
         parser.set_defaults(run=f"{RUN}.restrictions:restrict")
     for parser in (exempting, draining, quarantining, pausing, holding):
         parser.add_argument("--list", action="store_true", help="list what is in force")
-    for parser in (extending, exempting, draining, quarantining, pausing, holding):
+    for parser in (exempting, draining, quarantining, pausing, holding):
         parser.add_argument("--until", metavar="TIME", default="", help=UNTIL)
     auditing = _audit(commands)
-    for parser in (moving, extending, exempting, draining, quarantining, pausing, holding):
+    for parser in (moving, exempting, draining, quarantining, pausing, holding):
         parser.add_argument("--reason", metavar="TEXT", default="", help=REASON)
         parser.add_argument("--dry-run", action="store_true", help="say what it would do, and do nothing")
-    for parser in (moving, extending, exempting, draining, quarantining, pausing, holding, auditing):
-        add_url(parser)
-        parser.add_argument("--json", action="store_true", help="print JSON")
+    for parser in (moving, exempting, draining, quarantining, pausing, holding, auditing):
+        options(parser)
 
 
 def _audit(commands: Any) -> Any:
@@ -116,6 +101,14 @@ def _audit(commands: Any) -> Any:
 
 
 def _command(commands: Any, name: str, words: str) -> Any:
-    return commands.add_parser(
-        name, help=words, epilog=EXAMPLES[name], formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    return commands.add_parser(name, help=words, **examples(EXAMPLES[name]))
+
+
+def add_reason(parser: Any, *, until: bool = False) -> None:
+    """Add what an administrator says to a command that users have too; ``until`` where it takes a time."""
+    parser.add_argument("--reason", metavar="TEXT", default="", help="as an administrator, with what its user reads")
+    if until:
+        parser.add_argument("--until", metavar="TIME", default="", help=f"with a reason: {UNTIL}")
+    else:
+        parser.add_argument("--now", action="store_true", help="with a reason: at once, without its policy's notice")
+    parser.add_argument("--dry-run", action="store_true", help="with a reason: say what it would do, and do nothing")

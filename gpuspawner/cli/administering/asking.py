@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any
 from urllib.parse import quote
 
-from gpuspawner.cli.asking import RefusedError, call, token_of
-from gpuspawner.cli.remote import ID_LETTERS, shown
+from gpuspawner.cli.asking import ID_LETTERS, ask, ask_all
+from gpuspawner.cli.errors import RefusedError
+from gpuspawner.cli.output import shown
 from gpuspawner.cli.table import print_table
 from gpuspawner.core.units import show_time
 
 
-def ask(arguments: argparse.Namespace, path: str, method: str = "GET", body: Any = None) -> dict[str, Any]:
-    """Return what the API answers below ``/admin``. Raises what ``asking.call`` does."""
-    return call(f"{arguments.url.rstrip('/')}/api/v1/admin{path}", token_of(), method, body)
+def ask_admin(arguments: argparse.Namespace, path: str, method: str = "GET", body: Any = None) -> dict[str, Any]:
+    """Return what the API answers below ``/admin``."""
+    return ask(arguments, f"/admin{path}", method, body)
 
 
 def ids_of(arguments: argparse.Namespace) -> list[str]:
@@ -24,8 +24,7 @@ def ids_of(arguments: argparse.Namespace) -> list[str]:
     Raises:
         RefusedError: a name means none, or several.
     """
-    url = f"{arguments.url.rstrip('/')}/api/v1/workspaces?all=1"
-    live = call(url, token_of())["workspaces"]
+    live = ask_all(arguments, "/workspaces?all=1", "workspaces")["workspaces"]
     return [_id_of(name, live) for name in arguments.names]
 
 
@@ -50,11 +49,6 @@ def print_done(answer: dict[str, Any]) -> None:
         rows.append((one["id"][:ID_LETTERS], one["user"], one["server"] or "-", ends, one["words"]))
     if len(rows) > 1:
         print_table(rows)
-
-
-def print_json(answer: dict[str, Any]) -> None:
-    """Print an answer as it is."""
-    print(json.dumps(answer, indent=1))
 
 
 def query_of(**values: object) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import csv
+import json
 import sys
 from typing import Any
 
-from gpuspawner.cli.administering.asking import ask, print_json, query_of
-from gpuspawner.cli.asking import INVALID, AwayError, RefusedError, told
-from gpuspawner.cli.remote import ID_LETTERS
+from gpuspawner.cli.administering.asking import ask_admin, query_of
+from gpuspawner.cli.asking import ID_LETTERS
+from gpuspawner.cli.errors import InvalidError
 from gpuspawner.cli.table import print_table
 from gpuspawner.core.units import show_time
 
@@ -20,17 +21,13 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 """A text that begins so is calculated by spreadsheets."""
 
 
-def show(arguments: argparse.Namespace) -> int:
+def show(arguments: argparse.Namespace) -> None:
     """Print as many lines as are wanted, or all that there are."""
     if arguments.limit < 1:
-        print(f"--limit {arguments.limit}: write 1 or more.", file=sys.stderr)
-        return INVALID
-    try:
-        lines, now = _lines(arguments)
-    except (RefusedError, AwayError) as error:
-        return told(error)
+        raise InvalidError(f"--limit {arguments.limit}: write 1 or more.")
+    lines, now = _lines(arguments)
     if arguments.json:
-        print_json({"audit": lines, "now": now})
+        print(json.dumps({"audit": lines, "now": now}, indent=1))
     elif arguments.csv:
         writer = csv.writer(sys.stdout)
         writer.writerow(COLUMNS)
@@ -39,7 +36,6 @@ def show(arguments: argparse.Namespace) -> int:
         print("Nothing matches.")
     else:
         print_table([("WHEN", "WHO", "FROM", "WHAT", "WHOSE", "TO WHAT", "WHY"), *(_row(line, now) for line in lines)])
-    return 0
 
 
 def _lines(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], float]:
@@ -49,7 +45,7 @@ def _lines(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], float]:
     following = ""
     while True:
         limit = min(AT_ONCE, arguments.limit - len(lines))
-        answer = ask(arguments, f"/audit{query_of(**wanted, limit=limit, before=following)}")
+        answer = ask_admin(arguments, f"/audit{query_of(**wanted, limit=limit, before=following)}")
         lines += answer["audit"]
         following = answer["next"]
         if following is None or len(lines) >= arguments.limit:
@@ -58,16 +54,9 @@ def _lines(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], float]:
 
 def _row(line: dict[str, Any], now: float) -> tuple[str, ...]:
     what = line["what"] + (" (refused)" if line["outcome"] == "refused" else "")
-    target = line["target"] if line["target"] in {"", line["user"]} or not line["page"] else line["target"][:ID_LETTERS]
-    return (
-        show_time(line["at"], now),
-        line["actor"],
-        line["where"] or "-",
-        what,
-        line["user"] or "-",
-        target,
-        line["why"],
-    )
+    target = line["target"][:ID_LETTERS] if line["page"] else line["target"]
+    at, where, user = show_time(line["at"], now), line["where"] or "-", line["user"] or "-"
+    return at, line["actor"], where, what, user, target or "-", line["why"]
 
 
 def _cell(value: Any) -> Any:

@@ -5,28 +5,24 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from gpuspawner.cli.administering.asking import ask, ids_of, print_done, print_json
-from gpuspawner.cli.asking import AwayError, RefusedError, told
-from gpuspawner.cli.remote import ID_LETTERS, shown
+from gpuspawner.cli.administering.asking import ask_admin, ids_of, print_done
+from gpuspawner.cli.asking import ID_LETTERS
+from gpuspawner.cli.errors import RefusedError
+from gpuspawner.cli.output import show, shown
 from gpuspawner.cli.table import print_table
 from gpuspawner.core.units import show_time
 
 TARGETS = {"drain": "node", "quarantine": "gpu", "pause": "kind", "hold": "kind"}
 
 
-def restrict(arguments: argparse.Namespace) -> int:
+def restrict(arguments: argparse.Namespace) -> None:
     """Make a restriction, say what it would do, lift it, or list those in force."""
-    try:
-        if arguments.list:
-            _print_list(arguments, ask(arguments, "/restrictions"))
-        elif arguments.lift:
-            _lift(arguments)
-        else:
-            answer = ask(arguments, "/restrictions", "POST", _body(arguments))
-            (print_json if arguments.json else print_done)(answer)
-    except (RefusedError, AwayError) as error:
-        return told(error)
-    return 0
+    if arguments.list:
+        show(arguments, {**ask_admin(arguments, "/restrictions"), "restrictions": _live(arguments)}, _print_list)
+    elif arguments.lift:
+        show(arguments, _lift(arguments), lambda lifted: print(shown(f"Lifted: {lifted['title']}.")))
+    else:
+        show(arguments, ask_admin(arguments, "/restrictions", "POST", _body(arguments)), print_done)
 
 
 def _body(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -45,31 +41,30 @@ def _body(arguments: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in body.items() if value is not None and value != ""}
 
 
-def _lift(arguments: argparse.Namespace) -> None:
-    live = [one for one in ask(arguments, "/restrictions")["restrictions"] if one["what"] == arguments.command]
+def _live(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    listed = ask_admin(arguments, "/restrictions")["restrictions"]
+    return [one for one in listed if one["what"] == arguments.command]
+
+
+def _lift(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.lift is True:  # by what it is on
-        found = [one for one in live if one["target"] == arguments.target]
+        found = [one for one in _live(arguments) if one["target"] == arguments.target]
         called = f"on {arguments.target!r}" if arguments.target else "of everything"
     else:
-        found = [one for one in live if one["id"].startswith(arguments.lift)]
+        found = [one for one in _live(arguments) if one["id"].startswith(arguments.lift)]
         called = f"with an id that begins {arguments.lift!r}"
     if len(found) != 1:
         count = "None" if not found else str(len(found))
         raise RefusedError(f"{count} {called} to lift. See gpuspawner {arguments.command} --list.")
-    lifted = ask(arguments, f"/restrictions/{found[0]['id']}", "DELETE", {"reason": arguments.reason})
-    if arguments.json:
-        print_json(lifted)
-    else:
-        print(shown(f"Lifted: {lifted['title']}."))
+    return ask_admin(arguments, f"/restrictions/{found[0]['id']}", "DELETE", {"reason": arguments.reason})
 
 
-def _print_list(arguments: argparse.Namespace, answer: dict[str, Any]) -> None:
-    live = [one for one in answer["restrictions"] if one["what"] == arguments.command]
-    if arguments.json:
-        print_json({**answer, "restrictions": live})
-    elif not live:
+def _print_list(answer: dict[str, Any]) -> None:
+    if not answer["restrictions"]:
         print("None is in force.")
-    else:
-        rows: list[tuple[str, ...]] = [("ID", "WHAT", "BY", "SINCE", "REASON")]
-        since = ((one, show_time(one["since"], answer["now"])) for one in live)
-        print_table([*rows, *((x["id"][:ID_LETTERS], x["title"], x["by"], at, x["reason"]) for x, at in since)])
+        return
+    rows: list[tuple[str, ...]] = [("ID", "WHAT", "BY", "SINCE", "REASON")]
+    for one in answer["restrictions"]:
+        since = show_time(one["since"], answer["now"])
+        rows.append((one["id"][:ID_LETTERS], one["title"], one["by"], since, one["reason"]))
+    print_table(rows)

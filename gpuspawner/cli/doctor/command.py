@@ -14,11 +14,12 @@ from urllib.parse import urlsplit
 from gpuspawner import __version__
 from gpuspawner.backends.local import nvidia
 from gpuspawner.catalog import Catalog, load_catalog
-from gpuspawner.cli.asking import INVALID, RefusedError, token_of, told
+from gpuspawner.cli.asking import token_of
 from gpuspawner.cli.doctor import of_hub
 from gpuspawner.cli.doctor.asking import answered
 from gpuspawner.cli.doctor.findings import Answer, Finding, State, bad, unknown
 from gpuspawner.cli.doctor.of_cluster import of_fleet
+from gpuspawner.cli.errors import INVALID, RefusedError
 from gpuspawner.core.errors import CatalogError, Unavailable
 from gpuspawner.core.gpus.fleet import Fleet
 from gpuspawner.core.proof import hub_token
@@ -28,10 +29,7 @@ MARKS = {State.GOOD: "good", State.BAD: "BAD", State.UNKNOWN: "?"}
 
 def doctor(arguments: argparse.Namespace) -> int:
     """Print every finding, what is bad first; return 1 where anything is."""
-    try:
-        token = _token(arguments)
-    except RefusedError as error:
-        return told(error)
+    token = _token(arguments)
     found = sorted(_examined(arguments, token), key=lambda one: [State.BAD, State.UNKNOWN, State.GOOD].index(one.state))
     if arguments.json:
         print(json.dumps({"findings": [{**asdict(one), "state": one.state.value} for one in found]}, indent=1))
@@ -69,6 +67,7 @@ def _examined(arguments: argparse.Namespace, token: str) -> Iterator[Finding]:
     yield of_hub.service_ready(service, ready)
     base = urlsplit(url).path.removesuffix("/hub/api") if hub.status else ""
     version = answered(f"{service}{base}/services/gpu/api/v1/", token) if ready.status else Answer(0)
+    yield from of_hub.below_prefix(base, version) if ready.ok else ()
     catalog: Catalog | None = None
     if arguments.catalog:
         try:

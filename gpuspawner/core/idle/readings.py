@@ -80,7 +80,8 @@ class Sample:
     ``leased`` names the GPUs that the lease holds: a sample that sees more or fewer of them is unknown.
     ``soft`` is the softer evidence: what it says nothing of is unknown. ``hub_idle_seconds`` is how long ago the hub
     last noted activity of the workspace's server, below 0 where the clocks differ. ``outside`` is what others saw of
-    its GPUs: it proves work, and its absence proves nothing.
+    its GPUs: it proves work, and its absence proves nothing. ``opened`` is whether a page of it was loaded since its
+    server started; None where nothing tells.
     """
 
     leased: tuple[str, ...]
@@ -92,3 +93,4 @@ class Sample:
     hub_idle_seconds: float | None = None
     problem: str = ""
     outside: tuple[OutsideReading, ...] = ()
+    opened: bool | None = None

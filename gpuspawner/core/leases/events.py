@@ -237,6 +237,24 @@ class WarnedOfEnd(Event):
         return f"ends in {show_duration(self.seconds)}"
 
 
+class WarnedNobodyCame(Text):
+    """It came while its user was away, and half of the time to come to it has passed; ``text`` says until when."""
+
+    name, words, told, marked = "warned nobody came", "Warned", Told.USER, True
+
+
+class Came(Text):
+    """Somebody came to it; ``text`` is what was seen of them."""
+
+    name, words, marked = "came", "Claimed", True
+
+
+class NobodyCameYet(Text):
+    """Nobody came in time, or nobody knows, and nothing is given back for it: idle time counts from here on."""
+
+    name, words, marked = "nobody came yet", "Nobody came yet", True
+
+
 class GraceEnded(Text):
     """It is used again, or no longer judged; ``text`` is why."""
 
@@ -353,6 +371,18 @@ class QuotaTakenBack(Text):
     """An administrator takes that back."""
 
     name, words = "quota taken back", "Took a grant back"
+
+
+class SignedIn(Text):
+    """A user let a machine's command line act for them."""
+
+    name, words = "signed in", "Let the command line act"
+
+
+class SignedOut(Text):
+    """A user ended a token of the command line."""
+
+    name, words = "signed out", "Ended a token of the command line"
 
 
 class UsageCorrected(Text):

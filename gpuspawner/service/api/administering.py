@@ -7,30 +7,25 @@ from typing import Any
 from tornado.web import HTTPError
 
 from gpuspawner.core.administering import acts
-from gpuspawner.core.errors import Conflict, RequestRefused, quoted
+from gpuspawner.core.errors import Conflict, RequestRefused
 from gpuspawner.service.administering.asking import Act
 from gpuspawner.service.administering.audit import AUDIT, CURSOR, read_cursor, rows_of, sought_of
-from gpuspawner.service.administering.restricting import FIELDS as OF_MEASURES
-from gpuspawner.service.administering.restricting import OF_ALL, Restricting
+from gpuspawner.service.administering.restricting import Restricting
 from gpuspawner.service.administering.views import restriction_view
 from gpuspawner.service.administering.workspaces import FIELDS, Workspaces
 from gpuspawner.service.api.base import ApiHandler
+from gpuspawner.service.api.rest import route
+from gpuspawner.service.api.rest.shapes import administering as shapes
 from gpuspawner.service.tell.console.listing import read_wanted
 
-LISTED, MOST_LINES = 200, 1000
-"""How many are listed, unless another number of lines of the audit is asked for."""
+LISTED = 200
 LONGEST_REFUSAL = 1000
 ACTIONS = "|".join(FIELDS)
-RESTRICTION_FIELDS = tuple(dict.fromkeys((*OF_ALL, *(name for some in OF_MEASURES.values() for name in some))))
+ADMINS = "act on workspaces and on what is given, and read the audit"
 
 
 class AdministratorHandler(ApiHandler):
-    """For administrators, and whatever service has the scope custom:gpu:admin. What is refused is audited too."""
-
-    async def prepare(self) -> None:
-        """Know who asks. Raises 403 where that is no administrator."""
-        await super().prepare()
-        self.act().must_be_administrator()
+    """For administrators, and whatever service has the scope custom:gpu:admin."""
 
     def act(self) -> Act:
         """Return who acts, and from where."""
@@ -44,10 +39,11 @@ async def note_refusal(act: Act, asked: str, error: Conflict | RequestRefused) -
 
 
 class OfWorkspaces(AdministratorHandler):
-    """POST: stop, move or extend several workspaces; with ``dry_run`` only say what that does."""
+    """What administrators do to several workspaces at once."""
 
+    @route(answer=shapes.Done, body=shapes.ActBody, admins=ADMINS)
     async def post(self, action: str) -> None:
-        """Answer what becomes of each; 409 where it can't be done to one of them, and nothing was done."""
+        """Stop, move or extend workspaces, or with ``dry_run`` say what that does; 409 where one of them can't be."""
         body, act = self.fields(*FIELDS[action]), self.act()
         try:
             self.answer(await Workspaces(act).do(action, body))
@@ -57,19 +53,20 @@ class OfWorkspaces(AdministratorHandler):
 
 
 class Restrictions(AdministratorHandler):
-    """GET [?past=1]: what is kept from being given or judged. POST: a new one."""
+    """What is kept from being given or judged for a time."""
 
-    async def get(self) -> None:
-        """Answer those in force, with ``past`` also those that are over, the newest first."""
+    @route(answer=shapes.RestrictionList, admins=ADMINS)
+    async def get(self, *, query: shapes.PastQuery) -> None:
+        """Answer the restrictions in force, with ``past`` also those that are over, the newest first."""
         restrictions = self.parts.restrictions
-        past = self.get_argument("past", "") == "1"
-        found = await restrictions.last(LISTED) if past else list(reversed(restrictions.in_force()))
+        found = await restrictions.last(LISTED) if query.past else list(reversed(restrictions.in_force()))
         view = [restriction_view(self.parts, one) for one in found]
         self.answer({"restrictions": view, "now": self.parts.clock.now()})
 
+    @route(answer=shapes.Restricted, status=201, also=200, body=shapes.RestrictionBody, admins=ADMINS)
     async def post(self) -> None:
-        """Answer what was made, and whom it concerns; with ``dry_run`` nothing is done."""
-        body, act = self.fields(*RESTRICTION_FIELDS), self.act()
+        """Drain, quarantine, pause, hold or exempt, and answer whom it concerns; with ``dry_run`` nothing is done."""
+        body, act = self.fields(*shapes.RestrictionBody.model_fields), self.act()
         try:
             made = await Restricting(act).make(body)
         except (Conflict, RequestRefused) as error:
@@ -79,39 +76,34 @@ class Restrictions(AdministratorHandler):
 
 
 class OneRestriction(AdministratorHandler):
-    """DELETE: lift it."""
+    """One restriction."""
 
-    async def delete(self, name: str) -> None:
-        """Answer it as it is then; repeating it is harmless."""
-        body = self.fields("reason")
-        one = await self.parts.restrictions.get(name)
+    @route(answer=shapes.Restriction, body=shapes.LiftBody, admins=ADMINS)
+    async def delete(self, restriction: str) -> None:
+        """Lift it, and answer it as it is then; repeating it is harmless."""
+        body = self.fields(*shapes.LiftBody.model_fields)
+        one = await self.parts.restrictions.get(restriction)
         if one is None:
-            raise HTTPError(404, reason=f"There is no restriction with the id {name[:40]}.")
+            raise HTTPError(404, reason=f"There is no restriction with the id {restriction[:40]}.")
         self.answer(await Restricting(self.act()).lift(one, body))
 
 
 class Audit(AdministratorHandler):
-    """GET [?by=] [?who=] [?what=] [?user=] [?target=] [?since=] [?until=] [?limit=] [?before=]: who did what."""
+    """Who did what."""
 
-    async def get(self) -> None:
+    @route(answer=shapes.AuditList, admins=ADMINS)
+    async def get(self, *, query: shapes.AuditQuery) -> None:
         """Answer lines, the newest first, and as ``next`` the ``before`` of those that follow."""
-        given = {name: [self.get_query_argument(name)] for name in self.request.query_arguments}
-        limit = _limit(given.pop("limit", [str(LISTED)])[0])
+        given = {name: [str(value)] for name, value in query.model_dump(exclude={"limit"}).items() if value}
         wanted = read_wanted(AUDIT, given)
         sought, before = sought_of(self.parts, wanted.filters), read_cursor(wanted.kept.get(CURSOR, ""))
-        rows, following = await rows_of(self.parts, sought, before, limit)
+        rows, following = await rows_of(self.parts, sought, before, query.limit)
         self.answer({"audit": rows, "next": following, "now": self.parts.clock.now()})
 
 
-def _limit(text: str) -> int:
-    if text.isascii() and text.isdigit() and len(text) <= len(str(MOST_LINES)) and 1 <= int(text) <= MOST_LINES:
-        return int(text)
-    raise RequestRefused("limit", quoted(text), f"1 to {MOST_LINES}", "Write a whole number.")
-
-
 ROUTES: list[Any] = [
-    (r"/api/v1/admin/audit", Audit),
     (rf"/api/v1/admin/workspaces/({ACTIONS})", OfWorkspaces),
     (r"/api/v1/admin/restrictions", Restrictions),
     (r"/api/v1/admin/restrictions/([^/]+)", OneRestriction),
+    (r"/api/v1/admin/audit", Audit),
 ]

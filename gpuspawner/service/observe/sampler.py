@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -14,6 +14,7 @@ from gpuspawner.backends.base import Backend, ProbeResult
 from gpuspawner.backends.probe import ProcessTable, parse_probe
 from gpuspawner.catalog.file import InForce
 from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.idle.arrival import Turn
 from gpuspawner.core.idle.evidence import classify
 from gpuspawner.core.idle.idleness import Verdict, judge, kept, next_sample_seconds
 from gpuspawner.core.idle.policy import IdlePolicy, Mode
@@ -130,9 +131,9 @@ class Sampler:
                 told = await self._probe(lease_id)
             if told is None:
                 return
-            idle = await self._keep(lease_id, told)
-            if idle is not None:
-                await self._lifecycle.reclaim(idle)
+            end = await self._keep(lease_id, told)
+            if end is not None:
+                await end()
         except Unavailable as error:
             log.warning("no sample of %s kept: %s", lease_id, error)
         except Exception:
@@ -194,10 +195,10 @@ class Sampler:
             {gpu.id: gpu.note for gpu in self._scheduler.fleet.gpus if gpu.foreign and gpu.id in gpus} if gpus else {}
         )
 
-    async def _keep(self, lease_id: str, told: _Told) -> Lease | None:
+    async def _keep(self, lease_id: str, told: _Told) -> Callable[[], Awaitable[None]] | None:
         """Store sample, streak and what follows in one step: a crash between them would warn nobody.
 
-        Return the lease, as it was judged, where it is to be stopped.
+        Return what ends the lease, as it was judged, where it is to be ended.
         """
         await self._lifecycle.catch_up()
         lease = self._book.get(lease_id)
@@ -205,12 +206,14 @@ class Sampler:
             return None
         at = told.at
         lease, lines = self._lifecycle.under(lease, told.policy, told.mode, at)
-        streak, verdict = judge(lease.streak, _within(told.sample, lease, at), told.policy, told.mode)
-        if at < (self._lifecycle.kept_until(lease) or 0.0):
+        sample = _within(told.sample, lease, at)
+        streak, verdict = judge(lease.streak, sample, told.policy, told.mode)
+        if lease.arrival is not None or at < (self._lifecycle.kept_until(lease) or 0.0):
             streak, verdict = kept(streak), Verdict.NONE
         lease, more_lines = self._lifecycle.apply(replace(lease, streak=streak, sampled_at=at), verdict)
+        lease, news, turn = self._lifecycle.arrivals.see(lease, sample, told.policy, told.mode)
         rows = reading_rows(lease, told.sample, told.policy, at)
-        await self._book.save(lease, audit=[*lines, *more_lines], readings=rows)
+        await self._book.save(lease, audit=[*lines, *more_lines, *news], readings=rows)
         self._newest[lease_id] = {row.gpu: row for row in rows}
         self.doubts.see(lease, told.sample, told.policy, at)
         self._count_seconds(lease, rows)
@@ -218,7 +221,9 @@ class Sampler:
         self._due_at[lease_id] = told.asked_at + next_sample_seconds(streak, told.policy)
         if streak.kind is not None:
             self.counts[streak.kind.value] += 1
-        return lease if verdict is Verdict.RECLAIM else None
+        if verdict is Verdict.RECLAIM:
+            return partial(self._lifecycle.reclaim, lease)
+        return partial(self._lifecycle.arrivals.give_back, lease) if turn is Turn.NOBODY_CAME else None
 
     def _count_seconds(self, lease: Lease, rows: Sequence[ReadingRow]) -> None:
         shares = {slot.gpu: slot.share for slot in lease.slots}

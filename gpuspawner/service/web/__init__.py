@@ -13,6 +13,7 @@ from gpuspawner.service.api.actions import ACTIONS
 from gpuspawner.service.web import administering, console, quotas
 from gpuspawner.service.web.base import NotFound, SignIn, Static
 from gpuspawner.service.web.pages import Act, Home, WorkspacePage
+from gpuspawner.service.web.programs import pages as programs
 
 __all__ = ["ROUTES", "STATIC", "NotFound", "Static"]
 
@@ -25,5 +26,6 @@ ROUTES: list[Any] = [
     *quotas.ROUTES,
     *console.ROUTES,
     *administering.ROUTES,
+    *programs.ROUTES,
     (r"/oauth_callback", SignIn),
 ]

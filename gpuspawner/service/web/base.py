@@ -136,6 +136,8 @@ class PageHandler(ErrorPages):
             self._sign_in()
         elif self.person.lease is not None:
             raise HTTPError(403, reason="A workspace's own token opens no pages: it is for the API.")
+        elif self.person.token:
+            raise HTTPError(403, reason="A token of the command line opens no pages: it is for the API.")
 
     def _sign_in(self) -> None:
         if self.hub_model is not None:

@@ -11,7 +11,7 @@ from gpuspawner.catalog import teams_of, visible
 from gpuspawner.core.calendar.periods import day_of, milliseconds
 from gpuspawner.core.errors import Conflict, RequestRefused
 from gpuspawner.core.quotas.entries import entries_in_force
-from gpuspawner.service.api.granting import CORRECTION_FIELDS, GRANT_FIELDS, Granting
+from gpuspawner.service.api.granting import CorrectionBody, GrantBody, Granting
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.tell.rules.claim_views import claim_view
 from gpuspawner.service.tell.rules.quota_view import grant_view, quota_view, usage_view
@@ -151,7 +151,7 @@ class GrantHere(Posted):
 
     async def carry_out(self, *_address: str) -> None:
         """Grant it."""
-        await self.granting().grant(self.fields(*GRANT_FIELDS))
+        await self.granting().grant(self.fields(*GrantBody.model_fields))
 
 
 class TakeBackHere(Posted):
@@ -175,7 +175,7 @@ class CorrectHere(Posted):
 
     async def carry_out(self, *_address: str) -> None:
         """Correct it."""
-        await self.granting().correct(self.fields(*CORRECTION_FIELDS))
+        await self.granting().correct(self.fields(*CorrectionBody.model_fields))
 
 
 class GiveUpHere(Posted):

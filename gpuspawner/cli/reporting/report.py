@@ -6,12 +6,12 @@ import argparse
 import calendar
 import json
 import re
-import sys
 from typing import Any
 from urllib.parse import urlencode
 
-from gpuspawner.cli.asking import INVALID, AwayError, RefusedError, call, token_of, told
-from gpuspawner.cli.remote import shown
+from gpuspawner.cli.asking import call, token_of
+from gpuspawner.cli.errors import InvalidError
+from gpuspawner.cli.output import shown
 from gpuspawner.cli.table import print_table
 from gpuspawner.service.tell.console.exports import csv_text
 from gpuspawner.service.tell.console.listing import Column
@@ -20,18 +20,10 @@ from gpuspawner.service.tell.console.use import table_of
 MONTH = re.compile(r"(20[0-9]{2})-(0[1-9]|1[0-2])")
 
 
-def report(arguments: argparse.Namespace) -> int:
+def report(arguments: argparse.Namespace) -> None:
     """Print what was used."""
-    try:
-        days = _days(arguments)
-    except ValueError as error:
-        print(error, file=sys.stderr)
-        return INVALID
-    query = urlencode({"by": arguments.by, **days})
-    try:
-        answer = call(f"{arguments.url.rstrip('/')}/console/use.json?{query}", token_of())
-    except (RefusedError, AwayError) as error:
-        return told(error)
+    query = urlencode({"by": arguments.by, **_days(arguments)})
+    answer = call(f"{arguments.url.rstrip('/')}/console/use.json?{query}", token_of(url=arguments.url))
     columns = table_of(answer["by"], priced="cost" in answer["total"]).columns
     if arguments.json:
         print(json.dumps(answer, indent=1))
@@ -39,17 +31,16 @@ def report(arguments: argparse.Namespace) -> int:
         print(csv_text(columns, answer["rows"]), end="")
     else:
         _print(answer, columns)
-    return 0
 
 
 def _days(arguments: argparse.Namespace) -> dict[str, str]:
-    """Return the days to ask for. Raises ValueError for what is no month."""
+    """Return the days to ask for. Raises InvalidError for what is no month."""
     if arguments.month is None:
         named = {"since": arguments.since, "until": arguments.until}
         return {name: value for name, value in named.items() if value}
     found = MONTH.fullmatch(arguments.month)
     if found is None or arguments.since or arguments.until:
-        raise ValueError(f"{arguments.month!r} is no month: write one like 2026-11, without --since and --until.")
+        raise InvalidError(f"{arguments.month!r} is no month: write one like 2026-11, without --since and --until.")
     last = calendar.monthrange(int(found[1]), int(found[2]))[1]
     return {"since": f"{arguments.month}-01", "until": f"{arguments.month}-{last:02}"}
 

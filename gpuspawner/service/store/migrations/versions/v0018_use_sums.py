@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0018"
-down_revision = "0017"
+down_revision = "0019"
 
 AMOUNTS = ("held", "given_back", "cost", "busy", "idle", "unknown", "saved", "idle_stops")
 HOUR_MS = 3_600_000

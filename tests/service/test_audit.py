@@ -102,7 +102,7 @@ def test_filters(world, query, targets):
 @pytest.mark.parametrize(
     ("query", "words"),
     [
-        ("limit=0", "1 to 1000"),
+        ("limit=0", "greater than or equal to 1"),
         ("before=x", "answered as next"),
         ("what=nothing", "Choose one of them"),
         ("since=2027-01-13&until=2027-01-12", "Begin before you end"),

@@ -1,9 +1,10 @@
 // Opens what administrators do in a dialog: the same pages as without JavaScript, their part #act shown over this one.
 // The browser keeps the focus within, closes it by Escape, and gives the focus back to what opened it.
+const token = document.querySelector('meta[name=xsrf]').content;
 let dialog;
 
 async function show(url, options = {}) {
-  const response = await fetch(url, options);
+  const response = await fetch(url, {headers: {'X-XSRFToken': token}, ...options});
   const page = new DOMParser().parseFromString(await response.text(), 'text/html');
   const part = page.getElementById('act');
   if (!part) { // it was done, or somebody has to sign in: go where it leads
@@ -46,6 +47,6 @@ document.addEventListener('submit', (event) => {
   } else if (form.closest('.gs-dialog')) {
     event.preventDefault();
     if (submitter?.name) body.append(submitter.name, submitter.value);
-    go(form.action, {method: 'POST', body});
+    go(form.action, {method: 'POST', body}); // its own field holds the token too
   }
 });

@@ -47,6 +47,6 @@ document.addEventListener('submit', (event) => {
   } else if (form.closest('.gs-dialog')) {
     event.preventDefault();
     if (submitter?.name) body.append(submitter.name, submitter.value);
-    go(form.action, {method: 'POST', body}); // its own field holds the token too
+    go(form.action, {method: 'POST', body});
   }
 });

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +19,8 @@ LOOK_SECONDS = 2.0
 """How often the file is looked at."""
 SETTLED_SECONDS = 1.0
 """A file that was written longer ago is whole. Arbitrary: an editor writes one in less."""
+
+VERSION_LETTERS = 12
 
 IN_FORCE = "catalog-in-force.yaml"
 """Where the hub leaves the last good catalog for its service, as it was written."""
@@ -61,6 +64,11 @@ class InForce:
             *self.waits,
         )
 
+    @property
+    def version(self) -> str:
+        """A fingerprint of the file that the catalog in force was read from; "" where it is of none."""
+        return ""
+
 
 class CatalogFile(InForce):
     """Follows a file: a good catalog is in force once it is written, a bad one changes nothing.
@@ -91,6 +99,11 @@ class CatalogFile(InForce):
         self.waits, self.problem, self._wrong = waits, self._others(), ""
         self.raw = _bytes(raw)
         """What the file held when the catalog in force was read."""
+
+    @property
+    def version(self) -> str:
+        """The first letters of the SHA-256 of what the file held: as ``sha256sum`` prints them."""
+        return sha256(self.raw).hexdigest()[:VERSION_LETTERS]
 
     def news(self, now: float) -> News | None:
         """Return what was written since, or None: nothing, or nothing that can be used. ``now`` is the wall clock's.

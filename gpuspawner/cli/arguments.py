@@ -6,11 +6,13 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from gpuspawner.cli.administering.arguments import add_administering
 from gpuspawner.cli.adopting.arguments import add_adopting
 from gpuspawner.cli.arguments_shared import add_name, add_url, examples, options
 from gpuspawner.cli.chart.arguments import add_chart
 from gpuspawner.cli.doctor.arguments import add_doctor
 from gpuspawner.cli.keeping.arguments import add_store
+from gpuspawner.cli.reporting.arguments import add_report
 from gpuspawner.cli.serving.serve_arguments import add_serve
 from gpuspawner.cli.signing.arguments import add_signing
 from gpuspawner.cli.using.arguments import add_using
@@ -53,6 +55,8 @@ def add_parsers(commands: Any) -> None:
     add_signing(commands)
     add_using(commands)
     _add_preempt(commands)
+    add_administering(commands)
+    add_report(commands, add_url)
     _add_ssh(commands)
     _add_simulate(commands)
     add_chart(commands, argparse.RawDescriptionHelpFormatter)

@@ -153,13 +153,19 @@ class Hours:
 
 @dataclass(frozen=True)
 class ClassHold:
-    """GPUs that are kept free for a group of the hub at given times, until a day in seconds since the epoch."""
+    """GPUs that are kept free for a group of the hub at given times, until a day in seconds since the epoch.
+
+    Without a ``window`` they are held all the time ``since`` then. Where an administrator holds them it is for an
+    ``account``, and ``group`` is how people call that.
+    """
 
     group: str
     kind: str
     count: int
-    window: Window
+    window: Window | None
     until: float | None = None
+    since: float = 0.0
+    account: Account | None = None
 
 
 @dataclass(frozen=True)
@@ -234,12 +240,18 @@ class Lost:
 
 @dataclass(frozen=True)
 class Notice:
-    """A stronger claim needs the GPUs of a workspace: it ends ``at`` then, and its user was told."""
+    """A workspace ends ``at`` then, and its user knows: a stronger claim needs its GPUs, or an administrator ends it.
+
+    ``preemption`` is the claim's id, "" where it is an administrator's, who did it from ``where``, in words. That one
+    ``moves``: it goes back to its place in the queue.
+    """
 
     preemption: str
     at: float
     why: str
     by: str
+    where: str = ""
+    moves: bool = False
 
 
 @dataclass(frozen=True)

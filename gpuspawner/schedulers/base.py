@@ -7,7 +7,7 @@ and a grant that was not taken is given back by it, because its claim still wait
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -192,8 +192,10 @@ class Scheduler(Protocol):
         """Return in about how long the node is there that is started for a lease; None where none is."""
         ...
 
-    def patch(self, lease: Lease) -> dict[str, Any]:
+    def patch(self, lease: Lease, off: Collection[str] = ()) -> dict[str, Any]:
         """Return, as JSON, what the spawner applies to the workspace of a lease that holds its slots.
+
+        It is started on none of the nodes ``off``, by name, unless its slots are there.
 
         On one machine ``{"environment": {...}, "path_prefix": str}``; on Kubernetes the pod's patch, and as
         ``"node_seconds"`` in about how long the node is there that is started for it, where one is.

@@ -6,13 +6,14 @@ What it gave is seen by the service (``service.leases.seating``); a pod without 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from typing import Any
 
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
+from gpuspawner.backends.kubernetes.patches import keep_off
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Slot
 from gpuspawner.core.gpus.groups import unmarked
@@ -115,9 +116,10 @@ class KubernetesScheduler:
             return None
         return kind.autoscale.start_seconds
 
-    def patch(self, lease: Lease) -> dict[str, Any]:
+    def patch(self, lease: Lease, off: Collection[str] = ()) -> dict[str, Any]:
         """Return the pod's patch, with ``node_seconds`` where a node is started for it."""
-        patch, seconds = self._cluster.patch(lease.slots), self.node_seconds(lease)
+        own = {slot.group.node for slot in lease.slots if slot.group}
+        patch, seconds = keep_off(self._cluster.patch(lease.slots), set(off) - own), self.node_seconds(lease)
         return patch if seconds is None else {**patch, "node_seconds": seconds}
 
     def check(self, request: Request) -> None:

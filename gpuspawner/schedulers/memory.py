@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -71,7 +72,7 @@ class InMemoryScheduler:
         """Return None: there is one machine, and it is there."""
         return None
 
-    def patch(self, lease: Lease) -> dict[str, Any]:
+    def patch(self, lease: Lease, off: Collection[str] = ()) -> dict[str, Any]:  # noqa: ARG002 - the seam's
         """Return what shows the workspace its GPUs, and no others."""
         return self._backend.patch(lease.slots)
 

@@ -19,7 +19,7 @@ from gpuspawner.backends.base import Backend
 from gpuspawner.catalog import Catalog
 from gpuspawner.catalog.file import LOOK_SECONDS, InForce
 from gpuspawner.catalog.groups import named_groups
-from gpuspawner.core.calendar.periods import milliseconds
+from gpuspawner.core.calendar.periods import day_of, milliseconds
 from gpuspawner.core.errors import Conflict, Superseded, Unavailable
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.units import show_duration
@@ -381,10 +381,13 @@ class Service:
             more = await store.write(store.ages.forget_ended, now - self._settings.keep_ended_seconds)
             await asyncio.sleep(FORGET_PAUSE_SECONDS)
         await store.write(store.outputs.forget, now)
+        used_since_ms = milliseconds(now - self._settings.keep_use_seconds)
+        await store.write(store.ledger.forget, used_since_ms)
+        await store.write(store.use_sums.forget, day_of(used_since_ms, self.parts.allocator.accounting.zone))
         await store.write(store.answers.forget, now - KEPT_SECONDS)
         await store.write(store.tokens.forget, now)
-        await store.write(store.ledger.forget, milliseconds(now - self._settings.keep_use_seconds))
         await store.write(store.preemptions.forget, now - self._settings.keep_ended_seconds)
+        await store.write(store.restrictions.forget, now - self._settings.keep_ended_seconds)
 
 
 def _time() -> float:

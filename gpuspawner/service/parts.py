@@ -21,6 +21,7 @@ from gpuspawner.service.observe.members import Members
 from gpuspawner.service.observe.reconciler import Reconciler
 from gpuspawner.service.observe.sampler import Sampler
 from gpuspawner.service.rules.preemptions import Preemptions
+from gpuspawner.service.rules.restrictions import Restrictions
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import Store
 from gpuspawner.service.tell.notifier import Notifier
@@ -58,6 +59,11 @@ class Parts:
     """Logins of the command line that wait for their user."""
     under_way: set[str] = field(default_factory=set)
     """Of which idempotency keys something is done now."""
+
+    @property
+    def restrictions(self) -> Restrictions:
+        """What administrators keep from being given or judged."""
+        return self.allocator.restrictions
 
     @property
     def catalog(self) -> Catalog:

@@ -9,7 +9,7 @@ from kube_backends import GIB, KINDS
 
 from gpuspawner.backends.kubernetes.fleet import Toleration, gpus_of_node
 from gpuspawner.backends.kubernetes.kinds import cluster_kinds
-from gpuspawner.backends.kubernetes.patches import pod_patch
+from gpuspawner.backends.kubernetes.patches import keep_off, pod_patch
 from gpuspawner.backends.kubernetes.reading.objects import to_node
 from gpuspawner.core.gpus.fleet import Autoscale, GpuKind, Slot
 
@@ -207,3 +207,15 @@ def test_a_node_that_is_coming_does_not_divide_what_its_kind_does_not(kind, labe
     patch = pod_patch(slots(f"~{kind}-0", "nvidia.com/gpu", 0), {}, (), kinds, (), must_be_there=False)
     pools = [GKE, GKE | FOUR_CLIENTS, SLICED, SLICED | FOUR_CLIENTS]
     assert [pool for pool in pools if fits(required(patch), pool)] == [labels]
+
+
+@pytest.mark.parametrize("terms", [[], [{"matchExpressions": [{"key": "kind", "operator": "In", "values": ["a100"]}]}]])
+def test_a_pod_keeps_off_the_nodes_that_are_drained_whatever_else_it_requires(terms):
+    affinity = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}} if terms else {}
+    patch = {"environment": {}, "pod": {"container": {}, "spec": {"affinity": {"nodeAffinity": affinity}}}}
+    off = {"key": "metadata.name", "operator": "NotIn", "values": ["gpu-1", "gpu-2"]}
+    assert required(keep_off(patch, {"gpu-2", "gpu-1"})["pod"]) == [
+        {**term, "matchFields": [off]} for term in terms or [{}]
+    ]
+    assert keep_off(patch, ()) is patch
+    assert keep_off({"environment": {}, "pod": {}}, {"gpu-1"}) == {"environment": {}, "pod": {}}

@@ -78,6 +78,9 @@ class HandClock:
     def wall(self):
         return self.at
 
+    def awake_since(self):
+        return 0.0
+
 
 class World:
     """Parts, hub and server. What touches the parts runs in the server's loop, as everything in the service does.

@@ -51,7 +51,7 @@ class Writer(RuleBasedStateMachine):
 
         self.store.save = written
         self.book = Book(self.store)
-        self.accounting = Accounting(self.book, self.clock, lambda: CATALOG)
+        self.accounting = Accounting(self.book, self.clock, lambda: CATALOG, lambda _gpu: "")
         self.loop.run_until_complete(self.load())
 
     async def load(self):
@@ -153,7 +153,7 @@ class Writer(RuleBasedStateMachine):
         assert self.accounting.accounts.charged == self.read_anew().accounts.charged
 
     def read_anew(self):
-        other = Accounting(Book(self.store), self.clock, lambda: CATALOG)
+        other = Accounting(Book(self.store), self.clock, lambda: CATALOG, lambda _gpu: "")
         self.loop.run_until_complete(other.load())
         return other
 

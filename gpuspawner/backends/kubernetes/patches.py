@@ -60,6 +60,19 @@ def pod_patch(
     }
 
 
+def keep_off(patch: dict[str, Any], nodes: Iterable[str]) -> dict[str, Any]:
+    """Return a patch by which its pod is placed on none of these nodes, by name."""
+    names = sorted(set(nodes))
+    if not names or not patch.get("pod"):
+        return patch
+    pod, spec = patch["pod"], patch["pod"]["spec"]
+    affinity = spec["affinity"]["nodeAffinity"]
+    terms = affinity.get(REQUIRED, {}).get("nodeSelectorTerms") or [{}]
+    off = {"key": "metadata.name", "operator": "NotIn", "values": names}
+    required = {"nodeSelectorTerms": [{**term, "matchFields": [off]} for term in terms]}
+    return {**patch, "pod": {**pod, "spec": {**spec, "affinity": {"nodeAffinity": {**affinity, REQUIRED: required}}}}}
+
+
 def _coming(
     kind: GpuKind | None, resources: frozenset[str], nodes: Mapping[str, Node], fleet: Iterable[Gpu]
 ) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gpuspawner.cli.administering.arguments import add_reason
 from gpuspawner.cli.arguments_shared import add_name, examples, options
 
 RUN = "gpuspawner.cli.using"
@@ -90,6 +91,8 @@ def _add_acts(commands: Any) -> None:
     for name, text in known.items():
         parser = commands.add_parser(name, help=text, **examples(f"  gpuspawner {name} train\n"))
         add_name(parser)
+        if name != "keep":
+            add_reason(parser, until=name == "extend")
         options(parser)
         parser.set_defaults(run=f"{RUN}.workspaces:{name}")
 

@@ -8,6 +8,7 @@ import webbrowser
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+from gpuspawner.cli.administering.workspaces import act, is_administrators
 from gpuspawner.cli.asking import ID_LETTERS, ask, ask_all
 from gpuspawner.cli.errors import RefusedError
 from gpuspawner.cli.meant import meant, meant_to_change, title
@@ -140,6 +141,9 @@ def keep(arguments: argparse.Namespace) -> None:
 def extend(arguments: argparse.Namespace) -> None:
     """Move the end of a workspace by what its policy gives at once."""
     one = meant_to_change(arguments, arguments.name, "extends")
+    if is_administrators(arguments, "until", "dry_run"):
+        act(arguments, "extend", {"ids": [one["id"]], "until": arguments.until})
+        return
     answer = ask(arguments, f"/workspaces/{one['id']}/extend", "POST")
     show(arguments, answer, lambda told: print(f"{title(one)} ends {show_time(told['ends_at'], told['now'])} now."))
 
@@ -147,6 +151,9 @@ def extend(arguments: argparse.Namespace) -> None:
 def stop(arguments: argparse.Namespace) -> None:
     """Stop the one workspace that a name means, or withdraw it from the queue."""
     one = meant_to_change(arguments, arguments.name, "stops")
+    if is_administrators(arguments, "now", "dry_run"):
+        act(arguments, "stop", {"ids": [one["id"]], "now": arguments.now})
+        return
     answer = ask(arguments, f"/workspaces/{one['id']}/stop", "POST")
     show(arguments, answer, lambda told: print(f"{title(one)}: {shown(told['words'])}. Its files stay."))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime, timedelta
+from datetime import date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
 from gpuspawner.core.calendar.periods import milliseconds, period_of
@@ -72,3 +72,13 @@ def parse_day(value: object, now: float, zone: ZoneInfo) -> str:
         return date.fromisoformat(str(value)).isoformat()
     except ValueError as error:
         raise BadValue(f"{quoted(value)} is no day", "write one like 2026-12-24, or today") from error
+
+
+def day_begins(day: str, zone: ZoneInfo) -> float:
+    """Return when a day as :func:`parse_day` returns it begins."""
+    return datetime.combine(date.fromisoformat(day), time(), zone).timestamp()
+
+
+def day_ends(day: str, zone: ZoneInfo) -> float:
+    """Return when it ends."""
+    return _end_of(date.fromisoformat(day), zone)

@@ -86,6 +86,8 @@ class Gpu:
     zone: str = ""
     reachable: bool = True
     """Whether its node answers."""
+    closed: str = ""
+    """Why an administrator lets nobody new have it, in a sentence without its full stop; "" where nobody does."""
 
     @property
     def is_coming(self) -> bool:
@@ -132,6 +134,11 @@ class Fleet:
     def by_id(self) -> Mapping[str, Gpu]:
         """The GPUs by id: made once, where many workspaces are shown of tens of thousands of GPUs."""
         return {gpu.id: gpu for gpu in self.gpus}
+
+    def node_of(self, gpu_id: str) -> str:
+        """Return the node that a GPU is on; "" where that is not known."""
+        gpu = self.by_id.get(gpu_id)
+        return gpu.node if gpu else ""
 
     @cached_property
     def of_pool(self) -> Mapping[str, Sequence[Gpu]]:

@@ -41,6 +41,7 @@ def again(lease: Lease, name: str, now: float) -> Lease:
         heard_at=now,
         unattended=True,
         waiting_since=now,
+        tried_nodes=lease.tried_nodes if lease.reason is Reason.MOVED else (),
         came_back=lease.reason is not Reason.MADE_ROOM,
         made_room_at=now if lease.reason is Reason.MADE_ROOM else lease.made_room_at,
     )

@@ -7,7 +7,7 @@ out.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from gpuspawner.core.units import show_duration
@@ -57,7 +57,7 @@ ENDINGS = {
     Reason.IDLE: Ending("It was idle", by_others=True, decider="the idle policy “{policy}”"),
     Reason.EXPIRED: Ending("Its time was over", by_others=True, decider="the lifetime it was asked with"),
     Reason.PREEMPTED: Ending("The cluster ended it", by_others=True, returns=Return.BY_POLICY),
-    Reason.MOVED: Ending("It was moved off a GPU that failed", returns=Return.ALWAYS),
+    Reason.MOVED: Ending("It was moved to other GPUs", returns=Return.ALWAYS),
     Reason.FAILED: Ending("It failed"),
     Reason.CANCELLED: Ending("Its start was cancelled"),
     Reason.ORPHANED: Ending("The hub had lost sight of it", by_others=True),
@@ -75,13 +75,18 @@ class End:
     """One end: its reason, who or what decided, and what its user reads.
 
     ``by`` is a user's name, ``gpuspawner``, ``hub``, ``cluster`` or another part. ``unseen``: it waited, and nobody may
-    be looking, so that its user is to be told.
+    be looking, so that its user is to be told. ``where`` is from where a person did it, in words.
     """
 
     reason: Reason
     by: str
     message: str
     unseen: bool = False
+    where: str = ""
+
+    def saying(self, why: str) -> End:
+        """Return it with a reason that its user reads; "" for none."""
+        return replace(self, message=f"{self.message.rstrip('.')}: {why.rstrip('.')}.") if why else self
 
 
 GPUSPAWNER, HUB, CLUSTER = "gpuspawner", "hub", "cluster"
@@ -167,14 +172,22 @@ def named(told: End, user: str, stopper: str) -> End | None:
     return None
 
 
-def stopped_by(who: str, where: str) -> End:
-    """Return the end by a person, from a page, the API or the command line."""
-    return End(Reason.STOPPED, who, f"It was stopped by {who}, from {where}.")
+def stopped_by(who: str, where: str, why: str = "") -> End:
+    """Return the end by a person, from a page, the API or the command line; ``why`` is what an administrator says."""
+    return End(Reason.STOPPED, who, f"It was stopped by {who}, from {where}.", where=where).saying(why)
 
 
-def withdrawn(who: str) -> End:
-    """Return the end of a request that a person takes back while it waits."""
-    return End(Reason.CANCELLED, who, "The request was withdrawn.")
+def withdrawn(who: str, where: str = "", why: str = "") -> End:
+    """Return the end of a request that a person takes back while it waits; ``why`` is what an administrator says."""
+    words = f"The request was withdrawn by {who}." if why else "The request was withdrawn."
+    return End(Reason.CANCELLED, who, words, unseen=bool(why), where=where).saying(why)
+
+
+def moved_by(who: str, where: str, why: str) -> End:
+    """Return the end of a workspace that an administrator moves to other GPUs."""
+    end = End(Reason.MOVED, who, f"{who} moved it, from {where}.", where=where).saying(why)
+    then = "It starts again by itself, elsewhere where there is room. Your files are untouched."
+    return replace(end, message=f"{end.message} {then}")
 
 
 def moved(who: str, where: str, unhealthy: Sequence[str]) -> End:
@@ -183,7 +196,7 @@ def moved(who: str, where: str, unhealthy: Sequence[str]) -> End:
         f"{who} moved it, from {where}, because {', '.join(unhealthy)} was reported unhealthy. "
         "It starts again by itself on another GPU. Your files are untouched."
     )
-    return End(Reason.MOVED, who, words)
+    return End(Reason.MOVED, who, words, where=where)
 
 
 def idle(measured: str, grace_seconds: float) -> End:

@@ -286,13 +286,14 @@ class Kept(Event):
 
 @dataclass(frozen=True)
 class Extended(Event):
-    """Its deadline moves by ``seconds``."""
+    """Its deadline moves by ``seconds``; ``reason`` is an administrator's."""
 
     seconds: float = 0.0
-    name, words, marked = "extended", "Extended", True
+    reason: str = ""
+    name, words, told, marked = "extended", "Extended", Told.USER, True
 
     def _why(self) -> str:
-        return f"by {show_duration(self.seconds)}"
+        return f"by {show_duration(self.seconds)}{f': {self.reason}' if self.reason else ''}"
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ def left_over(seen: Iterable[tuple[str, Slot]], leases: Iterable[Lease]) -> tupl
 
 def grantable(gpu: Gpu) -> bool:
     """Whether a device may be given at all."""
-    return gpu.healthy and not gpu.foreign
+    return gpu.healthy and not gpu.foreign and not gpu.closed
 
 
 def beside_of(request: Request) -> Beside:
@@ -193,5 +193,5 @@ def count_all(kind: GpuKind, fleet: Fleet) -> int:
 
 
 def count_away(kind: GpuKind, fleet: Fleet) -> int:
-    """Return how many units of ``kind`` may not be given, whoever holds them: unhealthy, or on a closed node."""
-    return kind.shares * sum(not gpu.healthy for gpu in fleet.of_pool.get(kind.pool, ()))
+    """Return how many units of ``kind`` may not be given, whoever holds them: unhealthy, or closed."""
+    return kind.shares * sum(not gpu.healthy or bool(gpu.closed) for gpu in fleet.of_pool.get(kind.pool, ()))

@@ -6,10 +6,10 @@ order alone does so. Others pass by what is kept for nobody else, or by ending b
 keeps no GPU from anybody; who takes of the same limit passes only if that is given back before it is needed. Nor does
 one whose budget leaves it too little.
 
-Passed over, and keeping nothing from others: a parked lease while its hub does not answer, one that backs off, and one
-that the whole fleet could not serve as it is: for GPUs of strangers, which nobody knows the end of, a pool would stand
-still for days. A lease whose user has as many starts under way as one may have keeps its GPUs from those behind it, and
-gets them a moment later.
+Passed over, and keeping nothing from others: one whose kinds an administrator has paused, a parked lease while its hub
+does not answer, one that backs off, and one that the whole fleet could not serve as it is: for GPUs of strangers, which
+nobody knows the end of, a pool would stand still for days. A lease whose user has as many starts under way as one may
+have keeps its GPUs from those behind it, and gets them a moment later.
 """
 
 from __future__ import annotations
@@ -48,6 +48,9 @@ from gpuspawner.core.quotas.purse import Purse
 from gpuspawner.core.quotas.quota_words import behind_words
 from gpuspawner.core.quotas.quotas import Bar, Tally
 from gpuspawner.core.rules import LatestEnd
+
+PAUSED = "paused"
+"""The rule that holds a request back while an administrator pauses grants."""
 
 
 class Given(NamedTuple):
@@ -177,6 +180,9 @@ class _Pass:
         held: Held | None = None
         fitting: list[GpuKind] = []
         for kind in kinds_of(claim.request, self._seen.kinds):
+            if words := self._seen.paused_words(kind.name):
+                held = held or Held(PAUSED, words)
+                continue  # it keeps nothing from others either
             if claim.request.count > self._largest(kind.pool):
                 continue  # nothing that ends could serve it
             if (barred := self._barred(claim, kind)) is not None:
@@ -208,7 +214,8 @@ class _Pass:
             self._held[claim.id] = Held(first.rule, first.words)
 
     def _serve_without_gpu(self, claim: Claim) -> None:
-        held = self._barred(claim, None) or self._over_the_place(claim, None, ())
+        words = self._seen.paused_words(None)
+        held = Held(PAUSED, words) if words else self._barred(claim, None) or self._over_the_place(claim, None, ())
         if held is not None:
             self._held[claim.id] = held
         elif self._may_start(claim):

@@ -57,8 +57,11 @@ def classes_of(holds: Iterable[ClassHold], groups: Collection[str]) -> tuple[str
 
 
 def is_member(one: Claim | Lease, hold: ClassHold) -> bool:
-    """Whether a request is of somebody in the class, as it was when it was asked."""
-    return hold.group in one.request.classes
+    """Whether a request is of somebody in the class, as it was when it was asked, or of whom an administrator named."""
+    if hold.account is None:
+        return hold.group in one.request.classes
+    created = one.user_created if isinstance(one, Claim) else one.key.user_created
+    return hold.account.user_created in {"", created} and hold.account.team in {"", one.request.team}
 
 
 def held_gpus(seen: Snapshot) -> tuple[HeldGpus, ...]:
@@ -98,6 +101,9 @@ def kept_for_classes(seen: Snapshot, claims: Iterable[Claim]) -> tuple[Reservati
 
 def next_opening(hold: ClassHold, seen: Snapshot) -> Opening | None:
     """Return when GPUs are held now or next; None where they are held no more."""
+    if hold.window is None:
+        always = Opening(hold.since, inf if hold.until is None else hold.until)
+        return always if seen.now < always.ends_at else None
     found = opening(hold.window, seen.now, ZoneInfo(seen.rules.timezone))
     if found is None or hold.until is None:
         return found

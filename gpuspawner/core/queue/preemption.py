@@ -254,7 +254,7 @@ def _lacks(claim: Preemption, node: NodeName, ended: Iterable[Lease], seen: Snap
 
 def _may_be_had(gpu: Gpu, own: Container[str]) -> bool:
     """Whether a GPU is there to be had: its own also where somebody outside has begun to use it."""
-    return grantable(gpu) and not gpu.is_coming if gpu.id not in own else gpu.healthy
+    return grantable(gpu) and not gpu.is_coming if gpu.id not in own else gpu.healthy and not gpu.closed
 
 
 def _left(claim: Preemption, seen: Snapshot, gpus: Iterable[Gpu], own: Container[str]) -> dict[str, Fraction]:

@@ -25,6 +25,8 @@ from gpuspawner.core.rules import Account, Accounts, QuotaGrant, Rules
 
 Kinds = Mapping[str, GpuKind]
 NO_LIMIT = 1_000_000
+ALL_KINDS = ""
+"""All kinds of GPU, and what takes none."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,8 @@ class Snapshot:
         quota_grants: what administrators added to limits and budgets for a time.
         fast: the factor by which the catalog's times were shortened.
         kept: GPUs that were freed for a stronger claim, and are kept for it.
+        paused: which kinds an administrator lets nobody have, by name, and why in a sentence; under ALL_KINDS, all, and
+            what takes no GPU.
         demand: what others will ask for, as far as it is known.
     """
 
@@ -138,7 +142,12 @@ class Snapshot:
     quota_grants: tuple[QuotaGrant, ...] = ()
     kept: tuple[KeptGpus, ...] = ()
     demand: Demand = UNKNOWN
+    paused: Mapping[str, str] = field(default_factory=dict)
     fast: float = 1.0
+
+    def paused_words(self, kind: str | None) -> str:
+        """Return why none of a kind is granted, or None for what takes no GPU, in a sentence; "" where it may be."""
+        return self.paused.get(ALL_KINDS) or self.paused.get(kind or ALL_KINDS, "")
 
     @cached_property
     def used(self) -> Mapping[str, Fraction]:

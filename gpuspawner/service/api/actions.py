@@ -14,6 +14,7 @@ from gpuspawner.core.leases.times import deciding_since
 from gpuspawner.service.api.base import Person
 from gpuspawner.service.leases.reclaimer import EVIDENCE_SECONDS
 from gpuspawner.service.parts import Parts
+from gpuspawner.service.tell.views import closed_gpus
 
 ACTIONS = "keep|extend|move|stop|seen|share|dispute|answer|consent"
 """What :func:`act` carries out, as a route matches it."""
@@ -45,11 +46,11 @@ async def act(parts: Parts, person: Person, lease: Lease, action: str, where: st
     elif not lease.live:
         raise Conflict("This workspace has ended. Start it again from the form; its files are kept.")
     elif action == "consent":
-        await _consent(parts, person, lease, said)
+        await _consent(parts, person, lease, said, where)
     elif action == "keep":
-        await parts.lifecycle.keep(lease, person.name)
+        await parts.lifecycle.keep(lease, person.name, where)
     elif action == "extend":
-        await parts.lifecycle.extend(lease, person.name)
+        await parts.lifecycle.extend(lease, person.name, where)
     else:
         if person.lease is not None:
             raise HTTPError(403, reason="A workspace's own token may not end it: use the hub or the workspace page.")
@@ -60,19 +61,19 @@ async def _stop(parts: Parts, person: Person, lease: Lease, where: str) -> None:
     if lease.phase is Phase.STOPPING:
         return
     waits = lease.phase in WAITING
-    how = endings.withdrawn(person.name) if waits else endings.stopped_by(person.name, where)
+    how = endings.withdrawn(person.name, where) if waits else endings.stopped_by(person.name, where)
     await parts.reclaimer.mark(lease.id, how)
     await parts.reclaimer.drive(lease.id)
 
 
-async def _consent(parts: Parts, person: Person, lease: Lease, kinds: object) -> None:
+async def _consent(parts: Parts, person: Person, lease: Lease, kinds: object, where: str) -> None:
     """Say which kinds it may get in place of the one asked for: its place stays. Repeating it is harmless."""
     groups = await parts.members.now(lease.user, lease.key.owner)
     waiting = parts.book.get(lease.id) or lease
     consented, event = await parts.allocator.asking.consent(waiting, kinds, groups)
     if consented.request == waiting.request:
         return
-    await parts.book.save(consented, audit=[parts.allocator.line(waiting, person.name, event)])
+    await parts.book.save(consented, audit=[parts.allocator.line(waiting, person.name, event, where)])
     await parts.allocator.give()
 
 
@@ -123,13 +124,16 @@ async def _move(parts: Parts, person: Person, lease: Lease, where: str) -> None:
     """Stop a workspace whose GPU failed, to start again on another one, at its old place."""
     if lease.phase is Phase.STOPPING:
         raise Conflict("This workspace is stopping already.")
-    if not lease.unhealthy:
+    closed = closed_gpus(parts, lease)
+    if not lease.unhealthy and not closed:
         raise Conflict("None of its GPUs is reported as failed: there is nothing to move it from.")
     if why := parts.allocator.offered_no_more(lease):
         raise Conflict(f"It would not start again: {why} Stop it when you can, and ask anew on the form.")
-    await parts.reclaimer.mark(lease.id, endings.moved(person.name, where, lease.unhealthy), _may_move)
+    moved = endings.moved(person.name, where, lease.unhealthy)
+    how = moved if lease.unhealthy else endings.moved_by(person.name, where, ". ".join(closed))
+    await parts.reclaimer.mark(lease.id, how, _may_move)
     await parts.reclaimer.drive(lease.id)
 
 
 def _may_move(lease: Lease) -> bool:
-    return lease.phase in UP and bool(lease.unhealthy)
+    return lease.phase in UP

@@ -25,6 +25,8 @@ from gpuspawner.service.parts import Parts
 log = logging.getLogger("gpuspawner.api")
 
 USE, ADMIN = "custom:gpu:use", "custom:gpu:admin"
+COMMAND_LINE = "gpuspawner/"
+"""Begins what the command line calls itself."""
 WORDLESS = {
     400: "A value in the address is missing, or no text in UTF-8.",
     405: "This address does not take {method}.",
@@ -84,6 +86,15 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
         """Nothing here is for caches, other sites or guessing browsers."""
         self.set_header("Cache-Control", "no-store")
         self.set_header("X-Content-Type-Options", "nosniff")
+
+    @property
+    def where(self) -> str:
+        """From where something is done, in words, as the audit has it. What calls itself our command line is that."""
+        if self._authorization()[0] == "ticket":
+            return "a page of the hub"
+        program = self.request.headers.get("User-Agent", "")
+        signed_in = self.person is not None and bool(self.person.token)
+        return "the command line" if signed_in or program.startswith(COMMAND_LINE) else "the API"
 
     def _authorization(self) -> tuple[str, str]:
         return authorization(self.request.headers)

@@ -68,11 +68,11 @@ class CorrectionBody(WhyBody):
 class Granting:
     """Does it for one administrator, who says why."""
 
-    def __init__(self, parts: Parts, person: Person) -> None:
-        """Raise 403 where that is no administrator."""
+    def __init__(self, parts: Parts, person: Person, where: str) -> None:
+        """Raise 403 where that is no administrator. ``where`` is from where they do it, in words."""
         if not person.admin:
             raise HTTPError(403, reason="Only administrators (scope custom:gpu:admin) grant and correct.")
-        self.parts, self.person = parts, person
+        self.parts, self.person, self.where = parts, person, where
 
     async def grant(self, body: Sent) -> dict[str, Any]:
         """Make a grant, which is in force at once, or from the time said."""
@@ -143,7 +143,7 @@ class Granting:
 
     def _line(self, user: str, event: events.Event) -> AuditLine:
         """Return an audit line of no workspace."""
-        return AuditLine(self.parts.clock.now(), "", user, self.person.name, event)
+        return AuditLine(self.parts.clock.now(), "", user, self.person.name, event, self.where)
 
     def _why(self, body: Sent) -> str:
         """Return the reason, which must be given."""

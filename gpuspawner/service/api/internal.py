@@ -150,7 +150,7 @@ class Acknowledge(SpawnerHandler):
         groups = await self.parts.members.now(lease.user, lease.key.owner)
         await allocator.asking.must_be_allowed(await allocator.current(lease_id, attempt), groups)
         lease, token = await allocator.acknowledge(lease_id, attempt)
-        patch = self.parts.scheduler.patch(lease)
+        patch = self.parts.scheduler.patch(lease, self.parts.restrictions.drained())
         variables = {
             **patch.get("environment", {}),
             **lease_variables(lease, self.parts.secret),

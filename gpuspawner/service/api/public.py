@@ -248,9 +248,8 @@ class Act(ApiHandler):
         """Do it, and answer the workspace as it is then; 409 with the reason where it can't be done."""
         with_it = {"dispute": "sentence", "answer": "sentence", "consent": "substitutes"}.get(action)
         body = self.fields(*filter(None, [with_it]))
-        where = "a page of the hub" if self._authorization()[0] == "ticket" else "the API"
         said = body.get(with_it or "", "")
-        await act(self.parts, self.must(), await self.own(workspace), action, where, said)
+        await act(self.parts, self.must(), await self.own(workspace), action, self.where, said)
         self.answer(lease_view(self.parts, await self.own(workspace)))
 
 

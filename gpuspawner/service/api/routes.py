@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from gpuspawner.service.api import events, preemptions, presets, public, usage
+from gpuspawner.service.api import administering, events, preemptions, presets, public, usage
 from gpuspawner.service.api.base import BaseHandler
 from gpuspawner.service.api.programs import signing_in, starting
 from gpuspawner.service.api.rest import route
@@ -26,6 +26,7 @@ ROUTES: list[tuple[str, type]] = [
     *public.ROUTES,
     *preemptions.ROUTES,
     *presets.ROUTES,
+    *administering.ROUTES,
     *usage.ROUTES,
     *events.ROUTES,
     *signing_in.ROUTES,

@@ -80,7 +80,15 @@ class Usage(ApiHandler):
 ADMINS = "grant and correct"
 
 
-class Grants(ApiHandler):
+class GrantingHandler(ApiHandler):
+    """For administrators."""
+
+    def granting(self) -> Granting:
+        """Return what they do."""
+        return Granting(self.parts, self.must(), self.where)
+
+
+class Grants(GrantingHandler):
     """What was granted beyond quotas and budgets, for administrators."""
 
     @route(answer=rules.GrantList, admins=ADMINS)
@@ -93,10 +101,10 @@ class Grants(ApiHandler):
     @route(answer=rules.Grant, status=201, body=GrantBody, admins=ADMINS)
     async def post(self) -> None:
         """Grant more. It is in force at once, or from the time said."""
-        self.answer(await Granting(self.parts, self.must()).grant(self.fields(*GrantBody.model_fields)), 201)
+        self.answer(await self.granting().grant(self.fields(*GrantBody.model_fields)), 201)
 
 
-class Grant(ApiHandler):
+class Grant(GrantingHandler):
     """One grant, for administrators."""
 
     @route(answer=rules.Grant, body=WhyBody, admins=ADMINS)
@@ -105,16 +113,16 @@ class Grant(ApiHandler):
         row = next((one for one in self.parts.allocator.accounting.rows() if one.id == grant), None)
         if row is None:
             raise HTTPError(404, reason=f"There is no grant with the id {grant[:40]}.")
-        self.answer(await Granting(self.parts, self.must()).take_back(row, self.fields(*WhyBody.model_fields)))
+        self.answer(await self.granting().take_back(row, self.fields(*WhyBody.model_fields)))
 
 
-class Corrections(ApiHandler):
+class Corrections(GrantingHandler):
     """Corrections of what was charged, for administrators."""
 
     @route(answer=rules.Correction, status=201, body=CorrectionBody, admins=ADMINS)
     async def post(self) -> None:
         """Charge more, or give back, by a line of its own. It counts in the present day, week and month."""
-        self.answer(await Granting(self.parts, self.must()).correct(self.fields(*CorrectionBody.model_fields)), 201)
+        self.answer(await self.granting().correct(self.fields(*CorrectionBody.model_fields)), 201)
 
 
 ROUTES: list[Any] = [

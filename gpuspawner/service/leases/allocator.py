@@ -39,6 +39,7 @@ from gpuspawner.service.rules.bounds import Bounds
 from gpuspawner.service.rules.foretold import Foretold
 from gpuspawner.service.rules.lost_time import LostTime
 from gpuspawner.service.rules.policies import policy_of
+from gpuspawner.service.rules.restrictions import Restrictions
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import AuditLine, OutputRow
 from gpuspawner.service.tell.sentences import gpus_asked
@@ -78,12 +79,15 @@ class Allocator:
         """Serve from ``scheduler``. Nothing is granted before the reconciler has told what runs."""
         self.book, self.scheduler, self.clock, self.settings = book, scheduler, clock, settings
         self._in_force = in_force
-        self.accounting = Accounting(book, clock, lambda: self.catalog)
+        self.accounting = Accounting(book, clock, lambda: self.catalog, self._node_of)
         self.bounds = Bounds(book, clock, lambda: self.catalog, self.accounting)
         self.lost_time = LostTime(book, scheduler, clock)
         self.asking = Asking(book, in_force, self.dismiss)
         self.prospects = Prospects(book, scheduler, in_force, clock, self.finish)
-        self.observed = Observed(book, scheduler, lambda: self.catalog, self.accounting, clock, settings)
+        self.restrictions = Restrictions(book.store, clock, lambda: self.catalog)
+        self.observed = Observed(
+            book, scheduler, lambda: self.catalog, self.accounting, clock, settings, self.restrictions
+        )
         self.foretold = Foretold(book, clock)
         self.granting = Granting(
             book, self.observed, self.bounds, self.foretold, lambda: self.catalog, clock, self.finish
@@ -92,6 +96,9 @@ class Allocator:
         self.stoppers = Stoppers(book, clock)
         self._counted_of: tuple[object, ...] = ()
         self._counted: list[Offer] = []
+
+    def _node_of(self, gpu_id: str) -> str:
+        return self.scheduler.fleet.node_of(gpu_id)
 
     @property
     def catalog(self) -> Catalog:
@@ -112,6 +119,7 @@ class Allocator:
             log.warning("the clock went back by %s or more since the last service", show_duration(ahead_seconds))
             await self.book.save(*(earlier(lease, ahead_seconds) for lease in self.book))
         await self.accounting.load()
+        await self.restrictions.load()
         await self.foretold.load()
         await self.prospects.load()
         await self.lost_time.resume()
@@ -357,7 +365,7 @@ class Allocator:
         ``kept_since`` is from when on its readings stay as long as its audit; None for none.
         """
         finished = leases.finish(lease, how, self.clock.now(), gone=gone)
-        stopped = self.line(lease, how.by, events.Stopped(how.reason.value, how.message))
+        stopped = self.line(lease, how.by, events.Stopped(how.reason.value, how.message), how.where)
         lines = [] if lease.phase is Phase.STOPPING else [stopped]
         kept = [] if kept_since is None else [(lease.id, kept_since)]
         stored = self.book.save(finished, audit=lines, kept=kept)
@@ -379,6 +387,6 @@ class Allocator:
             return False
         return returns is not Return.NEVER and bool(lease.request.template) and not self.offered_no_more(lease)
 
-    def line(self, lease: Lease, actor: str, event: events.Event) -> AuditLine:
+    def line(self, lease: Lease, actor: str, event: events.Event, where: str = "") -> AuditLine:
         """Return an audit line of now."""
-        return AuditLine(self.clock.now(), lease.id, lease.user, actor, event)
+        return AuditLine(self.clock.now(), lease.id, lease.user, actor, event, where)

@@ -13,6 +13,7 @@ from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Key, Lease, Owner
 from gpuspawner.core.quotas.charges import Line
 from gpuspawner.service.store import AuditLine, ReadingRow, Store
+from gpuspawner.service.store.reports.use_sums import Part
 from gpuspawner.service.tell.start_times import StartTimes
 
 BEFORE_IT = "What was to be stored before this could not be. Nothing was done; try again."
@@ -23,6 +24,11 @@ class Charging(Protocol):
 
     def lines_of(self, before: Lease | None, after: Lease) -> Sequence[Line]:
         """Return the lines that a step of a lease writes."""
+
+    def used_by(
+        self, steps: Sequence[tuple[Lease | None, Lease]], lines: Sequence[Line], readings: Sequence[ReadingRow]
+    ) -> Sequence[Part]:
+        """Return what some steps of leases, with their lines and readings, add to the sums of use."""
 
     def add(self, lines: Sequence[Line]) -> None:
         """Count lines from now on: decisions count what is not stored yet."""
@@ -43,6 +49,7 @@ class _Write:
     readings: tuple[ReadingRow, ...]
     charges: tuple[Line, ...]
     kept: tuple[tuple[str, float], ...]
+    used: tuple[Part, ...]
     moves: bool
     done: asyncio.Future[None]
 
@@ -140,16 +147,19 @@ class Book:
             other = self.of_key(lease.key)
             if lease.live and other is not None and other.id not in saved:
                 raise Conflict("This workspace has a live lease already.")
-        charged = [*charges]
+        charged, rows = [*charges], tuple(readings)
+        used: Sequence[Part] = ()
         if self.charging is not None:
-            for lease in leases:
-                charged += self.charging.lines_of(self.get(lease.id), lease)
+            steps = [(self.get(lease.id), lease) for lease in leases]
+            for before, lease in steps:
+                charged += self.charging.lines_of(before, lease)
+            used = self.charging.used_by(steps, charged, rows)
             self.charging.add(charged)
         moves = any(_matters_to_others(self.get(lease.id), lease) for lease in leases)
         self.changes += moves
         for lease in leases:
             self._remember(lease)
-        write = _Write(leases, tuple(audit), tuple(readings), tuple(charged), tuple(kept), moves, done)
+        write = _Write(leases, tuple(audit), rows, tuple(charged), tuple(kept), tuple(used), moves, done)
         self._newest.update(dict.fromkeys(_names(write), write))
         self._waiting.append(write)
         if self._task is None:
@@ -225,6 +235,7 @@ class Book:
             [row for write in some for row in write.readings],
             [line for write in some for line in write.charges],
             [one for write in some for one in write.kept],
+            [one for write in some for one in write.used],
         )
 
     def _note_stored(self, write: _Write) -> None:

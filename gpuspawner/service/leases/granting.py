@@ -19,7 +19,7 @@ from gpuspawner.core.leases.lease import WAITING, Lease, Phase
 from gpuspawner.core.placement.placement import used_shares
 from gpuspawner.core.queue.grants import Held
 from gpuspawner.core.queue.preemption import is_of
-from gpuspawner.core.queue.snapshot import Claim, claim_of
+from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
 from gpuspawner.core.quotas.quotas import Tally
 from gpuspawner.schedulers.base import Answer, Grant
 from gpuspawner.service.clock import Clock
@@ -75,7 +75,7 @@ class Granting:
                 used, tally = dict(used_shares(seen.leases, seen.others)), Tally(seen)
                 for grant in grants:
                     before = self._book.get(grant.claim.id)
-                    if before is not None and (done := self._grant(grant, used, tally)) is not None:
+                    if before is not None and (done := self._grant(grant, seen, used, tally)) is not None:
                         stored.append(done)
                         granted.append(before)
             stored += self._note_held_back(answer.held_back())
@@ -103,14 +103,17 @@ class Granting:
             self._expiries.setdefault(lease.id, expires_at)  # it is granted as before, or the next look finds it is not
             raise
 
-    def _grant(self, grant: Grant, used: dict[str, Fraction], tally: Tally) -> asyncio.Future[None] | None:
+    def _grant(
+        self, grant: Grant, seen: Snapshot, used: dict[str, Fraction], tally: Tally
+    ) -> asyncio.Future[None] | None:
         """Make a grant that still counts; None where it does not."""
         now, lease = self._clock.now(), self._as_claimed(grant.claim)
         kept = {} if lease is None else self._kept_from(lease)
         fits = all(used.get(x.gpu, 0) + kept.get(x.gpu, 0) + x.share <= 1 for x in grant.slots)
         kind = self._observed.kinds.get(grant.kind or grant.claim.request.gpu or "")
         over = tally.bar(grant.claim, kind) is not None
-        if lease is None or not fits or over or (grant.expires_at is not None and grant.expires_at <= now):
+        closed = _is_closed(grant, seen)
+        if lease is None or not fits or over or closed or (grant.expires_at is not None and grant.expires_at <= now):
             log.info("a grant to %s came too late", grant.claim.id)
             return None
         terms = policy_of(self._catalog(), replace(lease, terms=None), now).terms
@@ -156,6 +159,13 @@ class Granting:
 
     def _line(self, lease: Lease, event: events.Event) -> AuditLine:
         return AuditLine(self._clock.now(), lease.id, lease.user, GPUSPAWNER, event)
+
+
+def _is_closed(grant: Grant, seen: Snapshot) -> bool:
+    """Whether an administrator lets nobody new have what a grant gives: it may be older than that."""
+    gpus = (seen.fleet.by_id.get(slot.gpu) for slot in grant.slots)
+    paused = seen.paused_words(grant.kind or grant.claim.request.gpu)
+    return bool(paused) or any(gpu is not None and gpu.closed for gpu in gpus)
 
 
 def _events(grant: Grant, lease: Lease) -> list[events.Event]:

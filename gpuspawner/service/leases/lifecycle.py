@@ -13,6 +13,7 @@ from gpuspawner.core.leases import endings, events, lifetime
 from gpuspawner.core.leases import lease as leases
 from gpuspawner.core.leases.lease import UP, Lease, Phase
 from gpuspawner.core.quotas.charges import BUDGET
+from gpuspawner.core.rules import Notice
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.allocator import Allocator
 from gpuspawner.service.leases.arrivals import Arrivals
@@ -151,7 +152,7 @@ class Lifecycle:
                 and newest.server_started == lease.server_started
                 and newest.sampled_at == lease.sampled_at
                 and newest.streak.grace_left_seconds == 0
-                and (newest.kept_until is None or newest.kept_until <= self._clock.now())
+                and (self.kept_until(newest) or 0.0) <= self._clock.now()
             )
 
         try:
@@ -163,10 +164,14 @@ class Lifecycle:
         """Tell and carry out what the deadlines say. Expiry acts in every mode. Note what time was lost."""
         now, steps = self._clock.now(), dict[str, asyncio.Future[None] | None]()
         for lease in self._book:
-            if lease.phase not in UP or lease.deadline_at is None:
+            if lease.phase not in UP:
                 continue
+            notice = lease.notice
             try:
-                steps[lease.id] = self._deadline(lease, lease.deadline_at, now)
+                if notice is not None and not notice.preemption and notice.at <= now:
+                    steps[lease.id] = self._announced(lease, notice)
+                elif lease.deadline_at is not None:
+                    steps[lease.id] = self._deadline(lease, lease.deadline_at, now)
             except Conflict as error:
                 log.warning("deadline of %s waits: %s", lease.id, error)
         for lease_id, failure in (await not_stored(steps)).items():
@@ -195,7 +200,23 @@ class Lifecycle:
             return self._reclaimer.mark(lease.id, how, lambda newest: newest.deadline_at == deadline_at)
         return None
 
-    async def keep(self, lease: Lease, by: str) -> Lease:
+    def kept_until(self, lease: Lease) -> float | None:
+        """Return until when no idle time counts: its user keeps it, or an administrator exempts it; None for never."""
+        found = (lease.kept_until, self._allocator.restrictions.exempt_until(lease))
+        return max((at for at in found if at is not None), default=None)
+
+    def _announced(self, lease: Lease, notice: Notice) -> asyncio.Future[None] | None:
+        """Have a workspace ended at the time that an administrator announced, if it still is the same one."""
+        if not self._allocator.observed.hub_answers:
+            return None  # it could not be stopped
+
+        def still(newest: Lease) -> bool:
+            return newest.notice == notice and newest.server_started == lease.server_started
+
+        how = (endings.moved_by if notice.moves else endings.stopped_by)(notice.by, notice.where, notice.why)
+        return self._reclaimer.mark(lease.id, how, still)
+
+    async def keep(self, lease: Lease, by: str, where: str = "") -> Lease:
         """Keep an idle workspace for its policy's time. Raises Conflict where none is left, or it does not run.
 
         Soon after another Keep it changes nothing: a second click, or a second page, must not use one up.
@@ -207,10 +228,11 @@ class Lifecycle:
             return lease
         until = lifetime.keep(lease.keeps_used, policy.keep, now)
         kept = leases.keep(lease, until, now)
-        await self._book.save(kept, audit=[self._allocator.line(kept, by, events.Kept(policy.keep.each_seconds))])
+        line = self._allocator.line(kept, by, events.Kept(policy.keep.each_seconds), where)
+        await self._book.save(kept, audit=[line])
         return kept
 
-    async def extend(self, lease: Lease, by: str) -> Lease:
+    async def extend(self, lease: Lease, by: str, where: str = "") -> Lease:
         """Move the deadline by its policy's step. Raises Conflict where nothing is left, or there is no deadline."""
         if lease.phase not in UP or lease.deadline_at is None:
             raise Conflict("This workspace has no running lifetime to extend.")
@@ -229,5 +251,5 @@ class Lifecycle:
         changed = replace(
             lease, deadline_at=deadline_at, extended_seconds=extended, warned_seconds=(), latest_end=latest
         )
-        await self._book.save(changed, audit=[self._allocator.line(changed, by, event)])
+        await self._book.save(changed, audit=[self._allocator.line(changed, by, event, where)])
         return changed

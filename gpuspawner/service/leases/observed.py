@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 
 from gpuspawner.catalog import Catalog
-from gpuspawner.core.gpus.fleet import Slot
+from gpuspawner.core.gpus.fleet import Fleet, Slot
 from gpuspawner.core.leases.lease import Key, Lease
 from gpuspawner.core.placement.placement import left_over, used_shares
 from gpuspawner.core.queue.snapshot import KeptGpus, Kinds, Snapshot
@@ -14,6 +14,7 @@ from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.book import Book
 from gpuspawner.service.rules.accounts import Accounting
+from gpuspawner.service.rules.restrictions import Restrictions
 from gpuspawner.service.settings import Settings
 
 
@@ -28,10 +29,11 @@ class Observed:
         accounting: Accounting,
         clock: Clock,
         settings: Settings,
+        restrictions: Restrictions,
     ) -> None:
         """Know nothing yet: nothing is granted before the reconciler has told what runs."""
         self._book, self._scheduler, self._clock, self._settings = book, scheduler, clock, settings
-        self._catalog, self._accounting = catalog, accounting
+        self._catalog, self._accounting, self._restrictions = catalog, accounting, restrictions
         self.kept: Callable[[], tuple[KeptGpus, ...]] = tuple
         """Tells which GPUs are kept for stronger claims."""
         self.hub_answers = False
@@ -54,20 +56,26 @@ class Observed:
             now=self._clock.now(),
             kinds=scheduler.kinds,
             leases=tuple(self._book),
-            fleet=scheduler.fleet,
+            fleet=self.fleet,
             others=self.others,
             room=scheduler.room,
             hub_answers=self.hub_answers,
             processes_known=self.processes_known,
             most_starts=settings.concurrent_starts,
             most_starts_each=settings.concurrent_starts_each,
-            rules=catalog.rules,
+            rules=self._restrictions.ruled(catalog.rules),
             fast=catalog.fast or 1.0,
             policies=catalog.policies,
             accounts=self._accounting.accounts,
             quota_grants=self._accounting.grants,
             kept=self.kept(),
+            paused=self._restrictions.paused(),
         )
+
+    @property
+    def fleet(self) -> Fleet:
+        """The GPUs as they were last seen, with those closed that an administrator lets nobody new have."""
+        return self._restrictions.closed(self._scheduler.fleet)
 
     @property
     def kinds(self) -> Kinds:

@@ -208,7 +208,7 @@ class Sampler:
         lease, lines = self._lifecycle.under(lease, told.policy, told.mode, at)
         sample = _within(told.sample, lease, at)
         streak, verdict = judge(lease.streak, sample, told.policy, told.mode)
-        if lease.arrival is not None or (lease.kept_until is not None and at < lease.kept_until):
+        if lease.arrival is not None or at < (self._lifecycle.kept_until(lease) or 0.0):
             streak, verdict = kept(streak), Verdict.NONE
         lease, more_lines = self._lifecycle.apply(replace(lease, streak=streak, sampled_at=at), verdict)
         lease, news, turn = self._lifecycle.arrivals.see(lease, sample, told.policy, told.mode)

@@ -16,8 +16,10 @@ from gpuspawner.core.quotas.entries import accounts_of
 from gpuspawner.core.rules import Account, Accounts, Per, QuotaGrant, Used
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.book import Book
-from gpuspawner.service.store import AuditLine
+from gpuspawner.service.rules.daily_use import NodeOf, part_of_readings, part_of_reclaim, parts_of_lines
+from gpuspawner.service.store import AuditLine, ReadingRow
 from gpuspawner.service.store.ledger import GrantRow
+from gpuspawner.service.store.reports.use_sums import Part
 
 REMEMBERED_SECONDS = 20 * HALF_LIFE_SECONDS
 """Older use counts less than a millionth in the order."""
@@ -56,9 +58,9 @@ class Accounting:
     Lines count from the step that charges them; where that can't be stored, the sums are again those of the store.
     """
 
-    def __init__(self, book: Book, clock: Clock, catalog: Callable[[], Catalog]) -> None:
+    def __init__(self, book: Book, clock: Clock, catalog: Callable[[], Catalog], node_of: NodeOf) -> None:
         """Know nothing yet."""
-        self._book, self._clock, self._catalog = book, clock, catalog
+        self._book, self._clock, self._catalog, self._node_of = book, clock, catalog, node_of
         self._sums: _Sums | None = None
         self._as_stored: _Sums | None = None
         self._grants: list[GrantRow] = []
@@ -93,6 +95,19 @@ class Accounting:
     def lines_of(self, before: Lease | None, after: Lease) -> Sequence[Line]:
         """Return the lines that a step of a lease writes."""
         return () if before is None else lines_of_end(before, after, self.zone)
+
+    def used_by(
+        self, steps: Sequence[tuple[Lease | None, Lease]], lines: Sequence[Line], readings: Sequence[ReadingRow]
+    ) -> Sequence[Part]:
+        """Return what some steps of leases, with their lines and readings, add to the sums of use."""
+        zone, leases = self.zone, {lease.id: lease for _, lease in steps}
+        parts = [*parts_of_lines(lines, leases, self._node_of)]
+        for before, after in steps:
+            rows = [row for row in readings if row.lease == after.id]
+            sampled = part_of_readings(after, rows, zone, self._node_of)
+            saved = part_of_reclaim(before, after, zone, self._node_of)
+            parts += [part for part in (sampled, saved) if part is not None]
+        return parts
 
     def add(self, lines: Sequence[Line]) -> None:
         """Count lines from now on."""

@@ -175,8 +175,8 @@ class Preemptions:
         stored: list[asyncio.Future[None] | None] = []
         for lease in self._book:
             notice = lease.notice
-            if notice is None or lease.phase not in UP:
-                continue
+            if notice is None or not notice.preemption or lease.phase not in UP:
+                continue  # an administrator's is the lifecycle's to carry out
             if notice.preemption not in self._live:
                 stored.append(self._spare(lease))
             elif notice.at <= self._clock.now():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 import sqlalchemy as sa
 
@@ -12,6 +12,18 @@ from gpuspawner.service.store.outputs import Transactions
 
 KEPT_SECONDS = 90 * 86400.0
 """Older ones are forgotten. Arbitrary: a cluster of a quarter ago is another."""
+
+
+@dataclass(frozen=True)
+class Waits:
+    """Starts that were waited for and had an estimate, of some days; times in seconds, None where there were none."""
+
+    count: int = 0
+    right: int = 0
+    median_seconds: float | None = None
+    ninth_seconds: float | None = None
+    """Nine of ten waited no longer."""
+    longest_seconds: float | None = None
 
 
 class Estimates:
@@ -27,6 +39,20 @@ class Estimates:
         with self._transaction(writes=True) as connection:
             connection.execute(tables.estimates.delete().where(columns.at < at - KEPT_SECONDS))
             connection.execute(tables.estimates.insert(), {"at": at, **asdict(outcome)})
+
+    def waits(self, since: float, until: float) -> Waits:
+        """Return how long starts were waited for that came in a span, and how many came when they were said to."""
+        t = tables.estimates.c
+        within = (t.at >= since) & (t.at < until)
+        right = sa.case(((t.actual_seconds >= t.from_seconds) & (t.actual_seconds <= t.to_seconds), 1), else_=0)
+        counted = sa.select(sa.func.count(), sa.func.sum(right), sa.func.max(t.actual_seconds)).where(within)
+        ranked = sa.select(t.actual_seconds).where(within).order_by(t.actual_seconds).limit(1)
+        with self._transaction() as connection:
+            count, came, longest = connection.execute(counted).one()
+            if not count:
+                return Waits()
+            median, ninth = (connection.scalar(ranked.offset(int(share * (count - 1)))) for share in (0.5, 0.9))
+        return Waits(count, int(came), median, ninth, longest)
 
     def last(self) -> list[Outcome]:
         """Return the last ones, the oldest first."""

@@ -46,13 +46,19 @@ class ReadingRow:
 
 @dataclass(frozen=True)
 class AuditLine:
-    """Who or what did what to a lease, when and why."""
+    """Who or what did what to a lease, when and why.
+
+    ``where`` says from where, in words, where a person did it: ``its page``, ``the API``. ``target`` is what it was
+    done to where that is no lease: a node, a GPU, a kind.
+    """
 
     at: float
     lease: str
     user: str
     actor: str
     event: Event
+    where: str = ""
+    target: str = ""
 
 
 def lease_of(document: Any) -> Lease:
@@ -82,6 +88,8 @@ def row_of_line(line: AuditLine) -> dict[str, object]:
         "action": line.event.name,
         "why": line.event.why,
         "fields": fields_of(line.event),
+        "via": line.where,
+        "target": line.target,
     }
 
 
@@ -98,4 +106,5 @@ def row_of_lease(lease: Lease) -> dict[str, object]:
         "ended_at": lease.ended_at,
         "document": _lease_json.dump_python(lease, mode="json"),
         "disputed_at": lease.dispute.at if lease.dispute and lease.dispute.answered_at is None else None,
+        "reason": lease.reason.value if lease.reason else "",
     }

@@ -28,6 +28,10 @@ from gpuspawner.service.store.ledger import Ledger
 from gpuspawner.service.store.outputs import Outputs
 from gpuspawner.service.store.preemptions import PreemptionRows
 from gpuspawner.service.store.presets import Presets
+from gpuspawner.service.store.reports.audit_search import AuditSearch
+from gpuspawner.service.store.reports.lookups import Lookups
+from gpuspawner.service.store.reports.use_sums import Part, UseSums
+from gpuspawner.service.store.restrictions import RestrictionRows
 from gpuspawner.service.store.rows import AuditLine, ReadingRow, lease_of, row_of_lease, row_of_line
 
 WRITTEN_SECONDS, TROUBLE_SECONDS = 10.0, 2.0
@@ -79,6 +83,10 @@ class Store:
         self.estimates = Estimates(self._transaction)
         self.ledger = Ledger(self._transaction)
         self.preemptions = PreemptionRows(self._transaction)
+        self.restrictions = RestrictionRows(self._transaction)
+        self.use_sums = UseSums(self._transaction)
+        self.lookups = Lookups(self._transaction)
+        self.audit_search = AuditSearch(self._transaction)
         self.presets = Presets(self._transaction)
         self.answers = Answers(self._transaction)
         self.tokens = Tokens(self._transaction)
@@ -234,8 +242,9 @@ class Store:
         readings: Iterable[ReadingRow] = (),
         charges: Iterable[Line] = (),
         kept: Iterable[tuple[str, float]] = (),
+        used: Iterable[Part] = (),
     ) -> None:
-        """Write leases, audit lines, readings and lines of the ledger in one transaction: all of it or nothing.
+        """Write leases, audit lines, readings, lines of the ledger and use in one transaction: all of it or nothing.
 
         ``kept`` are leases, by id, and since when their readings stay as long as their audit: those behind a stop.
         """
@@ -253,6 +262,7 @@ class Store:
             if rows:
                 connection.execute(tables.readings.insert(), rows)
             self.ledger.write(connection, charges)
+            self.use_sums.write(connection, used)
             for lease_id, since in kept:
                 readings_since = (tables.readings.c.lease == lease_id) & (tables.readings.c.at >= since)
                 connection.execute(tables.readings.update().where(readings_since).values(kept=True))
@@ -318,7 +328,10 @@ class Store:
         with self._transaction() as connection:
             rows = connection.execute(query).all()
         return [
-            AuditLine(row.at, row.lease, row.user, row.actor, event_of(row.action, row.fields, row.why)) for row in rows
+            AuditLine(
+                row.at, row.lease, row.user, row.actor, event_of(row.action, row.fields, row.why), row.via, row.target
+            )
+            for row in rows
         ]
 
 

@@ -34,7 +34,10 @@ leases = sa.Table(
     sa.Column("ended_at", sa.Float),
     sa.Column("document", sa.JSON, nullable=False),
     sa.Column("disputed_at", sa.Float),
+    sa.Column("reason", sa.String(32), nullable=False, server_default=""),
     sa.Index("ix_leases_disputed_at", "disputed_at"),
+    sa.Index("ix_leases_user", "user", "ended_at"),
+    sa.Index("ix_leases_reason", "reason", "ended_at"),
     sa.Index("ix_leases_owner", "hub", "user_created", "ended_at"),
     sa.Index("ix_leases_ended_at", "ended_at"),
     # The database itself refuses a second live lease of a key.
@@ -110,6 +113,21 @@ ledger = sa.Table(
     sa.Index("ix_ledger_owner", "hub", "user_created", "day"),
 )
 
+use_sums = sa.Table(
+    "use_sums",
+    metadata,
+    # What it is summed up by, the day or month, and whose use it is: see ``use_sums.BY``.
+    sa.Column("by", sa.String(16), primary_key=True),
+    sa.Column("span", sa.String(10), primary_key=True),
+    sa.Column("key", sa.String(255), primary_key=True),
+    sa.Column("name", sa.String(255), nullable=False),
+    *(
+        sa.Column(name, sa.Float, nullable=False)
+        for name in ("held", "given_back", "cost", "busy", "idle", "unknown", "saved", "idle_stops")
+    ),
+    sqlite_with_rowid=False,
+)
+
 quota_grants = sa.Table(
     "quota_grants",
     metadata,
@@ -165,8 +183,27 @@ audit = sa.Table(
     sa.Column("action", sa.String(32), nullable=False),
     sa.Column("why", sa.Text, nullable=False),
     sa.Column("fields", sa.JSON(none_as_null=True)),
+    # From where it was done, in words: "its page", "the API".
+    sa.Column("via", sa.String(64), nullable=False, server_default=""),
+    # What it was done to where that is no workspace: a node, a GPU, a kind.
+    sa.Column("target", sa.String(255), nullable=False, server_default=""),
     sa.Index("ix_audit_lease", "lease"),
     sa.Index("ix_audit_at", "at"),
+    # Looked through from the newest on, by one of these.
+    sa.Index("ix_audit_actor", "actor", "number"),
+    sa.Index("ix_audit_action", "action", "number"),
+    sa.Index("ix_audit_user", "user", "number"),
+)
+
+restrictions = sa.Table(
+    "restrictions",
+    metadata,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("since", sa.Float, nullable=False),
+    sa.Column("until", sa.Float),
+    sa.Column("lifted_at", sa.Float),
+    sa.Column("document", sa.JSON, nullable=False),
+    sa.Index("ix_restrictions_since", "since"),
 )
 
 answers = sa.Table(

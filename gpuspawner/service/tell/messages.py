@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from gpuspawner.core.administering import acts
 from gpuspawner.core.leases import events
 from gpuspawner.core.leases.endings import ENDINGS, HUB, Reason
 from gpuspawner.core.leases.events import Told
@@ -72,14 +73,32 @@ def _reaches_into(parts: Parts, lease: Lease, _line: AuditLine) -> _Told | None:
     return _warning(parts, lease, "hold", "Your workspace runs into the time of a class")
 
 
+def _announced(parts: Parts, lease: Lease, _line: AuditLine) -> _Told | None:
+    return _warning(parts, lease, "claim", "Your workspace is about to be ended")
+
+
+def _gpu_closed(parts: Parts, lease: Lease, _line: AuditLine) -> _Told | None:
+    return _warning(parts, lease, "closed", "The GPU of your workspace is taken out of service")
+
+
+def _extended(_parts: Parts, lease: Lease, line: AuditLine) -> _Told | None:
+    by_another = isinstance(line.event, events.Extended) and line.event.reason
+    if not by_another or lease.deadline_at is None:
+        return None
+    return _Told("extended", "Your workspace runs longer", f"{line.actor} extended it {line.event.why}.")
+
+
 def _claim_gone(_parts: Parts, _lease: Lease, line: AuditLine) -> _Told | None:
     return _Told("claim gone", "Your workspace goes on", f"{line.event.why} It goes on as before.")
+
+
+_BY_PEOPLE = frozenset({Reason.STOPPED, Reason.MOVED, Reason.CANCELLED})
 
 
 def _end(parts: Parts, lease: Lease, _line: AuditLine) -> _Told | None:
     if lease.reason is None:
         return None
-    by_another = lease.reason is Reason.STOPPED and lease.ended_by not in {lease.user, HUB}
+    by_another = lease.reason in _BY_PEOPLE and lease.ended_by not in {lease.user, HUB}
     unseen = lease.reason is Reason.FAILED and (lease.unattended or lease.unwatched)
     if not ENDINGS[lease.reason].by_others and not by_another and not unseen:
         return None
@@ -128,6 +147,9 @@ _TEXTS: Mapping[type[events.Event], Callable[[Parts, Lease, AuditLine], _Told | 
     events.Disrupted: _disrupted,
     events.WarnedOfClaim: _warned_of_claim,
     events.ClaimGone: _claim_gone,
+    acts.EndAnnounced: _announced,
+    acts.GpuClosed: _gpu_closed,
+    events.Extended: _extended,
     events.ReachesInto: _reaches_into,
     events.Stopped: _end,
     events.StopperNamed: _end,

@@ -45,7 +45,7 @@ class QueueView:
     def __init__(self, book: Book, scheduler: Scheduler, allocator: Allocator, clock: Clock) -> None:
         """Compute nothing before somebody asks."""
         self._book, self._scheduler, self._observed, self._clock = book, scheduler, allocator.observed, clock
-        self._syncs = allocator.syncs
+        self._syncs, self._restrictions = allocator.syncs, allocator.restrictions
         self._changes = PlaceChanges()
         self._computed: _Computed | None = None
         self._sources: tuple[Any, ...] = ()
@@ -131,7 +131,8 @@ class QueueView:
         """Return what is in force now, computed anew where something changed."""
         now, computed = self._clock.now(), self._computed
         observed, told = self._observed, self._syncs.told
-        sources = (self._book.changes, self._scheduler.fleet, observed.seen, observed.hub_answers, told)
+        restrictions = self._restrictions.in_force()
+        sources = (self._book.changes, observed.fleet, restrictions, observed.seen, observed.hub_answers, told)
         same = all(x is y for x, y in zip(sources, self._sources, strict=False))  # each is replaced, never changed
         if computed is not None and same and computed.seen.now <= now < computed.until:
             return computed

@@ -209,14 +209,15 @@ def _idle(parts: Parts, lease: Lease) -> dict[str, Any] | None:
         return None
     mode, now = policy_of(parts.catalog, lease, parts.clock.now()).mode, parts.clock.now()
     seen = explain(lease.streak, policy)
-    kept = lease.kept_until is not None and lease.kept_until > now
+    kept_until = parts.lifecycle.kept_until(lease)
+    kept = kept_until is not None and kept_until > now
     grace = seen.grace_left_seconds
     grace_ends_at = None if grace is None or mode is not Mode.ENFORCE else _grace_end(lease, grace)
     words = idle_words(seen, None if grace_ends_at is None else show_time(grace_ends_at, now))
     if lease.arrival is not None:
         words = awaited_words(lease.arrival, lease.sampled_at, seen.because, now)
-    elif kept and lease.kept_until is not None:
-        until = f"kept until {show_time(lease.kept_until, now)}"
+    elif kept and kept_until is not None:
+        until = f"kept until {show_time(kept_until, now)}"
         words = f"{until}; {seen.because}" if seen.because else f"{until}; not measured yet"
     return {
         "state": "awaited" if lease.arrival is not None else "kept" if kept else seen.state.value,
@@ -229,7 +230,7 @@ def _idle(parts: Parts, lease: Lease) -> dict[str, Any] | None:
         "peak_percent": seen.peak_percent,
         "known_share": seen.known_share,
         "grace_ends_at": grace_ends_at,
-        "kept_until": lease.kept_until if kept else None,
+        "kept_until": kept_until if kept else None,
         "unreadable": [{"gpu": gpu, "seconds": seconds} for gpu, seconds in seen.unreadable],
         "also_counts": [
             {"evidence": name, "seconds": seconds, "left_seconds": left_seconds, **_soft(parts, lease, name)}
@@ -306,6 +307,31 @@ def _unhealthy(parts: Parts, lease: Lease) -> dict[str, Any]:
     return {"kind": "unhealthy", "text": text, "ends_at": None, "actions": [] if gone else ["move"]}
 
 
+def closed_gpus(parts: Parts, lease: Lease) -> tuple[str, ...]:
+    """Return why an administrator lets nobody new have the GPUs of a workspace, in words; none where they do."""
+    known = parts.allocator.observed.fleet.by_id
+    found = (known.get(slot.gpu) for slot in lease.slots)
+    return tuple(dict.fromkeys(gpu.closed for gpu in found if gpu is not None and gpu.closed))
+
+
+def _closed(parts: Parts, lease: Lease, why: tuple[str, ...]) -> dict[str, Any]:
+    """Return what is told of a GPU that an administrator takes out of service: moving is its user's to choose."""
+    can = lease.notice is None and not parts.allocator.offered_no_more(lease)
+    move = (
+        " Move it when it suits you: it stops, and starts again by itself elsewhere, at its old place." if can else ""
+    )
+    text = f"{'. '.join(why)}. This workspace goes on.{move} Running kernels are lost when it stops; files stay."
+    return {"kind": "closed", "text": text, "ends_at": None, "actions": ["move"] if can else []}
+
+
+def _of_gpus(parts: Parts, lease: Lease) -> Iterator[dict[str, Any]]:
+    """Yield what is to be told of its GPUs: that one failed, or is taken out of service."""
+    if lease.unhealthy:
+        yield _unhealthy(parts, lease)
+    elif closed := closed_gpus(parts, lease):
+        yield _closed(parts, lease, closed)
+
+
 def warnings_of(parts: Parts, lease: Lease) -> Iterator[dict[str, Any]]:
     """Yield what its user is to be told now: its cluster, a stronger claim, the idle warning, the coming end."""
     if lease.phase not in UP:
@@ -315,7 +341,8 @@ def warnings_of(parts: Parts, lease: Lease) -> Iterator[dict[str, Any]]:
         yield _disruption(parts, lease, now)
     if lease.notice is not None:
         mail = bool(parts.settings.notify_users)
-        text = notice_words(lease.notice, now, returns=parts.allocator.returns(lease), mail=mail)
+        returns = parts.allocator.returns(lease) if lease.notice.preemption else lease.notice.moves
+        text = notice_words(lease.notice, now, returns=returns, mail=mail)
         yield {"kind": "claim", "text": text, "ends_at": lease.notice.at, "actions": []}
     grace = lease.streak.grace_left_seconds
     keep = ["keep"] if _keep(parts, lease)["left"] else []
@@ -330,8 +357,7 @@ def warnings_of(parts: Parts, lease: Lease) -> Iterator[dict[str, Any]]:
         yield {"kind": "idle", "text": text, "ends_at": None, "actions": keep}
     if (unclaimed := unclaimed_warning(lease, keep, now)) is not None:
         yield unclaimed
-    if lease.unhealthy:
-        yield _unhealthy(parts, lease)
+    yield from _of_gpus(parts, lease)
     if lease.reaches_into is not None:
         text = reaches_into_words(lease.reaches_into, lease.deadline_at, now)
         yield {"kind": "hold", "text": text, "ends_at": None, "actions": []}

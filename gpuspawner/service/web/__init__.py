@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuspawner.service.api.actions import ACTIONS
-from gpuspawner.service.web import quotas
+from gpuspawner.service.web import administering, console, quotas
 from gpuspawner.service.web.base import NotFound, SignIn, Static
 from gpuspawner.service.web.pages import Act, Home, WorkspacePage
 from gpuspawner.service.web.programs import pages as programs
@@ -24,6 +24,8 @@ ROUTES: list[Any] = [
     (r"/workspaces/([^/]+)", WorkspacePage),
     (rf"/workspaces/([^/]+)/({ACTIONS})", Act),
     *quotas.ROUTES,
+    *console.ROUTES,
+    *administering.ROUTES,
     *programs.ROUTES,
     (r"/oauth_callback", SignIn),
 ]

@@ -29,6 +29,7 @@ SECURITY_HEADERS = {
 
 STALE = "This page was open for too long, or came from elsewhere. Nothing was done."
 
+HERE = Path(__file__).parent
 HEADINGS = {
     403: "Not allowed",
     404: "Nothing here",
@@ -51,7 +52,9 @@ def zone(at: float) -> str:
 def templates() -> Environment:
     """Return the environment of all templates: everything escaped, a missing value an error."""
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        loader=FileSystemLoader(
+            [HERE / "templates", HERE / "console" / "templates", HERE / "administering" / "templates"]
+        ),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

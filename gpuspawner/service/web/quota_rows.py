@@ -127,8 +127,8 @@ async def entries_shown(parts: Parts) -> list[Entry]:
 
 async def _names(parts: Parts) -> dict[str, str]:
     """Return what users are called, as far as they have or had something."""
-    used = await parts.store.read(parts.store.ledger.sums, "user", "", "9999", None)
-    return {**{one.key: one.user for one in used}, **{lease.key.user_created: lease.user for lease in parts.book}}
+    used = await parts.store.read(parts.store.use_sums.names)
+    return {**used, **{lease.key.user_created: lease.user for lease in parts.book}}
 
 
 def _entry(seen: _Seen, entry: Quota) -> Entry:

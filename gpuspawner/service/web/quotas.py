@@ -132,7 +132,7 @@ class Posted(Quotas, ABC):
 
     def granting(self) -> Granting:
         """Return what an administrator does. Raises 403 where who looks is none."""
-        return Granting(self.parts, self.viewer())
+        return Granting(self.parts, self.viewer(), "the console")
 
     def fields(self, *known: str) -> dict[str, Any]:
         """Return what the form holds of what the API knows; what was left empty is left out."""

@@ -40,7 +40,7 @@ class Replay:
         self._seen, self._claims, self._likely = seen, claims, likely
         self._tally, self._uses = Tally(seen, index.holdings), Uses(seen, index.charges)
         self._standing = Standing(seen, self._tally, self._uses)
-        self._kinds = {claim.id: kinds_of(claim.request, seen.kinds) for claim in claims}
+        self._kinds = {claim.id: _given_now(claim, seen) for claim in claims}
         self._purse = Purse(seen)
         self._newest = {claim.id: claim for claim in claims}
         """Those who still wait. What a line holds of a claim counts only as it is here."""
@@ -269,6 +269,8 @@ class Replay:
         """Serve a claim if it can be; one that a quota holds back is put behind its gate."""
         held: Bucket | None = None
         waits = False
+        if claim.request.gpu is None and self._seen.paused_words(None):
+            return False
         for kind in self._kinds[claim.id] or ((None,) if claim.request.gpu is None else ()):
             bucket = self._held_back(claim, kind)
             if bucket is not None:
@@ -363,6 +365,11 @@ class Replay:
 
     def _put_event(self, at: float, claim: Claim, what: str) -> None:
         heappush(self._events, (at, next(self._number), claim, what))
+
+
+def _given_now(claim: Claim, seen: Snapshot) -> Sequence[GpuKind]:
+    """Return the kinds that a claim accepts, without those that are paused: nobody knows when they are given again."""
+    return [kind for kind in kinds_of(claim.request, seen.kinds) if not seen.paused_words(kind.name)]
 
 
 class _Coming:

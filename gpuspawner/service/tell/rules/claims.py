@@ -27,7 +27,7 @@ def why_words(claim: Preemption, catalog: Catalog) -> str:
 
 
 def notice_words(notice: Notice, now: float, *, returns: bool, mail: bool) -> str:
-    """Return what is told to whose workspace is to end for a stronger claim."""
+    """Return what is told to whose workspace is to end for a stronger claim, or by an administrator."""
     left = max(0.0, notice.at - now)
     then = "Running kernels are lost; files stay."
     if returns:
@@ -36,7 +36,8 @@ def notice_words(notice: Notice, now: float, *, returns: bool, mail: bool) -> st
     else:
         then += " Start it again when you need it."
     end = f"Your workspace ends at {show_time(notice.at, now)} ({show_duration(left)}). Save now."
-    return f"{notice.why} {end} {then}"
+    why = notice.why if notice.preemption else f"{notice.by} {'moves' if notice.moves else 'stops'} it: {notice.why}."
+    return f"{why} {end} {then}"
 
 
 def reaches_into_words(hold: LatestEnd, ends_at: float | None, now: float) -> str:

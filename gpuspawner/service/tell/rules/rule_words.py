@@ -128,10 +128,10 @@ def hours_words(hours: Hours, zone: str) -> str:
 def hold_words(hold: ClassHold, catalog: Catalog, now: float) -> str:
     """Return what is kept free for a class, in a sentence."""
     until = "" if hold.until is None else f", until {show_moment(hold.until, now, ZoneInfo(catalog.rules.timezone))}"
-    are = "is" if hold.count == 1 else "are"
+    are, when = "is" if hold.count == 1 else "are", window_words(hold.window) if hold.window else "always"
     return (
         f"{hold.count} {gpu_title(hold.kind, catalog)} {are} kept free for the group {hold.group}, "
-        f"{window_words(hold.window)} ({catalog.rules.timezone}){until}. What others start before ends in time for it."
+        f"{when} ({catalog.rules.timezone}){until}. What others start before ends in time for it."
     )
 
 

@@ -69,6 +69,7 @@ async function refresh() {
     const fresh = page.getElementById(part.id);
     if (fresh) patch(part, fresh);
   }
+  document.dispatchEvent(new CustomEvent('fresh', {detail: page}));
 }
 
 // Reading why a workspace ended is what marks it as read: by this page's own POST, never by the GET.

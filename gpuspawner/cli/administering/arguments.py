@@ -1,0 +1,114 @@
+"""Arguments of what administrators do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpuspawner.cli.arguments_shared import examples, options
+
+RUN = "gpuspawner.cli.administering"
+EXAMPLES = {
+    "move": """\
+  gpuspawner move 7c1d --reason "GPU 0 reports errors" --dry-run
+  gpuspawner move 7c1d 90ab --reason "node-7 is repaired" --now
+""",
+    "exempt": """\
+  gpuspawner exempt alice/train --until Friday --reason "a long download first"
+  gpuspawner exempt --user alice --until 3d --reason "a demonstration"
+  gpuspawner exempt --lift 3f2a --reason "it is over"
+""",
+    "drain": """\
+  gpuspawner drain node-7 --until "2026-12-24 18:00" --reason "a new driver" --dry-run
+  gpuspawner drain node-7 --lift --reason "the driver is in"
+""",
+    "quarantine": """\
+  gpuspawner quarantine GPU-5a1c --reason "ECC errors"
+  gpuspawner quarantine GPU-5a1c --lift --reason "replaced"
+""",
+    "pause": """\
+  gpuspawner pause a100 --until 2h --reason "the network is repaired"
+  gpuspawner pause --reason "the storage is away"
+  gpuspawner pause --lift --reason "it is back"
+""",
+    "hold": """\
+  gpuspawner hold a100 4 --team vision --until Friday --reason "the demonstration"
+  gpuspawner hold --list
+  gpuspawner hold --lift 3f2a --reason "done"
+""",
+    "audit": """\
+  gpuspawner audit --by people --since 2026-11-01
+  gpuspawner audit --target node-7 --csv > node-7.csv
+  gpuspawner audit --who admin --what drained --json
+""",
+}
+WORKSPACE = "its ID as list shows it, or USER/SERVER (USER/- for the one without a name)"
+REASON = "the reason, which the user reads"
+UNTIL = 'such as Friday, "2026-12-24 18:00", 2h or 3d'
+
+
+def add_administering(commands: Any) -> None:
+    """Add what administrators do, besides ``stop`` and ``extend``, which are their users' commands too."""
+    moving = _command(commands, "move", "end workspaces that then start elsewhere, at their old place (administrators)")
+    moving.add_argument("names", metavar="NAME", nargs="+", help=WORKSPACE)
+    moving.add_argument("--now", action="store_true", help="at once, without the notice of its policy")
+    exempting = _command(commands, "exempt", "have workspaces not judged as idle for a time (administrators)")
+    exempting.add_argument("names", metavar="NAME", nargs="*", help=WORKSPACE)
+    exempting.add_argument("--user", metavar="NAME", default="", help="all that this user runs")
+    draining = _command(commands, "drain", "start nothing new on a node (administrators)")
+    draining.add_argument("target", metavar="NODE", nargs="?", default="", help="as the console calls it")
+    quarantining = _command(commands, "quarantine", "give a GPU to nobody new (administrators)")
+    quarantining.add_argument("target", metavar="GPU", nargs="?", default="", help="its id, as the console shows it")
+    pausing = _command(commands, "pause", "grant none of a kind of GPU, or nothing at all (administrators)")
+    pausing.add_argument("target", metavar="KIND", nargs="?", default="", help="as the catalog calls it")
+    holding = _command(commands, "hold", "keep GPUs free for a user or a team (administrators)")
+    holding.add_argument("target", metavar="KIND", nargs="?", default="", help="as the catalog calls it")
+    holding.add_argument("count", metavar="COUNT", nargs="?", type=int, help="how many")
+    whom = holding.add_mutually_exclusive_group()
+    whom.add_argument("--user", metavar="NAME", default="", help="for this user")
+    whom.add_argument("--team", metavar="NAME", default="", help="for this team of the catalog")
+    moving.set_defaults(run=f"{RUN}.workspaces:move")
+    for parser in (draining, quarantining, pausing):
+        parser.add_argument("--lift", action="store_true", help="lift what is in force of it")
+        parser.set_defaults(run=f"{RUN}.restrictions:restrict")
+    for parser in (exempting, holding):
+        parser.add_argument("--lift", metavar="ID", default="", help="lift the one with this id, or its beginning")
+        parser.set_defaults(run=f"{RUN}.restrictions:restrict")
+    for parser in (exempting, draining, quarantining, pausing, holding):
+        parser.add_argument("--list", action="store_true", help="list what is in force")
+    for parser in (exempting, draining, quarantining, pausing, holding):
+        parser.add_argument("--until", metavar="TIME", default="", help=UNTIL)
+    auditing = _audit(commands)
+    for parser in (moving, exempting, draining, quarantining, pausing, holding):
+        parser.add_argument("--reason", metavar="TEXT", default="", help=REASON)
+        parser.add_argument("--dry-run", action="store_true", help="say what it would do, and do nothing")
+    for parser in (moving, exempting, draining, quarantining, pausing, holding, auditing):
+        options(parser)
+
+
+def _audit(commands: Any) -> Any:
+    parser = _command(commands, "audit", "say who did what, to what, from where and why (administrators)")
+    parser.add_argument("--by", choices=("people", "parts"), default="", help="only people, or only gpuspawner and hub")
+    parser.add_argument("--who", metavar="NAME", default="", help="who did it")
+    parser.add_argument("--what", metavar="ACTION", default="", help="what was done, such as stop, drained, extended")
+    parser.add_argument("--user", metavar="NAME", default="", help="whose workspace or grant it was")
+    parser.add_argument("--target", metavar="NAME", default="", help="a workspace's full id, a node, a GPU or a kind")
+    parser.add_argument("--since", metavar="DAY", default="", help="the first day, such as 2026-11-01")
+    parser.add_argument("--until", metavar="DAY", default="", help="the last day")
+    parser.add_argument("--limit", metavar="N", type=int, default=200, help="at most N lines (default: %(default)s)")
+    parser.add_argument("--csv", action="store_true", help="print CSV, which no spreadsheet calculates")
+    parser.set_defaults(run=f"{RUN}.audit:show")
+    return parser
+
+
+def _command(commands: Any, name: str, words: str) -> Any:
+    return commands.add_parser(name, help=words, **examples(EXAMPLES[name]))
+
+
+def add_reason(parser: Any, *, until: bool = False) -> None:
+    """Add what an administrator says to a command that users have too; ``until`` where it takes a time."""
+    parser.add_argument("--reason", metavar="TEXT", default="", help="as an administrator, with what its user reads")
+    if until:
+        parser.add_argument("--until", metavar="TIME", default="", help=f"with a reason: {UNTIL}")
+    else:
+        parser.add_argument("--now", action="store_true", help="with a reason: at once, without its policy's notice")
+    parser.add_argument("--dry-run", action="store_true", help="with a reason: say what it would do, and do nothing")

@@ -1,0 +1,70 @@
+"""``gpuspawner drain``, ``quarantine``, ``pause``, ``hold`` and ``exempt``: made, listed and lifted."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from gpuspawner.cli.administering.asking import ask_admin, ids_of, print_done
+from gpuspawner.cli.asking import ID_LETTERS
+from gpuspawner.cli.errors import RefusedError
+from gpuspawner.cli.output import show, shown
+from gpuspawner.cli.table import print_table
+from gpuspawner.core.units import show_time
+
+TARGETS = {"drain": "node", "quarantine": "gpu", "pause": "kind", "hold": "kind"}
+
+
+def restrict(arguments: argparse.Namespace) -> None:
+    """Make a restriction, say what it would do, lift it, or list those in force."""
+    if arguments.list:
+        show(arguments, {**ask_admin(arguments, "/restrictions"), "restrictions": _live(arguments)}, _print_list)
+    elif arguments.lift:
+        show(arguments, _lift(arguments), lambda lifted: print(shown(f"Lifted: {lifted['title']}.")))
+    else:
+        show(arguments, ask_admin(arguments, "/restrictions", "POST", _body(arguments)), print_done)
+
+
+def _body(arguments: argparse.Namespace) -> dict[str, Any]:
+    what = arguments.command
+    body: dict[str, Any] = {"what": what, "reason": arguments.reason, "dry_run": arguments.dry_run}
+    if what in TARGETS and arguments.target:
+        body[TARGETS[what]] = arguments.target
+    if what == "hold":
+        body |= {"count": arguments.count, "team": arguments.team}
+    if what in {"hold", "exempt"}:
+        body["user"] = arguments.user
+    if what == "exempt" and arguments.names:
+        body["ids"] = ids_of(arguments)
+    if arguments.until:
+        body["until"] = arguments.until
+    return {name: value for name, value in body.items() if value is not None and value != ""}
+
+
+def _live(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    listed = ask_admin(arguments, "/restrictions")["restrictions"]
+    return [one for one in listed if one["what"] == arguments.command]
+
+
+def _lift(arguments: argparse.Namespace) -> dict[str, Any]:
+    if arguments.lift is True:  # by what it is on
+        found = [one for one in _live(arguments) if one["target"] == arguments.target]
+        called = f"on {arguments.target!r}" if arguments.target else "of everything"
+    else:
+        found = [one for one in _live(arguments) if one["id"].startswith(arguments.lift)]
+        called = f"with an id that begins {arguments.lift!r}"
+    if len(found) != 1:
+        count = "None" if not found else str(len(found))
+        raise RefusedError(f"{count} {called} to lift. See gpuspawner {arguments.command} --list.")
+    return ask_admin(arguments, f"/restrictions/{found[0]['id']}", "DELETE", {"reason": arguments.reason})
+
+
+def _print_list(answer: dict[str, Any]) -> None:
+    if not answer["restrictions"]:
+        print("None is in force.")
+        return
+    rows: list[tuple[str, ...]] = [("ID", "WHAT", "BY", "SINCE", "REASON")]
+    for one in answer["restrictions"]:
+        since = show_time(one["since"], answer["now"])
+        rows.append((one["id"][:ID_LETTERS], one["title"], one["by"], since, one["reason"]))
+    print_table(rows)

@@ -1,0 +1,71 @@
+"""What administrators do, as it is stored and told: events as those of ``core.leases.events``, most of no lease."""
+
+from __future__ import annotations
+
+from gpuspawner.core.leases.events import Text, Told
+
+
+class EndAnnounced(Text):
+    """An administrator ends it, or moves it, a little later; ``text`` is when and why."""
+
+    name, words, told, marked = "end announced", "Told that it ends", Told.USER, True
+
+
+class GpuClosed(Text):
+    """A GPU of it, or its node, is given to nobody new; ``text`` is which and why."""
+
+    name, words, told = "gpu closed", "Its GPU is taken out of service", Told.USER
+
+
+class Drained(Text):
+    """An administrator lets nobody new have a node."""
+
+    name, words = "drained", "Drained a node"
+
+
+class Quarantined(Text):
+    """An administrator lets nobody new have a GPU."""
+
+    name, words = "quarantined", "Put a GPU in quarantine"
+
+
+class GrantsPaused(Text):
+    """An administrator lets nobody have a kind of GPU, or anything."""
+
+    name, words = "grants paused", "Paused grants"
+
+
+class GpusHeld(Text):
+    """An administrator keeps GPUs free for somebody."""
+
+    name, words = "gpus held", "Held GPUs"
+
+
+class Exempted(Text):
+    """An administrator has a workspace, or those of a user, not judged as idle."""
+
+    name, words = "exempted", "Exempted from idleness"
+
+
+class Lifted(Text):
+    """An administrator lifts a restriction."""
+
+    name, words = "lifted", "Lifted a restriction"
+
+
+class ActRefused(Text):
+    """An administrator asked for what was refused; ``text`` is what and why."""
+
+    name, words = "refused", "Refused"
+
+
+class ClaimMade(Text):
+    """An administrator claims GPUs that others use."""
+
+    name, words = "claim made", "Claimed GPUs"
+
+
+class ClaimGivenUp(Text):
+    """An administrator gives such a claim up."""
+
+    name, words = "claim given up", "Gave a claim up"

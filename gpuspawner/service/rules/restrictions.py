@@ -1,0 +1,118 @@
+"""What administrators keep from being given or judged, as it stands: part of every snapshot, across restarts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from gpuspawner.catalog import Catalog
+from gpuspawner.core.administering.restrictions import Measure, Restriction, exempt_until, holds_of, with_closed
+from gpuspawner.core.errors import Conflict
+from gpuspawner.core.gpus.fleet import Fleet
+from gpuspawner.core.leases.lease import Lease
+from gpuspawner.core.rules import Rules
+from gpuspawner.core.units import show_time
+from gpuspawner.service.clock import Clock
+from gpuspawner.service.store import AuditLine, Store
+from gpuspawner.service.tell.sentences import gpu_title
+
+
+class Restrictions:
+    """Those that are in force. What is derived of them is kept until one comes, goes, or its time is over."""
+
+    def __init__(self, store: Store, clock: Clock, catalog: Callable[[], Catalog]) -> None:
+        """Know none before :meth:`load`."""
+        self._store, self._clock, self._catalog = store, clock, catalog
+        self._live: tuple[Restriction, ...] = ()
+        self._fleet: tuple[Fleet, tuple[Restriction, ...], Fleet] | None = None
+        self._rules: tuple[Rules, tuple[Restriction, ...], Rules] | None = None
+
+    async def load(self) -> None:
+        """Read those that hold from the store."""
+        self._live = tuple(await self._store.read(self._store.restrictions.in_force, self._clock.now()))
+
+    def in_force(self) -> tuple[Restriction, ...]:
+        """Return those that hold now, the oldest first: the same object while nothing changes."""
+        now = self._clock.now()
+        if not all(one.is_in_force(now) for one in self._live):
+            self._live = tuple(one for one in self._live if one.is_in_force(now))
+        return self._live
+
+    async def last(self, limit: int) -> list[Restriction]:
+        """Return the last that were made, the newest first."""
+        return await self._store.read(self._store.restrictions.last, limit)
+
+    async def get(self, name: str) -> Restriction | None:
+        """Return one by its id, also one that is over."""
+        return await self._store.read(self._store.restrictions.of, name)
+
+    async def add(self, one: Restriction, line: AuditLine) -> None:
+        """Store one; it holds from now on, and no more where it can't be stored."""
+        await self._change((*self._live, one), one, [line])
+
+    async def lift(self, one: Restriction, by: str, why: str, line: AuditLine) -> Restriction:
+        """Store that one is lifted, and return it as it is then.
+
+        Raises:
+            Conflict: its time is over.
+        """
+        if one.lifted_at is not None:
+            return one  # a second click
+        if not one.is_in_force(self._clock.now()):
+            raise Conflict("Its time is over already: there is nothing to lift.")
+        lifted = replace(one, lifted_at=self._clock.now(), lifted_by=by, lifted_why=why)
+        await self._change(tuple(x for x in self._live if x.id != one.id), lifted, [line])
+        return lifted
+
+    async def _change(self, live: tuple[Restriction, ...], one: Restriction, lines: Iterable[AuditLine]) -> None:
+        """Close at once, and open once it is stored: nothing is given in between that should not be."""
+        before = self._live
+        if one.lifted_at is None:
+            self._live = live
+        try:
+            await self._store.write(self._store.restrictions.save, one, list(lines))
+        except BaseException:
+            self._live = tuple(x for x in self._live if x.id != one.id) if one.lifted_at is None else before
+            raise
+        if one.lifted_at is not None:
+            self._live = tuple(x for x in self._live if x.id != one.id)
+
+    def closed(self, fleet: Fleet) -> Fleet:
+        """Return the fleet with the GPUs closed that nobody new is given."""
+        now = self.in_force()
+        if self._fleet is None or self._fleet[0] is not fleet or self._fleet[1] is not now:
+            self._fleet = fleet, now, with_closed(fleet, now)
+        return self._fleet[2]
+
+    def drained(self) -> frozenset[str]:
+        """Return the nodes, by name, on which nothing new is started."""
+        return frozenset(one.target for one in self.in_force() if one.measure is Measure.DRAIN)
+
+    def ruled(self, rules: Rules) -> Rules:
+        """Return the catalog's rules with the GPUs that administrators hold."""
+        now = self.in_force()
+        if self._rules is None or self._rules[0] is not rules or self._rules[1] is not now:
+            holds = holds_of(now)
+            self._rules = rules, now, replace(rules, holds=(*rules.holds, *holds)) if holds else rules
+        return self._rules[2]
+
+    def paused(self) -> Mapping[str, str]:
+        """Return which kinds are paused, and why in a sentence: see ``Snapshot.paused``."""
+        now = self._clock.now()
+        return {one.target: paused_words(one, self._catalog(), now) for one in self.in_force() if _pauses(one)}
+
+    def exempt_until(self, lease: Lease) -> float | None:
+        """Return until when a workspace is not judged as idle; None where nothing spares it."""
+        return exempt_until(lease, self.in_force())
+
+
+def _pauses(one: Restriction) -> bool:
+    return one.measure is Measure.PAUSE
+
+
+def paused_words(one: Restriction, catalog: Catalog, now: float) -> str:
+    """Return in a sentence what is paused, until when, why and by whom."""
+    what = gpu_title(one.target, catalog) if one.target else "Nothing"
+    given = f"No {what} is given" if one.target else f"{what} is given"
+    until = "" if one.until is None else f" until {show_time(one.until, now)}"
+    return f"{given}{until}: {one.by} paused it ({one.reason.rstrip('.')})."

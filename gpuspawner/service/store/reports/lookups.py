@@ -1,0 +1,65 @@
+"""What the console's lists read: pages of what ended, and of what people were told."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import sqlalchemy as sa
+
+from gpuspawner.core.leases.events import Disputed
+from gpuspawner.core.leases.lease import Lease, Phase
+from gpuspawner.core.leases.stored_events import event_of
+from gpuspawner.service.store import tables
+from gpuspawner.service.store.outputs import Transactions
+from gpuspawner.service.store.rows import AuditLine, lease_of
+
+LAST_LETTER = "\U0010ffff"
+"""Sorts after every text that goes on otherwise."""
+
+
+class Lookups:
+    """Reads leases and audit. Raises what ``store.Store`` raises."""
+
+    def __init__(self, transaction: Transactions) -> None:
+        """Read by the store's transactions."""
+        self._transaction = transaction
+
+    def ended(self, user: str, reason: str, first: int, count: int) -> tuple[list[Lease], int]:
+        """Return some leases that ended, the newest first, and how many there are of users whose name begins so.
+
+        ``user`` and ``reason`` are "" for any; ``first`` is how many are passed over.
+        """
+        t = tables.leases.c
+        where = t.phase == Phase.ENDED.value
+        if user:
+            where &= (t.user >= user) & (t.user < user + LAST_LETTER)
+        if reason:
+            where &= t.reason == reason
+        query = sa.select(t.document).where(where).order_by(t.ended_at.desc(), t.id).offset(first).limit(count)
+        with self._transaction() as connection:
+            found = connection.scalar(sa.select(sa.func.count(t.ended_at)).where(where)) or 0
+            return [lease_of(document) for document in connection.scalars(query)], found
+
+    def ended_of_user(self, user: str, limit: int) -> list[Lease]:
+        """Return the leases of whoever is, or was, called so that ended last, the newest first."""
+        t = tables.leases.c
+        query = sa.select(t.document).where(t.user == user, t.phase == Phase.ENDED.value)
+        with self._transaction() as connection:
+            return [lease_of(one) for one in connection.scalars(query.order_by(t.ended_at.desc(), t.id).limit(limit))]
+
+    def audit_of_user(self, user: str, actions: Collection[str], limit: int) -> list[AuditLine]:
+        """Return some of the audit of a user's workspaces, the newest first: ``actions`` are names of events."""
+        t = tables.audit.c
+        query = sa.select(tables.audit).where(t.user == user, t.action.in_(actions))
+        with self._transaction() as connection:
+            rows = connection.execute(query.order_by(t.number.desc()).limit(limit)).all()
+        return [
+            AuditLine(row.at, row.lease, row.user, row.actor, event_of(row.action, row.fields, row.why)) for row in rows
+        ]
+
+    def count_disputes(self, since: float, until: float) -> int:
+        """Return how many ends were called wrong in a span."""
+        t = tables.audit.c
+        where = (t.action == Disputed.name) & (t.at >= since) & (t.at < until)
+        with self._transaction() as connection:
+            return connection.scalar(sa.select(sa.func.count()).select_from(tables.audit).where(where)) or 0

@@ -1,0 +1,168 @@
+"""Use, summed up by day and month: what reports over a year are read from, in milliseconds instead of seconds.
+
+Each step that charges, samples or reclaims adds to these sums in its own transaction. The ledger stays what is charged
+by; these sums hold the same amounts, and beside them what samples read.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from gpuspawner.service.store import tables
+from gpuspawner.service.store.outputs import Transactions
+
+BY = ("all", "user", "team", "kind", "template", "node")
+"""By what it is summed up."""
+MONTH = len("2026-12")
+
+
+class Amounts(NamedTuple):
+    """What is summed up: GPU hours, but for ``cost`` (money) and ``idle_stops`` (how many workspaces).
+
+    ``held`` is what is charged, ``given_back`` of it not; ``busy``, ``idle`` and ``unknown`` are what samples read of
+    held GPUs. ``saved`` is from each stop for idleness to the end that was asked for.
+    """
+
+    held: float = 0.0
+    given_back: float = 0.0
+    cost: float = 0.0
+    busy: float = 0.0
+    idle: float = 0.0
+    unknown: float = 0.0
+    saved: float = 0.0
+    idle_stops: float = 0.0
+
+    def plus(self, other: Amounts) -> Amounts:
+        """Return both together."""
+        return Amounts(*(one + more for one, more in zip(self, other, strict=True)))
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some use of one day, and by what it is summed up. ``day`` is as ISO 8601 has it, in the catalog's time zone."""
+
+    day: str
+    user_created: str
+    user: str
+    team: str
+    kind: str
+    template: str
+    node: str
+    amounts: Amounts
+
+    def key(self, by: str) -> str:
+        """Return what it belongs to."""
+        return {
+            "all": "",
+            "user": self.user_created,
+            "team": self.team,
+            "kind": self.kind,
+            "template": self.template,
+            "node": self.node,
+        }[by]
+
+
+@dataclass(frozen=True)
+class Sum:
+    """The use of one ``key`` on some days, called ``name``. ``span`` is a day, or a month as ``2026-12``."""
+
+    key: str
+    name: str
+    span: str
+    amounts: Amounts
+
+
+class UseSums:
+    """Their table. Raises what ``store.Store`` raises."""
+
+    def __init__(self, transaction: Transactions) -> None:
+        """Read and write by the store's transactions."""
+        self._transaction = transaction
+
+    @staticmethod
+    def write(connection: sa.Connection, parts: Iterable[Part]) -> None:
+        """Add to the sums, in a transaction that is under way."""
+        rows = rows_of(parts)
+        if rows:
+            connection.execute(_UPSERTS[connection.dialect.name], rows)
+
+    def of_days(
+        self, by: str, first_day: str, last_day: str, *, daily: bool = False, keys: Sequence[str] | None = None
+    ) -> list[Sum]:
+        """Return the sums of some days, by one of BY: whole months together, unless ``daily``; of ``keys``, or all."""
+        t = tables.use_sums.c
+        months = [] if daily else _whole_months(first_day, last_day)
+        days = (t.span >= first_day) & (t.span <= last_day) & (sa.func.length(t.span) > MONTH)
+        if months:
+            inside = (t.span >= f"{months[0]}-01") & (t.span <= f"{months[-1]}-31")
+            days &= ~inside
+        found = [sa.select(tables.use_sums).where(t.by == by, days)]
+        if months:
+            found.append(sa.select(tables.use_sums).where(t.by == by, t.span.in_(months)))
+        if keys is not None:
+            found = [query.where(t.key.in_(keys)) for query in found]
+        with self._transaction() as connection:
+            rows = [row for query in found for row in connection.execute(query)]
+        return [Sum(row.key, row.name, row.span, Amounts(*row[4:])) for row in rows]
+
+    def names(self) -> dict[str, str]:
+        """Return what users were called last, by their ``created``."""
+        t = tables.use_sums.c
+        query = sa.select(t.key, t.name).where(t.by == "user", sa.func.length(t.span) == MONTH).order_by(t.span)
+        with self._transaction() as connection:
+            return {row.key: row.name for row in connection.execute(query)}
+
+    def forget(self, before_day: str) -> None:
+        """Delete the sums of the months before a day's."""
+        with self._transaction(writes=True) as connection:
+            connection.execute(tables.use_sums.delete().where(tables.use_sums.c.span < before_day[:MONTH]))
+
+
+def rows_of(parts: Iterable[Part]) -> list[dict[str, object]]:
+    """Return the rows that some use adds to: of its day and its month, by each of BY."""
+    sums: dict[tuple[str, str, str], Amounts] = defaultdict(Amounts)
+    names: dict[tuple[str, str, str], str] = {}
+    for part in parts:
+        for by in BY:
+            key = part.key(by)
+            for span in (part.day, part.day[:MONTH]):
+                sums[by, span, key] = sums[by, span, key].plus(part.amounts)
+                names[by, span, key] = part.user if by == "user" else key
+    return [
+        {"by": by, "span": span, "key": key, "name": names[by, span, key], **amounts._asdict()}
+        for (by, span, key), amounts in sums.items()
+    ]
+
+
+def _whole_months(first_day: str, last_day: str) -> Sequence[str]:
+    """Return the months that lie within some days from their first to their last."""
+    months, month = [], first_day[:MONTH] if first_day.endswith("-01") else _next(first_day[:MONTH])
+    while _next(month) <= last_day[:MONTH] or (month == last_day[:MONTH] and last_day >= f"{month}-31"):
+        months.append(month)
+        month = _next(month)
+    return months
+
+
+def _next(month: str) -> str:
+    year, number = int(month[:4]), int(month[5:])
+    return f"{year + number // 12:04}-{number % 12 + 1:02}"
+
+
+def _upsert(insert: Any) -> sa.Insert:
+    """Return the statement that adds to a row, or makes it."""
+    t, new = tables.use_sums.c, insert.excluded
+    changed = {name: t[name] + new[name] for name in Amounts._fields} | {"name": new.name}
+    statement: sa.Insert = insert.on_conflict_do_update(index_elements=["by", "span", "key"], set_=changed)
+    return statement
+
+
+_UPSERTS = {
+    "sqlite": _upsert(sqlite.insert(tables.use_sums)),
+    "postgresql": _upsert(postgresql.insert(tables.use_sums)),
+}

@@ -1,0 +1,129 @@
+"""The console's first page: what does not work, the map, the next ends, who waits and who borrows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpuspawner.core.gpus.fleet import Fleet
+from gpuspawner.core.leases.lease import UP, Lease
+from gpuspawner.core.queue.standing import Standings, over_share
+from gpuspawner.service.observe.gpu_states import STATES, SeenGpu, seen_gpus
+from gpuspawner.service.parts import Parts
+from gpuspawner.service.tell.console.listing import Column, Filter, Table, Wanted
+from gpuspawner.service.tell.console.live import DEFAULT_NAME, queue_rows
+from gpuspawner.service.tell.console.machines import NODES_SHOWN, WORDS, kind_counts, machines, matching, shown
+from gpuspawner.service.tell.console.troubles import Trouble, troubles
+
+FIRST = 10
+"""How many of the next ends, of who waits and of who borrows the page names; the lists have all."""
+
+GPUS = Table(
+    "gpus",
+    (
+        Column("node", "Node"),
+        Column("index", "GPU", "number"),
+        Column("kind", "Kind"),
+        Column("state", "State"),
+        Column("user", "Held by"),
+        Column("note", "Note", "words"),
+    ),
+    (
+        Filter("node", "Node", within=("node",)),
+        Filter("state", "With a GPU that is", tuple((state, shown(state)) for state in STATES)),
+        Filter("kind", "Kind", within=("kind",)),
+    ),
+)
+"""The map's rows, one a GPU, as its exports have them."""
+
+
+def gpu_rows(parts: Parts) -> list[dict[str, Any]]:
+    """Return a row for each GPU of the fleet."""
+    return [_gpu_row(parts, one) for one in seen_gpus(parts)]
+
+
+def _gpu_row(parts: Parts, one: SeenGpu) -> dict[str, Any]:
+    kind = parts.catalog.gpus.get(one.gpu.pool)
+    return {
+        "node": one.gpu.node,
+        "index": one.gpu.index,
+        "kind": kind.title if kind else "no kind",
+        "state": one.state,
+        "user": ", ".join(dict.fromkeys(lease.user for lease in one.holders)),
+        "note": one.gpu.note,
+    }
+
+
+def now_view(parts: Parts, wanted: Wanted, ended: list[Lease], disputed: list[Lease]) -> dict[str, Any]:
+    """Return all that the page shows. ``wanted`` filters the map."""
+    seen, kinds, live, now = seen_gpus(parts), parts.catalog.gpus, list(parts.book), parts.clock.now()
+    nodes = machines(seen, kinds)
+    found = matching(nodes, *(wanted.filters.get(name, "") for name in ("node", "state", "kind")))
+    queue = queue_rows(parts, live)
+    found_troubles = troubles(parts, ended, disputed)
+    return {
+        "troubles": found_troubles,
+        "counts": kind_counts(seen, kinds),
+        "states": [(state, WORDS.get(state, state)) for state in STATES],
+        "nodes": found[:NODES_SHOWN],
+        "nodes_found": len(found),
+        "nodes_total": len(nodes),
+        "ends": _next_ends(parts, live, now),
+        "queue": queue[:FIRST],
+        "waiting": len(queue),
+        "borrowing": _borrowing(parts),
+        "facts": _facts(parts, live, now, found_troubles),
+    }
+
+
+def _next_ends(parts: Parts, live: list[Lease], now: float) -> list[dict[str, Any]]:
+    """Return which workspaces end next, and why."""
+    ends = []
+    for lease in live:
+        if lease.phase not in UP:
+            continue
+        at, why = lease.deadline_at, "its time is over"
+        if lease.notice is not None:
+            at, why = lease.notice.at, "a stronger claim"
+        elif lease.streak.grace_left_seconds is not None and lease.phase.value == "reclaiming":
+            at, why = (lease.sampled_at or now) + lease.streak.grace_left_seconds, "idle, unless it is used or kept"
+        if at is not None:
+            ends.append((at, lease.id, lease, why))
+    return [
+        {**_named(parts, lease), "at": at, "why": why, "gpus": len(lease.slots)}
+        for at, _, lease, why in sorted(ends)[:FIRST]
+    ]
+
+
+def _borrowing(parts: Parts) -> list[dict[str, Any]]:
+    """Return who holds GPUs beyond the share that a soft quota gives: who has most of it comes first."""
+    snapshot = parts.allocator.observed.snapshot()
+    over, standings = over_share(snapshot), Standings(snapshot)
+    leases = [(standings.used(lease) or 0, lease) for lease in snapshot.leases if lease.id in over]
+    leases.sort(key=lambda one: (-one[0], one[1].id))
+    return [
+        {
+            **_named(parts, lease),
+            "gpus": len(lease.slots),
+            "times_share": float(used),
+            "idle_seconds": lease.streak.idle_seconds,
+        }
+        for used, lease in leases[:FIRST]
+    ]
+
+
+def _named(parts: Parts, lease: Lease) -> dict[str, Any]:
+    page = f"{parts.prefix}workspaces/{lease.id}"
+    return {"id": lease.id, "page": page, "user": lease.user, "workspace": lease.key.server or DEFAULT_NAME}
+
+
+def _facts(parts: Parts, live: list[Lease], now: float, found: list[Trouble]) -> dict[str, Any]:
+    """Return how old what is shown is. None is not known."""
+    sampled = [x.sampled_at or x.running_at or x.phase_since for x in live if x.phase in UP and x.slots]
+    fleet: Fleet = parts.scheduler.fleet
+    return {
+        "running": sum(lease.phase in UP for lease in live),
+        "troubles": len(found),
+        "oldest_sample_seconds": now - min(sampled) if sampled else None,
+        "view_seconds": now - fleet.observed_at if fleet.complete else None,
+        "catalog": parts.in_force.version,
+    }

@@ -1,0 +1,149 @@
+"""What does not work, each with its remedy, the gravest first. Pure but for what it reads of the parts in memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.lease import UP, Lease
+from gpuspawner.core.units import show_duration
+from gpuspawner.service.observe.unmatched import unmatched
+from gpuspawner.service.parts import Parts
+from gpuspawner.service.rules.policies import idle_policy_of
+
+FAILS_TOLD, OF_LAST = 2, 5
+"""A template is told of whose starts failed so many times, of the last so many. Arbitrary: once is an accident."""
+LATE_PERIODS = 5
+"""A workspace counts as not measured after so many sampling periods without a reading. Arbitrary."""
+NAMES_SHOWN = 5
+OLD_SECONDS = 60.0
+"""The view of the GPUs is renewed every 5 s: one so old is not renewed."""
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """One thing that does not work: ``what`` in a sentence, and the ``remedy``, "" where ``what`` says it.
+
+    ``grave``: nothing can be granted or stored meanwhile. ``pages`` are where to look: words and address.
+    """
+
+    what: str
+    remedy: str = ""
+    grave: bool = False
+    pages: tuple[tuple[str, str], ...] = ()
+
+
+def troubles(parts: Parts, ended: Iterable[Lease], disputed: Iterable[Lease]) -> list[Trouble]:
+    """Return all that does not work. ``ended`` are the last ones, ``disputed`` those called wrong and not answered."""
+    found = [
+        *_of_service(parts),
+        *_of_catalog(parts),
+        *_unmeasured(parts),
+        *_of_templates(parts, ended),
+        *_of_messages(parts),
+        *_disputed(parts, disputed),
+    ]
+    return sorted(found, key=lambda one: not one.grave)
+
+
+def _of_service(parts: Parts) -> Iterator[Trouble]:
+    now, fleet = parts.clock.now(), parts.scheduler.fleet
+    if parts.store.trouble:
+        remedy = "Nothing is granted or stopped meanwhile, and what runs goes on. Look at its disk, or at the database."
+        yield Trouble(parts.store.trouble, remedy, grave=True)
+    if not parts.allocator.observed.hub_answers:
+        remedy = "Nothing starts or stops meanwhile; who waits keeps the place. Look at the hub's log."
+        yield Trouble("The hub does not answer.", remedy, grave=True)
+    if parts.allocator.syncs.away:
+        remedy = "Nothing is granted meanwhile; places stay. Look at the scheduler's log."
+        yield Trouble("The scheduler does not answer.", remedy, grave=True)
+    for sentence in parts.scheduler.unseen:
+        yield Trouble(sentence, grave=not fleet.complete)
+    if fleet.complete and now - fleet.observed_at > OLD_SECONDS:
+        age = show_duration(now - fleet.observed_at)
+        yield Trouble(
+            f"The GPUs were last seen {age} ago.", "gpuspawner doctor tells why they can't be read.", grave=True
+        )
+    if parts.reconciler.orphans.alert:
+        yield Trouble(parts.reconciler.orphans.alert)
+    for sentence in (*parts.reconciler.lost_identities, *parts.members.missing()):
+        yield Trouble(sentence)
+
+
+def _of_catalog(parts: Parts) -> Iterator[Trouble]:
+    for sentence in parts.in_force.sentences:
+        yield Trouble(sentence)
+    for sentence in unmatched(parts.catalog.gpus.values(), parts.scheduler.fleet):
+        yield Trouble(sentence)
+
+
+def _unmeasured(parts: Parts) -> Iterator[Trouble]:
+    """Yield a trouble for each node on which workspaces are judged and not measured."""
+    now, late = parts.clock.now(), Counter[str]()
+    leases: dict[str, list[Lease]] = {}
+    for lease in parts.book:
+        policy = idle_policy_of(parts.catalog, lease, now) if lease.phase in UP and lease.slots else None
+        if policy is None:
+            continue
+        known = now - (lease.sampled_at or lease.running_at or now) < LATE_PERIODS * policy.sample_seconds
+        if known and lease.streak.kind is not None and lease.streak.kind.value != "unknown":
+            continue
+        if not known or lease.streak.kind is not None:
+            node = next(filter(None, (parts.scheduler.fleet.node_of(slot.gpu) for slot in lease.slots)), "not known")
+            late[node] += 1
+            leases.setdefault(node, []).append(lease)
+    for node, count in late.most_common():
+        one = leases[node][0]
+        whose = "1 workspace" if count == 1 else f"{count} workspaces"
+        why = f": {one.streak.because}" if one.streak.because else ""
+        what = f"On the node {node} {whose} can't be measured{why}."
+        remedy = "Nothing there is stopped for idleness meanwhile. Run nvidia-smi in one, and gpuspawner doctor."
+        yield Trouble(what, remedy, pages=_pages(parts, leases[node]))
+
+
+def _of_templates(parts: Parts, ended: Iterable[Lease]) -> Iterator[Trouble]:
+    """Yield a trouble for each template of whose last starts several failed, the newest of all first."""
+    last: dict[str, list[Lease]] = {}
+    for lease in ended:
+        if lease.reason is not Reason.CANCELLED and lease.request.template in parts.catalog.templates:
+            last.setdefault(lease.request.template, []).append(lease)
+    for name, leases in last.items():
+        failed = [x for x in leases[:OF_LAST] if x.reason is Reason.FAILED and x.running_at is None]
+        if len(failed) < FAILS_TOLD or leases[0] is not failed[0]:
+            continue
+        template = parts.catalog.templates[name]
+        image = f" (image {template.image})" if template.image else ""
+        times = f"{len(failed)} of the last {len(leases[:OF_LAST])} times"
+        what = f"The template {template.title}{image} failed to start {times}: "
+        remedy = "Its image, its pull secret or its start-up may be wrong: the last output is on the page of each."
+        yield Trouble(f"{what}{failed[0].message}", remedy, pages=_pages(parts, failed))
+
+
+def _of_messages(parts: Parts) -> Iterator[Trouble]:
+    counts = parts.notifier.counts
+    lost = {name: counts[name] for name in ("failed", "dropped", "unaddressed") if counts[name]}
+    if lost:
+        total = sum(counts.values())
+        told = ", ".join(f"{count} {name}" for name, count in lost.items())
+        words = f"{sum(lost.values())} of {total} messages were not delivered since the service started ({told})."
+        remedy = (
+            "The service's log names each (not told: ...). Look at service_settings.notify_users and its mail server."
+        )
+        yield Trouble(words, remedy)
+
+
+def _disputed(parts: Parts, disputed: Iterable[Lease]) -> Iterator[Trouble]:
+    leases = list(disputed)
+    if leases:
+        words = "1 stop was" if len(leases) == 1 else f"{len(leases)} stops were"
+        remedy = "Look at the readings, and answer on the page of each."
+        yield Trouble(f"{words} called wrong by the user, and not answered.", remedy, pages=_pages(parts, leases))
+
+
+def _pages(parts: Parts, leases: Iterable[Lease]) -> tuple[tuple[str, str], ...]:
+    shown = list(leases)[:NAMES_SHOWN]
+    return tuple(
+        (f"{x.user}: {x.key.server or 'default workspace'}", f"{parts.prefix}workspaces/{x.id}") for x in shown
+    )

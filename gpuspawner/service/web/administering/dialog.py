@@ -1,0 +1,213 @@
+"""The dialog of each act, a page without JavaScript: asked, shown by a dry run, then done; and what is lifted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from tornado.web import HTTPError
+
+from gpuspawner.catalog import teams_of
+from gpuspawner.core.administering.restrictions import Measure
+from gpuspawner.core.errors import Conflict, RequestRefused
+from gpuspawner.core.leases.lease import Lease
+from gpuspawner.service.administering.asking import Act
+from gpuspawner.service.administering.restricting import FIELDS as OF_MEASURES
+from gpuspawner.service.administering.restricting import Restricting
+from gpuspawner.service.administering.views import name_of, restriction_view
+from gpuspawner.service.administering.workspaces import FIELDS as OF_WORKSPACES
+from gpuspawner.service.administering.workspaces import Workspaces
+from gpuspawner.service.api.administering import LISTED, note_refusal
+from gpuspawner.service.web.console.base import ConsolePage
+
+WHERE = "the console"
+BACK = re.compile(r"(?:console(?:/\w+)*|workspaces/\w+|quotas)(?:\?[\w.%=&+:-]*)?", re.ASCII)
+"""Where a dialog may lead back to: pages of ours."""
+HOME = "console/restrictions"
+
+
+class Dialog(NamedTuple):
+    """What is said of an act before it is done, and which fields its form has beside the reason."""
+
+    title: str
+    words: str
+    fields: tuple[str, ...]
+    button: str
+    ends: bool = False
+
+
+ACTS: Mapping[str, Dialog] = {
+    "stop": Dialog("Stop workspaces", "Running kernels are lost; files stay.", ("ids", "now"), "Stop", ends=True),
+    "move": Dialog(
+        "Move workspaces",
+        "Each ends, waits at its old place and starts again by itself, elsewhere where there is room.",
+        ("ids", "now"),
+        "Move",
+        ends=True,
+    ),
+    "extend": Dialog(
+        "Extend workspaces", "They run longer, beyond what their users can do.", ("ids", "until"), "Extend"
+    ),
+    "exempt": Dialog(
+        "Exempt from idleness",
+        "What is chosen, or all that a user runs, is not judged as idle until then.",
+        ("ids", "user", "until"),
+        "Exempt",
+    ),
+    "drain": Dialog(
+        "Drain a node",
+        "Nothing new starts there. Who runs there goes on, is told, and is offered a move.",
+        ("node", "until"),
+        "Drain",
+    ),
+    "quarantine": Dialog(
+        "Put a GPU in quarantine",
+        "It is given to nobody new. Who has it goes on, is told, and is offered a move.",
+        ("gpu", "until"),
+        "Put in quarantine",
+    ),
+    "pause": Dialog(
+        "Pause grants", "Nobody is given one. Who waits keeps the place, and reads why.", ("kind", "until"), "Pause"
+    ),
+    "hold": Dialog(
+        "Hold GPUs",
+        "They go to whom they are held for alone, as soon as they come free. Nobody is ended for it.",
+        ("kind", "count", "user", "team", "until"),
+        "Hold",
+    ),
+}
+"""By their names in addresses."""
+
+
+class ActPage(ConsolePage):
+    """GET: the form of an act. POST ``step=look``: what it would do; ``step=do``: does it, and goes back."""
+
+    here = "restrictions"
+
+    async def get(self, name: str) -> None:
+        """Answer the form, with what the address names filled in."""
+        ids = self.get_query_arguments("ids")
+        typed = {one: self.get_query_argument(one, "") for one in ACTS[name].fields if one != "ids"}
+        await self._show(name, ids, typed)
+
+    async def post(self, name: str) -> None:
+        """Say what it would do, or do it; where it can't be done, the form says why and is kept."""
+        ids = self.get_body_arguments("ids")
+        typed = {one: self.get_body_argument(one, "") for one in (*ACTS[name].fields, "reason") if one != "ids"}
+        does = self.get_body_argument("step", "look") == "do"
+        act = Act(self.parts, self.viewer(), WHERE)
+        try:
+            found = await self._carry_out(act, name, ids, typed, dry_run=not does)
+        except RequestRefused as error:
+            told = f"{error.remedy} Allowed: {error.limit}."
+            await note_refusal(act, name, error)
+            await self._show(name, ids, typed, error.status, problem=told, errors={error.field: told})
+        except Conflict as error:
+            await note_refusal(act, name, error)
+            await self._show(name, ids, typed, 409, problem=str(error))
+        else:
+            if does:
+                self.redirect(f"{self.parts.prefix.rstrip('/')}/{self._back()}", status=303)
+            else:
+                await self._show(name, ids, typed, found=found)
+
+    async def _carry_out(
+        self, act: Act, name: str, ids: list[str], typed: Mapping[str, str], *, dry_run: bool
+    ) -> dict[str, Any]:
+        body: dict[str, Any] = {key: value for key, value in typed.items() if value} | {"dry_run": dry_run}
+        if "now" in body:
+            body["now"] = body["now"] == "1"
+        if str(body.get("count", "")).isdecimal():
+            body["count"] = int(body["count"])
+        if ids and not (name == "exempt" and body.get("user")):
+            body["ids"] = ids
+        if name in OF_WORKSPACES:
+            return await Workspaces(act).do(name, body)
+        return await Restricting(act).make({"what": name, **body})
+
+    async def _show(
+        self,
+        name: str,
+        ids: list[str],
+        typed: Mapping[str, str],
+        status: int = 200,
+        *,
+        problem: str = "",
+        errors: Mapping[str, str] | None = None,
+        found: Mapping[str, Any] | None = None,
+    ) -> None:
+        parts = self.parts
+        leases = [lease for one in dict.fromkeys(ids) if (lease := await parts.book.find(one)) is not None]
+        self.show(
+            "console_act.html",
+            status=status,
+            name=name,
+            dialog=ACTS[name],
+            chosen=[{"id": lease.id, "name": name_of(lease)} for lease in leases],
+            typed=typed,
+            problem=problem,
+            errors=errors or {},
+            found=found,
+            back=self._back(),
+            kinds=[(kind, one.title) for kind, one in parts.catalog.gpus.items()],
+            teams=[(team, team) for team in teams_of(parts.catalog.rules, None)],
+            timezone=parts.catalog.rules.timezone,
+            notice=_notice(leases),
+        )
+
+    def _back(self) -> str:
+        """Return the page to go back to: one of ours, whatever the address says."""
+        asked = self.get_argument("back", "")
+        return asked if BACK.fullmatch(asked) else HOME
+
+
+def _notice(leases: list[Lease]) -> str:
+    return "With notice, as the policy of each says" if len(leases) != 1 else "With notice, as its policy says"
+
+
+class RestrictionsPage(ConsolePage):
+    """GET: what is kept from being given or judged, what was, and where to make more."""
+
+    here = "restrictions"
+
+    async def get(self) -> None:
+        """Answer the page."""
+        await self.list()
+
+    async def list(self, status: int = 200, problem: str = "") -> None:
+        """Answer the page; ``problem`` says why what was asked for was not done."""
+        restrictions = self.parts.restrictions
+        live = [restriction_view(self.parts, one) for one in reversed(restrictions.in_force())]
+        past = [restriction_view(self.parts, one) for one in await restrictions.last(LISTED)]
+        self.show(
+            "console_restrictions.html",
+            status=status,
+            live=live,
+            past=[one for one in past if one["state"] != "in force"],
+            acts=[(measure.value, ACTS[measure.value].title) for measure in Measure if measure in OF_MEASURES],
+            problem=problem,
+        )
+
+
+class LiftHere(RestrictionsPage):
+    """POST: lift a restriction."""
+
+    async def get(self, _name: str = "") -> None:
+        """Go to the page: this address is where a form was sent to."""
+        self.redirect(f"{self.parts.prefix.rstrip('/')}/{HOME}")
+
+    async def post(self, name: str) -> None:
+        """Do it and return to the page; where it can't be done the page says why."""
+        one = await self.parts.restrictions.get(name)
+        if one is None:
+            raise HTTPError(404, reason="There is no such restriction.")
+        act = Act(self.parts, self.viewer(), WHERE)
+        try:
+            await Restricting(act).lift(one, {"reason": self.get_body_argument("reason", "")})
+        except RequestRefused as error:
+            await self.list(error.status, f"{error.remedy} Allowed: {error.limit}.")
+        except Conflict as error:
+            await self.list(409, str(error))
+        else:
+            self.redirect(f"{self.parts.prefix.rstrip('/')}/{HOME}", status=303)

@@ -1,0 +1,62 @@
+"""The lists of what lives and of what ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpuspawner.service.tell.console.listing import PAGE_ROWS, Listing, Row, read_wanted
+from gpuspawner.service.tell.console.live import ENDED, QUEUE, WORKSPACES, ended_rows, queue_rows, workspace_rows
+from gpuspawner.service.web.console.base import ListPage
+
+MOST_EXPORTED = 20_000
+"""Ended workspaces in one file. Arbitrary: some megabytes; its filters take the rest in parts."""
+
+
+class WorkspacesPage(ListPage):
+    """GET: every workspace that holds GPUs, or runs without one."""
+
+    here, table, title = "workspaces", WORKSPACES, "Workspaces"
+    empty = "Nothing runs now. What runs is listed here, with whoever holds idle GPUs first."
+
+    async def rows(self) -> Sequence[Row]:
+        """Return them."""
+        return workspace_rows(self.parts, self.parts.book)
+
+
+class QueuePage(ListPage):
+    """GET: who waits, at which place, and why."""
+
+    here, table, title = "queue", QUEUE, "Queue"
+    empty = "Nobody waits. Who does is listed here, with the reason."
+
+    async def rows(self) -> Sequence[Row]:
+        """Return them."""
+        return queue_rows(self.parts, self.parts.book)
+
+
+class EndedPage(ListPage):
+    """GET: what ended, the newest first. The store pages it: there may be a year of them."""
+
+    here, table, title = "workspaces", ENDED, "Ended workspaces"
+    empty = "None has ended yet. When one ends, this says why."
+
+    async def rows(self) -> Sequence[Row]:
+        """Return the newest of those that the filters let through."""
+        found, _ = await self._found(0, MOST_EXPORTED)
+        return found
+
+    async def get(self, form: str) -> None:
+        """Answer it in the form asked for."""
+        wanted = read_wanted(self.table, self.asked())
+        if form:
+            rows, count = await self._found(0, MOST_EXPORTED)
+            self.export(form, wanted, rows, count)
+            return
+        rows, count = await self._found((wanted.page - 1) * PAGE_ROWS, PAGE_ROWS)
+        self.show_list(Listing(wanted, tuple(rows), count, count))
+
+    async def _found(self, first: int, count: int) -> tuple[list[Row], int]:
+        wanted, store = read_wanted(self.table, self.asked()), self.parts.store
+        user, reason = wanted.filters.get("user", ""), wanted.filters.get("reason", "")
+        leases, found = await store.read(store.lookups.ended, user, reason, first, count)
+        return list(ended_rows(self.parts, leases)), found

@@ -1,0 +1,43 @@
+"""The first page of the console."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpuspawner.service.tell.console.listing import Row, chosen, read_wanted
+from gpuspawner.service.tell.console.machines import LETTERS
+from gpuspawner.service.tell.console.now import GPUS, gpu_rows, now_view
+from gpuspawner.service.web.console.base import ConsolePage, ListPage
+
+LAST_ENDED = 100
+"""Among so many that ended last it is seen whether a template fails."""
+
+
+class NowPage(ConsolePage):
+    """GET: what does not work, the map of nodes and GPUs, the next ends, who waits and who borrows."""
+
+    here = "now"
+
+    async def get(self) -> None:
+        """Answer the page."""
+        parts, wanted = self.parts, read_wanted(GPUS, self.asked())
+        ended = await parts.store.read(parts.store.ended, None, LAST_ENDED)
+        disputed = await parts.store.read(parts.store.disputed, None)
+        # From here on nothing is awaited: all that the page says is of one moment.
+        self.show("console_now.html", wanted=wanted, letters=LETTERS, **now_view(parts, wanted, ended, disputed))
+
+
+class GpusExport(ListPage):
+    """GET: the map as rows, one a GPU: as CSV and JSON alone."""
+
+    here, table = "now", GPUS
+
+    async def rows(self) -> Sequence[Row]:
+        """Return them."""
+        return gpu_rows(self.parts)
+
+    async def get(self, form: str) -> None:
+        """Answer it in the form asked for; the page is the first one's."""
+        wanted = read_wanted(self.table, self.asked())
+        rows = await self.rows()
+        self.export(form, wanted, chosen(rows, wanted), len(rows))

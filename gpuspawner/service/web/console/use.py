@@ -1,0 +1,150 @@
+"""Who used what: the page, CSV and JSON of one view."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from gpuspawner.core.calendar.until import parse_day
+from gpuspawner.core.quotas.charges import lines_until
+from gpuspawner.service.api.granting import refused_as
+from gpuspawner.service.parts import Parts
+from gpuspawner.service.rules.daily_use import parts_of_lines
+from gpuspawner.service.store.estimates import Waits
+from gpuspawner.service.store.reports.use_sums import Amounts, Part, Sum
+from gpuspawner.service.tell.console import use
+from gpuspawner.service.tell.console.listing import chosen, listed, read_wanted
+from gpuspawner.service.tell.console.use import Days
+from gpuspawner.service.web.console.base import ConsolePage
+from gpuspawner.service.web.console.columns import columns_of
+from gpuspawner.service.web.quota_rows import Row, entries_shown
+
+WASTED_SHOWN = 10
+NEAR_SHARE = 0.8
+"""A quota is shown from this share of it on, or where it runs out before it renews."""
+
+
+@dataclass(frozen=True)
+class _Read:
+    """What was read of the store, and what runs."""
+
+    stored: list[Sum]
+    daily: list[Sum]
+    by_user: list[Sum]
+    waits: Waits
+    disputes: int
+    running: list[Part]
+
+
+class UsePage(ConsolePage):
+    """GET [?by=&since=&until=]: use of some days, by user, team, kind, template, node, day or week."""
+
+    here = "use"
+
+    async def get(self, form: str) -> None:
+        """Answer it in the form asked for."""
+        parts, asked = self.parts, self.asked()
+        priced = any(kind.price_per_hour is not None for kind in parts.catalog.gpus.values())
+        by = use.read_by(self.get_query_argument("by", ""))
+        wanted = read_wanted(use.table_of(by, priced=priced), asked)
+        days = self._days(wanted.kept)
+        read = await self._read(by, days)
+        sums = use.summed(by, read.stored, read.running, days)
+        rows = use.use_rows(by, sums, parts.catalog, priced=priced)
+        if form == ".csv":
+            self.send_csv(f"use-by-{by}-{days.first}-{days.last}", wanted.table.columns, chosen(rows, wanted))
+            return
+        total = use.total_of(sums)
+        told = {
+            "timezone": parts.catalog.rules.timezone,
+            "total": {**use.amounts_row(total, priced=priced), **_of_all(total)},
+            "waits": asdict(read.waits),
+            "called_wrong": read.disputes,
+        }
+        if form == ".json":
+            self.answer(use.document_of(wanted, by, days, chosen(rows, wanted), {"now": parts.clock.now(), **told}))
+            return
+        by_day = use.summed("day", read.daily, read.running, days)
+        series = use.series_of(by_day, days)
+        names = use.summed("user", read.by_user, read.running, days)
+        self.show(
+            "console_use.html",
+            by=by,
+            choices=use.BY,
+            days=days,
+            spans=_spans(self.today()),
+            listing=listed(rows, wanted),
+            chart=columns_of(series, weekly=days.count > use.DAYS_CHARTED),
+            series=series,
+            wasted=use.wasted(names, WASTED_SHOWN),
+            quotas=await _near(parts),
+            priced=priced,
+            **told,
+        )
+
+    def _days(self, asked: Mapping[str, str]) -> Days:
+        now, zone = self.parts.clock.now(), self.parts.allocator.accounting.zone
+
+        def read(name: str, text: str) -> str:
+            day: str = refused_as(name, parse_day, text, now, zone)
+            return day
+
+        return use.read_days(asked.get("since", ""), asked.get("until", ""), self.today(), read)
+
+    async def _read(self, by: str, days: Days) -> _Read:
+        store, zone = self.parts.store, self.parts.allocator.accounting.zone
+        since = datetime.fromisoformat(days.first).replace(tzinfo=zone).timestamp()
+        until = (datetime.fromisoformat(days.last) + timedelta(days=1)).replace(tzinfo=zone).timestamp()
+        daily = by in use.OF_TIME
+        of_days = store.use_sums.of_days
+        stored, by_day, by_user, waits, disputes = await asyncio.gather(
+            store.read(of_days, "all" if daily else by, days.first, days.last, daily=daily),
+            store.read(of_days, "all", days.first, days.last, daily=True),
+            store.read(of_days, "user", days.first, days.last),
+            store.read(store.estimates.waits, since, until),
+            store.read(store.lookups.count_disputes, since, until),
+        )
+        # Read after the store: what ended meanwhile is told once, or not yet, and never twice.
+        return _Read(stored, by_day, by_user, waits, disputes, running_parts(self.parts))
+
+
+def running_parts(parts: Parts) -> list[Part]:
+    """Return what runs has used so far, which the ledger and its sums get at the end."""
+    now, zone = parts.clock.now(), parts.allocator.accounting.zone
+    live = {lease.id: lease for lease in parts.book}
+    lines = (line for lease in live.values() for line in lines_until(lease, now, zone))
+    return list(parts_of_lines(lines, live, parts.scheduler.fleet.node_of))
+
+
+def _of_all(total: Amounts) -> dict[str, Any]:
+    """Return what is told of the whole alone: how much was measured, and how many stops saved what."""
+    known = total.busy + total.idle
+    return {
+        "measured_percent": min(100.0, 100 * known / total.held) if total.held > 0 else None,
+        "idle_stops": round(total.idle_stops),
+    }
+
+
+async def _near(parts: Parts) -> list[Row]:
+    """Return the quotas and budgets that are nearly used up, or run out before they renew: the fullest first."""
+    rows = [row for entry in await entries_shown(parts) for row in entry.rows]
+    near = [row for row in rows if row.lasts or (row.part or 0.0) >= NEAR_SHARE]
+    return sorted(near, key=lambda row: -(row.part or 0.0))
+
+
+def _spans(today: str) -> list[tuple[str, str, str]]:
+    """Return the spans to choose at once: words, first and last day."""
+    last = datetime.fromisoformat(today).date()
+    month = last.replace(day=1)
+    before = (month - timedelta(days=1)).replace(day=1)
+    monday = last - timedelta(days=last.weekday())
+    return [
+        ("This week", monday.isoformat(), today),
+        ("Last week", (monday - timedelta(days=7)).isoformat(), (monday - timedelta(days=1)).isoformat()),
+        ("This month", month.isoformat(), today),
+        ("Last month", before.isoformat(), (month - timedelta(days=1)).isoformat()),
+        ("A year", (last - timedelta(days=365)).isoformat(), today),
+    ]

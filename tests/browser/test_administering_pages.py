@@ -1,0 +1,83 @@
+"""What an administrator does, in a real Chromium: a dialog by keyboard, restrictions, the audit, and axe on each."""
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+from service_pages import open_page, pages
+
+NODE = pages.GPUS[0].node
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    """alice and bob run one each; admin looks."""
+    made = pages.World(tmp_path, monkeypatch)
+    made.observe()
+    made.servers[""] = {"name": "", "started": "then", "ready": True, "pending": None, "url": "/"}
+    made.save(pages.running("runs"))
+    made.save(pages.running("other", "bob", gpus=(1,)))
+    made.signing_in = "admin"
+    yield made
+    made.close()
+
+
+def test_a_workspace_is_stopped_by_a_dialog_that_shows_first_what_it_does(browser, world, assert_accessible):
+    page = open_page(browser, world, "workspaces/runs")
+    opener = page.get_by_role("link", name="Stop with a reason…")
+    opener.press("Enter")
+    dialog = page.get_by_role("dialog", name="Stop workspaces")
+    expect(dialog.get_by_role("heading", name="Stop workspaces")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    expect(opener).to_be_focused()
+    opener.press("Enter")
+    expect(dialog.get_by_role("button", name="Stop", exact=True)).to_have_count(0)
+    dialog.get_by_label("Reason").fill("Maintenance on Friday")
+    dialog.get_by_role("button", name="See what it does").press("Enter")
+    expect(dialog.get_by_role("status")).to_contain_text("1 workspace would be stopped. Nothing was done.")
+    assert world.lease("runs").notice is None
+    assert_accessible(page)
+    dialog.get_by_role("button", name="Stop", exact=True).press("Enter")
+    expect(dialog).to_be_hidden()
+    expect(page.get_by_role("alert").first).to_contain_text("admin stops it: Maintenance on Friday.")
+    assert world.lease("runs").notice.where == "the console"
+    assert page.problems == []
+
+
+def test_a_node_is_drained_listed_lifted_and_all_of_it_is_in_the_audit(browser, world, assert_accessible):
+    page = open_page(browser, world, "console/restrictions")
+    page.get_by_role("link", name="Drain a node…").click()
+    dialog = page.get_by_role("dialog", name="Drain a node")
+    dialog.get_by_role("textbox", name="Node").fill("nowhere")
+    dialog.get_by_label("Reason").fill("A new driver")
+    dialog.get_by_role("button", name="See what it does").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("Nothing was done.")
+    dialog.get_by_role("textbox", name="Node").fill(NODE)
+    dialog.get_by_role("button", name="See what it does").click()
+    expect(dialog.get_by_role("status")).to_contain_text("alice: default workspace. It goes on.")
+    dialog.get_by_role("button", name="Drain", exact=True).click()
+    expect(page.get_by_role("heading", name=re.compile(f"Nothing new starts on {NODE}"))).to_be_visible()
+    page.get_by_text("Lift…").click()
+    assert_accessible(page)
+    page.get_by_label("Reason").fill("The driver is in")
+    page.get_by_role("button", name="Lift it").click()
+    expect(page.get_by_text("Nothing is restricted now.")).to_be_visible()
+    page = open_page(browser, world, "console/audit?by=people")
+    expect(page.get_by_role("row", name=re.compile("Drained a node"))).to_have_count(1)
+    expect(page.get_by_role("row", name=re.compile("Lifted a restriction"))).to_have_count(1)
+    assert_accessible(page)
+    page.get_by_label("Who", exact=True).fill("nobody")
+    page.get_by_role("button", name="Filter").click()
+    expect(page).to_have_url(re.compile("who=nobody"))
+    expect(page.get_by_text("Nothing matches.")).to_be_visible()
+
+
+def test_without_javascript_the_dialog_is_a_page(browser, world):
+    page = open_page(browser, world, "workspaces/runs", java_script_enabled=False)
+    page.get_by_role("link", name="Move elsewhere…").click()
+    page.get_by_label("Reason").fill("Noise")
+    page.get_by_role("button", name="See what it does").click()
+    page.get_by_role("button", name="Move", exact=True).click()
+    expect(page).to_have_url(re.compile("/workspaces/runs$"))
+    assert world.lease("runs").notice.moves

@@ -1,0 +1,173 @@
+"""What an administrator closes is given to nobody, whatever happens; lifted, it is given again; nothing ends for it."""
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lease_builders import KINDS, NOW, a_lease, a_request, fleet, gpu, slots
+
+from gpuspawner.core.administering.restrictions import Measure, Restriction, exempt_until, holds_of, with_closed
+from gpuspawner.core.leases.lease import HOLDING, WAITING, Phase
+from gpuspawner.core.placement.placement import count_away, count_free, largest_fit
+from gpuspawner.core.queue.forecast.estimates import queue_places
+from gpuspawner.core.queue.grants import PAUSED, decide
+from gpuspawner.core.queue.index import Index
+from gpuspawner.core.queue.snapshot import ALL_KINDS, Snapshot
+from gpuspawner.core.rules import Account, Rules
+
+GPUS = [replace(gpu(number), node=f"node-{number // 2}") for number in range(6)] + [
+    replace(gpu(9, "t4"), node="node-3")
+]
+HOUR = 3600.0
+
+
+def closing(measure, target, until=None, **changes):
+    return Restriction("r-1", measure, target, "a new driver", "admin", NOW - 10, until, **changes)
+
+
+def seen(*leases, now=NOW, restrictions=(), paused=None):
+    live = [one for one in restrictions if one.is_in_force(now)]
+    whole = with_closed(fleet(*GPUS), live)
+    return Snapshot(now, KINDS, leases, whole, rules=Rules(holds=holds_of(live)), paused=paused or {})
+
+
+class History:
+    """People ask, start and end, while an administrator closes and opens, in any order."""
+
+    def __init__(self):
+        self.now, self.made, self.leases = NOW, 0, {}
+        self.closed, self.paused = {}, set()
+
+    def seen(self):
+        found = seen(*self.leases.values(), now=self.now, restrictions=self.closed.values())
+        return replace(found, paused=dict.fromkeys(self.paused, "It is paused."))
+
+    def happens(self, draw):
+        what = draw(st.sampled_from(["ask", "ask", "ask", "end", "time", "close", "lift", "pause", "resume"]))
+        getattr(self, what)(draw)
+
+    def ask(self, draw):
+        self.made += 1
+        kind = draw(st.sampled_from(["a100", "a100", "half", "t4", None]))
+        others = ("t4",) if kind == "a100" and draw(st.booleans()) else ()
+        count = 1 if kind == "t4" or others else draw(st.integers(1, 2))  # all could be had, were nothing closed
+        request = a_request(draw(st.sampled_from(["alice", "bob"])), kind, count, substitutes=others)
+        name = f"w{self.made}"
+        self.leases[name] = a_lease(name, asked_at=self.now, user=request.user, request=request)
+
+    def end(self, draw):
+        if self.leases:
+            del self.leases[draw(st.sampled_from(sorted(self.leases)))]
+
+    def time(self, draw):
+        self.now += draw(st.sampled_from([1.0, HOUR]))
+
+    def close(self, draw):
+        one = draw(st.sampled_from(GPUS))
+        measure, target = draw(st.sampled_from([(Measure.DRAIN, one.node), (Measure.QUARANTINE, one.id)]))
+        until = draw(st.sampled_from([None, self.now + 0.5 * HOUR]))
+        self.closed[target] = Restriction("r", measure, target, "dust", "admin", self.now, until)
+
+    def lift(self, draw):
+        if self.closed:
+            del self.closed[draw(st.sampled_from(sorted(self.closed)))]
+
+    def pause(self, draw):
+        self.paused.add(draw(st.sampled_from([ALL_KINDS, "a100", "t4"])))
+
+    def resume(self, _draw):
+        self.paused.clear()
+
+    def grant(self, decision):
+        """Let those run who are granted; return what they were given."""
+        for one in decision.grants:
+            lease = self.leases[one.claim.id]
+            self.leases[lease.id] = replace(
+                lease, phase=Phase.RUNNING, slots=one.slots, granted_at=self.now, running_at=self.now,
+                deadline_at=self.now + HOUR, given=one.substitute,
+            )  # fmt: skip
+        return decision.grants
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_nothing_closed_or_paused_is_given_under_any_interleaving_and_lifting_restores(data):
+    world = History()
+    index = Index(world.seen())
+    for _ in range(data.draw(st.integers(1, 25))):
+        world.happens(data.draw)
+        now = world.seen()
+        index.see(now)
+        decision = decide(now, index=index)
+        assert decision == decide(now)  # what is kept between decisions says the same
+        queue_places(now)
+        closed = {one.target for one in world.closed.values() if one.is_in_force(world.now)}
+        for one in world.grant(decision):
+            assert not world.paused & {ALL_KINDS, one.kind}
+            assert all(now.fleet.by_id[slot.gpu].node not in closed | {None} for slot in one.slots)
+            assert not closed & {slot.gpu for slot in one.slots}
+    world.closed.clear()
+    world.paused.clear()
+    for _ in range(60):  # whoever still waits has their turn: what was closed is given as before
+        world.leases = {name: x for name, x in world.leases.items() if x.phase not in HOLDING}
+        world.grant(decide(world.seen()))
+    assert not [x for x in world.leases.values() if x.phase in WAITING]
+
+
+def test_what_is_closed_is_out_of_service_and_still_waited_for():
+    world = seen(restrictions=[closing(Measure.DRAIN, "node-0"), closing(Measure.QUARANTINE, "a100-2")])
+    kind = KINDS["a100"]
+    assert (count_free(kind, world.fleet, {}), count_away(kind, world.fleet)) == (3, 3)
+    assert largest_fit(kind, world.fleet) == 2
+    assert world.fleet.by_id["a100-0"].closed == "node-0 is drained: a new driver"
+    assert world.fleet.by_id["a100-2"].closed == "It is in quarantine: a new driver"
+    assert with_closed(world.fleet, []) is world.fleet
+
+
+def test_who_waits_for_what_is_paused_reads_so_keeps_nothing_from_others_and_has_no_estimate():
+    first = a_lease("first", request=a_request("alice", "a100", 2))
+    later = a_lease("later", asked_at=NOW + 1, request=a_request("bob", "t4"))
+    world = seen(first, later, paused={"a100": "No A100 is given."})
+    decision = decide(world)
+    assert [one.claim.id for one in decision.grants] == ["later"]
+    assert decision.held_back == {"first": (PAUSED, "No A100 is given.")}
+    assert queue_places(world)["first"].at_most_seconds is None
+    none = a_lease("none", request=a_request("carol", None))
+    everything = seen(first, later, none, paused={ALL_KINDS: "Nothing is given."})
+    assert (decide(everything).grants, len(decide(everything).held_back)) == ((), 3)
+    assert {place.at_most_seconds for place in queue_places(everything).values()} == {None}
+
+
+def test_a_substitute_is_given_while_the_kind_asked_for_is_paused():
+    one = a_lease("one", request=a_request("alice", "a100", substitutes=("t4",)))
+    assert [x.kind for x in decide(seen(one, paused={"a100": "No A100 is given."})).grants] == ["t4"]
+
+
+def test_gpus_held_for_somebody_go_to_them_alone_until_the_time_said():
+    hold = closing(Measure.HOLD, "a100", NOW + HOUR, count=6, account=Account("", "alice born"), whom="alice")
+    mine, other = a_lease("mine"), a_lease("other", user="bob")
+    assert [x.claim.id for x in decide(seen(mine, other, restrictions=[hold])).grants] == ["mine"]
+    held = decide(seen(other, restrictions=[hold])).held_back["other"]
+    assert "6 A100 80 GB are held for alice" in held.words
+    later = seen(other, now=NOW + HOUR, restrictions=[hold])
+    assert [x.claim.id for x in decide(later).grants] == ["other"]
+    team = closing(Measure.HOLD, "a100", NOW + HOUR, count=6, account=Account("vision"), whom="vision")
+    of_team = a_lease("team", user="carol", request=a_request("carol", team="vision"))
+    assert [x.claim.id for x in decide(seen(of_team, mine, restrictions=[team])).grants] == ["team"]
+
+
+def test_an_exemption_is_of_a_workspace_or_of_all_of_a_user():
+    lease = a_lease("one", Phase.RUNNING, held=slots("a100-0"))
+    of_lease = closing(Measure.EXEMPT, "one", NOW + 50)
+    of_user = closing(Measure.EXEMPT, "", NOW + 90, account=Account("", "alice born"))
+    of_other = closing(Measure.EXEMPT, "", NOW + 900, account=Account("", "bob born"))
+    assert exempt_until(lease, [of_lease, of_other]) == NOW + 50
+    assert exempt_until(lease, [of_lease, of_user, of_other]) == NOW + 90
+    assert exempt_until(lease, [of_other, closing(Measure.DRAIN, "one")]) is None
+
+
+def test_one_holds_until_its_time_is_over_or_it_is_lifted():
+    one = closing(Measure.DRAIN, "node-0", NOW + 5)
+    assert [one.is_in_force(NOW + 4.9), one.is_in_force(NOW + 5)] == [True, False]
+    assert not replace(one, lifted_at=NOW).is_in_force(NOW)
+    assert closing(Measure.DRAIN, "node-0").is_in_force(NOW + 1e9)

@@ -1,0 +1,274 @@
+"""What administrators do over HTTP: rights, a dry run that says what is done, several at once, and their audit."""
+
+import pytest
+from page_world import GPUS, NOW, api, in_grace, running, waiting
+
+from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.lease import Phase
+from gpuspawner.service.tell.messages import message_of
+
+NODE = GPUS[0].node
+WHY = "The driver is changed"
+
+
+@pytest.fixture
+def world(make_web_world):
+    made = make_web_world()
+    made.observe()
+    made.save(running("runs", "alice", gpus=(0, 1)))
+    made.save(running("other", "bob", gpus=(2,)))
+    made.told = []
+    made.parts.book.told = lambda lease, line: made.told.append(message_of(made.parts, lease, line))
+    return made
+
+
+def post(world, path, status=200, name="admin", **body):
+    response = api(world, name, f"admin/{path}", "POST", {"reason": WHY, **body})
+    assert response.status_code == status, response.text
+    return response.json()
+
+
+def restrict(world, what, status=201, **body):
+    return post(world, "restrictions", status, what=what, **body)
+
+
+def lift(world, made, status=200):
+    (one,) = made["restrictions"]
+    response = api(world, "admin", f"admin/restrictions/{one['id']}", "DELETE", {"reason": "done"})
+    assert response.status_code == status, response.text
+    return response.json()
+
+
+def audit_of(world, lease=None):
+    return [(x.actor, x.event.action, x.where, x.target) for x in world.call(world.parts.store.audit, lease)]
+
+
+def titles(world):
+    return [one.title for one in world.told if one]
+
+
+def give(world):
+    world.call(world.parts.allocator.give)
+
+
+@pytest.mark.parametrize("name", ["alice", "robot", "mallory"])
+def test_promise_9_only_administrators_act(world, name):
+    made = restrict(world, "drain", node=NODE)["restrictions"][0]
+    for method, path in (
+        ("POST", "workspaces/stop"),
+        ("POST", "workspaces/move"),
+        ("POST", "workspaces/extend"),
+        ("POST", "restrictions"),
+        ("GET", "restrictions"),
+        ("DELETE", f"restrictions/{made['id']}"),
+    ):
+        body = {"ids": ["runs"], "reason": WHY, "until": "3d", "what": "pause"}
+        assert api(world, name, f"admin/{path}", method, body).status_code == 403
+    assert world.lease("runs").notice is None
+    assert len(world.call(world.parts.restrictions.in_force)) == 1
+
+
+@pytest.mark.parametrize("action", ["stop", "move"])
+def test_a_dry_run_says_what_is_done_then_with_notice(world, action):
+    dry = post(world, f"workspaces/{action}", ids=["runs", "other", "runs"], dry_run=True)
+    assert (dry["words"], world.lease("runs").notice) == (
+        f"2 workspaces would be {DONE[action]}. Nothing was done.",
+        None,
+    )
+    assert audit_of(world) == []
+    done = post(world, f"workspaces/{action}", ids=["runs", "other"])
+    assert (done["affected"], done["words"]) == (dry["affected"], f"2 workspaces are {DONE[action]}.")
+    notice = world.lease("runs").notice
+    assert (notice.at, notice.why, notice.by, notice.moves) == (NOW + 300, WHY, "admin", action == "move")
+    assert done["affected"][0]["ends_at"] == NOW + 300
+    assert audit_of(world, "runs") == [("admin", "end announced", "the API", "")]
+    assert titles(world) == ["Your workspace is about to be ended"] * 2
+    warning = api(world, "alice", "workspaces/runs").json()["warning"]
+    assert (warning["kind"], WHY in warning["text"], warning["ends_at"]) == ("claim", True, NOW + 300)
+    again = post(world, f"workspaces/{action}", 409, ids=["runs"])
+    assert "already" in again["error"]["message"]
+
+
+DONE = {"stop": "stopped", "move": "moved", "extend": "extended"}
+
+
+def test_what_was_announced_ends_then_and_what_is_moved_waits_at_its_old_place(world):
+    post(world, "workspaces/move", ids=["runs"])
+    post(world, "workspaces/stop", ids=["other"])
+    asked_at = world.lease("runs").asked_at
+    world.call(world.parts.lifecycle.deadlines)
+    assert world.lease("runs").phase is Phase.RUNNING
+    world.clock.at += 300
+    world.call(world.parts.lifecycle.deadlines)
+    moved, stopped = world.lease("runs"), world.lease("other")
+    assert (moved.phase, moved.reason, moved.ended_by) == (Phase.STOPPING, Reason.MOVED, "admin")
+    assert (stopped.reason, stopped.message) == (Reason.STOPPED, f"It was stopped by admin, from the API: {WHY}.")
+    world.call(world.parts.reclaimer.drive, "runs")
+    world.call(world.parts.reclaimer.drive, "runs")
+    (back,) = [x for x in world.call(lambda: list(world.parts.book)) if x.user == "alice"]
+    assert (back.asked_at, back.tried_nodes, back.came_back) == (asked_at, (NODE,), True)
+    assert audit_of(world, "runs")[0] == ("admin", "stop", "the API", "")
+
+
+def test_now_ends_what_runs_and_withdraws_what_waits(world):
+    world.save(waiting("waits", "carol"))
+    done = post(world, "workspaces/stop", ids=["runs", "waits"], now=True)
+    assert [one["words"][:22] for one in done["affected"]] == ["It ends now. Running k", "Its request is withdra"]
+    assert world.lease("runs").phase in {Phase.STOPPING, Phase.ENDED}
+    assert (world.lease("waits").phase, WHY in world.lease("waits").message) == (Phase.ENDED, True)
+    assert titles(world).count("Your workspace was ended") == 2
+
+
+def test_all_are_checked_before_any_is_done(world):
+    world.save(waiting("waits", "carol"))
+    refused = post(world, "workspaces/move", 409, ids=["runs", "waits"], now=True)["error"]["message"]
+    assert refused.startswith("1 of 2 can't be moved, and nothing was done. carol: default workspace:")
+    assert world.lease("runs").phase is Phase.RUNNING
+    assert post(world, "workspaces/stop", 404, ids=["runs", "none"])["error"]["message"].endswith("Nothing was done.")
+    assert [x[:2] for x in audit_of(world)] == [("admin", "refused")]
+
+
+@pytest.mark.parametrize(
+    ("action", "body", "words"),
+    [
+        pytest.param("stop", {"ids": ["runs"], "reason": " "}, "reason", id="no reason"),
+        pytest.param("stop", {"ids": []}, "1 to 200 ids", id="nothing chosen"),
+        pytest.param("stop", {"ids": ["runs"], "now": "yes"}, "true or false", id="no flag"),
+        pytest.param("stop", {"ids": ["runs"], "until": "3d"}, "a field that does not exist", id="another's field"),
+        pytest.param("extend", {"ids": ["runs"]}, "until", id="no time"),
+        pytest.param("extend", {"ids": ["runs"], "until": "yesterday"}, "no time", id="a wrong time"),
+    ],
+)
+def test_what_can_not_be_understood_is_refused_with_what_to_write(world, action, body, words):
+    refused = post(world, f"workspaces/{action}", 400, **body)["error"]["message"]
+    assert words in refused
+    assert world.lease("runs").notice is None
+
+
+def test_extend_moves_the_end_beyond_what_its_user_could(world):
+    dry = post(world, "workspaces/extend", ids=["runs"], until="3d", dry_run=True)
+    done = post(world, "workspaces/extend", ids=["runs"], until="3d")
+    lease = world.lease("runs")
+    assert (done["affected"], lease.deadline_at) == (dry["affected"], NOW + 3 * 86400)
+    assert lease.deadline_at == lease.running_at + lease.request.lifetime_seconds + lease.extended_seconds
+    assert audit_of(world, "runs") == [("admin", "extended", "the API", "")]
+    assert titles(world) == ["Your workspace runs longer"]
+    earlier = post(world, "workspaces/extend", 409, ids=["runs"], until="1h")["error"]["message"]
+    assert "Name a later time" in earlier
+
+
+def test_a_drained_node_is_given_to_nobody_its_users_are_told_and_lifting_restores(world):
+    world.save(waiting("waits", "carol", count=1))
+    dry = restrict(world, "drain", 200, node=NODE, until="2h", dry_run=True)
+    assert world.call(world.parts.restrictions.in_force) == ()
+    made = restrict(world, "drain", node=NODE, until="2h")
+    assert made["affected"] == dry["affected"]
+    assert [(x["id"], x["words"]) for x in made["affected"]] == [
+        ("runs", "It goes on. Its user is told, and offered a move."),
+        ("other", "It goes on. Its user is told, and offered a move."),
+    ]
+    give(world)
+    assert world.lease("waits").phase is Phase.PARKED
+    assert titles(world) == ["The GPU of your workspace is taken out of service"] * 2
+    warning = api(world, "alice", "workspaces/runs").json()["warning"]
+    assert (warning["kind"], warning["actions"]) == ("closed", ["move"])
+    offer = api(world, "alice", "offers").json()["offers"][0]
+    assert (offer["free"], offer["total"]) == (0, 4)
+    assert "Lift that first" in restrict(world, "drain", 409, node=NODE)["error"]["message"]
+    lifted = lift(world, made)
+    assert (lifted["state"], lifted["lifted"]["by"], lift(world, made)["state"]) == ("lifted", "admin", "lifted")
+    give(world)
+    assert world.lease("waits").phase is Phase.RESERVED
+    assert [x for x in audit_of(world) if x[3]][:2] == [
+        ("admin", "lifted", "the API", NODE),
+        ("admin", "drained", "the API", NODE),
+    ]
+
+
+def test_its_user_may_move_off_a_drained_node(world):
+    restrict(world, "drain", node=NODE)
+    assert api(world, "alice", "workspaces/runs/move", "POST").status_code == 200
+    moved = world.lease("runs")
+    assert (moved.reason, "node" in moved.message, "unhealthy" in moved.message) == (Reason.MOVED, True, False)
+
+
+def test_a_restriction_lapses_by_itself_and_survives_a_restart(world):
+    world.save(waiting("waits", "carol", count=1))
+    restrict(world, "quarantine", gpu=GPUS[3].id, until="2h")
+    world.call(world.parts.restrictions.load)
+    give(world)
+    assert world.lease("waits").phase is Phase.PARKED
+    listed = api(world, "admin", "admin/restrictions").json()["restrictions"]
+    assert [(x["what"], x["target"], x["state"]) for x in listed] == [("quarantine", GPUS[3].id, "in force")]
+    world.clock.at += 7200
+    give(world)
+    assert world.lease("waits").phase is Phase.RESERVED
+    assert api(world, "admin", "admin/restrictions").json()["restrictions"] == []
+    past = api(world, "admin", "admin/restrictions?past=1").json()["restrictions"]
+    assert [x["state"] for x in past] == ["over"]
+
+
+@pytest.mark.parametrize("kind", [{}, {"kind": "a100"}])
+def test_while_grants_are_paused_who_waits_reads_why(world, kind):
+    world.save(waiting("waits", "carol", count=1))
+    made = restrict(world, "pause", **kind)
+    assert [x["id"] for x in made["affected"]] == ["waits"]
+    give(world)
+    told = api(world, "admin", "workspaces/waits").json()["queue"]
+    assert "admin paused it (The driver is changed)" in told["sentence"]
+    assert (told["held_back"]["rule"], told["at_most_seconds"]) == ("paused", None)
+    lift(world, made)
+    assert world.lease("waits").phase is Phase.RESERVED
+
+
+def test_gpus_are_held_for_a_user_until_then(world):
+    world.save(waiting("waits", "carol", count=1))
+    restrict(world, "hold", kind="a100", count=4, user="dora", until="2h")
+    give(world)
+    assert world.lease("waits").phase is Phase.PARKED
+    world.save(waiting("mine", "dora", count=1, asked_at=NOW))
+    give(world)
+    assert world.lease("mine").phase is Phase.RESERVED
+    assert "until" in restrict(world, "hold", 400, kind="a100", count=1, user="bob")["error"]["message"]
+    over = restrict(world, "hold", 400, kind="a100", count=9, user="bob", until="2h")["error"]["message"]
+    assert "1 to 4" in over
+
+
+@pytest.mark.parametrize("whom", [{"ids": ["warned"]}, {"user": "carol"}])
+def test_what_is_exempt_is_not_judged_and_its_grace_ends(world, whom):
+    world.save(in_grace("warned", user="carol", gpus=(3,)))
+    made = restrict(world, "exempt", until="2h", **whom)
+    assert [x["id"] for x in made["affected"]] == ["warned"]
+    lease = world.lease("warned")
+    assert (lease.phase, lease.streak.idle_seconds) == (Phase.RUNNING, 0.0)
+    assert world.call(world.parts.lifecycle.kept_until, lease) == NOW + 7200
+    idle = api(world, "admin", "workspaces/warned").json()["idle"]
+    assert (idle["state"], idle["kept_until"]) == ("kept", NOW + 7200)
+    lift(world, made)
+    assert world.call(world.parts.lifecycle.kept_until, world.lease("warned")) is None
+
+
+@pytest.mark.parametrize(
+    ("what", "body", "words"),
+    [
+        pytest.param("drain", {"node": "nowhere"}, NODE, id="a node that is not there"),
+        pytest.param("quarantine", {"gpu": "none"}, GPUS[0].id, id="a GPU that is not there"),
+        pytest.param("pause", {"kind": "h100"}, "a100, t4", id="a kind that is none"),
+        pytest.param("pause", {"node": NODE}, "does not take", id="a field of another"),
+        pytest.param("hold", {"kind": "a100", "count": 1, "until": "2h"}, "either user or team", id="for nobody"),
+        pytest.param("exempt", {"user": "alice"}, "until", id="without an end"),
+        pytest.param("break", {}, "drain, quarantine, pause, hold, exempt", id="nothing we do"),
+    ],
+)
+def test_what_can_not_be_restricted_is_refused_with_what_can(world, what, body, words):
+    assert words in restrict(world, what, 400, **body)["error"]["message"]
+    assert world.call(world.parts.restrictions.in_force) == ()
+
+
+def test_what_was_granted_on_a_node_and_not_started_waits_again(world):
+    world.save(waiting("waits", "carol", count=1))
+    give(world)
+    assert world.lease("waits").phase is Phase.RESERVED
+    restrict(world, "drain", node=NODE)
+    lease = world.lease("waits")
+    assert (lease.phase, lease.slots) == (Phase.PARKED, ())

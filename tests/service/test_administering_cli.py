@@ -1,0 +1,93 @@
+"""What administrators do by command, over a real service: what it prints is what the API says, and by which code."""
+
+import csv
+import io
+import json
+
+import pytest
+from page_world import GPUS, NOW, running
+
+from gpuspawner.cli.main import main
+
+NODE = GPUS[0].node
+
+
+@pytest.fixture
+def world(make_web_world, monkeypatch):
+    made = make_web_world()
+    made.observe()
+    made.save(running("runs", "alice", gpus=(0,)))
+    made.save(running("other", "bob", gpus=(1,), server="train"))
+    monkeypatch.setattr("time.time", lambda: NOW)
+    return made
+
+
+@pytest.fixture
+def run(world, monkeypatch, capsys):
+    def run(*arguments, name="admin"):
+        monkeypatch.setenv("GPUSPAWNER_TOKEN", world.token(name))
+        code = main([*arguments, "--url", world.home.rstrip("/")])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def test_a_node_is_drained_after_a_dry_run_listed_and_lifted(world, run):
+    code, out, _ = run("drain", NODE, "--until", "2h", "--reason", "dust", "--dry-run")
+    assert (code, out.splitlines()[0].endswith("Nothing was done yet."), "offered a move" in out) == (0, True, True)
+    assert world.call(world.parts.restrictions.in_force) == ()
+    assert run("drain", NODE, "--until", "2h", "--reason", "dust")[0] == 0
+    (one,) = world.call(world.parts.restrictions.in_force)
+    assert (one.target, one.until) == (NODE, NOW + 7200)
+    assert one.id[:8] in run("drain", "--list")[1]
+    assert json.loads(run("pause", "--list", "--json")[1])["restrictions"] == []
+    code, _, err = run("drain", "other", "--lift", "--reason", "done")
+    assert (code, "None on 'other' to lift" in err) == (2, True)
+    assert run("drain", NODE, "--lift", "--reason", "done")[1].startswith("Lifted: Nothing new starts on")
+    assert world.call(world.parts.restrictions.in_force) == ()
+
+
+def test_workspaces_are_named_by_id_or_by_user_and_server_and_moved_together(world, run):
+    code, out, _ = run("move", "runs", "bob/train", "--reason", "noise", "--json")
+    assert (code, [x["id"] for x in json.loads(out)["affected"]]) == (0, ["runs", "other"])
+    assert world.lease("other").notice.where == "the command line"
+    code, _, err = run("move", "bob/none", "--reason", "noise")
+    assert (code, "No workspace called 'bob/none'" in err) == (2, True)
+
+
+def test_stop_and_extend_with_a_reason_are_an_administrators(world, run):
+    assert "ends" in run("stop", "train", "--reason", "maintenance")[1]
+    assert world.lease("other").notice.why == "maintenance"
+    assert run("extend", "runs", "--until", "3d", "--reason", "a paper")[0] == 0
+    assert world.lease("runs").deadline_at == NOW + 3 * 86400
+    code, _, err = run("stop", "runs", "--now")
+    assert (code, "--now needs --reason" in err) == (1, True)
+    assert run("stop", "-", "--reason", "mine", name="alice")[0] == 2
+
+
+def test_grants_are_paused_gpus_held_and_users_exempt(world, run):
+    assert run("pause", "a100", "--reason", "repair")[0] == 0
+    assert run("hold", "a100", "2", "--user", "bob", "--until", "2h", "--reason", "demo")[0] == 0
+    assert run("exempt", "--user", "alice", "--until", "2h", "--reason", "demo")[0] == 0
+    assert run("exempt", "bob/train", "--until", "2h", "--reason", "demo")[0] == 0
+    live = world.call(world.parts.restrictions.in_force)
+    assert [(x.measure.value, x.target, x.count, x.whom) for x in live] == [
+        ("pause", "a100", 0, ""),
+        ("hold", "a100", 2, "bob"),
+        ("exempt", "", 0, "alice"),
+        ("exempt", "other", 0, "bob: train"),
+    ]
+    code, _, err = run("hold", "a100", "99", "--user", "bob", "--until", "2h", "--reason", "demo")
+    assert (code, "1 to 4" in err) == (2, True)
+
+
+def test_the_audit_is_a_table_csv_and_json_of_the_same_lines(world, run):
+    run("quarantine", GPUS[3].id, "--reason", "=ECC")
+    told = json.loads(run("audit", "--by", "people", "--json")[1])["audit"]
+    assert [(x["actor"], x["where"], x["action"]) for x in told] == [("admin", "the command line", "quarantined")]
+    assert "Put a GPU in quarantine" in run("audit", "--by", "people")[1]
+    table = list(csv.DictReader(io.StringIO(run("audit", "--by", "people", "--csv")[1])))
+    assert [x["target"] for x in table] == [GPUS[3].id]
+    assert run("audit", "--who", "nobody")[1] == "Nothing matches.\n"
+    assert run("audit", "--limit", "0")[0] == 1
+    assert run("audit", name="alice")[0] == 2

@@ -1,0 +1,148 @@
+"""Who did what, to what, from where and why: one list for API, page, CSV and JSON, filtered and paged by a cursor."""
+
+import csv
+import io
+
+import pytest
+from page_world import GPUS, NOW, Browser, api, running
+
+from gpuspawner.core.leases import events
+from gpuspawner.service.store import AuditLine
+
+DAY = 86400.0
+NODE = GPUS[0].node
+
+
+@pytest.fixture
+def world(make_web_world):
+    made = make_web_world()
+    made.observe()
+    made.save(running("runs", "alice", gpus=(0,)))
+    made.save(running("other", "bob", gpus=(1,)))
+    return made
+
+
+def act(world, path, reason="The driver is changed", **body):
+    response = api(world, "admin", f"admin/{path}", "POST", {"reason": reason, **body})
+    assert response.status_code in {200, 201, 409}, response.text
+    return response
+
+
+def found(world, query="", status=200):
+    response = api(world, "admin", f"admin/audit?{query}")
+    assert response.status_code == status, response.text
+    return response.json()
+
+
+def test_every_act_is_there_with_who_from_where_to_what_why_and_its_outcome(world):
+    act(world, "restrictions", what="drain", node=NODE)
+    act(world, "restrictions", what="drain", node=NODE)  # refused: it is so already
+    act(world, "workspaces/extend", ids=["runs"], until="3d")
+    api(world, "bob", "workspaces/other/keep", "POST")
+    api(world, "admin", "quota-grants", "POST", {"user": "alice", "what": "2 GPUs", "until": "3d", "why": "a paper"})
+    lines = found(world, "by=people")["audit"]
+    told = [(x["actor"], x["where"], x["action"], x["user"], x["target"], x["outcome"]) for x in reversed(lines)]
+    assert told == [
+        ("admin", "the API", "drained", "", NODE, "done"),
+        ("admin", "the API", "gpu closed", "alice", "runs", "done"),
+        ("admin", "the API", "gpu closed", "bob", "other", "done"),
+        ("admin", "the API", "refused", "", "", "refused"),
+        ("admin", "the API", "extended", "alice", "runs", "done"),
+        ("bob", "the API", "kept", "bob", "other", "done"),
+        ("admin", "the API", "quota granted", "alice", "", "done"),
+    ]
+    assert all("The driver is changed" in x["why"] for x in lines if x["action"] in {"drained", "extended"})
+
+
+@pytest.mark.parametrize("program", ["gpuspawner/1.0", "curl/8"])
+def test_the_command_line_says_that_it_is_one(world, program, monkeypatch):
+    monkeypatch.setattr("requests.utils.default_user_agent", lambda *_: program)
+    act(world, "restrictions", what="pause")
+    where = "the command line" if program.startswith("gpuspawner/") else "the API"
+    assert found(world, "what=grants+paused")["audit"][0]["where"] == where
+
+
+def many(world, count=7):
+    lines = [
+        AuditLine(NOW - DAY * (count - n), f"w{n}", "carol", "admin" if n % 2 else "gpuspawner", events.Started())
+        for n in range(count)
+    ]
+    world.call(world.parts.book.save, audit=lines)
+
+
+def test_pages_by_cursor_hold_every_line_once_also_where_more_come_meanwhile(world):
+    many(world)
+    seen, before = [], ""
+    for _ in range(9):
+        page = found(world, f"user=carol&limit=3{before}")
+        seen += [x["target"] for x in page["audit"]]
+        world.call(world.parts.book.save, audit=[AuditLine(NOW, "new", "carol", "admin", events.Started())])
+        if page["next"] is None:
+            break
+        before = f"&before={page['next']}"
+    assert seen == [f"w{n}" for n in reversed(range(7))]
+
+
+@pytest.mark.parametrize(
+    ("query", "targets"),
+    [
+        ("who=admin", ["w5", "w3", "w1"]),
+        ("by=parts", ["w6", "w4", "w2", "w0"]),
+        ("target=w3", ["w3"]),
+        ("what=running&limit=2", ["w6", "w5"]),
+        ("since=2027-01-13&until=2027-01-13", ["w5"]),
+        ("user=nobody", []),
+    ],
+)
+def test_filters(world, query, targets):
+    many(world)
+    assert [x["target"] for x in found(world, query)["audit"]] == targets
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("limit=0", "greater than or equal to 1"),
+        ("before=x", "answered as next"),
+        ("what=nothing", "Choose one of them"),
+        ("since=2027-01-13&until=2027-01-12", "Begin before you end"),
+        ("since=someday", "2026-12-24"),
+        ("color=red", "does not exist"),
+    ],
+)
+def test_what_it_does_not_know_is_refused_with_what_it_takes(world, query, words):
+    assert words in found(world, query, 400)["error"]["message"]
+
+
+def test_only_administrators_read_it(world):
+    assert api(world, "alice", "admin/audit").status_code == 403
+    Browser(world, "alice").look("console/audit", 403)
+
+
+def test_page_csv_and_json_say_the_same_and_no_cell_is_calculated(world):
+    act(world, "restrictions", reason="=1+1", what="pause")
+    act(world, "workspaces/extend", ids=["runs"], until="3d", reason="x")
+    world.call(
+        world.parts.book.save, audit=[AuditLine(NOW, "", "=cmd()", "admin", events.Text.__subclasses__()[0]("=x"))]
+    )
+    browser = Browser(world, "admin")
+    page = browser.look("console/audit?by=people")
+    rows = browser.look("console/audit.json?by=people").json()["audit"]
+    response = browser.look("console/audit.csv?by=people")
+    assert response.headers["Content-Type"].startswith("text/csv")
+    table = list(csv.DictReader(io.StringIO(response.content.decode())))
+    assert [x["why"].lstrip("'") for x in table] == [x["why"] for x in rows]
+    assert not [cell for row in table for cell in row.values() if cell.startswith(("=", "+", "-", "@"))]
+    assert all(row["why"].split(":")[0] in page.text for row in rows)
+    assert "X-Next" not in response.headers
+
+
+def test_the_page_pages_and_begins_anew_with_another_filter(world):
+    world.call(world.parts.book.save, audit=[AuditLine(NOW, f"w{n}", "", "admin", events.Started()) for n in range(60)])
+    browser = Browser(world, "admin")
+    first = browser.look("console/audit?who=admin")
+    assert "w59" in first.text
+    assert "w5<" not in first.text
+    older = first.text.split('rel="next" href="')[1].split('"')[0].replace("&amp;", "&")
+    second = browser.get(world.url + older)
+    assert ("w5<" in second.text, "w59" in second.text, 'name="before"' in second.text) == (True, False, False)

@@ -1,0 +1,134 @@
+"""The console's numbers: page, JSON, CSV, report, API and metrics of the same month say the same."""
+
+import csv
+import io
+import json
+import re
+from dataclasses import replace
+from fractions import Fraction
+
+import page_world
+import pytest
+import requests
+from page_world import NOW
+
+from gpuspawner.cli.main import main
+from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.rules import Rate
+
+
+@pytest.fixture
+def world(make_web_world):
+    """alice works, bob is idle and is stopped for it, erin ended earlier: all of this month."""
+    made = make_web_world()
+    made.observe()
+    two, one = Rate(Fraction(2), Fraction("4.2")), Rate(Fraction(1), Fraction("2.1"))
+    busy = page_world.running("busy", user="alice", gpus=(0, 1), rate=two)
+    made.save(busy, readings=page_world.readings(busy, [80] * 30))
+    idle = page_world.running("idles", user="bob", gpus=(2,), rate=one, minutes=120, streak=page_world.idle_streak(40))
+    made.save(idle, readings=page_world.readings(idle, [1] * 60))
+    stopped = replace(idle, phase=Phase.STOPPING, phase_since=NOW, reason=Reason.IDLE, ended_by="gpuspawner")
+    made.save(stopped, audit=[(NOW, "gpuspawner", "stop", "idle")])
+    made.save(replace(stopped, phase=Phase.ENDED, ended_at=NOW))
+    made.save(page_world.running("other", user="erin", gpus=(3,), rate=one, minutes=10))
+    return made
+
+
+def asked(world, path, who="admin"):
+    return requests.get(world.home + path, headers={"Authorization": f"token {world.token(who)}"}, timeout=20)
+
+
+def test_page_json_csv_report_api_and_metrics_tell_the_same(world, monkeypatch, capsys):
+    monkeypatch.setenv("GPUSPAWNER_TOKEN", world.token("admin"))
+    for by in ("user", "team", "kind"):
+        document = asked(world, f"console/use.json?by={by}").json()
+        page = asked(world, f"console/use?by={by}").text
+        lines = list(csv.DictReader(io.StringIO(asked(world, f"console/use.csv?by={by}").text)))
+        api = page_world.api(world, "admin", f"usage?by={by}&all=1").json()
+        assert main(["report", "--by", by, "--json", "--url", world.home]) == 0
+        assert json.loads(capsys.readouterr().out) == document
+        assert main(["report", "--by", by, "--csv", "--url", world.home]) == 0
+        assert list(csv.DictReader(io.StringIO(capsys.readouterr().out))) == lines
+        assert main(["report", "--by", by, "--url", world.home]) == 0
+        printed = capsys.readouterr().out
+        assert document["total"]["gpu_hours"] == pytest.approx(api["gpu_hours"])
+        assert document["total"]["cost"] == pytest.approx(api["cost"])
+        of_api = {row["key"]: row for row in api["rows"]}
+        for row, line in zip(document["rows"], lines, strict=True):
+            assert row["gpu_hours"] == pytest.approx(of_api[row["key"]]["gpu_hours"])
+            assert row["cost"] == pytest.approx(of_api[row["key"]]["cost"])
+            assert {name: str(value) for name, value in row.items() if name != "key" and value is not None} == {
+                name: value for name, value in line.items() if value
+            }
+            for name in ("gpu_hours", "at_work", "idle", "saved"):
+                shown = f"{row[name]:.1f}"
+                assert re.search(rf">{row['name']}</?.*?{re.escape(shown)}", page, re.DOTALL)
+                assert re.search(rf"^{re.escape(row['name'])} .*{re.escape(shown)}", printed, re.MULTILINE)
+    state = 'gpuspawner_gpus{kind="a100",state="busy"}'
+    metrics = asked(world, "metrics").text
+    gpus = asked(world, "console/gpus.json").json()["rows"]
+    assert f"{state} {sum(row['state'] == 'busy' for row in gpus)}.0" in metrics
+    waits = asked(world, "console/queue.json").json()["found"]
+    assert f'gpuspawner_queue_length{{kind="a100"}} {waits}.0' in metrics
+
+
+def test_use_is_by_what_is_asked_for_and_adds_up(world):
+    whole = asked(world, "console/use.json").json()
+    users = {row["name"]: row for row in whole["rows"]}
+    assert users["alice"]["gpu_hours"] == pytest.approx(2.0)
+    assert users["alice"]["at_work"] == pytest.approx(1.0)  # 30 minutes of 2 GPUs were read, the rest was not
+    assert users["alice"]["not_measured"] == pytest.approx(1.0)
+    assert users["bob"]["idle"] == pytest.approx(1.0)
+    assert users["bob"]["saved"] == pytest.approx(6.0)  # 2 of 8 hours had passed
+    assert whole["total"]["idle_stops"] == 1
+    for by in ("team", "kind", "template", "node", "day", "week"):
+        other = asked(world, f"console/use.json?by={by}").json()
+        assert other["total"] == whole["total"]
+        assert sum(row["gpu_hours"] for row in other["rows"]) == pytest.approx(whole["total"]["gpu_hours"])
+    assert [row["name"] for row in asked(world, "console/use.json?by=template").json()["rows"]] == ["PyTorch"]
+    assert [row["name"] for row in asked(world, "console/use.json?by=node").json()["rows"]] == ["node-1"]
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("by=x", "by: 'x' asked; allowed: user, team, kind, template, node, day, week"),
+        ("since=yesterday", "write one like 2026-12-24"),
+        ("since=2027-01-20&until=2027-01-02", "Write the earlier day as since"),
+        ("since=2001-01-01", "allowed: 400 days"),
+    ],
+)
+def test_days_and_dimensions_that_can_t_be_are_told(world, query, said):
+    answer = asked(world, f"console/use.json?{query}")
+    assert answer.status_code == 400
+    assert said.removeprefix("write ") in answer.json()["error"]["message"]
+
+
+def test_a_person_is_shown_with_what_they_hold_used_and_were_told(world):
+    people = {row["user"]: row for row in asked(world, "console/people.json").json()["rows"]}
+    assert (people["alice"]["runs"], people["alice"]["gpus"]) == (1, 2)
+    assert people["bob"]["idle"] == pytest.approx(1.0)
+    page = asked(world, "console/people/bob").text
+    assert "Ended last" in page
+    assert re.search(r"<dt>Idle while held</dt><dd>1\.0", page)
+    assert re.search(r"Stop 1\W", page)
+    assert asked(world, "console/people/stranger").status_code == 404
+
+
+def test_what_was_used_before_sums_were_kept_is_summed_up_by_the_upgrade(world, tmp_path):
+    from alembic import command  # noqa: PLC0415
+    from alembic.config import Config  # noqa: PLC0415
+
+    before = asked(world, "console/use.json?by=user").json()["total"]
+    config = Config()
+    folder = page_world.__file__.rpartition("/tests/")[0]
+    config.set_main_option("script_location", f"{folder}/gpuspawner/service/store/migrations")
+    with world.parts.store._begun(writes=True) as connection:
+        config.attributes["connection"] = connection
+        command.downgrade(config, "0013")
+        command.upgrade(config, "head")
+    after = asked(world, "console/use.json?by=user").json()["total"]
+    assert after["gpu_hours"] == pytest.approx(before["gpu_hours"])
+    assert after["cost"] == pytest.approx(before["cost"])
+    assert asked(world, "console/ended.json?reason=idle").json()["found"] == 1

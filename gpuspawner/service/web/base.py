@@ -17,6 +17,7 @@ from gpuspawner.service.api.base import USE, ApiHandler, BaseHandler, Person
 from gpuspawner.service.api.events import version_of
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.web.chart import beside
+from gpuspawner.service.web.navigation import icon_of, navigation
 
 SECURITY_HEADERS = {
     # Nothing inline, nothing from elsewhere: text that slipped through escaping could still run nothing.
@@ -37,9 +38,9 @@ HEADINGS = {
 }
 
 
-def tick(at: float, shown_seconds: float) -> str:
-    """Return a time as an axis shows it: seconds only where little time is shown."""
-    return time.strftime("%H:%M:%S" if shown_seconds < 1200 else "%H:%M", time.localtime(at))  # noqa: PLR2004
+def tick(at: float, step_seconds: int) -> str:
+    """Return a time as an axis shows it: seconds only where its steps are some."""
+    return time.strftime("%H:%M:%S" if step_seconds % 60 else "%H:%M", time.localtime(at))
 
 
 def zone(at: float) -> str:
@@ -78,15 +79,19 @@ class ErrorPages(BaseHandler):
         """Answer with a template. ``values`` are what it shows besides what every page has."""
         self.set_status(status)
         self.set_header("Content-Type", "text/html; charset=UTF-8")
+        prefix, person = self.parts.prefix.rstrip("/") + "/", self.person
+        admin = person.admin if person else False
         self.finish(
             templates()
             .get_template(template)
             .render(
-                prefix=self.parts.prefix.rstrip("/") + "/",
+                prefix=prefix,
                 hub_prefix=self.hub_prefix,
                 static_url=self.static_url,
                 person=self.current_user or "",
-                admin=self.person.admin if self.person else False,
+                admin=admin,
+                navigation=navigation(self.request.path[len(prefix) :], admin=admin),
+                icon=icon_of(x for x in self.parts.book if person.owns(x)) if person else "gpu.svg",
                 xsrf=self.xsrf_text() if self.person else "",
                 fast=self.parts.catalog.fast,
                 now=self.parts.clock.now(),

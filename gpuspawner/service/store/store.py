@@ -26,7 +26,9 @@ from gpuspawner.core.quotas.charges import Line
 from gpuspawner.service.store import tables
 from gpuspawner.service.store.ages import Ages
 from gpuspawner.service.store.estimates import Estimates
+from gpuspawner.service.store.inbox import InboxRows
 from gpuspawner.service.store.ledger import Ledger
+from gpuspawner.service.store.messages import MessageRows
 from gpuspawner.service.store.outputs import Outputs
 from gpuspawner.service.store.preemptions import PreemptionRows
 from gpuspawner.service.store.rows import AuditLine, ReadingRow, lease_of, row_of_lease, row_of_line
@@ -80,6 +82,8 @@ class Store:
         self.estimates = Estimates(self._transaction)
         self.ledger = Ledger(self._transaction)
         self.preemptions = PreemptionRows(self._transaction)
+        self.inbox = InboxRows(self._transaction)
+        self.messages = MessageRows(self._transaction)
         if self._engine.dialect.name == "sqlite":
             sa.event.listen(self._engine, "connect", _sqlite_settings)
             sa.event.listen(self._engine, "begin", self._begin)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuspawner.service.api.actions import ACTIONS
-from gpuspawner.service.web import quotas
+from gpuspawner.service.web import inbox, quotas
 from gpuspawner.service.web.base import NotFound, SignIn, Static
 from gpuspawner.service.web.pages import Act, Home, WorkspacePage
 
@@ -23,5 +23,6 @@ ROUTES: list[Any] = [
     (r"/workspaces/([^/]+)", WorkspacePage),
     (rf"/workspaces/([^/]+)/({ACTIONS})", Act),
     *quotas.ROUTES,
+    *inbox.ROUTES,
     (r"/oauth_callback", SignIn),
 ]

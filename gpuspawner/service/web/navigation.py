@@ -19,8 +19,10 @@ class Entry:
 
 NAVIGATION = (
     Entry("", "GPU workspaces"),
+    Entry("inbox", "Inbox"),
     Entry("quota", "Quota"),
     Entry("quotas", "Quotas and grants", admins=True),
+    Entry("messages", "Messages", admins=True),
 )
 """In the order shown. A page adds itself here; it is marked as the current one by its path, and those below it too."""
 

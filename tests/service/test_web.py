@@ -366,3 +366,21 @@ def test_promise_5_a_second_click_on_extend_takes_no_second_step(world):
     assert world.lease("mine").deadline_at == ends_at
     alice.submit("workspaces/mine/extend", left=left(once))
     assert world.lease("mine").deadline_at > ends_at
+
+
+def test_home_tells_of_each_stopped_server_and_how_to_start_it_again(world):
+    def ended(name, server, ago):
+        gone = page_world.reclaimed(name, at=NOW - ago)
+        world.save(replace(gone, key=replace(gone.key, server=server), seen_by_user=True))
+
+    for number in range(8):
+        ended(f"often-{number}", "train", 600 + number)
+    ended("old", "nightly", 9000)
+    ended("ran", "", 9001)
+    world.save(page_world.running("now"))
+    text = Browser(world, "alice").home.text
+    again = re.findall(r'aria-label="Start again: ([^"]*)"', text)
+    assert again == ["train", "nightly"]  # the default one runs; each once, however often it ended
+    assert 'href="/hub/spawn/alice/nightly?opt-template=pytorch' in text
+    assert len(re.findall(r'workspaces/often-\d"', text)) == 5
+    assert re.search(r"This month: <b>[\d.]+ GPU h</b>, cost [\d.]+\.", text)

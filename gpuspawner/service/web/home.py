@@ -8,6 +8,7 @@ from typing import Any
 
 from gpuspawner.core.calendar.periods import day_of, milliseconds
 from gpuspawner.core.leases.lease import Lease, Owner
+from gpuspawner.core.units import show_money
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.tell.rules.quota_view import quota_view, usage_view
 from gpuspawner.service.tell.rules.rule_words import rule_id
@@ -37,9 +38,11 @@ def quota_lines_of(parts: Parts, name: str, owner: Owner, teams: Sequence[str]) 
 
 
 async def used_this_month(parts: Parts, by: str, owner: Owner | None) -> dict[str, Any]:
-    """Return what was used in this month of the catalog's clock, as ``usage_view`` does."""
+    """Return what was used in this month of the catalog's clock, as ``usage_view`` does, with ``cost_words``."""
     today = day_of(milliseconds(parts.clock.now()), parts.allocator.accounting.zone)
-    return await usage_view(parts, by, f"{today[:-2]}01", today, owner)
+    view = await usage_view(parts, by, f"{today[:-2]}01", today, owner)
+    cost_words = "" if view["cost"] is None else show_money(view["cost"], parts.catalog.rules.currency)
+    return {**view, "cost_words": cost_words}
 
 
 def ended_shown(ended: Iterable[Lease], live: Collection[str]) -> list[tuple[Lease, bool]]:

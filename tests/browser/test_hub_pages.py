@@ -73,6 +73,7 @@ def test_messages_inbox_and_state_are_told_on_the_hubs_own_pages(hub, page, user
     told.get_by_role("button", name="Got it").press("Enter")
     expect(told).to_be_empty()
     expect(page).to_have_title("JupyterHub")
+    page.set_viewport_size({"width": 1280, "height": 900})
     page.get_by_role("link", name="Inbox").click()
     expect(page.get_by_role("heading", name="Inbox")).to_be_visible()
     expect(page.get_by_text("All is read.")).to_be_visible()

@@ -190,3 +190,12 @@ def test_lines_of_a_message_stay_and_other_whitespace_goes():
     assert parse_text("  Friday:\r\n  the cluster is off.  \n") == "Friday:\nthe cluster is off."
     with pytest.raises(BadValue):
         parse_text(None)
+
+
+def test_a_workspaces_document_has_the_messages_that_its_user_has_not_read(world):
+    save(world, page_world.running("runs"))
+    made = send(world, to="user:alice")
+    document = api(world, "alice", "workspaces/runs").json()
+    assert [one["text"] for one in document["messages"]] == ["Maintenance on Friday."]
+    read(world, ids=[f"m{made['id']}"])
+    assert api(world, "alice", "workspaces/runs").json()["messages"] == []

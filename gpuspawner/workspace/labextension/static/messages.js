@@ -41,7 +41,7 @@ export class Messages {
 
   _build(one) {
     const note = append(this.node, 'div', 'gpuspawner-message');
-    const text = append(note, 'p', 'gpuspawner-text', one.text);
+    const text = append(note, 'p', 'gpuspawner-said', one.text);
     append(text, 'span', 'gpuspawner-from', ` ${one.by}, until ${one.until_words}`);
     const close = append(note, 'button', 'gpuspawner-button', 'Close');
     close.setAttribute('aria-label', `Close the message from ${one.by}`);

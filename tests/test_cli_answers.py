@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from gpuspawner.cli import main, ssh
-from gpuspawner.cli.asking import RefusedError, call
+from gpuspawner.cli.asking import call
+from gpuspawner.cli.errors import RefusedError
 
 HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEzO"
 
@@ -153,7 +154,7 @@ def listed(environment=None, **streams):
     rest = "'end': None, 'ends_at': None, 'idle': None}"
     answer = f"{{'workspaces': [{ascii(one)[:-1]}, {rest}]}}".replace("\\\\", "\\")
     asks = (
-        f"from gpuspawner.cli import main, remote; remote.call = lambda *_: {answer}; raise SystemExit(main(['list']))"
+        f"from gpuspawner.cli import asking, main; asking.call = lambda *_: {answer}; raise SystemExit(main(['list']))"
     )
     env = {**os.environ, "GPUSPAWNER_TOKEN": "x", **(environment or {})}
     return subprocess.run(

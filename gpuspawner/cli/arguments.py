@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 from typing import Any
 
 from gpuspawner.cli.adopting.arguments import add_adopting
+from gpuspawner.cli.arguments_shared import add_name, add_url, examples, options
 from gpuspawner.cli.chart.arguments import add_chart
 from gpuspawner.cli.doctor.arguments import add_doctor
 from gpuspawner.cli.keeping.arguments import add_store
 from gpuspawner.cli.messaging.arguments import add_message
 from gpuspawner.cli.serving.serve_arguments import add_serve
+from gpuspawner.cli.signing.arguments import add_signing
+from gpuspawner.cli.using.arguments import add_using
 
 DAYS = 30
 """Ten-minute maxima are kept this long."""
@@ -49,13 +51,14 @@ def add_parsers(commands: Any) -> None:
     add_serve(commands, _factor)
     add_doctor(commands)
     add_store(commands)
-    _add_remote(commands)
+    add_signing(commands)
+    add_using(commands)
     _add_preempt(commands)
-    _add_quota(commands)
-    add_message(commands, _add_url)
+    add_message(commands)
     _add_ssh(commands)
     _add_simulate(commands)
     add_chart(commands, argparse.RawDescriptionHelpFormatter)
+    _add_completion(commands)
 
 
 def _add_check(commands: Any) -> None:
@@ -69,26 +72,6 @@ def _add_check(commands: Any) -> None:
         "$GPUSPAWNER_TOKEN, whether the hub has the groups that the catalog names",
     )
     parser.set_defaults(run="gpuspawner.cli.check:check")
-
-
-def _add_remote(commands: Any) -> None:
-    listing = commands.add_parser("list", help="list workspaces")
-    listing.add_argument("--all", action="store_true", help="those of all users (administrators)")
-    listing.add_argument("--ended", type=int, default=0, metavar="N", help="the last N that ended, too")
-    listing.add_argument("--disputed", action="store_true", help="only ends that were called wrong and not answered")
-    listing.set_defaults(run="gpuspawner.cli.remote:list_workspaces")
-    explaining = commands.add_parser("explain", help="say what is judged of a workspace now, and why")
-    name = "its server's name as list shows it, - for none, or the beginning of its id"
-    explaining.add_argument("name", metavar="NAME", nargs="?", default="", help=name)
-    explaining.set_defaults(run="gpuspawner.cli.remote:explain")
-    stopping = commands.add_parser("stop", help="stop a workspace, or withdraw a waiting one")
-    stopping.add_argument("name", metavar="NAME", help=name)
-    stopping.set_defaults(run="gpuspawner.cli.remote:stop")
-    queueing = commands.add_parser("queue", help="say who waits for GPUs, at which place, for how long and why")
-    queueing.set_defaults(run="gpuspawner.cli.queue:show_queue")
-    for parser in (listing, explaining, stopping, queueing):
-        _add_url(parser)
-        parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _add_preempt(commands: Any) -> None:
@@ -123,56 +106,7 @@ def _add_preempt(commands: Any) -> None:
         one.add_argument("id", metavar="ID", help="the claim's id as list shows it, or its beginning")
         one.set_defaults(run=f"gpuspawner.cli.preempt:{name.replace('-', '_')}")
     for one in (taking, listing, *ones.values()):
-        _add_url(one)
-        one.add_argument("--json", action="store_true", help="print JSON")
-
-
-GRANT_HELP = """\
-examples:
-  gpuspawner grant alice "4 GPUs" --until Friday --why "deadline of the paper"
-  gpuspawner grant --team vision "+20 GPU h" --until "this month" --why "lost a node on Monday"
-  gpuspawner grant --take-back 3f2a --why "no longer needed"
-
-GPU hours and cost are added to each day, week or month in which the grant is in force. What is taken back ends nothing
-that runs: nothing is started or extended by it any more.
-"""
-
-
-def _add_quota(commands: Any) -> None:
-    own = commands.add_parser("quota", help="show what bounds you: used, set aside, left, and when it renews")
-    own.add_argument("--user", metavar="NAME", default="", help="of this user (administrators)")
-    own.set_defaults(run="gpuspawner.cli.quota:quota")
-    used = commands.add_parser("usage", help="show what was used: GPU hours and cost, by day, user, team or kind")
-    used.add_argument("--by", choices=("user", "team", "kind", "day"), default="day", help="default: %(default)s")
-    used.add_argument("--since", metavar="DAY", help="the first day, such as 2026-11-01 (default: of this month)")
-    used.add_argument("--until", metavar="DAY", help="the last day (default: today)")
-    used.add_argument("--all", action="store_true", help="that of all users (administrators)")
-    used.set_defaults(run="gpuspawner.cli.quota:usage")
-    granting = commands.add_parser(
-        "grant",
-        help="add to somebody's quotas and budgets for a time (administrators)",
-        epilog=GRANT_HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    granting.add_argument("user", metavar="USER", nargs="?", default="", help="for this user")
-    granting.add_argument("what", metavar="AMOUNT", nargs="?", help='such as "4 GPUs", "+20 GPU h", "2 h100"')
-    granting.add_argument("--team", metavar="TEAM", default="", help="for this team, or for the user in it")
-    granting.add_argument("--everybody", action="store_true", help="for everybody together")
-    granting.add_argument("--since", metavar="TIME", help="from when, such as tomorrow (default: now)")
-    granting.add_argument("--until", metavar="TIME", help="such as Friday, 2026-12-24, this month, 3d")
-    granting.add_argument("--take-back", metavar="ID", help="take a grant back, by its id or the beginning of it")
-    granting.add_argument("--list", action="store_true", help="list the grants, the newest first")
-    granting.set_defaults(run="gpuspawner.cli.quota:grant")
-    correcting = commands.add_parser("correct", help="correct what somebody is charged (administrators)")
-    correcting.add_argument("user", metavar="USER", help="whose use")
-    correcting.add_argument("amount", metavar="AMOUNT", help='such as "-3 GPU h", which gives back, or "+10 cost"')
-    correcting.add_argument("--team", metavar="TEAM", default="", help="that is charged")
-    correcting.set_defaults(run="gpuspawner.cli.quota:correct")
-    for parser in (granting, correcting):
-        parser.add_argument("--why", metavar="TEXT", help="the reason, which is stored")
-    for parser in (own, used, granting, correcting):
-        _add_url(parser)
-        parser.add_argument("--json", action="store_true", help="print JSON")
+        options(one)
 
 
 def _add_ssh(commands: Any) -> None:
@@ -189,8 +123,8 @@ def _add_ssh(commands: Any) -> None:
     parser.add_argument(
         "--token-file", type=Path, metavar="FILE", help="holds your token of the hub (default: $GPUSPAWNER_TOKEN)"
     )
-    _add_url(parser)
-    parser.add_argument("name", metavar="NAME", help="its server's name, as list shows it: - for the one without")
+    add_url(parser)
+    add_name(parser)
     parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help="a command, or arguments of ssh")
     parser.set_defaults(run="gpuspawner.cli.ssh:ssh")
 
@@ -219,12 +153,21 @@ def _add_simulate(commands: Any) -> None:
     parser.set_defaults(run="gpuspawner.cli.simulation.simulate:simulate")
 
 
-def _add_url(parser: Any) -> None:
-    parser.add_argument(
-        "--url",
-        default=os.environ.get("GPUSPAWNER_URL", "http://127.0.0.1:8000/services/gpu"),
-        help="the service behind the hub (default: $GPUSPAWNER_URL, else %(default)s)",
+COMPLETION = """\
+  gpuspawner completion bash >> ~/.bashrc
+  gpuspawner completion zsh >> ~/.zshrc
+  gpuspawner completion fish > ~/.config/fish/completions/gpuspawner.fish
+"""
+
+
+def _add_completion(commands: Any) -> None:
+    parser = commands.add_parser(
+        "completion",
+        help="print what has your shell complete commands, options and names of workspaces",
+        **examples(COMPLETION),
     )
+    parser.add_argument("shell", metavar="SHELL", choices=("bash", "zsh", "fish"), help="bash, zsh or fish")
+    parser.set_defaults(run="gpuspawner.cli.using.completion:completion")
 
 
 def _factor(text: str) -> float:

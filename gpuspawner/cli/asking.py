@@ -1,11 +1,11 @@
-"""How commands ask over HTTP: with the user's token of the hub, every answer but a good one told in words."""
+"""How commands ask over HTTP: with the user's token, every answer but a good one told in words."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import stat
-import sys
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -13,24 +13,14 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-INVALID, REFUSED, AWAY = 1, 2, 3
+from gpuspawner import __version__
+from gpuspawner.cli.errors import AwayError, RefusedError
+from gpuspawner.cli.signing.credentials import kept_token
+
 TIMEOUT_SECONDS = 20.0
 NOT_FOUND = 404
 SERVER_ERROR = 500
 """HTTP's own: from here on it is not the asker's fault."""
-
-
-class RefusedError(Exception):
-    """It was asked and refused, or cannot be asked; says why. ``status`` is HTTP's, 0 where nothing was sent."""
-
-    def __init__(self, message: str, status: int = 0) -> None:
-        """Keep both."""
-        super().__init__(message)
-        self.status = status
-
-
-class AwayError(Exception):
-    """Nobody answered who could do it; says who, and what to try."""
 
 
 class _SameOrigin(HTTPRedirectHandler):
@@ -46,17 +36,23 @@ class _SameOrigin(HTTPRedirectHandler):
 _OPENER = build_opener(_SameOrigin)
 
 
-def token_of(file: Path | None = None) -> str:
-    """Return the user's token: from the environment, or from a file that is theirs alone.
+def token_of(file: Path | None = None, url: str = "") -> str:
+    """Return the user's token: from a file that is theirs alone, from the environment, or of their login at ``url``.
 
     Raises:
         RefusedError: there is none, it is none, or others can read it.
     """
     if file is None:
         token = os.environ.get("GPUSPAWNER_TOKEN", "").strip()
-        if not token:
-            raise RefusedError("GPUSPAWNER_TOKEN is not set. Make a token on the hub's page Token and export it.")
-        return _sendable(token, "GPUSPAWNER_TOKEN")
+        if token:
+            return _sendable(token, "GPUSPAWNER_TOKEN")
+        kept = kept_token(url) if url else None
+        if kept is None:
+            raise RefusedError(
+                "You are not signed in: run gpuspawner login. Or set GPUSPAWNER_TOKEN to a token from the hub's page "
+                "Token."
+            )
+        return _sendable(str(kept["token"]), "your login")
     try:
         if file.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             raise RefusedError(f"Others may read {file}, which holds your token. Run chmod 600 {file}.")
@@ -93,8 +89,12 @@ def _wordless(service: str, status: int) -> str:
     )
 
 
-def call(url: str, token: str, method: str = "GET", body: Any = None, *, wordless: str = "") -> dict[str, Any]:
+def call(
+    url: str, token: str, method: str = "GET", body: Any = None, *, wordless: str = "", scheme: str = "token"
+) -> dict[str, Any]:
     """Return the JSON object that ``url`` answers; ``wordless`` tells of a workspace's error without words of its own.
+
+    Without a token nothing says who asks, and no body is sent, which would not be read.
 
     Raises:
         RefusedError: a 4xx, with the answer's own words; or the address is none.
@@ -111,8 +111,12 @@ def call(url: str, token: str, method: str = "GET", body: Any = None, *, wordles
     request = Request(  # noqa: S310 - the scheme is checked above
         url,
         method=method,
-        data=json.dumps(body or {}).encode() if method == "POST" or body else None,
-        headers={"Authorization": f"token {token}", "Content-Type": "application/json"},
+        data=_sent(method, body) if scheme == "token" and token else _nothing(method),
+        headers={
+            **({"Authorization": f"{scheme} {token}"} if token else {}),
+            "Content-Type": "application/json",
+            "User-Agent": f"gpuspawner/{__version__}",
+        },
     )
     try:
         with _OPENER.open(request, timeout=TIMEOUT_SECONDS) as response:
@@ -132,7 +136,37 @@ def call(url: str, token: str, method: str = "GET", body: Any = None, *, wordles
         ) from error
 
 
-def told(error: Exception) -> int:
-    """Print why a command ends, and return its exit code."""
-    print(error, file=sys.stderr)
-    return AWAY if isinstance(error, AwayError) else REFUSED
+def _nothing(method: str) -> bytes | None:
+    """Return what is sent where nobody would read a body: the service reads those of whom it knows."""
+    return b"" if method == "POST" else None
+
+
+def _sent(method: str, body: Any) -> bytes | None:
+    return json.dumps(body or {}).encode() if method == "POST" or body else None
+
+
+ID_LETTERS = 8
+"""How much of an id is shown, and must be written of somebody else's."""
+
+
+def ask(arguments: argparse.Namespace, path: str, method: str = "GET", body: Any = None) -> dict[str, Any]:
+    """Return what the service's API answers below ``/api/v1``, to the user's token. Raises what :func:`call` does."""
+    return call(f"{arguments.url.rstrip('/')}/api/v1{path}", token_of(url=arguments.url), method, body)
+
+
+def ask_all(arguments: argparse.Namespace, path: str, name: str) -> dict[str, Any]:
+    """Return a long list whole, part after part: the first answer, with all of what it calls ``name``."""
+    answer = ask(arguments, path)
+    while following := answer.get("next"):
+        more = ask(arguments, f"{path}{'&' if '?' in path else '?'}cursor={following}")
+        answer = {**answer, name: [*answer[name], *more[name]], "next": more["next"]}
+    return answer
+
+
+def one_begins(listed: list[dict[str, Any]], beginning: str, what: str, where: str) -> dict[str, Any]:
+    """Return the one of a list whose id begins so. Raises RefusedError for none and for several."""
+    found = [one for one in listed if beginning and one["id"].startswith(beginning)]
+    if len(found) != 1:
+        count = f"No {what}" if not found else f"{len(found)} {what}s"
+        raise RefusedError(f"{count} with an id that begins {beginning!r}. See {where}.")
+    return found[0]

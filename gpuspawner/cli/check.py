@@ -11,7 +11,8 @@ from dataclasses import asdict
 from gpuspawner.catalog import load_catalog
 from gpuspawner.catalog.groups import named_groups
 from gpuspawner.catalog.warnings import needing_pods, unknown_groups, without_effect
-from gpuspawner.cli.asking import AwayError, RefusedError, call, token_of
+from gpuspawner.cli.asking import call, token_of
+from gpuspawner.cli.errors import AwayError, RefusedError
 from gpuspawner.core.errors import CatalogError
 
 

@@ -14,13 +14,14 @@ from typing import NoReturn
 
 from gpuspawner import __version__
 from gpuspawner.cli.arguments import add_parsers
+from gpuspawner.cli.errors import INVALID, CommandError
 
-INVALID, STDOUT = 1, 1
+STDOUT = 1
 INTERRUPTED = 130
 """As shells have it: 128 and the number of the signal that Ctrl-C sends."""
 
 
-class MissingError(Exception):
+class MissingError(CommandError):
     """A command needs an extra of the package; says which."""
 
 
@@ -48,13 +49,18 @@ def parser_of_all() -> Parser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    parsed = parser_of_all().parse_args(arguments)
+    parser = parser_of_all()
+    if "_ARGCOMPLETE" in os.environ:  # a shell asks what may come next
+        import argcomplete  # noqa: PLC0415 - no command needs it
+
+        argcomplete.autocomplete(parser)
+    parsed = parser.parse_args(arguments)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # None where it is closed
             stream.reconfigure(errors="backslashreplace")  # names are in any script, and some terminals in one
     try:
         module, _, function = parsed.run.partition(":")
-        code = int(getattr(_import(module), function)(parsed))
+        code = int(getattr(_import(module), function)(parsed) or 0)
         if sys.stdout is not None:
             sys.stdout.flush()
     except OSError as error:
@@ -63,9 +69,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         print(f"gpuspawner: {error}", file=sys.stderr)
         return INVALID
-    except MissingError as error:
-        print(f"gpuspawner: {error}", file=sys.stderr)
-        return INVALID
+    except CommandError as error:
+        print(error, file=sys.stderr)
+        return error.code
     except KeyboardInterrupt:
         return INTERRUPTED
     return code

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 import time
 from typing import Any
 
-from gpuspawner.cli.asking import INVALID, REFUSED, AwayError, RefusedError, call, token_of, told
-from gpuspawner.cli.remote import ID_LETTERS, shown
+from gpuspawner.cli.asking import ID_LETTERS, ask, one_begins
+from gpuspawner.cli.errors import InvalidError
+from gpuspawner.cli.output import show as show_answer
+from gpuspawner.cli.output import shown
 from gpuspawner.cli.table import print_table
 from gpuspawner.core.units import BadValue, parse_duration, show_time
 
 
-def take(arguments: argparse.Namespace) -> int:
+def take(arguments: argparse.Namespace) -> None:
     """Claim GPUs that others use, or say whom that would end."""
     now = time.time()
     body: dict[str, Any] = {
@@ -31,67 +31,52 @@ def take(arguments: argparse.Namespace) -> int:
             if text:
                 body[name] = now + parse_duration(text)
     except BadValue as error:
-        print(error, file=sys.stderr)
-        return INVALID
-    return _told_one(arguments, "/preemptions", "POST", body)
+        raise InvalidError(str(error)) from error
+    _tell_one(arguments, "/preemptions", "POST", body)
 
 
-def list_claims(arguments: argparse.Namespace) -> int:
+def list_claims(arguments: argparse.Namespace) -> None:
     """Print the last claims as a table, the newest first."""
-    try:
-        answer = _ask(arguments, "/preemptions")
-    except (RefusedError, AwayError) as error:
-        return told(error)
-    if arguments.json:
-        print(json.dumps(answer, indent=1))
-        return 0
+    show_answer(arguments, ask(arguments, "/preemptions"), _print_list)
+
+
+def _print_list(answer: dict[str, Any]) -> None:
     if not answer["preemptions"]:
         print("No claims were made.")
-        return 0
+        return
     rows: list[tuple[str, ...]] = [("ID", "GPUS", "FOR", "BY", "MADE", "STATE")]
     for one in answer["preemptions"]:
         gpus, made = f"{one['count']} {one['title']}", show_time(one["made_at"], one["now"])
         rows.append((one["id"][:ID_LETTERS], gpus, _whom(one), one["by"], made, one["words"]))
     print_table(rows)
-    return 0
 
 
-def show(arguments: argparse.Namespace) -> int:
+def show(arguments: argparse.Namespace) -> None:
     """Print a claim, with whom it ends."""
-    return _of_one(arguments, "", "GET")
+    _of_one(arguments, "", "GET")
 
 
-def give_up(arguments: argparse.Namespace) -> int:
+def give_up(arguments: argparse.Namespace) -> None:
     """Give a claim up: who is under notice for it goes on."""
-    return _of_one(arguments, "", "DELETE")
+    _of_one(arguments, "", "DELETE")
 
 
-def claimed(arguments: argparse.Namespace) -> int:
+def claimed(arguments: argparse.Namespace) -> None:
     """Say that the claimant has the GPUs."""
-    return _of_one(arguments, "/claimed", "POST")
+    _of_one(arguments, "/claimed", "POST")
 
 
-def _of_one(arguments: argparse.Namespace, action: str, method: str) -> int:
-    try:
-        listed = _ask(arguments, "/preemptions")["preemptions"]
-    except (RefusedError, AwayError) as error:
-        return told(error)
-    found = [one for one in listed if arguments.id and one["id"].startswith(arguments.id)]
-    if len(found) != 1:
-        count = "No claim" if not found else f"{len(found)} claims"
-        print(f"{count} with an id that begins {arguments.id!r}. See gpuspawner preempt list.", file=sys.stderr)
-        return REFUSED
-    return _told_one(arguments, f"/preemptions/{found[0]['id']}{action}", method)
+def _of_one(arguments: argparse.Namespace, action: str, method: str) -> None:
+    listed = ask(arguments, "/preemptions")["preemptions"]
+    one = one_begins(listed, arguments.id, "claim", "gpuspawner preempt list")
+    _tell_one(arguments, f"/preemptions/{one['id']}{action}", method)
 
 
-def _told_one(arguments: argparse.Namespace, path: str, method: str, body: dict[str, Any] | None = None) -> int:
-    try:
-        one = _ask(arguments, path, method, body)
-    except (RefusedError, AwayError) as error:
-        return told(error)
-    if arguments.json:
-        print(json.dumps(one, indent=1))
-        return 0
+def _tell_one(arguments: argparse.Namespace, path: str, method: str, body: dict[str, Any] | None = None) -> None:
+    show_answer(arguments, ask(arguments, path, method, body), _print_one)
+
+
+def _print_one(one: dict[str, Any]) -> None:
     name = f" (claim {one['id'][:ID_LETTERS]})" if one["id"] else ""
     print(shown(f"{one['count']} {one['title']} for {_whom(one)}{name}: {one['words']}"))
     rows: list[tuple[str, ...]] = [("USER", "SERVER", "GPUS", "ENDS", "WHAT IS LOST")]
@@ -103,13 +88,6 @@ def _told_one(arguments: argparse.Namespace, path: str, method: str, body: dict[
         print_table(rows)
     if one["note"]:
         print(one["note"])
-    return 0
-
-
-def _ask(
-    arguments: argparse.Namespace, path: str, method: str = "GET", body: dict[str, Any] | None = None
-) -> dict[str, Any]:
-    return call(f"{arguments.url.rstrip('/')}/api/v1{path}", token_of(), method, body)
 
 
 def _whom(one: dict[str, Any]) -> str:

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from gpuspawner.cli.asking import INVALID, AwayError, RefusedError, call, token_of, told
+from gpuspawner.cli.asking import call, token_of
+from gpuspawner.cli.errors import AwayError, InvalidError, RefusedError
 from gpuspawner.cli.ssh_relay import relay
 from gpuspawner.core.leases.lease import UP
 
@@ -29,6 +30,8 @@ DEFAULT_SERVER = "-"
 """What ``list`` and pages call the server without a name."""
 HOST_ALIAS = "workspace"
 FORBIDDEN = 403
+OWN_TOKEN = "gpucli-"  # noqa: S105 - it marks a kind of token, and is none
+"""Begins the tokens that ``gpuspawner login`` gets."""
 USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@-]*")
 KEY = re.compile(r"[a-z0-9@.-]+ [A-Za-z0-9+/=]+( [^\s]*)?")
 WORDLESS = "it answered {status}. Its image needs the package gpuspawner, in this version."
@@ -48,18 +51,18 @@ def ssh(arguments: argparse.Namespace) -> int:
     """Run ssh in this process's place; or print its configuration; or be its ProxyCommand."""
     program = shutil.which("ssh")
     if program is None:
-        words = "There is no ssh on this machine. Install OpenSSH (Debian: apt-get install openssh-client)."
-        print(words, file=sys.stderr)
-        return INVALID
-    try:
-        token = token_of(arguments.token_file)
-        workspace = reach(arguments, token)
-        if arguments.proxy:
-            signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C is ssh's: this ends with it, without a word
-            asyncio.run(relay(f"{workspace.address}gpuspawner/ssh/connect", token))
-            return 0
-    except (RefusedError, AwayError) as error:
-        return told(error)
+        raise InvalidError("There is no ssh on this machine. Install OpenSSH (Debian: apt-get install openssh-client).")
+    token = token_of(arguments.token_file, arguments.url)
+    if token.startswith(OWN_TOKEN):
+        raise RefusedError(
+            "A login lets this machine act at the GPU service alone, and ssh goes through the hub: it takes a token of "
+            "yours from the hub's page Token, with the scope access:servers, in GPUSPAWNER_TOKEN or --token-file."
+        )
+    workspace = reach(arguments, token)
+    if arguments.proxy:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C is ssh's: this ends with it, without a word
+        asyncio.run(relay(f"{workspace.address}gpuspawner/ssh/connect", token))
+        return 0
     host, settings = f"gpu-{alias(workspace.name)}", options(workspace, arguments)
     if arguments.config:
         print("\n".join([f"Host {host}", *(f"    {name} {value}" for name, value in settings)]))

@@ -9,7 +9,7 @@ import sys
 from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.websocket import WebSocketClientConnection, WebSocketClosedError, websocket_connect
 
-from gpuspawner.cli.asking import AwayError, RefusedError
+from gpuspawner.cli.errors import AwayError, RefusedError
 
 CHUNK_BYTES = 65_536
 CONNECT_SECONDS = 20.0

@@ -25,8 +25,10 @@ from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.schedulers.memory import InMemoryScheduler
-from gpuspawner.service.api import events, inbox, internal, preemptions, public, usage
+from gpuspawner.service.api import internal
 from gpuspawner.service.api.base import is_spawner
+from gpuspawner.service.api.rest.keys import KEPT_SECONDS
+from gpuspawner.service.api.routes import ROUTES as API_ROUTES
 from gpuspawner.service.clock import Clock, SteadyClock, WallWatch
 from gpuspawner.service.connections import MOST_STRANGERS, PublicServer, raise_descriptor_limit
 from gpuspawner.service.door import STARTING, Door
@@ -168,10 +170,8 @@ def application(parts: Parts, hub_auth: Mapping[str, Any] | None = None, health:
     prefix = parts.prefix.rstrip("/")
     routes: list[Any] = [
         (prefix + path, handler, {"parts": parts})
-        for part in (internal, public, preemptions, usage, events, inbox)
-        for path, handler in part.ROUTES
+        for path, handler in [*internal.ROUTES, *API_ROUTES, *metrics.ROUTES, *WEB_ROUTES]
     ]
-    routes += [(prefix + path, handler, {"parts": parts}) for path, handler in [*metrics.ROUTES, *WEB_ROUTES]]
     routes += [(path, handler, {"health": health}) for path, handler in HEALTH_ROUTES if health]
     return Application(
         routes,
@@ -380,6 +380,8 @@ class Service:
             more = await store.write(store.ages.forget_ended, now - self._settings.keep_ended_seconds)
             await asyncio.sleep(FORGET_PAUSE_SECONDS)
         await store.write(store.outputs.forget, now)
+        await store.write(store.answers.forget, now - KEPT_SECONDS)
+        await store.write(store.tokens.forget, now)
         await store.write(store.ledger.forget, milliseconds(now - self._settings.keep_use_seconds))
         await store.write(store.preemptions.forget, now - self._settings.keep_ended_seconds)
         await store.write(store.messages.forget, now - self._settings.keep_ended_seconds)

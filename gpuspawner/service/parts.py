@@ -16,6 +16,7 @@ from gpuspawner.service.leases.allocator import Allocator
 from gpuspawner.service.leases.book import Book
 from gpuspawner.service.leases.lifecycle import Lifecycle
 from gpuspawner.service.leases.reclaimer import Reclaimer
+from gpuspawner.service.login.logins import Logins
 from gpuspawner.service.observe.hub import Hub
 from gpuspawner.service.observe.known import KnownUsers
 from gpuspawner.service.observe.members import Members
@@ -57,6 +58,10 @@ class Parts:
     inboxes: Inboxes
     streams: Counter[tuple[str, Owner]] = field(default_factory=Counter)
     """How many pages of each person listen to events."""
+    logins: Logins = field(default_factory=Logins)
+    """Logins of the command line that wait for their user."""
+    under_way: set[str] = field(default_factory=set)
+    """Of which idempotency keys something is done now."""
 
     @property
     def catalog(self) -> Catalog:

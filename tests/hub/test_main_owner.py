@@ -145,7 +145,7 @@ def test_a_service_with_a_user_s_name_gets_nothing(hub):
     lease = hub.until("olga", "running")
     service = f"token {NAMESAKE}"
     assert ask(hub, service, "/").json()["user"] == "olga"
-    assert ask(hub, service, "/workspaces?ended=5").json() == {"workspaces": []}
+    assert ask(hub, service, "/workspaces?ended=5").json() == {"workspaces": [], "next": None}
     assert {ask(hub, service, f"/workspaces/{lease['id']}{more}").status_code for more in READS} == {404}
     assert {ask(hub, service, f"/workspaces/{lease['id']}/{act}", "POST").status_code for act in ACTS} == {404}
     assert hub.lease("olga")["phase"] == "running"

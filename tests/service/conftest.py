@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from pydantic import ValidationError
 
 from demo.ports import pick_free
 from gpuspawner.backends.local import nvidia
+from gpuspawner.service.api.base import BaseHandler
+from gpuspawner.service.api.rest.route import route_of
 from gpuspawner.service.store import Store
 
 sys.path[:0] = [str(Path(__file__).parents[1] / folder) for folder in ("service", "core", "schedulers")]
@@ -35,6 +38,29 @@ def transactions_in_the_loop():
     yield found
     sa.event.remove(sa.engine.Engine, "begin", began)
     assert found == []
+
+
+@pytest.fixture(autouse=True)
+def answers_as_documented(monkeypatch):
+    """What the API answered in a test other than its document says: every test of the service is one of its shapes."""
+    wrong = []
+    send = BaseHandler.send
+
+    def checked(handler, status, text):
+        declared = route_of(type(handler), handler.request.method.lower())
+        if declared is not None and status < 400:
+            if status not in {declared.status, declared.also}:
+                wrong.append(f"{handler.request.uri}: {status}")
+            if isinstance(declared.answer, type):
+                try:
+                    declared.answer.model_validate_json(text)
+                except ValidationError as error:
+                    wrong.append(f"{handler.request.uri}: {declared.answer.__name__}: {error}")
+        send(handler, status, text)
+
+    monkeypatch.setattr(BaseHandler, "send", checked)
+    yield
+    assert wrong == [], "\n".join(wrong)
 
 
 def _is_caller(file):

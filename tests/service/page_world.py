@@ -235,12 +235,17 @@ class HubServers(HubHandler):
 
 class HubUsers(HubHandler):
     def get(self):
+        names = {*PEOPLE, *self.world.created} - {name for name, born in self.world.created.items() if born is None}
         groups = self.world.groups
-        items = [
-            {"name": name, "created": f"{name} born", "groups": sorted(groups.get(name, ()))}
-            for name in ("alice", "bob", "admin")
+        users = [
+            {
+                "name": name,
+                "created": self.world.created.get(name, f"{name} born"),
+                "groups": sorted(groups.get(name, ())),
+            }
+            for name in sorted(names)
         ]
-        self.finish({"items": items, "_pagination": {"next": None}})
+        self.finish({"items": users, "_pagination": {"next": None}})
 
 
 class HubGroups(HubHandler):

@@ -100,7 +100,7 @@ async def test_promise_9_a_new_user_with_a_deleted_one_s_name_has_nothing_of_the
     await world.go_on(3, step=1)
     world.hub.users["alice"] = "another alice born"
     before, alice = world.now_of(live), call.ticket("alice")
-    assert (await call(alice, "GET", "/api/v1/workspaces?ended=200"))[1] == {"workspaces": []}
+    assert (await call(alice, "GET", "/api/v1/workspaces?ended=200"))[1] == {"workspaces": [], "next": None}
     for lease in (ended, live):
         for path in ("", "/readings", "/audit"):
             assert (await call(alice, "GET", f"/api/v1/workspaces/{lease.id}{path}"))[0] == 404
@@ -116,7 +116,7 @@ async def test_promise_9_a_renamed_user_keeps_what_is_theirs_and_the_old_name_ge
     world.hub.rename("alice", "alicia")
     world.hub.users["alice"] = "another alice born"
     alice, alicia = call.ticket("alice"), call.ticket("alicia")
-    assert (await call(alice, "GET", "/api/v1/workspaces"))[1] == {"workspaces": []}
+    assert (await call(alice, "GET", "/api/v1/workspaces"))[1] == {"workspaces": [], "next": None}
     assert (await call(alice, "GET", f"/api/v1/workspaces/{lease.id}"))[0] == 404
     assert (await call(alice, "POST", f"/api/v1/workspaces/{waits.id}/stop"))[0] == 404
     queue = (await call(alice, "GET", "/api/v1/queue"))[1]["queue"]

@@ -78,18 +78,18 @@ def test_the_readings_that_decided_stay_as_long_as_its_audit(world, gone):
 
 
 def test_the_api_says_the_same(world, gone):
-    assert api(world, "alice", "disputes").json() == {"workspaces": []}
+    assert api(world, "alice", "disputes").json() == {"workspaces": [], "next": None}
     answer = api(world, "alice", "workspaces/gone/dispute", "POST", {"sentence": f"  {SENTENCE}\n\n"}).json()
     dispute = answer["end"]["dispute"]
     assert (dispute["sentence"], dispute["since"], dispute["until"]) == (SENTENCE, DECIDING, AT)
     assert (dispute["at"], dispute["answer"], answer["end"]["disputable"]) == (NOW, "", False)
     assert [x["id"] for x in api(world, "alice", "disputes").json()["workspaces"]] == ["gone"]
     assert [x["id"] for x in api(world, "admin", "disputes?all=1").json()["workspaces"]] == ["gone"]
-    assert api(world, "bob", "disputes").json() == {"workspaces": []}
+    assert api(world, "bob", "disputes").json() == {"workspaces": [], "next": None}
     assert api(world, "bob", "disputes?all=1").status_code == 403
     answered = api(world, "admin", "workspaces/gone/answer", "POST", {"sentence": "Sorry."}).json()
     assert answered["end"]["dispute"]["answered_by"] == "admin"
-    assert api(world, "admin", "disputes?all=1").json() == {"workspaces": []}
+    assert api(world, "admin", "disputes?all=1").json() == {"workspaces": [], "next": None}
 
 
 def test_promise_9_only_its_user_disputes_and_only_an_administrator_answers(world, gone):
@@ -175,6 +175,6 @@ def test_promise_9_a_workspace_s_token_reads_nothing_of_its_user_s_other_ones(wo
     answers = {
         path: requests.get(f"{world.home}api/v1/{path}", headers=headers).json() for path in ("disputes", "queue")
     }
-    assert answers["disputes"] == {"workspaces": []}
+    assert answers["disputes"] == {"workspaces": [], "next": None}
     (line,) = answers["queue"]["queue"]
     assert (line["id"], line["user"], line["mine"]) == (None, None, False)

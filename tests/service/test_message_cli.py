@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from page_world import NOW
+from page_world import NOW, PEOPLE
 
 from gpuspawner.cli.main import main
 from gpuspawner.core.units import show_time
@@ -23,7 +23,7 @@ def message(make_web_world, monkeypatch, capsys):
 
 def test_a_message_is_sent_listed_and_withdrawn(message):
     sending = ("send", "--to", "all", "--until", "2h", "Maintenance on Friday.")
-    reach = f"3 people (everybody) until {show_time(NOW + 7200, NOW)}; no mail is set up.\n"
+    reach = f"{len(PEOPLE)} people (everybody) until {show_time(NOW + 7200, NOW)}; no mail is set up.\n"
     assert message(*sending, "--dry-run")[:2] == (0, f"Would reach {reach}")
     assert message("list")[1] == "No message is shown now.\n"
     code, out, _ = message(*sending)

@@ -27,7 +27,7 @@ def test_promise_9_a_new_user_with_a_deleted_one_s_name_sees_nothing_of_theirs(w
         alice.look(f"workspaces/{lease}", 404)
         assert api(world, "alice", f"workspaces/{lease}/audit").status_code == 404
     alice.submit("workspaces/live/stop", 404)
-    assert api(world, "alice").json() == {"workspaces": []}
+    assert api(world, "alice").json() == {"workspaces": [], "next": None}
     assert world.lease("live").phase is Phase.RUNNING
 
 
@@ -88,7 +88,7 @@ def test_promise_9_a_service_with_a_user_s_name_owns_nothing(world):
     world.save(page_world.running("live"))
     world.save(page_world.reclaimed("gone"))
     world.names["robot"] = "alice"
-    assert api(world, "robot").json() == {"workspaces": []}
+    assert api(world, "robot").json() == {"workspaces": [], "next": None}
     for lease in ("live", "gone"):
         assert api(world, "robot", f"workspaces/{lease}").status_code == 404
     assert api(world, "robot", "workspaces/live/stop", "POST").status_code == 404

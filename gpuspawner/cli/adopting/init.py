@@ -10,7 +10,7 @@ from pathlib import Path
 from gpuspawner.cli.adopting.draft import render
 from gpuspawner.cli.adopting.found import Finding, to_draft
 from gpuspawner.cli.adopting.write import Refused, write_catalog
-from gpuspawner.cli.asking import AWAY, INVALID, REFUSED
+from gpuspawner.cli.errors import AWAY, INVALID, REFUSED
 from gpuspawner.core.errors import GpuspawnerError, Unavailable
 
 

@@ -12,7 +12,7 @@ from aiohttp import ClientError
 from kubernetes_asyncio import config
 from kubernetes_asyncio.client import ApiClient, ApiException, Configuration, CoreV1Api, V1ObjectMeta, V1Secret
 
-from gpuspawner.cli.asking import AWAY, REFUSED
+from gpuspawner.cli.errors import AWAY, REFUSED
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 SECRET_BYTES = 32

@@ -16,7 +16,7 @@ import yaml
 
 from gpuspawner import __version__
 from gpuspawner.catalog import Catalog, load_catalog
-from gpuspawner.cli.asking import INVALID
+from gpuspawner.cli.errors import INVALID
 from gpuspawner.core.errors import CatalogError
 
 PORT = 9470

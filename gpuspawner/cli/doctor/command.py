@@ -14,11 +14,12 @@ from urllib.parse import urlsplit
 from gpuspawner import __version__
 from gpuspawner.backends.local import nvidia
 from gpuspawner.catalog import Catalog, load_catalog
-from gpuspawner.cli.asking import INVALID, RefusedError, token_of, told
+from gpuspawner.cli.asking import token_of
 from gpuspawner.cli.doctor import of_hub
 from gpuspawner.cli.doctor.asking import answered
 from gpuspawner.cli.doctor.findings import Answer, Finding, State, bad, unknown
 from gpuspawner.cli.doctor.of_cluster import of_fleet
+from gpuspawner.cli.errors import INVALID, RefusedError
 from gpuspawner.core.errors import CatalogError, Unavailable
 from gpuspawner.core.gpus.fleet import Fleet
 from gpuspawner.core.proof import hub_token
@@ -28,10 +29,7 @@ MARKS = {State.GOOD: "good", State.BAD: "BAD", State.UNKNOWN: "?"}
 
 def doctor(arguments: argparse.Namespace) -> int:
     """Print every finding, what is bad first; return 1 where anything is."""
-    try:
-        token = _token(arguments)
-    except RefusedError as error:
-        return told(error)
+    token = _token(arguments)
     found = sorted(_examined(arguments, token), key=lambda one: [State.BAD, State.UNKNOWN, State.GOOD].index(one.state))
     if arguments.json:
         print(json.dumps({"findings": [{**asdict(one), "state": one.state.value} for one in found]}, indent=1))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gpuspawner.cli.adopting.draft import render
 from gpuspawner.cli.adopting.write import Refused, write_catalog
-from gpuspawner.cli.asking import INVALID, REFUSED
+from gpuspawner.cli.errors import INVALID, REFUSED
 from gpuspawner.cli.importing.profiles import LIFETIME, Imported, imported
 from gpuspawner.cli.importing.sources import SourceError, read_source
 

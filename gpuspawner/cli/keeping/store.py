@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from gpuspawner import __version__
-from gpuspawner.cli.asking import INVALID, REFUSED
+from gpuspawner.cli.errors import INVALID, REFUSED
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.units import show_bytes
 from gpuspawner.service.standby import LOOK_SECONDS, SILENT_SECONDS

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable
 from typing import Any
 
+from gpuspawner.cli.arguments_shared import examples, options
+
 HELP = """\
-examples:
   gpuspawner message send --to all --until Friday "Maintenance on Friday, 18:00: workspaces end at 17:50."
   gpuspawner message send --to group:vision --until 2h "node-7 gets new GPUs." --dry-run
   gpuspawner message list --past
@@ -18,13 +17,12 @@ mail where mail is set up. A group's message reaches who is in the group when it
 """
 
 
-def add_message(commands: Any, add_url: Callable[[Any], None]) -> None:
+def add_message(commands: Any) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "message",
         help="tell people something, on all pages, in JupyterLab and by mail (administrators)",
-        epilog=HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        **examples(HELP),
     )
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     sending = actions.add_parser("send", help="send a message")
@@ -40,5 +38,4 @@ def add_message(commands: Any, add_url: Callable[[Any], None]) -> None:
     withdrawing.add_argument("id", metavar="ID", help="its id as list shows it, or the beginning of it")
     withdrawing.set_defaults(run="gpuspawner.cli.messaging.command:withdraw")
     for one in (sending, listing, withdrawing):
-        add_url(one)
-        one.add_argument("--json", action="store_true", help="print JSON")
+        options(one)

@@ -354,6 +354,18 @@ class QuotaTakenBack(Text):
     name, words = "quota taken back", "Took a grant back"
 
 
+class SignedIn(Text):
+    """A user let a machine's command line act for them."""
+
+    name, words = "signed in", "Let the command line act"
+
+
+class SignedOut(Text):
+    """A user ended a token of the command line."""
+
+    name, words = "signed out", "Ended a token of the command line"
+
+
 class UsageCorrected(Text):
     """An administrator corrects what was charged."""
 

@@ -19,6 +19,7 @@ from gpuspawner.core.leases.lease import NOBODY, Lease, Owner
 from gpuspawner.core.proof import DIGEST, NONCE, PROOF, SCHEME, Asked, is_same, prove_answer, prove_request
 from gpuspawner.core.tickets import ticket_holder
 from gpuspawner.service.leases.allocator import WORKSPACE_TOKEN_PREFIX, hash_token
+from gpuspawner.service.login.tokens import TOKEN_PREFIX, holder_of_token
 from gpuspawner.service.parts import Parts
 
 log = logging.getLogger("gpuspawner.api")
@@ -48,13 +49,15 @@ def is_spawner(secret: bytes, headers: HTTPHeaders) -> bool:
 class Person:
     """Who asks. What is theirs goes by ``owner``: a name may have been another user's, and is a service's too.
 
-    ``lease`` is set for a workspace's own token: it may act on this one lease alone.
+    ``lease`` is set for a workspace's own token: it may act on this one lease alone. ``token`` is the id of a token of
+    the command line.
     """
 
     name: str
     owner: Owner = NOBODY
     admin: bool = False
     lease: str | None = None
+    token: str = ""
 
     def owns(self, lease: Lease) -> bool:
         """Whether a workspace is this person's own."""
@@ -69,6 +72,9 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
     person: Person | None = None
     hub_model: dict[str, Any] | None = None
     """What the hub says of who asks, also where the right to use GPUs is lacking; None where it was not asked."""
+    held: tuple[int, str] | None = None
+    """What is answered, while :func:`gpuspawner.service.api.rest.keys.once` is to keep it before it is sent."""
+    holds = False
 
     def initialize(self, parts: Parts) -> None:
         """Keep the service's parts."""
@@ -97,6 +103,12 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
             found = (x for x in self.parts.book if x.token_hash and hmac.compare_digest(x.token_hash, hashed))
             lease = next(found, None)
             return Person(lease.user, lease.key.owner, lease=lease.id) if lease is not None else None
+        if scheme in {"token", "bearer"} and credential.startswith(TOKEN_PREFIX):
+            row = await holder_of_token(self.parts, credential)
+            if row is None:
+                return None
+            admin = row.admin_until is not None and self.parts.clock.now() < row.admin_until
+            return Person(row.user, row.owner, admin, token=row.id)
         return await self._find_in_hub()
 
     def _acts(self) -> bool:
@@ -193,6 +205,8 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
         if self.person is not None:
             return self.person
         scheme, credential = self._authorization()
+        if scheme in {"token", "bearer"} and credential.startswith(TOKEN_PREFIX):
+            raise HTTPError(403, reason="This login is over or was revoked: run gpuspawner login.")
         of_hub = scheme in {"token", "bearer"} and not credential.startswith(WORKSPACE_TOKEN_PREFIX)
         if of_hub and credential and self.hub_model is None:
             message = "The hub does not know this token: it has expired or was revoked. Make another on its page Token."
@@ -224,10 +238,17 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
         return body
 
     def answer(self, document: dict[str, Any], status: int = 200) -> None:
-        """Write a JSON document, with a proof that this hub's service wrote it, where one is asked for."""
+        """Answer a JSON document."""
+        if self.holds:
+            self.held = (status, json.dumps(document))
+        else:
+            self.send(status, json.dumps(document))
+
+    def send(self, status: int, text: str) -> None:
+        """Write a JSON text, with a proof that this hub's service wrote it, where one is asked for."""
         self.set_status(status)
         self.set_header("Content-Type", "application/json")
-        text, nonce = json.dumps(document), self.request.headers.get(NONCE, "")
+        nonce = self.request.headers.get(NONCE, "")
         if nonce:
             asked = Asked(str(self.request.method), str(self.request.uri))
             self.set_header(PROOF, prove_answer(self.parts.secret, nonce, asked, status, text.encode()))
@@ -263,12 +284,11 @@ class ApiHandler(BaseHandler):
         self.person = await self.find_person()
         self.must()
 
-    def everybody(self) -> bool:
-        """Whether ``all=1`` is asked for. Raises 403 where that is not for who asks."""
-        everybody = self.get_argument("all", "") == "1"
-        if everybody and not self.must().admin:
+    def everybody(self, *, asked: bool) -> bool:
+        """Return whether those of all are ``asked`` for. Raises 403 where that is not for who asks."""
+        if asked and not self.must().admin:
             raise HTTPError(403, reason="Only administrators (scope custom:gpu:admin) see the workspaces of all.")
-        return everybody
+        return asked
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         """Answer an error as ``{"error": {"message": ...}}``."""

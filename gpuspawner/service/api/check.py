@@ -14,6 +14,9 @@ from gpuspawner.core.queue.snapshot import Claim
 from gpuspawner.core.quotas.bounds import who_of
 from gpuspawner.schedulers.base import Preview
 from gpuspawner.service.api.base import ApiHandler
+from gpuspawner.service.api.rest import route
+from gpuspawner.service.api.rest.shapes.asking import Outlook
+from gpuspawner.service.api.rest.shapes.options import StartBody
 from gpuspawner.service.rules.policies import policy_now
 from gpuspawner.service.tell.cost import cost_view
 from gpuspawner.service.tell.rules.quota_view import bounds_view
@@ -37,6 +40,7 @@ class Check(ApiHandler):
 
     serves_forms = True
 
+    @route(answer=Outlook, body=StartBody, keyed=False)
     async def post(self) -> None:
         """Answer the sentence; 4xx, as Start would, where it would be refused."""
         parts, person = self.parts, self.must()

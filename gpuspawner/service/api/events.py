@@ -11,6 +11,7 @@ from tornado.web import HTTPError
 
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.service.api.base import ApiHandler, Person
+from gpuspawner.service.api.rest import Query, route
 from gpuspawner.service.parts import Parts
 
 STEP_SECONDS = 1.0
@@ -36,6 +37,13 @@ def version_of(parts: Parts, person: Person) -> tuple[str, str]:
     return f"{parts.store.epoch}-{saves[person.owner]}", shared
 
 
+class EventsQuery(Query):
+    """Since when."""
+
+    since: str = ""
+    """The version that is shown: what changed before the stream was open is told at once."""
+
+
 class Events(ApiHandler):
     """GET [?since=]: ``event: changed`` with the new version whenever what one's pages show has changed.
 
@@ -46,6 +54,7 @@ class Events(ApiHandler):
         """Note that nobody listens any more."""
         self._over = True
 
+    @route(answer="text/event-stream", query=EventsQuery, refuses=(429,))
     async def get(self) -> None:
         """Tell until who listens goes, or may not any more; 429 where too many streams are open."""
         person, streams = self.must(), self.parts.streams

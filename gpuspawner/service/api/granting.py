@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from pydantic import Field
 from tornado.web import HTTPError
 
 from gpuspawner.catalog import teams_of
@@ -21,6 +22,7 @@ from gpuspawner.core.quotas.grant_text import Amount, amount_text, parse_correct
 from gpuspawner.core.rules import Account, Rate, Used
 from gpuspawner.core.units import BadValue
 from gpuspawner.service.api.base import Person
+from gpuspawner.service.api.rest import Body
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store import AuditLine
 from gpuspawner.service.store.ledger import GrantRow
@@ -29,10 +31,38 @@ from gpuspawner.service.tell.rules.quota_view import grant_view
 log = logging.getLogger("gpuspawner")
 
 LONGEST_NAME, LONGEST_WHY = 255, 500
-GRANT_FIELDS = ("user", "team", "what", "until", "since", "why", "everybody")
-CORRECTION_FIELDS = ("user", "team", "amount", "why")
 
-Body = Mapping[str, Any]
+Sent = Mapping[str, Any]
+
+
+class WhyBody(Body):
+    """Why something is done."""
+
+    why: str = Field(min_length=1, max_length=LONGEST_WHY)
+    """The reason, which is stored."""
+
+
+class GrantBody(WhyBody):
+    """What is granted, to whom, until when: for a user, a team, a user in a team, or everybody."""
+
+    what: str
+    """How much more: ``4 GPUs``, ``+20 GPU h``, ``2 h100``."""
+    until: str
+    """``Friday``, ``2026-12-24``, ``this month``, ``3d``."""
+    user: str | None = Field(default=None, max_length=LONGEST_NAME)
+    team: str | None = Field(default=None, max_length=LONGEST_NAME)
+    everybody: bool = False
+    since: str | None = None
+    """From when, as ``until`` (default: now)."""
+
+
+class CorrectionBody(WhyBody):
+    """What somebody is charged besides."""
+
+    user: str = Field(min_length=1, max_length=LONGEST_NAME)
+    amount: str
+    """``-3 GPU h``, which gives back, or ``+10 cost``."""
+    team: str | None = Field(default=None, max_length=LONGEST_NAME)
 
 
 class Granting:
@@ -44,7 +74,7 @@ class Granting:
             raise HTTPError(403, reason="Only administrators (scope custom:gpu:admin) grant and correct.")
         self.parts, self.person = parts, person
 
-    async def grant(self, body: Body) -> dict[str, Any]:
+    async def grant(self, body: Sent) -> dict[str, Any]:
         """Make a grant, which is in force at once, or from the time said."""
         person, parts = self.person, self.parts
         account, user = await self._account(body)
@@ -76,7 +106,7 @@ class Granting:
         await self._settle()
         return view
 
-    async def take_back(self, row: GrantRow, body: Body) -> dict[str, Any]:
+    async def take_back(self, row: GrantRow, body: Sent) -> dict[str, Any]:
         """Take a grant back. What runs goes on to its end; nothing is extended or started by it any more."""
         person, parts = self.person, self.parts
         why, now = self._why(body), parts.clock.now()
@@ -90,7 +120,7 @@ class Granting:
         await parts.allocator.accounting.take_back(taken, self._line(row.user or row.team, event))
         return grant_view(parts, taken)
 
-    async def correct(self, body: Body) -> dict[str, Any]:
+    async def correct(self, body: Sent) -> dict[str, Any]:
         """Write a line of the ledger, which counts in the present day, week and month."""
         person, parts = self.person, self.parts
         account, user = await self._account(body)
@@ -115,7 +145,7 @@ class Granting:
         """Return an audit line of no workspace."""
         return AuditLine(self.parts.clock.now(), "", user, self.person.name, event)
 
-    def _why(self, body: Body) -> str:
+    def _why(self, body: Sent) -> str:
         """Return the reason, which must be given."""
         why = body.get("why")
         if not isinstance(why, str) or not why.strip() or len(why) > LONGEST_WHY or not why.isprintable():
@@ -133,7 +163,7 @@ class Granting:
         except Unavailable as error:
             log.warning("what follows from a grant or a correction is done later: %s", error)
 
-    async def _account(self, body: Body) -> tuple[Account, str]:
+    async def _account(self, body: Sent) -> tuple[Account, str]:
         """Return for whom something is, of a team, a user, or a user in a team, and the user's name."""
         team, user = body.get("team") or "", body.get("user") or ""
         for name, value in (("team", team), ("user", user)):

@@ -6,14 +6,16 @@ from typing import Any
 
 from tornado.web import HTTPError
 
-from gpuspawner.core.errors import RequestRefused, quoted
+from gpuspawner.core.errors import RequestRefused
 from gpuspawner.service.api.actions import act
 from gpuspawner.service.api.base import ApiHandler, Person
-from gpuspawner.service.inbox.sending import FIELDS, Sending
+from gpuspawner.service.api.rest import route
+from gpuspawner.service.api.rest.shapes import inbox as shapes
+from gpuspawner.service.inbox.sending import Sending
 from gpuspawner.service.inbox.views import inbox_view, message_view
 from gpuspawner.service.parts import Parts
 
-MOST_IDS = 500
+ADMINS = "send messages"
 OWN = "A workspace's own token reads no inbox: it is for the API of that workspace."
 
 
@@ -32,58 +34,57 @@ async def read(parts: Parts, person: Person, names: list[str] | None) -> None:
 
 
 class Inbox(ApiHandler):
-    """GET [?unread=1]: what who asks is told of, the newest first, and the messages that pages show them now."""
+    """What who asks is told of, until it is read."""
 
-    async def get(self) -> None:
-        """Answer it."""
+    @route(answer=shapes.Inbox)
+    async def get(self, *, query: shapes.InboxQuery) -> None:
+        """Answer it, the newest first, with the messages that pages show now."""
         person = self.must()
         if person.lease is not None:
             raise HTTPError(403, reason=OWN)
         inbox = await self.parts.inboxes.of(person.owner)
-        self.answer(inbox_view(self.parts, inbox, unread=self.get_argument("unread", "") == "1"))
+        self.answer(inbox_view(self.parts, inbox, unread=query.unread))
 
 
 class Read(ApiHandler):
-    """POST: ``ids``, a list of notices that were read, or ``all``: true."""
+    """What was read of it."""
 
-    async def post(self) -> None:
-        """Note it, and answer what is unread then. Repeating it is harmless."""
-        person, body = self.must(), self.fields("ids", "all")
+    @route(answer=shapes.Inbox)
+    async def post(self, *, body: shapes.ReadBody) -> None:
+        """Note that notices were read, and answer what is unread then. Repeating it is harmless."""
+        person = self.must()
         if person.lease is not None:
             raise HTTPError(403, reason=OWN)
-        names = body.get("ids")
-        if body.get("all") is True and names is None:
-            await read(self.parts, person, None)
-        elif isinstance(names, list) and len(names) <= MOST_IDS and all(isinstance(one, str) for one in names):
-            await read(self.parts, person, names)
-        else:
-            limit = f"ids, a list of at most {MOST_IDS} texts, or all: true"
-            raise RequestRefused("ids", quoted(names), limit, "Take ids from the inbox.")
+        if body.all == (body.ids is not None):
+            raise RequestRefused("ids", "both, or neither", "ids or all: true", "Take ids from the inbox.")
+        await read(self.parts, person, None if body.all else body.ids)
         self.answer(inbox_view(self.parts, await self.parts.inboxes.of(person.owner), unread=True))
 
 
 class Messages(ApiHandler):
-    """GET [?past=1]: the messages that are shown, or all of a month. POST: send one. For administrators."""
+    """What administrators tell people."""
 
-    async def get(self) -> None:
-        """Answer them, the newest first."""
-        Sending(self.parts, self.must())
-        now, past = self.parts.clock.now(), self.get_argument("past", "") == "1"
-        found = [one for one in self.parts.board.all() if past or one.is_shown(now)]
+    @route(answer=shapes.MessageList, admins=ADMINS)
+    async def get(self, *, query: shapes.PastQuery) -> None:
+        """Answer the messages that are shown, the newest first."""
+        now = self.parts.clock.now()
+        found = [one for one in self.parts.board.all() if query.past or one.is_shown(now)]
         self.answer({"messages": [message_view(one, now) for one in found], "now": now})
 
+    @route(answer=shapes.Sent, status=201, also=200, body=shapes.MessageBody, admins=ADMINS)
     async def post(self) -> None:
-        """Send one and answer it, 201, with how many people it reaches; with ``dry_run``, 200, send nothing."""
-        made = await Sending(self.parts, self.must()).send(self.fields(*FIELDS))
+        """Send one and answer it, with how many people it reaches; 200 with ``dry_run``, which sends nothing."""
+        made = await Sending(self.parts, self.must()).send(self.fields(*shapes.MessageBody.model_fields))
         self.answer(made, 200 if made["dry_run"] else 201)
 
 
 class OneMessage(ApiHandler):
-    """DELETE: take a message from the pages. For administrators."""
+    """One message."""
 
-    async def delete(self, name: str) -> None:
-        """Answer it as it is then; 409 where it is not shown any more."""
-        self.answer(await Sending(self.parts, self.must()).withdraw(name))
+    @route(answer=shapes.Message, admins=ADMINS)
+    async def delete(self, message: str) -> None:
+        """Take it from the pages, and answer it as it is then; 409 where it is not shown any more."""
+        self.answer(await Sending(self.parts, self.must()).withdraw(message))
 
 
 ROUTES: list[Any] = [

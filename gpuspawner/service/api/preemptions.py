@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from pydantic import Field
 from tornado.web import HTTPError
 
 from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.core.queue.preemption import Preemption
 from gpuspawner.core.rules import Account
 from gpuspawner.service.api.base import ApiHandler, Person
+from gpuspawner.service.api.rest import Body, route
+from gpuspawner.service.api.rest.shapes import rules
 from gpuspawner.service.rules.preemptions import new_claim
 from gpuspawner.service.tell.rules.claim_views import claim_view
 
-FIELDS = ("kind", "count", "user", "team", "external", "by", "hold_until", "one_node", "key", "dry_run")
 WHOM = ("user", "team", "external")
 LISTED = 50
 """How many are listed, at most. Arbitrary: what a page shows."""
@@ -24,19 +26,35 @@ LONGEST_AHEAD_SECONDS = 7 * 86400.0
 """No claim is for later than this: reservations are not made of the work of others."""
 
 
+ADMINS = "make claims that end workspaces"
+
+
+class ClaimBody(Body):
+    """Which GPUs are claimed, for a user, a team, or work outside the hub."""
+
+    kind: str
+    """The kind of GPU, as the catalog calls it."""
+    count: int = Field(default=1, ge=1, le=MOST_GPUS)
+    user: str | None = Field(default=None, min_length=1, max_length=LONGEST_NAME)
+    team: str | None = Field(default=None, min_length=1, max_length=LONGEST_NAME)
+    external: str | None = Field(default=None, min_length=1, max_length=LONGEST_NAME)
+    """What the work is called to those who are ended for it."""
+    by: float | None = None
+    """Not needed before, in seconds since 1970."""
+    hold_until: float | None = None
+    """Until when they are kept, in seconds since 1970."""
+    one_node: bool = True
+    key: str = Field(default="", max_length=LONGEST_NAME)
+    """A repeated claim with the same key is the same claim; so is one with the same ``Idempotency-Key``."""
+    dry_run: bool = False
+    """Say whom it would end, and do nothing."""
+
+
 class ClaimHandler(ApiHandler):
     """For administrators, and whatever service has the scope custom:gpu:admin."""
 
-    def administrator(self) -> Person:
-        """Return who asks. Raises 403 where that is no administrator."""
-        person = self.must()
-        if not person.admin:
-            raise HTTPError(403, reason="Only administrators (scope custom:gpu:admin) make claims that end workspaces.")
-        return person
-
     async def claim(self, name: str) -> Preemption:
         """Return a claim. Raises 404 where there is none of this id."""
-        self.administrator()
         found = await self.parts.preemptions.get(name)
         if found is None:
             raise HTTPError(404, reason=f"There is no claim with the id {name[:40]}.")
@@ -46,18 +64,19 @@ class ClaimHandler(ApiHandler):
 class Preemptions(ClaimHandler):
     """GET: the last claims, the newest first. POST: a new one."""
 
+    @route(answer=rules.ClaimList, admins=ADMINS)
     async def get(self) -> None:
-        """Answer the claims."""
-        self.administrator()
+        """Answer the last claims, the newest first."""
         found = await self.parts.preemptions.last(LISTED)
         self.answer({"preemptions": [claim_view(self.parts, one) for one in found]})
 
+    @route(answer=rules.Claim, status=201, also=200, body=ClaimBody, admins=ADMINS, keyed=False)
     async def post(self) -> None:
         """Answer the claim, with whom it ends; 200 where it was made before, 409 where it can't be covered.
 
         With ``dry_run`` nothing is done.
         """
-        person, preemptions = self.administrator(), self.parts.preemptions
+        person, preemptions = self.must(), self.parts.preemptions
         claim, dry_run = await self._understood(person)
         if dry_run:
             stands, plan = preemptions.preview(claim)
@@ -67,7 +86,7 @@ class Preemptions(ClaimHandler):
         self.answer(claim_view(self.parts, made), 201 if made.id == claim.id else 200)
 
     async def _understood(self, person: Person) -> tuple[Preemption, bool]:
-        body, now = self.fields(*FIELDS), self.parts.clock.now()
+        body, now = self.fields(*ClaimBody.model_fields), self.parts.clock.now()
         kinds = self.parts.scheduler.kinds
         kind = body.get("kind")
         if not isinstance(kind, str) or kind not in kinds:
@@ -114,22 +133,25 @@ class Preemptions(ClaimHandler):
 class One(ClaimHandler):
     """GET: a claim. DELETE: give it up."""
 
-    async def get(self, name: str) -> None:
+    @route(answer=rules.Claim, admins=ADMINS)
+    async def get(self, claim: str) -> None:
         """Answer it, with whom it ends and which of its GPUs are free."""
-        self.answer(claim_view(self.parts, await self.claim(name)))
+        self.answer(claim_view(self.parts, await self.claim(claim)))
 
-    async def delete(self, name: str) -> None:
+    @route(answer=rules.Claim, admins=ADMINS)
+    async def delete(self, claim: str) -> None:
         """Answer it as it is then: who was warned goes on. 409 where it was claimed or has lapsed."""
-        self.answer(claim_view(self.parts, await self.parts.preemptions.give_up(await self.claim(name))))
+        self.answer(claim_view(self.parts, await self.parts.preemptions.give_up(await self.claim(claim))))
 
 
 class Claimed(ClaimHandler):
     """POST: the claimant has the GPUs, which are kept no longer."""
 
-    async def post(self, name: str) -> None:
+    @route(answer=rules.Claim, admins=ADMINS)
+    async def post(self, claim: str) -> None:
         """Answer it as it is then; 409 where they are not free yet, or it is over."""
         self.fields()
-        self.answer(claim_view(self.parts, await self.parts.preemptions.claimed(await self.claim(name))))
+        self.answer(claim_view(self.parts, await self.parts.preemptions.claimed(await self.claim(claim))))
 
 
 def _count(value: object) -> int:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-from tornado.web import HTTPError
+from pydantic import Field
 
 from gpuspawner import __version__
 from gpuspawner.catalog import teams_of
-from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.core.leases.lease import WAITING, Lease
 from gpuspawner.core.quotas.bounds import Who
 from gpuspawner.service.api.actions import ACTIONS, act
 from gpuspawner.service.api.base import ApiHandler
 from gpuspawner.service.api.check import Check
+from gpuspawner.service.api.rest import Body, PageQuery, route
+from gpuspawner.service.api.rest.models import LONGEST_LIST
+from gpuspawner.service.api.rest.paging import Order, after_of, cursor_of, page
+from gpuspawner.service.api.rest.shapes import asking, workspaces
+from gpuspawner.service.api.rest.shapes.inbox import OneWorkspace
 from gpuspawner.service.inbox.views import shown_view
 from gpuspawner.service.tell.output import output_view
 from gpuspawner.service.tell.record_views import audit_view, reading_view
@@ -28,12 +31,43 @@ from gpuspawner.service.tell.views import (
     standing_view,
 )
 
-LONGEST_LIST = 200
+
+class AllQuery(PageQuery):
+    """Whose."""
+
+    all: bool = False
+    """Those of all users, for administrators."""
+
+
+class WorkspacesQuery(AllQuery):
+    """Which workspaces."""
+
+    live: bool = True
+    """Whether those are answered that live."""
+    ended: int = Field(default=0, ge=0, le=LONGEST_LIST)
+    """How many of those that ended last are answered too, at once."""
+
+
+class ReadingsQuery(PageQuery):
+    """Which readings."""
+
+    since: float = Field(default=0.0, allow_inf_nan=False)
+    """From when on, in seconds since 1970."""
+
+
+class ActBody(Body):
+    """What comes with some of the actions."""
+
+    sentence: str = ""
+    """With ``dispute`` and ``answer``: what is told."""
+    substitutes: list[str] | None = None
+    """With ``consent``: the kinds of GPU that may be given instead, all of them."""
 
 
 class Root(ApiHandler):
     """GET: the version, and who asks."""
 
+    @route(answer=asking.Whoever)
     async def get(self) -> None:
         """Answer name, rights, version, and the teams that may be charged for what who asks uses."""
         person = self.must()
@@ -46,6 +80,7 @@ class Offers(ApiHandler):
 
     serves_forms = True
 
+    @route(answer=asking.Offers)
     async def get(self) -> None:
         """Answer counts, null where they are unknown, the view's age, and how many GPUs who asks uses or waits for.
 
@@ -67,6 +102,7 @@ class Offers(ApiHandler):
 class Queue(ApiHandler):
     """GET: who waits, in order. Names are shown to administrators, and one's own."""
 
+    @route(answer=asking.Queue)
     async def get(self) -> None:
         """Answer each waiting lease's place, kind, count and time. Kinds that are not for who asks are left out.
 
@@ -106,32 +142,40 @@ class Queue(ApiHandler):
 
 
 class Workspaces(ApiHandler):
-    """GET [?all=1] [?ended=N]: live workspaces of one's own, or of all for administrators; the last ended ones too."""
+    """Workspaces: one's own, or those of all for administrators."""
 
-    async def get(self) -> None:
-        """Answer the workspaces, the oldest first, then those that ended, the newest first."""
+    @route(answer=workspaces.WorkspaceList)
+    async def get(self, *, query: WorkspacesQuery) -> None:
+        """Answer those that live, the oldest first, then those that ended, the newest first."""
         parts, person = self.parts, self.must()
-        everybody = self.everybody()
-        text = self.get_argument("ended", "0")
-        if not (
-            text.isascii() and text.isdigit() and len(text) <= len(str(LONGEST_LIST)) and int(text) <= LONGEST_LIST
-        ):
-            raise HTTPError(400, reason=f"ended is a whole number up to {LONGEST_LIST}.")
-        live = [x for x in parts.book if everybody or person.owns(x)]
-        live = [x for x in live if person.lease in {None, x.id}]
+        everybody, after = self.everybody(asked=query.all), after_of(query)
         ended: list[Lease] = []
-        if int(text) and not person.lease:
-            ended = await parts.store.read(parts.store.ended, None if everybody else person.owner, int(text))
-            live = [x for x in live if x.id not in {one.id for one in ended}]  # it ended meanwhile
-        self.answer({"workspaces": [lease_view(parts, x) for x in [*sorted(live, key=lambda x: x.asked_at), *ended]]})
+        if query.ended and not person.lease:
+            before = (-after[1], after[2]) if after is not None and after[0] else None
+            owner = None if everybody else person.owner
+            ended = await parts.store.read(parts.store.ended, owner, query.ended + 1, before)
+        live = [x for x in parts.book if query.live and (everybody or person.owns(x))]
+        live = [x for x in live if person.lease in {None, x.id}]
+        live = [x for x in live if x.id not in {one.id for one in ended}]  # it ended meanwhile
+        more = ended[query.ended :]
+        shown, following = page([*sorted(live, key=_order), *ended[: query.ended]], query, _order)
+        if more and following is None:
+            following = cursor_of(_order(shown[-1]))
+        self.answer({"workspaces": [lease_view(parts, x) for x in shown], "next": following})
+
+
+def _order(lease: Lease) -> Order:
+    """Return by what the list is ordered: those that live by when they were asked for, then the last end first."""
+    return (0, lease.asked_at, lease.id) if lease.ended_at is None else (1, -lease.ended_at, lease.id)
 
 
 class Workspace(ApiHandler):
-    """GET: one workspace, also after its end, and the messages that its user has not read: JupyterLab shows them."""
+    """One workspace."""
 
-    async def get(self, lease_id: str) -> None:
-        """Answer the workspace."""
-        lease, now = await self.own(lease_id), self.parts.clock.now()
+    @route(answer=OneWorkspace)
+    async def get(self, workspace: str) -> None:
+        """Answer the workspace, also after its end, and the messages that its user has not read."""
+        lease, now = await self.own(workspace), self.parts.clock.now()
         messages = await self.parts.inboxes.messages_of(lease.key.owner)
         self.answer({**lease_view(self.parts, lease), "messages": [shown_view(one, now) for one in messages]})
 
@@ -139,56 +183,58 @@ class Workspace(ApiHandler):
 class Groups(ApiHandler):
     """GET: the groups that the hub has, for administrators."""
 
+    @route(answer=asking.Groups, admins="see the hub's groups")
     async def get(self) -> None:
         """Answer their names, and a sentence for each that the catalog names and the hub has not."""
-        if not self.must().admin:
-            raise HTTPError(403, reason="Only administrators (scope custom:gpu:admin) see the hub's groups.")
         members = self.parts.members
         await members.look()
         self.answer({"groups": sorted(members.there), "missing": members.missing()})
 
 
 class Disputes(ApiHandler):
-    """GET [?all=1]: ends that their user called wrong and nobody answered: one's own, or all for administrators."""
+    """Ends that their user called wrong and nobody answered: one's own, or those of all for administrators."""
 
-    async def get(self) -> None:
+    @route(answer=workspaces.WorkspaceList)
+    async def get(self, *, query: AllQuery) -> None:
         """Answer the workspaces, what was called wrong first coming first."""
         person = self.must()
         store = self.parts.store
-        found = await store.read(store.disputed, None if self.everybody() else person.owner)
-        self.answer({"workspaces": [lease_view(self.parts, x) for x in found if person.lease in {None, x.id}]})
+        found = await store.read(store.disputed, None if self.everybody(asked=query.all) else person.owner)
+        mine = [x for x in found if person.lease in {None, x.id}]
+        shown, following = page(mine, query, lambda x: (0, x.dispute.at if x.dispute else 0.0, x.id))
+        self.answer({"workspaces": [lease_view(self.parts, x) for x in shown], "next": following})
 
 
 class Readings(ApiHandler):
-    """GET [?since=]: the readings of a workspace's GPUs, oldest first."""
+    """The readings of a workspace's GPUs."""
 
-    async def get(self, lease_id: str) -> None:
-        """Answer the readings, null where unknown."""
-        lease = await self.own(lease_id)
-        try:
-            since = float(self.get_argument("since", "0"))
-        except ValueError:
-            since = math.nan
-        if not math.isfinite(since):
-            raise HTTPError(400, reason="since is a time in seconds since 1970.")
+    @route(answer=workspaces.ReadingList)
+    async def get(self, workspace: str, *, query: ReadingsQuery) -> None:
+        """Answer the readings, the oldest first; null where unknown."""
+        lease = await self.own(workspace)
+        after = after_of(query)
+        since = query.since if after is None else max(query.since, after[1])
         rows = await self.parts.store.read(self.parts.store.readings, lease.id, since)
-        self.answer({"readings": [reading_view(row) for row in rows]})
+        shown, following = page(rows, query, lambda row: (0, row.at, row.gpu))
+        self.answer({"readings": [reading_view(row) for row in shown], "next": following})
 
 
 class Output(ApiHandler):
     """GET: what the server of a workspace that failed wrote last: for its user, for others once it is shared."""
 
-    async def get(self, lease_id: str) -> None:
+    @route(answer=workspaces.Output)
+    async def get(self, workspace: str) -> None:
         """Answer the text, null where it is not for who asks, or there is none."""
-        self.answer(await output_view(self.parts, await self.own(lease_id), self.must()))
+        self.answer(await output_view(self.parts, await self.own(workspace), self.must()))
 
 
 class Audit(ApiHandler):
     """GET: who did what to a workspace, the newest first."""
 
-    async def get(self, lease_id: str) -> None:
+    @route(answer=workspaces.AuditList)
+    async def get(self, workspace: str) -> None:
         """Answer the audit lines."""
-        lines = await self.parts.store.read(self.parts.store.audit, (await self.own(lease_id)).id)
+        lines = await self.parts.store.read(self.parts.store.audit, (await self.own(workspace)).id)
         self.answer({"audit": [audit_view(line) for line in lines]})
 
 
@@ -198,17 +244,15 @@ class Act(ApiHandler):
     With ``substitutes``, a list, consent: to all of these kinds and no other, while it waits.
     """
 
-    async def post(self, lease_id: str, action: str) -> None:
+    @route(answer=workspaces.Workspace, body=ActBody)
+    async def post(self, workspace: str, action: str) -> None:
         """Do it, and answer the workspace as it is then; 409 with the reason where it can't be done."""
         with_it = {"dispute": "sentence", "answer": "sentence", "consent": "substitutes"}.get(action)
         body = self.fields(*filter(None, [with_it]))
-        for name in self.request.query_arguments:
-            remedy = "Leave it out of the address."
-            raise RequestRefused(quoted(name), "an argument that does not exist", "none", remedy)
         where = "a page of the hub" if self._authorization()[0] == "ticket" else "the API"
         said = body.get(with_it or "", "")
-        await act(self.parts, self.must(), await self.own(lease_id), action, where, said)
-        self.answer(lease_view(self.parts, await self.own(lease_id)))
+        await act(self.parts, self.must(), await self.own(workspace), action, where, said)
+        self.answer(lease_view(self.parts, await self.own(workspace)))
 
 
 ROUTES: list[Any] = [
@@ -218,10 +262,9 @@ ROUTES: list[Any] = [
     (r"/api/v1/queue", Queue),
     (r"/api/v1/groups", Groups),
     (r"/api/v1/disputes", Disputes),
-    (r"/api/v1/(?:workspaces|leases)", Workspaces),
-    (r"/api/v1/(?:workspaces|leases)/([^/]+)", Workspace),
-    (r"/api/v1/(?:workspaces|leases)/([^/]+)/readings", Readings),
-    (r"/api/v1/(?:workspaces|leases)/([^/]+)/audit", Audit),
-    (r"/api/v1/(?:workspaces|leases)/([^/]+)/output", Output),
-    (rf"/api/v1/(?:workspaces|leases)/([^/]+)/({ACTIONS})", Act),
+    (r"/api/v1/workspaces/([^/]+)", Workspace),
+    (r"/api/v1/workspaces/([^/]+)/readings", Readings),
+    (r"/api/v1/workspaces/([^/]+)/audit", Audit),
+    (r"/api/v1/workspaces/([^/]+)/output", Output),
+    (rf"/api/v1/workspaces/([^/]+)/({ACTIONS})", Act),
 ]

@@ -25,7 +25,6 @@ from gpuspawner.service.tell.notifier import Message as Mail
 
 log = logging.getLogger("gpuspawner")
 
-FIELDS = ("to", "text", "until", "dry_run")
 _mailing: set[asyncio.Task[None]] = set()
 """What is being handed to the notifier: kept, as the loop itself keeps no task."""
 

@@ -52,7 +52,8 @@ WORKSPACE_TOKEN_PREFIX = "gpuws-"  # noqa: S105 - it marks a kind of token, and 
 class Ask:
     """One ``start()`` for ``user``: ``start_id`` is its own, ``boot_id`` the hub process that runs it.
 
-    ``by`` is who asks, where that is somebody else.
+    ``by`` is who asks, where that is somebody else. ``unattended``: no start waits in the hub, and the service starts
+    what is granted.
     """
 
     key: Key
@@ -62,6 +63,7 @@ class Ask:
     start_id: str
     boot_id: str
     by: str = ""
+    unattended: bool = False
 
 
 def hash_token(token: str) -> str:
@@ -184,6 +186,8 @@ class Allocator:
                 start_id=ask.start_id,
                 boot_id=ask.boot_id,
                 heard_at=now,
+                phase=Phase.PARKED if ask.unattended else Phase.QUEUED,
+                unattended=ask.unattended,
             )
             line = self.line(lease, ask.by or ask.user, events.Asked(self._asked(ask.request)))
             stored = self.book.save(lease, audit=[line])

@@ -26,15 +26,33 @@ class KnownUsers:
 
         True while it does not answer: a ticket is good for a minute only, and people must be able to press Keep.
         """
-        now = self._clock.now()
-        if self._until.get((user, created), 0.0) > now:
+        if self._is_known(user, created):
             return True
         try:
             found = await asyncio.wait_for(self._hub.created(user), ANSWER_SECONDS)
         except (Unavailable, TimeoutError, asyncio.TimeoutError):
             return True
-        if found != created:
-            return False
+        if found == created:
+            self._note(user, created)
+        return found == created
+
+    async def name_of(self, user: str, created: str) -> str | None:
+        """Return what the user is called now who was created then and called ``user``; None for nobody any more.
+
+        Raises:
+            Unavailable: the hub does not answer.
+        """
+        if self._is_known(user, created):
+            return user
+        name = await self._hub.name_of(created, user)
+        if name is not None:
+            self._note(name, created)
+        return name
+
+    def _is_known(self, user: str, created: str) -> bool:
+        return self._until.get((user, created), 0.0) > self._clock.now()
+
+    def _note(self, user: str, created: str) -> None:
+        now = self._clock.now()
         fresh = {who: until for who, until in self._until.items() if until > now}
         self._until = {**fresh, (user, created): now + STANDS_SECONDS}
-        return True

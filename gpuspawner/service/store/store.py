@@ -21,6 +21,8 @@ from gpuspawner.core.leases.stored_events import event_of
 from gpuspawner.core.quotas.charges import Line
 from gpuspawner.service.store import schema, tables
 from gpuspawner.service.store.ages import Ages
+from gpuspawner.service.store.clients.answers import Answers
+from gpuspawner.service.store.clients.tokens import Tokens
 from gpuspawner.service.store.estimates import Estimates
 from gpuspawner.service.store.inbox import InboxRows
 from gpuspawner.service.store.ledger import Ledger
@@ -80,6 +82,8 @@ class Store:
         self.preemptions = PreemptionRows(self._transaction)
         self.inbox = InboxRows(self._transaction)
         self.messages = MessageRows(self._transaction)
+        self.answers = Answers(self._transaction)
+        self.tokens = Tokens(self._transaction)
         if self._engine.dialect.name == "sqlite":
             sa.event.listen(self._engine, "connect", _sqlite_settings)
             sa.event.listen(self._engine, "begin", self._begin)
@@ -263,10 +267,17 @@ class Store:
         """Return one lease, ended or not."""
         return next(iter(self._leases(tables.leases.c.id == lease_id)), None)
 
-    def ended(self, owner: Owner | None, limit: int = 20) -> list[Lease]:
-        """Return the leases of ``owner`` (None: of all) that ended last, the newest first."""
-        where = _owned(tables.leases.c.phase == Phase.ENDED.value, owner)
-        return self._leases(where, order=tables.leases.c.ended_at.desc(), limit=limit)
+    def ended(self, owner: Owner | None, limit: int = 20, before: tuple[float, str] | None = None) -> list[Lease]:
+        """Return the leases of ``owner`` (None: of all) that ended last, the newest first.
+
+        ``before`` are the end and the id of one: those that come after it in that order.
+        """
+        t = tables.leases.c
+        where = _owned(t.phase == Phase.ENDED.value, owner)
+        if before is not None:
+            at, name = before
+            where &= (t.ended_at < at) | ((t.ended_at == at) & (t.id > name))
+        return self._leases(where, order=t.ended_at.desc(), limit=limit)
 
     def last_ended(self, key: Key) -> Lease | None:
         """Return the lease of a key that ended last."""

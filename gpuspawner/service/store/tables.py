@@ -159,6 +159,35 @@ audit = sa.Table(
     sa.Index("ix_audit_at", "at"),
 )
 
+answers = sa.Table(
+    "answers",
+    metadata,
+    sa.Column("of", sa.String(64), primary_key=True),
+    sa.Column("at", sa.Float, nullable=False),
+    sa.Column("asked", sa.String(64), nullable=False),
+    sa.Column("status", sa.Integer, nullable=False),
+    sa.Column("text", sa.Text, nullable=False),
+    sa.Index("ix_answers_at", "at"),
+)
+
+tokens = sa.Table(
+    "tokens",
+    metadata,
+    sa.Column("id", sa.String(64), primary_key=True),
+    # The token itself is nowhere: who reads the store can act for nobody.
+    sa.Column("hash", sa.String(64), nullable=False),
+    sa.Column("hub", sa.String(64), nullable=False),
+    sa.Column("user_created", sa.String(64), nullable=False),
+    sa.Column("user", sa.String(255), nullable=False),
+    sa.Column("device", sa.String(255), nullable=False),
+    sa.Column("made_at", sa.Float, nullable=False),
+    sa.Column("until", sa.Float, nullable=False),
+    sa.Column("admin_until", sa.Float),
+    sa.Index("uq_tokens_hash", "hash", unique=True),
+    sa.Index("ix_tokens_owner", "hub", "user_created"),
+    sa.Index("ix_tokens_until", "until"),
+)
+
 estimates = sa.Table(
     "estimates",
     metadata,

@@ -13,6 +13,7 @@ from gpuspawner.service.api.actions import ACTIONS
 from gpuspawner.service.web import inbox, quotas
 from gpuspawner.service.web.base import NotFound, SignIn, Static
 from gpuspawner.service.web.pages import Act, Home, WorkspacePage
+from gpuspawner.service.web.programs import pages as programs
 
 __all__ = ["ROUTES", "STATIC", "NotFound", "Static"]
 
@@ -24,5 +25,6 @@ ROUTES: list[Any] = [
     (rf"/workspaces/([^/]+)/({ACTIONS})", Act),
     *quotas.ROUTES,
     *inbox.ROUTES,
+    *programs.ROUTES,
     (r"/oauth_callback", SignIn),
 ]

@@ -147,6 +147,8 @@ class PageHandler(ErrorPages):
             self._sign_in()
         elif self.person.lease is not None:
             raise HTTPError(403, reason="A workspace's own token opens no pages: it is for the API.")
+        elif self.person.token:
+            raise HTTPError(403, reason="A token of the command line opens no pages: it is for the API.")
         else:
             with suppress(Unavailable):  # a page whose own reading fails says so itself
                 self.inbox = await self.parts.inboxes.of(self.person.owner)

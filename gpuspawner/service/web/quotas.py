@@ -10,7 +10,7 @@ from tornado.web import HTTPError
 from gpuspawner.catalog import teams_of, visible
 from gpuspawner.core.errors import Conflict, RequestRefused
 from gpuspawner.core.quotas.entries import entries_in_force
-from gpuspawner.service.api.granting import CORRECTION_FIELDS, GRANT_FIELDS, Granting
+from gpuspawner.service.api.granting import CorrectionBody, GrantBody, Granting
 from gpuspawner.service.tell.rules.claim_views import claim_view
 from gpuspawner.service.tell.rules.quota_view import grant_view, quota_view
 from gpuspawner.service.tell.rules.rule_words import rules_view
@@ -145,7 +145,7 @@ class GrantHere(Posted):
 
     async def carry_out(self, *_address: str) -> None:
         """Grant it."""
-        await self.granting().grant(self.fields(*GRANT_FIELDS))
+        await self.granting().grant(self.fields(*GrantBody.model_fields))
 
 
 class TakeBackHere(Posted):
@@ -169,7 +169,7 @@ class CorrectHere(Posted):
 
     async def carry_out(self, *_address: str) -> None:
         """Correct it."""
-        await self.granting().correct(self.fields(*CORRECTION_FIELDS))
+        await self.granting().correct(self.fields(*CorrectionBody.model_fields))
 
 
 class GiveUpHere(Posted):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tools.docs.reference.api import api
 from tools.docs.reference.catalog import catalog
 from tools.docs.reference.chart import chart
 from tools.docs.reference.commands import commands
@@ -16,5 +17,6 @@ PAGES: dict[str, Callable[[], str]] = {
     "configure": configuration,
     "chart": chart,
     "events": events,
+    "api": api,
 }
 """By the page's name: what makes its Markdown."""

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections import Counter
 from typing import Any
 
-from gpuspawner.cli.asking import AwayError, RefusedError, call, token_of, told
-from gpuspawner.cli.remote import ID_LETTERS, shown
+from gpuspawner.cli.asking import ID_LETTERS, ask
+from gpuspawner.cli.output import show, shown
 from gpuspawner.cli.table import print_table
 from gpuspawner.core.units import show_duration, show_time
 
 
-def show_queue(arguments: argparse.Namespace) -> int:
+def show_queue(arguments: argparse.Namespace) -> None:
     """Print those of the asker, to administrators those of all; of others how many wait for what."""
-    try:
-        answer = call(f"{arguments.url.rstrip('/')}/api/v1/queue", token_of())
-    except (RefusedError, AwayError) as error:
-        return told(error)
-    if arguments.json:
-        print(json.dumps(answer, indent=1))
-        return 0
+    show(arguments, ask(arguments, "/queue"), _print_queue)
+
+
+def _print_queue(answer: dict[str, Any]) -> None:
     line = answer["queue"]
     named = [one for one in line if one["id"]]
     if not line:
         print("Nobody waits.")
-        return 0
+        return
     if named:
         rows: list[tuple[str, ...]] = [("ID", "USER", "SERVER", "TEAM", "FOR", "PLACE", "SINCE", "STARTS IN")]
         print_table([*rows, *(_row(one, answer["now"]) for one in named)])
@@ -37,7 +33,6 @@ def show_queue(arguments: argparse.Namespace) -> int:
     others = Counter(one["asked"] for one in line if not one["id"])
     for asked, count in others.items():
         print(shown(f"{count} {'other waits' if count == 1 else 'others wait'} for {asked}."))
-    return 0
 
 
 def _row(one: dict[str, Any], now: float) -> tuple[str, ...]:

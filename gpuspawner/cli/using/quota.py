@@ -3,76 +3,49 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from typing import Any
 from urllib.parse import urlencode
 
-from gpuspawner.cli.asking import REFUSED, AwayError, RefusedError, call, token_of, told
-from gpuspawner.cli.remote import ID_LETTERS, shown
+from gpuspawner.cli.asking import ID_LETTERS, ask, ask_all, one_begins
+from gpuspawner.cli.output import show, shown
 from gpuspawner.cli.table import print_table
 from gpuspawner.core.units import show_time
 
 
-def quota(arguments: argparse.Namespace) -> int:
+def quota(arguments: argparse.Namespace) -> None:
     """Print what bounds a user: each limit and budget, what is used, left, and when it renews."""
-    return _told(arguments, f"/quota{_query(user=arguments.user)}", _print_quota)
+    show(arguments, ask(arguments, f"/quota{_query(user=arguments.user)}"), _print_quota)
 
 
-def usage(arguments: argparse.Namespace) -> int:
+def usage(arguments: argparse.Namespace) -> None:
     """Print what was used, by user, team, kind or day."""
     query = _query(by=arguments.by, since=arguments.since, until=arguments.until, all="1" if arguments.all else "")
-    return _told(arguments, f"/usage{query}", _print_usage)
+    show(arguments, ask(arguments, f"/usage{query}"), _print_usage)
 
 
-def grant(arguments: argparse.Namespace) -> int:
+def grant(arguments: argparse.Namespace) -> None:
     """Grant somebody more for a time, take a grant back, or list the grants."""
+    why = {"why": arguments.why} if arguments.why else {}
     if arguments.list:
-        return _told(arguments, "/quota-grants", _print_grants)
+        show(arguments, ask_all(arguments, "/quota-grants", "grants"), _print_grants)
+        return
     if arguments.take_back:
-        return _take_back(arguments)
+        listed = ask_all(arguments, "/quota-grants", "grants")["grants"]
+        one = one_begins(listed, arguments.take_back, "grant", "gpuspawner grant --list")
+        show(arguments, ask(arguments, f"/quota-grants/{one['id']}", "DELETE", why), _print_grant)
+        return
     if arguments.what is None:  # of a team, or of everybody, the amount alone is named
         arguments.user, arguments.what = "", arguments.user
-    body = {"what": arguments.what, "until": arguments.until, "why": arguments.why, "since": arguments.since}
-    whom = {"team": arguments.team, "user": arguments.user, "everybody": arguments.everybody}
-    body |= {name: value for name, value in whom.items() if value}
-    return _told(arguments, "/quota-grants", _print_grant, "POST", body)
+    said = {name: getattr(arguments, name) for name in ("what", "until", "since", "team", "user", "everybody")}
+    body = {**why, **{name: value for name, value in said.items() if value}}
+    show(arguments, ask(arguments, "/quota-grants", "POST", body), _print_grant)
 
 
-def correct(arguments: argparse.Namespace) -> int:
+def correct(arguments: argparse.Namespace) -> None:
     """Charge somebody more, or give back, by a line of the ledger."""
-    body = {"user": arguments.user, "team": arguments.team, "amount": arguments.amount, "why": arguments.why}
-    return _told(arguments, "/usage/corrections", _print_correction, "POST", body)
-
-
-def _take_back(arguments: argparse.Namespace) -> int:
-    name = arguments.take_back
-    try:
-        listed = _ask(arguments, "/quota-grants")["grants"]
-    except (RefusedError, AwayError) as error:
-        return told(error)
-    found = [one for one in listed if one["id"].startswith(name)]
-    if len(found) != 1:
-        count = "No grant" if not found else f"{len(found)} grants"
-        print(f"{count} with an id that begins {name!r}. See gpuspawner grant --list.", file=sys.stderr)
-        return REFUSED
-    return _told(arguments, f"/quota-grants/{found[0]['id']}", _print_grant, "DELETE", {"why": arguments.why})
-
-
-def _told(arguments: argparse.Namespace, path: str, printed: Any, method: str = "GET", body: Any = None) -> int:
-    try:
-        answer = _ask(arguments, path, method, body)
-    except (RefusedError, AwayError) as error:
-        return told(error)
-    if arguments.json:
-        print(json.dumps(answer, indent=1))
-    else:
-        printed(answer)
-    return 0
-
-
-def _ask(arguments: argparse.Namespace, path: str, method: str = "GET", body: Any = None) -> dict[str, Any]:
-    return call(f"{arguments.url.rstrip('/')}/api/v1{path}", token_of(), method, body)
+    said = {name: getattr(arguments, name) for name in ("user", "team", "amount", "why")}
+    body = {name: value for name, value in said.items() if value}
+    show(arguments, ask(arguments, "/usage/corrections", "POST", body), _print_correction)
 
 
 def _query(**values: str | None) -> str:

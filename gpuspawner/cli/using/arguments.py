@@ -1,0 +1,144 @@
+"""What the commands of users take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpuspawner.cli.arguments_shared import add_name, examples, options
+
+RUN = "gpuspawner.cli.using"
+START = """\
+  gpuspawner start                                         the first template, as its form has it
+  gpuspawner start pytorch --gpu a100 --count 2 --lifetime 8h
+  gpuspawner start pytorch --gpu a100 --instead h100 --name train --detach
+  gpuspawner start pytorch --gpu a100 --dry-run            what it would do now
+"""
+
+
+def add_using(commands: Any) -> None:
+    """Add every command."""
+    _add_start(commands)
+    _add_looks(commands)
+    _add_acts(commands)
+    add_quota(commands)
+
+
+def _add_start(commands: Any) -> None:
+    parser = commands.add_parser(
+        "start",
+        help="start a workspace: waits in the queue, and ends once it runs",
+        description="Asks for a workspace as the form does, and waits until it runs: what it waits for is told "
+        "whenever that changes. Ctrl-C, or a closed terminal, leaves it its place.",
+        **examples(START),
+    )
+    parser.add_argument("template", metavar="TEMPLATE", nargs="?", help="as the catalog calls it (default: the first)")
+    parser.add_argument("--gpu", metavar="KIND", help="a kind of GPU, as gpuspawner offers calls it; none for none")
+    parser.add_argument("--count", metavar="N", help="how many GPUs")
+    parser.add_argument("--cpu", metavar="CORES", help="such as 4 or 0.5")
+    parser.add_argument("--memory", metavar="SIZE", help="with its unit, such as 64GiB")
+    parser.add_argument("--lifetime", metavar="TIME", help="with its unit, such as 8h or 1h30m")
+    parser.add_argument("--team", metavar="TEAM", help="which team is charged")
+    parser.add_argument(
+        "--instead", metavar="KIND", action="append", help="this kind will do, too, where it comes sooner"
+    )
+    parser.add_argument("--name", metavar="NAME", default="", help="the workspace's name (default: the one without)")
+    parser.add_argument("--detach", action="store_true", help="do not wait for it")
+    parser.add_argument("--dry-run", action="store_true", help="say what it would do now, and ask for nothing")
+    parser.set_defaults(run=f"{RUN}.start:start")
+    options(parser)
+
+
+def _add_looks(commands: Any) -> None:
+    listing = commands.add_parser(
+        "list", help="list workspaces", **examples("  gpuspawner list --ended 5\n  gpuspawner list --all --json\n")
+    )
+    listing.add_argument("--all", action="store_true", help="those of all users (administrators)")
+    listing.add_argument("--ended", type=int, default=0, metavar="N", help="the last N that ended, too (up to 200)")
+    listing.add_argument("--disputed", action="store_true", help="only ends that were called wrong and not answered")
+    listing.set_defaults(run=f"{RUN}.workspaces:list_workspaces")
+    queueing = commands.add_parser("queue", help="say who waits for GPUs, at which place, for how long and why")
+    queueing.set_defaults(run=f"{RUN}.queue:show_queue")
+    offering = commands.add_parser("offers", help="say what is to be had of each kind of GPU now, and what bounds you")
+    offering.set_defaults(run=f"{RUN}.offers:offers")
+    showing = commands.add_parser(
+        "show",
+        help="show one workspace: what it has, when it ends, what can be done",
+        **examples("  gpuspawner show          the only one, else the one that ended last\n  gpuspawner show train\n"),
+    )
+    showing.set_defaults(run=f"{RUN}.workspaces:show_workspace")
+    explaining = commands.add_parser("explain", help="say what is judged of a workspace now, and why")
+    explaining.set_defaults(run=f"{RUN}.workspaces:explain")
+    opening = commands.add_parser(
+        "open",
+        help="open a workspace in the browser",
+        **examples("  gpuspawner open train\n  gpuspawner open --print      its address alone\n"),
+    )
+    opening.add_argument("--print", action="store_true", help="print the address, and open nothing")
+    opening.set_defaults(run=f"{RUN}.workspaces:open_workspace")
+    for parser in (showing, explaining, opening):
+        add_name(parser, needed=False)
+    for parser in (listing, queueing, offering, showing, explaining, opening):
+        options(parser)
+
+
+def _add_acts(commands: Any) -> None:
+    known = {
+        "keep": "keep an idle workspace, as its page's button does",
+        "extend": "move the end of a workspace, by what its policy gives at once",
+        "stop": "stop a workspace, or withdraw a waiting one",
+    }
+    for name, text in known.items():
+        parser = commands.add_parser(name, help=text, **examples(f"  gpuspawner {name} train\n"))
+        add_name(parser)
+        options(parser)
+        parser.set_defaults(run=f"{RUN}.workspaces:{name}")
+
+
+GRANT_HELP = """\
+  gpuspawner grant alice "4 GPUs" --until Friday --why "deadline of the paper"
+  gpuspawner grant --team vision "+20 GPU h" --until "this month" --why "lost a node on Monday"
+  gpuspawner grant --take-back 3f2a --why "no longer needed"
+
+GPU hours and cost are added to each day, week or month in which the grant is in force. What is taken back ends nothing
+that runs: nothing is started or extended by it any more.
+"""
+
+
+def add_quota(commands: Any) -> None:
+    """Add the commands of quotas and use."""
+    own = commands.add_parser("quota", help="show what bounds you: used, set aside, left, and when it renews")
+    own.add_argument("--user", metavar="NAME", default="", help="of this user (administrators)")
+    own.set_defaults(run="gpuspawner.cli.using.quota:quota")
+    used = commands.add_parser(
+        "usage",
+        help="show what was used: GPU hours and cost, by day, user, team or kind",
+        **examples("  gpuspawner usage --by kind\n  gpuspawner usage --since 2026-11-01 --until 2026-11-30 --json\n"),
+    )
+    used.add_argument("--by", choices=("user", "team", "kind", "day"), default="day", help="default: %(default)s")
+    used.add_argument("--since", metavar="DAY", help="the first day, such as 2026-11-01 (default: of this month)")
+    used.add_argument("--until", metavar="DAY", help="the last day (default: today)")
+    used.add_argument("--all", action="store_true", help="that of all users (administrators)")
+    used.set_defaults(run="gpuspawner.cli.using.quota:usage")
+    granting = commands.add_parser(
+        "grant",
+        help="add to somebody's quotas and budgets for a time (administrators)",
+        **examples(GRANT_HELP),
+    )
+    granting.add_argument("user", metavar="USER", nargs="?", default="", help="for this user")
+    granting.add_argument("what", metavar="AMOUNT", nargs="?", help='such as "4 GPUs", "+20 GPU h", "2 h100"')
+    granting.add_argument("--team", metavar="TEAM", default="", help="for this team, or for the user in it")
+    granting.add_argument("--everybody", action="store_true", help="for everybody together")
+    granting.add_argument("--since", metavar="TIME", help="from when, such as tomorrow (default: now)")
+    granting.add_argument("--until", metavar="TIME", help="such as Friday, 2026-12-24, this month, 3d")
+    granting.add_argument("--take-back", metavar="ID", help="take a grant back, by its id or the beginning of it")
+    granting.add_argument("--list", action="store_true", help="list the grants, the newest first")
+    granting.set_defaults(run="gpuspawner.cli.using.quota:grant")
+    correcting = commands.add_parser("correct", help="correct what somebody is charged (administrators)")
+    correcting.add_argument("user", metavar="USER", help="whose use")
+    correcting.add_argument("amount", metavar="AMOUNT", help='such as "-3 GPU h", which gives back, or "+10 cost"')
+    correcting.add_argument("--team", metavar="TEAM", default="", help="that is charged")
+    correcting.set_defaults(run="gpuspawner.cli.using.quota:correct")
+    for parser in (granting, correcting):
+        parser.add_argument("--why", metavar="TEXT", help="the reason, which is stored")
+    for parser in (own, used, granting, correcting):
+        options(parser)

@@ -1,0 +1,34 @@
+"""``gpuspawner offers``: what is to be had of each kind of GPU now."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from gpuspawner.cli.asking import ask
+from gpuspawner.cli.output import show, shown
+from gpuspawner.cli.table import print_table
+from gpuspawner.core.units import show_bytes
+
+
+def offers(arguments: argparse.Namespace) -> None:
+    """Print the kinds, and what bounds who asks."""
+    show(arguments, ask(arguments, "/offers"), _print)
+
+
+def _print(answer: dict[str, Any]) -> None:
+    if not answer["offers"]:
+        print("No kind of GPU is offered to you.")
+    else:
+        rows: list[tuple[str, ...]] = [("KIND", "WHAT IT IS", "MEMORY", "FREE", "WAITING", "PRICE", "NOTE")]
+        print_table([*rows, *map(_row, answer["offers"])])
+    for line in answer["quota"]:
+        print(shown(line["words"]))
+
+
+def _row(one: dict[str, Any]) -> tuple[str, ...]:
+    free = "unknown" if one["free"] is None else f"{one['free']} of {one['total']}"
+    memory = "" if one["memory_bytes"] is None else show_bytes(one["memory_bytes"])
+    price = "" if one["price_per_hour"] is None else f"{one['price_per_hour']:.2f} / h"
+    title = f"{one['title']} (simulated)" if one["simulated"] else one["title"]
+    return one["kind"], title, memory, free, str(one["waiting"]), price, one["note"]

@@ -1,0 +1,61 @@
+"""``gpuspawner start``: ask for a workspace, and wait for it as its page does."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+from gpuspawner.cli.asking import ID_LETTERS, ask
+from gpuspawner.cli.errors import RefusedError
+from gpuspawner.cli.meant import title
+from gpuspawner.cli.output import show, shown
+from gpuspawner.cli.using.workspaces import address_of, tell
+from gpuspawner.core.units import show_time
+
+ASK_SECONDS = 2.0
+OPTIONS = ("template", "gpu", "count", "cpu", "memory", "lifetime", "team")
+UP = {"running", "reclaiming"}
+
+
+def start(arguments: argparse.Namespace) -> None:
+    """Ask, tell where it stands whenever that changes, and end once it runs; with ``--detach`` at once."""
+    options: dict[str, Any] = {name: value for name in OPTIONS if (value := getattr(arguments, name)) is not None}
+    if arguments.instead:
+        options["substitutes"] = arguments.instead
+    if arguments.dry_run:
+        told = ask(arguments, "/check", "POST", {**options, "server": arguments.name})
+        show(arguments, told, lambda outlook: print(shown(outlook["sentence"])))
+        return
+    one = ask(arguments, "/workspaces", "POST", {**options, "server": arguments.name})
+    if not arguments.detach:
+        one = _waited(arguments, one)
+    show(arguments, one, lambda told: _print(arguments, told))
+
+
+def _waited(arguments: argparse.Namespace, one: dict[str, Any]) -> dict[str, Any]:
+    """Return it once it runs. Raises RefusedError where it ends before. Ctrl-C leaves it waiting, and says so."""
+    told = ""
+    try:
+        while one["phase"] not in UP and not one["end"]:
+            words = one["queue"]["sentence"] if one["queue"] else f"{one['words']}."
+            if words != told:
+                tell(words)
+                told = words
+            time.sleep(ASK_SECONDS)
+            one = ask(arguments, f"/workspaces/{one['id']}")
+    except KeyboardInterrupt:
+        tell(f"It goes on without you: gpuspawner show {one['id'][:ID_LETTERS]}, or gpuspawner stop {one['id']}.")
+        raise
+    if one["end"]:
+        raise RefusedError(shown(f"{title(one)} did not start. {one['end']['why']}"))
+    return one
+
+
+def _print(arguments: argparse.Namespace, one: dict[str, Any]) -> None:
+    if one["phase"] in UP:
+        ends = "" if one["ends_at"] is None else f" It ends {show_time(one['ends_at'], one['now'])}."
+        print(shown(f"{title(one)}: {one['words']}.{ends}"))
+        print(address_of(arguments, one))
+        return
+    print(shown(f"{title(one)}: {one['queue']['sentence'] if one['queue'] else one['words']}"))

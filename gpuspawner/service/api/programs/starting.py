@@ -1,0 +1,71 @@
+"""A start by a program: the service asks for the GPUs, and starts the server in the hub once they are granted.
+
+It starts it by the right that it has for those whose place came while they were away (``servers``), and only for who
+asks: a program of theirs needs no right in the hub at all. The hub's own limits hold as for any start.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from tornado.web import HTTPError
+
+from gpuspawner.core.errors import Conflict, RequestRefused, quoted
+from gpuspawner.core.leases.lease import WAITING, Key
+from gpuspawner.service.api.base import Person
+from gpuspawner.service.api.public import Workspaces as Listed
+from gpuspawner.service.api.rest import route
+from gpuspawner.service.api.rest.shapes.options import StartBody
+from gpuspawner.service.api.rest.shapes.workspaces import Workspace
+from gpuspawner.service.leases.allocator import Ask
+from gpuspawner.service.tell.views import lease_view
+
+LONGEST_NAME = 60
+"""Of a server. Arbitrary: it becomes part of addresses and of pods' names."""
+
+
+class Workspaces(Listed):
+    """Workspaces: one's own, or those of all for administrators."""
+
+    @route(answer=Workspace, status=202, body=StartBody)
+    async def post(self) -> None:
+        """Ask for a workspace of one's own, which starts as soon as it has its GPUs.
+
+        It answers at once: whether it waits, and where, is in the answer, and asked for again there. What runs already
+        is a conflict; what waits for the same is answered as it is.
+        """
+        person = self._starter()
+        options = self.body()
+        server = _server(options.pop("server", ""))
+        parts, key = self.parts, Key(*person.owner, server)
+        groups = await parts.members.now(person.name, person.owner)
+        request = await parts.allocator.asking.request_of(key, person.name, options, groups)
+        lease = parts.book.of_key(key)
+        if lease is not None and lease.phase in WAITING and lease.request == request:
+            self.answer(lease_view(parts, lease), 202)
+            return
+        if lease is not None:
+            called = f"called {server}" if server else "without a name"
+            raise Conflict(
+                f"You have a workspace {called} already ({lease.id[:8]}): open or stop it, or name another one."
+            )
+        ask = Ask(key, person.name, request, options, uuid.uuid4().hex, "", unattended=True)
+        self.answer(lease_view(parts, await parts.allocator.acquire(ask)), 202)
+
+    def _starter(self) -> Person:
+        person = self.must()
+        if person.lease is not None or not person.owner.user_created:
+            raise HTTPError(403, reason="Only a user of the hub, by a token of theirs, starts a workspace.")
+        return person
+
+
+def _server(name: object) -> str:
+    good = isinstance(name, str) and len(name) <= LONGEST_NAME and name.isprintable() and "/" not in name
+    if not good:
+        limit = f"a text of at most {LONGEST_NAME} letters, without /"
+        raise RequestRefused("server", quoted(name), limit, "Name the workspace so, or leave it out.")
+    return str(name)
+
+
+ROUTES: list[Any] = [(r"/api/v1/workspaces", Workspaces)]

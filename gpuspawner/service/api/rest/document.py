@@ -1,0 +1,164 @@
+"""The OpenAPI document, made of the routes themselves: their patterns, declarations, signatures and docstrings."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from gpuspawner import __version__
+from gpuspawner.service.api.rest.keys import KEY, LONGEST_KEY
+from gpuspawner.service.api.rest.models import Error
+from gpuspawner.service.api.rest.route import Route, route_of
+
+BELOW = "/api/"
+METHODS = ("get", "post", "delete")
+ABOUT = """\
+Times are seconds since 1970, amounts carry their unit in their name, and null is unknown or not so. A field or an
+argument that a route does not have is refused. An error is `{"error": {"message": ...}}` with a sentence for people;
+that of a refused request also has `field`, `asked`, `limit` and `remedy`. A body is JSON of at most 64 KiB, with its
+`Content-Length`. What acts takes an `Idempotency-Key`: the same key has it done once, and is answered alike for a day.
+A long list is answered in parts: `next` is the `cursor` of the next part."""
+REASONS = {
+    400: "The request can't be understood, or asks for what can't be.",
+    403: "Nobody is signed in, or who asks may not.",
+    404: "There is nothing like that, or not for who asks.",
+    409: "Not possible in the present state: the message says why.",
+    410: "It has ended meanwhile.",
+    411: "The body comes without its length.",
+    413: "The body is too long.",
+    422: "The Idempotency-Key was used for another request.",
+    429: "Too often, or too many at once: the message says when to ask again.",
+    503: "A part that must answer does not: the hub, or the store. Ask again.",
+}
+Routes = Iterable[tuple[str, type]]
+
+
+def document(routes: Routes, server: str = "") -> dict[str, Any]:
+    """Return the document of the routes below ``/api/``; ``server`` is the address that they stand below."""
+    found = [(pattern, handler, path_of(pattern, handler)) for pattern, handler in routes if pattern.startswith(BELOW)]
+    models, paths = dict[str, type[BaseModel]](Error=Error), dict[str, Any]()
+    for pattern, handler, path in found:
+        declared = {name: one for name in METHODS if (one := route_of(handler, name)) is not None}
+        for one in declared.values():
+            models |= {model.__name__: model for model in (one.answer, one.body) if isinstance(model, type)}
+        about = _first_line(handler)
+        paths[path] = {
+            "summary": about,
+            **{name: _operation(pattern, path, name, one) for name, one in declared.items()},
+        }
+    _, schemas = models_json_schema(
+        [(model, "validation") for model in models.values()], ref_template="#/components/schemas/{model}"
+    )
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "gpuspawner", "version": __version__, "description": ABOUT},
+        "servers": [{"url": server or "/"}],
+        "security": [{"token": []}],
+        "paths": paths,
+        "components": {
+            "schemas": schemas["$defs"],
+            "securitySchemes": {
+                "token": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "A token of the hub with the scope custom:gpu:use, of administrators "
+                    "custom:gpu:admin; or one that `gpuspawner login` got.",
+                }
+            },
+        },
+    }
+
+
+def undeclared(routes: Routes) -> Iterator[str]:
+    """Yield each method of a handler below ``/api/`` that says nothing of what it takes and answers."""
+    for pattern, handler in routes:
+        for name in METHODS:
+            own = inspect.getattr_static(handler, name, None)
+            is_there = inspect.isfunction(own) and own.__module__.startswith("gpuspawner")
+            if pattern.startswith(BELOW) and is_there and route_of(handler, name) is None:
+                yield f"{handler.__module__}.{handler.__name__}.{name}"
+
+
+def path_of(pattern: str, handler: type) -> str:
+    """Return a route's pattern as a path, its parts called as the parameters of the handler's methods are."""
+    declared = next((one for name in METHODS if (one := route_of(handler, name)) is not None), None)
+    names = iter(_path_parameters(declared.method) if declared is not None else ())
+    return re.sub(r"\([^)]*\)", lambda _: "{%s}" % next(names, "name"), pattern.removesuffix("?"))  # noqa: UP031
+
+
+def _path_parameters(method: Any) -> list[str]:
+    parameters = inspect.signature(method).parameters.values()
+    return [one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD and one.name != "self"]
+
+
+def _operation(pattern: str, path: str, name: str, route: Route) -> dict[str, Any]:
+    summary, _, more = (inspect.getdoc(route.method) or "").partition("\n")
+    acts = name != "get"
+    parameters = [
+        {"name": one, "in": "path", "required": True, "schema": _part(group)}
+        for one, group in zip(re.findall(r"\{(\w+)\}", path), re.findall(r"\(([^)]*)\)", pattern), strict=True)
+    ]
+    parameters += list(_arguments(route))
+    if acts and route.keyed:
+        schema = {"type": "string", "minLength": 1, "maxLength": LONGEST_KEY}
+        parameters.append({"name": KEY, "in": "header", "required": False, "schema": schema})
+    operation: dict[str, Any] = {
+        "operationId": f"{name}{re.sub(r'[^a-zA-Z0-9]+', '_', path.removeprefix('/api/v1')).rstrip('_')}",
+        "summary": summary,
+        **({"description": " ".join(more.split())} if more.strip() else {}),
+        "parameters": parameters,
+        "responses": dict(_responses(path, route, acts=acts)),
+    }
+    if route.body is not None:
+        needed = any(field.is_required() for field in route.body.model_fields.values())
+        operation["requestBody"] = {"required": needed, "content": _content(route.body)}
+    if route.everybody:
+        operation["security"] = []
+    return operation
+
+
+def _part(group: str) -> dict[str, Any]:
+    """Return what a part of a path may be, by its group in the pattern: any text, or one of some words."""
+    words = re.fullmatch(r"[a-z-]+(?:\|[a-z-]+)*", group)
+    return {"type": "string", **({"enum": group.split("|")} if words else {"minLength": 1})}
+
+
+def _arguments(route: Route) -> Iterator[dict[str, Any]]:
+    if route.query is None:
+        return
+    schema = route.query.model_json_schema()
+    for name, one in schema["properties"].items():
+        needed = name in schema.get("required", ())
+        about: Mapping[str, Any] = {key: value for key, value in one.items() if key not in {"title", "description"}}
+        yield {"name": name, "in": "query", "required": needed, "schema": about, **_described(one)}
+
+
+def _described(schema: Mapping[str, Any]) -> dict[str, str]:
+    return {"description": schema["description"]} if "description" in schema else {}
+
+
+def _responses(path: str, route: Route, *, acts: bool) -> Iterator[tuple[str, Any]]:
+    for status in filter(None, (route.status, route.also)):
+        about = (inspect.getdoc(route.answer) or "") if isinstance(route.answer, type) else "As it happens."
+        yield str(status), {"description": about.partition("\n")[0], "content": _content(route.answer)}
+    refused = {400, 403, 503, *route.refuses}
+    refused |= {404} if "{" in path else set()
+    refused |= {409, 410, 411, 413} if acts else set()
+    refused |= {422} if acts and route.keyed else set()
+    for status in sorted(refused):
+        yield str(status), {"description": REASONS[status], "content": _content(Error)}
+
+
+def _content(answer: type[BaseModel] | str) -> dict[str, Any]:
+    if isinstance(answer, str):
+        return {answer: {"schema": {} if answer == "application/json" else {"type": "string"}}}
+    return {"application/json": {"schema": {"$ref": f"#/components/schemas/{answer.__name__}"}}}
+
+
+def _first_line(thing: object) -> str:
+    return (inspect.getdoc(thing) or "").partition("\n")[0]

@@ -1,0 +1,81 @@
+"""What every model of the REST API is: of an answer, a body, or the arguments of an address; and how one is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from gpuspawner.core.errors import RequestRefused, quoted
+
+LONGEST_LIST = 200
+"""So many of a list are answered at once, at most. Arbitrary: 0.6 MB of workspaces."""
+
+
+class Answer(BaseModel):
+    """What is answered: exactly these fields. Times are seconds since 1970; null is unknown, or not so."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
+
+
+class Body(BaseModel):
+    """What a request may send: these fields and no other."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
+
+
+class Query(BaseModel):
+    """What may stand behind ``?`` in an address: these arguments and no other."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+
+class PageQuery(Query):
+    """Which part of a long list."""
+
+    limit: int = Field(default=LONGEST_LIST, ge=1, le=LONGEST_LIST)
+    """How many are answered at once."""
+    cursor: str = Field(default="", max_length=500)
+    """Where to go on: ``next`` of the part before."""
+
+
+class Problem(Answer):
+    """What is told of an error, in a sentence for people."""
+
+    message: str
+    field: str | None = None
+    """Which part of the request was refused; with it ``asked``, ``limit`` and ``remedy``."""
+    asked: str | None = None
+    limit: str | None = None
+    remedy: str | None = None
+
+
+class Error(Answer):
+    """An answer of 4xx or 5xx."""
+
+    error: Problem
+
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+def understood(model: type[ModelT], values: Mapping[str, Any]) -> ModelT:
+    """Return the values as a model.
+
+    Raises:
+        RequestRefused: a value that it does not take, or a field that it does not have; the first that is wrong.
+    """
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+    name = ".".join(map(str, first["loc"]))
+    if first["type"] == "extra_forbidden":
+        known, remedy = ", ".join(model.model_fields), "Leave it out."
+        raise RequestRefused(quoted(name), "a field that does not exist", known or "none", remedy)
+    field = model.model_fields.get(str(first["loc"][0])) if first["loc"] else None
+    means = f"It means: {field.description}" if field is not None and field.description else "Write another."
+    if first["type"] == "missing":
+        raise RequestRefused(name, "nothing", "a value", means)
+    raise RequestRefused(name, quoted(first["input"]), first["msg"].removeprefix("Input should be "), means)

@@ -1,0 +1,101 @@
+"""What could be had, what a start would do, who waits; who asks."""
+
+from __future__ import annotations
+
+from gpuspawner.service.api.rest.models import Answer
+from gpuspawner.service.api.rest.shapes.rules import Budget, Limit
+from gpuspawner.service.api.rest.shapes.workspaces import HeldBack, Substitute
+
+
+class Team(Answer):
+    """A team that may be charged."""
+
+    name: str
+    title: str
+
+
+class Whoever(Answer):
+    """Who asks, and which version answers."""
+
+    version: str
+    user: str
+    admin: bool
+    teams: list[Team]
+    team: str | None
+    """The one that is charged where a start names none; null where one must be named."""
+
+
+class Offer(Answer):
+    """What there is of a kind of GPU: null is unknown, never 0 for that."""
+
+    kind: str
+    title: str
+    memory_bytes: int | None
+    price_per_hour: float | None
+    free: int | None
+    total: int | None
+    waiting: int
+    simulated: bool
+    note: str
+
+
+class Offers(Answer):
+    """What could be had of every kind now."""
+
+    offers: list[Offer]
+    age_seconds: float | None
+    held: int
+    """How many GPUs who asks has, or waits for."""
+    consents: dict[str, list[str]]
+    """By template, which substitutes were consented to last."""
+    quota: list[Limit | Budget]
+    teams: list[Team]
+    team: str | None
+
+
+class Outlook(Answer):
+    """What a start would do now."""
+
+    sentence: str
+    starts_now: bool
+    place: int | None
+    asked: str
+    ends_at: float | None
+    team: str | None
+    substitutes: list[Substitute]
+    quota: list[Limit | Budget]
+
+
+class Waiter(Answer):
+    """One who waits. Of others than oneself only what is waited for is told."""
+
+    id: str | None
+    user: str | None
+    server: str | None
+    team: str | None
+    mine: bool
+    gpu: str | None
+    count: int
+    asked: str
+    place: int
+    of: int
+    sentence: str | None
+    held_back: HeldBack | None
+    changed: str | None
+    asked_at: float
+    at_most_seconds: float | None
+    likely_seconds: float | None
+
+
+class Queue(Answer):
+    """Who waits, in order."""
+
+    queue: list[Waiter]
+    now: float
+
+
+class Groups(Answer):
+    """The hub's groups, and a sentence for each that the catalog names and the hub has not."""
+
+    groups: list[str]
+    missing: list[str]

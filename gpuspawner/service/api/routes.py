@@ -1,0 +1,39 @@
+"""Every route below ``/api/``, and the document that is made of them."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from gpuspawner.service.api import events, inbox, preemptions, public, usage
+from gpuspawner.service.api.base import BaseHandler
+from gpuspawner.service.api.programs import signing_in, starting
+from gpuspawner.service.api.rest import route
+from gpuspawner.service.api.rest.document import document
+
+
+class Document(BaseHandler):
+    """GET: what this API takes and answers, as an OpenAPI document. It is the same for everybody, signed in or not."""
+
+    @route(answer="application/json", everybody=True)
+    def get(self) -> None:
+        """Answer the document."""
+        self.answer({**document_of_all(), "servers": [{"url": self.parts.prefix.rstrip("/") or "/"}]})
+
+
+ROUTES: list[tuple[str, type]] = [
+    *starting.ROUTES,
+    *public.ROUTES,
+    *preemptions.ROUTES,
+    *usage.ROUTES,
+    *events.ROUTES,
+    *inbox.ROUTES,
+    *signing_in.ROUTES,
+    (r"/api/openapi.json", Document),
+]
+
+
+@cache
+def document_of_all() -> dict[str, Any]:
+    """Return the document of these routes."""
+    return document(ROUTES)

@@ -1,0 +1,108 @@
+"""Where a user lets the command line act for them, sees the tokens that came of it, and reads what the API takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tornado.web import HTTPError
+
+from gpuspawner.core.leases.lease import Owner
+from gpuspawner.service.api.base import Person
+from gpuspawner.service.api.routes import document_of_all
+from gpuspawner.service.login.logins import LOGIN_SECONDS, Login
+from gpuspawner.service.login.tokens import ADMIN_SECONDS, TOKEN_SECONDS, revoke, token_view
+from gpuspawner.service.web.base import PageHandler
+
+UNKNOWN = (
+    "No login waits with this code. It is over after five minutes, and once it was allowed or denied. Run gpuspawner "
+    "login again, and compare the code that it shows."
+)
+TRIED = "Too many wrong codes. Try again in five minutes."
+
+
+class SignedInPage(PageHandler):
+    """A page for who has signed in to the hub by a browser: no token may let another act."""
+
+    def signed_in(self) -> Person:
+        """Return who looks. Raises 403 for a token, and for a service."""
+        person = self.viewer()
+        if self._authorization()[0] or not person.owner.user_created:
+            raise HTTPError(403, reason="Only a user who has signed in to the hub in a browser may do this.")
+        return person
+
+
+class LoginCode(SignedInPage):
+    """GET [?code=]: the login with this code, to be compared. POST: allow or deny it."""
+
+    def get(self) -> None:
+        """Answer the page. Looking allows nothing."""
+        code = self.get_query_argument("code", "")
+        if not code:
+            self._show()
+            return
+        login, problem = self._found(code)
+        self._show(login, problem, 404 if problem else 200)
+
+    def post(self) -> None:
+        """Do it, once; what can't be done is told."""
+        person, login, problem = self.signed_in(), *self._found(self.get_body_argument("code", ""))
+        if login is None:
+            self._show(problem=problem, status=404)
+            return
+        if self.get_body_argument("answer", "") != "allow":
+            self.parts.logins.decide(login, None)
+            self._show(done="It was denied: the command line gets nothing.")
+            return
+        if login.admin and not person.admin:
+            raise HTTPError(403, reason="It asks for an administrator's rights, which you have not. Run it without.")
+        self.parts.logins.decide(login, person.owner, person.name)
+        self._show(done=f"Allowed. {login.device} has signed in as {person.name}: go back to its terminal.")
+
+    def _found(self, code: str) -> tuple[Login | None, str]:
+        owner, now = self.signed_in().owner, self.parts.clock.now()
+        login = self.parts.logins.find(code, owner, now)
+        if login is not None:
+            return login, ""
+        return None, UNKNOWN if self.parts.logins.tries_left(owner) else TRIED
+
+    def _show(self, login: Login | None = None, problem: str = "", status: int = 200, done: str = "") -> None:
+        person = self.signed_in()
+        self.render_page(
+            "login_code.html",
+            status,
+            login=login,
+            may=login is None or not login.admin or person.admin,
+            ends_at=None if login is None else login.at + LOGIN_SECONDS,
+            days=round(TOKEN_SECONDS / 86400),
+            admin_hours=round(ADMIN_SECONDS / 3600),
+            problem=problem,
+            done=done,
+        )
+
+
+class Tokens(SignedInPage):
+    """GET: one's own tokens of the command line. POST: revoke one."""
+
+    async def get(self) -> None:
+        """Answer the page."""
+        owner: Owner = self.signed_in().owner
+        rows = await self.parts.store.read(self.parts.store.tokens.of_owner, owner)
+        self.render_page("tokens.html", tokens=[token_view(self.parts, row) for row in rows])
+
+    async def post(self) -> None:
+        """Do it and return to the page; one that is gone already is as it should be."""
+        person = self.signed_in()
+        await revoke(self.parts, person.owner, person.name, self.get_body_argument("token", ""))
+        self.redirect(f"{self.parts.prefix.rstrip('/')}/tokens", status=303)
+
+
+class Reference(PageHandler):
+    """GET: the API's document as a page."""
+
+    def get(self) -> None:
+        """Answer it."""
+        self.viewer()
+        self.render_page("reference.html", api=document_of_all(), address=self.address)
+
+
+ROUTES: list[Any] = [(r"/login-code", LoginCode), (r"/tokens", Tokens), (r"/reference", Reference)]

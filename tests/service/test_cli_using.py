@@ -1,0 +1,160 @@
+"""The commands of users against the service: what they print and do, their exit codes, and completion."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+from page_world import api, in_grace, running, waiting
+from wcwidth import wcswidth
+
+from gpuspawner.cli.main import main, parser_of_all
+from gpuspawner.cli.table import print_table
+from gpuspawner.cli.using import start
+from gpuspawner.core.leases.lease import Phase
+from gpuspawner.service.leases.allocator import Ask
+from tools.docs.reference.commands import below
+
+
+@pytest.fixture
+def world(make_web_world):
+    made = make_web_world()
+    made.observe()
+    return made
+
+
+@pytest.fixture
+def cli(world, monkeypatch, capsys):
+    def run(*arguments, name="alice", code=0):
+        monkeypatch.setenv("GPUSPAWNER_TOKEN", world.token(name))
+        assert main([*arguments, "--url", world.home.rstrip("/")]) == code, capsys.readouterr()
+        return capsys.readouterr()
+
+    return run
+
+
+def test_start_asks_as_the_form_does_and_detached_says_where_it_stands(world, cli):
+    asked = ["--gpu", "a100", "--count", "4", "--memory", "16GiB", "--name", "train"]
+    out = cli("start", "pytorch", *asked, "--detach").out
+    (lease,) = world.parts.book
+    assert (lease.key.server, lease.request.count, lease.request.memory_bytes) == ("train", 4, 16 * 2**30)
+    assert (lease.phase, lease.unattended) == (Phase.RESERVED, True), "nobody waits in the hub: the service starts it"
+    assert out.startswith(f"alice: train ({lease.id[:8]}): ")
+    again = cli("start", "--name", "train", "--detach", code=2).err
+    assert again.startswith(f"You have a workspace called train already ({lease.id[:8]}): open or stop it, or name ")
+    waits = json.loads(cli("start", "--json", "--detach").out)
+    assert (waits["phase"], waits["queue"]["place"]) == ("parked", 1)
+    assert json.loads(cli("start", "--json", "--detach").out)["id"] == waits["id"], "what waits for the same is that"
+
+
+def test_start_waits_tells_its_place_and_ends_once_it_runs(world, cli, monkeypatch):
+    world.save(running("bobs", "bob", gpus=(0, 1, 2, 3)))
+
+    def sleep(_seconds):
+        (mine,) = [one for one in world.parts.book if one.user == "alice"]
+        if mine.phase is Phase.PARKED:
+            api(world, "bob", "workspaces/bobs/stop", "POST")
+            world.save(replace(running("up"), id=mine.id, key=mine.key))
+
+    monkeypatch.setattr(start.time, "sleep", sleep)
+    out, err = cli("start")
+    assert err.startswith("All 4 simulated A100 80 GB are in use. ")
+    assert "Running on 1 simulated A100 80 GB. It ends " in out
+    assert out.endswith(f"{world.url}/user/alice/\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--memory", "16GB"], "memory: '16GB' asked; allowed: 1 GiB to 64 GiB."),
+        (["--count", "9"], "GPUs: '9' asked; allowed: 1 to 4."),
+        (["lost"], "template: 'lost' asked; allowed: pytorch."),
+        (["--name", "a/b"], "server: 'a/b' asked; allowed: a text of at most 60 letters, without /."),
+    ],
+)
+def test_what_can_not_be_started_is_refused_in_words(cli, world, arguments, words):
+    assert words in cli("start", *arguments, code=2).err
+    assert list(world.parts.book) == []
+
+
+def test_a_dry_run_says_what_start_would_do_and_asks_for_nothing(cli, world):
+    assert cli("start", "--dry-run").out.startswith("Starts now on 1 simulated A100 80 GB (4 free).")
+    assert list(world.parts.book) == []
+
+
+def test_show_open_keep_and_extend_act_on_the_one_that_is_meant(world, cli):
+    world.save(in_grace("warned"))
+    shown = cli("show").out
+    assert shown.startswith("alice: default workspace (warned)\n  State:")
+    assert f"  Page:      {world.home}workspaces/warned" in shown
+    assert cli("open", "--print").out == f"{world.url}/user/alice/\n"
+    assert cli("keep", "-").out == "alice: default workspace (warned) is kept. 2 more times left.\n"
+    before = world.lease("warned").deadline_at
+    assert cli("extend", "war").out.startswith("alice: default workspace (warned) ends ")
+    assert world.lease("warned").deadline_at > before
+    assert "No workspace called 'lost'" in cli("keep", "lost", code=2).err
+    assert "An empty name keeps nothing." in cli("keep", "", code=2).err
+    world.save(waiting("waits", "bob"))
+    assert "bob: default workspace (waits) does not run" in cli("open", "waits", name="bob", code=2).err
+
+
+def test_offers_say_what_is_free_and_what_is_not_known(world, cli):
+    head, a100, t4 = cli("offers").out.splitlines()[:3]
+    assert head.split() == ["KIND", "WHAT", "IT", "IS", "MEMORY", "FREE", "WAITING", "PRICE", "NOTE"]
+    assert "4 of 4" in a100
+    assert "2.10 / h" in a100
+    assert t4.startswith("t4 ")
+    assert json.loads(cli("offers", "--json").out) == api(world, "alice", "offers").json()
+
+
+def test_every_command_that_asks_takes_json_and_a_service_that_is_away_is_a_3(monkeypatch, capsys):
+    monkeypatch.setenv("GPUSPAWNER_TOKEN", "x")
+    words = {"keep": ["x"], "extend": ["x"], "stop": ["x"], "grant": ["--list"], "correct": ["x", "1 GPU h"]}
+    asking = [name for name, parser in below(parser_of_all()).items() if "--url" in parser.format_help()]
+    asking = [name for name in asking if name not in {"ssh", "logout", "preempt"}]
+    assert len(asking) > 14
+    for name in asking:
+        code = main([name, *words.get(name, []), "--json", "--url", "http://127.0.0.1:9/services/gpu"])
+        assert (name, code) == (name, 3)
+        assert "No GPU service answers at http://127.0.0.1:9/services/gpu." in capsys.readouterr().err
+
+
+def test_letters_of_two_cells_shift_no_column(capsys):
+    print_table([("USER", "STATE"), ("李雷", "runs"), ("e\u0301va", "waits"), ("bob\n", "runs")])
+    lines = capsys.readouterr().out.splitlines()
+    ends = {wcswidth(line[: -len(line.split()[-1])]) for line in lines}
+    assert ends == {7}, lines
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_gets_its_completion(shell, capsys):
+    assert main(["completion", shell]) == 0
+    assert "gpuspawner" in capsys.readouterr().out
+
+
+def test_commands_and_names_of_workspaces_are_completed(world, tmp_path):
+    world.save(running("runs", server="train"))
+
+    def completed(line):
+        variables = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_SHELL": "bash", "COMP_LINE": line, "COMP_POINT": str(len(line))}
+        variables |= {"_ARGCOMPLETE_STDOUT_FILENAME": str(tmp_path / "told"), "_ARGCOMPLETE_IFS": "\n"}
+        variables |= {"GPUSPAWNER_TOKEN": world.token("alice"), "GPUSPAWNER_URL": world.home.rstrip("/")}
+        command = [sys.executable, "-m", "gpuspawner.cli"]
+        subprocess.run(command, env={**os.environ, **variables}, capture_output=True, timeout=60, check=False)
+        return (tmp_path / "told").read_text().split()
+
+    assert completed("gpuspawner ex") == ["explain", "extend"]
+    assert completed("gpuspawner keep t") == ["train"]
+
+
+async def test_what_nobody_waits_for_in_the_hub_is_started_by_the_service_once_it_is_granted(make_world):
+    world = make_world()
+    world.hub.add("alice")
+    request = await world.parts.allocator.asking.resolve({}, "alice", world.key("alice").owner, frozenset())
+    ask = Ask(world.key("alice"), "alice", request, {}, "one", "", unattended=True)
+    lease = await world.parts.allocator.acquire(ask)
+    assert lease.unattended
+    await world.go_on(3, step=1)
+    assert [(what, who) for what, who, _ in world.hub.calls] == [("start", "alice")]

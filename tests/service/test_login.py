@@ -1,0 +1,224 @@
+"""Login of the command line by a code: who may allow it, for how long, what it may then, and how it ends."""
+
+import json
+import os
+import re
+import stat
+import threading
+
+import pytest
+import requests
+from page_world import PEOPLE, Browser, api, running
+
+from gpuspawner.cli.main import main
+from gpuspawner.service.login.logins import LOGIN_SECONDS, MOST_BEGUN_EACH, MOST_TRIED_EACH
+from gpuspawner.service.login.tokens import ADMIN_SECONDS, TOKEN_SECONDS
+from gpuspawner.service.store import tables
+
+
+@pytest.fixture
+def world(make_web_world):
+    made = make_web_world()
+    made.observe()
+    made.save(running("runs"))
+    made.save(running("bobs", "bob", gpus=(1,)))
+    return made
+
+
+def begin(world, status=201, **query):
+    answer = requests.post(f"{world.home}api/v1/login", params={"device": "laptop", **query}, timeout=20)
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+def taken(world, begun, status=200):
+    headers = {"Authorization": f"login {begun['secret']}"}
+    answer = requests.post(f"{world.home}api/v1/login/token", headers=headers, timeout=20)
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+def signed_in(world, name="alice", **query):
+    begun = begin(world, **query)
+    Browser(world, name).submit("login-code", code=begun["code"], answer="allow")
+    return taken(world, begun)["token"]
+
+
+def ask(world, token, path="workspaces", method="GET", status=200):
+    headers = {"Authorization": f"token {token}"}
+    answer = requests.request(method, f"{world.home}api/v1/{path}", headers=headers, timeout=20)
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+def test_a_code_that_its_user_allows_gets_a_token_once(world):
+    begun = begin(world)
+    assert re.fullmatch("[B-Z]{4}-[B-Z]{4}", begun["code"])
+    assert taken(world, begun)["token"] is None
+    alice = Browser(world, "alice")
+    page = alice.look(begun["page"].partition("/services/gpu/")[2])
+    assert begun["code"] in page.text
+    assert "laptop" in page.text
+    assert taken(world, begun)["token"] is None, "looking allows nothing"
+    assert (
+        "Allowed. laptop has signed in as alice" in alice.submit("login-code", code=begun["code"], answer="allow").text
+    )
+    told = taken(world, begun)
+    assert (told["user"], told["about"]["until"]) == ("alice", world.clock.at + TOKEN_SECONDS)
+    assert [one["id"] for one in ask(world, told["token"])["workspaces"]] == ["runs"]
+    taken(world, begun, 403)
+    assert "No login waits with this code" in alice.submit("login-code", 404, code=begun["code"], answer="allow").text
+    audit = world.call(world.parts.store.read, world.parts.store.audit)
+    assert [(line.actor, line.event.name, line.event.why) for line in audit] == [("alice", "signed in", "laptop")]
+
+
+def test_promise_9_a_token_of_the_command_line_is_for_its_user_s_own_use_alone(world):
+    token = signed_in(world)
+    ask(world, token, "workspaces/bobs", status=404)
+    ask(world, token, "workspaces?all=1", status=403)
+    ask(world, token, "groups", status=403)
+    for page in ("", "tokens", "login-code?code=BCDF-GHJK"):
+        headers = {"Authorization": f"token {token}"}
+        assert requests.get(world.home + page, headers=headers, timeout=20).status_code == 403
+    begun = begin(world)
+    body = {"code": begun["code"], "answer": "allow"}
+    for who in (token, world.token("alice")):
+        headers = {"Authorization": f"token {who}"}
+        assert requests.post(f"{world.home}login-code", body, headers=headers, timeout=20).status_code == 403
+    assert taken(world, begun)["token"] is None
+    rows = world.call(world.parts.store.read, _rows, world.parts.store)
+    assert token not in json.dumps(rows)
+
+
+def _rows(store):
+    with store._transaction() as connection:
+        return [list(row) for row in connection.execute(tables.tokens.select())]
+
+
+def test_a_form_from_elsewhere_and_a_denial_give_nothing(world):
+    begun = begin(world)
+    alice = Browser(world, "alice")
+    body = {"code": begun["code"], "answer": "allow", "_xsrf": "none"}
+    assert alice.post(f"{world.home}login-code", body).status_code == 403
+    assert "It was denied" in alice.submit("login-code", code=begun["code"], answer="deny").text
+    taken(world, begun, 403)
+
+
+def test_nothing_is_left_of_a_code_after_five_minutes(world):
+    begun, allowed = begin(world), begin(world)
+    Browser(world, "alice").submit("login-code", code=allowed["code"], answer="allow")
+    world.clock.at += LOGIN_SECONDS
+    Browser(world, "alice").submit("login-code", 404, code=begun["code"], answer="allow")
+    taken(world, begun, 403)
+    taken(world, allowed, 403)
+
+
+def test_codes_are_neither_begun_nor_tried_without_end(world):
+    codes = [begin(world)["code"] for _ in range(MOST_BEGUN_EACH)]
+    assert "try again in five minutes" in begin(world, 429)["error"]["message"]
+    bob = Browser(world, "bob")
+    for _ in range(MOST_TRIED_EACH):
+        bob.look("login-code?code=BBBB-BBBB", 404)
+    assert "Too many wrong codes" in bob.look(f"login-code?code={codes[0]}", 404).text
+    assert codes[0] in Browser(world, "alice").look(f"login-code?code={codes[0]}").text
+    world.clock.at += LOGIN_SECONDS
+    begin(world)
+
+
+def test_administrators_alone_allow_an_administrator_s_token_and_for_a_day_s_work(world):
+    begun = begin(world, admin=1)
+    page = Browser(world, "alice").look(f"login-code?code={begun['code']}").text
+    assert "You are no administrator" in page
+    assert ">Allow<" not in page
+    Browser(world, "alice").submit("login-code", 403, code=begun["code"], answer="allow")
+    plain, token = signed_in(world, "admin"), signed_in(world, "admin", admin=1)
+    ask(world, plain, "workspaces?all=1", status=403)
+    assert len(ask(world, token, "workspaces?all=1")["workspaces"]) == 2
+    world.clock.at += ADMIN_SECONDS
+    ask(world, token, "workspaces?all=1", status=403)
+    assert ask(world, token, "")["user"] == "admin"
+
+
+def test_a_token_ends_with_its_time_its_user_and_when_it_is_revoked(world):
+    over, revoked, kept = signed_in(world), signed_in(world), signed_in(world)
+    listed = ask(world, kept, "tokens")["tokens"]
+    assert len(listed) == 3
+    ask(world, revoked, "tokens/this", "DELETE")
+    assert "revoked: run gpuspawner login" in ask(world, revoked, status=403)["error"]["message"]
+    page = Browser(world, "alice")
+    assert page.look("tokens").text.count(">End<") == 2
+    page.submit("tokens", token=ask(world, kept, "tokens")["tokens"][0]["id"])
+    (left,) = [one for one in (over, kept) if _works(world, one)]
+    bobs = signed_in(world, "bob")
+    ask(world, bobs, f"tokens/{listed[0]['id']}", "DELETE", 404)
+    world.clock.at += TOKEN_SECONDS
+    ask(world, left, status=403)
+
+
+def _works(world, token):
+    headers = {"Authorization": f"token {token}"}
+    return requests.get(f"{world.home}api/v1/", headers=headers, timeout=20).status_code == 200
+
+
+def test_promise_9_who_got_a_deleted_user_s_name_has_not_their_token_and_a_renamed_one_keeps_it(world, monkeypatch):
+    token = signed_in(world)
+    world.clock.at += 60
+    world.created.update(alice="another alice born", alicia="alice born")
+    assert ask(world, token, "")["user"] == "alicia"
+    assert [one["id"] for one in ask(world, token)["workspaces"]] == ["runs"]
+    world.clock.at += 60
+    world.created["alicia"] = None
+    ask(world, token, status=403)
+    assert world.call(world.parts.store.read, _rows, world.parts.store) == []
+    assert "alice" in PEOPLE
+
+
+def test_while_the_hub_is_away_a_token_is_not_taken_on_trust(world):
+    token = signed_in(world)
+    world.clock.at += 60
+    world.hub_down = True
+    ask(world, token, status=503)
+
+
+def test_the_command_line_signs_in_lists_and_signs_out(world, monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.delenv("GPUSPAWNER_TOKEN", raising=False)
+    monkeypatch.delenv("GPUSPAWNER_URL", raising=False)
+    monkeypatch.setattr("gpuspawner.service.api.programs.signing_in.ASK_SECONDS", 0.1)
+    url = world.home.rstrip("/")
+    assert main(["list", "--url", url]) == 2
+    assert "You are not signed in: run gpuspawner login." in capsys.readouterr().err
+    alice = Browser(world, "alice")
+
+    def allow():
+        while not (waiting := list(world.parts.logins.waiting.values())):
+            pass
+        alice.submit("login-code", code=waiting[0].code.lower(), answer="allow")
+
+    thread = threading.Thread(target=allow)
+    thread.start()
+    assert main(["login", "--url", url, "--no-browser"]) == 0
+    thread.join()
+    out, err = capsys.readouterr()
+    assert f"Open {world.parts.public_url}/login-code?code=" in err
+    assert out.startswith("Signed in as alice until ")
+    file = tmp_path / "gpuspawner" / "tokens.json"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert main(["list"]) == 0, "the service is the one that was signed in to last"
+    assert "runs" in capsys.readouterr().out
+    assert main(["list", "--url", f"{world.url}/services/other"]) == 2, "the token goes nowhere else"
+    assert "You are not signed in" in capsys.readouterr().err
+    assert main(["tokens"]) == 0
+    assert os.uname().nodename[:20] in capsys.readouterr().out
+    monkeypatch.setenv("GPUSPAWNER_TOKEN", world.token("bob"))
+    assert main(["list"]) == 0
+    assert "bobs" in capsys.readouterr().out, "the environment goes before the login"
+    monkeypatch.delenv("GPUSPAWNER_TOKEN")
+    file.chmod(0o644)
+    assert main(["list"]) == 2
+    assert f"Run chmod 600 {file}" in capsys.readouterr().err
+    file.chmod(0o600)
+    assert main(["logout"]) == 0
+    assert json.loads(file.read_text()) == {"tokens": {}, "last": ""}
+    assert ask(world, world.token("alice"), "tokens")["tokens"] == []
+    assert api(world, "alice").status_code == 200

@@ -1,0 +1,167 @@
+"""The OpenAPI document: every route is in it, it is valid, and any request by it is answered as it says."""
+
+import json
+
+import pytest
+import requests
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from hypothesis.errors import Unsatisfiable
+from page_world import api, running, waiting
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    negative_data_rejection,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from gpuspawner.service.api.rest.document import BELOW, document, path_of, undeclared
+from gpuspawner.service.api.routes import ROUTES, document_of_all
+from gpuspawner.service.app import application
+
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+    negative_data_rejection,
+]
+EXAMPLES = 3
+"""Of each operation. Arbitrary: half a minute in all; more with the same seed by hand."""
+
+
+@pytest.fixture
+def world(make_web_world):
+    made = make_web_world()
+    made.observe()
+    made.save(running("runs"))
+    made.save(waiting("waits", "bob"))
+    return made
+
+
+def test_each_route_of_the_application_is_declared_and_in_the_document(world):
+    rules = application(world.parts).wildcard_router.rules
+    prefix = world.parts.prefix.rstrip("/")
+    below = [(rule.matcher.regex.pattern.removeprefix(prefix).rstrip("$"), rule.target) for rule in rules]
+    served = [(pattern, handler) for pattern, handler in below if pattern.startswith(BELOW)]
+    assert list(undeclared(served)) == []
+    assert {path_of(*one) for one in served} == set(document_of_all()["paths"])
+    assert len(served) == len(ROUTES) > 20
+
+
+def test_a_route_that_declares_nothing_is_named():
+    class Bare:
+        __module__ = "gpuspawner.elsewhere"
+
+        def get(self):
+            pass
+
+    Bare.get.__module__ = "gpuspawner.elsewhere"
+    assert list(undeclared([("/api/v1/bare", Bare)])) == ["gpuspawner.elsewhere.Bare.get"]
+    assert document([("/api/v1/bare", Bare)])["paths"]["/api/v1/bare"] == {"summary": ""}
+
+
+def test_the_document_is_answered_to_anybody_below_the_service_s_address(world):
+    answer = requests.get(f"{world.home}api/openapi.json", timeout=20)
+    assert answer.status_code == 200
+    told = answer.json()
+    assert (told["openapi"], told["servers"]) == ("3.1.0", [{"url": "/services/gpu"}])
+    action = told["paths"]["/api/v1/workspaces/{workspace}/{action}"]["post"]
+    assert action["parameters"][1]["schema"]["enum"][:3] == ["keep", "extend", "move"]
+    assert action["parameters"][2]["name"] == "Idempotency-Key"
+    assert {"200", "400", "403", "404", "409", "422", "503"} <= set(action["responses"])
+    assert "text/event-stream" in told["paths"]["/api/v1/events"]["get"]["responses"]["200"]["content"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "words"),
+    [
+        ("GET", "queue?who=bob", None, "'who'"),
+        ("GET", "workspaces?ended=many", None, "ended: 'many' asked; allowed: a valid integer"),
+        ("GET", "workspaces?limit=0", None, "limit: '0' asked; allowed: greater than or equal to 1"),
+        ("GET", "workspaces?cursor=lost", None, "cursor: 'lost' asked; allowed: `next` of the part before"),
+        ("POST", "check", {"memory": "16GB"}, "memory: '16GB' asked"),
+        ("POST", "check", {"memorry": "16GiB"}, "Did you mean `memory`?"),
+        ("POST", "workspaces/runs/keep", {"for": "2h"}, "'for'"),
+    ],
+)
+def test_what_a_route_does_not_have_and_wrong_units_are_refused(world, method, path, body, words):
+    answer = api(world, "alice", path, method, body)
+    assert answer.status_code == 400, answer.text
+    assert words in answer.json()["error"]["message"]
+
+
+def test_a_long_list_comes_in_parts_and_nothing_twice(world):
+    for index in range(5):
+        world.save(running(f"of-{index}", minutes=index, server=f"s{index}"))
+    whole = [one["id"] for one in api(world, "alice").json()["workspaces"]]
+    parts, cursor = [], ""
+    while cursor is not None:
+        answer = api(world, "alice", f"workspaces?limit=2&ended=2&cursor={cursor}").json()
+        parts += [one["id"] for one in answer["workspaces"]]
+        cursor = answer["next"]
+    assert parts == whole
+    assert len(parts) == 6
+
+
+def keyed(world, key, path="workspaces/runs/extend", body=None):
+    headers = {"Authorization": f"token {world.token('alice')}", "Idempotency-Key": key}
+    return requests.post(f"{world.home}api/v1/{path}", headers=headers, data=json.dumps(body or {}), timeout=20)
+
+
+def test_what_is_asked_again_by_the_same_key_is_done_once_and_answered_alike(world):
+    first, again = keyed(world, "one"), keyed(world, "one")
+    assert (first.status_code, again.status_code) == (200, 200), first.text
+    assert first.json() == again.json()
+    assert ("Idempotency-Replayed" in first.headers, again.headers["Idempotency-Replayed"]) == (False, "true")
+    once = world.lease("runs").extended_seconds
+    assert keyed(world, "two").status_code == 200
+    assert world.lease("runs").extended_seconds == 2 * once > 0
+    assert keyed(world, "one", "workspaces/runs/stop").status_code == 422
+    assert keyed(world, "x" * 256).status_code == 400
+
+
+def test_who_was_refused_may_try_again_by_the_same_key(world):
+    assert keyed(world, "one", "workspaces/runs/move").status_code == 409
+    assert keyed(world, "one", "workspaces/runs/stop").status_code == 200
+
+
+FEW = settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+MODES = (schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE)
+
+
+def test_any_request_by_the_document_is_answered_as_it_says(world):
+    """Requests made of the document, right ones and wrong ones: none is a 500 or an answer that it does not name."""
+    told = json.loads(json.dumps(document_of_all()))
+    del told["paths"]["/api/v1/events"]["get"]  # it does not end
+    answered = []
+    for found in schemathesis.openapi.from_dict(told).get_all_operations():
+        for mode in MODES:
+            ask_some(world, found.ok(), mode, answered)
+    assert {200, 400, 404} <= set(answered)
+
+
+def ask_some(world, operation, mode, answered):
+    @FEW
+    @given(operation.as_strategy(mode), st.sampled_from(["alice", "admin"]), st.booleans())
+    def ask(case, who, of_mine):
+        if of_mine and "workspace" in case.path_parameters:  # else hardly ever one that is there
+            case.path_parameters["workspace"] = "runs"
+        headers = {"Authorization": f"Bearer {world.token(who)}"}
+        response = case.call(base_url=world.home.rstrip("/"), headers=headers, timeout=20)
+        case.validate_response(response, checks=CHECKS)
+        answered.append(response.status_code)
+
+    try:
+        ask()
+    except Unsatisfiable:
+        assert mode is MODES[1]  # nothing of it can be wrong

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from gpuspawner.core.gpus.fleet import Fleet, GpuKind, Slot
 from gpuspawner.core.gpus.names import Group
@@ -50,13 +50,21 @@ class Running:
     kept_since: float | None = None
 
 
+class PodName(NamedTuple):
+    """A pod of the cluster, as others name it too."""
+
+    namespace: str
+    name: str
+
+
 @dataclass(frozen=True)
 class ProbeResult:
     """What one run of the probe script printed, or in ``problem`` why nothing of it may be believed.
 
     ``counted`` is true where the workspace sees its own GPUs alone, under names that its lease does not know: they are
     the leased ones, in any order. ``shared`` is true where others compute on them too. ``devices`` names, for each
-    leased part of a device (a MIG device), the UUID under which nvidia-smi lists that device.
+    leased part of a device (a MIG device), the UUID under which nvidia-smi lists that device. ``pod`` is where it ran,
+    on Kubernetes; ``divided`` is true where other pods compute on the same devices, or on the same parts of them.
     """
 
     text: str = ""
@@ -64,6 +72,8 @@ class ProbeResult:
     counted: bool = False
     shared: bool = False
     devices: Mapping[str, str] = field(default_factory=dict)
+    pod: PodName | None = None
+    divided: bool = False
 
 
 class Backend(Protocol):

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.probe_buffer import Buffer, read_buffers
-from gpuspawner.backends.probe_soft import is_soft, soft_readings
+from gpuspawner.backends.probe_soft import is_soft, opened_reading, soft_readings
 from gpuspawner.core.errors import quoted
 from gpuspawner.core.idle.readings import GpuReading, Sample
 
@@ -139,8 +139,11 @@ def parse_probe(
         gpus.append(replace(reading, holders=count, holders_cpu_cores=held, shared=gpu in shared, problem=problem))
     total = None if cores is None else sum(cores.values())
     # Without the processes' own lines nobody knows whose these would be.
-    soft = soft_readings(lines, processes.table.clock_seconds, interval_seconds) if processes.table else ()
-    return Sample(leased, tuple(gpus), interval_seconds, age_seconds, total, soft), processes.table or previous
+    if processes.table is None:
+        return Sample(leased, tuple(gpus), interval_seconds, age_seconds, total), previous
+    clock_seconds = processes.table.clock_seconds
+    soft, opened = soft_readings(lines, clock_seconds, interval_seconds), opened_reading(lines, clock_seconds)
+    return Sample(leased, tuple(gpus), interval_seconds, age_seconds, total, soft, opened=opened), processes.table
 
 
 def _buffers(lines: Iterable[str], seen: Iterable[str]) -> dict[str, Buffer]:

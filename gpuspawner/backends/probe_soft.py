@@ -20,6 +20,8 @@ TTY_SECONDS = 8.0
 """The kernel notes the use of a terminal this coarsely, so that nobody can time another's typing."""
 KERNEL_SECONDS = 8.0
 """What a Jupyter server tells is up to 5 s old, and a probe takes its time: a cell between two looks is seen so."""
+OPENED = "opened"
+"""The field that tells whether a page was loaded. Older extensions have none."""
 SHOWN = 2
 """Names of kernels in one sentence."""
 
@@ -51,6 +53,16 @@ def soft_readings(lines: Iterable[str], clock_seconds: float, interval_seconds: 
         _sessions([line for line in own if line.startswith("ssh")], "ssh", "SSH session"),
         _sessions([line for line in own if line.startswith("editor")], "editor", "VS Code window"),
     )
+
+
+def opened_reading(lines: Iterable[str], clock_seconds: float) -> bool | None:
+    """Return whether a page of the workspace was loaded since its Jupyter server started; None where nothing tells."""
+    told = [_told(line) for line in lines if line.startswith("kernels")]
+    own = [one for one in told if one is not None and one.is_own]
+    if any(one.opened for one in own):
+        return True
+    known = [one.opened is False and -1.0 <= clock_seconds - one.uptime <= STALE_SECONDS for one in own]
+    return False if known and all(known) and None not in told else None
 
 
 def _sessions(lines: list[str], name: str, title: str) -> SoftReading:
@@ -94,26 +106,38 @@ class _Kernel:
     idle_seconds: float
 
 
+@dataclass(frozen=True)
+class _Told:
+    """What one line tells of a Jupyter server. ``opened`` is None where an older extension does not tell.
+
+    ``is_own`` is False of a child that kept the file of its parent: the script tells each by the pid that it knows
+    itself by.
+    """
+
+    is_own: bool
+    uptime: float
+    kernels: list[_Kernel]
+    opened: bool | None
+
+
 def _kernels(lines: list[str], clock_seconds: float, interval_seconds: float) -> SoftReading:
     """Join what the workspace's Jupyter servers tell: one kernel at work is enough, and one unknown leaves all so."""
     kernels: list[_Kernel] = []
     problems: list[str] = []
     servers = 0
     for line in lines:
-        match = _KERNELS.fullmatch(line)
-        document = _document(match[2]) if match else None
-        if match is None or document is None:
+        told = _told(line)
+        if told is None:
             problems.append("what its Jupyter server tells is not understood")
             continue
-        pid, uptime, told = document
-        if pid != int(match[1]):
-            continue  # a child that kept the file of its parent: the script tells each by the pid it knows itself by
+        if not told.is_own:
+            continue
         servers += 1
-        age_seconds = clock_seconds - uptime
+        age_seconds = clock_seconds - told.uptime
         if not -1.0 <= age_seconds <= STALE_SECONDS:
             problems.append(f"its Jupyter server has told nothing for {age_seconds:.0f} s")
             continue
-        kernels += [_Kernel(one.name, one.busy, one.idle_seconds + max(0.0, age_seconds)) for one in told]
+        kernels += [_Kernel(one.name, one.busy, one.idle_seconds + max(0.0, age_seconds)) for one in told.kernels]
     if busy := [one.name for one in kernels if one.busy]:
         return SoftReading("kernel", active=True, words=f"{_named(busy)} busy")
     if recent := [
@@ -154,19 +178,25 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
 }
 
 
-def _document(text: str) -> tuple[int, float, list[_Kernel]] | None:
+def _told(line: str) -> _Told | None:
     """Read the line that a Jupyter server keeps (gpuspawner.workspace.kernels); None where it is anything else."""
+    match = _KERNELS.fullmatch(line)
     try:
-        found = json.loads(text)
+        found = json.loads(match[2]) if match else None
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, dict) or set(found) != set(_CHECKS):
+    if match is None or not isinstance(found, dict) or set(found) - {OPENED} != set(_CHECKS):
+        return None
+    opened = found.get(OPENED)
+    if not (opened is None or isinstance(opened, bool)):
         return None
     if not all(check(found[key]) for key, check in _CHECKS.items()) or found["begin"] != found["end"]:
         return None
     kernels = [_kernel(one) for one in found["kernels"]]
     known = [one for one in kernels if one is not None]
-    return (found["pid"], float(found["uptime"]), known) if len(known) == len(kernels) else None
+    if len(known) < len(kernels):
+        return None
+    return _Told(found["pid"] == int(match[1]), float(found["uptime"]), known, opened)
 
 
 def _kernel(found: Any) -> _Kernel | None:

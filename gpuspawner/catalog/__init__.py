@@ -8,6 +8,7 @@ Never here: what is free, queued or in use, JupyterHub, HTTP, SQL, a clock.
 from gpuspawner.catalog.load import check, load_catalog, load_text
 from gpuspawner.catalog.requests.picks import offered_instead
 from gpuspawner.catalog.requests.resolve import (
+    LINKED,
     OPTIONS,
     RESERVED,
     completed,
@@ -28,6 +29,7 @@ from gpuspawner.catalog.values import (
     Bounds,
     Catalog,
     Defaults,
+    Exporter,
     Guarantee,
     Template,
     default_url,
@@ -36,6 +38,7 @@ from gpuspawner.catalog.values import (
 
 __all__ = [
     "ANY_GPU",
+    "LINKED",
     "NO_GPU",
     "OPTIONS",
     "PAGES",
@@ -44,6 +47,7 @@ __all__ = [
     "Bounds",
     "Catalog",
     "Defaults",
+    "Exporter",
     "Guarantee",
     "Template",
     "charging_teams",

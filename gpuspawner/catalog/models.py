@@ -32,11 +32,15 @@ from gpuspawner.catalog.entry import (
 from gpuspawner.catalog.parsers import (
     LONGEST_NAME,
     parse_compute,
+    parse_http_url,
     parse_image,
     parse_kinds,
+    parse_metric,
     parse_mode,
     parse_name,
     parse_opens,
+    parse_own_images,
+    parse_path,
     parse_price,
     parse_resource,
     parse_sample,
@@ -160,6 +164,8 @@ class TemplateEntry(Entry):
     """What the form says of it."""
     image: Annotated[str | None, BeforeValidator(parse_image)] = None
     """The image of its pods. Default: the hub's own."""
+    own_images: Annotated[str | None, BeforeValidator(parse_own_images)] = None
+    """On Kubernetes: which images people may bring, as a pattern of whole names with the registry. Default: none."""
     profile: Annotated[str | None, BeforeValidator(text_of(100))] = None
     """The slug of a profile in KubeSpawner's `profile_list`, whose settings apply first."""
     opens: Annotated[list[str] | None, BeforeValidator(parse_opens)] = None
@@ -286,8 +292,26 @@ class PolicyEntry(Entry):
     """What holds where others need its GPUs more."""
     queue: Annotated[QueueEntry, Section] = QueueEntry()
     """What holds while it waits."""
+    claim: PositiveDuration = None
+    """Within it somebody must come to a workspace with GPUs that came out of the queue while its user was away: open
+    it in a browser, connect by SSH, or use a GPU. Until then its idle time does not count, and halfway its user is
+    warned. Then `enforce` gives it back; under the other modes idle time counts from there. Default: 30m."""
     lifetime: Lifetimes = None
     """The shortest and longest life of its workspaces. Default: 1m-30d."""
+
+
+class ReadingsEntry(Entry):
+    """Who else measures GPUs, beside the probe in each workspace."""
+
+    prometheus: Annotated[str | None, BeforeValidator(parse_http_url)] = None
+    """The address of a Prometheus that scrapes DCGM exporter. Work that it saw counts; what it did not see proves
+    nothing."""
+    utilization: Annotated[str | None, BeforeValidator(parse_metric)] = None
+    """Its metric of a whole GPU's utilization, 0 to 100. Default: DCGM_FI_DEV_GPU_UTIL."""
+    instances: Annotated[str | None, BeforeValidator(parse_metric)] = None
+    """Its metric of a MIG instance's activity, 0 to 1. Default: DCGM_FI_PROF_GR_ENGINE_ACTIVE."""
+    token_file: Annotated[str | None, BeforeValidator(parse_path)] = None
+    """A file with the token that Prometheus asks for. Default: it asks for none."""
 
 
 class CatalogEntry(Entry):
@@ -319,3 +343,5 @@ class CatalogEntry(Entry):
     """GPUs that are kept free for a group at some hours of the week."""
     make_room: Annotated[MakeRoomEntry, Section] = MakeRoomEntry()
     """When those over their soft share give room to those under theirs. Default: never."""
+    readings: Annotated[ReadingsEntry, Section] = ReadingsEntry()
+    """Who else measures GPUs. Default: the probe in each workspace alone."""

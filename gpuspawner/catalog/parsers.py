@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 from gpuspawner.catalog.values import ANY_GPU, NO_GPU, OPENS, SSH
 from gpuspawner.core.errors import quoted
@@ -20,6 +21,10 @@ MOST_COMPUTE = 100
 SHORTEST_SAMPLE_SECONDS = 0.1
 """Arbitrary: an exec of the probe takes about as long."""
 
+LONGEST_URL = 2000
+LONGEST_PATH = 4000
+
+_METRIC = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")
 _COMPUTE = re.compile(r"[0-9]{1,2}\.[0-9]{1,2}")
 _DNS = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)+"
@@ -29,6 +34,8 @@ _RESOURCE = re.compile(
 _HOST = r"(?:[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?(?::[0-9]{1,5})?/)?"
 _PATH = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
 _IMAGE = re.compile(rf"{_HOST}{_PATH}(?:/{_PATH})*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}})?(?:@sha256:[0-9a-f]{{64}})?")
+_REGISTRY = r"(?:localhost|[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)+)(?::[0-9]{1,5})?"
+_OWN_IMAGES = re.compile(rf"{_REGISTRY}/[A-Za-z0-9._/:@*-]+")
 LONGEST_IMAGE = 500
 LONGEST_RESOURCE = 253
 LONGEST_GROUP = 255
@@ -190,6 +197,45 @@ def parse_image(value: object) -> str:
     right = "write registry, name and tag, for example registry.example.org/ml/pytorch:2.9"
     if not isinstance(value, str) or len(value) > LONGEST_IMAGE or not _IMAGE.fullmatch(value):
         raise BadValue(f"{quoted(value)} is no container image", right)
+    return value
+
+
+def parse_http_url(value: object) -> str:
+    """Read the address of a server; a password has no place in it."""
+    right = "write its address, for example http://prometheus.monitoring:9090"
+    if not isinstance(value, str) or len(value) > LONGEST_URL:
+        raise BadValue(f"{quoted(value)} is no address", right)
+    try:
+        parts = urlsplit(value.strip())
+        good = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        good = False
+    if not good or parts.query or parts.fragment:
+        raise BadValue(f"{quoted(value)} is no address", right)
+    if parts.username is not None or parts.password is not None:
+        raise BadValue("a name or password stands in the address", "take it out, and name a file by token_file")
+    return value.strip().rstrip("/")
+
+
+def parse_metric(value: object) -> str:
+    """Read the name of a metric of Prometheus."""
+    if isinstance(value, str) and len(value) <= LONGEST_URL and _METRIC.fullmatch(value):
+        return value
+    raise BadValue(f"{quoted(value)} is no metric's name", "write it as the exporter does, as DCGM_FI_DEV_GPU_UTIL")
+
+
+def parse_path(value: object) -> str:
+    """Read the path of a file, from the root."""
+    if isinstance(value, str) and value.startswith("/") and value.isprintable() and len(value) <= LONGEST_PATH:
+        return value
+    raise BadValue(f"{quoted(value)} is no path", "write it from the root, for example /run/secrets/prometheus/token")
+
+
+def parse_own_images(value: object) -> str:
+    """Read which images people may bring: a pattern of whole names, that begins with a registry."""
+    right = "write a registry and a path, with * for any characters, for example registry.example.org/ml/*"
+    if not isinstance(value, str) or len(value) > LONGEST_IMAGE or not _OWN_IMAGES.fullmatch(value):
+        raise BadValue(f"{quoted(value)} is no pattern of images with their registry", right)
     return value
 
 

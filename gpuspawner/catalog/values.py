@@ -72,6 +72,8 @@ class Template:
     default: Defaults
     image: str = ""
     """The container image of its workspaces; "" where the hub's configuration alone says it."""
+    own_images: str = ""
+    """The pattern that an image of a user's own must match as a whole; "" where they bring none."""
     profile: str = ""
     """The slug of the profile in KubeSpawner's ``profile_list`` that applies first; "" for its default one."""
     guarantee: Guarantee | None = None
@@ -96,6 +98,16 @@ class Template:
 
 
 @dataclass(frozen=True)
+class Exporter:
+    """A Prometheus that scrapes DCGM exporter, and what its metrics are called there."""
+
+    url: str
+    utilization: str = "DCGM_FI_DEV_GPU_UTIL"
+    instances: str = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
+    token_file: str = ""
+
+
+@dataclass(frozen=True)
 class Catalog:
     """Everything the administrator wrote. ``policies`` always has ``default``; the order of all is as written."""
 
@@ -108,6 +120,8 @@ class Catalog:
     """What the hub's profiles let people choose, by template: KubeSpawner's setting, which no catalog file holds."""
     rules: Rules = field(default_factory=Rules)
     """Teams, quotas, budgets, class holds, hours."""
+    exporter: Exporter | None = None
+    """Who else measures GPUs; None where nobody does."""
     fast: float | None = None
     """The factor by which all times were shortened (:func:`scaled`), for pages to say so; None when they were not."""
 
@@ -167,6 +181,7 @@ def _scaled_policy(policy: LifecyclePolicy, factor: float) -> LifecyclePolicy:
         lifetime_seconds=(_whole(policy.lifetime_seconds[0], factor), _whole(policy.lifetime_seconds[1], factor)),
         protected_seconds=policy.protected_seconds / factor,
         notice_seconds=policy.notice_seconds / factor,
+        claim_seconds=policy.claim_seconds / factor,
         longest_wait_seconds=policy.longest_wait_seconds / factor,
     )
 

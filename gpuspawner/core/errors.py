@@ -78,6 +78,8 @@ LABELS = {
     "lifetime": "Lifetime",
     "team": "Team",
     "substitutes": "If it comes sooner",
+    "repository": "Repository",
+    "own_image": "Own image",
     "gpu_hours": "GPU hours",
 }
 """What the form calls the parts of a request, and every refusal with it."""

@@ -14,8 +14,10 @@ from typing import Any, Protocol
 from gpuspawner.core.gpus.fleet import Fleet, Slot
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.request import Request
+from gpuspawner.core.queue.backfill import Reservation
 from gpuspawner.core.queue.forecast.estimates import Place
 from gpuspawner.core.queue.grants import Held
+from gpuspawner.core.queue.kept_free import KeptFree
 from gpuspawner.core.queue.snapshot import Claim, Kinds, Snapshot
 from gpuspawner.core.quotas.limits import Room
 from gpuspawner.core.rules import LatestEnd
@@ -97,6 +99,7 @@ class Answer:
         refused: what is never granted.
         places: computes where each claim stands, by lease id, in a time that grows with the queue alone.
         held_back: computes which claims a rule holds back, by lease id: what but free GPUs they wait for.
+        reservations: computes which GPUs are kept for whom, where the queue is ours.
     """
 
     as_of: float
@@ -104,6 +107,7 @@ class Answer:
     places: Callable[[], Mapping[str, Place]]
     held_back: Callable[[], Mapping[str, Held]]
     refused: tuple[Refusal, ...] = ()
+    reservations: Callable[[], Sequence[Reservation]] = tuple
 
 
 @dataclass(frozen=True)
@@ -117,6 +121,7 @@ class Preview:
         kind: the kind that it would be given now in place of the one asked for, "" for none.
         latest_end: the bound on its end that it would be granted with now.
         beyond_share: in a sentence, which soft quota it goes beyond; "" for none.
+        kept_free: what is free and kept from it for a request that goes first.
     """
 
     place: Place
@@ -125,6 +130,7 @@ class Preview:
     kind: str = ""
     latest_end: LatestEnd | None = None
     beyond_share: str = ""
+    kept_free: KeptFree | None = None
 
 
 class Scheduler(Protocol):

@@ -26,6 +26,7 @@ from gpuspawner.core.queue.forecast.estimates import Place, queue_places
 from gpuspawner.core.queue.forecast.lasting import NOTHING_LASTED
 from gpuspawner.core.queue.grants import Decision, PlaceLimits, decide
 from gpuspawner.core.queue.index import Index
+from gpuspawner.core.queue.kept_free import kept_free
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.core.quotas.quotas import Tally
 from gpuspawner.schedulers.base import Answer, Grant, Offer, Preview
@@ -100,6 +101,7 @@ class View:
             kind="" if given is None else given.substitute,
             latest_end=None if given is None else given.latest_end,
             beyond_share=Tally(seen, index.holdings).share_words(claim, seen.kinds.get(kind or "")),
+            kept_free=kept_free(claim, seen, decision.reservations) if given is None else None,
         )
 
 
@@ -111,6 +113,7 @@ def answer_of(as_of: float, decided: Callable[[], Decision], places: Callable[[]
         lambda: [Grant(x.claim, x.slots, kind=x.substitute, latest_end=x.latest_end) for x in once().grants],
         places,
         lambda: once().held_back,
+        reservations=lambda: once().reservations,
     )
 
 

@@ -42,6 +42,8 @@ from gpuspawner.service.leases.book import Book
 from gpuspawner.service.leases.lifecycle import Lifecycle
 from gpuspawner.service.leases.reclaimer import Reclaimer
 from gpuspawner.service.listening import listen
+from gpuspawner.service.observe.dcgm import LOOK_SECONDS as DCGM_SECONDS
+from gpuspawner.service.observe.dcgm import Dcgm
 from gpuspawner.service.observe.hub import Hub
 from gpuspawner.service.observe.known import KnownUsers
 from gpuspawner.service.observe.members import Members
@@ -133,14 +135,14 @@ def wire(
     identity = Identity(options.hub_id, options.secret, options.secret_made_at)
     members, board = Members(hub, clock, in_force), Board(store, clock)
     reconciler = Reconciler(book, allocator, reclaimer, hub, members, backend, clock, settings, identity, options.data)
-    sampler = Sampler(book, backend, scheduler, in_force, clock, settings, lifecycle, reconciler.last_activity)
+    seen = Dcgm(in_force, clock)
+    sampler = Sampler(book, backend, scheduler, in_force, clock, settings, lifecycle, seen, reconciler.last_activity)
     url = options.public_url or options.service_url.rstrip("/") + options.prefix
     parts = Parts(
         store, book, in_force, scheduler, allocator, QueueView(book, scheduler, allocator, clock),
         lifecycle, reclaimer, reconciler, sampler, Notifier(hub, settings),
         clock, settings, hub, options.hub_id, options.secret, options.prefix, url.rstrip("/"), KnownUsers(hub, clock),
-        members,
-        preemptions, board, Inboxes(store, book, board, allocator.accounting, clock),
+        members, preemptions, board, Inboxes(store, book, board, allocator.accounting, clock),
     )  # fmt: skip
     book.told = partial(_tell, parts)
     return parts
@@ -268,6 +270,7 @@ class Service:
             self._every(min(period, 0.5), self.parts.lifecycle.deadlines),
             self._every(min(period, 0.5), self.parts.preemptions.step),
             self._every(GROUPS_SECONDS, self._look_for_groups),
+            self._every(DCGM_SECONDS, self.parts.sampler.dcgm.look),
             self._every(THIN_SECONDS, self._thin),
             self._every(LOOK_SECONDS, self._look_at_catalog),
             self.parts.notifier.run(),

@@ -35,7 +35,7 @@ from gpuspawner.spawner.kubernetes.conflicts import conflicts, weakened
 from gpuspawner.spawner.kubernetes.profiles import menus
 from gpuspawner.spawner.kubernetes.settings import written
 from gpuspawner.spawner.mixin import GPUSpawnerMixin, LocalGPUSpawner
-from gpuspawner.spawner.web import pages, renewal
+from gpuspawner.spawner.web import pages, renewal, second
 
 PORT, LAST_PORT = 9470, 65535
 NO_MENUS = (
@@ -144,6 +144,7 @@ def _set_up_hub(c: Any, wrapped: type, loaded: Catalog, prefix: str, url: str, k
         *written_in(c.JupyterHub, "extra_handlers", []),
         *renewal.handlers(known.secret_file),
     ]
+    second.route_first()
     tornado, hub = written_in(c.JupyterHub, "tornado_settings", {}), c.GPUSpawnerMixin
     told = stoppers.log_function(hub.gpu_hub_id, hub.gpu_service_url, known.secret_file, tornado.get("log_function"))
     c.JupyterHub.tornado_settings = {**tornado, "log_function": told}

@@ -39,6 +39,9 @@ WAITING = frozenset({"queued", "parked"})
 SSH_VARIABLE = "GPUSPAWNER_SSH"
 """Set in workspaces whose template opens SSH: `gpuspawner.workspace` lets nobody in without it."""
 
+REPOSITORY_VARIABLE = "GPUSPAWNER_REPOSITORY"
+"""Which repository `gpuspawner.workspace` clones into the home."""
+
 
 class GPUSpawnerMixin(ServerOutput):
     """What every gpuspawner spawner adds to the class it stands before in the order of bases."""
@@ -290,7 +293,9 @@ class GPUSpawnerMixin(ServerOutput):
     def get_env(self) -> dict[str, str]:
         """Return the environment: what the template opens, then the lease's patch, as one, after everything else."""
         patch = self._attempt.patch
-        environment: dict[str, str] = {**super().get_env(), **self._opens(), **patch.get("environment", {})}
+        repository = self._request().repository
+        ours = {REPOSITORY_VARIABLE: repository} if repository else {}
+        environment: dict[str, str] = {**super().get_env(), **self._opens(), **ours, **patch.get("environment", {})}
         prefix = patch.get("path_prefix", "")
         if prefix:
             path = environment.get("PATH") or os.environ.get("PATH", os.defpath)

@@ -1,4 +1,4 @@
-"""The Jupyter server's side: ``/gpuspawner/state``, ``keep`` and ``extend``, for its own page, and ``ssh``."""
+"""The Jupyter server's side: ``/gpuspawner/state``, ``keep``, ``extend`` and ``home`` for its page, and ``ssh``."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from jupyter_server.base.handlers import APIHandler
 from jupyter_server.utils import url_path_join
 from tornado import web
 
+from gpuspawner.workspace.home.notes import Notes
+from gpuspawner.workspace.home.start import begin
 from gpuspawner.workspace.kernels import watch
 from gpuspawner.workspace.service import Reply, ServiceClient
 from gpuspawner.workspace.ssh import ConnectHandler, KeysHandler
@@ -56,6 +58,23 @@ class ActHandler(APIHandler):
         _finish(self, await self.client.act(action) if self.client else ABSENT)
 
 
+class HomeHandler(APIHandler):
+    """GET what came of one's own variables, start-up script and repository."""
+
+    auth_resource = "gpuspawner"
+    _track_activity = False
+
+    def initialize(self, notes: Notes) -> None:
+        """Keep what is told."""
+        self.notes = notes
+
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        """Answer with what is under way, and a sentence for each thing that was passed over."""
+        self.finish(json.dumps(self.notes.view()))
+
+
 def _finish(handler: APIHandler, reply: Reply) -> None:
     handler.set_status(reply.status)
     handler.finish(json.dumps(reply.body))
@@ -64,6 +83,8 @@ def _finish(handler: APIHandler, reply: Reply) -> None:
 def _load_jupyter_server_extension(server_app: Any) -> None:
     """Add the handlers to a Jupyter server, also one that ``jupyterhub-singleuser`` runs, and tell of its kernels."""
     watch(server_app)
+    notes = Notes(server_app.log)
+    server_app.io_loop.add_callback(begin, os.environ, notes)
     client = ServiceClient.from_environment(os.environ, server_app.log)
     sshd = Sshd(os.environ) if os.environ.get(SSH_VARIABLE) else None
     base = url_path_join(server_app.web_app.settings["base_url"], "gpuspawner")
@@ -71,6 +92,7 @@ def _load_jupyter_server_extension(server_app: Any) -> None:
         ".*$",
         [
             (url_path_join(base, "state"), StateHandler, {"client": client}),
+            (url_path_join(base, "home"), HomeHandler, {"notes": notes}),
             (url_path_join(base, "(keep|extend)"), ActHandler, {"client": client}),
             (url_path_join(base, "ssh"), KeysHandler, {"sshd": sshd}),
             (url_path_join(base, "ssh/connect"), ConnectHandler, {"sshd": sshd}),

@@ -1,4 +1,6 @@
-"""Tells the probe what the kernels of this Jupyter server do: a file in memory, found by its name in ``/proc``.
+"""Tells the probe what the kernels of this Jupyter server do, and whether a page of it was loaded.
+
+By a file in memory, found by its name in ``/proc``.
 
 The probe has no credential and asks nobody over HTTP: it reads ``/proc/PID/fd``, as the workspace's own user. What
 stands there is one line of JSON; :mod:`gpuspawner.backends.probe_soft` reads it.
@@ -9,10 +11,12 @@ from __future__ import annotations
 import json
 import os
 from datetime import datetime, timezone
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 from tornado.ioloop import PeriodicCallback
+from tornado.web import RequestHandler
 
 NAME = "gpuspawner-kernels"
 """Of the file: ``/memfd:gpuspawner-kernels (deleted)`` in the listing of the server's open files."""
@@ -30,13 +34,14 @@ class KernelFile:
         self._descriptor = os.memfd_create(NAME)
         self._count = 0
 
-    def write(self, kernels: list[dict[str, Any]]) -> None:
+    def write(self, kernels: list[dict[str, Any]], *, opened: bool) -> None:
         """Replace what stands there. ``begin`` and ``end`` are equal unless it is read while it is written."""
         self._count += 1
         with open("/proc/uptime", encoding="ascii") as file:  # noqa: PTH123 - the probe's own clock, whatever it shows
             uptime = float(file.read().split()[0])
         told = sorted(kernels, key=lambda kernel: (kernel["busy"] is False, kernel["idle_seconds"]))[:MOST_KERNELS]
-        document = {"begin": self._count, "pid": os.getpid(), "uptime": uptime, "kernels": told, "end": self._count}
+        document = {"begin": self._count, "pid": os.getpid(), "uptime": uptime, "kernels": told, "opened": opened}
+        document["end"] = self._count
         line = json.dumps(document, separators=(",", ":")).encode() + b"\n"
         os.pwrite(self._descriptor, line, 0)
         os.ftruncate(self._descriptor, len(line))
@@ -49,18 +54,29 @@ class Watch:
         """Write it for the first time."""
         self._server = server_app
         self._file = KernelFile()
-        self._file.write([])
+        self._opened = False
+        self._file.write([], opened=False)
         self._failed = False
         self._callback = PeriodicCallback(self._look, EVERY_SECONDS * 1000)
 
     def start(self) -> None:
         """Go on looking, in the running loop."""
+        settings = self._server.web_app.settings
+        inner = settings.get("log_function")
+
+        def logged(handler: RequestHandler) -> None:
+            if inner is not None:
+                inner(handler)
+            self._opened = self._opened or is_page_load(handler)
+
+        settings["log_function"] = logged
         self._callback.start()
 
     async def _look(self) -> None:
         try:
             names, manager = await self._names(), self._server.kernel_manager
-            self._file.write([self._kernel(kernel_id, names) for kernel_id in manager.list_kernel_ids()])
+            kernels = [self._kernel(kernel_id, names) for kernel_id in manager.list_kernel_ids()]
+            self._file.write(kernels, opened=self._opened)
             self._failed = False
         except Exception:
             # The probe sees that the file grows old, and says so. The server must not suffer from it.
@@ -85,6 +101,21 @@ class Watch:
         """Return the notebook of each kernel that has one, without its folders."""
         sessions = await self._server.session_manager.list_sessions()
         return {session["kernel"]["id"]: Path(session["path"]).name for session in sessions}
+
+
+def is_page_load(handler: RequestHandler) -> bool:
+    """Whether a request was somebody who opened a page of this server: what pages, hub and proxies poll is none.
+
+    Whoever is not signed in is sent to the hub first. A browser says of itself that it navigates; of one that says
+    nothing, as over http beyond localhost, it is known by what it accepts.
+    """
+    request, kind = handler.request, str(handler._headers.get("Content-Type", ""))  # noqa: SLF001 - what it answered
+    mode = request.headers.get("Sec-Fetch-Mode")
+    navigates = mode == "navigate" if mode else "text/html" in request.headers.get("Accept", "")
+    status = handler.get_status()
+    # What the browser has already is answered without its kind.
+    answered = status == HTTPStatus.NOT_MODIFIED or (status == HTTPStatus.OK and kind.startswith("text/html"))
+    return request.method == "GET" and answered and navigates and handler.current_user is not None
 
 
 def watch(server_app: Any) -> None:

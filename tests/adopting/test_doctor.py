@@ -261,6 +261,13 @@ def test_versions_that_do_not_go_together(hub, service, words):
     assert [one.words for one in found] == [words]
 
 
+def test_a_service_that_was_told_another_prefix_than_its_hub():
+    (found,) = of_hub.below_prefix("/jupyter", Answer(404, "<html>"))
+    assert "nothing at /jupyter/services/gpu/" in found.words
+    assert "--base-url /jupyter/" in found.remedy
+    assert list(of_hub.below_prefix("", Answer(200, {"version": __version__}))) == []
+
+
 CULLER = """
 c.JupyterHub.services.append({"name": "jupyterhub-idle-culler", "api_token": "a-culler-s-token"})
 c.JupyterHub.load_roles[0]["scopes"].append("admin:services")

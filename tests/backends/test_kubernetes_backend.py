@@ -10,7 +10,7 @@ from cluster_objects import A100, MIG_MIXED, SHARED, a_node, a_workspace
 from kube_api import ends_with, exit_status
 from kube_backends import make_backend
 
-from gpuspawner.backends.base import Backend, ProbeResult
+from gpuspawner.backends.base import Backend, PodName, ProbeResult
 from gpuspawner.backends.fake import probe_text
 from gpuspawner.core.errors import Unavailable
 
@@ -28,7 +28,9 @@ async def test_a_probe_runs_the_script_in_the_workspaces_own_container(api, a_ba
         await ends_with(0, b"out", b"complaints")(socket, script)
 
     api.execs["jupyter-alice"] = act
-    assert await backend.probe(A, 1, ("gpu-1/nvidia.com/gpu/0",), 5.0) == ProbeResult("out", counted=True)
+    assert await backend.probe(A, 1, ("gpu-1/nvidia.com/gpu/0",), 5.0) == ProbeResult(
+        "out", counted=True, pod=PodName("jhub", "jupyter-alice")
+    )
     (query,) = [query for verb, _, query in api.asked if verb == "exec"]
     assert (query["container"], query["command"]) == ("notebook", "/bin/sh")
     assert "GPUSPAWNER_PROBE_GPUS=''\n" in given["script"], "a pod sees its own GPUs alone, under their own names"

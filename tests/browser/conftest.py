@@ -120,6 +120,7 @@ def assert_accessible():
                 page.emulate_media(color_scheme=theme)
                 page.evaluate("theme => document.documentElement.setAttribute('data-bs-theme', theme)", theme)
                 page.wait_for_timeout(250)  # Bootstrap fades its colours
+                page.evaluate("scrollTo(0, document.body.scrollHeight)")  # what sticks lies in its place, over nothing
                 problems += [f"{width} {theme}: {problem}" for problem in axe_problems(page, within)]
         page.unroute("**/*", stay)
         if held:  # it loads again only now

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
@@ -27,11 +27,26 @@ CHECKED = {"substitutes": [], "quota": []}
 def asked(browser: Browser):
     """Return the page, and the options of each check it asked for."""
     checks: list[dict[str, str]] = []
-    html = form.render(CATALOG, user="alice", server="", ticket="t", service_prefix="/services/gpu/", chosen={})
+    html = form.render(
+        CATALOG, user="alice", server="", ticket="t", own_ticket="own", service_prefix="/services/gpu/", chosen={}
+    )
+    presets: dict[str, dict[str, str]] = {}
+
+    def of_presets(route: Route) -> None:
+        assert route.request.headers["authorization"] == "ticket own", "a form's ticket is not enough"
+        name = unquote(urlsplit(route.request.url).path.rpartition("/presets")[2].strip("/"))
+        body = json.loads(route.request.post_data or "{}")
+        if route.request.method == "DELETE":
+            del presets[name]
+        elif route.request.method == "POST":
+            presets[body["name"]] = presets.pop(name) if name else body["options"]
+        route.fulfill(json={"presets": [{"name": one, "options": options} for one, options in presets.items()]})
 
     def answer(route: Route) -> None:
         path = urlsplit(route.request.url).path
-        if path.endswith("/check"):
+        if "/presets" in path:
+            of_presets(route)
+        elif path.endswith("/check"):
             checks.append(json.loads(route.request.post_data or "{}"))
             refused = checks[-1].get("image--unlisted-choice") == "bad"
             error = {"message": "Not this one.", "field": "image--unlisted-choice"}
@@ -69,6 +84,31 @@ def test_all_that_is_wrong_stands_beside_its_field_and_what_was_understood_too(a
     page.get_by_role("button", name="4h", exact=True).press("Enter")
     expect(page.locator("#gs-lifetime")).to_have_value("4h")
     expect(page.get_by_role("button", name="4h", exact=True)).to_be_focused()
+
+
+def test_a_preset_is_saved_used_renamed_and_deleted_by_keyboard(asked: tuple[Page, list]):
+    page, _ = asked
+    page.fill("#gs-lifetime", "1h30")
+    page.get_by_label("Image", exact=True).select_option("PyTorch 1")
+    name = page.get_by_label("Name")
+    name.fill("for nightly, 50%")
+    name.press("Enter")
+    expect(page.locator("#gs-preset-told")).to_have_text("Saved as for nightly, 50%.")
+    page.check("input[value=other]")
+    page.fill("#gs-lifetime", "2h")
+    page.get_by_role("button", name="for nightly, 50%").press("Enter")
+    expect(page.locator("#gs-lifetime")).to_have_value("1h30")
+    expect(page.locator("input[value=lab]")).to_be_checked()
+    expect(page.get_by_label("Image", exact=True)).to_have_value("old")
+    expect(page.get_by_role("button", name="for nightly, 50%")).to_be_focused()
+    name.fill("nightly")
+    page.get_by_role("button", name="Rename").press("Enter")
+    expect(page.get_by_role("button", name="nightly", exact=True)).to_have_attribute("aria-pressed", "true")
+    page.get_by_role("button", name="Delete").press("Enter")
+    expect(page.locator("#gs-preset-told")).to_have_text("nightly is deleted.")
+    expect(page.locator("#gs-preset-list button")).to_have_count(0)
+    expect(name).to_be_focused()
+    assert page.url == f"{HUB}/hub/spawn", "Enter in the name starts nothing"
 
 
 def test_the_choices_are_those_of_the_template_chosen_and_are_checked_before_start(asked: tuple[Page, list]):

@@ -194,7 +194,7 @@ def test_a_link_that_asks_the_impossible_says_so_and_runs_no_script(hub, page, u
     show_form(page, hub, "?opt-gpu=%3Cscript%3Ethrow%201%3C/script%3E&opt-memory=%22%3E%3Cb%20id=x%3E")
     expect(page.locator("#gs-memory")).to_have_value('"><b id=x>')
     expect(page.locator("#x")).to_have_count(0)
-    expect(sentence(page)).to_contain_text("memory:")
+    expect(sentence(page)).to_contain_text("Memory:")
     assert hub.server(user) is None
 
 

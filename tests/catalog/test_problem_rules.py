@@ -27,6 +27,35 @@ RULES = {
             "Write it as it stands before an amount, at most 10 characters, for example CHF."
         ),
     ),
+    "readings of nobody": (
+        "readings: {utilization: GPU}\n",
+        (
+            "readings: who measures is not said. Add prometheus: with its address, for example "
+            "http://prometheus.monitoring:9090."
+        ),
+    ),
+    "an address that is none": (
+        "readings: {prometheus: 'prometheus:9090'}\n",
+        (
+            "readings.prometheus: 'prometheus:9090' is no address. Write its address, for example "
+            "http://prometheus.monitoring:9090."
+        ),
+    ),
+    "an address with a password": (
+        "readings: {prometheus: 'http://me:secret@prometheus'}\n",
+        "readings.prometheus: a name or password stands in the address. Take it out, and name a file by token_file.",
+    ),
+    "a metric that is a question": (
+        "readings: {prometheus: 'http://p', utilization: 'a{b=\"c\"}'}\n",
+        (
+            "readings.utilization: 'a{b=\"c\"}' is no metric's name. "
+            "Write it as the exporter does, as DCGM_FI_DEV_GPU_UTIL."
+        ),
+    ),
+    "a file that is not from the root": (
+        "readings: {prometheus: 'http://p', token_file: token}\n",
+        "readings.token_file: 'token' is no path. Write it from the root, for example /run/secrets/prometheus/token.",
+    ),
     "zone that is a folder": (
         "timezone: Etc\n",
         "timezone: 'Etc' is no time zone. Did you mean `Etc/UTC`?",
@@ -103,6 +132,10 @@ RULES = {
     "a notice of no time": (
         "policies: {p: {preemption: {grace: 0s}}}\n",
         "policies.p.preemption.grace: '0s' is no time at all. Write a time above 0, for example 30m.",
+    ),
+    "a claim too short to be warned of": (
+        "policies: {p: {claim: 2m, idle: {sample: 60s}}}\n",
+        "policies.p.claim: 2 min is less than 4 samples, one each 1 min. Write at least 4 min: nobody could be warned.",
     ),
     "team without weight": (
         "teams: {vision: {weight: 0}}\n",

@@ -91,6 +91,20 @@ ENTRIES = {
         "  b: {gpus: {a100: ٣}}\n",
         "6 templates.b.gpus.a100: '٣' is no whole number. Write a whole number from 1 to 1024.",
     ),
+    "own images without a registry": (
+        "  b: {own_images: ml/*}\n",
+        (
+            "6 templates.b.own_images: 'ml/*' is no pattern of images with their registry. "
+            "Write a registry and a path, with * for any characters, for example registry.example.org/ml/*."
+        ),
+    ),
+    "own images of any registry": (
+        "  b: {own_images: '*.example.org/*'}\n",
+        (
+            "6 templates.b.own_images: '*.example.org/*' is no pattern of images with their registry. "
+            "Write a registry and a path, with * for any characters, for example registry.example.org/ml/*."
+        ),
+    ),
     "range without unit": (
         "  b: {bounds: {memory: 8-64GiB}}\n",
         "6 templates.b.bounds.memory: '8' is less than 1 MiB. Write a size with its unit, for example 64GiB or 512MiB.",

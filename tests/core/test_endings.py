@@ -23,7 +23,7 @@ def every_end():
     ]
     given = {"who": "ann", "where": "its page", "unhealthy": ["GPU 0"], "why": "Why.", "stopper": "root"}
     given |= {"measured": "Nothing was done.", "grace_seconds": 60.0, "lifetime_seconds": 60.0, "tries": 3}
-    given |= {"waited_seconds": 60.0, "words": "It is used up.", "by": "root", "group": "vision"}
+    given |= {"claim_seconds": 60.0, "waited_seconds": 60.0, "words": "It is used up.", "by": "root", "group": "vision"}
     for name, make in inspect.getmembers(endings, inspect.isfunction):
         asked = inspect.signature(make).parameters
         if make.__module__ == endings.__name__ and name not in {"released", "vanished", "named"}:

@@ -26,7 +26,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuspawner.core.idle.evidence import SampleKind, classify
-from gpuspawner.core.idle.readings import PROBED, GpuReading, Sample, SoftReading
+from gpuspawner.core.idle.readings import PROBED, GpuReading, OutsideReading, Sample, SoftReading
 
 
 @pytest.mark.parametrize(
@@ -311,3 +311,45 @@ def test_losing_a_reading_never_makes_a_workspace_idle(seen: Sample, since: floa
             gpus = (*seen.gpus[:index], lost, *seen.gpus[index + 1 :])
             if classify(replace(seen, gpus=gpus), POLICY, since).kind is IDLE:
                 assert before is IDLE
+
+
+def by_dcgm(percent, gpu=""):
+    return OutsideReading(percent, gpu, "DCGM exporter")
+
+
+@pytest.mark.parametrize(
+    ("seen", "because"),
+    [
+        pytest.param(sample(LOW, outside=(by_dcgm(60),)), "GPU 0 at 60 % by DCGM exporter", id="its only GPU"),
+        pytest.param(
+            sample(LOW, exclusive(0, "b"), outside=(by_dcgm(60, "b"),)), "GPU 1 at 60 % by DCGM exporter", id="by name"
+        ),
+        pytest.param(
+            sample(LOW, exclusive(0, "b"), outside=(by_dcgm(60),)), "a GPU at 60 % by DCGM exporter", id="one of two"
+        ),
+        pytest.param(
+            replace(sample(LOW, outside=(by_dcgm(5),)), problem="it hangs"),
+            "GPU 0 at 5 % by DCGM exporter",
+            id="the probe failed",
+        ),
+        pytest.param(sample(exclusive(97), outside=(by_dcgm(5),)), "GPU 0 at 97 %", id="seen by both"),
+    ],
+)
+def test_work_that_somebody_outside_saw_is_work(seen, because):
+    found = classify(seen, POLICY, 0.0)
+    assert (found.kind, found.because) == (BUSY, because)
+    assert (BUSY in {gpu.kind for gpu in found.gpus}) == ("a GPU" not in because)
+
+
+@given(
+    reading=st.sampled_from([LOW, exclusive(97), exclusive(None), exclusive(100, **WOKEN), shared(0, 0.0)]),
+    percents=st.lists(st.one_of(st.floats(), st.floats(0, 4.9)), max_size=3),
+    problem=st.sampled_from(["", "it hangs"]),
+)
+def test_who_looks_from_outside_can_only_save(reading, percents, problem):
+    own = replace(sample(reading), problem=problem)
+    seen = replace(own, outside=tuple(by_dcgm(percent) for percent in percents))
+    if any(5 <= percent <= 100 for percent in percents):
+        assert classify(seen, POLICY, 0.0).kind is BUSY
+    else:
+        assert classify(seen, POLICY, 0.0) == classify(own, POLICY, 0.0)

@@ -9,7 +9,7 @@ import yaml
 
 from gpuspawner import __version__
 from gpuspawner.catalog import load_catalog
-from gpuspawner.catalog.models import BoundsEntry, DefaultEntry, PolicyEntry
+from gpuspawner.catalog.models import BoundsEntry, CatalogEntry, DefaultEntry, PolicyEntry
 from gpuspawner.cli.main import parser_of_all
 from tools.docs import site, staging
 from tools.docs.reference.catalog import keys
@@ -113,9 +113,21 @@ def test_each_pod_runs_a_command_that_is_one_and_is_restricted(page):
         )
 
 
+OF_HUB = {"hub", "imagePullSecrets", "prePuller", "proxy", "scheduling", "singleuser"}
+"""Values of Zero to JupyterHub's release that pages show: tests/spawner and tests/chart try them."""
+OF_SERVICE = set(yaml.safe_load((REPO / "helm" / "gpuspawner" / "values.yaml").read_text())) - {"catalog"}
+
+
+@pages
+def test_each_block_is_a_catalog_a_pod_or_values_of_a_chart(page):
+    for shown in blocks(page):
+        keys = set(shown)
+        assert "kind" in keys or keys <= set(CatalogEntry.model_fields) or keys <= OF_HUB or keys <= OF_SERVICE, keys
+
+
 @pages
 def test_each_catalog_can_be_used_and_what_is_a_part_fits_the_one_to_copy(page):
-    for shown in (one for one in blocks(page) if "kind" not in one):
+    for shown in (one for one in blocks(page) if set(one) <= set(CatalogEntry.model_fields)):
         whole = "version" in shown
         load_catalog(
             shown if whole else combined(yaml.safe_load((REPO / "hub_config/catalog.yaml").read_text()), shown)

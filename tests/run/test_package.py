@@ -10,6 +10,7 @@ from email.parser import Parser
 import pytest
 
 import gpuspawner
+from gpuspawner.cli.chart.z2jh_values import CATALOG, COPY, PACKAGE, SECRET, Asked, z2jh_values
 from tools.install import ROOT
 from tools.package import build, find_python, new_environment, try_on
 from tools.progress import StepError
@@ -18,6 +19,7 @@ IN_SHARE = {
     "gpuspawner/workspace/labextension": "share/jupyter/labextensions/gpuspawner",
     "gpuspawner/workspace/jupyter-config": "etc/jupyter/jupyter_server_config.d",
 }
+KUBERNETES_CATALOG = ROOT / "hub_config" / "kubernetes-catalog.yaml"
 IMPORTED = "import sys, importlib.util as u; print(*(n for n in sys.argv[1:] if u.find_spec(n)))"
 
 
@@ -89,3 +91,44 @@ def test_the_wheel_runs_hub_service_and_workspace_on_another_python(built):
             except StepError:
                 continue
     assert try_on(python, built[0]).endswith("the workspace ended, reason idle")
+
+
+CONFIGURED = """
+import sys
+from traitlets.config import Config
+c = Config({"JupyterHub": {"spawner_class": "kubespawner.KubeSpawner"}, "KubeSpawner": {"namespace": "jhub"}})
+exec(open(sys.argv[1]).read(), {"c": c})
+import gpuspawner
+print(gpuspawner.__file__, c.JupyterHub.spawner_class.__mro__[1].__name__, c.GPUSpawnerMixin.gpu_service_url)
+"""
+
+
+def test_a_hub_of_another_image_has_the_package_by_its_path_alone(built, tmp_path):
+    """As the init container of ``gpuspawner z2jh-values`` brings it, and as docs/how-to/images.md has it by hand."""
+    hub = new_environment(tmp_path / "hub", sys._base_executable, "jupyterhub-kubespawner>=7.1")
+    assert said_by(hub, "-c", IMPORTED, "gpuspawner").stdout == "\n"
+    package, by_hand = tmp_path / "package", tmp_path / "by-hand"
+    copied = said_by(sys.executable, "-c", COPY.replace(PACKAGE, str(package)))
+    assert copied.returncode == 0, copied.stderr
+    command = [
+        *["-m", "pip", "install", "--quiet", "--no-deps", "--target"],
+        by_hand,
+        built[0],
+        "itsdangerous",
+        "tzdata",
+    ]
+    installed = said_by(sys.executable, *command)
+    assert installed.returncode == 0, installed.stderr
+    (tmp_path / "secret").write_text("ab" * 32)
+    folders = {"/srv/jupyterhub/gpuspawner": tmp_path / "data", f"{CATALOG}/catalog.yaml": KUBERNETES_CATALOG}
+    config = z2jh_values(Asked(), {})["hub"]["extraConfig"]["zz-gpuspawner"]
+    for shown, here in {**folders, f"{SECRET}/secret": tmp_path / "secret"}.items():
+        config = config.replace(shown, str(here))
+    (tmp_path / "config.py").write_text(config)
+    for folder in (package, by_hand):
+        words = ["env", f"PYTHONPATH={folder}", hub, "-c", CONFIGURED, tmp_path / "config.py"]
+        done = said_by(*words)
+        assert done.returncode == 0, done.stderr
+        file, _, url = done.stdout.splitlines()[-1].split()
+        assert (file, url) == (f"{folder}/gpuspawner/__init__.py", "http://gpuspawner:9470/services/gpu")
+        assert not list(folder.rglob("*.so")), "it serves each version of Python"

@@ -11,8 +11,8 @@ import page_world
 import pytest
 import requests
 import yaml
+from prometheus import PATH, prometheus
 from test_web_metrics import metrics
-from tornado.testing import bind_unused_port
 
 from gpuspawner.catalog import load_catalog
 from gpuspawner.core.leases.lease import Phase
@@ -28,7 +28,6 @@ EXPRESSIONS = [
     for panel in page.panels
     for expression in panel.expressions.values()
 ]
-PATH = "/usr/local/sbin:/usr/sbin:/usr/local/bin:/usr/bin"
 
 
 def test_the_files_beside_the_chart_are_those_that_are_generated():
@@ -39,31 +38,16 @@ def test_the_files_beside_the_chart_are_those_that_are_generated():
 
 
 @contextmanager
-def prometheus(folder, world):
-    """Run Debian's Prometheus on the service's metrics; yield its address."""
-    socket, port = bind_unused_port()
-    socket.close()
+def scraping(folder, world):
+    """Run Prometheus on the service's metrics; yield its address."""
     job = {
         "job_name": "gpuspawner",
         "metrics_path": f"{page_world.PREFIX}/metrics",
         "authorization": {"type": "token", "credentials": world.token("prometheus")},
         "static_configs": [{"targets": [world.home.split("/")[2]]}],
     }
-    config = {"global": {"scrape_interval": "1s"}, "rule_files": [str(FILES / "alerts.yaml")], "scrape_configs": [job]}
-    (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
-    command = [
-        shutil.which("prometheus", path=PATH),
-        f"--config.file={folder}/prometheus.yml",
-        f"--storage.tsdb.path={folder}/data",
-        f"--web.listen-address=127.0.0.1:{port}",
-    ]
-    with (folder / "log").open("w") as log:
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log)
-    try:
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait(30)
+    with prometheus(folder, job, rule_files=[FILES / "alerts.yaml"]) as address:
+        yield address
 
 
 def ask(address, expression):
@@ -80,7 +64,7 @@ def scraped(address, world, times):
             if (found := ask(address, "count_over_time(up[5m])")) and int(found[0]["value"][1]) >= times:
                 assert ask(address, "up")[0]["value"][1] == "1", (world.home, "the service refuses the scrape")
                 return
-        except requests.ConnectionError:
+        except requests.RequestException:  # it starts, and answers something else than JSON meanwhile
             pass
         time.sleep(0.1)
     raise AssertionError("Prometheus did not scrape the service")
@@ -95,7 +79,7 @@ def test_every_panel_draws_what_a_running_service_tells(make_web_world, tmp_path
     world.save(lease, readings=page_world.readings(lease, [1] * 3))
     world.save(page_world.waiting())
     names = {name for name, *_ in metrics(world, "prometheus")} | {"up"}
-    with prometheus(tmp_path, world) as address:
+    with scraping(tmp_path, world) as address:
         scraped(address, world, 2)
         at = page_world.NOW - 60
         begun = replace(

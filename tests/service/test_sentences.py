@@ -16,11 +16,13 @@ from gpuspawner.core.idle.policy import ActivityPolicy, IdlePolicy, KeepPolicy, 
 from gpuspawner.core.leases.endings import ENDINGS, Reason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.queue.forecast.estimates import Place
+from gpuspawner.core.queue.kept_free import KeptFree
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.core.quotas.quotas import check_quotas
 from gpuspawner.core.rules import Limit, Quota, Rules, What, Whom
 from gpuspawner.core.units import show_time
 from gpuspawner.schedulers.base import Offer
+from gpuspawner.service.tell.rules.kept_free import kept_free_words
 from gpuspawner.service.tell.sentences import (
     gpus_asked,
     idle_words,
@@ -349,3 +351,29 @@ async def test_a_place_that_backs_off_or_whose_hub_is_away_says_so(world):
     waiting = replace(parked, not_before=0.0)
     world.allocator.observed.hub_answers = False
     assert lease_view(world.parts, waiting)["queue"]["sentence"].startswith("The hub does not answer")
+
+
+@pytest.mark.parametrize(
+    ("kept", "words"),
+    [
+        (
+            KeptFree(2, 4, NOON + 3600 + 180),
+            "kept for the 4 GPUs that go first; a workspace that ends before {} may start now: shorten yours to 1 h",
+        ),
+        (
+            KeptFree(1, 1, NOON + 1200),
+            "kept for the GPU that goes first; a workspace that ends before {} may start now",
+        ),
+        (KeptFree(2, 4, None), "kept for the 4 GPUs that go first, and it is not known when these start"),
+        (None, ""),
+    ],
+)
+def test_why_free_gpus_are_not_given_and_what_would_start_now_is_said(kept, words):
+    until = "" if kept is None or kept.until is None else show_time(kept.until, NOON)
+    found = kept_free_words(kept, a_request(), CATALOG, NOON)
+    assert found.replace(", and none of this template is that short", "") == words.format(until)
+    sentence = waits(
+        Place(2, 2, 2400.0, 1200.0), a_request(), CATALOG, offer(free=2), kept=found, reach="A message comes."
+    )
+    assert sentence.startswith(f"2 of 4 A100 80 GB are free{', ' if words else ''}{found}. You are 2nd in line; ")
+    assert sentence.endswith("You can close this page; your place stays. A message comes.")

@@ -2,15 +2,19 @@
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from kubernetes_asyncio.client import ApiClient, Configuration
+from kubespawner import spawner as kubespawner
 from traitlets.config import Config
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from kube_catalog import CATALOG
+from kube_catalog import CATALOG, SIZED
 
 from gpuspawner.spawner import configure
+from gpuspawner.spawner.kubernetes.spawner import GPUSpawner
 
 
 @pytest.fixture
@@ -34,3 +38,37 @@ def configured(outside_a_cluster, tmp_path):
         return c
 
     return make
+
+
+class User(SimpleNamespace):
+    """A user as a spawner meets one."""
+
+    def __getattr__(self, name):
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return ""
+
+
+@pytest.fixture
+async def a_spawner(monkeypatch):
+    """Return a function that makes the spawner of a user with these options, and KubeSpawner's settings."""
+    monkeypatch.setattr(kubespawner, "load_config", lambda **_settings: None)
+    monkeypatch.setattr(kubespawner, "shared_client", lambda _name: None)
+    async with ApiClient(Configuration()) as client:
+
+        def make(options, catalog=SIZED, **settings):
+            c = Config({"KubeSpawner": {"image": "usual:1", **settings}})
+            user = User(name="alice", id=1, escaped_name="alice", orm_user=SimpleNamespace(id=1))
+            spawner = GPUSpawner(
+                config=c,
+                user=user,
+                orm_spawner=SimpleNamespace(name="", oauth_client_id="o", user_options={}, server=None),
+                hub=SimpleNamespace(api_url="http://hub", public_host="", base_url="/hub/"),
+                gpu_catalog=lambda: catalog,
+                _mock=True,
+            )
+            spawner.api = SimpleNamespace(api_client=client)
+            spawner.user_options = options
+            return spawner
+
+        yield make

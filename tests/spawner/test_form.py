@@ -112,6 +112,22 @@ def test_what_a_profile_lets_people_choose_is_shown_and_sent_again(chosen, sent)
     assert {key: value for key, value in options.items() if key in {"template", "image", "site", *sent}} == sent
 
 
+def test_a_link_fills_in_no_script_environment_image_or_repository():
+    harmful = {"repository": "https://h.org/a", "own_image": "r.org/a", "env": "A=1", "script": "x", "team": "vision"}
+    sizes = {"template": "lab", "gpu": "t4", "count": "2", "cpu": "1", "memory": "2GB", "lifetime": "1h"}
+    arguments = {f"opt-{key}": [value.encode()] for key, value in {**harmful, **sizes}.items()}
+    assert form.prefill_from_query(arguments) == sizes
+
+
+def test_an_own_image_is_asked_for_where_a_template_takes_one_and_says_what_is_lost():
+    catalog = load_catalog({"version": 1, "templates": {"lab": {"own_images": "r.example.org/ml/*"}, "plain": {}}})
+    html = rendered(catalog=catalog, chosen={"template": "plain", "own_image": HOSTILE})
+    assert '<div class="gs-field" id="gs-own-image" hidden>' in html
+    assert "<script>alert" not in html
+    assert "If it lacks gpuspawner[workspace]" in html
+    assert "own_image" not in Inputs(rendered()).sent
+
+
 def test_a_link_never_chooses_an_image_and_a_refused_form_keeps_what_was_typed():
     assert form.prefill_from_query({"opt-image": ["old"], "opt-template": ["lab"]}) == {"template": "lab"}
     posted = {"profile-option-torch--image--unlisted-choice": [HOSTILE], "profile-option-small--site": ["b"]}
@@ -148,7 +164,8 @@ def test_what_was_chosen_is_sent_again(chosen):
 
 def test_only_the_fields_that_a_request_has_are_sent_and_only_kinds_that_somebody_offers():
     seen = Inputs(rendered()).seen
-    assert {name for name, _ in seen} == {"template", "gpu", "gpu_memory", "count", "cpu", "memory", "lifetime"}
+    own = {"repository"}  # no template takes an image of a user's own
+    assert {name for name, _ in seen} == {"template", "gpu", "gpu_memory", "count", "cpu", "memory", "lifetime"} | own
     assert [value for name, value in seen if name == "gpu"] == ["", "a100", "t4", "any", "none"]
 
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
-from kubernetes_asyncio.client import ApiClient, Configuration
-from kubespawner import spawner as kubespawner
 from traitlets.config import Config
 
 from gpuspawner.catalog import load_text, resolve
@@ -15,52 +12,6 @@ from gpuspawner.spawner.kubernetes.profiles import menus
 from gpuspawner.spawner.kubernetes.spawner import GPUSpawner
 
 GIB = 2**30
-CATALOG = load_text("""
-version: 1
-gpus: {a100: {match: A100, memory: 80GiB}}
-templates:
-  lab:
-    gpus: {a100: 1-2}
-    bounds: {cpu: 1-16, memory: 1GiB-64GiB}
-    default: {gpu: none, cpu: 8, memory: 16GiB}
-    guarantee: {cpu: 25%, memory: 50%}
-  whole: {extends: lab, title: Whole, guarantee: {cpu: 100%}}
-  usual: {gpus: {a100: 1}, bounds: {cpu: 0.5-1}, default: {gpu: none, cpu: 0.5, memory: 1GiB}}
-""")
-
-
-class User(SimpleNamespace):
-    """A user as a spawner meets one."""
-
-    def __getattr__(self, name):
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return ""
-
-
-@pytest.fixture
-async def a_spawner(monkeypatch):
-    """Return a function that makes the spawner of a user with these options, and KubeSpawner's settings."""
-    monkeypatch.setattr(kubespawner, "load_config", lambda **_settings: None)
-    monkeypatch.setattr(kubespawner, "shared_client", lambda _name: None)
-    async with ApiClient(Configuration()) as client:
-
-        def make(options, catalog=CATALOG, **settings):
-            c = Config({"KubeSpawner": {"image": "usual:1", **settings}})
-            user = User(name="alice", id=1, escaped_name="alice", orm_user=SimpleNamespace(id=1))
-            spawner = GPUSpawner(
-                config=c,
-                user=user,
-                orm_spawner=SimpleNamespace(name="", oauth_client_id="o", user_options={}, server=None),
-                hub=SimpleNamespace(api_url="http://hub", public_host="", base_url="/hub/"),
-                gpu_catalog=lambda: catalog,
-                _mock=True,
-            )
-            spawner.api = SimpleNamespace(api_client=client)
-            spawner.user_options = options
-            return spawner
-
-        yield make
 
 
 @pytest.mark.parametrize(
@@ -125,6 +76,19 @@ async def test_what_people_choose_of_a_profile_is_what_kubespawner_applies(a_spa
     await spawner.load_user_options()
     assert spawner.image == image
     assert spawner.user_options == options, "what its user asked stays what is saved"
+
+
+async def test_a_users_own_image_and_repository_are_those_of_this_start_alone(a_spawner):
+    catalog = load_text("version: 1\ntemplates: {lab: {own_images: 'r.example.org/*'}}")
+    options = {"own_image": "r.example.org/a:1", "repository": "https://git.example.org/a"}
+    spawner = a_spawner(options, catalog)
+    await spawner.load_user_options()
+    assert spawner.image == "r.example.org/a:1"
+    assert spawner.get_env()["GPUSPAWNER_REPOSITORY"] == "https://git.example.org/a"
+    spawner.user_options = {}
+    await spawner.load_user_options()
+    assert spawner.image == "usual:1"
+    assert "GPUSPAWNER_REPOSITORY" not in spawner.get_env()
 
 
 async def test_the_server_is_made_of_what_the_lease_says_whatever_the_hubs_catalog_says(a_spawner):

@@ -1,4 +1,5 @@
 import copy
+from dataclasses import replace
 
 import pytest
 from kubernetes_asyncio.client import ApiClient, Configuration
@@ -117,6 +118,17 @@ def test_no_autoscaler_ends_a_workspace_to_save_its_node_unless_the_hub_lets_it(
     told = [patched(made(**more))["metadata"]["annotations"] for more in ({}, {"annotations": own})]
     assert [one["karpenter.sh/do-not-disrupt"] for one in told] == ["true", "4h"]
     assert [one["cluster-autoscaler.kubernetes.io/safe-to-evict"] for one in told] == ["false", "false"]
+
+
+def test_an_image_of_a_users_own_is_always_pulled_by_the_same_secrets_and_security_context(made):
+    manifest = made(image_pull_policy="IfNotPresent", image_pull_secrets=["hub"], uid=1000)
+    usual, own = patched(manifest), patched(manifest, settings=replace(SETTINGS, always_pull=True))
+    server = own["spec"]["containers"][0]
+    assert (server.pop("imagePullPolicy"), usual["spec"]["containers"][0].pop("imagePullPolicy")) == (
+        "Always",
+        "IfNotPresent",
+    )
+    assert own == usual
 
 
 def test_shared_memory_is_a_volume_in_memory_of_a_size(made):

@@ -131,6 +131,23 @@ def refuse(route, service):
     route.fulfill(response=response)
 
 
+def test_another_workspace_of_theirs_that_came_is_told_with_the_way_to_it(page, service, workspace):
+    told = {
+        "id": "other",
+        "text": "Another workspace of yours, train, came.",
+        "page": "/services/gpu/x",
+        "ends_at": 9.0,
+    }
+    service.document = {**workspace(), "elsewhere": [told]}
+    look_again(page)
+    expect(page.get_by_role("alert")).to_have_text(told["text"])
+    more = page.locator(".gpuspawner-warning").get_by_role("link", name="More", exact=True)
+    assert more.get_attribute("href").endswith("/services/gpu/x")
+    service.document = workspace()
+    look_again(page)
+    expect(page.locator(".gpuspawner-warning")).to_be_hidden()
+
+
 def test_close_hides_this_warning_until_half_of_its_time_has_passed(page, service, workspace, idle_warning):
     warn(page, service, workspace, idle_warning(8))
     button(page, "Close").click()
@@ -343,3 +360,18 @@ def test_a_message_of_an_administrator_is_plain_text_and_stays_until_it_is_close
     service.document = workspace(messages=[])  # read on a page, withdrawn, or over
     look_again(page)
     expect(told).to_have_count(0)
+
+
+def test_what_was_passed_over_at_the_start_is_told_until_it_is_closed(lab, service, browser):
+    told = "~/.gpuspawner/env, line 2: LD_PRELOAD is refused: names that begin LD_ are the workspace's."
+    answers = [{"busy": "Cloning work into your home…", "notes": []}, {"busy": "", "notes": [told]}]
+    page = browser.new_page(viewport={"width": 1280, "height": 720})
+    page.route("**/gpuspawner/home", lambda route: route.fulfill(json=answers[0] if answers[1:] else answers[-1]))
+    page.goto(f"{lab.url}lab?token={lab.token}")
+    notes = page.get_by_role("region", name="Start of this workspace")
+    expect(notes.get_by_role("status")).to_have_text(answers[0]["busy"], timeout=30_000)
+    answers.pop(0)
+    expect(notes.get_by_role("listitem")).to_have_text(told)
+    notes.get_by_role("button", name="Close").click()
+    expect(notes).to_have_count(0)
+    page.close()

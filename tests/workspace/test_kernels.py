@@ -8,11 +8,15 @@ import urllib.request
 import uuid
 
 import pytest
+from tornado.httpclient import AsyncHTTPClient
+from tornado.httpserver import HTTPServer
+from tornado.testing import bind_unused_port
+from tornado.web import Application, RequestHandler
 from tornado.websocket import websocket_connect
 
 from gpuspawner.backends.local.backend import LocalBackend
 from gpuspawner.backends.probe import parse_probe
-from gpuspawner.workspace.kernels import EVERY_SECONDS
+from gpuspawner.workspace.kernels import EVERY_SECONDS, is_page_load
 
 LEASE, ATTEMPT = "lease-7", os.getpid()
 
@@ -113,3 +117,64 @@ async def test_a_program_in_a_terminal_of_jupyterlab(lab, tmp_path):
 
 async def test_jupyterhub_singleuser_tells_too(singleuser, tmp_path):
     assert (await seen(tmp_path, "kernel")).active is False
+
+
+class Page(RequestHandler):
+    """A page, or a document, of a server that knows who is signed in."""
+
+    def get_current_user(self):
+        return self.request.headers.get("Signed-In")
+
+    def get(self, kind):
+        if kind == "gone":
+            self.set_status(404)
+        self.set_header("Content-Type", "application/json" if kind == "api" else "text/html; charset=UTF-8")
+        self.finish("{}")
+
+
+HTML = {"Signed-In": "alice", "Accept": "text/html,*/*"}
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "is_one"),
+    [
+        pytest.param("lab", {**HTML, "Sec-Fetch-Mode": "navigate"}, True, id="opened"),
+        pytest.param("lab", HTML, True, id="a browser that says nothing of itself"),
+        pytest.param("lab", {**HTML, "Sec-Fetch-Mode": "cors"}, False, id="asked for by a page"),
+        pytest.param("lab", {**HTML, "Signed-In": ""}, False, id="not signed in"),
+        pytest.param("lab", {"Signed-In": "alice", "Accept": "*/*"}, False, id="the hub's own look"),
+        pytest.param("api", {**HTML, "Sec-Fetch-Mode": "navigate"}, False, id="no page"),
+        pytest.param("gone", {**HTML, "Sec-Fetch-Mode": "navigate"}, False, id="a page that is none"),
+    ],
+)
+async def test_a_page_load_is_somebody_and_no_poll_is(path, headers, is_one):
+    found = []
+    server = HTTPServer(
+        Application([("/(.*)", Page)], log_function=lambda handler: found.append(is_page_load(handler)))
+    )
+    socket, port = bind_unused_port()
+    server.add_socket(socket)
+    headers = {name: value for name, value in headers.items() if value}
+    response = await AsyncHTTPClient(force_instance=True).fetch(
+        f"http://127.0.0.1:{port}/{path}", headers=headers, raise_error=False
+    )
+    again = {**headers, "If-None-Match": response.headers.get("Etag", "none")}
+    await AsyncHTTPClient(force_instance=True).fetch(
+        f"http://127.0.0.1:{port}/{path}", headers=again, raise_error=False
+    )
+    server.stop()
+    assert found[0] is is_one
+    assert found[1] is is_one or path == "api", "what the browser has already is opened too"
+
+
+async def test_the_probe_sees_that_a_page_was_opened(lab, tmp_path):
+    address = f"{lab.url}lab?token={lab.token}"
+    await AsyncHTTPClient(force_instance=True).fetch(address, headers={"Accept": "text/html"})
+    backend, until = LocalBackend([], {}, tmp_path), time.monotonic() + 60
+    while True:
+        result = await backend.probe(LEASE, ATTEMPT, (), 60.0)
+        sample, _ = parse_probe(result, (), None, interval_seconds=1.0, age_seconds=600.0)
+        if sample.opened:
+            return
+        assert time.monotonic() < until, sample
+        await asyncio.sleep(0.5)

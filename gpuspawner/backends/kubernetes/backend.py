@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gpuspawner.backends.base import ProbeResult, Running
+from gpuspawner.backends.base import PodName, ProbeResult, Running
 from gpuspawner.backends.kubernetes.api import Api, ApiRefused
 from gpuspawner.backends.kubernetes.names import HUB_LABEL, LEASE_LABEL
 from gpuspawner.backends.kubernetes.patches import WITH_GPUS, WITHOUT_GPUS, pod_patch
@@ -88,7 +88,10 @@ class KubernetesBackend:
         node = self._view.nodes.get(pod.node)
         if result.problem and node is not None and not node.ready:
             result = replace(result, problem=f"its node {pod.node} is not ready{_next(pod)}: {result.problem}")
-        return replace(result, counted=True, shared=self._is_shared(pod))
+        models = [model_of(node.labels, resource) for resource in pod.requests] if node else []
+        divided = any(model.is_divided for model in models)
+        shared = divided or any(model.profile for model in models)  # replicas, and slices of one device
+        return replace(result, counted=True, shared=shared, divided=divided, pod=PodName(pod.namespace, pod.name))
 
     async def end(self, lease_id: str, attempts: frozenset[int] | None = None) -> bool:
         """Delete every pod of these attempts, and wait a while to see them gone.
@@ -148,12 +151,6 @@ class KubernetesBackend:
             # Users may have rights in a namespace of their own: what a pod says there may be theirs.
             kept_since=None if self._settings.all_namespaces else pod.created_at,
         )
-
-    def _is_shared(self, pod: Pod) -> bool:
-        """Whether others compute on the devices that a pod was given: replicas, and slices of one device."""
-        node = self._view.nodes.get(pod.node)
-        models = [model_of(node.labels, resource) for resource in pod.requests] if node else []
-        return any(model.is_divided or model.profile for model in models)
 
     async def _left(self, lease_id: str, attempts: frozenset[int] | None) -> Sequence[Pod]:
         namespace = "" if self._settings.all_namespaces else f"namespaces/{self._settings.namespace}/"

@@ -13,11 +13,14 @@ from gpuspawner.catalog.building.build_gpus import build_kind, check_gpus
 from gpuspawner.catalog.building.build_template import DEFAULT_POLICY, Surroundings, build_template
 from gpuspawner.catalog.building.extends import Flat, Named, flattened
 from gpuspawner.catalog.document import Issue
-from gpuspawner.catalog.models import AlsoCountsEntry, CatalogEntry, PolicyEntry
+from gpuspawner.catalog.models import AlsoCountsEntry, CatalogEntry, PolicyEntry, ReadingsEntry
 from gpuspawner.catalog.rules.build import build_rules
-from gpuspawner.catalog.values import Catalog, Template
+from gpuspawner.catalog.values import Catalog, Exporter, Template
 from gpuspawner.core.idle.policy import ActivityPolicy, ExtendPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy
 from gpuspawner.core.units import show_duration
+
+CLAIM_SAMPLES = 4
+"""Two until the warning, and two between it and the end."""
 
 
 def build(entries: CatalogEntry, issues: list[Issue], *, empty: bool) -> Catalog:
@@ -52,7 +55,18 @@ def build(entries: CatalogEntry, issues: list[Issue], *, empty: bool) -> Catalog
         policies=MappingProxyType(policies),
         simulated=MappingProxyType(dict(entries.simulated)),
         rules=rules,
+        exporter=_exporter(entries.readings, named, issues),
     )
+
+
+def _exporter(entry: ReadingsEntry, named: Named, issues: list[Issue]) -> Exporter | None:
+    if entry.prometheus is None:
+        if entry.model_fields_set and not named.is_wrong("readings"):
+            right = "add prometheus: with its address, for example http://prometheus.monitoring:9090"
+            issues.append(Issue(("readings",), "who measures is not said", right))
+        return None
+    more = _written(utilization=entry.utilization, instances=entry.instances, token_file=entry.token_file)
+    return Exporter(entry.prometheus, **more)
 
 
 def _policy(name: str, flat: Flat[PolicyEntry], issues: list[Issue]) -> LifecyclePolicy:
@@ -92,6 +106,7 @@ def _policy(name: str, flat: Flat[PolicyEntry], issues: list[Issue]) -> Lifecycl
             protected_seconds=entry.preemption.protected,
             notice_seconds=entry.preemption.grace,
             longest_wait_seconds=entry.queue.wait,
+            claim_seconds=entry.claim,
         ),
     )
     _check_policy(name, flat, policy, issues)
@@ -109,6 +124,15 @@ def _check_policy(name: str, flat: Flat[PolicyEntry], policy: LifecyclePolicy, i
         sample = show_duration(policy.idle.sample_seconds)
         wrong = f"{show_duration(policy.idle.for_seconds)} is less than one sample, {sample}"
         issues.append(Issue(("policies", name, "idle"), wrong, "let `for` last several samples"))
+    if (
+        flat.knows(every, ("claim",))
+        and "claim" in own.model_fields_set
+        and policy.claim_seconds < CLAIM_SAMPLES * policy.idle.sample_seconds
+    ):
+        sample = show_duration(policy.idle.sample_seconds)
+        wrong = f"{show_duration(policy.claim_seconds)} is less than {CLAIM_SAMPLES} samples, one each {sample}"
+        right = f"write at least {show_duration(CLAIM_SAMPLES * policy.idle.sample_seconds)}: nobody could be warned"
+        issues.append(Issue(("policies", name, "claim"), wrong, right))
     said = flat.knows(every, none_for) and ("activity" in own.model_fields_set or "sample" in own.idle.model_fields_set)
     if said and policy.activity is not None and policy.activity.none_for_seconds < policy.idle.sample_seconds:
         sample = show_duration(policy.idle.sample_seconds)

@@ -71,6 +71,7 @@ def build_template(name: str, flat: Flat[TemplateEntry], around: Surroundings, i
         title=entry.title or name,
         description=entry.description or "",
         image=entry.image or "",
+        own_images=entry.own_images or "",
         profile=entry.profile or "",
         guarantee=_guarantee(entry.guarantee),
         opens=tuple(entry.opens or ()),

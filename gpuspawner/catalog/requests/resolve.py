@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from gpuspawner.catalog.names import closest
 from gpuspawner.catalog.requests.menus import PROFILE, Menu, check_choices, field_of
+from gpuspawner.catalog.requests.own import own_image, repository
 from gpuspawner.catalog.requests.picks import ends, offered_instead, pick, refused
 from gpuspawner.catalog.rules.visible import choose_team, listed, visible
 from gpuspawner.catalog.values import NO_GPU, Catalog, Guarantee, Template
@@ -20,8 +21,22 @@ from gpuspawner.core.units import BadValue, show_bytes, show_cpu, show_duration
 T = TypeVar("T", int, float)
 Groups = Collection[str] | None
 
-OPTIONS = ("template", "gpu", "count", "cpu", "memory", "lifetime", "team", "substitutes", "gpu_memory")
+OPTIONS = (
+    "template",
+    "gpu",
+    "count",
+    "cpu",
+    "memory",
+    "lifetime",
+    "team",
+    "substitutes",
+    "gpu_memory",
+    "repository",
+    "own_image",
+)
 """Every key that a user's options may have. Each may be absent: then the template's default holds."""
+LINKED = ("template", "gpu", "count", "cpu", "memory", "lifetime", "gpu_memory")
+"""What a link fills in. Who pays, what else one takes, and what is run, each says for themselves."""
 CHOSEN_BY_NAME = ("template", "team")
 """What stays a choice also where it is the default: the first template and the last team may be others tomorrow."""
 RESERVED = ("display_name", "user_options")
@@ -54,6 +69,7 @@ def resolve(
     if menu is not None:
         check_choices(menu, asked)
     gpus = pick(catalog, template, asked)
+    image = own_image(template, asked)
     bounds, default, guarantee = template.bounds, template.default, template.guarantee or Guarantee()
     return Request(
         user=user,
@@ -70,7 +86,9 @@ def resolve(
         ),
         cpu_guarantee_percent=guarantee.cpu_percent,
         memory_guarantee_percent=guarantee.memory_percent,
-        image=template.image,
+        image=image or template.image,
+        own_image=bool(image),
+        repository=repository(asked),
         opens=template.opens,
         team=choose_team(asked, catalog.rules, groups, last_team),
         substitutes=gpus.substitutes,
@@ -158,7 +176,7 @@ def keys_of_form(catalog: Catalog, formdata: Mapping[str, Sequence[object]]) -> 
 
 
 def to_options(request: Request) -> dict[str, Any]:
-    """Return the options that resolve to this request again: for a link that prefills, and for starting again."""
+    """Return the options that resolve to this request again; a link has those of LINKED alone."""
     options: dict[str, Any] = {
         "template": request.template,
         "gpu": request.gpu or NO_GPU,
@@ -168,6 +186,10 @@ def to_options(request: Request) -> dict[str, Any]:
     }
     if request.team:
         options["team"] = request.team
+    if request.repository:
+        options["repository"] = request.repository
+    if request.own_image:
+        options["own_image"] = request.image
     if request.gpu is not None:
         options["count"] = request.count
         if request.substitutes:

@@ -9,6 +9,7 @@ from typing import Any
 from gpuspawner.cli.doctor.findings import Answer, Finding, bad, good, unknown
 from gpuspawner.spawner.hub.cullers import CULLER, REMEDY
 from gpuspawner.spawner.hub.roles import SERVICE_SCOPES
+from gpuspawner.spawner.hub.service import SERVICE
 
 FORBIDDEN = {401, 403}
 OLDEST_HUB, NEWEST_HUB = (5, 5), 7
@@ -17,8 +18,8 @@ SKEW_SECONDS = 10.0
 """Between two clocks. A ticket of the hub's pages is good for 60 s, and HTTP tells whole seconds. Arbitrary below."""
 AN_ADMINISTRATORS = "ask with an administrator's token: GPUSPAWNER_TOKEN, made on the hub's page Token with all scopes"
 THE_SERVICES = (
-    "Ask with the service's token: --secret-file, of the secret that hub and service share, or --token-file. Where "
-    "the hub starts the service, restart the hub."
+    "Ask with the service's token: --secret-file, of the secret that hub and service share, or --token-file. A service "
+    f"that the hub starts has a token that nobody else knows: leave --secret-file out, and {AN_ADMINISTRATORS}."
 )
 
 
@@ -49,7 +50,7 @@ def token_known(answer: Answer) -> Finding:
 def scopes(answer: Answer) -> Finding:
     """Judge the scopes of the service's token, as the hub tells them."""
     body = answer.body if answer.ok and isinstance(answer.body, dict) else {}
-    if body.get("kind") != "service":
+    if (body.get("kind"), body.get("name")) != ("service", SERVICE):
         return unknown("scopes", "The service's scopes were not looked at: this is not its token.", THE_SERVICES)
     told = body.get("scopes")
     held = set(map(str, told)) if isinstance(told, list) else set()
@@ -109,6 +110,15 @@ def service_ready(url: str, answer: Answer) -> Finding:
         "Is it running? Its log says why it ended. Name its address by --service; a network policy may bar its port."
     )
     return bad("service", f"No GPU service answers at {url} ({answer.problem}).", remedy)
+
+
+def below_prefix(base: str, answer: Answer) -> Iterable[Finding]:
+    """Yield what is wrong where a service that is ready has nothing below its hub's base_url."""
+    if answer.status == 404:  # noqa: PLR2004 - HTTP's own
+        words = (
+            f"The service answers, and has nothing at {base}/services/gpu/: it was told another prefix than its hub."
+        )
+        yield bad("prefix", words, f"Tell it the hub's base_url: --base-url {base}/, or hub.baseUrl of the chart.")
 
 
 def versions(own: str, hub: Answer, service: Answer, kubernetes: Answer | None) -> Iterable[Finding]:

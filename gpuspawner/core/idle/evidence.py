@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from gpuspawner.core.idle.policy import IdlePolicy
@@ -66,7 +66,7 @@ class Classified:
 def classify(sample: Sample, policy: IdlePolicy, since_busy_seconds: float) -> Classified:
     """Judge one sample by the first rule that fits.
 
-    1. busy: a leased GPU is in use, whatever else is unknown.
+    1. busy: a leased GPU is in use, whatever else is unknown; by its own reading, or as seen from outside.
     2. unknown: a GPU cannot be judged, one is missing or too many, the workspace is too young or has no GPU.
     3. soft: evidence that the policy counts and whose budget, counted from the last busy sample, is not spent.
     4. unknown: such evidence could not be read.
@@ -86,8 +86,10 @@ def classify(sample: Sample, policy: IdlePolicy, since_busy_seconds: float) -> C
     gpus = _gpus(sample, readings, policy)
     if policy.by_activity and not gpus:
         return _by_activity(sample, policy, since_busy_seconds)
-    if busy := [gpu.because for gpu in gpus if gpu.kind is SampleKind.BUSY]:
-        return Classified(SampleKind.BUSY, ", ".join(busy), gpus)
+    outside = _from_outside(sample, policy)
+    if busy := [gpu.because for gpu in gpus if gpu.kind is SampleKind.BUSY] or list(outside.values()):
+        seen = (replace(x, kind=SampleKind.BUSY, because=outside[x.gpu]) if x.gpu in outside else x for x in gpus)
+        return Classified(SampleKind.BUSY, ", ".join(busy), tuple(seen))
     if unknown := _unknown(sample, policy, gpus):
         return Classified(SampleKind.UNKNOWN, unknown, gpus)
     counts = [name for name, budget_seconds in policy.soft_budget_seconds if since_busy_seconds <= budget_seconds]
@@ -104,6 +106,18 @@ def classify(sample: Sample, policy: IdlePolicy, since_busy_seconds: float) -> C
     told = counted(sample, policy, [name for name in counts if name != CPU], since_busy_seconds).quiet
     over = spent(sample, (name for name, _ in policy.soft_budget_seconds if name not in counts))
     return Classified(SampleKind.IDLE, ", ".join([*low, *told, *over]), gpus, peak_percent, perhaps)
+
+
+def _from_outside(sample: Sample, policy: IdlePolicy) -> dict[str, str]:
+    """Return in words what others saw of work, by GPU; "" is the workspace, where it has several."""
+    leased = tuple(dict.fromkeys(sample.leased))
+    found = {}
+    for one in sample.outside:
+        if policy.below_percent <= one.percent <= 100:  # noqa: PLR2004 - a percentage; NaN is none
+            gpu = leased[0] if len(leased) == 1 else one.gpu
+            name = f"GPU {leased.index(gpu)}" if gpu in leased else "a GPU"
+            found[gpu] = f"{name} at {one.percent:g} % by {one.source}"
+    return found
 
 
 def _by_activity(sample: Sample, policy: IdlePolicy, since_busy_seconds: float) -> Classified:

@@ -108,14 +108,14 @@ def judge(streak: Streak, sample: Sample, policy: IdlePolicy, mode: Mode) -> tup
     Warn lets it pass and stops nothing. A change of mode ends the grace, so that none is told one thing and has
     another done to them: the next idle sample begins a new one.
     """
-    seen = classify(sample, policy, streak.since_busy_seconds + _credit_seconds(sample, policy))
+    seen = classify(sample, policy, streak.since_busy_seconds + credit_of(sample, policy))
     after = _counted(streak, sample, seen, policy)
     if not grace_stands(after, policy, mode):
         after = replace(after, mode=mode, countdown_seconds=None)
     if streak.grace_left_seconds is not None and after.countdown_seconds is None:
         return after, Verdict.END_GRACE
     if seen.kind is SampleKind.IDLE:
-        return _with_grace(after, _credit_seconds(sample, policy), policy)
+        return _with_grace(after, credit_of(sample, policy), policy)
     return after, _in_grace(after)
 
 
@@ -239,7 +239,8 @@ def explain(streak: Streak, policy: IdlePolicy) -> Explanation:
     )
 
 
-def _credit_seconds(sample: Sample, policy: IdlePolicy) -> float:
+def credit_of(sample: Sample, policy: IdlePolicy) -> float:
+    """Return the time that a sample stands for: what lies further back was not seen."""
     return min(sample.interval_seconds, LONGEST_CREDIT * policy.sample_seconds)
 
 
@@ -247,7 +248,7 @@ def _counted(streak: Streak, sample: Sample, seen: Classified, policy: IdlePolic
     """Return the streak with the sample added, its grace untouched unless it is reset."""
     interval_seconds, unknown_before = sample.interval_seconds, dict(streak.unknown_since)
     # A gap that nobody saw, or a clock that jumped, spends no budget.
-    credit_seconds = _credit_seconds(sample, policy)
+    credit_seconds = credit_of(sample, policy)
     after = replace(
         streak,
         unknown_in_a_row=streak.unknown_in_a_row + 1 if seen.kind is SampleKind.UNKNOWN else 0,
@@ -276,7 +277,7 @@ def _grown(seconds: float | None, by_seconds: float) -> float | None:
 
 
 def _with_idle(streak: Streak, sample: Sample, seen: Classified, policy: IdlePolicy) -> Streak:
-    credit_seconds = _credit_seconds(sample, policy)
+    credit_seconds = credit_of(sample, policy)
     idle_seconds = streak.idle_seconds + credit_seconds
     observed_seconds = streak.observed_seconds + sample.interval_seconds
     # Even another for_seconds of nothing but idle would not cover the hole, and a new streak needs no longer:

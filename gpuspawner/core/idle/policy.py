@@ -81,6 +81,7 @@ class Terms:
     extend: ExtendPolicy = field(default_factory=ExtendPolicy)
     protected_seconds: float = 1800.0
     notice_seconds: float = 300.0
+    claim_seconds: float = 1800.0
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,8 @@ class LifecyclePolicy:
     """No stronger claim ends a workspace younger than this."""
     notice_seconds: float = 300.0
     """Between the notice that a stronger claim needs its GPUs, and the end."""
+    claim_seconds: float = 1800.0
+    """Within it somebody must come to a workspace that came out of the queue while its user was away."""
     longest_wait_seconds: float = 43200.0
     """Who has waited longer goes before those who have used less."""
     activity: ActivityPolicy | None = None
@@ -108,7 +111,7 @@ class LifecyclePolicy:
     @property
     def terms(self) -> Terms:
         """What is promised to who is granted a workspace now."""
-        return Terms(self.keep, self.extend, self.protected_seconds, self.notice_seconds)
+        return Terms(self.keep, self.extend, self.protected_seconds, self.notice_seconds, self.claim_seconds)
 
     def with_terms(self, terms: Terms | None) -> LifecyclePolicy:
         """Return the policy with what was promised earlier; None promised nothing."""
@@ -120,6 +123,7 @@ class LifecyclePolicy:
             extend=terms.extend,
             protected_seconds=terms.protected_seconds,
             notice_seconds=terms.notice_seconds,
+            claim_seconds=terms.claim_seconds,
         )
 
     def idle_of(self, *, gpus: bool) -> IdlePolicy | None:

@@ -58,6 +58,19 @@ class GpuReading:
 
 
 @dataclass(frozen=True)
+class OutsideReading:
+    """The highest utilization of a GPU since the sample before, as somebody outside of the workspace saw it.
+
+    ``gpu`` is its name as the lease has it, "" where only the workspace is known. ``source`` says in words who saw it.
+    A value of a device that others compute on too is none.
+    """
+
+    percent: float
+    gpu: str
+    source: str
+
+
+@dataclass(frozen=True)
 class Sample:
     """All that one probe told of one workspace.
 
@@ -66,7 +79,9 @@ class Sample:
     ``gpus`` may be empty and nothing in it may be believed. ``cpu_cores`` counts all processes of the workspace.
     ``leased`` names the GPUs that the lease holds: a sample that sees more or fewer of them is unknown.
     ``soft`` is the softer evidence: what it says nothing of is unknown. ``hub_idle_seconds`` is how long ago the hub
-    last noted activity of the workspace's server, below 0 where the clocks differ.
+    last noted activity of the workspace's server, below 0 where the clocks differ. ``outside`` is what others saw of
+    its GPUs: it proves work, and its absence proves nothing. ``opened`` is whether a page of it was loaded since its
+    server started; None where nothing tells.
     """
 
     leased: tuple[str, ...]
@@ -77,3 +92,5 @@ class Sample:
     soft: tuple[SoftReading, ...] = ()
     hub_idle_seconds: float | None = None
     problem: str = ""
+    outside: tuple[OutsideReading, ...] = ()
+    opened: bool | None = None

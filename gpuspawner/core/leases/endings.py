@@ -27,6 +27,7 @@ class Reason(str, Enum):
     BUDGET = "budget"
     MADE_ROOM = "made room"
     NOT_ALLOWED = "not allowed"
+    NOBODY_CAME = "nobody came"
 
 
 class Return(Enum):
@@ -65,6 +66,7 @@ ENDINGS = {
         "It made room for a stronger claim", by_others=True, returns=Return.BY_POLICY, decider="a stronger claim"
     ),
     Reason.NOT_ALLOWED: Ending("It is not allowed any more", by_others=True),
+    Reason.NOBODY_CAME: Ending("Nobody came", by_others=True, decider="the claim of the policy “{policy}”"),
 }
 
 
@@ -188,6 +190,16 @@ def idle(measured: str, grace_seconds: float) -> End:
     """Return the end of an idle workspace; ``measured`` is what was, in a sentence."""
     words = f"{measured} Nobody kept it in the {show_duration(grace_seconds)} after the warning."
     return End(Reason.IDLE, GPUSPAWNER, words)
+
+
+def nobody_came(claim_seconds: float) -> End:
+    """Return the end of a workspace that came while its user was away, and to which nobody came."""
+    words = (
+        f"Its turn came while you were away, and in {show_duration(claim_seconds)} nobody opened it, connected to it "
+        "or used its GPU, so it goes to who waits next. Asking again joins the end of the queue. Your files are "
+        "untouched."
+    )
+    return End(Reason.NOBODY_CAME, GPUSPAWNER, words)
 
 
 def expired(lifetime_seconds: float) -> End:

@@ -237,6 +237,24 @@ class WarnedOfEnd(Event):
         return f"ends in {show_duration(self.seconds)}"
 
 
+class WarnedNobodyCame(Text):
+    """It came while its user was away, and half of the time to come to it has passed; ``text`` says until when."""
+
+    name, words, told, marked = "warned nobody came", "Warned", Told.USER, True
+
+
+class Came(Text):
+    """Somebody came to it; ``text`` is what was seen of them."""
+
+    name, words, marked = "came", "Claimed", True
+
+
+class NobodyCameYet(Text):
+    """Nobody came in time, or nobody knows, and nothing is given back for it: idle time counts from here on."""
+
+    name, words, marked = "nobody came yet", "Nobody came yet", True
+
+
 class GraceEnded(Text):
     """It is used again, or no longer judged; ``text`` is why."""
 
@@ -370,15 +388,3 @@ class UsageCorrected(Text):
     """An administrator corrects what was charged."""
 
     name, words = "usage corrected", "Corrected the use"
-
-
-class MessageSent(Text):
-    """An administrator sends people a message; ``text`` says to whom, until when, and what."""
-
-    name, words = "message sent", "Sent a message"
-
-
-class MessageWithdrawn(Text):
-    """An administrator takes it from the pages."""
-
-    name, words = "message withdrawn", "Withdrew a message"

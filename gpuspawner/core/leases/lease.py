@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.gpus.fleet import Slot
+from gpuspawner.core.idle.arrival import Arrival
 from gpuspawner.core.idle.idleness import Streak, kept
 from gpuspawner.core.idle.policy import Terms
 from gpuspawner.core.leases import endings, lifetime
@@ -130,6 +131,8 @@ class Lease:
     came_back: bool = False  # the backend took its GPUs, or its user moved it: it has its old place before others
     made_room_at: float | None = None  # when it last made room for a stronger claim
     reaches_into: LatestEnd | None = None  # the hold for a class that it runs into, and was told of
+    arrival: Arrival | None = None  # it came while its user was away, and nobody has come to it so far
+    claimed_at: float | None = None  # when somebody came to one that had come so
 
     @property
     def kind(self) -> str | None:
@@ -335,8 +338,11 @@ def run(lease: Lease, server_started: str, now: float) -> Lease:
     deadline = lifetime.deadline(since, lease.request.lifetime_seconds)
     if lease.latest_end is not None:
         deadline = min(deadline, lease.latest_end.at)
+    # Of one that is rebuilt from what runs it is not known who came meanwhile.
+    awaited = lease.unwatched and bool(lease.slots) and not lease.adopted
+    arrival = Arrival((lease.terms or Terms()).claim_seconds) if awaited else None
     started = replace(lease, running_at=now, server_started=server_started, failed_starts=0, unwatched=False)
-    return to_phase(started, Phase.RUNNING, now, deadline_at=deadline)
+    return to_phase(started, Phase.RUNNING, now, deadline_at=deadline, arrival=arrival, claimed_at=None)
 
 
 def disrupt(lease: Lease, why: str, until: float | None) -> Lease:
@@ -360,8 +366,9 @@ def end_grace(lease: Lease, now: float) -> Lease:
 def keep(lease: Lease, until: float, now: float) -> Lease:
     """The user keeps it: no idle time counts before ``until``; a grace period ends."""
     require_phase(lease, UP, "kept")
+    claimed_at = lease.claimed_at if lease.arrival is None else now
     kept_lease = replace(lease, keeps_used=lease.keeps_used + 1, kept_until=until, streak=kept(lease.streak))
-    return to_phase(kept_lease, Phase.RUNNING, now)
+    return to_phase(kept_lease, Phase.RUNNING, now, arrival=None, claimed_at=claimed_at)
 
 
 def stop(lease: Lease, reason: Reason, by: str, message: str, now: float) -> Lease:

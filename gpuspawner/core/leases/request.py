@@ -45,6 +45,10 @@ class Request:
     """The template's: a higher one goes first."""
     classes: tuple[str, ...] = ()
     """The classes, of those that GPUs are held for, that its user was in when it was asked."""
+    repository: str = ""
+    """What is cloned into the home, where it is not there."""
+    own_image: bool = False
+    """Whether ``image`` is its user's, who may push another one by the same name: then it is pulled at each start."""
     least_lifetime_seconds: int = 0
     """The template's: what leaves less is not granted. 0 in what an older version stored."""
 

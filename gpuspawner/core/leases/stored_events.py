@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from gpuspawner.core.inbox import acts as inbox_acts
 from gpuspawner.core.leases import events
 
 
@@ -24,7 +25,7 @@ class Other(events.Event):
 
 EVENTS: Mapping[str, type[events.Event]] = {
     kind.name: kind
-    for kind in vars(events).values()
+    for kind in (*vars(events).values(), *vars(inbox_acts).values())
     if isinstance(kind, type) and issubclass(kind, events.Event) and "name" in vars(kind)
 }
 

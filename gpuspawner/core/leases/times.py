@@ -9,7 +9,7 @@ from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Lease
 
 _PAST: tuple[str, ...] = ("asked_at", "phase_since", "heard_at", "granted_at", "first_granted_at", "running_at")
-_PAST += ("sampled_at", "stop_sent_at", "impossible_since", "waiting_since", "made_room_at")
+_PAST += ("sampled_at", "stop_sent_at", "impossible_since", "waiting_since", "made_room_at", "claimed_at")
 _AHEAD = ("deadline_at", "kept_until", "not_before", "disrupted_until")
 _INNER = {
     "latest_end": ("at",),
@@ -52,4 +52,6 @@ def deciding_since(lease: Lease, evidence_seconds: float) -> float:
     """
     if lease.reason is Reason.IDLE and lease.sampled_at is not None:
         return lease.sampled_at - lease.streak.observed_seconds
+    if lease.reason is Reason.NOBODY_CAME and lease.running_at is not None:
+        return lease.running_at
     return (lease.ended_at if lease.ended_at is not None else lease.phase_since) - evidence_seconds

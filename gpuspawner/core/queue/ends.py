@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator
-from heapq import merge
+from heapq import heapify, heappop, merge
 from math import inf
 
 from gpuspawner.core.leases.lease import UP, Lease, Phase
@@ -75,7 +75,20 @@ class Ends:
     def likely(self, end_of: Callable[[Lease], float]) -> Iterator[tuple[float, str, Lease]]:
         """Yield the same by when each is taken to end."""
         ends = ((end_of(lease), lease.id, lease) for lease in self)
-        return iter(sorted((one for one in ends if one[0] < inf), key=_by))
+        return _from_heap([one for one in ends if one[0] < inf])
+
+    @property
+    def counts_grace(self) -> bool:
+        """Whether a grace period runs: its end is likely, and not the latest, though nothing is known of others."""
+        idle = (lease for lease in self._others.values() if lease.phase is Phase.RECLAIMING)
+        return any(lease.streak.grace_left_seconds is not None for lease in idle)
+
+
+def _from_heap(ends: list[tuple[float, str, Lease]]) -> Iterator[tuple[float, str, Lease]]:
+    """Yield the earliest first: of tens of thousands only the first are asked for."""
+    heapify(ends)  # by time and id: no two leases have one id
+    while ends:
+        yield heappop(ends)
 
 
 def _by(one: tuple[float, str, Lease] | tuple[float, str]) -> tuple[float, str]:

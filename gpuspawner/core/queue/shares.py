@@ -151,6 +151,8 @@ class Uses:
         self._granted: dict[Account, float] = {}
         self._known: dict[Account, float] = {}
         self._teams: dict[str, float] = {}
+        self._gpus: dict[tuple[str, int], float] = {}
+        """How much so many of a kind count, by its name: fractions are slow."""
 
     def _of(self, account: Account) -> float:
         known = self._known.get(account)
@@ -180,7 +182,10 @@ class Uses:
     def charge(self, claim: Claim, kind: GpuKind | None) -> None:
         """Charge what is granted in this pass."""
         if kind is not None:
-            seconds = float(counts_of(kind) * claim.request.count) * claim.request.lifetime_seconds
+            what = kind.name, claim.request.count
+            if what not in self._gpus:
+                self._gpus[what] = float(counts_of(kind) * claim.request.count)
+            seconds = self._gpus[what] * claim.request.lifetime_seconds
             self._teams.pop(claim.request.team, None)
             for account in accounts_of(claim.user_created, claim.request.team):
                 self._granted[account] = self._granted.get(account, 0.0) + seconds

@@ -89,6 +89,8 @@ class Holdings:
 
     def takes(self, claim: Claim, kind: GpuKind | None) -> Takes:
         """Return of which limits a claim takes, and how much: worked out once for each that waits."""
+        if not self.counts:
+            return ()
         known = self._takes.setdefault(claim.id, {}) if claim.id in self._taken_of else {}
         name = kind.name if kind else ""
         if name not in known:
@@ -207,6 +209,8 @@ class Tally:
 
     def give(self, one: Claim | Lease) -> list[Bucket]:
         """Count no more what a lease holds, or a claim was granted; return of which buckets that was."""
+        if not self.counts:
+            return []
         freed = self._granted.pop(one.id, [])
         if isinstance(one, Lease):
             taken = ((x.bucket, self._held.get(x.bucket, _NONE).of.get(one.id)) for x in self.bounds(who_of(one)))

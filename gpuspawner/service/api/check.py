@@ -18,7 +18,9 @@ from gpuspawner.service.api.rest import route
 from gpuspawner.service.api.rest.shapes.asking import Outlook
 from gpuspawner.service.api.rest.shapes.options import StartBody
 from gpuspawner.service.rules.policies import policy_now
+from gpuspawner.service.tell.arrivals import reach_words
 from gpuspawner.service.tell.cost import cost_view
+from gpuspawner.service.tell.rules.kept_free import kept_free_words
 from gpuspawner.service.tell.rules.quota_view import bounds_view
 from gpuspawner.service.tell.rules.teams import instead, substitute_view
 from gpuspawner.service.tell.sentences import (
@@ -28,6 +30,7 @@ from gpuspawner.service.tell.sentences import (
     gpus_asked,
     hours_words,
     nothing_starts,
+    starts_at,
     starts_now,
     stops_when_idle,
     waits,
@@ -78,14 +81,17 @@ class Check(ApiHandler):
             sentence = nothing_starts(trouble)
         elif waiting:
             told = parts.allocator.foretold.words(place)
-            sentence = waits(place, request, parts.catalog, offer, shortage, asked_for=keeps, told=told)
+            kept = kept_free_words(would.kept_free, request, parts.catalog, now)
+            reach = reach_words(parts, person.name, key)
+            sentence = waits(
+                place, request, parts.catalog, offer, shortage, asked_for=keeps, told=told, kept=kept, reach=reach
+            )
         elif limit:
             sentence = limit
         else:
             policy, instead_of, until = policy_now(parts.catalog, request.policy, now)
             given = replace(request, gpu=would.kind) if would.kind else request
-            free = parts.queue.offer(given.gpu)
-            sentence = starts_now(given, parts.catalog, free, now, node_seconds, bound)
+            sentence = starts_now(given, parts.catalog, parts.queue.offer(given.gpu), now, node_seconds, bound)
             sentence = " ".join([sentence, *_besides(parts.catalog, request, would, ends_at)])
             if stops := stops_when_idle(request, policy):
                 sentence = f"{sentence} {stops} {hours_words(policy.name, instead_of, until, now)}".rstrip()
@@ -96,6 +102,7 @@ class Check(ApiHandler):
                 "sentence": sentence,
                 "starts_now": not (waiting or limit or trouble),
                 "place": place.number if waiting else None,
+                **starts_at(place, now),
                 "asked": gpus_asked(request, parts.catalog, simulated=offer is not None and offer.simulated),
                 "ends_at": None if waiting or limit or node_seconds or trouble else ends_at,
                 "team": request.team or None,

@@ -19,11 +19,12 @@ from gpuspawner.service.api.rest.paging import Order, after_of, cursor_of, page
 from gpuspawner.service.api.rest.shapes import asking, workspaces
 from gpuspawner.service.api.rest.shapes.inbox import OneWorkspace
 from gpuspawner.service.inbox.views import shown_view
+from gpuspawner.service.tell.arrivals import elsewhere
 from gpuspawner.service.tell.output import output_view
 from gpuspawner.service.tell.record_views import audit_view, reading_view
 from gpuspawner.service.tell.rules.quota_view import bounds_view
 from gpuspawner.service.tell.rules.teams import teams_view
-from gpuspawner.service.tell.sentences import gpus_asked
+from gpuspawner.service.tell.sentences import gpus_asked, starts_at
 from gpuspawner.service.tell.views import (
     is_simulated,
     lease_view,
@@ -136,6 +137,7 @@ class Queue(ApiHandler):
                     "asked_at": lease.asked_at,
                     "at_most_seconds": place.at_most_seconds,
                     "likely_seconds": place.likely_seconds,
+                    **starts_at(place, parts.clock.now()),
                 }
             )
         self.answer({"queue": line, "now": parts.clock.now()})
@@ -174,10 +176,14 @@ class Workspace(ApiHandler):
 
     @route(answer=OneWorkspace)
     async def get(self, workspace: str) -> None:
-        """Answer the workspace, also after its end, and the messages that its user has not read."""
+        """Answer the workspace, also after its end, and what else its user is told there.
+
+        Which others of theirs came while they were away, and the messages that they have not read.
+        """
         lease, now = await self.own(workspace), self.parts.clock.now()
         messages = await self.parts.inboxes.messages_of(lease.key.owner)
-        self.answer({**lease_view(self.parts, lease), "messages": [shown_view(one, now) for one in messages]})
+        told = {"messages": [shown_view(one, now) for one in messages], "elsewhere": elsewhere(self.parts, lease)}
+        self.answer({**lease_view(self.parts, lease), **told})
 
 
 class Groups(ApiHandler):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from gpuspawner.service.api import events, inbox, preemptions, public, usage
+from gpuspawner.service.api import events, inbox, preemptions, presets, public, usage
 from gpuspawner.service.api.base import BaseHandler
 from gpuspawner.service.api.programs import signing_in, starting
 from gpuspawner.service.api.rest import route
@@ -25,6 +25,7 @@ ROUTES: list[tuple[str, type]] = [
     *starting.ROUTES,
     *public.ROUTES,
     *preemptions.ROUTES,
+    *presets.ROUTES,
     *usage.ROUTES,
     *events.ROUTES,
     *inbox.ROUTES,

@@ -12,8 +12,9 @@ from tornado.web import HTTPError
 
 from gpuspawner.core.calendar.until import parse_until
 from gpuspawner.core.errors import RequestRefused, quoted
+from gpuspawner.core.inbox.acts import MessageSent, MessageWithdrawn
 from gpuspawner.core.inbox.messages import Message, Whom, parse_text, parse_to
-from gpuspawner.core.leases import events
+from gpuspawner.core.leases.events import Event
 from gpuspawner.core.units import show_time
 from gpuspawner.service.api.base import Person
 from gpuspawner.service.api.granting import refused_as
@@ -52,7 +53,7 @@ class Sending:
         one = Message("" if dry_run else uuid.uuid4().hex, whom, name, recipients, text, self.person.name, now, until)
         if not dry_run:
             said = f"to {one.to_words} until {show_time(until, now)}: {text}"
-            await parts.board.add(one, [self._line(events.MessageSent(said), name)])
+            await parts.board.add(one, [self._line(MessageSent(said), name)])
             self._mail(one, reached)
         mailed = len(reached) if parts.settings.notify_users else 0
         return {**message_view(one, now), "reaches": len(reached), "mailed": mailed, "dry_run": dry_run}
@@ -62,11 +63,11 @@ class Sending:
         one = self.parts.board.of(name)
         if one is None:
             raise HTTPError(404, reason=f"There is no message with the id {name[:40]}.")
-        audit = [self._line(events.MessageWithdrawn(f"to {one.to_words}: {one.text}"), one.name)]
+        audit = [self._line(MessageWithdrawn(f"to {one.to_words}: {one.text}"), one.name)]
         gone = await self.parts.board.withdraw(one, self.person.name, audit)
         return message_view(gone, self.parts.clock.now())
 
-    def _line(self, event: events.Event, name: str) -> AuditLine:
+    def _line(self, event: Event, name: str) -> AuditLine:
         return AuditLine(self.parts.clock.now(), "", name, self.person.name, event)
 
     async def _reached(self, whom: Whom, name: str) -> list[HubUser]:

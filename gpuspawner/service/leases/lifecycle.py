@@ -15,6 +15,7 @@ from gpuspawner.core.leases.lease import UP, Lease, Phase
 from gpuspawner.core.quotas.charges import BUDGET
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.allocator import Allocator
+from gpuspawner.service.leases.arrivals import Arrivals
 from gpuspawner.service.leases.book import Book, all_stored, not_stored
 from gpuspawner.service.leases.reclaimer import Reclaimer
 from gpuspawner.service.rules.holds import Holds
@@ -37,6 +38,7 @@ class Lifecycle:
         """Act on the leases of ``book``."""
         self._book, self._allocator, self._reclaimer, self._clock = book, allocator, reclaimer, clock
         self._holds = Holds(book, allocator, clock)
+        self.arrivals = Arrivals(allocator, reclaimer, clock)
         self._hub_silent_since: float | None = None
 
     async def catch_up(self) -> None:
@@ -59,6 +61,11 @@ class Lifecycle:
         now, stored, warned = self._clock.now(), [], []
         for lease in self._book:
             policy = idle_policy_of(self._allocator.catalog, lease, now)
+            if lease.arrival is not None and policy is not None:
+                awaited, line = self.arrivals.resumed(lease, policy)
+                stored.append(self._book.save(awaited))
+                if line is not None:
+                    warned.append((awaited, line))
             if lease.phase is not Phase.RECLAIMING:
                 continue
             if policy is None:  # the catalog judges it no more

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -14,6 +14,7 @@ from gpuspawner.backends.base import Backend, ProbeResult
 from gpuspawner.backends.probe import ProcessTable, parse_probe
 from gpuspawner.catalog.file import InForce
 from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.idle.arrival import Turn
 from gpuspawner.core.idle.evidence import classify
 from gpuspawner.core.idle.idleness import Verdict, judge, kept, next_sample_seconds
 from gpuspawner.core.idle.policy import IdlePolicy, Mode
@@ -23,6 +24,8 @@ from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.book import Book
 from gpuspawner.service.leases.lifecycle import Lifecycle
+from gpuspawner.service.observe.dcgm import Dcgm
+from gpuspawner.service.observe.doubts import Doubts
 from gpuspawner.service.rules.policies import idle_policy_of, policy_of
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import ReadingRow
@@ -62,15 +65,18 @@ class Sampler:
         clock: Clock,
         settings: Settings,
         lifecycle: Lifecycle,
+        dcgm: Dcgm,
         last_activity: Callable[[Lease], float | None],
     ) -> None:
         """Probe through ``backend``, by the policies of the catalog in force.
 
-        ``last_activity`` tells when the hub last noted activity of a lease's server, None where that is unknown.
+        ``dcgm`` tells what was seen of its GPUs from outside, ``last_activity`` when the hub last noted activity of a
+        lease's server, None where that is unknown.
         """
         self._book, self._backend, self._in_force, self._clock = book, backend, in_force, clock
         self._scheduler, self._settings, self._lifecycle = scheduler, settings, lifecycle
-        self._last_activity = last_activity
+        self.dcgm, self._last_activity = dcgm, last_activity
+        self.doubts = Doubts()
         self._tables: dict[str, tuple[ProcessTable, float]] = {}
         self._due_at: dict[str, float] = {}
         self._slots = asyncio.Semaphore(settings.probes_at_once)
@@ -95,6 +101,7 @@ class Sampler:
             self._tables.pop(gone, None)
             self._newest.pop(gone, None)
             self._failed.discard(gone)
+            self.doubts.forget(gone)
         new = [(name, policy.sample_seconds) for name, policy in policies.items() if name not in self._due_at]
         self._spread(new, now)
         for lease_id, policy in policies.items():
@@ -124,9 +131,9 @@ class Sampler:
                 told = await self._probe(lease_id)
             if told is None:
                 return
-            idle = await self._keep(lease_id, told)
-            if idle is not None:
-                await self._lifecycle.reclaim(idle)
+            end = await self._keep(lease_id, told)
+            if end is not None:
+                await end()
         except Unavailable as error:
             log.warning("no sample of %s kept: %s", lease_id, error)
         except Exception:
@@ -166,7 +173,11 @@ class Sampler:
             if before is not None and _slept(table.clock_seconds - before.clock_seconds, now - before_at):
                 sample = replace(sample, problem="the machine slept since the reading before")
         noted_at = self._last_activity(lease)
-        sample = replace(sample, hub_idle_seconds=None if noted_at is None else self._clock.wall() - noted_at)
+        sample = replace(
+            sample,
+            hub_idle_seconds=None if noted_at is None else self._clock.wall() - noted_at,
+            outside=self.dcgm.outside(leased, result, shared | result.devices.keys(), since),
+        )
         return _Told(sample, policy, policy_of(self._in_force.catalog, lease, now).mode, asked_at=now, at=at)
 
     def _spread(self, new: Sequence[tuple[str, float]], now: float) -> None:
@@ -184,10 +195,10 @@ class Sampler:
             {gpu.id: gpu.note for gpu in self._scheduler.fleet.gpus if gpu.foreign and gpu.id in gpus} if gpus else {}
         )
 
-    async def _keep(self, lease_id: str, told: _Told) -> Lease | None:
+    async def _keep(self, lease_id: str, told: _Told) -> Callable[[], Awaitable[None]] | None:
         """Store sample, streak and what follows in one step: a crash between them would warn nobody.
 
-        Return the lease, as it was judged, where it is to be stopped.
+        Return what ends the lease, as it was judged, where it is to be ended.
         """
         await self._lifecycle.catch_up()
         lease = self._book.get(lease_id)
@@ -195,19 +206,24 @@ class Sampler:
             return None
         at = told.at
         lease, lines = self._lifecycle.under(lease, told.policy, told.mode, at)
-        streak, verdict = judge(lease.streak, _within(told.sample, lease, at), told.policy, told.mode)
-        if lease.kept_until is not None and at < lease.kept_until:
+        sample = _within(told.sample, lease, at)
+        streak, verdict = judge(lease.streak, sample, told.policy, told.mode)
+        if lease.arrival is not None or (lease.kept_until is not None and at < lease.kept_until):
             streak, verdict = kept(streak), Verdict.NONE
         lease, more_lines = self._lifecycle.apply(replace(lease, streak=streak, sampled_at=at), verdict)
+        lease, news, turn = self._lifecycle.arrivals.see(lease, sample, told.policy, told.mode)
         rows = reading_rows(lease, told.sample, told.policy, at)
-        await self._book.save(lease, audit=[*lines, *more_lines], readings=rows)
+        await self._book.save(lease, audit=[*lines, *more_lines, *news], readings=rows)
         self._newest[lease_id] = {row.gpu: row for row in rows}
+        self.doubts.see(lease, told.sample, told.policy, at)
         self._count_seconds(lease, rows)
         # Counted from the probe's start, and by what it told.
         self._due_at[lease_id] = told.asked_at + next_sample_seconds(streak, told.policy)
         if streak.kind is not None:
             self.counts[streak.kind.value] += 1
-        return lease if verdict is Verdict.RECLAIM else None
+        if verdict is Verdict.RECLAIM:
+            return partial(self._lifecycle.reclaim, lease)
+        return partial(self._lifecycle.arrivals.give_back, lease) if turn is Turn.NOBODY_CAME else None
 
     def _count_seconds(self, lease: Lease, rows: Sequence[ReadingRow]) -> None:
         shares = {slot.gpu: slot.share for slot in lease.slots}

@@ -29,6 +29,7 @@ from gpuspawner.service.store.ledger import Ledger
 from gpuspawner.service.store.messages import MessageRows
 from gpuspawner.service.store.outputs import Outputs
 from gpuspawner.service.store.preemptions import PreemptionRows
+from gpuspawner.service.store.presets import Presets
 from gpuspawner.service.store.rows import AuditLine, ReadingRow, lease_of, row_of_lease, row_of_line
 
 WRITTEN_SECONDS, TROUBLE_SECONDS = 10.0, 2.0
@@ -82,6 +83,7 @@ class Store:
         self.preemptions = PreemptionRows(self._transaction)
         self.inbox = InboxRows(self._transaction)
         self.messages = MessageRows(self._transaction)
+        self.presets = Presets(self._transaction)
         self.answers = Answers(self._transaction)
         self.tokens = Tokens(self._transaction)
         if self._engine.dialect.name == "sqlite":

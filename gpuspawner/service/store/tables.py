@@ -144,6 +144,16 @@ preemptions = sa.Table(
     sa.Index("ix_preemptions_live", "live"),
 )
 
+presets = sa.Table(
+    "presets",
+    metadata,
+    sa.Column("hub", sa.String(64), primary_key=True),
+    sa.Column("user_created", sa.String(64), primary_key=True),
+    sa.Column("name", sa.String(64), primary_key=True),
+    sa.Column("options", sa.JSON, nullable=False),
+    sa.Column("saved_at", sa.Float, nullable=False),
+)
+
 audit = sa.Table(
     "audit",
     metadata,

@@ -22,7 +22,8 @@ def explained(lease: Lease, view: dict[str, Any], policy: IdlePolicy) -> list[st
         return ["It is starting. Idle time counts only once it runs."]
     hours = [view["policy"]["words"]] if view["policy"]["words"] and view["idle"] else []
     bound = [view["latest_end"]["sentence"]] if view["latest_end"] else []
-    return [*_of_adoption(lease, view["now"]), *bound, *_of_use(lease, view["idle"], policy), *hours]
+    awaited = [view["arrival"]["words"]] if view["arrival"] else []
+    return [*_of_adoption(lease, view["now"]), *awaited, *bound, *_of_use(lease, view["idle"], policy), *hours]
 
 
 def _of_holding_back(held: dict[str, Any] | None, view: dict[str, Any]) -> Iterator[str]:

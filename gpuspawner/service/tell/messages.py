@@ -11,6 +11,7 @@ from gpuspawner.core.leases.events import Told
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store import AuditLine
+from gpuspawner.service.tell.arrivals import claim_words
 from gpuspawner.service.tell.notifier import Message
 from gpuspawner.service.tell.sentences import given_instead, gpu_title
 from gpuspawner.service.tell.views import lease_view, warnings_of
@@ -55,6 +56,10 @@ def _warned_of_end(parts: Parts, lease: Lease, line: AuditLine) -> _Told | None:
     return _warning(parts, lease, "expiry", f"Your workspace {line.event.why}")
 
 
+def _nobody_came(parts: Parts, lease: Lease, _line: AuditLine) -> _Told | None:
+    return _warning(parts, lease, "unclaimed", "Your workspace waits for you")
+
+
 def _disrupted(parts: Parts, lease: Lease, _line: AuditLine) -> _Told | None:
     return _warning(parts, lease, "preempted", "Your workspace is about to be ended")
 
@@ -90,7 +95,8 @@ def _granted(parts: Parts, lease: Lease, _line: AuditLine) -> _Told | None:
     if not lease.unattended:
         return None
     words, name = lease_view(parts, lease)["words"], lease.key.server or "default workspace"
-    return _Told("granted", "Your workspace's turn has come", f"{words}. It starts by itself ({name}).")
+    text = f"{words}. It starts by itself ({name}).{claim_words(parts, lease)}"
+    return _Told("granted", "Your workspace's turn has come", text)
 
 
 def _substituted(parts: Parts, lease: Lease, _line: AuditLine) -> _Told | None:
@@ -118,6 +124,7 @@ def _answered(_parts: Parts, _lease: Lease, line: AuditLine) -> _Told | None:
 _TEXTS: Mapping[type[events.Event], Callable[[Parts, Lease, AuditLine], _Told | None]] = {
     events.WarnedIdle: _warned_idle,
     events.WarnedOfEnd: _warned_of_end,
+    events.WarnedNobodyCame: _nobody_came,
     events.Disrupted: _disrupted,
     events.WarnedOfClaim: _warned_of_claim,
     events.ClaimGone: _claim_gone,

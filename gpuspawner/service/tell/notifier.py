@@ -92,8 +92,17 @@ class Notifier:
         self._hub, self._settings = hub, settings
         self._queue: asyncio.Queue[Message] = asyncio.Queue(WAITING)
         self._granted: set[str] = set()
+        self._addressed: dict[str, bool] = {}
+        """Whether a user had a mail address when it was last asked for."""
         self._sending: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.counts: Counter[str] = Counter()
+
+    def reaches(self, user: str) -> bool | None:
+        """Whether messages reach a user; None where that hangs on a mail address that nobody has asked for yet."""
+        template = self._settings.notify_users
+        if not template or not _fits(template, user):
+            return False
+        return self._addressed.get(user) if "{email}" in template else True
 
     def put(self, message: Message | None) -> None:
         """Have a message sent soon. A lease that is granted again, as its start was dropped, is told of once."""
@@ -161,9 +170,10 @@ class Notifier:
                 email = await self._hub.email(user)
             except Unavailable:
                 return None
-            if email is None or not PLAIN.fullmatch(email):
+            self._addressed[user] = email is not None and bool(PLAIN.fullmatch(email))
+            if not self._addressed[user]:
                 return None
-        if "{user}" in template and (not PLAIN.fullmatch(user) or ("{user}@" in template and "@" in user)):
+        if not _fits(template, user):
             return None
         return template.replace("{user}", quote(user, safe="@")).replace("{email}", quote(email or "", safe="@"))
 
@@ -173,6 +183,11 @@ class Notifier:
         who = "the administrators" if message.to_admins else message.user
         by = target.partition("://")[0] if "://" in target else "no target"
         log.warning("not told: %s (%s of %s, by %s): %s", who, message.kind, message.lease, by, why)
+
+
+def _fits(template: str, user: str) -> bool:
+    """Whether a user's name may stand in this address: it could be read as another place."""
+    return "{user}" not in template or bool(PLAIN.fullmatch(user) and not ("{user}@" in template and "@" in user))
 
 
 async def _sent(target: str, message: Message) -> bool:

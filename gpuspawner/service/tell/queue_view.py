@@ -7,10 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from gpuspawner.core.leases.lease import Lease
+from gpuspawner.core.placement.placement import beside_of
 from gpuspawner.core.queue.ends import LEAST_WAIT_SECONDS
 from gpuspawner.core.queue.forecast.estimates import Place
 from gpuspawner.core.queue.grants import Held
-from gpuspawner.core.queue.snapshot import Claim, Snapshot
+from gpuspawner.core.queue.kept_free import KeptFree, kept_free
+from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
 from gpuspawner.schedulers.base import Answer, Offer, Preview, Scheduler
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.allocator import Allocator
@@ -92,6 +94,16 @@ class QueueView:
             answer = self._standing(computed)
             computed.held_back = {} if answer is None else answer.held_back()
         return computed.held_back.get(lease.id)
+
+    def kept_free(self, lease: Lease) -> KeptFree | None:
+        """Return what is free and kept from a waiting lease for one that goes first: once for all that ask alike."""
+        computed, request = self._now(), lease.request
+        answer = self._standing(computed)
+        reserved = () if answer is None else tuple(answer.reservations())
+        claim = claim_of(lease)
+        whose = tuple(number for number, one in enumerate(reserved) if lease.id in one.whom)
+        alike = f"kept free {request.gpu} {request.count} {beside_of(request)} {claim.tried_nodes} {whose}"
+        return self.once(alike, lambda: kept_free(claim, computed.seen, reserved))
 
     async def offers_for(self, claim: Claim) -> Preview:
         """Return what a claim would get if it were made now, in the place of the one with its id.

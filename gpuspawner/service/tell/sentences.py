@@ -111,15 +111,20 @@ def waits(
     *,
     asked_for: bool = True,
     told: tuple[float, float, str] | None = None,
+    kept: str = "",
+    reach: str = "",
 ) -> str:
     """Return the sentence of a place in the queue, or of the one that Start would give where none is ``asked_for`` yet.
 
-    ``shortage`` is what but GPUs is waited for, in a sentence.
+    ``shortage`` is what but GPUs is waited for, in a sentence; ``kept`` why what is free is not given; ``reach`` what
+    tells who has closed the page that it starts, in a sentence.
     """
     line = f"You {'are' if asked_for else 'would be'} {ordinal(place.number)} in line"
     stays = "You can close this page; your place stays."
     if not asked_for:
         stays = "Once you have pressed Start, you can close this page."
+    if reach:
+        stays = f"{stays} {reach}"
     if shortage:
         return f"{shortage} {line}; it starts by itself when others leave room. {stays}"
     if request.gpu is None:
@@ -129,6 +134,8 @@ def waits(
         return f"The {title} can't be counted at this moment. {line}{'; your place stays' if asked_for else ''}."
     free = _how_free(title, offer, catalog.gpus.get(request.gpu))
     asked = f", and you ask for {request.count}" if request.count > 1 else ""
+    if kept:
+        asked = f", {kept}"
     return f"{free}{asked}. {line}; {wait_range(place, told)}. {stays}"
 
 
@@ -182,6 +189,15 @@ def wait_range(place: Place, told: tuple[float, float, str] | None = None) -> st
             f"about {show_duration(_rounded(likely))}, {show_duration(_rounded(most))} at most unless somebody extends"
         )
     return f"at most {show_duration(_rounded(most))} unless somebody extends, sooner if somebody stops or idles"
+
+
+def starts_at(place: Place, now: float) -> dict[str, float | None]:
+    """Return when who waits probably starts, and when at the latest unless somebody extends; None: it is not known."""
+    likely, most = place.likely_seconds, place.at_most_seconds
+    return {
+        "likely_start_at": None if likely is None else now + likely,
+        "latest_start_at": None if most is None else now + most,
+    }
 
 
 def _rounded(seconds: float) -> float:

@@ -20,9 +20,11 @@ from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.leases.prospects import KEPT_SECONDS
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import idle_policy_of, policy_of
+from gpuspawner.service.tell.arrivals import arrival_view, awaited_words, reach_words, unclaimed_warning
 from gpuspawner.service.tell.explanation import explained
 from gpuspawner.service.tell.rules.charged import charged_view, why_it_ends
 from gpuspawner.service.tell.rules.claims import notice_words, reaches_into_words
+from gpuspawner.service.tell.rules.kept_free import kept_free_words
 from gpuspawner.service.tell.rules.rule_views import held_back_view, latest_end_view, policy_view
 from gpuspawner.service.tell.rules.teams import instead
 from gpuspawner.service.tell.sentences import (
@@ -32,6 +34,7 @@ from gpuspawner.service.tell.sentences import (
     idle_words,
     measured,
     phase_words,
+    starts_at,
     waits,
 )
 
@@ -81,6 +84,7 @@ def lease_view(parts: Parts, lease: Lease) -> dict[str, Any]:
         "keep": _keep(parts, lease),
         "extend": _extend(parts, lease),
         "warning": _warning(parts, lease),
+        "arrival": arrival_view(lease, parts.clock.now()),
         "charged": charged_view(parts, lease),
         "end": _end(lease),
     }
@@ -170,7 +174,9 @@ def standing_view(parts: Parts, lease: Lease) -> dict[str, Any] | None:
     offer = queue.offer(lease.request.gpu)
     held = queue.held_back(lease)
     told = parts.allocator.foretold.words(place)
-    sentence = waits(place, lease.request, parts.catalog, offer, held.words if held else "", told=told)
+    shortage, reach = held.words if held else "", reach_words(parts, lease.user, lease.key)
+    kept = kept_free_words(queue.kept_free(lease), lease.request, parts.catalog, parts.clock.now())
+    sentence = waits(place, lease.request, parts.catalog, offer, shortage, told=told, kept=kept, reach=reach)
     if lease.impossible_since is not None:
         sentence = cannot_start(lease.impossible, lease.impossible_since + KEPT_SECONDS, parts.clock.now())
     elif lease.not_before > parts.clock.now():
@@ -188,6 +194,7 @@ def standing_view(parts: Parts, lease: Lease) -> dict[str, Any] | None:
         "of": place.of,
         "likely_seconds": place.likely_seconds,
         "at_most_seconds": place.at_most_seconds,
+        **starts_at(place, parts.clock.now()),
         "sentence": sentence,
         "why": place.why,
         "held_back": held_back_view(lease, held),
@@ -206,11 +213,13 @@ def _idle(parts: Parts, lease: Lease) -> dict[str, Any] | None:
     grace = seen.grace_left_seconds
     grace_ends_at = None if grace is None or mode is not Mode.ENFORCE else _grace_end(lease, grace)
     words = idle_words(seen, None if grace_ends_at is None else show_time(grace_ends_at, now))
-    if kept and lease.kept_until is not None:
+    if lease.arrival is not None:
+        words = awaited_words(lease.arrival, lease.sampled_at, seen.because, now)
+    elif kept and lease.kept_until is not None:
         until = f"kept until {show_time(lease.kept_until, now)}"
         words = f"{until}; {seen.because}" if seen.because else f"{until}; not measured yet"
     return {
-        "state": "kept" if kept else seen.state.value,
+        "state": "awaited" if lease.arrival is not None else "kept" if kept else seen.state.value,
         "mode": mode.value,
         "idle_seconds": seen.idle_seconds,
         "for_seconds": seen.for_seconds,
@@ -319,6 +328,8 @@ def warnings_of(parts: Parts, lease: Lease) -> Iterator[dict[str, Any]]:
     elif grace is not None and policy.mode is Mode.WARN:
         text = f"{idle} Please stop this workspace if you do not need it. Nothing is stopped for it."
         yield {"kind": "idle", "text": text, "ends_at": None, "actions": keep}
+    if (unclaimed := unclaimed_warning(lease, keep, now)) is not None:
+        yield unclaimed
     if lease.unhealthy:
         yield _unhealthy(parts, lease)
     if lease.reaches_into is not None:

@@ -97,6 +97,8 @@ class Home(PageHandler):
                 *filter(None, [parts.store.trouble, parts.reconciler.orphans.alert]),
                 *parts.reconciler.lost_identities,
                 *parts.in_force.sentences,
+                *filter(None, [parts.sampler.dcgm.trouble]),
+                *parts.sampler.doubts.sentences(parts.clock.now()),
             ],
             "disputed": [self.card(x) for x in disputed],
             "live": held,

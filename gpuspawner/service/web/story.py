@@ -10,7 +10,7 @@ from string import ascii_uppercase
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from gpuspawner.catalog import PAGES, to_options
+from gpuspawner.catalog import LINKED, PAGES, to_options
 from gpuspawner.core.leases.endings import ENDINGS, UNKNOWN, Reason
 from gpuspawner.core.leases.events import Stopped, WarnedIdle
 from gpuspawner.core.leases.lease import Lease
@@ -162,7 +162,8 @@ def start_again_links(hub_prefix: str, lease: Lease, user: str) -> dict[str, str
 
 
 def _with_options(form: str, options: Mapping[str, Any]) -> str:
-    return f"{form}?{urlencode({f'opt-{key}': value for key, value in options.items()})}" if options else form
+    linked = {f"opt-{key}": value for key, value in options.items() if key in LINKED}
+    return f"{form}?{urlencode(linked)}" if linked else form
 
 
 def server_link(hub_prefix: str, lease: Lease, page: str = "user") -> str:

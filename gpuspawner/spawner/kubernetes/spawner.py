@@ -109,6 +109,7 @@ class KubePods(PodRequests):
             grace_seconds=self.gpu_grace_seconds,
             restricted=self.gpu_restricted,
             runtime_class=self.gpu_runtime_class,
+            always_pull=request.own_image,
         )
         before = self.as_json(pod)
         try:

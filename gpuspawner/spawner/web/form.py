@@ -12,7 +12,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from gpuspawner.backends.local.nvidia import has_devices
-from gpuspawner.catalog import ANY_GPU, NO_GPU, OPTIONS, Catalog, Guarantee, Template, keys_of_form
+from gpuspawner.catalog import ANY_GPU, LINKED, NO_GPU, OPTIONS, Catalog, Guarantee, Template, keys_of_form
 from gpuspawner.catalog.prices import price_words
 from gpuspawner.catalog.requests.menus import LONGEST_CHOICE
 from gpuspawner.core.errors import label_of, quoted
@@ -25,8 +25,6 @@ from gpuspawner.spawner.web.offline import judged
 from gpuspawner.spawner.web.pages import TEMPLATES
 
 AWAY = "GPUs can't be granted now: the GPU service does not answer. Work without one, or wait: this page looks again."
-LINKED = frozenset(OPTIONS) - {"team", "substitutes"}
-"""What a link fills in: who pays, and what else one takes, each says for themselves."""
 LONGEST_SHOWN = 200
 """Characters of a value that a form repeats. Arbitrary: a link may carry megabytes."""
 CPU_CHOICES = (0.5, 1, 2, 4, 8, 16, 32, 64, 128)
@@ -51,6 +49,7 @@ def render(
     live: Live | None = None,
     own: bool = True,
     teams: Sequence[tuple[str, str]] = (),
+    own_ticket: str = "",
 ) -> str:
     """Return the form as HTML.
 
@@ -64,6 +63,7 @@ def render(
         notes: what else to tell of them, in sentences.
         live: what the service says now, None where it does not answer.
         own: whether ``user`` is who looks.
+        own_ticket: the user's own, for what is theirs alone; "" where somebody else may look.
         teams: those that the user may have charged, by name and title.
     """
     now = live or judged(catalog, chosen, user, AWAY)
@@ -75,6 +75,7 @@ def render(
         user=user,
         server=server,
         ticket=ticket,
+        own_ticket=own_ticket,
         prefix=service_prefix,
         chosen=shown,
         notes=notes,
@@ -87,6 +88,7 @@ def render(
         teams=[{"name": name, "title": title} for name, title in teams],
         team=_team(teams, chosen, live),
         simulated=_simulated(catalog, live),
+        own_images=any(one.own_images for one in catalog.templates.values()),
         fields=_fields(catalog, template, now),
         wrong=now.wrong,
         menus=form_menus.shown(catalog, template, chosen),
@@ -225,6 +227,7 @@ def _data(catalog: Catalog, template: Template) -> dict[str, Any]:
     count = default.count or ""
     return {
         "profile": menu.profile if menu else None,
+        "own_images": template.own_images,
         "gpu": default.gpu or NO_GPU,
         "gpus": {kind: {**ends, "default": defaults[kind]} for kind, ends in counts.items()},
         "count": _field(str(count), f"up to {most}" if most else "none", ()),

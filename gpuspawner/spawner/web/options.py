@@ -12,7 +12,7 @@ from jupyterhub.utils import isoformat
 from traitlets import Callable, Unicode, default, observe
 from traitlets.config import LoggingConfigurable
 
-from gpuspawner.catalog import Catalog, from_form, resolve, teams_of, tried, visible, without_defaults
+from gpuspawner.catalog import LINKED, Catalog, from_form, resolve, teams_of, tried, visible, without_defaults
 from gpuspawner.catalog.groups import named_groups, team_title
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.leases.request import Request
@@ -119,7 +119,9 @@ class FormOptions(_Base):
         chosen, notes = self._filled_in(offered)
         # Whoever may start this server reads this form, which must not let them do what only its user may.
         secret = bytes.fromhex(self.gpu_secret())
-        ticket = sign_ticket(secret, self.user.name, isoformat(self.user.orm_user.created), time(), form=True)
+        created, looks = isoformat(self.user.orm_user.created), getattr(self.handler, "current_user", None)
+        ticket = sign_ticket(secret, self.user.name, created, time(), form=True)
+        is_own = isinstance(looks, User) and looks.name == self.user.name
         return form.render(
             offered,
             user=self.user.name,
@@ -130,6 +132,7 @@ class FormOptions(_Base):
             notes=notes,
             live=await ServiceView(self.gpu_service_url, ticket, secret).live(chosen, self.name),
             own=not self.gpu_actor(),
+            own_ticket=sign_ticket(secret, self.user.name, created, time()) if is_own else "",
             teams=tuple((team, team_title(catalog, team)) for team in teams_of(catalog.rules, groups)),
         )
 
@@ -147,4 +150,4 @@ class FormOptions(_Base):
             return posted, []
         last, _ = tried(self.gpu_request, self.user_options)  # the form must not offer what Start refuses
         # Which team was charged and what else was consented to, for whichever server, the service knows.
-        return {key: value for key, value in last.items() if key in form.LINKED}, []
+        return {key: value for key, value in last.items() if key in LINKED}, []

@@ -59,16 +59,23 @@ def queue_places(
     if not claims:
         return {}
     most = Replay(seen, index, claims)
-    draws = DRAWS if lasted.is_known and sum(map(len, index.ends.values())) < MANY else 1
-    likely = [Replay(seen, index, claims, Likely(lasted, draw)) for draw in range(draws)]
+    likely = [Replay(seen, index, claims, Likely(lasted, draw)) for draw in range(_draws(lasted, index))]
     for replay in (most, *likely):
         replay.run()
+    likely = likely or [most]
     waits = {claim.id: (most.wait(claim.id), _likely_wait(claim.id, most, likely)) for claim in claims}
     why = _why_behind(claims, seen, index)
     return {
         claim.id: Place(number, of, *waits[claim.id], likely[0].kind_of(claim.id), why.get(claim.id, ""))
         for claim, number, of in _numbered(most.in_order(), seen)
     }
+
+
+def _draws(lasted: Lasted, index: Index) -> int:
+    """Return how often what may happen is replayed: not at all where likely ends are the latest."""
+    if not lasted.is_known:
+        return int(any(ends.counts_grace for ends in index.ends.values()))
+    return DRAWS if sum(map(len, index.ends.values())) < MANY else 1
 
 
 def _likely_wait(name: str, most: Replay, likely: Sequence[Replay]) -> float | None:

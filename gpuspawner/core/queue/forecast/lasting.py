@@ -56,7 +56,7 @@ class Lasted:
         latest = end_at(lease, now, use_grace=True)
         since = now if lease.phase not in UP or lease.running_at is None else lease.running_at
         seconds = lease.request.lifetime_seconds
-        if latest == inf or lease.phase is Phase.STOPPING or not seconds:
+        if latest == inf or lease.phase is Phase.STOPPING or not seconds or not self.is_known:
             return latest
         ends = since + self.share(lease.id, (now - since) / seconds, draw) * seconds
         return min(latest, max(ends, now + LEAST_WAIT_SECONDS))

@@ -35,15 +35,11 @@ class Room:
     def __init__(self, pools: Pools, pool: str, whole: Whole, kept: Mapping[str, Fraction]) -> None:
         """Look at nothing yet: of thousands of nodes few are ever asked for."""
         self._pools, self._pool, self._whole, self._kept = pools, pool, whole, kept
-        self._left: dict[str, int] = {}
+        self._left: dict[NodeName, dict[str, int]] = {}
+        """Of the nodes that were looked at, by GPU, in the order of the pool."""
         self._beside: dict[NodeName, Beside] = {}
         self._fits: dict[int, _Fitting] = {}
         self.largest = pools.largest(pool) if pools.complete else 0
-
-    def has(self, gpu: str) -> bool:
-        """Whether it is one of these GPUs."""
-        where = self._pools.where(gpu)
-        return where is not None and where[0] == self._pool
 
     def take(self, share: int, count: int, needs: Beside = NOTHING) -> Parts | None:
         """Take ``count`` shares of distinct GPUs of one node, by the rules of ``placement.place`` but for the demand.
@@ -51,68 +47,75 @@ class Room:
         First of a node that is not known to lack CPU or memory, then where the GPUs, once taken, have the least left,
         then of the fullest node.
         """
-        if share not in self._fits:
-            self._look(share)
         found = None
-        for node in self._fits[share].nodes(count):
+        for node in self._fitting(share).nodes(count):
             if self._holds(node, needs):
                 found = node
                 break
             found = found or node
         if found is None:
             return None
-        gpus = self._pools.gpus(self._pool, found)
-        fitting = [gpu for gpu in gpus if self._left_of(gpu.id) >= share]
-        fitting.sort(key=lambda gpu: (self._left_of(gpu.id), gpu.index, gpu.id))
+        left, gpus = self._left_on(found), self._pools.gpus(self._pool, found)
+        fitting = [gpu for gpu in gpus if left[gpu.id] >= share]
+        fitting.sort(key=lambda gpu: (left[gpu.id], gpu.index, gpu.id))
         parts = [(gpu.id, share) for gpu in fitting[:count]]
         self._change(found, parts, -1)
         self._give_beside(found, Beside(-needs.cpu, -needs.memory))
         return parts
 
     def give(self, parts: Parts, needs: Beside = NOTHING) -> None:
-        """Take back what a lease held; GPUs that may not be given meanwhile stay away."""
+        """Take back what a lease held of GPUs of the pool; such as may not be given meanwhile stay away."""
         on: dict[NodeName, list[tuple[str, int]]] = {}
         for gpu, share in parts:
             where = self._pools.where(gpu)
-            if where is not None and where[0] == self._pool:
+            if where is not None:
                 on.setdefault(where[1], []).append((gpu, share))
         for number, (node, some) in enumerate(on.items()):
             self._change(node, some, 1)
             if number == 0:
                 self._give_beside(node, needs)
 
+    def fits(self, share: int, count: int) -> bool:
+        """Whether a node has so many shares of distinct GPUs."""
+        return self._fitting(share).has(count)
+
+    def _left_on(self, node: NodeName) -> dict[str, int]:
+        left = self._left.get(node)
+        if left is None:
+            left = self._left[node] = {gpu.id: self._left_of(gpu.id) for gpu in self._pools.gpus(self._pool, node)}
+        return left
+
     def _left_of(self, gpu: str) -> int:
-        if gpu not in self._left:
-            used, kept = self._pools.used.get(gpu), self._kept.get(gpu)
-            taken = sum(self._whole.of(one) for one in (used, kept) if one is not None)
-            self._left[gpu] = self._whole.parts - taken
-        return self._left[gpu]
+        used, kept = self._pools.used.get(gpu), self._kept.get(gpu)
+        return self._whole.parts - sum(self._whole.of(one) for one in (used, kept) if one is not None)
 
     def _holds(self, node: NodeName, needs: Beside) -> bool:
         left, more = self._pools.left(node), self._beside.get(node, NOTHING)
         return left is None or (left.cpu + more.cpu >= needs.cpu and left.memory + more.memory >= needs.memory)
 
     def _give_beside(self, node: NodeName, more: Beside) -> None:
-        had = self._beside.get(node, NOTHING)
-        self._beside[node] = Beside(had.cpu + more.cpu, had.memory + more.memory)
+        if self._pools.left(node) is not None:
+            had = self._beside.get(node, NOTHING)
+            self._beside[node] = Beside(had.cpu + more.cpu, had.memory + more.memory)
 
-    def _look(self, share: int) -> None:
-        """Note which GPUs have so much left: of nodes that have some free, or of which some came free since."""
-        some = {node for _, nodes in self._pools.looks(self._pool) for node in nodes}
-        some |= {where[1] for gpu in self._left if (where := self._pools.where(gpu)) is not None}
-        self._fits[share] = _Fitting()
-        for node in some:
-            self._show(node, share)
+    def _fitting(self, share: int) -> _Fitting:
+        """Return which GPUs have so much left: of nodes that have some free, or of which some came free since."""
+        if share not in self._fits:
+            some = {node for _, nodes in self._pools.looks(self._pool) for node in nodes}
+            self._fits[share] = _Fitting()
+            for node in some | self._left.keys():
+                self._show(node, share)
+        return self._fits[share]
 
     def _change(self, node: NodeName, parts: Parts, sign: int) -> None:
+        left = self._left_on(node)
         for gpu, share in parts:
-            self._left[gpu] = self._left_of(gpu) + sign * share
+            left[gpu] += sign * share
         for share in self._fits:
             self._show(node, share)
 
     def _show(self, node: NodeName, share: int) -> None:
-        left = (self._left_of(gpu.id) for gpu in self._pools.gpus(self._pool, node))
-        self._fits[share].put(node, tuple(sorted(one for one in left if one >= share)))
+        self._fits[share].put(node, tuple(sorted([one for one in self._left_on(node).values() if one >= share])))
 
 
 class _Fitting:
@@ -127,6 +130,10 @@ class _Fitting:
         enough = (left for left in self._alike if len(left) >= count)
         for left in sorted(enough, key=lambda left: (left[:count], len(left))):
             yield from self._alike[left]
+
+    def has(self, count: int) -> bool:
+        """Whether some node has so many."""
+        return any(len(left) >= count for left in self._alike)
 
     def put(self, node: NodeName, left: tuple[int, ...]) -> None:
         """Note what is left on a node by now."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import count as _counter
 from math import inf
@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from gpuspawner.core.gpus.fleet import NOTHING, Beside, GpuKind, Slot
 from gpuspawner.core.leases.lease import Lease
+from gpuspawner.core.leases.request import Request
 from gpuspawner.core.placement.kinds import kinds_of
 from gpuspawner.core.placement.placement import beside_of, used_shares
 from gpuspawner.core.queue.ends import Ends
@@ -52,16 +53,22 @@ class Replay:
         self._followed: set[str] = set()
         self._closed: dict[str, str] = {}
         """Pools of which somebody waits for more than is free, by id."""
+        self._settled: set[str] = set()
+        """Of these, those of which nothing but free GPUs has changed since: whoever waits there is still the first."""
         self._served: dict[str, tuple[float, str]] = {}
         self._events: list[tuple[float, int, Claim, str]] = []
         """What happens to those who wait, and the ends of those who were served."""
         self._number = _counter()
         self._at = seen.now
+        self._freed: set[str] = set()
+        """Pools of which GPUs have come free by now."""
         self._taken: dict[str, tuple[str, Parts]] = {}
         self._ends: dict[str, list[tuple[float, str]]] = {}
         """When those who were served give GPUs of each pool back."""
         waited_for = {kind.pool for kinds in self._kinds.values() for kind in kinds}
+        self._pools = index.pools
         self._whole = Whole([*index.denominators, *(kind.share.denominator for kind in seen.kinds.values())])
+        self._parts = {kind.name: self._whole.of(kind.share) for kind in seen.kinds.values()}
         self._kept = _kept_at(seen, claims)
         kept = used_shares((), (slot for _, slots in self._kept for slot in slots))
         self._rooms = {pool: Room(index.pools, pool, self._whole, kept) for pool in waited_for if pool in index.pools}
@@ -105,16 +112,25 @@ class Replay:
                     self._put_event(now + left, claim, "overdue")
         self._serve(opened)
         while self._newest and (at := self._next_at()) < inf:
-            self._at, opened = max(self._at, at), set()
-            for coming in self._coming.values():
-                for lease in coming.until(self._at):
-                    opened |= self._ends_of(lease)
-            while self._kept and self._kept[-1][0] <= self._at:
-                opened |= self._free(self._kept.pop()[1], NOTHING)
-            while self._events and self._events[0][0] <= self._at:
-                _, _, claim, what = heappop(self._events)
-                opened |= self._happens(claim, what)
-            self._serve(opened)
+            self._at, self._freed = max(self._at, at), set()
+            opened = self._come_to_pass()
+            if opened or not all(map(self._waits_still, self._freed)):
+                for pool in self._freed:
+                    self._open(pool)
+                self._serve(opened | self._freed)
+
+    def _come_to_pass(self) -> set[str]:
+        """Let happen what happens by now; return the pools that it opens beside those of which GPUs come free."""
+        opened: set[str] = set()
+        for coming in self._coming.values():
+            for lease in coming.until(self._at):
+                opened |= self._ends_of(lease)
+        while self._kept and self._kept[-1][0] <= self._at:
+            self._free(self._kept.pop()[1], NOTHING)
+        while self._events and self._events[0][0] <= self._at:
+            _, _, claim, what = heappop(self._events)
+            opened |= self._happens(claim, what)
+        return opened
 
     def _next_at(self) -> float:
         own = self._events[0][0] if self._events else inf
@@ -122,33 +138,59 @@ class Replay:
         return min([own, kept, *(coming.next_at for coming in self._coming.values())])
 
     def _ends_of(self, lease: Lease) -> set[str]:
-        """Let a lease end; return the pools that it opens."""
-        opened = self._free(lease.slots, beside_of(lease.request))
-        for bucket in self._tally.give(lease):
+        """Let a lease end; return the pools that those wait for who are let in."""
+        self._free(lease.slots, self._needs(lease.request))
+        return self._give_back(lease)
+
+    def _free(self, slots: Iterable[Slot], beside: Beside) -> None:
+        parts: dict[str, list[tuple[str, int]]] = {}
+        for slot in slots:
+            where = self._pools.where(slot.gpu)
+            if where is not None and where[0] in self._rooms:
+                parts.setdefault(where[0], []).append((slot.gpu, self._whole.of(slot.share)))
+        for pool, some in parts.items():
+            self._rooms[pool].give(some, beside)
+            self._freed.add(pool)
+
+    def _open(self, pool: str) -> None:
+        self._closed.pop(pool, None)
+        self._settled.discard(pool)
+
+    def _give_back(self, one: Claim | Lease) -> set[str]:
+        """Give back what somebody took of limits; return the pools that those wait for who are let in."""
+        opened: set[str] = set()
+        buckets = self._tally.give(one)
+        if buckets:
+            self._settled = {pool for pool in self._settled if not self._takes_of(self._closed[pool], buckets)}
+        for bucket in buckets:
             opened |= self._let_next_in(bucket)
         return opened
 
-    def _free(self, slots: Iterable[Slot], beside: Beside) -> set[str]:
-        opened = set()
-        for pool, room in self._rooms.items():
-            if parts := [(slot.gpu, self._whole.of(slot.share)) for slot in slots if room.has(slot.gpu)]:
-                room.give(parts, beside)
-                self._closed.pop(pool, None)
-                opened.add(pool)
-        return opened
+    def _takes_of(self, name: str, buckets: Collection[Bucket]) -> bool:
+        """Whether who waits for GPUs takes of one of these limits: the order may be another then."""
+        (kind,) = self._kinds[name]
+        return any(bound.bucket in buckets for bound, _ in self._tally.takes(self._newest[name], kind))
+
+    def _waits_still(self, pool: str) -> bool:
+        """Whether who waits for GPUs of a pool is still the first, and still finds too few on any node."""
+        if pool not in self._settled:
+            return False
+        claim = self._newest[self._closed[pool]]
+        (kind,) = self._kinds[claim.id]
+        return not self._rooms[pool].fits(self._parts[kind.name], claim.request.count)
+
+    def _needs(self, request: Request) -> Beside:
+        """Return the CPU and memory that a request takes; nothing where no node's are known."""
+        return beside_of(request) if self._pools.knows_beside else NOTHING
 
     def _happens(self, claim: Claim, what: str) -> set[str]:
-        """Let something happen to a claim; return the pools that it opens."""
+        """Let something happen to a claim; return the pools that it opens beside those of which GPUs come free."""
         if what == "ends":
-            opened = set()
             if claim.id in self._taken:
                 pool, parts = self._taken.pop(claim.id)
-                self._rooms[pool].give(parts, beside_of(claim.request))
-                self._closed.pop(pool, None)
-                opened.add(pool)
-            for bucket in self._tally.give(claim):
-                opened |= self._let_next_in(bucket)
-            return opened
+                self._rooms[pool].give(parts, self._needs(claim.request))
+                self._freed.add(pool)
+            return self._give_back(claim)
         if claim.id not in self._newest:
             return set()
         if what == "overdue":
@@ -160,6 +202,7 @@ class Replay:
 
     def _line_up(self, claim: Claim) -> set[str]:
         """Put a claim into the lines that it stands in; return these."""
+        self._settled.clear()
         pools = {kind.pool for kind in self._kinds[claim.id] if claim.request.count <= self._largest(kind.pool)}
         if claim.request.gpu is None:
             pools = {""}
@@ -167,7 +210,7 @@ class Replay:
             if pool not in self._lines:
                 self._lines[pool] = Line((), self._standing)
             self._lines[pool].add(claim)
-            self._closed.pop(pool, None)  # it may go before whoever waits there
+            self._open(pool)  # it may go before whoever waits there
         return pools
 
     def _largest(self, pool: str) -> int:
@@ -196,6 +239,7 @@ class Replay:
         for pool, claim in aside:
             if self._newest.get(claim.id) is claim:
                 self._lines[pool].add(claim)
+                self._settled.discard(pool)
 
     def _pop_first(self, opened: set[str]) -> tuple[str, Claim] | None:
         """Take the first of all who stand in the lines of these pools; a pool whose line is empty is closed."""
@@ -235,6 +279,7 @@ class Replay:
             else:
                 waits = True
         if held is not None and not waits:
+            self._settled.clear()
             self._gates.setdefault(held, Line((), self._standing)).add(claim)
             self._gate_of[claim.id] = held
             self._let_in.pop(claim.id, None)
@@ -253,14 +298,15 @@ class Replay:
         """Take GPUs of a kind for a claim, where they are free and nobody before it waits for more of them."""
         if self._closed.get(kind.pool, claim.id) != claim.id or kind.pool not in self._rooms:
             return False
-        share, needs = self._whole.of(kind.share), beside_of(claim.request)
-        parts = self._rooms[kind.pool].take(share, claim.request.count, needs)
+        needs = self._needs(claim.request)
+        parts = self._rooms[kind.pool].take(self._parts[kind.name], claim.request.count, needs)
         if parts is None:
             return False
         self._taken[claim.id] = kind.pool, parts
         return True
 
     def _grant(self, claim: Claim, kind: GpuKind | None) -> None:
+        self._settled.clear()
         self._tally.take(claim, kind)
         self._uses.charge(claim, kind)
         self._served[claim.id] = (self._at, kind.name if kind else "")
@@ -279,6 +325,8 @@ class Replay:
             return ""
         first = min(mine, key=lambda pool: (self._next_end(pool), mine.index(pool)))
         self._closed[first] = claim.id
+        if len(pools) == 1:
+            self._settled.add(first)
         return first
 
     def _next_end(self, pool: str) -> float:

@@ -55,6 +55,8 @@ class PodSettings:
     grace_seconds: int = 30
     restricted: bool = True
     runtime_class: str = ""
+    always_pull: bool = False
+    """Of an image that its user may replace under the same name, so that a node never gives another one's copy."""
 
 
 def with_lease(manifest: Mapping[str, Any], patch: Mapping[str, Any], settings: PodSettings, mark: str) -> Json:
@@ -94,6 +96,8 @@ def with_lease(manifest: Mapping[str, Any], patch: Mapping[str, Any], settings: 
     if not spec.get("serviceAccountName"):  # who names one wants its token; no workspace gets one by chance
         spec.setdefault("automountServiceAccountToken", False)
     spec.setdefault("terminationGracePeriodSeconds", settings.grace_seconds)
+    if settings.always_pull:
+        server["imagePullPolicy"] = "Always"
     server.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")  # so that a crash says why
     if settings.restricted:
         _restrict(spec)

@@ -2,6 +2,7 @@
 import { Ended, whyEnded } from './ended.js';
 import { Messages } from './messages.js';
 import { Meter } from './meter.js';
+import { tellOfStart } from './notes.js';
 import { Warning } from './warning.js';
 import { duration } from './words.js';
 
@@ -132,8 +133,14 @@ class Watch {
       this.ended.hide();
       this.why = '';
       this.meter.show(body, this.page);
-      this.warning.show(body.warning, body, this.page);
       this.messages.show(body.messages ?? []); // a service of before has none
+      const [other] = body.elsewhere ?? []; // of the same user, come while they were away
+      if (other && !body.warning) {
+        const told = { kind: `elsewhere ${other.id}`, text: other.text, ends_at: null, actions: [] };
+        this.warning.show(told, body, this.hubUrl(other.page));
+      } else {
+        this.warning.show(body.warning, body, this.page);
+      }
     } else if (unreached) {
       this.meter.showNote('No answer', this.page, NO_ANSWER);
     } else if (this.away) {
@@ -208,7 +215,9 @@ export default {
   autoStart: true,
   activate(app) {
     addStyle();
-    const watch = new Watch(app.shell.node, app.serviceManager.serverSettings.baseUrl);
+    const { baseUrl } = app.serviceManager.serverSettings;
+    const watch = new Watch(app.shell.node, baseUrl);
+    void tellOfStart(() => ask(baseUrl, 'GET', 'home'));
     // An editor and a terminal keep the Tab key for themselves: this leads out of them, to the warning.
     app.commands.addCommand('gpuspawner:warning', {
       label: 'Go to the GPU Workspace Warning',

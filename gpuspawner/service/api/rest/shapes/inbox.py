@@ -59,10 +59,21 @@ class Inbox(Answer):
     now: float
 
 
+class Elsewhere(Answer):
+    """Another workspace of the same user that came while they were away."""
+
+    id: str
+    text: str
+    page: str
+    ends_at: float
+
+
 class OneWorkspace(Workspace):
-    """A workspace, with the messages that its user has not read."""
+    """A workspace, with what its user is told there."""
 
     messages: list[Shown]
+    """Those that they have not read."""
+    elsewhere: list[Elsewhere]
 
 
 class PastQuery(Query):

@@ -49,9 +49,9 @@ window.gpuspawner ??= (() => {
     const { prefix } = root.dataset;
     let { ticket } = root.dataset;
     let renewAt = Date.now() + TICKET_MILLISECONDS;
-    const fetched = (path, body) =>
+    const fetched = (path, body, method) =>
       fetch(`${prefix}api/v1/${path}`, {
-        method: body === undefined ? "GET" : "POST",
+        method: method ?? (body === undefined ? "GET" : "POST"),
         headers: { Authorization: `ticket ${ticket}`, "Content-Type": "application/json" },
         body: body === undefined ? undefined : JSON.stringify(body),
         cache: "no-store",
@@ -76,10 +76,10 @@ window.gpuspawner ??= (() => {
     };
     // Answers the document; throws an Error with `status` and, for a refusal, `refusal`. No status: no answer. With
     // `signedOut` the page tells it already.
-    const call = async (path, body, again = true) => {
+    const call = async (path, body, again = true, method = undefined) => {
       if (again && body === undefined && (signedOut || Date.now() > renewAt)) await renew().catch(() => {}); // or the next look does
       if (signedOut) throw told();
-      const response = await fetched(path, body);
+      const response = await fetched(path, body, method);
       const text = await response.text();
       let answer = null;
       try {
@@ -92,7 +92,7 @@ window.gpuspawner ??= (() => {
         return answer;
       }
       if (response.status === 403 && again && !answer?.error?.field && (await renew())) {
-        return call(path, body, false);
+        return call(path, body, false, method);
       }
       if (signedOut) throw told();
       const error = new Error(answer?.error?.message ?? "The GPU service does not answer.");

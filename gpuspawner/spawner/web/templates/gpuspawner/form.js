@@ -9,7 +9,8 @@
   const { away } = root.dataset;
   // The address says it even where the hub shows a named server's form again as the default one's (JupyterHub 6.1).
   const server = decodeURIComponent(new URL(form.action).pathname.match(/\/spawn\/[^/]+\/([^/]+)$/)?.[1] ?? "");
-  const api = service(root, () => { const { pathname, search } = new URL(link()); return pathname + search; });
+  const here = () => { const { pathname, search } = new URL(link()); return pathname + search; };
+  const api = service(root, here);
   const mayStart = (may) => { // the hub's own button, which comes after this script
     for (const button of form.querySelectorAll("[type=submit]")) button.disabled = !may;
   };
@@ -88,6 +89,12 @@
       input(`${name}-list`).replaceChildren(...now[name].suggestions.map((text) => new Option("", text)));
     }
     showLifetimes(now.lifetimes);
+    const image = input("own_image");
+    if (image) {
+      image.disabled = input("own-image").hidden = !now.own_images;
+      image.placeholder = now.own_images;
+      setText(input("own-images"), now.own_images);
+    }
   };
 
   const sizes = () => {
@@ -99,6 +106,7 @@
     return all;
   };
 
+  const own = () => [...root.querySelectorAll("[data-own]")]; // what is run: in no link
   const choices = () => [...root.querySelectorAll("[data-profile]:not(:disabled) [data-key]")];
   const taken = () => [...root.querySelectorAll("[name=substitutes]:checked:not(:disabled)")].map(({ value }) => value);
   const options = () => {
@@ -108,6 +116,9 @@
     for (const field of choices()) {
       const value = field.value.trim();
       if (value) all[field.dataset.key] = value;
+    }
+    for (const field of own()) {
+      if (field.value.trim() && !field.disabled) all[field.dataset.own] = field.value.trim();
     }
     return all;
   };
@@ -135,6 +146,8 @@
     showUnderstood(understood);
     for (const name of FIELDS) input(name).setAttribute("aria-invalid", String(name in wrong));
     for (const one of choices()) one.setAttribute("aria-invalid", String(one.dataset.key in wrong));
+    for (const one of own()) one.setAttribute("aria-invalid", String(one.dataset.own in wrong));
+    if (own().some(({ dataset }) => dataset.own in wrong)) input("more").open = true;
     for (const one of root.querySelectorAll("[name=team]")) one.setAttribute("aria-invalid", String("team" in wrong));
   };
 
@@ -223,6 +236,35 @@
     clearTimeout(waiting);
     waiting = setTimeout(check, 300);
   };
+
+  // Fill in what a preset says, and where it says nothing what is usual; return what of it is not offered any more.
+  const take = (wanted) => {
+    const pick = (name, value) => {
+      const found = root.querySelector(`input[name=${name}][value="${CSS.escape(value)}"]`);
+      if (found && !found.disabled) found.checked = true;
+      return Boolean(found && !found.disabled);
+    };
+    const gone = [];
+    if (wanted.template && !pick("template", wanted.template)) gone.push(`the workspace ${wanted.template}`);
+    fit();
+    if (wanted.gpu && !pick("gpu", wanted.gpu)) gone.push(`the GPU ${wanted.gpu}`);
+    if (!wanted.gpu) pick("gpu", template().gpu);
+    if (wanted.team && !pick("team", wanted.team)) gone.push(`the team ${wanted.team}`);
+    fit();
+    for (const name of FIELDS) {
+      if (!input(name).disabled) input(name).value = wanted[name] ?? preset[name] ?? "";
+    }
+    for (const field of choices()) field.value = wanted[field.dataset.key] ?? "";
+    for (const field of own()) field.value = wanted[field.dataset.own] ?? "";
+    const others = [wanted.substitutes ?? []].flat();
+    for (const box of root.querySelectorAll("[name=substitutes]:not(:disabled)")) {
+      box.checked = others.includes(box.value);
+      said.add(box);
+    }
+    changed();
+    return gone.length ? `Not offered any more: ${gone.join(", ")}. The rest is filled in.` : "";
+  };
+  window.gpuspawner.form = { here, options, take };
 
   for (const node of root.querySelectorAll(".gs-script")) node.hidden = false;
   for (const node of root.querySelectorAll(".gs-plain")) node.hidden = true;

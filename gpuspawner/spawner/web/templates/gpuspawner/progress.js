@@ -81,6 +81,18 @@
     [...consent.children].find(({ dataset }) => dataset.kind === focused)?.focus();
   };
 
+  // Absent where the service is away: its own file.
+  const ready = window.gpuspawnerReady;
+  const clock = (at) => new Date((at - offset) * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
+  const when = (queue) => {
+    const { likely_start_at: likely, latest_start_at: latest } = queue ?? {};
+    const words = [likely ? `Probable start ${clock(likely)}` : "", latest ? `latest start ${clock(latest)}` : ""].filter(Boolean);
+    const node = document.getElementById("gs-when");
+    node.hidden = !words.length;
+    const text = words.join(", ");
+    setText(node, text && `${text[0].toUpperCase()}${text.slice(1)}, unless somebody extends.`);
+  };
+
   const look = async () => {
     try {
       const { workspaces } = await api.call("workspaces");
@@ -92,6 +104,8 @@
       setText(sentence, own.queue ? own.queue.sentence : `${own.words}.`);
       document.getElementById("gs-page").href = own.page;
       offerOthers();
+      ready?.see([own]);
+      when(own.queue);
       setText(withdraw, own.queue ? "Withdraw from the queue" : "Stop this start");
       draw();
     } catch (error) {
@@ -147,7 +161,9 @@
       if (event.message) log.append(element("li", { textContent: event.message }));
       if (event.ready || event.failed) {
         events.close();
-        window.location.reload(); // the hub then shows the server, or why there is none
+        // The hub then shows the server, or why there is none: to somebody who looks. A hidden tab that opens it would
+        // claim it for nobody; once it is seen, `follow` goes on.
+        if (!document.hidden) window.location.reload();
       }
     });
   }
@@ -158,5 +174,7 @@
   setInterval(draw, 1000);
   poll(2, look);
   poll(3, follow);
+  ready?.offer(document.getElementById("gs-notify"));
+  ready?.watch(async () => (await api.call("workspaces")).workspaces.filter((one) => one.server === server));
   window._jupyterhub_page_loaded = true; // as the hub's own page says to its tests
 })();

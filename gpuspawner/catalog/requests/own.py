@@ -1,0 +1,67 @@
+"""What a user brings along: a repository to clone, and an image of their own where the template lets them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from gpuspawner.catalog.parsers import parse_image
+from gpuspawner.catalog.values import Template
+from gpuspawner.core.errors import RequestRefused, quoted
+from gpuspawner.core.units import BadValue
+
+LONGEST_ADDRESS = 300
+"""Characters. Arbitrary: longer ones are pasted by mistake."""
+FORMS = "https://host/path or ssh://user@host/path, without a password"
+_HOST = r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]{1,5})?"
+_USER = r"[A-Za-z0-9_][A-Za-z0-9._-]*@"
+_PATH = r"(?:/[A-Za-z0-9._~+-]+)*/[A-Za-z0-9_][A-Za-z0-9._-]*/?"
+_ADDRESS = re.compile(rf"https://{_HOST}{_PATH}|ssh://(?:{_USER})?{_HOST}{_PATH}")
+_AS_SSH_HAS_IT = re.compile(rf"({_USER}[A-Za-z0-9.-]+):([^/].*)")
+
+
+def repository(asked: Mapping[str, Any]) -> str:
+    """Return the address of a repository to clone, "" for none. ``git@host:path`` is read as ``ssh://git@host/path``.
+
+    Raises:
+        RequestRefused: any other address. One that may hold a password is not quoted.
+    """
+    value = asked.get("repository")
+    if value in (None, ""):
+        return ""
+    text = value.strip() if isinstance(value, str) and len(value) <= LONGEST_ADDRESS else ""
+    if found := _AS_SSH_HAS_IT.fullmatch(text):
+        text = f"ssh://{found[1]}/{found[2]}"
+    if not _ADDRESS.fullmatch(text):
+        secret = isinstance(value, str) and "@" in value
+        shown = "an address with a user or a password" if secret else quoted(value)
+        remedy = "Private ones are read by your SSH key, or a credential helper of Git in your home."
+        raise RequestRefused("repository", shown, FORMS, remedy)
+    return text
+
+
+def own_image(template: Template, asked: Mapping[str, Any]) -> str:
+    """Return the user's own image, "" for the template's.
+
+    Raises:
+        RequestRefused: the template takes none, or its pattern does not match all of the name.
+    """
+    value = asked.get("own_image")
+    if value in (None, ""):
+        return ""
+    if not template.own_images:
+        raise RequestRefused("own_image", quoted(value), "none", f"Leave it out: {template.title} has its own image.")
+    try:
+        name = parse_image(value.strip() if isinstance(value, str) else value)
+    except BadValue:
+        name = ""
+    if not name or not matches(template.own_images, name):
+        remedy = "Write its whole name, with the registry and a tag."
+        raise RequestRefused("own_image", quoted(value), template.own_images, remedy)
+    return name
+
+
+def matches(pattern: str, name: str) -> bool:
+    """Whether a pattern, in which ``*`` is any characters, matches all of an image's name."""
+    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name) is not None

@@ -1,0 +1,98 @@
+"""What is told of a workspace that came while its user was away: until when somebody has to come, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gpuspawner.core.idle.arrival import Arrival
+from gpuspawner.core.idle.policy import Mode
+from gpuspawner.core.leases.lease import UP, Key, Lease, Owner
+from gpuspawner.core.units import show_duration, show_time
+from gpuspawner.service.parts import Parts
+from gpuspawner.service.rules.policies import policy_of
+
+HOW = "Open it, connect by SSH, or use its GPU"
+
+
+def claim_ends_at(lease: Lease) -> float | None:
+    """Return by when somebody has to come, in seconds since the epoch; None where nobody has to."""
+    if lease.arrival is None or lease.phase not in UP:
+        return None
+    return (lease.sampled_at or lease.running_at or lease.phase_since) + lease.arrival.left_seconds
+
+
+def arrival_view(lease: Lease, now: float) -> dict[str, Any] | None:
+    """Return that a workspace came while its user was away, as JSON; None where nobody has to come to it."""
+    ends_at = claim_ends_at(lease)
+    if lease.arrival is None or ends_at is None:
+        return None
+    since = show_time(lease.running_at or lease.phase_since, now)
+    words = f"It is ready since {since}. {HOW} by {show_time(ends_at, now)}."
+    return {"ends_at": ends_at, "claim_seconds": lease.arrival.claim_seconds, "words": words}
+
+
+def awaited_words(arrival: Arrival, sampled_at: float | None, because: str, now: float) -> str:
+    """Return where its idleness stands: it does not count before somebody came, or the time for it is over."""
+    until = show_time((now if sampled_at is None else sampled_at) + arrival.left_seconds, now)
+    words = f"idle time counts once somebody came, or from {until}"
+    return f"{words}; {because}" if because else words
+
+
+def unclaimed_warning(lease: Lease, keep: Sequence[str], now: float) -> dict[str, Any] | None:
+    """Return the warning to its user; None before half of the time has passed. ``keep``: what can be done about it."""
+    ends_at = claim_ends_at(lease)
+    if lease.arrival is None or ends_at is None or lease.arrival.warned_after_seconds is None:
+        return None
+    since = show_time(lease.running_at or lease.phase_since, now)
+    text = f"It is ready since {since}, and nobody has come to it. {HOW} by {show_time(ends_at, now)}"
+    if lease.streak.mode is not Mode.ENFORCE:
+        text += ", or stop it if you do not need it. Nothing is stopped for it."
+        return {"kind": "unclaimed", "text": text, "ends_at": None, "actions": list(keep)}
+    text += ": else it goes to who waits next. Files stay."
+    return {"kind": "unclaimed", "text": text, "ends_at": ends_at, "actions": list(keep)}
+
+
+def claim_words(parts: Parts, lease: Lease) -> str:
+    """Return what its user has to do once a workspace runs that was granted while they were away; "" for nothing."""
+    policy = policy_of(parts.catalog, lease, parts.clock.now())
+    if not lease.slots or policy.mode is not Mode.ENFORCE:
+        return ""
+    return f" {HOW} within {show_duration(policy.claim_seconds)}: else it goes to who waits next."
+
+
+def elsewhere(parts: Parts, lease: Lease) -> list[dict[str, Any]]:
+    """Return which other workspaces of the same user came while they were away: told in this one's JupyterLab too."""
+    now, found = parts.clock.now(), []
+    for one in parts.book:
+        view = arrival_view(one, now) if one.id != lease.id and one.key.owner == lease.key.owner else None
+        if view is not None:
+            name = one.key.server or "your default workspace"
+            page = f"{parts.prefix}workspaces/{one.id}"
+            text = f"Another workspace of yours, {name}, came. {view['words']}"
+            found.append({"id": one.id, "text": text, "page": page, "ends_at": view["ends_at"]})
+    return found
+
+
+def reach_words(parts: Parts, user: str, key: Key) -> str:
+    """Return what tells a user who has closed the page that the workspace of this key starts, in a sentence."""
+    reached = parts.notifier.reaches(user)
+    if reached:
+        return "You get a message when it starts."
+    labs = parts.queue.once("labs", lambda: _labs(parts)).get(key.owner, set()) - {key.server}
+    if labs:
+        name = min(labs) or "your default workspace"
+        return f"JupyterLab of {name} tells you when it starts."
+    if reached is None:
+        return "You get a message when it starts, if the hub knows your mail address."
+    return "Nothing else tells you when it starts: come back to look."
+
+
+def _labs(parts: Parts) -> dict[Owner, set[str]]:
+    """Return of whose workspaces JupyterLab may tell them something: by name."""
+    found: dict[Owner, set[str]] = {}
+    for lease in parts.book:
+        opens = lease.request.opens
+        if lease.phase in UP and lease.request.template and (not opens or "lab" in opens):
+            found.setdefault(lease.key.owner, set()).add(lease.key.server)
+    return found

@@ -1,0 +1,48 @@
+"""What the how-to pages write into values: both charts take it, and it has the effect that the page tells."""
+
+import json
+import re
+
+import pytest
+import yaml
+from rendered import ROOT, Z2JH, with_dependencies
+
+REGISTRY = "registry.example.org/"
+
+
+def values_of(page):
+    text = (ROOT / "docs" / "how-to" / f"{page}.md").read_text()
+    return [yaml.safe_load(one) for one in re.findall(r"^```yaml\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)]
+
+
+def images(text):
+    """The images of all containers that are rendered, as the page's own command finds them."""
+    page = (ROOT / "docs" / "how-to" / "offline.md").read_text()
+    pattern = re.search(r"sed -n 's/(.*)/\\1/p'", page)[1]
+    pattern = re.sub(r"\\([(){}])", r"\1", pattern)  # as Python writes it
+    return set(re.findall(pattern, text, re.MULTILINE))
+
+
+def test_without_internet_the_services_images_are_of_the_own_registry(chart):
+    _, own = values_of("offline")
+    paths = {f"image.{key}": value for key, value in own["image"].items()}
+    catalog = chart.catalog.read_text().replace("quay.io/jupyter/", REGISTRY)
+    text = chart.text({**paths, "catalog": catalog})
+    found = images(text)
+    assert len(found) == 2, "the service's, and a template's"
+    assert all(one.startswith(REGISTRY) for one in found)
+    assert text.count("imagePullSecrets") == text.count("kind: Job") + 1
+
+
+@pytest.mark.skipif(not Z2JH, reason="GPUSPAWNER_TEST_Z2JH names no folder with the hub's chart")
+@pytest.mark.parametrize(("page", "number"), [("offline", 0), ("prefix", 0), ("secrets", 0), ("data", 0)])
+def test_the_hubs_chart_takes_the_values_and_has_no_image_of_elsewhere(chart, tmp_path, page, number):
+    (tmp_path / "hub.yaml").write_text(yaml.safe_dump(values_of(page)[number]))
+    hub = with_dependencies(tmp_path) / "charts" / "jupyterhub"
+    schema = yaml.safe_load((hub / "values.schema.yaml").read_text())
+    (hub / "values.schema.json").write_text(json.dumps(schema))  # as its release has it
+    text = chart.helm("template", "jhub", hub, "--namespace=jhub", f"--values={tmp_path / 'hub.yaml'}")
+    if page == "offline":
+        found = images(text)
+        assert len(found) > 3
+        assert [one for one in found if not one.startswith(REGISTRY)] == []

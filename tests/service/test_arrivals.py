@@ -1,0 +1,224 @@
+"""A workspace that comes while its user is away: claimed, warned of, given back, asked for again."""
+
+import json
+
+import pytest
+
+from gpuspawner.backends.base import ProbeResult
+from gpuspawner.backends.fake import probe_text
+from gpuspawner.core.leases import events
+from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.lease import Phase
+from gpuspawner.service.tell.arrivals import elsewhere, reach_words
+from gpuspawner.service.tell.messages import message_of
+from gpuspawner.service.tell.views import lease_view
+
+MINUTE = 60.0
+SSH, EDITOR = "ssh 200", "editor 300"
+
+
+def reads(world, lease, *soft, percent=0, opened=False):
+    """From now on its extension tells of no kernel, and of whether a page was loaded; ``soft`` is what else is seen."""
+    gpus, probes = {slot.gpu: percent for slot in lease.slots}, []
+    for number in range(300):
+        clock = world.clock.now() % 1e6 + 60 * number
+        told = {"begin": 1, "pid": 100, "uptime": clock, "kernels": [], "opened": opened, "end": 1}
+        lines = [f"kernels 100 {json.dumps(told)}", *soft]
+        probes.append(ProbeResult(probe_text(gpus, clock_seconds=clock, holders=list(gpus), soft=lines)))
+    world.backend.probes[lease.id] = probes
+
+
+async def came_while_away(world, user="bob"):
+    """A start that waited parked, and that the service has had started."""
+    holder = await world.up("holder", count=2)
+    waiting = await world.start(user)
+    await world.allocator.park(waiting.id, waiting.attempt)
+    world.hub.forget(user)
+    await world.hub_stops(holder)
+    await world.go_on(4, step=1)
+    await world.create(await world.ask(user))
+    world.hub.answer(user)
+    await world.round()
+    lease = world.now_of(waiting)
+    assert lease.phase is Phase.RUNNING
+    reads(world, lease)
+    return lease
+
+
+@pytest.fixture
+def world(make_world):
+    return make_world(policy={"claim": "30m"})
+
+
+async def test_who_does_not_come_is_warned_halfway_then_it_is_given_back_and_asking_again_joins_the_end(world):
+    lease = await came_while_away(world)
+    await world.go_on(14 * MINUTE)
+    view = lease_view(world.parts, world.now_of(lease))
+    assert (view["warning"], view["phase"]) == (None, "running"), "idle for 14 min of 5, and that does not count"
+    assert view["arrival"]["words"].startswith("It is ready since ")
+    assert view["idle"]["words"].startswith("idle time counts once somebody came")
+    assert view["explained"][:2] == [view["arrival"]["words"], f"I{view['idle']['words'][1:]}."]
+    assert not any("a warning comes in" in sentence for sentence in view["explained"])
+    await world.go_on(2 * MINUTE)
+    warned = lease_view(world.parts, world.now_of(lease))["warning"]
+    assert (warned["kind"], warned["actions"]) == ("unclaimed", ["keep"])
+    assert "nobody has come to it" in warned["text"]
+    assert warned["ends_at"] == pytest.approx(lease.running_at + 30 * MINUTE, abs=61)
+    carol = await world.start("carol", count=2)
+    await world.go_on(15 * MINUTE)
+    ended = world.now_of(lease)
+    assert (ended.phase, ended.reason, ended.ended_by) == (Phase.ENDED, Reason.NOBODY_CAME, "gpuspawner")
+    assert "Asking again joins the end of the queue." in lease_view(world.parts, ended)["end"]["why"]
+    assert world.did(lease)[-2:] == ["warned nobody came", "stop"]
+    again = await world.ask("bob")
+    assert again.asked_at > carol.asked_at
+
+
+@pytest.mark.parametrize(
+    ("soft", "more", "words"),
+    [
+        ((), {"opened": True}, "opened in a browser"),
+        ((SSH,), {}, "an SSH session is open"),
+        ((EDITOR,), {}, "a VS Code window is open"),
+        ((), {"percent": 60}, "GPU 0 at 60 %"),
+    ],
+)
+async def test_who_comes_after_the_warning_keeps_it_and_is_idle_no_sooner_than_a_whole_idle_time_later(
+    world, soft, more, words
+):
+    lease = await came_while_away(world)
+    await world.go_on(20 * MINUTE)
+    reads(world, lease, *soft, **more)
+    await world.go_on(MINUTE)
+    claimed = world.now_of(lease)
+    assert (claimed.arrival, claimed.claimed_at) == (None, pytest.approx(world.clock.now(), abs=1))
+    assert ("gpuspawner", "came", words) in world.audit(lease)
+    assert lease_view(world.parts, claimed)["warning"] is None
+    reads(world, lease, opened=True)
+    await world.go_on(4 * MINUTE)
+    assert world.phase(lease) is Phase.RUNNING
+    await world.go_on(2 * MINUTE)
+    assert world.phase(lease) is Phase.RECLAIMING, "it is judged as every workspace"
+
+
+@pytest.mark.parametrize("mode", ["observe", "warn"])
+async def test_unless_it_is_enforced_ordinary_idleness_begins_where_nobody_came(make_world, mode):
+    world = make_world(policy={"claim": "30m", "mode": mode})
+    lease = await came_while_away(world)
+    await world.go_on(29 * MINUTE)
+    assert "would warn" not in world.did(lease)
+    await world.go_on(14 * MINUTE)
+    after = world.now_of(lease)
+    assert (after.phase, after.arrival, after.claimed_at) == (Phase.RUNNING, None, None)
+    did = world.did(lease)
+    assert ("warned nobody came" in did) == (mode == "warn")
+    assert "nobody came yet" in did
+    assert after.streak.idle_seconds == pytest.approx(12 * MINUTE, abs=2 * MINUTE), "counted from then"
+
+
+async def test_where_no_extension_tells_nobody_is_said_not_to_have_come(world):
+    lease = await came_while_away(world)
+    world.backend.probes.pop(lease.id)
+    await world.go_on(31 * MINUTE)
+    after = world.now_of(lease)
+    assert (after.phase, after.arrival, after.streak.idle_seconds <= 2 * MINUTE) == (Phase.RUNNING, None, True)
+    assert "warned nobody came" not in world.did(lease)
+
+
+async def test_keep_is_an_answer_and_lasts_as_every_keep(world):
+    lease = await came_while_away(world)
+    await world.go_on(20 * MINUTE)
+    await world.parts.lifecycle.keep(world.book.get(lease.id), "bob")
+    await world.go_on(55 * MINUTE)
+    kept = world.now_of(lease)
+    assert (kept.phase, kept.arrival, kept.keeps_used) == (Phase.RUNNING, None, 1)
+
+
+async def test_a_service_or_a_hub_that_was_away_takes_nothing_from_the_time_to_come(world):
+    lease = await came_while_away(world)
+    await world.go_on(20 * MINUTE)
+    world.hub.unreachable = "The hub does not answer."
+    await world.go_on(MINUTE)
+    before = world.now_of(lease).arrival
+    await world.go_on(30 * MINUTE)
+    assert world.now_of(lease).arrival == before, "nobody could have come"
+    world.hub.unreachable = ""
+    world.clock.advance(5 * 3600)
+    world.boot()
+    await world.parts.lifecycle.resume()
+    await world.round()
+    await world.sample()
+    after = world.now_of(lease)
+    assert after.phase is Phase.RUNNING
+    assert after.arrival.passed_seconds <= before.passed_seconds + 1.5 * MINUTE
+    await world.go_on(12 * MINUTE)
+    assert world.now_of(lease).reason is Reason.NOBODY_CAME
+
+
+async def test_it_is_told_in_another_workspace_of_the_same_user_and_in_nobody_elses(world):
+    lease = await came_while_away(world)
+    own, others = await world.up("bob", "second", gpu="none"), await world.up("carol", gpu="none")
+    [told] = elsewhere(world.parts, own)
+    assert told["id"] == lease.id
+    assert told["text"].startswith("Another workspace of yours, your default workspace, came. It is ready since ")
+    assert elsewhere(world.parts, others) == []
+    reads(world, lease, opened=True)
+    await world.go_on(MINUTE)
+    assert elsewhere(world.parts, own) == []
+
+
+async def test_who_waited_and_listened_has_nothing_to_claim(world):
+    lease = await world.up("alice")
+    assert lease.arrival is None
+    reads(world, lease)
+    await world.go_on(8 * MINUTE)
+    assert world.phase(lease) is not Phase.RUNNING, "idle as ever"
+
+
+async def test_turn_and_warning_are_told_by_message_with_what_to_do(world):
+    holder = await world.up("holder", count=2)
+    waiting = await world.start("bob")
+    await world.allocator.park(waiting.id, waiting.attempt)
+    world.hub.forget("bob")
+    await world.hub_stops(holder)
+    await world.go_on(2, step=1)
+    granted = world.now_of(waiting)
+    (turn,) = (line for line in world.parts.store.audit(waiting.id) if isinstance(line.event, events.Granted))
+    told = message_of(world.parts, granted, turn)
+    assert told.text.partition("\n")[0].endswith(
+        "Open it, connect by SSH, or use its GPU within 30 min: else it goes to who waits next."
+    )
+    await world.create(await world.ask("bob"))
+    world.hub.answer("bob")
+    await world.round()
+    reads(world, world.now_of(waiting))
+    await world.go_on(16 * MINUTE)
+    (warned,) = (x for x in world.parts.store.audit(waiting.id) if isinstance(x.event, events.WarnedNobodyCame))
+    message = message_of(world.parts, world.book.get(waiting.id), warned)
+    assert (message.user, message.title) == ("bob", "Your workspace waits for you")
+    assert "nobody has come to it" in message.text
+
+
+@pytest.mark.parametrize(
+    ("settings", "known", "words"),
+    [
+        ({}, None, "Nothing else tells you when it starts: come back to look."),
+        ({"notify_users": "mailto://x/{user}"}, None, "You get a message when it starts."),
+        (
+            {"notify_users": "mailto://x/{email}"},
+            None,
+            "You get a message when it starts, if the hub knows your mail address.",
+        ),
+        ({"notify_users": "mailto://x/{email}"}, "bob@example.org", "You get a message when it starts."),
+        ({"notify_users": "mailto://x/{email}"}, "", "Nothing else tells you when it starts: come back to look."),
+    ],
+)
+async def test_the_page_says_what_reaches_who_closes_it(make_world, settings, known, words):
+    world = make_world(**settings)
+    if known is not None:
+        world.hub.emails["bob"] = known
+        await world.parts.notifier._target("bob")
+    assert reach_words(world.parts, "bob", world.key("bob")) == words
+    await world.up("bob", "second", gpu="none")
+    if words.startswith("Nothing") or "if the hub" in words:
+        assert reach_words(world.parts, "bob", world.key("bob")) == "JupyterLab of second tells you when it starts."

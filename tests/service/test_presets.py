@@ -1,0 +1,70 @@
+"""A user's own presets over HTTP: saved, renamed and deleted by them alone, within bounds."""
+
+import pytest
+import requests
+from page_world import NOW, api
+
+from gpuspawner.core.tickets import sign_ticket
+from gpuspawner.service.api.presets import MOST
+
+NIGHTLY = {"template": "pytorch", "gpu": "a100", "count": "4", "substitutes": ["t4"]}
+NAME = "my 4 \N{MULTIPLICATION SIGN} A100 for nightly?"
+
+
+def ask(world, path="presets", who="alice", status=200, method="GET", **body):
+    response = api(world, who, path, method, body)
+    assert response.status_code == status, response.text
+    return response.json()
+
+
+def save(world, name=NAME, who="alice", status=201, **options):
+    return ask(world, "presets", who, status, "POST", name=name, options=options or NIGHTLY)
+
+
+def names(world, who="alice"):
+    return [one["name"] for one in ask(world, who=who)["presets"]]
+
+
+@pytest.fixture
+def world(make_web_world):
+    return make_web_world()
+
+
+def test_a_preset_is_saved_used_renamed_and_deleted_by_its_user_alone(world):
+    assert save(world) == {"name": NAME, "options": NIGHTLY, "saved_at": NOW}
+    save(world, NAME, template="pytorch", lifetime="1h30")  # in its place
+    assert ask(world)["presets"] == [
+        {"name": NAME, "options": {"template": "pytorch", "lifetime": "1h30"}, "saved_at": NOW}
+    ]
+    assert names(world, "bob") == []
+    path = f"presets/{requests.utils.quote(NAME, safe='')}"
+    ask(world, path, "bob", 404, "DELETE")
+    ask(world, path, "bob", 404, "POST", name="mine")
+    save(world, "other")
+    assert "already" in ask(world, path, status=409, method="POST", name="other")["error"]["message"]
+    assert ask(world, path, method="POST", name="  nightly ") == {"name": "nightly"}
+    assert names(world) == ["nightly", "other"]
+    ask(world, "presets/nightly", method="DELETE")
+    ask(world, "presets/nightly", status=404, method="DELETE")
+    assert names(world) == ["other"]
+
+
+def test_presets_are_bounded_in_number_and_length_and_hold_options_alone(world):
+    for number in range(MOST):
+        save(world, f"n{number}")
+    assert "up to 20" in save(world, "one more", status=403)["error"]["message"]
+    save(world, "n0", template="pytorch")
+    for name in ("", " ", "x" * 61, "a/b", "a\nb", 7, None):
+        save(world, name, status=400)
+    for options in ({"script": "rm"}, {"env": "A=1"}, {"memory": "x" * 501}, {"memory": 7}, {"substitutes": [1]}):
+        save(world, "n1", status=400, **options)
+    ask(world, status=400, method="POST", name="n1", options={})
+
+
+def test_who_sees_a_form_for_somebody_else_has_none_of_their_presets(world):
+    save(world)
+    for form, status in ((False, 200), (True, 403)):
+        ticket = sign_ticket(b"s" * 32, "alice", "alice born", NOW, form=form)
+        headers = {"Authorization": f"ticket {ticket}"}
+        answer = requests.get(f"{world.home}api/v1/presets", headers=headers, timeout=20)
+        assert answer.status_code == status

@@ -1,0 +1,137 @@
+"""A user's own variables, start-up script and repository: read, run and told, with a real shell and a real Git."""
+
+import asyncio
+import logging
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from gpuspawner.workspace.home import programs
+from gpuspawner.workspace.home.notes import Notes
+from gpuspawner.workspace.home.own_files import NotUsedError, read_own
+from gpuspawner.workspace.home.repository import clone, folder_name
+from gpuspawner.workspace.home.start import begin
+from gpuspawner.workspace.home.variables import REFUSED, read_variables
+
+SECRET = "value-that-nobody-may-read"
+
+
+@pytest.fixture
+def home(tmp_path):
+    (tmp_path / ".gpuspawner").mkdir()
+    return tmp_path
+
+
+def write(home, name, text, mode=0o600):
+    file = home / ".gpuspawner" / name
+    file.write_text(text)
+    file.chmod(mode)
+    return file
+
+
+def start(home, **variables):
+    """Do what a workspace does when it starts; return its environment, and what is told in JupyterLab."""
+    environ = {"HOME": str(home), "PATH": os.environ["PATH"], "GPUSPAWNER_LEASE_ID": "w", **variables}
+    notes = Notes(logging.getLogger("workspace"))
+
+    async def whole():
+        task = begin(environ, notes)
+        if task is not None:
+            await task
+
+    asyncio.run(whole())
+    assert notes.busy == ""
+    return environ, notes.view()["notes"]
+
+
+def test_variables_are_those_of_the_workspace_and_its_script(home):
+    write(home, "env", f"# mine\nexport TOKEN='{SECRET} # x'\nA=b c\n\nHF_HOME=\"/data/hf\"\n")
+    write(home, "startup.sh", "echo $TOKEN > made\n")
+    environ, told = start(home)
+    assert (environ["TOKEN"], environ["A"], environ["HF_HOME"]) == (f"{SECRET} # x", "b c", "/data/hf")
+    assert (told, (home / "made").read_text()) == ([], f"{SECRET} # x\n")
+
+
+@pytest.mark.parametrize("name", [*(f"{begins}X" for begins in REFUSED), "nvidia_visible_devices", "LD_PRELOAD"])
+def test_names_that_say_which_workspace_this_is_are_refused_in_words(name):
+    found, wrong = read_variables(f"A=1\n{name}={SECRET}\nno line\nB=2", "~/.gpuspawner/env")
+    assert found == {"A": "1", "B": "2"}
+    assert f"line 2: {name} is refused: names that begin" in wrong[0]
+    assert wrong[1] == "~/.gpuspawner/env, line 3 is passed over: write NAME=value."
+    assert SECRET not in "".join(wrong)
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o620, 0o606])
+def test_what_others_may_read_is_not_used_and_told_with_the_way_out(home, mode, caplog):
+    write(home, "env", f"TOKEN={SECRET}", mode)
+    write(home, "startup.sh", "touch made", mode)
+    environ, told = start(home)
+    assert "TOKEN" not in environ
+    assert not (home / "made").exists()
+    assert ["Do: chmod 600 ~/.gpuspawner/env" in told[0], "chmod 600 ~/.gpuspawner/startup.sh" in told[1]] == [True] * 2
+    assert "chmod 600" in caplog.text
+
+
+def test_what_is_no_file_of_text_is_not_used(home):
+    os.mkfifo(home / "pipe", 0o600)
+    write(home, "binary", "x").write_bytes(b"\xff\xfe")
+    for file in (home / "pipe", home / ".gpuspawner" / "binary", home / ".gpuspawner"):
+        with pytest.raises(NotUsedError):
+            read_own(file)
+    assert read_own(home / "none") is None
+
+
+def test_a_script_that_fails_is_told_and_passed_over_and_what_it_printed_is_for_its_user_alone(home, caplog):
+    write(home, "startup.sh", f"echo {SECRET}; exit 3")
+    _, told = start(home)
+    failed = "~/.gpuspawner/startup.sh failed: exit code 3. The workspace goes on without it."
+    assert told == [f"{failed} See ~/.gpuspawner/startup.log. Its last line: {SECRET}"]
+    assert failed in caplog.text
+    assert SECRET not in caplog.text
+    assert (home / ".gpuspawner" / "startup.log").stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_script_is_ended_with_all_that_it_started_once_its_time_is_over(home):
+    write(home, "endless.sh", "sleep 300 & echo $!; wait")
+    script, output = str(home / ".gpuspawner" / "endless.sh"), home / "output"
+    outcome = await programs.run(("bash", script), home, output, os.environ, 0.5)
+    assert outcome.failure == "it took longer than 0.5 s and was ended"
+    status = Path(f"/proc/{outcome.last_line}/stat")
+    for _ in range(100):
+        if not status.exists() or " Z " in status.read_text():
+            return
+        await asyncio.sleep(0.05)
+    pytest.fail("what it started runs on")
+
+
+def test_nothing_is_done_where_no_workspace_is(home):
+    write(home, "startup.sh", "touch made")
+    start(home, GPUSPAWNER_LEASE_ID="")
+    assert not (home / "made").exists()
+
+
+def test_a_repository_is_cloned_into_the_home_once_and_a_failure_passed_over(home, tmp_path_factory):
+    far = tmp_path_factory.mktemp("far")
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org", "-C", str(far)]
+    subprocess.run([*git, "init", "-q"], check=True)
+    (far / "notebook.py").write_text("1")
+    for command in (("add", "."), ("commit", "-qm", "x")):
+        subprocess.run([*git, *command], check=True)
+    ssh = write(home, "ssh", f'#!/bin/sh\nexec git-upload-pack "{far}"\n', 0o700)  # in place of another machine
+    write(home, "startup.sh", "cp work/notebook.py copied")
+    _, told = start(home, GIT_SSH_COMMAND=str(ssh), GPUSPAWNER_REPOSITORY="ssh://git@far.example.org/team/work.git")
+    assert (told, (home / "work" / "notebook.py").read_text(), (home / "copied").read_text()) == ([], "1", "1")
+    (home / "work" / "notebook.py").write_text("mine")
+    start(home, GIT_SSH_COMMAND="false", GPUSPAWNER_REPOSITORY="ssh://git@far.example.org/team/work.git")
+    assert (home / "work" / "notebook.py").read_text() == "mine"
+    _, told = start(home, GIT_SSH_COMMAND="false", GPUSPAWNER_REPOSITORY="ssh://git@far.example.org/team/other.git")
+    assert told[0].startswith("ssh://git@far.example.org/team/other.git was not cloned: exit code 128. The workspace")
+    assert sorted(one.name for one in home.iterdir()) == [".gpuspawner", "copied", "work"]
+
+
+@pytest.mark.parametrize("url", ["file:///etc", "ext::sh -c x", "--upload-pack=x", "https://h/..", "ssh://h/.ssh"])
+async def test_other_addresses_are_not_cloned(home, url):
+    assert (await clone(url, home, os.environ))[0] == "its address is none that is cloned"
+    assert folder_name("https://example.org/a/work.git/") == "work"

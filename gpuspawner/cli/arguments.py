@@ -12,6 +12,7 @@ from gpuspawner.cli.arguments_shared import add_name, add_url, examples, options
 from gpuspawner.cli.chart.arguments import add_chart
 from gpuspawner.cli.doctor.arguments import add_doctor
 from gpuspawner.cli.keeping.arguments import add_store
+from gpuspawner.cli.messaging.arguments import add_message
 from gpuspawner.cli.reporting.arguments import add_report
 from gpuspawner.cli.serving.serve_arguments import add_serve
 from gpuspawner.cli.signing.arguments import add_signing
@@ -57,6 +58,7 @@ def add_parsers(commands: Any) -> None:
     _add_preempt(commands)
     add_administering(commands)
     add_report(commands, add_url)
+    add_message(commands)
     _add_ssh(commands)
     _add_simulate(commands)
     add_chart(commands, argparse.RawDescriptionHelpFormatter)

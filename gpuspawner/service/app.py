@@ -34,6 +34,8 @@ from gpuspawner.service.connections import MOST_STRANGERS, PublicServer, raise_d
 from gpuspawner.service.door import STARTING, Door
 from gpuspawner.service.health import ROUTES as HEALTH_ROUTES
 from gpuspawner.service.health import Health
+from gpuspawner.service.inbox.board import Board
+from gpuspawner.service.inbox.inboxes import Inboxes
 from gpuspawner.service.leases.adoption import Identity
 from gpuspawner.service.leases.allocator import Allocator
 from gpuspawner.service.leases.book import Book
@@ -131,7 +133,7 @@ def wire(
     lifecycle = Lifecycle(book, allocator, reclaimer, clock)
     preemptions = Preemptions(book, allocator, reclaimer, clock)
     identity = Identity(options.hub_id, options.secret, options.secret_made_at)
-    members = Members(hub, clock, in_force)
+    members, board = Members(hub, clock, in_force), Board(store, clock)
     reconciler = Reconciler(book, allocator, reclaimer, hub, members, backend, clock, settings, identity, options.data)
     seen = Dcgm(in_force, clock)
     sampler = Sampler(book, backend, scheduler, in_force, clock, settings, lifecycle, seen, reconciler.last_activity)
@@ -140,8 +142,7 @@ def wire(
         store, book, in_force, scheduler, allocator, QueueView(book, scheduler, allocator, clock),
         lifecycle, reclaimer, reconciler, sampler, Notifier(hub, settings),
         clock, settings, hub, options.hub_id, options.secret, options.prefix, url.rstrip("/"), KnownUsers(hub, clock),
-        members,
-        preemptions,
+        members, preemptions, board, Inboxes(store, book, board, allocator.accounting, clock),
     )  # fmt: skip
     book.told = partial(_tell, parts)
     return parts
@@ -151,6 +152,7 @@ async def load(parts: Parts) -> None:
     """Take on what the store holds, and what follows from the time that no service was there."""
     await parts.book.load()
     await parts.preemptions.load()
+    await parts.board.load()
     back_seconds = await parts.allocator.resume(parts.preemptions.known_at)
     await parts.preemptions.move_back(back_seconds)
     await parts.lifecycle.resume()
@@ -388,6 +390,8 @@ class Service:
         await store.write(store.tokens.forget, now)
         await store.write(store.preemptions.forget, now - self._settings.keep_ended_seconds)
         await store.write(store.restrictions.forget, now - self._settings.keep_ended_seconds)
+        await store.write(store.messages.forget, now - self._settings.keep_ended_seconds)
+        await store.write(store.inbox.forget, now)
 
 
 def _time() -> float:

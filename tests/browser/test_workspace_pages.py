@@ -249,7 +249,7 @@ def test_reading_why_it_was_stopped_marks_it_read(browser, world):
 def test_all_of_it_works_without_javascript(browser, world):
     seed(world)
     page = open_page(browser, world, "", java_script_enabled=False)
-    page.get_by_role("link", name="second").click()
+    page.get_by_role("link", name="second").first.click()
     page.get_by_role("button", name="Keep 2 h (3 left)").click()
     expect(page.get_by_text("Kept until")).to_be_visible()
     page.get_by_role("button", name="Extend by 4 h").click()

@@ -239,7 +239,15 @@ class HubServers(HubHandler):
 class HubUsers(HubHandler):
     def get(self):
         names = {*PEOPLE, *self.world.created} - {name for name, born in self.world.created.items() if born is None}
-        users = [{"name": name, "created": self.world.created.get(name, f"{name} born")} for name in sorted(names)]
+        groups = self.world.groups
+        users = [
+            {
+                "name": name,
+                "created": self.world.created.get(name, f"{name} born"),
+                "groups": sorted(groups.get(name, ())),
+            }
+            for name in sorted(names)
+        ]
         self.finish({"items": users, "_pagination": {"next": None}})
 
 

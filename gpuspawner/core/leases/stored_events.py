@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from gpuspawner.core.administering import acts
+from gpuspawner.core.inbox import acts as inbox_acts
 from gpuspawner.core.leases import events
 
 
@@ -25,7 +26,7 @@ class Other(events.Event):
 
 EVENTS: Mapping[str, type[events.Event]] = {
     kind.name: kind
-    for kind in (*vars(events).values(), *vars(acts).values())
+    for kind in (*vars(events).values(), *vars(acts).values(), *vars(inbox_acts).values())
     if isinstance(kind, type) and issubclass(kind, events.Event) and "name" in vars(kind)
 }
 

@@ -17,6 +17,8 @@ from gpuspawner.service.api.rest import Body, PageQuery, route
 from gpuspawner.service.api.rest.models import LONGEST_LIST
 from gpuspawner.service.api.rest.paging import Order, after_of, cursor_of, page
 from gpuspawner.service.api.rest.shapes import asking, workspaces
+from gpuspawner.service.api.rest.shapes.inbox import OneWorkspace
+from gpuspawner.service.inbox.views import shown_view
 from gpuspawner.service.tell.arrivals import elsewhere
 from gpuspawner.service.tell.output import output_view
 from gpuspawner.service.tell.record_views import audit_view, reading_view
@@ -172,11 +174,16 @@ def _order(lease: Lease) -> Order:
 class Workspace(ApiHandler):
     """One workspace."""
 
-    @route(answer=workspaces.Workspace)
+    @route(answer=OneWorkspace)
     async def get(self, workspace: str) -> None:
-        """Answer the workspace, also after its end; and which others of its user came while they were away."""
-        lease = await self.own(workspace)
-        self.answer({**lease_view(self.parts, lease), "elsewhere": elsewhere(self.parts, lease)})
+        """Answer the workspace, also after its end, and what else its user is told there.
+
+        Which others of theirs came while they were away, and the messages that they have not read.
+        """
+        lease, now = await self.own(workspace), self.parts.clock.now()
+        messages = await self.parts.inboxes.messages_of(lease.key.owner)
+        told = {"messages": [shown_view(one, now) for one in messages], "elsewhere": elsewhere(self.parts, lease)}
+        self.answer({**lease_view(self.parts, lease), **told})
 
 
 class Groups(ApiHandler):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from gpuspawner.service.api import administering, events, preemptions, presets, public, usage
+from gpuspawner.service.api import administering, events, inbox, preemptions, presets, public, usage
 from gpuspawner.service.api.base import BaseHandler
 from gpuspawner.service.api.programs import signing_in, starting
 from gpuspawner.service.api.rest import route
@@ -29,6 +29,7 @@ ROUTES: list[tuple[str, type]] = [
     *administering.ROUTES,
     *usage.ROUTES,
     *events.ROUTES,
+    *inbox.ROUTES,
     *signing_in.ROUTES,
     (r"/api/openapi.json", Document),
 ]

@@ -24,7 +24,9 @@ from gpuspawner.service.store.ages import Ages
 from gpuspawner.service.store.clients.answers import Answers
 from gpuspawner.service.store.clients.tokens import Tokens
 from gpuspawner.service.store.estimates import Estimates
+from gpuspawner.service.store.inbox import InboxRows
 from gpuspawner.service.store.ledger import Ledger
+from gpuspawner.service.store.messages import MessageRows
 from gpuspawner.service.store.outputs import Outputs
 from gpuspawner.service.store.preemptions import PreemptionRows
 from gpuspawner.service.store.presets import Presets
@@ -87,6 +89,8 @@ class Store:
         self.use_sums = UseSums(self._transaction)
         self.lookups = Lookups(self._transaction)
         self.audit_search = AuditSearch(self._transaction)
+        self.inbox = InboxRows(self._transaction)
+        self.messages = MessageRows(self._transaction)
         self.presets = Presets(self._transaction)
         self.answers = Answers(self._transaction)
         self.tokens = Tokens(self._transaction)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuspawner.service.api.actions import ACTIONS
-from gpuspawner.service.web import administering, console, quotas
+from gpuspawner.service.web import administering, console, inbox, quotas
 from gpuspawner.service.web.base import NotFound, SignIn, Static
 from gpuspawner.service.web.pages import Act, Home, WorkspacePage
 from gpuspawner.service.web.programs import pages as programs
@@ -26,6 +26,7 @@ ROUTES: list[Any] = [
     *quotas.ROUTES,
     *console.ROUTES,
     *administering.ROUTES,
+    *inbox.ROUTES,
     *programs.ROUTES,
     (r"/oauth_callback", SignIn),
 ]

@@ -8,15 +8,14 @@ from typing import Any
 from tornado.web import HTTPError
 
 from gpuspawner.catalog import teams_of, visible
-from gpuspawner.core.calendar.periods import day_of, milliseconds
 from gpuspawner.core.errors import Conflict, RequestRefused
 from gpuspawner.core.quotas.entries import entries_in_force
 from gpuspawner.service.api.granting import CorrectionBody, GrantBody, Granting
-from gpuspawner.service.parts import Parts
 from gpuspawner.service.tell.rules.claim_views import claim_view
-from gpuspawner.service.tell.rules.quota_view import grant_view, quota_view, usage_view
+from gpuspawner.service.tell.rules.quota_view import grant_view, quota_view
 from gpuspawner.service.tell.rules.rule_words import rules_view
 from gpuspawner.service.web.base import PageHandler
+from gpuspawner.service.web.home import used_this_month
 from gpuspawner.service.web.quota_rows import entries_shown, rows_of
 
 PAST_SHOWN = 50
@@ -51,13 +50,8 @@ class OwnQuota(PageHandler):
             contact=rules.contact,
             timezone=rules.timezone,
             rules=rules_view(visible(parts.catalog, groups), entries, view["now"]),
-            use=await _this_month(parts, "kind", person.owner),
+            use=await used_this_month(parts, "kind", person.owner),
         )
-
-
-async def _this_month(parts: Parts, by: str, owner: Any) -> dict[str, Any]:
-    today = day_of(milliseconds(parts.clock.now()), parts.allocator.accounting.zone)
-    return await usage_view(parts, by, f"{today[:-2]}01", today, owner)
 
 
 class Quotas(PageHandler):
@@ -94,7 +88,7 @@ class Quotas(PageHandler):
             claims_over=[one for one in claims if one["over_at"] is not None],
             units=[*UNITS, *((name, f"{kind.title} at once") for name, kind in catalog.gpus.items()), *BUDGETS],
             budget_units=BUDGETS,
-            use=[await _this_month(parts, by, None) for by in ("team", "user")],
+            use=[await used_this_month(parts, by, None) for by in ("team", "user")],
             timezone=catalog.rules.timezone,
             rules=rules_view(catalog, (), parts.clock.now()),
             problem=problem,

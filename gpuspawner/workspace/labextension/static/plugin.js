@@ -1,5 +1,6 @@
 /* The plugin: asks this server's gpuspawner extension, and shows what it answers. */
 import { Ended, whyEnded } from './ended.js';
+import { Messages } from './messages.js';
 import { Meter } from './meter.js';
 import { tellOfStart } from './notes.js';
 import { Warning } from './warning.js';
@@ -41,6 +42,7 @@ class Watch {
   constructor(shellNode, baseUrl) {
     this.baseUrl = baseUrl;
     this.warning = new Warning(action => this.act(action));
+    this.messages = new Messages();
     this.ended = new Ended(() => this.why && this.showEnded());
     this.shellNode = shellNode;
     this.turn = 0;
@@ -131,6 +133,7 @@ class Watch {
       this.ended.hide();
       this.why = '';
       this.meter.show(body, this.page);
+      this.messages.show(body.messages ?? []); // a service of before has none
       const [other] = body.elsewhere ?? []; // of the same user, come while they were away
       if (other && !body.warning) {
         const told = { kind: `elsewhere ${other.id}`, text: other.text, ends_at: null, actions: [] };

@@ -68,9 +68,9 @@ def test_start_waits_tells_its_place_and_ends_once_it_runs(world, cli, monkeypat
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--memory", "16GB"], "memory: '16GB' asked; allowed: 1 GiB to 64 GiB."),
+        (["--memory", "16 boxes"], "Memory: '16 boxes' asked; allowed: 1 GiB to 64 GiB."),
         (["--count", "9"], "GPUs: '9' asked; allowed: 1 to 4."),
-        (["lost"], "template: 'lost' asked; allowed: pytorch."),
+        (["lost"], "Workspace: 'lost' asked; allowed: pytorch."),
         (["--name", "a/b"], "server: 'a/b' asked; allowed: a text of at most 60 letters, without /."),
     ],
 )

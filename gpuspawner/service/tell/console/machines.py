@@ -10,8 +10,8 @@ from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.service.observe.gpu_states import NO_KIND, STATES, SeenGpu
 
-NODES_SHOWN = 48
-"""Arbitrary: about four screens; the filter finds the others."""
+NODES_SHOWN = 40
+"""Arbitrary: about a screen; the filter finds the others."""
 WORDS = {"idle": "held but idle"}
 """States that people read otherwise."""
 LETTERS = {"free": "", "busy": "B", "idle": "I", "unmeasured": "?", "foreign": "F", "suspect": "!", "drained": "D"}

@@ -14,7 +14,7 @@ from gpuspawner.service.tell.console.live import DEFAULT_NAME, queue_rows
 from gpuspawner.service.tell.console.machines import NODES_SHOWN, WORDS, kind_counts, machines, matching, shown
 from gpuspawner.service.tell.console.troubles import Trouble, troubles
 
-FIRST = 10
+FIRST = 6
 """How many of the next ends, of who waits and of who borrows the page names; the lists have all."""
 
 GPUS = Table(
@@ -58,7 +58,7 @@ def now_view(parts: Parts, wanted: Wanted, ended: list[Lease], disputed: list[Le
     seen, kinds, live, now = seen_gpus(parts), parts.catalog.gpus, list(parts.book), parts.clock.now()
     nodes = machines(seen, kinds)
     found = matching(nodes, *(wanted.filters.get(name, "") for name in ("node", "state", "kind")))
-    queue = queue_rows(parts, live)
+    queue = sorted(queue_rows(parts, live), key=lambda row: row["place"])
     found_troubles = troubles(parts, ended, disputed)
     return {
         "troubles": found_troubles,

@@ -64,7 +64,7 @@ class PersonPage(ConsolePage):
             ended=ended_rows(parts, ended),
             told=told_rows(parts, lines),
             counted=counted(lines),
-            used=use.use_row("", name, total, priced=False),
+            used=use.amounts_row(total, priced=False),
             any_use=total != Amounts(),
             days=days,
             series=series,

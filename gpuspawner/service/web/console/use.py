@@ -22,7 +22,7 @@ from gpuspawner.service.web.console.base import ConsolePage
 from gpuspawner.service.web.console.columns import columns_of
 from gpuspawner.service.web.quota_rows import Row, entries_shown
 
-WASTED_SHOWN = 10
+WASTED_SHOWN, NEAR_SHOWN = 10, 10
 NEAR_SHARE = 0.8
 """A quota is shown from this share of it on, or where it runs out before it renews."""
 
@@ -53,7 +53,7 @@ class UsePage(ConsolePage):
         days = self._days(wanted.kept)
         read = await self._read(by, days)
         sums = use.summed(by, read.stored, read.running, days)
-        rows = use.use_rows(by, sums, parts.catalog, priced=priced)
+        rows = use.use_rows(by, sums, parts.catalog, f"{parts.prefix}console/people/", priced=priced)
         if form == ".csv":
             self.send_csv(f"use-by-{by}-{days.first}-{days.last}", wanted.table.columns, chosen(rows, wanted))
             return
@@ -132,7 +132,7 @@ async def _near(parts: Parts) -> list[Row]:
     """Return the quotas and budgets that are nearly used up, or run out before they renew: the fullest first."""
     rows = [row for entry in await entries_shown(parts) for row in entry.rows]
     near = [row for row in rows if row.lasts or (row.part or 0.0) >= NEAR_SHARE]
-    return sorted(near, key=lambda row: -(row.part or 0.0))
+    return sorted(near, key=lambda row: -(row.part or 0.0))[:NEAR_SHOWN]
 
 
 def _spans(today: str) -> list[tuple[str, str, str]]:

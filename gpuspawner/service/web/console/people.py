@@ -60,7 +60,7 @@ class PersonPage(ConsolePage):
             "console_person.html",
             name=name,
             runs=workspace_rows(parts, [x for x in mine if x.phase not in WAITING]),
-            waits=[row for row in queue_rows(parts, parts.book) if row["user"] == name],
+            waits=queue_rows(parts, mine),
             ended=ended_rows(parts, ended),
             told=told_rows(parts, lines),
             counted=counted(lines),

@@ -24,6 +24,8 @@ RUNS_WITHIN_SECONDS = 600
 READY_WITHIN_SECONDS = 120
 HOPELESS = ("ErrImageNeverPull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError")
 LOOK_SECONDS = 0.3
+COUNTED_WITHIN_SECONDS = 60.0
+"""Kubernetes counts a restart later than the container ends; so long the pod is looked at after a helper has ended."""
 
 
 class Hub:
@@ -38,6 +40,7 @@ class Hub:
         self.running: dict[str, int] = {}
         self.restarts: int | None = None
         """Of the hub, None until it has started: before that an end is a failure."""
+        self.looks_until = 0.0
 
     @property
     def log_path(self) -> Path:
@@ -75,7 +78,9 @@ class Hub:
         finished = processes.reap()
         self.running = {name: pid for name, pid in self.running.items() if pid not in finished}
         missing = self.helpers.keys() - self.running.keys()
-        if missing and self._runs_again():
+        if missing:
+            self.looks_until = time.monotonic() + COUNTED_WITHIN_SECONDS
+        if time.monotonic() < self.looks_until and self._runs_again():
             for name in missing:
                 self._keep(name, self.helpers[name])
 

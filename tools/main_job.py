@@ -12,8 +12,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -44,7 +44,7 @@ c.ConfigurableHTTPProxy.api_url = "http://127.0.0.1:{proxy_port}"
 c.JupyterHub.authenticator_class = "dummy"
 c.Authenticator.allow_all = True
 c.JupyterHub.spawner_class = "simple"
-c.JupyterHub.cleanup_servers = True
+c.JupyterHub.cleanup_servers = {ends_servers}
 c.Spawner.cmd = [sys.executable, "-m", "jupyterhub.singleuser"]
 c.Spawner.args = ["--allow-root"]
 c.Spawner.environment = {{"JUPYTERHUB_SINGLEUSER_APP": "jupyter_server.serverapp.ServerApp"}}
@@ -67,25 +67,8 @@ def run(python: Path, folder: Path, path: str) -> dict[str, Any]:
     Raises:
         StepError: a step of it did not happen; the hub's log lies in the folder.
     """
-    port, hub_port, proxy_port, service_port = _free_ports(4)
-    ports = {"port": port, "hub_port": hub_port, "proxy_port": proxy_port, "service_port": service_port}
-    (folder / "catalog.yaml").write_text(CATALOG)
-    (folder / "jupyterhub_config.py").write_text(CONFIG.format(token=TOKEN, **ports))
-    outside = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "JUPYTER", "GPUSP"))}
-    hub_url = f"http://127.0.0.1:{port}"
-    log = folder / "hub.log"
-    with ExitStack() as stack:
-        output = stack.enter_context(log.open("ab"))
-        hub = subprocess.Popen(
-            [python, "-m", "jupyterhub"],
-            cwd=folder,
-            env={**outside, "PATH": path},
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        stack.callback(_end, hub)
-        ask = _Asker(hub, log)
+    hub_url = configured(folder, ends_servers=True)
+    with started(python, folder, path) as ask:
         ask.until(f"{hub_url}/services/gpu/api/v1/", lambda answer: bool(answer["version"]))
         ask.send(f"{hub_url}/hub/api/users/{USER}")
         ask.send(f"{hub_url}/hub/api/users/{USER}/server", {"template": "lab"})
@@ -96,18 +79,49 @@ def run(python: Path, folder: Path, path: str) -> dict[str, Any]:
     return {"server": kernels, **found["workspaces"][0]["end"]}
 
 
-class _Asker:
+def configured(folder: Path, *, ends_servers: bool, catalog: str = CATALOG) -> str:
+    """Write a hub's configuration into a folder; return the hub's address."""
+    port, hub_port, proxy_port, service_port = _free_ports(4)
+    ports = {"port": port, "hub_port": hub_port, "proxy_port": proxy_port, "service_port": service_port}
+    (folder / "catalog.yaml").write_text(catalog)
+    (folder / "jupyterhub_config.py").write_text(CONFIG.format(token=TOKEN, ends_servers=ends_servers, **ports))
+    return f"http://127.0.0.1:{port}"
+
+
+@contextmanager
+def started(python: Path, folder: Path, path: str) -> Iterator[Asker]:
+    """Have the hub of a folder run, by the JupyterHub that ``python`` has."""
+    outside = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "JUPYTER", "GPUSP"))}
+    log = folder / "hub.log"
+    with log.open("ab") as output:
+        hub = subprocess.Popen(
+            [python, "-m", "jupyterhub"],
+            cwd=folder,
+            env={**outside, "PATH": path},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            yield Asker(hub, log)
+        finally:
+            _end(hub)
+
+
+class Asker:
     """Asks the hub and its service until what is waited for is there."""
 
     def __init__(self, hub: subprocess.Popen[bytes], log: Path) -> None:
         self._hub, self._log = hub, log
 
     def send(self, url: str, body: Mapping[str, Any] | None = None) -> None:
+        """Send a POST."""
         request = Request(url, json.dumps(body or {}).encode(), {"Authorization": f"token {TOKEN}"})
         with urlopen(request, timeout=60):
             pass
 
     def until(self, url: str, good: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """Ask until the answer is as it should be; return it. Raises StepError where that never comes."""
         last: object = None
         until = time.monotonic() + WITHIN_SECONDS
         while time.monotonic() < until and self._hub.poll() is None:

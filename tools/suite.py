@@ -55,7 +55,8 @@ class Suite:
         return [*self._alone(pytest), "--last-failed", *self.again]
 
     def _alone(self, pytest: Sequence[str | Path]) -> list[str | Path]:
-        return [*pytest, "-o", f"cache_dir={self._cache}", *self.arguments]
+        slowest = ("--durations=40", "--durations-min=5")
+        return [*pytest, "-o", f"cache_dir={self._cache}", *slowest, *self.arguments]
 
     @property
     def _cache(self) -> str:

@@ -18,6 +18,7 @@ from gpuspawner.catalog.requests.resolve import (
     without_defaults,
     without_lost_consent,
 )
+from gpuspawner.catalog.requests.tried import tried, understood, what_is_wrong
 from gpuspawner.catalog.rules.visible import charging_teams, teams_of, visible
 from gpuspawner.catalog.values import (
     ANY_GPU,
@@ -58,7 +59,10 @@ __all__ = [
     "scaled",
     "teams_of",
     "to_options",
+    "tried",
+    "understood",
     "visible",
+    "what_is_wrong",
     "without_defaults",
     "without_lost_consent",
 ]

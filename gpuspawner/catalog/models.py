@@ -57,7 +57,7 @@ from gpuspawner.catalog.rules.models import (
     QuotaEntry,
     TeamEntry,
 )
-from gpuspawner.catalog.rules.parsers import parse_counts, parse_others_wait, parse_timezone
+from gpuspawner.catalog.rules.parsers import parse_counts, parse_currency, parse_others_wait, parse_timezone
 from gpuspawner.core.idle.policy import Mode
 from gpuspawner.core.units import parse_bytes, parse_cpu
 
@@ -299,6 +299,8 @@ class CatalogEntry(Entry):
     """In which hours, days, weeks and months are meant. Default: UTC."""
     contact: Annotated[str | None, BeforeValidator(text_of(300))] = None
     """Whom people ask for more, as refusals tell them."""
+    currency: Annotated[str | None, BeforeValidator(parse_currency)] = None
+    """In which `price` and budgets of `cost` are, as it stands before an amount. Default: none is shown."""
     gpus: Annotated[dict[KindName, Annotated[GpuEntry, Section]], Section] = Field(default_factory=dict)
     """The kinds of GPU that people may ask for."""
     simulated: Annotated[dict[KindName, GpuCount], Section] = Field(default_factory=dict)

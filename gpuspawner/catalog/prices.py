@@ -1,8 +1,16 @@
-"""What one kind of GPU costs instead of another, in words."""
+"""What GPUs cost, in words, with the catalog's currency."""
 
 from __future__ import annotations
 
 from gpuspawner.catalog.values import Catalog
+from gpuspawner.core.units import show_money
+
+
+def price_words(catalog: Catalog, kind: str) -> str:
+    """Return what an hour of one GPU costs, ``CHF 2.10 an hour``; "" where that is not said."""
+    found = catalog.gpus.get(kind)
+    price = None if found is None else found.price_per_hour
+    return "" if price is None else f"{show_money(price, catalog.rules.currency)} an hour"
 
 
 def prices(catalog: Catalog, asked: str, given: str) -> str:
@@ -10,4 +18,6 @@ def prices(catalog: Catalog, asked: str, given: str) -> str:
     before, after = (catalog.gpus[kind].price_per_hour if kind in catalog.gpus else None for kind in (asked, given))
     if after is None or before == after:
         return ""
-    return f"{after:.2f} an hour" if before is None else f"{after:.2f} instead of {before:.2f} an hour"
+    if before is None:
+        return price_words(catalog, given)
+    return f"{show_money(after, catalog.rules.currency)} instead of {before:.2f} an hour"

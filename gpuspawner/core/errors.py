@@ -68,8 +68,24 @@ def _bounded_repr(value: object) -> str:
         return f"a {type(value).__name__} that cannot be shown"
 
 
-LABELS = {"count": "GPUs", "cpu": "CPU cores", "gpu_hours": "GPU hours"}
-"""What the form calls the parts of a request that it does not call by their own names."""
+LABELS = {
+    "template": "Workspace",
+    "gpu": "GPU",
+    "count": "GPUs",
+    "gpu_memory": "Memory of each GPU",
+    "cpu": "CPU cores",
+    "memory": "Memory",
+    "lifetime": "Lifetime",
+    "team": "Team",
+    "substitutes": "If it comes sooner",
+    "gpu_hours": "GPU hours",
+}
+"""What the form calls the parts of a request, and every refusal with it."""
+
+
+def label_of(field: str) -> str:
+    """Return what people read for a part of a request: the form's label, else its own name."""
+    return LABELS.get(field, field)
 
 
 class RequestRefused(GpuspawnerError):
@@ -86,7 +102,9 @@ class RequestRefused(GpuspawnerError):
     def __init__(self, field: str, asked: str, limit: str, remedy: str, status: int = 400) -> None:
         """Keep the four parts; the message is all of them in a sentence."""
         self.field, self.asked, self.limit, self.remedy, self.status = field, asked, limit, remedy, status
-        super().__init__(f"{LABELS.get(field, field)}: {asked} asked; allowed: {limit}. {remedy}")
+        self.beside = f"{asked} asked; allowed: {limit}. {remedy}"
+        """What stands beside the field itself."""
+        super().__init__(f"{label_of(field)}: {self.beside}")
 
 
 LARGEST_REQUEST_BYTES = 65536

@@ -180,6 +180,8 @@ class Rules:
     make_room: MakeRoom | None = None
     timezone: str = "UTC"
     contact: str = ""
+    currency: str = ""
+    """Of all prices and of budgets of cost; "" where it is not said."""
 
 
 @dataclass(frozen=True)

@@ -200,6 +200,11 @@ def show_duration(seconds: float) -> str:
     return " ".join(parts[:2])
 
 
+def show_money(amount: float, currency: str = "") -> str:
+    """Write an amount of money for people, with its currency where one is known: ``CHF 16.80``, ``16.80``."""
+    return f"{currency} {amount:.2f}".lstrip()
+
+
 def show_time(at: float, now: float, zone: ZoneInfo | None = None) -> str:
     """Write a time of day as people say it: ``18:30``, with the day where it is not today; with seconds if near.
 

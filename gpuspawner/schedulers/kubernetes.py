@@ -189,7 +189,7 @@ class KubernetesScheduler:
         gpus = [gpu for gpu in bounded.fleet.gpus if gpu.pool == kind.pool]
         if offer.largest is None or not (gpus or kind.autoscale):
             return offer
-        on_one_node = max([offer.largest, *Counter(gpu.node for gpu in gpus).values()])
+        on_one_node = max([offer.largest, *Counter(gpu.on for gpu in gpus).values()])
         resources = self._resources_of(kind.pool)
         bounds = [quota.hard for quota in room.quotas if quota.resource in resources]
         bounds += [limit.most for limit in room.limits if limit.resource in resources and limit.most is not None]
@@ -283,6 +283,6 @@ def _promised(seen: Snapshot) -> tuple[Slot, ...]:
 def _beyond(gpus: Iterable[Gpu], left: int) -> Iterable[Slot]:
     """Return slots on all but ``left`` of these free GPUs."""
     gpus = tuple(gpus)
-    on_node = Counter(gpu.node for gpu in gpus)
-    ordered = sorted(gpus, key=lambda gpu: (gpu.is_coming, -on_node[gpu.node], gpu.node, gpu.index))
+    on_node = Counter(gpu.on for gpu in gpus)
+    ordered = sorted(gpus, key=lambda gpu: (gpu.is_coming, -on_node[gpu.on], gpu.on, gpu.index))
     return [Slot(gpu.id, Fraction(1)) for gpu in ordered[left:]]

@@ -43,7 +43,7 @@ from gpuspawner.service.observe.known import KnownUsers
 from gpuspawner.service.observe.members import Members
 from gpuspawner.service.observe.reconciler import Reconciler
 from gpuspawner.service.observe.sampler import Sampler
-from gpuspawner.service.observe.unmatched import unmatched
+from gpuspawner.service.observe.unmatched import unmatched, unmeasured
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.preemptions import Preemptions
 from gpuspawner.service.rules.reload import Reload
@@ -327,7 +327,8 @@ class Service:
     async def _observe_fleet(self) -> None:
         fleet = await self.parts.scheduler.observe(self.parts.clock.now())
         self.parts.allocator.syncs.ask()
-        before, self._unmatched = self._unmatched, unmatched(self.parts.catalog.gpus.values(), fleet)
+        kinds = self.parts.catalog.gpus.values()
+        before, self._unmatched = self._unmatched, (*unmatched(kinds, fleet), *unmeasured(kinds, fleet))
         for sentence in self._unmatched:
             if sentence not in before:
                 log.warning(sentence)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import time
+from pathlib import Path
 
 import pytest
 import yaml
@@ -15,7 +16,7 @@ from kube_api import KubeApi, ends_with
 from gpuspawner import __version__
 from gpuspawner.catalog import load_text
 from gpuspawner.cli import main
-from gpuspawner.cli.doctor import of_hub
+from gpuspawner.cli.doctor import asking, asking_cluster, of_hub
 from gpuspawner.cli.doctor.findings import Answer, State
 from gpuspawner.cli.doctor.of_cluster import RIGHTS, kinds_there, network
 from gpuspawner.spawner.hub.roles import SERVICE_SCOPES
@@ -40,6 +41,7 @@ class Cluster(KubeApi):
         self.priority_classes = [a_class()]
         self.policies = []
         self.late_seconds = 0
+        self.strange = None
 
     def _of(self, path, query):
         """All pods here are workspaces: that they carry a hub's label is asked without a value."""
@@ -47,6 +49,8 @@ class Cluster(KubeApi):
 
     async def _serve(self, request):
         path = "/" + request.match_info["path"]
+        if self.strange is not None:
+            return web.Response(body=self.strange, content_type="application/json")
         if path == "/version":
             headers = {"Date": time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(time.time() + self.late_seconds))}
             return web.json_response({"gitVersion": "v1.34.1"}, headers=headers)
@@ -149,7 +153,7 @@ def closed_network(api):
     internet = {"to": [{"ipBlock": {"cidr": "0.0.0.0/0"}}]}
     selector = {"matchLabels": {"component": "singleuser-server", "release": "jhub"}}
     spec = {"podSelector": selector, "policyTypes": ["Egress"], "egress": [dns, hub, internet]}
-    api.policies = [{"spec": spec}]
+    api.policies = [{"metadata": {"name": "singleuser"}, "spec": spec}]
 
 
 def no_class(api):
@@ -193,7 +197,7 @@ async def test_what_is_broken_on_a_cluster_is_found_with_its_remedy(examine, clu
 
 def test_a_port_within_a_range_or_to_everybody_lets_workspaces_out():
     def judged(*egress):
-        policies = {"items": [{"spec": {"podSelector": {}, "policyTypes": ["Egress"], "egress": list(egress)}}]}
+        policies = [{"spec": {"podSelector": {}, "policyTypes": ["Egress"], "egress": list(egress)}}]
         return network(Answer(200, policies), {}, 9470).state
 
     assert judged() is State.BAD
@@ -208,6 +212,34 @@ async def test_a_cluster_that_is_away_says_which_way_was_tried(cluster, examine,
     found = await examine()
     assert found["API server"]["state"] == "bad"
     assert "--kubeconfig" in found["API server"]["remedy"]
+
+
+STRANGE = {
+    "text": b"<html>Sign in</html>",
+    "nothing": b"null",
+    "a list": b"[1, 2]",
+    "no items": b"{}",
+    "items of another kind": b'{"items": [{"metadata": {"name": "a"}, "spec": "none"}, 7]}',
+    "deep": b"[" * 100_000,
+    "endless": b" " * 2**20,
+}
+"""What a proxy in between, or something else at that address, answers with 200."""
+
+
+@pytest.mark.parametrize("name", STRANGE)
+async def test_what_no_hub_service_or_api_server_answers_is_told_in_words(cluster, tmp_path, monkeypatch, capsys, name):
+    for module in (asking, asking_cluster):
+        monkeypatch.setattr(module, "MOST_BYTES" if module is asking else "LONGEST_ANSWER_BYTES", 2**20 - 1)
+    cluster.strange = STRANGE[name]
+    (tmp_path / "catalog.yaml").write_text(CATALOG)
+    config = json.loads((kubeconfig := Path(cluster.kubeconfig(tmp_path))).read_text())
+    here = [f"--hub={config['clusters'][0]['cluster']['server']}/hub/api", f"--service={NOBODY[3]}"]
+    arguments = ["doctor", "--json", "--kubernetes", "--kubeconfig", str(kubeconfig), *here]
+    assert await asyncio.to_thread(main, [*arguments, "--catalog", str(tmp_path / "catalog.yaml")]) == BAD
+    found = {one["check"]: one for one in json.loads(capsys.readouterr().out)["findings"]}
+    assert found["hub"]["state"] == "bad"
+    told = found.get("rights", found["API server"])["words"] + found["hub"]["words"]
+    assert any(part in told for part in ("no JSON object", "longer than 1 MiB", "does not say what is allowed")), told
 
 
 def test_a_token_without_the_service_s_scopes():

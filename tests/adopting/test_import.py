@@ -333,3 +333,35 @@ def test_memory_is_what_kubespawner_reads_of_it(written, bytes_):
 def test_any_title_gives_a_catalog_that_is_good(name):
     _, catalog = of(profile(name), profile(name), profile(name, description=": {} # - 'x' \n \"y\" *a &b !c %d @e"))
     assert len(catalog.templates) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        pytest.param(
+            "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 60)),
+            "over 100,000 values once its aliases (*name) are written out",
+            id="a bomb",
+        ),
+        pytest.param("a: &a {b: *a}\n", "over 100,000 values once its aliases", id="one that holds itself"),
+        pytest.param("#" * (8 * 2**20 + 1), "is longer than 8 MiB", id="a large file"),
+        pytest.param("[" * 5000, "is no YAML or JSON", id="a deep one"),
+    ],
+)
+def test_what_would_fill_the_memory_is_refused_at_once(tmp_path, monkeypatch, capsys, text, told):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "values.yaml").write_text(text)
+    assert main(["import", "values.yaml"]) == INVALID
+    assert told in capsys.readouterr().err
+
+
+def test_aliases_as_people_use_them_are_read(tmp_path):
+    (tmp_path / "values.yaml").write_text(
+        "size: &size {mem_limit: 4G}\nsingleuser: {profileList: [{display_name: A, kubespawner_override: *size},"
+        " {display_name: B, kubespawner_override: {<<: *size, cpu_limit: 2}}]}\n"
+    )
+    profiles = read_source(tmp_path / "values.yaml").profiles
+    assert [one["kubespawner_override"] for one in profiles] == [
+        {"mem_limit": "4G"},
+        {"mem_limit": "4G", "cpu_limit": 2},
+    ]

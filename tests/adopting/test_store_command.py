@@ -12,6 +12,7 @@ import pytest
 from harness import RealHub, eventually
 from lease_builders import a_lease
 
+from gpuspawner import __version__
 from gpuspawner.cli import main
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Phase
@@ -63,7 +64,7 @@ def test_promise_2_a_store_of_the_first_schema_is_opened_with_all_that_runs_wait
     told = capsys.readouterr().out
     assert "whole, schema 0001 (4 live workspaces, 1 that ended" in told
     assert "  0002  Workspaces are looked up by their owner" in told
-    assert "There is no way back" in told
+    assert "This one has a way back:\n  gpuspawner store downgrade 0001" in told
     assert "gpuspawner store backup FILE" in told
     store = opened(tmp_path)
     ada, bob, cem, dora = sorted(store.live(), key=lambda lease: lease.user)
@@ -139,6 +140,26 @@ def test_the_store_of_before_stays_beside_and_the_folders_own_secret(data, tmp_p
     assert sorted(leases(data)) == ["one", "two"]
 
 
+def test_a_damaged_store_is_kept_with_what_was_not_yet_written_into_it(data, tmp_path):
+    assert run("backup", tmp_path / "gpu.tar", data=data) == DONE
+    store = opened(data)
+    store.save([a_lease("two")])  # which lies in the log beside, while somebody has the file open
+    with (data / DATABASE).open("r+b") as file:
+        head = file.read(100)
+        file.seek(0)
+        file.write(b"torn" * 25)
+    assert run("restore", tmp_path / "gpu.tar", data=data) == DONE
+    store.close()
+    (before,) = data.glob(f"{DATABASE}.until-*[0-9]")
+    (tmp_path / "saved").mkdir()
+    for end in ("", "-wal"):
+        shutil.copy(f"{before}{end}", tmp_path / "saved" / f"{DATABASE}{end}")
+    with (tmp_path / "saved" / DATABASE).open("r+b") as file:
+        file.write(head)
+    assert sorted(leases(tmp_path / "saved")) == ["one", "two"]
+    assert leases(data) == ["one"]
+
+
 def archive(path, **files):
     with tarfile.open(path, "w") as out:
         for name, content in files.items():
@@ -176,10 +197,10 @@ def test_a_backup_of_another_hub_or_of_a_newer_version_is_refused(data, tmp_path
         raw.execute("UPDATE alembic_version SET version_num = '9999'")
     raw.close()
     assert run("check", data=data) == INVALID
-    assert "would serve nothing of it" in capsys.readouterr().out
+    assert f"Install gpuspawner {__version__} or a later one" in capsys.readouterr().out
     assert run("backup", tmp_path / "newer.tar", data=data) == DONE
     assert run("restore", tmp_path / "newer.tar", data=tmp_path / "new") == REFUSED
-    assert "The backup has schema 9999" in capsys.readouterr().err
+    assert "The backup is of a later version. It has schema 9999" in capsys.readouterr().err
 
 
 def test_a_folder_in_use_is_not_restored(data, tmp_path, capsys):

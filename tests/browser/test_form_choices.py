@@ -50,6 +50,27 @@ def asked(browser: Browser):
     context.close()
 
 
+def test_all_that_is_wrong_stands_beside_its_field_and_what_was_understood_too(asked: tuple[Page, list]):
+    page, _ = asked
+    refused = {
+        "message": "GPUs: no.",
+        "field": "cpu",
+        "sentence": "Not possible as it is: see CPU cores and Memory.",
+        "fields": [{"field": "cpu", "words": "Too many."}, {"field": "memory", "words": "No size."}],
+        "understood": {"lifetime": "1 h 30 min"},
+    }
+    page.route("**/check", lambda route: route.fulfill(status=400, json={"error": refused}))
+    page.fill("#gs-lifetime", "90")
+    expect(page.locator("#gs-sentence")).to_have_text(refused["sentence"])
+    expect(page.get_by_label("CPU cores")).to_have_accessible_description("1 to 8 Too many.")
+    expect(page.get_by_label("Memory", exact=True)).to_have_attribute("aria-invalid", "true")
+    expect(page.get_by_label("Lifetime", exact=True)).to_have_accessible_description("30m to 24h = 1 h 30 min")
+    expect(page.locator("#gs-lifetime")).to_have_value("90")
+    page.get_by_role("button", name="4h", exact=True).press("Enter")
+    expect(page.locator("#gs-lifetime")).to_have_value("4h")
+    expect(page.get_by_role("button", name="4h", exact=True)).to_be_focused()
+
+
 def test_the_choices_are_those_of_the_template_chosen_and_are_checked_before_start(asked: tuple[Page, list]):
     page, checks = asked
     expect(page.get_by_label("Image", exact=True)).to_have_value("")

@@ -40,6 +40,24 @@ def test_the_form_is_preselected_and_says_what_start_will_do(hub, page, assert_a
     assert_accessible(page)
 
 
+def test_all_that_is_needed_is_in_view_and_start_stays_in_reach(hub, page):
+    def bottom(selector: str) -> float:
+        box = page.locator(selector).bounding_box()
+        return box["y"] + box["height"]
+
+    page.set_viewport_size({"width": 1280, "height": 800})
+    show_form(page, hub)
+    expect(sentence(page)).to_contain_text("Starts now")
+    bar = page.locator("#gs-does").bounding_box()["y"]
+    for needed in ("#gs-count", "#gs-cpu", "#gs-memory", "#gs-lifetime", "[data-kind=a100]", "[data-kind=half]"):
+        assert bottom(needed) <= bar
+    assert bottom(START) <= 800
+    page.set_viewport_size({"width": 390, "height": 500})
+    assert bottom(START) <= 500
+    page.evaluate("scrollTo(0, document.body.scrollHeight)")
+    assert 0 < bottom(START) <= 500
+
+
 def test_a_form_whose_ticket_is_over_takes_the_one_of_its_page_anew(hub, page):
     asked: list[str] = []
 
@@ -144,7 +162,7 @@ def test_a_refused_form_comes_back_with_what_was_typed_and_why(hub, page, user):
     show_form(page, hub, f"/{user}/second")
     page.fill("#gs-memory", "64 GiB")
     page.click(START)
-    expect(page.locator(".spawn-error-msg")).to_contain_text("memory: '64 GiB' asked; allowed: 1 GiB to 8 GiB.")
+    expect(page.locator(".spawn-error-msg")).to_contain_text("Memory: '64 GiB' asked; allowed: 1 GiB to 8 GiB.")
     expect(page.locator("#gs-memory")).to_have_value("64 GiB")
     expect(sentence(page)).to_have_text("Not possible as it is: see above.")  # it stands there once
     page.fill("#gs-memory", "2 GiB")

@@ -60,53 +60,54 @@ def test_consent_to_nothing(written):
     [
         pytest.param(
             {"gpu": "a100", "substitutes": ["h100", "t4"]},
-            "substitutes: 't4' asked; allowed: h100, l40. Choose of them, or leave it out.",
+            "If it comes sooner: 't4' asked; allowed: h100, l40. Choose of them, or leave it out.",
             id="not offered",
         ),
         pytest.param(
             {"gpu": "a100", "substitutes": "leads"},
-            "substitutes: 'leads' asked; allowed: h100, l40. Choose of them, or leave it out.",
+            "If it comes sooner: 'leads' asked; allowed: h100, l40. Choose of them, or leave it out.",
             id="hidden",
         ),
         pytest.param(
             {"gpu": "a100", "substitutes": "h200"},
-            "substitutes: 'h200' asked; allowed: h100, l40. Choose of them, or leave it out.",
+            "If it comes sooner: 'h200' asked; allowed: h100, l40. Choose of them, or leave it out.",
             id="unknown",
         ),
         pytest.param(
             {"gpu": "a100", "count": 3, "substitutes": "h100"},
-            "substitutes: 'h100' asked; allowed: none. Leave it out: nothing else stands in for A100.",
+            "If it comes sooner: 'h100' asked; allowed: none. Leave it out: nothing else stands in for A100.",
             id="not in that number",
         ),
         pytest.param(
             {"gpu": "h100", "substitutes": "a100"},
-            "substitutes: 'a100' asked; allowed: none. Leave it out: nothing else stands in for H100.",
+            "If it comes sooner: 'a100' asked; allowed: none. Leave it out: nothing else stands in for H100.",
             id="none for this kind",
         ),
         pytest.param(
             {"gpu": "none", "substitutes": "a100"},
-            "substitutes: 'a100' asked; allowed: none. Choose a GPU, or leave it out.",
+            "If it comes sooner: 'a100' asked; allowed: none. Choose a GPU, or leave it out.",
             id="without a GPU",
         ),
         pytest.param(
             {"gpu": "none", "gpu_memory": "16GiB"},
-            "gpu_memory: '16GiB' asked; allowed: none. Choose a GPU, or leave it out.",
+            "Memory of each GPU: '16GiB' asked; allowed: none. Choose a GPU, or leave it out.",
             id="memory without a GPU",
         ),
         pytest.param(
             {"gpu": "any", "gpu_memory": "100GiB"},
-            ("gpu_memory: '100GiB' asked; allowed: up to 80 GiB. Ask for at most 80 GiB: Lab offers no larger GPU."),
+            "Memory of each GPU: '100GiB' asked; allowed: up to 80 GiB. "
+            "Ask for at most 80 GiB: Lab offers no larger GPU.",
             id="more than any has",
         ),
         pytest.param(
             {"gpu": "any", "gpu_memory": 40},
-            ("gpu_memory: 40 asked; allowed: up to 80 GiB. Write a size with its unit, for example 80 GiB."),
+            ("Memory of each GPU: 40 asked; allowed: up to 80 GiB. Write a size with its unit, for example 80 GiB."),
             id="memory without unit",
         ),
         pytest.param(
             {"gpu": "t4", "gpu_memory": "40GiB"},
             (
-                "gpu_memory: '40GiB' asked; allowed: up to 16 GiB. "
+                "Memory of each GPU: '40GiB' asked; allowed: up to 16 GiB. "
                 "Choose a larger GPU than T4, or write any for the GPU."
             ),
             id="more than the one asked for has",
@@ -118,7 +119,7 @@ def test_consent_to_nothing(written):
         ),
         pytest.param(
             {"template": "cpu", "gpu": "any"},
-            "gpu: 'any' asked; allowed: none. Choose one of them: cpu offers no other.",
+            "GPU: 'any' asked; allowed: none. Choose one of them: cpu offers no other.",
             id="any where there is none",
         ),
     ],

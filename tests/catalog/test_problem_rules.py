@@ -20,6 +20,13 @@ RULES = {
         "timezone: Europe/Zurih\n",
         "timezone: 'Europe/Zurih' is no time zone. Did you mean `Europe/Zurich`?",
     ),
+    "currency with an amount": (
+        "currency: CHF 2\n",
+        (
+            "currency: 'CHF 2' is no currency. "
+            "Write it as it stands before an amount, at most 10 characters, for example CHF."
+        ),
+    ),
     "zone that is a folder": (
         "timezone: Etc\n",
         "timezone: 'Etc' is no time zone. Did you mean `Etc/UTC`?",

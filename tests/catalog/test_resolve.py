@@ -3,7 +3,17 @@ from dataclasses import replace
 
 import pytest
 
-from gpuspawner.catalog import RESERVED, from_form, resolve, scaled, to_options, without_defaults
+from gpuspawner.catalog import (
+    RESERVED,
+    from_form,
+    resolve,
+    scaled,
+    to_options,
+    tried,
+    understood,
+    what_is_wrong,
+    without_defaults,
+)
 from gpuspawner.core.errors import RequestRefused, TooLarge
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.rules import ClassHold, Rules, Window
@@ -31,6 +41,8 @@ def test_a_request_keeps_in_which_classes_its_user_is_that_gpus_are_held_for(cat
     [
         {"gpu": "a100", "count": 3, "cpu": 2.5, "memory": "16GiB", "lifetime": "1h30m"},
         {"gpu": "a100", "count": "3", "cpu": "2.5", "memory": 16 * GIB, "lifetime": "5400s"},
+        {"gpu": "a100", "count": "3", "cpu": "2.5 cores", "memory": "16", "lifetime": "90"},
+        {"gpu": "a100", "count": "3", "cpu": "2.5", "memory": "16 GB", "lifetime": "1h30"},
     ],
 )
 def test_numbers_and_texts_mean_the_same(catalog, options):
@@ -111,12 +123,12 @@ def test_promise_10_a_bad_value_is_refused_with_value_bound_and_remedy(catalog, 
         ),
         pytest.param(
             {"template": "pytorch-4x", "gpu": "t4"},
-            "gpu: 't4' asked; allowed: a100, none. Choose one of them: Four at once offers no other.",
+            "GPU: 't4' asked; allowed: a100, none. Choose one of them: Four at once offers no other.",
             id="another template's kind",
         ),
         pytest.param(
             {"template": "pytorhc"},
-            "template: 'pytorhc' asked; allowed: pytorch, pytorch-4x, cpu. Choose one of them.",
+            "Workspace: 'pytorhc' asked; allowed: pytorch, pytorch-4x, cpu. Choose one of them.",
             id="no such template",
         ),
         pytest.param(
@@ -126,17 +138,17 @@ def test_promise_10_a_bad_value_is_refused_with_value_bound_and_remedy(catalog, 
         ),
         pytest.param(
             {"memory": "1GiB"},
-            "memory: '1GiB' asked; allowed: 8 GiB to 256 GiB. Ask for 8 GiB to 256 GiB.",
+            "Memory: '1GiB' asked; allowed: 8 GiB to 256 GiB. Ask for 8 GiB to 256 GiB.",
             id="below",
         ),
         pytest.param(
-            {"memory": "64"},
-            "memory: '64' asked; allowed: 8 GiB to 256 GiB. Write a size with its unit, for example 64 GiB.",
-            id="no unit",
+            {"memory": "64 boxes"},
+            "Memory: '64 boxes' asked; allowed: 8 GiB to 256 GiB. Write a size with its unit, for example 64 GiB.",
+            id="no size",
         ),
         pytest.param(
             {"lifetime": 8},
-            "lifetime: 8 asked; allowed: 30 min to 24 h. Write a time with its unit, for example 8 h.",
+            "Lifetime: 8 asked; allowed: 30 min to 24 h. Write a time with its unit, for example 8 h.",
             id="a bare time",
         ),
         pytest.param(
@@ -151,12 +163,12 @@ def test_promise_10_a_bad_value_is_refused_with_value_bound_and_remedy(catalog, 
         ),
         pytest.param(
             {"memory": "5000TiB"},
-            "memory: '5000TiB' asked; allowed: 8 GiB to 256 GiB. Ask for 8 GiB to 256 GiB.",
+            "Memory: '5000TiB' asked; allowed: 8 GiB to 256 GiB. Ask for 8 GiB to 256 GiB.",
             id="a size beyond any",
         ),
         pytest.param(
             {"memory": "1KiB"},
-            "memory: '1KiB' asked; allowed: 8 GiB to 256 GiB. Ask for 8 GiB to 256 GiB.",
+            "Memory: '1KiB' asked; allowed: 8 GiB to 256 GiB. Ask for 8 GiB to 256 GiB.",
             id="a size below any",
         ),
         pytest.param(
@@ -171,7 +183,7 @@ def test_promise_10_a_bad_value_is_refused_with_value_bound_and_remedy(catalog, 
         ),
         pytest.param(
             {"lifetime": "400d"},
-            "lifetime: '400d' asked; allowed: 30 min to 24 h. Ask for 30 min to 24 h.",
+            "Lifetime: '400d' asked; allowed: 30 min to 24 h. Ask for 30 min to 24 h.",
             id="a time beyond any",
         ),
         pytest.param(
@@ -201,6 +213,24 @@ def test_promise_10_refusals_in_words(catalog, options, message):
     with pytest.raises(RequestRefused) as caught:
         resolve(catalog, options, "alice")
     assert str(caught.value) == message
+
+
+def test_all_that_is_wrong_is_told_at_once_by_the_labels_of_the_form(catalog):
+    asked = {"count": "9", "memory": "64 boxes", "lifetime": "3 days", "cpu": "4 cores", "memroy": 1}
+    left, refused = tried(lambda options: resolve(catalog, options, "alice"), asked)
+    assert left == {"cpu": "4 cores"}
+    assert [one.field for one in refused] == ["'memroy'", "count", "memory", "lifetime"]
+    assert what_is_wrong(refused[1:]) == "Not possible as it is: see GPUs, Memory and Lifetime."
+    assert what_is_wrong(refused[3:]) == "Lifetime: '3 days' asked; allowed: 30 min to 24 h. Ask for 30 min to 24 h."
+    assert refused[3].beside == "'3 days' asked; allowed: 30 min to 24 h. Ask for 30 min to 24 h."
+    flood = {f"key-{n}": n for n in range(5000)}
+    assert tried(lambda options: resolve(catalog, options, "alice"), flood)[0] == {}
+
+
+def test_what_was_understood_is_told_of_what_was_asked(catalog):
+    asked = {"memory": "64gb", "lifetime": "1h30", "gpu": "a100"}
+    meant = understood(resolve(catalog, asked, "alice"), asked)
+    assert meant == {"memory": "64 GiB", "lifetime": "1 h 30 min"}
 
 
 @pytest.mark.parametrize("options", ["pytorch", 7, True, [], math.nan])

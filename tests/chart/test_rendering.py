@@ -12,6 +12,9 @@ from tools import chart_schema
 from tools.progress import StepError
 
 MONITOR = {"monitoring.serviceMonitor.enabled": True, "monitoring.serviceMonitor.tokenSecret": "prometheus"}
+EXPOSED = {"expose.enabled": True}
+INGRESS = {**EXPOSED, "expose.ingress.enabled": True}
+ROUTE = {**EXPOSED, "expose.httpRoute.enabled": True, "expose.httpRoute.parentRefs": [{"name": "public"}]}
 PULLER, PRIORITY = {"prePuller.enabled": True}, {"priorityClass.create": True}
 OTHERS = {
     "hub.url": "http://other:8081/hub/api",
@@ -40,6 +43,18 @@ OTHERS = {
     "tolerations": [{"key": "hub", "operator": "Exists"}],
     "priorityClassName": "high",
     "podAnnotations": {"example.org/a": "b"},
+    "expose.service.type": "NodePort",
+    "expose.service.targetPort": 8443,
+    "expose.service.nodePort": 30080,
+    "expose.service.sourceRanges": ["192.0.2.0/24"],
+    "expose.service.annotations": {"example.org/a": "b"},
+    "expose.ingress.className": "public",
+    "expose.ingress.hosts": ["hub.example.org"],
+    "expose.ingress.tlsSecret": "hub-tls",
+    "expose.ingress.annotations": {"example.org/a": "b"},
+    "expose.httpRoute.parentRefs": [{"name": "other"}],
+    "expose.httpRoute.hosts": ["hub.example.org"],
+    "expose.httpRoute.annotations": {"example.org/a": "b"},
     "networkPolicy.ingress": [{"ports": [{"port": 1234}]}],
     "networkPolicy.egress": [{"ports": [{"port": 25}]}],
     "priorityClass.name": "other",
@@ -57,6 +72,9 @@ OTHERS = {
 WITH = {
     "hub.serviceAccount.": {"hub.rights.kubespawner": True},
     "rights.serviceAccount": {"rights.create": False},
+    "expose.service.": EXPOSED,
+    "expose.ingress.": INGRESS,
+    "expose.httpRoute.": ROUTE,
     "prePuller.": PULLER,
     "priorityClass.": PRIORITY,
     "monitoring.serviceMonitor.": MONITOR,
@@ -69,6 +87,8 @@ VALUES = dict(chart_schema.paths(chart_schema.schema()))
 EVERYTHING = {
     "hub.rights.kubespawner": True,
     "hub.rights.output": True,
+    **INGRESS,
+    **ROUTE,
     **PULLER,
     **PRIORITY,
     **MONITOR,
@@ -106,6 +126,25 @@ def test_each_value_changes_what_is_rendered(chart, path):
     if path in beside:  # the switch itself
         beside = {key: value for key, value in beside.items() if key != path or not isinstance(value, bool)}
     assert chart.text({**beside, path: other}) != chart.text(beside)
+
+
+def test_ingress_and_route_lead_to_the_proxy_under_the_hubs_prefix_where_the_hub_is(chart):
+    values = {**INGRESS, **ROUTE, "hub.baseUrl": "/jupyter/", "hub.serviceAccount.namespace": "hub"}
+    made = chart.objects({**values, "expose.service.type": "LoadBalancer", "expose.ingress.hosts": ["a.example.org"]})
+    service, ingress, route = (made[kind, "gpuspawner-hub"] for kind in ("Service", "Ingress", "HTTPRoute"))
+    assert {one["metadata"]["namespace"] for one in (service, ingress, route)} == {"hub"}
+    assert service["spec"]["type"] == "LoadBalancer"
+    assert service["spec"]["selector"] == {"app": "jupyterhub", "component": "proxy"}
+    assert service["spec"]["ports"] == [{"name": "http", "port": 80, "targetPort": 8000}], "SSH needs no other"
+    (rule,) = ingress["spec"]["rules"]
+    (path,) = rule["http"]["paths"]
+    assert (rule["host"], path["path"]) == ("a.example.org", "/jupyter/")
+    assert path["backend"]["service"]["name"] == service["metadata"]["name"]
+    (rule,) = route["spec"]["rules"]
+    assert rule["matches"][0]["path"]["value"] == "/jupyter/"
+    assert rule["backendRefs"] == [{"name": service["metadata"]["name"], "port": 80}]
+    assert rule["timeouts"] == {"request": "0s"}, "what lasts is not cut"
+    assert ("Service", "gpuspawner-hub") not in chart.objects()
 
 
 def test_rendering_anew_changes_nothing_so_no_secret_is_made_anew(chart):
@@ -191,6 +230,8 @@ def test_the_image_puller_has_the_images_of_the_templates(chart):
         pytest.param({"catalog": {"templates": {"a": "b"}}}, "/catalog/templates/a", id="catalog shape"),
         pytest.param({"hub.address": "x"}, "additional properties 'address'", id="value"),
         pytest.param({"image.pullPolicy": "Sometimes"}, "'IfNotPresent'", id="choice"),
+        pytest.param({**ROUTE, "expose.httpRoute.parentRefs": []}, "Name the Gateway", id="no gateway"),
+        pytest.param({"expose.service.type": "External"}, "'NodePort'", id="type of Service"),
         pytest.param({"monitoring.serviceMonitor.enabled": True}, "scope read:metrics", id="no token"),
     ],
 )

@@ -35,9 +35,11 @@ def cluster():
         own = Cluster.load(folder)
     test_cluster = TestCluster(Path(named), None) if named else TestCluster(own.kubeconfig, own)
     yield test_cluster
-    test_cluster.close()
-    if started:
+    if started:  # with all that is in it
         subprocess.run([*make, "stop"], cwd=ROOT, check=True)
+    else:
+        test_cluster.wait_until_gone()
+    test_cluster.api.close()
 
 
 @pytest.fixture(scope="session")

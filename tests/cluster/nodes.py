@@ -43,15 +43,14 @@ class TestCluster:
         self._namespaces = []
         self._image = os.environ.get("GPUSPAWNER_TEST_IMAGE", "")
 
-    def close(self):
-        """Remove every namespace of the tests, and wait until they are gone."""
+    def wait_until_gone(self):
+        """Wait until every namespace of the tests is gone."""
         for name in self._namespaces:
             wait_for(lambda name=name: not self._exists(name), f"namespace {name} is gone")
-        self.api.close()
 
     @contextlib.contextmanager
     def namespace(self, **labels):
-        """Make a namespace with ``labels``, and begin its removal at the end: `close` waits for that."""
+        """Make a namespace with ``labels``, and begin its removal at the end: `wait_until_gone` waits for that."""
         name = f"gpuspawner-test-{secrets.token_hex(4)}"
         self.core.create_namespace({"metadata": {"name": name, "labels": labels}})
         try:

@@ -172,6 +172,7 @@ def test_the_api_server_takes_all_that_is_rendered(release, hub):
         "hub": {**release.values["hub"], "rights": {"kubespawner": True, "output": True}},
         "priorityClass": {"create": True, "name": f"{release.namespace}-workspace"},
         "prePuller": {"enabled": True},
+        "expose": {"enabled": True, "service": {"type": "NodePort"}, "ingress": {"enabled": True, "tlsSecret": "tls"}},
         "monitoring": {"dashboards": {"enabled": True}},
     }
     release.values, values = {**release.values, **every}, release.values
@@ -181,7 +182,7 @@ def test_the_api_server_takes_all_that_is_rendered(release, hub):
     release.values, release.catalog = values, catalog
     assert rendered.returncode == 0, rendered.stderr
     kinds = {part["kind"] for part in yaml.safe_load_all(rendered.stdout) if part}
-    assert {"DaemonSet", "Job", "NetworkPolicy", "PriorityClass", "Role", "Secret"} <= kinds
+    assert {"DaemonSet", "Ingress", "Job", "NetworkPolicy", "PriorityClass", "Role", "Secret"} <= kinds
     said = hub.kubectl("apply", "--dry-run=server", "--filename=-", given=rendered.stdout)
     assert all(line.endswith("(server dry run)") for line in said.splitlines())
 

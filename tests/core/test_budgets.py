@@ -18,10 +18,10 @@ from gpuspawner.core.quotas.budgets import (
     amount_words,
     bounded,
     expected_end,
+    hours_words,
     least_seconds,
     refusal,
     shown,
-    used_words,
 )
 from gpuspawner.core.quotas.charges import charged_by, lines_of_end, rate_of
 from gpuspawner.core.rules import (
@@ -289,7 +289,7 @@ def test_a_refusal_says_what_is_left_used_and_set_aside_and_when_it_renews():
 )
 def test_a_little_is_never_shown_as_none(value, text):
     assert shown(value) == text
-    assert used_words(value, Used.GPU_HOURS) == f"{text} GPU h"
+    assert hours_words(value) == f"{text} GPU h"
 
 
 def test_a_kind_that_is_gone_takes_nothing_and_unlimited_budgets_have_no_left():

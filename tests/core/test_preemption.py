@@ -148,6 +148,8 @@ def test_several_gpus_come_from_one_node_where_one_workspace_needs_them():
     assert names(plan(claim(2), seen(leases, gpus), frozenset())) == ["c", "d"]
     assert names(plan(claim(2, one_node=False), seen(leases, gpus), frozenset())) == ["a", "c"]
     assert plan(claim(3), seen(leases, gpus), frozenset()) is None
+    twins = [gpu(0, node="n1", cluster="east"), gpu(1, node="n1", cluster="west")]
+    assert plan(claim(2), seen(leases[:2], twins), frozenset()) is None, "nodes of one name in two clusters are two"
 
 
 def test_halves_of_one_gpu_are_freed_together_where_a_whole_is_needed():

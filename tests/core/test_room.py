@@ -53,7 +53,7 @@ def test_nodes_and_quotas_of_requests_count_what_is_guaranteed_and_those_of_limi
     ("quota", "asked", "allowed", "possible"),
     [
         (NamespaceQuota("team", "cpu", 4000), "CPU cores: 20 CPU", "4 CPU guaranteed", "16 CPU"),
-        (NamespaceQuota("team", "limits.memory", 6 * GIB), "memory: 8 GiB memory", "6 GiB memory", "6 GiB memory"),
+        (NamespaceQuota("team", "limits.memory", 6 * GIB), "Memory: 8 GiB memory", "6 GiB memory", "6 GiB memory"),
     ],
 )
 def test_promise_8_what_is_guaranteed_in_part_is_refused_by_what_its_user_asked(quota, asked, allowed, possible):
@@ -70,7 +70,7 @@ def test_promise_8_what_is_guaranteed_in_part_is_refused_by_what_its_user_asked(
     [
         pytest.param(
             Room(limits=(NamespaceLimit("each", "limits.memory", 0, 8 * GIB),)),
-            "memory: 16 GiB memory asked; allowed: at most 8 GiB memory in one workspace, by the cluster's limit each. "
+            "Memory: 16 GiB memory asked; allowed: at most 8 GiB memory in one workspace, by the cluster's limit each. "
             "Ask for 8 GiB memory, or ask an administrator to change it.",
             id="more than one workspace may have",
         ),
@@ -106,9 +106,9 @@ TOO_LARGE = {
         1,
     ): "CPU cores: 32 CPU asked; allowed: at most 16 CPU on any node with such GPUs. Ask for less than 16 CPU: the "
     "node needs some itself.",
-    (2, 512): "memory: 512 GiB memory asked; allowed: at most 256 GiB memory on any node with such GPUs. Ask for less "
+    (2, 512): "Memory: 512 GiB memory asked; allowed: at most 256 GiB memory on any node with such GPUs. Ask for less "
     "than 256 GiB memory: the node needs some itself.",
-    (12, 128): "memory: 128 GiB memory asked; allowed: at most 64 GiB memory beside 12 CPU on any node with such GPUs. "
+    (12, 128): "Memory: 128 GiB memory asked; allowed: at most 64 GiB memory beside 12 CPU on any node with such GPUs. "
     "Ask for less than 64 GiB memory: the node needs some itself.",
 }
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from gpuspawner import __version__
 from gpuspawner.catalog import load_catalog
 from gpuspawner.catalog.models import BoundsEntry, DefaultEntry, PolicyEntry
 from gpuspawner.cli.main import parser_of_all
@@ -92,10 +93,29 @@ def combined(into, more):
     return into
 
 
+def blocks(page):
+    """What a page shows as YAML: catalogs, parts of one, and pods."""
+    return [
+        yaml.safe_load(one) for one in re.findall(r"^```yaml\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
+    ]
+
+
+@pages
+def test_each_pod_runs_a_command_that_is_one_and_is_restricted(page):
+    for pod in (shown for shown in blocks(page) if shown.get("kind") == "Pod"):
+        (container,) = pod["spec"]["containers"]
+        parser_of_all().parse_args(container["command"][1:])
+        assert container["image"] == f"gpuspawner/service:{__version__}"
+        assert {one["name"] for one in container["volumeMounts"]} == {one["name"] for one in pod["spec"]["volumes"]}
+        assert (pod["spec"]["securityContext"]["runAsNonRoot"], container["securityContext"]["capabilities"]) == (
+            True,
+            {"drop": ["ALL"]},
+        )
+
+
 @pages
 def test_each_catalog_can_be_used_and_what_is_a_part_fits_the_one_to_copy(page):
-    for block in re.findall(r"^```yaml\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE):
-        shown = yaml.safe_load(block)
+    for shown in (one for one in blocks(page) if "kind" not in one):
         whole = "version" in shown
         load_catalog(
             shown if whole else combined(yaml.safe_load((REPO / "hub_config/catalog.yaml").read_text()), shown)

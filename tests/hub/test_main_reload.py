@@ -37,7 +37,7 @@ def test_promise_10_an_edited_catalog_is_in_force_within_seconds_and_a_broken_on
     eventually(lambda: "80 GiB each, 2.10 an hour" in form_of(hub, alice), 15, "the form shows the price")
     eventually(lambda: "allowed: 1 s to 1 h" in checked(hub, token, lifetime="2h"), 15, "the service refuses")
     refused = hub.begin("alice", lifetime="2h")
-    assert "lifetime: '2h' asked; allowed: 1 s to 1 h" in refused.json()["message"]
+    assert "Lifetime: '2h' asked; allowed: 1 s to 1 h" in refused.json()["message"]
 
     broken = edited.replace("price: 2.10", "prize: 3.10").replace("1s-1h", "1s-5h")
     hub.catalog.write_text(broken)

@@ -61,7 +61,7 @@ KEYS = [  # options in JSON, the whole message
     ),
     pytest.param(
         '{"template": "cpu", "gpu": "a100"}',
-        "gpu: 'a100' asked; allowed: none. Choose one of them: No GPU offers no other.",
+        "GPU: 'a100' asked; allowed: none. Choose one of them: No GPU offers no other.",
         id="another template's GPU",
     ),
     pytest.param(

@@ -264,7 +264,7 @@ HUGE = "x" * 2_000_000
 BAD_OPTIONS = [
     {"gpu": "h100"}, {"gpu": True}, {"gpu": ["a100"]}, {"count": 0}, {"count": -1}, {"count": 9}, {"count": True},
     {"count": [2, 3]}, {"count": {}}, {"count": "NaN"}, {"count": "1e309"}, {"count": 10**30}, {"count": "\u0661"},
-    {"memory": "1"}, {"memory": "-1GiB"}, {"cpu": "inf"}, {"lifetime": "1s"}, {"lifetime": None}, {"template": "x"},
+    {"memory": "1 box"}, {"memory": "-1GiB"}, {"cpu": "inf"}, {"lifetime": "1s"}, {"lifetime": None}, {"template": "x"},
     {"unknown": 1}, {"template": {"a": 1}}, {"cpu": ""},
 ]  # fmt: skip
 
@@ -275,13 +275,27 @@ async def test_promise_10_a_bad_request_is_refused_alike_by_check_and_start(worl
     ask = {"hub": world.hub_id, "user": "alice", "user_created": "then", "server": "", "options": options}
     start = await call(SPAWNER, "POST", "/internal/acquire", {**ask, "start_id": "1", "boot_id": "b"})
     check = await call(call.ticket("alice"), "POST", "/api/v1/check", options)
+    beside = {key: check[1]["error"].pop(key) for key in ("sentence", "fields", "understood")}
     assert start == check
     status, answer = start
+    assert (beside["sentence"], len(beside["fields"])) == (answer["error"]["message"], 1)
     assert status in {400, 403}
     assert {"field", "asked", "limit", "remedy", "message"} == set(answer["error"])
     assert all(answer["error"].values())
     assert list(world.book) == []
     assert (await world.ask("alice")).phase is Phase.RESERVED, "the next plain start works"
+
+
+async def test_a_check_tells_all_that_is_wrong_at_once_and_what_the_rest_means(world, call):
+    await world.round()
+    asked = {"count": "99", "memory": "1 box", "lifetime": "1h30"}
+    status, answer = await call(call.ticket("alice"), "POST", "/api/v1/check", asked)
+    error = answer["error"]
+    assert (status, error["sentence"]) == (400, "Not possible as it is: see GPUs and Memory.")
+    assert [one["field"] for one in error["fields"]] == ["count", "memory"]
+    assert error["understood"] == {"lifetime": "1 h 30 min"}
+    _, answer = await call(call.ticket("alice"), "POST", "/api/v1/check", {"lifetime": "90"})
+    assert answer["understood"] == {"lifetime": "1 h 30 min"}
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ def test_a_repeated_message_is_one_claim(world, header):
         ({**EXTERNAL, "user": "alice"}, 400, "Say for whom the GPUs are, by one name."),
         ({"kind": "a100", "external": ""}, 400, "Say for whom"),
         ({"kind": "a100", "external": "a\nb"}, 400, "printable letters"),
-        ({"kind": "a100", "team": "vision"}, 400, "team: 'vision' asked; allowed: none"),
+        ({"kind": "a100", "team": "vision"}, 400, "Team: 'vision' asked; allowed: none"),
         ({"kind": "a100", "user": "nobody"}, 400, "user: 'nobody' asked; allowed: users of the hub"),
         ({**EXTERNAL, "by": NOW - 1}, 400, "a time within the next 7 days"),
         ({**EXTERNAL, "hold_until": "soon"}, 400, "hold_until: 'soon' asked"),

@@ -132,8 +132,8 @@ async def test_promise_2_a_lease_its_deadline_place_streak_and_readings_survive_
 @pytest.mark.parametrize(
     ("options", "change", "why"),
     [
-        pytest.param({"gpu": "half"}, {"gpus": {"a100": "1-8"}}, "gpu: 'half' asked; allowed: a100", id="a kind"),
-        pytest.param({"memory": "64GiB"}, {"bounds": {"memory": "1GiB-8GiB"}}, "memory: '64GiB' asked", id="a bound"),
+        pytest.param({"gpu": "half"}, {"gpus": {"a100": "1-8"}}, "GPU: 'half' asked; allowed: a100", id="a kind"),
+        pytest.param({"memory": "64GiB"}, {"bounds": {"memory": "1GiB-8GiB"}}, "Memory: '64GiB' asked", id="a bound"),
     ],
 )
 async def test_promise_2_a_place_that_a_new_catalog_can_never_grant_ends_and_says_so(world, options, change, why):
@@ -182,7 +182,7 @@ async def test_promise_2_a_default_of_then_that_is_offered_no_more_ends_and_says
     bob = await world.start("bob")
     world.catalog = a_catalog(templates={"pytorch": {"title": "PyTorch", "gpus": {"half": "1-2"}}})
     world.boot()
-    assert "gpu: 'a100' asked; allowed: half" in lease_view(world.parts, world.now_of(bob))["end"]["why"]
+    assert "GPU: 'a100' asked; allowed: half" in lease_view(world.parts, world.now_of(bob))["end"]["why"]
 
 
 async def test_promise_2_what_was_starting_and_is_offered_no_more_ends_when_it_comes_back_to_its_place(world):
@@ -195,7 +195,7 @@ async def test_promise_2_what_was_starting_and_is_offered_no_more_ends_when_it_c
     world.boot()
     assert world.now_of(lease).phase is Phase.STARTING
     await world.go_on(600)
-    assert "gpu: 'half' asked; allowed: a100" in lease_view(world.parts, world.now_of(lease))["end"]["why"]
+    assert "GPU: 'half' asked; allowed: a100" in lease_view(world.parts, world.now_of(lease))["end"]["why"]
 
 
 async def test_promise_2_a_restart_in_the_grace_leaves_time_to_object_and_still_reclaims(world):

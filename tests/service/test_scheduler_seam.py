@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from late_scheduler import LateScheduler
 from service_world import World
 
-from gpuspawner.core.errors import Conflict, Gone, RequestRefused
+from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Phase
@@ -173,6 +173,24 @@ async def test_a_grant_that_expires_before_its_start_takes_it_is_given_back_and_
     assert (lapsed.phase, lapsed.asked_at, lapsed.attempt) == (Phase.QUEUED, lease.asked_at, lease.attempt)
     await world.round()
     assert await world.acknowledge(lease), "it was granted anew, and its start goes on"
+
+
+async def test_a_grant_whose_lapse_could_not_be_stored_lapses_later(world, monkeypatch):
+    world.late.held_seconds = 5.0
+    lease = await world.ask("alice")
+    await world.settle()
+    world.clock.advance(6)
+
+    def full(*_some):
+        raise Unavailable("The disk is full.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(world.parts.store, "save", full)
+        with pytest.raises(Unavailable):
+            await world.allocator.lapse_expired()
+    assert world.phase(lease) is Phase.RESERVED
+    await world.allocator.lapse_expired()
+    assert world.phase(lease) is Phase.QUEUED
 
 
 async def test_what_the_scheduler_refuses_ends_with_its_words(world):

@@ -7,9 +7,10 @@ import pytest
 from service_world import a_catalog
 
 from gpuspawner.backends.fake import FakeBackend, fake_gpus
-from gpuspawner.core.gpus.fleet import Autoscale, Fleet, GpuKind
+from gpuspawner.core.gpus.fleet import Autoscale, Fleet, Gpu, GpuKind
+from gpuspawner.core.gpus.names import Group
 from gpuspawner.service.app import Options, Service
-from gpuspawner.service.observe.unmatched import unmatched
+from gpuspawner.service.observe.unmatched import unmatched, unmeasured
 from gpuspawner.service.settings import Settings
 
 A100 = GpuKind("a100", "A100", 80, match="*A100*")
@@ -42,6 +43,14 @@ def test_nothing_is_told_before_all_is_seen_nor_of_nodes_that_are_started_when_n
     assert unmatched([A100], Fleet()) == ()
     coming = replace(A100, autoscale=Autoscale(8, 8, 300.0))
     assert unmatched([coming], Fleet((), complete=True)) == ()
+
+
+def test_gpus_that_nothing_measures_are_told():
+    kinds = [A100, GpuKind("mi300", "MI300", 192, match="*MI300*"), GpuKind("max", "Max", 48)]
+    resources = {"a100": "nvidia.com/gpu", "mi300": "amd.com/gpu", "max": "example.com/other"}
+    fleet = Fleet(tuple(Gpu(name, name, "n", 0, name, 1, group=Group("n", r)) for name, r in resources.items()))
+    (told,) = unmeasured(kinds, fleet)
+    assert told.startswith("GPUs of the kind mi300 (AMD) are not measured")
 
 
 def test_administrators_read_it_on_their_page_and_users_do_not(make_web_world):

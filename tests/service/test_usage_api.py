@@ -23,9 +23,8 @@ QUOTAS = {
 
 @pytest.fixture
 def world(make_web_world):
-    made = make_web_world(
-        load_catalog({**CATALOG, "timezone": "Europe/Zurich", "teams": {"vision": {}}, "quotas": QUOTAS})
-    )
+    rules = {"timezone": "Europe/Zurich", "currency": "CHF", "teams": {"vision": {}}, "quotas": QUOTAS}
+    made = make_web_world(load_catalog({**CATALOG, **rules}))
     made.groups["alice"] = {"vision"}
     made.observe()
     return made
@@ -67,6 +66,23 @@ def test_everybody_sees_what_is_used_set_aside_left_and_when_it_renews(world):
     assert (month["whose"], month["used"], month["per"]) == ("team vision", 0, "month")  # alice charged no team
     assert (money["limit"], money["hard"]) == ("cost", 500)
     assert answer["limits"][0]["words"] == "1 of 4 GPUs"
+
+
+def test_the_form_tells_what_the_whole_start_costs_and_leaves_of_budgets(world):
+    ended(world, minutes=10 * 60)
+    told = ask(world, "check", method="POST", team="vision", count=2, lifetime="5h")["cost"]
+    assert (told["amount"], told["currency"]) == (21.0, "CHF")
+    assert told["words"] == [
+        "Costs CHF 21.00 if it runs for all of its 5 h: CHF 4.20 an hour.",
+        "Leaves 20 GPU h of your 40 GPU h of this week.",
+        "Leaves 90 GPU h of vision's 100 GPU h of this month.",
+        "Leaves CHF 479.00 of vision's CHF 500.00 of this month.",
+    ]
+    assert ask(world, "check", method="POST", team="vision", gpu="none")["cost"] == {
+        "amount": None,
+        "currency": "CHF",
+        "words": [],
+    }
 
 
 def test_the_form_tells_the_end_by_budget_before_start(world):
@@ -223,7 +239,7 @@ def test_a_grant_may_be_for_a_team_a_user_in_it_everybody_and_later(world):
         ({"user": "alice", "why": "x", "what": "4 GPUs", "until": "2020-01-01"}, "has passed"),
         ({"user": "alice", "why": "x", "what": "4 GPUs", "until": "2d", "since": "3d"}, "before until"),
         ({"user": "nobody", "why": "x", "what": "4 GPUs", "until": "2d"}, "users of the hub"),
-        ({"team": "speech", "why": "x", "what": "4 GPUs", "until": "2d"}, "team: 'speech' asked; allowed: vision"),
+        ({"team": "speech", "why": "x", "what": "4 GPUs", "until": "2d"}, "Team: 'speech' asked; allowed: vision"),
         ({"user": 5, "why": "x", "what": "4 GPUs", "until": "2d"}, "a name"),
         ({"user": "alice", "why": "x", "what": "4 h100", "until": "2d"}, "the catalog's kinds are a100, t4"),
         ({"whom": "alice"}, "a field that does not exist"),

@@ -14,6 +14,7 @@ from gpuspawner.backends.kubernetes.reading.models import Model, model_of
 from gpuspawner.backends.kubernetes.reading.objects import Node, Pod, Taint
 from gpuspawner.core.gpus.fleet import Beside, Gpu, GpuKind
 from gpuspawner.core.gpus.names import Group
+from gpuspawner.core.gpus.vendors import TAINTS
 
 
 @dataclass(frozen=True)
@@ -32,9 +33,7 @@ class Toleration:
         return self.operator == "Exists" or self.value == taint.value
 
 
-GPU_TOLERATIONS = tuple(
-    Toleration(key, "Exists") for key in ("amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe", "nvidia.com/gpu")
-)
+GPU_TOLERATIONS = tuple(Toleration(key, "Exists") for key in TAINTS)
 """Of taints that keep pods without GPUs off a node: whoever asks for GPUs has all of them, as a node's resources may
 have other names than its taint."""
 

@@ -6,15 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
-from gpuspawner.backends.kubernetes.reading.models import (
-    GKE_PRODUCT,
-    GKE_SHARED,
-    GKE_SLICE,
-    Model,
-    says_shared,
-    says_slice,
-)
+from gpuspawner.backends.kubernetes.reading.models import Model, says_shared, says_slice
 from gpuspawner.core.gpus.fleet import GpuKind
+from gpuspawner.core.gpus.vendors import GKE_PRODUCT, GKE_SHARED, GKE_SLICE
 
 
 def cluster_kinds(kinds: Mapping[str, GpuKind]) -> dict[str, GpuKind]:

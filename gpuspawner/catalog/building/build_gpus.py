@@ -10,11 +10,12 @@ from gpuspawner.catalog.models import CatalogEntry, GpuEntry
 from gpuspawner.catalog.names import did_you_mean
 from gpuspawner.core.errors import quoted
 from gpuspawner.core.gpus.fleet import Autoscale, GpuKind
+from gpuspawner.core.gpus.vendors import NVIDIA, VENDORS
 from gpuspawner.core.units import show_bytes
 
 PRODUCT = "nvidia.com/gpu.product"
 """The label by which a pod asks for a node of NVIDIA's GPUs, as GPU Feature Discovery sets it."""
-_OTHER_VENDORS = ("amd.com/", "gpu.intel.com/")
+_OTHER_VENDORS = tuple(f"{vendor.domain}/" for vendor in VENDORS if vendor is not NVIDIA)
 
 
 def build_kind(name: str, kinds: Mapping[str, GpuEntry]) -> GpuKind:

@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 
 from gpuspawner.catalog.rules.visible import listed
 from gpuspawner.catalog.values import ANY_GPU, NO_GPU, Catalog, Template
+from gpuspawner.core.as_written import read_bytes
 from gpuspawner.core.errors import RequestRefused, quoted
-from gpuspawner.core.units import BadValue, OutOfRange, parse_bytes, parse_count, show_bytes
+from gpuspawner.core.units import BadValue, OutOfRange, parse_count, show_bytes
 
 T = TypeVar("T", int, float)
 
@@ -123,7 +124,7 @@ def _least(catalog: Catalog, template: Template, asked: Mapping[str, Any]) -> in
     most = max(catalog.gpus[kind].memory_bytes for kind in template.gpus)
     limit = f"up to {show_bytes(most)}"
     try:
-        least = parse_bytes(value)
+        least = read_bytes(value)
     except BadValue as error:
         raise refused("gpu_memory", value, limit, error, show_bytes(most)) from None
     if least > most:

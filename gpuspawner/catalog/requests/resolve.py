@@ -11,18 +11,11 @@ from gpuspawner.catalog.requests.menus import PROFILE, Menu, check_choices, fiel
 from gpuspawner.catalog.requests.picks import ends, offered_instead, pick, refused
 from gpuspawner.catalog.rules.visible import choose_team, listed, visible
 from gpuspawner.catalog.values import NO_GPU, Catalog, Guarantee, Template
+from gpuspawner.core.as_written import read_bytes, read_cpu, read_duration
 from gpuspawner.core.errors import LARGEST_REQUEST_BYTES, RequestRefused, TooLarge, quoted
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.holds import classes_of
-from gpuspawner.core.units import (
-    BadValue,
-    parse_bytes,
-    parse_cpu,
-    parse_duration,
-    show_bytes,
-    show_cpu,
-    show_duration,
-)
+from gpuspawner.core.units import BadValue, show_bytes, show_cpu, show_duration
 
 T = TypeVar("T", int, float)
 Groups = Collection[str] | None
@@ -68,12 +61,12 @@ def resolve(
         policy=template.policy,
         gpu=gpus.gpu,
         count=gpus.count,
-        cpu_cores=_bounded(asked, "cpu", bounds.cpu_cores, parse_cpu, show_cpu, default=default.cpu_cores),
+        cpu_cores=_bounded(asked, "cpu", bounds.cpu_cores, read_cpu, show_cpu, default=default.cpu_cores),
         memory_bytes=_bounded(
-            asked, "memory", bounds.memory_bytes, parse_bytes, show_bytes, default=default.memory_bytes
+            asked, "memory", bounds.memory_bytes, read_bytes, show_bytes, default=default.memory_bytes
         ),
         lifetime_seconds=_bounded(
-            asked, "lifetime", bounds.lifetime_seconds, _parse_lifetime, show_duration, default=default.lifetime_seconds
+            asked, "lifetime", bounds.lifetime_seconds, _read_lifetime, show_duration, default=default.lifetime_seconds
         ),
         cpu_guarantee_percent=guarantee.cpu_percent,
         memory_guarantee_percent=guarantee.memory_percent,
@@ -260,5 +253,5 @@ def _bounded(
     return value
 
 
-def _parse_lifetime(value: object) -> int:
-    return round(parse_duration(value))
+def _read_lifetime(value: object) -> int:
+    return round(read_duration(value))

@@ -38,6 +38,7 @@ def build_rules(entries: CatalogEntry, named: Named, policies: Collection[str], 
         make_room=None if after is None else MakeRoom(after),
         timezone=zone,
         contact=entries.contact or "",
+        currency=entries.currency or "",
     )
 
 

@@ -24,6 +24,17 @@ _PART = re.compile(r"([0-9]{1,4}) ?/ ?([1-9][0-9]{0,3})")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _WHEN = re.compile(r"([A-Za-z, -]+?) +([0-9]{1,2}):([0-9]{2}) ?- ?([0-9]{1,2}):([0-9]{2})")
 _WHEN_RIGHT = "write days and times, for example Mon-Fri 20:00-07:00 or Sat,Sun 00:00-24:00"
+LONGEST_CURRENCY = 10
+"""Arbitrary: ISO 4217 has three letters, and a unit of one's own, as *credits*, some more."""
+_CURRENCY = re.compile(rf"[^\d\s<>&\"']{{1,{LONGEST_CURRENCY}}}")
+
+
+def parse_currency(value: object) -> str:
+    """Read in which currency prices are."""
+    if not isinstance(value, str) or not value.isprintable() or not _CURRENCY.fullmatch(value):
+        right = f"write it as it stands before an amount, at most {LONGEST_CURRENCY} characters, for example CHF"
+        raise BadValue(f"{quoted(value)} is no currency", right)
+    return value
 
 
 def parse_timezone(value: object) -> str:

@@ -7,6 +7,7 @@ import asyncio
 import json
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -19,12 +20,15 @@ from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.catalog import Catalog
 from gpuspawner.cli.adopting.cluster import settings_of
 from gpuspawner.cli.doctor import of_cluster, of_hub
-from gpuspawner.cli.doctor.asking import TIMEOUT_SECONDS, seconds_of
+from gpuspawner.cli.doctor.asking import TIMEOUT_SECONDS, seconds_of, too_long
 from gpuspawner.cli.doctor.findings import Answer, Finding, unknown
 from gpuspawner.core.errors import Unavailable
 
 CONTAINER = "notebook"
 MOST_BYTES = 65536
+"""Of what an exec prints."""
+LONGEST_ANSWER_BYTES = 256 * 2**20
+"""Of the API server: 10,000 nodes as they tell of themselves."""
 WORKSPACE = {"app": "jupyterhub", "component": "singleuser-server"}
 """KubeSpawner's own labels, where no workspace runs whose labels would tell."""
 
@@ -51,18 +55,51 @@ class Cluster:
                 timeout=aiohttp.ClientTimeout(total=TIMEOUT_SECONDS),
                 **connection.how,
             ) as response:
-                content = await response.read()
+                content = await _read(response)
+                if content is None:
+                    return Answer(0, problem=too_long(LONGEST_ANSWER_BYTES))
+                body = _json(content)
+                if not isinstance(body, dict):
+                    return Answer(0, problem=f"it answered {response.status} with what is no JSON object")
                 date = seconds_of(response.headers.get("Date"))
-                return Answer(response.status, _json(content), date=date, at=(began + time.time()) / 2)
+                return Answer(response.status, body, date=date, at=(began + time.time()) / 2)
         except (aiohttp.ClientError, OSError, asyncio.TimeoutError, Unavailable) as error:
             return Answer(0, problem=str(error) or type(error).__name__)
+
+    async def list(self, path: str) -> Answer:
+        """Return a list as :meth:`ask` does, with its objects as ``body``: each has its parts, empty where not told."""
+        answer = await self.ask(path)
+        if not answer.ok:
+            return answer
+        items = answer.body.get("items")
+        if not isinstance(items, list) or not all(_is_object(item) for item in items):
+            return replace(answer, status=0, problem="it answered with what is no list of Kubernetes objects")
+        return replace(answer, body=[{"spec": {}, "status": {}, **item} for item in items])
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes | None:
+    """Return what is answered, None where that is longer than any answer may be."""
+    content = bytearray()
+    async for part in response.content.iter_any():
+        content += part
+        if len(content) > LONGEST_ANSWER_BYTES:
+            return None
+    return bytes(content)
 
 
 def _json(content: bytes) -> Any:
     try:
         return json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
+
+
+def _is_object(item: Any) -> bool:
+    """Whether it has a name, and parts that are mappings."""
+    if not isinstance(item, dict):
+        return False
+    metadata, *others = (item.get(part, {}) for part in ("metadata", "spec", "status"))
+    return all(isinstance(part, dict) for part in (metadata, *others)) and isinstance(metadata.get("name"), str)
 
 
 async def examined(arguments: argparse.Namespace, catalog: Catalog | None) -> tuple[list[Finding], Answer]:
@@ -90,18 +127,18 @@ async def _judged(cluster: Cluster, settings: ClusterSettings, catalog: Catalog 
     path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
     answers = {one: await cluster.ask(path, of_cluster.review_of(one, namespace)) for one in of_cluster.RIGHTS}
     found = [*of_cluster.rights(answers, namespace)]
-    nodes = await cluster.ask("/api/v1/nodes")
+    nodes = await cluster.list("/api/v1/nodes")
     if nodes.ok:
-        found += of_cluster.devices(nodes.body["items"])
-        found += of_cluster.kinds_there(catalog.gpus, nodes.body["items"]) if catalog else ()
+        found += of_cluster.devices(nodes.body)
+        found += of_cluster.kinds_there(catalog.gpus, nodes.body) if catalog else ()
     else:
         found.append(unknown("GPU labels", "The nodes were not told.", "See what is said of rights."))
-    pods = await cluster.ask(f"/api/v1/namespaces/{namespace}/pods?labelSelector={quote(HUB_LABEL, safe='')}")
-    running = [pod for pod in (pods.body["items"] if pods.ok else ()) if pod["status"].get("phase") == "Running"]
+    pods = await cluster.list(f"/api/v1/namespaces/{namespace}/pods?labelSelector={quote(HUB_LABEL, safe='')}")
+    running = [pod for pod in (pods.body if pods.ok else ()) if pod["status"].get("phase") == "Running"]
     labels = running[0]["metadata"].get("labels") or {} if running else WORKSPACE
-    policies = await cluster.ask(f"/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies")
+    policies = await cluster.list(f"/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies")
     found.append(of_cluster.network(policies, labels, port))
-    classes = await cluster.ask("/apis/scheduling.k8s.io/v1/priorityclasses")
+    classes = await cluster.list("/apis/scheduling.k8s.io/v1/priorityclasses")
     found.append(of_cluster.priority(classes, running))
     found.append(await _exec_in(settings, running))
     return found

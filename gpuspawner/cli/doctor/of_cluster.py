@@ -132,7 +132,7 @@ def network(policies: Answer, labels: Mapping[str, str], port: int) -> Finding:
     if not policies.ok:
         remedy = "Ask as somebody who may list networkpolicies."
         return unknown("network policy", "The namespace's network policies were not told.", remedy)
-    egress = [item["spec"] for item in policies.body.get("items") or () if _binds(item["spec"], labels)]
+    egress = [item["spec"] for item in policies.body if _binds(item["spec"], labels)]
     if any(_lets_out(rule, port) for spec in egress for rule in spec.get("egress") or ()) or not egress:
         return good("network policy", f"No network policy keeps workspaces from the service's port {port}.")
     words = f"Network policies let workspaces out, and not to port {port}: warnings and Keep in JupyterLab are dead."
@@ -172,7 +172,7 @@ def priority(classes: Answer, pods: Iterable[Mapping[str, Any]]) -> Finding:
     if not classes.ok:
         remedy = "Ask as somebody who may list priorityclasses."
         return unknown("priority", "The cluster's priority classes were not told.", remedy)
-    by_name = {item["metadata"]["name"]: item for item in classes.body.get("items") or ()}
+    by_name = {item["metadata"]["name"]: item for item in classes.body}
     used = sorted({str(pod["spec"].get("priorityClassName") or "") for pod in pods}) or [PRIORITY_CLASS]
     remedy = (
         "Apply the PriorityClass of hub_config/kubernetes-hub.yaml, and set c.KubeSpawner.priority_class_name = "

@@ -51,7 +51,8 @@ def scopes(answer: Answer) -> Finding:
     body = answer.body if answer.ok and isinstance(answer.body, dict) else {}
     if body.get("kind") != "service":
         return unknown("scopes", "The service's scopes were not looked at: this is not its token.", THE_SERVICES)
-    held = set(body.get("scopes") or ())
+    told = body.get("scopes")
+    held = set(map(str, told)) if isinstance(told, list) else set()
     missing = [scope for scope in SERVICE_SCOPES if scope not in held]
     if not missing:
         return good("scopes", f"The service {body.get('name')} has the scopes that it needs.")

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpuspawner.backends.kubernetes.reading.models import is_kept_label, model_of
-from gpuspawner.backends.kubernetes.reading.objects import is_gpu_resource
 from gpuspawner.catalog.parsers import parse_image
 from gpuspawner.cli.adopting.found import FoundGpus
 from gpuspawner.cli.adopting.of_cluster import to_gpus
 from gpuspawner.cli.importing.sources import AMOUNTS, as_json
+from gpuspawner.core.gpus.vendors import is_gpu_resource
 from gpuspawner.core.units import GIBIBYTE, MEBIBYTE, BadValue
 
 PAGES = {"/lab": ("lab",), "/lab/": ("lab",), "/vscode": ("vscode",), "/vscode/": ("vscode",)}

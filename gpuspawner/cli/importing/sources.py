@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +12,11 @@ from typing import Any
 
 import yaml
 
+from gpuspawner.core.units import show_bytes
+
 SETTING = "profile_list"
+MOST_BYTES, MOST_VALUES = 8 * 2**20, 100_000
+"""Of a file, and of what it says with its aliases written out: more than anybody's values. Arbitrary."""
 AMOUNTS = {
     "cpu_limit": ("cpu", "limit"),
     "cpu_guarantee": ("cpu", "guarantee"),
@@ -23,6 +28,9 @@ DUMP = (
     "Write what it returns into a JSON file and import that, for example by "
     "import json; json.dump(my_function(None), open('profiles.json', 'w'))"
 )
+
+
+ALONE = "Put the profiles alone into a file, and import that."
 
 
 class SourceError(Exception):
@@ -56,15 +64,43 @@ def read_source(path: Path) -> Source:
         SourceError: it can't be read, or has none.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+        text = content.decode("utf-8-sig")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise SourceError(f"{path} cannot be read: {reason}.") from error
+    if len(content) > MOST_BYTES:
+        raise SourceError(f"{path} is longer than {show_bytes(MOST_BYTES)}. {ALONE}")
     try:
-        return _python(path, ast.parse(text)) if path.suffix == ".py" else _data(path, yaml.safe_load(text))
+        return _python(path, ast.parse(text)) if path.suffix == ".py" else _data(path, _yaml(path, text))
     except (SyntaxError, yaml.YAMLError, ValueError, RecursionError) as error:
         kind = "Python" if path.suffix == ".py" else "YAML or JSON"
         raise SourceError(f"{path} is no {kind}: {str(error).splitlines()[0]}.") from error
+
+
+def _yaml(path: Path, text: str) -> Any:
+    """Return what YAML says. Its aliases are written out where it is made, so that they are counted before."""
+    node = yaml.compose(text, Loader=yaml.SafeLoader)
+    if node is None:
+        return None
+    count = _values(node, {})
+    if count > MOST_VALUES:
+        raise SourceError(f"{path} has over {MOST_VALUES:,} values once its aliases (*name) are written out. {ALONE}")
+    return yaml.SafeLoader("").construct_document(node)
+
+
+def _values(node: yaml.Node, known: dict[int, float]) -> float:
+    """Return how many values a node is with its aliases written out: endless for one that holds itself."""
+    if id(node) not in known:
+        known[id(node)] = math.inf
+        parts: list[yaml.Node] = []
+        if isinstance(node, yaml.MappingNode):
+            parts = [part for pair in node.value for part in pair]
+        elif isinstance(node, yaml.SequenceNode):
+            parts = node.value
+        known[id(node)] = 1 + sum(_values(part, known) for part in parts)
+    return known[id(node)]
 
 
 def _data(path: Path, data: Any) -> Source:

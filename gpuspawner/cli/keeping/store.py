@@ -1,4 +1,4 @@
-"""``gpuspawner store backup``, ``restore`` and ``check``: on the machine, or in the pod, where the folder is."""
+"""``gpuspawner store``: backups, checks and ways back, on the machine, or in the pod, where the folder is."""
 
 from __future__ import annotations
 
@@ -17,7 +17,17 @@ from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.units import show_bytes
 from gpuspawner.service.standby import LOOK_SECONDS, SILENT_SECONDS
 from gpuspawner.service.store import Store
-from gpuspawner.service.store.backups import DATABASE, SECRET, Condition, back_up, condition, restore
+from gpuspawner.service.store.backups import (
+    DATABASE,
+    SECRET,
+    Condition,
+    back_up,
+    condition,
+    go_back,
+    restore,
+    undone,
+)
+from gpuspawner.service.store.schema import newer_words
 from gpuspawner.spawner.hub.one_hub import holder
 
 STDOUT = "-"
@@ -100,6 +110,32 @@ def _used(data: Path) -> str:
     return ""
 
 
+def downgrade(arguments: argparse.Namespace) -> int:
+    """Take the store back to an earlier schema; say before what is lost by that."""
+    data, wanted = Path(arguments.data), arguments.schema
+    try:
+        steps = undone(data, wanted)
+        kept = go_back(data, wanted, partial(_used, data)) if arguments.yes else ""
+    except Conflict as error:
+        print(error, file=sys.stderr)
+        return REFUSED
+    except Unavailable as error:
+        print(error, file=sys.stderr)
+        return INVALID
+    print(f"Back to schema {wanted}, {'these steps were' if kept else 'these steps are'} taken out again:")
+    for step in steps:
+        print(f"  {step.revision}  {step.what}\n        Back: {step.back}")
+    if kept:
+        print(f"{data} has schema {wanted}. As it was, it is {kept}. Start the older version now.")
+    else:
+        print(
+            "Leases, deadlines, places and the audit stay, with what the older version knows of them. What these steps "
+            "brought is lost.\n"
+            f"Nothing was changed. To do it: gpuspawner store downgrade {wanted} --yes --data {data}"
+        )
+    return 0
+
+
 def check(arguments: argparse.Namespace) -> int:
     """Say what the store is, what this version would change in it, and whether there is a way back."""
     data = Path(arguments.data)
@@ -119,13 +155,17 @@ def _told(found: Condition, data: Path) -> list[str]:
     held = f"{found.live} live workspaces, {found.ended} that ended, {show_bytes(found.size_bytes)}"
     lines = [f"{data / DATABASE}: whole, schema {found.revision or 'none yet'} ({held})."]
     if found.is_newer:
-        return [*lines, f"gpuspawner {__version__} knows schema {found.newest} at most, and would serve nothing of it."]
+        return [*lines, newer_words(found.revision, found.newest, found.opened_by)]
     if not found.steps:
         return [*lines, f"gpuspawner {__version__} changes nothing in it. Versions of the same schema share it."]
-    return [
-        *lines,
+    lines += [
         f"gpuspawner {__version__} brings it to schema {found.newest} when its service first starts:",
         *(f"  {step.revision}  {step.what}" for step in found.steps),
-        "All that is in it is kept. There is no way back: a version that does not know the schema serves nothing.",
-        f"Back it up before: gpuspawner store backup FILE --data {data}",
     ]
+    if found.revision:
+        lines += [
+            "All that is in it is kept. An older version does not serve the new schema. This one has a way back:",
+            f"  gpuspawner store downgrade {found.revision} --data {data}",
+            f"Back it up before: gpuspawner store backup FILE --data {data}",
+        ]
+    return lines

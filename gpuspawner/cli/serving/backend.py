@@ -66,8 +66,8 @@ def _cluster(catalog: Catalog, data: Path, hub_id: str, text: str) -> Chosen:
     try:
         from gpuspawner.backends.kubernetes.backend import KubernetesBackend  # noqa: PLC0415 - an extra
         from gpuspawner.backends.kubernetes.kinds import cluster_kinds  # noqa: PLC0415
-        from gpuspawner.backends.kubernetes.reading.objects import is_gpu_resource  # noqa: PLC0415
         from gpuspawner.backends.kubernetes.settings import cluster_settings  # noqa: PLC0415
+        from gpuspawner.core.gpus.vendors import is_gpu_resource  # noqa: PLC0415
         from gpuspawner.schedulers.kubernetes import KubernetesScheduler  # noqa: PLC0415
     except ImportError as error:
         raise BackendError(f"{error.name} is not installed: pip install 'gpuspawner[kubernetes]'.") from error

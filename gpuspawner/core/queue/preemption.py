@@ -38,7 +38,7 @@ SPARED_SECONDS = 86400.0
 """Who made room within this does so again only where nobody else could."""
 HOLD_SECONDS = 1800.0
 """GPUs are kept for so long after they are free, where the claim says nothing."""
-ALL_NODES = ""
+ALL_NODES = NodeName("", "")
 
 
 class State(str, Enum):
@@ -148,9 +148,9 @@ def plan(claim: Preemption, seen: Snapshot, over: Container[str], only: Containe
     gpus = [x for x in seen.gpus_as_held.gpus if x.pool == kind.pool and _may_be_had(x, own)]
     left = _left(claim, seen, gpus, own)
     ranked = victims(claim, seen, over, only)
-    groups: dict[str, list[Gpu]] = {}
+    groups: dict[NodeName, list[Gpu]] = {}
     for gpu in gpus:
-        groups.setdefault(gpu.node if claim.one_node else ALL_NODES, []).append(gpu)
+        groups.setdefault(gpu.on if claim.one_node else ALL_NODES, []).append(gpu)
     found: list[tuple[tuple[object, ...], Plan]] = []
     for name, group in groups.items():
         cover = _cheapest(claim.count, kind.share, {gpu.id: left[gpu.id] for gpu in group}, ranked)

@@ -18,7 +18,7 @@ from gpuspawner.core.leases.lease import UP, Lease, Phase
 from gpuspawner.core.quotas.charges import BUDGET, held_ms, per_hour
 from gpuspawner.core.quotas.entries import account_of, accounts_of, bound_elsewhere, entries_in_force, granted
 from gpuspawner.core.rules import Account, Accounts, Budget, LatestEnd, Quota, QuotaGrant, Rate, Rules, Used, Whom
-from gpuspawner.core.units import show_time
+from gpuspawner.core.units import show_money, show_time
 
 LEAST_SECONDS = 600.0
 """Less than this is given to no workspace: it is started or extended for some use, or not at all."""
@@ -51,6 +51,7 @@ class Balance:
     set_aside: Fraction
     added: Fraction
     zone: ZoneInfo
+    currency: str = ""
     rate: Fraction = Fraction(0)
     """What runs and starts now takes an hour, where that was asked for."""
 
@@ -206,7 +207,7 @@ class Balances:
             less_used, less_aside = self._counted(other, budget, period)
             used, set_aside = used - less_used, set_aside - less_aside
         added = granted(self._grants, account, budget.what, max(self.now, period.start))
-        return Balance(entry, budget, account, period, used, set_aside, added, self.zone)
+        return Balance(entry, budget, account, period, used, set_aside, added, self.zone, self._rules.currency)
 
     def _counted(self, account: Account, budget: Budget, period: Span) -> tuple[Fraction, Fraction]:
         """Return what an account has used of a period, and what is set aside."""
@@ -281,7 +282,7 @@ def least_seconds(template_least: float, asked: float, fast: float = 1.0) -> flo
 def amount_words(balance: Balance, now: float, share: Fraction | None = None) -> str:
     """Return a budget, or a share of it, as people read it: ``your 40 GPU h of this week``."""
     whose = {Whom.TEAM: f"{balance.entry.subject}'s", Whom.EVERYBODY: "everybody's"}.get(balance.entry.whom, "your")
-    return f"{whose} {used_words(share or balance.hard or _NONE, balance.budget.what)} of {period_words(balance, now)}"
+    return f"{whose} {used_words(share or balance.hard or _NONE, balance)} of {period_words(balance, now)}"
 
 
 def period_words(balance: Balance, now: float) -> str:
@@ -292,9 +293,16 @@ def period_words(balance: Balance, now: float) -> str:
     return f"the {per} from {show_moment(period.start, now, balance.zone)}"
 
 
-def used_words(value: Fraction, what: Used) -> str:
-    """Return an amount as people read it: ``39.9 GPU h``, ``120.00``."""
-    return f"{shown(value)} GPU h" if what is Used.GPU_HOURS else f"{float(value):.2f}"
+def used_words(value: Fraction, balance: Balance) -> str:
+    """Return an amount of a budget as people read it: ``39.9 GPU h``, ``CHF 120.00``."""
+    if balance.budget.what is Used.GPU_HOURS:
+        return hours_words(value)
+    return show_money(float(value), balance.currency)
+
+
+def hours_words(value: Fraction) -> str:
+    """Return GPU hours as people read them: ``39.9 GPU h``."""
+    return f"{shown(value)} GPU h"
 
 
 def shown(value: Fraction) -> str:
@@ -312,10 +320,9 @@ def refusal(verdict: Verdict, fewer: int, contact: str, now: float) -> tuple[str
     balance = verdict.balance
     if balance is None:
         raise ValueError("nothing bounds it")
-    what = balance.budget.what
     limit = (
-        f"{used_words(balance.left or _NONE, what)} of {amount_words(balance, now)} are left "
-        f"({used_words(balance.used, what)} used, {used_words(balance.set_aside, what)} set aside for what runs)"
+        f"{used_words(balance.left or _NONE, balance)} of {amount_words(balance, now)} are left "
+        f"({used_words(balance.used, balance)} used, {used_words(balance.set_aside, balance)} set aside for what runs)"
     )
     less = f"Ask for {fewer}, stop" if fewer else "Stop"
     remedy = (

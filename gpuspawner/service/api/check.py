@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from gpuspawner.catalog import Catalog, visible
+from gpuspawner.catalog import Catalog, resolve, tried, understood, visible, what_is_wrong
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Phase
 from gpuspawner.core.leases.request import Request
@@ -15,6 +15,7 @@ from gpuspawner.core.quotas.bounds import who_of
 from gpuspawner.schedulers.base import Preview
 from gpuspawner.service.api.base import ApiHandler
 from gpuspawner.service.rules.policies import policy_now
+from gpuspawner.service.tell.cost import cost_view
 from gpuspawner.service.tell.rules.quota_view import bounds_view
 from gpuspawner.service.tell.rules.teams import instead, substitute_view
 from gpuspawner.service.tell.sentences import (
@@ -42,7 +43,9 @@ class Check(ApiHandler):
         body = self.body()
         server = str(body.pop("server", ""))
         groups = await self.groups()
-        request = await parts.allocator.asking.resolve(body, person.name, person.owner, groups)
+        request = await self._asked_for(body, groups)
+        if request is None:
+            return
         now = parts.clock.now()
         key = Key(*person.owner, server)
         mine = parts.book.of_key(key)
@@ -92,10 +95,32 @@ class Check(ApiHandler):
                 "asked": gpus_asked(request, parts.catalog, simulated=offer is not None and offer.simulated),
                 "ends_at": None if waiting or limit or node_seconds or trouble else ends_at,
                 "team": request.team or None,
+                "understood": understood(request, body),
+                "cost": cost_view(parts, request, key, would.kind or request.gpu, ends_at - now),
                 "substitutes": await self._substitutes(claim, would, groups),
                 "quota": bounds_view(parts, [who_of(claim)]),
             }
         )
+
+    async def _asked_for(self, body: Mapping[str, Any], groups: frozenset[str]) -> Request | None:
+        """Return the request that options mean; None where some can't be, all of which are then answered at once."""
+        person, asking, catalog = self.must(), self.parts.allocator.asking, self.parts.catalog
+        last_team = await asking.last_team(person.owner, groups)
+
+        def resolved(options: Mapping[str, Any]) -> Request:
+            return resolve(catalog, options, person.name, groups=groups, last_team=last_team)
+
+        left, refused = tried(resolved, body)
+        if not refused:
+            return resolved(left)
+        status, first = self.error_of(refused[0])
+        told = {
+            "sentence": what_is_wrong(refused),
+            "fields": [{"field": one.field, "words": one.beside} for one in refused],
+            "understood": understood(resolved(left), left) if left else {},
+        }
+        self.answer({"error": {**first, **told}}, status)
+        return None
 
     async def _substitutes(self, claim: Claim, would: Preview, groups: frozenset[str]) -> list[dict[str, Any]]:
         """Return, for each kind that may be given instead, what it would bring now, and whether it is consented to.

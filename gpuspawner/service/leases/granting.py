@@ -85,16 +85,23 @@ class Granting:
 
     async def lapse_expired(self) -> None:
         """Have those wait again whose grant expired before a start took it."""
-        now, stored = self._clock.now(), []
+        now, lapsing = self._clock.now(), list[tuple[Lease, float]]()
         for lease_id, expires_at in list(self._expiries.items()):
             lease = self._book.get(lease_id)
             if lease is None or lease.phase is not Phase.RESERVED:
                 del self._expiries[lease_id]
             elif expires_at <= now:
-                lapsed = leases.lapse(lease, now)
-                stored.append(self._book.save(lapsed, audit=[self._line(lapsed, events.Requeued(EXPIRED))]))
-                del self._expiries[lease_id]
-        await all_stored(stored)
+                lapsing.append((lease, expires_at))
+        await asyncio.gather(*(self._lapse(lease, expires_at, now) for lease, expires_at in lapsing))
+
+    async def _lapse(self, lease: Lease, expires_at: float, now: float) -> None:
+        lapsed = leases.lapse(lease, now)
+        del self._expiries[lease.id]
+        try:
+            await self._book.save(lapsed, audit=[self._line(lapsed, events.Requeued(EXPIRED))])
+        except BaseException:
+            self._expiries.setdefault(lease.id, expires_at)  # it is granted as before, or the next look finds it is not
+            raise
 
     def _grant(self, grant: Grant, used: dict[str, Fraction], tally: Tally) -> asyncio.Future[None] | None:
         """Make a grant that still counts; None where it does not."""

@@ -100,7 +100,10 @@ class Observed:
 
     def stop_answered(self, key: Key) -> None:
         """Note that the hub has answered."""
-        self._stops[key] = self._clock.now()
+        now = self._clock.now()
+        self._stops[key] = now
+        oldest = now - self._settings.stop_race_seconds
+        self._stops = {one: answered_at for one, answered_at in self._stops.items() if answered_at >= oldest}
 
     def stopped_lately(self, key: Key) -> bool:
         """Whether a start that is cancelled now was probably hit by a stop of ours."""

@@ -132,6 +132,7 @@ class Reconciler:
 
     async def _take_steps(self) -> None:
         """Move each lease by at most one step: all at once, so that they are written together."""
+        self._started &= {(lease.id, lease.granted_at) for lease in self._book}
         steps = dict[str, asyncio.Future[None] | None]()
         for lease in self._book:
             try:

@@ -1,11 +1,12 @@
-"""Kinds of the catalog that no GPU matches: what was seen instead, and what to write. Pure."""
+"""Kinds of the catalog that no GPU matches, or whose GPUs nothing measures: what was seen, and what to write. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
 
-from gpuspawner.core.gpus.fleet import Fleet, GpuKind
+from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind
+from gpuspawner.core.gpus.vendors import Vendor, vendor_of
 
 MODELS_SHOWN = 10
 """Arbitrary: more models than a cluster has, as a rule."""
@@ -21,6 +22,21 @@ def unmatched(kinds: Iterable[GpuKind], fleet: Fleet) -> tuple[str, ...]:
     found = {gpu.pool for gpu in fleet.gpus}
     missing = [k for k in kinds if k.of is None and k.autoscale is None and k.name not in found]
     return tuple(f"No GPU matches the kind {kind.name} ({_looked_for(kind)}). {_seen(fleet)}" for kind in missing)
+
+
+def unmeasured(kinds: Iterable[GpuKind], fleet: Fleet) -> tuple[str, ...]:
+    """Return, in a sentence each for administrators, which kinds have GPUs of vendors whose tool is not read here."""
+    found: dict[str, Vendor] = {gpu.pool: vendor for gpu in fleet.gpus if (vendor := _vendor(gpu)) and not vendor.tool}
+    return tuple(
+        f"GPUs of the kind {kind.name} ({found[kind.name].name}) are not measured: their workspaces are never idle. "
+        "Give their templates a short lifetime."
+        for kind in kinds
+        if kind.name in found
+    )
+
+
+def _vendor(gpu: Gpu) -> Vendor | None:
+    return vendor_of(gpu.group.resource) if gpu.group else None
 
 
 def _looked_for(kind: GpuKind) -> str:

@@ -1,4 +1,4 @@
-"""A copy of the store while it is used, one put back, and what a newer version would change in it. SQLite's alone.
+"""A copy of the store while it is used, one put back, and its schema looked at and taken back. SQLite's alone.
 
 A backup is a tar archive of the database and, where the folder has them, the hub's id and secret: with these three a
 lost folder is whole again.
@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from alembic.config import Config
-from alembic.script import ScriptDirectory
+import sqlalchemy as sa
 
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.service.store import schema
+from gpuspawner.service.store.schema import OPENED_BY, Step, known_steps, newer_words, version_of
 
 DATABASE, HUB_ID, SECRET = "gpuspawner.sqlite", "hub-id", "secret"
 IDENTITY = (HUB_ID, SECRET)
@@ -31,18 +32,11 @@ _EPOCH = "SELECT number FROM meta WHERE name = 'epoch'"
 
 
 @dataclass(frozen=True)
-class Step:
-    """One change of the schema that an upgrade makes, and what it is for."""
-
-    revision: str
-    what: str
-
-
-@dataclass(frozen=True)
 class Condition:
     """What a store is: its schema, this version's, and the steps between them; how much it holds.
 
     ``revision`` is "" where no service has opened it yet. ``is_newer`` is whether this version does not know it.
+    ``opened_by`` is the version of gpuspawner that opened it last, "" where that was not noted.
     """
 
     revision: str
@@ -52,6 +46,7 @@ class Condition:
     live: int
     ended: int
     size_bytes: int
+    opened_by: str
 
 
 def condition(data: Path) -> Condition:
@@ -114,8 +109,7 @@ def restore(source: IO[bytes], data: Path, is_used: Callable[[], str]) -> str:
             told = _condition(database, 0)
             if told.is_newer:
                 raise Conflict(
-                    f"The backup has schema {told.revision}, and this version of gpuspawner knows {told.newest} at "
-                    "most. Install the version that wrote it, or a later one, and restore then."
+                    f"The backup is of a later version. {newer_words(told.revision, told.newest, told.opened_by)}"
                 )
             _take_over(database, epoch)
         kept = _put_aside(data)
@@ -126,24 +120,62 @@ def restore(source: IO[bytes], data: Path, is_used: Callable[[], str]) -> str:
     return kept
 
 
+def undone(data: Path, revision: str) -> tuple[Step, ...]:
+    """Return the steps that a way back to a schema takes out again, the last one first.
+
+    Raises:
+        Unavailable: there is no store, or it is damaged.
+        Conflict: it is of a later version, or was never beyond that schema.
+    """
+    told = condition(data)
+    if told.is_newer:
+        raise Conflict(newer_words(told.revision, told.newest, told.opened_by))
+    known = known_steps()
+    revisions = [step.revision for step in known]
+    before = revisions[: revisions.index(told.revision)] if told.revision else []
+    if revision not in before:
+        raise Conflict(
+            f"The store has schema {told.revision or 'none yet'}, and goes back to an earlier one: "
+            f"{', '.join(before) or 'there is none'}. The older version says which it knows: gpuspawner store check."
+        )
+    return known[len(before) : revisions.index(revision) : -1]
+
+
+def go_back(data: Path, revision: str, is_used: Callable[[], str]) -> str:
+    """Take a folder's store back to an earlier schema, whole or not at all; return where it lies as it was.
+
+    Raises:
+        Unavailable: there is no store, or it is damaged.
+        Conflict: as :func:`undone`, or the folder is in use.
+        OSError: it can't be written.
+    """
+    undone(data, revision)
+    if used := is_used():
+        raise Conflict(used)
+    with tempfile.TemporaryDirectory(dir=data, prefix=".downgrade-") as scratch:
+        copy = Path(scratch) / DATABASE
+        _copy(data / DATABASE, copy)
+        engine = sa.create_engine(f"sqlite:///{copy}")
+        with engine.begin() as connection:
+            schema.downgrade(connection, revision)
+        engine.dispose()
+        kept = _put_aside(data)
+        _own(copy, data)
+        copy.replace(data / DATABASE)
+    return kept
+
+
 def _condition(database: sqlite3.Connection, size_bytes: int) -> Condition:
-    known = _known()
+    known = known_steps()
     revision = _scalar(database, "SELECT version_num FROM alembic_version") or ""
     revisions = [step.revision for step in known]
     is_newer = bool(revision) and revision not in revisions
-    after = revisions.index(revision) + 1 if revision in revisions else 0
+    after = revisions.index(str(revision)) + 1 if revision in revisions else 0
     ended = _number(database, "SELECT count(*) FROM leases WHERE phase = ?", Phase.ENDED.value)
     every = _number(database, "SELECT count(*) FROM leases")
-    steps = () if is_newer else tuple(known[after:])
-    return Condition(str(revision), revisions[-1], steps, is_newer, every - ended, ended, size_bytes)
-
-
-def _known() -> list[Step]:
-    """Return every step that this version knows, the first one first: what its migration's own text says."""
-    config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
-    scripts = ScriptDirectory.from_config(config).walk_revisions()
-    return [Step(one.revision, one.doc.splitlines()[0]) for one in scripts][::-1]
+    steps = () if is_newer else known[after:]
+    opened_by = version_of(_number(database, "SELECT number FROM meta WHERE name = ?", OPENED_BY))
+    return Condition(str(revision), revisions[-1], steps, is_newer, every - ended, ended, size_bytes, opened_by)
 
 
 @contextlib.contextmanager
@@ -226,10 +258,14 @@ def _check_hub(data: Path, found: dict[str, Path]) -> None:
 
 
 def _epoch_of(path: Path) -> int:
+    """Return the epoch of the store that is replaced, 0 where there is none or where it is damaged."""
     if not path.exists():
         return 0
-    with _opened(path) as database:
-        return _number(database, _EPOCH)
+    try:
+        with _opened(path) as database:
+            return _number(database, _EPOCH)
+    except Unavailable:
+        return 0
 
 
 def _take_over(database: sqlite3.Connection, epoch: int) -> None:
@@ -241,17 +277,22 @@ def _take_over(database: sqlite3.Connection, epoch: int) -> None:
 
 
 def _put_aside(data: Path) -> str:
-    """Keep the database that is there, all of it in one file beside; return its name."""
+    """Keep the database that is there, all of it beside, in one file where it is whole; return its name."""
     path = data / DATABASE
     if not path.exists():
         return ""
     aside = data / f"{DATABASE}.until-{time.strftime('%Y%m%d-%H%M%S')}"
+    parts = {end: path.with_name(path.name + end) for end in ("", "-wal", "-shm")}
     try:
         _copy(path, aside)
-    except Unavailable:  # damaged: what there is of it
-        path.replace(aside)
-    for end in ("", "-wal", "-shm"):
-        path.with_name(path.name + end).unlink(missing_ok=True)
+    except Unavailable:  # damaged: all that there is of it, also what was not yet written into it
+        for end, part in parts.items():
+            if part.exists():
+                part.replace(aside.with_name(aside.name + end))
+                _own(aside.with_name(aside.name + end), data)
+        return str(aside)
+    for part in parts.values():
+        part.unlink(missing_ok=True)
     _own(aside, data)
     return str(aside)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -11,19 +10,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 import sqlalchemy as sa
-from alembic import command
-from alembic.config import Config
-from alembic.util.exc import CommandError
 
+from gpuspawner import __version__
 from gpuspawner.core.errors import Conflict, Superseded, Unavailable
 from gpuspawner.core.leases.lease import Key, Lease, Owner, Phase
 from gpuspawner.core.leases.stored_events import event_of
 from gpuspawner.core.quotas.charges import Line
-from gpuspawner.service.store import tables
+from gpuspawner.service.store import schema, tables
 from gpuspawner.service.store.ages import Ages
 from gpuspawner.service.store.estimates import Estimates
 from gpuspawner.service.store.ledger import Ledger
@@ -95,18 +91,16 @@ class Store:
 
         Raises:
             Conflict: another service opened the store meanwhile.
+            Unavailable: also where a later version of gpuspawner has changed its schema.
         """
-        logging.getLogger("alembic").setLevel(logging.WARNING)
-        config = Config()
-        config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
         with self._begun(writes=True) as connection:
             self._check_still(connection, after)
-            config.attributes["connection"] = connection
-            command.upgrade(config, "head")
+            schema.upgrade(connection)
         with self._begun(writes=True) as connection:
             self._check_still(connection, after)
             epoch = self._read_epoch(connection)
             _note(connection, "epoch", epoch + 1)
+            _note(connection, schema.OPENED_BY, schema.number_of(__version__))
             if after is not None:
                 _note(connection, BEAT, 1)
         self.epoch, self._beats = epoch + 1, 1
@@ -338,8 +332,6 @@ def _translated() -> Iterator[None]:
         raise  # a fault of ours: text that nobody can write
     except ValueError as error:  # no JSON, or no number, where there was one
         raise Unavailable(f"The store holds what can't be read ({error}). Is its file whole?") from error
-    except CommandError as error:
-        raise Unavailable(f"The store was made by another version of gpuspawner ({error}).") from error
 
 
 def _sqlite_settings(connection: object, _record: object) -> None:

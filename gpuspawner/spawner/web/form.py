@@ -12,14 +12,16 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from gpuspawner.backends.local.nvidia import has_devices
-from gpuspawner.catalog import ANY_GPU, NO_GPU, OPTIONS, Catalog, Guarantee, Template, keys_of_form, resolve
+from gpuspawner.catalog import ANY_GPU, NO_GPU, OPTIONS, Catalog, Guarantee, Template, keys_of_form
+from gpuspawner.catalog.prices import price_words
 from gpuspawner.catalog.requests.menus import LONGEST_CHOICE
-from gpuspawner.core.errors import RequestRefused, quoted
+from gpuspawner.core.errors import label_of, quoted
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.units import BadValue, parse_bytes, parse_duration, show_bytes, show_cpu, show_duration
 from gpuspawner.spawner.web import instead
 from gpuspawner.spawner.web import menus as form_menus
 from gpuspawner.spawner.web.live import Live
+from gpuspawner.spawner.web.offline import judged
 from gpuspawner.spawner.web.pages import TEMPLATES
 
 AWAY = "GPUs can't be granted now: the GPU service does not answer. Work without one, or wait: this page looks again."
@@ -30,6 +32,7 @@ LONGEST_SHOWN = 200
 CPU_CHOICES = (0.5, 1, 2, 4, 8, 16, 32, 64, 128)
 MEMORY_CHOICES = tuple(2**power for power in range(29, 41))
 LIFETIME_CHOICES = (30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 43200, 86400, 172800, 604800)
+LIFETIME_BUTTONS = frozenset({3600, 14400, 28800, 86400, 604800})
 
 _environment = Environment(
     loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -63,10 +66,11 @@ def render(
         own: whether ``user`` is who looks.
         teams: those that the user may have charged, by name and title.
     """
+    now = live or judged(catalog, chosen, user, AWAY)
     shown = {key: _shown(key, chosen.get(key, "")) for key in OPTIONS}
     template = catalog.templates.get(shown["template"], next(iter(catalog.templates.values()), None))
     if template is None:
-        return _without(_refusal(catalog, chosen, user), None if own else user)
+        return _without(now.sentence, None if own else user)
     return _environment.get_template("gpuspawner/form.html").render(
         user=user,
         server=server,
@@ -83,20 +87,22 @@ def render(
         teams=[{"name": name, "title": title} for name, title in teams],
         team=_team(teams, chosen, live),
         simulated=_simulated(catalog, live),
-        fields=_fields(catalog, template),
+        fields=_fields(catalog, template, now),
+        wrong=now.wrong,
         menus=form_menus.shown(catalog, template, chosen),
         data=_of_script(catalog, template, chosen, live),
-        quota=live.quota if live else (),
+        quota=now.quota,
         whose=None if own else user,
-        sentence=_sentence(catalog, chosen, user, live),
-        refused=live.refused if live else _refusal(catalog, chosen, user) is not None,
+        sentence=now.sentence,
+        cost=now.cost,
+        refused=now.refused,
         away=live is None,
         away_sentence=AWAY,
         fast=catalog.fast,
     )
 
 
-def _without(sentence: str | None, whose: str | None) -> str:
+def _without(sentence: str, whose: str | None) -> str:
     """Return the page of who is offered nothing."""
     return _environment.get_template("gpuspawner/form_without.html").render(sentence=sentence, whose=whose)
 
@@ -105,7 +111,7 @@ def _kinds(catalog: Catalog, live: Live | None) -> list[dict[str, Any]]:
     """Return the rows of the GPU kinds that some template offers."""
     offered = {name for template in catalog.templates.values() for name in template.gpus}
     kinds = (kind for kind in catalog.gpus.values() if kind.name in offered)
-    return [{"kind": kind, "more": _more(kind), "free": _free(kind.name, live)} for kind in kinds]
+    return [{"kind": kind, "more": _more(catalog, kind), "free": _free(kind.name, live)} for kind in kinds]
 
 
 def _of_script(
@@ -117,23 +123,6 @@ def _of_script(
         "templates": {name: _data(catalog, one) for name, one in catalog.templates.items()},
         "consents": {**consents, template.name: sorted(instead.consented(template, chosen, live))},
     }
-
-
-def still_allowed(resolved: Callable[[Any], Any], remembered: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return of what was last used what may still be asked: the form must not offer what Start refuses.
-
-    ``resolved`` makes a request of options, or raises RequestRefused.
-    """
-    left = dict(remembered or {})
-    while left:
-        try:
-            resolved(left)
-        except RequestRefused as error:
-            if left.pop(error.field.strip("'"), None) is None:
-                return {}
-        else:
-            break
-    return left
 
 
 def prefill_from_query(arguments: Mapping[str, Sequence[str | bytes]]) -> dict[str, str]:
@@ -184,14 +173,6 @@ def prefill_from_post(catalog: Catalog, formdata: Mapping[str, Sequence[Any]]) -
     }
 
 
-def _refusal(catalog: Catalog, chosen: Mapping[str, Any], user: str) -> str | None:
-    try:
-        resolve(catalog, dict(chosen), user)
-    except RequestRefused as error:
-        return str(error)
-    return None
-
-
 def _team(teams: Sequence[tuple[str, str]], chosen: Mapping[str, Any], live: Live | None) -> str:
     """Return the team that is shown as chosen: the one that was, else the last one; "" where the user has to say."""
     names = [name for name, _ in teams]
@@ -199,13 +180,8 @@ def _team(teams: Sequence[tuple[str, str]], chosen: Mapping[str, Any], live: Liv
     return next((team for team in wanted if team in names), "")
 
 
-def _sentence(catalog: Catalog, chosen: Mapping[str, Any], user: str, live: Live | None) -> str:
-    return live.sentence if live else _refusal(catalog, chosen, user) or AWAY
-
-
-def _more(kind: GpuKind) -> str:
-    price = "" if kind.price_per_hour is None else f", {kind.price_per_hour:.2f} an hour"
-    return f"{show_bytes(kind.memory_bytes)} each{price}"
+def _more(catalog: Catalog, kind: GpuKind) -> str:
+    return ", ".join(filter(None, [f"{show_bytes(kind.memory_bytes)} each", price_words(catalog, kind.name)]))
 
 
 def _free(kind: str, live: Live | None) -> str:
@@ -226,12 +202,13 @@ def _simulated(catalog: Catalog, live: Live | None) -> set[str]:
     return {kind.name for kind in catalog.gpus.values() if kind.pool in here}
 
 
-def _fields(catalog: Catalog, template: Template) -> list[dict[str, Any]]:
-    """Return the fields below the GPUs: for each its name, label, default, hint and suggestions."""
+def _fields(catalog: Catalog, template: Template, live: Live) -> list[dict[str, Any]]:
+    """Return the fields beside the GPUs: for each its name, label, default, hint, suggestions, and what it means."""
     data = _data(catalog, template)
-    labels = {"count": "GPUs", "gpu_memory": "Memory of each GPU", "cpu": "CPU cores", "memory": "Memory"}
-    labels |= {"lifetime": "Lifetime"}
-    return [{"name": name, "label": label, **data[name]} for name, label in labels.items()]
+    return [
+        {"name": name, "label": label_of(name), "understood": live.understood.get(name, ""), **data[name]}
+        for name in ("count", "gpu_memory", "cpu", "memory", "lifetime")
+    ]
 
 
 def _data(catalog: Catalog, template: Template) -> dict[str, Any]:
@@ -261,6 +238,7 @@ def _data(catalog: Catalog, template: Template) -> dict[str, Any]:
             _written_lifetime(default.lifetime_seconds),
             *_bounded(bounds.lifetime_seconds, _written_lifetime, LIFETIME_CHOICES),
         ),
+        "lifetimes": _few(bounds.lifetime_seconds),
     }
 
 
@@ -290,6 +268,13 @@ def _bounded(
     least, most = bounds
     hint = show(least) if least == most else f"{show(least)} to {show(most)}"
     return hint, [show(choice) for choice in choices if least <= choice <= most]
+
+
+def _few(bounds: tuple[int, int]) -> list[str]:
+    """Return the lifetimes that stand beside the field as buttons, within the bounds."""
+    within = [seconds for seconds in LIFETIME_CHOICES if bounds[0] <= seconds <= bounds[1]]
+    usual = [seconds for seconds in within if seconds in LIFETIME_BUTTONS]
+    return [_written_lifetime(seconds) for seconds in (usual if len(usual) > 1 else within[-5:])]
 
 
 def _written_lifetime(seconds: float) -> str:

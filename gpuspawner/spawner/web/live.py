@@ -25,6 +25,8 @@ class Live:
     ``offers`` is by kind. ``sentence`` says what Start would do, or, where ``refused``, why it would not. ``quota`` is
     a line for each limit that binds the user. ``team`` is charged where they name none, "" where they must. What they
     consented to last is ``consents``, by template; ``substitutes`` tells what those of the kind asked for bring now.
+    By option, ``wrong`` says what can't be, and ``understood`` what a size or time was understood to mean.
+    ``cost`` tells what the whole start costs, and leaves of budgets.
     """
 
     offers: Mapping[str, Mapping[str, Any]]
@@ -34,6 +36,9 @@ class Live:
     team: str = ""
     consents: Mapping[str, Collection[str]] = field(default_factory=dict)
     substitutes: Mapping[str, str] = field(default_factory=dict)
+    wrong: Mapping[str, str] = field(default_factory=dict)
+    understood: Mapping[str, str] = field(default_factory=dict)
+    cost: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,8 @@ class ServiceView:
         if offers is None or check is None or "error" in offers:
             return None
         error = check.get("error")
-        sentence = error["message"] if error else check["sentence"]
+        told = error or check
+        sentence = error.get("sentence", error["message"]) if error else check["sentence"]
         by_kind = {offer["kind"]: offer for offer in offers["offers"]}
         return Live(
             by_kind,
@@ -63,6 +69,9 @@ class ServiceView:
             team=offers["team"] or "",
             consents=offers["consents"],
             substitutes={one["kind"]: one["words"] for one in check.get("substitutes", ())},
+            wrong={one["field"]: one["words"] for one in told.get("fields", ())},
+            understood=told.get("understood", {}),
+            cost=tuple(check.get("cost", {}).get("words", ())),
         )
 
     async def workspaces(self) -> tuple[Mapping[str, Any], ...] | None:

@@ -12,7 +12,7 @@ from jupyterhub.utils import isoformat
 from traitlets import Callable, Unicode, default, observe
 from traitlets.config import LoggingConfigurable
 
-from gpuspawner.catalog import Catalog, from_form, resolve, teams_of, visible, without_defaults
+from gpuspawner.catalog import Catalog, from_form, resolve, teams_of, tried, visible, without_defaults
 from gpuspawner.catalog.groups import named_groups, team_title
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.leases.request import Request
@@ -145,6 +145,6 @@ class FormOptions(_Base):
         posted = posted if link is None else None
         if posted:
             return posted, []
-        last = form.still_allowed(self.gpu_request, self.user_options)
+        last, _ = tried(self.gpu_request, self.user_options)  # the form must not offer what Start refuses
         # Which team was charged and what else was consented to, for whichever server, the service knows.
         return {key: value for key, value in last.items() if key in form.LINKED}, []

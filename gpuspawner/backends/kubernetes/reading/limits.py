@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpuspawner.backends.kubernetes.reading.objects import is_gpu_resource
 from gpuspawner.backends.kubernetes.reading.quantities import amount_of
+from gpuspawner.core.gpus.vendors import is_gpu_resource
 from gpuspawner.core.quotas.limits import (
     ASKED,
     CPU,

@@ -9,30 +9,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from gpuspawner.core.gpus.vendors import GKE_SLICE, VENDORS, vendor_of
 from gpuspawner.core.units import GIBIBYTE, MEBIBYTE
 
-GKE_PRODUCT = "cloud.google.com/gke-accelerator"
-GKE_SLICE = "cloud.google.com/gke-gpu-partition-size"
-GKE_SHARED = "cloud.google.com/gke-max-shared-clients-per-gpu"
-_PRODUCTS = {
-    "nvidia.com": (
-        "nvidia.com/gpu.product",
-        GKE_PRODUCT,
-        "karpenter.k8s.aws/instance-gpu-name",
-        "eks.amazonaws.com/instance-gpu-name",
-        "k8s.amazonaws.com/accelerator",
-    ),
-    "amd.com": ("amd.com/gpu.product-name", "beta.amd.com/gpu.product-name"),
-    "gpu.intel.com": ("gpu.intel.com/product", "gpu.intel.com/family"),
-}
-"""Where each vendor's model stands, the most exact label first."""
-_MEMORIES_MIB = (
-    "nvidia.com/gpu.memory",
-    "karpenter.k8s.aws/instance-gpu-memory",
-    "eks.amazonaws.com/instance-gpu-memory",
-)
-_MEMORIES_GIB = ("amd.com/gpu.vram", "beta.amd.com/gpu.vram")
-_REPLICAS = ("nvidia.com/gpu.replicas", GKE_SHARED)
 HOSTNAME = "kubernetes.io/hostname"
 Selector = tuple[tuple[str, tuple[str, ...]], ...]
 """Labels that nodes have, each with its value, and those that they do not have, each with none."""
@@ -45,8 +24,11 @@ _MIG_INFIX = "-MIG-"
 _WHOLE = re.compile(r"([0-9]{1,9})G?i?")
 
 _KEPT = frozenset(
-    {key for keys in _PRODUCTS.values() for key in keys} | {*_MEMORIES_MIB, *_MEMORIES_GIB, *_REPLICAS, GKE_SLICE}
-) | {HOSTNAME}
+    key
+    for vendor in VENDORS
+    for keys in (vendor.products, vendor.memories_mib, vendor.memories_gib, vendor.replicas)
+    for key in keys
+) | {GKE_SLICE, HOSTNAME}
 
 
 @dataclass(frozen=True)
@@ -96,24 +78,24 @@ def says_shared(resource: str) -> bool:
 
 def model_of(labels: Mapping[str, str], resource: str) -> Model:
     """Return what a node's labels say of one of its GPU resources."""
-    vendor, base = resource.partition("/")[0], resource.removesuffix(_SHARED_RESOURCE)
+    vendor, base = vendor_of(resource), resource.removesuffix(_SHARED_RESOURCE)
     mixed = _MIG_RESOURCE.fullmatch(base)
-    products = _PRODUCTS.get(vendor, ())
+    products = vendor.products if vendor else ()
     product = next((key for key in products if labels.get(key)), None)
-    if product is None:
+    if vendor is None or product is None:
         return Model(profile=mixed[1] if mixed else "", replicas=0 if says_shared(resource) else 1)
     name, _, profile = labels[product].removesuffix(_SHARED_SUFFIX).partition(_MIG_INFIX)
-    memory = _first(labels, _MEMORIES_MIB) * MEBIBYTE or _first(labels, _MEMORIES_GIB) * GIBIBYTE
+    memory = _first(labels, vendor.memories_mib) * MEBIBYTE or _first(labels, vendor.memories_gib) * GIBIBYTE
     own_product = product
     read = [*products[: products.index(product) + 1]]  # a node with a more exact label may have another model
-    replicas_of: tuple[str, ...] = _REPLICAS if vendor == "nvidia.com" else ()
+    replicas_of = vendor.replicas
     if mixed:
         # The product label is that of the whole devices, whatever those are shared into.
         profile = mixed[1]
         memory = _first(labels, (f"{base}.memory",)) * MEBIBYTE
         own_product, replicas_of = f"{base}.product", (f"{base}.replicas",)
         read.append(own_product)
-    elif vendor == "nvidia.com":
+    elif vendor.slices:
         profile = labels.get(GKE_SLICE, profile)
         read.append(GKE_SLICE)
     told = _first(labels, replicas_of)

@@ -17,10 +17,9 @@ from gpuspawner.backends.kubernetes.names import HUB_LABEL, variables_of
 from gpuspawner.backends.kubernetes.reading.models import is_kept_label
 from gpuspawner.backends.kubernetes.reading.quantities import amount_of
 from gpuspawner.core.gpus.fleet import NOTHING, Beside
+from gpuspawner.core.gpus.vendors import is_gpu_resource
 from gpuspawner.core.quotas.limits import CPU, MEMORY
 
-_GPUS = frozenset({"nvidia.com/gpu", "nvidia.com/gpu.shared", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe"})
-_MIG_PREFIX = "nvidia.com/mig-"
 _ENDED = frozenset({"Succeeded", "Failed"})
 _UNREACHABLE = "node.kubernetes.io/unreachable"
 _PREEMPTION = re.compile(r"\.?( no new claims to deallocate,)? preemption: .*", re.DOTALL)
@@ -94,11 +93,6 @@ class Pod:
         """Which attempt of it, 0 where that is not said well."""
         attempt = self.variables.get(ATTEMPT, "")
         return int(attempt) if attempt.isascii() and attempt.isdigit() else 0
-
-
-def is_gpu_resource(name: str, named: frozenset[str] = frozenset()) -> bool:
-    """Whether a resource counts GPUs, slices or replicas of them; ``named`` are those that the catalog names."""
-    return name in _GPUS or name.startswith(_MIG_PREFIX) or name in named
 
 
 def to_node(data: Mapping[str, Any], named: frozenset[str] = frozenset()) -> Node:

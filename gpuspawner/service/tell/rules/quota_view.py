@@ -80,13 +80,12 @@ def budget_view(parts: Parts, balance: Balance, now: float) -> dict[str, Any]:
 
 
 def _budget_words(balance: Balance, lasts_until: float | None, now: float, contact: str) -> str:
-    what = balance.budget.what
-    aside = f", {used_words(balance.set_aside, what)} set aside for what runs" if balance.set_aside else ""
+    aside = f", {used_words(balance.set_aside, balance)} set aside for what runs" if balance.set_aside else ""
     if balance.hard is None:
         share = balance.soft or Fraction(0)
         return f"{shown(balance.used)} used of a share of {amount_words(balance, now, share)}{aside}"
     words = (
-        f"{used_words(balance.used, what)} used of {amount_words(balance, now)}{aside}; renews {balance.renews(now)}"
+        f"{used_words(balance.used, balance)} used of {amount_words(balance, now)}{aside}; renews {balance.renews(now)}"
     )
     if lasts_until is not None:
         words += f"; at the present use they last until {show_moment(lasts_until, now, balance.zone)}"

@@ -12,9 +12,9 @@ from gpuspawner.catalog import Catalog
 from gpuspawner.catalog.groups import team_title
 from gpuspawner.core.calendar.periods import show_moment
 from gpuspawner.core.idle.policy import LifecyclePolicy
-from gpuspawner.core.quotas.budgets import used_words
+from gpuspawner.core.quotas.budgets import hours_words as gpu_hours_words
 from gpuspawner.core.rules import Budget, ClassHold, Hours, Limit, Quota, Team, Used, Whom, Window
-from gpuspawner.core.units import show_duration
+from gpuspawner.core.units import show_duration, show_money
 from gpuspawner.service.tell.rules.quota_lines import amount, unit
 from gpuspawner.service.tell.sentences import gpu_title
 
@@ -52,7 +52,7 @@ class RuleWords:
 
 def entry_words(entry: Quota, catalog: Catalog) -> str:
     """Return an entry of quotas in a sentence, as ``Each user may have 2 GPUs at once, and up to 4 while free.``."""
-    found = [*(_of_limit(one, catalog) for one in entry.limits), *map(_of_budget, entry.budgets)]
+    found = [*(_of_limit(one, catalog) for one in entry.limits), *(_of_budget(one, catalog) for one in entry.budgets)]
     words = f"{_whom(entry, catalog)} may have {', '.join(found)}."
     if entry.whom in {Whom.TEAM, Whom.EVERYBODY} and entry.limits:
         words += " Who finds it full waits." if entry.full_waits else " Who finds it full is turned away."
@@ -81,11 +81,11 @@ def _of_limit(limit: Limit, catalog: Catalog) -> str:
     return f"{much(limit.soft)} at once, and up to {amount(limit, limit.hard)} while free"
 
 
-def _of_budget(budget: Budget) -> str:
+def _of_budget(budget: Budget, catalog: Catalog) -> str:
     def much(number: Fraction) -> str:
         if budget.what is Used.COST:
-            return f"{float(number):.2f} of cost".replace(".00 ", " ")
-        return used_words(number, budget.what)
+            return f"{show_money(float(number), catalog.rules.currency)} of cost".replace(".00 ", " ")
+        return gpu_hours_words(number)
 
     per = f"a {budget.per.value}"
     if budget.soft is None:

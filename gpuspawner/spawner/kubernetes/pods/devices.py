@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-GPU_RESOURCE = re.compile(r"(?:nvidia\.com/(?:v?gpu|mig-)|amd\.com/gpu|gpu\.intel\.com/|[^/]+/v-?gpu).*")
-"""What device plugins call GPUs: NVIDIA's, AMD's, Intel's, and those that divide GPUs (Volcano, HAMi)."""
+from gpuspawner.core.gpus.vendors import VENDORS, reaches_gpus
+
 VISIBLE = "NVIDIA_VISIBLE_DEVICES"
 """By this variable NVIDIA's container runtime decides which GPUs a container sees; the images of CUDA ask for all."""
 CUDA = "CUDA_VISIBLE_DEVICES"
@@ -25,9 +25,7 @@ CDI = "cdi.k8s.io/"
 """Annotations that begin so name devices to the container runtime."""
 ALONE = "GPUs come from the lease alone: take it out."
 _HOST_PATHS = (
-    "/dev/nvidia*",
-    "/dev/dri",
-    "/dev/kfd",
+    *(path for vendor in VENDORS for path in vendor.device_files),
     "/etc/cdi",
     "/proc",
     "/run/cdi",
@@ -98,7 +96,7 @@ def faults_of_resources(where: str, container: Any, named: frozenset[str]) -> It
 def faults_of_amounts(where: str, amounts: Iterable[str], named: frozenset[str]) -> Iterator[str]:
     """Yield the GPUs among resources, by name."""
     for name in amounts:
-        if name in named or GPU_RESOURCE.fullmatch(name):
+        if reaches_gpus(name, named):
             yield f"{where} names {name}. {ALONE}"
 
 

@@ -14,8 +14,8 @@ from typing import Any
 from gpuspawner.backends.kubernetes.names import carried
 from gpuspawner.backends.kubernetes.reading.objects import requested
 from gpuspawner.core.errors import Conflict
+from gpuspawner.core.gpus.vendors import reaches_gpus
 from gpuspawner.spawner.kubernetes.pods.devices import (
-    GPU_RESOURCE,
     VISIBLE,
     faults_of_annotations,
     faults_of_container,
@@ -117,7 +117,7 @@ def contradiction(pod: Mapping[str, Any], patch: Mapping[str, Any], mark: str) -
     if is_privileged(server):
         return f"{hook} makes the server privileged, which sees every GPU of its node. Take that out."
     limits = server.get("resources", {}).get("limits", {})
-    changed = {**{name: "0" for name in limits if GPU_RESOURCE.fullmatch(name)}, **_gpus(patch)}
+    changed = {**{name: "0" for name in limits if reaches_gpus(name)}, **_gpus(patch)}
     for name, count in changed.items():
         if str(limits.get(name, "0")) != count:
             given = limits.get(name, "none")
@@ -148,7 +148,7 @@ def _refuse_own_gpus(server: Json, gpus: Mapping[str, str]) -> None:
     resources = server.get("resources") or {}
     written = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
     for name in written:
-        if name in gpus or GPU_RESOURCE.fullmatch(name):
+        if reaches_gpus(name, frozenset(gpus)):
             raise Conflict(
                 f"c.KubeSpawner.extra_resource_limits (or a profile's) names {name}. GPUs come from the lease alone: "
                 "take it out, and offer the GPU in the catalog's templates."

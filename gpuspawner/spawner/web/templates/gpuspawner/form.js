@@ -1,7 +1,7 @@
 // The options form: fits the fields to the template chosen, and keeps numbers and the sentence fresh.
 (() => {
   "use strict";
-  const { poll, service, setText } = window.gpuspawner;
+  const { element, poll, service, setText } = window.gpuspawner;
   const root = document.getElementById("gs-form");
   const form = root?.closest("form");
   if (!form) return;
@@ -54,6 +54,15 @@
     if (all) all.hidden = !any;
   };
 
+  const showLifetimes = (lifetimes) => { // whoever presses one keeps the focus on it
+    const all = input("lifetimes");
+    if ([...all.children].map(({ textContent }) => textContent).join() !== lifetimes.join()) {
+      all.replaceChildren(...lifetimes.map((text) => element("button", { type: "button", className: "gs-chip", textContent: text })));
+    }
+    const { value } = input("lifetime");
+    for (const button of all.children) button.setAttribute("aria-pressed", String(button.textContent === value));
+  };
+
   const fit = () => {
     const now = template();
     only(root.querySelectorAll("[data-kind]"), ({ dataset }) => dataset.kind in now.gpus);
@@ -78,6 +87,7 @@
       setText(input(`${name}-hint`), now[name].hint);
       input(`${name}-list`).replaceChildren(...now[name].suggestions.map((text) => new Option("", text)));
     }
+    showLifetimes(now.lifetimes);
   };
 
   const sizes = () => {
@@ -103,23 +113,37 @@
   };
 
   const refusal = document.querySelector(".spawn-error-msg"); // the hub's own, above the form, of what was sent
-  const tell = (sentence, field, warns) => {
+  const showBeside = (name, texts) => {
+    for (const node of root.querySelectorAll(`[data-${name}]`)) {
+      const text = texts[node.dataset[name]] ?? "";
+      setText(node, text);
+      node.hidden = !text;
+    }
+  };
+  // What was understood, where it does not read as it was typed.
+  const plain = (text) => text.toLowerCase().replaceAll(" ", "").replace("min", "m");
+  const showUnderstood = (meant) => {
+    const news = Object.entries(meant).filter(([name, text]) => input(name) && plain(input(name).value) !== plain(text));
+    showBeside("understood", Object.fromEntries(news.map(([name, text]) => [name, `= ${text}`])));
+  };
+  const tell = (sentence, { fields = [], understood = {} }, warns) => {
+    const wrong = Object.fromEntries(fields.map(({ field, words }) => [field, words]));
     if (!refusal?.textContent.includes(sentence)) refusal?.remove(); // it is no longer what is asked for
     setText(root.querySelector("#gs-sentence"), refusal?.isConnected ? "Not possible as it is: see above." : sentence);
     root.querySelector("#gs-does").classList.toggle("gs-warn", warns);
-    for (const name of FIELDS) {
-      input(name).setAttribute("aria-invalid", String(name === field));
-    }
-    for (const one of choices()) one.setAttribute("aria-invalid", String(one.dataset.key === field));
-    for (const one of root.querySelectorAll("[name=team]")) one.setAttribute("aria-invalid", String(field === "team"));
+    showBeside("wrong", wrong);
+    showUnderstood(understood);
+    for (const name of FIELDS) input(name).setAttribute("aria-invalid", String(name in wrong));
+    for (const one of choices()) one.setAttribute("aria-invalid", String(one.dataset.key in wrong));
+    for (const one of root.querySelectorAll("[name=team]")) one.setAttribute("aria-invalid", String("team" in wrong));
   };
 
-  const showQuota = (lines) => {
-    const list = root.querySelector("#gs-quota");
+  const showLines = (list, lines) => {
     list.hidden = !lines.length;
-    lines.forEach(({ words }, at) => setText(list.children[at] ?? list.appendChild(document.createElement("li")), words));
+    lines.forEach((words, at) => setText(list.children[at] ?? list.appendChild(element("li")), words));
     while (list.children.length > lines.length) list.lastElementChild.remove();
   };
+  const showQuota = (lines) => showLines(input("quota"), lines.map(({ words }) => words));
 
   const showInstead = (substitutes) => {
     for (const { kind, words } of substitutes) {
@@ -135,13 +159,17 @@
       const answer = await api.call("check", { ...options(), server });
       mayStart(true);
       if (number !== asked) return;
-      tell(answer.sentence, null, !answer.starts_now);
+      tell(answer.sentence, answer, !answer.starts_now);
       showInstead(answer.substitutes);
       showQuota(answer.quota);
+      showLines(input("cost"), answer.cost?.words ?? []);
     } catch (error) {
+      showLines(input("cost"), []);
       mayStart(!error.signedOut); // the hub would answer by a page about a cookie
       if (number !== asked) return; // what was asked meanwhile tells instead
-      tell(error.status || error.signedOut ? error.message : away, error.refusal?.field, true);
+      const { refusal: said } = error;
+      const beside = said && !said.fields ? { fields: [{ field: said.field, words: said.message }] } : (said ?? {});
+      tell(said?.sentence ?? (error.status || error.signedOut ? error.message : away), beside, true);
     }
   };
 
@@ -203,6 +231,11 @@
     changed();
   });
   input("copy").addEventListener("click", copy);
+  input("lifetimes").addEventListener("click", ({ target }) => {
+    if (target.type !== "button") return;
+    input("lifetime").value = target.textContent;
+    changed();
+  });
   fit();
   poll(5, look);
 })();

@@ -1,0 +1,112 @@
+"""The vendors of GPUs: what their resources, labels and device files are called, and what measures their GPUs.
+
+The one place that knows it: the service counts GPUs by it, the hub refuses by it whatever else reaches them. Names are
+those of the vendors' device plugins and labellers, and of GKE, EKS and Karpenter.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+GKE_PRODUCT = "cloud.google.com/gke-accelerator"
+GKE_SLICE = "cloud.google.com/gke-gpu-partition-size"
+GKE_SHARED = "cloud.google.com/gke-max-shared-clients-per-gpu"
+
+
+@dataclass(frozen=True)
+class Vendor:
+    """One vendor.
+
+    ``domain`` begins its resources. ``gpus`` are those of which each unit is a GPU or a replica of one, ``taints``
+    those of them by which nodes keep pods without GPUs off; those that begin with ``slices`` count parts of GPUs (MIG),
+    and what matches ``reaching`` reaches GPUs, whether it counts them or not.
+    ``products`` are the labels with the model, the most exact first; ``memories_mib``, ``memories_gib`` those with the
+    memory of one GPU, ``replicas`` those with how many pods share one.
+    ``device_files`` are paths of a node, each with all that begins so if it ends in ``*``.
+    ``tool`` is the program by which a workspace's GPUs are measured, "" where none is read.
+    """
+
+    name: str
+    domain: str
+    gpus: frozenset[str]
+    taints: frozenset[str]
+    reaching: str
+    products: tuple[str, ...]
+    device_files: tuple[str, ...]
+    slices: str | None = None
+    memories_mib: tuple[str, ...] = ()
+    memories_gib: tuple[str, ...] = ()
+    replicas: tuple[str, ...] = ()
+    tool: str = ""
+
+
+NVIDIA = Vendor(
+    name="NVIDIA",
+    domain="nvidia.com",
+    gpus=frozenset({"nvidia.com/gpu", "nvidia.com/gpu.shared"}),
+    taints=frozenset({"nvidia.com/gpu"}),
+    reaching=r"nvidia\.com/(?:v?gpu|mig-).*",
+    slices="nvidia.com/mig-",
+    products=(
+        "nvidia.com/gpu.product",
+        GKE_PRODUCT,
+        "karpenter.k8s.aws/instance-gpu-name",
+        "eks.amazonaws.com/instance-gpu-name",
+        "k8s.amazonaws.com/accelerator",
+    ),
+    memories_mib=(
+        "nvidia.com/gpu.memory",
+        "karpenter.k8s.aws/instance-gpu-memory",
+        "eks.amazonaws.com/instance-gpu-memory",
+    ),
+    replicas=("nvidia.com/gpu.replicas", GKE_SHARED),
+    device_files=("/dev/nvidia*",),
+    tool="nvidia-smi",
+)
+VENDORS = (
+    NVIDIA,
+    Vendor(
+        name="AMD",
+        domain="amd.com",
+        gpus=frozenset({"amd.com/gpu"}),
+        taints=frozenset({"amd.com/gpu"}),
+        reaching=r"amd\.com/gpu.*",
+        products=("amd.com/gpu.product-name", "beta.amd.com/gpu.product-name"),
+        memories_gib=("amd.com/gpu.vram", "beta.amd.com/gpu.vram"),
+        device_files=("/dev/kfd", "/dev/dri"),
+    ),
+    Vendor(
+        name="Intel",
+        domain="gpu.intel.com",
+        gpus=frozenset({"gpu.intel.com/i915", "gpu.intel.com/xe"}),
+        taints=frozenset({"gpu.intel.com/i915", "gpu.intel.com/xe"}),
+        reaching=r"gpu\.intel\.com/.*",  # the resource for monitoring shows all GPUs of a node
+        products=("gpu.intel.com/product", "gpu.intel.com/family"),
+        device_files=("/dev/dri",),
+    ),
+)
+"""Whoever has no ``tool`` here is granted and never measured: such a workspace is never idle by its GPUs."""
+_DIVIDERS = r"[^/]+/v-?gpu.*"
+"""Resources of those that divide GPUs of others (Volcano, HAMi): the hub refuses them, the service counts none."""
+_REACHING = re.compile("|".join([*(vendor.reaching for vendor in VENDORS), _DIVIDERS]))
+_GPUS = frozenset[str]().union(*(vendor.gpus for vendor in VENDORS))
+_SLICES = tuple(vendor.slices for vendor in VENDORS if vendor.slices)
+_BY_DOMAIN = {vendor.domain: vendor for vendor in VENDORS}
+TAINTS = tuple(sorted(frozenset[str]().union(*(vendor.taints for vendor in VENDORS))))
+"""Keys of taints that keep pods without GPUs off a node."""
+
+
+def is_gpu_resource(name: str, named: frozenset[str] = frozenset()) -> bool:
+    """Whether a resource counts GPUs, slices or replicas of them; ``named`` are those that the catalog names."""
+    return name in _GPUS or name.startswith(_SLICES) or name in named
+
+
+def reaches_gpus(name: str, named: frozenset[str] = frozenset()) -> bool:
+    """Whether whoever is given a resource reaches GPUs: all that count GPUs, and others of the vendors besides."""
+    return name in named or _REACHING.fullmatch(name) is not None
+
+
+def vendor_of(resource: str) -> Vendor | None:
+    """Return whose GPUs a resource counts, by its domain; None of a vendor that is not known here."""
+    return _BY_DOMAIN.get(resource.partition("/")[0])

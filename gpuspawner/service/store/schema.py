@@ -1,0 +1,104 @@
+"""The schema of a store: its steps, up when a service first opens it, and back by an administrator's command.
+
+Each step is a migration of Alembic, whose own text says what it is for, and that of its ``downgrade`` what is lost.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+from gpuspawner import __version__
+from gpuspawner.core.errors import Unavailable
+
+OPENED_BY = "opened by"
+"""Under this name ``meta`` has the version of the package that opened the store last, as a number."""
+_PLACES, _OF_EACH = 3, 1000
+
+
+@dataclass(frozen=True)
+class Step:
+    """One change of the schema that an upgrade makes: what it is for, and what a way back does to it."""
+
+    revision: str
+    what: str
+    back: str
+
+
+def known_steps() -> tuple[Step, ...]:
+    """Return every step that this version knows, the first one first."""
+    scripts = ScriptDirectory.from_config(_config()).walk_revisions()
+    return tuple(Step(one.revision, _line(one.doc), _line(one.module.downgrade.__doc__)) for one in scripts)[::-1]
+
+
+def upgrade(connection: sa.Connection) -> None:
+    """Bring a store to the newest schema that this version knows.
+
+    Raises:
+        Unavailable: it has a schema that this version does not know.
+    """
+    known = known_steps()
+    revision = MigrationContext.configure(connection).get_current_revision()
+    if revision and revision not in [step.revision for step in known]:
+        raise Unavailable(
+            f"The store is of another version. {newer_words(revision, known[-1].revision, _opened_by(connection))}"
+        )
+    command.upgrade(_config(connection), "head")
+
+
+def downgrade(connection: sa.Connection, revision: str) -> None:
+    """Take a store back to a schema that this version knows."""
+    command.downgrade(_config(connection), revision)
+
+
+def newer_words(revision: str, newest: str, opened_by: str) -> str:
+    """Return what is told of a store whose schema this version does not know: which is needed, and the ways back.
+
+    ``newest`` is the last schema that it knows, ``opened_by`` the version that opened the store last, "" where that was
+    not noted.
+    """
+    needed = f"gpuspawner {opened_by}" if opened_by else "the version that opened it last"
+    return (
+        f"It has schema {revision}, and gpuspawner {__version__} knows {newest} at most: nothing of it is served or "
+        f"changed. Install {needed} or a later one. To stay with this version, run `gpuspawner store downgrade "
+        f"{newest}` with that one, or restore the backup from before the upgrade."
+    )
+
+
+def number_of(version: str) -> int:
+    """Return a version as a number: 1.2.3 is 1002003. What is before a release counts as that release."""
+    number = 0
+    for part in re.findall("[0-9]+", version)[:_PLACES]:
+        number = number * _OF_EACH + min(int(part), _OF_EACH - 1)
+    return number
+
+
+def version_of(number: int) -> str:
+    """Return the version that :func:`number_of` was given, "" for 0."""
+    parts = [number // _OF_EACH**place % _OF_EACH for place in reversed(range(_PLACES))]
+    return ".".join(map(str, parts)) if number else ""
+
+
+def _opened_by(connection: sa.Connection) -> str:
+    number = connection.scalar(sa.text("SELECT number FROM meta WHERE name = :name"), {"name": OPENED_BY})
+    return version_of(int(number or 0))
+
+
+def _config(connection: sa.Connection | None = None) -> Config:
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    config.attributes["connection"] = connection
+    return config
+
+
+def _line(text: str | None) -> str:
+    return (text or "").strip().splitlines()[0]

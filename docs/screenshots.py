@@ -25,6 +25,14 @@ ROOT = Path(__file__).parents[1]
 OUT = ROOT / "docs" / "screenshots"
 CHROMIUM = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 CHROMIUM += ["--disable-component-update", "--disable-sync"]
+CONSOLE = {
+    "now": "",
+    "use": "use",
+    "workspaces": "workspaces",
+    "queue": "queue",
+    "people": "people",
+    "person": "people/alice",
+}
 LOOKS = {
     "1280-light": (1280, "light"),
     "1280-dark": (1280, "dark"),
@@ -143,7 +151,8 @@ def main() -> int:
                 bob = sign_in(browser, url, "bob", passwords["bob"])
                 admin = sign_in(browser, url, "admin", passwords["admin"])
                 alice_and_bob(alice, bob, url)
-                picture(admin, f"{url}/services/gpu/", "home-admin")
+                for name, page in CONSOLE.items():
+                    picture(admin, f"{url}/services/gpu/console/{page}", f"console-{name}")
                 picture(admin, f"{url}/services/gpu/quotas", "quotas")
         finally:
             demo.send_signal(signal.SIGINT)

@@ -58,6 +58,7 @@ class UsePage(ConsolePage):
         total = use.total_of(sums)
         told = {
             "timezone": parts.catalog.rules.timezone,
+            "currency": parts.catalog.rules.currency,
             "total": {**use.amounts_row(total, priced=priced), **_of_all(total)},
             "waits": asdict(read.waits),
             "called_wrong": read.disputes,

@@ -46,7 +46,7 @@ class ConsolePage(PageHandler):
 
     def show(self, template: str, **values: Any) -> None:
         """Answer a page of the console; its address with its state is what its live parts are asked for by."""
-        self.render_page(template, navigation=NAVIGATION, here=self.here, address=self.request.uri, **values)
+        self.render_page(template, tabs=NAVIGATION, tab=self.here, address=self.request.uri, **values)
 
     def asked(self) -> dict[str, list[str]]:
         """Return the arguments of the address. Raises 400 for what is no text."""

@@ -135,6 +135,18 @@ def alice_and_bob(alice: BrowserContext, bob: BrowserContext, url: str) -> None:
     page.get_by_role("heading", name="You called this wrong").wait_for()
 
 
+def message(admin: BrowserContext, url: str) -> None:
+    """Tell everybody of a maintenance, as an administrator does."""
+    page = admin.new_page()
+    page.goto(f"{url}/services/gpu/messages")
+    page.get_by_label("Until").fill("3d")
+    page.get_by_label("Text").fill("Maintenance on Friday from 18:00 to 20:00. Workspaces end at 17:50: save before.")
+    page.get_by_role("button", name="See whom it reaches").click()
+    page.get_by_role("button", name="Send it").click()
+    page.get_by_role("button", name="Withdraw").wait_for()
+    page.close()
+
+
 def main() -> int:
     """Make all pictures."""
     OUT.mkdir(exist_ok=True)
@@ -151,6 +163,10 @@ def main() -> int:
                 bob = sign_in(browser, url, "bob", passwords["bob"])
                 admin = sign_in(browser, url, "admin", passwords["admin"])
                 alice_and_bob(alice, bob, url)
+                message(admin, url)
+                picture(alice, f"{url}/services/gpu/", "home")
+                picture(alice, f"{url}/services/gpu/inbox", "inbox")
+                picture(admin, f"{url}/services/gpu/messages", "messages")
                 for name, page in CONSOLE.items():
                     picture(admin, f"{url}/services/gpu/console/{page}", f"console-{name}")
                 picture(admin, f"{url}/services/gpu/quotas", "quotas")

@@ -11,6 +11,7 @@ from gpuspawner.cli.adopting.arguments import add_adopting
 from gpuspawner.cli.chart.arguments import add_chart
 from gpuspawner.cli.doctor.arguments import add_doctor
 from gpuspawner.cli.keeping.arguments import add_store
+from gpuspawner.cli.messaging.arguments import add_message
 from gpuspawner.cli.reporting.arguments import add_report
 from gpuspawner.cli.serving.serve_arguments import add_serve
 
@@ -53,6 +54,7 @@ def add_parsers(commands: Any) -> None:
     _add_preempt(commands)
     _add_quota(commands)
     add_report(commands, _add_url)
+    add_message(commands, _add_url)
     _add_ssh(commands)
     _add_simulate(commands)
     add_chart(commands, argparse.RawDescriptionHelpFormatter)

@@ -25,13 +25,15 @@ from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.schedulers.memory import InMemoryScheduler
-from gpuspawner.service.api import events, internal, preemptions, public, usage
+from gpuspawner.service.api import events, inbox, internal, preemptions, public, usage
 from gpuspawner.service.api.base import is_spawner
 from gpuspawner.service.clock import Clock, SteadyClock, WallWatch
 from gpuspawner.service.connections import MOST_STRANGERS, PublicServer, raise_descriptor_limit
 from gpuspawner.service.door import STARTING, Door
 from gpuspawner.service.health import ROUTES as HEALTH_ROUTES
 from gpuspawner.service.health import Health
+from gpuspawner.service.inbox.board import Board
+from gpuspawner.service.inbox.inboxes import Inboxes
 from gpuspawner.service.leases.adoption import Identity
 from gpuspawner.service.leases.allocator import Allocator
 from gpuspawner.service.leases.book import Book
@@ -127,7 +129,7 @@ def wire(
     lifecycle = Lifecycle(book, allocator, reclaimer, clock)
     preemptions = Preemptions(book, allocator, reclaimer, clock)
     identity = Identity(options.hub_id, options.secret, options.secret_made_at)
-    members = Members(hub, clock, in_force)
+    members, board = Members(hub, clock, in_force), Board(store, clock)
     reconciler = Reconciler(book, allocator, reclaimer, hub, members, backend, clock, settings, identity, options.data)
     sampler = Sampler(book, backend, scheduler, in_force, clock, settings, lifecycle, reconciler.last_activity)
     url = options.public_url or options.service_url.rstrip("/") + options.prefix
@@ -136,7 +138,7 @@ def wire(
         lifecycle, reclaimer, reconciler, sampler, Notifier(hub, settings),
         clock, settings, hub, options.hub_id, options.secret, options.prefix, url.rstrip("/"), KnownUsers(hub, clock),
         members,
-        preemptions,
+        preemptions, board, Inboxes(store, book, board, allocator.accounting, clock),
     )  # fmt: skip
     book.told = partial(_tell, parts)
     return parts
@@ -146,6 +148,7 @@ async def load(parts: Parts) -> None:
     """Take on what the store holds, and what follows from the time that no service was there."""
     await parts.book.load()
     await parts.preemptions.load()
+    await parts.board.load()
     back_seconds = await parts.allocator.resume(parts.preemptions.known_at)
     await parts.preemptions.move_back(back_seconds)
     await parts.lifecycle.resume()
@@ -165,7 +168,8 @@ def application(parts: Parts, hub_auth: Mapping[str, Any] | None = None, health:
     prefix = parts.prefix.rstrip("/")
     routes: list[Any] = [
         (prefix + path, handler, {"parts": parts})
-        for path, handler in [*internal.ROUTES, *public.ROUTES, *preemptions.ROUTES, *usage.ROUTES, *events.ROUTES]
+        for part in (internal, public, preemptions, usage, events, inbox)
+        for path, handler in part.ROUTES
     ]
     routes += [(prefix + path, handler, {"parts": parts}) for path, handler in [*metrics.ROUTES, *WEB_ROUTES]]
     routes += [(path, handler, {"health": health}) for path, handler in HEALTH_ROUTES if health]
@@ -380,6 +384,8 @@ class Service:
         await store.write(store.ledger.forget, used_since_ms)
         await store.write(store.use_sums.forget, day_of(used_since_ms, self.parts.allocator.accounting.zone))
         await store.write(store.preemptions.forget, now - self._settings.keep_ended_seconds)
+        await store.write(store.messages.forget, now - self._settings.keep_ended_seconds)
+        await store.write(store.inbox.forget, now)
 
 
 def _time() -> float:

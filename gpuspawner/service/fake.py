@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.service.observe.hub import Hub, HubServer
+from gpuspawner.service.observe.hub import Hub, HubServer, HubUser
 
 
 @dataclass
@@ -116,6 +116,11 @@ class FakeHub(Hub):
         """Return all groups that somebody is in, or raise Unavailable."""
         self._must_answer()
         return frozenset().union(*self.members.values())
+
+    async def all_users(self) -> list[HubUser]:
+        """Return every user, or raise Unavailable."""
+        self._must_answer()
+        return [HubUser(name, born, frozenset(self.members.get(name, ()))) for name, born in self.users.items()]
 
     async def email(self, user: str) -> str | None:
         """Return a user's mail address, or raise Unavailable."""

@@ -10,6 +10,8 @@ from gpuspawner.catalog.file import InForce
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.service.clock import Clock
+from gpuspawner.service.inbox.board import Board
+from gpuspawner.service.inbox.inboxes import Inboxes
 from gpuspawner.service.leases.allocator import Allocator
 from gpuspawner.service.leases.book import Book
 from gpuspawner.service.leases.lifecycle import Lifecycle
@@ -51,6 +53,8 @@ class Parts:
     known: KnownUsers
     members: Members
     preemptions: Preemptions
+    board: Board
+    inboxes: Inboxes
     streams: Counter[tuple[str, Owner]] = field(default_factory=Counter)
     """How many pages of each person listen to events."""
 

@@ -58,6 +58,30 @@ def test_from_the_form_to_why_it_was_stopped(hub, page, user, assert_accessible)
     expect(page.locator("#gs-lifetime")).to_have_value("40s")
 
 
+def test_messages_inbox_and_state_are_told_on_the_hubs_own_pages(hub, page, user, assert_accessible):
+    said = "Maintenance on <i>Friday</i>."
+    hub.gpu("/messages", "POST", {"to": f"user:{user}", "text": said, "until": "2h"})
+    page.goto(f"{hub.url}/hub/home")
+    told = page.locator("#gs-messages")
+    expect(told).to_contain_text(said)
+    expect(page).to_have_title("(1) JupyterHub")
+    expect(page.get_by_role("link", name="Inbox 1 not read")).to_be_visible()
+    assert_accessible(page, "#gs-banner, nav")
+    hub.begin(user, template="lab")
+    hub.until(user, "running")
+    expect(page.locator("link[rel=icon]")).to_have_attribute("href", "/services/gpu/static/gpu-running.svg")
+    told.get_by_role("button", name="Got it").press("Enter")
+    expect(told).to_be_empty()
+    expect(page).to_have_title("JupyterHub")
+    page.set_viewport_size({"width": 1280, "height": 900})
+    page.get_by_role("link", name="Inbox").click()
+    expect(page.get_by_role("heading", name="Inbox")).to_be_visible()
+    expect(page.get_by_text("All is read.")).to_be_visible()
+    page.get_by_role("link", name="Hub").click()
+    page.get_by_role("link", name="GPU workspaces").click()
+    expect(page.get_by_role("heading", name="GPU workspaces")).to_be_visible()
+
+
 def test_why_it_ended_stands_there_without_javascript(hub, plain_page, user):
     hub.begin(user, template="lab", lifetime="2s")
     hub.until_ended(user, "expired")

@@ -123,6 +123,7 @@ class World:
             [
                 (r"/hub/api/user", HubUser, world),
                 (r"/hub/api/groups", HubGroups, world),
+                (r"/hub/api/users", HubUsers, world),
                 (r"/hub/api/oauth2/authorize", HubAuthorize, world),
                 (r"/hub/api/oauth2/token", HubToken, world),
                 (r"/hub/api/users/([^/]+)(?:/servers?/?([^/]*))?", HubServers, world),
@@ -230,6 +231,16 @@ class HubServers(HubHandler):
     def delete(self, _name, server):
         self.world.servers.pop(server or "", None)
         self.set_status(204)
+
+
+class HubUsers(HubHandler):
+    def get(self):
+        groups = self.world.groups
+        items = [
+            {"name": name, "created": f"{name} born", "groups": sorted(groups.get(name, ()))}
+            for name in ("alice", "bob", "admin")
+        ]
+        self.finish({"items": items, "_pagination": {"next": None}})
 
 
 class HubGroups(HubHandler):

@@ -323,3 +323,23 @@ def test_where_there_is_no_gpu_service_nothing_shows_and_it_asks_once(plain_lab,
     assert len(asked) == 1
     assert page.locator(".gpuspawner-meter").count() == 0
     page.close()
+
+
+def test_a_message_of_an_administrator_is_plain_text_and_stays_until_it_is_closed(page, service, workspace):
+    said = {"id": "m1", "text": "Maintenance on <b>Friday</b>.", "by": "admin", "until_words": "Fri 18:00"}
+    service.document = workspace(messages=[said])
+    look_again(page)
+    told = page.locator(".gpuspawner-message")
+    expect(told).to_contain_text("Maintenance on <b>Friday</b>. admin, until Fri 18:00")
+    expect(told.locator("b")).to_have_count(0)
+    told.get_by_role("button", name="Close the message from admin").press("Enter")
+    expect(told).to_have_count(0)
+    look_again(page)
+    page.wait_for_timeout(500)
+    expect(told).to_have_count(0)
+    service.document = workspace(messages=[said, {**said, "id": "m2", "text": "It is over."}])
+    look_again(page)
+    expect(told).to_contain_text("It is over.")
+    service.document = workspace(messages=[])  # read on a page, withdrawn, or over
+    look_again(page)
+    expect(told).to_have_count(0)

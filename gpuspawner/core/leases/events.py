@@ -358,3 +358,15 @@ class UsageCorrected(Text):
     """An administrator corrects what was charged."""
 
     name, words = "usage corrected", "Corrected the use"
+
+
+class MessageSent(Text):
+    """An administrator sends people a message; ``text`` says to whom, until when, and what."""
+
+    name, words = "message sent", "Sent a message"
+
+
+class MessageWithdrawn(Text):
+    """An administrator takes it from the pages."""
+
+    name, words = "message withdrawn", "Withdrew a message"

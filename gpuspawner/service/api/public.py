@@ -15,6 +15,7 @@ from gpuspawner.core.quotas.bounds import Who
 from gpuspawner.service.api.actions import ACTIONS, act
 from gpuspawner.service.api.base import ApiHandler
 from gpuspawner.service.api.check import Check
+from gpuspawner.service.inbox.views import shown_view
 from gpuspawner.service.tell.output import output_view
 from gpuspawner.service.tell.record_views import audit_view, reading_view
 from gpuspawner.service.tell.rules.quota_view import bounds_view
@@ -126,11 +127,13 @@ class Workspaces(ApiHandler):
 
 
 class Workspace(ApiHandler):
-    """GET: one workspace, also after its end."""
+    """GET: one workspace, also after its end, and the messages that its user has not read: JupyterLab shows them."""
 
     async def get(self, lease_id: str) -> None:
         """Answer the workspace."""
-        self.answer(lease_view(self.parts, await self.own(lease_id)))
+        lease, now = await self.own(lease_id), self.parts.clock.now()
+        messages = await self.parts.inboxes.messages_of(lease.key.owner)
+        self.answer({**lease_view(self.parts, lease), "messages": [shown_view(one, now) for one in messages]})
 
 
 class Groups(ApiHandler):

@@ -32,6 +32,15 @@ class HubServer:
     """When the hub last noted activity of it, in seconds since the epoch."""
 
 
+@dataclass(frozen=True)
+class HubUser:
+    """Somebody whom the hub knows. ``created`` is as a key has it."""
+
+    name: str
+    created: str
+    groups: frozenset[str] = frozenset()
+
+
 class Hub:
     """JupyterHub's REST API, with the service's own token.
 
@@ -72,6 +81,11 @@ class Hub:
     async def group_names(self) -> frozenset[str]:
         """Return the names of all groups that the hub has."""
         return frozenset([group["name"] async for group in self._listed("groups?")])
+
+    async def all_users(self) -> list[HubUser]:
+        """Return every user of the hub: a complete list, or nothing."""
+        listed = [user async for user in self._listed("users?") if user.get("created")]
+        return [HubUser(one["name"], one["created"], frozenset(one.get("groups") or ())) for one in listed]
 
     async def email(self, user: str) -> str | None:
         """Return a user's mail address as the authenticator stored it, or the name where it is one; None for none.

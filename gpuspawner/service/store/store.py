@@ -22,7 +22,9 @@ from gpuspawner.core.quotas.charges import Line
 from gpuspawner.service.store import schema, tables
 from gpuspawner.service.store.ages import Ages
 from gpuspawner.service.store.estimates import Estimates
+from gpuspawner.service.store.inbox import InboxRows
 from gpuspawner.service.store.ledger import Ledger
+from gpuspawner.service.store.messages import MessageRows
 from gpuspawner.service.store.outputs import Outputs
 from gpuspawner.service.store.preemptions import PreemptionRows
 from gpuspawner.service.store.reports.lookups import Lookups
@@ -80,6 +82,8 @@ class Store:
         self.preemptions = PreemptionRows(self._transaction)
         self.use_sums = UseSums(self._transaction)
         self.lookups = Lookups(self._transaction)
+        self.inbox = InboxRows(self._transaction)
+        self.messages = MessageRows(self._transaction)
         if self._engine.dialect.name == "sqlite":
             sa.event.listen(self._engine, "connect", _sqlite_settings)
             sa.event.listen(self._engine, "begin", self._begin)

@@ -189,3 +189,29 @@ estimates = sa.Table(
     sa.Column("actual_seconds", sa.Float, nullable=False),
     sa.Index("ix_estimates_at", "at"),
 )
+
+inbox_read = sa.Table(
+    "inbox_read",
+    metadata,
+    sa.Column("hub", sa.String(64), primary_key=True),
+    sa.Column("user_created", sa.String(64), primary_key=True),
+    # "" stands for all until then.
+    sa.Column("notice", sa.String(64), primary_key=True),
+    sa.Column("at", sa.Float, nullable=False),
+)
+
+messages = sa.Table(
+    "messages",
+    metadata,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("whom", sa.String(16), nullable=False),
+    sa.Column("name", sa.String(255), nullable=False),
+    sa.Column("recipients", sa.JSON, nullable=False),
+    sa.Column("text", sa.Text, nullable=False),
+    sa.Column("by", sa.String(255), nullable=False),
+    sa.Column("made_at", sa.Float, nullable=False),
+    sa.Column("until", sa.Float, nullable=False),
+    sa.Column("withdrawn_at", sa.Float),
+    sa.Column("withdrawn_by", sa.String(255), nullable=False, server_default=""),
+    sa.Index("ix_messages_made_at", "made_at"),
+)

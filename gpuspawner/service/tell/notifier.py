@@ -25,6 +25,8 @@ RESULTS = ("sent", "failed", "dropped", "unaddressed")
 WAITING = 1000
 """Messages that wait. Arbitrary: at the end of a lecture a few hundred; more means that a target takes none."""
 AT_ONCE = 4
+PAUSE_SECONDS = 0.2
+"""Until it is looked again whether there is room for more of many messages. Arbitrary."""
 PLAIN = re.compile(r"[\w.+-]+(@[\w.-]+)?")
 """Names and mail addresses that mean themselves in an address: no second recipient, no option of a target."""
 EXTRA = "pip install 'gpuspawner[notify]'"
@@ -107,6 +109,13 @@ class Notifier:
             self._queue.put_nowait(message)
         except asyncio.QueueFull:
             self.counts["dropped"] += 1
+
+    async def put_all(self, messages: Sequence[Message]) -> None:
+        """Have many messages sent, some at a time: others find room between them."""
+        for message in messages if self._settings.notify_users else ():
+            while self._queue.qsize() > WAITING // 2:  # noqa: ASYNC110 - no event tells how many wait
+                await asyncio.sleep(PAUSE_SECONDS)
+            self.put(message)
 
     async def run(self) -> None:
         """Send what comes, some at once, for ever."""

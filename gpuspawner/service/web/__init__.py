@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuspawner.service.api.actions import ACTIONS
-from gpuspawner.service.web import console, quotas
+from gpuspawner.service.web import console, inbox, quotas
 from gpuspawner.service.web.base import NotFound, SignIn, Static
 from gpuspawner.service.web.pages import Act, Home, WorkspacePage
 
@@ -24,5 +24,6 @@ ROUTES: list[Any] = [
     (rf"/workspaces/([^/]+)/({ACTIONS})", Act),
     *quotas.ROUTES,
     *console.ROUTES,
+    *inbox.ROUTES,
     (r"/oauth_callback", SignIn),
 ]

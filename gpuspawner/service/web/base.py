@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,11 @@ from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.units import show_bytes, show_cpu, show_duration, show_time
 from gpuspawner.service.api.base import USE, ApiHandler, BaseHandler, Person
 from gpuspawner.service.api.events import version_of
+from gpuspawner.service.inbox.inboxes import Inbox
+from gpuspawner.service.inbox.views import shown_view
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.web.chart import beside
+from gpuspawner.service.web.navigation import icon_of, navigation
 
 SECURITY_HEADERS = {
     # Nothing inline, nothing from elsewhere: text that slipped through escaping could still run nothing.
@@ -38,9 +42,9 @@ HEADINGS = {
 }
 
 
-def tick(at: float, shown_seconds: float) -> str:
-    """Return a time as an axis shows it: seconds only where little time is shown."""
-    return time.strftime("%H:%M:%S" if shown_seconds < 1200 else "%H:%M", time.localtime(at))  # noqa: PLR2004
+def tick(at: float, step_seconds: int) -> str:
+    """Return a time as an axis shows it: seconds only where its steps are some."""
+    return time.strftime("%H:%M:%S" if step_seconds % 60 else "%H:%M", time.localtime(at))
 
 
 def zone(at: float) -> str:
@@ -69,6 +73,9 @@ SERVER_ERROR = 500
 class ErrorPages(BaseHandler):
     """Renders pages, and every error as one."""
 
+    inbox = Inbox()
+    """What who looks is told of; empty where it was not read."""
+
     def set_default_headers(self) -> None:
         """Add to the service's own headers those that protect a page."""
         super().set_default_headers()
@@ -79,16 +86,23 @@ class ErrorPages(BaseHandler):
         """Answer with a template. ``values`` are what it shows besides what every page has."""
         self.set_status(status)
         self.set_header("Content-Type", "text/html; charset=UTF-8")
+        prefix, person = self.parts.prefix.rstrip("/") + "/", self.person
+        admin = person.admin if person else False
         self.finish(
             templates()
             .get_template(template)
             .render(
-                prefix=self.parts.prefix.rstrip("/") + "/",
+                prefix=prefix,
                 hub_prefix=self.hub_prefix,
                 static_url=self.static_url,
                 person=self.current_user or "",
-                admin=self.person.admin if self.person else False,
+                admin=admin,
+                here=self.request.path[len(prefix) :],
+                navigation=navigation(self.request.path[len(prefix) :], admin=admin),
+                icon=icon_of(x for x in self.parts.book if person.owns(x)) if person else "gpu.svg",
                 xsrf=self.xsrf_text() if self.person else "",
+                unread=self.inbox.unread,
+                messages=[shown_view(one, self.parts.clock.now()) for one in self.inbox.messages],
                 fast=self.parts.catalog.fast,
                 now=self.parts.clock.now(),
                 # A page that tells of trouble reads nothing of a store that may be the trouble.
@@ -134,6 +148,9 @@ class PageHandler(ErrorPages):
             self._sign_in()
         elif self.person.lease is not None:
             raise HTTPError(403, reason="A workspace's own token opens no pages: it is for the API.")
+        else:
+            with suppress(Unavailable):  # a page whose own reading fails says so itself
+                self.inbox = await self.parts.inboxes.of(self.person.owner)
 
     def _sign_in(self) -> None:
         if self.hub_model is not None:

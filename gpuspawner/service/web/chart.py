@@ -16,6 +16,10 @@ PLOT_HEIGHT = 120
 """Pixels of the plot: 100 % is at its top."""
 LETTER_PERCENT = 5.0
 """The width that a mark's letter needs, in percent of the time axis: on a phone that is about 300 pixels wide."""
+STEPS_SECONDS = (1, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600)
+"""Steps in which people count time."""
+MOST_STEPS = 4
+"""As many times as a phone has room for."""
 SLACK_SECONDS = 0.5
 """Readings come a little late: a crack this narrow between two is none. Arbitrary: under any sampling period."""
 
@@ -89,10 +93,11 @@ class Panel:
 
 @dataclass(frozen=True)
 class Axis:
-    """The time shown, in seconds since the epoch."""
+    """The time shown, in seconds since the epoch. ``utc_offset_seconds`` is that of the clock that people read."""
 
     start: float
     end: float
+    utc_offset_seconds: int = 0
 
     def left(self, at: float) -> float:
         """Return where a time lies, in percent; what is outside lies on the edge."""
@@ -103,14 +108,18 @@ class Axis:
         """Return a stretch of time."""
         return Band(self.left(start), round(self.left(end) - self.left(start), 3))
 
+    @property
+    def step_seconds(self) -> int:
+        """How far apart its ticks are: a round number of seconds, minutes or hours, four steps at most."""
+        span = self.end - self.start
+        return next((step for step in STEPS_SECONDS if span <= MOST_STEPS * step), STEPS_SECONDS[-1])
+
     def ticks(self) -> tuple[tuple[float, float], ...]:
-        """Return up to four times and where they lie: fewer where two would read the same."""
-        gaps = min(3, int(self.end) - int(self.start))
-        if gaps < 1:
-            return ((self.start, 0.0),)
-        return tuple(
-            (self.start + (self.end - self.start) * i / gaps, round(100 * i / gaps, 3)) for i in range(gaps + 1)
-        )
+        """Return round times and where they lie: none reads like another."""
+        step = self.step_seconds
+        first = -(-(self.start + self.utc_offset_seconds) // step) * step - self.utc_offset_seconds
+        times = (first + step * i for i in range(int((self.end - first) // step) + 1))
+        return tuple((at, self.left(at)) for at in times) or ((self.start, 0.0),)
 
 
 def panels(rows: Sequence[ReadingRow], gpus: Iterable[str], axis: Axis, below_percent: float) -> tuple[Panel, ...]:

@@ -57,7 +57,7 @@ def _of_limit(one: dict[str, Any], who: str) -> Row:
     what = f"{one['unit']} at once"
     return Row(
         one["entry"], rule_id(one["entry"]), who, what, shown["used"], "", shown["soft"], shown["hard"], shown["left"],
-        "", "", _part(one["used"], one), _tag(one["used"], one),
+        "", "", part_of(one["used"], one), _tag(one["used"], one),
     )  # fmt: skip
 
 
@@ -83,12 +83,13 @@ def _of_budget(parts: Parts, one: dict[str, Any], who: str) -> Row:
         much("left"),
         one["renews_words"],
         "" if lasts is None else show_moment(lasts, now, zone),
-        _part(taken, one),
+        part_of(taken, one),
         _tag(taken, one),
     )
 
 
-def _part(taken: float, one: dict[str, Any]) -> float | None:
+def part_of(taken: float, one: dict[str, Any]) -> float | None:
+    """Return how much of a limit or budget is taken, of 1; None where it has no end."""
     most = one["soft"] if one["hard"] is None else one["hard"]
     return None if not most else min(1.0, taken / most)
 

@@ -8,15 +8,15 @@ from typing import Any
 from tornado.web import HTTPError
 
 from gpuspawner.catalog import teams_of, visible
-from gpuspawner.core.calendar.periods import day_of, milliseconds
 from gpuspawner.core.errors import Conflict, RequestRefused
 from gpuspawner.core.quotas.entries import entries_in_force
 from gpuspawner.service.api.granting import CORRECTION_FIELDS, GRANT_FIELDS, Granting
-from gpuspawner.service.parts import Parts
 from gpuspawner.service.tell.rules.claim_views import claim_view
-from gpuspawner.service.tell.rules.quota_view import grant_view, quota_view, usage_view
+from gpuspawner.service.tell.rules.quota_view import grant_view, quota_view
 from gpuspawner.service.tell.rules.rule_words import rules_view
 from gpuspawner.service.web.base import PageHandler
+from gpuspawner.service.web.console.base import NAVIGATION
+from gpuspawner.service.web.home import used_this_month
 from gpuspawner.service.web.quota_rows import entries_shown, rows_of
 
 PAST_SHOWN = 50
@@ -51,13 +51,8 @@ class OwnQuota(PageHandler):
             contact=rules.contact,
             timezone=rules.timezone,
             rules=rules_view(visible(parts.catalog, groups), entries, view["now"]),
-            use=await _this_month(parts, "kind", person.owner),
+            use=await used_this_month(parts, "kind", person.owner),
         )
-
-
-async def _this_month(parts: Parts, by: str, owner: Any) -> dict[str, Any]:
-    today = day_of(milliseconds(parts.clock.now()), parts.allocator.accounting.zone)
-    return await usage_view(parts, by, f"{today[:-2]}01", today, owner)
 
 
 class Quotas(PageHandler):
@@ -85,6 +80,8 @@ class Quotas(PageHandler):
         self.render_page(
             "quotas.html",
             status,
+            tabs=NAVIGATION,
+            tab="quotas",
             entries=await entries_shown(parts),
             teams=[(team, catalog.rules.teams[team].title if team in catalog.rules.teams else "") for team in
                    teams_of(catalog.rules, None)],
@@ -94,7 +91,7 @@ class Quotas(PageHandler):
             claims_over=[one for one in claims if one["over_at"] is not None],
             units=[*UNITS, *((name, f"{kind.title} at once") for name, kind in catalog.gpus.items()), *BUDGETS],
             budget_units=BUDGETS,
-            use=[await _this_month(parts, by, None) for by in ("team", "user")],
+            use=[await used_this_month(parts, by, None) for by in ("team", "user")],
             timezone=catalog.rules.timezone,
             rules=rules_view(catalog, (), parts.clock.now()),
             problem=problem,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from string import ascii_uppercase
@@ -65,7 +66,7 @@ def chart_of(parts: Parts, lease: Lease, rows: Sequence[ReadingRow], lines: Sequ
     if stopped_at is None and lease.sampled_at is not None and now - lease.sampled_at < 2 * idle.sample_seconds:
         end = lease.sampled_at  # the next sample is not late: what it will show is not unknown yet
     span_seconds = min(IDLE_TIMES_SHOWN * idle.for_seconds, LONGEST_SHOWN_SECONDS)
-    axis = Axis(max(since, end - span_seconds), end)
+    axis = Axis(max(since, end - span_seconds), end, time.localtime(end).tm_gmtoff)
     deciding = None
     if lease.reason is Reason.IDLE and lease.sampled_at is not None:
         deciding = axis.band(deciding_since(lease, EVIDENCE_SECONDS), end)

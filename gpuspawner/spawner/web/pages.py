@@ -15,24 +15,28 @@ from gpuspawner.catalog import Catalog
 from gpuspawner.core.rules import Rules
 from gpuspawner.core.tickets import sign_ticket
 from gpuspawner.core.units import show_time
+from gpuspawner.spawner.hub.service import SERVICE
 from gpuspawner.spawner.web.live import ServiceView, of_server
 
 TEMPLATES = Path(__file__).parent / "templates"
+LOOK = Path(__file__).parents[2] / "service" / "web" / "static" / "look"
+"""What the service's pages and the hub's are both drawn by, as files: nothing of the service is imported."""
 
 
 def template_paths() -> list[str]:
     """Return what to append to ``c.JupyterHub.template_paths``: the administrator's own templates come first."""
-    return [str(TEMPLATES)]
+    return [str(TEMPLATES), str(LOOK)]
 
 
 def page_variables(catalog: Catalog, service_prefix: str, service_url: str, secret_file: Path) -> dict[str, Any]:
     """Return what to merge into ``c.JupyterHub.template_vars``.
 
     ``gpuspawner`` is a PageView of who looks: the hub calls it at each rendering, so that every page has a fresh
-    ticket. ``gpuspawner_prefix`` is where browsers find the service, for pages that nobody is known to look at.
+    ticket. ``gpuspawner_prefix`` is where browsers find the service, for pages that nobody is known to look at;
+    ``gpuspawner_service`` is what the hub calls it.
     """
     view = viewer(catalog, service_prefix, service_url, secret_file)
-    return {"gpuspawner": view, "gpuspawner_prefix": service_prefix}
+    return {"gpuspawner": view, "gpuspawner_prefix": service_prefix, "gpuspawner_service": SERVICE}
 
 
 def viewer(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import UP, Lease
 from gpuspawner.core.units import show_duration
-from gpuspawner.service.observe.unmatched import unmatched
+from gpuspawner.service.observe.unmatched import unmatched, unmeasured
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import idle_policy_of
 
@@ -44,6 +44,7 @@ def troubles(parts: Parts, ended: Iterable[Lease], disputed: Iterable[Lease]) ->
         *_of_templates(parts, ended),
         *_of_messages(parts),
         *_disputed(parts, disputed),
+        *_taken_over(parts),
     ]
     return sorted(found, key=lambda one: not one.grave)
 
@@ -75,7 +76,8 @@ def _of_service(parts: Parts) -> Iterator[Trouble]:
 def _of_catalog(parts: Parts) -> Iterator[Trouble]:
     for sentence in parts.in_force.sentences:
         yield Trouble(sentence)
-    for sentence in unmatched(parts.catalog.gpus.values(), parts.scheduler.fleet):
+    kinds, fleet = parts.catalog.gpus.values(), parts.scheduler.fleet
+    for sentence in (*unmatched(kinds, fleet), *unmeasured(kinds, fleet)):
         yield Trouble(sentence)
 
 
@@ -139,7 +141,22 @@ def _disputed(parts: Parts, disputed: Iterable[Lease]) -> Iterator[Trouble]:
     if leases:
         words = "1 stop was" if len(leases) == 1 else f"{len(leases)} stops were"
         remedy = "Look at the readings, and answer on the page of each."
-        yield Trouble(f"{words} called wrong by the user, and not answered.", remedy, pages=_pages(parts, leases))
+        yield Trouble(f"{words} called wrong by the user, and not answered.", remedy, pages=_said(parts, leases))
+
+
+def _said(parts: Parts, leases: Iterable[Lease]) -> tuple[tuple[str, str], ...]:
+    """Return who called an end wrong, with what they wrote."""
+    shown = [(x, x.dispute.sentence if x.dispute else "") for x in list(leases)[:NAMES_SHOWN]]
+    return tuple((f"{x.user}: “{text}”" if text else x.user, f"{parts.prefix}workspaces/{x.id}") for x, text in shown)
+
+
+def _taken_over(parts: Parts) -> Iterator[Trouble]:
+    leases = [x for x in parts.book if x.phase in UP and x.unasked]
+    if leases:
+        words = "1 workspace was" if len(leases) == 1 else f"{len(leases)} workspaces were"
+        what = f"Taken over as they ran: {words} started without the GPU service, before it came or while it was away."
+        remedy = "They have no set end until they are started again, and no idle time from before counts."
+        yield Trouble(what, remedy, pages=_pages(parts, leases))
 
 
 def _pages(parts: Parts, leases: Iterable[Lease]) -> tuple[tuple[str, str], ...]:

@@ -61,6 +61,8 @@ async function refresh() {
   stale.textContent = '';
   document.getElementById('signed-out')?.remove();
   document.body.dataset.version = page.body.dataset.version;
+  document.title = page.title;
+  patch(document.getElementById('icon'), page.getElementById('icon'));
   if (page.getElementById('main').dataset.shape !== main.dataset.shape) {
     location.replace(url); // what can be done has changed, not only numbers
     return;

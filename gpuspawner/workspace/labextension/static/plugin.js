@@ -1,5 +1,6 @@
 /* The plugin: asks this server's gpuspawner extension, and shows what it answers. */
 import { Ended, whyEnded } from './ended.js';
+import { Messages } from './messages.js';
 import { Meter } from './meter.js';
 import { Warning } from './warning.js';
 import { duration } from './words.js';
@@ -40,6 +41,7 @@ class Watch {
   constructor(shellNode, baseUrl) {
     this.baseUrl = baseUrl;
     this.warning = new Warning(action => this.act(action));
+    this.messages = new Messages();
     this.ended = new Ended(() => this.why && this.showEnded());
     this.shellNode = shellNode;
     this.turn = 0;
@@ -131,6 +133,7 @@ class Watch {
       this.why = '';
       this.meter.show(body, this.page);
       this.warning.show(body.warning, body, this.page);
+      this.messages.show(body.messages ?? []); // a service of before has none
     } else if (unreached) {
       this.meter.showNote('No answer', this.page, NO_ANSWER);
     } else if (this.away) {

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0018"
-down_revision = "0013"
+down_revision = "0016"
 
 AMOUNTS = ("held", "given_back", "cost", "busy", "idle", "unknown", "saved", "idle_stops")
 HOUR_MS = 3_600_000

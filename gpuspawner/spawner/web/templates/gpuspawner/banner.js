@@ -97,6 +97,16 @@
     }
   };
 
+  // The tab's icon, by shape: what needs its user most. It lies at the service; away, the icon stays as it is.
+  const showIcon = (workspaces) => {
+    const phases = new Set(workspaces.map((one) => one.phase));
+    const state = phases.has("reclaiming") ? "-warned" : phases.has("queued") || phases.has("parked") ? "-waiting"
+      : ["running", "starting", "reserved"].some((phase) => phases.has(phase)) ? "-running" : "";
+    const icon = document.querySelector('link[rel="icon"]');
+    const href = `${root.dataset.prefix}static/gpu${state}.svg`;
+    if (icon?.getAttribute("href") !== href) Object.assign(icon ?? {}, { type: "image/svg+xml", href });
+  };
+
   let ends = [];
   const look = async () => {
     let workspaces;
@@ -106,6 +116,7 @@
       return; // what stands there was true; the next look tells
     }
     lines(workspaces);
+    showIcon(workspaces);
     const now = told(workspaces);
     const keys = now.map(([key]) => key);
     for (const [key, note] of notes) {

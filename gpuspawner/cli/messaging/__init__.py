@@ -1,0 +1,1 @@
+"""``gpuspawner message``: what administrators tell people."""

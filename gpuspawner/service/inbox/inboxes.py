@@ -1,0 +1,100 @@
+"""Each person's inbox: read from the store once, and anew where something of it has changed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from gpuspawner.core.inbox.messages import Message
+from gpuspawner.core.inbox.notices import KEPT_SECONDS, Marks, Notice, Step, in_order, notices_of
+from gpuspawner.core.leases.lease import NOBODY, Owner
+from gpuspawner.core.quotas.grant_text import Amount, amount_text
+from gpuspawner.core.units import show_time
+from gpuspawner.service.clock import Clock
+from gpuspawner.service.inbox.board import Board
+from gpuspawner.service.leases.book import Book
+from gpuspawner.service.rules.accounts import Accounting
+from gpuspawner.service.store import Store
+
+MOST_KEPT = 2000
+"""So many people's are kept in memory. Arbitrary: more than look at pages at a time."""
+
+
+@dataclass(frozen=True)
+class Inbox:
+    """What one person is told of, the newest first, and the unread messages that pages show them now."""
+
+    notices: tuple[Notice, ...] = ()
+    messages: tuple[Message, ...] = ()
+
+    @property
+    def unread(self) -> int:
+        """How many are not read."""
+        return sum(one.unread for one in self.notices)
+
+
+class Inboxes:
+    """Raises Unavailable where the store does not answer."""
+
+    def __init__(self, store: Store, book: Book, board: Board, accounting: Accounting, clock: Clock) -> None:
+        """Know nobody's yet."""
+        self._store, self._book, self._board, self._accounting, self._clock = store, book, board, accounting, clock
+        self._marked: Counter[Owner] = Counter()
+        self._read: dict[Owner, tuple[tuple[int, int], list[Step], Marks]] = {}
+
+    async def of(self, owner: Owner) -> Inbox:
+        """Return a person's; that of nobody is empty."""
+        if owner == NOBODY:
+            return Inbox()
+        now = self._clock.now()
+        steps, marks = await self._stored(owner, now)
+        messages = self._board.told_to(owner.user_created)
+        notices = in_order(
+            notices_of(steps, marks), [one.notice(marks) for one in messages], list(self._grants(owner, marks))
+        )
+        notices = tuple(one for one in notices if one.at >= now - KEPT_SECONDS)
+        shown = [one for one in messages if one.is_shown(now) and one.notice(marks).unread]
+        return Inbox(notices, tuple(shown))
+
+    async def messages_of(self, owner: Owner) -> tuple[Message, ...]:
+        """Return the unread messages that are shown to somebody now; the store is only asked where there are any."""
+        return (await self.of(owner)).messages if self._board.shown_to(owner.user_created) else ()
+
+    async def mark(self, owner: Owner, names: Collection[str]) -> None:
+        """Note that a person has read notices."""
+        await self._store.write(self._store.inbox.mark, owner, names, self._clock.now())
+        self._marked[owner] += 1
+
+    async def mark_all(self, owner: Owner) -> None:
+        """Note that a person has read all that there is now."""
+        await self._store.write(self._store.inbox.mark_all, owner, self._clock.now())
+        self._marked[owner] += 1
+
+    async def _stored(self, owner: Owner, now: float) -> tuple[list[Step], Marks]:
+        version = (self._book.saves[owner], self._marked[owner])
+        known = self._read.get(owner)
+        if known is None or known[0] != version:
+            known = (version, *await self._store.read(self._store.inbox.of, owner, now))
+            if len(self._read) >= MOST_KEPT:
+                self._read.pop(next(iter(self._read)))
+            self._read[owner] = known
+        return known[1], known[2]
+
+    def _grants(self, owner: Owner, marks: Marks) -> Iterator[Notice]:
+        for row in self._accounting.rows():
+            if row.user_created != owner.user_created:
+                continue
+            grant = row.grant
+            what = amount_text(Amount(grant.what, grant.kind, grant.amount))
+            made, gone = f"g{row.id}", f"t{row.id}"
+            yield Notice(
+                made, row.made_at, "quota granted", "You were granted more",
+                f"{what} until {show_time(row.until, self._clock.now())}: {row.why}",
+                not marks.has(made, row.made_at), by=row.by,
+            )  # fmt: skip
+            if row.taken_back_at is not None:
+                yield Notice(
+                    gone, row.taken_back_at, "quota taken back", "A grant was taken back",
+                    f"{what}: {row.taken_back_why}", not marks.has(gone, row.taken_back_at), by=row.taken_back_by,
+                )  # fmt: skip

@@ -1,0 +1,57 @@
+// Messages of administrators, and how much of the inbox is not read, on every page of the hub.
+(() => {
+  "use strict";
+  const SECONDS = 30;
+  const { element, poll, service, setText } = window.gpuspawner;
+  const root = document.getElementById("gs-banner");
+  const list = document.getElementById("gs-messages");
+  const count = document.getElementById("gs-unread");
+  const api = service(root);
+  const shown = new Map(); // by id: built once, so that nobody loses the focus
+
+  const build = (one) => {
+    const button = element("button", { type: "button", className: "gs-button", textContent: "Got it" });
+    button.addEventListener("click", async () => {
+      button.disabled = true;
+      try {
+        show(await api.call("inbox/read", { ids: [one.id] }));
+      } catch (error) {
+        button.disabled = false;
+        button.after(element("span", { className: "gs-small", textContent: error.message }));
+      }
+    });
+    const said = element("p", { className: "gs-said" }, element("b", { textContent: one.text }));
+    const who = element("p", { className: "gs-small", textContent: `${one.by}, until ${one.until_words}` });
+    return element("div", { className: "gs-note" }, said, who, button);
+  };
+
+  const show = ({ unread, messages }) => {
+    const ids = messages.map((one) => one.id);
+    for (const [id, note] of shown) {
+      if (ids.includes(id)) continue;
+      note.remove();
+      shown.delete(id);
+    }
+    for (const one of messages) {
+      if (shown.has(one.id)) continue;
+      shown.set(one.id, build(one));
+      list.append(shown.get(one.id));
+    }
+    if (count.dataset.unread !== String(unread)) {
+      count.dataset.unread = unread;
+      const more = element("span", { className: "gs-hidden", textContent: " not read" });
+      count.replaceChildren(...(unread ? [String(unread), more] : []));
+    }
+    const title = document.title.replace(/^\(\d+\) /, "");
+    setText(document.querySelector("title"), unread ? `(${unread}) ${title}` : title);
+  };
+
+  const look = async () => {
+    try {
+      show(await api.call("inbox?unread=1"));
+    } catch {
+      // What stands there was true; the next look tells.
+    }
+  };
+  poll(SECONDS, look);
+})();

@@ -1,0 +1,124 @@
+"""Inbox and messages in Chromium: by keyboard, without JavaScript, on a phone, in both themes; axe finds nothing."""
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+from service_pages import open_page, pages
+
+from gpuspawner.core.leases import events
+from gpuspawner.service.store import AuditLine
+
+SAID = "Maintenance on <b>Friday</b>.\nSave your work."
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    made = pages.World(tmp_path, monkeypatch)
+    made.observe()
+    gone = pages.reclaimed("gone")
+    stopped = events.Stopped("idle", "GPU 0 has done nothing for 40 min (highest 1 %).")
+    warned = events.WarnedIdle("GPU 0 has done nothing for 30 min (highest 1 %).")
+    told = [(pages.NOW - 1200, warned), (pages.NOW - 600, stopped)]
+    lines = [AuditLine(at, "gone", "alice", "gpuspawner", event) for at, event in told]
+    made.call(made.parts.book.save, gone, audit=lines)
+    yield made
+    made.close()
+
+
+def send(world, to="all"):
+    body = {"to": to, "text": SAID, "until": "2h"}
+    assert pages.api(world, "admin", "messages", "POST", body).status_code == 201
+
+
+def test_notices_are_read_one_by_one_and_all_at_once_by_keyboard(browser, world, assert_accessible):
+    page = open_page(browser, world, "inbox")
+    expect(page).to_have_title("(2) Inbox · GPU workspaces")
+    expect(page.get_by_role("navigation").get_by_role("link", name="Inbox 2 not read")).to_be_visible()
+    assert_accessible(page)
+    warned = page.get_by_role("button", name=re.compile("Mark as read: Warned"))
+    warned.focus()
+    page.keyboard.press("Enter")
+    expect(page).to_have_title("(1) Inbox · GPU workspaces")
+    expect(page.get_by_role("listitem").filter(has_text="for 40 min")).to_contain_text("not read")
+    page.get_by_role("button", name="Mark all 1 as read").press("Enter")
+    expect(page).to_have_title("Inbox · GPU workspaces")
+    expect(page.get_by_text("All is read.")).to_be_visible()
+    assert world.lease("gone").seen_by_user
+    assert page.problems == []
+
+
+def test_a_message_stands_on_every_page_as_plain_text_until_it_is_read(browser, world, assert_accessible):
+    send(world)
+    page = open_page(browser, world, "quota")
+    told = page.get_by_role("region", name="Message from admin")
+    expect(told).to_contain_text("Maintenance on <b>Friday</b>.")
+    expect(told.locator("b")).to_have_count(0)
+    assert_accessible(page)
+    told.get_by_role("button", name="Got it").click()
+    expect(page).to_have_url(re.compile("/services/gpu/quota$"))  # where one was
+    expect(told).to_have_count(0)
+    page.goto(f"{world.home}inbox")
+    expect(page.get_by_text("Message from admin")).to_be_visible()
+    assert page.problems == []
+
+
+def test_an_administrator_sees_whom_a_message_reaches_before_it_is_sent_and_withdraws_it(
+    browser, world, assert_accessible
+):
+    world.signing_in = "admin"
+    page = open_page(browser, world, "messages")
+    page.get_by_label("To", exact=True).select_option("one person")
+    page.get_by_label("Name").fill("nobody")
+    page.get_by_label("Until").fill("2h")
+    page.get_by_label("Text").fill("Please look at your quota.")
+    page.get_by_role("button", name="See whom it reaches").click()
+    expect(page.get_by_text("Name one as the hub does.")).to_be_visible()
+    expect(page.get_by_label("Text")).to_have_value("Please look at your quota.")
+    page.get_by_label("Name").fill("bob")
+    page.get_by_role("button", name="See whom it reaches").click()
+    expect(page.get_by_role("heading", name="Send this to bob?")).to_be_visible()
+    expect(page.get_by_text("It reaches 1 person")).to_be_visible()
+    assert_accessible(page)
+    assert pages.api(world, "bob", "inbox").json()["messages"] == []
+    page.get_by_role("button", name="Send it").click()
+    page.get_by_role("button", name="Withdraw").wait_for()
+    assert len(pages.api(world, "bob", "inbox").json()["messages"]) == 1
+    page.get_by_role("button", name="Withdraw").click()
+    expect(page.get_by_text("withdrawn by admin")).to_be_visible()
+    assert pages.api(world, "bob", "inbox").json()["messages"] == []
+    page.problems = [one for one in page.problems if "422" not in one and "400" not in one]
+    assert page.problems == []
+
+
+@pytest.mark.parametrize("width", [320, 2560])
+@pytest.mark.parametrize("path", ["", "inbox", "messages", "quota", "workspaces/gone"])
+def test_pages_fit_narrow_and_wide_screens(browser, world, width, path):
+    send(world)
+    world.signing_in = "admin" if path == "messages" else "alice"
+    page = open_page(browser, world, path)
+    page.set_viewport_size({"width": width, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_light_or_dark_is_chosen_at_the_top_and_kept_for_every_page_of_hub_and_service(
+    browser, world, assert_accessible
+):
+    page = open_page(browser, world, "inbox", color_scheme="light")
+    toggle = page.get_by_role("button", name="Dark theme")
+    expect(toggle).to_have_attribute("aria-pressed", "false")
+    toggle.press("Enter")
+    expect(page.locator("html")).to_have_attribute("data-bs-theme", "dark")
+    page.goto(f"{world.home}quota")
+    expect(toggle).to_have_attribute("aria-pressed", "true")
+    assert page.evaluate("localStorage.getItem('jupyterhub-bs-theme')") == "dark"  # where the hub's own pages look
+    assert_accessible(page)
+
+
+def test_inbox_and_messages_work_without_javascript(browser, world):
+    send(world)
+    page = open_page(browser, world, "inbox", java_script_enabled=False)
+    expect(page.get_by_role("button", name="Dark theme")).to_have_count(0)
+    page.get_by_role("button", name="Mark all 3 as read").click()
+    expect(page.get_by_text("All is read.")).to_be_visible()
+    expect(page.get_by_role("region", name="Message from admin")).to_have_count(0)

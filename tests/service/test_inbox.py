@@ -1,0 +1,201 @@
+"""The inbox: what people are told of stays there until they have read it; messages of administrators."""
+
+import asyncio
+from dataclasses import replace
+
+import page_world
+import pytest
+from page_world import NOW, api, reclaimed
+
+from gpuspawner.core.inbox.messages import parse_text
+from gpuspawner.core.leases import events
+from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.units import BadValue
+from gpuspawner.service.settings import Settings
+from gpuspawner.service.store import AuditLine
+
+
+@pytest.fixture
+def world(make_web_world):
+    return make_web_world()
+
+
+def save(world, lease, *steps):
+    lines = [AuditLine(at, lease.id, lease.user, actor, event) for at, actor, event in steps]
+    world.call(world.parts.book.save, lease, audit=lines)
+
+
+def ended_idle(world):
+    """A workspace of alice's that was warned and stopped while she was away."""
+    stopped = events.Stopped("idle", "GPU 0 has done nothing for 40 min (highest 1 %).")
+    warned = events.WarnedIdle("GPU 0 has done nothing for 30 min (highest 1 %).")
+    asked = (NOW - 7600, "alice", events.Asked("pytorch, 1 a100, 8 h"))
+    save(world, reclaimed("gone"), asked, (NOW - 1200, "gpuspawner", warned), (NOW - 600, "gpuspawner", stopped))
+
+
+def inbox(world, name="alice", query=""):
+    answer = api(world, name, f"inbox{query}")
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def read(world, name="alice", **body):
+    answer = api(world, name, "inbox/read", "POST", body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def send(world, to="all", text="Maintenance on Friday.", until="2h", name="admin", status=201, **more):
+    answer = api(world, name, "messages", "POST", {"to": to, "text": text, "until": until, **more})
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+def told(document):
+    return [(one["title"], one["unread"]) for one in document["notices"]]
+
+
+def test_what_happened_while_away_is_there_until_it_is_read(world):
+    ended_idle(world)
+    document = inbox(world)
+    assert told(document) == [("It was idle", True), ("Warned: it was idle", True)]
+    assert document["unread"] == 2
+    first = document["notices"][0]
+    assert first["page"] == "/services/gpu/workspaces/gone"
+    assert "GPU 0 has done nothing for 40 min" in first["text"]
+
+    assert read(world, ids=[document["notices"][1]["id"]])["unread"] == 1
+    assert told(inbox(world)) == [("It was idle", True), ("Warned: it was idle", False)]
+    assert [one["title"] for one in inbox(world, query="?unread=1")["notices"]] == ["It was idle"]
+    assert not world.lease("gone").seen_by_user
+    assert read(world, ids=[first["id"]])["unread"] == 0
+    assert world.lease("gone").seen_by_user  # and so no other page tells of it any more
+    assert inbox(world, "bob") == {"notices": [], "unread": 0, "messages": [], "now": NOW}
+
+
+def test_nobody_is_told_of_what_they_did_themselves_nor_of_what_they_answered(world):
+    stopped = reclaimed("mine", reason=Reason.STOPPED, ended_by="alice")
+    save(world, stopped, (NOW - 600, "alice", events.Stopped("stopped", "It was stopped by alice.")))
+    kept = page_world.running("kept", server="kept")
+    save(world, kept, (NOW - 900, "gpuspawner", events.WarnedIdle("idle")), (NOW - 800, "alice", events.Kept(7200)))
+    assert told(inbox(world)) == [("Warned: it was idle", False)]
+
+
+@pytest.mark.parametrize(("waited_seconds", "titles"), [(20, []), (1800, ["Its turn came"])])
+def test_that_it_came_is_told_to_who_waited(world, waited_seconds, titles):
+    lease = page_world.running("came")
+    lease = replace(lease, asked_at=lease.granted_at - waited_seconds)
+    save(world, lease, (lease.granted_at, "gpuspawner", events.Granted(("GPU-1",))))
+    assert [title for title, _ in told(inbox(world))] == titles
+
+
+def test_who_has_read_why_it_ended_has_read_what_led_to_it(world):
+    ended_idle(world)
+    assert api(world, "alice", "workspaces/gone/seen", "POST").status_code == 200
+    assert told(inbox(world)) == [("It was idle", False), ("Warned: it was idle", False)]
+
+
+def test_somebody_who_has_anothers_name_reads_nothing_of_theirs(world):
+    ended_idle(world)
+    world.created["alice"] = "another alice born"
+    assert inbox(world)["notices"] == []
+    assert read(world, ids=["s1", "s2"])["unread"] == 0
+    assert not world.lease("gone").seen_by_user
+
+
+def test_what_is_read_stays_read_after_a_restart_and_what_is_older_than_a_month_is_gone(world):
+    ended_idle(world)
+    read(world, all=True)
+    world.parts.inboxes._read.clear()
+    assert inbox(world)["unread"] == 0
+    world.clock.at += 31 * 86400
+    world.parts.inboxes._read.clear()
+    assert inbox(world)["notices"] == []
+
+
+@pytest.mark.parametrize(
+    ("to", "reaches", "readers"),
+    [("all", 3, {"alice", "bob", "admin"}), ("user:bob", 1, {"bob"}), ("group:vision", 1, {"alice"})],
+)
+def test_a_message_reaches_those_it_is_for_until_its_end_or_until_they_have_read_it(world, to, reaches, readers):
+    world.groups["alice"] = ["vision"]
+    assert send(world, to, dry_run=True, status=200)["reaches"] == reaches
+    assert inbox(world, "alice")["messages"] == []  # a dry run sends nothing
+    made = send(world, to)
+    assert (made["reaches"], made["state"], made["mailed"]) == (reaches, "shown", 0)
+    for name in ("alice", "bob", "admin"):
+        shown = [one["text"] for one in inbox(world, name)["messages"]]
+        assert shown == (["Maintenance on Friday."] if name in readers else [])
+    reader = min(readers)
+    document = read(world, reader, ids=[f"m{made['id']}"])
+    assert (document["unread"], document["messages"]) == (0, [])
+    assert inbox(world, reader)["notices"][0]["title"] == "Message from admin"
+    world.clock.at += 3 * 3600
+    assert all(inbox(world, name)["messages"] == [] for name in readers)
+
+
+def test_a_withdrawn_message_is_in_no_inbox_and_both_are_audited(world):
+    made = send(world)
+    gone = api(world, "admin", f"messages/{made['id']}", "DELETE")
+    assert (gone.status_code, gone.json()["state"], gone.json()["withdrawn_by"]) == (200, "withdrawn", "admin")
+    assert inbox(world)["notices"] == []
+    assert api(world, "admin", f"messages/{made['id']}", "DELETE").status_code == 409
+    assert api(world, "admin", "messages").json()["messages"] == []
+    assert [one["state"] for one in api(world, "admin", "messages?past=1").json()["messages"]] == ["withdrawn"]
+    lines = world.call(world.parts.store.audit)
+    assert [(line.actor, line.event.name) for line in lines] == [
+        ("admin", "message withdrawn"),
+        ("admin", "message sent"),
+    ]
+    world.call(world.parts.board.load)  # as after a restart
+    assert inbox(world)["messages"] == []
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"to": "everyone"}, "allowed: all, user:NAME or group:NAME"),
+        ({"to": "user:nobody"}, "users of the hub"),
+        ({"to": "group:none"}, "groups of the hub with somebody in them"),
+        ({"text": " "}, "A message without a text says nothing"),
+        ({"text": "x" * 501}, "A text of 501 characters is too long"),
+        ({"text": "a\u202eb"}, "characters that cannot be shown"),
+        ({"until": "yesterday"}, "is no time"),
+        ({"colour": "red"}, "a field that does not exist"),
+    ],
+)
+def test_a_message_that_says_nothing_or_reaches_nobody_is_refused_with_the_way_out(world, body, words):
+    answer = api(world, "admin", "messages", "POST", {"to": "all", "text": "Hello", "until": "2h", **body})
+    assert answer.status_code in {400, 422}, answer.text
+    assert words.lower() in answer.json()["error"]["message"].lower()
+
+
+def test_only_administrators_send_and_a_workspaces_token_reads_no_inbox(world):
+    send(world, name="alice", status=403)
+    assert api(world, "alice", "messages").status_code == 403
+    assert api(world, "alice", "messages/x", "DELETE").status_code == 403
+
+
+def test_a_message_is_mailed_to_each_whom_it_reaches(world, monkeypatch):
+    mailed = []
+    monkeypatch.setattr(world.parts.notifier, "_settings", Settings(notify_users="json://localhost/{user}"))
+    monkeypatch.setattr(world.parts.notifier, "put", mailed.append)
+    send(world, text="Cooling is <b>off</b>.")
+    world.call(asyncio.sleep, 0.05)  # it is sent after the answer
+    told = [(mail.user, mail.title, mail.text.splitlines()[0]) for mail in mailed]
+    assert told == [(n, "Message from admin", "Cooling is <b>off</b>.") for n in ("alice", "bob", "admin")]
+
+
+def test_lines_of_a_message_stay_and_other_whitespace_goes():
+    assert parse_text("  Friday:\r\n  the cluster is off.  \n") == "Friday:\nthe cluster is off."
+    with pytest.raises(BadValue):
+        parse_text(None)
+
+
+def test_a_workspaces_document_has_the_messages_that_its_user_has_not_read(world):
+    save(world, page_world.running("runs"))
+    made = send(world, to="user:alice")
+    document = api(world, "alice", "workspaces/runs").json()
+    assert [one["text"] for one in document["messages"]] == ["Maintenance on Friday."]
+    read(world, ids=[f"m{made['id']}"])
+    assert api(world, "alice", "workspaces/runs").json()["messages"] == []

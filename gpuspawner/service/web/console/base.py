@@ -36,11 +36,12 @@ class ConsolePage(PageHandler):
     here = ""
 
     async def prepare(self) -> None:
-        """Know who looks; 403 where that is no administrator."""
-        if self.request.headers.get("Authorization"):  # a program, which no sign-in would help
+        """Know who looks; 403 where that is no administrator. A program with a token is sent to no sign-in."""
+        if self.request.headers.get("Authorization"):
             self.person = await self.find_person()
             self.must()
-        await super().prepare()
+        else:
+            await super().prepare()
         if not self._finished and not self.must().admin:
             raise HTTPError(403, reason=NOT_FOR_YOU)
 

@@ -10,22 +10,26 @@ import random
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import groupby
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from gpuspawner.catalog import Catalog, load_catalog
+from gpuspawner.core.calendar.periods import day_of, milliseconds
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.idle.policy import LifecyclePolicy
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.events import Stopped
 from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.quotas.charges import lines_of_end, rate_of
+from gpuspawner.core.quotas.charges import Line, lines_of_end, rate_of
 from gpuspawner.service.observe.sampler import reading_rows
+from gpuspawner.service.rules.daily_use import part_of_readings, parts_of_lines
 from gpuspawner.service.store import AuditLine, ReadingRow, Store
+from gpuspawner.service.store.reports.use_sums import Part
 from gpuspawner.simulate.habits import Habits, Sharing, Work
 from gpuspawner.simulate.probe import Looking
 from gpuspawner.simulate.sessions import Session, sessions
@@ -54,6 +58,7 @@ def main(data: Path, catalog_path: str) -> None:
     if path.exists():
         return
     catalog, now = load_catalog(catalog_path), time.time()
+    zone = ZoneInfo(catalog.rules.timezone)
     data.mkdir(parents=True, exist_ok=True, mode=0o700)
     store = Store(f"sqlite:///{path}")
     try:
@@ -62,7 +67,8 @@ def main(data: Path, catalog_path: str) -> None:
             for lease, rows in workspaces(catalog, user, kind, count, seed=seed, now=now):
                 line = AuditLine(lease.ended_at or now, lease.id, user, user, Stopped("stopped", lease.message))
                 running = replace(lease, phase=Phase.RUNNING)
-                store.save([lease], [line], rows, lines_of_end(running, lease, ZoneInfo(catalog.rules.timezone)))
+                charged = lines_of_end(running, lease, zone)
+                store.save([lease], [line], rows, charged, used=used_of(lease, charged, rows, zone))
         while store.ages.thin_readings(now):
             pass
     finally:
@@ -90,6 +96,19 @@ def workspaces(
         rate = rate_of(catalog.gpus.get(kind), len(session.work))
         lease = replace(a_lease(user, kind, len(session.work), start, session.end, policy), rate=rate)
         yield lease, list(readings(lease, session, policy))
+
+
+def used_of(lease: Lease, charged: Sequence[Line], rows: Iterable[ReadingRow], zone: ZoneInfo) -> Iterator[Part]:
+    """Yield what the service would have added to the sums of use: what was charged, and what samples read each day."""
+
+    def node_of(_gpu: str) -> str:
+        return "demo"
+
+    yield from parts_of_lines(charged, {lease.id: lease}, node_of)
+    for _, of_day in groupby(rows, lambda row: day_of(milliseconds(row.at), zone)):
+        part = part_of_readings(lease, of_day, zone, node_of)
+        if part is not None:
+            yield part
 
 
 def a_lease(user: str, kind: str, count: int, start: float, seconds: float, policy: LifecyclePolicy) -> Lease:

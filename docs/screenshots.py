@@ -25,6 +25,14 @@ ROOT = Path(__file__).parents[1]
 OUT = ROOT / "docs" / "screenshots"
 CHROMIUM = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 CHROMIUM += ["--disable-component-update", "--disable-sync"]
+CONSOLE = {
+    "now": "",
+    "use": "use",
+    "workspaces": "workspaces",
+    "queue": "queue",
+    "people": "people",
+    "person": "people/alice",
+}
 LOOKS = {
     "1280-light": (1280, "light"),
     "1280-dark": (1280, "dark"),
@@ -160,7 +168,8 @@ def main() -> int:
                 picture(alice, f"{url}/services/gpu/", "home")
                 picture(alice, f"{url}/services/gpu/inbox", "inbox")
                 picture(admin, f"{url}/services/gpu/messages", "messages")
-                picture(admin, f"{url}/services/gpu/", "home-admin")
+                for name, page in CONSOLE.items():
+                    picture(admin, f"{url}/services/gpu/console/{page}", f"console-{name}")
                 picture(admin, f"{url}/services/gpu/quotas", "quotas")
         finally:
             demo.send_signal(signal.SIGINT)

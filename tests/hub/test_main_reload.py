@@ -43,7 +43,9 @@ def test_promise_10_an_edited_catalog_is_in_force_within_seconds_and_a_broken_on
     hub.catalog.write_text(broken)
     line = next(number for number, text in enumerate(broken.splitlines(), 1) if "prize" in text)
     told = f"{hub.catalog}:{line}: gpus.a100.prize: unknown key 'prize'. Did you mean `price`?"
-    eventually(lambda: told in html.unescape(admin.get(f"{hub.url}/services/gpu/", timeout=20).text), 15, "it is told")
+    eventually(
+        lambda: told in html.unescape(admin.get(f"{hub.url}/services/gpu/console/", timeout=20).text), 15, "it is told"
+    )
     assert "2.10 an hour" in form_of(hub, alice)
     assert "allowed: 1 s to 1 h" in checked(hub, token, lifetime="2h")
     metrics = requests.get(
@@ -54,7 +56,7 @@ def test_promise_10_an_edited_catalog_is_in_force_within_seconds_and_a_broken_on
     hub.kill_service()
     eventually(lambda: hub.service_pids() not in ([], service), 60, "the hub starts it again")
     eventually(lambda: "allowed: 1 s to 1 h" in checked(hub, token, lifetime="2h"), 30, "by the last good one")
-    assert told in html.unescape(admin.get(f"{hub.url}/services/gpu/", timeout=20).text)
+    assert told in html.unescape(admin.get(f"{hub.url}/services/gpu/console/", timeout=20).text)
     service = hub.service_pids()
 
     hub.catalog.write_text(good)

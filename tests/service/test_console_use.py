@@ -126,7 +126,7 @@ def test_what_was_used_before_sums_were_kept_is_summed_up_by_the_upgrade(world, 
     config.set_main_option("script_location", f"{folder}/gpuspawner/service/store/migrations")
     with world.parts.store._begun(writes=True) as connection:
         config.attributes["connection"] = connection
-        command.downgrade(config, "0013")
+        command.downgrade(config, "0016")
         command.upgrade(config, "head")
     after = asked(world, "console/use.json?by=user").json()["total"]
     assert after["gpu_hours"] == pytest.approx(before["gpu_hours"])

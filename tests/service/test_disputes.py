@@ -42,12 +42,13 @@ def test_its_user_says_so_and_an_administrator_answers_on_the_same_page(world, g
     assert 'action="/services/gpu/workspaces/gone/answer"' not in text
 
     admin = Browser(world, "admin")
-    assert "Called wrong by their users" in admin.home.text
-    assert f"Called wrong, not answered yet: “{SENTENCE}”" in admin.home.text
+    told = "1 stop was called wrong by the user, and not answered."
+    assert told in admin.look("console/").text
+    assert '<a href="/services/gpu/workspaces/gone">' in admin.look("console/").text
     assert "alice called this wrong" in admin.look("workspaces/gone").text
     world.clock.at += 60
     admin.submit("workspaces/gone/answer", sentence="Sorry. The policy counts CPU now.")
-    assert "Called wrong by their users" not in admin.look("").text
+    assert told not in admin.look("console/").text
 
     assert "not read" in alice.look("").text, "the answer is something new"
     text = alice.look("workspaces/gone").text
@@ -155,7 +156,7 @@ def test_an_empty_answer_is_none(world, gone):
 def test_what_people_write_is_no_markup_and_nothing_that_no_store_holds(world, gone):
     api(world, "alice", "workspaces/gone/dispute", "POST", {"sentence": "<img src=x>\ud800\x00 ☃"})
     assert world.lease("gone").dispute.sentence == "<img src=x> ☃"
-    for name, page in (("alice", "workspaces/gone"), ("admin", "")):
+    for name, page in (("alice", "workspaces/gone"), ("admin", "console/")):
         assert "“&lt;img src=x&gt; ☃”" in Browser(world, name).look(page).text
 
 

@@ -183,11 +183,11 @@ def test_administrators_are_told_of_a_bad_one_with_file_and_line_and_nobody_else
     os.utime(path, (0, 0))
     assert not world.call(reload_of(world).look)
     told = f"{path}:2: templates.pytorch.gpus.a10: no GPU kind is called `a10`"
-    page = Browser(world, "admin").home.text
+    page = Browser(world, "admin").look("console/").text
     assert "The catalog was changed and cannot be used: the one before stays in force." in page
     assert told in page
     assert told not in Browser(world, "alice").home.text
     assert metric(world) == ["gpuspawner_catalog_reload_success 0.0"]
     write(path)
     world.call(reload_of(world).look)
-    assert "cannot be used" not in Browser(world, "admin").home.text
+    assert "cannot be used" not in Browser(world, "admin").look("console/").text

@@ -343,6 +343,6 @@ def test_administrators_see_which_groups_the_hub_does_not_have(world):
         "The hub has no group leads",
         "The hub has no group speech",
     ]
-    assert missing[0] in Browser(world, "admin").home.text.replace("&#39;", "'")
+    assert missing[0] in Browser(world, "admin").look("console/").text.replace("&#39;", "'")
     assert api(world, "alice", "groups").status_code == 403
     assert world.clock.at == NOW

@@ -67,62 +67,13 @@ def test_a_home_is_whole_where_somebody_comes_while_another_page_reads_the_store
     assert Browser(world, "bob").home.status_code == 200
 
 
-def test_administrators_see_all_with_names_and_what_the_reconciler_found(world):
+def test_administrators_read_who_waits_by_name_and_the_rest_in_the_console(world):
     world.observe()
-    lease = page_world.running("idles", user="bob", streak=page_world.idle_streak(12))
-    world.save(lease, readings=page_world.readings(lease, [1] * 12))
     world.save(page_world.waiting("carols", user="carol", count=4))
-    world.parts.reconciler.orphans.alert = "5 of 9 workspaces run that the hub does not know: nothing is ended."
-    world.parts.reconciler.lost_identities = ("2 workspaces of this hub run under another id.",)
     text = Browser(world, "admin").home.text
-    assert "5 of 9 workspaces run that the hub does not know" in text
-    assert "2 workspaces of this hub run under another id." in text
-    assert re.search(r'<a href="/services/gpu/workspaces/idles">bob: default workspace</a>, 1 GPU, idle 12 min', text)
     assert '<a href="/services/gpu/workspaces/carols">carol</a>' in text
-    row = re.search(r'<tr><th scope="row">A100 80 GB <span class="gs-tag">simulated</span></th>(<td.*?)</tr>', text)[1]
-    assert re.findall(r">(\d+)</td>", row) == ["3", "0", "1", "0", "0", "0"]
-
-
-def test_what_is_counted_as_held_but_idle_is_listed_below_also_where_its_time_does_not_count(world):
-    world.observe()
-    kept = page_world.running("kept", user="bob", kept_until=NOW + 7200, streak=page_world.idle_streak(0))
-    stops = page_world.running("stops", server="second", gpus=(1,), phase=Phase.STOPPING, reason=Reason.STOPPED)
-    half = page_world.running("half", server="third", gpus=(2, 3))
-    for lease in (kept, stops, half):
-        world.save(lease, readings=page_world.readings(lease, [1]))
-    world.parts.sampler.newest("half")[half.slots[1].gpu] = page_world.readings(half, [80])[1]
-    text = Browser(world, "admin").home.text
-    assert re.search(r'data-label="held but idle">3</td>', text)
-    listed = text.partition('id="idle"')[2].partition("</section>")[0]
-    assert re.search(r"bob: default workspace</a>, 1 GPU, kept until .*; GPU 0 at 1 %</li>", listed)
-    assert "alice: second</a>, 1 GPU, Stopping</li>" in listed
-    assert "alice: third</a>, 1 of 2 GPUs, in use: GPU 0 at 80 %</li>" in listed
-
-
-def test_administrators_see_which_gpus_are_not_given_and_why(world):
-    note = "process 42 of workspace <b>x</b>, which has other GPUs, computes on it"
-    for gpu in world.backend.gpus[:2]:
-        world.backend.change_gpu(gpu.id, foreign=True, note=note)
-    world.observe()
-    text = Browser(world, "admin").home.text
-    assert f"GPU 0, 1, a100 (fake), on node-1: {note.replace('<', '&lt;').replace('>', '&gt;')}" in text
-    assert "process 42" not in Browser(world, "alice").home.text
-
-
-def test_administrators_see_that_nothing_can_be_stored(world):
-    world.parts.store.trouble = "The store does not answer (disk is full)."
-    assert "The store does not answer (disk is full)." in Browser(world, "admin").home.text
-
-
-def test_administrators_see_why_the_gpus_are_not_seen(world):
-    world.backend.unreachable = "The cluster does not let the service see it: nodes is forbidden."
-    with pytest.raises(Unavailable):
-        world.observe()
-    assert "nodes is forbidden" in Browser(world, "admin").home.text
-    assert "nodes is forbidden" not in Browser(world, "alice").home.text
-    world.backend.unreachable = ""
-    world.observe()
-    assert "nodes is forbidden" not in Browser(world, "admin").home.text
+    assert 'href="/services/gpu/console/"' in text
+    assert 'href="/services/gpu/console/"' not in Browser(world, "alice").home.text
 
 
 def test_another_persons_workspace_does_not_exist(world):

@@ -50,7 +50,8 @@ def _print(answer: dict[str, Any], columns: tuple[Column, ...]) -> None:
     if not answer["rows"]:
         print(f"Nothing was used from {since} to {until}.")
         return
-    print(shown(f"From {since} to {until}, {answer['timezone']}; what runs, up to now."))
+    money = f" Cost in {answer['currency']}." if answer["currency"] and "cost" in total else ""
+    print(shown(f"From {since} to {until}, {answer['timezone']}; what runs, up to now.{money}"))
     rows: list[tuple[str, ...]] = [tuple(column.title.upper() for column in columns)]
     rows += [tuple(_cell(column, row) for column in columns) for row in (*answer["rows"], {**total, "name": "all"})]
     print_table(rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from gpuspawner.core.gpus.fleet import Gpu
 from gpuspawner.core.gpus.groups import unmarked
@@ -17,8 +17,7 @@ NO_KIND = "none"
 """The kind of a lease without a GPU, and of a GPU that matches no kind of the catalog."""
 
 
-@dataclass(frozen=True)
-class SeenGpu:
+class SeenGpu(NamedTuple):
     """One GPU of the fleet, what it is doing, and which leases hold it or a share of it."""
 
     gpu: Gpu

@@ -158,7 +158,7 @@ def _gpus(parts: Parts, lease: Lease) -> list[dict[str, Any]]:
 
 def start_limit(parts: Parts, key: Key) -> str:
     """Return why a start of this key would wait though its GPUs are free; "" where it would not."""
-    starts, settings = starts_under_way(parts.book), parts.settings
+    starts, settings = parts.queue.once("starts", lambda: starts_under_way(parts.book)), parts.settings
     if starts[key.user_created] >= settings.concurrent_starts_each:
         return after_other_starts(settings.concurrent_starts_each, "of your workspaces")
     if starts.total() >= settings.concurrent_starts:

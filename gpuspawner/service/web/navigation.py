@@ -10,18 +10,26 @@ from gpuspawner.core.leases.lease import WAITING, Lease, Phase
 
 @dataclass(frozen=True)
 class Entry:
-    """A page of the navigation. ``path`` is below the service's prefix; ``admins``: only administrators see it."""
+    """A page of the navigation. ``path`` is below the service's prefix; ``admins``: only administrators see it.
+
+    ``also`` are pages of it that lie elsewhere.
+    """
 
     path: str
     words: str
     admins: bool = False
+    also: tuple[str, ...] = ()
+
+    def has(self, here: str) -> bool:
+        """Whether an address is its page's, or of one below it."""
+        return any(here == path or here.startswith(f"{path}/") for path in (self.path.strip("/"), *self.also))
 
 
 NAVIGATION = (
     Entry("", "GPU workspaces"),
     Entry("inbox", "Inbox"),
     Entry("quota", "Quota"),
-    Entry("quotas", "Quotas and grants", admins=True),
+    Entry("console/", "Console", admins=True, also=("quotas",)),
     Entry("messages", "Messages", admins=True),
 )
 """In the order shown. A page adds itself here; it is marked as the current one by its path, and those below it too."""
@@ -40,8 +48,7 @@ def navigation(path: str, *, admin: bool) -> tuple[Shown, ...]:
     """Return what a page at ``path``, below the service's prefix, shows."""
     here = path.strip("/")
     may = [entry for entry in NAVIGATION if admin or not entry.admins]
-    below = [e for e in may if here == e.path.strip("/") or here.startswith(e.path.strip("/") + "/")]
-    current = max(below, key=lambda e: len(e.path), default=NAVIGATION[0])
+    current = max((e for e in may if e.has(here)), key=lambda e: len(e.path), default=NAVIGATION[0])
     return tuple(Shown(e.path, e.words, e is current) for e in may)
 
 

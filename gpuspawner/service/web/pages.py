@@ -9,13 +9,11 @@ from gpuspawner.catalog import SSH, teams_of
 from gpuspawner.core.errors import Conflict, RequestRefused
 from gpuspawner.core.inbox.notices import Notice
 from gpuspawner.core.leases.dispute import LONGEST_CHARACTERS
-from gpuspawner.core.leases.lease import HOLDING, UP, WAITING, Lease, Phase
+from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.times import deciding_since
 from gpuspawner.service.api.actions import act
 from gpuspawner.service.inbox.views import notice_view
 from gpuspawner.service.leases.reclaimer import EVIDENCE_SECONDS
-from gpuspawner.service.observe.gpu_states import NO_KIND, STATES, gpu_states
-from gpuspawner.service.observe.unmatched import unmatched, unmeasured
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.tell.output import output_view
 from gpuspawner.service.tell.record_views import audit_view
@@ -31,14 +29,10 @@ from gpuspawner.service.web.base import PageHandler, templates
 from gpuspawner.service.web.home import ENDED_READ, ended_shown, quota_lines_of, used_this_month
 
 NOTICES_SHOWN = 3
-SHOWN = {"idle": "held but idle"}
-"""States of GPUs that a page calls otherwise."""
-NOTES_SHOWN = 50
-ENDED_SHOWN_TO_ADMINISTRATORS = 20
 
 
 class Home(PageHandler):
-    """GET: my workspaces, what is free, who waits; administrators see those of all."""
+    """GET: my workspaces, what is free, who waits: to administrators with names."""
 
     async def get(self) -> None:
         """Answer the page."""
@@ -47,7 +41,6 @@ class Home(PageHandler):
         ended = await parts.store.read(parts.store.ended, person.owner, ENDED_READ)
         teams = teams_of(parts.catalog.rules, await self.groups_shown())
         use = await used_this_month(parts, "kind", person.owner)
-        ended_of_all = await self._ended_of_all() if person.admin else None
         # From here on nothing is awaited: all that the page says of what lives is of one moment.
         live = sorted(parts.book, key=lambda x: (x.asked_at, x.id))
         self.render_page(
@@ -59,14 +52,7 @@ class Home(PageHandler):
             ended=self._ended(ended, [x for x in live if person.owns(x)]),
             offers=[offer_view(offer, parts) for offer in parts.queue.offers if offer.kind in kinds],
             queue=self._queue([x for x in live if x.phase in WAITING], kinds),
-            everybody=self._everybody(live, *ended_of_all) if ended_of_all else None,
         )
-
-    async def _ended_of_all(self) -> tuple[list[Lease], list[Lease]]:
-        """Return whose end was called wrong, and what ended last."""
-        store = self.parts.store
-        disputed = await store.read(store.disputed, None)
-        return disputed, await store.read(store.ended, None, ENDED_SHOWN_TO_ADMINISTRATORS)
 
     def _ended(self, ended: list[Lease], live: list[Lease]) -> list[dict[str, Any]]:
         """Return what ended last, and the last of every server, with the way to start it again."""
@@ -87,42 +73,6 @@ class Home(PageHandler):
         seen = [x for x in line if person.owns(x) or x.request.gpu in {None, *kinds}]
         return [_row(parts, x, shown=True) if person.owns(x) else rows[x.id] for x in seen]
 
-    def _everybody(self, live: list[Lease], disputed: list[Lease], ended: list[Lease]) -> dict[str, Any]:
-        """Return what administrators see besides."""
-        parts = self.parts
-        counted = gpu_states(parts)
-        held = [self.card(x) for x in live if x.phase in HOLDING]
-        return {
-            "alerts": [
-                *filter(None, [parts.store.trouble, parts.reconciler.orphans.alert]),
-                *parts.reconciler.lost_identities,
-                *parts.in_force.sentences,
-                *filter(None, [parts.sampler.dcgm.trouble]),
-                *parts.sampler.doubts.sentences(parts.clock.now()),
-            ],
-            "disputed": [self.card(x) for x in disputed],
-            "live": held,
-            "adopted": [self.card(x) for x in live if x.phase in UP and x.unasked],
-            "idle": sorted((x for x in held if _is_idle(x)), key=lambda x: -_idle_seconds(x) * len(x["gpus"])),
-            "ended": [self.card(x) for x in ended],
-            "unseen": (
-                *parts.scheduler.unseen,
-                *unmatched(parts.catalog.gpus.values(), parts.scheduler.fleet),
-                *unmeasured(parts.catalog.gpus.values(), parts.scheduler.fleet),
-                *parts.members.missing(),
-            ),
-            "not_given": _not_given(parts),
-            "states": [SHOWN.get(state, state) for state in STATES],
-            "counts": [
-                {
-                    "title": parts.catalog.gpus[kind].title if kind in parts.catalog.gpus else "no kind of the catalog",
-                    "counts": [counted[kind, state] for state in STATES],
-                }
-                for kind in [*parts.catalog.gpus, NO_KIND]
-                if any(counted[kind, state] for state in STATES)
-            ],
-        }
-
     def card(self, lease: Lease) -> dict[str, Any]:
         """Return what a list shows of a workspace."""
         view = lease_view(self.parts, lease)
@@ -139,27 +89,6 @@ class Home(PageHandler):
 def _is_news(one: Notice) -> bool:
     """Whether home tells of a notice: of messages and ends it tells elsewhere."""
     return one.unread and one.kind != "message" and not one.ends
-
-
-def _idle_seconds(card: dict[str, Any]) -> float:
-    return card["idle"]["idle_seconds"] if card["idle"] and card["gpus"] else 0.0
-
-
-def _is_idle(card: dict[str, Any]) -> bool:
-    """Whether idle time counts of it, or a GPU of it is counted as idle: one that is kept, or stops, is that too."""
-    return bool(_idle_seconds(card)) or any(gpu["state"] == "idle" for gpu in card["gpus"])
-
-
-def _not_given(parts: Parts) -> list[dict[str, Any]]:
-    """Return the GPUs with something to say of them: by where they are and what it is, as many as a page can hold."""
-    together: dict[tuple[str, str, str], list[int]] = {}
-    for gpu in parts.scheduler.fleet.gpus:
-        if gpu.note and len(together) < NOTES_SHOWN:
-            together.setdefault((gpu.model, gpu.node, gpu.note), []).append(gpu.index)
-    return [
-        {"gpus": f"GPU {', '.join(map(str, indices))}", "model": model, "node": node, "note": note}
-        for (model, node, note), indices in together.items()
-    ]
 
 
 def _row(parts: Parts, lease: Lease, *, shown: bool) -> str:

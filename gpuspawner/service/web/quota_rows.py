@@ -9,7 +9,7 @@ from typing import Any
 from gpuspawner.catalog.groups import team_title
 from gpuspawner.core.calendar.periods import show_moment
 from gpuspawner.core.quotas.bounds import Who
-from gpuspawner.core.quotas.budgets import Asker, Balances
+from gpuspawner.core.quotas.budgets import Asker, Balance, Balances
 from gpuspawner.core.quotas.quotas import Tally
 from gpuspawner.core.rules import Quota, Used, Whom
 from gpuspawner.service.parts import Parts
@@ -17,6 +17,8 @@ from gpuspawner.service.tell.rules.quota_lines import limit_view
 from gpuspawner.service.tell.rules.quota_view import budget_view
 from gpuspawner.service.tell.rules.rule_words import entry_words, rule_id
 
+NEAR_SHARE = 0.8
+"""From this share of it on a quota is nearly used up. Arbitrary: as the documents advise to alert."""
 USERS_SHOWN = 20
 """Of an entry for each user: those who have used most of it."""
 
@@ -126,6 +128,22 @@ async def entries_shown(parts: Parts) -> list[Entry]:
     return [_entry(seen, entry) for entry in parts.catalog.rules.quotas]
 
 
+async def near_their_end(parts: Parts, count: int) -> list[Row]:
+    """Return the limits and budgets that are nearly used up, or run out before they renew: the fullest first."""
+    names = await _names(parts)
+    rows = parts.queue.once("quotas near", lambda: _near(parts, names))
+    return rows[:count]
+
+
+def _near(parts: Parts, names: dict[str, str]) -> list[Row]:
+    seen = _Seen(parts, Tally(parts.allocator.observed.snapshot()), parts.allocator.bounds.balances(), names)
+    rows = []
+    for entry in parts.catalog.rules.quotas:
+        for asker, who in _whom(seen, entry):
+            rows += _rows(seen, entry, asker, who, least=NEAR_SHARE)
+    return sorted(rows, key=lambda row: -(row.part or 0.0))
+
+
 async def _names(parts: Parts) -> dict[str, str]:
     """Return what users are called, as far as they have or had something."""
     used = await parts.store.read(parts.store.use_sums.names)
@@ -140,14 +158,22 @@ def _entry(seen: _Seen, entry: Quota) -> Entry:
     return Entry(entry.name, rule_id(entry.name), words, rows, max(0, len(found) - USERS_SHOWN))
 
 
-def _rows(seen: _Seen, entry: Quota, asker: Asker, who: str) -> list[Row]:
+def _rows(seen: _Seen, entry: Quota, asker: Asker, who: str, least: float = 0.0) -> list[Row]:
+    """Return the rows of somebody in an entry: with ``least`` those of which so much is taken, or that run out."""
     parts, now = seen.parts, seen.balances.now
     limits = seen.tally.uses(Who(asker.user, asker.user_created, asker.team))
     budgets = seen.balances.of(asker)
+    near = [one for one in budgets if one.entry is entry and (not least or _is_near(one, least, now))]
+    rows = [_of_limit(limit_view(parts, one, used), who) for one, used in limits if one.entry is entry]
     return [
-        *(_of_limit(limit_view(parts, one, used), who) for one, used in limits if one.entry is entry),
-        *(_of_budget(parts, budget_view(parts, one, now), who) for one in budgets if one.entry is entry),
+        *(row for row in rows if (row.part or 0.0) >= least),
+        *(_of_budget(parts, budget_view(parts, one, now), who) for one in near),
     ]
+
+
+def _is_near(one: Balance, least: float, now: float) -> bool:
+    most = one.soft if one.hard is None else one.hard
+    return bool(most and (one.used + one.set_aside) / most >= least) or one.lasts_until(now) is not None
 
 
 def _whom(seen: _Seen, entry: Quota) -> Iterator[tuple[Asker, str]]:

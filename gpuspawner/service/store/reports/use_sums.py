@@ -70,7 +70,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Sum:
-    """The use of one ``key`` on some days, called ``name``. ``span`` is a day, or a month as ``2026-12``."""
+    """The use of one ``key`` on some days, called ``name``. ``span`` is the day or, of several, none that counts."""
 
     key: str
     name: str
@@ -95,21 +95,22 @@ class UseSums:
     def of_days(
         self, by: str, first_day: str, last_day: str, *, daily: bool = False, keys: Sequence[str] | None = None
     ) -> list[Sum]:
-        """Return the sums of some days, by one of BY: whole months together, unless ``daily``; of ``keys``, or all."""
+        """Return the sums of some days, by one of BY, of each day where ``daily``; of ``keys``, or of all."""
         t = tables.use_sums.c
         months = [] if daily else _whole_months(first_day, last_day)
         days = (t.span >= first_day) & (t.span <= last_day) & (sa.func.length(t.span) > MONTH)
         if months:
             inside = (t.span >= f"{months[0]}-01") & (t.span <= f"{months[-1]}-31")
             days &= ~inside
-        found = [sa.select(tables.use_sums).where(t.by == by, days)]
-        if months:
-            found.append(sa.select(tables.use_sums).where(t.by == by, t.span.in_(months)))
+            days |= t.span.in_(months)
+        where = (t.by == by) & days
         if keys is not None:
-            found = [query.where(t.key.in_(keys)) for query in found]
+            where &= t.key.in_(keys)
+        sums = [sa.func.sum(t[name]) for name in Amounts._fields]
+        grouped = sa.select(t.key, sa.func.max(t.name), sa.func.max(t.span), *sums).where(where)
         with self._transaction() as connection:
-            rows = [row for query in found for row in connection.execute(query)]
-        return [Sum(row.key, row.name, row.span, Amounts(*row[4:])) for row in rows]
+            rows = connection.execute(grouped.group_by(t.key, *((t.span,) if daily else ()))).all()
+        return [Sum(row[0], row[1], row[2], Amounts(*row[3:])) for row in rows]
 
     def names(self) -> dict[str, str]:
         """Return what users were called last, by their ``created``."""

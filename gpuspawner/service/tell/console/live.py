@@ -65,7 +65,7 @@ QUEUE = Table(
         Column("likely_seconds", "Likely in", "seconds"),
         Column("at_most_seconds", "At most in", "seconds"),
         Column("held_back_by", "Held back by"),
-        Column("why", "Why it waits", "words"),
+        Column("why", "Why it waits, as its user reads it", "words"),
     ),
     (
         Filter("find", "User, workspace", within=("user", "workspace")),

@@ -10,8 +10,8 @@ from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.service.observe.gpu_states import NO_KIND, STATES, SeenGpu
 
-NODES_SHOWN = 48
-"""Arbitrary: about four screens; the filter finds the others."""
+NODES_SHOWN = 40
+"""Arbitrary: about a screen; the filter finds the others."""
 WORDS = {"idle": "held but idle"}
 """States that people read otherwise."""
 LETTERS = {"free": "", "busy": "B", "idle": "I", "unmeasured": "?", "foreign": "F", "suspect": "!", "drained": "D"}
@@ -37,9 +37,14 @@ class Machine:
 
     name: str
     kinds: str
-    squares: tuple[Square, ...]
+    gpus: tuple[SeenGpu, ...]
     words: str
     counts: Mapping[str, int]
+
+    @property
+    def squares(self) -> tuple[Square, ...]:
+        """Its GPUs as they are drawn: made of the nodes that are shown alone."""
+        return tuple(_square(one) for one in sorted(self.gpus, key=lambda one: one.gpu.index))
 
 
 def shown(state: str) -> str:
@@ -87,8 +92,7 @@ def _machine(name: str, gpus: Sequence[SeenGpu], kinds: Mapping[str, GpuKind]) -
     pools = dict.fromkeys(one.gpu.pool for one in gpus)
     titles = ", ".join(kinds[pool].title if pool in kinds else "no kind" for pool in pools)
     words = ", ".join(f"{counts[state]} {shown(state)}" for state in STATES if counts[state])
-    squares = tuple(_square(one) for one in sorted(gpus, key=lambda one: one.gpu.index))
-    return Machine(name, titles, squares, words, counts)
+    return Machine(name, titles, tuple(gpus), words, counts)
 
 
 def _square(one: SeenGpu) -> Square:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from gpuspawner.core.gpus.fleet import Fleet
-from gpuspawner.core.leases.lease import UP, Lease
-from gpuspawner.core.queue.standing import Standings, over_share
+from gpuspawner.core.leases.lease import HOLDING, UP, WAITING, Lease
+from gpuspawner.core.queue.standing import Standings
 from gpuspawner.service.observe.gpu_states import STATES, SeenGpu, seen_gpus
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.tell.console.listing import Column, Filter, Table, Wanted
@@ -14,7 +14,7 @@ from gpuspawner.service.tell.console.live import DEFAULT_NAME, queue_rows
 from gpuspawner.service.tell.console.machines import NODES_SHOWN, WORDS, kind_counts, machines, matching, shown
 from gpuspawner.service.tell.console.troubles import Trouble, troubles
 
-FIRST = 10
+FIRST = 6
 """How many of the next ends, of who waits and of who borrows the page names; the lists have all."""
 
 GPUS = Table(
@@ -58,7 +58,7 @@ def now_view(parts: Parts, wanted: Wanted, ended: list[Lease], disputed: list[Le
     seen, kinds, live, now = seen_gpus(parts), parts.catalog.gpus, list(parts.book), parts.clock.now()
     nodes = machines(seen, kinds)
     found = matching(nodes, *(wanted.filters.get(name, "") for name in ("node", "state", "kind")))
-    queue = queue_rows(parts, live)
+    line = sorted((x for x in live if x.phase in WAITING), key=lambda x: parts.queue.place(x).number)
     found_troubles = troubles(parts, ended, disputed)
     return {
         "troubles": found_troubles,
@@ -68,9 +68,9 @@ def now_view(parts: Parts, wanted: Wanted, ended: list[Lease], disputed: list[Le
         "nodes_found": len(found),
         "nodes_total": len(nodes),
         "ends": _next_ends(parts, live, now),
-        "queue": queue[:FIRST],
-        "waiting": len(queue),
-        "borrowing": _borrowing(parts),
+        "queue": sorted(queue_rows(parts, line[:FIRST]), key=lambda row: row["place"]),
+        "waiting": len(line),
+        "borrowing": parts.queue.once("borrowing", lambda: _borrowing(parts)),
         "facts": _facts(parts, live, now, found_troubles),
     }
 
@@ -97,8 +97,9 @@ def _next_ends(parts: Parts, live: list[Lease], now: float) -> list[dict[str, An
 def _borrowing(parts: Parts) -> list[dict[str, Any]]:
     """Return who holds GPUs beyond the share that a soft quota gives: who has most of it comes first."""
     snapshot = parts.allocator.observed.snapshot()
-    over, standings = over_share(snapshot), Standings(snapshot)
-    leases = [(standings.used(lease) or 0, lease) for lease in snapshot.leases if lease.id in over]
+    standings = Standings(snapshot)
+    used = ((standings.used(lease), lease) for lease in snapshot.leases if lease.phase in HOLDING)
+    leases = [(part, lease) for part, lease in used if part is not None and part > 1]
     leases.sort(key=lambda one: (-one[0], one[1].id))
     return [
         {

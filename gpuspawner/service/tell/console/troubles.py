@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import UP, Lease
 from gpuspawner.core.units import show_duration
-from gpuspawner.service.observe.unmatched import unmatched
+from gpuspawner.service.observe.unmatched import unmatched, unmeasured
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import idle_policy_of
 
@@ -44,6 +43,7 @@ def troubles(parts: Parts, ended: Iterable[Lease], disputed: Iterable[Lease]) ->
         *_of_templates(parts, ended),
         *_of_messages(parts),
         *_disputed(parts, disputed),
+        *_taken_over(parts),
     ]
     return sorted(found, key=lambda one: not one.grave)
 
@@ -75,32 +75,42 @@ def _of_service(parts: Parts) -> Iterator[Trouble]:
 def _of_catalog(parts: Parts) -> Iterator[Trouble]:
     for sentence in parts.in_force.sentences:
         yield Trouble(sentence)
-    for sentence in unmatched(parts.catalog.gpus.values(), parts.scheduler.fleet):
+    kinds, fleet = parts.catalog.gpus.values(), parts.scheduler.fleet
+    for sentence in (*unmatched(kinds, fleet), *unmeasured(kinds, fleet)):
         yield Trouble(sentence)
 
 
 def _unmeasured(parts: Parts) -> Iterator[Trouble]:
-    """Yield a trouble for each node on which workspaces are judged and not measured."""
-    now, late = parts.clock.now(), Counter[str]()
-    leases: dict[str, list[Lease]] = {}
+    """Yield a trouble for each node on which workspaces are judged and not measured; of many nodes one for all."""
+    nodes: dict[str, list[Lease]] = {}
     for lease in parts.book:
-        policy = idle_policy_of(parts.catalog, lease, now) if lease.phase in UP and lease.slots else None
-        if policy is None:
-            continue
-        known = now - (lease.sampled_at or lease.running_at or now) < LATE_PERIODS * policy.sample_seconds
-        if known and lease.streak.kind is not None and lease.streak.kind.value != "unknown":
-            continue
-        if not known or lease.streak.kind is not None:
+        if _is_unmeasured(parts, lease):
             node = next(filter(None, (parts.scheduler.fleet.node_of(slot.gpu) for slot in lease.slots)), "not known")
-            late[node] += 1
-            leases.setdefault(node, []).append(lease)
-    for node, count in late.most_common():
-        one = leases[node][0]
-        whose = "1 workspace" if count == 1 else f"{count} workspaces"
-        why = f": {one.streak.because}" if one.streak.because else ""
-        what = f"On the node {node} {whose} can't be measured{why}."
-        remedy = "Nothing there is stopped for idleness meanwhile. Run nvidia-smi in one, and gpuspawner doctor."
-        yield Trouble(what, remedy, pages=_pages(parts, leases[node]))
+            nodes.setdefault(node, []).append(lease)
+    remedy = "Nothing there is stopped for idleness meanwhile. Run nvidia-smi in one, and gpuspawner doctor."
+    most = sorted(nodes.items(), key=lambda one: (-len(one[1]), one[0]))
+    if len(most) > NAMES_SHOWN:
+        named = ", ".join(f"{node} ({len(leases)})" for node, leases in most[:NAMES_SHOWN])
+        count = sum(map(len, nodes.values()))
+        what = f"On {len(most)} nodes {count} workspaces can't be measured, most of them on {named}."
+        pages = (("Those not known", f"{parts.prefix}console/workspaces?use=not+known"),)
+        yield Trouble(what, remedy, pages=pages)
+        return
+    for node, leases in most:
+        whose = "1 workspace" if len(leases) == 1 else f"{len(leases)} workspaces"
+        why = leases[0].streak.because
+        what = f"On the node {node} {whose} can't be measured{f': {why}' if why else ''}."
+        yield Trouble(what, remedy, pages=_pages(parts, leases))
+
+
+def _is_unmeasured(parts: Parts, lease: Lease) -> bool:
+    """Whether a workspace with GPUs is judged, and its samples are late, or prove nothing."""
+    now, kind = parts.clock.now(), lease.streak.kind
+    policy = idle_policy_of(parts.catalog, lease, now) if lease.phase in UP and lease.slots else None
+    if policy is None:
+        return False
+    late = now - (lease.sampled_at or lease.running_at or now) >= LATE_PERIODS * policy.sample_seconds
+    return late or (kind is not None and kind.value == "unknown")
 
 
 def _of_templates(parts: Parts, ended: Iterable[Lease]) -> Iterator[Trouble]:
@@ -139,7 +149,22 @@ def _disputed(parts: Parts, disputed: Iterable[Lease]) -> Iterator[Trouble]:
     if leases:
         words = "1 stop was" if len(leases) == 1 else f"{len(leases)} stops were"
         remedy = "Look at the readings, and answer on the page of each."
-        yield Trouble(f"{words} called wrong by the user, and not answered.", remedy, pages=_pages(parts, leases))
+        yield Trouble(f"{words} called wrong by the user, and not answered.", remedy, pages=_said(parts, leases))
+
+
+def _said(parts: Parts, leases: Iterable[Lease]) -> tuple[tuple[str, str], ...]:
+    """Return who called an end wrong, with what they wrote."""
+    shown = [(x, x.dispute.sentence if x.dispute else "") for x in list(leases)[:NAMES_SHOWN]]
+    return tuple((f"{x.user}: “{text}”" if text else x.user, f"{parts.prefix}workspaces/{x.id}") for x, text in shown)
+
+
+def _taken_over(parts: Parts) -> Iterator[Trouble]:
+    leases = [x for x in parts.book if x.phase in UP and x.unasked]
+    if leases:
+        words = "1 workspace was" if len(leases) == 1 else f"{len(leases)} workspaces were"
+        what = f"Taken over as they ran: {words} started without the GPU service, before it came or while it was away."
+        remedy = "They have no set end until they are started again, and no idle time from before counts."
+        yield Trouble(what, remedy, pages=_pages(parts, leases))
 
 
 def _pages(parts: Parts, leases: Iterable[Lease]) -> tuple[tuple[str, str], ...]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any
+from urllib.parse import quote
 
 from gpuspawner.catalog import Catalog
 from gpuspawner.catalog.groups import team_title
@@ -45,7 +46,7 @@ COST = Column("cost", "Cost", "money")
 
 def table_of(by: str, *, priced: bool) -> Table:
     """Return the table of use by one of BY; with its cost where prices are set."""
-    columns = (Column("name", BY[by]), *AMOUNTS, *((COST,) if priced else ()))
+    columns = (Column("name", BY[by], "link" if by == "user" else "text"), *AMOUNTS, *((COST,) if priced else ()))
     filters = (Filter("find", BY[by], within=("name",)),)
     return Table("use", columns, filters, "name" if by in OF_TIME else "-gpu_hours", ("by", "since", "until"))
 
@@ -119,11 +120,16 @@ def _key(by: str, key: str, day: str) -> str:
 
 
 def use_rows(
-    by: str, sums: Mapping[str, tuple[str, Amounts]], catalog: Catalog, *, priced: bool
+    by: str, sums: Mapping[str, tuple[str, Amounts]], catalog: Catalog, people: str, *, priced: bool
 ) -> list[dict[str, Any]]:
-    """Return a row for each key that something was used of."""
+    """Return a row for each key that something was used of. ``people`` is the address below which each has a page."""
     return [
-        use_row(key, _title(by, key, name, catalog), amounts, priced=priced)
+        {
+            "id": key,
+            "page": f"{people}{quote(name, safe='')}" if by == "user" and name else "",
+            "name": _title(by, key, name, catalog),
+            **amounts_row(amounts, priced=priced),
+        }
         for key, (name, amounts) in sums.items()
         if any(abs(amount) > 1e-9 for amount in amounts)  # noqa: PLR2004 - what is left of sums that cancel
     ]
@@ -139,11 +145,6 @@ def _title(by: str, key: str, name: str, catalog: Catalog) -> str:
     if by == "template":
         return catalog.templates[key].title if key in catalog.templates else key or NOT_KNOWN
     return key or NOT_KNOWN
-
-
-def use_row(key: str, name: str, amounts: Amounts, *, priced: bool) -> dict[str, Any]:
-    """Return one row."""
-    return {"id": key, "page": "", "name": name, **amounts_row(amounts, priced=priced)}
 
 
 def amounts_row(amounts: Amounts, *, priced: bool) -> dict[str, Any]:

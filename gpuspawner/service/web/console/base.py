@@ -37,17 +37,18 @@ class ConsolePage(PageHandler):
     here = ""
 
     async def prepare(self) -> None:
-        """Know who looks; 403 where that is no administrator."""
-        if self.request.headers.get("Authorization"):  # a program, which no sign-in would help
+        """Know who looks; 403 where that is no administrator. A program with a token is sent to no sign-in."""
+        if self.request.headers.get("Authorization"):
             self.person = await self.find_person()
             self.must()
-        await super().prepare()
+        else:
+            await super().prepare()
         if not self._finished and not self.must().admin:
             raise HTTPError(403, reason=NOT_FOR_YOU)
 
     def show(self, template: str, **values: Any) -> None:
         """Answer a page of the console; its address with its state is what its live parts are asked for by."""
-        self.render_page(template, navigation=NAVIGATION, here=self.here, address=self.request.uri, **values)
+        self.render_page(template, tabs=NAVIGATION, tab=self.here, address=self.request.uri, **values)
 
     def asked(self) -> dict[str, list[str]]:
         """Return the arguments of the address. Raises 400 for what is no text."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date
 
 from gpuspawner.service.store.reports.use_sums import Amounts
 
@@ -66,7 +67,7 @@ def columns_of(series: Sequence[tuple[str, Amounts]], *, weekly: bool) -> Column
                 y = round(y - height, 2)
                 pieces.append(Piece(name, y, height))
         words = ", ".join(f"{hours:.1f} {said}" for hours, said in zip((h for _, h in parts), SAID, strict=True))
-        label = day[5:] if number % every == 0 else ""
+        label = _short(day) if number % every == 0 else ""
         width = round(place * (1 - GAP), 3)
         columns.append(
             OneColumn(day, round(left, 3), width, tuple(pieces), label, round(left + place / 2, 3), f"{day}: {words}")
@@ -76,6 +77,11 @@ def columns_of(series: Sequence[tuple[str, Amounts]], *, weekly: bool) -> Column
 
 
 SAID = ("GPU h at work", "idle while held", "not measured")
+
+
+def _short(day: str) -> str:
+    there = date.fromisoformat(day)
+    return f"{there.day} {there:%b}"
 
 
 def _scale(most: float) -> tuple[float, float]:

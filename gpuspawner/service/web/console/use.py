@@ -20,11 +20,9 @@ from gpuspawner.service.tell.console.listing import chosen, listed, read_wanted
 from gpuspawner.service.tell.console.use import Days
 from gpuspawner.service.web.console.base import ConsolePage
 from gpuspawner.service.web.console.columns import columns_of
-from gpuspawner.service.web.quota_rows import Row, entries_shown
+from gpuspawner.service.web.quota_rows import near_their_end
 
-WASTED_SHOWN = 10
-NEAR_SHARE = 0.8
-"""A quota is shown from this share of it on, or where it runs out before it renews."""
+WASTED_SHOWN, NEAR_SHOWN = 10, 10
 
 
 @dataclass(frozen=True)
@@ -53,13 +51,14 @@ class UsePage(ConsolePage):
         days = self._days(wanted.kept)
         read = await self._read(by, days)
         sums = use.summed(by, read.stored, read.running, days)
-        rows = use.use_rows(by, sums, parts.catalog, priced=priced)
+        rows = use.use_rows(by, sums, parts.catalog, f"{parts.prefix}console/people/", priced=priced)
         if form == ".csv":
             self.send_csv(f"use-by-{by}-{days.first}-{days.last}", wanted.table.columns, chosen(rows, wanted))
             return
         total = use.total_of(sums)
         told = {
             "timezone": parts.catalog.rules.timezone,
+            "currency": parts.catalog.rules.currency,
             "total": {**use.amounts_row(total, priced=priced), **_of_all(total)},
             "waits": asdict(read.waits),
             "called_wrong": read.disputes,
@@ -80,7 +79,7 @@ class UsePage(ConsolePage):
             chart=columns_of(series, weekly=days.count > use.DAYS_CHARTED),
             series=series,
             wasted=use.wasted(names, WASTED_SHOWN),
-            quotas=await _near(parts),
+            quotas=await near_their_end(parts, NEAR_SHOWN),
             priced=priced,
             **told,
         )
@@ -126,13 +125,6 @@ def _of_all(total: Amounts) -> dict[str, Any]:
         "measured_percent": min(100.0, 100 * known / total.held) if total.held > 0 else None,
         "idle_stops": round(total.idle_stops),
     }
-
-
-async def _near(parts: Parts) -> list[Row]:
-    """Return the quotas and budgets that are nearly used up, or run out before they renew: the fullest first."""
-    rows = [row for entry in await entries_shown(parts) for row in entry.rows]
-    near = [row for row in rows if row.lasts or (row.part or 0.0) >= NEAR_SHARE]
-    return sorted(near, key=lambda row: -(row.part or 0.0))
 
 
 def _spans(today: str) -> list[tuple[str, str, str]]:

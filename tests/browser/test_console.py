@@ -1,0 +1,76 @@
+"""The console in a real Chromium: by keyboard, by axe, its state in the address, rows that stay where they are."""
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+from service_pages import open_page, pages
+
+PAGES = ("", "use", "workspaces", "ended", "queue", "people", "people/bob")
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    """alice works on two GPUs, bob's is idle, carol waits, and bob's last one was stopped as idle."""
+    made = pages.World(tmp_path, monkeypatch)
+    made.observe()
+    for lease, percent in (
+        (pages.running("busy", user="alice", gpus=(0, 1)), 80),
+        (pages.running("idles", user="bob", gpus=(2,), streak=pages.idle_streak(30)), 1),
+    ):
+        made.save(lease, readings=pages.readings(lease, [percent] * 20))
+    made.save(pages.waiting("carols", user="carol", count=4))
+    made.save(pages.reclaimed("gone", user="bob"), pages.reclaimed_audit(user="bob"))
+    made.signing_in = "admin"
+    yield made
+    made.close()
+
+
+def test_axe_finds_nothing_on_any_page_and_none_is_wider_than_a_phone(browser, world, assert_accessible):
+    page = open_page(browser, world, "console/")
+    for path in PAGES:
+        page.goto(f"{world.home}console/{path}")
+        for details in page.locator("main details").all():
+            details.locator("summary").click()
+        assert_accessible(page)
+    assert page.problems == []
+
+
+def test_a_list_is_found_filtered_sorted_and_left_by_keyboard(browser, world):
+    page = open_page(browser, world, "")
+    page.get_by_role("link", name="Console").press("Enter")
+    navigation = page.get_by_role("navigation", name="Console")
+    expect(navigation.get_by_role("link", name="Now")).to_have_attribute("aria-current", "page")
+    navigation.get_by_role("link", name="Workspaces").press("Enter")
+    expect(page.locator("[data-rows] tr")).to_have_count(2)
+    page.get_by_label("User, workspace, node").fill("bob")
+    page.get_by_label("User, workspace, node").press("Enter")
+    expect(page).to_have_url(re.compile(r"/console/workspaces\?find=bob&"))
+    expect(page.locator("[data-rows] tr")).to_have_count(1)
+    page.reload()
+    expect(page.get_by_label("User, workspace, node")).to_have_value("bob")
+    page.get_by_role("link", name="Clear").press("Enter")
+    page.get_by_role("link", name="User", exact=True).press("Enter")
+    expect(page).to_have_url(re.compile(r"\?sort=user$"))
+    expect(page.get_by_role("columnheader", name="User")).to_have_attribute("aria-sort", "ascending")
+    with page.expect_download() as download:
+        page.get_by_role("link", name="CSV").press("Enter")
+    assert download.value.suggested_filename == "workspaces.csv"
+    page.go_back()
+    expect(page).to_have_url(re.compile(r"/console/workspaces$"))
+
+
+def test_rows_are_renewed_in_place_and_new_ones_are_only_counted(browser, world):
+    page = open_page(browser, world, "console/workspaces")
+    users = page.locator("[data-rows] tr td:first-child")
+    expect(users).to_have_text(["bob", "alice"])
+    ended = pages.running("busy", user="alice", gpus=(0, 1), phase=pages.Phase.ENDED, ended_at=pages.NOW)
+    world.save(pages.replace(ended, reason=pages.Reason.STOPPED))
+    late = pages.running("late", user="dave", gpus=(3,), streak=pages.idle_streak(90))
+    world.save(late, readings=pages.readings(late, [1] * 3))
+    expect(page.get_by_role("status").filter(has_text="1 more row belongs on this page")).to_be_visible()
+    expect(users).to_have_text(["bob", "alice"])
+    expect(page.locator("tr[data-key=busy]")).to_have_class("gs-gone")
+    page.get_by_role("link", name="Show the list as it is now").click()
+    expect(users).to_have_text(["dave", "bob"])
+    assert page.problems == []

@@ -1,0 +1,130 @@
+"""The console's first page: what does not work is on top with its remedy, and its numbers are those of the metrics."""
+
+import re
+from dataclasses import replace
+
+import page_world
+import pytest
+import requests
+from page_world import NOW
+
+from gpuspawner.catalog import load_catalog
+from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.idle.evidence import SampleKind
+from gpuspawner.core.idle.idleness import Streak
+from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.lease import Phase
+
+IMAGE = "The server did not start: registry.example.org/ml/pytorch:2.9 cannot be pulled."
+
+
+@pytest.fixture
+def world(make_web_world):
+    made = make_web_world()
+    made.observe()
+    return made
+
+
+def now_page(world, query=""):
+    headers = {"Authorization": f"token {world.token('admin')}"}
+    answer = requests.get(f"{world.home}console/{query}", headers=headers, timeout=20)
+    assert answer.status_code == 200, answer.text
+    return answer.text
+
+
+def section(page, name):
+    return page.partition(f'id="{name}"')[2].partition("</section>")[0]
+
+
+def test_a_kind_that_matches_nothing_is_told_and_where_all_works_that_is_said(make_web_world):
+    world = make_web_world()
+    world.observe()
+    assert "No GPU matches the kind t4 (match: *T4)" in section(now_page(world), "troubles")
+    gpus = {"a100": page_world.CATALOG["gpus"]["a100"]}
+    template = {**page_world.CATALOG["templates"]["pytorch"], "gpus": {"a100": "1-4"}}
+    catalog = load_catalog({**page_world.CATALOG, "gpus": gpus, "templates": {"pytorch": template}})
+    world.parts.in_force.catalog = catalog
+    assert "everything that is watched works" in section(now_page(world), "troubles")
+
+
+def test_what_can_fail_around_the_service_is_told_with_its_remedy(world):
+    world.parts.store.trouble = "The store does not answer (disk is full)."
+    world.parts.allocator.observed.hub_answers = False
+    world.parts.reconciler.orphans.alert = "5 of 9 workspaces run that the hub does not know: nothing is ended."
+    world.parts.reconciler.lost_identities = ("2 workspaces of this hub run under another id.",)
+    world.parts.in_force.problem = "catalog.yaml:3: gpus: nonsense"
+    world.parts.notifier.counts.update(sent=5, failed=2)
+    told = section(now_page(world), "troubles")
+    for sentence in (
+        "The store does not answer (disk is full).",
+        "The hub does not answer.",
+        "5 of 9 workspaces run that the hub does not know",
+        "2 workspaces of this hub run under another id.",
+        "The catalog was changed and cannot be used: the one before stays in force.",
+        "2 of 7 messages were not delivered since the service started (2 failed).",
+    ):
+        assert sentence in told
+    graves = re.findall(r'gs-alert (gs-\w+)"', told)
+    assert graves == sorted(graves)  # gs-problem before gs-warning
+
+
+def test_a_view_that_is_not_had_or_old_is_told(world):
+    world.clock.at += 600
+    assert "The GPUs were last seen 10 min ago." in section(now_page(world), "troubles")
+    world.backend.unreachable = "The cluster does not let the service see it: nodes is forbidden."
+    with pytest.raises(Unavailable):
+        world.observe()
+    assert "nodes is forbidden" in section(now_page(world), "troubles")
+
+
+def test_a_node_that_is_not_measured_is_named_with_who_runs_there(world):
+    streak = Streak(kind=SampleKind.UNKNOWN, because="nvidia-smi timed out")
+    world.save(page_world.running("unknown", user="bob", gpus=(0, 1), streak=streak))
+    told = section(now_page(world), "troubles")
+    assert "On the node node-1 1 workspace can&#39;t be measured: nvidia-smi timed out." in told
+    assert '<a href="/services/gpu/workspaces/unknown">bob: default workspace</a>' in told
+    world.save(page_world.running("unknown", user="bob", gpus=(0, 1)))
+    assert "can&#39;t be measured" not in now_page(world)
+
+
+def test_a_template_whose_last_starts_failed_is_told_until_one_starts(world):
+    for back in range(3):
+        ended = page_world.reclaimed(f"failed{back}", at=NOW - 900 + back)
+        world.save(replace(ended, reason=Reason.FAILED, running_at=None, message=IMAGE))
+    assert f"The template PyTorch failed to start 3 of the last 3 times: {IMAGE}" in section(
+        now_page(world), "troubles"
+    )
+    world.save(page_world.reclaimed("fine", at=NOW))
+    assert "failed to start" not in now_page(world)
+
+
+def test_what_gpus_do_is_counted_by_kind_and_drawn_by_node(world):
+    half = page_world.running("half", user="bob", gpus=(0, 1), streak=page_world.idle_streak(12))
+    world.save(half, readings=page_world.readings(half, [1]))
+    world.backend.change_gpu(world.backend.gpus[3].id, healthy=False, note="reported <b>unhealthy</b>")
+    world.observe()
+    page = now_page(world)
+    row = re.search(r'<th scope="row">A100 80 GB <span class="gs-tag">simulated</span></th>.*?</tr>', page, re.DOTALL)[
+        0
+    ]
+    assert re.findall(r">(\d+)</td>", row) == ["1", "0", "2", "0", "0", "1", "4"]
+    assert "A100 80 GB: 1 free, 2 held but idle, 1 suspect" in page
+    assert 'aria-label="GPU 0: held but idle, held by bob"' in page
+    assert "GPU 3: suspect. reported &lt;b&gt;unhealthy&lt;/b&gt;" in page
+    assert "0 nodes, of 1 in all" in now_page(world, "?state=busy")
+    assert ">node-1</h3>" in now_page(world, "?state=idle&node=NODE&kind=A100")
+
+
+def test_next_ends_and_who_waits_stand_with_their_reason(world):
+    world.save(page_world.in_grace("warned", user="bob", gpus=(0,)))
+    world.save(page_world.running("long", user="alice", gpus=(1, 2, 3)))
+    world.save(page_world.waiting("carols", user="carol", count=2))
+    page = now_page(world)
+    ends = section(page, "ends")
+    assert ends.index("bob: default workspace") < ends.index("alice: default workspace")
+    assert "idle, unless it is used or kept" in ends
+    assert "carol: default workspace</a>, 2 simulated A100 80 GB" in section(page, "waits")
+    assert "Nobody holds more than the share" in section(page, "borrows")
+    lease = world.lease("warned")
+    world.save(replace(lease, phase=Phase.RUNNING))
+    assert "idle, unless it is used or kept" not in now_page(world)

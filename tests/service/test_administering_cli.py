@@ -58,9 +58,9 @@ def test_workspaces_are_named_by_id_or_by_user_and_server_and_moved_together(wor
 def test_stop_and_extend_with_a_reason_are_an_administrators(world, run):
     assert "ends" in run("stop", "train", "--reason", "maintenance")[1]
     assert world.lease("other").notice.why == "maintenance"
-    assert run("extend", "runs", "--until", "3d", "--reason", "a paper")[0] == 0
+    assert run("extend", "-", "--until", "3d", "--reason", "a paper")[0] == 0
     assert world.lease("runs").deadline_at == NOW + 3 * 86400
-    code, _, err = run("stop", "runs", "--now")
+    code, _, err = run("stop", "-", "--now")
     assert (code, "--now needs --reason" in err) == (1, True)
     assert run("stop", "-", "--reason", "mine", name="alice")[0] == 2
 

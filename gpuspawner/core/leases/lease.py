@@ -371,11 +371,6 @@ def keep(lease: Lease, until: float, now: float) -> Lease:
     return to_phase(kept_lease, Phase.RUNNING, now, arrival=None, claimed_at=claimed_at)
 
 
-def unjudged(lease: Lease) -> Lease:
-    """Return a lease whose idle time begins anew: an administrator has it not judged for a time."""
-    return replace(lease, streak=kept(lease.streak))
-
-
 def stop(lease: Lease, reason: Reason, by: str, message: str, now: float) -> Lease:
     """Any live phase → stopping. The first reason stands: a stop of what is stopping already changes nothing."""
     if lease.phase is Phase.STOPPING:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gpuspawner.catalog import teams_of
 from gpuspawner.core.administering import acts
 from gpuspawner.core.administering.restrictions import EVERYBODY, Measure, Restriction
 from gpuspawner.core.errors import Conflict, RequestRefused, quoted
+from gpuspawner.core.idle.idleness import kept as without_idle_time
 from gpuspawner.core.leases import events
 from gpuspawner.core.leases import lease as leases
 from gpuspawner.core.leases.lease import HOLDING, UP, WAITING, Lease, Phase
@@ -199,7 +200,7 @@ class Restricting:
             if lease.phase is Phase.RESERVED:  # nothing of it was created yet
                 return book.save(leases.lapse(lease, now), audit=[self._act.line_of(lease, events.Requeued(why))])
         elif one.spares(lease) and lease.phase is Phase.RECLAIMING:
-            kept = leases.end_grace(leases.unjudged(lease), now)
+            kept = leases.end_grace(replace(lease, streak=without_idle_time(lease.streak)), now)
             return book.save(kept, audit=[self._act.line_of(kept, events.GraceEnded(why))])
         return None
 

@@ -14,7 +14,7 @@ from gpuspawner.core.leases.times import deciding_since
 from gpuspawner.service.api.base import Person
 from gpuspawner.service.leases.reclaimer import EVIDENCE_SECONDS
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.tell.views import closed_gpus
+from gpuspawner.service.tell.rules.gpu_warnings import closed_gpus
 
 ACTIONS = "keep|extend|move|stop|seen|share|dispute|answer|consent"
 """What :func:`act` carries out, as a route matches it."""

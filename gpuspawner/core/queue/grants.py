@@ -180,11 +180,9 @@ class _Pass:
         held: Held | None = None
         fitting: list[GpuKind] = []
         for kind in kinds_of(claim.request, self._seen.kinds):
-            if words := self._seen.paused_words(kind.name):
-                held = held or Held(PAUSED, words)
-                continue  # it keeps nothing from others either
-            if claim.request.count > self._largest(kind.pool):
-                continue  # nothing that ends could serve it
+            if (paused := self._paused(kind)) or claim.request.count > self._largest(kind.pool):
+                held = held or paused
+                continue  # nothing that ends could serve it: it keeps nothing from others
             if (barred := self._barred(claim, kind)) is not None:
                 held = held or barred
                 continue
@@ -203,6 +201,10 @@ class _Pass:
         elif held is not None:
             self._held[claim.id] = held
 
+    def _paused(self, kind: GpuKind | None) -> Held | None:
+        words = self._seen.paused_words(kind.name if kind else None)
+        return Held(PAUSED, words) if words else None
+
     def _fit(self, claim: Claim, kind: GpuKind) -> Fit | None:
         if not self._pools.has_free(kind.pool):
             return None  # most of a long line find nothing left
@@ -214,8 +216,7 @@ class _Pass:
             self._held[claim.id] = Held(first.rule, first.words)
 
     def _serve_without_gpu(self, claim: Claim) -> None:
-        words = self._seen.paused_words(None)
-        held = Held(PAUSED, words) if words else self._barred(claim, None) or self._over_the_place(claim, None, ())
+        held = self._paused(None) or self._barred(claim, None) or self._over_the_place(claim, None, ())
         if held is not None:
             self._held[claim.id] = held
         elif self._may_start(claim):

@@ -68,7 +68,8 @@ def _of_service(parts: Parts) -> Iterator[Trouble]:
         )
     if parts.reconciler.orphans.alert:
         yield Trouble(parts.reconciler.orphans.alert)
-    for sentence in (*parts.reconciler.lost_identities, *parts.members.missing()):
+    dcgm = (parts.sampler.dcgm.trouble, *parts.sampler.doubts.sentences(now))
+    for sentence in (*parts.reconciler.lost_identities, *parts.members.missing(), *filter(None, dcgm)):
         yield Trouble(sentence)
 
 

@@ -19,7 +19,6 @@ from gpuspawner.backends.base import Backend
 from gpuspawner.catalog import Catalog
 from gpuspawner.catalog.file import LOOK_SECONDS, InForce
 from gpuspawner.catalog.groups import named_groups
-from gpuspawner.core.calendar.periods import day_of, milliseconds
 from gpuspawner.core.errors import Conflict, Superseded, Unavailable
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.units import show_duration
@@ -27,11 +26,11 @@ from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.schedulers.memory import InMemoryScheduler
 from gpuspawner.service.api import internal
 from gpuspawner.service.api.base import is_spawner
-from gpuspawner.service.api.rest.keys import KEPT_SECONDS
 from gpuspawner.service.api.routes import ROUTES as API_ROUTES
 from gpuspawner.service.clock import Clock, SteadyClock, WallWatch
 from gpuspawner.service.connections import MOST_STRANGERS, PublicServer, raise_descriptor_limit
 from gpuspawner.service.door import STARTING, Door
+from gpuspawner.service.forgetting import forget
 from gpuspawner.service.health import ROUTES as HEALTH_ROUTES
 from gpuspawner.service.health import Health
 from gpuspawner.service.inbox.board import Board
@@ -70,9 +69,6 @@ LOOPS_SECONDS = 30.0
 GROUPS_SECONDS = 60.0
 """How often it is looked which groups the hub has: administrators see which of the catalog's are missing."""
 THIN_SECONDS = 600.0
-THIN_AT_ONCE_SECONDS = 86400.0
-FORGET_PAUSE_SECONDS = 0.05
-"""Between two chunks of what is forgotten: others are answered meanwhile."""
 SET_BACK = (
     "This machine's time was set back by %s. JupyterHub waits by it: for as long it may not look whether its services "
     "and servers live. Restart the hub: workspaces run on."
@@ -271,7 +267,7 @@ class Service:
             self._every(min(period, 0.5), self.parts.preemptions.step),
             self._every(GROUPS_SECONDS, self._look_for_groups),
             self._every(DCGM_SECONDS, self.parts.sampler.dcgm.look),
-            self._every(THIN_SECONDS, self._thin),
+            self._every(THIN_SECONDS, partial(forget, self.parts)),
             self._every(LOOK_SECONDS, self._look_at_catalog),
             self.parts.notifier.run(),
         ]
@@ -371,27 +367,6 @@ class Service:
         # Before any look at the store: a store that is away must not keep a service that nobody wants any more.
         if self._options.hub_pid is not None and os.getppid() != self._options.hub_pid:
             self.stop("its hub is gone")
-
-    async def _thin(self) -> None:
-        now, store = self.parts.clock.now(), self.parts.store
-        more = True
-        while more:
-            more = await store.write(store.ages.thin_readings, now, THIN_AT_ONCE_SECONDS)
-            await asyncio.sleep(FORGET_PAUSE_SECONDS)
-        more = True
-        while more:
-            more = await store.write(store.ages.forget_ended, now - self._settings.keep_ended_seconds)
-            await asyncio.sleep(FORGET_PAUSE_SECONDS)
-        await store.write(store.outputs.forget, now)
-        used_since_ms = milliseconds(now - self._settings.keep_use_seconds)
-        await store.write(store.ledger.forget, used_since_ms)
-        await store.write(store.use_sums.forget, day_of(used_since_ms, self.parts.allocator.accounting.zone))
-        await store.write(store.answers.forget, now - KEPT_SECONDS)
-        await store.write(store.tokens.forget, now)
-        await store.write(store.preemptions.forget, now - self._settings.keep_ended_seconds)
-        await store.write(store.restrictions.forget, now - self._settings.keep_ended_seconds)
-        await store.write(store.messages.forget, now - self._settings.keep_ended_seconds)
-        await store.write(store.inbox.forget, now)
 
 
 def _time() -> float:

@@ -20,6 +20,8 @@ OTHER = {
     "cpu_guarantee_percent": 50.0,
     "memory_guarantee_percent": 50.0,
     "image": "registry.example.org/other",
+    "own_image": True,
+    "repository": "https://git.example.org/a/b",
     "opens": ("ssh",),
     "team": "vision",
     "substitutes": ("h100",),

@@ -1,0 +1,40 @@
+"""Forgets what has been kept for long enough."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from gpuspawner.core.calendar.periods import day_of, milliseconds
+from gpuspawner.service.api.rest.keys import KEPT_SECONDS
+from gpuspawner.service.parts import Parts
+
+THIN_AT_ONCE_SECONDS = 86400.0
+PAUSE_SECONDS = 0.05
+"""Between two chunks of what is forgotten: others are answered meanwhile."""
+
+
+async def forget(parts: Parts) -> None:
+    """Thin old readings, and forget what is older than the settings keep it, a chunk at a time.
+
+    Raises:
+        Unavailable: the database does not answer.
+    """
+    now, store, settings = parts.clock.now(), parts.store, parts.settings
+    ended_before = now - settings.keep_ended_seconds
+    for chunk in (
+        partial(store.ages.thin_readings, now, THIN_AT_ONCE_SECONDS),
+        partial(store.ages.forget_ended, ended_before),
+    ):
+        while await store.write(chunk):
+            await asyncio.sleep(PAUSE_SECONDS)
+    await store.write(store.outputs.forget, now)
+    used_since_ms = milliseconds(now - settings.keep_use_seconds)
+    await store.write(store.ledger.forget, used_since_ms)
+    await store.write(store.use_sums.forget, day_of(used_since_ms, parts.allocator.accounting.zone))
+    await store.write(store.answers.forget, now - KEPT_SECONDS)
+    await store.write(store.tokens.forget, now)
+    await store.write(store.preemptions.forget, ended_before)
+    await store.write(store.restrictions.forget, ended_before)
+    await store.write(store.messages.forget, ended_before)
+    await store.write(store.inbox.forget, now)

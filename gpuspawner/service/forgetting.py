@@ -26,7 +26,9 @@ async def forget(parts: Parts) -> None:
         partial(store.ages.thin_readings, now, THIN_AT_ONCE_SECONDS),
         partial(store.ages.forget_ended, ended_before),
     ):
-        while await store.write(chunk):
+        more = True
+        while more:
+            more = await store.write(chunk)
             await asyncio.sleep(PAUSE_SECONDS)
     await store.write(store.outputs.forget, now)
     used_since_ms = milliseconds(now - settings.keep_use_seconds)

@@ -41,7 +41,7 @@ async def note_refusal(act: Act, asked: str, error: Conflict | RequestRefused) -
 class OfWorkspaces(AdministratorHandler):
     """What administrators do to several workspaces at once."""
 
-    @route(answer=shapes.Done, body=shapes.ActBody, admins=ADMINS)
+    @route(answer=shapes.Done, body=shapes.AdministerBody, admins=ADMINS)
     async def post(self, action: str) -> None:
         """Stop, move or extend workspaces, or with ``dry_run`` say what that does; 409 where one of them can't be."""
         body, act = self.fields(*FIELDS[action]), self.act()
@@ -91,7 +91,7 @@ class OneRestriction(AdministratorHandler):
 class Audit(AdministratorHandler):
     """Who did what."""
 
-    @route(answer=shapes.AuditList, admins=ADMINS)
+    @route(answer=shapes.AuditPage, admins=ADMINS)
     async def get(self, *, query: shapes.AuditQuery) -> None:
         """Answer lines, the newest first, and as ``next`` the ``before`` of those that follow."""
         given = {name: [str(value)] for name, value in query.model_dump(exclude={"limit"}).items() if value}

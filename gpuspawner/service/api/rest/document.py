@@ -45,7 +45,9 @@ def document(routes: Routes, server: str = "") -> dict[str, Any]:
     for pattern, handler, path in found:
         declared = {name: one for name in METHODS if (one := route_of(handler, name)) is not None}
         for one in declared.values():
-            models |= {model.__name__: model for model in (one.answer, one.body) if isinstance(model, type)}
+            for model in (one.answer, one.body):
+                if isinstance(model, type) and models.setdefault(model.__name__, model) is not model:
+                    raise ValueError(f"two models are called {model.__name__}: {model.__module__} has one")
         about = _first_line(handler)
         paths[path] = {
             "summary": about,

@@ -11,7 +11,7 @@ from gpuspawner.service.api.rest.models import Answer, Body, Query
 Measures = Literal["drain", "quarantine", "pause", "hold", "exempt"]
 
 
-class ActBody(Body):
+class AdministerBody(Body):
     """Which workspaces, and why: their users read it."""
 
     ids: list[str] = Field(min_length=1, max_length=200)
@@ -145,7 +145,7 @@ class AuditQuery(Query):
     """Where to go on: ``next`` of the part before."""
 
 
-class AuditLine(Answer):
+class AuditRecord(Answer):
     """Who did what, to what, from where, when, why, and what came of it."""
 
     id: str
@@ -163,9 +163,9 @@ class AuditLine(Answer):
     fields: dict[str, Any] | None
 
 
-class AuditList(Answer):
+class AuditPage(Answer):
     """Lines, the newest first; ``next`` is the ``before`` of those that follow, null where none do."""
 
-    audit: list[AuditLine]
+    audit: list[AuditRecord]
     next: int | None
     now: float

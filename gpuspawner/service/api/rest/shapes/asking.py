@@ -77,6 +77,8 @@ class Outlook(Answer):
     cost: Cost
     substitutes: list[Substitute]
     quota: list[Limit | Budget]
+    likely_start_at: float | None
+    latest_start_at: float | None
 
 
 class Waiter(Answer):
@@ -98,6 +100,8 @@ class Waiter(Answer):
     asked_at: float
     at_most_seconds: float | None
     likely_seconds: float | None
+    likely_start_at: float | None
+    latest_start_at: float | None
 
 
 class Queue(Answer):

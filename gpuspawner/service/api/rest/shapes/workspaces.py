@@ -74,6 +74,8 @@ class Standing(Answer):
     of: int
     likely_seconds: float | None
     at_most_seconds: float | None
+    likely_start_at: float | None
+    latest_start_at: float | None
     sentence: str
     why: str
     held_back: HeldBack | None
@@ -182,6 +184,14 @@ class End(Answer):
     dispute: Dispute | None
 
 
+class Arrival(Answer):
+    """That it came while its user was away, and until when somebody must come to it."""
+
+    ends_at: float
+    claim_seconds: float
+    words: str
+
+
 class Workspace(Answer):
     """A workspace: while it waits, while it runs, and after its end."""
 
@@ -214,6 +224,7 @@ class Workspace(Answer):
     simulated: bool
     queue: Standing | None
     policy: PolicyNow
+    arrival: Arrival | None
     idle: Idle | None
     keep: Keep
     extend: Extend

@@ -100,7 +100,7 @@ def call(
         RefusedError: a 4xx, with the answer's own words; or the address is none.
         AwayError: a 5xx, likewise, or no answer.
     """
-    service = url.partition("/api/v1")[0]
+    service = url.partition("/api/v1")[0].partition("/console/")[0]
     if "@" in url.partition("//")[2].partition("/")[0]:
         raise RefusedError("Write the address without a name and a password: your token says who you are.")
     if not _is_address(url):

@@ -112,6 +112,9 @@ def test_offers_say_what_is_free_and_what_is_not_known(world, cli):
 def test_every_command_that_asks_takes_json_and_a_service_that_is_away_is_a_3(monkeypatch, capsys):
     monkeypatch.setenv("GPUSPAWNER_TOKEN", "x")
     words = {"keep": ["x"], "extend": ["x"], "stop": ["x"], "grant": ["--list"], "correct": ["x", "1 GPU h"]}
+    why = ["--reason", "it must be"]
+    words |= {"move": ["x", *why], "drain": ["n", *why], "quarantine": ["g", *why], "pause": why}
+    words |= {"hold": ["a100", "1", "--user", "u", "--until", "1h", *why], "exempt": ["x", "--until", "1h", *why]}
     asking = [name for name, parser in below(parser_of_all()).items() if "--url" in parser.format_help()]
     asking = [name for name in asking if name not in {"ssh", "logout", "preempt"}]
     assert len(asking) > 14
@@ -145,7 +148,7 @@ def test_commands_and_names_of_workspaces_are_completed(world, tmp_path):
         subprocess.run(command, env={**os.environ, **variables}, capture_output=True, timeout=60, check=False)
         return (tmp_path / "told").read_text().split()
 
-    assert completed("gpuspawner ex") == ["explain", "extend"]
+    assert completed("gpuspawner ex") == ["explain", "extend", "exempt"]
     assert completed("gpuspawner keep t") == ["train"]
 
 

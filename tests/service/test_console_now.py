@@ -107,7 +107,7 @@ def test_what_gpus_do_is_counted_by_kind_and_drawn_by_node(world):
     row = re.search(r'<th scope="row">A100 80 GB <span class="gs-tag">simulated</span></th>.*?</tr>', page, re.DOTALL)[
         0
     ]
-    assert re.findall(r">(\d+)</td>", row) == ["1", "0", "2", "0", "0", "1", "4"]
+    assert re.findall(r">(\d+)</td>", row) == ["1", "0", "2", "0", "0", "1", "0", "4"]
     assert "A100 80 GB: 1 free, 2 held but idle, 1 suspect" in page
     assert 'aria-label="GPU 0: held but idle, held by bob"' in page
     assert "GPU 3: suspect. reported &lt;b&gt;unhealthy&lt;/b&gt;" in page

@@ -57,7 +57,7 @@ def test_administrators_read_it_on_their_page_and_users_do_not(make_web_world):
     world = make_web_world()
     world.backend.gpus = ()
     world.observe()
-    assert "No GPU matches the kind a100" in page_world.Browser(world, "admin").home.text
+    assert "No GPU matches the kind a100" in page_world.Browser(world, "admin").look("console/").text
     alice = page_world.Browser(world, "alice").home.text
     assert "No GPU matches" not in alice
     assert "0 of 0" not in alice

@@ -141,7 +141,7 @@ def test_a_workspace_on_a_gpu_that_failed_offers_to_move_it_with_one_click(world
     alice.submit("workspaces/mine/move")
     lease = world.lease("mine")
     assert (lease.phase, lease.reason, lease.ended_by) == (Phase.STOPPING, Reason.MOVED, "alice")
-    assert "It was moved off a GPU that failed" in alice.look("workspaces/mine").text
+    assert "It was moved to other GPUs" in alice.look("workspaces/mine").text
     again = alice.submit("workspaces/mine/move")  # from another tab
     assert 'role="alert"' not in again.text
     ended = world.save(replace(lease, phase=Phase.ENDED, ended_at=NOW))

@@ -1,0 +1,98 @@
+"""What people are told: which steps are notices, whether they are read, and messages of administrators."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuspawner.core.inbox.messages import LONGEST_CHARACTERS, Message, Whom, parse_text, parse_to
+from gpuspawner.core.inbox.notices import UNWATCHED_SECONDS, Marks, Step, in_order, notices_of
+from gpuspawner.core.leases import events
+from gpuspawner.core.units import BadValue
+
+NOW = 1_000_000.0
+
+
+def step(number, event, actor="gpuspawner", **changes):
+    usual = Step(number, NOW + number, "one", "", "alice", NOW - 3600, seen=False, actor=actor, event=event)
+    return replace(usual, **changes)
+
+
+GRANTED = events.Granted("1 A100")
+STOPPED = events.Stopped("stopped", "It was stopped by carol.")
+ENDED = events.Stopped("idle", "Nothing was done on it.")
+
+
+def test_an_end_has_the_title_of_its_reason_and_says_who_did_it():
+    (notice,) = notices_of([step(1, STOPPED, actor="carol")], Marks())
+    assert (notice.kind, notice.title, notice.text, notice.by) == (
+        STOPPED.name,
+        "It was stopped",
+        "It was stopped by carol.",
+        "carol",
+    )
+    assert notice.unread
+    assert notice.ends
+    (unknown,) = notices_of([step(1, replace(STOPPED, reason="of another version"))], Marks())
+    assert (unknown.title, unknown.by) == ("It ended", "")
+
+
+def test_that_it_came_is_a_notice_to_who_waited_for_long():
+    came = step(1, GRANTED)
+    (notice,) = notices_of([came], Marks())
+    assert notice.text.startswith("It waited 1 h")
+    assert notices_of([replace(came, asked_at=came.at - UNWATCHED_SECONDS + 1)], Marks()) == ()
+
+
+def test_who_acted_was_there_and_who_read_of_the_end_has_read_what_led_to_it():
+    came, left = step(1, GRANTED), step(3, ENDED)
+    assert [one.unread for one in notices_of([came, left], Marks())] == [True, True]
+    did = step(2, events.Stopped("stopped", "By their own hand."), actor="alice")
+    assert [one.unread for one in notices_of([came, did, left], Marks())] == [True, False]
+    assert [one.unread for one in notices_of([came, replace(left, seen=True)], Marks())] == [False, False]
+    other = step(4, GRANTED, lease="two")
+    assert [one.unread for one in notices_of([came, replace(left, seen=True), other], Marks())] == [True, False, False]
+
+
+@given(until=st.floats(0, 2 * NOW), ids=st.sets(st.sampled_from(["s1", "s2", "m1"])))
+def test_what_is_marked_is_read_and_nothing_else(until, ids):
+    marks = Marks(until, frozenset(ids))
+    steps = [step(1, GRANTED, lease="a"), step(2, ENDED, lease="b")]
+    for one in notices_of(steps, marks):
+        assert one.unread == (one.at > until and one.id not in ids)
+    notice = message().notice(marks)
+    assert notice.unread == (message().made_at > until and "m1" not in ids)
+
+
+def message(**changes):
+    usual = Message("1", Whom.GROUP, "vision", frozenset({"alice born"}), "Friday", "carol", NOW, NOW + 60)
+    return replace(usual, **changes)
+
+
+def test_a_message_is_shown_to_whom_it_is_until_its_end():
+    own, to_all = message(), message(whom=Whom.ALL, name="", recipients=frozenset())
+    assert (own.is_for("alice born"), own.is_for("bob born"), to_all.is_for("bob born")) == (True, False, True)
+    assert (own.to, own.to_words, to_all.to, to_all.to_words) == (
+        "group:vision",
+        "the group vision",
+        "all",
+        "everybody",
+    )
+    withdrawn = message(withdrawn_at=NOW + 1, withdrawn_by="carol")
+    assert [one.state(NOW + 2) for one in (own, withdrawn)] == ["shown", "withdrawn"]
+    assert [one.is_shown(NOW + 2) for one in (own, withdrawn)] == [True, False]
+    assert (own.state(NOW + 60), own.is_shown(NOW + 60)) == ("over", False)
+    assert in_order([own.notice(Marks())], notices_of([step(9, ENDED)], Marks()))[0].kind == ENDED.name
+
+
+def test_whom_and_what_are_read_strictly():
+    assert parse_to("all") == (Whom.ALL, "")
+    assert parse_to("user:a:b") == (Whom.USER, "a:b")
+    assert parse_text("  one \n two ") == "one\ntwo"
+    for wrong in ("", "everybody", "user:", "team:x", "group:" + "x" * 256, None, 3):
+        with pytest.raises(BadValue):
+            parse_to(wrong)
+    for wrong in ("", "  ", None, "x" * (LONGEST_CHARACTERS + 1), "a\x1b[2Jb", "a\u202eb"):
+        with pytest.raises(BadValue):
+            parse_text(wrong)

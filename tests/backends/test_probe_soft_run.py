@@ -48,11 +48,11 @@ KERNELS = """
 import sys, time
 from gpuspawner.workspace.kernels import KernelFile
 file, told = KernelFile(), [dict(name=sys.argv[1], busy=sys.argv[2] == "busy", idle_seconds=9000.0)]
-file.write(told)
+file.write(told, opened=False)
 print("up", flush=True)
 while True:
     time.sleep(1)
-    file.write(told)
+    file.write(told, opened=False)
 """
 
 

@@ -52,7 +52,14 @@ def test_the_wheel_holds_the_package_and_what_jupyter_looks_for_and_nothing_else
     assert metadata["Version"] == gpuspawner.__version__
     assert script.external_attr >> 16 & 0o111, "a program may be run"
     of_all = [one for one in metadata.get_all("Requires-Dist") if "extra ==" not in one]
-    assert {re.split(r"[<>=]", one)[0] for one in of_all} == {"pydantic", "pyyaml", "tornado", "tzdata"}
+    assert {re.split(r"[<>=]", one)[0] for one in of_all} == {
+        "argcomplete",
+        "pydantic",
+        "pyyaml",
+        "tornado",
+        "tzdata",
+        "wcwidth",
+    }
     extras = {"hub", "kubernetes", "notify", "workspace"}
     assert extras <= set(metadata.get_all("Provides-Extra"))
 

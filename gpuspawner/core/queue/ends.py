@@ -93,3 +93,23 @@ def _from_heap(ends: list[tuple[float, str, Lease]]) -> Iterator[tuple[float, st
 
 def _by(one: tuple[float, str, Lease] | tuple[float, str]) -> tuple[float, str]:
     return one[0], one[1]
+
+
+class Coming:
+    """Coming ends, the earliest first, of which the first can be looked at."""
+
+    def __init__(self, ends: Iterator[tuple[float, str, Lease]]) -> None:
+        """Look at the first of ``ends``, which come in order."""
+        self._ends = ends
+        self._first = next(ends, None)
+
+    @property
+    def next_at(self) -> float:
+        """When the first ends; infinite where nobody does."""
+        return inf if self._first is None else self._first[0]
+
+    def until(self, at: float) -> Iterable[Lease]:
+        """Take out those who end by a time."""
+        while self._first is not None and self._first[0] <= at:
+            yield self._first[2]
+            self._first = next(self._ends, None)

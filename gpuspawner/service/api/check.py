@@ -12,6 +12,7 @@ from gpuspawner.core.leases.lease import UP, WAITING, Key, Phase
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.snapshot import Claim
 from gpuspawner.core.quotas.bounds import who_of
+from gpuspawner.core.rules import LatestEnd
 from gpuspawner.schedulers.base import Preview
 from gpuspawner.service.api.base import ApiHandler
 from gpuspawner.service.api.rest import route
@@ -80,21 +81,15 @@ class Check(ApiHandler):
         if trouble:
             sentence = nothing_starts(trouble)
         elif waiting:
-            told = parts.allocator.foretold.words(place)
+            told, reach = parts.allocator.foretold.words(place), reach_words(parts, person.name, key)
             kept = kept_free_words(would.kept_free, request, parts.catalog, now)
-            reach = reach_words(parts, person.name, key)
             sentence = waits(
                 place, request, parts.catalog, offer, shortage, asked_for=keeps, told=told, kept=kept, reach=reach
             )
         elif limit:
             sentence = limit
         else:
-            policy, instead_of, until = policy_now(parts.catalog, request.policy, now)
-            given = replace(request, gpu=would.kind) if would.kind else request
-            sentence = starts_now(given, parts.catalog, parts.queue.offer(given.gpu), now, node_seconds, bound)
-            sentence = " ".join([sentence, *_besides(parts.catalog, request, would, ends_at)])
-            if stops := stops_when_idle(request, policy):
-                sentence = f"{sentence} {stops} {hours_words(policy.name, instead_of, until, now)}".rstrip()
+            sentence = self._starts_now(request, would, bound, ends_at, now)
         if mine is not None and mine.phase in WAITING and not keeps:
             sentence += " This changes your request: your old place in the queue is lost."
         self.answer(
@@ -112,6 +107,17 @@ class Check(ApiHandler):
                 "quota": bounds_view(parts, [who_of(claim)]),
             }
         )
+
+    def _starts_now(self, request: Request, would: Preview, bound: LatestEnd | None, ends_at: float, now: float) -> str:
+        """Return the sentence of a start that waits for nothing."""
+        catalog = self.parts.catalog
+        policy, instead_of, until = policy_now(catalog, request.policy, now)
+        given = replace(request, gpu=would.kind) if would.kind else request
+        sentence = starts_now(given, catalog, self.parts.queue.offer(given.gpu), now, would.node_seconds, bound)
+        sentence = " ".join([sentence, *_besides(catalog, request, would, ends_at)])
+        if stops := stops_when_idle(request, policy):
+            sentence = f"{sentence} {stops} {hours_words(policy.name, instead_of, until, now)}".rstrip()
+        return sentence
 
     async def _asked_for(self, body: Mapping[str, Any], groups: frozenset[str]) -> Request | None:
         """Return the request that options mean; None where some can't be, all of which are then answered at once."""

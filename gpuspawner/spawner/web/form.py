@@ -80,15 +80,10 @@ def render(
         chosen=shown,
         notes=notes,
         template=template,
-        templates=catalog.templates.values(),
-        gpus=_kinds(catalog, live),
-        no_gpu=NO_GPU,
-        any_gpu=ANY_GPU if any(len(one.gpus) > 1 for one in catalog.templates.values()) else None,
+        **_of_catalog(catalog, live),
         substitutes=instead.rows(catalog, template, chosen, live),
         teams=[{"name": name, "title": title} for name, title in teams],
         team=_team(teams, chosen, live),
-        simulated=_simulated(catalog, live),
-        own_images=any(one.own_images for one in catalog.templates.values()),
         fields=_fields(catalog, template, now),
         wrong=now.wrong,
         menus=form_menus.shown(catalog, template, chosen),
@@ -100,8 +95,21 @@ def render(
         refused=now.refused,
         away=live is None,
         away_sentence=AWAY,
-        fast=catalog.fast,
     )
+
+
+def _of_catalog(catalog: Catalog, live: Live | None) -> dict[str, Any]:
+    """Return what the page shows of the catalog, whoever looks."""
+    templates = catalog.templates.values()
+    return {
+        "templates": templates,
+        "gpus": _kinds(catalog, live),
+        "no_gpu": NO_GPU,
+        "any_gpu": ANY_GPU if any(len(one.gpus) > 1 for one in templates) else None,
+        "simulated": _simulated(catalog, live),
+        "own_images": any(one.own_images for one in templates),
+        "fast": catalog.fast,
+    }
 
 
 def _without(sentence: str, whose: str | None) -> str:

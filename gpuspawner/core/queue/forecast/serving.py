@@ -13,7 +13,7 @@ from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.placement.kinds import kinds_of
 from gpuspawner.core.placement.placement import beside_of, used_shares
-from gpuspawner.core.queue.ends import Ends
+from gpuspawner.core.queue.ends import Coming, Ends
 from gpuspawner.core.queue.forecast.lasting import Lasted
 from gpuspawner.core.queue.forecast.replay import Parts, Room, Whole
 from gpuspawner.core.queue.holds import held_gpus, is_member
@@ -73,7 +73,7 @@ class Replay:
         kept = used_shares((), (slot for _, slots in self._kept for slot in slots))
         self._rooms = {pool: Room(index.pools, pool, self._whole, kept) for pool in waited_for if pool in index.pools}
         self._coming = {
-            pool: _Coming(self._ends_in(ends))
+            pool: Coming(self._ends_in(ends))
             for pool, ends in index.ends.items()
             if pool in self._rooms or self._tally.counts
         }
@@ -370,24 +370,6 @@ class Replay:
 def _given_now(claim: Claim, seen: Snapshot) -> Sequence[GpuKind]:
     """Return the kinds that a claim accepts, without those that are paused: nobody knows when they are given again."""
     return [kind for kind in kinds_of(claim.request, seen.kinds) if not seen.paused_words(kind.name)]
-
-
-class _Coming:
-    """Coming ends, the earliest first, of which the first can be looked at."""
-
-    def __init__(self, ends: Iterator[tuple[float, str, Lease]]) -> None:
-        self._ends = ends
-        self._first = next(ends, None)
-
-    @property
-    def next_at(self) -> float:
-        return inf if self._first is None else self._first[0]
-
-    def until(self, at: float) -> Iterable[Lease]:
-        """Take out those who end by a time."""
-        while self._first is not None and self._first[0] <= at:
-            yield self._first[2]
-            self._first = next(self._ends, None)
 
 
 def _kept_at(seen: Snapshot, claims: Iterable[Claim]) -> list[tuple[float, tuple[Slot, ...]]]:

@@ -56,9 +56,17 @@ def holder_of(port: int) -> Holder:
             users |= {int(row[7]) for row in found}
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # another user's, or gone meanwhile
-            if any(str(link.readlink()) in inodes for link in (process / "fd").iterdir()):
+            if any(_target(link) in inodes for link in (process / "fd").iterdir()):
                 return _described(process)
     return Holder(f"a process of the user {_name(users.pop())}" if users else "a process that can't be seen from here")
+
+
+def _target(link: Path) -> str:
+    """What an open file of a process is; "" where it was closed since it was listed."""
+    try:
+        return str(link.readlink())
+    except OSError:
+        return ""
 
 
 def _described(process: Path) -> Holder:

@@ -3,6 +3,7 @@
 import os
 import pwd
 import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,29 @@ def test_a_listening_port_is_taken_and_its_holder_is_named_by_pid_and_command(ta
     assert ports.holder_of(taken).words.startswith(f"process {os.getpid()}: ")
     command = Path("/proc/self/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
     assert command[:50] in ports.holder_of(taken).words
+
+
+def test_the_holder_is_named_while_it_opens_and_closes_other_files():
+    files = [os.open(os.devnull, os.O_RDONLY) for _ in range(50)]  # listed before the socket
+    ended = threading.Event()
+
+    def close_and_open():
+        while not ended.is_set():
+            for at, file in enumerate(files):
+                os.close(file)
+                files[at] = os.open(os.devnull, os.O_RDONLY)
+
+    with socket.create_server((ports.HOST, 0)) as server:
+        thread = threading.Thread(target=close_and_open)
+        thread.start()
+        try:
+            names = {ports.holder_of(server.getsockname()[1]).words.split(":")[0] for _ in range(20)}
+        finally:
+            ended.set()
+            thread.join()
+            for file in files:
+                os.close(file)
+    assert names == {f"process {os.getpid()}"}
 
 
 def test_a_port_taken_on_all_addresses_is_taken(request):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 from harness import eventually
@@ -72,6 +73,7 @@ def test_the_homes_of_service_and_hub_tell_in_their_titles_too(hub, page, user, 
     page.add_init_script(AWAY)
     hubs = page.context.new_page()
     hubs.add_init_script(AWAY)
+    hubs.route("**/static/ready.js*", lambda route: (time.sleep(2), route.continue_()))  # after the first look
     hubs.goto(f"{hub.url}/hub/home")
     page.goto(f"{hub.url}/services/gpu/")
     expect(page.locator("#ready")).to_contain_text("Notify me here when it is ready")

@@ -97,10 +97,12 @@
     }
   };
 
+  let latest = null; // one's workspaces as last seen
   let came = null; // what tells in the title that one of them came: a page about one of them does so itself
   document.addEventListener("DOMContentLoaded", async () => {
     if (document.getElementById("gs-progress")) return;
     came = await ready(root.dataset.prefix);
+    if (latest) came?.see(latest); // who leaves the page before the next look has waited all the same
     came?.watch(async () => (await api.call("workspaces")).workspaces);
   });
   // The tab's icon, by shape: what needs its user most. It lies at the service; away, the icon stays as it is.
@@ -121,6 +123,7 @@
     } catch {
       return; // what stands there was true; the next look tells
     }
+    latest = workspaces;
     lines(workspaces);
     came?.see(workspaces);
     showIcon(workspaces);

@@ -121,7 +121,8 @@ def test_what_a_profile_lets_people_choose_is_shown_and_sent_again(chosen, sent)
 
 
 def test_a_link_fills_in_no_script_environment_image_or_repository():
-    harmful = {"repository": "https://h.org/a", "own_image": "r.org/a", "env": "A=1", "script": "x", "team": "vision"}
+    brought = {"repository": "https://h.org/a", "own_image": "r.org/a", "tools": "nlp"}
+    harmful = {**brought, "env": "A=1", "script": "x", "team": "vision"}
     sizes = {"template": "lab", "gpu": "t4", "count": "2", "cpu": "1", "memory": "2GB", "lifetime": "1h"}
     arguments = {f"opt-{key}": [value.encode()] for key, value in {**harmful, **sizes}.items()}
     assert form.prefill_from_query(arguments) == sizes
@@ -134,6 +135,19 @@ def test_an_own_image_is_asked_for_where_a_template_takes_one_and_says_what_is_l
     assert "<script>alert" not in html
     assert "If it lacks gpuspawner[workspace]" in html
     assert "own_image" not in Inputs(rendered()).sent
+
+
+def test_the_tools_of_each_template_are_ticked_and_a_refused_form_keeps_the_ticks():
+    catalog = load_catalog(
+        {"version": 1, "templates": {"lab": {"tools": {"nlp": ["a"], "cv": ["b"]}}, "plain": {"tools": {"nlp": ["c"]}}}}
+    )
+    posted = {"template": ["lab"], "gpu": ["none"], "tools": ["nlp", "cv"]}
+    again = rendered(catalog=catalog, chosen=form.prefill_from_post(catalog, posted))
+    assert Inputs(again).sent["tools"] == ["nlp", "cv"]
+    assert from_form(catalog, Inputs(again).sent)["tools"] == "nlp,cv"
+    assert [value for name, value in Inputs(again).seen if name == "tools"] == ["nlp", "cv", "nlp"]
+    assert "tools" not in Inputs(rendered(catalog=catalog)).sent
+    assert "gs-tools" not in rendered()
 
 
 def test_a_link_never_chooses_an_image_and_a_refused_form_keeps_what_was_typed():

@@ -12,7 +12,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from gpuspawner.backends.local.nvidia import has_devices
-from gpuspawner.catalog import ANY_GPU, LINKED, NO_GPU, OPTIONS, Catalog, Guarantee, Template, keys_of_form
+from gpuspawner.catalog import ANY_GPU, LINKED, NO_GPU, OPTIONS, TICKED, Catalog, Guarantee, Template, keys_of_form
 from gpuspawner.catalog.prices import price_words
 from gpuspawner.catalog.requests.menus import LONGEST_CHOICE
 from gpuspawner.core.errors import label_of, quoted
@@ -87,6 +87,7 @@ def render(
         team=_team(teams, chosen, live),
         fields=_fields(catalog, template, now),
         wrong=now.wrong,
+        ticked_tools=instead.ticked(chosen.get("tools")),
         menus=form_menus.shown(catalog, template, chosen),
         data=_of_script(catalog, template, chosen, live),
         quota=now.quota,
@@ -109,6 +110,7 @@ def _of_catalog(catalog: Catalog, live: Live | None) -> dict[str, Any]:
         "any_gpu": ANY_GPU if any(len(one.gpus) > 1 for one in templates) else None,
         "simulated": _simulated(catalog, live),
         "own_images": any(one.own_images for one in templates),
+        "tools": any(one.tools for one in templates),
         "fast": catalog.fast,
     }
 
@@ -184,7 +186,7 @@ def prefill_from_post(catalog: Catalog, formdata: Mapping[str, Sequence[Any]]) -
     """Return what to fill in again after a submitted form was refused."""
     keys = keys_of_form(catalog, formdata)
     texts = {field: values for field, values in formdata.items() if all(isinstance(one, str) for one in values)}
-    ticked = {field: [",".join(values)] for field, values in texts.items() if field == "substitutes"}
+    ticked = {field: [",".join(values)] for field, values in texts.items() if field in TICKED}
     return {
         keys[field]: values[0][: LONGEST_SHOWN if field in OPTIONS else LONGEST_CHOICE]
         for field, values in {**texts, **ticked}.items()

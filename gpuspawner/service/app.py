@@ -141,6 +141,7 @@ def wire(
         members, preemptions, board, Inboxes(store, book, board, allocator.accounting, clock),
     )  # fmt: skip
     book.told = partial(_tell, parts)
+    scheduler.listen(allocator.syncs.ask)
     return parts
 
 

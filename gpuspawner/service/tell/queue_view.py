@@ -68,16 +68,18 @@ class QueueView:
         return next((offer for offer in self.offers if offer.kind == kind), None)
 
     def place(self, lease: Lease) -> Place:
-        """Return where a waiting lease stands, as its scheduler says; before it does, behind all others."""
+        """Return where a waiting lease stands, as its scheduler says; before it does, last in our queue."""
         computed = self._now()
         answer = self._standing(computed)
         if computed.places is None:
             computed.places = {} if answer is None else answer.places()
             if answer is not None:
-                numbers = {name: one.number for name, one in computed.places.items()}
+                numbers = {name: one.number for name, one in computed.places.items() if one.number is not None}
                 self._changes.see(numbers, self._book, self._scheduler.kinds, answer.as_of)
         last = len(computed.seen.claims)
-        place = computed.places.get(lease.id, Place(last, last, None, None))
+        unknown = self._scheduler.capabilities.owns_queue
+        behind = Place(None, None, None, None) if unknown else Place(last, last, None, None)
+        place = computed.places.get(lease.id, behind)
         passed_seconds = self._clock.now() - (computed.seen.now if answer is None else answer.as_of)
         most, likely = (_less(x, passed_seconds) for x in (place.at_most_seconds, place.likely_seconds))
         return replace(place, at_most_seconds=most, likely_seconds=likely)

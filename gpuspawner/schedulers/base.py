@@ -158,9 +158,15 @@ class Scheduler(Protocol):
     Places come from the owner of the queue alone. Every answer is about the snapshot that was given.
     """
 
-    capabilities: Capabilities
-    kinds: Kinds
-    """The GPU kinds as this scheduler serves them: those of a snapshot that it is given."""
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do."""
+        ...
+
+    @property
+    def kinds(self) -> Kinds:
+        """The GPU kinds as this scheduler serves them: those of a snapshot that it is given."""
+        ...
 
     def use_kinds(self, kinds: Kinds) -> None:
         """Serve these kinds from now on: the catalog has changed."""

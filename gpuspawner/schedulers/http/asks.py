@@ -68,18 +68,23 @@ def wanted(lease: Lease, state: State | None, revision: int, fleet: Fleet, writt
     granted = lease.phase is Phase.RESERVED and is_kept(lease, state, revision)
     if lease.phase not in HOLDING or granted:
         return body
-    cluster = None if state is None or state.grant is None else state.grant.cluster
+    grant = None if state is None else state.grant
+    counted = grant is not None and all(slot.gpus is None for slot in grant.slots)
     ends_at = lease.deadline_at
     return {
         **body,
         "want": "running" if lease.phase in UP or lease.running_at is not None else "hold",
-        "holds": {"kind": lease.kind, "cluster": cluster, "slots": held(lease.slots, fleet)},
+        "holds": {
+            "kind": lease.kind,
+            "cluster": None if grant is None else grant.cluster,
+            "slots": held(lease.slots, fleet, counted=counted),
+        },
         "ends_at": None if ends_at is None else written(ends_at),
     }
 
 
-def held(slots: tuple[Slot, ...], fleet: Fleet) -> list[Mapping[str, Any]]:
-    """Return slots by node: by name where GPUs have names of their own, else by how many."""
+def held(slots: tuple[Slot, ...], fleet: Fleet, *, counted: bool = False) -> list[Mapping[str, Any]]:
+    """Return slots by node: by name, or by how many where GPUs have none, or the scheduler ``counted`` them."""
     by_node: dict[str, list[Slot]] = {}
     for slot in slots:
         group = slot.group
@@ -87,7 +92,7 @@ def held(slots: tuple[Slot, ...], fleet: Fleet) -> list[Mapping[str, Any]]:
     return [
         {
             "node": node,
-            "gpus": None if any(slot.group for slot in on_node) else [slot.gpu for slot in on_node],
+            "gpus": None if counted or any(slot.group for slot in on_node) else [slot.gpu for slot in on_node],
             "count": len(on_node),
         }
         for node, on_node in by_node.items()

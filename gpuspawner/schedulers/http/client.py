@@ -39,6 +39,10 @@ class TurnedDown(GpuspawnerError):
         self.status, self.code, self.words = status, code, words
 
 
+class Unfit(Unavailable):
+    """It answers, and can't be used as it is: the words say why, and what to do."""
+
+
 class Client:
     """The contract's requests. Each raises Unavailable where no answer comes, or none that the contract knows."""
 
@@ -51,11 +55,11 @@ class Client:
         self._turns = asyncio.Semaphore(AT_ONCE)
 
     async def capabilities(self) -> Capabilities:
-        """Ask what it is. Raises Unavailable too where it is none that can be used: the words say why."""
+        """Ask what it is. Raises Unfit where it is none that can be used."""
         told = await self._ask(Capabilities, "GET", "/v1/capabilities")
         self.name = told.name
         if why := unfit(told):
-            raise Unavailable(why)
+            raise Unfit(why)
         return told
 
     async def stock(self) -> StockList:

@@ -20,14 +20,15 @@ OF_THE_QUEUE = frozenset({"no_gpus_free", "behind_others", "not_before", "starti
 
 
 def slots_of(grant: Grant, kind: GpuKind, fleet: Fleet, used: Mapping[str, Fraction]) -> tuple[Slot, ...] | None:
-    """Return a grant as slots of the fleet's GPUs, None where they are not seen, or not so many are free.
+    """Return a grant as slots of the fleet's GPUs, None where they are not seen, or not free.
 
     ``used`` is the share in use of each GPU.
     """
     found: list[Slot] = []
     for slot in grant.slots:
         here = [gpu for gpu in fleet.gpus if gpu.node == slot.node and gpu.cluster in {"", grant.cluster}]
-        gpus = _named(here, slot.gpus) if slot.gpus is not None else _free(here, kind, used)
+        free = _free(here, kind, used)
+        gpus = free if slot.gpus is None else _named(free, slot.gpus)
         if len(gpus) < slot.count:
             return None
         found += [Slot(gpu.id, kind.share) for gpu in gpus[: slot.count]]
@@ -109,18 +110,23 @@ def besides(offer: Told, name: str, currency: str = "") -> str:
 def offers_told(mine: Iterable[Offer], stock: Sequence[Stock] | None, name: str) -> list[Offer]:
     """Return what could be had of every kind as the scheduler tells it; what it does not tell is not known.
 
-    ``mine`` is what is seen here: how many one node has, and how many of ours wait.
+    ``mine`` is what is seen here: how many are free at most, how many one node has, and how many of ours wait.
     """
-    return [_told(offer, [x for x in stock or () if x.kind == offer.kind], name) for offer in mine]
+    return [
+        offer if offer.total is None else _told(offer, [x for x in stock or () if x.kind == offer.kind], name)
+        for offer in mine
+    ]
 
 
 def _told(offer: Offer, entries: Sequence[Stock], name: str) -> Offer:
     if not entries:
         return replace(offer, free=None, total=None, note=f"{name} does not tell how many there are")
-    waiting = _sum([x.waiting for x in entries])
+    waiting, free = _sum([x.waiting for x in entries]), _sum([x.free for x in entries])
+    if free is not None and offer.free is not None:
+        free = min(free, offer.free)  # what strangers use here, the scheduler does not know
     return replace(
         offer,
-        free=_sum([x.free for x in entries]),
+        free=free,
         total=_sum([x.total for x in entries]),
         waiting=offer.waiting if waiting is None else waiting,
         away=0,

@@ -28,6 +28,7 @@ from gpuspawner.schedulers.http.asks import asked, is_told
 from gpuspawner.schedulers.http.client import Client, TurnedDown
 from gpuspawner.schedulers.http.gives import besides, held_by, offers_told, place_of, place_offered, slots_of
 from gpuspawner.schedulers.http.mirror import Mirror
+from gpuspawner.schedulers.http.signing import Deliveries
 from gpuspawner.schedulers.http.telling import Telling
 
 log = logging.getLogger("gpuspawner.scheduler")
@@ -47,7 +48,7 @@ class HttpScheduler:
     def __init__(self, client: Client, mine: Seam, wall: Callable[[], float] = time.time) -> None:
         """Ask nothing yet."""
         self._client, self._mine, self._wall = client, mine, wall
-        self._telling = Telling(client)
+        self._telling, self._deliveries = Telling(client), Deliveries()
         self._seen: Told | None = None
         self._stock: StockList | None = None
         self._ahead_seconds = 0.0
@@ -123,9 +124,12 @@ class HttpScheduler:
         """Something has changed there: a callback says so."""
         self._telling.again()
 
-    async def token(self) -> str:
-        """Return the token that both sides know. Raises Unavailable."""
-        return await self._client.token()
+    async def why_refused(self, signed: str, delivery: str, body: bytes) -> str:
+        """Return why a callback is not the scheduler's, or not new, in a sentence; "" for one that is.
+
+        Raises Unavailable where the token can't be read.
+        """
+        return self._deliveries.why_refused(await self._client.token(), signed, delivery, body, self._wall())
 
     async def close(self) -> None:
         """Ask no more."""
@@ -141,11 +145,14 @@ class HttpScheduler:
 
     async def observe(self, now: float) -> Fleet:
         """Look at the GPUs here, and ask what there is of each kind: what is not told is not known."""
+        await self._look_at_stock()
+        return await self._mine.observe(now)
+
+    async def _look_at_stock(self) -> None:
         try:
             self._stock = await self._client.stock()
         except (Unavailable, TurnedDown):
             self._stock = None
-        return await self._mine.observe(now)
 
     def stock(self, seen: Snapshot) -> list[Offer]:
         """Return what could be had of every kind, as the scheduler told it."""
@@ -159,6 +166,8 @@ class HttpScheduler:
             return await self._mine.offers(_without_gpus(seen), claim)
         self._set_clock(seen.now)
         name = self._client.name
+        if not seen.fleet.complete:
+            return Preview(Place(None, None, None, None, says="The GPUs have not been seen yet."))
         try:
             told = await self._client.offers(asked(claim, self.mirror.number(claim), self._written))
         except TurnedDown as error:
@@ -209,10 +218,16 @@ class HttpScheduler:
     async def _answer(self, seen: Snapshot) -> Answer:
         if self.mirror.changes != self._changes:
             self._changes, self._as_of = self.mirror.changes, max(seen.now, self._as_of)
+            await self._look_at_stock()
         without = await self._mine.sync(_without_gpus(seen))
         waiting = [(claim_of(x), x) for x in seen.leases if x.phase in WAITING and is_told(x)]
         stands = [(claim, self._telling.state(claim)) for claim, _ in waiting]
-        grants = [grant for claim, state in stands if (grant := self._grant(claim, state, seen)) is not None]
+        grants, used = list[Grant](), dict(seen.used)
+        for claim, state in stands:
+            if (grant := self._grant(claim, state, seen, used)) is not None:
+                grants.append(grant)
+                for slot in grant.slots:
+                    used[slot.gpu] = used.get(slot.gpu, Fraction(0)) + slot.share
         granted = {grant.claim.id for grant in grants}
         held = {claim.id: held for claim, state in stands if state and (held := held_by(state.reason)) is not None}
         places = self._places([(claim, state) for claim, state in stands if claim.id not in granted])
@@ -235,7 +250,7 @@ class HttpScheduler:
         why = self._telling.why_not(claim.id)
         return Place(None, None, None, None, says=f"{name} says: {why}" if why else f"{name} has not answered yet.")
 
-    def _grant(self, claim: Claim, state: State | None, seen: Snapshot) -> Grant | None:
+    def _grant(self, claim: Claim, state: State | None, seen: Snapshot, used: Mapping[str, Fraction]) -> Grant | None:
         """Return a grant that its user consents to, of GPUs that are seen here; None for none."""
         if state is None or state.state is not Stands.GRANTED or state.grant is None:
             return None
@@ -244,7 +259,6 @@ class HttpScheduler:
             log.warning("%s gave %s, which its user did not consent to", self._client.name, state.grant.kind)
             self.mirror.outnumber(claim)  # with which it is given back
             return None
-        used: Mapping[str, Fraction] = seen.used
         slots = slots_of(state.grant, given, seen.fleet, used)
         if slots is None or len(slots) != claim.request.count:
             nodes = ", ".join(slot.node for slot in state.grant.slots)

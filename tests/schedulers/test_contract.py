@@ -179,7 +179,7 @@ async def over_http(folder, _monkeypatch):
         yield World(
             scheduler,
             cut_off,
-            offers=((0, 3, 3, 0), (0, 6, 3, 0), (0, 1, 0, 0)),
+            offers=((0, 3, 3, 0), (5, 6, 3, 0), (0, 1, 0, 0)),
             foretells=False,
             forget=partial(forget, url),
             notice_seconds=120,
@@ -307,8 +307,8 @@ async def test_places_count_from_one_in_the_order_of_asking(world, scheduler):
 
 async def test_a_place_told_before_asking_is_the_place_that_it_then_has(world, scheduler):
     line = [waits("b", NOW + 1, count=3), waits("a", NOW + 2, count=3), waits("c", NOW, count=3)]
-    await scheduler.sync(seen_by(scheduler, line))  # one with a side of its own knows who waits by that alone
     for asked_at in (NOW - 1, NOW + 1.5, NOW + 3):
+        await scheduler.sync(seen_by(scheduler, line))  # one with a side of its own knows who waits by that alone
         new = waits("new", asked_at, count=3)
         told = await preview(scheduler, new, line)
         has = (await scheduler.sync(seen_by(scheduler, [*line, new]))).places()["new"]

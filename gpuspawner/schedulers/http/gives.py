@@ -18,6 +18,9 @@ from gpuspawner.schedulers.http.answers import Offer as Told
 OF_THE_QUEUE = frozenset({"no_gpus_free", "behind_others", "not_before", "starting", "preempted", "expired"})
 """Codes of the contract that are no rule: its turn has not come."""
 
+AT_ONCE_SECONDS = 5.0
+"""What starts so soon starts now: two clocks are never quite the same. Arbitrary."""
+
 
 def slots_of(grant: Grant, kind: GpuKind, fleet: Fleet, used: Mapping[str, Fraction]) -> tuple[Slot, ...] | None:
     """Return a grant as slots of the fleet's GPUs, None where they are not seen, or not free.
@@ -70,7 +73,7 @@ def place_offered(offer: Told, name: str, now: float, ahead_seconds: float) -> P
         None if at is None else at.timestamp() - ahead_seconds - now
         for at in (offer.earliest_start, offer.latest_start)
     )
-    if earliest is not None and earliest <= 0 and offer.position is None:
+    if earliest is not None and earliest <= AT_ONCE_SECONDS and offer.position is None:
         return Place(1, 1, 0.0, 0.0, offer.kind or "")
     earliest, latest = (None if x is None else max(LEAST_WAIT_SECONDS, x) for x in (earliest, latest))
     words = f" {offer.reason.words}" if offer.reason else ""

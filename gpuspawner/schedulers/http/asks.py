@@ -62,14 +62,15 @@ def asked(claim: Claim, revision: int, written: Clock) -> dict[str, Any]:
     }
 
 
-def wanted(lease: Lease, state: State | None, revision: int, fleet: Fleet, written: Clock) -> dict[str, Any]:
-    """Return what a lease wants of the scheduler. ``state`` is what it said of it last."""
+def wanted(
+    lease: Lease, state: State | None, revision: int, fleet: Fleet, written: Clock, *, counted: bool = False
+) -> dict[str, Any]:
+    """Return what a lease wants of the scheduler. ``state`` is what it said of it last, ``counted`` as in ``held``."""
     body = asked(claim_of(lease), revision, written)
     granted = lease.phase is Phase.RESERVED and is_kept(lease, state, revision)
     if lease.phase not in HOLDING or granted:
         return body
     grant = None if state is None else state.grant
-    counted = grant is not None and all(slot.gpus is None for slot in grant.slots)
     ends_at = lease.deadline_at
     return {
         **body,

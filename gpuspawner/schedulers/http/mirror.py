@@ -18,6 +18,8 @@ class Mirror:
         self.states: dict[str, State] = {}
         self.changes = 0
         """How many times a state changed."""
+        self.counted = False
+        """Whether it says of which node and how many GPUs are, and the node picks which."""
         self._numbers: dict[str, tuple[str, int]] = {}
 
     def take(self, told: Claims) -> None:
@@ -33,7 +35,10 @@ class Mirror:
         """Take in one state."""
         if state.state is Stands.RELEASED:
             self.gone(state.id)
-        elif self.states.get(state.id) != state:
+            return
+        if state.grant is not None and state.grant.slots:
+            self.counted = state.grant.slots[0].gpus is None
+        if self.states.get(state.id) != state:
             self.states[state.id] = state
             self.changes += 1
 

@@ -124,7 +124,7 @@ class Telling:
         """Tell what a lease wants, where the scheduler has not heard it."""
         claim = claim_of(lease)
         number, state = self.mirror.number(claim), self.mirror.states.get(lease.id)
-        body = wanted(lease, state, number, fleet, written)
+        body = wanted(lease, state, number, fleet, written, counted=self.mirror.counted)
         text = json.dumps(body, sort_keys=True)
         if self._said.get(lease.id) == text and is_kept(lease, state, number):
             return

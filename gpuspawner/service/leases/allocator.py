@@ -55,7 +55,7 @@ class Ask:
     """One ``start()`` for ``user``: ``start_id`` is its own, ``boot_id`` the hub process that runs it.
 
     ``by`` is who asks, where that is somebody else. ``unattended``: no start waits in the hub, and the service starts
-    what is granted.
+    what is granted. ``where`` is from where it is asked, in words.
     """
 
     key: Key
@@ -66,6 +66,7 @@ class Ask:
     boot_id: str
     by: str = ""
     unattended: bool = False
+    where: str = "the hub"
 
 
 def hash_token(token: str) -> str:
@@ -200,7 +201,7 @@ class Allocator:
                 phase=Phase.PARKED if ask.unattended else Phase.QUEUED,
                 unattended=ask.unattended,
             )
-            line = self.line(lease, ask.by or ask.user, events.Asked(self._asked(ask.request)))
+            line = self.line(lease, ask.by or ask.user, events.Asked(self._asked(ask.request)), ask.where)
             stored = self.book.save(lease, audit=[line])
         elif lease.phase in JOINABLE:
             joined = leases.join(lease, ask.request, ask.options, start_id=ask.start_id, boot_id=ask.boot_id, now=now)

@@ -37,6 +37,7 @@ class Offer(Answer):
     waiting: int
     simulated: bool
     note: str
+    measured: str
 
 
 class Offers(Answer):

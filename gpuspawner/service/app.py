@@ -139,8 +139,10 @@ def wire(
     seen = Dcgm(in_force, clock)
     sampler = Sampler(book, backend, scheduler, in_force, clock, settings, lifecycle, seen, reconciler.last_activity)
     url = options.public_url or options.service_url.rstrip("/") + options.prefix
+    queue = QueueView(book, scheduler, allocator, clock)
+    allocator.places = queue.places
     parts = Parts(
-        store, book, in_force, scheduler, allocator, QueueView(book, scheduler, allocator, clock),
+        store, book, in_force, scheduler, allocator, queue,
         lifecycle, reclaimer, reconciler, sampler, Notifier(hub, settings),
         clock, settings, hub, options.hub_id, options.secret, options.prefix, url.rstrip("/"), KnownUsers(hub, clock),
         members, preemptions, board, Inboxes(store, book, board, allocator.accounting, clock), Counted(store, clock),

@@ -31,6 +31,7 @@ class Capabilities:
     """What a scheduler can do.
 
     Args:
+        name: what metrics call it.
         owns_queue: the order of waiting is its own, and pages name it. Otherwise it is ours.
         tells_positions: it says where everybody stands.
         decides_before_pod: it grants GPUs before a pod is made. Otherwise the pod waits in its queue.
@@ -38,10 +39,11 @@ class Capabilities:
         substitutes: it may give another kind than was asked for, with consent.
         answers_at_once: its ``sync`` waits for nothing and never raises Unavailable, so that what is free is granted in
             the same step in which it was asked for.
-        name: what pages call it, where the queue is its own; ``version`` is its own, "" until it told that.
+        title: what pages call it, where the queue is its own; ``version`` is its own, "" until it told that.
         keeps_from_all: GPUs that are kept for a stronger claim are kept from everybody, and not only from our queue.
     """
 
+    name: str = "memory"
     owns_queue: bool = False
     tells_positions: bool = True
     decides_before_pod: bool = True
@@ -49,7 +51,7 @@ class Capabilities:
     substitutes: bool = False
     answers_at_once: bool = True
     keeps_from_all: bool = True
-    name: str = ""
+    title: str = ""
     version: str = ""
 
 

@@ -72,7 +72,8 @@ class HttpScheduler:
             preemption_notice_seconds=None if seen is None else seen.preemption_notice_seconds,
             substitutes=seen is None or seen.substitutes,
             answers_at_once=False,
-            name=self._client.name,
+            name="http",
+            title=self._client.name,
             version="" if seen is None else seen.version,
         )
 

@@ -80,7 +80,7 @@ class Observed:
     @property
     def scheduler_name(self) -> str:
         """What pages call who owns the queue, where that is not gpuspawner."""
-        return self._scheduler.capabilities.name or "The scheduler"
+        return self._scheduler.capabilities.title or "The scheduler"
 
     @property
     def kinds(self) -> Kinds:

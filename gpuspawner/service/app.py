@@ -87,7 +87,7 @@ class Options:
     leaves what it could not tell. ``secret_made_at`` is when the secret was, in seconds since the epoch; 0 where that
     is not known. ``stands_by`` has it wait while another service works on the store, instead of superseding it.
     ``listen`` is where it listens, if not at ``service_url``. ``hub_auth`` are the settings
-    of JupyterHub's HubOAuth that its environment does not hold.
+    of JupyterHub's HubOAuth that its environment does not hold. ``store_password_file`` has the database's password.
     """
 
     store_url: str
@@ -104,6 +104,7 @@ class Options:
     stands_by: bool = False
     listen: str = ""
     hub_auth: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    store_password_file: Path | None = None
 
 
 def wire(
@@ -120,7 +121,7 @@ def wire(
     Without a ``scheduler``, GPUs are given in memory, as the backend has them.
     """
     in_force = catalog if isinstance(catalog, InForce) else InForce(catalog)
-    store = Store(options.store_url)
+    store = Store(options.store_url, options.store_password_file)
     book = Book(store)
     hub = hub or Hub(options.hub_api_url, options.hub_api_token)
     scheduler = scheduler or InMemoryScheduler(backend, in_force.catalog.gpus)

@@ -71,7 +71,15 @@ def rendered(*, catalog=CATALOG, chosen=None, notes=(), live=None, user="alice",
 
 
 def offer(kind, free, total=4, waiting=0, note=""):
-    return {"kind": kind, "free": free, "total": total, "waiting": waiting, "simulated": True, "note": note}
+    return {
+        "kind": kind,
+        "free": free,
+        "total": total,
+        "waiting": waiting,
+        "simulated": True,
+        "note": note,
+        "measured": "",
+    }
 
 
 def workspace(server="", end=None, user="alice"):
@@ -174,6 +182,15 @@ def test_what_is_guaranteed_of_a_size_stands_beside_its_bounds():
 def test_what_was_chosen_is_sent_again(chosen):
     sent = Inputs(rendered(chosen=chosen)).sent
     assert resolve(CATALOG, from_form(CATALOG, sent), "alice") == resolve(CATALOG, chosen, "alice")
+
+
+def test_who_asks_for_gpus_that_no_nvidia_smi_reads_knows_before_start_how_they_are_measured():
+    kinds = {"mi300": {"title": "MI300", "resource": "amd.com/gpu", "memory": "192GiB"}}
+    catalog = load_catalog({"version": 1, "gpus": kinds, "templates": {"lab": {"title": "Lab", "gpus": {"mi300": 1}}}})
+    words = "Measured by amd-smi or rocm-smi where the image has it; otherwise never stopped as idle."
+    assert words in rendered(catalog=catalog), "by the catalog while the service is away"
+    assert words in rendered(catalog=CATALOG, live=live({**offer("a100", 1), "measured": words}))
+    assert "Measured by" not in rendered(catalog=CATALOG)
 
 
 def test_only_the_fields_that_a_request_has_are_sent_and_only_kinds_that_somebody_offers():

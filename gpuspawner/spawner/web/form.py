@@ -17,6 +17,7 @@ from gpuspawner.catalog.prices import price_words
 from gpuspawner.catalog.requests.menus import LONGEST_CHOICE
 from gpuspawner.core.errors import label_of, quoted
 from gpuspawner.core.gpus.fleet import GpuKind
+from gpuspawner.core.gpus.vendors import how_measured
 from gpuspawner.core.units import BadValue, parse_bytes, parse_duration, show_bytes, show_cpu, show_duration
 from gpuspawner.spawner.web import instead
 from gpuspawner.spawner.web import menus as form_menus
@@ -123,7 +124,15 @@ def _kinds(catalog: Catalog, live: Live | None) -> list[dict[str, Any]]:
     """Return the rows of the GPU kinds that some template offers."""
     offered = {name for template in catalog.templates.values() for name in template.gpus}
     kinds = (kind for kind in catalog.gpus.values() if kind.name in offered)
-    return [{"kind": kind, "more": _more(catalog, kind), "free": _free(kind.name, live)} for kind in kinds]
+    return [
+        {
+            "kind": kind,
+            "more": _more(catalog, kind),
+            "free": _free(kind.name, live),
+            "measured": _measured(kind, live),
+        }
+        for kind in kinds
+    ]
 
 
 def _of_script(
@@ -204,6 +213,12 @@ def _free(kind: str, live: Live | None) -> str:
     waiting = f", {offer['waiting']} waiting" if offer["waiting"] else ""
     note = f"; {offer['note']}" if offer["total"] and offer["note"] else ""
     return f"{free}{waiting}{note}"
+
+
+def _measured(kind: GpuKind, live: Live | None) -> str:
+    """Return how its GPUs are measured, where that is to be known before Start; "" otherwise."""
+    offer = live.offers.get(kind.name) if live else None
+    return how_measured(kind.resource) if offer is None else str(offer["measured"])
 
 
 def _simulated(catalog: Catalog, live: Live | None) -> set[str]:

@@ -9,32 +9,24 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import resources
-from typing import TypeVar
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.probe_buffer import Buffer, read_buffers
+from gpuspawner.backends.probe_rows import READING, Values, joined, read_rows
 from gpuspawner.backends.probe_soft import is_soft, opened_reading, soft_readings
+from gpuspawner.backends.probe_tools import read_tables
 from gpuspawner.core.errors import quoted
 from gpuspawner.core.idle.readings import GpuReading, Sample
 
-Number = TypeVar("Number", int, float)
-
-MIB = 1024 * 1024
 BEGIN, END = "gpuspawner-probe 1 begin", "gpuspawner-probe 1 end"
-FIELDS = 8
-"""Of one row: index, uuid, name, MIG mode, utilization, memory used, memory total, persistence mode."""
-PERSISTENCE = {"Enabled": True, "Disabled": False}
 MOST_GPUS = 64
 """More of them are nonsense, and keeping their readings would burden everybody. Arbitrary: four times what is seen."""
 
-_UUID = re.compile(r"GPU-[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-_WHOLE = re.compile(r"[0-9]{1,15}")
 _CLOCK = re.compile(r"clock ([0-9]{1,12}\.[0-9]{1,9}) ([1-9][0-9]{0,5})")
 _PROCESS = re.compile(r"process ([0-9]{1,9}) ([0-9]{1,9}) ([0-9]{1,18}) ([0-9]{1,18}) ([0-9]{1,18})")
 _UNREADABLE = re.compile(r"unreadable ([0-9]{1,9})")
 _OPEN = re.compile(r"open ([0-9]{1,9}) (/.+)")
 _SMI_CLOCK = re.compile(r"(from|until) ([0-9]{1,12}\.[0-9]{1,9})")
-_READING = re.compile(r"reading ([0-9]{1,3})")
 _REAL_DEVICE = re.compile(r"/dev/nvidia([0-9]{1,5})")
 
 
@@ -117,9 +109,11 @@ def parse_probe(
         return Sample(leased, (), interval_seconds, age_seconds, problem=problem), previous
     processes = _Processes(lines)
     cores = processes.table.cores_since(previous) if processes.table else None
-    gpus, seen, passes = [], _readings(lines), _passes(lines)
+    tables = read_tables(lines)
+    told, gpus = tables or read_rows(lines), []
+    seen = told.rows
     if len(seen) > MOST_GPUS:
-        problem = f"nvidia-smi listed {len(seen)} GPUs, more than the {MOST_GPUS} that a machine may have"
+        problem = f"{told.tool} listed {len(seen)} GPUs, more than the {MOST_GPUS} that a machine may have"
         return Sample(leased, (), interval_seconds, age_seconds, problem=problem), processes.table or previous
     buffers, own_seconds = _buffers(lines, seen), _own_seconds(lines)
     uuids = _by_count(leased, seen, result) if result.counted else dict(result.devices)
@@ -128,11 +122,13 @@ def parse_probe(
     unleased = sorted(set(seen) - set(uuids.values()))
     for gpu in dict.fromkeys((*leased, *unleased)):  # two shares of one device are one device
         uuid = uuids.get(gpu, gpu)
-        values = _with_buffer(_of_one_gpu(seen.get(uuid, ()), passes), buffers.get(uuid), age_seconds, own_seconds)
+        values = _with_buffer(joined(told, uuid), buffers.get(uuid), age_seconds, own_seconds)
         if gpu in result.devices:  # the memory is all of the device's, not that of the part
             values = replace(values, memory_used_bytes=None, memory_total_bytes=None)
         stranger = (strangers or {}).get(gpu) if gpu in shared else None
-        holders, why = (None, stranger) if stranger else processes.holders(uuid)
+        # Device files of AMD's and Intel's GPUs tell no UUID: whoever holds one may hold all of the workspace's.
+        of_gpu = processes.holders_of_any() if tables else processes.holders(uuid)
+        holders, why = (None, stranger) if stranger else of_gpu
         reading = GpuReading(gpu, **vars(values))
         count, held = None if holders is None else len(holders), _held(holders, cores)
         problem = "; ".join(filter(None, (values.problem, why)))
@@ -165,7 +161,7 @@ def _own_seconds(lines: Iterable[str]) -> float:
     return max(0.0, clocks["until"] - clocks["from"]) if len(clocks) == len(("from", "until")) else 0.0
 
 
-def _with_buffer(values: _Values, buffer: Buffer | None, age_seconds: float, own_seconds: float) -> _Values:
+def _with_buffer(values: Values, buffer: Buffer | None, age_seconds: float, own_seconds: float) -> Values:
     """Return the values of a GPU with what the driver's buffer adds.
 
     A buffer no longer than the probe itself was asking is one more reading of these seconds: a GPU that was woken has
@@ -236,7 +232,7 @@ class _Processes:
                 self._takes(line)
                 or line.startswith(("smi ", "buffer "))
                 or is_soft(line)
-                or _READING.fullmatch(line)
+                or READING.fullmatch(line)
                 or _SMI_CLOCK.fullmatch(line)
             ):
                 self.problem = f"a line of the probe is not understood: {quoted(line)}"
@@ -265,112 +261,24 @@ class _Processes:
             return False
         return True
 
-    def holders(self, uuid: str) -> tuple[set[int] | None, str]:
-        """Return the pids that hold this GPU's device, or None and why that is unknown."""
+    def holders_of_any(self) -> tuple[set[int] | None, str]:
+        """Return the pids that hold any GPU's device, or None and why that is unknown."""
         if self.table is None:
             return None, self.problem or "the probe told no clock"
         if not self.has_devices:
             return None, "its processes are unknown: no GPU device file is visible"
         if self.unreadable:
             return None, f"its processes are unknown: the open files of {self.unreadable} could not be read"
+        return set().union(*self.open.values()), ""
+
+    def holders(self, uuid: str) -> tuple[set[int] | None, str]:
+        """Return the pids that hold this GPU's device, or None and why that is unknown."""
+        of_any, why = self.holders_of_any()
+        if of_any is None:
+            return None, why
         if self._untold_device:
             device = quoted(self._untold_device)
             return None, f"its processes are unknown: the driver does not tell which GPU {device} is"
         if self._known is not None and uuid not in self._known and uuid not in self._holders:
             return None, "its processes are unknown: the driver does not tell its device file"
         return self._holders.get(uuid, set()), ""
-
-
-@dataclass(frozen=True)
-class _Values:
-    utilization_percent: float | None = None
-    memory_used_bytes: int | None = None
-    memory_total_bytes: int | None = None
-    problem: str = ""
-    persistence: bool | None = None
-    buffer_percent: float | None = None
-
-
-def _passes(lines: Iterable[str]) -> tuple[tuple[int, str], ...]:
-    """Return exit code and first line that is no row, for each run of nvidia-smi."""
-    passes: list[tuple[int, str]] = []
-    for line in lines:
-        if match := _READING.fullmatch(line):
-            passes.append((int(match[1]), ""))
-        elif passes and line.startswith("smi ") and line[4:].strip() and not passes[-1][1] and _row(line[4:]) is None:
-            passes[-1] = (passes[-1][0], line[4:].strip())
-    return tuple(passes)
-
-
-def _row(text: str) -> tuple[str, _Values] | None:
-    """Return UUID and values of one CSV row, or None for a line that is none. A row that is odd in part says so."""
-    cells = [cell.strip() for cell in text.split(",")]
-    if len(cells) < 2 or not _UUID.fullmatch(cells[1]):  # noqa: PLR2004 (index and UUID begin a row)
-        return None
-    if len(cells) != FIELDS or not _WHOLE.fullmatch(cells[0]):
-        return cells[1], _Values(problem=f"nvidia-smi printed a row that is not understood: {quoted(text)}")
-    utilization, used, total = cells[4:7]
-    percent = _whole(utilization, 100)
-    used_mib, total_mib = _whole(used, 2**40), _whole(total, 2**40)
-    problems = [
-        f"{name}: {quoted(value)}"
-        for name, value, number in (
-            ("utilization", utilization, percent),
-            ("memory used", used, used_mib),
-            ("memory total", total, total_mib),
-        )
-        if number is None
-    ]
-    if used_mib is not None and total_mib is not None and used_mib > total_mib:
-        problems.append(f"memory used: {used_mib} of {total_mib} MiB")
-        used_mib = total_mib = None
-    return cells[1], _Values(
-        None if percent is None else float(percent),
-        None if used_mib is None else used_mib * MIB,
-        None if total_mib is None else total_mib * MIB,
-        ", ".join(problems),
-        PERSISTENCE.get(cells[7]),
-    )
-
-
-def _whole(text: str, highest: int) -> int | None:
-    return int(text) if _WHOLE.fullmatch(text) and int(text) <= highest else None
-
-
-def _readings(lines: Iterable[str]) -> dict[str, tuple[tuple[int, _Values], ...]]:
-    """Return for each UUID its rows, each with the number of the run that printed it."""
-    found: dict[str, list[tuple[int, _Values]]] = {}
-    number = 0
-    for line in lines:
-        if _READING.fullmatch(line):
-            number += 1
-        elif line.startswith("smi ") and (row := _row(line[4:])) is not None:
-            found.setdefault(row[0], []).append((number, row[1]))
-    return {uuid: tuple(rows) for uuid, rows in found.items()}
-
-
-def _of_one_gpu(rows: tuple[tuple[int, _Values], ...], passes: tuple[tuple[int, str], ...]) -> _Values:
-    """Join a GPU's readings: the highest of each value, and unknown if one reading of it was unknown."""
-    if not passes:
-        return _Values(problem="nvidia-smi was not run")
-    for code, text in passes:
-        if code != 0:
-            missing = "nvidia-smi is not there" if code == 127 else f"nvidia-smi failed with exit code {code}"  # noqa: PLR2004
-            return _Values(problem=f"{missing}: {quoted(text)}" if text else missing)
-    if [number for number, _ in rows] != list(range(1, len(passes) + 1)):
-        said = next((text for _, text in passes if text), "")
-        listed = f"nvidia-smi listed it {len(rows)} times in {len(passes)} readings"
-        return _Values(problem=f"{listed}: {quoted(said)}" if said else listed)
-    values = [value for _, value in rows]
-    return _Values(
-        _highest([value.utilization_percent for value in values]),
-        _highest([value.memory_used_bytes for value in values]),
-        _highest([value.memory_total_bytes for value in values]),
-        next((value.problem for value in values if value.problem), ""),
-        values[0].persistence if len({value.persistence for value in values}) == 1 else None,
-    )
-
-
-def _highest(values: list[Number | None]) -> Number | None:
-    known = [value for value in values if value is not None]
-    return max(known) if len(known) == len(values) else None

@@ -6,6 +6,7 @@
 #   GPUSPAWNER_PROBE_READINGS  how many readings; 0: the workspace has no GPU
 #   GPUSPAWNER_PROBE_PAUSE     seconds between readings
 #   GPUSPAWNER_PROBE_DEVICES   the pattern of GPU device files
+#   GPUSPAWNER_PROBE_VENDOR    whose GPUs they are: AMD, Intel; anything else: NVIDIA
 #   GPUSPAWNER_PROBE_PIDS      the workspace's processes with spaces between, or `all` where it is alone (a pod)
 probe_process() { # pid: prints one line and, where its open files cannot be listed, a second one
     stat=
@@ -102,15 +103,34 @@ probe_devices() {
     )
 }
 probe_reading() {
-    text=$(
-        nvidia-smi ${GPUSPAWNER_PROBE_GPUS:+-i "$GPUSPAWNER_PROBE_GPUS"} \
-            --query-gpu=index,uuid,name,mig.mode.current,utilization.gpu,memory.used,memory.total,persistence_mode \
-            --format=csv,noheader,nounits 2>&1
-    )
-    echo "reading $?"
+    tool=
+    case $GPUSPAWNER_PROBE_VENDOR in
+    AMD)
+        tool=' amd-smi' text=$(amd-smi metric --usage --mem-usage --csv 2>&1)
+        code=$?
+        if [ "$code" = 127 ]; then
+            tool=' rocm-smi' text=$(rocm-smi --showuse --showmeminfo vram --csv 2>&1)
+            code=$?
+        fi
+        ;;
+    Intel)
+        tool=' xpu-smi' text=$(xpu-smi dump -d -1 -m 0,18 -i 1 -n 2 2>&1)
+        code=$?
+        ;;
+    *)
+        text=$(
+            nvidia-smi ${GPUSPAWNER_PROBE_GPUS:+-i "$GPUSPAWNER_PROBE_GPUS"} \
+                --query-gpu=index,uuid,name,mig.mode.current,utilization.gpu,memory.used,memory.total,persistence_mode \
+                --format=csv,noheader,nounits 2>&1
+        )
+        code=$?
+        ;;
+    esac
+    echo "reading $code$tool"
     printf '%s\n' "$text" | while IFS= read -r line; do printf 'smi %s\n' "$line"; done
 }
-probe_buffer() { # the driver's own sample buffer: what fell between the readings
+probe_buffer() { # the driver's own sample buffer, of NVIDIA alone: what fell between the readings
+    case $GPUSPAWNER_PROBE_VENDOR in AMD | Intel) return 1 ;; esac
     text=$(nvidia-smi ${GPUSPAWNER_PROBE_GPUS:+-i "$GPUSPAWNER_PROBE_GPUS"} -q -d UTILIZATION 2>&1) || return
     printf '%s\n' "$text" | while IFS= read -r line; do printf 'buffer %s\n' "$line"; done
 }

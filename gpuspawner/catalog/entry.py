@@ -10,6 +10,7 @@ from gpuspawner.catalog.parsers import (
     parse_groups,
     parse_kind,
     parse_name,
+    parse_packages,
     parse_positive_duration,
     parse_seconds,
     range_of,
@@ -41,6 +42,7 @@ Lifetimes = Annotated[tuple[int, int] | None, BeforeValidator(range_of(parse_sec
 GpuCount = Annotated[int, BeforeValidator(whole_number(1, 1024))]
 GpuCounts = Annotated[tuple[int, int], BeforeValidator(range_of(whole_number(1, 1024)))]
 Priority = Annotated[int | None, BeforeValidator(whole_number(-100, 100))]
+Packages = Annotated[list[str], BeforeValidator(parse_packages)]
 Groups = Annotated[list[str] | None, BeforeValidator(parse_groups)]
 
 

@@ -22,6 +22,7 @@ from gpuspawner.catalog.entry import (
     KindName,
     Lifetimes,
     Name,
+    Packages,
     PositiveDuration,
     Priority,
     Seconds,
@@ -155,7 +156,7 @@ class NeedsEntry(Entry):
 class TemplateEntry(Entry):
     """What a workspace can be."""
 
-    later = frozenset({"volumes", "ports", "tools"})
+    later = frozenset({"volumes", "ports"})
     extends: Annotated[str | None, BeforeValidator(parse_name)] = None
     """The template from which it has all that it does not write itself."""
     title: Title = None
@@ -190,6 +191,9 @@ class TemplateEntry(Entry):
     """By the kind asked for: which others the form offers, given to those alone who tick them, in this order."""
     needs: Annotated[NeedsEntry, Section] = NeedsEntry()
     """What any of its GPUs must have."""
+    tools: Annotated[dict[Name, Packages], Section] = Field(default_factory=dict)
+    """Lists of packages to tick, by name: each becomes a kernel with an environment of its own in the home. Default:
+    none."""
 
 
 class IdleEntry(Entry):

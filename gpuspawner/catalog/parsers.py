@@ -36,6 +36,14 @@ _PATH = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
 _IMAGE = re.compile(rf"{_HOST}{_PATH}(?:/{_PATH})*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}})?(?:@sha256:[0-9a-f]{{64}})?")
 _REGISTRY = r"(?:localhost|[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)+)(?::[0-9]{1,5})?"
 _OWN_IMAGES = re.compile(rf"{_REGISTRY}/[A-Za-z0-9._/:@*-]+")
+_PACKAGE = re.compile(
+    r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
+    r"(?:\[[A-Za-z0-9._-]+(?:,[A-Za-z0-9._-]+)*\])?"
+    r"(?:(?:===|==|~=|!=|<=|>=|<|>)[A-Za-z0-9.*+!_-]+(?:,(?:==|~=|!=|<=|>=|<|>)[A-Za-z0-9.*+!_-]+)*)?"
+)
+_AROUND = re.compile(r" *(,|[<>=!~]=*) *")
+LONGEST_PACKAGE, MOST_PACKAGES = 100, 50
+"""Characters of one, and how many one tool may have. Arbitrary: more belongs into an image."""
 LONGEST_IMAGE = 500
 LONGEST_RESOURCE = 253
 LONGEST_GROUP = 255
@@ -237,6 +245,20 @@ def parse_own_images(value: object) -> str:
     if not isinstance(value, str) or len(value) > LONGEST_IMAGE or not _OWN_IMAGES.fullmatch(value):
         raise BadValue(f"{quoted(value)} is no pattern of images with their registry", right)
     return value
+
+
+def parse_packages(value: object) -> list[str]:
+    """Read packages as pip installs them by name: neither an option of pip's, nor an address or a path."""
+    right = 'write names as pip takes them, for example [transformers, "datasets>=3,<4"]'
+    if not isinstance(value, list) or not value:
+        raise BadValue(f"{quoted(value)} is no list of packages", right)
+    if len(value) > MOST_PACKAGES:
+        raise BadValue(f"{len(value)} packages are more than {MOST_PACKAGES}", "build an image of them")
+    found = [_AROUND.sub(r"\1", item.strip(" ")) if isinstance(item, str) else "" for item in value]
+    for item, name in zip(value, found, strict=True):
+        if len(name) > LONGEST_PACKAGE or not _PACKAGE.fullmatch(name):
+            raise BadValue(f"{quoted(item)} is no package", right)
+    return list(dict.fromkeys(found))
 
 
 def parse_warnings(value: object) -> list[float]:

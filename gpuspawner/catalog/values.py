@@ -88,6 +88,8 @@ class Template:
     """By kind, those that its users may take instead: each meets ``needs``."""
     needs_memory_bytes: int = 0
     needs_compute: str = ""
+    tools: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    """Packages by the name of what its users may tick."""
 
     def default_count(self, gpu: str | None) -> int:
         """Return how many of ``gpu`` a request gets that names no number: the default moved into the kind's range."""

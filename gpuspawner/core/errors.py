@@ -80,6 +80,7 @@ LABELS = {
     "substitutes": "If it comes sooner",
     "repository": "Repository",
     "own_image": "Own image",
+    "tools": "Tools",
     "gpu_hours": "GPU hours",
 }
 """What the form calls the parts of a request, and every refusal with it."""

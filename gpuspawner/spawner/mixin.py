@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import time
 import uuid
@@ -41,6 +42,8 @@ SSH_VARIABLE = "GPUSPAWNER_SSH"
 
 REPOSITORY_VARIABLE = "GPUSPAWNER_REPOSITORY"
 """Which repository `gpuspawner.workspace` clones into the home."""
+TOOLS_VARIABLE = "GPUSPAWNER_TOOLS"
+"""Which packages `gpuspawner.workspace` makes kernels of: JSON, the template's name and packages by tool."""
 
 
 class GPUSpawnerMixin(ServerOutput):
@@ -293,9 +296,8 @@ class GPUSpawnerMixin(ServerOutput):
     def get_env(self) -> dict[str, str]:
         """Return the environment: what the template opens, then the lease's patch, as one, after everything else."""
         patch = self._attempt.patch
-        repository = self._request().repository
-        ours = {REPOSITORY_VARIABLE: repository} if repository else {}
-        environment: dict[str, str] = {**super().get_env(), **self._opens(), **ours, **patch.get("environment", {})}
+        ours = {**self._opens(), **self._brought()}
+        environment: dict[str, str] = {**super().get_env(), **ours, **patch.get("environment", {})}
         prefix = patch.get("path_prefix", "")
         if prefix:
             path = environment.get("PATH") or os.environ.get("PATH", os.defpath)
@@ -310,6 +312,16 @@ class GPUSpawnerMixin(ServerOutput):
         # A page of the administrator's within the one that opens, as /lab/tree/first.ipynb, stays.
         page = {"JUPYTERHUB_DEFAULT_URL": url} if url and not self.default_url.startswith(url) else {}
         return {**page, SSH_VARIABLE: "1"} if SSH in opens else page
+
+    def _brought(self) -> dict[str, str]:
+        """Return what the user brings along or ticked. A tool that its template has no more is left out."""
+        request = self._request()
+        template = self.catalog.templates.get(request.template)
+        offered = template.tools if template else {}
+        tools = {name: offered[name] for name in request.tools if name in offered}
+        ours = {REPOSITORY_VARIABLE: request.repository} if request.repository else {}
+        told = json.dumps({"template": request.template, "tools": tools})
+        return {**ours, TOOLS_VARIABLE: told} if tools else ours
 
     def get_state(self) -> dict[str, Any]:
         """Add which lease the running server has."""

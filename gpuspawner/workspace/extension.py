@@ -59,7 +59,7 @@ class ActHandler(APIHandler):
 
 
 class HomeHandler(APIHandler):
-    """GET what came of one's own variables, start-up script and repository."""
+    """GET what came of one's own variables, start-up script, repository and tools."""
 
     auth_resource = "gpuspawner"
     _track_activity = False
@@ -84,7 +84,8 @@ def _load_jupyter_server_extension(server_app: Any) -> None:
     """Add the handlers to a Jupyter server, also one that ``jupyterhub-singleuser`` runs, and tell of its kernels."""
     watch(server_app)
     notes = Notes(server_app.log)
-    server_app.io_loop.add_callback(begin, os.environ, notes)
+    kernel_folders = getattr(server_app.kernel_spec_manager, "kernel_dirs", None)
+    server_app.io_loop.add_callback(begin, os.environ, notes, kernel_folders)
     client = ServiceClient.from_environment(os.environ, server_app.log)
     sshd = Sshd(os.environ) if os.environ.get(SSH_VARIABLE) else None
     base = url_path_join(server_app.web_app.settings["base_url"], "gpuspawner")

@@ -218,6 +218,13 @@ def test_pods_of_others_take_from_the_end_and_then_come_the_unhealthy():
     )
 
 
+def test_each_foreign_gpu_has_one_holder_and_each_holder_as_many_as_it_holds():
+    ray = a_pod(gpus={"nvidia.com/gpu": 2}, namespace="team-a", labels={"ray.io/cluster": "nightly"})
+    alone = a_pod("notebook", gpus={"nvidia.com/gpu": 1}, namespace="team-b")
+    held = [gpu.holder for gpu in fleet(a_node(), pods=[alone, ray]).gpus]
+    assert held == [""] * 5 + ["RayCluster team-a/nightly"] * 2 + ["Pod team-b/notebook"]
+
+
 @pytest.mark.parametrize(
     ("pod", "taken"),
     [

@@ -112,7 +112,23 @@ async def test_nothing_is_kept_of_pods_and_nodes_that_are_gone(kubelets):
 
 @pytest.mark.parametrize("shell", [["sh"], ["bash"], ["busybox", "sh"]], ids=" ".join)
 def test_a_probe_leaves_nothing_for_the_containers_first_process_to_reap(kubelets, shell):
-    script = Prober(kubelets, ClusterSettings("jhub"))._stdin(0, 60.0)
+    script = Prober(kubelets, ClusterSettings("jhub"))._stdin(Pod("u", "n", "p"), 0, 60.0)
     command = [sys.executable, "-c", FIRST_PROCESS, *shell, "-s"]
     told = subprocess.run(command, input=script, capture_output=True, check=True, timeout=60)
     assert json.loads(told.stdout) == [[0, 0, 0], []], "a day of them would fill what a pod may have of processes"
+
+
+@pytest.mark.parametrize(
+    ("resource", "vendor", "devices"),
+    [
+        ("nvidia.com/gpu", "NVIDIA", "'/dev/nvidia[0-9]*'"),
+        ("amd.com/gpu", "AMD", "/dev/kfd"),
+        ("gpu.intel.com/xe", "Intel", "'/dev/dri/renderD*'"),
+        ("example.com/gpu", "NVIDIA", "'/dev/nvidia[0-9]*'"),
+    ],
+)
+def test_a_pod_is_probed_with_the_tool_of_its_gpus_vendor(kubelets, resource, vendor, devices):
+    pod = Pod("u", "n", "p", requests={resource: 1})
+    script = Prober(kubelets, ClusterSettings("jhub"))._stdin(pod, 1, 60.0).decode()
+    assert f"GPUSPAWNER_PROBE_VENDOR={vendor}\n" in script
+    assert f"GPUSPAWNER_PROBE_DEVICES={devices}\n" in script

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gpuspawner.backends.base import ProbeResult
-from gpuspawner.backends.probe import MIB, parse_probe
+from gpuspawner.backends.probe import parse_probe
+from gpuspawner.backends.probe_rows import MIB
 
 COLUMNS = (
     "index",

@@ -6,7 +6,8 @@ import pytest
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
-from gpuspawner.backends.probe import MIB, ProcessTable, ProcessTime, parse_probe
+from gpuspawner.backends.probe import ProcessTable, ProcessTime, parse_probe
+from gpuspawner.backends.probe_rows import MIB
 from gpuspawner.core.idle.readings import Sample
 
 A = "GPU-aaaaaaaa-0000-0000-0000-000000000000"

@@ -10,7 +10,8 @@ import pytest
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
-from gpuspawner.backends.probe import MIB, parse_probe
+from gpuspawner.backends.probe import parse_probe
+from gpuspawner.backends.probe_rows import MIB
 from gpuspawner.core.idle.evidence import SampleKind, classify
 from gpuspawner.core.idle.idleness import Streak, Verdict, judge
 from gpuspawner.core.idle.policy import IdlePolicy, Mode

@@ -62,7 +62,7 @@ def test_a_list_is_found_filtered_sorted_and_left_by_keyboard(browser, world):
 
 def test_rows_are_renewed_in_place_and_new_ones_are_only_counted(browser, world):
     page = open_page(browser, world, "console/workspaces")
-    users = page.locator("[data-rows] tr td:first-child")
+    users = page.locator("[data-rows] td[data-label=User]")
     expect(users).to_have_text(["bob", "alice"])
     ended = pages.running("busy", user="alice", gpus=(0, 1), phase=pages.Phase.ENDED, ended_at=pages.NOW)
     world.save(pages.replace(ended, reason=pages.Reason.STOPPED))
@@ -74,3 +74,44 @@ def test_rows_are_renewed_in_place_and_new_ones_are_only_counted(browser, world)
     page.get_by_role("link", name="Show the list as it is now").click()
     expect(users).to_have_text(["dave", "bob"])
     assert page.problems == []
+
+
+def test_several_are_chosen_by_keyboard_seen_in_a_dry_run_and_then_stopped(browser, world, assert_accessible):
+    page = open_page(browser, world, "console/workspaces?sort=user")
+    bar = page.get_by_role("form", name="What to do with what is chosen")
+    bar.get_by_role("button", name="Stop…").press("Enter")
+    expect(bar.get_by_role("status")).to_have_text("Choose at least one first.")
+    expect(page.get_by_role("checkbox", name="Choose alice: default workspace")).to_be_focused()
+    page.keyboard.press("Space")
+    expect(bar.get_by_role("status")).to_have_text("1 chosen:")
+    bar.get_by_role("checkbox", name="All on this page").press("Space")
+    expect(bar.get_by_role("status")).to_have_text("2 chosen:")
+    bar.get_by_role("button", name="Stop…").press("Enter")
+    dialog = page.get_by_role("dialog", name="Stop workspaces")
+    expect(dialog.get_by_role("listitem")).to_have_text(["alice: default workspace", "bob: default workspace"])
+    dialog.get_by_label("Reason").fill("Maintenance on Friday")
+    dialog.get_by_role("button", name="See what it does").press("Enter")
+    expect(dialog.get_by_role("status")).to_contain_text("2 workspaces would be stopped. Nothing was done.")
+    assert_accessible(page)
+    assert world.lease("busy").notice is None
+    dialog.get_by_role("button", name="Stop", exact=True).press("Enter")
+    expect(dialog).to_be_hidden()
+    expect(page).to_have_url(re.compile(r"/console/workspaces\?sort=user$"))
+    notices = [world.lease(name).notice for name in ("busy", "idles")]
+    assert [(one.why, one.by, one.where) for one in notices] == [("Maintenance on Friday", "admin", "the console")] * 2
+    assert page.problems == []
+
+
+def test_without_javascript_the_chosen_are_sent_one_message(browser, world):
+    page = open_page(browser, world, "console/workspaces", java_script_enabled=False)
+    for name in ("alice", "bob"):
+        page.get_by_role("checkbox", name=f"Choose {name}: default workspace").check()
+    page.get_by_role("button", name="Message…").click()
+    page.get_by_label("Text").fill("node-1 gets new GPUs")
+    page.get_by_label("Until").fill("Friday")
+    page.get_by_role("button", name="See what it does").click()
+    expect(page.get_by_role("status", name="What it would do")).to_contain_text("It reaches 2 people: bob, alice")
+    page.get_by_role("button", name="Send it").click()
+    expect(page).to_have_url(re.compile(r"/console/workspaces$"))
+    (sent,) = world.parts.board.all()
+    assert (sent.to_words, sent.recipients) == ("bob, alice", {"alice born", "bob born"})

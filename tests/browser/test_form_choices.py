@@ -16,7 +16,10 @@ from gpuspawner.spawner.web import form
 IMAGE = MenuOption("image", "Image", {"old": "PyTorch 1", "new": "PyTorch 2"}, "new", Unlisted("Another image"))
 SITE = MenuOption("site", "Site", {"a": "Site A", "b": "Site B"}, "a")
 CATALOG = replace(
-    load_text("version: 1\ntemplates: {lab: {title: Lab}, other: {title: Other}, bare: {title: Bare}}"),
+    load_text(
+        "version: 1\ntemplates: {lab: {title: Lab, tools: {nlp: [a], cv: [b]}},"
+        " other: {title: Other, tools: {nlp: [c]}}, bare: {title: Bare}}"
+    ),
     menus={"lab": Menu("torch", (IMAGE,)), "other": Menu("small", (SITE,)), "bare": Menu("bare")},
 )
 HUB = "http://hub.test"
@@ -109,6 +112,32 @@ def test_a_preset_is_saved_used_renamed_and_deleted_by_keyboard(asked: tuple[Pag
     expect(page.locator("#gs-preset-list button")).to_have_count(0)
     expect(name).to_be_focused()
     assert page.url == f"{HUB}/hub/spawn", "Enter in the name starts nothing"
+
+
+def test_the_tools_are_those_of_the_template_chosen_and_part_of_presets_and_not_of_links(asked: tuple[Page, list]):
+    page, _ = asked
+    with page.expect_request(lambda request: '"tools":["nlp","cv"]' in (request.post_data or "")):
+        page.get_by_label("nlp a").check()
+        page.get_by_label("cv b").check()
+    name = page.get_by_label("Name")
+    name.fill("both")
+    name.press("Enter")
+    expect(page.locator("#gs-preset-told")).to_have_text("Saved as both.")
+    page.click("#gs-copy")
+    assert "tools" not in page.locator("#gs-url").input_value(), "whoever opens a link ticks them by themselves"
+    page.check("input[value=other]")
+    expect(page.get_by_role("group", name="Tools").get_by_role("checkbox")).to_have_count(1)
+    expect(page.get_by_label("nlp c")).not_to_be_checked()
+    page.check("input[value=bare]")
+    expect(page.get_by_role("group", name="Tools")).to_have_count(0)
+    assert page.evaluate("new FormData(document.querySelector('form')).getAll('tools')") == []
+    page.get_by_role("button", name="both").press("Enter")
+    expect(page.get_by_label("nlp a")).to_be_checked()
+    expect(page.get_by_label("cv b")).to_be_checked()
+    page.check("input[value=other]")
+    with page.expect_request(lambda request: '"template":"other"' in (request.post_data or "")) as check:
+        page.fill("#gs-lifetime", "2h")
+    assert "tools" not in check.value.post_data
 
 
 def test_the_choices_are_those_of_the_template_chosen_and_are_checked_before_start(asked: tuple[Page, list]):

@@ -1,14 +1,20 @@
-"""What a user brings along: which repositories and images are taken, and what is said of others."""
+"""What a user brings along or ticks: which repositories, images and tools are taken, and what is said of others."""
 
 import pytest
 
-from gpuspawner.catalog import LINKED, load_text, resolve, to_options
+from gpuspawner.catalog import LINKED, from_form, load_text, resolve, to_options
+from gpuspawner.catalog.parsers import parse_packages
 from gpuspawner.core.errors import RequestRefused
+from gpuspawner.core.units import BadValue
 
 CATALOG = load_text("""
 version: 1
 templates:
-  lab: {title: Lab, image: "own:1", own_images: "registry.example.org:5000/ml/*"}
+  lab:
+    title: Lab
+    image: "own:1"
+    own_images: "registry.example.org:5000/ml/*"
+    tools: {nlp: [transformers], vision: ["timm>=1"]}
   plain: {title: Plain}
 """)
 OWN = "registry.example.org:5000/ml/team/torch:2.9"
@@ -84,6 +90,43 @@ def test_any_other_image_is_refused_with_the_pattern(image):
 def test_a_template_that_says_nothing_takes_none():
     with pytest.raises(RequestRefused, match=r"allowed: none\. Leave it out: Plain has its own image."):
         asked(template="plain", own_image=OWN)
+
+
+@pytest.mark.parametrize("ticked", [["vision", "nlp"], "vision, nlp", ("nlp", "vision")])
+def test_tools_are_those_of_the_template_in_its_order(ticked):
+    request = asked(tools=ticked)
+    assert request.tools == ("nlp", "vision")
+    assert resolve(CATALOG, to_options(request), "alice") == request
+    assert asked(tools=[]).tools == asked(tools="").tools == asked(tools=None).tools == ()
+    form = {"template": ["lab"], "gpu": ["none"], "tools": ["nlp", "vision"]}
+    assert from_form(CATALOG, form)["tools"] == "nlp,vision"
+
+
+@pytest.mark.parametrize("ticked", ["lost", ["nlp", "lost"], 7, [7], {"nlp": True}])
+def test_a_tool_that_is_not_offered_is_refused_with_those_that_are(ticked):
+    with pytest.raises(RequestRefused, match=r"Tools: .* allowed: nlp, vision\. Choose of them"):
+        asked(tools=ticked)
+    with pytest.raises(RequestRefused, match=r"Tools: .* allowed: none\. Leave it out: Plain offers none\."):
+        asked(template="plain", tools=ticked)
+
+
+@pytest.mark.parametrize(
+    "package", ["torch", "torch ~= 2.9", "datasets>=3,<4", "ray[default,tune]==2.*", "a.b-c_d", "x!=1!2.0+cpu"]
+)
+def test_a_package_is_written_as_pip_takes_it_by_name(package):
+    assert parse_packages([package, package]) == [package.replace(" ", "")]
+
+
+@pytest.mark.parametrize(
+    "package",
+    [
+        *["", "-e .", "--index-url=x", "./x", "/x", "x.whl/y", "git+https://h/x", "a @ https://h/x", "a;b", "a\nb"],
+        *["a b", "a" * 101, 7],
+    ],
+)
+def test_what_pip_would_read_otherwise_is_no_package(package):
+    with pytest.raises(BadValue, match="is no package"):
+        parse_packages([package])
 
 
 def test_a_link_carries_nothing_that_is_run():

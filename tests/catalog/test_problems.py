@@ -105,6 +105,31 @@ ENTRIES = {
             "Write a registry and a path, with * for any characters, for example registry.example.org/ml/*."
         ),
     ),
+    "tools that are no list": (
+        "  b: {tools: {nlp: transformers}}\n",
+        (
+            "6 templates.b.tools.nlp: 'transformers' is no list of packages. "
+            'Write names as pip takes them, for example [transformers, "datasets>=3,<4"].'
+        ),
+    ),
+    "a tool of an option of pip's": (
+        "  b: {tools: {nlp: [-rfile.txt]}}\n",
+        (
+            "6 templates.b.tools.nlp: '-rfile.txt' is no package. "
+            'Write names as pip takes them, for example [transformers, "datasets>=3,<4"].'
+        ),
+    ),
+    "a tool whose name is no name": (
+        "  b: {tools: {N L P: [transformers]}}\n",
+        (
+            "6 templates.b.tools.N L P: 'N L P' is no name. "
+            "Use small letters, digits and dashes, at most 63, for example a100-80gb."
+        ),
+    ),
+    "more tools than anybody reads": (
+        f"  b: {{tools: {{{', '.join(f't{number}: [a]' for number in range(21))}}}}}\n",
+        "6 templates.b.tools: 21 tools are more than 20. Join some, or write another template.",
+    ),
     "range without unit": (
         "  b: {bounds: {memory: 8-64GiB}}\n",
         "6 templates.b.bounds.memory: '8' is less than 1 MiB. Write a size with its unit, for example 64GiB or 512MiB.",

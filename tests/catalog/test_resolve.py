@@ -189,21 +189,21 @@ def test_promise_10_a_bad_value_is_refused_with_value_bound_and_remedy(catalog, 
         pytest.param(
             {"memroy": "64GiB"},
             "'memroy': an option that does not exist asked; allowed: template, gpu, count, cpu, memory, lifetime, "
-            "team, substitutes, gpu_memory, repository, own_image. "
+            "team, substitutes, gpu_memory, repository, own_image, tools. "
             "Did you mean `memory`?",
             id="unknown key",
         ),
         pytest.param(
             {"hours": 8},
             "'hours': an option that does not exist asked; allowed: template, gpu, count, cpu, memory, lifetime, "
-            "team, substitutes, gpu_memory, repository, own_image. "
+            "team, substitutes, gpu_memory, repository, own_image, tools. "
             "Leave it out.",
             id="unknown key, like none",
         ),
         pytest.param(
             [2, 3],
             "options: [2, 3] asked; allowed: a mapping of template, gpu, count, cpu, memory, lifetime, "
-            "team, substitutes, gpu_memory, repository, own_image. "
+            "team, substitutes, gpu_memory, repository, own_image, tools. "
             'Send for example {"gpu": "a100", "count": 1}.',
             id="no mapping",
         ),

@@ -29,6 +29,7 @@ OTHER = {
     "needs_compute": "8.0",
     "priority": 1,
     "classes": ("cs231",),
+    "tools": ("nlp",),
     "least_lifetime_seconds": 60,
 }
 

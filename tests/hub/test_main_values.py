@@ -55,7 +55,7 @@ KEYS = [  # options in JSON, the whole message
     pytest.param(
         '{"gpus": 1}',
         "'gpus': an option that does not exist asked; allowed: template, gpu, count, cpu, memory, lifetime, "
-        "team, substitutes, gpu_memory, repository, own_image. "
+        "team, substitutes, gpu_memory, repository, own_image, tools. "
         "Did you mean `gpu`?",
         id="unknown key",
     ),
@@ -74,7 +74,7 @@ RESERVED = [
     pytest.param(
         {"user_options": {name: "x"}},
         f"{name}: 'x' asked; allowed: template, gpu, count, cpu, memory, lifetime, team, substitutes, gpu_memory, "
-        "repository, own_image. "
+        "repository, own_image, tools. "
         f"JupyterHub takes {name} for itself; send the options alone, without {name}.",
         id=name,
     )

@@ -144,7 +144,7 @@ class World:
         store, save = self.parts.store, self.parts.store.save
         store.save = lambda *a, **b: self.life.effect(lambda: save(*a, **b))
         claims, save_claim = store.preemptions, store.preemptions.save
-        claims.save = lambda one: self.life.effect(lambda: save_claim(one))
+        claims.save = lambda *a: self.life.effect(lambda: save_claim(*a))
         with contextlib.suppress(Killed), ThreadPoolExecutor(1) as beside:  # a test's own loop runs already
             store.open()
             beside.submit(asyncio.run, load(self.parts)).result()

@@ -4,6 +4,8 @@ import pytest
 from page_world import GPUS, Browser, running
 
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.service.store.reports.audit_search import Sought
+from gpuspawner.service.web.administering.dialog import ACTS
 
 NODE = GPUS[0].node
 
@@ -59,13 +61,31 @@ def test_a_restriction_is_made_listed_and_lifted(world):
     assert browser.look(f"console/restrictions/{one.id}/lift").url == f"{world.home}console/restrictions"
 
 
-@pytest.mark.parametrize("name", ["stop", "move", "extend", "exempt", "drain", "quarantine", "pause", "hold"])
+@pytest.mark.parametrize("name", list(ACTS))
 def test_each_act_has_its_form_for_administrators_alone_and_a_get_does_nothing(world, name):
     page = Browser(world, "admin").look(f"console/act/{name}?ids=runs")
-    assert 'name="reason"' in page.text
+    assert f'name="{"text" if name == "message" else "reason"}"' in page.text
     assert world.call(world.parts.restrictions.in_force) == ()
     other = Browser(world, "alice")
     other.look(f"console/act/{name}?ids=runs", 403)
     other.submit(f"console/act/{name}", 403, ids="runs", reason="x", step="do")
     stale = Browser(world, "admin").post(f"{world.home}console/act/{name}", data={"reason": "x", "step": "do"})
     assert stale.status_code == 403
+
+
+def test_a_message_reaches_the_users_of_what_is_chosen_once_each_and_stands_in_the_audit(world):
+    world.save(running("second", "bob", gpus=(2,), server="two"))
+    browser = Browser(world, "admin")
+    fields = {"ids": ["runs", "other", "second"], "text": "Node-1 gets new GPUs", "until": "2h"}
+    looked = browser.submit("console/act/message", **fields, step="look")
+    assert "It reaches 2 people: alice, bob, until" in looked.text
+    assert world.parts.board.all() == []
+    assert "says nothing" in browser.submit("console/act/message", 400, **{**fields, "text": " "}, step="do").text
+    browser.submit("console/act/message", **fields, step="do")
+    assert "Node-1 gets new GPUs" in Browser(world, "alice").look("").text
+    assert "Node-1 gets new GPUs" not in Browser(world, "robot").look("").text
+    lines = world.call(world.parts.store.audit_search.find, Sought(actions=("message sent",)), None, 9)
+    assert [(x.line.user, x.line.actor, x.line.where) for x in lines] == [
+        ("bob", "admin", "the console"),
+        ("alice", "admin", "the console"),
+    ]

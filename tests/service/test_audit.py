@@ -4,7 +4,8 @@ import csv
 import io
 
 import pytest
-from page_world import GPUS, NOW, Browser, api, running
+import requests
+from page_world import GPUS, NOW, Browser, api, reclaimed, running
 
 from gpuspawner.core.leases import events
 from gpuspawner.service.store import AuditLine
@@ -52,6 +53,60 @@ def test_every_act_is_there_with_who_from_where_to_what_why_and_its_outcome(worl
         ("admin", "the API", "quota granted", "alice", "", "done"),
     ]
     assert all("The driver is changed" in x["why"] for x in lines if x["action"] in {"drained", "extended"})
+
+
+def told(world, query="by=people"):
+    """Who did what from where, whose and to what it was, the oldest first."""
+    return [
+        (x["actor"], x["where"], x["action"], x["user"], x["target"]) for x in reversed(found(world, query)["audit"])
+    ]
+
+
+def test_claims_are_there_from_their_making_to_their_end_and_those_refused(world):
+    asked = {"kind": "a100", "external": "train-77", "key": "once"}
+    made = api(world, "admin", "preemptions", "POST", asked).json()
+    api(world, "admin", "preemptions", "POST", asked)  # a repeated message
+    Browser(world, "admin").submit(f"quotas/claims/{made['id']}/give-up")
+    api(world, "admin", f"preemptions/{made['id']}", "DELETE")  # it is so already
+    assert api(world, "admin", "preemptions", "POST", {**asked, "key": "", "count": 99}).status_code == 409
+    free = api(world, "admin", "preemptions", "POST", {"kind": "a100", "user": "bob"}).json()
+    assert api(world, "admin", f"preemptions/{free['id']}/claimed", "POST").status_code == 200
+    assert [x for x in told(world) if "claim" in x[2] or x[2] == "refused"] == [
+        ("admin", "the API", "claim made", "", "a100"),
+        ("admin", "the console", "claim given up", "", "a100"),
+        ("admin", "the API", "refused", "", ""),
+        ("admin", "the API", "claim made", "bob", "a100"),
+        ("admin", "the API", "claim served", "bob", "a100"),
+    ]
+    assert found(world, "what=claim+given+up")["audit"][0]["why"] == "1 A100 80 GB for train-77"
+
+
+def test_what_people_do_has_from_where_they_did_it(world):
+    api(world, "alice", "workspaces", "POST", {"template": "pytorch", "server": "second"})
+    login = requests.post(f"{world.home}api/v1/login?device=laptop", timeout=20).json()
+    browser = Browser(world, "alice")
+    browser.submit("login-code", code=login["code"], answer="allow")
+    got = requests.post(
+        f"{world.home}api/v1/login/token", headers={"Authorization": f"login {login['secret']}"}, timeout=20
+    ).json()
+    browser.submit("tokens", token=got["about"]["id"])
+    world.save(reclaimed("gone", "bob"))
+    api(world, "bob", "workspaces/gone/dispute", "POST", {"sentence": "It worked"})
+    Browser(world, "admin").submit("workspaces/gone/answer", sentence="We look")
+    browser = Browser(world, "admin")
+    browser.submit("messages", whom="all", name="", text="Friday", until="2h", step="send")
+    browser.submit(f"messages/{world.parts.board.all()[0].id}/withdraw")
+    (asked,) = told(world, "by=people&what=asked")
+    token = got["about"]["id"]
+    assert asked[:4] == ("alice", "the API", "asked", "alice")
+    assert [x for x in told(world) if x[2] != "asked"] == [
+        ("alice", "the page Command line", "signed in", "alice", token),
+        ("alice", "the page Command line", "signed out", "alice", token),
+        ("bob", "the API", "disputed", "bob", "gone"),
+        ("admin", "its page", "answered", "bob", "gone"),
+        ("admin", "the page Messages", "message sent", "", ""),
+        ("admin", "the page Messages", "message withdrawn", "", ""),
+    ]
 
 
 @pytest.mark.parametrize("program", ["gpuspawner/1.0", "curl/8"])

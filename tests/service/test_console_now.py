@@ -115,6 +115,21 @@ def test_what_gpus_do_is_counted_by_kind_and_drawn_by_node(world):
     assert ">node-1</h3>" in now_page(world, "?state=idle&node=NODE&kind=A100")
 
 
+def test_who_else_holds_gpus_is_named_by_what_people_know_it_by(world):
+    assert "Who else holds GPUs" not in now_page(world)
+    for number, holder in enumerate(("RayCluster team-a/nightly", "RayCluster team-a/nightly", "")):
+        note = "used by namespace team-b"
+        world.backend.change_gpu(world.backend.gpus[number].id, foreign=True, holder=holder, note=note)
+    world.observe()
+    told = re.sub(r"<[^>]+>", "", section(now_page(world), "others"))
+    assert told.split("\n")[0].endswith("Who else holds GPUs")
+    assert re.findall(r"\S.* holds \d.*", told) == [
+        "RayCluster team-a/nightly holds 2 A100 80 GB",
+        "Somebody unknown holds 1 A100 80 GB",
+    ]
+    assert "GPU 1: foreign, held by RayCluster team-a/nightly" in now_page(world)
+
+
 def test_next_ends_and_who_waits_stand_with_their_reason(world):
     world.save(page_world.in_grace("warned", user="bob", gpus=(0,)))
     world.save(page_world.running("long", user="alice", gpus=(1, 2, 3)))

@@ -7,7 +7,7 @@ from page_world import NOW, api
 from gpuspawner.core.tickets import sign_ticket
 from gpuspawner.service.api.presets import MOST
 
-NIGHTLY = {"template": "pytorch", "gpu": "a100", "count": "4", "substitutes": ["t4"]}
+NIGHTLY = {"template": "pytorch", "gpu": "a100", "count": "4", "substitutes": ["t4"], "tools": ["nlp"]}
 NAME = "my 4 \N{MULTIPLICATION SIGN} A100 for nightly?"
 
 

@@ -45,12 +45,12 @@ def test_nothing_is_told_before_all_is_seen_nor_of_nodes_that_are_started_when_n
     assert unmatched([coming], Fleet((), complete=True)) == ()
 
 
-def test_gpus_that_nothing_measures_are_told():
+def test_gpus_of_vendors_that_are_not_known_are_told():
     kinds = [A100, GpuKind("mi300", "MI300", 192, match="*MI300*"), GpuKind("max", "Max", 48)]
     resources = {"a100": "nvidia.com/gpu", "mi300": "amd.com/gpu", "max": "example.com/other"}
     fleet = Fleet(tuple(Gpu(name, name, "n", 0, name, 1, group=Group("n", r)) for name, r in resources.items()))
     (told,) = unmeasured(kinds, fleet)
-    assert told.startswith("GPUs of the kind mi300 (AMD) are not measured")
+    assert told.startswith("GPUs of the kind max: Whose GPUs example.com/other counts is not known")
 
 
 def test_administrators_read_it_on_their_page_and_users_do_not(make_web_world):

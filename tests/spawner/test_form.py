@@ -71,7 +71,15 @@ def rendered(*, catalog=CATALOG, chosen=None, notes=(), live=None, user="alice",
 
 
 def offer(kind, free, total=4, waiting=0, note=""):
-    return {"kind": kind, "free": free, "total": total, "waiting": waiting, "simulated": True, "note": note}
+    return {
+        "kind": kind,
+        "free": free,
+        "total": total,
+        "waiting": waiting,
+        "simulated": True,
+        "note": note,
+        "measured": "",
+    }
 
 
 def workspace(server="", end=None, user="alice"):
@@ -113,7 +121,8 @@ def test_what_a_profile_lets_people_choose_is_shown_and_sent_again(chosen, sent)
 
 
 def test_a_link_fills_in_no_script_environment_image_or_repository():
-    harmful = {"repository": "https://h.org/a", "own_image": "r.org/a", "env": "A=1", "script": "x", "team": "vision"}
+    brought = {"repository": "https://h.org/a", "own_image": "r.org/a", "tools": "nlp"}
+    harmful = {**brought, "env": "A=1", "script": "x", "team": "vision"}
     sizes = {"template": "lab", "gpu": "t4", "count": "2", "cpu": "1", "memory": "2GB", "lifetime": "1h"}
     arguments = {f"opt-{key}": [value.encode()] for key, value in {**harmful, **sizes}.items()}
     assert form.prefill_from_query(arguments) == sizes
@@ -126,6 +135,19 @@ def test_an_own_image_is_asked_for_where_a_template_takes_one_and_says_what_is_l
     assert "<script>alert" not in html
     assert "If it lacks gpuspawner[workspace]" in html
     assert "own_image" not in Inputs(rendered()).sent
+
+
+def test_the_tools_of_each_template_are_ticked_and_a_refused_form_keeps_the_ticks():
+    catalog = load_catalog(
+        {"version": 1, "templates": {"lab": {"tools": {"nlp": ["a"], "cv": ["b"]}}, "plain": {"tools": {"nlp": ["c"]}}}}
+    )
+    posted = {"template": ["lab"], "gpu": ["none"], "tools": ["nlp", "cv"]}
+    again = rendered(catalog=catalog, chosen=form.prefill_from_post(catalog, posted))
+    assert Inputs(again).sent["tools"] == ["nlp", "cv"]
+    assert from_form(catalog, Inputs(again).sent)["tools"] == "nlp,cv"
+    assert [value for name, value in Inputs(again).seen if name == "tools"] == ["nlp", "cv", "nlp"]
+    assert "tools" not in Inputs(rendered(catalog=catalog)).sent
+    assert "gs-tools" not in rendered()
 
 
 def test_a_link_never_chooses_an_image_and_a_refused_form_keeps_what_was_typed():
@@ -160,6 +182,15 @@ def test_what_is_guaranteed_of_a_size_stands_beside_its_bounds():
 def test_what_was_chosen_is_sent_again(chosen):
     sent = Inputs(rendered(chosen=chosen)).sent
     assert resolve(CATALOG, from_form(CATALOG, sent), "alice") == resolve(CATALOG, chosen, "alice")
+
+
+def test_who_asks_for_gpus_that_no_nvidia_smi_reads_knows_before_start_how_they_are_measured():
+    kinds = {"mi300": {"title": "MI300", "resource": "amd.com/gpu", "memory": "192GiB"}}
+    catalog = load_catalog({"version": 1, "gpus": kinds, "templates": {"lab": {"title": "Lab", "gpus": {"mi300": 1}}}})
+    words = "Measured by amd-smi or rocm-smi where the image has it; otherwise never stopped as idle."
+    assert words in rendered(catalog=catalog), "by the catalog while the service is away"
+    assert words in rendered(catalog=CATALOG, live=live({**offer("a100", 1), "measured": words}))
+    assert "Measured by" not in rendered(catalog=CATALOG)
 
 
 def test_only_the_fields_that_a_request_has_are_sent_and_only_kinds_that_somebody_offers():

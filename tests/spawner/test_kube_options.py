@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -89,6 +90,16 @@ async def test_a_users_own_image_and_repository_are_those_of_this_start_alone(a_
     await spawner.load_user_options()
     assert spawner.image == "usual:1"
     assert "GPUSPAWNER_REPOSITORY" not in spawner.get_env()
+
+
+async def test_the_tools_that_were_ticked_reach_the_workspace_with_their_packages(a_spawner):
+    catalog = load_text("version: 1\ntemplates: {lab: {tools: {nlp: [transformers, 'datasets>=3'], cv: [timm]}}}")
+    spawner = a_spawner({"tools": ["nlp"]}, catalog)
+    await spawner.load_user_options()
+    told = json.loads(spawner.get_env()["GPUSPAWNER_TOOLS"])
+    assert told == {"template": "lab", "tools": {"nlp": ["transformers", "datasets>=3"]}}
+    spawner.user_options = {}
+    assert "GPUSPAWNER_TOOLS" not in spawner.get_env()
 
 
 async def test_the_server_is_made_of_what_the_lease_says_whatever_the_hubs_catalog_says(a_spawner):

@@ -17,6 +17,8 @@ from tornado.web import Application, RequestHandler
 
 from demo.ports import pick_free
 
+sys.path.insert(0, str(Path(__file__).parent))  # tests are no package: `from a_wheel import ...`
+
 REPOSITORY = Path(__file__).parents[2]
 TOKEN = "workspace-token-that-nobody-else-may-see"
 BOBS_TOKEN = "another-persons-token"

@@ -87,8 +87,8 @@ def why_not(node: Node, tolerations: Iterable[Toleration]) -> str:
 def _gpus(
     node: Node, resource: str, total: int, model: Model, kind: GpuKind | None, users: Sequence[Pod], away: str
 ) -> list[Gpu]:
-    foreign = sum(pod.requests[resource] for pod in users)
     namespaces = ", ".join(sorted({pod.namespace for pod in users}))
+    holders = sorted(pod.holder for pod in users for _ in range(pod.requests[resource]))
     sick = total - node.allocatable.get(resource, 0)
     group = Group(node.name, resource)
     unnamed = ""
@@ -97,8 +97,8 @@ def _gpus(
         unnamed = f"no label says how many share it: to offer it, add a kind with {named} to the catalog"
     gpus = []
     for index in range(total):
-        is_foreign = index >= total - foreign
-        is_sick = not is_foreign and index >= total - foreign - sick
+        is_foreign = index >= total - len(holders)
+        is_sick = not is_foreign and index >= total - len(holders) - sick
         note = away or unnamed
         if is_foreign:
             note = f"used by namespace {namespaces}"
@@ -117,6 +117,7 @@ def _gpus(
                 note=note,
                 group=group,
                 reachable=node.ready,
+                holder=holders[total - 1 - index] if is_foreign else "",
             )
         )
     return gpus

@@ -15,6 +15,7 @@ from gpuspawner.backends.kubernetes.reading.objects import Pod
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.backends.probe import script
 from gpuspawner.core.errors import Unavailable, quoted
+from gpuspawner.core.gpus.vendors import NVIDIA, Vendor, vendor_of
 
 MAX_OUTPUT_BYTES = 1024 * 1024
 """More output than this is a fault: 16 GPUs and 1,000 processes print a tenth of it."""
@@ -79,7 +80,7 @@ class Prober:
             return ProbeResult(problem=str(error))
 
     async def _run(self, pod: Pod, gpus: int, deadline_seconds: float) -> ProbeResult:
-        container, stdin = self._settings.container, self._stdin(gpus, deadline_seconds)
+        container, stdin = self._settings.container, self._stdin(pod, gpus, deadline_seconds)
         ended = await self._api.execute(pod.namespace, pod.name, container, ["/bin/sh", "-s"], stdin, MAX_OUTPUT_BYTES)
         if ended.problem:
             return ProbeResult(problem=f"the probe failed: {ended.problem}")
@@ -87,7 +88,7 @@ class Prober:
             return ProbeResult(problem=f"the probe failed with exit code {ended.code}: {quoted(ended.said.strip())}")
         return ProbeResult(text=ended.output)
 
-    def _stdin(self, gpus: int, deadline_seconds: float) -> bytes:
+    def _stdin(self, pod: Pod, gpus: int, deadline_seconds: float) -> bytes:
         """Return the script with its parameters before it and its end behind: an exec's stdin is never closed.
 
         Who runs an exec may leave: what it started goes on. So the probe ends itself, with all that it started, once
@@ -96,12 +97,13 @@ class Prober:
         What watches it is ended and waited for: left behind it would be its container's first process's to reap, and
         few images have one that reaps what it did not start. After a day nothing could be started there any more.
         """
-        readings = self._settings.readings
+        readings, vendor = self._settings.readings, vendor_of_pod(pod)
         parameters = {
             "GPUSPAWNER_PROBE_GPUS": "",
             "GPUSPAWNER_PROBE_READINGS": str(readings if gpus else 0),
             "GPUSPAWNER_PROBE_PAUSE": f"{min(self._settings.pause_seconds, deadline_seconds / (2 * readings)):.2f}",
-            "GPUSPAWNER_PROBE_DEVICES": self._settings.devices,
+            "GPUSPAWNER_PROBE_DEVICES": self._settings.devices if vendor is NVIDIA else vendor.open_files,
+            "GPUSPAWNER_PROBE_VENDOR": vendor.name,
             "GPUSPAWNER_PROBE_PIDS": "all",
         }
         lines = [f"{name}={shlex.quote(value)}" for name, value in parameters.items()]
@@ -111,3 +113,8 @@ class Prober:
         before = "\n".join([*lines, watch, "GPUSPAWNER_PROBE_WATCH=$!", ""])
         after = "kill $GPUSPAWNER_PROBE_WATCH\nwait $GPUSPAWNER_PROBE_WATCH 2>/dev/null\nexit 0\n"
         return before.encode() + self._script + b"\n" + after.encode()
+
+
+def vendor_of_pod(pod: Pod) -> Vendor:
+    """Return whose GPUs a pod has: NVIDIA's unless its resources say otherwise."""
+    return next(filter(None, map(vendor_of, pod.requests)), NVIDIA)

@@ -19,6 +19,7 @@ from gpuspawner.backends.local.run_probe import run_probe
 from gpuspawner.backends.local.strangers import Users
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Slot
+from gpuspawner.core.gpus.vendors import NVIDIA, Vendor, vendor_of
 
 DEVICES = "/dev/nvidia[0-9]*"
 """Of real GPUs. The pattern leaves out nvidiactl and nvidia-uvm, which say nothing of which GPU is used."""
@@ -58,6 +59,8 @@ class LocalBackend:
         self._command: str | None = None
         self._probing: set[tuple[str, int]] = set()
         self._parents: dict[str, str] = {}
+        self._vendors: dict[str, Vendor] = {}
+        """Whose the simulated GPUs are, by UUID. Real ones of this machine are NVIDIA's."""
 
     def use_kinds(self, kinds: Iterable[GpuKind]) -> None:
         """Match GPUs to these kinds from now on. The simulated ones stay what they were made as."""
@@ -94,8 +97,11 @@ class LocalBackend:
                 return ProbeResult(problem="no process of the workspace was found")
             devices = {gpu: self._parents[gpu] for gpu in leased if gpu in self._parents}
             shown = tuple(devices.get(gpu, gpu) for gpu in leased)
-            result = await run_probe(own[0].pid, self._parameters(own, shown, deadline_seconds), deadline_seconds)
-            return replace(result, devices=devices)
+            vendor = self._vendors.get(leased[0], NVIDIA) if leased else NVIDIA
+            parameters = self._parameters(own, shown, vendor, deadline_seconds)
+            result = await run_probe(own[0].pid, parameters, deadline_seconds)
+            # Tools of other vendors tell no UUIDs: they list the workspace's own GPUs, in order.
+            return replace(result, devices=devices, counted=vendor is not NVIDIA)
         finally:
             self._probing.discard(key)
 
@@ -144,11 +150,18 @@ class LocalBackend:
             )
             for index, (kind, own) in enumerate(zip(kinds, own_index, strict=True))
         )
+        self._vendors = {gpu.id: self._vendor_of(gpu) for gpu in gpus}
         try:
             simulated.create(
                 self._folder,
                 [
-                    records.SimulatedGpu(gpu.id, gpu.model, gpu.memory_bytes, self._of_simulated[gpu.pool].compute)
+                    records.SimulatedGpu(
+                        gpu.id,
+                        gpu.model,
+                        gpu.memory_bytes,
+                        self._of_simulated[gpu.pool].compute,
+                        self._vendor_of(gpu).name,
+                    )
                     for gpu in gpus
                 ],
             )
@@ -158,6 +171,9 @@ class LocalBackend:
         users = Users(apps, await asyncio.to_thread(processes.scan) if apps else ())
         notes = {gpu.id: users.strangers_on({gpu.id}, gpu.id, None) for gpu in gpus}
         return tuple(replace(gpu, foreign=bool(notes[gpu.id]), note=notes[gpu.id]) for gpu in gpus)
+
+    def _vendor_of(self, gpu: Gpu) -> Vendor:
+        return vendor_of(self._of_simulated[gpu.pool].resource) or NVIDIA
 
     async def _real(self) -> tuple[Gpu, ...]:
         if self._command is None:
@@ -171,7 +187,7 @@ class LocalBackend:
         return nvidia.to_gpus(rows, apps, found, self._kinds.values(), platform.node(), mig)
 
     def _parameters(
-        self, own: list[processes.Process], leased: tuple[str, ...], deadline_seconds: float
+        self, own: list[processes.Process], leased: tuple[str, ...], vendor: Vendor, deadline_seconds: float
     ) -> dict[str, str]:
         # A quarter of the deadline for pauses: a probe that outlasts a short period (FAST) leaves time unseen.
         pause_seconds = min(self._pause_seconds, deadline_seconds / (4 * self._readings))
@@ -180,6 +196,7 @@ class LocalBackend:
             "GPUSPAWNER_PROBE_READINGS": str(self._readings if leased else 0),
             "GPUSPAWNER_PROBE_PAUSE": f"{pause_seconds:.2f}",
             "GPUSPAWNER_PROBE_DEVICES": f"{glob.escape(str(self._folder))}/GPU-*" if self._simulates else DEVICES,
+            "GPUSPAWNER_PROBE_VENDOR": vendor.name,
             "GPUSPAWNER_PROBE_PIDS": " ".join(str(process.pid) for process in own),
         }
 

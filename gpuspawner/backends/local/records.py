@@ -24,7 +24,7 @@ ENDED = "ended"
 MIB = 1024 * 1024
 
 
-class SimulatedGpu(namedtuple("SimulatedGpu", "uuid name memory_bytes compute")):
+class SimulatedGpu(namedtuple("SimulatedGpu", "uuid name memory_bytes compute vendor", defaults=("NVIDIA",))):
     """One simulated GPU, as its file describes it."""
 
     __slots__ = ()
@@ -32,6 +32,7 @@ class SimulatedGpu(namedtuple("SimulatedGpu", "uuid name memory_bytes compute"))
     name: str
     memory_bytes: int
     compute: str
+    vendor: str
 
 
 class Holder(namedtuple("Holder", "pid percent memory_bytes since until", defaults=(0.0, None))):
@@ -110,7 +111,7 @@ def _gpu(path: str) -> SimulatedGpu | None:
     try:
         with open(path, encoding="utf-8") as file:
             told = _read(file)
-        return SimulatedGpu(told["uuid"], told["name"], int(told["memory_bytes"]), told["compute"])
+        return SimulatedGpu(told["uuid"], told["name"], int(told["memory_bytes"]), told["compute"], told["vendor"])
     except (OSError, ValueError, KeyError):
         return None
 

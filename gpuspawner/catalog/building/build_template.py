@@ -30,6 +30,8 @@ LIFETIME_BOUNDS = (1800, 86400)
 CPU, MEMORY, LIFETIME = 2.0, 8 * GIBIBYTE, 8 * 3600
 """What a request gets where neither it nor its template says. Arbitrary: a notebook's use for a working day."""
 
+MOST_TOOLS = 20
+"""Of one template. Arbitrary: more is not read in a form."""
 
 Found = tuple[Issue, tuple[Loc, ...]]
 """What is wrong, and the paths within the template from which that follows."""
@@ -84,7 +86,11 @@ def build_template(name: str, flat: Flat[TemplateEntry], around: Surroundings, i
         substitutes=build_substitutes(flat, around.kinds),
         needs_memory_bytes=entry.needs.memory or 0,
         needs_compute=entry.needs.compute or "",
+        tools=MappingProxyType({tool: tuple(packages) for tool, packages in entry.tools.items()}),
     )
+    if len(flat.own.tools) > MOST_TOOLS:
+        wrong = f"{len(flat.own.tools)} tools are more than {MOST_TOOLS}"
+        issues.append(Issue(("templates", name, "tools"), wrong, "join some, or write another template"))
     issues.extend(check_substitutes(name, flat, around.kinds, around.named))
     # What follows from a part that is wrong itself would be said twice.
     issues.extend(issue for issue, keys in found if flat.knows(*keys))

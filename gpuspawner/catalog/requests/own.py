@@ -1,4 +1,4 @@
-"""What a user brings along: a repository to clone, and an image of their own where the template lets them."""
+"""What a user brings along or ticks: a repository to clone, an image of their own, tools of the template."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpuspawner.catalog.parsers import parse_image
+from gpuspawner.catalog.rules.visible import listed
 from gpuspawner.catalog.values import Template
 from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.core.units import BadValue
@@ -60,6 +61,25 @@ def own_image(template: Template, asked: Mapping[str, Any]) -> str:
         remedy = "Write its whole name, with the registry and a tag."
         raise RequestRefused("own_image", quoted(value), template.own_images, remedy)
     return name
+
+
+def tools(template: Template, asked: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the template's tools that are ticked: of a list of names, or a text with commas.
+
+    Raises:
+        RequestRefused: something else, or a tool that the template does not offer.
+    """
+    value = asked.get("tools")
+    names = value.split(",") if isinstance(value, str) else [] if value is None else value
+    limit = listed(template.tools) or "none"
+    remedy = "Choose of them, or leave it out." if template.tools else f"Leave it out: {template.title} offers none."
+    if not isinstance(names, (list, tuple)):
+        raise RequestRefused("tools", quoted(value), limit, remedy)
+    found = [name.strip() if isinstance(name, str) else name for name in names]
+    for name in filter(None, found):
+        if not isinstance(name, str) or name not in template.tools:
+            raise RequestRefused("tools", quoted(name), limit, remedy)
+    return tuple(name for name in template.tools if name in found)
 
 
 def matches(pattern: str, name: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from gpuspawner.catalog.names import closest
 from gpuspawner.catalog.requests.menus import PROFILE, Menu, check_choices, field_of
-from gpuspawner.catalog.requests.own import own_image, repository
+from gpuspawner.catalog.requests.own import own_image, repository, tools
 from gpuspawner.catalog.requests.picks import ends, offered_instead, pick, refused
 from gpuspawner.catalog.rules.visible import choose_team, listed, visible
 from gpuspawner.catalog.values import NO_GPU, Catalog, Guarantee, Template
@@ -33,10 +33,13 @@ OPTIONS = (
     "gpu_memory",
     "repository",
     "own_image",
+    "tools",
 )
 """Every key that a user's options may have. Each may be absent: then the template's default holds."""
 LINKED = ("template", "gpu", "count", "cpu", "memory", "lifetime", "gpu_memory")
 """What a link fills in. Who pays, what else one takes, and what is run, each says for themselves."""
+TICKED = ("substitutes", "tools")
+"""Of which a form has a box for each."""
 CHOSEN_BY_NAME = ("template", "team")
 """What stays a choice also where it is the default: the first template and the last team may be others tomorrow."""
 RESERVED = ("display_name", "user_options")
@@ -51,8 +54,8 @@ def resolve(
     Args:
         catalog: what may be asked.
         options: any JSON value. Right is a mapping of OPTIONS to texts or numbers, or None for all defaults. Beside
-            them ``profile`` and its options, as KubeSpawner names them. ``substitutes`` is a list of kinds, or a text
-            with commas.
+            them ``profile`` and its options, as KubeSpawner names them. ``substitutes`` is a list of kinds, ``tools``
+            one of names; or each is a text with commas.
         user: the name of who asks.
         groups: the hub's groups that the user is in. What is for others answers as a name that does not exist. None:
             whether the user may have it is checked elsewhere.
@@ -89,6 +92,7 @@ def resolve(
         image=image or template.image,
         own_image=bool(image),
         repository=repository(asked),
+        tools=tools(template, asked),
         opens=template.opens,
         team=choose_team(asked, catalog.rules, groups, last_team),
         substitutes=gpus.substitutes,
@@ -122,8 +126,7 @@ def from_form(catalog: Catalog, formdata: Mapping[str, Sequence[str]]) -> dict[s
     """Return the options of a form as JupyterHub hands it over: a list of texts for each field.
 
     An empty field means the default. The form always sends a count; without a GPU it means nothing, and is dropped, as
-    is what it says of GPUs else, and the choices of profiles that the template has not. Several substitutes may be
-    ticked.
+    is what it says of GPUs else, and the choices of profiles that the template has not. Of TICKED several may be.
 
     Raises:
         RequestRefused: a field that the form does not have, or two values for one field.
@@ -137,7 +140,7 @@ def from_form(catalog: Catalog, formdata: Mapping[str, Sequence[str]]) -> dict[s
             continue
         if field not in keys:
             raise _unknown(field, OPTIONS)
-        if field == "substitutes":
+        if field in TICKED:
             values = [",".join(values)]  # noqa: PLW2901 - each ticked box is a value
         if len(values) > 1:
             raise RequestRefused(keys[field], f"{len(values)} values", "one value", "Choose one.")
@@ -190,6 +193,8 @@ def to_options(request: Request) -> dict[str, Any]:
         options["repository"] = request.repository
     if request.own_image:
         options["own_image"] = request.image
+    if request.tools:
+        options["tools"] = ",".join(request.tools)
     if request.gpu is not None:
         options["count"] = request.count
         if request.substitutes:

@@ -42,6 +42,9 @@ def _add_start(commands: Any) -> None:
     parser.add_argument(
         "--instead", metavar="KIND", action="append", help="this kind will do, too, where it comes sooner"
     )
+    parser.add_argument(
+        "--tool", metavar="NAME", action="append", help="with this tool of the template, as a kernel of its own"
+    )
     parser.add_argument("--name", metavar="NAME", default="", help="the workspace's name (default: the one without)")
     parser.add_argument("--detach", action="store_true", help="do not wait for it")
     parser.add_argument("--dry-run", action="store_true", help="say what it would do now, and ask for nothing")

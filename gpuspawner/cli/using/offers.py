@@ -31,4 +31,12 @@ def _row(one: dict[str, Any]) -> tuple[str, ...]:
     memory = "" if one["memory_bytes"] is None else show_bytes(one["memory_bytes"])
     price = "" if one["price_per_hour"] is None else f"{one['price_per_hour']:.2f} / h"
     title = f"{one['title']} (simulated)" if one["simulated"] else one["title"]
-    return one["kind"], title, memory, free, str(one["waiting"]), price, one["note"]
+    return (
+        one["kind"],
+        title,
+        memory,
+        free,
+        str(one["waiting"]),
+        price,
+        "; ".join(filter(None, (one["note"], one["measured"]))),
+    )

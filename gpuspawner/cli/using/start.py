@@ -23,6 +23,8 @@ def start(arguments: argparse.Namespace) -> None:
     options: dict[str, Any] = {name: value for name in OPTIONS if (value := getattr(arguments, name)) is not None}
     if arguments.instead:
         options["substitutes"] = arguments.instead
+    if arguments.tool:
+        options["tools"] = arguments.tool
     if arguments.dry_run:
         told = ask(arguments, "/check", "POST", {**options, "server": arguments.name})
         show(arguments, told, lambda outlook: print(shown(outlook["sentence"])))

@@ -60,7 +60,7 @@ class ActRefused(Text):
 
 
 class ClaimMade(Text):
-    """An administrator claims GPUs that others use."""
+    """An administrator claims GPUs that others use; ``text`` is how many, of what and for whom."""
 
     name, words = "claim made", "Claimed GPUs"
 
@@ -69,3 +69,9 @@ class ClaimGivenUp(Text):
     """An administrator gives such a claim up."""
 
     name, words = "claim given up", "Gave a claim up"
+
+
+class ClaimServed(Text):
+    """Whom it is for has the GPUs that were claimed."""
+
+    name, words = "claim served", "Took GPUs that were claimed"

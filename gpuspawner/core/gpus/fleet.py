@@ -88,6 +88,8 @@ class Gpu:
     """Whether its node answers."""
     closed: str = ""
     """Why an administrator lets nobody new have it, in a sentence without its full stop; "" where nobody does."""
+    holder: str = ""
+    """Who holds a foreign one, for administrators: as ``RayCluster team-a/nightly``; "" where that is not known."""
 
     @property
     def is_coming(self) -> bool:

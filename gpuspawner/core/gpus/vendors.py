@@ -24,7 +24,8 @@ class Vendor:
     ``products`` are the labels with the model, the most exact first; ``memories_mib``, ``memories_gib`` those with the
     memory of one GPU, ``replicas`` those with how many pods share one.
     ``device_files`` are paths of a node, each with all that begins so if it ends in ``*``.
-    ``tool`` is the program by which a workspace's GPUs are measured, "" where none is read.
+    ``tools`` are the programs that measure a workspace's GPUs, the first that its image has; ``tried`` is false where
+    none of them was tried on hardware. ``open_files`` are the device files that whoever computes on a GPU has open.
     """
 
     name: str
@@ -38,7 +39,9 @@ class Vendor:
     memories_mib: tuple[str, ...] = ()
     memories_gib: tuple[str, ...] = ()
     replicas: tuple[str, ...] = ()
-    tool: str = ""
+    tools: tuple[str, ...] = ()
+    open_files: str = ""
+    tried: bool = False
 
 
 NVIDIA = Vendor(
@@ -62,7 +65,9 @@ NVIDIA = Vendor(
     ),
     replicas=("nvidia.com/gpu.replicas", GKE_SHARED),
     device_files=("/dev/nvidia*",),
-    tool="nvidia-smi",
+    tools=("nvidia-smi",),
+    open_files="/dev/nvidia[0-9]*",
+    tried=True,
 )
 VENDORS = (
     NVIDIA,
@@ -75,6 +80,8 @@ VENDORS = (
         products=("amd.com/gpu.product-name", "beta.amd.com/gpu.product-name"),
         memories_gib=("amd.com/gpu.vram", "beta.amd.com/gpu.vram"),
         device_files=("/dev/kfd", "/dev/dri"),
+        tools=("amd-smi", "rocm-smi"),
+        open_files="/dev/kfd",
     ),
     Vendor(
         name="Intel",
@@ -84,9 +91,10 @@ VENDORS = (
         reaching=r"gpu\.intel\.com/.*",  # the resource for monitoring shows all GPUs of a node
         products=("gpu.intel.com/product", "gpu.intel.com/family"),
         device_files=("/dev/dri",),
+        tools=("xpu-smi",),
+        open_files="/dev/dri/renderD*",
     ),
 )
-"""Whoever has no ``tool`` here is granted and never measured: such a workspace is never idle by its GPUs."""
 _DIVIDERS = r"[^/]+/v-?gpu.*"
 """Resources of those that divide GPUs of others (Volcano, HAMi): the hub refuses them, the service counts none."""
 _REACHING = re.compile("|".join([*(vendor.reaching for vendor in VENDORS), _DIVIDERS]))
@@ -110,3 +118,14 @@ def reaches_gpus(name: str, named: frozenset[str] = frozenset()) -> bool:
 def vendor_of(resource: str) -> Vendor | None:
     """Return whose GPUs a resource counts, by its domain; None of a vendor that is not known here."""
     return _BY_DOMAIN.get(resource.partition("/")[0])
+
+
+def how_measured(resource: str) -> str:
+    """Return how the GPUs that a resource counts are measured, in a sentence; "" where there is nothing to say."""
+    vendor = vendor_of(resource)
+    if not resource or (vendor and vendor.tried):
+        return ""
+    if vendor is None:
+        return f"Whose GPUs {resource} counts is not known: what nvidia-smi does not read is never stopped as idle."
+    tools = " or ".join(vendor.tools)
+    return f"Measured by {tools} where the image has it; otherwise never stopped as idle."

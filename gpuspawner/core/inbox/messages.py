@@ -1,7 +1,8 @@
-"""What an administrator says to people for a time: to one, to a group, or to all."""
+"""What an administrator says to people for a time: to one, to several, to a group, or to all."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -12,6 +13,8 @@ from gpuspawner.core.units import BadValue
 LONGEST_CHARACTERS = 500
 """A message is read at a glance, above whatever its reader came for."""
 LONGEST_NAME = 255
+NAMED = 3
+"""Of several whom a message is to, so many are named, and the others are counted. Arbitrary: what a line holds."""
 RIGHT_TO = "write all, user:NAME or group:NAME"
 
 
@@ -20,6 +23,8 @@ class Whom(str, Enum):
 
     ALL = "all"
     USER = "user"
+    USERS = "users"
+    """Several, chosen one by one: in the console alone."""
     GROUP = "group"
 
 
@@ -28,7 +33,7 @@ class Message:
     """A message. Times in seconds since the epoch.
 
     ``recipients`` are when they were created whom it reaches, those who were in the group when it was sent; it is empty
-    where it is to all.
+    where it is to all. ``name`` is the user's or the group's; of several users, how people read who they are.
     """
 
     id: str
@@ -50,7 +55,8 @@ class Message:
     @property
     def to_words(self) -> str:
         """To whom, as people read it."""
-        return {Whom.ALL: "everybody", Whom.USER: self.name, Whom.GROUP: f"the group {self.name}"}[self.whom]
+        named = {Whom.ALL: "everybody", Whom.GROUP: f"the group {self.name}"}
+        return named.get(self.whom, self.name)
 
     def is_for(self, user_created: str) -> bool:
         """Whether it is to a user."""
@@ -69,6 +75,12 @@ class Message:
         name = f"m{self.id}"
         read = marks.has(name, self.made_at)
         return Notice(name, self.made_at, "message", f"Message from {self.by}", self.text, not read, by=self.by)
+
+
+def several(names: Sequence[str]) -> str:
+    """Return how people read who several users are: ``alice, bob, carol and 4 more``."""
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"{', '.join(name[: LONGEST_NAME // (NAMED + 1)] for name in names[:NAMED])}{more}"
 
 
 def parse_to(value: object) -> tuple[Whom, str]:

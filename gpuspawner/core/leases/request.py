@@ -49,6 +49,8 @@ class Request:
     """What is cloned into the home, where it is not there."""
     own_image: bool = False
     """Whether ``image`` is its user's, who may push another one by the same name: then it is pulled at each start."""
+    tools: tuple[str, ...] = ()
+    """Of the template's tools those that its user ticked."""
     least_lifetime_seconds: int = 0
     """The template's: what leaves less is not granted. 0 in what an older version stored."""
 
@@ -56,7 +58,7 @@ class Request:
     def from_json(cls, document: Mapping[str, Any]) -> Request:
         """Return a request from what ``dataclasses.asdict`` made of it, read back from JSON."""
         opens = document.get("opens")
-        lists = {name: tuple(document.get(name, ())) for name in ("substitutes", "classes")}
+        lists = {name: tuple(document.get(name, ())) for name in ("substitutes", "classes", "tools")}
         return cls(**{**document, "opens": None if opens is None else tuple(opens), **lists})
 
     @cached_property

@@ -40,7 +40,7 @@ async def act(parts: Parts, person: Person, lease: Lease, action: str, where: st
     """
     if action in _OF_AN_END:
         async with parts.book.of_ended:
-            await _OF_AN_END[action](parts, person, await parts.book.find(lease.id) or lease, said)
+            await _OF_AN_END[action](parts, person, await parts.book.find(lease.id) or lease, said, where)
     elif action == "move" and lease.reason is endings.Reason.MOVED:
         return  # a second click, in another tab: it moves already
     elif not lease.live:
@@ -77,12 +77,12 @@ async def _consent(parts: Parts, person: Person, lease: Lease, kinds: object, wh
     await parts.allocator.give()
 
 
-async def _see(parts: Parts, person: Person, lease: Lease, _sentence: object) -> None:
+async def _see(parts: Parts, person: Person, lease: Lease, _sentence: object, _where: str) -> None:
     if not lease.live and person.owns(lease):
         await parts.book.save(replace(lease, seen_by_user=True))
 
 
-async def _share(parts: Parts, person: Person, lease: Lease, _sentence: object) -> None:
+async def _share(parts: Parts, person: Person, lease: Lease, _sentence: object, where: str) -> None:
     """Let administrators read what its server wrote last. Repeating it is harmless."""
     if not person.owns(lease):
         raise HTTPError(403, reason="Only its user may share the output of a workspace.")
@@ -92,10 +92,10 @@ async def _share(parts: Parts, person: Person, lease: Lease, _sentence: object) 
     if not row.shared:
         await parts.store.write(parts.store.outputs.share, lease.id)
         lease = await parts.book.find(lease.id) or lease  # it may have ended meanwhile
-        await parts.book.save(lease, audit=[parts.allocator.line(lease, person.name, events.OutputShared())])
+        await parts.book.save(lease, audit=[parts.allocator.line(lease, person.name, events.OutputShared(), where)])
 
 
-async def _dispute(parts: Parts, person: Person, lease: Lease, sentence: object) -> None:
+async def _dispute(parts: Parts, person: Person, lease: Lease, sentence: object, where: str) -> None:
     """Store that an end was wrong, with the readings that decided: they stay as long as its audit."""
     if not person.owns(lease):
         raise HTTPError(403, reason="Only its user may say that the end of a workspace was wrong.")
@@ -103,18 +103,18 @@ async def _dispute(parts: Parts, person: Person, lease: Lease, sentence: object)
         return  # a second click
     since = deciding_since(lease, EVIDENCE_SECONDS)
     disputed = disputing.dispute(lease, written(sentence), since, parts.clock.now())
-    line = parts.allocator.line(lease, person.name, events.Disputed(written(sentence)))
+    line = parts.allocator.line(lease, person.name, events.Disputed(written(sentence)), where)
     await parts.book.save(disputed, audit=[line], kept=[(lease.id, since)])
 
 
-async def _answer(parts: Parts, person: Person, lease: Lease, sentence: object) -> None:
+async def _answer(parts: Parts, person: Person, lease: Lease, sentence: object, where: str) -> None:
     if not person.admin:
         raise HTTPError(403, reason="Only administrators (scope custom:gpu:admin) answer.")
     text = written(sentence, needed=True)
     if lease.dispute is not None and (lease.dispute.answer, lease.dispute.answered_by) == (text, person.name):
         return  # a second click
     answered = disputing.answer(lease, text, person.name, parts.clock.now())
-    await parts.book.save(answered, audit=[parts.allocator.line(lease, person.name, events.Answered(text))])
+    await parts.book.save(answered, audit=[parts.allocator.line(lease, person.name, events.Answered(text), where)])
 
 
 _OF_AN_END = {"seen": _see, "share": _share, "dispute": _dispute, "answer": _answer}

@@ -74,7 +74,7 @@ class Messages(ApiHandler):
     @route(answer=shapes.Sent, status=201, also=200, body=shapes.MessageBody, admins=ADMINS)
     async def post(self) -> None:
         """Send one and answer it, with how many people it reaches; 200 with ``dry_run``, which sends nothing."""
-        made = await Sending(self.parts, self.must()).send(self.fields(*shapes.MessageBody.model_fields))
+        made = await Sending(self.parts, self.must(), self.where).send(self.fields(*shapes.MessageBody.model_fields))
         self.answer(made, 200 if made["dry_run"] else 201)
 
 
@@ -84,7 +84,7 @@ class OneMessage(ApiHandler):
     @route(answer=shapes.Message, admins=ADMINS)
     async def delete(self, message: str) -> None:
         """Take it from the pages, and answer it as it is then; 409 where it is not shown any more."""
-        self.answer(await Sending(self.parts, self.must()).withdraw(message))
+        self.answer(await Sending(self.parts, self.must(), self.where).withdraw(message))
 
 
 ROUTES: list[Any] = [

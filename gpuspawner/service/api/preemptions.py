@@ -8,14 +8,20 @@ from typing import Any
 from pydantic import Field
 from tornado.web import HTTPError
 
-from gpuspawner.core.errors import RequestRefused, quoted
+from gpuspawner.core.administering import acts
+from gpuspawner.core.errors import Conflict, RequestRefused, quoted
+from gpuspawner.core.leases.events import Text
 from gpuspawner.core.queue.preemption import Preemption
 from gpuspawner.core.rules import Account
+from gpuspawner.service.administering.asking import Act
+from gpuspawner.service.api.administering import note_refusal
 from gpuspawner.service.api.base import ApiHandler, Person
 from gpuspawner.service.api.rest import Body, route
 from gpuspawner.service.api.rest.shapes import rules
-from gpuspawner.service.rules.preemptions import new_claim
+from gpuspawner.service.rules.preemptions import new_claim, whom_of
+from gpuspawner.service.store import AuditLine
 from gpuspawner.service.tell.rules.claim_views import claim_view
+from gpuspawner.service.tell.rules.claims import claim_title
 
 WHOM = ("user", "team", "external")
 LISTED = 50
@@ -82,7 +88,12 @@ class Preemptions(ClaimHandler):
             stands, plan = preemptions.preview(claim)
             self.answer(claim_view(self.parts, stands, plan.victims, dry_run=True))
             return
-        made = await preemptions.make(claim)
+        act = Act(self.parts, person, self.where)
+        try:
+            made = await preemptions.make(claim, [claim_line(act, claim, acts.ClaimMade)])
+        except Conflict as error:
+            await note_refusal(act, "preempt", error)
+            raise
         self.answer(claim_view(self.parts, made), 201 if made.id == claim.id else 200)
 
     async def _understood(self, person: Person) -> tuple[Preemption, bool]:
@@ -141,7 +152,9 @@ class One(ClaimHandler):
     @route(answer=rules.Claim, admins=ADMINS)
     async def delete(self, claim: str) -> None:
         """Answer it as it is then: who was warned goes on. 409 where it was claimed or has lapsed."""
-        self.answer(claim_view(self.parts, await self.parts.preemptions.give_up(await self.claim(claim))))
+        one = await self.claim(claim)
+        line = claim_line(Act(self.parts, self.must(), self.where), one, acts.ClaimGivenUp)
+        self.answer(claim_view(self.parts, await self.parts.preemptions.give_up(one, [line])))
 
 
 class Claimed(ClaimHandler):
@@ -151,7 +164,15 @@ class Claimed(ClaimHandler):
     async def post(self, claim: str) -> None:
         """Answer it as it is then; 409 where they are not free yet, or it is over."""
         self.fields()
-        self.answer(claim_view(self.parts, await self.parts.preemptions.claimed(await self.claim(claim))))
+        one = await self.claim(claim)
+        line = claim_line(Act(self.parts, self.must(), self.where), one, acts.ClaimServed)
+        self.answer(claim_view(self.parts, await self.parts.preemptions.claimed(one, [line])))
+
+
+def claim_line(act: Act, claim: Preemption, what: type[Text]) -> AuditLine:
+    """Return the audit line of what is done to a claim."""
+    gpus = f"{claim.asked} {claim_title(claim.kind, act.parts.catalog)}"
+    return act.line(claim.user, what(f"{gpus} for {whom_of(claim)}"), claim.kind)
 
 
 def _count(value: object) -> int:

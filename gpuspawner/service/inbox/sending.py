@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tornado.web import HTTPError
@@ -13,7 +13,7 @@ from tornado.web import HTTPError
 from gpuspawner.core.calendar.until import parse_until
 from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.core.inbox.acts import MessageSent, MessageWithdrawn
-from gpuspawner.core.inbox.messages import Message, Whom, parse_text, parse_to
+from gpuspawner.core.inbox.messages import Message, Whom, parse_text, parse_to, several
 from gpuspawner.core.leases.events import Event
 from gpuspawner.core.units import show_time
 from gpuspawner.service.api.base import Person
@@ -33,27 +33,32 @@ _mailing: set[asyncio.Task[None]] = set()
 class Sending:
     """Does it for one administrator."""
 
-    def __init__(self, parts: Parts, person: Person) -> None:
-        """Raise 403 where that is no administrator."""
+    def __init__(self, parts: Parts, person: Person, where: str) -> None:
+        """Raise 403 where that is no administrator. ``where`` is from where they do it, in words."""
         if not person.admin:
             raise HTTPError(403, reason="Only administrators (scope custom:gpu:admin) send messages.")
-        self.parts, self.person = parts, person
+        self.parts, self.person, self.where = parts, person, where
 
-    async def send(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Send one, or with ``dry_run`` only say whom it would reach. Mail goes out after the answer."""
+    async def send(self, body: Mapping[str, Any], users: Sequence[str] = ()) -> dict[str, Any]:
+        """Send one, or with ``dry_run`` only say whom it would reach. Mail goes out after the answer.
+
+        ``users``: to these, whatever ``body`` says.
+        """
         parts, now = self.parts, self.parts.clock.now()
-        whom, name = refused_as("to", parse_to, body.get("to"))
+        to = f"{Whom.USER.value}:{users[0]}" if len(users) == 1 else body.get("to")
+        whom, name = (Whom.USERS, several(users)) if len(users) > 1 else refused_as("to", parse_to, to)
         text = refused_as("text", parse_text, body.get("text"))
         until = refused_as("until", parse_until, body.get("until"), now, parts.allocator.accounting.zone)
         dry_run = body.get("dry_run", False)
         if not isinstance(dry_run, bool):
             raise RequestRefused("dry_run", quoted(dry_run), "true or false", "Write one of them.")
-        reached = await self._reached(whom, name)
+        reached = await self._reached(whom, users or (name,))
         recipients = frozenset() if whom is Whom.ALL else frozenset(one.created for one in reached)
         one = Message("" if dry_run else uuid.uuid4().hex, whom, name, recipients, text, self.person.name, now, until)
         if not dry_run:
             said = f"to {one.to_words} until {show_time(until, now)}: {text}"
-            await parts.board.add(one, [self._line(MessageSent(said), name)])
+            told = [user.name for user in reached] if whom is Whom.USERS else [name]
+            await parts.board.add(one, [self._line(MessageSent(said), user) for user in told])
             self._mail(one, reached)
         mailed = len(reached) if parts.settings.notify_users else 0
         return {**message_view(one, now), "reaches": len(reached), "mailed": mailed, "dry_run": dry_run}
@@ -63,23 +68,24 @@ class Sending:
         one = self.parts.board.of(name)
         if one is None:
             raise HTTPError(404, reason=f"There is no message with the id {name[:40]}.")
-        audit = [self._line(MessageWithdrawn(f"to {one.to_words}: {one.text}"), one.name)]
+        user = "" if one.whom is Whom.USERS else one.name
+        audit = [self._line(MessageWithdrawn(f"to {one.to_words}: {one.text}"), user)]
         gone = await self.parts.board.withdraw(one, self.person.name, audit)
         return message_view(gone, self.parts.clock.now())
 
     def _line(self, event: Event, name: str) -> AuditLine:
-        return AuditLine(self.parts.clock.now(), "", name, self.person.name, event)
+        return AuditLine(self.parts.clock.now(), "", name, self.person.name, event, self.where)
 
-    async def _reached(self, whom: Whom, name: str) -> list[HubUser]:
+    async def _reached(self, whom: Whom, names: Sequence[str]) -> list[HubUser]:
         """Return whom it reaches. Raises RequestRefused where the hub has nobody like that."""
         users = await self.parts.hub.all_users()
-        if whom is Whom.USER:
-            users = [one for one in users if one.name == name]
+        if whom in {Whom.USER, Whom.USERS}:
+            users = [one for one in users if one.name in names]
         elif whom is Whom.GROUP:
-            users = [one for one in users if name in one.groups]
+            users = [one for one in users if names[0] in one.groups]
         if not users:
-            limit = "users of the hub" if whom is Whom.USER else "groups of the hub with somebody in them"
-            raise RequestRefused("to", quoted(f"{whom.value}:{name}"), limit, "Name one as the hub does.")
+            limit = "groups of the hub with somebody in them" if whom is Whom.GROUP else "users of the hub"
+            raise RequestRefused("to", quoted(f"{whom.value}:{', '.join(names)}"), limit, "Name one as the hub does.")
         return users
 
     def _mail(self, one: Message, reached: list[HubUser]) -> None:

@@ -7,7 +7,7 @@ import hashlib
 import logging
 import secrets
 import uuid
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from gpuspawner.core.leases.output import bounded
 from gpuspawner.core.leases.release import storable
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.leases.times import earlier, last_moment
+from gpuspawner.core.queue.forecast.estimates import Place
 from gpuspawner.core.queue.snapshot import Claim
 from gpuspawner.core.quotas.quotas import check_quotas
 from gpuspawner.core.units import show_duration
@@ -54,7 +55,7 @@ class Ask:
     """One ``start()`` for ``user``: ``start_id`` is its own, ``boot_id`` the hub process that runs it.
 
     ``by`` is who asks, where that is somebody else. ``unattended``: no start waits in the hub, and the service starts
-    what is granted.
+    what is granted. ``where`` is from where it is asked, in words.
     """
 
     key: Key
@@ -65,6 +66,7 @@ class Ask:
     boot_id: str
     by: str = ""
     unattended: bool = False
+    where: str = "the hub"
 
 
 def hash_token(token: str) -> str:
@@ -93,6 +95,8 @@ class Allocator:
             book, self.observed, self.bounds, self.foretold, lambda: self.catalog, clock, self.finish
         )
         self.syncs = Syncs(scheduler, self.observed.snapshot, self.granting.take)
+        self.places: Callable[[], Mapping[str, Place]] = dict
+        """Tells where everybody who waits stands."""
         self.stoppers = Stoppers(book, clock)
         self._counted_of: tuple[object, ...] = ()
         self._counted: list[Offer] = []
@@ -197,7 +201,7 @@ class Allocator:
                 phase=Phase.PARKED if ask.unattended else Phase.QUEUED,
                 unattended=ask.unattended,
             )
-            line = self.line(lease, ask.by or ask.user, events.Asked(self._asked(ask.request)))
+            line = self.line(lease, ask.by or ask.user, events.Asked(self._asked(ask.request)), ask.where)
             stored = self.book.save(lease, audit=[line])
         elif lease.phase in JOINABLE:
             joined = leases.join(lease, ask.request, ask.options, start_id=ask.start_id, boot_id=ask.boot_id, now=now)
@@ -231,8 +235,8 @@ class Allocator:
     async def look_ahead(self) -> None:
         """Tell who waits for what can't be had as things are, and what can be had again; note first estimates."""
         await self.prospects.look(self._offers())
-        if self.foretold.is_due() and (answer := self.syncs.standing(self.observed.snapshot())) is not None:
-            await self.foretold.note(answer.places())
+        if self.foretold.is_due():
+            await self.foretold.note(self.places())
 
     def _offers(self) -> list[Offer]:
         """Return what there is of every kind. What is free of it is as of the last look at the GPUs: nobody asks here.

@@ -16,6 +16,8 @@ from gpuspawner.service.store.clients.tokens import TokenRow
 
 TOKEN_PREFIX = "gpucli-"  # noqa: S105 - it marks a kind of token, and is none
 TOKEN_SECONDS = 30 * 86400.0
+ALLOWED = "the page Command line"
+"""From where a token is made, in words: its user pressed Allow there."""
 ADMIN_SECONDS = 12 * 3600.0
 """For how long a token acts as an administrator. The hub tells a service who its users are, and not which scopes each
 has: nobody who lost the right keeps it for longer than a working day."""
@@ -29,7 +31,7 @@ async def make_token(parts: Parts, login: Login, owner: Owner) -> tuple[str, Tok
         uuid.uuid4().hex, hash_token(token), *owner, login.user, login.device, now, now + TOKEN_SECONDS, admin_until
     )
     rights = " as an administrator" if login.admin else ""
-    line = AuditLine(now, "", login.user, login.user, events.SignedIn(f"{login.device}{rights}"))
+    line = AuditLine(now, "", login.user, login.user, events.SignedIn(f"{login.device}{rights}"), ALLOWED, row.id)
     await parts.store.write(parts.store.tokens.make, row, line)
     return token, row
 
@@ -50,9 +52,9 @@ async def holder_of_token(parts: Parts, token: str) -> TokenRow | None:
     return row if name == row.user else TokenRow(**{**vars(row), "user": name})
 
 
-async def revoke(parts: Parts, owner: Owner, user: str, name: str) -> bool:
+async def revoke(parts: Parts, owner: Owner, user: str, name: str, where: str) -> bool:
     """End a token of somebody's by its id; whether there was one."""
-    line = AuditLine(parts.clock.now(), "", user, user, events.SignedOut(name[:40]))
+    line = AuditLine(parts.clock.now(), "", user, user, events.SignedOut(), where, name[:40])
     return await parts.store.write(parts.store.tokens.revoke, owner, name, line)
 
 

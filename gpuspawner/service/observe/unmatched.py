@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind
-from gpuspawner.core.gpus.vendors import Vendor, vendor_of
+from gpuspawner.core.gpus.fleet import Fleet, GpuKind
+from gpuspawner.core.gpus.vendors import how_measured, vendor_of
 
 MODELS_SHOWN = 10
 """Arbitrary: more models than a cluster has, as a rule."""
@@ -25,18 +25,19 @@ def unmatched(kinds: Iterable[GpuKind], fleet: Fleet) -> tuple[str, ...]:
 
 
 def unmeasured(kinds: Iterable[GpuKind], fleet: Fleet) -> tuple[str, ...]:
-    """Return, in a sentence each for administrators, which kinds have GPUs of vendors whose tool is not read here."""
-    found: dict[str, Vendor] = {gpu.pool: vendor for gpu in fleet.gpus if (vendor := _vendor(gpu)) and not vendor.tool}
+    """Return, in a sentence each for administrators, which kinds have GPUs of vendors that are not known here."""
+    resources = {kind.name: resource_of(kind, fleet) for kind in kinds}
     return tuple(
-        f"GPUs of the kind {kind.name} ({found[kind.name].name}) are not measured: their workspaces are never idle. "
-        "Give their templates a short lifetime."
-        for kind in kinds
-        if kind.name in found
+        f"GPUs of the kind {name}: {how_measured(resource)} Give their templates a short lifetime."
+        for name, resource in resources.items()
+        if resource and vendor_of(resource) is None
     )
 
 
-def _vendor(gpu: Gpu) -> Vendor | None:
-    return vendor_of(gpu.group.resource) if gpu.group else None
+def resource_of(kind: GpuKind, fleet: Fleet) -> str:
+    """Return the resource that counts a kind's GPUs; "" where none does, as on one machine."""
+    groups = (gpu.group for gpu in fleet.of_pool.get(kind.pool, ()))
+    return kind.resource or next((group.resource for group in groups if group is not None), "")
 
 
 def _looked_for(kind: GpuKind) -> str:

@@ -12,7 +12,7 @@ import math
 import uuid
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -39,6 +39,7 @@ from gpuspawner.service.leases.allocator import Allocator
 from gpuspawner.service.leases.book import Book, all_stored
 from gpuspawner.service.leases.reclaimer import Reclaimer
 from gpuspawner.service.rules.policies import policy_of
+from gpuspawner.service.store import AuditLine
 from gpuspawner.service.tell.rules.claims import claim_title, why_words
 
 log = logging.getLogger("gpuspawner.preemptions")
@@ -124,7 +125,7 @@ class Preemptions:
             raise Conflict(f"GPUs kept until {until} asked; they come free at {ends}. Ask for a later hold_until.")
         return stands, found
 
-    async def make(self, claim: Preemption) -> Preemption:
+    async def make(self, claim: Preemption, audit: Sequence[AuditLine] = ()) -> Preemption:
         """Make a claim, or return the one that its maker made by the same key: repeating it takes nobody else.
 
         Raises:
@@ -138,8 +139,8 @@ class Preemptions:
                     raise Conflict("This idempotency key was used for another claim. Send a new one with a new claim.")
                 return self._live.get(earlier.id, earlier)
             stands, found = self.preview(claim)
-            await self._save(stands)
-            much = claim.asked, claim.kind, _whom(claim), len(found.victims)
+            await self._save(stands, audit)
+            much = claim.asked, claim.kind, whom_of(claim), len(found.victims)
             log.info("%s claims %s %s for %s: %s end", claim.by, *much)
             try:
                 await self._bring_about()
@@ -147,11 +148,11 @@ class Preemptions:
                 log.warning("what follows from the claim of %s is done at the next step: %s", claim.by, error)
             return self._live.get(claim.id, stands)
 
-    async def give_up(self, claim: Preemption) -> Preemption:
+    async def give_up(self, claim: Preemption, audit: Sequence[AuditLine] = ()) -> Preemption:
         """End a claim that is not needed any more: who is under notice goes on, and what was kept is free."""
-        return await self._over(claim, State.GIVEN_UP)
+        return await self._over(claim, State.GIVEN_UP, audit)
 
-    async def claimed(self, claim: Preemption) -> Preemption:
+    async def claimed(self, claim: Preemption, audit: Sequence[AuditLine] = ()) -> Preemption:
         """Note that the claimant has the GPUs.
 
         Raises:
@@ -159,7 +160,7 @@ class Preemptions:
         """
         if claim.state is State.COMING:
             raise Conflict("Its GPUs are not free yet. Claim them when its state is “held”, or give it up.")
-        return await self._over(claim, State.CLAIMED)
+        return await self._over(claim, State.CLAIMED, audit)
 
     async def step(self) -> None:
         """Bring about what stands: once a tick, and after each change."""
@@ -266,7 +267,7 @@ class Preemptions:
             return None  # it could not be stopped
         return self._reclaimer.mark(lease.id, endings.made_room(notice.why, notice.by), still)
 
-    async def _over(self, claim: Preemption, state: State) -> Preemption:
+    async def _over(self, claim: Preemption, state: State, audit: Sequence[AuditLine]) -> Preemption:
         async with self._turn:
             claim = await self.get(claim.id) or claim  # as it is now
             if claim.state is state:
@@ -274,20 +275,20 @@ class Preemptions:
             if not claim.live:
                 raise Conflict(f"This claim is over: it was {claim.state.value}. Make another where GPUs are needed.")
             over = replace(claim, state=state, over_at=self._clock.now())
-            await self._save(over)
+            await self._save(over, audit)
             await self._bring_about()
         await self._allocator.give()
         return over
 
-    async def _save(self, claim: Preemption) -> None:
-        """Have a claim stored. Its GPUs are kept from now on, and no more where it can't be stored."""
+    async def _save(self, claim: Preemption, audit: Sequence[AuditLine] = ()) -> None:
+        """Have a claim stored, with who did it. Its GPUs are kept from now on, and no more where it can't be stored."""
         before = self._live
         if before.get(claim.id) == claim:
             return
         self._live = {name: one for name, one in {**before, claim.id: claim}.items() if one.live}
         self.changes += 1
         try:
-            await self._store.write(self._rows.save, claim)
+            await self._store.write(self._rows.save, claim, audit)
         except BaseException:
             self._live = before
             self.changes += 1
@@ -296,7 +297,7 @@ class Preemptions:
             return
         self.outcomes["make_room" if claim.lease else "claim", claim.state.value] += 1
         self._planned.pop(claim.id, None)
-        log.info("the claim of %s for %s is %s", claim.by, _whom(claim), claim.state.value)
+        log.info("the claim of %s for %s is %s", claim.by, whom_of(claim), claim.state.value)
 
     def _too_many(self, claim: Preemption, seen: Snapshot) -> str:
         """Return in sentences why a claim can't be covered: how many could be, and what to do."""
@@ -334,5 +335,6 @@ def _asked(claim: Preemption) -> tuple[object, ...]:
     return claim.kind, claim.asked, claim.account, claim.external, claim.one_node, claim.hold_until
 
 
-def _whom(claim: Preemption) -> str:
+def whom_of(claim: Preemption) -> str:
+    """Return for whom a claim is, as the log and the audit name them."""
     return claim.external or claim.user or (f"team {claim.account.team}" if claim.account else "nobody")

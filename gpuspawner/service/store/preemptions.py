@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import sqlalchemy as sa
 from pydantic import TypeAdapter
 
 from gpuspawner.core.queue.preemption import Preemption
 from gpuspawner.service.store import tables
 from gpuspawner.service.store.outputs import Transactions
+from gpuspawner.service.store.rows import AuditLine, row_of_line
 
 _json: TypeAdapter[Preemption] = TypeAdapter(Preemption)
 
@@ -19,8 +22,8 @@ class PreemptionRows:
         """Read and write by the store's transactions."""
         self._transaction = transaction
 
-    def save(self, one: Preemption) -> None:
-        """Write one, in place of what was stored of it."""
+    def save(self, one: Preemption, audit: Iterable[AuditLine] = ()) -> None:
+        """Write one, in place of what was stored of it, with its audit."""
         t = tables.preemptions
         row = {
             "id": one.id,
@@ -33,6 +36,8 @@ class PreemptionRows:
         with self._transaction(writes=True) as connection:
             connection.execute(t.delete().where(t.c.id == one.id))
             connection.execute(t.insert(), row)
+            if lines := [row_of_line(line) for line in audit]:
+                connection.execute(tables.audit.insert(), lines)
 
     def live(self) -> list[Preemption]:
         """Return those that are not over, the oldest first."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from gpuspawner.catalog.groups import team_title
 from gpuspawner.catalog.prices import prices
+from gpuspawner.core.gpus.vendors import how_measured
 from gpuspawner.core.idle.idleness import explain
 from gpuspawner.core.idle.policy import Mode
 from gpuspawner.core.idle.soft import CPU
@@ -18,6 +19,7 @@ from gpuspawner.core.queue.grants import starts_under_way
 from gpuspawner.core.units import show_duration, show_time
 from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.leases.prospects import KEPT_SECONDS
+from gpuspawner.service.observe.unmatched import resource_of
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import idle_policy_of, policy_of
 from gpuspawner.service.tell.arrivals import arrival_view, awaited_words, reach_words, unclaimed_warning
@@ -371,4 +373,5 @@ def offer_view(offer: Offer, parts: Parts) -> dict[str, Any]:
         "waiting": offer.waiting,
         "simulated": offer.simulated,
         "note": offer.note,
+        "measured": how_measured(resource_of(kind, parts.scheduler.fleet)),
     }

@@ -15,6 +15,7 @@ from gpuspawner.service.inbox.sending import Sending
 from gpuspawner.service.inbox.views import inbox_view, message_view
 from gpuspawner.service.web.base import PageHandler
 
+WHERE = "the page Messages"
 OURS = re.compile(r"[\w/.-]*")
 """A page of ours, below the prefix: nobody is sent elsewhere."""
 
@@ -66,7 +67,7 @@ class MessagesPage(PageHandler):
         look = self.get_body_argument("step", "") != "send"
         body = {"to": to, "text": typed["text"], "until": typed["until"], "dry_run": look}
         try:
-            made = await Sending(self.parts, self.viewer()).send(body)
+            made = await Sending(self.parts, self.viewer(), WHERE).send(body)
         except RequestRefused as error:
             field = "name" if error.field == "to" else error.field
             self.show(error.status, typed=typed, errors={field: str(error)})
@@ -105,7 +106,7 @@ class WithdrawPage(MessagesPage):
     async def post(self, name: str = "") -> None:
         """Withdraw it and return."""
         try:
-            await Sending(self.parts, self.viewer()).withdraw(name)
+            await Sending(self.parts, self.viewer(), WHERE).withdraw(name)
         except Conflict as error:
             self.show(409, problem=str(error))
         else:

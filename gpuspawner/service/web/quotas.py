@@ -8,9 +8,12 @@ from typing import Any
 from tornado.web import HTTPError
 
 from gpuspawner.catalog import teams_of, visible
+from gpuspawner.core.administering import acts
 from gpuspawner.core.errors import Conflict, RequestRefused
 from gpuspawner.core.quotas.entries import entries_in_force
+from gpuspawner.service.administering.asking import Act
 from gpuspawner.service.api.granting import CorrectionBody, GrantBody, Granting
+from gpuspawner.service.api.preemptions import claim_line
 from gpuspawner.service.tell.rules.claim_views import claim_view
 from gpuspawner.service.tell.rules.quota_view import grant_view, quota_view
 from gpuspawner.service.tell.rules.rule_words import rules_view
@@ -182,11 +185,12 @@ class GiveUpHere(Posted):
 
     async def carry_out(self, *address: str) -> None:
         """Give it up."""
-        self.granting()
+        act = Act(self.parts, self.viewer(), "the console")
+        act.must_be_administrator()
         claim = await self.parts.preemptions.get(address[0])
         if claim is None:
             raise HTTPError(404, reason="There is no such claim.")
-        await self.parts.preemptions.give_up(claim)
+        await self.parts.preemptions.give_up(claim, [claim_line(act, claim, acts.ClaimGivenUp)])
 
 
 ROUTES: list[Any] = [

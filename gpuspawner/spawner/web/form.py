@@ -12,11 +12,12 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from gpuspawner.backends.local.nvidia import has_devices
-from gpuspawner.catalog import ANY_GPU, LINKED, NO_GPU, OPTIONS, Catalog, Guarantee, Template, keys_of_form
+from gpuspawner.catalog import ANY_GPU, LINKED, NO_GPU, OPTIONS, TICKED, Catalog, Guarantee, Template, keys_of_form
 from gpuspawner.catalog.prices import price_words
 from gpuspawner.catalog.requests.menus import LONGEST_CHOICE
 from gpuspawner.core.errors import label_of, quoted
 from gpuspawner.core.gpus.fleet import GpuKind
+from gpuspawner.core.gpus.vendors import how_measured
 from gpuspawner.core.units import BadValue, parse_bytes, parse_duration, show_bytes, show_cpu, show_duration
 from gpuspawner.spawner.web import instead
 from gpuspawner.spawner.web import menus as form_menus
@@ -86,6 +87,7 @@ def render(
         team=_team(teams, chosen, live),
         fields=_fields(catalog, template, now),
         wrong=now.wrong,
+        ticked_tools=instead.ticked(chosen.get("tools")),
         menus=form_menus.shown(catalog, template, chosen),
         data=_of_script(catalog, template, chosen, live),
         quota=now.quota,
@@ -108,6 +110,7 @@ def _of_catalog(catalog: Catalog, live: Live | None) -> dict[str, Any]:
         "any_gpu": ANY_GPU if any(len(one.gpus) > 1 for one in templates) else None,
         "simulated": _simulated(catalog, live),
         "own_images": any(one.own_images for one in templates),
+        "tools": any(one.tools for one in templates),
         "fast": catalog.fast,
     }
 
@@ -121,7 +124,15 @@ def _kinds(catalog: Catalog, live: Live | None) -> list[dict[str, Any]]:
     """Return the rows of the GPU kinds that some template offers."""
     offered = {name for template in catalog.templates.values() for name in template.gpus}
     kinds = (kind for kind in catalog.gpus.values() if kind.name in offered)
-    return [{"kind": kind, "more": _more(catalog, kind), "free": _free(kind.name, live)} for kind in kinds]
+    return [
+        {
+            "kind": kind,
+            "more": _more(catalog, kind),
+            "free": _free(kind.name, live),
+            "measured": _measured(kind, live),
+        }
+        for kind in kinds
+    ]
 
 
 def _of_script(
@@ -175,7 +186,7 @@ def prefill_from_post(catalog: Catalog, formdata: Mapping[str, Sequence[Any]]) -
     """Return what to fill in again after a submitted form was refused."""
     keys = keys_of_form(catalog, formdata)
     texts = {field: values for field, values in formdata.items() if all(isinstance(one, str) for one in values)}
-    ticked = {field: [",".join(values)] for field, values in texts.items() if field == "substitutes"}
+    ticked = {field: [",".join(values)] for field, values in texts.items() if field in TICKED}
     return {
         keys[field]: values[0][: LONGEST_SHOWN if field in OPTIONS else LONGEST_CHOICE]
         for field, values in {**texts, **ticked}.items()
@@ -202,6 +213,12 @@ def _free(kind: str, live: Live | None) -> str:
     waiting = f", {offer['waiting']} waiting" if offer["waiting"] else ""
     note = f"; {offer['note']}" if offer["total"] and offer["note"] else ""
     return f"{free}{waiting}{note}"
+
+
+def _measured(kind: GpuKind, live: Live | None) -> str:
+    """Return how its GPUs are measured, where that is to be known before Start; "" otherwise."""
+    offer = live.offers.get(kind.name) if live else None
+    return how_measured(kind.resource) if offer is None else str(offer["measured"])
 
 
 def _simulated(catalog: Catalog, live: Live | None) -> set[str]:

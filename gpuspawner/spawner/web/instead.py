@@ -47,5 +47,10 @@ def consented(template: Template, chosen: Mapping[str, Any], live: Live | None) 
     said = chosen.get("substitutes")
     if said is None:
         said = (live.consents if live else {}).get(template.name, ())
+    return ticked(said)
+
+
+def ticked(said: object) -> set[str]:
+    """Return the names in a text with commas, as a refused form has it, or in a list."""
     names = said.split(",") if isinstance(said, str) else said
     return {name.strip() for name in names if isinstance(name, str)} if isinstance(names, (list, tuple)) else set()

@@ -14,6 +14,7 @@ from typing import Any
 
 from gpuspawner.backends.base import ATTEMPT, LEASE_ID
 from gpuspawner.backends.kubernetes.names import HUB_LABEL, variables_of
+from gpuspawner.backends.kubernetes.reading.holders import holder_of
 from gpuspawner.backends.kubernetes.reading.models import is_kept_label
 from gpuspawner.backends.kubernetes.reading.quantities import amount_of
 from gpuspawner.core.gpus.fleet import NOTHING, Beside
@@ -63,7 +64,7 @@ class Pod:
     ends it, or is about to; ``grace_seconds`` is how long it then has; ``lost_seconds`` is how long its node may be
     away before it does, None where for ever. ``unhealthy`` are the ids of its devices that the kubelet calls so.
     ``variables`` rebuild its lease. ``created_at`` is in seconds since the epoch.
-    ``beside`` is the CPU and memory that the node keeps for it.
+    ``beside`` is the CPU and memory that the node keeps for it; ``holder`` is whose it is, in words.
     """
 
     uid: str
@@ -82,6 +83,7 @@ class Pod:
     lost_seconds: float | None = None
     unhealthy: tuple[str, ...] = ()
     beside: Beside = NOTHING
+    holder: str = ""
 
     @property
     def lease(self) -> str:
@@ -146,6 +148,7 @@ def to_pod(data: Mapping[str, Any], named: frozenset[str] = frozenset()) -> Pod 
         grace_seconds=metadata.get("deletionGracePeriodSeconds") or spec.get("terminationGracePeriodSeconds"),
         lost_seconds=_lost_seconds(spec),
         beside=beside_gpus(spec),
+        holder=holder_of(metadata),
     )
 
 

@@ -87,11 +87,11 @@ class Board(namedtuple("Board", "number gpu workers percent spells")):
         return 1410 if self.percent else 210
 
 
-def boards(environ: Mapping[str, str]) -> tuple[Board, ...]:
-    """Return the workspace's own boards, in the order in which it got them."""
+def boards(environ: Mapping[str, str], vendor: str = "NVIDIA") -> tuple[Board, ...]:
+    """Return the workspace's own boards of a vendor, in the order in which it got them."""
     folder = environ.get(FOLDER, "")
     found = []
-    for number, gpu in enumerate(own_gpus(environ)):
+    for number, gpu in enumerate(gpu for gpu in own_gpus(environ) if gpu.vendor == vendor):
         held = holders(folder, gpu.uuid)
         workers = tuple(Worker(one.pid, _program(one.pid), one.memory_bytes // MIB) for one in held)
         spells = (*held, *recent_holders(folder, gpu.uuid))

@@ -141,7 +141,7 @@ class OneToken(ApiHandler):
         person = person_of_tokens(self)
         self.fields()
         wanted = person.token if token == "this" else token  # noqa: S105 - a word for it
-        if not await revoke(self.parts, person.owner, person.name, wanted):
+        if not await revoke(self.parts, person.owner, person.name, wanted, self.where):
             raise HTTPError(404, reason=f"You have no token with the id {token[:40]}. See gpuspawner tokens.")
         rows = await self.parts.store.read(self.parts.store.tokens.of_owner, person.owner)
         self.answer({"tokens": [token_view(self.parts, row) for row in rows], "next": None})

@@ -50,7 +50,7 @@ class Workspaces(Listed):
             raise Conflict(
                 f"You have a workspace {called} already ({lease.id[:8]}): open or stop it, or name another one."
             )
-        ask = Ask(key, person.name, request, options, uuid.uuid4().hex, "", unattended=True)
+        ask = Ask(key, person.name, request, options, uuid.uuid4().hex, "", unattended=True, where=self.where)
         self.answer(lease_view(parts, await parts.allocator.acquire(ask)), 202)
 
     def _starter(self) -> Person:

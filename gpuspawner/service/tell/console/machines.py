@@ -69,6 +69,15 @@ def kind_counts(seen: Iterable[SeenGpu], kinds: Mapping[str, GpuKind]) -> list[d
     ]
 
 
+def foreign_holders(seen: Iterable[SeenGpu], kinds: Mapping[str, GpuKind]) -> list[dict[str, object]]:
+    """Return who else holds GPUs of which kind, and how many: whoever holds most comes first."""
+    counted = Counter((one.gpu.holder or "Somebody unknown", one.gpu.pool) for one in seen if one.state == "foreign")
+    return [
+        {"holder": holder, "kind": kinds[pool].title if pool in kinds else "no kind", "gpus": count}
+        for (holder, pool), count in sorted(counted.items(), key=lambda one: (-one[1], one[0]))
+    ]
+
+
 def machines(seen: Iterable[SeenGpu], kinds: Mapping[str, GpuKind]) -> list[Machine]:
     """Return the nodes: those with something to look at first (NOTED, in that order), then by name."""
     nodes: dict[str, list[SeenGpu]] = defaultdict(list)
@@ -100,7 +109,9 @@ def _square(one: SeenGpu) -> Square:
     words = f"GPU {gpu.index}: {shown(one.state)}"
     if names:
         words += f", held by {names}"
-    if gpu.note:
+    if gpu.holder:
+        words += f", held by {gpu.holder}"
+    elif gpu.note:
         words += f". {gpu.note}"
     return Square(gpu.index, one.state, LETTERS.get(one.state, "?"), words, _first(one.holders))
 

@@ -11,7 +11,15 @@ from gpuspawner.service.observe.gpu_states import STATES, SeenGpu, seen_gpus
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.tell.console.listing import Column, Filter, Table, Wanted
 from gpuspawner.service.tell.console.live import DEFAULT_NAME, queue_rows
-from gpuspawner.service.tell.console.machines import NODES_SHOWN, WORDS, kind_counts, machines, matching, shown
+from gpuspawner.service.tell.console.machines import (
+    NODES_SHOWN,
+    WORDS,
+    foreign_holders,
+    kind_counts,
+    machines,
+    matching,
+    shown,
+)
 from gpuspawner.service.tell.console.troubles import Trouble, troubles
 
 FIRST = 6
@@ -48,7 +56,7 @@ def _gpu_row(parts: Parts, one: SeenGpu) -> dict[str, Any]:
         "index": one.gpu.index,
         "kind": kind.title if kind else "no kind",
         "state": one.state,
-        "user": ", ".join(dict.fromkeys(lease.user for lease in one.holders)),
+        "user": ", ".join(dict.fromkeys(lease.user for lease in one.holders)) or one.gpu.holder,
         "note": one.gpu.note,
     }
 
@@ -59,11 +67,14 @@ def now_view(parts: Parts, wanted: Wanted, ended: list[Lease], disputed: list[Le
     nodes = machines(seen, kinds)
     found = matching(nodes, *(wanted.filters.get(name, "") for name in ("node", "state", "kind")))
     line = sorted((x for x in live if x.phase in WAITING), key=lambda x: parts.queue.place(x).number)
+    others = foreign_holders(seen, kinds)
     found_troubles = troubles(parts, ended, disputed)
     return {
         "troubles": found_troubles,
         "counts": kind_counts(seen, kinds),
         "states": [(state, WORDS.get(state, state)) for state in STATES],
+        "others": others[:FIRST],
+        "others_total": len(others),
         "nodes": found[:NODES_SHOWN],
         "nodes_found": len(found),
         "nodes_total": len(nodes),

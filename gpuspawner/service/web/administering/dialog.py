@@ -11,10 +11,12 @@ from tornado.web import HTTPError
 from gpuspawner.catalog import teams_of
 from gpuspawner.core.administering.restrictions import Measure
 from gpuspawner.core.errors import Conflict, RequestRefused
+from gpuspawner.core.inbox.messages import LONGEST_CHARACTERS
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.service.administering.asking import Act
 from gpuspawner.service.administering.restricting import FIELDS as OF_MEASURES
 from gpuspawner.service.administering.restricting import Restricting
+from gpuspawner.service.administering.telling import tell
 from gpuspawner.service.administering.views import name_of, restriction_view
 from gpuspawner.service.administering.workspaces import FIELDS as OF_WORKSPACES
 from gpuspawner.service.administering.workspaces import Workspaces
@@ -22,7 +24,7 @@ from gpuspawner.service.api.administering import LISTED, note_refusal
 from gpuspawner.service.web.console.base import ConsolePage
 
 WHERE = "the console"
-BACK = re.compile(r"(?:console(?:/\w+)*|workspaces/\w+|quotas)(?:\?[\w.%=&+:-]*)?", re.ASCII)
+BACK = re.compile(r"(?:console(?:/\w+)*|workspaces/\w+|quotas)(?:\?[\w.%=&+:~-]*)?", re.ASCII)
 """Where a dialog may lead back to: pages of ours."""
 HOME = "console/restrictions"
 
@@ -54,6 +56,12 @@ ACTS: Mapping[str, Dialog] = {
         "What is chosen, or all that a user runs, is not judged as idle until then.",
         ("ids", "user", "until"),
         "Exempt",
+    ),
+    "message": Dialog(
+        "Send a message",
+        "It stands on all pages of theirs and in JupyterLab until then, and stays in their inbox until it is read.",
+        ("ids", "text", "until"),
+        "Send it",
     ),
     "drain": Dialog(
         "Drain a node",
@@ -124,6 +132,8 @@ class ActPage(ConsolePage):
             body["ids"] = ids
         if name in OF_WORKSPACES:
             return await Workspaces(act).do(name, body)
+        if name == "message":
+            return await tell(act, body)
         return await Restricting(act).make({"what": name, **body})
 
     async def _show(
@@ -154,6 +164,7 @@ class ActPage(ConsolePage):
             teams=[(team, team) for team in teams_of(parts.catalog.rules, None)],
             timezone=parts.catalog.rules.timezone,
             notice=_notice(leases),
+            longest=LONGEST_CHARACTERS,
         )
 
     def _back(self) -> str:

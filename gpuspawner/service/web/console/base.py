@@ -84,6 +84,8 @@ class ListPage(ConsolePage, ABC):
     title = ""
     empty = ""
     """What the page says where there is nothing to list at all."""
+    acts: tuple[tuple[str, str], ...] = ()
+    """What is done to chosen rows: names of ``web.administering``'s acts, and the words of their buttons."""
 
     @abstractmethod
     async def rows(self) -> Sequence[Row]:
@@ -100,7 +102,7 @@ class ListPage(ConsolePage, ABC):
 
     def show_list(self, listing: Listing, **values: Any) -> None:
         """Answer the page of a list."""
-        self.show("console_list.html", listing=listing, title=self.title, empty=self.empty, **values)
+        self.show("console_list.html", listing=listing, title=self.title, empty=self.empty, acts=self.acts, **values)
 
     def export(self, form: str, wanted: Wanted, rows: Sequence[Row], total: int) -> None:
         """Answer rows as CSV or JSON."""

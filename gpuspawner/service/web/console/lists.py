@@ -17,6 +17,13 @@ class WorkspacesPage(ListPage):
 
     here, table, title = "workspaces", WORKSPACES, "Workspaces"
     empty = "Nothing runs now. What runs is listed here, with whoever holds idle GPUs first."
+    acts = (
+        ("stop", "Stop…"),
+        ("extend", "Extend…"),
+        ("exempt", "Exempt…"),
+        ("move", "Move…"),
+        ("message", "Message…"),
+    )
 
     async def rows(self) -> Sequence[Row]:
         """Return them."""
@@ -28,6 +35,7 @@ class QueuePage(ListPage):
 
     here, table, title = "queue", QUEUE, "Queue"
     empty = "Nobody waits. Who does is listed here, with the reason."
+    acts = (("stop", "Withdraw…"), ("message", "Message…"))
 
     async def rows(self) -> Sequence[Row]:
         """Return them."""

@@ -10,7 +10,7 @@ from gpuspawner.core.leases.lease import Owner
 from gpuspawner.service.api.base import Person
 from gpuspawner.service.api.routes import document_of_all
 from gpuspawner.service.login.logins import LOGIN_SECONDS, Login
-from gpuspawner.service.login.tokens import ADMIN_SECONDS, TOKEN_SECONDS, revoke, token_view
+from gpuspawner.service.login.tokens import ADMIN_SECONDS, ALLOWED, TOKEN_SECONDS, revoke, token_view
 from gpuspawner.service.web.base import PageHandler
 
 UNKNOWN = (
@@ -92,7 +92,7 @@ class Tokens(SignedInPage):
     async def post(self) -> None:
         """Do it and return to the page; one that is gone already is as it should be."""
         person = self.signed_in()
-        await revoke(self.parts, person.owner, person.name, self.get_body_argument("token", ""))
+        await revoke(self.parts, person.owner, person.name, self.get_body_argument("token", ""), ALLOWED)
         self.redirect(f"{self.parts.prefix.rstrip('/')}/tokens", status=303)
 
 

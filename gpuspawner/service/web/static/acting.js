@@ -38,8 +38,33 @@ document.addEventListener('click', (event) => {
   }
 });
 
+// Rows are chosen by checkboxes that belong to a form of acts: how many are, is told as they change.
+const boxes = (form) => [...form.elements].filter((one) => one.name === 'ids');
+for (const form of document.querySelectorAll('form[data-act]')) {
+  const all = form.querySelector('[data-all]');
+  const tell = () => {
+    const count = boxes(form).filter((one) => one.checked).length;
+    form.querySelector('.gs-chosen').textContent = count ? `${count} chosen:` : 'Choose in the table:';
+    all.checked = count > 0 && count === boxes(form).length;
+    all.indeterminate = count > 0 && !all.checked;
+  };
+  all.closest('label').hidden = false;
+  all.addEventListener('change', () => {
+    for (const one of boxes(form)) one.checked = all.checked;
+    tell();
+  });
+  document.addEventListener('change', ({target}) => target.form === form && target !== all && tell());
+  tell(); // a page that is gone back to has them as they were
+}
+
 document.addEventListener('submit', (event) => {
   const {target: form, submitter} = event;
+  if (form.matches('form[data-act]') && !boxes(form).some((one) => one.checked)) {
+    event.preventDefault();
+    form.querySelector('.gs-chosen').textContent = 'Choose at least one first.';
+    boxes(form)[0]?.focus();
+    return;
+  }
   const body = new URLSearchParams(new FormData(form));
   if (form.matches('form[data-act]')) {
     event.preventDefault();

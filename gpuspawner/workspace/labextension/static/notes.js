@@ -1,10 +1,11 @@
-/* What came of the user's own variables, start-up script and repository: told once, until it is closed. */
+/* What came of the user's own variables, start-up script, repository and tools: told once, until it is closed. */
 import { append, say } from './words.js';
 
 const POLL_MILLISECONDS = 3000; // arbitrary: a script takes seconds to minutes
 
-/** Tell what is under way and what was passed over. `ask()` resolves to {status, body} of the server extension. */
-export async function tellOfStart(ask) {
+/** Tell what is under way and what was passed over. `ask()` resolves to {status, body} of the server extension.
+    `done()` is called once something was done that was under way. */
+export async function tellOfStart(ask, done) {
   const node = document.createElement('section');
   node.className = 'gpuspawner-notes';
   node.setAttribute('aria-label', 'Start of this workspace');
@@ -16,12 +17,17 @@ export async function tellOfStart(ask) {
   list.setAttribute('aria-live', 'polite');
   const close = append(node, 'button', 'gpuspawner-button', 'Close');
   close.addEventListener('click', () => node.remove());
+  let was = '';
   for (;;) {
     const { status, body } = await ask();
-    if (status === 404 || !node.isConnected) {
-      return; // a server extension of before, or closed
+    if (status === 404) {
+      return; // a server extension of before
     }
     if (status === 200 && body) {
+      if (was && was !== body.busy) {
+        done(); // also where it was closed: a kernel of its own may be there
+      }
+      was = body.busy;
       say(busy, body.busy);
       for (const text of body.notes.slice(list.children.length)) {
         append(list, 'li', '', text);

@@ -217,7 +217,7 @@ export default {
     addStyle();
     const { baseUrl } = app.serviceManager.serverSettings;
     const watch = new Watch(app.shell.node, baseUrl);
-    void tellOfStart(() => ask(baseUrl, 'GET', 'home'));
+    void tellOfStart(() => ask(baseUrl, 'GET', 'home'), () => app.serviceManager.kernelspecs.refreshSpecs());
     // An editor and a terminal keep the Tab key for themselves: this leads out of them, to the warning.
     app.commands.addCommand('gpuspawner:warning', {
       label: 'Go to the GPU Workspace Warning',

@@ -37,6 +37,7 @@ class Offer(Answer):
     waiting: int
     simulated: bool
     note: str
+    measured: str
 
 
 class Offers(Answer):
@@ -108,6 +109,8 @@ class Queue(Answer):
     """Who waits, in order."""
 
     queue: list[Waiter]
+    as_of: float
+    """Of when places and waits are: in a long queue they are worked out anew now and then."""
     now: float
 
 

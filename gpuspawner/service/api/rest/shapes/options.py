@@ -35,3 +35,5 @@ class StartBody(Body):
     """What is cloned into the home: an address of https or ssh, without a password."""
     own_image: str | None = None
     """An image of one's own, where the template takes any."""
+    tools: list[str] | str | None = None
+    """Tools of the template to tick: a list of their names, or a text with commas."""

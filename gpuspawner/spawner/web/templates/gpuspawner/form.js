@@ -89,6 +89,8 @@
       input(`${name}-list`).replaceChildren(...now[name].suggestions.map((text) => new Option("", text)));
     }
     showLifetimes(now.lifetimes);
+    const tools = input("tools");
+    if (tools) tools.hidden = !only(tools.querySelectorAll("[data-tool-of]"), ({ dataset }) => dataset.toolOf === chosen("template"));
     const image = input("own_image");
     if (image) {
       image.disabled = input("own-image").hidden = !now.own_images;
@@ -108,11 +110,12 @@
 
   const own = () => [...root.querySelectorAll("[data-own]")]; // what is run: in no link
   const choices = () => [...root.querySelectorAll("[data-profile]:not(:disabled) [data-key]")];
-  const taken = () => [...root.querySelectorAll("[name=substitutes]:checked:not(:disabled)")].map(({ value }) => value);
+  const ticked = (name) => [...root.querySelectorAll(`[name=${name}]:checked:not(:disabled)`)].map(({ value }) => value);
   const options = () => {
     const all = sizes();
     if (chosen("team")) all.team = chosen("team");
-    if (chosen("gpu") in template().substitutes) all.substitutes = taken();
+    if (chosen("gpu") in template().substitutes) all.substitutes = ticked("substitutes");
+    if (ticked("tools").length) all.tools = ticked("tools");
     for (const field of choices()) {
       const value = field.value.trim();
       if (value) all[field.dataset.key] = value;
@@ -261,6 +264,10 @@
       box.checked = others.includes(box.value);
       said.add(box);
     }
+    const tools = [wanted.tools ?? []].flat();
+    for (const box of root.querySelectorAll("[name=tools]:not(:disabled)")) box.checked = tools.includes(box.value);
+    const offered = ticked("tools");
+    gone.push(...tools.filter((tool) => !offered.includes(tool)).map((tool) => `the tool ${tool}`));
     changed();
     return gone.length ? `Not offered any more: ${gone.join(", ")}. The rest is filled in.` : "";
   };

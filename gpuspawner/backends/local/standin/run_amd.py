@@ -1,0 +1,10 @@
+"""What ``bin/amd-smi`` starts: finds the package beside itself, since it runs without site packages."""
+
+import os
+import sys
+
+if __name__ == "__main__":
+    sys.path.append(os.path.realpath(f"{__file__}/../../../../.."))
+    from gpuspawner.backends.local.standin.amd import main
+
+    sys.exit(main(sys.argv[1:]))

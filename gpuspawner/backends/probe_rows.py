@@ -1,0 +1,163 @@
+"""What the tool of a vendor told of each GPU, run by run; and how the rows of ``nvidia-smi`` are read.
+
+Pure: text in, values out. Never raises, whatever the text: what is not understood is unknown, and said in words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+from gpuspawner.core.errors import quoted
+
+Number = TypeVar("Number", int, float)
+
+MIB = 1024 * 1024
+FIELDS = 8
+"""Of one row: index, uuid, name, MIG mode, utilization, memory used, memory total, persistence mode."""
+PERSISTENCE = {"Enabled": True, "Disabled": False}
+NOT_FOUND = 127
+"""With this exit code a shell says that there is no such program."""
+READING = re.compile(r"reading ([0-9]{1,3})(?: ([a-z]+-smi))?")
+"""The line that begins what one run of a tool printed: its exit code, and its name unless it is nvidia-smi."""
+
+_UUID = re.compile(r"GPU-[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_WHOLE = re.compile(r"[0-9]{1,15}")
+_DECIMAL = re.compile(r"[0-9]{1,15}(\.[0-9]{1,3})?")
+
+
+@dataclass(frozen=True)
+class Values:
+    """What one reading told of one GPU; ``problem`` says in words what of it is unknown."""
+
+    utilization_percent: float | None = None
+    memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    problem: str = ""
+    persistence: bool | None = None
+    buffer_percent: float | None = None
+
+
+class Pass(NamedTuple):
+    """One run of a tool: its exit code, and the first line that it printed and that is no row."""
+
+    code: int
+    said: str
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the runs of one tool told. ``rows`` are for each GPU its rows, each with the number of its run, from 1."""
+
+    tool: str
+    passes: tuple[Pass, ...]
+    rows: dict[str, tuple[tuple[int, Values], ...]]
+
+
+def read_rows(lines: Iterable[str]) -> Told:
+    """Return what ``nvidia-smi`` told: its rows by UUID."""
+    passes: list[Pass] = []
+    rows: dict[str, list[tuple[int, Values]]] = {}
+    for line in lines:
+        if match := READING.fullmatch(line):
+            passes.append(Pass(int(match[1]), ""))
+        elif not line.startswith("smi "):
+            continue
+        elif (row := _row(line[4:])) is not None:
+            rows.setdefault(row[0], []).append((len(passes), row[1]))
+        elif passes and line[4:].strip() and not passes[-1].said:
+            passes[-1] = passes[-1]._replace(said=line[4:].strip())
+    return Told("nvidia-smi", tuple(passes), {uuid: tuple(found) for uuid, found in rows.items()})
+
+
+def joined(told: Told, name: str) -> Values:
+    """Join a GPU's readings: the highest of each value, and unknown if one reading of it was unknown."""
+    passes, rows = told.passes, told.rows.get(name, ())
+    if not passes:
+        return Values(problem=f"{told.tool} was not run")
+    for code, text in passes:
+        if code != 0:
+            failed = f"{told.tool} failed with exit code {code}"
+            missing = f"{told.tool} is not there" if code == NOT_FOUND else failed
+            return Values(problem=f"{missing}: {quoted(text)}" if text else missing)
+    if [number for number, _ in rows] != list(range(1, len(passes) + 1)):
+        said = next((text for _, text in passes if text), "")
+        listed = f"{told.tool} listed it {len(rows)} times in {len(passes)} readings"
+        return Values(problem=f"{listed}: {quoted(said)}" if said else listed)
+    values = [value for _, value in rows]
+    return Values(
+        _highest([value.utilization_percent for value in values]),
+        _highest([value.memory_used_bytes for value in values]),
+        _highest([value.memory_total_bytes for value in values]),
+        next((value.problem for value in values if value.problem), ""),
+        values[0].persistence if len({value.persistence for value in values}) == 1 else None,
+    )
+
+
+@dataclass(frozen=True)
+class Unit:
+    """How a tool writes numbers: its memory in units of so many ``bytes``, all with decimals or none."""
+
+    name: str
+    bytes: int
+    decimals: bool = False
+
+    def number(self, text: str, highest: float) -> float | None:
+        """Return the number that a cell holds, None where it holds none, or a higher one."""
+        pattern = _DECIMAL if self.decimals else _WHOLE
+        return float(text) if pattern.fullmatch(text) and float(text) <= highest else None
+
+
+def values_of(utilization: str, used: str, total: str | None, unit: Unit, persistence: bool | None) -> Values:
+    """Return the values of cells: utilization in percent, and memory; ``total`` is None where the tool tells none.
+
+    What is no number, or not possible, is unknown, and ``problem`` names it.
+    """
+    most = 2**60 // unit.bytes
+    percent, used_units = unit.number(utilization, 100), unit.number(used, most)
+    total_units = None if total is None else unit.number(total, most)
+    problems = [
+        f"{name}: {quoted(value)}"
+        for name, value, number in (
+            ("utilization", utilization, percent),
+            ("memory used", used, used_units),
+            ("memory total", total, total_units),
+        )
+        if number is None and value is not None
+    ]
+    if used_units is not None and total_units is not None and used_units > total_units:
+        problems.append(f"memory used: {used_units:.0f} of {total_units:.0f} {unit.name}")
+        used_units = total_units = None
+    return Values(
+        percent,
+        None if used_units is None else int(used_units * unit.bytes),
+        None if total_units is None else int(total_units * unit.bytes),
+        ", ".join(problems),
+        persistence,
+    )
+
+
+def is_whole(text: str) -> bool:
+    """Whether a cell holds a whole number, such as a GPU's."""
+    return _WHOLE.fullmatch(text) is not None
+
+
+def _row(text: str) -> tuple[str, Values] | None:
+    """Return UUID and values of one CSV row, or None for a line that is none. A row that is odd in part says so."""
+    cells = [cell.strip() for cell in text.split(",")]
+    if len(cells) < 2 or not _UUID.fullmatch(cells[1]):  # noqa: PLR2004 (index and UUID begin a row)
+        return None
+    if len(cells) != FIELDS or not _WHOLE.fullmatch(cells[0]):
+        return cells[1], Values(problem=f"nvidia-smi printed a row that is not understood: {quoted(text)}")
+    utilization, used, total, persistence = cells[4:]
+    return cells[1], values_of(utilization, used, total, IN_MIB, PERSISTENCE.get(persistence))
+
+
+IN_MIB = Unit("MiB", MIB)
+
+
+def _highest(values: list[Number | None]) -> Number | None:
+    known = [value for value in values if value is not None]
+    return max(known) if len(known) == len(values) else None

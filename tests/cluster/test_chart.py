@@ -1,9 +1,7 @@
 """The chart on a real cluster under the restricted standard, beside a hub in a pod that behaves as that of z2jh."""
 
 import json
-import os
 import re
-import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,9 +12,7 @@ from chart_hub import ChartHub
 from chart_release import CHART, NAME, Release
 from gpus import simulated
 from kube_hub import eventually
-from nodes import ROOT
 
-from gpuspawner import __version__
 from tools.cluster.build import ensure_component
 from tools.cluster.recipes import OTHERS_KINDS
 from tools.progress import StepError
@@ -163,39 +159,6 @@ def test_a_wrong_catalog_changes_nothing_and_helm_tells_what_is_wrong(hub, relea
     assert release.service_pod().metadata.uid == before
     done = release.run("upgrade")
     assert done.returncode == 0, done.stderr
-
-
-def test_the_pages_commands_back_up_and_restore_and_what_began_since_is_adopted(hub, release, tmp_path):
-    page = (ROOT / "docs" / "how-to" / "keep.md").read_text()
-    take, *put_back = re.findall(r"^    (kubectl .*)$", page, re.MULTILINE)
-    pod = re.search(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)[1]
-    pod = pod.replace(f"gpuspawner/service:{__version__}", f"{release.image}\n      imagePullPolicy: Never")
-    (tmp_path / "restore.yaml").write_text(pod)
-
-    def typed(line):
-        path = f"{release.cluster.own.folder}:{os.environ['PATH']}"
-        line = line.replace("--namespace jhub", f"--namespace {release.namespace}")
-        done = subprocess.run(
-            ["sh", "-ec", line],
-            cwd=tmp_path,
-            env={**os.environ, "PATH": path},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, f"{line}: {done.stdout}{done.stderr}"
-        return done.stdout
-
-    before = kept(hub)
-    typed(take)
-    begin(hub, "gus", "cpu")
-    later = hub.until("gus", "running", WAIT_SECONDS)
-    said = "".join(typed(line) for line in put_back)
-    assert "workspaces that run are adopted" in said
-    eventually(lambda: hub.gpu("/"), 90, "the service answers behind its hub")
-    eventually(lambda: kept(hub) == before, 60, f"all of it is as it was: {before}")
-    assert hub.until("gus", "running", 60)["id"] == later["id"], "rebuilt from its pod"
-    hub.stop("gus")
 
 
 def output_of_a_failure(hub, before):

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).parent))  # tests are no package: `from post import ...`
 
+from databases import Database, Postgres
 from post import Mailbox, Webhook
 
 # No test is about time: this machine is noisy.
@@ -46,3 +47,22 @@ def webhook():
     server = Webhook()
     yield server
     server.close()
+
+
+@pytest.fixture(scope="session")
+def postgres():
+    """A PostgreSQL server, started by the first test that asks."""
+    found = Postgres()
+    yield found
+    found.server.close()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request, tmp_path):
+    """A database of the test's own, with nothing in it: one of either kind."""
+    if request.param == "sqlite":
+        found = Database.sqlite(tmp_path / "service.sqlite")
+    else:
+        found = Database.postgresql(request.getfixturevalue("postgres"))
+    yield found
+    found.close()

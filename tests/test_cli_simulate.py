@@ -206,8 +206,8 @@ def test_nothing_stopped_is_said(draft, data, tmp_path, capsys):
         pytest.param(["DRAFT", "--sessions", "0"], INVALID, "0 is not from 1 to 1000000 hours", id="no hours"),
         pytest.param(["DRAFT", "--sessions", "nan"], INVALID, "is not from 1 to", id="hours that are no number"),
         pytest.param(["DRAFT", "--data", "DATA", "--days", "31"], INVALID, "31 is not from 1 to 30", id="days"),
-        pytest.param(["DRAFT", "--store", "DATA"], INVALID, "is no database address", id="folder as address"),
-        pytest.param(["DRAFT", "--store", "odd://x"], INVALID, "is no database address", id="unknown kind of database"),
+        pytest.param(["DRAFT", "--store", "DATA"], INVALID, "It is no address of a database", id="folder as address"),
+        pytest.param(["DRAFT", "--store", "odd://x"], INVALID, "It is no address", id="unknown kind of database"),
         pytest.param(["DRAFT", "--store", "sqlite:///none.sqlite"], AWAY, "cannot be read", id="no database"),
         pytest.param(
             ["DRAFT", "--data", "DATA", "--days", "0.0001"], REFUSED, "Nothing is recorded", id="nothing since"

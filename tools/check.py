@@ -43,11 +43,12 @@ PROGRAMS = {
     "sshd": ["openssh-server"],
     "docker-registry": ["docker-registry"],
     "prometheus": ["prometheus"],
+    "pg_ctlcluster": ["postgresql"],
     "buildah": ["buildah"],
     "mmdebstrap": ["mmdebstrap"],
 }
 """What the tests run besides, and its packages: a browser, the smallest shell of images, SSH, a registry of images,
-Prometheus with promtool, and what builds images."""
+Prometheus with promtool, PostgreSQL, and what builds images."""
 SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
 """Where daemons lie, which is seldom on a user's PATH."""
 KEEP_STOPPED = """

@@ -14,6 +14,7 @@ ALLOWED = {
     "Python-2.0", "Unlicense", "ZPL-2.1",
     "Artistic-1.0-Perl",  # of text-unidecode, as Perl's own: that or the GPL
     "MPL-2.0",  # copyleft of its own files alone, which are used unchanged
+    "LGPL-3.0-only",  # of psycopg, for PostgreSQL alone: a library that is used unchanged, and may be replaced
 }  # fmt: skip
 """Licences, by SPDX, under which others' work may come along with ours."""
 CALLED = {

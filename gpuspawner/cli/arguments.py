@@ -147,6 +147,7 @@ def _add_simulate(commands: Any) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--data", metavar="DIR", help="the service's data folder: replay what it recorded")
     source.add_argument("--store", metavar="URL", help="the service's database, where it is none in a folder")
+    parser.add_argument("--store-password-file", metavar="FILE", help="the password for --store")
     source.add_argument("--sessions", type=float, metavar="HOURS", help="generate sessions of so many hours together")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of generated sessions (default: %(default)s)")
     parser.add_argument(

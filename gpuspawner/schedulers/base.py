@@ -28,6 +28,7 @@ class Capabilities:
     """What a scheduler can do.
 
     Args:
+        name: what metrics call it.
         owns_queue: the order of waiting is its own, and pages name it. Otherwise it is ours.
         tells_positions: it says where everybody stands.
         decides_before_pod: it grants GPUs before a pod is made. Otherwise the pod waits in its queue.
@@ -38,6 +39,7 @@ class Capabilities:
         keeps_from_all: GPUs that are kept for a stronger claim are kept from everybody, and not only from our queue.
     """
 
+    name: str = "memory"
     owns_queue: bool = False
     tells_positions: bool = True
     decides_before_pod: bool = True

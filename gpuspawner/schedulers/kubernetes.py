@@ -48,7 +48,7 @@ class KubernetesScheduler:
     A GPU that the quotas leave out is withheld: as if in use, by nobody whose end would free it.
     """
 
-    capabilities = Capabilities(substitutes=True, keeps_from_all=False)
+    capabilities = Capabilities(name="kubernetes", substitutes=True, keeps_from_all=False)
 
     def __init__(self, backend: KubernetesBackend, kinds: Kinds) -> None:
         """Serve ``kinds`` (``cluster_kinds``) from a cluster."""

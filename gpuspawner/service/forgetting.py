@@ -40,3 +40,4 @@ async def forget(parts: Parts) -> None:
     await store.write(store.restrictions.forget, ended_before)
     await store.write(store.messages.forget, ended_before)
     await store.write(store.inbox.forget, now)
+    await store.write(store.counters.forget, ended_before)

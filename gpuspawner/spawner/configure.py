@@ -60,6 +60,8 @@ def configure(
     service_url: str | None = None,
     secret_file: str | Path | None = None,
     token_file: str | Path | None = None,
+    store: str | None = None,
+    store_password_file: str | Path | None = None,
 ) -> None:
     """Wrap the configured spawner class, and add the service, its roles and the pages.
 
@@ -80,13 +82,18 @@ def configure(
         hub_id: for a new ``data_dir``, after the one before was lost: the id by which this hub's pods are known. The
             log and the administrator's page tell it. None keeps the folder's own, or makes one.
 
+        store: the service's database, if not a file in ``data_dir``: ``postgresql://USER@HOST/DATABASE``.
+        store_password_file: the password for it, which only the hub's user may read.
+
     Raises:
         SystemExit: the catalog or the configuration cannot be used, with what is wrong and how to mend it.
     """
     loaded = _loaded(catalog, fast)
     wrapped = _wrapped(c.JupyterHub.get("spawner_class"))
+    of_store = {"store": store, "store_password_file": store_password_file}
     of_started = {"address": address, "port": None if port == PORT else port, "service_settings": service_settings}
-    service.refuse_together(service_url=service_url, **of_started, secret_file=secret_file, token_file=token_file)
+    others = {**of_started, **of_store, "secret_file": secret_file, "token_file": token_file}
+    service.refuse_together(service_url=service_url, **others)
     _refuse_port(port)
     _refuse_conflicts(c, wrapped, loaded, started=service_url is None)
     _refuse_pods_elsewhere(wrapped, catalog, loaded)
@@ -101,7 +108,8 @@ def configure(
     current, handed = followed(catalog, prepare, data)
     _set_spawner(c.GPUSpawnerMixin, current, url + prefix.rstrip("/"), prefix, known, data)
     if service_url is None:
-        service.add_started(c, url, _command(data, handed, fast), _service_variables(c, wrapped, service_settings))
+        variables = _service_variables(c, wrapped, service_settings, of_store)
+        service.add_started(c, url, _command(data, handed, fast), variables)
     else:
         service.add_elsewhere(c, known)
     add_roles(c, service_settings or {})
@@ -207,9 +215,12 @@ def _set_spawner(spawner: Any, current: Callable[[], Catalog], url: str, prefix:
     spawner.gpu_data_dir = str(data)
 
 
-def _service_variables(c: Any, wrapped: type, service_settings: Mapping[str, Any] | None) -> dict[str, str]:
-    """Return the environment that the service is started with."""
+def _service_variables(
+    c: Any, wrapped: type, service_settings: Mapping[str, Any] | None, options: Mapping[str, object]
+) -> dict[str, str]:
+    """Return the environment that the service is started with. ``options`` are those of its command that are given."""
     environment = {"GPUSPAWNER_HUB_PID": str(os.getpid())}
+    environment |= {f"GPUSPAWNER_SERVE_{k.upper()}": str(value) for k, value in options.items() if value is not None}
     if _is_pods(wrapped):
         environment |= service_environment(c, wrapped)
     if service_settings:

@@ -12,7 +12,6 @@ from demo.ports import pick_free
 from gpuspawner.backends.local import nvidia
 from gpuspawner.service.api.base import BaseHandler
 from gpuspawner.service.api.rest.route import route_of
-from gpuspawner.service.store import Store
 
 sys.path[:0] = [str(Path(__file__).parents[1] / folder) for folder in ("service", "core", "schedulers")]
 
@@ -109,18 +108,9 @@ def make_web_world(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def path(tmp_path):
-    """Where `store` has its file."""
-    return tmp_path / "service.sqlite"
-
-
-@pytest.fixture
-def store(path):
-    """A database with nothing in it, open."""
-    opened = Store(f"sqlite:///{path}")
-    opened.open()
-    yield opened
-    opened.close()
+def store(database):
+    """A store with nothing in it, open, on either database."""
+    return database.opened()
 
 
 @pytest.fixture

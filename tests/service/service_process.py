@@ -11,6 +11,7 @@ from gpuspawner.core.proof import new_nonce, request_headers
 
 SERVE = """
 import asyncio, logging, os, sys
+from pathlib import Path
 from gpuspawner.backends.fake import FakeBackend, fake_gpus
 from gpuspawner.catalog import load_catalog
 from gpuspawner.service.app import Options, Service
@@ -24,8 +25,8 @@ logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
 catalog = load_catalog({"version": 1, "gpus": {"a100": {"memory": "80GiB", "match": "*"}},
                         "templates": {"lab": {"gpus": {"a100": 1}}}})
 url = f"http://{sys.argv[4]}:{port}"
-options = Options(f"sqlite:///{store}", b"s" * 32, "hub-1", "http://127.0.0.1:9/hub/api", "t", url, "/services/gpu/",
-                  os.getppid() if hub else None)
+options = Options(store, b"s" * 32, "hub-1", "http://127.0.0.1:9/hub/api", "t", url, "/services/gpu/",
+                  os.getppid() if hub else None, store_password_file=Path(sys.argv[5]) if sys.argv[5:] else None)
 asyncio.run(Service(options, catalog, FakeBackend(fake_gpus("a100", 1)), Settings()).run())
 print("ended", flush=True)
 """
@@ -48,10 +49,12 @@ def wait_for(condition, seconds=40.0, what=""):
 class Process:
     """A service, with all that it has logged so far."""
 
-    def __init__(self, log, folder, port, *, hub=False, address="127.0.0.1", script=SERVE):
+    def __init__(self, log, folder, port, *, hub=False, address="127.0.0.1", script=SERVE, database=None):
         self.log = log
+        store = [database.url if database else f"sqlite:///{folder / 'service.sqlite'}"]
+        password = [str(database.password_file)] if database and database.password_file else []
         command = [sys.executable, "-c", *([HUB, "-c"] if hub else []), script]
-        command += [str(folder / "service.sqlite"), str(port), "hub" if hub else "alone", address]
+        command += [*store, str(port), "hub" if hub else "alone", address, *password]
         with self.log.open("w") as file:
             self.process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
 

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-import sqlalchemy as sa
 from lease_builders import a_lease, slots
 
 from gpuspawner.core.errors import Unavailable
@@ -38,7 +37,7 @@ def rows_of(percents, *, gpu="a", lease="one", start=START, **more):
 def read(store, rows, *, now=START + 3600.0, lease=None, since=0.0):
     running = lease or a_lease("one", Phase.RUNNING, held=slots(*dict.fromkeys(row.gpu for row in rows)))
     store.save([replace(running, running_at=START)], readings=rows)
-    (one,) = recorded(str(store._engine.url), since, told)
+    (one,) = recorded(store.at.url, since, told, store.at.password_file)
     return one, list(steps_of(one, POLICY.sample_seconds, now))
 
 
@@ -102,7 +101,7 @@ def test_of_old_readings_ten_minutes_are_as_busy_as_their_highest(store):
     assert len(left) == 3
     lease = a_lease("one", Phase.RUNNING, held=slots("a"))
     store.save([replace(lease, running_at=start)])
-    (one,) = recorded(str(store._engine.url), 0.0, told)
+    (one,) = recorded(store.at.url, 0.0, told, store.at.password_file)
     steps = list(steps_of(one, 60.0, start + 3 * DAY))
     assert [step.sample.gpus[0].utilization_percent for step in steps] == [*10 * [80.0], *10 * [0.0]]
     assert [round(step.sample.interval_seconds) for step in steps] == 20 * [60]
@@ -128,7 +127,7 @@ def test_reading_it_neither_writes_nor_supersedes_the_service(store):
 def test_only_what_has_readings_since_then(store):
     store.save([a_lease("two", Phase.RUNNING)], readings=rows_of([1.0], lease="two", start=START - 5 * DAY))
     read(store, rows_of([1.0]), since=START)
-    assert [one.lease.id for one in recorded(str(store._engine.url), 0.0, told)] == ["two", "one"]
+    assert [one.lease.id for one in recorded(store.at.url, 0.0, told, store.at.password_file)] == ["two", "one"]
 
 
 def test_a_history_that_is_not_there_or_of_another_version_is_said_to_be_so(store, tmp_path):
@@ -136,10 +135,9 @@ def test_a_history_that_is_not_there_or_of_another_version_is_said_to_be_so(stor
         list(recorded(f"sqlite:///{tmp_path / 'none.sqlite'}", 0.0, told))
     assert not (tmp_path / "none.sqlite").exists()
     read(store, rows_of([1.0]))
-    with store._engine.begin() as connection:
-        connection.execute(sa.text("ALTER TABLE readings DROP COLUMN cpu_cores"))
+    store.at.run("ALTER TABLE readings DROP COLUMN cpu_cores")
     with pytest.raises(Unavailable, match="Start the service once"):
-        list(recorded(str(store._engine.url), 0.0, told))
+        list(recorded(store.at.url, 0.0, told, store.at.password_file))
 
 
 def test_softer_evidence_is_judged_again_as_it_was_recorded(store):

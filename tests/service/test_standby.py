@@ -11,20 +11,20 @@ from demo.ports import pick_free
 from gpuspawner.core.errors import Conflict
 from gpuspawner.service.health import Health
 from gpuspawner.service.standby import SILENT_SECONDS
-from gpuspawner.service.store import Store
 
-ALONE = SERVE.replace("if hub else None)", "if hub else None, stands_by=True)")
+ALONE = SERVE.replace("if hub else None, ", "if hub else None, stands_by=True, ")
 TAKEN_OVER_SECONDS = 10.0
 
 
 @pytest.fixture
-def service(tmp_path):
-    """A function that starts a service on the one store."""
+def service(tmp_path, database):
+    """A function that starts a service on the one store, or on what leads there."""
     started = []
 
-    def start():
-        one = Process(tmp_path / f"log-{len(started)}", tmp_path, pick_free(1)[0], script=ALONE)
-        one.port = int(one.process.args[4])
+    def start(where=database):
+        port = pick_free(1)[0]
+        one = Process(tmp_path / f"log-{len(started)}", tmp_path, port, script=ALONE, database=where)
+        one.port = port
         started.append(one)
         return one
 
@@ -102,8 +102,8 @@ def test_whoever_asks_is_told_nothing_but_whether_it_lives_and_may_give(service)
         assert requests.post(f"http://127.0.0.1:{one.port}{path}", timeout=20).text == "405\n"
 
 
-def test_of_two_that_open_a_store_at_once_one_stands_by(tmp_path):
-    first, second = (Store(f"sqlite:///{tmp_path}/s.sqlite") for _ in range(2))
+def test_of_two_that_open_a_store_at_once_one_stands_by(database):
+    first, second = database.store(), database.store()
     assert first.seen_owner() == second.seen_owner() == (0, 0)
     first.open(0)
     assert first.seen_owner() == (1, 1)

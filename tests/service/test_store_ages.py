@@ -87,13 +87,17 @@ def test_what_ended_long_ago_is_forgotten_with_its_audit_and_readings_some_at_a_
     assert [len(store.readings(name)) for name in names] == [0, 0, 0, 0, 0, 1, 1, 0]
 
 
-def test_what_is_forgotten_is_found_by_index(store, path):
+def test_what_is_forgotten_is_found_by_index(tmp_path):
+    path = tmp_path / "service.sqlite"
+    store = Store(f"sqlite:///{path}")
+    store.open()
     statements = []
     sa.event.listen(store._engine, "before_cursor_execute", lambda c, cur, sql, p, ctx, m: statements.append((sql, p)))
     store.ages.forget_ended(NOW)
     queries = [(sql, p) for sql, p in statements if sql.startswith("SELECT") and "meta" not in sql]
     with contextlib.closing(sqlite3.connect(path)) as other:
         plans = [row[3] for sql, p in queries for row in other.execute(f"EXPLAIN QUERY PLAN {sql}", p)]
+    store.close()
     assert len(queries) == 2
     assert not [plan for plan in plans if plan.startswith(("SCAN leases", "SCAN audit"))], plans
 

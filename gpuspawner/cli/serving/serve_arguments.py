@@ -37,9 +37,10 @@ def add_serve(commands: Any, factor: Callable[[str], float]) -> None:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add = _Adder(parser)
+    add = Adder(parser)
     add("--catalog", "FILE", "the catalog, YAML or JSON", required=True)
     add("--data", "DIR", "its database; where hub and service share the folder, also secret and hub id", required=True)
+    add_store_address(add)
     add("--fast", "N", "divide every time of the catalog by N", type=factor)
     add.into(parser.add_argument_group("as a process of its own"))
     add("--hub", "URL", "the hub's API, such as http://127.0.0.1:8081/hub/api")
@@ -56,18 +57,26 @@ def add_serve(commands: Any, factor: Callable[[str], float]) -> None:
     parser.set_defaults(run="gpuspawner.cli.serving.serve:serve")
 
 
-class _Adder:
+def add_store_address(add: Callable[..., None]) -> None:
+    """Add where the store is."""
+    add("--store", "URL", "its database elsewhere: postgresql://USER@HOST/DATABASE (default: a file in DIR)")
+    add("--store-password-file", "FILE", "the password for it, read at each connection")
+
+
+class Adder:
     """Adds options, each with its variable."""
 
     def __init__(self, parser: Any) -> None:
         self._to = parser
 
     def into(self, group: Any) -> None:
+        """Add what follows to a group."""
         self._to = group
 
     def __call__(
         self, name: str, metavar: str, text: str, *, required: bool = False, default: str | None = None, **more: Any
     ) -> None:
+        """Add one, whose default is that of its variable."""
         given = os.environ.get(VARIABLE + name[2:].upper().replace("-", "_"), default)
         self._to.add_argument(
             name, metavar=metavar, help=text, default=given, required=required and given is None, **more

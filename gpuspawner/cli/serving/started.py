@@ -16,6 +16,8 @@ import yaml
 from gpuspawner.cli.serving.backend import BACKEND, CLUSTER
 from gpuspawner.core.proof import hub_id_of, hub_token
 from gpuspawner.service.app import Options, read_secret
+from gpuspawner.service.store.backups import DATABASE
+from gpuspawner.service.store.databases import database_of
 
 SERVICE = "services/gpu"
 CLIENT = "service-gpu"
@@ -51,9 +53,10 @@ def started_by_hub(arguments: argparse.Namespace, environment: Mapping[str, str]
     except (OSError, ValueError) as error:
         words = f"--data: {data} is not the folder that configure() made for the hub ({error})."
         raise StartError(words) from error
-    hub_pid = environment.get("GPUSPAWNER_HUB_PID")
+    hub_pid, store = environment.get("GPUSPAWNER_HUB_PID"), store_of(arguments)
     options = Options(
-        store_url=_store(data),
+        store_url=store.url,
+        store_password_file=store.password_file,
         secret=known[0],
         hub_id=known[2],
         hub_api_url=environment["JUPYTERHUB_API_URL"],
@@ -77,13 +80,14 @@ def started_by_hand(arguments: argparse.Namespace, environment: Mapping[str, str
         )
     for option, url in (("--hub", arguments.hub), ("--service-url", arguments.service_url)):
         _check_address(option, url)
-    data = Path(arguments.data).absolute()
+    data, store = Path(arguments.data).absolute(), store_of(arguments)
     secret, made_at, hub_id = _identity(arguments, data)
     token = _file("--token-file", arguments.token_file) if arguments.token_file else hub_token(secret)
     base = f"/{arguments.base_url.strip('/')}/".replace("//", "/")
     prefix = f"{base}{SERVICE}/"
     options = Options(
-        store_url=_store(data),
+        store_url=store.url,
+        store_password_file=store.password_file,
         secret=secret,
         hub_id=hub_id,
         hub_api_url=arguments.hub.rstrip("/"),
@@ -181,5 +185,23 @@ def _settings(environment: Mapping[str, str]) -> dict[str, Any]:
         raise StartError("GPUSPAWNER_SETTINGS is no JSON object: configure() writes it.") from error
 
 
-def _store(data: Path) -> str:
-    return f"sqlite:///{data / 'gpuspawner.sqlite'}"
+@dataclass(frozen=True)
+class StoreAddress:
+    """Where the store is, and the file with its password."""
+
+    url: str
+    password_file: Path | None
+
+
+def store_of(arguments: argparse.Namespace) -> StoreAddress:
+    """Return where options say that the store is: in the folder, where they say nothing. Raises StartError."""
+    password_file = Path(arguments.store_password_file) if arguments.store_password_file else None
+    if not arguments.store:
+        if password_file is not None:
+            raise StartError("--store-password-file is for PostgreSQL: give --store postgresql://USER@HOST/DATABASE.")
+        return StoreAddress(f"sqlite:///{Path(arguments.data).absolute() / DATABASE}", None)
+    try:
+        database_of(arguments.store, password_file)
+    except ValueError as error:
+        raise StartError(f"--store: {error}") from None
+    return StoreAddress(arguments.store, password_file)

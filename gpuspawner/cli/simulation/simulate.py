@@ -8,14 +8,12 @@ import sys
 import time
 from pathlib import Path
 
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError
-
 from gpuspawner.catalog import Catalog, load_catalog
 from gpuspawner.cli.arguments import DAYS
 from gpuspawner.cli.simulation import simulate_cases, simulate_page, simulate_report
 from gpuspawner.cli.simulation.simulate_cases import Case, NothingRecorded
 from gpuspawner.core.errors import CatalogError, Unavailable
+from gpuspawner.service.store.databases import engine_to_read
 
 INVALID, REFUSED, AWAY = 1, 2, 3
 MOST_HOURS = 1_000_000
@@ -72,7 +70,8 @@ def _cases(arguments: argparse.Namespace, catalog: Catalog, now: float) -> tuple
         if not 0 < arguments.days <= DAYS:
             raise _WrongError(f"--days: {arguments.days:g} is not from 1 to {DAYS}: readings are kept that long.")
         url, source = _store(arguments)
-        return simulate_cases.history(draft, url, now - arguments.days * 86400.0, now, told), source
+        password = Path(arguments.store_password_file) if arguments.store_password_file else None
+        return simulate_cases.history(draft, url, now - arguments.days * 86400.0, now, told, password), source
     finally:
         told.clear()
 
@@ -80,10 +79,9 @@ def _cases(arguments: argparse.Namespace, catalog: Catalog, now: float) -> tuple
 def _store(arguments: argparse.Namespace) -> tuple[str, str]:
     if arguments.store is not None:
         try:
-            make_url(arguments.store).get_dialect()
-        except ArgumentError as error:  # of an unknown kind of database, too
-            wrong = f"{arguments.store} is no database address ({error})"
-            raise _WrongError(f"--store: {wrong}. --data takes a folder.") from error
+            engine_to_read(arguments.store)
+        except ValueError as error:
+            raise _WrongError(f"--store: {error} --data takes a folder.") from error
         return arguments.store, "the recorded history"
     path = Path(arguments.data) / "gpuspawner.sqlite"
     if not path.is_file():

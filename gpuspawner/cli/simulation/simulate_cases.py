@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from gpuspawner.catalog import Catalog
 from gpuspawner.core.errors import GpuspawnerError
@@ -59,7 +60,9 @@ class Case:
     """Softer evidence that was not recorded: while a policy counts it, the workspace is unknown."""
 
 
-def history(draft: Draft, url: str, since: float, now: float, told: Told) -> list[Case]:
+def history(
+    draft: Draft, url: str, since: float, now: float, told: Told, password_file: Path | None = None
+) -> list[Case]:
     """Replay the recorded history.
 
     Raises:
@@ -67,7 +70,7 @@ def history(draft: Draft, url: str, since: float, now: float, told: Told) -> lis
         Unavailable: it cannot be read.
     """
     cases = []
-    for one in histories.recorded(url, since, told):
+    for one in histories.recorded(url, since, told, password_file):
         policy = draft.of(one.lease.request.policy)
         work, end, gpus = histories.work_of(one, policy.idle.sample_seconds, now), one.end - one.start, len(one.gpus)
         look = histories.Looking(histories.steps_of(one, policy.idle.sample_seconds, now))

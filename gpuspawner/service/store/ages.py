@@ -6,6 +6,7 @@ import sqlalchemy as sa
 
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.store import tables
+from gpuspawner.service.store.databases.statements import Whole
 from gpuspawner.service.store.outputs import Transactions
 
 RAW_SECONDS = 24 * 3600.0
@@ -34,7 +35,7 @@ class Ages:
         r, until = tables.readings.c, now - RAW_SECONDS
         begin = now - MAXIMA_SECONDS if self._thinned_to is None else self._thinned_to
         end = min(begin + at_once_seconds, until)
-        bucket = sa.cast(r.at / BUCKET_SECONDS, sa.Integer)
+        bucket = Whole(r.at / BUCKET_SECONDS)
         old = (r.at >= begin - begin % BUCKET_SECONDS) & (r.at < end) & ~r.kept
         # Of each GPU's bucket a busy row stays, of these the one with the highest reading, of these the latest.
         rank = sa.func.row_number().over(

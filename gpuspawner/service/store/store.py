@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 import sqlalchemy as sa
@@ -23,6 +24,8 @@ from gpuspawner.service.store import schema, tables
 from gpuspawner.service.store.ages import Ages
 from gpuspawner.service.store.clients.answers import Answers
 from gpuspawner.service.store.clients.tokens import Tokens
+from gpuspawner.service.store.databases import database_of
+from gpuspawner.service.store.databases.statements import Upsert
 from gpuspawner.service.store.estimates import Estimates
 from gpuspawner.service.store.inbox import InboxRows
 from gpuspawner.service.store.ledger import Ledger
@@ -31,6 +34,7 @@ from gpuspawner.service.store.outputs import Outputs
 from gpuspawner.service.store.preemptions import PreemptionRows
 from gpuspawner.service.store.presets import Presets
 from gpuspawner.service.store.reports.audit_search import AuditSearch
+from gpuspawner.service.store.reports.counters import CounterRows
 from gpuspawner.service.store.reports.lookups import Lookups
 from gpuspawner.service.store.reports.use_sums import Part, UseSums
 from gpuspawner.service.store.restrictions import RestrictionRows
@@ -38,18 +42,23 @@ from gpuspawner.service.store.rows import AuditLine, ReadingRow, lease_of, row_o
 
 WRITTEN_SECONDS, TROUBLE_SECONDS = 10.0, 2.0
 """How long ago something was written, at most: for how long a full disk may be unknown, and a mended one."""
-PATIENCE_SECONDS = 1.0
-"""How long a write waits for another process that holds SQLite's lock: a second service's takes milliseconds, and
-while one waits, nothing else is written."""
 READERS = 8
 """Threads that read: fewer than the connections that a pool has."""
 
 BEAT, MOST_BEATS = "beat", 2**31 - 1
 """Where a service that others may stand by for counts its beats; 0 once it has ended. As much as the column holds."""
+EPOCH, WRITES = "epoch", "writes"
+"""How often the store was opened, and written: who knows of a later write knows that what answers is older."""
+OLDER = (
+    "The database is older than what this service wrote (write {has} of {known}): it was put back, or a standby that "
+    "had not got all of it took over. Nothing is served from it. Let the newer one answer again; or start the service "
+    "again to go on with this one: workspaces that run are taken on."
+)
+ARRIVED = "What was written last is stored, though the connection ended before that was known: it is read again."
 
-# Made once: building a statement takes longer than running it.
-_IDS = sa.select(tables.leases.c.id).where(tables.leases.c.id.in_(sa.bindparam("ids", expanding=True)))
-_UPDATE = tables.leases.update().where(tables.leases.c.id == sa.bindparam("this"))
+_SAVED = Upsert(tables.leases, lambda new: {c.name: new[c.name] for c in tables.leases.c if not c.primary_key})
+_COUNTED = tables.meta.update().where(tables.meta.c.name == WRITES).values(number=sa.bindparam("writes"))
+_MARKS = sa.select(tables.meta.c.name, tables.meta.c.number).where(tables.meta.c.name.in_((EPOCH, WRITES)))
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -61,25 +70,26 @@ class Store:
     The event loop calls them by :meth:`read` and :meth:`write` alone: however slow the database is, it waits for none.
     All that is written goes through one thread, in the order of asking.
 
-    While another process holds SQLite's lock, what is read is answered all the same, and of the writes the first waits
-    for PATIENCE_SECONDS and the others not at all: each is Unavailable at once until one succeeds.
+    While another process writes, what is read is answered all the same, and of the writes the first waits for
+    PATIENCE_SECONDS and the others not at all: each is Unavailable at once until one succeeds.
 
     Raises:
-        Unavailable: the database does not answer, is locked or full.
-        Superseded: another service raised the epoch after this one.
+        Unavailable: the database does not answer, is locked or full, or older than what was written.
+        Superseded: another service raised the epoch after this one; or what failed is stored all the same.
     """
 
-    def __init__(self, url: str) -> None:
-        """Prepare; nothing is read or written before :meth:`open`."""
+    def __init__(self, url: str, password_file: Path | None = None) -> None:
+        """Prepare; nothing is read or written before :meth:`open`. Raises ValueError: ``databases.database_of``."""
         self.trouble = ""
         """Why the last thing that was to be written or read was not; "" where all is well."""
         self._written_at = -math.inf
         self.epoch = 0
-        self._beats = 0
-        self._patience_seconds = PATIENCE_SECONDS
+        self._beats = self._writes = 0
+        self._unsure = False
         self._writer = ThreadPoolExecutor(1, "gpuspawner-writes")
         self._readers = ThreadPoolExecutor(READERS, "gpuspawner-reads")
-        self._engine = sa.create_engine(url, pool_pre_ping=True)
+        self._database = database_of(url, password_file)
+        self._engine = self._database.engine
         self.outputs = Outputs(self._transaction)
         self.ages = Ages(self._transaction)
         self.estimates = Estimates(self._transaction)
@@ -94,9 +104,7 @@ class Store:
         self.presets = Presets(self._transaction)
         self.answers = Answers(self._transaction)
         self.tokens = Tokens(self._transaction)
-        if self._engine.dialect.name == "sqlite":
-            sa.event.listen(self._engine, "connect", _sqlite_settings)
-            sa.event.listen(self._engine, "begin", self._begin)
+        self.counters = CounterRows(self._transaction)
 
     def open(self, after: int | None = None) -> None:
         """Migrate the schema, then raise the epoch: from here older services can write no more.
@@ -112,12 +120,13 @@ class Store:
             schema.upgrade(connection)
         with self._begun(writes=True) as connection:
             self._check_still(connection, after)
-            epoch = self._read_epoch(connection)
-            _note(connection, "epoch", epoch + 1)
+            epoch, writes = self._read_marks(connection)
+            _note(connection, EPOCH, epoch + 1)
+            _note(connection, WRITES, writes)
             _note(connection, schema.OPENED_BY, schema.number_of(__version__))
             if after is not None:
                 _note(connection, BEAT, 1)
-        self.epoch, self._beats = epoch + 1, 1
+        self.epoch, self._writes, self._beats, self._unsure = epoch + 1, writes, 1, False
 
     def close(self) -> None:
         """Take nothing more, and close every connection."""
@@ -152,7 +161,7 @@ class Store:
         if not sa.inspect(connection).has_table(tables.meta.name):
             return 0, 0  # nobody has opened it yet
         beat = connection.scalar(sa.select(tables.meta.c.number).where(tables.meta.c.name == BEAT))
-        return self._read_epoch(connection), beat or 0
+        return self._read_marks(connection)[0], beat or 0
 
     def _check_still(self, connection: sa.Connection, after: int | None) -> None:
         if after is not None and self._seen_owner(connection)[0] != after:
@@ -180,51 +189,83 @@ class Store:
         if time.monotonic() - self._written_at < (TROUBLE_SECONDS if self.trouble else WRITTEN_SECONDS):
             return
         self._written_at = time.monotonic()
-        with self._transaction(writes=True) as connection:
-            self._write_something(connection)
-
-    @staticmethod
-    def _write_something(connection: sa.Connection) -> None:
-        _note(connection, "written", int(time.time()) % 2**31)
-
-    def _begin(self, connection: sa.Connection) -> None:
-        """SQLite's BEGIN: a read takes no lock, and what it reads stays as it was at its beginning."""
-        if not connection.get_execution_options().get("writes"):
-            connection.exec_driver_sql("BEGIN")
-            return
-        connection.exec_driver_sql(f"PRAGMA busy_timeout={self._patience_seconds * 1000:.0f}")
-        self._patience_seconds = 0.0  # whoever fails now has waited for those that come next
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
-        self._patience_seconds = PATIENCE_SECONDS
+        with self._transaction(writes=True):
+            pass  # each write counts itself
 
     @contextmanager
     def _begun(self, *, writes: bool) -> Iterator[sa.Connection]:
+        """Begin a transaction, and commit what is done in it."""
+        done = False
         try:
             with (
-                _translated(),
+                self._translated(),
                 self._engine.connect() as connection,
                 connection.execution_options(writes=writes).begin(),
             ):
                 yield connection
-                if writes and self.trouble and self.epoch:  # what changed no row says nothing about a full disk
-                    self._write_something(connection)
+                done = writes
         except Unavailable as error:
-            self.trouble = str(error)
-            raise
+            if not (done and self._arrived()):
+                self.trouble = str(error)
+                raise
         if writes:
             self.trouble, self._written_at = "", time.monotonic()
 
+    def _arrived(self) -> bool:
+        """Whether a write is stored that was committed, and failed: its connection may have ended before the answer."""
+        if not self.epoch:
+            return False
+        self._unsure = True
+        try:
+            # As one that writes: it waits until the server has done with the other.
+            with self._translated(), self._engine.connect() as one, one.execution_options(writes=True).begin():
+                found = self._read_marks(one)
+        except Unavailable:
+            return False  # it is seen by whoever reads or writes next
+        self._unsure = False
+        return found == (self.epoch, self._writes + 1)
+
     @contextmanager
     def _transaction(self, *, writes: bool = False) -> Iterator[sa.Connection]:
+        known = self._writes
         with self._begun(writes=writes) as connection:
-            epoch = self._read_epoch(connection)
-            if epoch != self.epoch:
-                raise Superseded(f"A newer service owns the store (epoch {epoch}; this is {self.epoch}).")
+            self._check_marks(*self._read_marks(connection), known)
+            self._unsure &= not writes  # it did not arrive: what comes now is written in its place
             yield connection
+            if writes:
+                connection.execute(_COUNTED, {WRITES: known + 1})
+        if writes:
+            self._writes = known + 1
+
+    def _check_marks(self, epoch: int, writes: int, known: int) -> None:
+        if epoch > self.epoch:
+            raise Superseded(f"A newer service owns the store (epoch {epoch}; this is {self.epoch}).")
+        if epoch < self.epoch or writes < known:
+            self._database.lose()  # of several servers, another one may be right
+            raise Unavailable(OLDER.format(has=writes, known=known))
+        if self._unsure and writes > known and known == self._writes:
+            raise Superseded(ARRIVED)
 
     @staticmethod
-    def _read_epoch(connection: sa.Connection) -> int:
-        return int(connection.scalar(sa.select(tables.meta.c.number).where(tables.meta.c.name == "epoch")) or 0)
+    def _read_marks(connection: sa.Connection) -> tuple[int, int]:
+        found = {row.name: row.number for row in connection.execute(_MARKS)}
+        return found.get(EPOCH, 0), found.get(WRITES, 0)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except sa.exc.DBAPIError as error:
+            words = self._database.trouble(error)
+            if words is None:
+                raise
+            raise Unavailable(f"The store does not answer ({words}). It is tried again at every step.") from error
+        except sa.exc.TimeoutError as error:
+            raise Unavailable("The store does not answer: all its connections are in use.") from error
+        except UnicodeEncodeError:
+            raise  # a fault of ours: text that nobody can write
+        except ValueError as error:  # no JSON, or no number, where there was one
+            raise Unavailable(f"The store holds what can't be read ({error}). Is its file whole?") from error
 
     def kinds_seen(self) -> dict[str, tuple[int, float]]:
         """Return, by kind of GPU, how many one workspace could have when it was last there, and when that was."""
@@ -256,11 +297,7 @@ class Store:
         found = [row_of_lease(lease) for lease in sorted(leases, key=lambda x: x.live)]
         lines, rows = [row_of_line(line) for line in audit], [asdict(row) for row in readings]
         with self._transaction(writes=True) as connection:
-            here = set(connection.scalars(_IDS, {"ids": [row["id"] for row in found]}))
-            if old := [{**row, "this": row["id"]} for row in found if row["id"] in here]:
-                connection.execute(_UPDATE, old)
-            if new := [row for row in found if row["id"] not in here]:
-                connection.execute(tables.leases.insert(), new)
+            _SAVED.execute(connection, found)
             if lines:
                 connection.execute(tables.audit.insert(), lines)
             if rows:
@@ -342,29 +379,6 @@ class Store:
 def _note(connection: sa.Connection, name: str, number: int) -> None:
     connection.execute(tables.meta.delete().where(tables.meta.c.name == name))
     connection.execute(tables.meta.insert().values(name=name, number=number))
-
-
-@contextmanager
-def _translated() -> Iterator[None]:
-    try:
-        yield
-    except sa.exc.DatabaseError as error:
-        if isinstance(error, (sa.exc.IntegrityError, sa.exc.ProgrammingError, sa.exc.DataError)):
-            raise  # a fault of ours, which trying again would not mend
-        raise Unavailable(f"The store does not answer ({error.orig}). It is tried again at every step.") from error
-    except UnicodeEncodeError:
-        raise  # a fault of ours: text that nobody can write
-    except ValueError as error:  # no JSON, or no number, where there was one
-        raise Unavailable(f"The store holds what can't be read ({error}). Is its file whole?") from error
-
-
-def _sqlite_settings(connection: object, _record: object) -> None:
-    connection.isolation_level = None  # type: ignore[attr-defined]  # SQLAlchemy's own advice: we send BEGIN
-    cursor = connection.cursor()  # type: ignore[attr-defined]
-    cursor.execute(f"PRAGMA busy_timeout={PATIENCE_SECONDS * 1000:.0f}")
-    cursor.execute("PRAGMA journal_mode=WAL")
-    cursor.execute("PRAGMA synchronous=FULL")
-    cursor.close()
 
 
 def _owned(where: sa.ColumnElement[bool], owner: Owner | None) -> sa.ColumnElement[bool]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
+from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import sqlalchemy as sa
 from pydantic import TypeAdapter
@@ -19,6 +19,7 @@ from gpuspawner.core.idle.timeline import Timeline, merged
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.service.store import ReadingRow, tables
 from gpuspawner.service.store.ages import BUCKET_SECONDS, RAW_SECONDS
+from gpuspawner.service.store.databases import engine_to_read
 from gpuspawner.simulate.replay import Step
 
 _lease_json: TypeAdapter[Lease] = TypeAdapter(Lease)
@@ -41,18 +42,18 @@ class Recorded:
         )
 
 
-def recorded(url: str, since: float, told: Callable[[int, int], None]) -> Iterator[Recorded]:
+def recorded(
+    url: str, since: float, told: Callable[[int, int], None], password_file: Path | None = None
+) -> Iterator[Recorded]:
     """Yield every lease with readings of GPUs since then, ordered by its first.
 
     ``told`` hears how many of how many are read.
 
     Raises:
         Unavailable: there is no such database, or it is not of this version.
+        ValueError: it is no address of one.
     """
-    try:
-        engine = sa.create_engine(_read_only(url))
-    except (ImportError, ValueError, sa.exc.SQLAlchemyError) as error:  # an address of a database without its driver
-        raise Unavailable(f"The history cannot be read ({error}).") from error
+    engine = engine_to_read(url, password_file)
     columns = [c for c in tables.readings.c if c.name != "number"]
     query = sa.select(*columns).order_by(tables.readings.c.at, tables.readings.c.number)
     first = sa.select(tables.readings.c.lease).where(tables.readings.c.at >= since, tables.readings.c.gpu != "")
@@ -77,14 +78,6 @@ def recorded(url: str, since: float, told: Callable[[int, int], None]) -> Iterat
         raise Unavailable(f"The history cannot be read ({why}).") from error
     finally:
         engine.dispose()
-
-
-def _read_only(url: str) -> sa.URL:
-    """Return the address under which a SQLite file is neither made nor written; others only get SELECTs."""
-    path = url.removeprefix("sqlite:///")
-    if path == url:
-        return sa.make_url(url)
-    return sa.URL.create("sqlite", database=f"file:{quote(path)}", query={"mode": "ro", "uri": "true"})
 
 
 def _recorded(lease: Lease, rows: tuple[ReadingRow, ...], since: float) -> Recorded:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 
 from gpuspawner.service.store import tables
+from gpuspawner.service.store.databases.statements import Upsert
 from gpuspawner.service.store.outputs import Transactions
 
 BY = ("all", "user", "team", "kind", "template", "node")
@@ -88,9 +88,7 @@ class UseSums:
     @staticmethod
     def write(connection: sa.Connection, parts: Iterable[Part]) -> None:
         """Add to the sums, in a transaction that is under way."""
-        rows = rows_of(parts)
-        if rows:
-            connection.execute(_UPSERTS[connection.dialect.name], rows)
+        _ADDED.execute(connection, rows_of(parts))
 
     def of_days(
         self, by: str, first_day: str, last_day: str, *, daily: bool = False, keys: Sequence[str] | None = None
@@ -125,7 +123,7 @@ class UseSums:
             connection.execute(tables.use_sums.delete().where(tables.use_sums.c.span < before_day[:MONTH]))
 
 
-def rows_of(parts: Iterable[Part]) -> list[dict[str, object]]:
+def rows_of(parts: Iterable[Part]) -> list[dict[str, Any]]:
     """Return the rows that some use adds to: of its day and its month, by each of BY."""
     sums: dict[tuple[str, str, str], Amounts] = defaultdict(Amounts)
     names: dict[tuple[str, str, str], str] = {}
@@ -155,15 +153,9 @@ def _next(month: str) -> str:
     return f"{year + number // 12:04}-{number % 12 + 1:02}"
 
 
-def _upsert(insert: Any) -> sa.Insert:
-    """Return the statement that adds to a row, or makes it."""
-    t, new = tables.use_sums.c, insert.excluded
-    changed = {name: t[name] + new[name] for name in Amounts._fields} | {"name": new.name}
-    statement: sa.Insert = insert.on_conflict_do_update(index_elements=["by", "span", "key"], set_=changed)
-    return statement
+def _added(new: Any) -> dict[str, Any]:
+    t = tables.use_sums.c
+    return {name: t[name] + new[name] for name in Amounts._fields} | {"name": new.name}
 
 
-_UPSERTS = {
-    "sqlite": _upsert(sqlite.insert(tables.use_sums)),
-    "postgresql": _upsert(postgresql.insert(tables.use_sums)),
-}
+_ADDED = Upsert(tables.use_sums, _added)

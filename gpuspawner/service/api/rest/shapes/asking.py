@@ -109,6 +109,8 @@ class Queue(Answer):
     """Who waits, in order."""
 
     queue: list[Waiter]
+    as_of: float
+    """Of when places and waits are: in a long queue they are worked out anew now and then."""
     now: float
 
 

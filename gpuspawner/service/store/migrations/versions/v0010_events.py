@@ -18,7 +18,7 @@ def upgrade() -> None:
     op.execute(audit.update().where(of_end).values(action="warned of end"))
     for reason in REASONS:
         told = (audit.c.action == "stop") & audit.c.why.like(f"{reason}: %")
-        words = sa.func.substr(audit.c.why, len(reason) + 3)
+        words = sa.func.substr(audit.c.why, sa.literal_column(str(len(reason) + 3)))
         op.execute(audit.update().where(told).values(why=words))
 
 

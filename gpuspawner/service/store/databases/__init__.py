@@ -1,0 +1,64 @@
+"""What SQLite and PostgreSQL do differently, and nothing else: connections, transactions, types, troubles in words.
+
+Belongs here: each difference once. Never here: a query of a table, which is the same for both.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+import sqlalchemy as sa
+
+from gpuspawner.service.store.databases.base import PATIENCE_SECONDS, Database
+from gpuspawner.service.store.databases.sqlite import Sqlite
+
+__all__ = ["PATIENCE_SECONDS", "Database", "database_of", "engine_to_read"]
+
+POSTGRESQL = ("postgresql", "postgres")
+EXTRA = "This installation has no PostgreSQL client: pip install 'gpuspawner[postgresql]'."
+
+
+def database_of(url: str, password_file: Path | None = None) -> Database:
+    """Return the database at an address, nothing opened yet.
+
+    Args:
+        url: ``sqlite:///FILE``, or an address as PostgreSQL's own programs take it: ``postgresql://USER@HOST/DATABASE``.
+        password_file: PostgreSQL's password is read from it at each connection.
+
+    Raises:
+        ValueError: no such address can be used; the message says why, and holds no password.
+    """
+    scheme = url.partition(":")[0]
+    if scheme == "sqlite":
+        return Sqlite(url)
+    if scheme not in POSTGRESQL:
+        raise ValueError("It is no address of a database. Write it like postgresql://USER@HOST/DATABASE.")
+    _refuse_password(url)
+    try:
+        from gpuspawner.service.store.databases.postgresql import Postgresql  # noqa: PLC0415 - its driver is an extra
+    except ImportError as error:
+        raise ValueError(EXTRA) from error
+    return Postgresql(url, password_file)
+
+
+def engine_to_read(url: str, password_file: Path | None = None) -> sa.Engine:
+    """Return what only reads the database at an address, and makes none. Raises what :func:`database_of` does."""
+    path = url.removeprefix("sqlite:///")
+    if path == url:
+        return database_of(url, password_file).engine
+    where = sa.URL.create("sqlite", database=f"file:{quote(path)}", query={"mode": "ro", "uri": "true"})
+    return sa.create_engine(where)
+
+
+def _refuse_password(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        has_password = parts.password is not None or "password=" in parts.query.lower()
+    except ValueError:
+        raise ValueError("It is no address that can be read. Write it like postgresql://USER@HOST/DATABASE.") from None
+    if has_password:
+        raise ValueError(
+            "It has a password in it, which lists of processes and logs would show. Write it into a file that only the "
+            "service may read, and name that as the store's password file."
+        )

@@ -1,0 +1,46 @@
+"""What both databases can do, and SQLAlchemy has no one word for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.compiler import compiles
+
+
+class Whole(sa.sql.functions.GenericFunction[int]):
+    """The whole part of a number that is not negative: SQLite's cast cuts, PostgreSQL's rounds."""
+
+    inherit_cache = True
+    type = sa.BigInteger()
+
+
+@compiles(Whole, "sqlite")
+def _cut(element: Whole, compiler: Any, **how: Any) -> str:
+    return f"CAST({compiler.process(element.clauses, **how)} AS INTEGER)"
+
+
+@compiles(Whole, "postgresql")
+def _floor(element: Whole, compiler: Any, **how: Any) -> str:
+    return f"CAST(floor({compiler.process(element.clauses, **how)}) AS BIGINT)"
+
+
+class Upsert:
+    """The statement that writes a row, or changes the one that is there; made once: that takes longer than running it.
+
+    ``changed`` returns the columns to set, given the new row's.
+    """
+
+    def __init__(self, table: sa.Table, changed: Callable[[Any], Mapping[str, Any]]) -> None:
+        """Make it for both."""
+        key = [column.name for column in table.primary_key]
+        self._of: dict[str, sa.Insert] = {}
+        for name, insert in (("sqlite", sqlite.insert(table)), ("postgresql", postgresql.insert(table))):
+            self._of[name] = insert.on_conflict_do_update(index_elements=key, set_=changed(insert.excluded))
+
+    def execute(self, connection: sa.Connection, rows: list[dict[str, Any]]) -> None:
+        """Write rows, one after the other: however many there are, each binds its own values alone."""
+        if rows:
+            connection.execute(self._of[connection.dialect.name], rows)

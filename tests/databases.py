@@ -1,0 +1,105 @@
+"""The databases that a store is tried on: each test's own, on SQLite and on a real PostgreSQL."""
+
+import itertools
+from pathlib import Path
+
+import psycopg
+import sqlalchemy as sa
+
+from gpuspawner.service.store import Store
+from gpuspawner.service.store.databases import database_of
+from tools.postgres import FAST, PASSWORD, Server
+
+TEMPLATE = "migrated"
+
+
+class Postgres:
+    """A server for all tests of a process. A database of a test is a copy of one whose tables are made already."""
+
+    def __init__(self):
+        self.server = Server(*FAST)
+        self.server.sql(f"CREATE DATABASE {TEMPLATE}")
+        store = Store(self.server.url(TEMPLATE), self.server.password_file)
+        store.open()
+        store.close()
+        self.run("UPDATE meta SET number = 0 WHERE name = 'epoch'", TEMPLATE)
+        self._numbers = itertools.count()
+
+    def run(self, statement, database="postgres"):
+        """Run a statement outside of a transaction; return its rows, if there are."""
+        url = self.server.url(database)
+        with psycopg.connect(url, password=PASSWORD, autocommit=True) as connection:
+            found = connection.execute(statement)
+            return found.fetchall() if found.description else []
+
+    def database(self):
+        """Make one more; return its name."""
+        name = f"test_{next(self._numbers)}"
+        self.run(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} STRATEGY FILE_COPY")
+        return name
+
+
+class Database:
+    """One test's own: its address, stores on it, and a look into it from outside."""
+
+    def __init__(self, url, password_file=None):
+        self.url, self.password_file = url, password_file
+        self._made = []
+
+    @classmethod
+    def sqlite(cls, path: Path):
+        return cls(f"sqlite:///{path}")
+
+    @classmethod
+    def postgresql(cls, postgres):
+        return cls(postgres.server.url(postgres.database()), postgres.server.password_file)
+
+    @property
+    def name(self):
+        return self.url.partition(":")[0]
+
+    def store(self):
+        """Make one more store on it, not opened."""
+        self._made.append(Store(self.url, self.password_file))
+        self._made[-1].at = self
+        return self._made[-1]
+
+    def opened(self):
+        store = self.store()
+        store.open()
+        return store
+
+    def run(self, statement, **values):
+        """Run a statement as another program does; return its rows."""
+        with self.connected() as connection:
+            found = connection.execute(sa.text(statement), values)
+            return [tuple(row) for row in found] if found.returns_rows else []
+
+    def plain_engine(self):
+        """Return what makes connections of which the service knows nothing."""
+        password = {"password": PASSWORD} if self.password_file else {}
+        return sa.create_engine(self.url.replace("postgresql:", "postgresql+psycopg:"), connect_args=password)
+
+    def connected(self):
+        """Begin a transaction of another program's."""
+        engine = database_of(self.url, self.password_file).engine
+        return _Begun(engine)
+
+    def close(self):
+        for store in self._made:
+            store.close()
+
+
+class _Begun:
+    def __init__(self, engine):
+        self._engine = engine
+
+    def __enter__(self):
+        self._transaction = self._engine.connect().execution_options(writes=True)
+        self._transaction.begin()
+        return self._transaction
+
+    def __exit__(self, kind, *_):
+        (self._transaction.rollback if kind else self._transaction.commit)()
+        self._transaction.close()
+        self._engine.dispose()

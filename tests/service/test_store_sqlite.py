@@ -1,0 +1,78 @@
+"""What becomes of SQLite's own troubles: its file, and its disk."""
+
+import resource
+import sqlite3
+from dataclasses import replace
+
+import pytest
+from lease_builders import a_lease
+from store_builders import NOW
+
+from gpuspawner.core.errors import Unavailable
+from gpuspawner.service.leases.book import Book
+from gpuspawner.service.store import Store
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Where `store` has its file."""
+    return tmp_path / "service.sqlite"
+
+
+@pytest.fixture
+def store(path):
+    """A database with nothing in it, open."""
+    opened = Store(f"sqlite:///{path}")
+    opened.open()
+    yield opened
+    opened.close()
+
+
+async def test_a_full_disk_is_unavailable_and_nothing_is_remembered(store):
+    book = Book(store)
+    await book.save(a_lease())
+    with store._engine.connect() as connection:
+        pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
+        connection.exec_driver_sql(f"PRAGMA max_page_count={pages}")
+    with pytest.raises(Unavailable, match="full"):
+        await book.save(replace(a_lease(), options={"much": "x" * 100_000}))
+    assert book.get("one") == a_lease()
+    assert store.lease("one") == a_lease()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"), [(b"no database" * 1000, "not a database"), (None, "unable to open database file")]
+)
+def test_a_file_that_is_no_database_is_unavailable(tmp_path, content, message):
+    path = tmp_path / "service.sqlite"
+    if content is None:
+        path.mkdir()
+    else:
+        path.write_bytes(content)
+    broken = Store(f"sqlite:///{path}")
+    with pytest.raises(Unavailable, match=message):
+        broken.open()
+    broken.close()
+
+
+def test_a_damaged_row_is_unavailable_too(store, path):
+    store.save([a_lease("one")])
+    with sqlite3.connect(path) as raw:
+        raw.execute("UPDATE leases SET document = '{not what it was'")
+    with pytest.raises(Unavailable, match=r"holds what can't be read \(.+\)\. Is its file whole\?"):
+        store.live()
+
+
+def test_a_write_that_changes_nothing_does_not_hide_a_full_disk(store):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        with pytest.raises(Unavailable):
+            store.save([a_lease()])
+        with pytest.raises(Unavailable):
+            store.ages.forget_ended(NOW)
+        assert "The store does not answer (" in store.trouble
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    store.ages.forget_ended(NOW)
+    assert store.trouble == ""

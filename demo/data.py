@@ -57,9 +57,7 @@ class Settings:
             switches[name] = value == "1"
         scheduler = environment.get("SCHEDULER") or "own"
         if scheduler not in ("own", "http"):
-            raise StepError(
-                f"SCHEDULER={scheduler} is not known: give SCHEDULER=http, or none for the hub's queue."
-            )
+            raise StepError(f"SCHEDULER={scheduler} is not known: give SCHEDULER=http, or none for the hub's queue.")
         data = ROOT / (environment.get("DATA") or ".run")
         fast = FAST_FACTOR if switches["FAST"] else None
         return cls(int(port), data, fast, switches["DEMO"], scheduler == "http")

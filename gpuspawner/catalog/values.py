@@ -56,6 +56,10 @@ def default_url(opens: Iterable[str]) -> str:
     return next((PAGES[what] for what in opens if what in PAGES), "")
 
 
+ON_STOP_SECONDS = 60.0
+"""How long what runs before an end may take where the template does not say."""
+
+
 @dataclass(frozen=True)
 class Template:
     """What a workspace can be: DevGPUVMTemplate. ``gpus`` gives the least and the most of each kind it offers.
@@ -90,6 +94,9 @@ class Template:
     needs_compute: str = ""
     tools: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
     """Packages by the name of what its users may tick."""
+    on_stop_command: str = ""
+    """What runs before the end; "" for nothing but its user's own script."""
+    on_stop_seconds: float = ON_STOP_SECONDS
 
     def default_count(self, gpu: str | None) -> int:
         """Return how many of ``gpu`` a request gets that names no number: the default moved into the kind's range."""

@@ -145,7 +145,8 @@ def wire(
         store, book, in_force, scheduler, allocator, queue,
         lifecycle, reclaimer, reconciler, sampler, Notifier(hub, settings),
         clock, settings, hub, options.hub_id, options.secret, options.prefix, url.rstrip("/"), KnownUsers(hub, clock),
-        members, preemptions, board, Inboxes(store, book, board, allocator.accounting, clock), Counted(store, clock),
+        members, preemptions, board, Inboxes(store, book, board, allocator.accounting, members, clock),
+        Counted(store, clock),
     )  # fmt: skip
     book.told = partial(_tell, parts)
     return parts

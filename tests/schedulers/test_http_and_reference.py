@@ -5,8 +5,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from gpuspawner.schedulers.http.client import Client
-from gpuspawner.schedulers.http.scheduler import HttpScheduler
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lease_builders import A100, KINDS, T4, a_lease
@@ -25,6 +23,8 @@ from gpuspawner.core.errors import GpuspawnerError, Unavailable
 from gpuspawner.core.gpus.fleet import Gpu
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Phase
 from gpuspawner.core.queue.snapshot import Snapshot, claim_of
+from gpuspawner.schedulers.http.client import Client
+from gpuspawner.schedulers.http.scheduler import HttpScheduler
 from gpuspawner.schedulers.memory import InMemoryScheduler
 
 GPUS = {"n1": ("a100", ["A", "B"]), "n2": ("a100", ["C"]), "n3": ("t4", ["T"])}

@@ -1,10 +1,13 @@
 """What pages show of the queue is computed once for all who look, and anew when something changes."""
 
+import math
 from collections import Counter
 from dataclasses import replace
 
 import pytest
 from service_world import World
+
+from gpuspawner.service.tell import queue_view
 
 
 @pytest.fixture
@@ -71,3 +74,61 @@ async def test_a_gpu_that_fails_is_seen_at_the_next_look(world):
     await world.parts.scheduler.observe(world.clock.now())
     assert world.parts.queue.version > version
     assert world.parts.queue.offer("a100").free == 0
+
+
+class Times:
+    """Each pass takes a second of CPU; what time it is is set by hand."""
+
+    now, used = 0.0, 0.0
+
+    def monotonic(self):
+        return self.now
+
+    def thread_time(self):
+        self.used += 1.0
+        return self.used
+
+
+async def test_places_that_take_long_are_shown_as_of_before_for_most_of_the_time(world, monkeypatch):
+    monkeypatch.setattr(queue_view, "time", times := Times())
+    await world.up("anna")
+    line = [await world.ask(f"user{index}", lifetime="1h") for index in range(3)]
+    queue = world.parts.queue
+    assert [queue.place(lease).number for lease in line] == [1, 2, 3]
+    assert queue.due_seconds(line[1]) == math.inf, "they are of now"
+    as_of, version = queue.as_of, queue.version
+
+    world.clock.advance(queue_view.OLD_SECONDS + 1)
+    times.now = 4.9  # of a fifth of the time a second is used
+    await world.allocator.forget(line[0].key)
+    last = await world.ask("mine", lifetime="1h")
+    world.computed.clear()
+    assert [queue.place(lease).number for lease in line[1:]] == [2, 3], "as of before"
+    assert queue.place(last).number == 3, "behind all others, of whom three wait"
+    assert queue.places().keys() == {lease.id for lease in line}
+    assert (queue.as_of, queue.old_since) == (as_of, as_of), "and it is said of when"
+    assert (world.computed["places"], queue.version) == (0, version + 1)
+    assert [queue.due_seconds(lease) for lease in (line[1], last)] == [pytest.approx(15.1), pytest.approx(0.1)]
+
+    times.now = 5.1
+    assert queue.place(line[1]).number == 2, "others' changes wait"
+    assert queue.version == version + 1
+    assert queue.place(last).number == 3, "one's own are known"
+    assert [queue.place(lease).number for lease in line[1:]] == [1, 2]
+    assert (world.computed["places"], queue.old_since) == (1, None)
+    assert queue.version > version + 1, "who was shown those of before looks again"
+
+
+async def test_who_was_shown_places_of_before_is_told_once_there_is_time_for_others(world, monkeypatch):
+    monkeypatch.setattr(queue_view, "time", times := Times())
+    await world.up("anna")
+    line = [await world.ask(f"user{index}", lifetime="1h") for index in range(2)]
+    queue = world.parts.queue
+    queue.place(line[1])
+    await world.allocator.forget(line[0].key)
+    assert queue.place(line[1]).number == 2
+    version = queue.version
+    times.now = 20.1
+    assert queue.version == version + 1, "though nobody looked"
+    assert queue.place(line[1]).number == 1
+    assert queue.version == version + 1

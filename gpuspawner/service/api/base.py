@@ -63,7 +63,7 @@ class Person:
 
     def owns(self, lease: Lease) -> bool:
         """Whether a workspace is this person's own."""
-        return lease.key.owner == self.owner
+        return lease.key.user_created == self.owner.user_created and lease.key.hub == self.owner.hub
 
 
 class BaseHandler(HubOAuthenticated, RequestHandler):

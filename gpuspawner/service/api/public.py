@@ -140,7 +140,7 @@ class Queue(ApiHandler):
                     **starts_at(place, parts.clock.now()),
                 }
             )
-        self.answer({"queue": line, "now": parts.clock.now()})
+        self.answer({"queue": line, "as_of": parts.queue.as_of, "now": parts.clock.now()})
 
 
 class Workspaces(ApiHandler):

@@ -7,7 +7,7 @@ import hashlib
 import logging
 import secrets
 import uuid
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from gpuspawner.core.leases.output import bounded
 from gpuspawner.core.leases.release import storable
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.leases.times import earlier, last_moment
+from gpuspawner.core.queue.forecast.estimates import Place
 from gpuspawner.core.queue.snapshot import Claim
 from gpuspawner.core.quotas.quotas import check_quotas
 from gpuspawner.core.units import show_duration
@@ -94,6 +95,8 @@ class Allocator:
             book, self.observed, self.bounds, self.foretold, lambda: self.catalog, clock, self.finish
         )
         self.syncs = Syncs(scheduler, self.observed.snapshot, self.granting.take)
+        self.places: Callable[[], Mapping[str, Place]] = dict
+        """Tells where everybody who waits stands."""
         self.stoppers = Stoppers(book, clock)
         self._counted_of: tuple[object, ...] = ()
         self._counted: list[Offer] = []
@@ -232,8 +235,8 @@ class Allocator:
     async def look_ahead(self) -> None:
         """Tell who waits for what can't be had as things are, and what can be had again; note first estimates."""
         await self.prospects.look(self._offers())
-        if self.foretold.is_due() and (answer := self.syncs.standing(self.observed.snapshot())) is not None:
-            await self.foretold.note(answer.places())
+        if self.foretold.is_due():
+            await self.foretold.note(self.places())
 
     def _offers(self) -> list[Offer]:
         """Return what there is of every kind. What is free of it is as of the last look at the GPUs: nobody asks here.
@@ -296,6 +299,8 @@ class Allocator:
         current = await self.current(lease_id, attempt)
         lease = leases.acknowledge(current, hash_token(token), self.clock.now())
         await self.book.save(lease)
+        if not self.scheduler.capabilities.answers_at_once:
+            self.syncs.ask()  # that it was taken is told before the grant expires
         return lease, token
 
     async def park(self, lease_id: str, attempt: int) -> Lease:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any, TypeVar
 
 from gpuspawner.core.leases.lease import Lease
+from gpuspawner.core.leases.request import Request
 from gpuspawner.core.placement.placement import beside_of
 from gpuspawner.core.queue.ends import LEAST_WAIT_SECONDS
 from gpuspawner.core.queue.forecast.estimates import Place
@@ -25,6 +28,16 @@ KEPT_SECONDS = 5.0
 """What is kept is computed again after this also where no change is known: a grace that pauses moves an estimate, and
 quotas of a namespace change without a word. As often as the GPUs are looked at."""
 
+# Places of a long queue take longer to compute than anything else that is done, and in a busy cluster something changes
+# all the time. So that everything else goes on, those of before are shown meanwhile, as of then.
+PART, OWN_PART = 0.05, 0.2
+"""At most so much of the time goes into computing places; and so much where somebody looks whose own request changed.
+Arbitrary: little beside all else, and at most a second until a place of a thousand is known."""
+LITTLE_SECONDS = 0.01
+"""What takes less is computed at each change."""
+OLD_SECONDS = 10.0
+"""Pages say of when places are that are older. Arbitrary: more than all but the longest queues take."""
+
 
 @dataclass
 class _Computed:
@@ -34,9 +47,43 @@ class _Computed:
     until: float
     offers: list[Offer]
     answer: Answer | None = None
-    places: Mapping[str, Place] | None = None
     held_back: Mapping[str, Held] | None = None
     made: dict[str, Any] = field(default_factory=dict)
+
+
+_Asked = tuple[Request, int, float]
+"""What of a waiting lease its own user changes: all else is others' doing."""
+
+
+def _asked(one: Lease | Claim) -> _Asked:
+    return one.request, one.attempt, one.asked_at
+
+
+@dataclass
+class _Pass:
+    """The places of all who waited at a time; ``seconds`` of CPU were spent on it until ``ended_at``."""
+
+    of: _Computed
+    as_of: float
+    places: Mapping[str, Place]
+    asked: Mapping[str, _Asked]
+    seconds: float
+    ended_at: float
+    made: dict[str, Any] = field(default_factory=dict)
+    is_old: bool = False
+    """Whether it was shown though something had changed since."""
+
+    def is_due(self, part: float) -> bool:
+        """Whether another may be made, so that no more than this part of the time goes into them."""
+        return self.seconds < LITTLE_SECONDS or self.due_seconds(part) <= 0
+
+    def due_seconds(self, part: float) -> float:
+        """Return in how many seconds another may be made."""
+        return max(0.0, self.ended_at + self.seconds / part - time.monotonic())
+
+    def knows(self, lease: Lease) -> bool:
+        """Whether a lease waits as it did then."""
+        return self.asked.get(lease.id) == _asked(lease)
 
 
 class QueueView:
@@ -48,15 +95,40 @@ class QueueView:
         self._syncs, self._restrictions = allocator.syncs, allocator.restrictions
         self._changes = PlaceChanges()
         self._computed: _Computed | None = None
+        self._pass: _Pass | None = None
         self._sources: tuple[Any, ...] = ()
         self._known: tuple[Any, ...] = ()
         self._version = 0
 
     @property
     def version(self) -> int:
-        """Raised whenever the queue or the offers change, by more than the time that passes."""
+        """Raised whenever the queue or the offers change, by more than the time that passes.
+
+        Raised again once places may be had anew, where those of before were shown.
+        """
         self._now()
+        if self._pass is not None and self._pass.is_old and self._pass.is_due(PART):
+            self._pass.is_old = False
+            self._version += 1
         return self._version
+
+    def due_seconds(self, lease: Lease) -> float:
+        """Return in how long it may be told anew where a lease stands; infinite where that is known as of now."""
+        last = self._pass
+        if last is None or not last.is_old:
+            return inf
+        return last.due_seconds(PART if last.knows(lease) else OWN_PART)
+
+    @property
+    def as_of(self) -> float:
+        """Of when places are, in seconds of the service's clock."""
+        return self._places().as_of
+
+    @property
+    def old_since(self) -> float | None:
+        """Of when places are, where that is so long ago that a page says so."""
+        as_of = self._places().as_of
+        return as_of if self._clock.now() - as_of > OLD_SECONDS else None
 
     @property
     def offers(self) -> list[Offer]:
@@ -68,19 +140,47 @@ class QueueView:
         return next((offer for offer in self.offers if offer.kind == kind), None)
 
     def place(self, lease: Lease) -> Place:
-        """Return where a waiting lease stands, as its scheduler says; before it does, behind all others."""
-        computed = self._now()
-        answer = self._standing(computed)
-        if computed.places is None:
-            computed.places = {} if answer is None else answer.places()
-            if answer is not None:
-                numbers = {name: one.number for name, one in computed.places.items()}
-                self._changes.see(numbers, self._book, self._scheduler.kinds, answer.as_of)
-        last = len(computed.seen.claims)
-        place = computed.places.get(lease.id, Place(last, last, None, None))
-        passed_seconds = self._clock.now() - (computed.seen.now if answer is None else answer.as_of)
-        most, likely = (_less(x, passed_seconds) for x in (place.at_most_seconds, place.likely_seconds))
-        return replace(place, at_most_seconds=most, likely_seconds=likely)
+        """Return where a waiting lease stands, as its scheduler says; before it does, behind all others.
+
+        Others' changes are in it as of the last pass; one's own is as soon as there is time for another.
+        """
+        found = self._places(lease)
+        last = len(self._now().seen.claims)
+        behind = Place(last, last, None, None)
+        if self._scheduler.capabilities.owns_queue:
+            behind = Place(None, None, None, None)  # the others are not known
+        place = found.places.get(lease.id) if found.knows(lease) else None
+        return _later(place or behind, self._clock.now() - found.as_of)
+
+    def places(self) -> Mapping[str, Place]:
+        """Return where all stand, by lease id, as of the last pass: those who came since are not in it."""
+        found = self._places()
+        passed_seconds = self._clock.now() - found.as_of
+        return {name: _later(place, passed_seconds) for name, place in found.places.items()}
+
+    def _places(self, lease: Lease | None = None) -> _Pass:
+        """Return the last pass, or another where something changed, and there is time for it."""
+        computed, last = self._now(), self._pass
+        if last is not None and last.of is not computed:
+            mine = lease is not None and not last.knows(lease)
+            if not last.is_due(OWN_PART if mine else PART):
+                last.is_old = True
+                return last
+            if last.is_old:
+                self._version += 1  # some pages show it
+        if last is None or last.of is not computed:
+            self._pass = last = self._pass_of(computed)
+        return last
+
+    def _pass_of(self, computed: _Computed) -> _Pass:
+        began, answer = time.thread_time(), self._standing(computed)
+        places = {} if answer is None else answer.places()
+        if answer is not None:
+            numbers = {name: one.number for name, one in places.items() if one.number is not None}
+            self._changes.see(numbers, self._book, self._scheduler.kinds, answer.as_of)
+        asked = {claim.id: _asked(claim) for claim in computed.seen.claims if claim.id in places}
+        as_of = computed.seen.now if answer is None else answer.as_of
+        return _Pass(computed, as_of, places, asked, time.thread_time() - began, time.monotonic())
 
     def change(self, lease: Lease) -> str:
         """Return in a sentence how a place changed last, and why; "" where it did not since this service started."""
@@ -114,9 +214,16 @@ class QueueView:
         rivals = tuple(lease for lease in seen.leases if lease.id != claim.id)
         return await self._scheduler.offers(replace(seen, leases=rivals), claim)
 
+    def once_a_pass(self, name: str, make: Callable[[], T]) -> T:
+        """Return what is made of places for all who look: the same as before, where places are."""
+        return self._once(self._places().made, name, make)
+
     def once(self, name: str, make: Callable[[], T]) -> T:
         """Return what is made of the queue for all who look: the same as before, where nothing changed since."""
-        made = self._now().made
+        return self._once(self._now().made, name, make)
+
+    @staticmethod
+    def _once(made: dict[str, Any], name: str, make: Callable[[], T]) -> T:
         if name not in made:
             made[name] = make()
         result: T = made[name]
@@ -146,6 +253,12 @@ class QueueView:
         until = min([now + KEPT_SECONDS, *(x.not_before for x in seen.claims if x.not_before > now)])
         self._computed = _Computed(seen, until, offers)
         return self._computed
+
+
+def _later(place: Place, passed_seconds: float) -> Place:
+    """Return a place after some time in which nothing changed."""
+    most, likely = (_less(x, passed_seconds) for x in (place.at_most_seconds, place.likely_seconds))
+    return replace(place, at_most_seconds=most, likely_seconds=likely)
 
 
 def _less(seconds: float | None, passed_seconds: float) -> float | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from markupsafe import Markup
+
 from gpuspawner.catalog import SSH, teams_of
 from gpuspawner.core.errors import Conflict, RequestRefused
 from gpuspawner.core.inbox.notices import Notice
@@ -43,15 +45,17 @@ class Home(PageHandler):
         use = await used_this_month(parts, "kind", person.owner)
         # From here on nothing is awaited: all that the page says of what lives is of one moment.
         live = sorted(parts.book, key=lambda x: (x.asked_at, x.id))
+        mine = [x for x in live if person.owns(x)]
         self.render_page(
             "home.html",
-            mine=[self.card(x) for x in live if person.owns(x)],
+            mine=[self.card(x) for x in mine],
             quota=quota_lines_of(parts, person.name, person.owner, teams),
             use=use,
             notices=[notice_view(parts, one) for one in self.inbox.notices if _is_news(one)][:NOTICES_SHOWN],
-            ended=self._ended(ended, [x for x in live if person.owns(x)]),
+            ended=self._ended(ended, mine),
             offers=[offer_view(offer, parts) for offer in parts.queue.offers if offer.kind in kinds],
             queue=self._queue([x for x in live if x.phase in WAITING], kinds),
+            queue_since=parts.queue.old_since,
         )
 
     def _ended(self, ended: list[Lease], live: list[Lease]) -> list[dict[str, Any]]:
@@ -61,17 +65,22 @@ class Home(PageHandler):
         again = {x.id: story.start_again_links(self.hub_prefix, x, name)["same"] for x, newest in shown if newest}
         return [{**self.card(x), "again": again.get(x.id, "")} for x, _ in shown]
 
-    def _queue(self, line: list[Lease], kinds: Collection[str]) -> list[str]:
+    def _queue(self, line: list[Lease], kinds: Collection[str]) -> Markup:
         """Return a row for each who waits. What all see alike is rendered once for all: it is most of the page.
 
         Who waits for what is not for who looks is left out: of ``kinds`` they know.
         """
         parts, person = self.parts, self.viewer()
-        if person.admin:
-            return parts.queue.once("named rows", lambda: [_row(parts, x, shown=True) for x in line])
-        rows = parts.queue.once("rows", lambda: {x.id: _row(parts, x, shown=False) for x in line})
-        seen = [x for x in line if person.owns(x) or x.request.gpu in {None, *kinds}]
-        return [_row(parts, x, shown=True) if person.owns(x) else rows[x.id] for x in seen]
+        name = "named rows" if person.admin else "rows"
+        rows = parts.queue.once_a_pass(name, lambda: {x.id: _row(parts, x, shown=person.admin) for x in line})
+
+        def row(one: Lease) -> str:
+            found = None if person.owns(one) else rows.get(one.id)
+            return found or _row(parts, one, shown=person.admin or person.owns(one))
+
+        known = {None, *kinds}
+        seen = [x for x in line if person.admin or x.request.gpu in known or person.owns(x)]
+        return Markup("".join(map(row, seen)))  # noqa: S704 - each is of a template
 
     def card(self, lease: Lease) -> dict[str, Any]:
         """Return what a list shows of a workspace."""

@@ -93,8 +93,8 @@ class Waiter(Answer):
     gpu: str | None
     count: int
     asked: str
-    place: int
-    of: int
+    place: int | None
+    of: int | None
     sentence: str | None
     held_back: HeldBack | None
     changed: str | None
@@ -109,6 +109,8 @@ class Queue(Answer):
     """Who waits, in order."""
 
     queue: list[Waiter]
+    as_of: float
+    """Of when places and waits are: in a long queue they are worked out anew now and then."""
     now: float
 
 

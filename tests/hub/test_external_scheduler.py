@@ -13,7 +13,7 @@ from hub_configuration import CATALOG
 from demo.ports import pick_free
 
 TOKEN = "a-token-of-the-tests"
-NAME = "reference scheduler"
+NAME = "Reference scheduler"
 INVENTORY = """
 clusters:
   - {{name: east, near: true, price: {{a100: 2.0, t4: 0.5}}, nodes: {{{node}: {{a100: 2, t4: 1}}}}}}

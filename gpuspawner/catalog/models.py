@@ -330,6 +330,27 @@ class ReadingsEntry(Entry):
     """A file with the token that Prometheus asks for. Default: it asks for none."""
 
 
+class HttpSchedulerEntry(Entry):
+    """A batch scheduler that speaks the contract of docs/scheduler.openapi.yaml."""
+
+    url: Annotated[str | None, BeforeValidator(parse_http_url)] = None
+    """Its address: what stands before /v1."""
+    token_file: Annotated[str | None, BeforeValidator(parse_path)] = None
+    """A file with the token that it asks for. Default: it asks for none."""
+    timeout: PositiveDuration = None
+    """How long an answer may take. Default: 5s."""
+    callback: Annotated[str | None, BeforeValidator(parse_http_url)] = None
+    """Where it reaches the GPU service, to tell by itself what changed: what stands before the hub's base_url. It signs
+    with the token. Default: it is asked, and holds its answer until something changes."""
+
+
+class SchedulerEntry(Entry):
+    """Who owns the queue, where that is not gpuspawner."""
+
+    http: Annotated[HttpSchedulerEntry, Section] = HttpSchedulerEntry()
+    """A batch scheduler that decides who gets which GPUs, and when."""
+
+
 class CatalogEntry(Entry):
     """The whole file."""
 
@@ -361,3 +382,5 @@ class CatalogEntry(Entry):
     """When those over their soft share give room to those under theirs. Default: never."""
     readings: Annotated[ReadingsEntry, Section] = ReadingsEntry()
     """Who else measures GPUs. Default: the probe in each workspace alone."""
+    scheduler: Annotated[SchedulerEntry, Section] = SchedulerEntry()
+    """Who owns the queue. Default: gpuspawner."""

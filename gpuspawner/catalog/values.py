@@ -117,6 +117,16 @@ class Exporter:
 
 
 @dataclass(frozen=True)
+class HttpSchedulerAddress:
+    """Where the batch scheduler is that owns the queue; ``callback`` is where it reaches us, "" for nowhere."""
+
+    url: str
+    token_file: str = ""
+    timeout_seconds: float = 5.0
+    callback: str = ""
+
+
+@dataclass(frozen=True)
 class Catalog:
     """Everything the administrator wrote. ``policies`` always has ``default``; the order of all is as written."""
 
@@ -131,6 +141,8 @@ class Catalog:
     """Teams, quotas, budgets, class holds, hours."""
     exporter: Exporter | None = None
     """Who else measures GPUs; None where nobody does."""
+    scheduler: HttpSchedulerAddress | None = None
+    """Who owns the queue; None where that is gpuspawner."""
     fast: float | None = None
     """The factor by which all times were shortened (:func:`scaled`), for pages to say so; None when they were not."""
 

@@ -25,7 +25,7 @@ from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.schedulers.memory import InMemoryScheduler
-from gpuspawner.service.api import internal
+from gpuspawner.service.api import callback, internal
 from gpuspawner.service.api.base import is_spawner
 from gpuspawner.service.api.routes import ROUTES as API_ROUTES
 from gpuspawner.service.clock import Clock, SteadyClock, WallWatch
@@ -146,9 +146,11 @@ def wire(
         store, book, in_force, scheduler, allocator, queue,
         lifecycle, reclaimer, reconciler, sampler, Notifier(hub, settings),
         clock, settings, hub, options.hub_id, options.secret, options.prefix, url.rstrip("/"), KnownUsers(hub, clock),
-        members, preemptions, board, Inboxes(store, book, board, allocator.accounting, clock), Counted(store, clock),
+        members, preemptions, board, Inboxes(store, book, board, allocator.accounting, members, clock),
+        Counted(store, clock),
     )  # fmt: skip
     book.told = partial(_tell, parts)
+    scheduler.listen(allocator.syncs.ask)
     return parts
 
 
@@ -177,7 +179,7 @@ def application(parts: Parts, hub_auth: Mapping[str, Any] | None = None, health:
     prefix = parts.prefix.rstrip("/")
     routes: list[Any] = [
         (prefix + path, handler, {"parts": parts})
-        for path, handler in [*internal.ROUTES, *API_ROUTES, *scraped.ROUTES, *WEB_ROUTES]
+        for path, handler in [*internal.ROUTES, *callback.ROUTES, *API_ROUTES, *scraped.ROUTES, *WEB_ROUTES]
     ]
     routes += [(path, handler, {"health": health}) for path, handler in HEALTH_ROUTES if health]
     return Application(

@@ -127,6 +127,11 @@ async def test_time_of_gpus_is_counted_by_what_was_read_of_each(make_world):
         await world.sample()
     found = {key: value - before.get(key, 0) for key, value in world.parts.sampler.gpu_seconds.items()}
     assert found == {("", "a100", "busy"): 300, ("", "half", "idle"): 150}, "half a GPU counts half"
+    sums = await world.parts.store.read(world.parts.store.use_sums.of_days, "kind", "2000-01-01", "2999-12-31")
+    hours = {(one.key, state): getattr(one.amounts, state) for one in sums for state in ("busy", "idle")}
+    counted = {(kind, state): value for (_, kind, state), value in world.parts.sampler.gpu_seconds.items()}
+    told = {key: value * 3600 for key, value in hours.items() if value}
+    assert told == pytest.approx(counted), "the console's hours are those of the metrics"
 
 
 def test_metrics_have_no_series_for_what_is_unknown(world):

@@ -214,6 +214,15 @@ def _monitor(row: ReadingRow) -> MonitorReading | None:
     return MonitorReading(row.monitor_percent, max(0.0, row.at - row.monitor_since))
 
 
+SOURCES: dict[str, Callable[[Sample], Sample]] = {
+    "the workspaces' own monitors": lambda sample: replace(
+        sample, gpus=tuple(replace(one, monitor=None) for one in sample.gpus)
+    ),
+    SOURCE: lambda sample: replace(sample, outside=()),
+}
+"""Those beside the probe, and a sample as it is without each."""
+
+
 class Looking:
     """What :func:`simulate.replay.simulate` looks through: samples come when they were taken, whatever it asks for."""
 

@@ -35,9 +35,9 @@ from gpuspawner.simulate.probe import Looking
 from gpuspawner.simulate.sessions import Session, sessions
 
 WEEKS = 3
-HOLDS = {"carol-demo": ("a100", 2), "dave-demo": ("h100", 1), "erin-demo": ("t4", 2), "frank-demo": ("a100", 1)}
+HOLDS = {"grace-demo": ("a100", 2), "heidi-demo": ("h100", 1), "erin-demo": ("t4", 2), "frank-demo": ("a100", 1)}
 """Who held what: kind of GPU, and how many."""
-TEAMS = {"carol-demo": "vision", "dave-demo": "speech", "erin-demo": "speech", "frank-demo": "vision"}
+TEAMS = {"grace-demo": "vision", "heidi-demo": "speech", "erin-demo": "speech", "frank-demo": "vision"}
 DAYS_OFF = (5, 6)
 MORNING_HOURS = (8.0, 11.0)
 HOUR, DAY = 3600.0, 86400.0

@@ -17,8 +17,10 @@ from lease_builders import a_lease, slots
 
 from gpuspawner.cli import main
 from gpuspawner.cli.simulation import simulate as command
+from gpuspawner.core.idle.arrival import Arrival
+from gpuspawner.core.leases import events
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.store import ReadingRow, Store
+from gpuspawner.service.store import AuditLine, ReadingRow, Store
 
 DONE, INVALID, REFUSED, AWAY = 0, 1, 2, 3
 NOW = 1_800_000_000.0
@@ -97,6 +99,54 @@ def test_a_policy_that_would_be_wrong_is_told_so(draft, data, capsys):
 def test_each_is_judged_by_its_own_policy_where_none_is_named(draft, data, capsys):
     report = json.loads(run(capsys, draft, "--store", f"sqlite:///{data}/gpuspawner.sqlite", "--json")[1])
     assert [policy["name"] for policy in report["policies"]] == ["default"]
+
+
+@pytest.fixture
+def away(tmp_path):
+    """Four came while their users were away, and are idle for two hours: dora's nobody ever came to, eve came after
+    20 minutes, nobody came to fay's within its 30 minutes, and gus was there."""
+    folder = tmp_path / "away"
+    folder.mkdir()
+    store = Store(f"sqlite:///{folder / 'gpuspawner.sqlite'}")
+    store.open()
+    start = NOW - 2 * 3600
+    told = {"dora": {"arrival": Arrival(7200.0)}, "eve": {"claimed_at": start + 1200}, "fay": {}, "gus": {}}
+    for name, changes in told.items():
+        lease = a_lease(f"{name}-lease", Phase.RUNNING, user=name, held=slots(name))
+        rows = [
+            ReadingRow(
+                lease.id, start + 60.0 * n, 60.0, name, 0.0, 1, 2, "idle", "",
+                holders=1, holders_cpu_cores=0.0, cpu_cores=0.0, soft={},
+            )
+            for n in range(1, 120)
+        ]  # fmt: skip
+        over = AuditLine(start + 1800.0, lease.id, name, "gpuspawner", events.NobodyCameYet("Nobody was seen."))
+        store.save([replace(lease, running_at=start, **changes)], audit=[over] if name == "fay" else [], readings=rows)
+    store.close()
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("claim", "idle", "nobody", "stopped"),
+    [
+        ("30m", "3h", 2, {"dora": 30, "fay": 30}),
+        ("10m", "3h", 3, {"dora": 10, "eve": 10, "fay": 10}),
+        ("90m", "10m", 1, {"dora": 90, "eve": 40, "fay": 110, "gus": 20}),
+    ],
+)
+def test_what_nobody_would_have_come_to_is_given_back(draft, away, capsys, claim, idle, nobody, stopped):
+    """Under a claim longer than the one that was in force nothing tells whether somebody came to fay's later."""
+    catalog = Path(draft)
+    catalog.write_text(f"{DRAFT}  claims: {{claim: {claim}, idle: {{for: {idle}, grace: 10m}}}}\n")
+    code, out, _ = run(capsys, draft, "--data", away, "--policy", "claims", "--json")
+    report = json.loads(out)
+    minutes = {stop["user"]: (stop["stopped_at"] - NOW + 7200) / 60 for stop in report["stops"]}
+    assert (code, report["nobody_came"]) == (DONE, nobody)
+    assert minutes == pytest.approx(stopped, abs=2)
+    text = run(capsys, draft, "--data", away, "--policy", "claims")[1]
+    assert "because nobody came to what came while its user was away." in text
+    shown = {"30m": "30 min", "10m": "10 min", "90m": "1 h 30 min"}[claim]
+    assert f"; {shown} to come to one that came while its user was away." in text
 
 
 @pytest.fixture

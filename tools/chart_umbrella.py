@@ -1,11 +1,14 @@
-"""Writes helm/gpuspawner-jupyterhub/values.yaml: `python -m tools.chart_umbrella`.
+"""Writes helm/gpuspawner-jupyterhub/values.yaml: `python -m tools.chart_umbrella [IMAGE]`.
 
-It is what `gpuspawner z2jh-values` prints, for a release that holds both charts.
+It is what `gpuspawner z2jh-values` prints, for a release that holds both charts. IMAGE is the service's, where it is in
+a registry of one's own; the hub's pod takes the package from it.
 """
 
 from __future__ import annotations
 
-from gpuspawner.cli.chart.z2jh_values import Asked, dumped, z2jh_values
+import sys
+
+from gpuspawner.cli.chart.z2jh_values import Asked, dumped, name_and_tag, z2jh_values
 from tools.install import ROOT
 
 NAME = "gpuspawner"
@@ -19,12 +22,15 @@ HEADER = """\
 """
 
 
-def text() -> str:
-    """Return the file's contents."""
-    hub = {"enabled": True, **z2jh_values(Asked(name=NAME), {})}
+def text(image: str = "") -> str:
+    """Return the file's contents, with the service's ``image`` where it is not the one of its chart."""
+    hub = {"enabled": True, **z2jh_values(Asked(name=NAME, image=image), {})}
     # By one name whatever the release is called, since the hub's configuration is a text.
-    return HEADER + dumped({"gpuspawner": {"fullnameOverride": NAME}, "jupyterhub": hub})
+    service: dict[str, object] = {"fullnameOverride": NAME}
+    if image:
+        service["image"] = dict(zip(("name", "tag"), name_and_tag(image), strict=True))
+    return HEADER + dumped({"gpuspawner": service, "jupyterhub": hub})
 
 
 if __name__ == "__main__":
-    VALUES.write_text(text())
+    VALUES.write_text(text(*sys.argv[1:2]))

@@ -76,6 +76,18 @@ class ProbeResult:
     divided: bool = False
 
 
+@dataclass(frozen=True)
+class OnStopResult:
+    """What ran in a workspace before its end: ``output`` its last lines, ``code`` its exit code, None where none ran.
+
+    ``problem`` says why it was not run, or not known to have ended.
+    """
+
+    output: str = ""
+    code: int | None = None
+    problem: str = ""
+
+
 class Backend(Protocol):
     """Where workspaces live. Every method may be called at any time, also while another one runs."""
 
@@ -103,6 +115,13 @@ class Backend(Protocol):
         """Run the probe inside the workspace over its ``leased`` GPUs (uuids, none for a workspace without).
 
         Never raises for a bad probe: a time-out, a failure or too much output is a result that says so.
+        """
+        ...
+
+    async def on_stop(self, lease_id: str, attempt: int, command: str, seconds: float, reason: str) -> OnStopResult:
+        """Run in the workspace what is to run before its end: ``command``, and its user's own script.
+
+        Both may take ``seconds``. Never raises: whatever went wrong is a result that says so.
         """
         ...
 

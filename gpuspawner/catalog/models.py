@@ -39,6 +39,7 @@ from gpuspawner.catalog.parsers import (
     parse_metric,
     parse_mode,
     parse_name,
+    parse_on_stop_timeout,
     parse_opens,
     parse_own_images,
     parse_path,
@@ -153,6 +154,15 @@ class NeedsEntry(Entry):
     """Compute capability of the GPU."""
 
 
+class OnStopEntry(Entry):
+    """What runs in a workspace before the service ends it, then its user's own `~/.gpuspawner/on-stop`."""
+
+    command: Annotated[str | None, BeforeValidator(text_of(2000))] = None
+    """A shell command, run in the home as the workspace's user. Default: none."""
+    timeout: Annotated[float | None, BeforeValidator(parse_on_stop_timeout)] = None
+    """How long both may take, up to 10m. So much later the workspace may end. Default: 60s."""
+
+
 class TemplateEntry(Entry):
     """What a workspace can be."""
 
@@ -191,6 +201,8 @@ class TemplateEntry(Entry):
     """By the kind asked for: which others the form offers, given to those alone who tick them, in this order."""
     needs: Annotated[NeedsEntry, Section] = NeedsEntry()
     """What any of its GPUs must have."""
+    on_stop: Annotated[OnStopEntry, Section] = OnStopEntry()
+    """What runs before the end."""
     tools: Annotated[dict[Name, Packages], Section] = Field(default_factory=dict)
     """Lists of packages to tick, by name: each becomes a kernel with an environment of its own in the home. Default:
     none."""
@@ -318,6 +330,27 @@ class ReadingsEntry(Entry):
     """A file with the token that Prometheus asks for. Default: it asks for none."""
 
 
+class HttpSchedulerEntry(Entry):
+    """A batch scheduler that speaks the contract of docs/scheduler.openapi.yaml."""
+
+    url: Annotated[str | None, BeforeValidator(parse_http_url)] = None
+    """Its address: what stands before /v1."""
+    token_file: Annotated[str | None, BeforeValidator(parse_path)] = None
+    """A file with the token that it asks for. Default: it asks for none."""
+    timeout: PositiveDuration = None
+    """How long an answer may take. Default: 5s."""
+    callback: Annotated[str | None, BeforeValidator(parse_http_url)] = None
+    """Where it reaches the GPU service, to tell by itself what changed: what stands before the hub's base_url. It signs
+    with the token. Default: it is asked, and holds its answer until something changes."""
+
+
+class SchedulerEntry(Entry):
+    """Who owns the queue, where that is not gpuspawner."""
+
+    http: Annotated[HttpSchedulerEntry, Section] = HttpSchedulerEntry()
+    """A batch scheduler that decides who gets which GPUs, and when."""
+
+
 class CatalogEntry(Entry):
     """The whole file."""
 
@@ -349,3 +382,5 @@ class CatalogEntry(Entry):
     """When those over their soft share give room to those under theirs. Default: never."""
     readings: Annotated[ReadingsEntry, Section] = ReadingsEntry()
     """Who else measures GPUs. Default: the probe in each workspace alone."""
+    scheduler: Annotated[SchedulerEntry, Section] = SchedulerEntry()
+    """Who owns the queue. Default: gpuspawner."""

@@ -18,6 +18,8 @@ LONGEST_NAME = 63
 """Characters in a name: as many as a Kubernetes label holds, where names will be written."""
 MOST_PRICE = 1_000_000.0
 MOST_COMPUTE = 100
+LONGEST_ON_STOP_SECONDS = 600.0
+"""Others wait for the GPUs meanwhile. Arbitrary: a large checkpoint takes minutes."""
 SHORTEST_SAMPLE_SECONDS = 0.1
 """Arbitrary: an exec of the probe takes about as long."""
 
@@ -127,6 +129,14 @@ def parse_sample(value: object) -> float:
     seconds = parse_duration(value)
     if seconds < SHORTEST_SAMPLE_SECONDS:
         raise BadValue(f"{quoted(value)} would sample without pause", "write at least 0.1s; 60s is usual")
+    return seconds
+
+
+def parse_on_stop_timeout(value: object) -> float:
+    """Read how long what runs before an end may take, in seconds."""
+    seconds = parse_positive_duration(value)
+    if seconds > LONGEST_ON_STOP_SECONDS:
+        raise BadValue(f"{quoted(value)} is longer than 10m", "people wait for these GPUs: write at most 10m")
     return seconds
 
 

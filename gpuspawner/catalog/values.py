@@ -56,6 +56,10 @@ def default_url(opens: Iterable[str]) -> str:
     return next((PAGES[what] for what in opens if what in PAGES), "")
 
 
+ON_STOP_SECONDS = 60.0
+"""How long what runs before an end may take where the template does not say."""
+
+
 @dataclass(frozen=True)
 class Template:
     """What a workspace can be: DevGPUVMTemplate. ``gpus`` gives the least and the most of each kind it offers.
@@ -90,6 +94,9 @@ class Template:
     needs_compute: str = ""
     tools: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
     """Packages by the name of what its users may tick."""
+    on_stop_command: str = ""
+    """What runs before the end; "" for nothing but its user's own script."""
+    on_stop_seconds: float = ON_STOP_SECONDS
 
     def default_count(self, gpu: str | None) -> int:
         """Return how many of ``gpu`` a request gets that names no number: the default moved into the kind's range."""
@@ -110,6 +117,16 @@ class Exporter:
 
 
 @dataclass(frozen=True)
+class HttpSchedulerAddress:
+    """Where the batch scheduler is that owns the queue; ``callback`` is where it reaches us, "" for nowhere."""
+
+    url: str
+    token_file: str = ""
+    timeout_seconds: float = 5.0
+    callback: str = ""
+
+
+@dataclass(frozen=True)
 class Catalog:
     """Everything the administrator wrote. ``policies`` always has ``default``; the order of all is as written."""
 
@@ -124,6 +141,8 @@ class Catalog:
     """Teams, quotas, budgets, class holds, hours."""
     exporter: Exporter | None = None
     """Who else measures GPUs; None where nobody does."""
+    scheduler: HttpSchedulerAddress | None = None
+    """Who owns the queue; None where that is gpuspawner."""
     fast: float | None = None
     """The factor by which all times were shortened (:func:`scaled`), for pages to say so; None when they were not."""
 

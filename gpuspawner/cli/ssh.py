@@ -105,7 +105,9 @@ def _check(workspaces: list[dict[str, Any]], name: str) -> None:
         others = f"Yours: {names}." if names else "You have none now: start one on the hub's page /hub/spawn."
         raise RefusedError(f"You have no workspace {called}. {others}")
     if found["phase"] not in {phase.value for phase in UP}:
-        place = f" (place {found['queue']['place']} of {found['queue']['of']})" if found["queue"] else ""
+        queue = found["queue"] or {}
+        of = f" of {queue['of']}" if queue.get("of") else ""
+        place = f" (place {queue['place']}{of})" if queue.get("place") else ""
         raise RefusedError(f"Workspace {called} does not run now: {found['words']}{place}. Try again when it does.")
     if "ssh" not in found["opens"]:
         template = found["request"]["template"]

@@ -22,12 +22,16 @@ from gpuspawner.core.queue.snapshot import Claim, Kinds, Snapshot
 from gpuspawner.core.quotas.limits import Room
 from gpuspawner.core.rules import LatestEnd
 
+SCHEDULER = "scheduler"
+"""Marks a notice, or a bound on an end, that a scheduler decided which owns the queue."""
+
 
 @dataclass(frozen=True)
 class Capabilities:
     """What a scheduler can do.
 
     Args:
+        name: what metrics call it.
         owns_queue: the order of waiting is its own, and pages name it. Otherwise it is ours.
         tells_positions: it says where everybody stands.
         decides_before_pod: it grants GPUs before a pod is made. Otherwise the pod waits in its queue.
@@ -35,9 +39,11 @@ class Capabilities:
         substitutes: it may give another kind than was asked for, with consent.
         answers_at_once: its ``sync`` waits for nothing and never raises Unavailable, so that what is free is granted in
             the same step in which it was asked for.
+        title: what pages call it, where the queue is its own; ``version`` is its own, "" until it told that.
         keeps_from_all: GPUs that are kept for a stronger claim are kept from everybody, and not only from our queue.
     """
 
+    name: str = "memory"
     owns_queue: bool = False
     tells_positions: bool = True
     decides_before_pod: bool = True
@@ -45,6 +51,8 @@ class Capabilities:
     substitutes: bool = False
     answers_at_once: bool = True
     keeps_from_all: bool = True
+    title: str = ""
+    version: str = ""
 
 
 @dataclass(frozen=True)
@@ -68,6 +76,15 @@ class Refusal:
     """A decision: this claim, at its revision, is never granted. ``why`` is a sentence for its user."""
 
     claim: Claim
+    why: str
+
+
+@dataclass(frozen=True)
+class Preempted:
+    """A decision: the workspace of this lease must have ended ``at`` then. ``why`` is a sentence for its user."""
+
+    lease_id: str
+    at: float
     why: str
 
 
@@ -100,6 +117,7 @@ class Answer:
         places: computes where each claim stands, by lease id, in a time that grows with the queue alone.
         held_back: computes which claims a rule holds back, by lease id: what but free GPUs they wait for.
         reservations: computes which GPUs are kept for whom, where the queue is ours.
+        preempted: which workspaces are to end, of those that run; a notice that is not among them any more is void.
     """
 
     as_of: float
@@ -108,6 +126,7 @@ class Answer:
     held_back: Callable[[], Mapping[str, Held]]
     refused: tuple[Refusal, ...] = ()
     reservations: Callable[[], Sequence[Reservation]] = tuple
+    preempted: tuple[Preempted, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -122,6 +141,7 @@ class Preview:
         latest_end: the bound on its end that it would be granted with now.
         beyond_share: in a sentence, which soft quota it goes beyond; "" for none.
         kept_free: what is free and kept from it for a request that goes first.
+        says: what else its scheduler says of it, in sentences.
     """
 
     place: Place
@@ -131,6 +151,7 @@ class Preview:
     latest_end: LatestEnd | None = None
     beyond_share: str = ""
     kept_free: KeptFree | None = None
+    says: str = ""
 
 
 class Scheduler(Protocol):
@@ -139,9 +160,15 @@ class Scheduler(Protocol):
     Places come from the owner of the queue alone. Every answer is about the snapshot that was given.
     """
 
-    capabilities: Capabilities
-    kinds: Kinds
-    """The GPU kinds as this scheduler serves them: those of a snapshot that it is given."""
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do."""
+        ...
+
+    @property
+    def kinds(self) -> Kinds:
+        """The GPU kinds as this scheduler serves them: those of a snapshot that it is given."""
+        ...
 
     def use_kinds(self, kinds: Kinds) -> None:
         """Serve these kinds from now on: the catalog has changed."""
@@ -178,6 +205,14 @@ class Scheduler(Protocol):
 
         Raises Unavailable.
         """
+        ...
+
+    async def extend(self, lease: Lease, until: float) -> None:
+        """Ask whether a workspace may run until then. Raises Conflict with the scheduler's words, Unavailable."""
+        ...
+
+    def listen(self, told: Callable[[], None]) -> None:
+        """Have ``told`` called whenever what stands may have changed, by one that does not answer at once."""
         ...
 
     def stock(self, seen: Snapshot) -> list[Offer]:

@@ -39,16 +39,16 @@ from gpuspawner.core.quotas.limits import (
 )
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Answer, Capabilities, Offer, Preview
-from gpuspawner.schedulers.own_queue import View, answer_of, offers_of
+from gpuspawner.schedulers.own_queue import OwnQueue, View, answer_of, offers_of
 
 
-class KubernetesScheduler:
+class KubernetesScheduler(OwnQueue):
     """Grants by the functions of ``core.queue``, within what the namespace's quotas and limits leave.
 
     A GPU that the quotas leave out is withheld: as if in use, by nobody whose end would free it.
     """
 
-    capabilities = Capabilities(substitutes=True, keeps_from_all=False)
+    capabilities = Capabilities(name="kubernetes", substitutes=True, keeps_from_all=False)
 
     def __init__(self, backend: KubernetesBackend, kinds: Kinds) -> None:
         """Serve ``kinds`` (``cluster_kinds``) from a cluster."""

@@ -14,10 +14,10 @@ from gpuspawner.core.queue.grants import decide
 from gpuspawner.core.queue.snapshot import Claim, Kinds, Snapshot
 from gpuspawner.core.quotas.limits import Room
 from gpuspawner.schedulers.base import Answer, Capabilities, Offer, Preview
-from gpuspawner.schedulers.own_queue import View, answer_of, offers_of
+from gpuspawner.schedulers.own_queue import OwnQueue, View, answer_of, offers_of
 
 
-class InMemoryScheduler:
+class InMemoryScheduler(OwnQueue):
     """Grants what the backend's fleet has, by the functions of ``core.queue``."""
 
     capabilities = Capabilities(substitutes=True)

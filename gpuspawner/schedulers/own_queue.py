@@ -12,6 +12,7 @@ from math import inf
 from gpuspawner.backends.base import Backend
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind
+from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.placement.kinds import pools_of
 from gpuspawner.core.placement.placement import (
     UNKNOWN,
@@ -103,6 +104,16 @@ class View:
             beyond_share=Tally(seen, index.holdings).share_words(claim, seen.kinds.get(kind or "")),
             kept_free=kept_free(claim, seen, decision.reservations) if given is None else None,
         )
+
+
+class OwnQueue:
+    """What those do not do whose queue is ours."""
+
+    async def extend(self, lease: Lease, until: float) -> None:
+        """Allow it: our own rules have decided."""
+
+    def listen(self, told: Callable[[], None]) -> None:
+        """Tell nothing: they answer at once."""
 
 
 def answer_of(as_of: float, decided: Callable[[], Decision], places: Callable[[], dict[str, Place]]) -> Answer:

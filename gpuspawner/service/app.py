@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -24,7 +25,7 @@ from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.schedulers.memory import InMemoryScheduler
-from gpuspawner.service.api import internal
+from gpuspawner.service.api import callback, internal
 from gpuspawner.service.api.base import is_spawner
 from gpuspawner.service.api.routes import ROUTES as API_ROUTES
 from gpuspawner.service.clock import Clock, SteadyClock, WallWatch
@@ -55,8 +56,9 @@ from gpuspawner.service.rules.reload import Reload
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.standby import Heart, stand_by
 from gpuspawner.service.store import AuditLine, Store
-from gpuspawner.service.tell import metrics
 from gpuspawner.service.tell.messages import message_of
+from gpuspawner.service.tell.metrics import scraped
+from gpuspawner.service.tell.metrics.counted import Counted
 from gpuspawner.service.tell.notifier import Notifier
 from gpuspawner.service.tell.queue_view import QueueView
 from gpuspawner.service.web import ROUTES as WEB_ROUTES
@@ -69,6 +71,8 @@ LOOPS_SECONDS = 30.0
 GROUPS_SECONDS = 60.0
 """How often it is looked which groups the hub has: administrators see which of the catalog's are missing."""
 THIN_SECONDS = 600.0
+COUNTED_SECONDS = 10.0
+"""How old counters of the metrics may be: less than the period of most scrapes."""
 SET_BACK = (
     "This machine's time was set back by %s. JupyterHub waits by it: for as long it may not look whether its services "
     "and servers live. Restart the hub: workspaces run on."
@@ -141,9 +145,11 @@ def wire(
         store, book, in_force, scheduler, allocator, queue,
         lifecycle, reclaimer, reconciler, sampler, Notifier(hub, settings),
         clock, settings, hub, options.hub_id, options.secret, options.prefix, url.rstrip("/"), KnownUsers(hub, clock),
-        members, preemptions, board, Inboxes(store, book, board, allocator.accounting, clock),
+        members, preemptions, board, Inboxes(store, book, board, allocator.accounting, members, clock),
+        Counted(store, clock),
     )  # fmt: skip
     book.told = partial(_tell, parts)
+    scheduler.listen(allocator.syncs.ask)
     return parts
 
 
@@ -152,6 +158,7 @@ async def load(parts: Parts) -> None:
     await parts.book.load()
     await parts.preemptions.load()
     await parts.board.load()
+    await parts.counted.load()
     back_seconds = await parts.allocator.resume(parts.preemptions.known_at)
     await parts.preemptions.move_back(back_seconds)
     await parts.lifecycle.resume()
@@ -171,7 +178,7 @@ def application(parts: Parts, hub_auth: Mapping[str, Any] | None = None, health:
     prefix = parts.prefix.rstrip("/")
     routes: list[Any] = [
         (prefix + path, handler, {"parts": parts})
-        for path, handler in [*internal.ROUTES, *API_ROUTES, *metrics.ROUTES, *WEB_ROUTES]
+        for path, handler in [*internal.ROUTES, *callback.ROUTES, *API_ROUTES, *scraped.ROUTES, *WEB_ROUTES]
     ]
     routes += [(path, handler, {"health": health}) for path, handler in HEALTH_ROUTES if health]
     return Application(
@@ -255,6 +262,8 @@ class Service:
             await self.parts.reconciler.close()
             await self.parts.allocator.syncs.close()
             await self.parts.book.settled()
+            with suppress(Unavailable, Superseded):
+                await scraped.keep(self.parts)
             server.stop()
             if self._heart is not None and self._opened_at is not None:
                 await self._heart.stop()
@@ -271,6 +280,7 @@ class Service:
             self._every(GROUPS_SECONDS, self._look_for_groups),
             self._every(DCGM_SECONDS, self.parts.sampler.dcgm.look),
             self._every(THIN_SECONDS, partial(forget, self.parts)),
+            self._every(COUNTED_SECONDS, partial(scraped.keep, self.parts)),
             self._every(LOOK_SECONDS, self._look_at_catalog),
             self.parts.notifier.run(),
         ]
@@ -331,7 +341,11 @@ class Service:
             await asyncio.sleep(seconds)
 
     async def _observe_fleet(self) -> None:
-        fleet = await self.parts.scheduler.observe(self.parts.clock.now())
+        try:
+            fleet = await self.parts.scheduler.observe(self.parts.clock.now())
+        except Unavailable:
+            self.parts.allocator.syncs.errors["not seen"] += 1
+            raise
         self.parts.allocator.syncs.ask()
         kinds = self.parts.catalog.gpus.values()
         before, self._unmatched = self._unmatched, (*unmatched(kinds, fleet), *unmeasured(kinds, fleet))

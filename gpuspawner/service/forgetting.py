@@ -6,6 +6,7 @@ import asyncio
 from functools import partial
 
 from gpuspawner.core.calendar.periods import day_of, milliseconds
+from gpuspawner.core.leases.lease import Owner
 from gpuspawner.service.api.rest.keys import KEPT_SECONDS
 from gpuspawner.service.parts import Parts
 
@@ -18,7 +19,7 @@ async def forget(parts: Parts) -> None:
     """Thin old readings, and forget what is older than the settings keep it, a chunk at a time.
 
     Raises:
-        Unavailable: the database does not answer.
+        Unavailable: the database does not answer, or the hub, after all else was done.
     """
     now, store, settings = parts.clock.now(), parts.store, parts.settings
     ended_before = now - settings.keep_ended_seconds
@@ -40,3 +41,14 @@ async def forget(parts: Parts) -> None:
     await store.write(store.restrictions.forget, ended_before)
     await store.write(store.messages.forget, ended_before)
     await store.write(store.inbox.forget, now)
+    await store.write(store.counters.forget, ended_before)
+    await _forget_presets(parts)
+
+
+async def _forget_presets(parts: Parts) -> None:
+    """Forget the presets of users whom the hub has no more. Nobody's, where it names no user at all."""
+    store, hub = parts.store, parts.hub_id
+    owners = await store.read(store.presets.owners, hub)
+    there = {user.created for user in await parts.hub.all_users()} if owners else set()
+    if there and owners - there:
+        await store.write(store.presets.forget, [Owner(hub, created) for created in owners - there])

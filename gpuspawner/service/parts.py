@@ -26,6 +26,7 @@ from gpuspawner.service.rules.preemptions import Preemptions
 from gpuspawner.service.rules.restrictions import Restrictions
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import Store
+from gpuspawner.service.tell.metrics.counted import Counted
 from gpuspawner.service.tell.notifier import Notifier
 from gpuspawner.service.tell.queue_view import QueueView
 
@@ -57,6 +58,7 @@ class Parts:
     preemptions: Preemptions
     board: Board
     inboxes: Inboxes
+    counted: Counted
     streams: Counter[tuple[str, Owner]] = field(default_factory=Counter)
     """How many pages of each person listen to events."""
     logins: Logins = field(default_factory=Logins)

@@ -63,6 +63,8 @@ class Settings:
     a month to write it."""
     keep_use_seconds: float = 400 * 86400.0
     """The ledger of what workspaces used is kept for this: a year's report, and a month to write it."""
+    cluster: str = "default"
+    """What metrics call the cluster: for a Prometheus that reads those of several."""
     notify_users: str = ""
     """Where each user's messages go: an address as apprise writes them, with ``{user}`` for the user's name or
     ``{email}`` for the mail address that the hub's authenticator stored. Empty: nowhere."""
@@ -72,6 +74,7 @@ class Settings:
     """A message that takes longer is taken for not sent."""
 
 
+LONGEST_CLUSTER = 63
 ADDRESSES = frozenset({"notify_users", "notify_admins"})
 """Passwords may stand in these: nothing of them is ever shown."""
 
@@ -101,6 +104,9 @@ def changed(settings: Settings, values: Mapping[str, Any]) -> Settings:
 
 def _right(like: object, value: object) -> str:
     """Return what to write instead of a value, or an empty text where it is right."""
+    if isinstance(like, str):
+        named = isinstance(value, str) and 1 <= len(value) <= LONGEST_CLUSTER and value.isprintable()
+        return "" if named else f"a name of 1 to {LONGEST_CLUSTER} letters"
     if isinstance(like, tuple):
         good = isinstance(value, (list, tuple)) and value and all(_is_number(one) for one in value)
         return "" if good else "a list of seconds"

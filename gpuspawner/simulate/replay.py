@@ -11,8 +11,18 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Protocol
 
+from gpuspawner.core.idle import arrival as arrivals
+from gpuspawner.core.idle.arrival import Arrival, Turn
 from gpuspawner.core.idle.evidence import SampleKind
-from gpuspawner.core.idle.idleness import Streak, Verdict, after_restart, judge, next_sample_seconds
+from gpuspawner.core.idle.idleness import (
+    Streak,
+    Verdict,
+    after_restart,
+    credit_of,
+    judge,
+    kept,
+    next_sample_seconds,
+)
 from gpuspawner.core.idle.policy import IdlePolicy, Mode
 from gpuspawner.core.idle.readings import Sample
 from gpuspawner.core.idle.timeline import Timeline, gaps
@@ -62,6 +72,8 @@ class Replay:
     stretches: tuple[tuple[float, SampleKind], ...] = ()
     """Until when it was what, in order: what a chart draws."""
     began_at: float = 0.0
+    nobody_came: bool = False
+    """It was stopped because nobody came to it."""
 
     @property
     def warned_at(self) -> tuple[float, ...]:
@@ -69,9 +81,22 @@ class Replay:
         return tuple(grace.began_at for grace in self.graces)
 
 
-def replay(look: Look, policy: IdlePolicy, mode: Mode = Mode.ENFORCE, began_at: float = 0.0) -> Replay:
-    """Judge one sample after the other as the live service in this mode, until the stop or the end."""
+_VERDICTS = {Turn.WARN: Verdict.BEGIN_GRACE, Turn.NOBODY_CAME: Verdict.RECLAIM}
+
+
+def replay(
+    look: Look,
+    policy: IdlePolicy,
+    mode: Mode = Mode.ENFORCE,
+    began_at: float = 0.0,
+    claim_seconds: float | None = None,
+) -> Replay:
+    """Judge one sample after the other as the live service in this mode, until the stop or the end.
+
+    ``claim_seconds`` is how long its user, who was away as it came, has to come to it; None: they were there.
+    """
     streak = Streak(mode=mode)
+    arrival = None if claim_seconds is None else Arrival(claim_seconds)
     graces: list[Grace] = []
     stretches: list[tuple[float, SampleKind]] = []
     seconds = dict.fromkeys(SampleKind, 0.0)
@@ -79,7 +104,16 @@ def replay(look: Look, policy: IdlePolicy, mode: Mode = Mode.ENFORCE, began_at: 
     while (step := look(next_sample_seconds(streak, policy))) is not None:
         if step.restarted:
             streak = after_restart(streak, policy)
+            arrival = arrival and arrivals.after_restart(arrival, policy)
         streak, verdict = judge(streak, step.sample, policy, mode)
+        if arrival is not None:
+            sign = arrivals.sign_of(step.sample, policy)
+            arrival, turn = arrivals.wait_on(arrival, sign, credit_of(step.sample, policy), policy, mode)
+            streak, verdict = kept(streak), _VERDICTS.get(turn, Verdict.NONE)
+            if turn in {Turn.CAME, Turn.OVER}:
+                streak, arrival = replace(streak, since_busy_seconds=0.0), None
+            if turn is Turn.CAME and graces:
+                verdict = Verdict.END_GRACE
         kind = streak.kind or SampleKind.UNKNOWN
         seconds[kind] += step.sample.interval_seconds
         if stretches and stretches[-1][1] is kind:
@@ -93,7 +127,8 @@ def replay(look: Look, policy: IdlePolicy, mode: Mode = Mode.ENFORCE, began_at: 
         elif verdict is Verdict.RECLAIM:
             stopped_at = step.at
             break
-    return Replay(tuple(graces), stopped_at, tuple(seconds.items()), tuple(stretches), began_at)
+    unclaimed = stopped_at is not None and arrival is not None
+    return Replay(tuple(graces), stopped_at, tuple(seconds.items()), tuple(stretches), began_at, unclaimed)
 
 
 @dataclass(frozen=True)
@@ -124,7 +159,13 @@ class Judged:
 
 
 def simulate(
-    look: Look, work: Timeline, gpus: int, end: float, policy: IdlePolicy, mode: Mode = Mode.ENFORCE
+    look: Look,
+    work: Timeline,
+    gpus: int,
+    end: float,
+    policy: IdlePolicy,
+    mode: Mode = Mode.ENFORCE,
+    claim_seconds: float | None = None,
 ) -> tuple[Judged, list[Replay]]:
     """Judge a workspace by a policy from its start to its end, with one replay for each start.
 
@@ -137,13 +178,14 @@ def simulate(
         end: when it ended by itself.
         policy: the draft.
         mode: enforce, or warn: then nobody is stopped.
+        claim_seconds: how long its user has to come to its first start; None where they were there.
     """
     replays = []
 
     def decide(begin: float) -> tuple[float | None, float | None]:
         if begin:
             look.resume(begin)
-        replays.append(replay(look, policy, mode, begin))
+        replays.append(replay(look, policy, mode, begin, None if begin else claim_seconds))
         return replays[-1].stopped_at, replays[-1].warned_at[-1] if replays[-1].warned_at else None
 
     return judged(decide, work, gpus, end, policy), replays

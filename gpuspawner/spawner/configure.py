@@ -81,7 +81,6 @@ def configure(
             ``service.settings.Settings``.
         hub_id: for a new ``data_dir``, after the one before was lost: the id by which this hub's pods are known. The
             log and the administrator's page tell it. None keeps the folder's own, or makes one.
-
         store: the service's database, if not a file in ``data_dir``: ``postgresql://USER@HOST/DATABASE``.
         store_password_file: the password for it, which only the hub's user may read.
 

@@ -216,7 +216,7 @@ class GPUSpawnerMixin(ServerOutput):
     @staticmethod
     def _place(answer: Mapping[str, Any]) -> int | None:
         queue = answer["lease"]["queue"]
-        return None if queue is None else int(queue["place"])
+        return None if queue is None else queue["place"]
 
     def _withdrawn(self, error: Gone) -> Any:
         self._attempt = self._attempt.withdrawn()

@@ -56,6 +56,20 @@ RULES = {
         "readings: {prometheus: 'http://p', token_file: token}\n",
         "readings.token_file: 'token' is no path. Write it from the root, for example /run/secrets/prometheus/token.",
     ),
+    "a scheduler that is nowhere": (
+        "scheduler: {http: {timeout: 3s}}\n",
+        (
+            "scheduler.http: where the scheduler is is not said. Add url: with its address, for example scheduler: "
+            "{http: {url: http://batch:8080}}."
+        ),
+    ),
+    "a callback that anybody could send": (
+        "scheduler: {http: {url: 'http://batch:8080', callback: 'http://gpu:9470'}}\n",
+        (
+            "scheduler.http.callback: without a token a callback could be anybody's. Add token_file: what the "
+            "scheduler sends is signed with its token."
+        ),
+    ),
     "zone that is a folder": (
         "timezone: Etc\n",
         "timezone: 'Etc' is no time zone. Did you mean `Etc/UTC`?",

@@ -300,6 +300,10 @@ ENTRIES = {
         "policies: {p: {idle: {sample: 0.05s}}}\n",
         "6 policies.p.idle.sample: '0.05s' would sample without pause. Write at least 0.1s; 60s is usual.",
     ),
+    "a script before the end that outlasts all patience": (
+        "  b: {on_stop: {command: sync, timeout: 1h}}\n",
+        "6 templates.b.on_stop.timeout: '1h' is longer than 10m. People wait for these GPUs: write at most 10m.",
+    ),
     "idle before it is sampled": (
         "policies: {p: {idle: {for: 30s}}}\n",
         "6 policies.p.idle: 30 s is less than one sample, 1 min. Let `for` last several samples.",

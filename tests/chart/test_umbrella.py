@@ -60,6 +60,18 @@ def test_hub_and_service_name_the_same_objects(chart, both):
     )
 
 
+def test_the_image_of_ones_own_registry_is_the_services_and_brings_the_package(chart, both):
+    (both / "values.yaml").write_text(chart_umbrella.text("registry:5000/ml/service:1"))
+    found = objects(chart, both)
+    (service,) = found["Deployment", "gpuspawner"]["spec"]["template"]["spec"]["containers"]
+    if Z2JH:
+        brings = found["Deployment", "hub"]["spec"]["template"]["spec"]["initContainers"]
+    else:
+        brings = yaml.safe_load(found["ConfigMap", "hub"]["data"]["values.yaml"])["hub"]["initContainers"]
+    (package,) = [one for one in brings if one["name"] == "gpuspawner-package"]
+    assert service["image"] == package["image"] == "registry:5000/ml/service:1"
+
+
 def test_lint_finds_nothing(chart, both):
     if Z2JH:
         pytest.skip("the source of that chart lacks what is filled in at its release")

@@ -5,9 +5,13 @@ by its keys, the hub's account with its rights, the culler. Its image has no gpu
 """
 
 import json
+import os
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -123,6 +127,20 @@ class ChartHub(KubeHub):
             command, input=yaml.safe_dump(self.values), cwd=REPO, capture_output=True, text=True, check=True, timeout=60
         )
         self.values = yaml.safe_load(done.stdout)
+
+    def kill(self) -> None:
+        """End the hub's process at once, as a node that runs out of memory does."""
+        own = f"POD_NAMESPACE={self.namespace}".encode()
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                found = own in (process / "environ").read_bytes().split(b"\0")
+                if found and b"jupyterhub_config.py" in (process / "cmdline").read_bytes():
+                    os.kill(int(process.name), signal.SIGKILL)
+
+    def restarts(self) -> int:
+        """How often the hub was started again in its pod."""
+        path = "jsonpath={.items[0].status.containerStatuses[0].restartCount}"
+        return int(self.kubectl("get", "pods", "--selector=component=hub", f"--output={path}"))
 
     def kubectl(self, *arguments: str, given: str = "") -> str:
         return self.cluster.own.kubectl(f"--namespace={self.namespace}", *arguments, given=given)

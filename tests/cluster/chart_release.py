@@ -85,11 +85,15 @@ class Release:
         found = self.cluster.core.read_namespaced_secret(f"{NAME}-secret", self.namespace)
         return found.data["secret"], found.metadata.uid
 
-    def service_pod(self):
-        """The service's pod that is not going."""
+    def service_pods(self):
+        """The service's pods that are not going."""
         selector = f"app.kubernetes.io/name={NAME},app.kubernetes.io/component=service"
         pods = self.cluster.core.list_namespaced_pod(self.namespace, label_selector=selector).items
-        return next(pod for pod in pods if pod.metadata.deletion_timestamp is None)
+        return [pod for pod in pods if pod.metadata.deletion_timestamp is None]
+
+    def service_pod(self):
+        """The one of them."""
+        return self.service_pods()[0]
 
     def left(self):
         """Whatever of the release is in its namespace, or of the whole cluster."""

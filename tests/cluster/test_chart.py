@@ -1,15 +1,20 @@
 """The chart on a real cluster under the restricted standard, beside a hub in a pod that behaves as that of z2jh."""
 
 import json
+import re
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import requests
 import yaml
 from chart_hub import ChartHub
-from chart_release import NAME, Release
+from chart_release import CHART, NAME, Release
 from gpus import simulated
 from kube_hub import eventually
 
+from tools.cluster.build import ensure_component
+from tools.cluster.recipes import OTHERS_KINDS
 from tools.progress import StepError
 
 WAIT_SECONDS = 300
@@ -79,28 +84,46 @@ def test_a_user_starts_by_form_and_another_by_api_are_warned_and_one_is_stopped(
     assert hub.lease("ada")["id"] == leases["ada"]["id"], "who kept it has it"
 
 
-def test_upgrade_and_rollback_leave_what_runs_who_waits_and_the_secret_as_they_were(hub, release):
-    assert hub.lease("ada")["phase"] == "running"
-    begin(hub, "cem", count=2)
-    waiting = eventually(lambda: hub.lease("cem"), 60, "cem waits")
-    running, secret = hub.lease("ada"), release.secret()
-    pod, first = hub.pod("ada").metadata.uid, release.service_pod().metadata.uid
+def test_a_hub_killed_in_an_upgrade_and_a_rollback_keep_leases_places_deadlines_and_the_secret(hub, release):
+    for user in ("cem", "dee"):
+        begin(hub, user, count=2)
+        eventually(lambda user=user: hub.lease(user), 60, f"{user} waits")
+    before, secret, pod = kept(hub), release.secret(), hub.pod("ada").metadata.uid
+    assert [before[user]["place"] for user in ("cem", "dee")] == [1, 2]
+    first = release.service_pod().metadata
     release.values["settings"]["settle_seconds"] = 2.0
-    done = release.run("upgrade")
+    with ThreadPoolExecutor() as beside:
+        upgrade = beside.submit(release.run, "upgrade")
+        eventually(
+            lambda: first.uid not in [pod.metadata.uid for pod in release.service_pods()],
+            120,
+            "the service of before ends",
+        )
+        hub.kill()
+        assert not upgrade.done(), "it is under way"
+        done = upgrade.result()
     release.values["settings"]["settle_seconds"] = 1.0
     assert done.returncode == 0, done.stderr
     second = release.service_pod().metadata.uid
-    assert second != first, "settings are read at the start"
+    assert second != first.uid, "settings are read at the start"
+    eventually(lambda: hub.restarts() == 1, 60, "the hub's pod is the one of before")
+    eventually(lambda: hub.gpu("/"), 90, "the service answers behind the hub")
+    eventually(lambda: kept(hub) == before, 60, f"all of it is as it was: {before}")
     release.helm("rollback", NAME, f"--namespace={release.namespace}", "--wait", "--timeout=180s")
-    assert release.service_pod().metadata.uid not in {first, second}
+    assert release.service_pod().metadata.uid not in {first.uid, second}
     eventually(lambda: hub.gpu("/"), 60, "the service answers behind its hub")
-    for user, before in (("ada", running), ("cem", waiting)):
-        now = hub.lease(user)
-        assert [now[name] for name in ("id", "asked_at", "ends_at")] == [
-            before[name] for name in ("id", "asked_at", "ends_at")
-        ]
-    assert hub.lease("cem")["queue"]["place"] == 1
+    eventually(lambda: kept(hub) == before, 60, f"all of it is as it was: {before}")
     assert (hub.pod("ada").metadata.uid, release.secret()) == (pod, secret)
+
+
+def kept(hub):
+    """Of who has a workspace and who waits, what neither a restart nor an upgrade may change."""
+    found = {}
+    for user in ("ada", "cem", "dee"):
+        lease = hub.lease(user)
+        found[user] = {name: lease[name] for name in ("id", "asked_at", "ends_at")}
+        found[user] |= {"gpus": [one["id"] for one in lease["gpus"]], "place": (lease["queue"] or {}).get("place")}
+    return found
 
 
 def test_a_changed_catalog_is_in_force_without_a_restart(hub, release):
@@ -167,29 +190,65 @@ def test_without_the_right_to_read_output_its_user_is_told_so(hub, release):
     assert "no right to read it" in output_of_a_failure(hub, before)[1]
 
 
-def test_the_api_server_takes_all_that_is_rendered(release, hub):
+@pytest.fixture
+def kinds_of_others(one_machine):
+    """Those of the Gateway API and of the Prometheus Operator, by their own definitions."""
+    kubectl, files = one_machine.own.kubectl, []
+    for component in OTHERS_KINDS:
+        folder = ensure_component(component).parent
+        files += [f"--filename={folder / Path(name).name}" for name in component.data]
+    try:
+        kubectl("apply", "--server-side", *files)
+        kubectl("wait", "--for=condition=Established", "--timeout=60s", *files)
+        yield
+    finally:
+        kubectl("delete", "--ignore-not-found", *files)
+
+
+WAYS_IN = {
+    "cluster-ip": {"enabled": True, "ingress": {"enabled": True}},
+    "node-port": {
+        "enabled": True,
+        "service": {"type": "NodePort", "nodePort": 30080, "annotations": {"example.org/a": "b"}},
+        "ingress": {"enabled": True, "className": "public", "hosts": ["hub.example.org"], "tlsSecret": "tls"},
+    },
+    "load-balancer": {
+        "enabled": True,
+        "service": {"type": "LoadBalancer", "nodePort": 30081, "sourceRanges": ["192.0.2.0/24", "2001:db8::/32"]},
+        "httpRoute": {"enabled": True, "parentRefs": [{"name": "public", "namespace": "gateways"}], "hosts": ["a.b"]},
+    },
+}
+
+
+def test_the_api_server_takes_all_that_is_rendered_by_each_way_in(release, hub, kinds_of_others):
     every = {
         "hub": {**release.values["hub"], "rights": {"kubespawner": True, "output": True}},
         "priorityClass": {"create": True, "name": f"{release.namespace}-workspace"},
         "prePuller": {"enabled": True},
-        "expose": {"enabled": True, "service": {"type": "NodePort"}, "ingress": {"enabled": True, "tlsSecret": "tls"}},
-        "monitoring": {"dashboards": {"enabled": True}},
+        "monitoring": {
+            "dashboards": {"enabled": True},
+            "rules": {"enabled": True},
+            "serviceMonitor": {"enabled": True, "tokenSecret": "prometheus"},
+        },
     }
-    release.values, values = {**release.values, **every}, release.values
-    catalog = release.catalog
+    before, catalog = release.values, release.catalog
     release.catalog = catalog.replace("title: Lab", "title: Lab\n    image: registry.example.org/lab:1")
-    rendered = release.run("template")
-    release.values, release.catalog = values, catalog
-    assert rendered.returncode == 0, rendered.stderr
-    kinds = {part["kind"] for part in yaml.safe_load_all(rendered.stdout) if part}
-    assert {"DaemonSet", "Ingress", "Job", "NetworkPolicy", "PriorityClass", "Role", "Secret"} <= kinds
-    said = hub.kubectl("apply", "--dry-run=server", "--filename=-", given=rendered.stdout)
-    assert all(line.endswith("(server dry run)") for line in said.splitlines())
+    kinds = set()
+    for expose in WAYS_IN.values():
+        release.values = {**before, **every, "expose": expose}
+        rendered = release.run("template")
+        assert rendered.returncode == 0, rendered.stderr
+        kinds |= {part["kind"] for part in yaml.safe_load_all(rendered.stdout) if part}
+        said = hub.kubectl("apply", "--dry-run=server", "--filename=-", given=rendered.stdout)
+        assert all(line.endswith("(server dry run)") for line in said.splitlines())
+    release.values, release.catalog = before, catalog
+    templates = "".join(file.read_text() for file in (CHART / "templates").glob("*.yaml"))
+    made = set(re.findall(r"^kind: (.*)", templates, re.MULTILINE))
+    assert kinds == made, "each kind that the chart can make"
 
 
 def test_uninstalling_leaves_nothing_of_it_and_a_hub_that_works(release, hub):
     pod = hub.pod("ada").metadata.uid
-    hub.stop("cem")
     hub.values = {}
     hub.start()  # with the values taken out
     release.helm("uninstall", NAME, f"--namespace={release.namespace}", "--wait", "--timeout=120s")

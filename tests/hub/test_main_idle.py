@@ -119,7 +119,12 @@ def idle_seconds(readings) -> float:
 
 def test_an_idle_workspace_is_reclaimed_although_its_page_is_polled(hub):
     lease = start(hub, "ina")
-    (Path(hub.folder) / "homes" / "ina" / "thesis.txt").write_text("three years of work")
+    home = Path(hub.folder) / "homes" / "ina"
+    (home / "thesis.txt").write_text("three years of work")
+    (home / ".gpuspawner").mkdir(exist_ok=True)
+    (home / ".gpuspawner" / "on-stop").write_text(
+        'cp thesis.txt kept.txt && echo "kept, as it was $GPUSPAWNER_END_REASON"'
+    )
     poller = Poller(hub, "ina")
     poller.start()
     warned = hub.until("ina", "reclaiming", 90)
@@ -133,6 +138,10 @@ def test_an_idle_workspace_is_reclaimed_although_its_page_is_polled(hub):
     assert len(polled) >= IDLE_AND_GRACE_SECONDS / 2, "the page was really polled, through the proxy"
     assert hub.server("ina") is None
     assert hub.workspace_pids(lease["id"]) == []
+    assert (home / "kept.txt").read_text() == "three years of work", "its user's own script ran before the end"
+    page = hub.login("ina").get(f"{hub.url}/services/gpu/workspaces/{lease['id']}", timeout=20).text
+    assert "What it wrote before its end" in page
+    assert "kept, as it was idle" in page
 
     workspace, audit, readings = documents(hub, lease)
     assert workspace["end"]["by"] == "gpuspawner"

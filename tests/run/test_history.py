@@ -56,7 +56,7 @@ def test_a_policy_can_be_tried_on_it(data, capsys):
     assert main(["simulate", CATALOG, "--data", str(data)]) == 0
     told = capsys.readouterr().out
     assert "GPU hours won" in told
-    assert "carol-demo" in told
+    assert "grace-demo" in told
 
 
 def test_gpus_are_at_work_for_about_as_long_as_is_published(data):

@@ -7,12 +7,15 @@ from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 
 import pytest
+import requests
 from cluster_objects import SHARED, a_node
 from kube_api import KubeApi
 from late_scheduler import LateScheduler
 from lease_builders import KINDS, NOW, a_lease, a_request, slots
+from reference_server import TOKEN, reference_server
 
 from gpuspawner.backends.fake import FakeBackend, fake_gpus
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
@@ -20,12 +23,15 @@ from gpuspawner.backends.kubernetes.kinds import cluster_kinds
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.backends.local import nvidia
 from gpuspawner.backends.local.backend import LocalBackend
+from gpuspawner.catalog import HttpSchedulerAddress
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Autoscale
 from gpuspawner.core.leases import lease as leases
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.queue.snapshot import Snapshot, claim_of
 from gpuspawner.schedulers.base import Scheduler
+from gpuspawner.schedulers.http.client import Client
+from gpuspawner.schedulers.http.scheduler import HttpScheduler
 from gpuspawner.schedulers.kubernetes import KubernetesScheduler
 from gpuspawner.schedulers.memory import InMemoryScheduler
 
@@ -42,6 +48,11 @@ class World:
     offers: tuple[tuple[int, ...], ...] = ((2, 3, 3, 1), (5, 6, 3, 1), (0, 0, 0, 0))
     """Free, total, largest, waiting of each kind, where one has a half, and then another wanted three."""
     patch_parts: frozenset[str] = frozenset({"environment", "path_prefix"})
+    foretells: bool = True
+    """Whether it is ours, and so knows before a request is made what it would get to the second."""
+    forget: Callable[[], None] = lambda: None
+    """Has its other side start anew, knowing nothing."""
+    notice_seconds: float | None = None
 
     def gpus_of(self, patch):
         """What a patch shows its workspace."""
@@ -123,7 +134,57 @@ async def over_late(_folder, _monkeypatch):
     async def cut_off():
         backend.unreachable = "The machine does not answer."
 
-    yield World(LateScheduler(backend, KINDS), cut_off)
+    late = LateScheduler(backend, KINDS)
+    yield World(late, cut_off, forget=late.forget)
+
+
+HTTP_INVENTORY = """
+clusters:
+  - {name: here, near: true, price: {a100: 2, half: 1, t4: 1}, nodes: {node-1: {a100: [%s], half: 6}, far: {t4: 1}}}
+"""
+
+
+class Settled(HttpScheduler):
+    """Its other side decides a moment after it was asked: what stands is asked again then."""
+
+    def __init__(self, client, mine, server):
+        super().__init__(client, mine)
+        self.server = server
+
+    async def sync(self, seen):
+        for _ in range(3):  # asked, turned down and asked anew, answered
+            await super().sync(seen)
+            while self.server._soon is not None:
+                await asyncio.sleep(0.01)
+        return await super().sync(seen)
+
+
+def forget(url):
+    requests.post(f"{url}/admin/forget", headers={"Authorization": f"Bearer {TOKEN}"}, timeout=30).raise_for_status()
+
+
+@asynccontextmanager
+async def over_http(folder, _monkeypatch):
+    backend = FakeBackend(fake_gpus("a100", 3))
+    mine = InMemoryScheduler(backend, KINDS)
+    (folder / "token").write_text(TOKEN)
+    names = ", ".join(gpu.id for gpu in backend.gpus)
+    with reference_server(HTTP_INVENTORY % names) as (url, server):
+
+        async def cut_off():
+            backend.unreachable = "The machine does not answer."
+
+        client = Client(HttpSchedulerAddress(url, str(folder / "token")), "hub")
+        scheduler = Settled(client, mine, server)
+        yield World(
+            scheduler,
+            cut_off,
+            offers=((0, 3, 3, 0), (5, 6, 3, 0), (0, 1, 0, 0)),
+            foretells=False,
+            forget=partial(forget, url),
+            notice_seconds=120,
+        )
+        await scheduler.close()
 
 
 def over_autoscaled(folder, monkeypatch):
@@ -132,13 +193,14 @@ def over_autoscaled(folder, monkeypatch):
 
 
 @pytest.fixture(
-    params=[over_fake, over_simulated, over_kubernetes, over_autoscaled, over_late],
+    params=[over_fake, over_simulated, over_kubernetes, over_autoscaled, over_late, over_http],
     ids=[
         "in memory, fake GPUs",
         "in memory, one machine's simulated GPUs",
         "kubernetes, an API server of our own",
         "kubernetes, with a pool scaled to zero",
         "one with a side of its own, which answers late",
+        "http, the reference server",
     ],
 )
 async def world(request, tmp_path, monkeypatch):
@@ -232,30 +294,35 @@ async def test_what_is_offered_can_be_had(scheduler):
         assert more[0].phase is Phase.QUEUED
 
 
-async def test_places_count_from_one_in_the_order_of_asking(scheduler):
+async def test_places_count_from_one_in_the_order_of_asking(world, scheduler):
     assert scheduler.capabilities.tells_positions
     line = await granted(
         scheduler, [waits("x", NOW - 9, count=3), waits("b", NOW + 1), waits("a", NOW + 2), waits("c", NOW)]
     )
     places = (await scheduler.sync(seen_by(scheduler, line))).places()
     assert {name: place.number for name, place in places.items()} == {"c": 1, "b": 2, "a": 3}
-    assert places == {x.id: (await preview(scheduler, x, line)) for x in line if x.phase is Phase.QUEUED}
+    if world.foretells:
+        assert places == {x.id: (await preview(scheduler, x, line)) for x in line if x.phase is Phase.QUEUED}
 
 
-async def test_a_place_told_before_asking_is_the_place_that_it_then_has(scheduler):
+async def test_a_place_told_before_asking_is_the_place_that_it_then_has(world, scheduler):
     line = [waits("b", NOW + 1, count=3), waits("a", NOW + 2, count=3), waits("c", NOW, count=3)]
     for asked_at in (NOW - 1, NOW + 1.5, NOW + 3):
+        await scheduler.sync(seen_by(scheduler, line))  # one with a side of its own knows who waits by that alone
         new = waits("new", asked_at, count=3)
         told = await preview(scheduler, new, line)
-        assert told == (await scheduler.sync(seen_by(scheduler, [*line, new]))).places()["new"]
+        has = (await scheduler.sync(seen_by(scheduler, [*line, new]))).places()["new"]
+        assert told == has if world.foretells else told.number == has.number
 
 
-async def test_a_place_is_zero_seconds_away_exactly_when_it_is_granted_now(scheduler):
+async def test_a_place_is_zero_seconds_away_exactly_when_it_is_granted_now(world, scheduler):
     first, second = waits("a", count=2), waits("b", NOW + 1, count=2)
     line = [first, second]
     assert (await preview(scheduler, first, line)).at_most_seconds == 0
-    assert (await preview(scheduler, second, line)).at_most_seconds == first.request.lifetime_seconds
+    if world.foretells:
+        assert (await preview(scheduler, second, line)).at_most_seconds == first.request.lifetime_seconds
     assert [x.phase for x in await granted(scheduler, line)] == [Phase.RESERVED, Phase.QUEUED]
+    assert (await preview(scheduler, waits("c", NOW + 2, count=2), line)).at_most_seconds != 0
 
 
 async def test_a_patch_is_json_that_shows_the_lease_s_gpus_and_no_other(world, scheduler):
@@ -320,10 +387,9 @@ async def test_a_grant_that_nobody_took_is_given_back_once_its_claim_asks_for_so
     assert granted_now["a"].claim.revision == claim_of(after).revision
 
 
-async def test_a_scheduler_that_forgot_all_grants_no_gpu_that_a_lease_holds(scheduler):
+async def test_a_scheduler_that_forgot_all_grants_no_gpu_that_a_lease_holds(world, scheduler):
     line = await granted(scheduler, [waits("a", count=2), waits("b", NOW + 1, count=2)])
-    if isinstance(scheduler, LateScheduler):
-        scheduler.forget()
+    world.forget()
     assert await granted(scheduler, line) == line
     held = {slot.gpu for lease in line for slot in lease.slots}
     third = (await granted(scheduler, [*line, waits("c", NOW - 1)]))[-1]
@@ -331,7 +397,7 @@ async def test_a_scheduler_that_forgot_all_grants_no_gpu_that_a_lease_holds(sche
     assert held.isdisjoint(slot.gpu for slot in third.slots)
 
 
-async def test_capabilities_are_declared_truly(scheduler):
+async def test_capabilities_are_declared_truly(world, scheduler):
     told = scheduler.capabilities
     sync = scheduler.sync(seen_by(scheduler, [waits("a")]))
     if told.answers_at_once:
@@ -339,6 +405,6 @@ async def test_capabilities_are_declared_truly(scheduler):
             sync.send(None)
     else:
         await sync
-    assert told.preemption_notice_seconds is None
+    assert scheduler.capabilities.preemption_notice_seconds == world.notice_seconds
     consents = a_lease("s", request=a_request(gpu="t4", count=3, substitutes=("a100",)))
     assert ((await granted(scheduler, [consents]))[0].given == "a100") is told.substitutes

@@ -65,7 +65,7 @@ def test_page_json_csv_report_api_and_metrics_tell_the_same(world, monkeypatch, 
                 shown = f"{row[name]:.1f}"
                 assert re.search(rf">{row['name']}</?.*?{re.escape(shown)}", page, re.DOTALL)
                 assert re.search(rf"^{re.escape(row['name'])} .*{re.escape(shown)}", printed, re.MULTILINE)
-    state = 'gpuspawner_gpus{kind="a100",state="busy"}'
+    state = 'gpuspawner_gpus{cluster="default",kind="a100",state="busy"}'
     metrics = asked(world, "metrics").text
     gpus = asked(world, "console/gpus.json").json()["rows"]
     assert f"{state} {sum(row['state'] == 'busy' for row in gpus)}.0" in metrics

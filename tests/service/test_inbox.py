@@ -7,9 +7,11 @@ import page_world
 import pytest
 from page_world import NOW, PEOPLE, api, reclaimed
 
+from gpuspawner.catalog import load_catalog
 from gpuspawner.core.inbox.messages import parse_text
 from gpuspawner.core.leases import events
 from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.units import BadValue
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import AuditLine
@@ -199,3 +201,27 @@ def test_a_workspaces_document_has_the_messages_that_its_user_has_not_read(world
     assert [one["text"] for one in document["messages"]] == ["Maintenance on Friday."]
     read(world, ids=[f"m{made['id']}"])
     assert api(world, "alice", "workspaces/runs").json()["messages"] == []
+
+
+def test_a_grant_to_a_team_reaches_who_is_in_it_and_one_to_everybody_all(make_web_world):
+    world = make_web_world(load_catalog({**page_world.CATALOG, "teams": {"vision": {"title": "Vision"}}}))
+    world.groups["alice"] = {"vision"}
+    for whom, why in (({"team": "vision"}, "The paper"), ({"everybody": True}, "Holidays")):
+        body = {**whom, "what": "2 GPUs", "until": "tomorrow", "why": why}
+        assert api(world, "admin", "quota-grants", "POST", body).status_code == 201
+    everybody, team = ("Everybody was granted more", True), ("Your team vision was granted more", True)
+    assert sorted(told(inbox(world))) == [everybody, team]
+    assert told(inbox(world, "bob")) == [everybody]
+    (one,) = [row for row in api(world, "admin", "quota-grants").json()["grants"] if row["team"]]
+    assert api(world, "admin", f"quota-grants/{one['id']}", "DELETE", {"why": "It is over"}).status_code == 200
+    assert ("A grant of your team vision was taken back", True) in told(inbox(world))
+    read(world, all=True)
+    assert inbox(world)["unread"] == 0
+    world.hub_down = True
+    world.clock.at += 60
+    assert told(world.call(inbox_of, world)) == [("Everybody was granted more", False)]
+
+
+async def inbox_of(world):
+    found = await world.parts.inboxes.of(Owner("hub-1", "alice born"), "alice")
+    return {"notices": [{"title": one.title, "unread": one.unread} for one in found.notices]}

@@ -125,7 +125,7 @@ def test_codes_are_neither_begun_nor_tried_without_end(world):
     begin(world)
 
 
-def test_administrators_alone_allow_an_administrator_s_token_and_for_a_day_s_work(world):
+def test_administrators_alone_allow_an_administrator_s_token_and_for_a_day_s_work(world, monkeypatch, capsys):
     begun = begin(world, admin=1)
     page = Browser(world, "alice").look(f"login-code?code={begun['code']}").text
     assert "You are no administrator" in page
@@ -134,6 +134,12 @@ def test_administrators_alone_allow_an_administrator_s_token_and_for_a_day_s_wor
     plain, token = signed_in(world, "admin"), signed_in(world, "admin", admin=1)
     ask(world, plain, "workspaces?all=1", status=403)
     assert len(ask(world, token, "workspaces?all=1")["workspaces"]) == 2
+    monkeypatch.setenv("GPUSPAWNER_TOKEN", token)
+    assert main(["report", "--by", "user", "--url", world.home]) == 0
+    assert "Nothing was used" in capsys.readouterr().out
+    monkeypatch.setenv("GPUSPAWNER_TOKEN", plain)
+    assert main(["report", "--url", world.home]) == 2
+    assert "for administrators" in capsys.readouterr().err
     world.clock.at += ADMIN_SECONDS
     ask(world, token, "workspaces?all=1", status=403)
     assert ask(world, token, "")["user"] == "admin"

@@ -11,7 +11,7 @@ from gpuspawner.core.leases.endings import End, Reason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.settings import Settings, SettingsError
 from gpuspawner.service.tell import notifier
-from gpuspawner.service.tell.metrics import ServiceCollector
+from gpuspawner.service.tell.metrics.collector import ServiceCollector
 from gpuspawner.service.tell.notifier import WAITING, Message, check_targets
 
 PATIENCE_SECONDS = 60.0

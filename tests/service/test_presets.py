@@ -4,8 +4,10 @@ import pytest
 import requests
 from page_world import NOW, api
 
+from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.tickets import sign_ticket
 from gpuspawner.service.api.presets import MOST
+from gpuspawner.service.forgetting import forget
 
 NIGHTLY = {"template": "pytorch", "gpu": "a100", "count": "4", "substitutes": ["t4"], "tools": ["nlp"]}
 NAME = "my 4 \N{MULTIPLICATION SIGN} A100 for nightly?"
@@ -68,3 +70,17 @@ def test_who_sees_a_form_for_somebody_else_has_none_of_their_presets(world):
         headers = {"Authorization": f"ticket {ticket}"}
         answer = requests.get(f"{world.home}api/v1/presets", headers=headers, timeout=20)
         assert answer.status_code == status
+
+
+def test_the_presets_of_who_is_deleted_in_the_hub_are_forgotten_and_of_nobody_else(world):
+    for who in ("alice", "bob"):
+        save(world, who=who)
+    world.hub_down = True
+    with pytest.raises(Unavailable):
+        world.call(forget, world.parts)
+    world.hub_down, world.created["alice"] = False, None
+    world.call(forget, world.parts)
+    assert world.call(world.parts.store.presets.owners, "hub-1") == {"bob born"}
+    world.created["alice"] = "alice again"
+    assert names(world) == []
+    assert names(world, "bob") == [NAME]

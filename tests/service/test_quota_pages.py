@@ -6,9 +6,11 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from page_world import CATALOG, Browser, api, running, waiting
+from page_world import CATALOG, NOW, Browser, api, running, waiting
 
 from gpuspawner.catalog import load_catalog
+from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.rules import Rate
 
 MONEY = {"per": "month", "hard": 500}
@@ -189,3 +191,16 @@ def test_looking_at_an_address_of_a_form_only_shows_the_page(world):
     assert "Entries of the catalog" in browser.look("quotas/grants").text
     response = browser.post(f"{world.home}quotas/grants", data=GRANT)
     assert (response.status_code, grants(world)) == (403, [])  # without the page's token
+
+
+def test_who_had_a_name_before_is_told_apart_from_who_has_it_now(world):
+    before = running("gone", "bob", gpus=(3,), minutes=30, rate=Rate(Fraction(1), Fraction("2.1")))
+    before = replace(before, key=replace(before.key, user_created="bob long ago"))
+    world.save(before)
+    stops = replace(before, phase=Phase.STOPPING, phase_since=NOW, reason=Reason.STOPPED, ended_by="bob")
+    world.save(stops)
+    world.save(replace(stops, phase=Phase.ENDED, ended_at=NOW))
+    world.save(running("bobs", "bob", gpus=(3,), rate=Rate(Fraction(1), Fraction("2.1"))))
+    entries = section(Browser(world, "admin").look("quotas").text, "rule-each-user")
+    found = re.findall(r"\b(bob(?: \(before\))?) GPU h a week", entries)
+    assert sorted(found) == ["bob", "bob (before)"]

@@ -1,5 +1,6 @@
 """What Prometheus reads: the same numbers as the pages, none that is unknown, for those with the scope."""
 
+import contextlib
 import re
 from dataclasses import replace
 from fractions import Fraction
@@ -12,8 +13,14 @@ from page_world import NOW
 from prometheus_client.parser import text_string_to_metric_families
 
 from gpuspawner.catalog import load_catalog
+from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.leases import events
+from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.core.rules import Rate
+from gpuspawner.core.rules import Notice, Rate
+from gpuspawner.service.tell.metrics import people
+from gpuspawner.service.tell.metrics.collector import ServiceCollector
+from gpuspawner.service.tell.metrics.scraped import keep
 
 OPERATING = (Path(__file__).parents[2] / "docs" / "operating.md").read_text()
 
@@ -23,8 +30,10 @@ def world(make_web_world):
     return make_web_world()
 
 
-def metrics(world, name):
-    response = requests.get(f"{world.home}metrics", headers={"Authorization": f"token {world.token(name)}"})
+def metrics(world, name, page="metrics"):
+    with contextlib.suppress(Unavailable, TypeError):  # as it is kept every ten seconds
+        world.call(keep, world.parts)
+    response = requests.get(f"{world.home}{page}", headers={"Authorization": f"token {world.token(name)}"})
     if response.status_code != 200:
         return response
     families = text_string_to_metric_families(response.text)
@@ -38,12 +47,14 @@ def test_metrics_count_what_pages_show(world, monkeypatch):
     lease = page_world.running("idles", streak=page_world.idle_streak(12), sampled_at=NOW - 70)
     world.save(lease, readings=page_world.readings(lease, [1] * 3))
     world.save(page_world.waiting())
-    world.call(monkeypatch.setattr, world.parts.store, "_transaction", None)  # a scrape costs the store nothing
     world.parts.sampler.counts["idle"] += 3
+    world.call(keep, world.parts)
+    world.call(monkeypatch.setattr, world.parts.store.counters, "_transaction", None)
+    world.call(monkeypatch.setattr, world.parts.store, "_transaction", None)  # a scrape costs the store nothing
     world.clock.at += 30
     found = metrics(world, "prometheus")
-    assert found["gpuspawner_gpus", "a100", "idle"] == 1
-    assert found["gpuspawner_gpus", "a100", "free"] == 3
+    assert found["gpuspawner_gpus", "a100", "default", "idle"] == 1
+    assert found["gpuspawner_gpus", "a100", "default", "free"] == 3
     assert found["gpuspawner_leases", "a100", "none", "running"] == 1
     assert found["gpuspawner_queue_length", "a100"] == 1
     assert found["gpuspawner_queue_length", "t4"] == 0
@@ -51,7 +62,7 @@ def test_metrics_count_what_pages_show(world, monkeypatch):
     assert found["gpuspawner_ends_total", "expired", "none"] == 0
     assert found["gpuspawner_samples_total", "idle"] == 3
     assert found["gpuspawner_sample_age_seconds",] == 100
-    assert found["gpuspawner_fleet_age_seconds",] == 30
+    assert found["gpuspawner_fleet_age_seconds", "default"] == 30
 
 
 def test_starts_and_waits_are_counted_once_and_not_those_that_nobody_waited_for(world):
@@ -116,6 +127,11 @@ async def test_time_of_gpus_is_counted_by_what_was_read_of_each(make_world):
         await world.sample()
     found = {key: value - before.get(key, 0) for key, value in world.parts.sampler.gpu_seconds.items()}
     assert found == {("", "a100", "busy"): 300, ("", "half", "idle"): 150}, "half a GPU counts half"
+    sums = await world.parts.store.read(world.parts.store.use_sums.of_days, "kind", "2000-01-01", "2999-12-31")
+    hours = {(one.key, state): getattr(one.amounts, state) for one in sums for state in ("busy", "idle")}
+    counted = {(kind, state): value for (_, kind, state), value in world.parts.sampler.gpu_seconds.items()}
+    told = {key: value * 3600 for key, value in hours.items() if value}
+    assert told == pytest.approx(counted), "the console's hours are those of the metrics"
 
 
 def test_metrics_have_no_series_for_what_is_unknown(world):
@@ -133,18 +149,106 @@ def test_metrics_are_for_those_with_the_scope(world, name):
 
 def test_the_document_tells_every_metric_with_its_labels_and_no_other(world):
     world.observe()
-    world.save(page_world.running("idles", streak=page_world.idle_streak(12), sampled_at=NOW - 70))
+    lease = page_world.running("idles", streak=page_world.idle_streak(12), sampled_at=NOW - 70)
     told = {
         name: set(re.split(r",\s*", labels)) - {""}
         for row in re.findall(r"^\| (`gpuspawner_.*?) \|", OPERATING, re.MULTILINE)
         for name, labels in re.findall(r"`(\w+)(?:\{(.*?)\})?`", row)
     }
-    answer = requests.get(f"{world.home}metrics", headers={"Authorization": f"token {world.token('prometheus')}"})
+    world.parts.sampler.user_gpu_seconds["alice", "a100", "busy"] += 60
+    world.parts.counted.dropped["workspace_gpus"] += 1
+    world.save(lease, readings=page_world.readings(lease, [1] * 3))
+    world.call(keep, world.parts)
+    headers = {"Authorization": f"token {world.token('prometheus')}"}
+    pages = [requests.get(f"{world.home}{page}", headers=headers).text for page in ("metrics", "metrics/people")]
     families = {
         f"{one.name}_total" if one.type == "counter" else one.name: one.samples
-        for one in text_string_to_metric_families(answer.text)
+        for page in pages
+        for one in text_string_to_metric_families(page)
         if one.name.startswith("gpuspawner_") and not one.name.endswith("_created")  # of a histogram, its beginning
     }
     assert set(families) == set(told)
     for name, samples in families.items():
         assert all(set(sample.labels) - {"le"} == told[name] for sample in samples), name
+
+
+def test_counters_go_on_after_a_restart_and_never_fall_also_after_a_crash(make_web_world, tmp_path, monkeypatch):
+    first = make_web_world()
+    first.save(page_world.running("gone"))
+    first.save(page_world.reclaimed("gone"))
+    first.parts.sampler.counts["idle"] += 5
+    first.parts.book.start_times._waits.observe(7)
+    found = metrics(first, "admin")
+    first.parts.sampler.counts["idle"] += 100  # counted, and nobody was told yet: the crash loses it
+    next_one = page_world.World(tmp_path, monkeypatch)
+    try:
+        next_one.call(next_one.parts.counted.load)
+        assert metrics(next_one, "admin")["gpuspawner_samples_total", "idle"] == 5
+        next_one.parts.sampler.counts["idle"] += 2
+        after = metrics(next_one, "admin")
+    finally:
+        next_one.close()
+    counters = {name for name, *_ in found if name.endswith(("_total", "_bucket", "_sum", "_count"))}
+    ours = {name for name in counters if name.startswith("gpuspawner_")}
+    assert after["gpuspawner_samples_total", "idle"] == 7
+    assert after["gpuspawner_ends_total", "idle", "none"] == 1
+    assert after["gpuspawner_queue_wait_seconds_sum",] == 7
+    assert [key for key, value in found.items() if key[0] in ours and after[key] < value] == []
+
+
+def test_a_counter_stands_still_while_the_store_takes_nothing(world, monkeypatch):
+    world.parts.sampler.counts["idle"] += 1
+    assert metrics(world, "admin")["gpuspawner_samples_total", "idle"] == 1
+    with monkeypatch.context() as away:
+        away.setattr(world.parts.store.counters, "save", fails)
+        world.parts.sampler.counts["idle"] += 1
+        assert metrics(world, "admin")["gpuspawner_samples_total", "idle"] == 1
+    assert metrics(world, "admin")["gpuspawner_samples_total", "idle"] == 2
+
+
+def fails(*_):
+    raise Unavailable("The store does not answer.")
+
+
+def test_what_came_of_warnings_is_counted_by_reason(world):
+    kept, taken, gone = (page_world.in_grace(name, server=name, gpus=(n,)) for n, name in enumerate("abc"))
+    for lease in (kept, taken, gone):
+        world.save(lease)
+    world.save(replace(kept, phase=Phase.RUNNING, keeps_used=1, kept_until=NOW + 7200))
+    world.save(replace(taken, phase=Phase.STOPPING, reason=Reason.IDLE))
+    world.save(replace(gone, phase=Phase.STOPPING, reason=Reason.STOPPED))
+    told = page_world.running("claimed", "bob", gpus=(3,), notice=Notice("claim-1", NOW + 60, "train-77", "admin"))
+    world.save(told)
+    world.save(replace(told, notice=None))
+    found = {key[1:]: n for key, n in metrics(world, "admin").items() if key[0] == "gpuspawner_warnings_total" and n}
+    assert found == {("idle", "kept"): 1, ("ended", "idle"): 1, ("ended otherwise", "idle"): 1, ("claim", "went on"): 1}
+
+
+async def test_what_ran_otherwise_and_what_the_scheduler_did_not_do_is_counted(make_world):
+    world = make_world()
+    lease = await world.up("alice")
+    placed = world.allocator.line(lease, "gpuspawner", events.Placed(("GPU-x",)))
+    await world.book.save(lease, audit=[placed, world.allocator.line(lease, "gpuspawner", events.Adopted("no lease"))])
+    assert dict(world.book.mismatches) == {"elsewhere": 1, "unknown": 1}
+    world.allocator.syncs.errors["no answer"] += 2
+    told = {one.name: one.samples for one in ServiceCollector(world.parts).collect()}
+    errors = {sample.labels["reason"]: sample.value for sample in told["gpuspawner_scheduler_errors"]}
+    assert errors == {"not seen": 0, "no answer": 2, "failed": 0}
+    assert {sample.labels["adapter"] for sample in told["gpuspawner_scheduler_errors"]} == {"memory"}
+
+
+def test_people_stand_on_a_page_of_their_own_with_the_most_that_is_told_of_each(world, monkeypatch):
+    monkeypatch.setattr(people, "MOST_SERIES", 2)
+    world.observe()
+    for number in range(3):
+        lease = page_world.running(f"w{number}", f"user-{number}", gpus=(number,))
+        world.save(lease, readings=page_world.readings(lease, [10 * number]))
+        world.parts.sampler.user_gpu_seconds[f"user-{number}", "a100", "busy"] += 60.0 * number
+    assert not [key for key in metrics(world, "admin") if "user-1" in key]
+    found = metrics(world, "prometheus", "metrics/people")
+    assert found["gpuspawner_user_gpu_seconds_total", "a100", "busy", "user-2"] == 120
+    shown = [key[-1] for key in found if key[0] == "gpuspawner_workspace_gpu_utilization_percent"]
+    assert shown == ["user-2", "user-1"]
+    again = metrics(world, "prometheus", "metrics/people")
+    assert again["gpuspawner_series_dropped_total", "gpuspawner_workspace_gpus"] == 1
+    assert metrics(world, "alice", "metrics/people").status_code == 403

@@ -101,7 +101,8 @@ def _build(component: Component, done: Path) -> None:
         *("-ldflags", " ".join(["-s -w", *(f"-X {value}" for value in component.link)])),
         *(prefix + package for package in component.packages),
     ]
-    run_with_progress(title, command, work / "build.log", env, work)
+    if component.packages:
+        run_with_progress(title, command, work / "build.log", env, work)
     for file in component.data:
         shutil.copy(Path(module["Dir"]) / file, work)
     if component.packages == ("",):

@@ -34,7 +34,7 @@ class Component:
 
     ``staging`` is the version of those modules that its go.mod takes from its own tree, and a wrapper must take from
     the module proxy: only Kubernetes has them. ``link`` holds the linker's ``-X`` values. ``data`` names files of the
-    module that are kept beside the programs.
+    module that are kept beside the programs. Of one without ``packages`` nothing is built: its files are kept.
     """
 
     name: str
@@ -94,6 +94,25 @@ HELM = Component(
     packages=("helm",),
     link=("helm.sh/helm/v4/internal/version.version=v4.2.4",),
 )
+GATEWAY = Component(
+    name="gateway-api",
+    module="sigs.k8s.io/gateway-api",
+    version="1.5.1",
+    packages=(),
+    data=("config/crd/standard/gateway.networking.k8s.io_httproutes.yaml",),
+)
+PROMETHEUS = Component(
+    name="prometheus-operator",
+    module="github.com/prometheus-operator/prometheus-operator",
+    version="0.85.0",
+    packages=(),
+    data=(
+        "example/prometheus-operator-crd/monitoring.coreos.com_prometheusrules.yaml",
+        "example/prometheus-operator-crd/monitoring.coreos.com_servicemonitors.yaml",
+    ),
+)
+OTHERS_KINDS = (GATEWAY, PROMETHEUS)
+"""Whose kinds the chart makes objects of, where a cluster has them."""
 
 CLUSTER = (ETCD, CONTAINERD, KUBERNETES)
 """What `make cluster` builds, the quickest first; the tests build KWOK and helm besides."""

@@ -166,6 +166,11 @@ WASTE = Dashboard(
             {"{{result}}": f"sum by (result) (increase(gpuspawner_samples_total{{{HERE}}}[1h]))"},
             "A workspace whose samples prove nothing is never taken back as idle.", form="areas",
         ),
+        Panel(
+            "What came of warnings of idleness, in a day",
+            {"{{outcome}}": f'sum by (outcome) (increase(gpuspawner_warnings_total{{{HERE}, reason="idle"}}[1d]))'},
+            "Ended, kept by its user, used again, or ended for another reason.", form="areas",
+        ),
     ),
 )  # fmt: skip
 TEAMS = Dashboard(
@@ -230,6 +235,16 @@ SERVICE = Dashboard(
             "Messages an hour",
             {"{{result}}": f"sum by (result) (increase(gpuspawner_notifications_total{{{HERE}}}[1h]))"},
             "Mail, chat and webhooks: sent, failed, dropped because too many waited, or without an address.",
+        ),
+        Panel(
+            "What did not go as decided, in a day",
+            {
+                "scheduler: {{reason}}": (
+                    f"sum by (reason) (increase(gpuspawner_scheduler_errors_total{{{HERE}}}[1d]))"
+                ),
+                "found {{found}}": f"sum by (found) (increase(gpuspawner_lease_mismatches_total{{{HERE}}}[1d]))",
+            },
+            "The scheduler was not seen, did not answer or failed; what ran had no lease, or other GPUs.",
         ),
         Panel(
             "Views' ages", {

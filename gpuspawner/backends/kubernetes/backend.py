@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gpuspawner.backends.base import PodName, ProbeResult, Running
+from gpuspawner.backends.base import OnStopResult, PodName, ProbeResult, Running
 from gpuspawner.backends.kubernetes.api import Api, ApiRefused
 from gpuspawner.backends.kubernetes.names import HUB_LABEL, LEASE_LABEL
 from gpuspawner.backends.kubernetes.patches import WITH_GPUS, WITHOUT_GPUS, pod_patch
@@ -17,6 +17,7 @@ from gpuspawner.backends.kubernetes.reading.models import model_of
 from gpuspawner.backends.kubernetes.reading.objects import Pod, to_pod
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.backends.kubernetes.view import ClusterView
+from gpuspawner.backends.on_stop import ON_STOP_MARGIN_SECONDS, on_stop_script
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Slot
 from gpuspawner.core.gpus.names import Group
@@ -78,12 +79,10 @@ class KubernetesBackend:
 
     async def probe(self, lease_id: str, attempt: int, leased: tuple[str, ...], deadline_seconds: float) -> ProbeResult:
         """Run the probe in the workspace's container. It sees its own GPUs alone, whatever the lease calls them."""
-        pods = self._view.of_lease(lease_id)
-        pods = [pod for pod in pods if pod.attempt == attempt and pod.node and not pod.ended]
-        if not pods:
+        pod = self._pod(lease_id, attempt)
+        if pod is None:
             why = "no running pod of the workspace was found" if self._view.seen else "the cluster is not seen yet"
             return ProbeResult(problem=why)
-        pod = min(pods, key=lambda pod: pod.deleting)
         result = await self._prober.probe(pod, len(leased), deadline_seconds)
         node = self._view.nodes.get(pod.node)
         if result.problem and node is not None and not node.ready:
@@ -92,6 +91,14 @@ class KubernetesBackend:
         divided = any(model.is_divided for model in models)
         shared = divided or any(model.profile for model in models)  # replicas, and slices of one device
         return replace(result, counted=True, shared=shared, divided=divided, pod=PodName(pod.namespace, pod.name))
+
+    async def on_stop(self, lease_id: str, attempt: int, command: str, seconds: float, reason: str) -> OnStopResult:
+        """Run it in the workspace's container."""
+        pod = self._pod(lease_id, attempt)
+        if pod is None:
+            return OnStopResult(problem="no running pod of the workspace was found")
+        script = on_stop_script(command, seconds, reason)
+        return await self._prober.on_stop(pod, script, seconds + ON_STOP_MARGIN_SECONDS)
 
     async def end(self, lease_id: str, attempts: frozenset[int] | None = None) -> bool:
         """Delete every pod of these attempts, and wait a while to see them gone.
@@ -133,6 +140,11 @@ class KubernetesBackend:
         """Follow the cluster no longer, and close the connections."""
         await self._view.close()
         await self._api.close()
+
+    def _pod(self, lease_id: str, attempt: int) -> Pod | None:
+        """Return the pod in which an attempt runs, None where none is seen."""
+        pods = [p for p in self._view.of_lease(lease_id) if p.attempt == attempt and p.node and not p.ended]
+        return min(pods, key=lambda pod: pod.deleting, default=None)
 
     def _running(self, pod: Pod, now: float) -> Running:
         given = tuple((Group(pod.node, resource), count) for resource, count in sorted(pod.requests.items()))

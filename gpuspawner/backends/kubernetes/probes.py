@@ -9,10 +9,11 @@ import shlex
 from collections.abc import AsyncIterator, Iterable
 from weakref import WeakValueDictionary
 
-from gpuspawner.backends.base import ProbeResult
+from gpuspawner.backends.base import OnStopResult, ProbeResult
 from gpuspawner.backends.kubernetes.api import Api, ApiRefused
 from gpuspawner.backends.kubernetes.reading.objects import Pod
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
+from gpuspawner.backends.on_stop import read_on_stop
 from gpuspawner.backends.probe import script
 from gpuspawner.core.errors import Unavailable, quoted
 from gpuspawner.core.gpus.vendors import NVIDIA, Vendor, vendor_of
@@ -63,6 +64,21 @@ class Prober:
             self._probing.discard(pod.uid)
         (self._failed.add if result.problem else self._failed.discard)(pod.uid)
         return result
+
+    async def on_stop(self, pod: Pod, script: bytes, deadline_seconds: float) -> OnStopResult:
+        """Run in a pod what is to run before its end. Never raises, and waits for no probe."""
+        container = self._settings.container
+        running = self._api.execute(pod.namespace, pod.name, container, ["/bin/sh", "-s"], script, MAX_OUTPUT_BYTES)
+        try:
+            ended = await asyncio.wait_for(running, deadline_seconds)
+        except asyncio.TimeoutError:
+            return OnStopResult(problem=f"the script did not end within {deadline_seconds:g} s")
+        except (ApiRefused, Unavailable) as error:
+            return OnStopResult(problem=str(error))
+        if ended.problem or ended.code != 0:
+            why = ended.problem or f"exit code {ended.code}: {quoted(ended.said.strip())}"
+            return OnStopResult(problem=f"the script failed: {why}")
+        return read_on_stop(ended.output)
 
     def forget_but(self, pods: Iterable[Pod]) -> None:
         """Forget what is known of any pod that is none of these."""

@@ -1,4 +1,4 @@
-"""Runs the probe script beside a workspace's process, whatever the script and its tools do."""
+"""Runs a script beside a workspace's process, the probe or another, whatever the script and its tools do."""
 
 from __future__ import annotations
 
@@ -24,6 +24,13 @@ class _TooMuchOutputError(Exception):
 
 async def run_probe(pid: int, parameters: Mapping[str, str], deadline_seconds: float) -> ProbeResult:
     """Run the probe as the user of process ``pid`` and with its environment. Never raises for a bad probe."""
+    return await run_script(pid, script(), parameters, deadline_seconds)
+
+
+async def run_script(
+    pid: int, text: bytes, parameters: Mapping[str, str], deadline_seconds: float, what: str = "the probe"
+) -> ProbeResult:
+    """Run a script as :func:`run_probe` does; ``what`` it is called where it fails."""
     environment, as_user = processes.environment(pid), _as_user(pid)
     if not environment or as_user is None:
         return ProbeResult(problem="the workspace's process has ended, or may not be read")
@@ -41,26 +48,26 @@ async def run_probe(pid: int, parameters: Mapping[str, str], deadline_seconds: f
             **as_user,
         )
     except OSError as error:
-        return ProbeResult(problem=f"the probe could not be started: {error}")
+        return ProbeResult(problem=f"{what} could not be started: {error}")
     try:
-        text, said = await asyncio.wait_for(_talk(process), deadline_seconds)
+        printed, said = await asyncio.wait_for(_talk(process, text), deadline_seconds)
     except asyncio.TimeoutError:
-        return ProbeResult(problem=f"the probe did not end within {deadline_seconds:g} s")
+        return ProbeResult(problem=f"{what} did not end within {deadline_seconds:g} s")
     except _TooMuchOutputError:
-        return ProbeResult(problem=f"the probe printed more than {MAX_OUTPUT_BYTES} bytes")
+        return ProbeResult(problem=f"{what} printed more than {MAX_OUTPUT_BYTES} bytes")
     finally:
         await kill_group(process)
     if process.returncode != 0:
-        return ProbeResult(problem=f"the probe failed with exit code {process.returncode}: {quoted(said.strip())}")
-    return ProbeResult(text=text)
+        return ProbeResult(problem=f"{what} failed with exit code {process.returncode}: {quoted(said.strip())}")
+    return ProbeResult(text=printed)
 
 
-async def _talk(process: asyncio.subprocess.Process) -> tuple[str, str]:
+async def _talk(process: asyncio.subprocess.Process, text: bytes) -> tuple[str, str]:
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        process.stdin.write(script())
+        process.stdin.write(text)
         await process.stdin.drain()
     process.stdin.close()
     output, said = await asyncio.gather(_read(process.stdout), _read(process.stderr))

@@ -13,9 +13,9 @@ from gpuspawner.catalog.building.build_gpus import build_kind, check_gpus
 from gpuspawner.catalog.building.build_template import DEFAULT_POLICY, Surroundings, build_template
 from gpuspawner.catalog.building.extends import Flat, Named, flattened
 from gpuspawner.catalog.document import Issue
-from gpuspawner.catalog.models import AlsoCountsEntry, CatalogEntry, PolicyEntry, ReadingsEntry
+from gpuspawner.catalog.models import AlsoCountsEntry, CatalogEntry, PolicyEntry, ReadingsEntry, SchedulerEntry
 from gpuspawner.catalog.rules.build import build_rules
-from gpuspawner.catalog.values import Catalog, Exporter, Template
+from gpuspawner.catalog.values import Catalog, Exporter, HttpSchedulerAddress, Template
 from gpuspawner.core.idle.policy import ActivityPolicy, ExtendPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy
 from gpuspawner.core.units import show_duration
 
@@ -56,6 +56,7 @@ def build(entries: CatalogEntry, issues: list[Issue], *, empty: bool) -> Catalog
         simulated=MappingProxyType(dict(entries.simulated)),
         rules=rules,
         exporter=_exporter(entries.readings, named, issues),
+        scheduler=_scheduler(entries.scheduler, named, issues),
     )
 
 
@@ -67,6 +68,20 @@ def _exporter(entry: ReadingsEntry, named: Named, issues: list[Issue]) -> Export
         return None
     more = _written(utilization=entry.utilization, instances=entry.instances, token_file=entry.token_file)
     return Exporter(entry.prometheus, **more)
+
+
+def _scheduler(entry: SchedulerEntry, named: Named, issues: list[Issue]) -> HttpSchedulerAddress | None:
+    http = entry.http
+    if http.url is None:
+        if entry.model_fields_set and not named.is_wrong("scheduler"):
+            right = "add url: with its address, for example scheduler: {http: {url: http://batch:8080}}"
+            issues.append(Issue(("scheduler", "http"), "where the scheduler is is not said", right))
+        return None
+    if http.callback is not None and http.token_file is None and not named.is_wrong("scheduler"):
+        right = "add token_file: what the scheduler sends is signed with its token"
+        issues.append(Issue(("scheduler", "http", "callback"), "without a token a callback could be anybody's", right))
+    more = _written(token_file=http.token_file, callback=http.callback)
+    return HttpSchedulerAddress(http.url, **_written(timeout_seconds=http.timeout), **more)
 
 
 def _policy(name: str, flat: Flat[PolicyEntry], issues: list[Issue]) -> LifecyclePolicy:

@@ -14,7 +14,7 @@ from gpuspawner.catalog.document import Issue, Loc
 from gpuspawner.catalog.models import GuaranteeEntry, PolicyEntry, TemplateEntry
 from gpuspawner.catalog.names import did_you_mean
 from gpuspawner.catalog.rules.quotas import most_gpus
-from gpuspawner.catalog.values import NO_GPU, Bounds, Defaults, Guarantee, Template
+from gpuspawner.catalog.values import NO_GPU, ON_STOP_SECONDS, Bounds, Defaults, Guarantee, Template
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.idle.policy import LifecyclePolicy
 from gpuspawner.core.rules import Rules
@@ -86,6 +86,8 @@ def build_template(name: str, flat: Flat[TemplateEntry], around: Surroundings, i
         substitutes=build_substitutes(flat, around.kinds),
         needs_memory_bytes=entry.needs.memory or 0,
         needs_compute=entry.needs.compute or "",
+        on_stop_command=entry.on_stop.command or "",
+        on_stop_seconds=entry.on_stop.timeout or ON_STOP_SECONDS,
         tools=MappingProxyType({tool: tuple(packages) for tool, packages in entry.tools.items()}),
     )
     if len(flat.own.tools) > MOST_TOOLS:

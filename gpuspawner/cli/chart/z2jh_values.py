@@ -106,7 +106,7 @@ def z2jh_values(asked: Asked, theirs: Mapping[str, Any], catalog: Catalog | None
     ]
     hub: Values = {}
     if asked.hub_image:
-        name, tag = _name_and_tag(asked.hub_image)
+        name, tag = name_and_tag(asked.hub_image)
         hub["image"] = {"name": name, "tag": tag}
     else:
         package = {"name": f"{asked.name}-package", "mountPath": PACKAGE}
@@ -224,11 +224,11 @@ def _images(catalog: Catalog | None) -> Values:
     """Return the images of the catalog's templates, as the chart's pre-puller takes them."""
     templates = catalog.templates if catalog else {}
     found = {name: template.image for name, template in templates.items() if template.image}
-    pairs = {name: _name_and_tag(image) for name, image in found.items()}
+    pairs = {name: name_and_tag(image) for name, image in found.items()}
     return {name: {"name": image, "tag": tag} for name, (image, tag) in pairs.items()}
 
 
-def _name_and_tag(image: str) -> tuple[str, str]:
+def name_and_tag(image: str) -> tuple[str, str]:
     """Return what stands before and behind the colon; of a digest, the chart puts them together again."""
     name, colon, tag = image.rpartition(":")
     return (name, tag) if colon and "/" not in tag else (image, "latest")

@@ -19,6 +19,7 @@ from gpuspawner.cli.doctor import of_hub
 from gpuspawner.cli.doctor.asking import answered
 from gpuspawner.cli.doctor.findings import Answer, Finding, State, bad, unknown
 from gpuspawner.cli.doctor.of_cluster import of_fleet
+from gpuspawner.cli.doctor.of_scheduler import of_scheduler
 from gpuspawner.cli.errors import INVALID, RefusedError
 from gpuspawner.core.errors import CatalogError, Unavailable
 from gpuspawner.core.gpus.fleet import Fleet
@@ -77,6 +78,7 @@ def _examined(arguments: argparse.Namespace, token: str) -> Iterator[Finding]:
             yield bad("catalog", f"{arguments.catalog} cannot be used.", remedy)
     else:
         yield unknown("catalog", "Whether the catalog fits the GPUs was not looked at.", "Name it by --catalog.")
+    yield from of_scheduler(catalog)
     if not arguments.kubernetes:
         yield from of_hub.versions(__version__, hub, version, None)
         yield from _of_machine(catalog)

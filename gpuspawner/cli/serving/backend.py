@@ -11,11 +11,14 @@ from typing import Any
 
 from gpuspawner.backends.base import Backend
 from gpuspawner.backends.local.backend import LocalBackend
-from gpuspawner.catalog import Catalog
+from gpuspawner.catalog import Catalog, HttpSchedulerAddress
 from gpuspawner.catalog.file import Prepared
 from gpuspawner.catalog.requests.menus import FILE, read_menus
 from gpuspawner.core.errors import CatalogError, Problem
 from gpuspawner.schedulers.base import Scheduler
+from gpuspawner.schedulers.http.client import Client
+from gpuspawner.schedulers.http.scheduler import HttpScheduler
+from gpuspawner.schedulers.memory import InMemoryScheduler
 
 BACKEND = "GPUSPAWNER_BACKEND"
 """``local`` (the default) or ``kubernetes``."""
@@ -43,16 +46,43 @@ class Chosen:
     """Makes of a later catalog what is used here; raises CatalogError where it cannot be."""
     backend: Backend
     scheduler: Scheduler | None = None
+    makes_pods: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
     close: Callable[[], Awaitable[None]] = _nothing
 
 
 def choose_backend(catalog: Catalog, data: Path, hub_id: str, environment: Mapping[str, str]) -> Chosen:
-    """Return the backend that the environment names.
+    """Return the backend that the environment names, and the scheduler that the catalog names.
 
     Raises:
         BackendError: it names none, or says it wrongly.
     """
+    chosen = _backend(catalog, data, hub_id, environment)
+    address = catalog.scheduler
+    prepare = partial(_same_scheduler, address, chosen.prepare)
+    if address is None:
+        return replace(chosen, prepare=prepare)
+    mine = chosen.scheduler or InMemoryScheduler(chosen.backend, chosen.catalog.gpus)
+    scheduler = HttpScheduler(Client(address, hub_id), mine)
+
+    async def close() -> None:
+        await scheduler.close()
+        await chosen.close()
+
+    return replace(chosen, prepare=prepare, scheduler=scheduler, close=close)
+
+
+def _same_scheduler(
+    address: HttpSchedulerAddress | None, prepare: Callable[[Catalog], Prepared], catalog: Catalog
+) -> Prepared:
+    """Return a catalog as it is used here: who owns the queue is chosen once."""
+    prepared, waits = prepare(catalog)
+    if catalog.scheduler == address:
+        return prepared, waits
+    return replace(prepared, scheduler=address), (*waits, "Another scheduler holds after a restart of the hub.")
+
+
+def _backend(catalog: Catalog, data: Path, hub_id: str, environment: Mapping[str, str]) -> Chosen:
     name = environment.get(BACKEND, "local")
     if name == "local":
         backend = LocalBackend(catalog.gpus.values(), catalog.simulated, data)
@@ -97,7 +127,8 @@ def _cluster(catalog: Catalog, data: Path, hub_id: str, text: str) -> Chosen:
         raise BackendError(str(error.problems[0])) from error
     backend = KubernetesBackend(catalog.gpus.values(), hub_id, settings)
     times = {**CLUSTER_TIMES, "probes_at_once": settings.probes_at_once}
-    return Chosen(catalog, prepare, backend, KubernetesScheduler(backend, catalog.gpus), times, backend.close)
+    scheduler = KubernetesScheduler(backend, catalog.gpus)
+    return Chosen(catalog, prepare, backend, scheduler, makes_pods=True, settings=times, close=backend.close)
 
 
 def _on_this_machine(simulated: Mapping[str, int], catalog: Catalog) -> Prepared:

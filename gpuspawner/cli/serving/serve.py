@@ -17,10 +17,14 @@ from gpuspawner.catalog.warnings import needing_pods
 from gpuspawner.cli.serving.backend import BackendError, Chosen, choose_backend
 from gpuspawner.cli.serving.started import Started, StartError, started_by_hand, started_by_hub
 from gpuspawner.cli.serving.zone import show_times_in
-from gpuspawner.core.errors import CatalogError, NoPort
+from gpuspawner.core.errors import CatalogError, NoPort, Unavailable
+from gpuspawner.schedulers.http.client import Unfit
+from gpuspawner.schedulers.http.scheduler import HttpScheduler
 from gpuspawner.service.app import Options, Service
 from gpuspawner.service.settings import Settings, SettingsError, changed
 from gpuspawner.service.tell.notifier import check_targets
+
+log = logging.getLogger("gpuspawner")
 
 INVALID = 1
 
@@ -41,7 +45,7 @@ def serve(arguments: argparse.Namespace) -> int:
         return INVALID
     try:
         asyncio.run(_run(started.options, chosen, file, settings))
-    except NoPort as error:
+    except (BackendError, NoPort) as error:
         print(f"gpuspawner serve: {error}", file=sys.stderr)
         return INVALID
     return 0
@@ -51,6 +55,8 @@ def _prepare(arguments: argparse.Namespace, started: Started, catalog: Catalog) 
     """Return where workspaces live, the catalog as it is followed, and the service's settings."""
     options, data = started.options, Path(arguments.data)
     chosen = choose_backend(_shortened(arguments.fast, catalog), data, options.hub_id, started.environment)
+    if isinstance(chosen.scheduler, HttpScheduler) and catalog.scheduler and catalog.scheduler.callback:
+        chosen.scheduler.callback_url = f"{catalog.scheduler.callback.rstrip('/')}{options.prefix}scheduler/changed"
     file = CatalogFile(
         Path(arguments.catalog),
         partial(_prepared, arguments, chosen),
@@ -68,15 +74,31 @@ def _shortened(factor: float | None, catalog: Catalog) -> Catalog:
 
 def _prepared(arguments: argparse.Namespace, chosen: Chosen, written: Catalog) -> Prepared:
     """Return a later catalog as it is used here, where the hub would start with it."""
-    if chosen.scheduler is None and (refused := needing_pods(arguments.catalog, written)):
+    if not chosen.makes_pods and (refused := needing_pods(arguments.catalog, written)):
         raise CatalogError(refused)
     prepared = chosen.prepare(_shortened(arguments.fast, written))
     show_times_in(written.rules.timezone)
     return prepared
 
 
+async def _meet(chosen: Chosen) -> None:
+    """Ask the scheduler what it is. One that can't be used is refused; one that does not answer is waited for.
+
+    Raises BackendError.
+    """
+    if not isinstance(chosen.scheduler, HttpScheduler):
+        return
+    try:
+        await chosen.scheduler.meet()
+    except Unfit as error:
+        raise BackendError(str(error)) from error
+    except Unavailable as error:
+        log.warning("%s Nothing is granted before it does; what runs goes on.", error)
+
+
 async def _run(options: Options, chosen: Chosen, file: CatalogFile, settings: Settings) -> None:
     try:
+        await _meet(chosen)
         await Service(options, file, chosen.backend, settings, chosen.scheduler).run()
     finally:
         await chosen.close()

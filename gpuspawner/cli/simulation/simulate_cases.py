@@ -74,7 +74,8 @@ def history(
         policy = draft.of(one.lease.request.policy)
         work, end, gpus = histories.work_of(one, policy.idle.sample_seconds, now), one.end - one.start, len(one.gpus)
         look = histories.Looking(histories.steps_of(one, policy.idle.sample_seconds, now))
-        result, replays = simulate(look, work, gpus, end, policy.idle, mode_of(policy))
+        claim_seconds = None if one.absent_until is None else policy.claim_seconds
+        result, replays = simulate(look, work, gpus, end, policy.idle, mode_of(policy), claim_seconds)
         lease = one.lease
         cases.append(
             Case(

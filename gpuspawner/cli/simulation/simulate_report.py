@@ -36,6 +36,7 @@ def report(cases: Sequence[Case], source: str, file: str) -> dict[str, Any]:
         "stopped": total.stops,
         "workspaces_stopped": sum(bool(case.judged.stops) for case in cases),
         "stopped_in_use": total.wrong,
+        "nobody_came": sum(one.nobody_came for case in cases for one in case.replays),
         "stopped_in_use_per_100000_session_hours": round(total.wrong_per_100k_hours, 2),
         "gpu_hours_won": round(total.won_hours, 2),
         "gpu_hours_winnable": round(total.winnable_hours, 2),
@@ -57,6 +58,7 @@ def _policy(policy: LifecyclePolicy) -> dict[str, Any]:
         "for_seconds": idle.for_seconds,
         "grace_seconds": idle.grace_seconds,
         "sample_seconds": idle.sample_seconds,
+        "claim_seconds": policy.claim_seconds,
     }
 
 
@@ -136,7 +138,8 @@ def policy_sentence(policy: dict[str, Any]) -> str:
     return (
         f"Policy {policy['name']} (mode {policy['mode']}): idle below {policy['below_percent']:g} % for "
         f"{show_duration(policy['for_seconds'])}, then {show_duration(policy['grace_seconds'])} of grace, sampled "
-        f"every {show_duration(policy['sample_seconds'])}."
+        f"every {show_duration(policy['sample_seconds'])}; {show_duration(policy['claim_seconds'])} to come to one "
+        "that came while its user was away."
     )
 
 
@@ -150,6 +153,9 @@ def sentences(report: dict[str, Any]) -> list[str]:
         f"It would have warned {report['warned']} times and {stopped}: {report['stopped_in_use']} while in use.",
         f"GPU hours won: {report['gpu_hours_won']:.1f}, {100 * report['recovered_share']:.1f} % of the {winnable}.",
     ]
+    if report["nobody_came"]:
+        stops = "stop was" if report["nobody_came"] == 1 else "stops were"
+        said.append(f"{report['nobody_came']} {stops} because nobody came to what came while its user was away.")
     if report["warned_only"]:
         then = Counter(one["then"] for one in report["warned_only"])
         wrong = sum(not one["rightly"] for one in report["warned_only"])

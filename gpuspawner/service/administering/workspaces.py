@@ -146,6 +146,7 @@ class Workspaces:
             raise Conflict(f"It {latest.words}. Grant more first, or name an earlier time.")
 
         async def extend() -> None:
+            await self._parts.allocator.scheduler.extend(lease, until)
             newest = self._parts.book.get(lease.id)
             if newest is None or newest.phase not in UP:
                 return  # it ended meanwhile

@@ -75,7 +75,7 @@ class Check(ApiHandler):
             ends_at = bound.at
         place, node_seconds = would.place, would.node_seconds
         shortage = "" if would.held_back is None else would.held_back.words
-        waiting = bool(shortage) or (request.gpu is not None and (place.number > 1 or place.likely_seconds != 0))
+        waiting = bool(shortage) or (request.gpu is not None and (place.number != 1 or place.likely_seconds != 0))
         limit = "" if waiting else start_limit(parts, key)
         trouble = parts.store.trouble
         if trouble:
@@ -160,6 +160,8 @@ def _besides(catalog: Catalog, request: Request, would: Preview, ends_at: float)
     """Yield what else is to be known before Start of what would be granted and end then, in sentences."""
     if would.kind:
         yield f"You get {gpu_title(would.kind, catalog)}{given_instead(catalog, request.gpu or '', would.kind)}."
+    if would.says:
+        yield would.says
     if would.beyond_share:
         yield beyond_share(would.beyond_share, makes_room=catalog.rules.make_room is not None)
     if would.latest_end is not None and would.latest_end.at > ends_at:  # it can't be extended beyond that

@@ -21,7 +21,7 @@ OWN = "A workspace's own token reads no inbox: it is for the API of that workspa
 
 async def read(parts: Parts, person: Person, names: list[str] | None) -> None:
     """Note that a person has read notices by their id, None: all of them. What is not theirs is passed over."""
-    inbox = await parts.inboxes.of(person.owner)
+    inbox = await parts.inboxes.of(person.owner, person.name)
     wanted = [one for one in inbox.notices if one.unread and (names is None or one.id in names)]
     if names is None:
         await parts.inboxes.mark_all(person.owner)
@@ -42,7 +42,7 @@ class Inbox(ApiHandler):
         person = self.must()
         if person.lease is not None:
             raise HTTPError(403, reason=OWN)
-        inbox = await self.parts.inboxes.of(person.owner)
+        inbox = await self.parts.inboxes.of(person.owner, person.name)
         self.answer(inbox_view(self.parts, inbox, unread=query.unread))
 
 
@@ -58,7 +58,7 @@ class Read(ApiHandler):
         if body.all == (body.ids is not None):
             raise RequestRefused("ids", "both, or neither", "ids or all: true", "Take ids from the inbox.")
         await read(self.parts, person, None if body.all else body.ids)
-        self.answer(inbox_view(self.parts, await self.parts.inboxes.of(person.owner), unread=True))
+        self.answer(inbox_view(self.parts, await self.parts.inboxes.of(person.owner, person.name), unread=True))
 
 
 class Messages(ApiHandler):

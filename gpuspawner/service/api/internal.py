@@ -126,7 +126,7 @@ class Wait(SpawnerHandler):
         longest = min(LONGEST_WAIT_SECONDS, self.number("seconds", float, default=str(LONGEST_WAIT_SECONDS)))
         until = self.parts.clock.now() + longest
         while lease.phase in WAITING and self.parts.clock.now() < until:
-            if str(self.parts.queue.place(lease).number) != known:
+            if str(self.parts.queue.place(lease).number or "") != known:
                 break
             left_seconds = until - self.parts.clock.now()
             await self.parts.book.wait_for_change(min(left_seconds, self.parts.queue.due_seconds(lease)))

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
+from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.inbox.messages import Message
 from gpuspawner.core.inbox.notices import KEPT_SECONDS, Marks, Notice, Step, in_order, notices_of
 from gpuspawner.core.leases.lease import NOBODY, Owner
@@ -14,8 +15,10 @@ from gpuspawner.core.units import show_time
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.inbox.board import Board
 from gpuspawner.service.leases.book import Book
+from gpuspawner.service.observe.members import Members
 from gpuspawner.service.rules.accounts import Accounting
 from gpuspawner.service.store import Store
+from gpuspawner.service.store.ledger import GrantRow
 
 MOST_KEPT = 2000
 """So many people's are kept in memory. Arbitrary: more than look at pages at a time."""
@@ -37,22 +40,26 @@ class Inbox:
 class Inboxes:
     """Raises Unavailable where the store does not answer."""
 
-    def __init__(self, store: Store, book: Book, board: Board, accounting: Accounting, clock: Clock) -> None:
+    def __init__(
+        self, store: Store, book: Book, board: Board, accounting: Accounting, members: Members, clock: Clock
+    ) -> None:
         """Know nobody's yet."""
         self._store, self._book, self._board, self._accounting, self._clock = store, book, board, accounting, clock
+        self._members = members
         self._marked: Counter[Owner] = Counter()
         self._read: dict[Owner, tuple[tuple[int, int], list[Step], Marks]] = {}
 
-    async def of(self, owner: Owner) -> Inbox:
-        """Return a person's; that of nobody is empty."""
+    async def of(self, owner: Owner, user: str = "") -> Inbox:
+        """Return a person's; that of nobody is empty. ``user`` is their name, for what is granted to their teams."""
         if owner == NOBODY:
             return Inbox()
         now = self._clock.now()
         steps, marks = await self._stored(owner, now)
         messages = self._board.told_to(owner.user_created)
-        notices = in_order(
-            notices_of(steps, marks), [one.notice(marks) for one in messages], list(self._grants(owner, marks))
-        )
+        grants = [row for row in self._accounting.rows() if row.made_at >= now - KEPT_SECONDS]
+        groups = await self._groups(owner, user) if any(_is_of_team(row) for row in grants) else frozenset()
+        granted = [one for row in grants if _concerns(row, owner, groups) for one in self._of_grant(row, marks)]
+        notices = in_order(notices_of(steps, marks), [one.notice(marks) for one in messages], granted)
         notices = tuple(one for one in notices if one.at >= now - KEPT_SECONDS)
         shown = [one for one in messages if one.is_shown(now) and one.notice(marks).unread]
         return Inbox(notices, tuple(shown))
@@ -81,20 +88,37 @@ class Inboxes:
             self._read[owner] = known
         return known[1], known[2]
 
-    def _grants(self, owner: Owner, marks: Marks) -> Iterator[Notice]:
-        for row in self._accounting.rows():
-            if row.user_created != owner.user_created:
-                continue
-            grant = row.grant
-            what = amount_text(Amount(grant.what, grant.kind, grant.amount))
-            made, gone = f"g{row.id}", f"t{row.id}"
+    async def _groups(self, owner: Owner, user: str) -> frozenset[str]:
+        """Return the groups that somebody is in; none while the hub does not say, and their inbox has the rest."""
+        try:
+            return await self._members.lately(user, owner)
+        except Unavailable:
+            return frozenset()
+
+    def _of_grant(self, row: GrantRow, marks: Marks) -> Iterator[Notice]:
+        grant = row.grant
+        what = amount_text(Amount(grant.what, grant.kind, grant.amount))
+        made, gone = f"g{row.id}", f"t{row.id}"
+        whose = "You were" if row.user_created else f"Your team {row.team} was" if row.team else "Everybody was"
+        yield Notice(
+            made, row.made_at, "quota granted", f"{whose} granted more",
+            f"{what} until {show_time(row.until, self._clock.now())}: {row.why}",
+            not marks.has(made, row.made_at), by=row.by,
+        )  # fmt: skip
+        if row.taken_back_at is not None:
+            of = "" if row.user_created else f" of your team {row.team}" if row.team else " of everybody"
             yield Notice(
-                made, row.made_at, "quota granted", "You were granted more",
-                f"{what} until {show_time(row.until, self._clock.now())}: {row.why}",
-                not marks.has(made, row.made_at), by=row.by,
+                gone, row.taken_back_at, "quota taken back", f"A grant{of} was taken back",
+                f"{what}: {row.taken_back_why}", not marks.has(gone, row.taken_back_at), by=row.taken_back_by,
             )  # fmt: skip
-            if row.taken_back_at is not None:
-                yield Notice(
-                    gone, row.taken_back_at, "quota taken back", "A grant was taken back",
-                    f"{what}: {row.taken_back_why}", not marks.has(gone, row.taken_back_at), by=row.taken_back_by,
-                )  # fmt: skip
+
+
+def _is_of_team(row: GrantRow) -> bool:
+    return bool(row.team) and not row.user_created
+
+
+def _concerns(row: GrantRow, owner: Owner, groups: frozenset[str]) -> bool:
+    """Whether a grant is told to somebody: to its user, to who is in its team now, or to everybody."""
+    if row.user_created:
+        return row.user_created == owner.user_created
+    return not row.team or row.team in groups

@@ -300,6 +300,8 @@ class Allocator:
         current = await self.current(lease_id, attempt)
         lease = leases.acknowledge(current, hash_token(token), self.clock.now())
         await self.book.save(lease)
+        if not self.scheduler.capabilities.answers_at_once:
+            self.syncs.ask()  # that it was taken is told before the grant expires
         return lease, token
 
     async def park(self, lease_id: str, attempt: int) -> Lease:

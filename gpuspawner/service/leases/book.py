@@ -9,13 +9,17 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from gpuspawner.core.errors import Conflict, Superseded, Unavailable
+from gpuspawner.core.leases import events
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Key, Lease, Owner
+from gpuspawner.core.leases.warned import settled
 from gpuspawner.core.quotas.charges import Line
 from gpuspawner.service.store import AuditLine, ReadingRow, Store
 from gpuspawner.service.store.reports.use_sums import Part
 from gpuspawner.service.tell.start_times import StartTimes
 
+MISMATCHES = ("elsewhere", "unknown", "nobody's")
+"""Ran on other GPUs than the lease said; had no lease, or one that was over; belonged to no lease, and was ended."""
 BEFORE_IT = "What was to be stored before this could not be. Nothing was done; try again."
 
 
@@ -70,6 +74,10 @@ class Book:
         self.store = store
         self.ends: Counter[tuple[Reason, str]] = Counter()
         """How many leases ended since this service started, by reason and the team that they were charged to."""
+        self.warnings: Counter[tuple[str, str]] = Counter()
+        """What came of warnings: by reason and outcome, as ``core.leases.warned`` has them."""
+        self.mismatches: Counter[str] = Counter()
+        """How often what ran was not as leases say: one of MISMATCHES."""
         self.start_times = StartTimes()
         self.failed_to_write = False
         """Whether a write failed that nobody has made up for: see ``Lifecycle.catch_up``."""
@@ -244,6 +252,7 @@ class Book:
             before = self._as_stored.get(lease.id)
             self.start_times.note(before, lease)
             self.saves[lease.key.owner] += 1
+            self.warnings.update(settled(before, lease) if before is not None else ())
             if lease.live:
                 self._as_stored[lease.id] = lease
             elif self._as_stored.pop(lease.id, None) is not None and lease.reason is not None:
@@ -255,6 +264,8 @@ class Book:
             write.done.set_result(None)
         of_id = {lease.id: lease for lease in write.leases}
         for line in write.lines:
+            if (found := _mismatch(line.event)) is not None:
+                self.mismatches[found] += 1
             if line.lease in of_id:
                 self.told(of_id[line.lease], line)
 
@@ -309,6 +320,15 @@ async def not_stored(steps: Mapping[str, asyncio.Future[None] | None]) -> dict[s
         if error is not None and not isinstance(error, Unavailable):
             raise error
     return {name: error for name, error in zip(names, found, strict=True) if isinstance(error, Unavailable)}
+
+
+def _mismatch(event: events.Event) -> str | None:
+    """Return which of MISMATCHES an event tells of; None where it tells of none."""
+    if isinstance(event, events.Stopped):
+        return MISMATCHES[2] if event.reason == Reason.ORPHANED.value else None
+    if isinstance(event, events.Placed):
+        return MISMATCHES[0]
+    return MISMATCHES[1] if isinstance(event, events.Adopted) else None
 
 
 def _names(write: _Write) -> set[str | Key]:

@@ -15,13 +15,15 @@ from gpuspawner.core.leases import endings, events
 from gpuspawner.core.leases import lease as leases
 from gpuspawner.core.leases.endings import End
 from gpuspawner.core.leases.holding_back import hold_back, let_go
-from gpuspawner.core.leases.lease import WAITING, Lease, Phase
+from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.placement.placement import used_shares
 from gpuspawner.core.queue.grants import Held
 from gpuspawner.core.queue.preemption import is_of
 from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
 from gpuspawner.core.quotas.quotas import Tally
-from gpuspawner.schedulers.base import Answer, Grant
+from gpuspawner.core.rules import Notice
+from gpuspawner.core.units import show_time
+from gpuspawner.schedulers.base import SCHEDULER, Answer, Grant, Preempted
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.book import Book, all_stored
 from gpuspawner.service.leases.observed import Observed
@@ -79,6 +81,7 @@ class Granting:
                         stored.append(done)
                         granted.append(before)
             stored += self._note_held_back(answer.held_back())
+        stored += self._note_preempted({one.lease_id: one for one in answer.preempted})
         await all_stored(stored)
         for lease in granted:
             await self._foretold.came(lease)
@@ -155,6 +158,23 @@ class Granting:
             elif by is not None and (before is None or before.rule != by.rule):
                 line = self._line(lease, events.HeldBackBy(by.rule, by.words))
                 stored.append(self._book.save(hold_back(lease, by.rule, by.words, now), audit=[line]))
+        return stored
+
+    def _note_preempted(self, preempted: Mapping[str, Preempted]) -> list[asyncio.Future[None]]:
+        """Tell those whose workspaces a scheduler ends that owns the queue, and those whom it spares after all."""
+        now, by, stored = self._clock.now(), self._observed.scheduler_name, []
+        for lease in self._book:
+            one, notice = preempted.get(lease.id), lease.notice
+            if lease.phase not in UP:
+                continue
+            if one is None and notice is not None and notice.preemption == SCHEDULER:
+                spared = replace(lease, notice=None)
+                event: events.Event = events.ClaimGone(f"{by} does not need its GPUs any more.")
+                stored.append(self._book.save(spared, audit=[self._line(spared, event)]))
+            elif one is not None and (notice is None or notice.preemption != SCHEDULER or notice.at != one.at):
+                warned = replace(lease, notice=Notice(SCHEDULER, one.at, one.why, by))
+                event = events.WarnedOfClaim(f"{one.why} It ends at {show_time(one.at, now)}.")
+                stored.append(self._book.save(warned, audit=[self._line(warned, event)]))
         return stored
 
     def _line(self, lease: Lease, event: events.Event) -> AuditLine:

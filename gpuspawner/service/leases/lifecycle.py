@@ -14,6 +14,7 @@ from gpuspawner.core.leases import lease as leases
 from gpuspawner.core.leases.lease import UP, Lease, Phase
 from gpuspawner.core.quotas.charges import BUDGET
 from gpuspawner.core.rules import Notice
+from gpuspawner.schedulers.base import SCHEDULER
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.allocator import Allocator
 from gpuspawner.service.leases.arrivals import Arrivals
@@ -233,7 +234,30 @@ class Lifecycle:
         return kept
 
     async def extend(self, lease: Lease, by: str, where: str = "") -> Lease:
-        """Move the deadline by its policy's step. Raises Conflict where nothing is left, or there is no deadline."""
+        """Move the deadline by its policy's step.
+
+        Raises:
+            Conflict: nothing is left, there is no deadline, or the scheduler refuses, in its words.
+            Unavailable: the scheduler that must agree does not answer.
+        """
+        longer, seconds = self._longer(lease)
+        if self._allocator.scheduler.capabilities.owns_queue and longer.deadline_at is not None:
+            await self._allocator.scheduler.extend(lease, longer.deadline_at)
+            newest = self._book.get(lease.id)
+            if newest is None or (newest.deadline_at, newest.phase) != (lease.deadline_at, lease.phase):
+                raise Conflict("This workspace changed while its scheduler was asked. Press Extend again.")
+            longer, seconds = self._longer(newest)
+        line = self._allocator.line(longer, by, events.Extended(seconds), where)
+        await self._book.save(longer, audit=[line])
+        return longer
+
+    def _longer(self, lease: Lease) -> tuple[Lease, float]:
+        """Return a lease whose end is moved by its policy's step, and by how much. Raises Conflict.
+
+        What a scheduler that owns the queue fixed at the grant binds no longer: it is asked each time.
+        """
+        if lease.fixed_end is not None and lease.fixed_end.rule == SCHEDULER:
+            lease = replace(lease, fixed_end=None)
         if lease.phase not in UP or lease.deadline_at is None:
             raise Conflict("This workspace has no running lifetime to extend.")
         if why := self._allocator.bounds.left_to_others(lease):
@@ -245,11 +269,9 @@ class Lifecycle:
         deadline_at, extended = lifetime.extend(
             lease.deadline_at, lease.extended_seconds, policy.extend, self._clock.now(), bound
         )
-        event = events.Extended(extended - lease.extended_seconds)
         if latest is not None and latest.at > deadline_at:
             latest = lease.fixed_end  # the budget leaves more than this step
         changed = replace(
             lease, deadline_at=deadline_at, extended_seconds=extended, warned_seconds=(), latest_end=latest
         )
-        await self._book.save(changed, audit=[self._allocator.line(changed, by, event, where)])
-        return changed
+        return changed, extended - lease.extended_seconds

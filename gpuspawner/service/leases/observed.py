@@ -78,6 +78,11 @@ class Observed:
         return self._restrictions.closed(self._scheduler.fleet)
 
     @property
+    def scheduler_name(self) -> str:
+        """What pages call who owns the queue, where that is not gpuspawner."""
+        return self._scheduler.capabilities.title or "The scheduler"
+
+    @property
     def kinds(self) -> Kinds:
         """The GPU kinds, by name."""
         return self._scheduler.kinds

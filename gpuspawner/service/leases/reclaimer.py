@@ -9,18 +9,23 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from gpuspawner.backends.base import Backend
+from gpuspawner.backends.on_stop import TERMINATED
+from gpuspawner.catalog.values import ON_STOP_SECONDS
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.leases import coming_back
 from gpuspawner.core.leases import lease as leases
 from gpuspawner.core.leases.endings import End, Reason
 from gpuspawner.core.leases.events import Returned, Stopped
 from gpuspawner.core.leases.lease import Lease, Phase
+from gpuspawner.core.leases.output import shown
+from gpuspawner.core.units import show_duration
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.allocator import Allocator
 from gpuspawner.service.leases.book import Book
 from gpuspawner.service.observe.hub import Hub
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import AuditLine
+from gpuspawner.service.store.outputs import OutputRow
 
 log = logging.getLogger("gpuspawner.reclaimer")
 
@@ -113,6 +118,11 @@ class Reclaimer:
         current = self._book.get(lease.id)
         if current is None or current.hub_gone:
             return False
+        if sent_at is None and current.running_at is not None:
+            await self._run_on_stop(current)
+            current = self._book.get(lease.id)
+            if current is None or current.hub_gone:
+                return False
         # The write checks the epoch: a service that was replaced sends no stop. A start that never ran is known by its
         # server from here on: a stop that is sent again must not hit the next one.
         sent = replace(current, stop_sent_at=now, server_started=lease.server_started or server.started)
@@ -123,6 +133,27 @@ class Reclaimer:
         finally:
             self._allocator.observed.stop_answered(lease.key)
         return False
+
+    async def _run_on_stop(self, lease: Lease) -> None:
+        """Run what the workspace has to do before its end, and keep what it wrote.
+
+        A service that restarts meanwhile runs it again: rather twice than a checkpoint less.
+        """
+        template = self._allocator.catalog.templates.get(lease.request.template)
+        command, seconds = (template.on_stop_command, template.on_stop_seconds) if template else ("", ON_STOP_SECONDS)
+        reason = lease.reason.value if lease.reason else ""
+        ran = await self._backend.on_stop(lease.id, lease.attempt, command, seconds, reason)
+        if ran.problem:
+            log.warning("what %s was to run before its end did not run: %s", lease.id, ran.problem)
+        if ran.code is None:
+            return
+        how = (
+            f"ended with exit code {ran.code}"
+            if ran.code != TERMINATED
+            else f"was ended after {show_duration(seconds)}"
+        )
+        text = shown(f"What was to run before the end {how}.\n{ran.output}", {})
+        await self._book.store.write(self._book.store.outputs.keep, OutputRow(lease.id, self._clock.now(), text))
 
     async def end_attempts(self, lease: Lease) -> bool:
         """End what earlier attempts of a live lease left running. True once nothing of them is left."""

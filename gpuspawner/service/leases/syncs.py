@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -12,6 +13,9 @@ from gpuspawner.core.queue.snapshot import Snapshot
 from gpuspawner.schedulers.base import Answer, Scheduler
 
 log = logging.getLogger("gpuspawner.allocator")
+
+ERRORS = ("not seen", "no answer", "failed")
+"""The view of the GPUs was not had; it did not answer; its answer could not be taken."""
 
 T = TypeVar("T")
 
@@ -47,6 +51,8 @@ class Syncs:
         """The last answer that was given."""
         self.away = ""
         """Why the scheduler does not answer now; "" while it does."""
+        self.errors: Counter[str] = Counter()
+        """How often the scheduler failed: one of ERRORS."""
         self.told = 0
         """How many times a scheduler that takes its time told something, or stopped answering."""
 
@@ -102,6 +108,7 @@ class Syncs:
         except asyncio.CancelledError:
             raise
         except BaseException as error:
+            self.errors["failed"] += 1
             log.exception("what the scheduler answered could not be taken; it is asked again")
             return error
         return None
@@ -113,6 +120,7 @@ class Syncs:
         try:
             answer = await self._scheduler.sync(snapshot)
         except Unavailable as error:
+            self.errors["no answer"] += 1
             if not self.away:
                 log.warning("the scheduler does not answer, and who waits goes on waiting: %s", error)
                 self.told += 1

@@ -88,6 +88,8 @@ class Sampler:
         self.counts: Counter[str] = Counter()
         self.gpu_seconds: dict[tuple[str, str, str], float] = defaultdict(float)
         """Seconds of GPUs, in their shares, that samples account for: by team, kind, and what was read of each GPU."""
+        self.user_gpu_seconds: dict[tuple[str, str, str], float] = defaultdict(float)
+        """The same by user, kind, and what was read."""
 
     def start_due(self) -> None:
         """Start a probe of every workspace that is due and not being probed. Returns at once."""
@@ -229,7 +231,9 @@ class Sampler:
         shares = {slot.gpu: slot.share for slot in lease.slots}
         for row in rows:
             if row.gpu in shares:
-                self.gpu_seconds[lease.request.team, lease.kind or "", row.kind] += row.seconds * float(shares[row.gpu])
+                seconds, kind = row.seconds * float(shares[row.gpu]), lease.kind or ""
+                self.gpu_seconds[lease.request.team, kind, row.kind] += seconds
+                self.user_gpu_seconds[lease.user, kind, row.kind] += seconds
 
 
 def _parsed(

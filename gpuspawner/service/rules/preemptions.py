@@ -34,6 +34,7 @@ from gpuspawner.core.queue.snapshot import KeptGpus, Snapshot
 from gpuspawner.core.queue.standing import account_of, givers_to, over_share, wishes
 from gpuspawner.core.rules import Notice
 from gpuspawner.core.units import show_time
+from gpuspawner.schedulers.base import SCHEDULER
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.allocator import Allocator
 from gpuspawner.service.leases.book import Book, all_stored
@@ -178,7 +179,7 @@ class Preemptions:
             notice = lease.notice
             if notice is None or not notice.preemption or lease.phase not in UP:
                 continue  # an administrator's is the lifecycle's to carry out
-            if notice.preemption not in self._live:
+            if notice.preemption not in self._live and notice.preemption != SCHEDULER:
                 stored.append(self._spare(lease))
             elif notice.at <= self._clock.now():
                 stored.append(self._end(lease, notice))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,6 +56,18 @@ class Presets:
                 return False
             changed = connection.execute(t.update().where(_theirs(owner), t.c.name == before).values(name=name))
             return changed.rowcount > 0
+
+    def owners(self, hub: str) -> frozenset[str]:
+        """Return who of a hub's users has any, by when they were created."""
+        t = tables.presets.c
+        with self._transaction() as connection:
+            return frozenset(connection.scalars(sa.select(t.user_created).where(t.hub == hub).distinct()))
+
+    def forget(self, owners: Iterable[Owner]) -> None:
+        """Delete all that users have, who are no more."""
+        with self._transaction(writes=True) as connection:
+            for owner in owners:
+                connection.execute(tables.presets.delete().where(_theirs(owner)))
 
     def delete(self, owner: Owner, name: str) -> bool:
         """Forget one; False where there is none."""

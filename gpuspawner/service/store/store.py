@@ -34,6 +34,7 @@ from gpuspawner.service.store.outputs import Outputs
 from gpuspawner.service.store.preemptions import PreemptionRows
 from gpuspawner.service.store.presets import Presets
 from gpuspawner.service.store.reports.audit_search import AuditSearch
+from gpuspawner.service.store.reports.counters import CounterRows
 from gpuspawner.service.store.reports.lookups import Lookups
 from gpuspawner.service.store.reports.use_sums import Part, UseSums
 from gpuspawner.service.store.restrictions import RestrictionRows
@@ -103,6 +104,7 @@ class Store:
         self.presets = Presets(self._transaction)
         self.answers = Answers(self._transaction)
         self.tokens = Tokens(self._transaction)
+        self.counters = CounterRows(self._transaction)
 
     def open(self, after: int | None = None) -> None:
         """Migrate the schema, then raise the epoch: from here older services can write no more.

@@ -273,3 +273,11 @@ messages = sa.Table(
     sa.Column("withdrawn_by", sa.String(255), nullable=False, server_default=""),
     sa.Index("ix_messages_made_at", "made_at"),
 )
+
+counters = sa.Table(
+    "counters",
+    metadata,
+    sa.Column("series", sa.String(1024), primary_key=True),
+    sa.Column("value", sa.Float, nullable=False),
+    sa.Column("at", sa.Float, nullable=False),
+)

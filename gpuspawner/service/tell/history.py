@@ -16,6 +16,8 @@ from gpuspawner.core.idle.evidence import SampleKind
 from gpuspawner.core.idle.readings import PROBED, GpuReading, Sample, SoftReading
 from gpuspawner.core.idle.soft import CPU
 from gpuspawner.core.idle.timeline import Timeline, merged
+from gpuspawner.core.leases import events
+from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.service.store import ReadingRow, tables
 from gpuspawner.service.store.ages import BUCKET_SECONDS, RAW_SECONDS
@@ -33,6 +35,14 @@ class Recorded:
     rows: tuple[ReadingRow, ...]
     start: float
     end: float
+    absent_until: float | None = None
+    """It came while its user was away, and until then nobody had come; None: they were there, or nothing tells."""
+
+    def opened(self, at: float) -> bool | None:
+        """Return whether somebody had come by then; None where nothing tells."""
+        if self.absent_until is None:
+            return None
+        return False if at < self.absent_until else True if self.lease.claimed_at is not None else None
 
     @property
     def gpus(self) -> tuple[str, ...]:
@@ -58,6 +68,7 @@ def recorded(
     query = sa.select(*columns).order_by(tables.readings.c.at, tables.readings.c.number)
     first = sa.select(tables.readings.c.lease).where(tables.readings.c.at >= since, tables.readings.c.gpu != "")
     first = first.group_by(tables.readings.c.lease).order_by(sa.func.min(tables.readings.c.at))
+    over = sa.select(sa.func.max(tables.audit.c.at)).where(tables.audit.c.action == events.NobodyCameYet.name)
     try:
         with engine.connect() as connection:
             names = list(connection.scalars(first))
@@ -66,8 +77,9 @@ def recorded(
                 where = (tables.readings.c.lease == name) & (tables.readings.c.at >= since)
                 rows = tuple(ReadingRow(**row) for row in connection.execute(query.where(where)).mappings())
                 document = connection.scalar(sa.select(tables.leases.c.document).where(tables.leases.c.id == name))
+                over_at = connection.scalar(over.where(tables.audit.c.lease == name))
                 if document is not None:
-                    yield _recorded(_lease_json.validate_python(document), rows, since)
+                    yield _recorded(_lease_json.validate_python(document), rows, since, over_at)
     except (sa.exc.SQLAlchemyError, ValueError, TypeError) as error:  # no database, a cut one, rows that say nothing
         why = str(getattr(error, "orig", error)).splitlines()[0]
         if "no such column" in why or "does not exist" in why:
@@ -80,11 +92,15 @@ def recorded(
         engine.dispose()
 
 
-def _recorded(lease: Lease, rows: tuple[ReadingRow, ...], since: float) -> Recorded:
+def _recorded(lease: Lease, rows: tuple[ReadingRow, ...], since: float, over_at: float | None) -> Recorded:
     began = rows[0].at - rows[0].seconds
     start = max(lease.running_at if lease.running_at is not None else began, since)
     end = max(rows[-1].at, lease.ended_at or 0.0)
-    return Recorded(lease, rows, min(start, began), end)
+    nobody = lease.arrival is not None or lease.reason is Reason.NOBODY_CAME
+    last = end if nobody else over_at  # the last time at which nobody had come
+    absent_until = lease.claimed_at if lease.claimed_at is not None else None if last is None else last + 1.0
+    seen = lease.running_at is not None and lease.running_at >= since  # else its beginning is not known
+    return Recorded(lease, rows, min(start, began), end, absent_until if seen else None)
 
 
 def work_of(history: Recorded, period_seconds: float, now: float) -> Timeline:
@@ -155,6 +171,7 @@ def _sample(history: Recorded, rows: dict[str, ReadingRow], interval: float, at:
         interval_seconds=interval,
         age_seconds=max(0.0, at - history.start),
         cpu_cores=known[0].cpu_cores if known else None,
+        opened=history.opened(at),
         soft=_soft(next((row.soft for row in rows.values() if row.soft is not None), None)),
     )
 

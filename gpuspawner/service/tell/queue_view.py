@@ -146,8 +146,11 @@ class QueueView:
         """
         found = self._places(lease)
         last = len(self._now().seen.claims)
+        behind = Place(last, last, None, None)
+        if self._scheduler.capabilities.owns_queue:
+            behind = Place(None, None, None, None)  # the others are not known
         place = found.places.get(lease.id) if found.knows(lease) else None
-        return _later(place or Place(last, last, None, None), self._clock.now() - found.as_of)
+        return _later(place or behind, self._clock.now() - found.as_of)
 
     def places(self) -> Mapping[str, Place]:
         """Return where all stand, by lease id, as of the last pass: those who came since are not in it."""
@@ -173,7 +176,7 @@ class QueueView:
         began, answer = time.thread_time(), self._standing(computed)
         places = {} if answer is None else answer.places()
         if answer is not None:
-            numbers = {name: one.number for name, one in places.items()}
+            numbers = {name: one.number for name, one in places.items() if one.number is not None}
             self._changes.see(numbers, self._book, self._scheduler.kinds, answer.as_of)
         asked = {claim.id: _asked(claim) for claim in computed.seen.claims if claim.id in places}
         as_of = computed.seen.now if answer is None else answer.as_of

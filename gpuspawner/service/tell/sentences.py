@@ -119,12 +119,15 @@ def waits(
     ``shortage`` is what but GPUs is waited for, in a sentence; ``kept`` why what is free is not given; ``reach`` what
     tells who has closed the page that it starts, in a sentence.
     """
-    line = f"You {'are' if asked_for else 'would be'} {ordinal(place.number)} in line"
+    number = "" if place.number is None else f"{ordinal(place.number)} "
+    line = f"You {'are' if asked_for else 'would be'} {number}in line"
     stays = "You can close this page; your place stays."
     if not asked_for:
         stays = "Once you have pressed Start, you can close this page."
     if reach:
         stays = f"{stays} {reach}"
+    if place.says:
+        return f"{place.says} {stays}"
     if shortage:
         return f"{shortage} {line}; it starts by itself when others leave room. {stays}"
     if request.gpu is None:

@@ -189,7 +189,7 @@ def standing_view(parts: Parts, lease: Lease) -> dict[str, Any] | None:
     elif not parts.allocator.observed.hub_answers and lease.phase is Phase.PARKED:
         sentence = "The hub does not answer at this moment; your place stays."
     elif parts.allocator.syncs.away:
-        sentence = "The scheduler does not answer at this moment; your place stays."
+        sentence = f"{parts.allocator.observed.scheduler_name} does not answer at this moment; your place stays."
     elif place.at_most_seconds == 0:
         sentence = start_limit(parts, lease.key) or sentence
     return {

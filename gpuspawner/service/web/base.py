@@ -154,7 +154,7 @@ class PageHandler(ErrorPages):
             raise HTTPError(403, reason="A token of the command line opens no pages: it is for the API.")
         else:
             with suppress(Unavailable):  # a page whose own reading fails says so itself
-                self.inbox = await self.parts.inboxes.of(self.person.owner)
+                self.inbox = await self.parts.inboxes.of(self.person.owner, self.person.name)
 
     def _sign_in(self) -> None:
         if self.hub_model is not None:

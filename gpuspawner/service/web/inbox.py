@@ -25,7 +25,7 @@ class InboxPage(PageHandler):
 
     async def get(self) -> None:
         """Answer the page."""
-        inbox = await self.parts.inboxes.of(self.viewer().owner)
+        inbox = await self.parts.inboxes.of(self.viewer().owner, self.viewer().name)
         self.render_page("inbox.html", view=inbox_view(self.parts, inbox))
 
 

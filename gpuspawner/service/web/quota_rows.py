@@ -145,9 +145,12 @@ def _near(parts: Parts, names: dict[str, str]) -> list[Row]:
 
 
 async def _names(parts: Parts) -> dict[str, str]:
-    """Return what users are called, as far as they have or had something."""
+    """Return what users are called, as far as they have or had something; who had a name before says so."""
     used = await parts.store.read(parts.store.use_sums.names)
-    return {**used, **{lease.key.user_created: lease.user for lease in parts.book}}
+    live = {lease.key.user_created: lease.user for lease in parts.book}
+    now = {name: created for created, name in sorted({**used, **live}.items())} | {v: k for k, v in live.items()}
+    earlier = {created: f"{name} (before)" for created, name in used.items() if now[name] != created}
+    return {**used, **live, **earlier}
 
 
 def _entry(seen: _Seen, entry: Quota) -> Entry:

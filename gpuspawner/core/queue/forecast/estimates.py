@@ -27,7 +27,7 @@ MANY = 300
 
 @dataclass(frozen=True)
 class Place:
-    """A place in the queue: ``number`` counts from 1 among ``of`` that wait for the same pool.
+    """A place in the queue: ``number`` counts from 1 among ``of`` that wait for the same pool; None is not known.
 
     A request that takes several kinds stands in a line for each; this is the best. ``kind`` is what it is likely given.
     ``at_most_seconds`` is when it starts at the latest if nobody extends: None where nothing tells (a holder without a
@@ -35,13 +35,15 @@ class Place:
     grace periods that run already, and how long workspaces lasted so far.
     """
 
-    number: int
-    of: int
+    number: int | None
+    of: int | None
     at_most_seconds: float | None
     likely_seconds: float | None
     kind: str = ""
     why: str = ""
     """Why it stands behind the one before it, in a sentence; "" where nobody does."""
+    says: str = ""
+    """What the queue's owner says of it, in sentences, where that is not gpuspawner."""
 
 
 def queue_places(

@@ -49,10 +49,11 @@ class Tokens:
         """Return the one with this hash, None where there is none."""
         return next(iter(self._where(tables.tokens.c.hash == hashed)), None)
 
-    def of_owner(self, owner: Owner) -> list[TokenRow]:
-        """Return somebody's, the newest first."""
+    def of_owner(self, owner: Owner, now: float) -> list[TokenRow]:
+        """Return somebody's that are not over, the newest first."""
         columns = tables.tokens.c
-        return self._where((columns.hub == owner.hub) & (columns.user_created == owner.user_created))
+        mine = (columns.hub == owner.hub) & (columns.user_created == owner.user_created)
+        return self._where(mine & (columns.until > now))
 
     def revoke(self, owner: Owner, name: str, line: AuditLine) -> bool:
         """Delete one of somebody's by its id, and write that it was; whether there was one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 from gpuspawner.core.gpus.fleet import Fleet
@@ -66,7 +67,7 @@ def now_view(parts: Parts, wanted: Wanted, ended: list[Lease], disputed: list[Le
     seen, kinds, live, now = seen_gpus(parts), parts.catalog.gpus, list(parts.book), parts.clock.now()
     nodes = machines(seen, kinds)
     found = matching(nodes, *(wanted.filters.get(name, "") for name in ("node", "state", "kind")))
-    line = sorted((x for x in live if x.phase in WAITING), key=lambda x: parts.queue.place(x).number)
+    line = sorted((x for x in live if x.phase in WAITING), key=lambda x: _number(parts, x))
     others = foreign_holders(seen, kinds)
     found_troubles = troubles(parts, ended, disputed)
     return {
@@ -79,11 +80,17 @@ def now_view(parts: Parts, wanted: Wanted, ended: list[Lease], disputed: list[Le
         "nodes_found": len(found),
         "nodes_total": len(nodes),
         "ends": _next_ends(parts, live, now),
-        "queue": sorted(queue_rows(parts, line[:FIRST]), key=lambda row: row["place"]),
+        "queue": sorted(queue_rows(parts, line[:FIRST]), key=lambda row: (row["place"] is None, row["place"] or 0)),
         "waiting": len(line),
         "borrowing": parts.queue.once("borrowing", lambda: _borrowing(parts)),
         "facts": _facts(parts, live, now, found_troubles),
     }
+
+
+def _number(parts: Parts, lease: Lease) -> float:
+    """Return a place to sort by: those that nobody knows come last."""
+    number = parts.queue.place(lease).number
+    return inf if number is None else number
 
 
 def _next_ends(parts: Parts, live: list[Lease], now: float) -> list[dict[str, Any]]:

@@ -57,8 +57,8 @@ def _of_service(parts: Parts) -> Iterator[Trouble]:
         remedy = "Nothing starts or stops meanwhile; who waits keeps the place. Look at the hub's log."
         yield Trouble("The hub does not answer.", remedy, grave=True)
     if parts.allocator.syncs.away:
-        remedy = "Nothing is granted meanwhile; places stay. Look at the scheduler's log."
-        yield Trouble("The scheduler does not answer.", remedy, grave=True)
+        remedy = "Nothing is granted meanwhile; places stay. Look at the scheduler's log, or ask gpuspawner doctor."
+        yield Trouble(parts.allocator.syncs.away, remedy, grave=True)
     for sentence in parts.scheduler.unseen:
         yield Trouble(sentence, grave=not fleet.complete)
     if fleet.complete and now - fleet.observed_at > OLD_SECONDS:

@@ -93,8 +93,8 @@ class Waiter(Answer):
     gpu: str | None
     count: int
     asked: str
-    place: int
-    of: int
+    place: int | None
+    of: int | None
     sentence: str | None
     held_back: HeldBack | None
     changed: str | None

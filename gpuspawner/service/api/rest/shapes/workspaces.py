@@ -70,8 +70,9 @@ class HeldBack(Answer):
 class Standing(Answer):
     """Where it stands in the queue."""
 
-    place: int
-    of: int
+    place: int | None
+    """None where its scheduler does not tell."""
+    of: int | None
     likely_seconds: float | None
     at_most_seconds: float | None
     likely_start_at: float | None

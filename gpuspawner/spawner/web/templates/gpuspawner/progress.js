@@ -23,7 +23,7 @@
   const plan = (one) => {
     const waits = one.queue !== null;
     const gpus = one.request.count ? "GPU" : "Place";
-    const place = waits ? `, place ${one.queue.place} of ${one.queue.of}` : "";
+    const place = waits && one.queue.place ? `, place ${one.queue.place}${one.queue.of ? ` of ${one.queue.of}` : ""}` : "";
     const served = one.running_at !== null;
     const starting = one.granted_at !== null && !waits;
     return [

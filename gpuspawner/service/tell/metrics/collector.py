@@ -1,22 +1,22 @@
-"""Prometheus metrics, counted at each scrape from the same state that pages and API show."""
+"""The metrics of the whole service, counted at each scrape from the same state that pages and API show."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
 from itertools import product
-from typing import Any
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
-from tornado.web import HTTPError
 
 from gpuspawner.core.idle.evidence import SampleKind
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import UP, WAITING, Phase
+from gpuspawner.core.leases.warned import CARRIED_OUT
+from gpuspawner.core.leases.warned import OUTCOMES as OUTCOMES_OF_WARNINGS
 from gpuspawner.core.queue.preemption import State
-from gpuspawner.service.api.base import ADMIN, ApiHandler
+from gpuspawner.service.leases.book import MISMATCHES
+from gpuspawner.service.leases.syncs import ERRORS
 from gpuspawner.service.observe.gpu_states import NO_KIND, STATES, gpu_states
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.tell.notifier import RESULTS
@@ -25,8 +25,6 @@ from gpuspawner.service.tell.rules.quota_metrics import used_ratios
 SOURCES = ("claim", "make_room")
 OUTCOMES = (State.CLAIMED, State.GIVEN_UP, State.LAPSED)
 NO_TEAM = "none"
-READ_METRICS = "read:metrics"
-"""The scope by which JupyterHub protects its own metrics: one scrape configuration serves both."""
 
 
 class ServiceCollector(Collector):
@@ -43,7 +41,7 @@ class ServiceCollector(Collector):
         yield from self._rules()
         over = CounterMetricFamily(
             "gpuspawner_preemptions",
-            "Stronger claims that are over, since the service started, by source and outcome.",
+            "Stronger claims that are over, by source and outcome.",
             labels=["source", "outcome"],
         )
         for source in SOURCES:
@@ -52,15 +50,11 @@ class ServiceCollector(Collector):
         yield over
         yield from self._parts.book.start_times.collect()
         yield from self._parts.allocator.foretold.collect()
-        samples = CounterMetricFamily(
-            "gpuspawner_samples", "Samples since the service started, by what they proved.", labels=["result"]
-        )
+        samples = CounterMetricFamily("gpuspawner_samples", "Samples, by what they proved.", labels=["result"])
         for kind in SampleKind:
             samples.add_metric([kind.value], self._parts.sampler.counts[kind.value])
         yield samples
-        told = CounterMetricFamily(
-            "gpuspawner_notifications", "Messages since the service started, by what came of them.", labels=["result"]
-        )
+        told = CounterMetricFamily("gpuspawner_notifications", "Messages, by what came of them.", labels=["result"])
         for result in RESULTS:
             told.add_metric([result], self._parts.notifier.counts[result])
         yield told
@@ -80,12 +74,34 @@ class ServiceCollector(Collector):
             value=0 if self._parts.store.trouble else 1,
         )
         yield from self._ages()
+        yield from self._troubles()
+
+    def _troubles(self) -> Iterator[Metric]:
+        book, syncs = self._parts.book, self._parts.allocator.syncs
+        came = CounterMetricFamily(
+            "gpuspawner_warnings", "Warnings that are over, by reason and outcome.", labels=["reason", "outcome"]
+        )
+        for reason, outcome in product(CARRIED_OUT, OUTCOMES_OF_WARNINGS):
+            came.add_metric([reason, outcome], book.warnings[reason, outcome])
+        yield came
+        wrong = CounterMetricFamily(
+            "gpuspawner_lease_mismatches", "What ran, and was not as the leases said.", labels=["found"]
+        )
+        for found in MISMATCHES:
+            wrong.add_metric([found], book.mismatches[found])
+        yield wrong
+        errors = CounterMetricFamily(
+            "gpuspawner_scheduler_errors", "What the scheduler did not do.", labels=["adapter", "reason"]
+        )
+        for why in ERRORS:
+            errors.add_metric([self._parts.scheduler.capabilities.name, why], syncs.errors[why])
+        yield errors
 
     def _rules(self) -> Iterator[Metric]:
         parts = self._parts
         ends = CounterMetricFamily(
             "gpuspawner_ends",
-            "Workspaces that ended since the service started, by reason and team.",
+            "Workspaces that ended, by reason and team.",
             labels=["reason", "team"],
         )
         teams = sorted({"", *parts.catalog.rules.teams, *(team for _, team in parts.book.ends)})
@@ -94,7 +110,7 @@ class ServiceCollector(Collector):
         yield ends
         seconds = CounterMetricFamily(
             "gpuspawner_lease_gpu_seconds",
-            "Time of GPUs since the service started, as samples read them, by team, kind and state.",
+            "Time of GPUs, as samples read them, by team, kind and state.",
             labels=["team", "kind", "state"],
         )
         for (team, kind, state), value in sorted(parts.sampler.gpu_seconds.items()):
@@ -102,7 +118,7 @@ class ServiceCollector(Collector):
         yield seconds
         given = CounterMetricFamily(
             "gpuspawner_substitutions",
-            "Other kinds of GPU given, by consent, since the service started.",
+            "Other kinds of GPU given, by consent.",
             labels=["asked", "given"],
         )
         for names, count in sorted(parts.allocator.granting.substitutions.items()):
@@ -118,11 +134,11 @@ class ServiceCollector(Collector):
         yield ratios
 
     def _gpus(self) -> Iterator[Metric]:
-        gpus = GaugeMetricFamily("gpuspawner_gpus", "GPUs by kind and state.", labels=["kind", "state"])
+        gpus = GaugeMetricFamily("gpuspawner_gpus", "GPUs by kind and state.", labels=["cluster", "kind", "state"])
         counted = gpu_states(self._parts)
         for kind in sorted({kind for kind, _ in counted}):
             for state in STATES:
-                gpus.add_metric([kind, state], counted[kind, state])
+                gpus.add_metric([self._parts.settings.cluster, kind, state], counted[kind, state])
         yield gpus
 
     def _leases(self) -> Iterator[Metric]:
@@ -152,29 +168,6 @@ class ServiceCollector(Collector):
                 value=now - min(sampled),
             )
         if self._parts.scheduler.fleet.complete:
-            yield GaugeMetricFamily(
-                "gpuspawner_fleet_age_seconds",
-                "Age of the view of the GPUs.",
-                value=now - self._parts.scheduler.fleet.observed_at,
-            )
-
-
-class Metrics(ApiHandler):
-    """GET: the metrics, for a hub token with the scope read:metrics or custom:gpu:admin."""
-
-    async def prepare(self) -> None:
-        """Refuse whoever has neither scope."""
-        await self.find_person()
-        if not self.hub_model or not self.hub_auth.check_scopes({READ_METRICS, ADMIN}, self.hub_model):
-            raise HTTPError(403, reason=f"Send a hub token with the scope {READ_METRICS} or {ADMIN}.")
-
-    def get(self) -> None:
-        """Answer in Prometheus' text format."""
-        registry = CollectorRegistry()
-        registry.register(ServiceCollector(self.parts))
-        ProcessCollector(registry=registry)
-        self.set_header("Content-Type", CONTENT_TYPE_LATEST)
-        self.finish(generate_latest(registry))
-
-
-ROUTES: list[Any] = [(r"/metrics", Metrics)]
+            age = GaugeMetricFamily("gpuspawner_fleet_age_seconds", "Age of the view of the GPUs.", labels=["cluster"])
+            age.add_metric([self._parts.settings.cluster], now - self._parts.scheduler.fleet.observed_at)
+            yield age

@@ -1,0 +1,31 @@
+"""Checks of the scheduler that owns the queue, where the catalog names one: reached, let in, of a version that fits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from gpuspawner import __version__
+from gpuspawner.catalog import Catalog
+from gpuspawner.cli.doctor.findings import Finding, bad, good
+from gpuspawner.core.errors import Unavailable
+from gpuspawner.schedulers.http.client import Client, TurnedDown, Unfit
+
+CHECK = "scheduler"
+
+
+def of_scheduler(catalog: Catalog | None) -> Iterable[Finding]:
+    """Yield what the catalog's scheduler answers to what it is; nothing where gpuspawner owns the queue."""
+    if catalog is None or catalog.scheduler is None:
+        return
+    try:
+        told = asyncio.run(Client(catalog.scheduler, "doctor").capabilities())
+    except Unfit as error:
+        remedy = "docs/schedulers.md says what gpuspawner needs of it."
+        yield bad(CHECK, str(error), remedy)
+    except (Unavailable, TurnedDown) as error:
+        remedy = "Does it run? Look at url and token_file of the catalog's scheduler; a network policy may bar it."
+        yield bad(CHECK, str(error), remedy)
+    else:
+        words = f"{told.name} {told.version} owns the queue (contract {told.contract}, gpuspawner {__version__})."
+        yield good(CHECK, words)

@@ -1,0 +1,158 @@
+"""A batch scheduler that owns the queue, on a real hub: the reference server, by the contract alone."""
+
+import os
+import platform
+import subprocess
+import sys
+
+import pytest
+import requests
+from harness import REPO, eventually
+from hub_configuration import CATALOG
+
+from demo.ports import pick_free
+
+TOKEN = "a-token-of-the-tests"
+NAME = "reference scheduler"
+INVENTORY = """
+clusters:
+  - {{name: east, near: true, price: {{a100: 2.0, t4: 0.5}}, nodes: {{{node}: {{a100: 2, t4: 1}}}}}}
+"""
+TWO_KINDS = CATALOG.replace("gpus: {a100: 1-8, half: 1}", "gpus: {a100: 1-8, t4: 1}\n    substitutes: {a100: [t4]}")
+TWO_KINDS = TWO_KINDS.replace(
+    "  half: {title: Half an A100, of: a100, shares: 2}", "  t4: {title: T4, match: Tesla-T4, memory: 16GiB}"
+).replace("simulated: {a100: %(gpus)d}", "simulated: {a100: %(gpus)d, t4: 1}")
+
+
+class Batch:
+    """The reference server as a process, which may be killed and started anew."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        (self.port,) = pick_free(1)
+        self.url = f"http://127.0.0.1:{self.port}"
+        (folder / "token").write_text(TOKEN)
+        (folder / "inventory.yaml").write_text(INVENTORY.format(node=platform.node()))
+        self.process = None
+
+    def start(self):
+        command = [sys.executable, "-m", "demo.scheduler", "--port", str(self.port)]
+        command += ["--token-file", str(self.folder / "token"), "--inventory", str(self.folder / "inventory.yaml")]
+        command += ["--notice-seconds", "8", "--settle-seconds", "3"]
+        with (self.folder / "batch.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                command, cwd=self.folder, env={**os.environ, "PYTHONPATH": str(REPO)}, stdout=log, stderr=log
+            )
+        eventually(lambda: self.ask("GET", "/v1/capabilities").ok, what="the scheduler answers")
+
+    def kill(self):
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def ask(self, method, path, body=None):
+        return requests.request(
+            method, f"{self.url}{path}", json=body, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=30
+        )
+
+    def states(self, hub):
+        name = (hub.folder / "gpu" / "hub-id").read_text().strip()
+        return {one["id"]: one for one in self.ask("GET", f"/v1/hubs/{name}/claims").json()["claims"]}
+
+    def train(self, **job):
+        assert self.ask("POST", "/admin/jobs", job).status_code == 204
+
+
+@pytest.fixture
+def batch(tmp_path):
+    batch = Batch(tmp_path)
+    batch.start()
+    yield batch
+    batch.kill()
+
+
+@pytest.fixture
+def hub(new_hub, batch):
+    hub = new_hub(gpus=2, start=False, wait=3.0, slow_spawn_timeout=0.3)
+    callback = f"http://127.0.0.1:{hub.service_port}"
+    named = f"{{url: '{batch.url}', token_file: {batch.folder}/token, timeout: 3s, callback: '{callback}'}}"
+    hub.catalog.write_text(TWO_KINDS % vars(hub) + f"scheduler: {{http: {named}}}\n")
+    return hub.start()
+
+
+def start(hub, user, **options):
+    hub.add_user(user)
+    hub.begin(user, **options)
+
+
+def sentence(hub, user):
+    queue = hub.lease(user)["queue"]
+    return "" if queue is None else queue["sentence"]
+
+
+def ask(hub, user, path, body):
+    """What a user asks of the service's API."""
+    token = hub.api("POST", f"/users/{user}/tokens", {}).json()["token"]
+    url, headers = f"{hub.url}/services/gpu/api/v1{path}", {"Authorization": f"token {token}"}
+    return requests.post(url, headers=headers, json=body, timeout=30)
+
+
+def test_it_gives_shows_places_in_its_words_substitutes_preempts_with_notice_and_refuses_to_extend(hub, batch):
+    for user in ("alice", "bob"):
+        start(hub, user)
+    alice, bob = (hub.until(user, "running") for user in ("alice", "bob"))
+    eventually(lambda: {x["state"] for x in batch.states(hub).values()} == {"running"}, what="it knows that they run")
+
+    start(hub, "carol")
+    eventually(lambda: NAME in sentence(hub, "carol"), what="its words are shown")
+    carol = hub.lease("carol")
+    told = batch.states(hub)[carol["id"]]
+    assert (carol["queue"]["place"], carol["queue"]["of"]) == (told["position"], told["of"]) == (1, 1)
+    assert sentence(hub, "carol").startswith(f"{NAME} says, as of ")
+    assert told["reason"]["words"] in sentence(hub, "carol")
+
+    would = ask(hub, "carol", "/check", {"template": "lab", "gpu": "a100", "count": 2}).json()
+    assert NAME in would["sentence"]
+    assert not would["starts_now"]
+
+    start(hub, "dave", substitutes="t4")
+    dave = hub.until("dave", "running")
+    assert (dave["request"]["gpu"], dave["given"]) == ("a100", "t4")
+
+    batch.train(id="llm", kind="a100", count=2, lasts_seconds=6)
+    warned = eventually(lambda: hub.lease("alice")["warning"], what="alice is warned")
+    assert warned["kind"] == "claim"
+    assert "Training that goes first needs 2 a100s." in warned["text"]
+    refused = ask(hub, "alice", f"/workspaces/{alice['id']}/extend", {})
+    assert refused.status_code == 409
+    assert f"{NAME} refuses: It must end by" in refused.text
+    eventually(lambda: batch.states(hub)[bob["id"]]["preemption"]["acknowledged"], what="the notice is acknowledged")
+    for lease in (alice, bob):
+        ended = hub.until_ended(lease["user"], "made room")
+        assert ended["id"] == lease["id"]
+        assert ended["end"]["at"] >= warned["ends_at"] - 1
+    again = hub.lease("alice")
+    assert (again["phase"], again["asked_at"]) in {(phase, alice["asked_at"]) for phase in ("parked", "queued")}
+    hub.until("alice", "running", 120)  # it asked first, and the training is over
+
+
+def test_while_it_is_away_who_runs_goes_on_and_after_it_forgot_all_both_agree_again(hub, batch):
+    start(hub, "alice", count=2)
+    alice = hub.until("alice", "running")
+    batch.kill()
+    start(hub, "bob", gpu="t4")
+    away = f"{NAME} does not answer at this moment; your place stays."
+    eventually(lambda: sentence(hub, "bob") == away, what="bob reads that it is away")
+    assert hub.lease("alice")["phase"] == "running"
+    asked = ask(hub, "bob", "/check", {"template": "lab", "gpu": "t4"})
+    assert (asked.status_code, f"{NAME} does not answer" in asked.text) == (503, True)
+    hub.kill_service()
+    batch.start()
+    hub.until("bob", "running", 120)
+    state = eventually(lambda: batch.states(hub).get(alice["id"]), what="what runs is told again")
+    assert state["state"] == "running"
+    assert [slot["count"] for slot in state["grant"]["slots"]] == [2]
+    assert hub.lease("alice")["id"] == alice["id"]
+    start(hub, "carol")
+    eventually(lambda: NAME in sentence(hub, "carol"), what="what alice has is given to nobody")

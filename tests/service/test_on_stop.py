@@ -1,0 +1,66 @@
+"""What runs in a workspace before the service ends it: when, with what, and who reads what it wrote."""
+
+from service_world import GRACE, IDLE_FOR
+
+from gpuspawner.backends.base import OnStopResult
+from gpuspawner.core.leases.endings import End, Reason
+from gpuspawner.core.leases.lease import Phase
+from gpuspawner.service.api.base import Person
+from gpuspawner.service.tell.output import output_view
+
+
+def noted(world, monkeypatch):
+    """Note each call and which server stops the hub had been told until then."""
+    calls, on_stop = [], world.backend.on_stop
+
+    async def note(lease_id, attempt, command, seconds, reason):
+        calls.append((lease_id, attempt, command, seconds, reason, list(world.hub.calls)))
+        return await on_stop(lease_id, attempt, command, seconds, reason)
+
+    monkeypatch.setattr(world.backend, "on_stop", note)
+    return calls
+
+
+async def test_it_runs_before_an_idle_workspace_is_stopped_and_its_user_alone_reads_what_it_wrote(world, monkeypatch):
+    calls = noted(world, monkeypatch)
+    lease = await world.up("alice")
+    world.backend.on_stops[lease.id] = OnStopResult("step 1200 saved\npassword=hunter22\n", 0)
+    await world.go_on(IDLE_FOR + GRACE + 120)
+    assert world.now_of(lease).reason is Reason.IDLE
+    assert calls == [(lease.id, lease.attempt, "", 60.0, "idle", [])], "once, and before the hub is told"
+    assert world.hub.calls == [("stop", "alice", lease.server_started)]
+    told = await output_view(world.parts, lease, Person("alice", lease.key.owner))
+    assert told["text"] == "What was to run before the end ended with exit code 0.\nstep 1200 saved\npassword=***"
+    assert (await output_view(world.parts, lease, Person("root", admin=True)))["text"] is None
+
+
+async def test_a_template_says_what_runs_and_for_how_long(make_world, monkeypatch):
+    own = {"title": "Synced", "gpus": {"a100": 1}, "on_stop": {"command": "sync-data", "timeout": "3m"}}
+    world = make_world(templates={"synced": own})
+    calls = noted(world, monkeypatch)
+    lease = await world.up("alice", template="synced")
+    await world.parts.reclaimer.mark(lease.id, End(Reason.STOPPED, "alice", "enough"))
+    await world.round()
+    assert [call[2:5] for call in calls] == [("sync-data", 180.0, "stopped")]
+
+
+async def test_where_it_cannot_run_the_workspace_ends_all_the_same(world):
+    lease = await world.up("alice")
+    world.backend.on_stops[lease.id] = OnStopResult(problem="the script did not end within 75 s")
+    await world.parts.reclaimer.mark(lease.id, End(Reason.STOPPED, "alice", "enough"))
+    await world.go_on(5, step=1)
+    assert world.now_of(lease).phase is Phase.ENDED
+    assert not (await output_view(world.parts, lease, Person("alice", lease.key.owner)))["there"]
+
+
+async def test_what_never_ran_and_what_is_gone_has_nothing_to_run(world, monkeypatch):
+    calls = noted(world, monkeypatch)
+    lease = await world.up("alice")
+    world.hub.forget("alice")
+    world.backend.vanish(lease.id)
+    await world.go_on(300)
+    waits = await world.ask("bob")
+    await world.parts.reclaimer.mark(waits.id, End(Reason.STOPPED, "bob", "enough"))
+    await world.go_on(5, step=1)
+    assert world.now_of(lease).phase is Phase.ENDED
+    assert calls == []

@@ -365,7 +365,7 @@ def test_gpus_are_reserved_on_the_node_that_has_cpu_for_the_request_first_too():
     assert told({gpus[0].on: Beside(4000, 2**40)}) == ("a100-1", 100), "as it is granted, where only GPUs are short"
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=60)
 @given(queues(), st.sampled_from([None, 3, 4]), st.booleans())
 def test_a_pass_that_ends_where_nobody_gets_anything_decides_what_a_whole_one_does(seen, hard, budget):
     limits = (Limit(What.GPUS, soft=Fraction(2), hard=None if hard is None else Fraction(hard)),)

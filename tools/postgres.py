@@ -18,7 +18,7 @@ from typing import Any
 from demo.ports import pick_free
 
 DEBIAN = "/usr/lib/postgresql"
-USER, PASSWORD = "gpuspawner", "not in any log"
+USER, PASSWORD = "gpuspawner", "not-in-any-log"
 FAST = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "shared_buffers=32MB")
 """What is written is lost with the machine, and only with it."""
 _START_SECONDS = 60.0
@@ -35,8 +35,8 @@ def programs() -> Path:
 class Server:
     """One server on a port of 127.0.0.1, which asks for a password."""
 
-    def __init__(self, *settings: str) -> None:
-        """Make and start it, with settings written as ``name=value``."""
+    def __init__(self, *settings: str, of: Server | None = None) -> None:
+        """Make and start it, with settings written as ``name=value``; or as the standby ``of`` another."""
         self.folder = Path(tempfile.mkdtemp(prefix="gpuspawner-postgres-"))
         self.data, self.log = self.folder / "data", self.folder / "log"
         self.password_file = self.folder / "password"
@@ -49,6 +49,11 @@ class Server:
                 os.chown(path, nobody.pw_uid, nobody.pw_gid)
             self._as = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
         self._process: subprocess.Popen[bytes] | None = None
+        if of is not None:
+            where = f"host=127.0.0.1 port={of.port} user={USER} password={PASSWORD}"
+            self._run("pg_basebackup", "-D", self.data, "-d", where, "-R", "--checkpoint=fast", "--no-sync")
+            self.start()
+            return
         self._run("initdb", "-D", self.data, "-U", USER, f"--pwfile={self.password_file}", "-A", "scram-sha-256",
                   "-E", "UTF8", "--locale=C.UTF-8", "--no-sync")  # fmt: skip
         self.start()

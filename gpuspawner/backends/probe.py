@@ -12,6 +12,7 @@ from importlib import resources
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.probe_buffer import Buffer, read_buffers
+from gpuspawner.backends.probe_monitor import LATE_SECONDS, SMI_CLOCK, Followed, asked_window, is_monitor, read_monitors
 from gpuspawner.backends.probe_rows import READING, Values, joined, read_rows
 from gpuspawner.backends.probe_soft import is_soft, opened_reading, soft_readings
 from gpuspawner.backends.probe_tools import read_tables
@@ -26,7 +27,6 @@ _CLOCK = re.compile(r"clock ([0-9]{1,12}\.[0-9]{1,9}) ([1-9][0-9]{0,5})")
 _PROCESS = re.compile(r"process ([0-9]{1,9}) ([0-9]{1,9}) ([0-9]{1,18}) ([0-9]{1,18}) ([0-9]{1,18})")
 _UNREADABLE = re.compile(r"unreadable ([0-9]{1,9})")
 _OPEN = re.compile(r"open ([0-9]{1,9}) (/.+)")
-_SMI_CLOCK = re.compile(r"(from|until) ([0-9]{1,12}\.[0-9]{1,9})")
 _REAL_DEVICE = re.compile(r"/dev/nvidia([0-9]{1,5})")
 
 
@@ -53,12 +53,14 @@ class ProcessTime:
 class ProcessTable:
     """The processes of a workspace at one instant: ``times`` by (pid, start time in ticks since boot).
 
-    Kept from one probe to the next, whose difference is the CPU use between them.
+    Kept from one probe to the next, whose difference is the CPU use between them. ``followed`` is for the
+    workspace's GPU monitor.
     """
 
     clock_seconds: float
     ticks_per_second: int
     times: Mapping[tuple[int, int], ProcessTime] = field(default_factory=dict)
+    followed: Followed | None = None
 
     def cores_since(self, previous: ProcessTable | None) -> dict[int, float] | None:
         """Return the CPU cores that each process used on average since ``previous``, by pid; None where unknown.
@@ -115,7 +117,12 @@ def parse_probe(
     if len(seen) > MOST_GPUS:
         problem = f"{told.tool} listed {len(seen)} GPUs, more than the {MOST_GPUS} that a machine may have"
         return Sample(leased, (), interval_seconds, age_seconds, problem=problem), processes.table or previous
-    buffers, own_seconds = _buffers(lines, seen), _own_seconds(lines)
+    asked = asked_window(lines)
+    buffers, own_seconds = _buffers(lines, seen), asked.until - asked.begin if asked else 0.0
+    followed = previous.followed if previous else None
+    monitors = read_monitors(
+        lines, processes.clock[0], followed or Followed(processes.clock[0] - interval_seconds - LATE_SECONDS)
+    )
     uuids = _by_count(leased, seen, result) if result.counted else dict(result.devices)
     # A part of a device reads as all of it, if at all: its own processes judge it.
     shared |= frozenset(leased) if result.shared else frozenset(result.devices)
@@ -129,17 +136,20 @@ def parse_probe(
         # Device files of AMD's and Intel's GPUs tell no UUID: whoever holds one may hold all of the workspace's.
         of_gpu = processes.holders_of_any() if tables else processes.holders(uuid)
         holders, why = (None, stranger) if stranger else of_gpu
+        holders = None if holders is None else holders - monitors.keepers
         reading = GpuReading(gpu, **vars(values))
         count, held = None if holders is None else len(holders), _held(holders, cores)
         problem = "; ".join(filter(None, (values.problem, why)))
-        gpus.append(replace(reading, holders=count, holders_cpu_cores=held, shared=gpu in shared, problem=problem))
+        reading = replace(reading, holders=count, holders_cpu_cores=held, shared=gpu in shared, problem=problem)
+        gpus.append(replace(reading, monitor=monitors.reading(uuid, reading)))
     total = None if cores is None else sum(cores.values())
     # Without the processes' own lines nobody knows whose these would be.
     if processes.table is None:
         return Sample(leased, tuple(gpus), interval_seconds, age_seconds, total), previous
     clock_seconds = processes.table.clock_seconds
     soft, opened = soft_readings(lines, clock_seconds, interval_seconds), opened_reading(lines, clock_seconds)
-    return Sample(leased, tuple(gpus), interval_seconds, age_seconds, total, soft, opened=opened), processes.table
+    table = replace(processes.table, followed=monitors.followed(clock_seconds, asked))
+    return Sample(leased, tuple(gpus), interval_seconds, age_seconds, total, soft, opened=opened), table
 
 
 def _buffers(lines: Iterable[str], seen: Iterable[str]) -> dict[str, Buffer]:
@@ -153,12 +163,6 @@ def _buffers(lines: Iterable[str], seen: Iterable[str]) -> dict[str, Buffer]:
     if len(found) != len(uuids):
         return {}
     return {uuid: one for uuid, one in zip(uuids, found, strict=True) if one is not None}
-
-
-def _own_seconds(lines: Iterable[str]) -> float:
-    """Return how long nvidia-smi was asked for, 0 where that is unknown."""
-    clocks = {match[1]: float(match[2]) for line in lines if (match := _SMI_CLOCK.fullmatch(line))}
-    return max(0.0, clocks["until"] - clocks["from"]) if len(clocks) == len(("from", "until")) else 0.0
 
 
 def _with_buffer(values: Values, buffer: Buffer | None, age_seconds: float, own_seconds: float) -> Values:
@@ -232,8 +236,9 @@ class _Processes:
                 self._takes(line)
                 or line.startswith(("smi ", "buffer "))
                 or is_soft(line)
+                or is_monitor(line)
                 or READING.fullmatch(line)
-                or _SMI_CLOCK.fullmatch(line)
+                or SMI_CLOCK.fullmatch(line)
             ):
                 self.problem = f"a line of the probe is not understood: {quoted(line)}"
         self.table = ProcessTable(*self.clock, self.times) if self.clock[1] and not self.problem else None

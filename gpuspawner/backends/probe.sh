@@ -61,6 +61,7 @@ probe_open_files() { # reads `ls -ln` of several fd folders, and how it ended
             self:*) ;; # asked for so that ls always prints which folder it lists
             $pid:$GPUSPAWNER_PROBE_DEVICES) printf 'open %s %s\n' "$pid" "${line#*' -> '}" ;;
             "$pid:/memfd:gpuspawner-kernels"*) probe_kernels "$pid" "$line" ;;
+            "$pid:/dev/nvidia-uvm") echo "computes $pid" ;; # CUDA has it open, and who only measures has not
             esac
             ;;
         l*) # a link that could not be followed: closed meanwhile, or forbidden
@@ -72,12 +73,13 @@ probe_open_files() { # reads `ls -ln` of several fd folders, and how it ended
 }
 probe_kernels() { # pid, line of ls: what our Jupyter server extension keeps there, and who has it by its own name
     file=${2%' -> '*}
-    told='' own=$1
-    { IFS= read -r told <"/proc/$1/fd/${file##* }"; } 2>/dev/null
+    told='' watched='' own=$1
+    { IFS= read -r told && IFS= read -r watched; } 2>/dev/null <"/proc/$1/fd/${file##* }"
     { while IFS= read -r part; do
         case $part in NSpid:*) own=${part##*[!0-9]} ;; esac # in a PID namespace within ours the pid is another one
     done <"/proc/$1/status"; } 2>/dev/null
     printf 'kernels %s %s\n' "$own" "$told"
+    [ -z "$watched" ] || printf 'monitor %s %s %s\n' "$1" "$own" "$watched"
 }
 probe_terminals() { # when each was last read or written
     # shellcheck disable=SC2086

@@ -221,6 +221,8 @@ class IdleEntry(Entry):
     """How long it goes on after the warning. Default: 10m."""
     start_up: Duration = None
     """A workspace younger than this is never idle. Default: 60s."""
+    monitor: Duration = None
+    """How long work counts that only the monitor in the workspace sees; 0: never. Default: 4h."""
 
 
 class AlsoCountsEntry(Entry):

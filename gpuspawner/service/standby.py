@@ -22,6 +22,8 @@ BEAT_SECONDS = 1.5
 SILENT_SECONDS = 6.0
 """A service without a beat for so long has ended: with what opening a store takes, another works within 10 s."""
 LOOK_SECONDS = 0.5
+SLOWER = 3.0
+"""A beat takes so much longer than a look at most: on a database that is slow, silence lasts longer."""
 WAITS = (
     "Another GPU service works on this store (epoch {epoch}, as its log says). This one stands by: it takes over once "
     "that one has ended, or was silent for {seconds:.0f} s."
@@ -36,20 +38,28 @@ async def stand_by(store: Store, tell: Callable[[str], None], stopped: asyncio.E
     Raises:
         Unavailable: the store does not answer.
     """
-    seen, since, told = await store.read(store.seen_owner), time.monotonic(), False
-    while seen[1] and time.monotonic() - since < SILENT_SECONDS and not stopped.is_set():
+    seen, took, told = *await _look(store), False
+    since = time.monotonic()
+    # Where looking is slow, so is beating, which takes more than one step.
+    while seen[1] and time.monotonic() - since < SILENT_SECONDS + SLOWER * took and not stopped.is_set():
         if not told:
             words = WAITS.format(epoch=seen[0], seconds=SILENT_SECONDS)
             log.warning(words)
             tell(words)
             told = True
         await asyncio.sleep(LOOK_SECONDS)
-        now = await store.read(store.seen_owner)
+        now, took = await _look(store)
         if now != seen:
             seen, since = now, time.monotonic()
     if told and not stopped.is_set():
         log.warning("The other GPU service has ended: this one takes over.")
     return seen[0]
+
+
+async def _look(store: Store) -> tuple[tuple[int, int], float]:
+    """Return who works on the store, and how many seconds it took to see that."""
+    began = time.monotonic()
+    return await store.read(store.seen_owner), time.monotonic() - began
 
 
 class Heart:

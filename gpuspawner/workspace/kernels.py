@@ -1,9 +1,10 @@
-"""Tells the probe what the kernels of this Jupyter server do, and whether a page of it was loaded.
+"""Tells the probe what the kernels of this Jupyter server do, whether a page of it was loaded, and what its GPUs do.
 
 By a file in memory, found by its name in ``/proc``.
 
 The probe has no credential and asks nobody over HTTP: it reads ``/proc/PID/fd``, as the workspace's own user. What
-stands there is one line of JSON; :mod:`gpuspawner.backends.probe_soft` reads it.
+stands there is a line of JSON, which :mod:`gpuspawner.backends.probe_soft` reads, and a second one of the GPU monitor,
+which :mod:`gpuspawner.backends.probe_monitor` reads.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from typing import Any
 
 from tornado.ioloop import PeriodicCallback
 from tornado.web import RequestHandler
+
+from gpuspawner.workspace.monitor.thread import Monitor
 
 NAME = "gpuspawner-kernels"
 """Of the file: ``/memfd:gpuspawner-kernels (deleted)`` in the listing of the server's open files."""
@@ -34,17 +37,23 @@ class KernelFile:
         self._descriptor = os.memfd_create(NAME)
         self._count = 0
 
-    def write(self, kernels: list[dict[str, Any]], *, opened: bool) -> None:
-        """Replace what stands there. ``begin`` and ``end`` are equal unless it is read while it is written."""
+    def write(self, kernels: list[dict[str, Any]], *, opened: bool, monitor: dict[str, Any] | None = None) -> None:
+        """Replace what stands there. ``begin`` and ``end`` are equal unless it is read while it is written.
+
+        What the GPU monitor tells is a second line: older services read the first alone.
+        """
         self._count += 1
         with open("/proc/uptime", encoding="ascii") as file:  # noqa: PTH123 - the probe's own clock, whatever it shows
             uptime = float(file.read().split()[0])
         told = sorted(kernels, key=lambda kernel: (kernel["busy"] is False, kernel["idle_seconds"]))[:MOST_KERNELS]
         document = {"begin": self._count, "pid": os.getpid(), "uptime": uptime, "kernels": told, "opened": opened}
         document["end"] = self._count
-        line = json.dumps(document, separators=(",", ":")).encode() + b"\n"
-        os.pwrite(self._descriptor, line, 0)
-        os.ftruncate(self._descriptor, len(line))
+        documents = [document]
+        if monitor is not None:
+            documents.append({"begin": self._count, "pid": os.getpid(), **monitor, "end": self._count})
+        lines = b"".join(json.dumps(one, separators=(",", ":")).encode() + b"\n" for one in documents)
+        os.pwrite(self._descriptor, lines, 0)
+        os.ftruncate(self._descriptor, len(lines))
 
 
 class Watch:
@@ -57,6 +66,7 @@ class Watch:
         self._opened = False
         self._file.write([], opened=False)
         self._failed = False
+        self._monitor = Monitor(os.environ, server_app.log)
         self._callback = PeriodicCallback(self._look, EVERY_SECONDS * 1000)
 
     def start(self) -> None:
@@ -71,12 +81,14 @@ class Watch:
 
         settings["log_function"] = logged
         self._callback.start()
+        self._monitor.start()
 
     async def _look(self) -> None:
+        monitor = self._monitor.told()
         try:
             names, manager = await self._names(), self._server.kernel_manager
             kernels = [self._kernel(kernel_id, names) for kernel_id in manager.list_kernel_ids()]
-            self._file.write(kernels, opened=self._opened)
+            self._file.write(kernels, opened=self._opened, monitor=monitor)
             self._failed = False
         except Exception:
             # The probe sees that the file grows old, and says so. The server must not suffer from it.

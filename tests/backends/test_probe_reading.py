@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gpuspawner.backends.base import ProbeResult
@@ -52,7 +54,8 @@ def test_golden() -> None:
     assert second.shared
     assert sample.cpu_cores is None, "CPU use needs a probe before"
     assert first.holders_cpu_cores is None
-    assert table == ProcessTable(
+    assert table is not None
+    assert replace(table, followed=None) == ProcessTable(
         1000.0, 100, {(10, 500): ProcessTime(1, 1200, 300), (11, 600): ProcessTime(10, 400, 0)}
     )
 

@@ -21,7 +21,7 @@ templates:
 policies:
   default:
     mode: warn
-    idle: {below: 10%, for: 20m, sample: 30s, grace: 5m, start_up: 90s}
+    idle: {below: 10%, for: 20m, sample: 30s, grace: 5m, start_up: 90s, monitor: 2h}
     also_counts: {kernel: 1h, cpu: 2h, editor: 30m}
     activity: {none_for: 3h, grace: 15m}
     keep: {times: 2, each: 1h}

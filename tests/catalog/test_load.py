@@ -156,6 +156,7 @@ def test_policies(catalog):
             sample_seconds=30,
             grace_seconds=300,
             start_up_seconds=90,
+            monitor_seconds=7200,
             soft_budget_seconds=(("cpu", 7200), ("kernel", 3600), ("editor", 1800)),
         ),
         KeepPolicy(2, 3600),
@@ -216,6 +217,7 @@ def test_scaled_divides_every_time_and_nothing_else(catalog):
     policy, template = fast.policies["default"], fast.templates["pytorch"]
     assert (policy.idle.for_seconds, policy.idle.sample_seconds, policy.idle.grace_seconds) == (40, 1, 10)
     assert (policy.idle.start_up_seconds, policy.idle.soft_budget_seconds[0]) == (3, ("cpu", 240))
+    assert policy.idle.monitor_seconds == 240
     assert policy.activity == ActivityPolicy(360, 30)
     assert (policy.idle.below_percent, policy.idle.coverage, policy.keep) == (10, 0.8, KeepPolicy(2, 120))
     assert (policy.extend, policy.lifetime_seconds) == (ExtendPolicy(240, 1440, (120, 20)), (20, 5760))

@@ -5,6 +5,8 @@ import time
 
 import pytest
 import requests
+from cable import Cable
+from databases import Database
 from service_process import SERVE, Process, wait_for
 
 from demo.ports import pick_free
@@ -79,6 +81,25 @@ def test_one_that_was_frozen_meanwhile_writes_no_more_and_ends(service):
     first.says("A newer service owns the store (epoch 2; this is 1)")
     assert first.ends() == 0
     assert ready(second)
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_one_whose_way_to_the_database_is_cut_is_followed_and_writes_no_more(service, postgres):
+    way = Cable(postgres.server.port)
+    name, password_file = postgres.database(), postgres.server.password_file
+    first = service(Database(postgres.server.url(name, way.port), password_file))
+    wait_for(lambda: ready(first))
+    second = service(Database(postgres.server.url(name), password_file))
+    second.says("stands by")
+    way.cut()
+    cut = time.monotonic()
+    wait_for(lambda: ready(second))
+    assert time.monotonic() - cut < TAKEN_OVER_SECONDS
+    assert asked(first, "/readyz").text == "waits for its store\n"
+    way.mend()
+    first.says("A newer service owns the store (epoch 2; this is 1)")
+    assert first.ends() == 0
+    way.close()
 
 
 def test_one_that_waits_ends_at_once_when_it_is_asked_to(service):

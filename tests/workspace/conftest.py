@@ -320,3 +320,20 @@ def plain_lab(tmp_path_factory):
     server.wait("api/status")
     yield server
     server.end()
+
+
+@pytest.fixture
+def bare_server(tmp_path_factory):
+    """Start a Jupyter server without JupyterLab, with these variables in its environment."""
+    started = []
+
+    def start(**variables):
+        arguments = ["--no-browser", "--ServerApp.port={port}", "--ServerApp.port_retries=0"]
+        server = JupyterServer(tmp_path_factory.mktemp("bare"), "jupyter_server", arguments=arguments, **variables)
+        server.wait("api/status")
+        started.append(server)
+        return server
+
+    yield start
+    for server in started:
+        server.end()

@@ -96,6 +96,7 @@ def _policy(name: str, flat: Flat[PolicyEntry], issues: list[Issue]) -> Lifecycl
         sample_seconds=entry.idle.sample,
         grace_seconds=entry.idle.grace,
         start_up_seconds=entry.idle.start_up,
+        monitor_seconds=entry.idle.monitor,
         soft_budget_seconds=softer,
     )
     extend = _written(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from gpuspawner.cli.serving.serve_arguments import VARIABLE
+from gpuspawner.cli.serving.serve_arguments import VARIABLE, Adder, add_store_address
 
 
 def add_store(commands: Any) -> None:
@@ -32,6 +32,9 @@ def add_store(commands: Any) -> None:
         "--yes", action="store_true", help="do it; without it what would be lost is said, and nothing changed"
     )
     returning.set_defaults(run="gpuspawner.cli.keeping.store:downgrade")
+    copying = actions.add_parser("copy", help="copy it to an empty PostgreSQL; hub and service have ended")
+    copying.set_defaults(run="gpuspawner.cli.keeping.copy:copy")
+    add_store_address(Adder(copying))
     given = os.environ.get(f"{VARIABLE}DATA", "gpuspawner-data")
-    for one in (backing, restoring, checking, returning):
+    for one in (backing, restoring, checking, returning, copying):
         one.add_argument("--data", metavar="DIR", default=given, help="the service's folder (default: %(default)s)")

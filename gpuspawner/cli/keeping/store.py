@@ -74,7 +74,7 @@ def put_back(arguments: argparse.Namespace) -> int:
     data = Path(arguments.data)
     try:
         with sys.stdin.buffer if arguments.file == STDOUT else Path(arguments.file).open("rb") as source:
-            kept = restore(source, data, partial(_used, data))
+            kept = restore(source, data, partial(used_by, data))
     except Conflict as error:
         print(error, file=sys.stderr)
         return REFUSED
@@ -89,7 +89,7 @@ def put_back(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _used(data: Path) -> str:
+def used_by(data: Path) -> str:
     """Return who uses the folder, "" for nobody: by the hub's lock, and by the beats of a service of its own."""
     if who := holder(data):
         return f"A hub uses {data}: {who}. End it first: it would go on with the store of before."
@@ -115,7 +115,7 @@ def downgrade(arguments: argparse.Namespace) -> int:
     data, wanted = Path(arguments.data), arguments.schema
     try:
         steps = undone(data, wanted)
-        kept = go_back(data, wanted, partial(_used, data)) if arguments.yes else ""
+        kept = go_back(data, wanted, partial(used_by, data)) if arguments.yes else ""
     except Conflict as error:
         print(error, file=sys.stderr)
         return REFUSED

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from gpuspawner.core.idle.monitor import by_monitor
 from gpuspawner.core.idle.policy import IdlePolicy
 from gpuspawner.core.idle.readings import GpuReading, Sample
 from gpuspawner.core.idle.soft import CPU, cores_words, counted, everything, spent
@@ -53,7 +55,8 @@ class Classified:
     ``gpus`` has an entry for every leased GPU, and one for each that was seen without being leased.
     ``peak_percent`` is the highest that was read of the exclusive GPUs, whoever caused it, None where none says
     anything: a shared GPU shows its neighbours' work. ``perhaps`` is set where work of a GPU may have fallen between
-    its readings, or may be what they show.
+    its readings, or may be what they show. ``alone`` is set where only the workspace's own monitor saw the work of a
+    busy sample.
     """
 
     kind: SampleKind
@@ -61,18 +64,22 @@ class Classified:
     gpus: tuple[GpuEvidence, ...] = ()
     peak_percent: float | None = None
     perhaps: bool = False
+    alone: bool = False
 
 
-def classify(sample: Sample, policy: IdlePolicy, since_busy_seconds: float) -> Classified:
+def classify(
+    sample: Sample, policy: IdlePolicy, since_busy_seconds: float, since_proved_seconds: float = 0.0
+) -> Classified:
     """Judge one sample by the first rule that fits.
 
-    1. busy: a leased GPU is in use, whatever else is unknown; by its own reading, or as seen from outside.
+    1. busy: a leased GPU is in use, whatever else is unknown; by its own reading, as seen from outside, or, for
+       ``monitor_seconds`` after either saw work, by the workspace's own monitor.
     2. unknown: a GPU cannot be judged, one is missing or too many, the workspace is too young or has no GPU.
     3. soft: evidence that the policy counts and whose budget, counted from the last busy sample, is not spent.
     4. unknown: such evidence could not be read.
     5. soft: what may have been work: for twice the budget of ``cpu``, processes that hold a low GPU and computed; for
-       once, processes that computed where none holds it any more; for UNCLEAR_SECONDS, a high value in the buffer of a
-       GPU that nvidia-smi itself may have woken.
+       once, processes that computed where none holds it any more, and what the monitor alone saw for too long; for
+       UNCLEAR_SECONDS, a high value in the buffer of a GPU that nvidia-smi itself may have woken.
     6. idle: the rest.
 
     A workspace without GPUs, under a policy for such, is judged by :func:`_by_activity`.
@@ -81,15 +88,16 @@ def classify(sample: Sample, policy: IdlePolicy, since_busy_seconds: float) -> C
         sample: what the probe told.
         policy: thresholds, bounds and budgets.
         since_busy_seconds: the time between the last busy sample (or the workspace's start) and this one.
+        since_proved_seconds: the same, of samples that are busy without the workspace's own monitor.
     """
     readings = () if sample.problem else sample.gpus
     gpus = _gpus(sample, readings, policy)
     if policy.by_activity and not gpus:
         return _by_activity(sample, policy, since_busy_seconds)
-    outside = _from_outside(sample, policy)
-    if busy := [gpu.because for gpu in gpus if gpu.kind is SampleKind.BUSY] or list(outside.values()):
-        seen = (replace(x, kind=SampleKind.BUSY, because=outside[x.gpu]) if x.gpu in outside else x for x in gpus)
-        return Classified(SampleKind.BUSY, ", ".join(busy), tuple(seen))
+    watched = by_monitor(sample, policy)
+    if (busy := _busy(sample, policy, gpus, watched, since_proved_seconds)) is not None:
+        return busy
+    gpus = tuple(_alone(gpu, watched.get(gpu.gpu), policy) for gpu in gpus)
     if unknown := _unknown(sample, policy, gpus):
         return Classified(SampleKind.UNKNOWN, unknown, gpus)
     counts = [name for name, budget_seconds in policy.soft_budget_seconds if since_busy_seconds <= budget_seconds]
@@ -108,6 +116,24 @@ def classify(sample: Sample, policy: IdlePolicy, since_busy_seconds: float) -> C
     return Classified(SampleKind.IDLE, ", ".join([*low, *told, *over]), gpus, peak_percent, perhaps)
 
 
+def _busy(
+    sample: Sample,
+    policy: IdlePolicy,
+    gpus: tuple[GpuEvidence, ...],
+    watched: Mapping[str, str],
+    since_proved_seconds: float,
+) -> Classified | None:
+    """Return that a sample is busy, and who saw it; None where nobody did, or the monitor alone for too long."""
+    outside = _from_outside(sample, policy)
+    own = [gpu.because for gpu in gpus if gpu.kind is SampleKind.BUSY]
+    alone = not own and not outside
+    if alone and (not watched or since_proved_seconds > policy.monitor_seconds):
+        return None
+    words = watched if alone else outside
+    seen = tuple(replace(x, kind=SampleKind.BUSY, because=words[x.gpu]) if x.gpu in words else x for x in gpus)
+    return Classified(SampleKind.BUSY, ", ".join(own or words.values()), seen, perhaps=alone, alone=alone)
+
+
 def _from_outside(sample: Sample, policy: IdlePolicy) -> dict[str, str]:
     """Return in words what others saw of work, by GPU; "" is the workspace, where it has several."""
     leased = tuple(dict.fromkeys(sample.leased))
@@ -118,6 +144,14 @@ def _from_outside(sample: Sample, policy: IdlePolicy) -> dict[str, str]:
             name = f"GPU {leased.index(gpu)}" if gpu in leased else "a GPU"
             found[gpu] = f"{name} at {one.percent:g} % by {one.source}"
     return found
+
+
+def _alone(gpu: GpuEvidence, watched: str | None, policy: IdlePolicy) -> GpuEvidence:
+    """Add work that the monitor alone has seen for too long to an idle GPU: it holds it as CPU use would."""
+    if watched is None or gpu.kind is not SampleKind.IDLE:
+        return gpu
+    seconds = max(_cpu_seconds(policy), -1.0 if gpu.perhaps_seconds is None else gpu.perhaps_seconds)
+    return replace(gpu, because=f"{gpu.because}, {watched}, and by nothing else", perhaps_seconds=seconds)
 
 
 def _by_activity(sample: Sample, policy: IdlePolicy, since_busy_seconds: float) -> Classified:

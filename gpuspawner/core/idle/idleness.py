@@ -74,7 +74,10 @@ class Streak:
     because: str = ""
     """Why, in words for people."""
     perhaps_ago_seconds: float | None = None
-    """Since the last sample between whose readings GPU work may have fallen: processes that hold a GPU computed."""
+    """Since the last sample between whose readings GPU work may have fallen: processes that hold a GPU computed, or the
+    workspace's own monitor alone saw work."""
+    since_proved_seconds: float = 0.0
+    """Since the last sample that was busy without the workspace's own monitor, or the start."""
 
     @property
     def grace_left_seconds(self) -> float | None:
@@ -108,14 +111,17 @@ def judge(streak: Streak, sample: Sample, policy: IdlePolicy, mode: Mode) -> tup
     Warn lets it pass and stops nothing. A change of mode ends the grace, so that none is told one thing and has
     another done to them: the next idle sample begins a new one.
     """
-    seen = classify(sample, policy, streak.since_busy_seconds + credit_of(sample, policy))
+    credit_seconds = credit_of(sample, policy)
+    seen = classify(
+        sample, policy, streak.since_busy_seconds + credit_seconds, streak.since_proved_seconds + credit_seconds
+    )
     after = _counted(streak, sample, seen, policy)
     if not grace_stands(after, policy, mode):
         after = replace(after, mode=mode, countdown_seconds=None)
     if streak.grace_left_seconds is not None and after.countdown_seconds is None:
         return after, Verdict.END_GRACE
     if seen.kind is SampleKind.IDLE:
-        return _with_grace(after, credit_of(sample, policy), policy)
+        return _with_grace(after, credit_seconds, policy)
     return after, _in_grace(after)
 
 
@@ -175,14 +181,16 @@ def next_sample_seconds(streak: Streak, policy: IdlePolicy) -> float:
 
     1. while the grace passes. One failed probe is repeated as soon, or it would hide a minute of work; when the second
        fails too there is time: what resets a streak are minutes of these;
-    2. for five periods after processes that hold a GPU computed while it read low, once half of CPU's budget is spent.
+    2. for five periods after processes that hold a GPU computed while it read low, once half of CPU's budget is spent;
+       after the workspace's monitor alone saw work, once half of its time is: one look that meets it proves it.
     """
     budgets, ago = dict(policy.soft_budget_seconds), streak.perhaps_ago_seconds
     # Where no GPU is read (shared, MIG, none), CPU time judges: it misses no burst, and short looks blur it.
     read = streak.peak_percent is not None
     in_grace = read and bool(streak.countdown_seconds) and streak.unknown_in_a_row <= 1
     recent = ago is not None and ago <= SUSPECT_PERIODS * policy.sample_seconds
-    suspect = recent and streak.since_busy_seconds > budgets.get(CPU, 0.0) / 2
+    half_spent = streak.since_busy_seconds > budgets.get(CPU, 0.0) / 2
+    suspect = recent and (half_spent or streak.since_proved_seconds > policy.monitor_seconds / 2 > 0)
     if not in_grace and not suspect:
         return policy.sample_seconds
     return min(policy.sample_seconds, max(policy.sample_seconds / CLOSER, CLOSEST_SECONDS))
@@ -249,10 +257,12 @@ def _counted(streak: Streak, sample: Sample, seen: Classified, policy: IdlePolic
     interval_seconds, unknown_before = sample.interval_seconds, dict(streak.unknown_since)
     # A gap that nobody saw, or a clock that jumped, spends no budget.
     credit_seconds = credit_of(sample, policy)
+    proved = seen.kind is SampleKind.BUSY and not seen.alone
     after = replace(
         streak,
         unknown_in_a_row=streak.unknown_in_a_row + 1 if seen.kind is SampleKind.UNKNOWN else 0,
         since_busy_seconds=0.0 if seen.kind is SampleKind.BUSY else streak.since_busy_seconds + credit_seconds,
+        since_proved_seconds=0.0 if proved else streak.since_proved_seconds + credit_seconds,
         unknown_since=tuple(
             (one.gpu, unknown_before.get(one.gpu, 0.0) + interval_seconds)
             for one in seen.gpus
@@ -342,4 +352,5 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "kind": _kind,
     "because": _text,
     "perhaps_ago_seconds": _optional_amount,
+    "since_proved_seconds": _amount,
 }

@@ -39,6 +39,9 @@ class IdlePolicy:
     """For each softer evidence that counts, how long after the last busy sample it may hold an idle GPU."""
     start_up_seconds: float = 60.0
     """A workspace younger than this is unknown."""
+    monitor_seconds: float = 4 * 3600.0
+    """How long after the last work that was seen from outside the workspace's own monitor makes a sample busy. Its user
+    may have forged it. 0: what it tells does not count."""
     by_activity: bool = False
     """It has no GPU: any activity at all is its use, without a budget (:meth:`LifecyclePolicy.idle_of`)."""
 

@@ -18,6 +18,27 @@ class SoftReading:
 
 
 @dataclass(frozen=True)
+class MonitorReading:
+    """One GPU as the GPU monitor in its workspace follows it. The workspace's user may have forged it.
+
+    ``percent`` is the highest since the sample before, 0 to 100, without what a probe may have caused itself; None
+    where nothing was seen. ``gapless_seconds`` is for how long it has missed nothing, ``unseen_seconds`` how much it
+    missed before. ``seconds_at`` are the (percent, seconds) that it saw, since it began. ``energy_joules`` is what the
+    GPU used since then, None where the driver does not tell.
+    """
+
+    percent: float | None
+    gapless_seconds: float = 0.0
+    unseen_seconds: float = 0.0
+    seconds_at: tuple[tuple[int, float], ...] = ()
+    energy_joules: float | None = None
+
+    def work_seconds(self, below_percent: float) -> float:
+        """Return for how long it saw work, by a policy's threshold."""
+        return sum(seconds for percent, seconds in self.seconds_at if percent >= below_percent)
+
+
+@dataclass(frozen=True)
 class GpuReading:
     """One GPU as one probe of its workspace saw it.
 
@@ -26,7 +47,8 @@ class GpuReading:
     sample before; None where there is none. ``holders`` counts the workspace's processes with the device open (the
     probe's own nvidia-smi is none), ``holders_cpu_cores`` is their CPU use averaged over the interval since the sample
     before. ``persistence`` is the GPU's persistence mode: without it, reading a GPU that nobody holds wakes it.
-    ``problem`` says in words why something is unknown.
+    ``problem`` says in words why something is unknown. ``monitor`` is what the workspace's own monitor tells of it,
+    None where it has none, or none that can be believed.
     """
 
     gpu: str
@@ -39,6 +61,7 @@ class GpuReading:
     problem: str = ""
     buffer_percent: float | None = None
     persistence: bool | None = None
+    monitor: MonitorReading | None = None
 
     @property
     def highest_percent(self) -> float | None:

@@ -70,7 +70,7 @@ def back_up(data: Path, out: IO[bytes]) -> tuple[str, ...]:
     """
     with tempfile.TemporaryDirectory(dir=data, prefix=".backup-") as scratch:
         copy = Path(scratch) / DATABASE
-        _copy(data / DATABASE, copy)
+        copied(data / DATABASE, copy)
         found = {DATABASE: copy, **{name: data / name for name in IDENTITY if (data / name).exists()}}
         with tarfile.open(fileobj=out, mode="w|") as archive:
             for name, path in found.items():
@@ -154,7 +154,7 @@ def go_back(data: Path, revision: str, is_used: Callable[[], str]) -> str:
         raise Conflict(used)
     with tempfile.TemporaryDirectory(dir=data, prefix=".downgrade-") as scratch:
         copy = Path(scratch) / DATABASE
-        _copy(data / DATABASE, copy)
+        copied(data / DATABASE, copy)
         engine = sa.create_engine(f"sqlite:///{copy}")
         with engine.begin() as connection:
             schema.downgrade(connection, revision)
@@ -213,8 +213,12 @@ def _check_whole(database: sqlite3.Connection, path: Path) -> None:
         raise Unavailable(f"{path} is damaged ({found}). Restore a backup: gpuspawner store restore FILE.")
 
 
-def _copy(source: Path, target: Path) -> None:
-    """Copy a database that may be written meanwhile: SQLite gives it as it is at one instant, and nobody waits."""
+def copied(source: Path, target: Path) -> None:
+    """Copy a database that may be written meanwhile: SQLite gives it as it is at one instant, and nobody waits.
+
+    Raises:
+        Unavailable: there is none, or it is damaged.
+    """
     with _opened(source) as database, contextlib.closing(sqlite3.connect(target)) as copy:
         database.backup(copy)
         copy.execute("PRAGMA journal_mode=DELETE")  # one file
@@ -284,7 +288,7 @@ def _put_aside(data: Path) -> str:
     aside = data / f"{DATABASE}.until-{time.strftime('%Y%m%d-%H%M%S')}"
     parts = {end: path.with_name(path.name + end) for end in ("", "-wal", "-shm")}
     try:
-        _copy(path, aside)
+        copied(path, aside)
     except Unavailable:  # damaged: all that there is of it, also what was not yet written into it
         for end, part in parts.items():
             if part.exists():

@@ -102,7 +102,7 @@ class Postgresql(Database):
         """Take the advisory lock until the end of the transaction: what is read after is what others wrote last."""
         wait_ms = max(1, round(patience_seconds * 1000))
         connection.exec_driver_sql(
-            "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; "
+            "BEGIN ISOLATION LEVEL READ COMMITTED; "
             f"SET LOCAL lock_timeout = {wait_ms}; "
             f"SET LOCAL idle_in_transaction_session_timeout = {DEAD_SECONDS * 1000}; "
             f"SELECT pg_advisory_xact_lock({LOCK})"

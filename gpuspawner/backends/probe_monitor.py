@@ -1,0 +1,188 @@
+"""The strict reading of what the GPU monitor in a workspace keeps (``gpuspawner.workspace.monitor``).
+
+Pure, and never raises. Whoever works in the workspace can write such a line, so it may only add work: one that is torn,
+old, of another boot or not understood is none. Who keeps it has the device files open without computing there.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from gpuspawner.core.idle.readings import GpuReading, MonitorReading
+
+STALE_SECONDS = 60.0
+"""What was told longer ago than this is not believed any more: it is written every 5 s."""
+LATE_SECONDS = 8.0
+"""What is told is up to 5 s old, and a probe takes its time."""
+SAMPLE_SECONDS = 2.0
+"""A sample of the driver is told this long after it was taken, at most."""
+WOKEN_SECONDS = 1.0
+"""So long after a probe's readings a sample may still be of it: one covers a second at most."""
+MOST_WINDOWS = 3
+"""Of the probes before: what is told late may be of one before the last."""
+MOST_GPUS, MOST_PERCENTS = 64, 101
+
+SMI_CLOCK = re.compile(r"(from|until) ([0-9]{1,12}\.[0-9]{1,9})")
+"""Lines with which a probe tells from when to when it asked nvidia-smi."""
+_LINE = re.compile(r"monitor ([0-9]{1,9}) ([0-9]{1,9}) (.*)")
+_COMPUTES = re.compile(r"computes ([0-9]{1,9})")
+_KEYS = {"begin", "pid", "uptime", "gpus", "end"}
+_GPU_KEYS = {"uuid", "since", "unseen", "percents", "joules"}
+_LONGEST = 1e12
+
+
+class Window(NamedTuple):
+    """From when to when a probe asked nvidia-smi, by the script's clock."""
+
+    begin: float
+    until: float
+
+
+class _Percent(NamedTuple):
+    percent: int
+    seconds: float
+    last: float
+
+
+class _Gpu(NamedTuple):
+    since: float
+    unseen_seconds: float
+    percents: tuple[_Percent, ...]
+    joules: float | None
+
+
+@dataclass(frozen=True)
+class Followed:
+    """Kept from one probe to the next: up to when monitors had told, and when the last probes asked nvidia-smi."""
+
+    until: float
+    windows: tuple[Window, ...] = ()
+
+
+@dataclass(frozen=True)
+class Monitors:
+    """What the monitors of one workspace tell, by the UUIDs of GPUs, up to ``told_until``, by the script's clock.
+
+    ``keepers`` are the processes that keep them and compute on no GPU; ``before`` is of the probe before.
+    """
+
+    gpus: Mapping[str, tuple[_Gpu, ...]]
+    told_until: float | None
+    keepers: frozenset[int]
+    before: Followed
+
+    def reading(self, uuid: str, reading: GpuReading) -> MonitorReading | None:
+        """Return what is told of a GPU since the probe before.
+
+        A sample of the seconds in which a probe asked is none where that may have woken the GPU itself.
+        """
+        told = self.gpus.get(uuid)
+        if not told or self.told_until is None:
+            return None
+        own = self.before.windows if reading.may_be_woken else ()
+        percents = [
+            one.percent
+            for gpu in told
+            for one in gpu.percents
+            if one.last > self.before.until
+            if not any(window.begin <= one.last <= window.until + WOKEN_SECONDS for window in own)
+        ]
+        best = min(told, key=lambda gpu: gpu.since)
+        return MonitorReading(
+            percent=float(max(percents)) if percents else None,
+            gapless_seconds=max(0.0, self.told_until - best.since),
+            unseen_seconds=best.unseen_seconds,
+            seconds_at=tuple((one.percent, one.seconds) for one in best.percents),
+            energy_joules=best.joules,
+        )
+
+    def followed(self, clock_seconds: float, asked: Window | None) -> Followed:
+        """Return what the next probe needs of this one."""
+        windows = (*self.before.windows, *([asked] if asked else ()))[-MOST_WINDOWS:]
+        until = clock_seconds - LATE_SECONDS if self.told_until is None else self.told_until - SAMPLE_SECONDS
+        return Followed(until, windows)
+
+
+def is_monitor(line: str) -> bool:
+    """Whether a line of the probe is read here."""
+    return line.startswith("monitor ") or _COMPUTES.fullmatch(line) is not None
+
+
+def asked_window(lines: Iterable[str]) -> Window | None:
+    """Return when a probe asked nvidia-smi, None where that is unknown."""
+    clocks = {match[1]: float(match[2]) for line in lines if (match := SMI_CLOCK.fullmatch(line))}
+    if len(clocks) != len(Window._fields) or clocks["until"] < clocks["from"]:
+        return None
+    return Window(clocks["from"], clocks["until"])
+
+
+def read_monitors(lines: Collection[str], clock_seconds: float, before: Followed) -> Monitors:
+    """Return what the lines of one probe tell of monitors, at this time by the script's clock."""
+    told = [match for line in lines if (match := _LINE.fullmatch(line))]
+    computing = {int(match[1]) for line in lines if (match := _COMPUTES.fullmatch(line))}
+    gpus: dict[str, tuple[_Gpu, ...]] = {}
+    until: list[float] = []
+    for match in told:
+        found = _document(match[3], int(match[2]), clock_seconds)
+        if found is None:
+            continue
+        until.append(found[0])
+        for uuid, gpu in found[1].items():
+            gpus[uuid] = (*gpus.get(uuid, ()), gpu)
+    keepers = frozenset(int(match[1]) for match in told) - computing
+    return Monitors(gpus, min(until, default=None), keepers, before)
+
+
+def _document(text: str, pid: int, clock_seconds: float) -> tuple[float, dict[str, _Gpu]] | None:
+    """Return until when a monitor tells, and of which GPUs; None where it can't be believed.
+
+    A child that kept the file of its parent is known by another pid.
+    """
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, dict) or set(found) != _KEYS or found["begin"] != found["end"] or found["pid"] != pid:
+        return None
+    uptime, listed = found["uptime"], found["gpus"]
+    if not _is_amount(uptime) or not -1.0 <= clock_seconds - uptime <= STALE_SECONDS:
+        return None
+    if not isinstance(listed, list) or len(listed) > MOST_GPUS:
+        return None
+    gpus = {}
+    for one in listed:
+        gpu = _gpu(one, uptime)
+        if gpu is None:
+            return None
+        gpus[one["uuid"]] = gpu
+    return uptime, gpus
+
+
+def _gpu(found: Any, uptime: float) -> _Gpu | None:
+    if not isinstance(found, dict) or set(found) != _GPU_KEYS or not isinstance(found["uuid"], str):
+        return None
+    since, unseen, joules, listed = found["since"], found["unseen"], found["joules"], found["percents"]
+    if not _is_amount(since) or since > uptime or not _is_amount(unseen):
+        return None
+    if not (joules is None or _is_amount(joules)) or not isinstance(listed, list) or len(listed) > MOST_PERCENTS:
+        return None
+    percents = [_percent(one, uptime) for one in listed]
+    known = tuple(one for one in percents if one is not None)
+    return _Gpu(since, unseen, known, joules) if len(known) == len(percents) else None
+
+
+def _percent(found: Any, uptime: float) -> _Percent | None:
+    if not isinstance(found, list) or len(found) != len(_Percent._fields):
+        return None
+    percent, seconds, last = found
+    if type(percent) is not int or not 0 <= percent <= 100 or not _is_amount(seconds):  # noqa: PLR2004 - a percentage
+        return None
+    return _Percent(percent, float(seconds), float(last)) if _is_amount(last) and last <= uptime else None
+
+
+def _is_amount(value: Any) -> bool:
+    return type(value) in {int, float} and 0 <= value <= _LONGEST

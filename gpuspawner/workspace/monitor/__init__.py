@@ -1,0 +1,1 @@
+"""The GPU monitor: follows this workspace's GPUs, so that work of a fraction of a second counts."""

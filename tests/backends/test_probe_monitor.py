@@ -1,0 +1,150 @@
+"""What a workspace's GPU monitor tells, in the probe's text: it may add work, and never takes any away."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuspawner.backends.base import ProbeResult
+from gpuspawner.backends.probe import ProcessTable, parse_probe
+from gpuspawner.core.idle.readings import Sample
+
+A = "GPU-aaaaaaaa-0000-0000-0000-000000000000"
+CLOCK = 5000.0
+
+
+def gpu(*percents: list[float], **changes: Any) -> dict[str, Any]:
+    return {"uuid": A, "since": 100.0, "unseen": 0.0, "percents": list(percents), "joules": None, **changes}
+
+
+def document(*gpus: dict[str, Any], uptime: float = CLOCK - 2, **changes: Any) -> str:
+    return json.dumps({"begin": 7, "pid": 50, "uptime": uptime, "gpus": list(gpus), "end": 7, **changes})
+
+
+def parse(
+    *lines: str,
+    percent: int = 0,
+    clock: float = CLOCK,
+    previous: ProcessTable | None = None,
+    opens: tuple[int, ...] = (50,),
+    asleep: bool = False,
+) -> tuple[Sample, ProcessTable]:
+    memory, mode = ("0", "Disabled") if asleep else ("2048", "Enabled")
+    text = [
+        "gpuspawner-probe 1 begin",
+        f"clock {clock:.2f} 100",
+        *(f"process {pid} 1 1000 5 0" for pid in (50, 60)),
+        "device /dev/nvidia0",
+        f"driver GPU UUID: \t {A}",
+        "driver Device Minor: \t 0",
+        *(f"open {pid} /dev/nvidia0" for pid in opens),
+        *lines,
+        f"from {clock + 1:.2f}",
+        "reading 0",
+        f"smi 0, {A}, NVIDIA H100, Disabled, {percent}, {memory}, 81559, {mode}",
+        f"until {clock + 4:.2f}",
+        "gpuspawner-probe 1 end",
+    ]
+    result = ProbeResult("\n".join(text))
+    sample, table = parse_probe(result, (A,), previous, interval_seconds=60.0, age_seconds=600.0)
+    assert table is not None
+    return sample, table
+
+
+def told(text: str, proc: int = 50, own: int = 50) -> str:
+    return f"monitor {proc} {own} {text}"
+
+
+def seen(*args: Any, **more: Any) -> float | None:
+    monitor = parse(*args, **more)[0].gpus[0].monitor
+    assert monitor is not None
+    return monitor.percent
+
+
+def test_golden() -> None:
+    text = document(gpu([0, 4000.0, 4997.5], [40, 0.2, 4990.0], [90, 3.0, 4000.0], unseen=12.0, joules=5.5))
+    monitor = parse(told(text))[0].gpus[0].monitor
+    assert monitor is not None
+    assert (monitor.percent, monitor.gapless_seconds, monitor.unseen_seconds) == (40.0, 4898.0, 12.0)
+    assert (monitor.work_seconds(5.0), monitor.work_seconds(50.0), monitor.energy_joules) == (3.2, 3.0, 5.5)
+
+
+def test_work_counts_once_from_one_probe_to_the_next_and_none_falls_between() -> None:
+    first = document(gpu([80, 1.0, 4990.0]))
+    _, table = parse(told(first))
+    same = document(gpu([80, 1.0, 4990.0]), uptime=CLOCK + 58)
+    assert seen(told(same), clock=CLOCK + 60, previous=table) is None
+    for last in (CLOCK - 2.1, CLOCK + 30):  # taken before the first was read, and told only afterwards
+        later = document(gpu([80, 1.2, last]), uptime=CLOCK + 58)
+        assert seen(told(later), clock=CLOCK + 60, previous=table) == 80.0
+    _, table = parse()  # told nothing
+    assert seen(told(document(gpu([80, 1.2, CLOCK - 7]))), clock=CLOCK + 5, previous=table) == 80.0
+
+
+def test_what_a_probe_may_have_caused_itself_is_none() -> None:
+    _, table = parse(asleep=True, opens=())
+    own, other = ([100, 1.0, at] for at in (CLOCK + 3, CLOCK + 20))
+
+    def later(*percents: list[float], **more: Any) -> float | None:
+        line = told(document(gpu(*percents), uptime=CLOCK + 58))
+        return seen(line, clock=CLOCK + 60, previous=table, **{"asleep": True, **more})
+
+    assert later(own) is None
+    assert later(other) == 100.0
+    assert later(own, opens=(50, 60)) == 100.0, "another process holds it"
+    assert later(own, asleep=False) == 100.0, "nothing wakes it"
+
+
+def test_who_keeps_a_monitor_holds_nothing_unless_it_computes() -> None:
+    line = told(document(gpu()))
+    assert parse(line)[0].gpus[0].holders == 0
+    assert parse(line, opens=(50, 60))[0].gpus[0].holders == 1
+    assert parse(line, "computes 50")[0].gpus[0].holders == 1
+    assert parse("computes 60", opens=(60,))[0].gpus[0].holders == 1
+    assert parse()[0].gpus[0].holders == 1
+
+
+BAD = {
+    "torn": document(gpu([80, 1.0, 4990.0]), end=8),
+    "cut": document(gpu([80, 1.0, 4990.0]))[:-5],
+    "old": document(gpu([80, 1.0, 4900.0]), uptime=CLOCK - 61),
+    "of another boot": document(gpu([80, 1.0, 90.0]), uptime=100.0),
+    "of the future": document(gpu([80, 1.0, 4990.0]), uptime=CLOCK + 3),
+    "a parent's": document(gpu([80, 1.0, 4990.0]), pid=51),
+    "work of the future": document(gpu([80, 1.0, CLOCK + 1])),
+    "more than all": document(gpu([101, 1.0, 4990.0])),
+    "no number": document(gpu([80, 1.0, None])),
+    "a truth": document(gpu([True, 1.0, 4990.0])),
+    "endless": document(gpu([80, 1.0, 4990.0], unseen=float("inf"))),
+    "no GPU": document({"uuid": A}),
+    "no list": document(gpu([80, 1.0, 4990.0]), gpus="x"),
+    "deep": "[" * 100_000,
+    "a number of many digits": document(gpu([80, 1.0, 4990.0])).replace("4990.0", "9" * 10_000),
+    "nothing": "",
+}
+
+
+@pytest.mark.parametrize("text", BAD.values(), ids=BAD)
+def test_what_cannot_be_believed_is_none(text: str) -> None:
+    sample, _ = parse(told(text), percent=70, opens=(50, 60))
+    without, _ = parse(percent=70, opens=(60,))
+    assert sample == without
+
+
+@given(
+    st.text(st.characters(exclude_characters="\r\n", exclude_categories=("Cs",)), max_size=60)
+    | st.recursive(
+        st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(list(gpu())), inner, max_size=5),
+        max_leaves=12,
+    ).map(lambda found: document(uptime=CLOCK - 1, gpus=[found]))
+)
+def test_whatever_stands_there_the_probe_sees_the_same(text: str) -> None:
+    sample, _ = parse(told(text), percent=70)
+    without, _ = parse(percent=70, opens=())
+    assert replace(sample, gpus=tuple(replace(one, monitor=None) for one in sample.gpus)) == without

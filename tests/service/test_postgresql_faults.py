@@ -1,0 +1,250 @@
+"""What PostgreSQL and the way to it may do to a service: nothing that was told to be stored is lost, each is said."""
+
+import signal
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+from cable import Cable
+from databases import Database
+from lease_builders import a_lease
+from service_process import call, wait_for
+
+from gpuspawner.core.errors import Superseded, Unavailable
+from gpuspawner.core.leases.lease import Key, Phase
+from tools.postgres import FAST, Server
+
+
+@pytest.fixture
+def cable(postgres):
+    found = Cable(postgres.server.port)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def database(postgres, cable):
+    """A database of the test's own, at the other end of the cable."""
+    found = Database(postgres.server.url(postgres.database(), cable.port), postgres.server.password_file)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def direct(postgres, database):
+    """The same, without a cable."""
+    found = Database(postgres.server.url(database.url.rpartition("/")[2]), postgres.server.password_file)
+    yield found
+    found.close()
+
+
+COMMIT = b"COMMIT\0"
+
+
+def numbered(name):
+    return a_lease(name, key=Key("hub", "alice born", name))
+
+
+class Writer:
+    """Writes one lease after another, until it is told to end; knows which are stored, and what it was told."""
+
+    def __init__(self, store):
+        self.stored, self.told, self.found_later = [], set(), set()
+        self._store, self._ends = store, threading.Event()
+        self._thread = threading.Thread(target=self._write, daemon=True)
+        self._thread.start()
+
+    def _write(self):
+        number, unsure = 0, ""
+        while not self._ends.is_set():
+            number += 1
+            try:
+                self._store.save([numbered(str(number))])
+                self.stored.append(str(number))
+            except Unavailable as error:
+                self.told.add(str(error))
+                time.sleep(0.05)
+                unsure = str(number)
+            except Superseded:  # as a service does that is started again
+                self._store.open()
+                self.found_later.add(unsure)
+
+    def goes_on(self, seconds=60.0):
+        before = len(self.stored)
+        wait_for(lambda: len(self.stored) > before + 3 or not self._thread.is_alive(), seconds)
+        assert self._thread.is_alive()
+
+    def end(self):
+        self._ends.set()
+        self._thread.join()
+        return self
+
+
+def cut_for_a_moment(_server, cable):
+    cable.cut()
+    time.sleep(0.5)
+    cable.mend()
+
+
+def restart(server, _cable):
+    server.stop()
+    server.start()
+
+
+def crash(server, _cable):
+    server.stop(signal.SIGQUIT)  # what is in memory is lost: it begins by its log
+    server.start()
+
+
+@pytest.fixture(scope="module")
+def server():
+    """A server of these tests alone, which they end."""
+    found = Server("fsync=off", "max_connections=8", "superuser_reserved_connections=0")
+    yield found
+    found.close()
+
+
+@pytest.mark.parametrize("fault", [cut_for_a_moment, restart, crash])
+def test_whatever_ends_the_connections_nothing_that_was_stored_is_lost_and_it_goes_on(server, fault):
+    name = fault.__name__
+    server.sql(f"CREATE DATABASE {name}")
+    way = Cable(server.port)
+    database = Database(server.url(name, way.port), server.password_file)
+    store = database.opened()
+    writer = Writer(store)
+    writer.goes_on()
+    fault(server, way)
+    writer.goes_on()
+    writer.end()
+    found = {x.id for x in store.live()}
+    assert set(writer.stored) <= found
+    assert found - set(writer.stored) <= writer.found_later, "what was told not to be stored is not"
+    database.close()
+    way.close()
+
+
+def test_out_of_connections_is_told_with_what_to_do_and_over_once_there_are_some(server):
+    server.sql("CREATE DATABASE crowded")
+    database = Database(server.url("crowded"), server.password_file)
+    database.opened().close()
+    others = [Database(server.url("crowded"), server.password_file).plain_engine() for _ in range(8)]
+    held = [one.connect() for one in others]
+    store = database.store()
+    with pytest.raises(Unavailable, match=r"too many clients already.* raise the server's max_connections"):
+        store.open()
+    for one, engine in zip(held, others, strict=True):
+        one.close()
+        engine.dispose()
+    store.open()
+    store.save([a_lease()])
+    database.close()
+
+
+@pytest.mark.parametrize("slow_seconds", [0.05, 2.0])
+def test_a_slow_way_delays_and_fails_nothing(database, cable, slow_seconds):
+    store = database.opened()
+    store.save([a_lease()])
+    cable.slow_seconds = slow_seconds
+    began = time.monotonic()
+    store.save([replace(a_lease(), phase=Phase.PARKED)])
+    assert time.monotonic() - began < 10 * slow_seconds + 5
+    cable.slow_seconds = 0.0
+    assert store.lease("one").phase is Phase.PARKED
+
+
+def test_a_commit_whose_answer_is_lost_counts_as_what_it_was(database, cable, direct):
+    store = database.opened()
+    cable.cut_at = COMMIT
+    with pytest.raises(Unavailable):
+        store.save([a_lease()])
+    assert direct.run("SELECT count(*) FROM leases") == [(1,)], "it is stored, and nobody could know"
+    cable.mend()
+    with pytest.raises(Superseded, match="What was written last is stored, though"):
+        store.save([a_lease("two")])
+    assert [x.id for x in direct.opened().live()] == ["one"]
+
+
+def test_a_commit_whose_answer_is_lost_is_known_where_the_server_can_be_asked(database, cable):
+    store = database.opened()
+    cable.cut_at = COMMIT
+    cable.stays_cut = False
+    store.save([a_lease()])
+    assert cable.cut_at == b"", "it was cut"
+    assert [x.id for x in store.live()] == ["one"]
+    store.save([a_lease("two")], [])
+
+
+def test_after_a_failover_it_waits_for_who_takes_writes_and_refuses_what_is_older(tmp_path):
+    settings = (*FAST, "max_connections=20")
+    first = Server(*settings)
+    first.sql("CREATE DATABASE gpu")
+    way = Cable(first.port)
+    database = Database(first.url("gpu", way.port), first.password_file)
+    store = database.opened()
+    store.save([numbered("one")])
+    second = Server(*settings, of=first)
+    try:
+        store.save([numbered("two")])
+        wait_for(lambda: second.sql("SELECT count(*) FROM leases", "gpu") == [["2"]])
+        second.sql("SELECT pg_wal_replay_pause()")
+        store.save([numbered("three")])  # the standby never gets it
+        store.check_epoch()
+        way.leads_to = second.port
+        way.drop()
+        with pytest.raises(Unavailable, match="older than what this service wrote"):
+            store.live()
+        second.sql("SELECT pg_wal_replay_resume()")
+        wait_for(lambda: second.sql("SELECT count(*) FROM leases", "gpu") == [["3"]])
+        assert {x.id for x in store.live()} == {"one", "two", "three"}, "reads go on"
+        with pytest.raises(Unavailable, match=r"in a read-only transaction.+takes no writes, as a standby"):
+            store.save([numbered("four")])
+        assert "takes no writes" in store.trouble
+        first.stop()
+        second.sql("SELECT pg_promote()")
+        store.save([numbered("four")])
+        assert len(store.live()) == 4
+    finally:
+        database.close()
+        way.close()
+        second.close()
+        first.close()
+
+
+def test_a_database_that_was_emptied_is_refused_in_words_until_the_service_starts_again(database, direct):
+    store = database.opened()
+    store.save([a_lease()])
+    for table in [row[0] for row in direct.run("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")]:
+        direct.run(f"DROP TABLE {table}")
+    for step in (store.live, lambda: store.save([a_lease("two")])):
+        with pytest.raises(Unavailable, match=r"it was emptied, or another one answers. Restore it, or start the"):
+            step()
+    assert database.opened().live() == []
+
+
+def test_people_get_503_with_the_reason_while_it_is_away_and_never_500(serve, port, database, cable):
+    service = serve(database=database)
+    service.says("serving")
+    path = "internal/leases/x/heartbeat?attempt=1"
+    assert call(port, path).status_code == 410
+    answers, ends = set(), threading.Event()
+
+    def ask():
+        while not ends.is_set():
+            answers.add(call(port, path).status_code)
+            answers.add(call(port, "api/v1/workspaces", "GET").status_code)
+
+    people = [threading.Thread(target=ask, daemon=True) for _ in range(4)]
+    for one in people:
+        one.start()
+    for _ in range(2):
+        cable.cut()
+        service.says("The store does not answer")
+        time.sleep(2)
+        cable.mend()
+        wait_for(lambda: call(port, path).status_code == 410)
+    ends.set()
+    for one in people:
+        one.join()
+    assert not [one for one in answers if one >= 500 and one != 503], answers
+    assert service.process.poll() is None

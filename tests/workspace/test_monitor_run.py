@@ -1,0 +1,197 @@
+"""The GPU monitor on simulated GPUs, by the real nvidia-ml-py, as the probe of the workspace reads it."""
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+import uuid
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gpuspawner.backends.local.backend import LocalBackend
+from gpuspawner.backends.probe import parse_probe
+from gpuspawner.core.gpus.fleet import GpuKind
+from gpuspawner.core.idle.evidence import SampleKind, classify
+from gpuspawner.core.idle.policy import IdlePolicy
+
+REPOSITORY = Path(__file__).parents[2]
+POLICY = IdlePolicy(soft_budget_seconds=())
+KEEPER = """
+import logging, os, sys, time
+from gpuspawner.workspace.kernels import KernelFile
+from gpuspawner.workspace.monitor import thread
+thread.EVERY_SECONDS = thread.AGAIN_SECONDS = 0.3
+file, monitor = KernelFile(), thread.Monitor(os.environ, logging.getLogger())
+monitor.start()
+while True:
+    file.write([], opened=False, monitor=monitor.told())
+    time.sleep(0.1)
+"""
+BURST = "import sys; from gpuspawner.backends.local import busy; busy(float(sys.argv[1]), percent=90)"
+FORGER = """
+import json, os, sys, time
+file = os.memfd_create("gpuspawner-kernels")
+told = json.loads(sys.argv[1])
+while True:
+    uptime = float(open("/proc/uptime").read().split()[0])
+    kernels = {"begin": 1, "pid": os.getpid(), "uptime": uptime, "kernels": [], "opened": False, "end": 1}
+    lines = [json.dumps(kernels), json.dumps({"begin": 1, "pid": os.getpid(), "uptime": uptime, "end": 1, **told})]
+    os.pwrite(file, ("\\n".join(lines) + "\\n").encode(), 0)
+    time.sleep(0.5)
+"""
+
+
+@pytest.fixture(scope="session")
+def nvml(tmp_path_factory):
+    """The folder of a libnvidia-ml.so.1 for simulated GPUs."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("there is no C compiler")
+    folder = tmp_path_factory.mktemp("nvml")
+    source = Path(__file__).parent / "nvml_standin.c"
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", folder / "libnvidia-ml.so.1", source], check=True)
+    return folder
+
+
+class World:
+    """A workspace with a simulated GPU, and what the probe tells of it."""
+
+    def __init__(self, folder, nvml):
+        kind = GpuKind("t4", "T4", 16 * 2**30)
+        self.folder, self.lease, self.started = folder / "simulated-gpus", uuid.uuid4().hex, []
+        self.backend = LocalBackend([kind], {"t4": 1}, folder, pause_seconds=0.1)
+        self.nvml, self.table, self.probed_at = nvml, None, None
+
+    async def begin(self):
+        (gpu,) = (await self.backend.fleet()).gpus
+        self.gpu = gpu.id
+        self.environment = {
+            **os.environ,
+            "PYTHONPATH": str(REPOSITORY),
+            "LD_LIBRARY_PATH": str(self.nvml),
+            "GPUSPAWNER_LEASE_ID": self.lease,
+            "GPUSPAWNER_ATTEMPT": "1",
+            "GPUSPAWNER_GPUS": self.gpu,
+            "GPUSPAWNER_SIMULATED_DIR": str(self.folder),
+            "GPUSPAWNER_PYTHON": sys.executable,
+            "PATH": f"{REPOSITORY}/gpuspawner/backends/local/bin:{os.environ['PATH']}",
+        }
+
+    def start(self, code, *arguments):
+        command = [sys.executable, "-c", code, *arguments]
+        process = subprocess.Popen(command, env=self.environment, stdout=subprocess.DEVNULL)
+        self.started.append(process)
+        return process
+
+    def end(self, process):
+        process.kill()
+        process.wait()
+        self.started.remove(process)
+
+    def burst(self, seconds=0.2):
+        subprocess.run(
+            [sys.executable, "-c", BURST, str(seconds)], env=self.environment, stdout=subprocess.DEVNULL, check=True
+        )
+
+    async def probe(self):
+        """Return what a probe tells now, but for the driver's buffer that nvidia-smi shows."""
+        result = await self.backend.probe(self.lease, 1, (self.gpu,), 60.0)
+        self.text = result.text
+        text = "\n".join(line for line in result.text.splitlines() if not line.startswith("buffer "))
+        now = time.monotonic()
+        interval = 1.0 if self.probed_at is None else now - self.probed_at
+        sample, self.table = parse_probe(
+            replace(result, text=text), (self.gpu,), self.table, interval_seconds=interval, age_seconds=600.0
+        )
+        self.probed_at = now
+        assert not sample.problem
+        return sample
+
+    async def eventually(self, found):
+        until = time.monotonic() + 60
+        while not found(sample := await self.probe()):
+            assert time.monotonic() < until, sample
+            await asyncio.sleep(0.2)
+        return sample
+
+
+def monitor_of(sample):
+    return sample.gpus[0].monitor
+
+
+def follows(sample):
+    return monitor_of(sample) is not None
+
+
+def saw_work(sample):
+    return follows(sample) and (monitor_of(sample).percent or 0) >= POLICY.below_percent
+
+
+@pytest.fixture
+async def workspace(tmp_path, nvml):
+    world = World(tmp_path, nvml)
+    await world.begin()
+    world.start("import time; time.sleep(600)")  # the oldest process, by which a probe gets its environment
+    yield world
+    assert await world.backend.end(world.lease)
+    for process in world.started:
+        process.wait()
+
+
+async def test_a_burst_of_a_fifth_of_a_second_between_two_probes_is_busy_and_its_keeper_holds_nothing(workspace):
+    keeper = workspace.start(KEEPER)
+    idle = await workspace.eventually(follows)
+    assert f"open {keeper.pid} " in workspace.text
+    assert (idle.gpus[0].holders, monitor_of(idle).percent) == (0, 0.0), "that the keeper has it open is no use"
+    workspace.burst()
+    sample = await workspace.eventually(saw_work)
+    assert (sample.gpus[0].utilization_percent, sample.gpus[0].holders) == (0.0, 0), "over when nvidia-smi looked"
+    seen = classify(sample, POLICY, 0.0)
+    assert (seen.kind, seen.alone) == (SampleKind.BUSY, True)
+    assert seen.because.endswith("% by the workspace's monitor")
+    assert 0.1 < monitor_of(sample).work_seconds(5.0) < 2.0
+    await workspace.eventually(lambda found: monitor_of(found).percent in {None, 0.0})
+
+    workspace.end(keeper)
+    gone = await workspace.probe()
+    assert (monitor_of(gone), gone.gpus[0].holders) == (None, 0)
+    workspace.start(KEEPER)
+    again = await workspace.eventually(follows)
+    assert monitor_of(again).gapless_seconds < monitor_of(sample).gapless_seconds, "it knows of nothing before"
+    workspace.burst()
+    await workspace.eventually(saw_work)
+
+
+async def test_an_nvml_that_failed_is_asked_again(workspace):
+    workspace.start(KEEPER)
+    await workspace.eventually(follows)
+    (workspace.folder / "nvml").write_text("999")
+    await asyncio.sleep(1)
+    workspace.burst()
+    (workspace.folder / "nvml").unlink()
+    await workspace.eventually(saw_work)
+
+
+@pytest.mark.parametrize("changes", [{}, {"end": 2}, {"uptime": 5.0}], ids=["quiet", "torn", "of another boot"])
+async def test_a_forged_file_changes_nothing_of_what_the_probe_sees(workspace, changes):
+    quiet = {"uuid": workspace.gpu, "since": 0, "unseen": 0, "percents": [[0, 9000.0, 1.0]], "joules": None}
+    workspace.start(BURST, "600")
+    busy = await workspace.eventually(lambda x: (x.gpus[0].utilization_percent, x.gpus[0].holders) == (90, 1))
+    workspace.start(FORGER, json.dumps({"gpus": [quiet], **changes}))
+    sample = await workspace.eventually(lambda found: found.opened is False)
+    assert follows(sample) is not bool(changes)
+    assert replace(sample.gpus[0], monitor=None, holders_cpu_cores=0) == replace(busy.gpus[0], holders_cpu_cores=0)
+    assert classify(sample, POLICY, 0.0).kind is SampleKind.BUSY
+
+
+async def test_a_real_jupyter_server_keeps_it(workspace, bare_server):
+    bare_server(**{name: value for name, value in workspace.environment.items() if name.startswith(("GPU", "LD_"))})
+    await workspace.eventually(follows)
+    workspace.burst()
+    sample = await workspace.eventually(saw_work)
+    assert (sample.gpus[0].holders, sample.opened) == (0, False)

@@ -15,9 +15,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from gpuspawner.schedulers.http.client import Client
-from gpuspawner.schedulers.http.scheduler import HttpScheduler
-
 from demo.ports import pick_free
 from gpuspawner.backends.fake import FakeBackend, fake_gpus
 from gpuspawner.catalog import HttpSchedulerAddress
@@ -26,6 +23,8 @@ from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.leases.lease import Key, Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.snapshot import Snapshot
+from gpuspawner.schedulers.http.client import Client
+from gpuspawner.schedulers.http.scheduler import HttpScheduler
 from gpuspawner.schedulers.memory import InMemoryScheduler
 from tools.install import ROOT
 

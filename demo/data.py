@@ -8,7 +8,7 @@ import secrets
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from demo.ports import HOST
@@ -36,10 +36,12 @@ class Settings:
     data: Path
     fast: float | None
     colleagues: bool
+    external: bool = False
+    """Whether the reference scheduler owns the queue."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Settings:
-        """Read PORT, DATA, FAST and DEMO.
+        """Read PORT, DATA, FAST, DEMO and SCHEDULER.
 
         Raises:
             StepError: a value cannot be used; names it and what would be right.
@@ -53,8 +55,12 @@ class Settings:
             if value not in ("0", "1"):
                 raise StepError(f"{name}={value} is not known: give {name}=1 or {name}=0.")
             switches[name] = value == "1"
+        scheduler = environment.get("SCHEDULER") or "own"
+        if scheduler not in ("own", "http"):
+            raise StepError(f"SCHEDULER={scheduler} is not known: give SCHEDULER=http, or none for the hub's queue.")
         data = ROOT / (environment.get("DATA") or ".run")
-        return cls(int(port), data, FAST_FACTOR if switches["FAST"] else None, switches["DEMO"])
+        fast = FAST_FACTOR if switches["FAST"] else None
+        return cls(int(port), data, fast, switches["DEMO"], scheduler == "http")
 
     @property
     def url(self) -> str:
@@ -110,6 +116,8 @@ class Machine:
     catalog: str
     gpus: str
     simulated: bool
+    scheduler: str = ""
+    """Where the reference scheduler shows its queue; "" where the queue is gpuspawner's own."""
 
 
 def describe_machine(settings: Settings, python: Path) -> Machine:
@@ -138,6 +146,20 @@ def make_history(folder: Path, machine: Machine, python: Path) -> None:
         raise StepError(f"The demo's usage cannot be written: {made.stderr.strip()}. DEMO=0 make run leaves it out.")
 
 
+def name_scheduler(settings: Settings, machine: Machine, url: str, python: Path) -> Machine:
+    """Have a catalog written that names the reference scheduler, and what that is started with; return the machine.
+
+    Raises:
+        StepError: they could not be written.
+    """
+    folder = settings.data / "scheduler"
+    command: list[str | Path] = [python, "-m", "demo.external", folder, machine.catalog, url, settings.url]
+    made = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    if made.returncode:
+        raise StepError(f"The reference scheduler's files cannot be written: {made.stderr.strip()}")
+    return replace(machine, catalog=str(folder / "catalog.yaml"), scheduler=url)
+
+
 def shown(path: Path) -> str:
     """Return ``path`` as a person in the project's folder would type it."""
     return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
@@ -152,6 +174,7 @@ def welcome(settings: Settings, passwords: Mapping[str, str], machine: Machine) 
     else:
         colleagues = "none (DEMO=0)"
     folder = shown(settings.data)
+    outside = {"Scheduler": f"{machine.scheduler}/ owns the queue (demo/scheduler); training comes now and then"}
     history = {
         "History": "three weeks of demo usage: what would your policy have made of it?\n"
         f"{'':13}.venv/bin/gpuspawner simulate demo/catalog.yaml --data {folder}/gpuspawner --html report.html"
@@ -160,7 +183,8 @@ def welcome(settings: Settings, passwords: Mapping[str, str], machine: Machine) 
         settings,
         passwords,
         title="gpuspawner runs on this machine alone",
-        rows={"GPUs": machine.gpus, "Times": pace(settings, "make run"), "Colleagues": colleagues},
+        rows={"GPUs": machine.gpus, "Times": pace(settings, "make run"), "Colleagues": colleagues}
+        | (outside if machine.scheduler else {}),
         tries=(
             "As alice, press Start. JupyterLab opens on demo.ipynb: run its cells, and watch the GPU work.",
             let_it_rest(settings),

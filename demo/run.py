@@ -12,6 +12,7 @@ import sys
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import IO
 
 from demo import data, ports, processes
 from demo.data import DEMO, Settings
@@ -23,6 +24,8 @@ COMMAND = "make run"
 END_WITHIN_SECONDS = 25
 """The hub gives its workspaces 5 to 10 s to end by themselves."""
 KILL_AFTER_SECONDS = 3
+TRAINING = ("--training-every-seconds", "300", "--training-lasts-seconds", "90", "--notice-seconds", "60")
+"""What the reference scheduler is told of the training that it makes up."""
 
 
 def main() -> int:
@@ -60,7 +63,9 @@ def run_hub(steps: Steps, settings: Settings, python: Path) -> None:
     if settings.colleagues and machine.simulated and not (history / "gpuspawner.sqlite").exists():
         with steps.step("Some weeks of demo usage"):
             data.make_history(history, machine, python)
-    hub_port, proxy_port, service_port = ports.pick_free(3)
+    hub_port, proxy_port, service_port, scheduler_port = ports.pick_free(4)
+    if settings.external:
+        machine = data.name_scheduler(settings, machine, f"http://{ports.HOST}:{scheduler_port}", python)
     env = {
         **os.environ,
         "VIRTUAL_ENV": str(python.parents[1]),
@@ -86,6 +91,9 @@ def run_hub(steps: Steps, settings: Settings, python: Path) -> None:
             [python, "-m", "jupyterhub", "-f", DEMO / "jupyterhub_config.py"], cwd=settings.data, env=env, log=log
         )
         lives = partial(raise_if_ended, hub, log_path)
+        if settings.external:
+            with steps.step("Reference scheduler"):
+                start_scheduler(settings, python, machine.scheduler, log)
         with steps.step("Hub and proxy"):
             wait_until_answers(f"http://{ports.HOST}:{hub_port}/hub/api/", lives, log_path)
         with steps.step("GPU service"):
@@ -97,18 +105,32 @@ def run_hub(steps: Steps, settings: Settings, python: Path) -> None:
     raise_if_ended(hub, log_path, wait=True)
 
 
-def raise_if_ended(hub: int, log: Path, *, wait: bool = False) -> None:
-    """Read finished children, with ``wait`` until the hub is one of them.
+def start_scheduler(settings: Settings, python: Path, url: str, log: IO[str]) -> None:
+    """Start the reference scheduler, and wait until it answers. It ends with all else.
 
     Raises:
-        StepError: the hub ended.
+        StepError: it did not start.
+    """
+    folder, port = settings.data / "scheduler", url.rpartition(":")[2]
+    command: list[str | Path] = [python, "-m", "demo.scheduler", "--port", port, "--token-file", folder / "token"]
+    command += ["--inventory", folder / "inventory.yaml", *TRAINING]
+    started = processes.start(command, cwd=ROOT, env=dict(os.environ), log=log)
+    path = Path(log.name)
+    wait_until_answers(f"{url}/", partial(raise_if_ended, started, path, what="reference scheduler"), path)
+
+
+def raise_if_ended(awaited: int, log: Path, *, wait: bool = False, what: str = "hub") -> None:
+    """Read finished children, with ``wait`` until the awaited one, which is ``what``, is one of them.
+
+    Raises:
+        StepError: it ended.
     """
     while True:
         pid, status = os.waitpid(-1, 0 if wait else os.WNOHANG)
-        if pid == hub:
+        if pid == awaited:
             code = os.waitstatus_to_exitcode(status)
             how = f"with code {code}" if code >= 0 else f"by {signal.Signals(-code).name}"
-            raise StepError(f"The hub ended {how}; its log says why.", log)
+            raise StepError(f"The {what} ended {how}; its log says why.", log)
         if pid == 0:
             return
 

@@ -20,6 +20,8 @@ from demo.scheduler.records import Refused, Settings
 STEP_SECONDS = 0.5
 SOON_SECONDS = 0.02
 """After a request it moves on so soon, once for all that came meanwhile."""
+PAUSE = 4
+"""Requests have so many times as long as moving on takes, where thousands wait."""
 
 
 @dataclass
@@ -44,6 +46,7 @@ class Server:
         self.sent: dict[str, int] = {}
         self.news = asyncio.Event()
         self._soon: asyncio.TimerHandle | None = None
+        self._took_seconds = 0.0
         self._sending: set[asyncio.Task[bool]] = set()
 
     async def live(self) -> None:
@@ -55,18 +58,20 @@ class Server:
     def move_on_soon(self) -> None:
         """Move on in a moment, once for all that asks for it."""
         if self._soon is None:
-            self._soon = asyncio.get_running_loop().call_later(SOON_SECONDS, self.move_on)
+            delay = max(SOON_SECONDS, PAUSE * self._took_seconds)
+            self._soon = asyncio.get_running_loop().call_later(delay, self.move_on)
 
     def move_on(self) -> None:
         """Decide what is to be decided now, and tell who waits for it."""
         self._soon = None
-        before = self.machine.change
+        before, begun = self.machine.change, time.perf_counter()
         self.machine.step(self.clock())
         if self.machine.change != before:
             self.news.set()
             self.news = asyncio.Event()
         for hub, url in self.urls.items():
             self._send(hub, url)
+        self._took_seconds = time.perf_counter() - begun
 
     def _send(self, hub: str, url: str) -> None:
         cursor = f"{self.machine.boot}-{self.sent.get(hub, self.machine.change)}"

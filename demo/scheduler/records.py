@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import lru_cache
 from typing import Any
 
 from demo.scheduler.inventory import Gpu
@@ -137,6 +138,7 @@ class Gone:
     by_client: bool
 
 
+@lru_cache(50_000)
 def to_time(text: str) -> float:
     """Return seconds since the epoch.
 

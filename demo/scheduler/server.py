@@ -23,7 +23,7 @@ from demo.scheduler.life import Server
 from demo.scheduler.machine import Machine, check_parts
 from demo.scheduler.records import Job, Refused, from_time
 
-NAME, VERSION = "reference scheduler", "1"
+NAME, VERSION = "Reference scheduler", "1"
 KEPT_KEYS = 20_000
 KEPT_SECONDS = 600
 MOST_WAIT_SECONDS = 60.0

@@ -76,18 +76,6 @@ class ProbeResult:
     divided: bool = False
 
 
-@dataclass(frozen=True)
-class OnStopResult:
-    """What ran in a workspace before its end: ``output`` its last lines, ``code`` its exit code, None where none ran.
-
-    ``problem`` says why it was not run, or not known to have ended.
-    """
-
-    output: str = ""
-    code: int | None = None
-    problem: str = ""
-
-
 class Backend(Protocol):
     """Where workspaces live. Every method may be called at any time, also while another one runs."""
 
@@ -118,10 +106,10 @@ class Backend(Protocol):
         """
         ...
 
-    async def on_stop(self, lease_id: str, attempt: int, command: str, seconds: float, reason: str) -> OnStopResult:
-        """Run in the workspace what is to run before its end: ``command``, and its user's own script.
+    async def run_script(self, lease_id: str, attempt: int, script: bytes, deadline_seconds: float) -> ProbeResult:
+        """Run a script in the workspace by ``sh -s``, as its user: it must end by itself.
 
-        Both may take ``seconds``. Never raises: whatever went wrong is a result that says so.
+        Never raises: what is not run, or fails, is a result that says so.
         """
         ...
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gpuspawner.backends.base import OnStopResult, ProbeResult, Running
+from gpuspawner.backends.base import ProbeResult, Running
 from gpuspawner.backends.probe import BEGIN, END
 from gpuspawner.backends.probe_rows import MIB
 from gpuspawner.core.errors import Unavailable
@@ -69,7 +69,7 @@ class FakeBackend:
 
     ``running`` is by (lease id, attempt). ``probes`` gives each lease's next results, the last one again and again; a
     lease without any is idle on its GPUs. ``unreachable`` makes fleet and workspaces raise Unavailable; leases in
-    ``unkillable`` outlive ``end``; ``on_stops`` is what ran before a lease's end, nothing where it names none;
+    ``unkillable`` outlive ``end``; ``scripts`` is what a lease's scripts print, nothing where it names none;
     ``probe_seconds`` is how long a probe takes. ``calls`` records what was asked.
     """
 
@@ -80,7 +80,7 @@ class FakeBackend:
     probes: dict[str, list[ProbeResult]] = field(default_factory=dict)
     probe_seconds: float = 0.0
     unkillable: set[str] = field(default_factory=set)
-    on_stops: dict[str, OnStopResult] = field(default_factory=dict)
+    scripts: dict[str, ProbeResult] = field(default_factory=dict)
     calls: list[tuple[str, str]] = field(default_factory=list)
 
     def run(self, lease_id: str, attempt: int = 1, environment: Mapping[str, str] | None = None) -> None:
@@ -122,11 +122,9 @@ class FakeBackend:
             return ProbeResult(probe_text(dict.fromkeys(leased, 0), clock_seconds=clock_seconds))
         return results.pop(0) if len(results) > 1 else results[0]
 
-    async def on_stop(self, lease_id: str, attempt: int, command: str, seconds: float, reason: str) -> OnStopResult:  # noqa: ARG002 - the seam's
-        """Return what a test says that ran."""
-        if lease_id in self.on_stops:
-            self.calls.append(("on_stop", lease_id))
-        return self.on_stops.get(lease_id, OnStopResult())
+    async def run_script(self, lease_id: str, attempt: int, script: bytes, deadline_seconds: float) -> ProbeResult:  # noqa: ARG002 - the seam's
+        """Return what a test says that a lease's scripts print."""
+        return self.scripts.get(lease_id, ProbeResult())
 
     async def end(self, lease_id: str, attempts: frozenset[int] | None = None) -> bool:
         """Remove what runs, unless it is unkillable."""

@@ -4,10 +4,23 @@ from __future__ import annotations
 
 import re
 import shlex
+from dataclasses import dataclass
 from importlib import resources
 
-from gpuspawner.backends.base import OnStopResult
 from gpuspawner.core.errors import quoted
+
+
+@dataclass(frozen=True)
+class OnStopResult:
+    """What ran: ``output`` its last lines, ``code`` its exit code, None where there was nothing to run.
+
+    ``problem`` says why it is not known.
+    """
+
+    output: str = ""
+    code: int | None = None
+    problem: str = ""
+
 
 ON_STOP_MARGIN_SECONDS = 15.0
 """So much longer than its own time it is waited for: an exec takes seconds on a busy node. Arbitrary."""

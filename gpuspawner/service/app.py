@@ -59,6 +59,7 @@ from gpuspawner.service.store import AuditLine, Store
 from gpuspawner.service.tell.messages import message_of
 from gpuspawner.service.tell.metrics import scraped
 from gpuspawner.service.tell.metrics.counted import Counted
+from gpuspawner.service.tell.notices import NOTICES_SECONDS, Notices
 from gpuspawner.service.tell.notifier import Notifier
 from gpuspawner.service.tell.queue_view import QueueView
 from gpuspawner.service.web import ROUTES as WEB_ROUTES
@@ -218,6 +219,7 @@ class Service:
         """Prepare; nothing is opened before :meth:`run`."""
         self._options, self._settings = options, settings
         self.parts = wire(options, catalog, backend, settings, SteadyClock(), scheduler=scheduler)
+        self._notices = Notices(self.parts, backend)
         self._reload = Reload(self.parts.in_force, self.parts.scheduler, self.parts.allocator, self.parts.lifecycle)
         self.health = Health(self._waits_for)
         self._door = Door(application(self.parts, options.hub_auth, self.health), self.parts)
@@ -277,6 +279,7 @@ class Service:
             self._every(min(period, 0.5), self._sample),
             self._every(min(period, 0.5), self.parts.lifecycle.deadlines),
             self._every(min(period, 0.5), self.parts.preemptions.step),
+            self._every(min(period, NOTICES_SECONDS), self._notices.look),
             self._every(GROUPS_SECONDS, self._look_for_groups),
             self._every(DCGM_SECONDS, self.parts.sampler.dcgm.look),
             self._every(THIN_SECONDS, partial(forget, self.parts)),

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuspawner.backends.base import OnStopResult
 from gpuspawner.backends.local import nvidia
 from gpuspawner.backends.local.backend import LocalBackend
-from gpuspawner.backends.on_stop import TERMINATED, on_stop_script, read_on_stop
+from gpuspawner.backends.on_stop import TERMINATED, OnStopResult, on_stop_script, read_on_stop
 
 SHELLS = pytest.mark.parametrize("shell", [["dash"], ["bash"], ["busybox", "sh"]], ids=" ".join)
 
@@ -97,7 +96,7 @@ async def test_it_runs_beside_the_workspaces_processes_in_their_home(
     backend = LocalBackend([], {}, tmp_path / "data")
     own(tmp_path, "echo $MINE >kept")
     start("import time; print('up', flush=True); time.sleep(60)", HOME=str(tmp_path), MINE="a checkpoint")
-    ran = await backend.on_stop(lease_id, 1, "", 30, "expired")
-    assert (ran.code, ran.problem) == (0, "")
+    script = on_stop_script("", 30, "expired")
+    assert read_on_stop((await backend.run_script(lease_id, 1, script, 30)).text).code == 0
     assert (tmp_path / "kept").read_text() == "a checkpoint\n"
-    assert "no process" in (await backend.on_stop(lease_id, 2, "", 30, "expired")).problem
+    assert "no process" in (await backend.run_script(lease_id, 2, script, 30)).problem

@@ -1,10 +1,14 @@
 """What an administrator does, in a real Chromium: a dialog by keyboard, restrictions, the audit, and axe on each."""
 
+import csv
 import re
+from fractions import Fraction
 
 import pytest
 from playwright.sync_api import expect
 from service_pages import open_page, pages
+
+from gpuspawner.core.rules import Rate
 
 NODE = pages.GPUS[0].node
 
@@ -81,3 +85,61 @@ def test_without_javascript_the_dialog_is_a_page(browser, world):
     page.get_by_role("button", name="Move", exact=True).click()
     expect(page).to_have_url(re.compile("/workspaces/runs$"))
     assert world.lease("runs").notice.moves
+
+
+def used_last_week(world, name, user, gpus, percent):
+    """A workspace that ran for two hours a week ago, and what was read of it."""
+    ended_at = pages.NOW - 8 * 86400
+    rate = Rate(Fraction(len(gpus)), Fraction(2 * len(gpus)))
+    lease = pages.running(name, user, gpus, minutes=8 * 1440 + 120, server=name, rate=rate, deadline_at=ended_at + 60)
+    world.save(lease, readings=pages.readings(lease, [percent] * 100, until=ended_at - 10))
+    stops = pages.replace(lease, phase=pages.Phase.STOPPING, phase_since=ended_at, reason=pages.Reason.STOPPED)
+    world.save(pages.replace(stops, ended_by=user))
+    world.save(pages.replace(stops, phase=pages.Phase.ENDED, ended_at=ended_at, ended_by=user))
+
+
+def test_an_administrator_sees_what_is_wrong_drains_tells_people_and_exports_who_wasted_most(browser, world):
+    used_last_week(world, "worked", "alice", (2,), 90)
+    used_last_week(world, "wasted", "bob", (3,), 1)
+    page = open_page(browser, world, "")
+    page.get_by_role("link", name="Console").click()
+    troubles = page.get_by_role("region", name="What does not work")
+    expect(troubles).to_contain_text("No GPU matches the kind t4 (match: *T4)")
+
+    page.get_by_role("link", name=f"Drain… {NODE}").click()
+    dialog = page.get_by_role("dialog", name="Drain a node")
+    expect(dialog.get_by_role("textbox", name="Node")).to_have_value(NODE)
+    dialog.get_by_label("Reason").fill("A new driver")
+    dialog.get_by_role("button", name="See what it does").click()
+    expect(dialog.get_by_role("status")).to_contain_text("alice: default workspace. It goes on.")
+    dialog.get_by_role("button", name="Drain", exact=True).click()
+    expect(page.locator(".gs-facts")).to_contain_text("Restrictions1")
+    expect(page.get_by_role("row", name="A100 80 GB")).to_contain_text("2")
+
+    page.get_by_role("navigation", name="Console").get_by_role("link", name="Workspaces").click()
+    page.get_by_role("checkbox", name="All on this page").check()
+    page.get_by_role("button", name="Message…").click()
+    dialog = page.get_by_role("dialog", name="Send a message")
+    dialog.get_by_label("Text").fill("node-1 gets a new driver on Friday.")
+    dialog.get_by_label("Until").fill("Friday")
+    dialog.get_by_role("button", name="See what it does").click()
+    expect(dialog.get_by_role("status")).to_contain_text("It reaches 2 people")
+    dialog.get_by_role("button", name="Send it").click()
+    expect(dialog).to_be_hidden()
+
+    page.get_by_role("navigation", name="Console").get_by_role("link", name="Use").click()
+    page.get_by_role("link", name="Last week").click()
+    wasted = page.get_by_role("region", name="Held longest without use").get_by_role("listitem")
+    expect(wasted.first).to_contain_text(re.compile(r"bob 1\.\d GPU h of 2\.0 held"))
+    page.get_by_role("link", name="Idle while held").click()
+    expect(page.get_by_role("columnheader", name="Idle while held")).to_have_attribute("aria-sort", "descending")
+    with page.expect_download() as download:
+        page.get_by_role("link", name="CSV").click()
+    rows = list(csv.DictReader(download.value.path().read_text().splitlines()))
+    assert [row["name"] for row in rows] == ["bob", "alice"]
+    assert float(rows[0]["idle"]) > 1 > float(rows[1]["idle"])
+
+    world.signing_in = "bob"
+    told = open_page(browser, world, "")
+    expect(told.get_by_role("region", name="Message from admin")).to_contain_text("gets a new driver on Friday.")
+    assert page.problems == told.problems == []

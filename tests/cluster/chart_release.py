@@ -1,6 +1,7 @@
 """A release of the chart on the cluster, with volumes of the node, which makes none by itself."""
 
 import os
+import subprocess
 
 import yaml
 from nodes import ROOT
@@ -64,6 +65,17 @@ class Release:
         given = [f"--values={self.folder}/values.yaml", f"--set-file=catalog={self.folder}/catalog.yaml"]
         wait = [] if action == "template" else ["--wait", "--timeout=180s"]
         return self.helm.run(action, NAME, CHART, f"--namespace={self.namespace}", *given, *wait, *more)
+
+    def typed(self, line, folder):
+        """Run in ``folder`` a line with kubectl that a page has people type; return what it prints."""
+        line = line.replace("--namespace jhub", f"--namespace {self.namespace}")
+        path = f"{self.cluster.own.folder}:{os.environ['PATH']}"
+        command = ["sh", "-ec", line]
+        done = subprocess.run(
+            command, cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"{line}: {done.stdout}{done.stderr}"
+        return done.stdout
 
     def volume(self, claim):
         """Have a folder of the node for a claim of that name."""

@@ -12,7 +12,9 @@ from chart_hub import ChartHub
 from chart_release import CHART, NAME, Release
 from gpus import simulated
 from kube_hub import eventually
+from nodes import ROOT
 
+from gpuspawner import __version__
 from tools.cluster.build import ensure_component
 from tools.cluster.recipes import OTHERS_KINDS
 from tools.progress import StepError
@@ -126,6 +128,14 @@ def kept(hub):
     return found
 
 
+def test_the_tutorials_doctor_finds_nothing_bad(hub, release, tmp_path):
+    page = (ROOT / "docs" / "tutorials" / "administrator.md").read_text()
+    (line,) = re.findall(r"^    (kubectl exec .* gpuspawner doctor .*)$", page, re.MULTILINE)
+    found = release.typed(line.replace("http://hub:8081/hub/api", release.values["hub"]["url"]), tmp_path)
+    assert "good  rights: The account has the " in found
+    assert "good  exec: An exec in the pod jupyter-ada works" in found
+
+
 def test_a_changed_catalog_is_in_force_without_a_restart(hub, release):
     hub.add_user("fay")
     hub_pod = hub.kubectl("get", "pods", "--selector=component=hub", "--output=name")
@@ -159,6 +169,24 @@ def test_a_wrong_catalog_changes_nothing_and_helm_tells_what_is_wrong(hub, relea
     assert release.service_pod().metadata.uid == before
     done = release.run("upgrade")
     assert done.returncode == 0, done.stderr
+
+
+def test_the_pages_commands_back_up_and_restore_and_what_began_since_is_adopted(hub, release, tmp_path):
+    page = (ROOT / "docs" / "how-to" / "keep.md").read_text()
+    take, *put_back = re.findall(r"^    (kubectl .*)$", page, re.MULTILINE)
+    pod = re.search(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)[1]
+    pod = pod.replace(f"gpuspawner/service:{__version__}", f"{release.image}\n      imagePullPolicy: Never")
+    (tmp_path / "restore.yaml").write_text(pod)
+    before = kept(hub)
+    release.typed(take, tmp_path)
+    begin(hub, "gus", "cpu")
+    later = hub.until("gus", "running", WAIT_SECONDS)
+    said = "".join(release.typed(line, tmp_path) for line in put_back)
+    assert "workspaces that run are adopted" in said
+    eventually(lambda: hub.gpu("/"), 90, "the service answers behind its hub")
+    eventually(lambda: kept(hub) == before, 60, f"all of it is as it was: {before}")
+    assert hub.until("gus", "running", 60)["id"] == later["id"], "rebuilt from its pod"
+    hub.stop("gus")
 
 
 def output_of_a_failure(hub, before):

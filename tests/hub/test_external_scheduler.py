@@ -13,7 +13,7 @@ from hub_configuration import CATALOG
 from demo.ports import pick_free
 
 TOKEN = "a-token-of-the-tests"
-NAME = "reference scheduler"
+NAME = "Reference scheduler"
 INVENTORY = """
 clusters:
   - {{name: east, near: true, price: {{a100: 2.0, t4: 0.5}}, nodes: {{{node}: {{a100: 2, t4: 1}}}}}}
@@ -123,7 +123,7 @@ def test_it_gives_shows_places_in_its_words_substitutes_preempts_with_notice_and
     batch.train(id="llm", kind="a100", count=2, lasts_seconds=6)
     warned = eventually(lambda: hub.lease("alice")["warning"], what="alice is warned")
     assert warned["kind"] == "claim"
-    assert "Training that goes first needs 2 a100s." in warned["text"]
+    assert batch.states(hub)[alice["id"]]["preemption"]["words"] in warned["text"]
     refused = ask(hub, "alice", f"/workspaces/{alice['id']}/extend", {})
     assert refused.status_code == 409
     assert f"{NAME} refuses: It must end by" in refused.text

@@ -1,5 +1,6 @@
 """What make run can be told, and what it keeps between runs."""
 
+import platform
 import stat
 from collections import Counter
 from pathlib import Path
@@ -7,9 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from demo import data, machine, place
+from demo import data, external, machine, place
 from demo.data import Settings
 from demo.launcher import take_lock
+from demo.scheduler.inventory import Inventory
 from gpuspawner.catalog import load_catalog
 from tools.install import ROOT
 from tools.progress import StepError
@@ -24,9 +26,36 @@ def test_every_setting_is_read():
     assert Settings.from_environment(given) == Settings(8001, Path("/elsewhere"), 30.0, colleagues=False)
 
 
+def test_another_scheduler_is_named():
+    assert Settings.from_environment({"SCHEDULER": "http"}).external
+
+
+def test_the_reference_scheduler_has_the_demo_s_gpus_and_its_catalog_names_it(tmp_path):
+    external.main(tmp_path, machine.CATALOG, "http://127.0.0.1:9470", "http://127.0.0.1:8000")
+    inventory = Inventory.read((tmp_path / "inventory.yaml").read_text())
+    counts = Counter((gpu.cluster, gpu.kind) for gpu in inventory.gpus.values())
+    assert counts == {("onsite", "a100"): 4, ("onsite", "t4"): 2, ("cloud", "h100"): 2}
+    assert {gpu.node for gpu in inventory.gpus.values()} == {platform.node()}
+    catalog = load_catalog(tmp_path / "catalog.yaml")
+    assert set(catalog.gpus) == set(inventory.kinds)
+    assert catalog.scheduler.url == "http://127.0.0.1:9470"
+    token = tmp_path / "token"
+    assert stat.S_IMODE(token.stat().st_mode) == 0o600
+    before = token.read_text()
+    external.main(tmp_path, machine.CATALOG, "http://127.0.0.1:9471", "http://127.0.0.1:8000")
+    assert token.read_text() == before
+
+
+def test_a_machine_s_own_gpus_are_the_scheduler_s_too():
+    own = machine.with_own(yaml.safe_load(machine.CATALOG.read_text()), Counter({("L40S", "46068", "8.9"): 3}))
+    (cluster,) = external.inventory_of(own, "here")["clusters"]
+    assert cluster["nodes"] == {"here": {"l40s": 3}}
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
+        ("SCHEDULER", "slurm"),
         *(("PORT", value) for value in ("eight", "0", "80", "65536", "-1", "8000.0", "\uff18000", " 8000")),
         ("FAST", "yes"),
         ("DEMO", "false"),

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+import requests
 from tornado.httpclient import HTTPRequest
 from tornado.websocket import websocket_connect
 
@@ -74,6 +75,21 @@ async def test_ctrl_c_ends_workspaces_and_the_jobs_they_left_and_a_second_run_kn
     again = launch()
     again.wait_until_it_runs()
     assert again.sign_in("alice").get(f"{again.url}/hub/home").status_code == 200
+
+
+async def test_an_external_scheduler_grants_shows_its_queue_and_ends_with_the_rest(launch):
+    launcher = launch(SCHEDULER="http")
+    launcher.wait_until_it_runs()
+    page = re.search(r"Scheduler +(http://\S+/)", launcher.text())[1]
+    assert "Nobody does." in requests.get(page, timeout=20).text
+    hub = Hub(launcher.url, launcher.token_of("alice"))
+    assert await hub.start("alice", {"template": "pytorch", "gpu": "a100", "count": 1})
+    shown = requests.get(page, timeout=20).text
+    assert "alice, team vision" in shown
+    assert "1 a100" in shown
+
+    assert launcher.end(signal.SIGINT) == 0
+    assert launcher.left("demo.scheduler --port " + page.split(":")[2].rstrip("/")) == []
 
 
 def test_a_second_one_in_the_same_data_is_refused_and_told_where_the_first_is(launch):

@@ -1,9 +1,10 @@
 """What the reference scheduler decides, by a clock that is moved by hand."""
 
 import pytest
+from reference_claims import NOW, Played, asking, holding
+
 from demo.scheduler import queue
 from demo.scheduler.records import Job, Refused, from_time
-from reference_claims import NOW, Played, asking, holding
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ import pytest
 import requests
 import schemathesis
 import yaml
-from demo.scheduler.contract import CONTRACT
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.errors import Unsatisfiable
@@ -25,6 +24,8 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
+
+from demo.scheduler.contract import CONTRACT
 
 SIGNED = {"Authorization": f"Bearer {TOKEN}"}
 CHECKS = [

@@ -2,7 +2,7 @@
 
 from service_world import GRACE, IDLE_FOR
 
-from gpuspawner.backends.base import OnStopResult
+from gpuspawner.backends.base import ProbeResult
 from gpuspawner.core.leases.endings import End, Reason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.api.base import Person
@@ -10,24 +10,25 @@ from gpuspawner.service.tell.output import output_view
 
 
 def noted(world, monkeypatch):
-    """Note each call and which server stops the hub had been told until then."""
-    calls, on_stop = [], world.backend.on_stop
+    """Note each run, and which server stops the hub had been told until then."""
+    calls, run_script = [], world.backend.run_script
 
-    async def note(lease_id, attempt, command, seconds, reason):
-        calls.append((lease_id, attempt, command, seconds, reason, list(world.hub.calls)))
-        return await on_stop(lease_id, attempt, command, seconds, reason)
+    async def note(lease_id, attempt, script, deadline_seconds):
+        told = [line.partition("=")[2] for line in script.decode().split("\n")[:3]]
+        calls.append((lease_id, attempt, *told, deadline_seconds, list(world.hub.calls)))
+        return await run_script(lease_id, attempt, script, deadline_seconds)
 
-    monkeypatch.setattr(world.backend, "on_stop", note)
+    monkeypatch.setattr(world.backend, "run_script", note)
     return calls
 
 
 async def test_it_runs_before_an_idle_workspace_is_stopped_and_its_user_alone_reads_what_it_wrote(world, monkeypatch):
     calls = noted(world, monkeypatch)
     lease = await world.up("alice")
-    world.backend.on_stops[lease.id] = OnStopResult("step 1200 saved\npassword=hunter22\n", 0)
+    world.backend.scripts[lease.id] = ProbeResult("on-stop 0\nstep 1200 saved\npassword=hunter22\n")
     await world.go_on(IDLE_FOR + GRACE + 120)
     assert world.now_of(lease).reason is Reason.IDLE
-    assert calls == [(lease.id, lease.attempt, "", 60.0, "idle", [])], "once, and before the hub is told"
+    assert calls == [(lease.id, lease.attempt, "''", "60", "idle", 75.0, [])], "once, and before the hub is told"
     assert world.hub.calls == [("stop", "alice", lease.server_started)]
     told = await output_view(world.parts, lease, Person("alice", lease.key.owner))
     assert told["text"] == "What was to run before the end ended with exit code 0.\nstep 1200 saved\npassword=***"
@@ -41,12 +42,12 @@ async def test_a_template_says_what_runs_and_for_how_long(make_world, monkeypatc
     lease = await world.up("alice", template="synced")
     await world.parts.reclaimer.mark(lease.id, End(Reason.STOPPED, "alice", "enough"))
     await world.round()
-    assert [call[2:5] for call in calls] == [("sync-data", 180.0, "stopped")]
+    assert [call[2:6] for call in calls] == [("sync-data", "180", "stopped", 195.0)]
 
 
 async def test_where_it_cannot_run_the_workspace_ends_all_the_same(world):
     lease = await world.up("alice")
-    world.backend.on_stops[lease.id] = OnStopResult(problem="the script did not end within 75 s")
+    world.backend.scripts[lease.id] = ProbeResult(problem="the script did not end within 75 s")
     await world.parts.reclaimer.mark(lease.id, End(Reason.STOPPED, "alice", "enough"))
     await world.go_on(5, step=1)
     assert world.now_of(lease).phase is Phase.ENDED

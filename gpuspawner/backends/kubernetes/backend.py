@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gpuspawner.backends.base import OnStopResult, PodName, ProbeResult, Running
+from gpuspawner.backends.base import PodName, ProbeResult, Running
 from gpuspawner.backends.kubernetes.api import Api, ApiRefused
 from gpuspawner.backends.kubernetes.names import HUB_LABEL, LEASE_LABEL
 from gpuspawner.backends.kubernetes.patches import WITH_GPUS, WITHOUT_GPUS, pod_patch
@@ -17,7 +17,6 @@ from gpuspawner.backends.kubernetes.reading.models import model_of
 from gpuspawner.backends.kubernetes.reading.objects import Pod, to_pod
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.backends.kubernetes.view import ClusterView
-from gpuspawner.backends.on_stop import ON_STOP_MARGIN_SECONDS, on_stop_script
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Slot
 from gpuspawner.core.gpus.names import Group
@@ -92,13 +91,12 @@ class KubernetesBackend:
         shared = divided or any(model.profile for model in models)  # replicas, and slices of one device
         return replace(result, counted=True, shared=shared, divided=divided, pod=PodName(pod.namespace, pod.name))
 
-    async def on_stop(self, lease_id: str, attempt: int, command: str, seconds: float, reason: str) -> OnStopResult:
+    async def run_script(self, lease_id: str, attempt: int, script: bytes, deadline_seconds: float) -> ProbeResult:
         """Run it in the workspace's container."""
         pod = self._pod(lease_id, attempt)
         if pod is None:
-            return OnStopResult(problem="no running pod of the workspace was found")
-        script = on_stop_script(command, seconds, reason)
-        return await self._prober.on_stop(pod, script, seconds + ON_STOP_MARGIN_SECONDS)
+            return ProbeResult(problem="no running pod of the workspace was found")
+        return await self._prober.run_script(pod, script, deadline_seconds)
 
     async def end(self, lease_id: str, attempts: frozenset[int] | None = None) -> bool:
         """Delete every pod of these attempts, and wait a while to see them gone.

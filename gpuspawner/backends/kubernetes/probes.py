@@ -6,14 +6,13 @@ import asyncio
 import contextlib
 import math
 import shlex
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Iterable
 from weakref import WeakValueDictionary
 
-from gpuspawner.backends.base import OnStopResult, ProbeResult
+from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.kubernetes.api import Api, ApiRefused
 from gpuspawner.backends.kubernetes.reading.objects import Pod
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
-from gpuspawner.backends.on_stop import read_on_stop
 from gpuspawner.backends.probe import script
 from gpuspawner.core.errors import Unavailable, quoted
 from gpuspawner.core.gpus.vendors import NVIDIA, Vendor, vendor_of
@@ -65,20 +64,10 @@ class Prober:
         (self._failed.add if result.problem else self._failed.discard)(pod.uid)
         return result
 
-    async def on_stop(self, pod: Pod, script: bytes, deadline_seconds: float) -> OnStopResult:
-        """Run in a pod what is to run before its end. Never raises, and waits for no probe."""
-        container = self._settings.container
-        running = self._api.execute(pod.namespace, pod.name, container, ["/bin/sh", "-s"], script, MAX_OUTPUT_BYTES)
-        try:
-            ended = await asyncio.wait_for(running, deadline_seconds)
-        except asyncio.TimeoutError:
-            return OnStopResult(problem=f"the script did not end within {deadline_seconds:g} s")
-        except (ApiRefused, Unavailable) as error:
-            return OnStopResult(problem=str(error))
-        if ended.problem or ended.code != 0:
-            why = ended.problem or f"exit code {ended.code}: {quoted(ended.said.strip())}"
-            return OnStopResult(problem=f"the script failed: {why}")
-        return read_on_stop(ended.output)
+    async def run_script(self, pod: Pod, script: bytes, deadline_seconds: float) -> ProbeResult:
+        """Run another script in a pod. Never raises, and waits for no probe."""
+        running = self._executed(pod, script, "the script")
+        return await self._bounded(running, deadline_seconds, "the script")
 
     def forget_but(self, pods: Iterable[Pod]) -> None:
         """Forget what is known of any pod that is none of these."""
@@ -86,22 +75,26 @@ class Prober:
             self._failed &= {pod.uid for pod in pods}
 
     async def _result(self, pod: Pod, gpus: int, deadline_seconds: float) -> ProbeResult:
+        running = self._executed(pod, self._stdin(pod, gpus, deadline_seconds), "the probe")
+        return await self._bounded(running, deadline_seconds, "the probe")
+
+    async def _bounded(self, running: Awaitable[ProbeResult], deadline_seconds: float, what: str) -> ProbeResult:
         try:
-            return await asyncio.wait_for(self._run(pod, gpus, deadline_seconds), deadline_seconds)
+            return await asyncio.wait_for(running, deadline_seconds)
         except asyncio.TimeoutError:
-            return ProbeResult(problem=f"the probe did not end within {deadline_seconds:g} s")
+            return ProbeResult(problem=f"{what} did not end within {deadline_seconds:g} s")
         except ApiRefused as error:
-            return ProbeResult(problem=f"the cluster refused the probe: {error}")
+            return ProbeResult(problem=f"the cluster refused {what}: {error}")
         except Unavailable as error:
             return ProbeResult(problem=str(error))
 
-    async def _run(self, pod: Pod, gpus: int, deadline_seconds: float) -> ProbeResult:
-        container, stdin = self._settings.container, self._stdin(pod, gpus, deadline_seconds)
+    async def _executed(self, pod: Pod, stdin: bytes, what: str) -> ProbeResult:
+        container = self._settings.container
         ended = await self._api.execute(pod.namespace, pod.name, container, ["/bin/sh", "-s"], stdin, MAX_OUTPUT_BYTES)
         if ended.problem:
-            return ProbeResult(problem=f"the probe failed: {ended.problem}")
+            return ProbeResult(problem=f"{what} failed: {ended.problem}")
         if ended.code != 0:
-            return ProbeResult(problem=f"the probe failed with exit code {ended.code}: {quoted(ended.said.strip())}")
+            return ProbeResult(problem=f"{what} failed with exit code {ended.code}: {quoted(ended.said.strip())}")
         return ProbeResult(text=ended.output)
 
     def _stdin(self, pod: Pod, gpus: int, deadline_seconds: float) -> bytes:

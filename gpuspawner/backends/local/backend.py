@@ -13,11 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gpuspawner.backends.base import OnStopResult, ProbeResult, Running
+from gpuspawner.backends.base import ProbeResult, Running
 from gpuspawner.backends.local import nvidia, processes, records, simulated
 from gpuspawner.backends.local.run_probe import run_probe, run_script
 from gpuspawner.backends.local.strangers import Users
-from gpuspawner.backends.on_stop import ON_STOP_MARGIN_SECONDS, on_stop_script, read_on_stop
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Slot
 from gpuspawner.core.gpus.vendors import NVIDIA, Vendor, vendor_of
@@ -106,15 +105,13 @@ class LocalBackend:
         finally:
             self._probing.discard(key)
 
-    async def on_stop(self, lease_id: str, attempt: int, command: str, seconds: float, reason: str) -> OnStopResult:
+    async def run_script(self, lease_id: str, attempt: int, script: bytes, deadline_seconds: float) -> ProbeResult:
         """Run it with the environment, and as the user, of the workspace's oldest process."""
         found = await asyncio.to_thread(processes.scan)
         own = [p for p in found if (p.lease_id, p.attempt) == (lease_id, attempt) and not p.probes]
         if not own:
-            return OnStopResult(problem="no process of the workspace was found")
-        text, deadline_seconds = on_stop_script(command, seconds, reason), seconds + ON_STOP_MARGIN_SECONDS
-        result = await run_script(own[0].pid, text, {}, deadline_seconds, "the script")
-        return OnStopResult(problem=result.problem) if result.problem else read_on_stop(result.text)
+            return ProbeResult(problem="no process of the workspace was found")
+        return await run_script(own[0].pid, script, {}, deadline_seconds, "the script")
 
     async def end(self, lease_id: str, attempts: frozenset[int] | None = None) -> bool:
         """End every process of these attempts, those that left their session and ignore SIGTERM too."""

@@ -11,7 +11,9 @@ which values the release has, and its own entries are kept beside ours.
 
   helm get values jhub --namespace jhub --output yaml > hub.yaml
   gpuspawner z2jh-values --values hub.yaml > gpu.yaml
-  helm upgrade jhub jupyterhub/jupyterhub --namespace jhub --values hub.yaml --values gpu.yaml
+  helm upgrade jhub jupyterhub/jupyterhub --version VERSION --namespace jhub --values hub.yaml --values gpu.yaml
+
+VERSION is the one that the release has, as `helm list --namespace jhub` shows it: without it helm takes the newest.
 
 To leave: the same upgrade without gpu.yaml, then helm uninstall gpuspawner. Servers that run go on.
 """

@@ -11,7 +11,9 @@ from urllib.parse import quote, urlencode
 
 from pydantic import BaseModel, ValidationError
 from tornado.httpclient import HTTPClientError, HTTPRequest, HTTPResponse
+from tornado.iostream import IOStream
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
+from tornado.tcpclient import TCPClient
 
 from gpuspawner.catalog import HttpSchedulerAddress
 from gpuspawner.core.errors import GpuspawnerError, Unavailable
@@ -37,6 +39,25 @@ class TurnedDown(GpuspawnerError):
         """Keep all three."""
         super().__init__(words)
         self.status, self.code, self.words = status, code, words
+
+
+class _Connections(TCPClient):
+    """Closes what it opened, too: a question that is given up would leave its connection to the scheduler."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._opened: list[IOStream] = []
+
+    async def connect(self, *where: Any, **how: Any) -> IOStream:
+        """Open a connection."""
+        self._opened.append(await super().connect(*where, **how))
+        return self._opened[-1]
+
+    def close(self) -> None:
+        """Close all of them."""
+        for stream in self._opened:
+            stream.close()
+        super().close()
 
 
 class Unfit(Unavailable):
@@ -154,8 +175,11 @@ class Client:
 
     async def _fetched(self, asked: HTTPRequest, size: Mapping[str, Any]) -> HTTPResponse:
         client = SimpleAsyncHTTPClient(force_instance=True, **size)
+        client.tcp_client = _Connections()
+        answer = client.fetch(asked)
+        answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may be there to hear it
         try:
-            return await client.fetch(asked)
+            return await asyncio.shield(answer)
         except HTTPClientError as error:
             raise self._refusal(error) from None  # what it came from holds the token
         except (OSError, ValueError) as error:

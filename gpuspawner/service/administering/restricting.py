@@ -130,7 +130,9 @@ class Restricting:
 
     def _gpu(self, body: Body) -> str:
         fleet = self._parts.scheduler.fleet
-        name = _one_of("gpu", body, list(fleet.by_id))
+        placed = {f"{gpu.node}/{gpu.index}": gpu.id for gpu in fleet.gpus}
+        named = _one_of("gpu", body, [*placed, *fleet.by_id])
+        name = placed.get(named, named)
         gpu = fleet.by_id[name]
         if gpu.group is not None:
             limit = "GPUs that the cluster tells apart"

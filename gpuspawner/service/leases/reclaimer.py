@@ -9,7 +9,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from gpuspawner.backends.base import Backend
-from gpuspawner.backends.on_stop import TERMINATED
+from gpuspawner.backends.on_stop import (
+    ON_STOP_MARGIN_SECONDS,
+    TERMINATED,
+    OnStopResult,
+    on_stop_script,
+    read_on_stop,
+)
 from gpuspawner.catalog.values import ON_STOP_SECONDS
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.leases import coming_back
@@ -142,7 +148,9 @@ class Reclaimer:
         template = self._allocator.catalog.templates.get(lease.request.template)
         command, seconds = (template.on_stop_command, template.on_stop_seconds) if template else ("", ON_STOP_SECONDS)
         reason = lease.reason.value if lease.reason else ""
-        ran = await self._backend.on_stop(lease.id, lease.attempt, command, seconds, reason)
+        script = on_stop_script(command, seconds, reason)
+        result = await self._backend.run_script(lease.id, lease.attempt, script, seconds + ON_STOP_MARGIN_SECONDS)
+        ran = OnStopResult(problem=result.problem) if result.problem else read_on_stop(result.text)
         if ran.problem:
             log.warning("what %s was to run before its end did not run: %s", lease.id, ran.problem)
         if ran.code is None:

@@ -24,7 +24,13 @@ class NowPage(ConsolePage):
         ended = await parts.store.read(parts.store.ended, None, LAST_ENDED)
         disputed = await parts.store.read(parts.store.disputed, None)
         # From here on nothing is awaited: all that the page says is of one moment.
-        self.show("console_now.html", wanted=wanted, letters=LETTERS, **now_view(parts, wanted, ended, disputed))
+        self.show(
+            "console_now.html",
+            wanted=wanted,
+            letters=LETTERS,
+            restrictions=len(parts.restrictions.in_force()),
+            **now_view(parts, wanted, ended, disputed),
+        )
 
 
 class GpusExport(ListPage):

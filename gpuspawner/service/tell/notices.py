@@ -1,0 +1,106 @@
+"""The notice file: what tells a program in a workspace that it is about to end, so that it can save what it has done.
+
+``~/.gpuspawner/notice.json`` of the default server, ``notice-NAME.json`` of a named one, is there while an end is
+announced: ``{"ends_at": seconds since the epoch, "kind": "idle", "words": "..."}``. It is gone once nothing is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import shlex
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from gpuspawner.backends.base import Backend
+from gpuspawner.core.leases.lease import UP, Lease, Phase
+from gpuspawner.service.parts import Parts
+from gpuspawner.service.tell.views import warnings_of
+
+log = logging.getLogger("gpuspawner.notices")
+
+NOTICES_SECONDS = 2.0
+"""So often it is looked what is announced."""
+SAME_SECONDS = 5.0
+"""An end that moves by less is the same: it is estimated anew at each sample."""
+RUN_SECONDS, RETRY_SECONDS = 20.0, 60.0
+"""How long a write may take, and after what time one that failed is tried again."""
+AT_ONCE = 16
+"""So many are written side by side: whoever drains many nodes warns many. Arbitrary."""
+WRITE = """\
+cd "${HOME:-/}" && umask 077 && mkdir -p .gpuspawner && cd .gpuspawner || exit 1
+if [ -n "$notice" ]; then
+    printf '%s\\n' "$notice" >"$file.part" && mv "$file.part" "$file" || exit 1
+else
+    rm -f "$file"
+fi
+exit 0
+"""
+
+
+def notice_of(parts: Parts, lease: Lease) -> dict[str, Any] | None:
+    """Return the first end that is announced for a workspace; None for none."""
+    ends = [one for one in warnings_of(parts, lease) if one["ends_at"] is not None]
+    first = min(ends, key=lambda one: float(one["ends_at"]), default=None)
+    return first and {"ends_at": round(first["ends_at"], 3), "kind": first["kind"], "words": first["text"]}
+
+
+def write_script(server: str, notice: Mapping[str, Any] | None) -> bytes:
+    """Return the script that writes the notice of a server, or takes it away."""
+    name = f"notice-{quote(server, safe='')}.json" if server else "notice.json"
+    text = "" if notice is None else json.dumps(notice)
+    return f"file={shlex.quote(name)}\nnotice={shlex.quote(text)}\n{WRITE}".encode()
+
+
+class Notices:
+    """Sees that each workspace's notice file says what is announced.
+
+    What was written is not stored. So each is written once when its workspace is first seen, which also takes away what
+    an earlier workspace left in the same home.
+    """
+
+    def __init__(self, parts: Parts, backend: Backend) -> None:
+        """Write nothing yet."""
+        self._parts, self._backend = parts, backend
+        self._at_once = asyncio.Semaphore(AT_ONCE)
+        self._written: dict[str, dict[str, Any] | None] = {}
+        self._not_before: dict[str, float] = {}
+
+    async def look(self) -> None:
+        """Write, side by side, the notices that have changed."""
+        parts, now = self._parts, self._parts.clock.now()
+        live = {lease.id: lease for lease in parts.book if lease.phase in UP}
+        self._written = {id_: notice for id_, notice in self._written.items() if id_ in live}
+        self._not_before = {id_: at for id_, at in self._not_before.items() if id_ in live and at > now}
+        due = []
+        for lease in live.values():
+            notice = notice_of(parts, lease) if _may_end(lease) else None
+            written = lease.id in self._written and _same(notice, self._written[lease.id])
+            if not written and lease.id not in self._not_before:
+                due.append(self._write(lease, notice))
+        await asyncio.gather(*due)
+
+    async def _write(self, lease: Lease, notice: dict[str, Any] | None) -> None:
+        await self._parts.book.stored(lease.id)
+        script = write_script(lease.key.server, notice)
+        async with self._at_once:
+            result = await self._backend.run_script(lease.id, lease.attempt, script, RUN_SECONDS)
+        if result.problem:
+            log.warning("the notice of %s was not written: %s", lease.id, result.problem)
+            self._not_before[lease.id] = self._parts.clock.now() + RETRY_SECONDS
+        else:
+            self._written[lease.id] = notice
+
+
+def _may_end(lease: Lease) -> bool:
+    """Whether an end may be announced for it: to say which costs more than to say that none is."""
+    announced = lease.phase is Phase.RECLAIMING or lease.warned_seconds or lease.notice or lease.disruption
+    return bool(announced) or lease.arrival is not None
+
+
+def _same(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return one["kind"] == other["kind"] and abs(float(one["ends_at"]) - float(other["ends_at"])) < SAME_SECONDS

@@ -1,0 +1,73 @@
+"""The notice file in a workspace: it says that an end is announced, and is taken away once none is."""
+
+import json
+import subprocess
+from dataclasses import replace
+
+from service_world import IDLE_FOR
+
+from gpuspawner.backends.base import ProbeResult
+from gpuspawner.core.leases.lease import Phase
+from gpuspawner.service.tell.notices import RETRY_SECONDS, Notices, write_script
+
+
+def workspace(world, monkeypatch, home):
+    """Run what is to run in a workspace here, with this folder as its home; return what ran for whom."""
+    ran = []
+
+    async def run_script(lease_id, attempt, script, _deadline_seconds):
+        ran.append((lease_id, attempt))
+        done = subprocess.run(["sh", "-s"], input=script, env={"HOME": str(home), "PATH": "/usr/bin:/bin"}, check=False)
+        return ProbeResult(problem="it failed" if done.returncode else "")
+
+    monkeypatch.setattr(world.backend, "run_script", run_script)
+    return ran
+
+
+async def test_it_says_when_and_why_a_workspace_ends_and_goes_with_the_warning(world, monkeypatch, tmp_path):
+    ran, file = workspace(world, monkeypatch, tmp_path), tmp_path / ".gpuspawner" / "notice.json"
+    file.parent.mkdir()
+    file.write_text('{"ends_at": 1}')
+    lease, notices = await world.up("alice"), Notices(world.parts, world.backend)
+    await notices.look()
+    assert (ran, file.exists()) == ([(lease.id, 1)], False), "it was the one of the workspace before"
+    await world.go_on(IDLE_FOR + 120)
+    warned = world.book.get(lease.id)
+    assert warned.phase is Phase.RECLAIMING
+    await notices.look()
+    told = json.loads(file.read_text())
+    left_seconds = told["ends_at"] - world.clock.now()
+    assert (told["kind"], 0 < left_seconds <= 180) == ("idle", True)
+    assert "This workspace ends at" in told["words"]
+    assert file.stat().st_mode & 0o777 == 0o600
+    await notices.look()
+    assert len(ran) == 2, "what has not changed is not written again"
+    await world.parts.lifecycle.keep(warned, "alice")
+    await notices.look()
+    assert not file.exists()
+    assert len(ran) == 3
+
+
+async def test_a_write_that_fails_is_tried_again_after_a_while(world, monkeypatch, tmp_path):
+    (tmp_path / ".gpuspawner").write_text("no folder")
+    ran = workspace(world, monkeypatch, tmp_path)
+    lease, notices = await world.up("alice"), Notices(world.parts, world.backend)
+    deadline_at = world.clock.now() + 600
+    await world.book.save(replace(world.book.get(lease.id), deadline_at=deadline_at, warned_seconds=(900.0,)))
+    for _ in range(3):
+        await notices.look()
+    assert len(ran) == 1
+    (tmp_path / ".gpuspawner").unlink()
+    world.clock.advance(RETRY_SECONDS + 1)
+    await notices.look()
+    told = json.loads((tmp_path / ".gpuspawner" / "notice.json").read_text())
+    assert (told["kind"], told["ends_at"]) == ("expiry", round(deadline_at, 3))
+
+
+def test_each_named_server_has_its_own_and_no_name_or_text_is_run(tmp_path):
+    notice = {"ends_at": 1.0, "kind": "idle", "words": 'it\'s "$(touch owned)" `touch owned`\n\\n'}
+    script = write_script("../a b'c", notice)
+    subprocess.run(["sh", "-s"], input=script, env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}, check=True)
+    (file,) = (tmp_path / ".gpuspawner").iterdir()
+    assert file.name == "notice-..%2Fa%20b%27c.json"
+    assert json.loads(file.read_text()) == notice

@@ -9,6 +9,7 @@ SLOW_SECONDS is what each transaction takes longer, as with a database far away.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import json
 import multiprocessing
 import os
@@ -99,6 +100,8 @@ async def asked_at_once(port: int) -> tuple[float, list[float]]:
 def main() -> None:
     """Print a line for each case."""
     server = Server() if os.environ.get("STORE") == "postgresql" else None
+    if server:
+        atexit.register(server.close)
     print(f"{ASKING} ask at once, on {'PostgreSQL' if server else 'SQLite'}; seconds of one's own wait")
     print(f"{'GPUs':>6} {'slower by':>10} {'leases/s':>9} {'p50':>7} {'p99':>7}")
     for slow_seconds in SLOW_SECONDS:

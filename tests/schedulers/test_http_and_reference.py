@@ -267,3 +267,25 @@ def test_no_claim_is_lost_or_doubled_and_both_agree_within_a_minute(tmp_path_fac
     token_file = tmp_path_factory.getbasetemp() / "token-of-both"
     token_file.write_text(TOKEN)
     asyncio.run(play(steps, str(token_file)))
+
+
+async def test_a_grant_that_the_server_forgot_is_told_as_held_and_then_left_alone(tmp_path):
+    token_file = tmp_path / "token"
+    token_file.write_text(TOKEN)
+    both = Both(str(token_file))
+    await both.begin()
+    try:
+        await both.ask("a100", 1)
+        await both.sync()
+        await both.wait(SETTLE_SECONDS + 1)
+        await both.sync()
+        assert both.leases["lease-0"].phase is Phase.RESERVED
+        revision = both.server.machine.claims["hub", "lease-0"].revision
+        await both.crash("server")
+        for _ in range(5):
+            await both.sync()
+        claim = both.server.machine.claims["hub", "lease-0"]
+        assert (claim.is_taken, claim.revision) == (True, revision)
+        assert len(both.sent) == 3  # asked, held, and once more with its cluster, which the server told anew
+    finally:
+        await both.end()

@@ -67,8 +67,8 @@ def wanted(
 ) -> dict[str, Any]:
     """Return what a lease wants of the scheduler. ``state`` is what it said of it last, ``counted`` as in ``held``."""
     body = asked(claim_of(lease), revision, written)
-    granted = lease.phase is Phase.RESERVED and is_kept(lease, state, revision)
-    if lease.phase not in HOLDING or granted:
+    granted = state is not None and state.state is Stands.GRANTED and is_kept(lease, state, revision)
+    if lease.phase not in HOLDING or (lease.phase is Phase.RESERVED and granted):
         return body
     grant = None if state is None else state.grant
     ends_at = lease.deadline_at

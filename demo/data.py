@@ -234,8 +234,8 @@ def block(
   Things to try
 {listed}
 
-  By command .venv/bin/gpuspawner list, once you have made a token at {settings.url}/hub/token:
-             export GPUSPAWNER_TOKEN=... GPUSPAWNER_URL={settings.url}/services/gpu
+  By command .venv/bin/gpuspawner login --url {settings.url}/services/gpu
+             It shows a code to allow in the browser. Then: list, start, queue, quota
 
 {_rows(more)}
   Ctrl-C     ends everything that this started

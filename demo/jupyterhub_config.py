@@ -20,6 +20,7 @@ c.JupyterHub.cleanup_servers = True  # Ctrl-C ends everything that the demo star
 c.JupyterHub.upgrade_db = True  # a later version finds the data of an earlier one
 
 c.JupyterHub.spawner_class = "simple"
+c.JupyterHub.allow_named_servers = True
 c.SimpleLocalProcessSpawner.home_dir_template = str(data / "homes" / "{username}")
 c.Spawner.default_url = "/lab/tree/demo.ipynb"
 # By itself JupyterLab's terminal is a login shell, and Debian's /etc/profile takes the workspace's PATH from it.

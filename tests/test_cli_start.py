@@ -128,6 +128,26 @@ def test_what_does_not_start_is_a_2_and_a_service_that_is_away_a_3(hub):
     bob.run("start", "lab", code=AWAY, GPUSPAWNER_URL="http://127.0.0.1:9/services/gpu")
 
 
+def test_login_leads_to_the_page_behind_the_hub_s_own_address(hub):
+    login = Command(hub, "bob").begin("login", "--no-browser")
+    try:
+        assert login.stderr.readline().startswith(f"Open {hub.url}/services/gpu/login-code?code=")
+    finally:
+        login.kill()
+        login.communicate()
+
+
+def test_a_hub_without_named_servers_is_told_at_once_and_nothing_waits_on(tmp_path):
+    hub = RealHub(tmp_path, extra="c.JupyterHub.allow_named_servers = False")
+    try:
+        hub.start().add_user("alice")
+        _, err = Command(hub, "alice").run("start", "cpu", "--name", "train", code=REFUSED)
+        assert "The hub does not start it: Named servers are not enabled. Start it without a name" in err
+        assert hub.workspaces() == []
+    finally:
+        hub.close()
+
+
 def test_a_ticked_tool_is_a_kernel_of_the_real_workspace(hub):
     alice = Command(hub, "alice")
     alice.run("start", "editor", "--tool", "mine", "--name", "tools")

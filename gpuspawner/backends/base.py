@@ -141,6 +141,7 @@ class Backend(Protocol):
         name, ours last; tolerations and preferred terms appended where they are not there; required terms joined with
         those that are there so that both hold (terms are alternatives: each of theirs with each of ours, their
         ``matchExpressions`` put together). A workspace without GPUs has no ``"pod"`` part, or an empty one. Labels and
-        annotations are not in it: they are ``gpuspawner.backends.kubernetes.names.carried(environment)``.
+        annotations are not in it: they are ``gpuspawner.backends.kubernetes.names.carried(environment)``. What an
+        external scheduler wants the pod to have is its ``"beside"``: it is added, and replaces nothing.
         """
         ...

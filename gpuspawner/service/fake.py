@@ -144,13 +144,14 @@ class FakeHub(Hub):
         self._must_answer()
         return self.listed.get((user, name))
 
-    async def start(self, user: str, name: str, options: Mapping[str, Any]) -> None:  # noqa: ARG002 - as a hub takes it
+    async def start(self, user: str, name: str, options: Mapping[str, Any]) -> str:  # noqa: ARG002 - as a hub takes it
         """Start a server, unless it is there already; a hub that does not answer starts none."""
         if self.unreachable or (user, name) in self.listed:
-            return
+            return ""
         server = self.put(user, name)
         self.calls.append(("start", user, server.started))
         await self.on_start(server)
+        return ""
 
     async def stop(self, user: str, name: str) -> None:
         """Stop a server, or raise Unavailable."""

@@ -77,6 +77,27 @@ def test_gpus_are_limits_in_whole_numbers_beside_the_requests_cpu_and_memory(mad
     assert pod["spec"]["containers"][0]["resources"] == {"limits": asked, "requests": asked}
 
 
+def test_what_an_external_scheduler_wants_beside_is_added_and_replaces_nothing(made):
+    wanted = {
+        "labels": {"queue": "research", "component": "theirs", "gpuspawner.io/lease": "another"},
+        "annotations": {"batch/job": "7"},
+        "nodeSelector": {"pool": "theirs", "zone": "east"},
+        "tolerations": [{"key": "batch", "operator": "Exists"}],
+        "schedulerName": "batch",
+        "priorityClassName": "low",
+        "runtimeClassName": "nvidia",
+    }
+    patch = {**PATCH, "pod": {**PATCH["pod"], "beside": wanted}}
+    before = made(labels={"component": "ours"}, node_selector={"pool": "ours"}, priority_class_name="high")
+    pod = patched(before, patch)
+    labels, spec = pod["metadata"]["labels"], pod["spec"]
+    assert (labels["queue"], labels["component"], labels["gpuspawner.io/lease"]) == ("research", "ours", "1e45e")
+    assert pod["metadata"]["annotations"]["batch/job"] == "7"
+    assert spec["nodeSelector"] == {"pool": "ours", "zone": "east"}
+    assert spec["tolerations"][-1] == {"key": "batch", "operator": "Exists"}
+    assert (spec["schedulerName"], spec["priorityClassName"], spec["runtimeClassName"]) == ("batch", "high", "nvidia")
+
+
 @pytest.mark.parametrize(("size_bytes", "written"), [(512 * 2**20, "512Mi"), (GIB + 1, str(GIB + 1))])
 def test_a_size_is_written_as_people_do_and_always_exactly(made, size_bytes, written):
     pod = patched(made(), PATCH, PodSettings(cpu_cores=1, memory_bytes=size_bytes))

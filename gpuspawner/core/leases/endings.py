@@ -237,6 +237,12 @@ def refused(why: str) -> End:
     return End(Reason.FAILED, "scheduler", f"Its scheduler refused it: {why} Press Start to ask anew.", unseen=True)
 
 
+def refused_by_hub(why: str) -> End:
+    """Return the end of a request for a named workspace that the hub does not have; ``why`` in the hub's words."""
+    words = f"The hub does not start it: {why.rstrip('.')}. Start it without a name, or stop and delete another one."
+    return End(Reason.FAILED, HUB, words, unseen=True)
+
+
 def impossible(why: str, waited_seconds: float) -> End:
     """Return the end of a waiting request that could not start, however much was free."""
     words = f"It waited {show_duration(waited_seconds)} and could not start: {why} Press Start to ask anew."

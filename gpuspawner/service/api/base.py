@@ -96,6 +96,11 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
         signed_in = self.person is not None and bool(self.person.token)
         return "the command line" if signed_in or program.startswith(COMMAND_LINE) else "the API"
 
+    @property
+    def address(self) -> str:
+        """The service's address as who asks has it, by what the proxies in front tell of it."""
+        return f"{self.request.protocol}://{self.request.host}{self.parts.prefix}".rstrip("/")
+
     def _authorization(self) -> tuple[str, str]:
         return authorization(self.request.headers)
 

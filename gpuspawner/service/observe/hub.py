@@ -15,6 +15,8 @@ from tornado.simple_httpclient import SimpleAsyncHTTPClient
 from gpuspawner.core.errors import Unavailable
 
 PAGE = "application/jupyterhub-pagination+json"
+LONGEST_MESSAGE = 300
+"""Characters of what the hub says. Arbitrary: a sentence or two."""
 
 
 @dataclass(frozen=True)
@@ -130,15 +132,19 @@ class Hub:
         server = _servers_of(model).get(name)
         return _server(model, server) if server else None
 
-    async def start(self, user: str, name: str, options: Mapping[str, Any]) -> None:
+    async def start(self, user: str, name: str, options: Mapping[str, Any]) -> str:
         """Ask for a start with the bare options (5.x knows no other form). Read the server back to see what came of it.
 
-        201, 202, 400-pending and a time-out all mean "look again", so none of them is told apart here.
+        201, 202, 400-pending and a time-out all mean "look again", so none of them is told apart here. Return why the
+        hub has no such server, whoever asks: it allows no named ones, or no more of them; else "".
         """
         try:
             await self._fetch("POST", _server_path(user, name), dict(options), timeout_seconds=20.0)
+        except _BadRequestError as error:
+            return str(error) if "named servers" in str(error).lower() else ""
         except (_NotFoundError, Unavailable):
-            return
+            pass
+        return ""
 
     async def stop(self, user: str, name: str) -> None:
         """Ask for a stop. A server that is not there is stopped."""
@@ -164,6 +170,8 @@ class Hub:
         except HTTPClientError as error:
             if error.code == 404:  # noqa: PLR2004 - HTTP's own number
                 raise _NotFoundError from error
+            if error.code == 400 and error.response is not None:  # noqa: PLR2004
+                raise _BadRequestError(_message_of(error.response.body)) from error
             raise Unavailable(f"The hub answered {error.code} to {method} {path.partition('?')[0]}.") from error
         except OSError as error:
             raise Unavailable(f"The hub does not answer ({error}).") from error
@@ -174,6 +182,17 @@ class Hub:
 
 class _NotFoundError(Exception):
     pass
+
+
+class _BadRequestError(Unavailable):
+    """The hub's own words for what it takes from nobody."""
+
+
+def _message_of(body: bytes) -> str:
+    try:
+        return str(json.loads(body)["message"])[:LONGEST_MESSAGE]
+    except (ValueError, KeyError, TypeError):
+        return "The hub answered 400."
 
 
 def _server_path(user: str, name: str) -> str:

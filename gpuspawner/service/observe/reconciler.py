@@ -248,7 +248,10 @@ class Reconciler:
             return
         self._started.add((lease.id, lease.granted_at))
         log.info("starting the parked workspace of %s", name)
-        await self._hub.start(name, lease.key.server, options_of(lease))
+        if why := await self._hub.start(name, lease.key.server, options_of(lease)):
+            newest = self._book.get(lease.id)
+            if newest is not None and newest.phase is Phase.RESERVED and newest.granted_at == lease.granted_at:
+                await self._allocator.dismiss(newest, endings.refused_by_hub(why), gone=True)
 
     def _without_room(self, lease: Lease) -> Running | None:
         """Return what of this start the backend has found no room for, for too long, or is about to end."""

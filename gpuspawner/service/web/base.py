@@ -114,11 +114,6 @@ class ErrorPages(BaseHandler):
         )
 
     @property
-    def address(self) -> str:
-        """The service's address as this page's reader has it, by what the proxies in front tell of it."""
-        return f"{self.request.protocol}://{self.request.host}{self.parts.prefix}".rstrip("/")
-
-    @property
     def hub_prefix(self) -> str:
         """The hub's own pages, with a slash at the end."""
         return f"{self.hub_auth.hub_host}{self.hub_auth.hub_prefix}"

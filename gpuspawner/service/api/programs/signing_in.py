@@ -82,7 +82,7 @@ class Begin(ApiHandler):
         login = parts.logins.begin(device, address, parts.clock.now(), admin=query.admin)
         if login is None:
             raise HTTPError(429, reason="Too many logins were begun from here: try again in five minutes.")
-        told = {"secret": login.secret, "code": login.code, "page": f"{parts.public_url}/login-code?code={login.code}"}
+        told = {"secret": login.secret, "code": login.code, "page": f"{self.address}/login-code?code={login.code}"}
         self.answer({**told, "seconds": LOGIN_SECONDS, "ask_every_seconds": ASK_SECONDS}, 201)
 
 

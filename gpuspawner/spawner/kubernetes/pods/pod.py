@@ -91,6 +91,7 @@ def with_lease(manifest: Mapping[str, Any], patch: Mapping[str, Any], settings: 
     _append(spec, "tolerations", ours.get("tolerations", []))
     if ours.get("affinity"):
         _node_affinity(spec, ours["affinity"]["nodeAffinity"])
+    _beside(pod, patch.get("pod", {}).get("beside", {}))
     if gpus and settings.runtime_class:
         spec.setdefault("runtimeClassName", settings.runtime_class)
     if not spec.get("serviceAccountName"):  # who names one wants its token; no workspace gets one by chance
@@ -217,6 +218,18 @@ def _shared_memory(spec: Json, server: Json, size_bytes: int) -> None:
     server["volumeMounts"] = [*mounts, {"name": SHARED_MEMORY, "mountPath": "/dev/shm"}]  # noqa: S108 - likewise
     volume = {"name": SHARED_MEMORY, "emptyDir": {"medium": "Memory", "sizeLimit": _quantity(size_bytes)}}
     spec["volumes"] = [*(spec.get("volumes") or []), volume]
+
+
+def _beside(pod: Json, beside: Mapping[str, Any]) -> None:
+    """Add what an external scheduler wants a pod to have; what the administrator or the lease set stays."""
+    spec, metadata = pod["spec"], pod.setdefault("metadata", {})
+    _append(spec, "tolerations", beside.get("tolerations", []))
+    for holder, name in ((metadata, "labels"), (metadata, "annotations"), (spec, "nodeSelector")):
+        if beside.get(name):
+            holder[name] = {**beside[name], **(holder.get(name) or {})}
+    for name in ("schedulerName", "priorityClassName", "runtimeClassName"):
+        if beside.get(name) and not spec.get(name):
+            spec[name] = beside[name]
 
 
 def _append(holder: Json, name: str, items: list[Any]) -> None:

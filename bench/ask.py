@@ -2,12 +2,14 @@
 
 The service is a process of its own with its real application, its store a file; the hub is a fake in its memory. Each
 asks once, as the spawner does, and is answered once the lease is stored: with GPUs free for all, and with one, so that
-all others wait. SLOW_SECONDS is what each transaction takes longer, as with a database far away.
+all others wait. With STORE=postgresql the store is on a server of this machine, which writes to the disk as by default.
+SLOW_SECONDS is what each transaction takes longer, as with a database far away.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import json
 import multiprocessing
 import os
@@ -30,6 +32,7 @@ from gpuspawner.service.app import Options, application, load, wire
 from gpuspawner.service.clock import SteadyClock
 from gpuspawner.service.fake import FakeHub, HandClock
 from gpuspawner.service.settings import Settings
+from tools.postgres import Server
 
 ASKING = int(os.environ.get("ASKING", "1000"))
 SLOW_SECONDS = [float(x) for x in os.environ.get("SLOW_SECONDS", "0 0.05 2").split()]
@@ -49,14 +52,14 @@ CATALOG = {
 }
 
 
-def serve(pipe: Connection, folder: str, gpus: int, slow_seconds: float) -> None:
+def serve(pipe: Connection, store: str, password_file: Path | None, gpus: int, slow_seconds: float) -> None:
     """Be the service, until this process is ended."""
     os.environ |= {"JUPYTERHUB_API_URL": "http://127.0.0.1:9/hub/api", "JUPYTERHUB_API_TOKEN": "t"}
     os.environ |= {"JUPYTERHUB_CLIENT_ID": "service-gpu", "JUPYTERHUB_SERVICE_PREFIX": f"{PREFIX}/"}
 
     async def run() -> None:
-        store, hub = f"sqlite:///{Path(folder) / 'ask.sqlite'}", FakeHub(HandClock())
-        options = Options(store, SECRET, "hub", "http://127.0.0.1:9", "t", "http://127.0.0.1:9", f"{PREFIX}/", None)
+        hub, url = FakeHub(HandClock()), "http://127.0.0.1:9"
+        options = Options(store, SECRET, "hub", url, "t", url, f"{PREFIX}/", None, store_password_file=password_file)
         settings = Settings(concurrent_starts=10 * ASKING)
         backend = FakeBackend(tuple(Gpu(f"gpu{i}", "a100", f"node{i // 8}", i % 8, "A100", 2**36) for i in range(gpus)))
         parts = wire(options, load_catalog(CATALOG), backend, settings, SteadyClock(), hub)  # type: ignore[arg-type]
@@ -96,13 +99,22 @@ async def asked_at_once(port: int) -> tuple[float, list[float]]:
 
 def main() -> None:
     """Print a line for each case."""
-    print(f"{ASKING} ask at once; seconds of one's own wait")
+    server = Server() if os.environ.get("STORE") == "postgresql" else None
+    if server:
+        atexit.register(server.close)
+    print(f"{ASKING} ask at once, on {'PostgreSQL' if server else 'SQLite'}; seconds of one's own wait")
     print(f"{'GPUs':>6} {'slower by':>10} {'leases/s':>9} {'p50':>7} {'p99':>7}")
     for slow_seconds in SLOW_SECONDS:
         for gpus in (ASKING, 1):
             with tempfile.TemporaryDirectory() as folder:
                 ours, theirs = multiprocessing.Pipe()
-                service = multiprocessing.Process(target=serve, args=(theirs, folder, gpus, slow_seconds), daemon=True)
+                store, password_file = f"sqlite:///{Path(folder) / 'ask.sqlite'}", None
+                if server:
+                    name = f"ask_{gpus}_{slow_seconds:g}".replace(".", "_")
+                    server.sql(f"CREATE DATABASE {name}")
+                    store, password_file = server.url(name), server.password_file
+                arguments = (theirs, store, password_file, gpus, slow_seconds)
+                service = multiprocessing.Process(target=serve, args=arguments, daemon=True)
                 service.start()
                 all_seconds, each = asyncio.run(asked_at_once(ours.recv()))
                 service.kill()

@@ -1,6 +1,7 @@
-"""What each page of the console takes: 5,000 GPUs, 1,000 workspaces, a year of 400,000 that ended, on SQLite.
+"""What each page of the console takes: 5,000 GPUs, 1,000 workspaces, a year of 400,000 that ended.
 
-The real service on fake GPUs in a process of its own; the hub, which only says who asks, is in this one. 800 workspaces
+The store is a file of SQLite, or with STORE=postgresql on a server of this machine, which writes as by default. The
+real service on fake GPUs is a process of its own; the hub, which only says who asks, is in this one. 800 workspaces
 hold 4,000 GPUs, 200 wait, 1,000 people in 20 teams have quotas. Each page is asked for ASKED times, one after the
 other. Meanwhile 13 samples are stored a second, as each workspace is measured once a minute, and all GPUs are looked at
 every 5 s. The CPU is that of a page and of all this beside it.
@@ -9,6 +10,7 @@ every 5 s. The CPU is that of a page and of all this beside it.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import json
 import multiprocessing
 import os
@@ -43,7 +45,11 @@ from gpuspawner.core.rules import Rate
 from gpuspawner.service.app import Options, application, wire
 from gpuspawner.service.clock import SteadyClock
 from gpuspawner.service.settings import Settings
+from gpuspawner.service.store import Store
+from gpuspawner.service.store.backups import DATABASE
+from gpuspawner.service.store.copying import copy
 from gpuspawner.service.store.reports.use_sums import Amounts, Part, rows_of
+from tools.postgres import Server
 
 PREFIX = "/services/gpu"
 GPUS, RUNNING, WAITING, PEOPLE, TEAMS = 5000, 800, 200, 1000, 20
@@ -186,29 +192,43 @@ def fill(path: Path, now: float) -> float:
     return path.stat().st_size / 2**30
 
 
+def filled(path: Path, now: float) -> float:
+    """Make a store and fill it; return how large it is, in GiB."""
+    store = Store(f"sqlite:///{path}")
+    store.open()
+    gib = fill(path, now)
+    store.close()
+    return gib
+
+
 def insert(connection: sqlite3.Connection, table: str, columns: str, rows: list[Any]) -> None:
     names = columns.split()
     quoted = ", ".join(f'"{name}"' for name in names)
     connection.executemany(f"INSERT INTO {table} ({quoted}) VALUES ({', '.join('?' * len(names))})", rows)
 
 
-def serve(pipe: Connection, folder: str, hub: str) -> None:
+def serve(pipe: Connection, folder: str, hub: str, elsewhere: tuple[str, Path] | None) -> None:
     """Be the service, until this process is ended."""
     for name, value in {"API_URL": f"{hub}/hub/api", "API_TOKEN": "t", "CLIENT_ID": "service-gpu"}.items():
         os.environ[f"JUPYTERHUB_{name}"] = value
     os.environ |= {"JUPYTERHUB_SERVICE_PREFIX": f"{PREFIX}/", "JUPYTERHUB_BASE_URL": "/"}
 
     async def run() -> None:
-        path = Path(folder) / "service.sqlite"
+        path = Path(folder) / DATABASE
         fleet = tuple(
             Gpu(f"gpu{i}", KINDS[i // 8 % 2], f"node-{i // 8}", i % 8, KINDS[i // 8 % 2].upper(), 2**36)
             for i in range(GPUS)
         )
-        options = Options(f"sqlite:///{path}", b"s" * 32, "hub", f"{hub}/hub/api", "t", hub, f"{PREFIX}/", None)
+        store, password_file = elsewhere or (f"sqlite:///{path}", None)
+        now = SteadyClock().now()
+        gib = filled(path, now)
+        if elsewhere:
+            copy(path.parent, store, password_file, str, lambda *_: None)
+        options = Options(
+            store, b"s" * 32, "hub", f"{hub}/hub/api", "t", hub, f"{PREFIX}/", None, store_password_file=password_file
+        )
         parts = wire(options, load_catalog(CATALOG), FakeBackend(fleet), Settings(), SteadyClock())
         parts.store.open()
-        now = parts.clock.now()
-        gib = fill(path, now)
         await parts.allocator.accounting.load()
         await parts.scheduler.observe(now)
         each = GPUS * 4 // 5 // RUNNING
@@ -241,7 +261,13 @@ async def main() -> None:
     HTTPServer(Application([("/hub/api/user", HubUser)])).add_socket(socket)
     with tempfile.TemporaryDirectory() as folder:
         ours, theirs = multiprocessing.Pipe()
-        arguments = (theirs, folder, f"http://127.0.0.1:{port}")
+        elsewhere = None
+        if os.environ.get("STORE") == "postgresql":
+            server = Server()
+            atexit.register(server.close)
+            server.sql("CREATE DATABASE console")
+            elsewhere = server.url("console"), server.password_file
+        arguments = (theirs, folder, f"http://127.0.0.1:{port}", elsewhere)
         process = multiprocessing.get_context("spawn").Process(target=serve, args=arguments)
         process.start()
         try:

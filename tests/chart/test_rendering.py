@@ -29,6 +29,10 @@ OTHERS = {
     "cluster": {"placement": "required"},
     "settings": {"keep_ended_seconds": 60},
     "existingSecret": "other",
+    "store.postgresql.url": "postgresql://gpu@db/gpu",
+    "store.postgresql.existingSecret": "gpu-store",
+    "store.postgresql.secretKey": "other",
+    "replicas": 2,
     "persistence.existingClaim": "other",
     "persistence.size": "7Gi",
     "persistence.storageClass": "fast",
@@ -70,6 +74,9 @@ OTHERS = {
 }
 """Of each value that is no switch, another than its default."""
 WITH = {
+    "store.postgresql.existingSecret": {"store.postgresql.url": "postgresql://gpu@db/gpu"},
+    "store.postgresql.secretKey": {"store.postgresql.existingSecret": "gpu-store"},
+    "replicas": {"store.postgresql.url": "postgresql://gpu@db/gpu"},
     "hub.serviceAccount.": {"hub.rights.kubespawner": True},
     "rights.serviceAccount": {"rights.create": False},
     "expose.service.": EXPOSED,
@@ -150,6 +157,27 @@ def test_ingress_and_route_lead_to_the_proxy_under_the_hubs_prefix_where_the_hub
 def test_rendering_anew_changes_nothing_so_no_secret_is_made_anew(chart):
     assert chart.text(EVERYTHING) == chart.text(EVERYTHING)
     assert [name for kind, name in chart.objects(EVERYTHING) if kind == "Secret"] == ["gpuspawner-settings"]
+
+
+def test_on_postgresql_there_is_no_claim_and_a_second_service_may_stand_by(chart):
+    url = "postgresql://gpu@db.example.org:5433/gpu?sslmode=verify-full"
+    made = chart.objects({"store.postgresql.url": url, "store.postgresql.existingSecret": "gpu-store", "replicas": 2})
+    assert [name for kind, name in made if kind == "PersistentVolumeClaim"] == []
+    deployment = made["Deployment", "gpuspawner"]["spec"]
+    pod = deployment["template"]["spec"]
+    assert (deployment["replicas"], deployment["strategy"]["rollingUpdate"]["maxUnavailable"]) == (2, "100%")
+    assert {f"--store={url}", "--store-password-file=/etc/gpuspawner/store/password"} <= set(
+        pod["containers"][0]["args"]
+    )
+    volumes = {one.pop("name"): one for one in pod["volumes"]}
+    assert volumes["store"]["secret"] == {"secretName": "gpu-store", "items": [{"key": "password", "path": "password"}]}
+    assert volumes["data"] == {"emptyDir": {}}
+    allowed = [rule["ports"] for rule in made["NetworkPolicy", "gpuspawner"]["spec"]["egress"] if "to" not in rule]
+    assert [{"port": 5433}] in allowed
+    with pytest.raises(StepError):
+        chart.text({"replicas": 2})
+    with pytest.raises(StepError):
+        chart.text({"store.postgresql.url": "postgresql://gpu:geheim@db/gpu"})
 
 
 def test_what_is_kept_is_neither_removed_nor_may_be(chart):

@@ -47,7 +47,8 @@ def left_over(seen: Iterable[tuple[str, Slot]], leases: Iterable[Lease]) -> tupl
 
     ``seen`` is what runs: lease id and slot. Leases and processes are joined by both, so that nothing counts twice.
     """
-    held = {lease.id: lease.slots for lease in leases if lease.phase in HOLDING}
+    seen = tuple(seen)
+    held = {lease.id: lease.slots for lease in leases if lease.phase in HOLDING} if seen else {}
     left = {(name, slot) for name, slot in seen if slot not in held.get(name, ())}
     return tuple(slot for _, slot in sorted(left, key=lambda x: (x[0], x[1].gpu, x[1].share)))
 

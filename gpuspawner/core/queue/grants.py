@@ -128,6 +128,10 @@ def decide(
     return _Pass(seen, index, claims, limits).run()
 
 
+MOST_LOOKS = 4
+"""So often it is looked whether a pass is over. Arbitrary: each takes a third of what lining up all takes."""
+
+
 class _Pass:
     """One pass over those who wait."""
 
@@ -158,15 +162,50 @@ class _Pass:
         self._largest = lru_cache(maxsize=None)(self._pools.largest)
 
     def run(self) -> Decision:
-        able = (claim for claim in self._claims if not self._stands_aside(claim))
-        line = Line(able, Standing(self._seen, self._tally, self._uses))
+        able = [claim for claim in self._claims if not self._stands_aside(claim)]
+        line, served = Line(able, Standing(self._seen, self._tally, self._uses)), set[str]()
+        looks, before = MOST_LOOKS, (0, 0)
         try:
             while (claim := line.pop()) is not None:
                 self._serve(claim)
+                served.add(claim.id)
+                now = len(self._grants), len(self._reserved)
+                if looks and now != before:
+                    looks, before = looks - 1, now
+                    if self._is_over_for([one for one in able if one.id not in served]):
+                        break
         finally:
             for slots, needs in reversed(self._taken):
                 self._pools.give(slots, needs)
         return Decision(tuple(self._grants), self._held, tuple(self._reservations))
+
+    def _is_over_for(self, rest: Sequence[Claim]) -> bool:
+        """Whether nobody of these is granted anything, in whatever order they are served; note what holds them back.
+
+        Most of a long line find nothing left, and to put them in order is most of a pass. It matters who is behind whom
+        where a limit bars somebody, and until GPUs are reserved for the first of each pool.
+        """
+        if self._first_in:
+            return False
+        for claim in rest:
+            if claim.request.gpu is None:
+                return False
+            for kind in kinds_of(claim.request, self._seen.kinds):
+                if claim.request.count > self._largest(kind.pool) or self._paused(kind):
+                    continue
+                if kind.pool not in self._reserved or self._tally.bar(claim, kind) is not None:
+                    return False
+                if self._fit(claim, kind) is not None:
+                    return False
+        everybody = self._keeps or self._seen.paused or self._purse.binds
+        for claim in rest:
+            if everybody or self._takes_of_promised(claim):
+                self._serve(claim)
+        return True
+
+    def _takes_of_promised(self, claim: Claim) -> bool:
+        kinds = kinds_of(claim.request, self._seen.kinds) if self._promised else ()
+        return any(bound.bucket in self._promised for kind in kinds for bound, _ in self._tally.takes(claim, kind))
 
     def _stands_aside(self, claim: Claim) -> bool:
         """Whether nothing can be granted to it now, however much is free; it keeps nothing from those behind it."""
@@ -292,6 +331,8 @@ class _Pass:
         self._reserved.add(kind.pool)
         needed_at = inf if reservation.at is None else reservation.at
         for bound, asked in self._tally.takes(claim, kind):
+            if bound.hard is None:
+                continue
             promised, at = self._promised.get(bound.bucket, (0, inf))
             self._promised[bound.bucket] = promised + asked, min(at, needed_at)
 

@@ -74,6 +74,14 @@ class Standing:
         """Return the use of a claim's team and of its user."""
         return self._uses.of_team(claim), self._uses.of_user(claim)
 
+    def use_of_user(self, claim: Claim) -> float:
+        """Return the use of a claim's user for its team."""
+        return self._uses.of_user(claim)
+
+    def use_of_team(self, claim: Claim) -> float:
+        """Return the use of a claim's team."""
+        return self._uses.of_team(claim)
+
 
 _DEFAULT_POLICY = LifecyclePolicy()
 
@@ -117,6 +125,8 @@ class _Team:
 
     users: _Names = field(default_factory=_Names)
     claims: dict[str, list[_Asked]] = field(default_factory=dict)
+    new: bool = False
+    """Whether its users are not lined up yet: most teams do not come to the top before nothing is left."""
 
 
 @dataclass
@@ -143,10 +153,9 @@ class Line:
             heapify(level.overdue)
             heapify(level.guaranteed)
             for name, team in level.of_team.items():
-                for user, asked in team.claims.items():
-                    heapify(asked)
-                    team.users.put(user, self._key_of(asked))
-                level.teams.put(name, self._first_of(team)[1])
+                team.new = True
+                some = next(iter(team.claims.values()))[0][2]
+                level.teams.put(name, (standing.use_of_team(some),))  # before all keys that begin so
 
     def add(self, claim: Claim) -> None:
         """Let one more stand in line, or one that was taken out."""
@@ -193,6 +202,8 @@ class Line:
         while (top := level.teams.first()) is not None:
             stood, name = top
             team = level.of_team[name]
+            if team.new:
+                self._line_up(team)
             user, key = self._first_of(team)
             if key != stood:
                 level.teams.put(name, key)
@@ -201,6 +212,12 @@ class Line:
             self._put(level, name, user)
             return claim
         return None
+
+    def _line_up(self, team: _Team) -> None:
+        team.new = False
+        for user, asked in team.claims.items():
+            heapify(asked)
+            team.users.put(user, self._key_of(asked))
 
     def _first_of(self, team: _Team) -> tuple[str, _Key]:
         """Return the first user of a team, and the key by which it stands among the teams."""
@@ -218,6 +235,8 @@ class Line:
     def _put(self, level: _Level, name: str, user: str) -> None:
         """Let a user and its team stand by the first claim that they have; without one they leave."""
         team = level.of_team[name]
+        if team.new:
+            return
         if claims := team.claims[user]:
             team.users.put(user, self._key_of(claims))
         else:
@@ -230,7 +249,7 @@ class Line:
     def _key_of(self, asked: list[_Asked]) -> _Key:
         """Return the key by which a user stands in the team."""
         asked_at, name, claim = asked[0]
-        return self._standing.uses(claim)[1], asked_at, name
+        return self._standing.use_of_user(claim), asked_at, name
 
 
 def _team_of(claim: Claim) -> str:

@@ -18,6 +18,11 @@ class Purse:
         self._seen = seen
         self._balances = Balances(seen.now, seen.leases, seen.rules, seen.accounts, seen.quota_grants)
 
+    @property
+    def binds(self) -> bool:
+        """Whether there are budgets."""
+        return bool(self._balances.bind)
+
     def held_back(self, claim: Claim, kind: GpuKind | None) -> tuple[str, str] | None:
         """Return the budget that leaves a claim too little now, as a rule and its sentence; None where none does."""
         verdict = self._short(claim, kind)

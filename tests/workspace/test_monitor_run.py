@@ -147,7 +147,8 @@ async def test_a_burst_of_a_fifth_of_a_second_between_two_probes_is_busy_and_its
     keeper = workspace.start(KEEPER)
     idle = await workspace.eventually(follows)
     assert f"open {keeper.pid} " in workspace.text
-    assert (idle.gpus[0].holders, monitor_of(idle).percent) == (0, 0.0), "that the keeper has it open is no use"
+    assert idle.gpus[0].holders == 0, "that the keeper has it open is no use"
+    assert monitor_of(idle).percent in {None, 0.0}, "none yet, or that it rests"
     workspace.burst()
     sample = await workspace.eventually(saw_work)
     assert (sample.gpus[0].utilization_percent, sample.gpus[0].holders) == (0.0, 0), "over when nvidia-smi looked"

@@ -112,8 +112,10 @@ def test_a_code_is_typed_a_wrong_one_is_told_and_a_token_is_over_in_time(browser
 
 
 def test_the_api_s_page_is_read_by_keyboard_and_on_a_phone(browser, world, assert_accessible):
-    page = open_page(browser, world, "tokens")
+    page = open_page(browser, world, "")
+    page.get_by_role("link", name="Command line").press("Enter")
     page.get_by_role("link", name="What programs can ask: the API").press("Enter")
+    expect(page.get_by_role("link", name="Command line")).to_have_attribute("aria-current", "page")
     routes = page.get_by_role("navigation", name="Routes")
     link = routes.get_by_role("link", name=re.compile("^POST .api.v1.workspaces$"))
     link.press("Enter")

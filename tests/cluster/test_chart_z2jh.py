@@ -1,4 +1,4 @@
-"""Hub and service as one release, with the chart of Zero to JupyterHub itself, whose source is a folder here.
+"""Hub and service with the chart of Zero to JupyterHub itself, whose source is a folder here: one release, or two.
 
 Its hub's image is the one built here, with what its configuration imports besides, and also runs its proxy. Names are
 told by hostAliases, since the cluster has no name server.
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from chart_release import CATALOG, NAME, Release
+from chart_release import CATALOG, CHART, NAME, Release
 from gpus import simulated
 from harness import ADMIN_TOKEN
 from kube_hub import KubeHub, eventually
@@ -50,7 +50,6 @@ def values_of(release, hub, address):
     own = {
         "hub": {
             "image": named(hub),
-            "initContainers": z2jh_values(Asked(image=release.image), {})["hub"]["initContainers"],
             "extraPodSpec": aliases,
             "config": {"Authenticator": {"admin_users": ["admin"], "allow_all": True}},
             "services": {"tests": {"apiToken": ADMIN_TOKEN}},
@@ -69,8 +68,33 @@ def values_of(release, hub, address):
     return {"jupyterhub": own, "gpuspawner": service}
 
 
-@pytest.fixture
-def hub(one_machine, tmp_path):
+def as_one_release(release, folder, values):
+    """By the chart of both."""
+    values["jupyterhub"]["hub"]["initContainers"] = z2jh_values(Asked(image=release.image), {})["hub"]["initContainers"]
+    installed(release, NAME, with_dependencies(folder), folder, values)
+
+
+def as_two_releases(release, folder, values):
+    """Beside a hub that runs: the service, and then the values that the command prints for the hub's release."""
+    chart, theirs = with_dependencies(folder) / "charts" / "jupyterhub", values["jupyterhub"]
+    before = yaml.safe_load(yaml.safe_dump(theirs))
+    before["hub"]["loadRoles"]["tests"]["scopes"].remove("custom:gpu:admin")  # which no hub knows without ours
+    installed(release, "jhub", chart, folder, before)
+    installed(release, NAME, CHART, folder, values["gpuspawner"])
+    more = folder / "gpu.yaml"
+    more.write_text(yaml.safe_dump(z2jh_values(Asked(image=release.image), theirs)))
+    installed(release, "jhub", chart, folder, theirs, f"--values={more}")
+
+
+def installed(release, name, chart, folder, values, *more):
+    file = folder / f"{name}.yaml"
+    file.write_text(yaml.safe_dump(values))
+    where = [f"--namespace={release.namespace}", f"--values={file}", *more]
+    release.helm("upgrade", "--install", name, chart, *where, "--wait", "--timeout=240s")
+
+
+@pytest.fixture(params=[as_one_release, as_two_releases])
+def hub(request, one_machine, tmp_path):
     restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
     with simulated(one_machine, 2), one_machine.namespace(**restricted) as namespace:
         (tmp_path / "release").mkdir()
@@ -81,15 +105,10 @@ def hub(one_machine, tmp_path):
         release.write(ways["hub"].url)
         address = one_machine.own.host_address
         image = image_of_its_hub(one_machine.own, tmp_path / "pycurl")
-        values = tmp_path / "values.yaml"
-        values.write_text(yaml.safe_dump(values_of(release, image, address)))
         hub = KubeHub(tmp_path, cluster=one_machine, namespace=namespace)
         hub.url = ways["proxy-public"].url
         try:
-            both = with_dependencies(tmp_path)
-            release.helm(
-                "install", NAME, both, f"--namespace={namespace}", f"--values={values}", "--wait", "--timeout=240s"
-            )
+            request.param(release, tmp_path, values_of(release, image, address))
             yield hub
         finally:
             for way in ways.values():
@@ -97,7 +116,7 @@ def hub(one_machine, tmp_path):
             release.close()
 
 
-def test_a_user_gets_a_gpu_in_the_release_of_both_and_is_stopped_when_it_idles(hub):
+def test_a_user_gets_a_gpu_with_both_charts_and_is_stopped_when_it_idles(hub):
     policies = hub.cluster.own.kubectl("get", "networkpolicies", f"--namespace={hub.namespace}", "--output=name")
     assert set(policies.split()) == {
         f"networkpolicy.networking.k8s.io/{name}" for name in ("hub", "proxy", "singleuser", NAME)

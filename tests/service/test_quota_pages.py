@@ -49,6 +49,16 @@ def grants(world):
     return api(world, "admin", "quota-grants").json()["grants"]
 
 
+@pytest.mark.parametrize(("currency", "shown"), [({"currency": "EUR"}, "Cost, EUR"), ({}, "Cost")])
+def test_what_was_used_costs_in_the_currency_of_the_catalog(make_web_world, currency, shown):
+    world = make_web_world(load_catalog({**CATALOG, **currency}))
+    world.observe()
+    world.save(running("runs", "alice", gpus=(0,), rate=Rate(Fraction(1), Fraction("2.1"))))
+    page = Browser(world, "alice").look("quota").text
+    assert f'<th scope="col">{shown}</th>' in page
+    assert f'<td data-label="{shown}">2.10</td>' in page
+
+
 def test_a_user_sees_what_they_have_used_what_is_left_and_the_rules_that_bind_them(world):
     page = Browser(world, "alice").look("quota").text
     have = section(page, "have")

@@ -18,6 +18,7 @@ from alembic.script import ScriptDirectory
 
 from gpuspawner import __version__
 from gpuspawner.core.errors import Unavailable
+from gpuspawner.service.store.databases.statements import take_long
 
 OPENED_BY = "opened by"
 """Under this name ``meta`` has the version of the package that opened the store last, as a number."""
@@ -45,6 +46,7 @@ def upgrade(connection: sa.Connection) -> None:
     Raises:
         Unavailable: it has a schema that this version does not know.
     """
+    take_long(connection)
     known = known_steps()
     revision = MigrationContext.configure(connection).get_current_revision()
     if revision and revision not in [step.revision for step in known]:

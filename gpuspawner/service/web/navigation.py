@@ -29,6 +29,7 @@ NAVIGATION = (
     Entry("", "GPU workspaces"),
     Entry("inbox", "Inbox"),
     Entry("quota", "Quota"),
+    Entry("tokens", "Command line", also=("login-code", "reference")),
     Entry("console/", "Console", admins=True, also=("quotas",)),
     Entry("messages", "Messages", admins=True),
 )

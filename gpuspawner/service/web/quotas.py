@@ -55,6 +55,7 @@ class OwnQuota(PageHandler):
             timezone=rules.timezone,
             rules=rules_view(visible(parts.catalog, groups), entries, view["now"]),
             use=await used_this_month(parts, "kind", person.owner),
+            currency=parts.catalog.rules.currency,
         )
 
 
@@ -95,6 +96,7 @@ class Quotas(PageHandler):
             units=[*UNITS, *((name, f"{kind.title} at once") for name, kind in catalog.gpus.items()), *BUDGETS],
             budget_units=BUDGETS,
             use=[await used_this_month(parts, by, None) for by in ("team", "user")],
+            currency=parts.catalog.rules.currency,
             timezone=catalog.rules.timezone,
             rules=rules_view(catalog, (), parts.clock.now()),
             problem=problem,

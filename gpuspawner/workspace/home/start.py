@@ -39,7 +39,7 @@ async def clone_and_run(environ: MutableMapping[str, str], notes: Notes) -> None
         notes.busy = f"Cloning {folder_name(url)} into your home…"
         failure, line = await clone(url, own.parent, environ)
         if failure:
-            notes.tell(f"{url} was not cloned: {failure}. {GOES_ON}", line)
+            notes.tell(f"{url} was not cloned: {failure}. {GOES_ON} See ~/{FOLDER}/clone.log.", line)
     notes.busy = ""
     script = own / "startup.sh"
     try:

@@ -27,6 +27,12 @@ def _floor(element: Whole, compiler: Any, **how: Any) -> str:
     return f"CAST(floor({compiler.process(element.clauses, **how)}) AS BIGINT)"
 
 
+def take_long(connection: sa.Connection) -> None:
+    """Let a transaction live that does much between its statements, as migrations do on a busy machine."""
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = '5min'")
+
+
 class Upsert:
     """The statement that writes a row, or changes the one that is there; made once: that takes longer than running it.
 

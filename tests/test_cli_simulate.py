@@ -315,3 +315,24 @@ def test_a_folder_with_signs_of_addresses_in_its_name_is_read_and_nothing_is_mad
     (Path(data) / "gpuspawner.sqlite").rename(odd / "gpuspawner.sqlite")
     assert run(capsys, draft, "--data", str(odd))[0] == DONE
     assert not (tmp_path / "a").exists()
+
+
+def test_what_each_source_was_worth_is_told(capsys, draft, data):
+    store = Store(f"sqlite:///{data}/gpuspawner.sqlite")
+    store.open()
+    start = NOW - 2 * 3600 - 60
+    lease = a_lease("eve-lease", Phase.RUNNING, user="eve", held=slots("c"))
+    rows = [
+        ReadingRow(
+            lease.id, start + 60.0 * (n + 1), 60.0, "c", 0.0, 1, 2, "idle" if n % 20 else "busy", "", holders=1,
+            holders_cpu_cores=0.0, cpu_cores=0.0, monitor_since=start, monitor_percent=0.0 if n % 20 else 90.0,
+        )
+        for n in range(120)
+    ]  # fmt: skip
+    store.save([replace(lease, running_at=start)], readings=rows)
+    store.close()
+    code, printed, _ = run(capsys, draft, "--data", data)
+    assert code == DONE
+    assert "It would have warned 1 times and stopped 1 of them, in 1 stops: 0 while in use." in printed
+    assert "Without the workspaces' own monitors it would have been 2 stops, 1 while in use." in printed
+    assert "DCGM exporter" not in printed, "none was recorded"

@@ -14,6 +14,7 @@ from figures import HEAD, figures, markdown, table
 from peers import PEERS
 from picture import picture
 from sensitivity import SENSITIVITY_HEAD, sensitivity
+from sources import SOURCES_HEAD, sources
 
 from gpuspawner.simulate.sessions import sessions
 
@@ -25,8 +26,16 @@ def main() -> None:
     parser.add_argument("--hours", type=float, default=4000.0, help="session hours (default: %(default)g)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--sensitivity", type=float, metavar="HOURS", help="vary each parameter, over so many hours")
+    parser.add_argument("--sources", type=float, metavar="HOURS", help="with and without each source, alone")
     parser.add_argument("--docs", action="store_true", help="write docs/idleness.svg and the tables of idleness.md")
     asked = parser.parse_args()
+    if asked.sources:
+        told = sources(asked.seed, asked.sources)
+        print(table(told, SOURCES_HEAD))
+        if asked.docs:
+            said = f"{asked.sources:,.0f} session hours in the first family, a tenth in each other, seed {asked.seed}."
+            write("sources", f"{said}\n\n" + markdown(told, SOURCES_HEAD))
+        return
     rows = figures(sessions(asked.seed, asked.hours), PEERS)
     said = f"{rows[0].totals.session_hours:,.0f} session hours, {rows[0].totals.workspaces:,} workspaces"
     print(f"{said}; stopped in use: per 100,000 session hours")
@@ -38,21 +47,18 @@ def main() -> None:
         print(table(varied, SENSITIVITY_HEAD))
     if asked.docs:
         (DOCS / "idleness.svg").write_text(picture(rows, said), encoding="utf-8")
-        page = DOCS / "idleness.md"
-        text = page.read_text(encoding="utf-8")
-        text = replaced(
-            text, "figures", f"{said}, seed {asked.seed}.\n\n" + markdown((row.cells() for row in rows), HEAD)
-        )
+        write("figures", f"{said}, seed {asked.seed}.\n\n" + markdown((row.cells() for row in rows), HEAD))
         if varied:
-            text = replaced(text, "sensitivity", markdown(varied, SENSITIVITY_HEAD))
-        page.write_text(text, encoding="utf-8")
+            write("sensitivity", markdown(varied, SENSITIVITY_HEAD))
 
 
-def replaced(text: str, name: str, table: str) -> str:
-    """Put a table between its two markers."""
+def write(name: str, table: str) -> None:
+    """Put a table between its two markers in docs/idleness.md."""
+    page = DOCS / "idleness.md"
+    text = page.read_text(encoding="utf-8")
     marked = re.compile(f"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
     assert marked.search(text), f"docs/idleness.md has no place for {name}"
-    return marked.sub(lambda found: f"{found[1]}\n{table}\n\n{found[2]}", text)
+    page.write_text(marked.sub(lambda found: f"{found[1]}\n{table}\n\n{found[2]}", text), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from tornado.routing import Router
 from tornado.web import Application, HTTPError, stream_request_body
 
 from gpuspawner.core.errors import LARGEST_REQUEST_BYTES, TooLarge, Unavailable
+from gpuspawner.service.api import callback
 from gpuspawner.service.api.base import ApiHandler, BaseHandler, is_spawner
 from gpuspawner.service.connections import LARGEST_DISCARDED_BYTES
 from gpuspawner.service.health import ALIVE, READY
@@ -41,6 +42,8 @@ class Door(Router):
         self._application, self._parts = application, parts
         self.waits_for = STARTING
         prefix = parts.prefix.rstrip("/")
+        self._signed = prefix + callback.PATH
+        """Who sends to it proves itself by a signature of the body, which is short."""
         self._always = (f"{prefix}/static/", f"{prefix}/oauth_callback", ALIVE, READY)
 
     def find_handler(self, request: HTTPServerRequest, **kwargs: Any) -> HTTPMessageDelegate | None:
@@ -54,7 +57,7 @@ class Door(Router):
         size = _body_bytes(request.headers)
         try:
             _check_size(size)
-            if not self.waits_for:
+            if not self.waits_for and request.path != self._signed:
                 await Sender(self._application, request, parts=self._parts).check()
         except Exception as error:  # noqa: BLE001 - told as the answer
             unread = size is None or size > LARGEST_DISCARDED_BYTES or "Expect" in request.headers

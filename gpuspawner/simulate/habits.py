@@ -27,6 +27,12 @@ class Work(str, Enum):
     """Bursts of seconds between waiting for something far away: neither GPU nor CPU shows the wait."""
     ENDING = "ending"
     """Such bursts, each in a process that ends with it: a loop in a shell, a queue of small jobs."""
+    ENDPOINT = "endpoint"
+    """A server that somebody tests: requests of a fraction of a second, minutes apart."""
+    SPACED = "spaced"
+    """Kernels of some seconds, minutes apart, that are waited for without CPU."""
+    LOW = "low"
+    """In use all the time, below a policy's threshold: by the policy it is idle."""
 
 
 class Sharing(str, Enum):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpuspawner.core.idle.policy import IdlePolicy
 from gpuspawner.core.idle.readings import PROBED, GpuReading, Sample, SoftReading
@@ -11,6 +11,7 @@ from gpuspawner.core.idle.timeline import Timeline
 from gpuspawner.simulate.habits import Sharing
 from gpuspawner.simulate.replay import Step
 from gpuspawner.simulate.sessions import Session
+from gpuspawner.simulate.sources import by_exporter, by_monitor
 
 GIB = 2**30
 IDLE_CORES = 0.01
@@ -33,6 +34,10 @@ class Probe:
     buffer_survives: bool = False
     """A GPU without persistence mode keeps its buffer while nobody holds it. We expect that it does not; not measured:
     then what woke it a minute ago stands in it."""
+    monitor: bool = False
+    """The workspace has a monitor of its own."""
+    exporter: bool = False
+    """A Prometheus scrapes DCGM exporter."""
     failing_share: float = 0.01
     """Of probes, fail by themselves: a time-out, a busy node. Arbitrary."""
 
@@ -56,11 +61,12 @@ class Looking:
         # Rounds and starts do not beat together.
         self.before = self.chance.uniform(-policy.sample_seconds, 0.0)
         self.cpu_before: float | None = None
+        self.told_until: float | None = None
         self.began = 0.0
 
     def resume(self, at: float) -> None:
         """Go on with a new start of the workspace: nothing is known of it, and its process is new."""
-        self.before, self.began, self.cpu_before = at, at, None
+        self.before, self.began, self.cpu_before, self.told_until = at, at, None, at
 
     def __call__(self, seconds: float) -> Step | None:
         """Return the sample that follows, None once the session has ended."""
@@ -86,9 +92,16 @@ class Looking:
         cores = None if before is None else IDLE_CORES + session.cpu.mean(before, at) + self._twitched(before, at)
         self.cpu_before = at
         lost = session.lost.touches(at, at + 1.0)
-        readings = tuple(self._reading(number, at, cores, lost=lost) for number in range(len(self.gpus)))
+        since, numbers = at - interval if self.told_until is None else self.told_until, range(len(self.gpus))
+        readings = tuple(self._reading(number, at, cores, lost=lost) for number in numbers)
+        if self.probe.monitor:
+            seen = (by_monitor(session, number, since, at) for number in numbers)
+            readings = tuple(replace(one, monitor=found) for one, found in zip(readings, seen, strict=True))
+        told = (by_exporter(session, n, self.gpus[n], since, at) for n in numbers if self.probe.exporter)
+        self.told_until = at
         soft = tuple(SoftReading(name, shown.touches(at - interval, at), name) for name, shown in self.soft.items())
-        return Sample(self.gpus, readings, interval, at - self.began, cores, soft)
+        outside = tuple(one for one in told if one is not None)
+        return Sample(self.gpus, readings, interval, at - self.began, cores, soft, outside=outside)
 
     def _twitched(self, before: float, at: float) -> float:
         """Return the cores that twitches cost from ``before`` to ``at``."""

@@ -22,6 +22,21 @@ importing a framework takes seconds of CPU."""
 
 
 @dataclass(frozen=True)
+class Sparse:
+    """Rare bursts: their length and the mean time between two, each from and to, and the CPU that one takes."""
+
+    burst_seconds: tuple[float, float]
+    apart_seconds: tuple[float, float]
+    cpu_seconds: float
+
+
+SPARSE = {
+    Work.ENDPOINT: Sparse((0.2, 0.6), (4 * MINUTE, 15 * MINUTE), 0.3),
+    Work.SPACED: Sparse((5.0, 20.0), (3 * MINUTE, 8 * MINUTE), 0.5),
+}
+
+
+@dataclass(frozen=True)
 class Restart:
     """The hub and its service were away for ``seconds``; meanwhile the wall clock moved by ``step_seconds`` more."""
 
@@ -229,6 +244,11 @@ class _Drawn:
             self.cpu.append((begin, end, 1.0))
         elif self.kind is Work.PHASES:
             self.phases(end)
+        elif self.kind is Work.LOW:
+            self.gpu.append((begin, end, self.chance.uniform(1, 4)))
+            self.cpu.append((begin, end, 0.01))
+        elif self.kind in SPARSE:
+            self.sparse(end, SPARSE[self.kind])
         else:
             self.bursts(end)
         if door is Door.NOTEBOOK:
@@ -258,6 +278,16 @@ class _Drawn:
             self.cpu.append((at, until, 1.0))
             at = min(end, until + (until - begin) * (1 / duty - 1) * self.chance.uniform(0.5, 1.5))
             self.cpu.append((until, at, cores))
+
+    def sparse(self, end: float, how: Sparse) -> None:
+        """Answer requests that come by chance (exponentially), at a rate of this task's own."""
+        at, apart = self.now, self.chance.uniform(*how.apart_seconds)
+        while (at := at + self.chance.expovariate(1.0) * apart) < end:
+            until = min(end, at + self.chance.uniform(*how.burst_seconds))
+            if until > at:
+                self.gpu.append((at, until, self.chance.uniform(20, 100)))
+                self.cpu.append((at, until, min(1.0, how.cpu_seconds / (until - at))))
+            at = until
 
     # What happens to it
 

@@ -73,12 +73,6 @@ from gpuspawner.core.idle.readings import PROBED, GpuReading, OutsideReading, Sa
             sample(shared(1, 0.3), interval_seconds=5.0), BUSY, "GPU 0's processes at 0.3 cores", id="shared, a burst"
         ),
         pytest.param(sample(shared(0, None)), IDLE, "GPU 0 held by no process", id="shared, no holder"),
-        pytest.param(
-            sample(shared(1, 0.0, utilization_percent=99)),
-            IDLE,
-            "GPU 0's processes at 0 cores",
-            id="shared, a neighbour computes",
-        ),
     ],
 )
 def test_busy_or_idle(seen: Sample, kind: SampleKind, because: str) -> None:

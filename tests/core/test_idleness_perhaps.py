@@ -108,3 +108,24 @@ def test_what_may_have_been_work_counts_for_a_time(reading: GpuReading, counts_s
 def test_where_cpu_does_not_count_they_hold_nothing() -> None:
     seen = sample(exclusive(0, holders_cpu_cores=0.05))
     assert classify(seen, replace(POLICY, soft_budget_seconds=()), 0.0).kind is IDLE
+
+
+@pytest.mark.parametrize(
+    ("seen", "since_busy_seconds", "kind", "anew"),
+    [
+        pytest.param(shared(1, 0.0, utilization_percent=60.0), 7200, SOFT, True, id="for its time"),
+        pytest.param(
+            shared(1, 0.0, utilization_percent=60.0), 7201, IDLE, False, id="no longer: it is found in the end"
+        ),
+        pytest.param(shared(1, 0.0, utilization_percent=4.0), 60, IDLE, False, id="the device does nothing"),
+        pytest.param(shared(1, 0.0, utilization_percent=math.nan), 60, IDLE, False, id="nobody knows"),
+        pytest.param(shared(0, 0.0, utilization_percent=60.0), 60, IDLE, False, id="nothing of it holds the device"),
+    ],
+)
+def test_work_of_a_whole_device_that_it_shares_may_be_its_own(
+    seen: GpuReading, since_busy_seconds: float, kind: SampleKind, anew: bool
+) -> None:
+    found = classify(sample(seen), POLICY, since_busy_seconds)
+    assert (found.kind, found.anew, found.perhaps) == (kind, anew, False), "a closer look would tell nothing more"
+    if kind is SOFT:
+        assert found.because == "GPU 0's processes at 0 cores on a GPU at 60 %, perhaps by others"

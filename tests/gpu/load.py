@@ -1,7 +1,8 @@
-"""Computes on a GPU as people's programs do: ``load.py train|burst|rest``. Prints LOAD once it has begun, or is over.
+"""Computes on a GPU as people's programs do: ``load.py train|burst|bursts|rest``. Prints LOAD once it has begun.
 
-``train`` computes until it is ended, ``burst`` for a second and then rests, ``rest`` holds memory and computes nothing.
-With torch or cupy where they are installed, else through the driver alone; on a simulated GPU with its ``busy``.
+``train`` computes until it is ended, ``burst`` for a second (LOAD comes once it is over) and then rests, ``bursts``, on
+a real GPU alone, for fractions of a second that it prints, ``rest`` holds memory and computes nothing. With torch or
+cupy where they are installed, else through the driver alone; on a simulated GPU with its ``busy``.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import random
 import sys
 import threading
 import time
@@ -110,6 +112,14 @@ def compute(what: str) -> None:
     sys.stdout.flush()
     while what == "train":
         step()
+    while what == "bursts":
+        time.sleep(random.uniform(1.0, 10.0))
+        begin = time.clock_gettime(time.CLOCK_BOOTTIME)
+        end = begin + random.uniform(0.05, 1.0)
+        while (now := time.clock_gettime(time.CLOCK_BOOTTIME)) < end:
+            step()
+        sys.stdout.write(f"BURST {begin:.3f} {now:.3f}\n")
+        sys.stdout.flush()
     time.sleep(600)
 
 

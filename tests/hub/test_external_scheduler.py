@@ -4,6 +4,7 @@ import os
 import platform
 import subprocess
 import sys
+import time
 
 import pytest
 import requests
@@ -11,6 +12,7 @@ from harness import REPO, eventually
 from hub_configuration import CATALOG
 
 from demo.ports import pick_free
+from gpuspawner.schedulers.http.signing import signature
 
 TOKEN = "a-token-of-the-tests"
 NAME = "Reference scheduler"
@@ -105,7 +107,7 @@ def test_it_gives_shows_places_in_its_words_substitutes_preempts_with_notice_and
     eventually(lambda: {x["state"] for x in batch.states(hub).values()} == {"running"}, what="it knows that they run")
 
     start(hub, "carol")
-    eventually(lambda: NAME in sentence(hub, "carol"), what="its words are shown")
+    eventually(lambda: f"{NAME} says, as of " in sentence(hub, "carol"), what="its words are shown")
     carol = hub.lease("carol")
     told = batch.states(hub)[carol["id"]]
     assert (carol["queue"]["place"], carol["queue"]["of"]) == (told["position"], told["of"]) == (1, 1)
@@ -137,6 +139,16 @@ def test_it_gives_shows_places_in_its_words_substitutes_preempts_with_notice_and
     hub.until("alice", "running", 120)  # it asked first, and the training is over
 
 
+def test_a_callback_counts_once_and_only_signed(hub):
+    body = b'{"hub": "h", "claims": []}'
+    url = f"http://127.0.0.1:{hub.service_port}/services/gpu/scheduler/changed"
+    good = {"X-Signature": signature(TOKEN, int(time.time()), body), "X-Delivery": "delivery-1"}
+    old = {"X-Signature": signature(TOKEN, int(time.time()) - 400, body), "X-Delivery": "delivery-2"}
+    answers = [requests.post(url, data=body, headers=headers, timeout=30) for headers in ({}, old, good, good)]
+    assert [one.status_code for one in answers] == [401, 401, 204, 401]
+    assert "had before" in answers[-1].json()["words"]
+
+
 def test_while_it_is_away_who_runs_goes_on_and_after_it_forgot_all_both_agree_again(hub, batch):
     start(hub, "alice", count=2)
     alice = hub.until("alice", "running")
@@ -155,4 +167,4 @@ def test_while_it_is_away_who_runs_goes_on_and_after_it_forgot_all_both_agree_ag
     assert [slot["count"] for slot in state["grant"]["slots"]] == [2]
     assert hub.lease("alice")["id"] == alice["id"]
     start(hub, "carol")
-    eventually(lambda: NAME in sentence(hub, "carol"), what="what alice has is given to nobody")
+    eventually(lambda: f"{NAME} says, as of " in sentence(hub, "carol"), what="what alice has is given to nobody")

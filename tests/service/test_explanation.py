@@ -11,6 +11,7 @@ from gpuspawner.catalog import load_catalog
 from gpuspawner.core.idle.evidence import SampleKind
 from gpuspawner.core.idle.idleness import Streak
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.units import show_time
 
 IDLE = "Idle 12 min of 30 min, because: GPU 0 at 1 %."
 
@@ -96,6 +97,19 @@ def test_a_policy_that_does_not_enforce_says_so(make, mode, sentences):
     world = make(mode=mode)
     world.save(page_world.running("mine", streak=page_world.idle_streak(12)))
     assert explained(world) == sentences
+
+
+def test_it_says_since_when_the_workspaces_own_monitor_has_missed_nothing(make):
+    world = make()
+    lease = page_world.running("mine", gpus=(0, 1))
+    now = world.clock.now()
+    rows = page_world.readings(lease, [0.0])
+    seen = [replace(row, monitor_since=now - 3600 - number) for number, row in enumerate(rows)]
+    world.save(lease, readings=seen)
+    words = f"The workspace's monitor has seen its GPUs without a gap since {show_time(now - 3600, now)}."
+    assert words in explained(world)
+    world.save(lease, readings=[seen[0], replace(seen[1], monitor_since=None)])
+    assert words not in explained(world), "of one GPU nothing is known"
 
 
 def test_in_its_grace_it_says_when_it_stops(make):

@@ -8,8 +8,9 @@ from lease_builders import a_lease, slots
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.idle.evidence import SampleKind, classify
 from gpuspawner.core.idle.policy import IdlePolicy
-from gpuspawner.core.idle.readings import GpuReading, Sample
+from gpuspawner.core.idle.readings import GpuReading, MonitorReading, OutsideReading, Sample
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.service.observe.dcgm import SOURCE
 from gpuspawner.service.observe.sampler import reading_rows
 from gpuspawner.service.store import ReadingRow
 from gpuspawner.service.tell.history import Looking, not_recorded, recorded, steps_of, work_of
@@ -69,6 +70,17 @@ def test_what_woke_a_gpu_is_judged_again_as_it_was(store, persistence, buffer_pe
     assert rows[0].utilization_percent == (buffer_percent or 70.0), "all that was read is shown"
     _, (step,) = read(store, rows)
     assert classify(step.sample, POLICY, 0.0).gpus == classify(sample, POLICY, 0.0).gpus
+
+
+@pytest.mark.parametrize("monitor", [None, MonitorReading(None, 90.0), MonitorReading(80.0, 90.0)])
+@pytest.mark.parametrize("outside", [(), (OutsideReading(60.0, "a", SOURCE),)])
+def test_what_other_sources_saw_is_judged_again_as_it_was(store, monitor, outside):
+    seen = GpuReading("a", 0.0, 2**20, 2**30, 1, 0.0, monitor=monitor)
+    sample = Sample(("a",), (seen,), 60.0, 600.0, 0.0, outside=outside)
+    rows = reading_rows(a_lease("one", Phase.RUNNING, held=slots("a")), sample, POLICY, START + 60.0)
+    _, (step,) = read(store, rows)
+    assert (step.sample.gpus[0].monitor, step.sample.outside) == (monitor, outside)
+    assert classify(step.sample, POLICY, 0.0) == classify(sample, POLICY, 0.0)
 
 
 def test_a_draft_stops_in_the_history_what_the_live_rule_would_and_goes_on_with_the_next_work(store):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gpuspawner.catalog import Catalog
@@ -12,7 +12,7 @@ from gpuspawner.core.idle.policy import LifecyclePolicy, Mode
 from gpuspawner.core.idle.timeline import Timeline
 from gpuspawner.service.tell import history as histories
 from gpuspawner.simulate.probe import Looking
-from gpuspawner.simulate.replay import Judged, Replay, Warned, simulate, warnings
+from gpuspawner.simulate.replay import Judged, Replay, Stop, Warned, simulate, warnings
 from gpuspawner.simulate.sessions import sessions
 
 Told = Callable[[float, float], None]
@@ -58,6 +58,8 @@ class Case:
     warned: list[Warned]
     not_recorded: frozenset[str] = frozenset()
     """Softer evidence that was not recorded: while a policy counts it, the workspace is unknown."""
+    stops_without: Mapping[str, tuple[Stop, ...]] = field(default_factory=dict)
+    """For each source beside the probe that was recorded, what would have been stopped had it told nothing."""
 
 
 def history(
@@ -73,9 +75,10 @@ def history(
     for one in histories.recorded(url, since, told, password_file):
         policy = draft.of(one.lease.request.policy)
         work, end, gpus = histories.work_of(one, policy.idle.sample_seconds, now), one.end - one.start, len(one.gpus)
-        look = histories.Looking(histories.steps_of(one, policy.idle.sample_seconds, now))
+        steps = list(histories.steps_of(one, policy.idle.sample_seconds, now))
         claim_seconds = None if one.absent_until is None else policy.claim_seconds
-        result, replays = simulate(look, work, gpus, end, policy.idle, mode_of(policy), claim_seconds)
+        tried = (work, gpus, end, policy.idle, mode_of(policy), claim_seconds)
+        result, replays = simulate(histories.Looking(steps), *tried)
         lease = one.lease
         cases.append(
             Case(
@@ -90,6 +93,11 @@ def history(
                 result,
                 warnings(replays, work, end, policy.idle),
                 histories.not_recorded(one),
+                {
+                    source: simulate(histories.Looking(fewer), *tried)[0].stops
+                    for source, hidden in histories.SOURCES.items()
+                    if (fewer := [replace(step, sample=hidden(step.sample)) for step in steps]) != steps
+                },
             )
         )
     if not cases:

@@ -44,9 +44,18 @@ def report(cases: Sequence[Case], source: str, file: str) -> dict[str, Any]:
         "freed_after_seconds": {"median": _rounded(total.freed_after(0.5)), "p95": _rounded(total.freed_after(0.95))},
         "wanted_again": sum(stop.wanted_at is not None for _, stop in stops),
         "without_evidence": blind,
+        "without_sources": [
+            _without(source, cases) for source in dict.fromkeys(s for c in cases for s in c.stops_without)
+        ],
         "stops": [_stop(case, stop) for case, stop in stops],
         "warned_only": only,
     }
+
+
+def _without(source: str, cases: Sequence[Case]) -> dict[str, Any]:
+    """Return what would have been stopped had a source told nothing."""
+    stops = [stop for case in cases for stop in case.stops_without.get(source, case.judged.stops)]
+    return {"source": source, "stopped": len(stops), "stopped_in_use": sum(stop.wrong for stop in stops)}
 
 
 def _policy(policy: LifecyclePolicy) -> dict[str, Any]:
@@ -168,6 +177,10 @@ def sentences(report: dict[str, Any]) -> list[str]:
             f"From the last GPU work to the stop: {show_duration(freed['median'])} in the middle, "
             f"{show_duration(freed['p95'])} for all but 5 %."
         )
+    said += [
+        f"Without {one['source']} it would have been {one['stopped']} stops, {one['stopped_in_use']} while in use."
+        for one in report["without_sources"]
+    ]
     if report["wanted_again"]:
         said.append(
             f"After {report['wanted_again']} of the stops the same workspace used a GPU again later: it is taken to "

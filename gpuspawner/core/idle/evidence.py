@@ -23,6 +23,12 @@ busy. An idle GPU that always looks so is given back after it. With half of it, 
 in 39 of 100,000 session hours; with all of it in none."""
 
 
+DEVICE_SECONDS = 7200.0
+"""On a GPU that others compute on too, work of the whole device counts for this long after the last busy sample while a
+process of the workspace holds it: kernels that are waited for without CPU show in nothing else. An idle workspace
+beside busy neighbours is given back after it."""
+
+
 class SampleKind(str, Enum):
     """What a sample proves, strongest first."""
 
@@ -46,6 +52,8 @@ class GpuEvidence:
     perhaps_seconds: float | None = None
     """Work may have fallen between its readings, or be what they show: how long after the last busy sample that counts.
     None: it has not."""
+    closer: bool = True
+    """A closer look would tell."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +63,8 @@ class Classified:
     ``gpus`` has an entry for every leased GPU, and one for each that was seen without being leased.
     ``peak_percent`` is the highest that was read of the exclusive GPUs, whoever caused it, None where none says
     anything: a shared GPU shows its neighbours' work. ``perhaps`` is set where work of a GPU may have fallen between
-    its readings, or may be what they show. ``alone`` is set where only the workspace's own monitor saw the work of a
+    its readings, or may be what they show, and a closer look would tell; ``anew`` where that also is so without: where
+    the sample is soft, idle time begins anew. ``alone`` is set where only the workspace's own monitor saw the work of a
     busy sample.
     """
 
@@ -65,6 +74,7 @@ class Classified:
     peak_percent: float | None = None
     perhaps: bool = False
     alone: bool = False
+    anew: bool = False
 
 
 def classify(
@@ -79,7 +89,8 @@ def classify(
     4. unknown: such evidence could not be read.
     5. soft: what may have been work: for twice the budget of ``cpu``, processes that hold a low GPU and computed; for
        once, processes that computed where none holds it any more, and what the monitor alone saw for too long; for
-       UNCLEAR_SECONDS, a high value in the buffer of a GPU that nvidia-smi itself may have woken.
+       UNCLEAR_SECONDS, a high value in the buffer of a GPU that nvidia-smi itself may have woken; for DEVICE_SECONDS,
+       work of a whole device that a process of the workspace holds beside others.
     6. idle: the rest.
 
     A workspace without GPUs, under a policy for such, is judged by :func:`_by_activity`.
@@ -108,9 +119,10 @@ def classify(
     percents = [r.highest_percent for r in readings if not r.shared and r.highest_percent is not None]
     peak_percent = max(percents, default=None)
     hidden = [gpu.perhaps_seconds for gpu in gpus if gpu.perhaps_seconds is not None]
-    perhaps = bool(hidden)
+    perhaps = any(gpu.perhaps_seconds is not None and gpu.closer for gpu in gpus)
     if found.active or any(since_busy_seconds <= seconds for seconds in hidden):
-        return Classified(SampleKind.SOFT, ", ".join([*found.active, *low]), gpus, peak_percent, perhaps)
+        because = ", ".join([*found.active, *low])
+        return Classified(SampleKind.SOFT, because, gpus, peak_percent, perhaps, anew=bool(hidden))
     told = counted(sample, policy, [name for name in counts if name != CPU], since_busy_seconds).quiet
     over = spent(sample, (name for name, _ in policy.soft_budget_seconds if name not in counts))
     return Classified(SampleKind.IDLE, ", ".join([*low, *told, *over]), gpus, peak_percent, perhaps)
@@ -215,8 +227,15 @@ def _shared(reading: GpuReading, name: str, sample: Sample, policy: IdlePolicy) 
         return _unreadable(gpu, name, reading.problem or "its processes' CPU use is unknown")
     computed = _computed(cores, sample, policy)
     kind = SampleKind.BUSY if computed and cores > policy.cpu_bound_cores else SampleKind.IDLE
-    perhaps_seconds = PERHAPS_BUDGETS * _cpu_seconds(policy) if computed and kind is SampleKind.IDLE else None
-    return GpuEvidence(gpu, kind, f"{name}'s processes at {cores_words(cores)}", perhaps_seconds)
+    because = f"{name}'s processes at {cores_words(cores)}"
+    if computed:
+        perhaps_seconds = PERHAPS_BUDGETS * _cpu_seconds(policy) if kind is SampleKind.IDLE else None
+        return GpuEvidence(gpu, kind, because, perhaps_seconds)
+    percent = reading.highest_percent
+    if percent is not None and policy.below_percent <= percent <= 100:  # noqa: PLR2004 - a percentage; NaN is none
+        because = f"{because} on a GPU at {percent:g} %, perhaps by others"
+        return GpuEvidence(gpu, kind, because, DEVICE_SECONDS, closer=False)
+    return GpuEvidence(gpu, kind, because)
 
 
 def _low(because: str, reading: GpuReading, sample: Sample, policy: IdlePolicy) -> GpuEvidence:

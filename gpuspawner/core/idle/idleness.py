@@ -272,8 +272,7 @@ def _counted(streak: Streak, sample: Sample, seen: Classified, policy: IdlePolic
         because=seen.because,
         perhaps_ago_seconds=0.0 if seen.perhaps else _grown(streak.perhaps_ago_seconds, credit_seconds),
     )
-    hidden = seen.kind is SampleKind.SOFT and seen.perhaps
-    if seen.kind is SampleKind.BUSY or hidden or after.unknown_in_a_row > policy.unknown_in_a_row:
+    if seen.kind is SampleKind.BUSY or seen.anew or after.unknown_in_a_row > policy.unknown_in_a_row:
         return kept(after)
     if seen.kind is SampleKind.IDLE:
         return _with_idle(after, sample, seen, policy)

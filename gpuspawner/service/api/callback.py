@@ -8,6 +8,8 @@ from gpuspawner.core.errors import Unavailable
 from gpuspawner.schedulers.http.scheduler import HttpScheduler
 from gpuspawner.service.parts import Parts
 
+PATH = "/scheduler/changed"
+
 
 class Changed(RequestHandler):
     """Nothing that is said is believed: it is asked what stands, as soon as it says that something changed."""
@@ -44,4 +46,4 @@ class Changed(RequestHandler):
         self.finish({"error": code, "words": words})
 
 
-ROUTES = [(r"/scheduler/changed", Changed)]
+ROUTES = [(PATH, Changed)]

@@ -284,6 +284,7 @@ def reading_rows(lease: Lease, sample: Sample, policy: IdlePolicy, at: float) ->
     rows = []
     for gpu in sample.leased:
         reading = read.get(gpu)
+        watched = reading.monitor if reading else None
         rows.append(
             replace(
                 whole,
@@ -298,6 +299,9 @@ def reading_rows(lease: Lease, sample: Sample, policy: IdlePolicy, at: float) ->
                 holders_cpu_cores=reading.holders_cpu_cores if reading else None,
                 buffer_percent=reading.buffer_percent if reading else None,
                 persistence=reading.persistence if reading else None,
+                monitor_percent=watched.percent if watched else None,
+                monitor_since=at - watched.gapless_seconds if watched else None,
+                outside_percent=max((one.percent for one in sample.outside if one.gpu in {gpu, ""}), default=None),
             )
         )
     return rows

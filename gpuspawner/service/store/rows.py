@@ -21,8 +21,10 @@ class ReadingRow:
 
     ``utilization_percent`` is the highest that was read. ``shared``, ``holders``, ``holders_cpu_cores``,
     ``buffer_percent`` and ``persistence`` are as in core.readings; ``cpu_cores`` is the whole workspace's.
-    ``soft`` is the softer evidence, null where none was read: ``active`` and ``words`` of each that was active
-    (true) or unknown (null), as in core.readings. The rest was quiet. ``gpu`` is "" where the workspace has none.
+    ``monitor_percent`` is what the workspace's own monitor saw, which has missed nothing since ``monitor_since``, and
+    ``outside_percent`` what DCGM exporter did. ``soft`` is the softer evidence, null where none was read: ``active``
+    and ``words`` of each that was active (true) or unknown (null), as in core.readings. The rest was quiet. ``gpu``
+    is "" where the workspace has none.
     """
 
     lease: str
@@ -42,6 +44,9 @@ class ReadingRow:
     soft: dict[str, dict[str, Any]] | None = None
     buffer_percent: float | None = None
     persistence: bool | None = None
+    monitor_percent: float | None = None
+    monitor_since: float | None = None
+    outside_percent: float | None = None
 
 
 @dataclass(frozen=True)

@@ -73,6 +73,9 @@ readings = sa.Table(
     sa.Column("soft", sa.JSON(none_as_null=True)),
     sa.Column("buffer_percent", sa.Float),
     sa.Column("persistence", sa.Boolean),
+    sa.Column("monitor_percent", sa.Float),
+    sa.Column("monitor_since", sa.Float),
+    sa.Column("outside_percent", sa.Float),
     sa.Index("ix_readings_lease", "lease", "at"),
     sa.Index("ix_readings_at", "at"),
 )

@@ -23,7 +23,13 @@ def explained(lease: Lease, view: dict[str, Any], policy: IdlePolicy) -> list[st
     hours = [view["policy"]["words"]] if view["policy"]["words"] and view["idle"] else []
     bound = [view["latest_end"]["sentence"]] if view["latest_end"] else []
     awaited = [view["arrival"]["words"]] if view["arrival"] else []
-    return [*_of_adoption(lease, view["now"]), *awaited, *bound, *_of_use(lease, view["idle"], policy), *hours]
+    return [
+        *_of_adoption(lease, view["now"]),
+        *awaited,
+        *bound,
+        *_of_use(lease, view["idle"], policy, view["now"]),
+        *hours,
+    ]
 
 
 def _of_holding_back(held: dict[str, Any] | None, view: dict[str, Any]) -> Iterator[str]:
@@ -44,7 +50,7 @@ def _of_adoption(lease: Lease, now: float) -> Iterator[str]:
         )
 
 
-def _of_use(lease: Lease, idle: dict[str, Any] | None, policy: IdlePolicy) -> Iterator[str]:
+def _of_use(lease: Lease, idle: dict[str, Any] | None, policy: IdlePolicy, now: float) -> Iterator[str]:
     if idle is None:
         if lease.unasked:
             yield "Nothing is measured of it, and nothing stops it for being idle."
@@ -52,6 +58,8 @@ def _of_use(lease: Lease, idle: dict[str, Any] | None, policy: IdlePolicy) -> It
             yield "It has no GPU, and its policy does not judge such workspaces: nothing stops it for being idle."
         return
     yield f"{idle['words'][0].upper()}{idle['words'][1:]}."
+    if idle["monitor_since"] is not None:
+        yield f"The workspace's monitor has seen its GPUs without a gap since {show_time(idle['monitor_since'], now)}."
     for one in idle["also_counts"]:
         if idle["state"] in {"soft", "grace_paused"} and one["active"] and one["left_seconds"]:
             left = show_duration(round(one["left_seconds"]))

@@ -13,12 +13,13 @@ from pydantic import TypeAdapter
 
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.idle.evidence import SampleKind
-from gpuspawner.core.idle.readings import PROBED, GpuReading, Sample, SoftReading
+from gpuspawner.core.idle.readings import PROBED, GpuReading, MonitorReading, OutsideReading, Sample, SoftReading
 from gpuspawner.core.idle.soft import CPU
 from gpuspawner.core.idle.timeline import Timeline, merged
 from gpuspawner.core.leases import events
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Lease
+from gpuspawner.service.observe.dcgm import SOURCE
 from gpuspawner.service.store import ReadingRow, tables
 from gpuspawner.service.store.ages import BUCKET_SECONDS, RAW_SECONDS
 from gpuspawner.service.store.databases import engine_to_read
@@ -172,6 +173,11 @@ def _sample(history: Recorded, rows: dict[str, ReadingRow], interval: float, at:
         age_seconds=max(0.0, at - history.start),
         cpu_cores=known[0].cpu_cores if known else None,
         opened=history.opened(at),
+        outside=tuple(
+            OutsideReading(row.outside_percent, row.gpu, SOURCE)
+            for row in rows.values()
+            if row.outside_percent is not None
+        ),
         soft=_soft(next((row.soft for row in rows.values() if row.soft is not None), None)),
     )
 
@@ -195,10 +201,26 @@ def _reading(row: ReadingRow) -> GpuReading:
         problem=row.because if row.kind == SampleKind.UNKNOWN.value else "",
         buffer_percent=row.buffer_percent,
         persistence=row.persistence,
+        monitor=_monitor(row),
     )
     if row.kind == SampleKind.UNKNOWN.value:  # a whole probe that failed was stored as its GPUs' being unknown
         return replace(reading, utilization_percent=None, holders=None)
     return reading
+
+
+def _monitor(row: ReadingRow) -> MonitorReading | None:
+    if row.monitor_since is None:
+        return None
+    return MonitorReading(row.monitor_percent, max(0.0, row.at - row.monitor_since))
+
+
+SOURCES: dict[str, Callable[[Sample], Sample]] = {
+    "the workspaces' own monitors": lambda sample: replace(
+        sample, gpus=tuple(replace(one, monitor=None) for one in sample.gpus)
+    ),
+    SOURCE: lambda sample: replace(sample, outside=()),
+}
+"""Those beside the probe, and a sample as it is without each."""
 
 
 class Looking:

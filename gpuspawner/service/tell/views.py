@@ -235,11 +235,19 @@ def _idle(parts: Parts, lease: Lease) -> dict[str, Any] | None:
         "grace_ends_at": grace_ends_at,
         "kept_until": kept_until if kept else None,
         "unreadable": [{"gpu": gpu, "seconds": seconds} for gpu, seconds in seen.unreadable],
+        "monitor_since": _monitor_since(parts, lease),
         "also_counts": [
             {"evidence": name, "seconds": seconds, "left_seconds": left_seconds, **_soft(parts, lease, name)}
             for name, seconds, left_seconds in seen.budgets
         ],
     }
+
+
+def _monitor_since(parts: Parts, lease: Lease) -> float | None:
+    """Return since when the workspace's own monitor has missed nothing of any of its GPUs; None where it has none."""
+    since = [row.monitor_since for row in parts.sampler.newest(lease.id).values()]
+    known = [at for at in since if at is not None]
+    return max(known) if known and len(known) == len(since) else None
 
 
 def _soft(parts: Parts, lease: Lease, name: str) -> dict[str, Any]:

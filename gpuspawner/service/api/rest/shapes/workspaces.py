@@ -125,6 +125,7 @@ class Idle(Answer):
     grace_ends_at: float | None
     kept_until: float | None
     unreadable: list[Unreadable]
+    monitor_since: float | None
     also_counts: list[Softer]
 
 

@@ -72,6 +72,8 @@ class RealHub:
     planted: str = ""
     """Python that every service process runs before its own: where a test plants a fault."""
     settings: dict[str, Any] = field(default_factory=dict)
+    given: dict[str, Any] = field(default_factory=dict)
+    """What configure() gets besides."""
     times: dict[str, Any] = field(default_factory=FAST.copy)
     """The service's, short so that no test waits; {} for the product's own."""
     environment_of_hub: dict[str, str] = field(default_factory=dict)

@@ -94,7 +94,8 @@ c.JupyterHub.load_roles = [{{"name": "tests", "services": ["tests"], "scopes": [
 CONFIGURE = """
 from gpuspawner.spawner import configure
 configure(
-    c, catalog={catalog!r}, data_dir="{folder}/gpu", port={service_port}, fast={fast!r}, service_settings={settings!r}
+    c, catalog={catalog!r}, data_dir="{folder}/gpu", port={service_port}, fast={fast!r}, service_settings={settings!r},
+    **{given!r},
 )
 c.GPUSpawnerMixin.wait_in_hub_seconds = {wait}
 """

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import date, timedelta
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -95,18 +96,19 @@ class UseSums:
     ) -> list[Sum]:
         """Return the sums of some days, by one of BY, of each day where ``daily``; of ``keys``, or of all."""
         t = tables.use_sums.c
-        months = [] if daily else _whole_months(first_day, last_day)
-        days = (t.span >= first_day) & (t.span <= last_day) & (sa.func.length(t.span) > MONTH)
-        if months:
-            inside = (t.span >= f"{months[0]}-01") & (t.span <= f"{months[-1]}-31")
-            days &= ~inside
-            days |= t.span.in_(months)
-        where = (t.by == by) & days
-        if keys is not None:
-            where &= t.key.in_(keys)
+        newest = sa.select(sa.func.max(t.span)).where(t.by == "all", sa.func.length(t.span) > MONTH)
         sums = [sa.func.sum(t[name]) for name in Amounts._fields]
-        grouped = sa.select(t.key, sa.func.max(t.name), sa.func.max(t.span), *sums).where(where)
+        grouped = sa.select(t.key, sa.func.max(t.name), sa.func.max(t.span), *sums)
         with self._transaction() as connection:
+            days: sa.ColumnElement[bool] = (
+                (t.span >= first_day) & (t.span <= last_day) & (sa.func.length(t.span) > MONTH)
+            )
+            if not daily:
+                days = t.span.in_(_spans(first_day, last_day, connection.scalar(newest) or ""))
+            where = (t.by == by) & days
+            if keys is not None:
+                where &= t.key.in_(keys)
+            grouped = grouped.where(where)
             rows = connection.execute(grouped.group_by(t.key, *((t.span,) if daily else ()))).all()
         return [Sum(row[0], row[1], row[2], Amounts(*row[3:])) for row in rows]
 
@@ -137,6 +139,17 @@ def rows_of(parts: Iterable[Part]) -> list[dict[str, Any]]:
         {"by": by, "span": span, "key": key, "name": names[by, span, key], **amounts._asdict()}
         for (by, span, key), amounts in sums.items()
     ]
+
+
+def _spans(first_day: str, last_day: str, newest_day: str) -> list[str]:
+    """Return the months that are summed up whole, and the days beside them; of a month of now nothing is later."""
+    months = _whole_months(first_day, f"{last_day[:MONTH]}-31" if newest_day <= last_day else last_day)
+    day, last, days = date.fromisoformat(first_day), date.fromisoformat(last_day), list[str]()
+    while day <= last:
+        if f"{day}"[:MONTH] not in months:
+            days.append(f"{day}")
+        day += timedelta(days=1)
+    return [*months, *days]
 
 
 def _whole_months(first_day: str, last_day: str) -> Sequence[str]:

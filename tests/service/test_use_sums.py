@@ -1,0 +1,38 @@
+"""Sums of any days are what was used on them, whether they are read by day or by month."""
+
+import pytest
+
+from gpuspawner.service.store import Store
+from gpuspawner.service.store.reports.use_sums import Amounts, Part, _spans
+
+USED = ["2026-09-30", "2026-10-01", "2026-10-31", "2026-11-01", "2026-11-24", "2026-11-25"]
+DAYS = ["2026-09-01", *USED, "2026-11-26", "2026-11-30", "2026-12-01"]
+
+
+@pytest.fixture
+def sums(tmp_path):
+    store = Store(f"sqlite:///{tmp_path / 's.sqlite'}")
+    store.open()
+    parts = [
+        Part(day, "anna born", "anna", "", "a100", "lab", "n1", Amounts(held=2.0**n)) for n, day in enumerate(USED)
+    ]
+    with store.use_sums._transaction(writes=True) as connection:
+        store.use_sums.write(connection, parts)
+    yield store.use_sums
+    store.close()
+
+
+def test_any_days_have_what_was_used_on_them(sums):
+    for first in DAYS:
+        for last in (day for day in DAYS if day >= first):
+            of_days = {day: 2.0**n for n, day in enumerate(USED) if first <= day <= last}
+            found = sums.of_days("user", first, last)
+            assert sum(one.amounts.held for one in found) == sum(of_days.values()), (first, last)
+            by_day = sums.of_days("user", first, last, daily=True)
+            assert {one.span: one.amounts.held for one in by_day} == of_days
+
+
+def test_a_month_of_now_is_read_as_one():
+    assert _spans("2026-11-01", "2026-11-25", "2026-11-25") == ["2026-11"]
+    assert _spans("2026-11-01", "2026-11-25", "2026-11-26")[0] == "2026-11-01", "there is use of a later day in it"
+    assert _spans("2026-09-30", "2026-11-25", "2026-11-25") == ["2026-10", "2026-11", "2026-09-30"]

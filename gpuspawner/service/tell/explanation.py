@@ -38,7 +38,10 @@ def _of_holding_back(held: dict[str, Any] | None, view: dict[str, Any]) -> Itera
     if held["words"] not in view["queue"]["sentence"]:
         yield held["words"]
     since = "" if held["since"] is None else f" since {show_time(held['since'], view['now'])}"
-    yield f"Held back by the rule {held['rule']}{since}: that time does not count as waited."
+    if held["owner"]:
+        yield f"Held back by {held['owner']}{since}, by its rule {held['rule']}."
+    else:
+        yield f"Held back by the rule {held['rule']}{since}: that time does not count as waited."
 
 
 def _of_adoption(lease: Lease, now: float) -> Iterator[str]:

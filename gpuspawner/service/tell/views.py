@@ -192,6 +192,8 @@ def standing_view(parts: Parts, lease: Lease) -> dict[str, Any] | None:
         sentence = f"{parts.allocator.observed.scheduler_name} does not answer at this moment; your place stays."
     elif place.at_most_seconds == 0:
         sentence = start_limit(parts, lease.key) or sentence
+    others = parts.scheduler.capabilities.owns_queue
+    owner = parts.allocator.observed.scheduler_name if others else ""
     return {
         "place": place.number,
         "of": place.of,
@@ -200,7 +202,7 @@ def standing_view(parts: Parts, lease: Lease) -> dict[str, Any] | None:
         **starts_at(place, parts.clock.now()),
         "sentence": sentence,
         "why": place.why,
-        "held_back": held_back_view(lease, held),
+        "held_back": held_back_view(lease, held, owner),
         "changed": queue.change(lease),
         "impossible": lease.impossible or None,
     }

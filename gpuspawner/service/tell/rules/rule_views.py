@@ -43,14 +43,16 @@ def latest_end_view(lease: Lease, now: float) -> dict[str, Any] | None:
     return {"at": bound.at, "rule": bound.rule, "entry": entry or None, "words": bound.words, "sentence": sentence}
 
 
-def held_back_view(lease: Lease, held: Held | None) -> dict[str, Any] | None:
+def held_back_view(lease: Lease, held: Held | None, owner: str) -> dict[str, Any] | None:
     """Return which rule holds a waiting request back, and its sentence; None where none does.
 
-    ``held`` is what the scheduler says now; since when that is, the lease knows once it is stored.
+    ``held`` is what the scheduler says now; since when that is, the lease knows once it is stored. ``owner`` names
+    who owns the queue, "" for us: its rules say nothing of the time that we count as waited.
     """
     if held is None:
         return None
     before = lease.held_back
     since = before.since if before is not None and before.rule == held.rule else None
     entry = held.rule.removeprefix(ENTRY) if held.rule.startswith(ENTRY) else ""
-    return {"rule": held.rule, "entry": entry or None, "words": held.words, "since": since}
+    whose = owner if owner and not entry else None
+    return {"rule": held.rule, "entry": entry or None, "words": held.words, "since": since, "owner": whose}

@@ -65,6 +65,7 @@ class HeldBack(Answer):
     entry: str | None
     words: str
     since: float | None
+    owner: str | None
 
 
 class Standing(Answer):

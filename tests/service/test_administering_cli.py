@@ -91,3 +91,11 @@ def test_the_audit_is_a_table_csv_and_json_of_the_same_lines(world, run):
     assert run("audit", "--who", "nobody")[1] == "Nothing matches.\n"
     assert run("audit", "--limit", "0")[0] == 1
     assert run("audit", name="alice")[0] == 2
+
+
+def test_a_gpu_is_named_as_the_console_does_and_lifted_by_that_name(run):
+    place = f"{GPUS[3].node}/{GPUS[3].index}"
+    assert run("quarantine", place, "--reason", "it fell off the bus")[0] == 0
+    assert f"The GPU {place} is given to nobody new" in run("quarantine", "--list")[1]
+    assert run("quarantine", place, "--lift", "--reason", "replaced")[0] == 0
+    assert run("quarantine", "--list")[1] == "None is in force.\n"

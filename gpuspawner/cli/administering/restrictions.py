@@ -48,7 +48,7 @@ def _live(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 
 def _lift(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.lift is True:  # by what it is on
-        found = [one for one in _live(arguments) if one["target"] == arguments.target]
+        found = [one for one in _live(arguments) if arguments.target in {one["target"], one["for"] or one["target"]}]
         called = f"on {arguments.target!r}" if arguments.target else "of everything"
     else:
         found = [one for one in _live(arguments) if one["id"].startswith(arguments.lift)]

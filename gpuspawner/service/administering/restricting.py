@@ -113,7 +113,7 @@ class Restricting:
         if measure is Measure.DRAIN:
             return [Asked(_one_of("node", body, sorted({gpu.node for gpu in self._parts.scheduler.fleet.gpus})))]
         if measure is Measure.QUARANTINE:
-            return [Asked(self._gpu(body))]
+            return [self._gpu(body)]
         if measure is Measure.PAUSE:
             return [Asked(_one_of("kind", body, kinds) if body.get("kind") else "")]
         if measure is Measure.HOLD:
@@ -128,7 +128,8 @@ class Restricting:
             raise Conflict(f"{', '.join(over)} has ended already. Nothing was done.")
         return [Asked(lease.id, 0, EVERYBODY, name_of(lease)) for lease in found]
 
-    def _gpu(self, body: Body) -> str:
+    def _gpu(self, body: Body) -> Asked:
+        """Return a GPU by its id, and how people call it: by node and number, as the console does."""
         fleet = self._parts.scheduler.fleet
         placed = {f"{gpu.node}/{gpu.index}": gpu.id for gpu in fleet.gpus}
         named = _one_of("gpu", body, [*placed, *fleet.by_id])
@@ -138,7 +139,7 @@ class Restricting:
             limit = "GPUs that the cluster tells apart"
             remedy = f"It only counts those of {gpu.node}, and would give out any of them: drain the node."
             raise RequestRefused("gpu", quoted(name), limit, remedy)
-        return name
+        return Asked(name, whom=f"{gpu.node}/{gpu.index}")
 
     def _count(self, kind: str, body: Body) -> int:
         parts, value = self._parts, body.get("count")

@@ -111,7 +111,14 @@ class UsePage(ConsolePage):
 
 
 def running_parts(parts: Parts) -> list[Part]:
-    """Return what runs has used so far, which the ledger and its sums get at the end."""
+    """Return what runs has used so far, which the ledger and its sums get at the end.
+
+    It is counted once in some seconds for all who look, and anew when a workspace ends: what ended is told once.
+    """
+    return parts.queue.once("running parts", lambda: _running_parts(parts))
+
+
+def _running_parts(parts: Parts) -> list[Part]:
     now, zone = parts.clock.now(), parts.allocator.accounting.zone
     live = {lease.id: lease for lease in parts.book}
     lines = (line for lease in live.values() for line in lines_until(lease, now, zone))

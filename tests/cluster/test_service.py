@@ -19,6 +19,10 @@ policies:
   default: {mode: enforce, lifetime: 1s-24h, idle: {below: 5%, for: 160s, sample: 80s, grace: 100s}}
 """
 BUSY = "nohup python3 -c 'from gpuspawner.backends.local import busy; busy(600, percent=60)' >/dev/null 2>&1 &"
+ON_STOP = """
+mkdir -p ~/.gpuspawner
+echo 'echo "$GPUSPAWNER_END_REASON in $(hostname):"; cat ~/.gpuspawner/notice.json' >~/.gpuspawner/on-stop
+"""
 ONE_BUSY = BUSY.replace("nohup", "export GPUSPAWNER_GPUS=${GPUSPAWNER_GPUS%%,*}; nohup")
 
 
@@ -65,14 +69,18 @@ def run(hub, user, script):
 
 def test_promise_4_only_what_is_known_to_be_idle_is_reclaimed(hub):
     leases = {}
-    for user, count, script in (("busy", 1, BUSY), ("half", 2, ONE_BUSY), ("idle", 1, "true")):
+    for user, count, script in (("busy", 1, BUSY), ("half", 2, ONE_BUSY), ("idle", 1, ON_STOP)):
         leases[user] = up(hub, user, count)
         run(hub, user, script)
     warned = eventually(lambda: hub.lease("idle")["warning"], WAIT_SECONDS, "idle's user is warned")
     assert warned["kind"] == "idle"
+    pod = hub.pod("idle").metadata.name
     hub.until_ended("idle", "idle", WAIT_SECONDS)
     eventually(lambda: hub.pod("idle") is None, WAIT_SECONDS, "idle's pod is gone")
     assert hub.last_end("idle")["id"] == leases["idle"]["id"]
+    page = hub.login("idle").get(f"{hub.url}/services/gpu/workspaces/{leases['idle']['id']}", timeout=60).text
+    assert f"idle in {pod}:" in page, "what its user wrote ran in its pod before the end"
+    assert "{&#34;ends_at&#34;: " in page, "with the notice that it could read"
     for user, percents in (("busy", [60]), ("half", [0, 60])):
         lease = hub.lease(user)
         assert (lease["id"], lease["phase"]) == (leases[user]["id"], "running")

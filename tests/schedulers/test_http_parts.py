@@ -99,6 +99,15 @@ def test_counted_gpus_are_held_by_number_and_granted_by_number():
     assert slots_of(a_grant({"node": "n", "gpus": None, "count": 3}), KINDS["a100"], fleet(*counted), used) is None
 
 
+@pytest.mark.parametrize("name", [None, "a100-1"])
+def test_two_entries_of_a_node_are_two_gpus_and_a_gpu_that_is_named_twice_is_no_grant(name):
+    entry = {"node": "node-1", "gpus": [name] if name else None, "count": 1}
+    given = slots_of(a_grant(entry, entry), KINDS["a100"], fleet(gpu(1), gpu(2)), {})
+    assert given == (None if name else slots("a100-1", "a100-2"))
+    twice = {"node": "node-1", "gpus": ["a100-1", "a100-1"], "count": 2}
+    assert slots_of(a_grant(twice), KINDS["a100"], fleet(gpu(1), gpu(2)), {}) is None
+
+
 @pytest.mark.parametrize(("node", "name"), [("elsewhere", "a100-1"), ("node-1", "x")])
 def test_gpus_that_are_not_seen_here_are_no_grant(node, name):
     slot = {"node": node, "gpus": [name], "count": 1}

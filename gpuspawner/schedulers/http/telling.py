@@ -81,6 +81,9 @@ class Telling:
         """
         leases = {lease.id: lease for lease in seen.leases if is_told(lease)}
         self.mirror.keep(leases)
+        for kept in (self._said, self._turned_down):
+            for name in kept.keys() - leases.keys():
+                del kept[name]
         until = asyncio.get_running_loop().time() + MOST_SECONDS
         gone = [name for name in self.mirror.states if name not in leases]
         await self._all((self._release(name) for name in gone), until)
@@ -117,8 +120,6 @@ class Telling:
             log.warning("%s does not release %s: %s", self._client.name, name, error.words)
             return
         self.mirror.gone(name)
-        self._said.pop(name, None)
-        self._turned_down.pop(name, None)
 
     async def _say(self, lease: Lease, fleet: Fleet, written: Clock) -> None:
         """Tell what a lease wants, where the scheduler has not heard it."""

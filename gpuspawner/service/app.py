@@ -329,9 +329,10 @@ class Service:
         await listen(server, address, lambda: self._opened_at, by_hub=not self._options.stands_by)
 
     async def _every(self, seconds: float, step: Callable[[], Awaitable[None]]) -> None:
+        name = getattr(step, "func", step).__qualname__  # a partial has none itself
         while True:
             if seconds <= LOOPS_SECONDS:
-                self.health.went_round(step.__name__.strip("_"), seconds)
+                self.health.went_round(name, seconds)
             try:
                 await step()
             except Superseded as error:

@@ -262,6 +262,7 @@ class Service:
             await cancelled(tasks)
             await self.parts.sampler.close()
             await self.parts.reconciler.close()
+            await self._notices.close()
             await self.parts.allocator.syncs.close()
             await self.parts.book.settled()
             with suppress(Unavailable, Superseded):

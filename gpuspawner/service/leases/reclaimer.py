@@ -28,7 +28,7 @@ from gpuspawner.core.units import show_duration
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.allocator import Allocator
 from gpuspawner.service.leases.book import Book
-from gpuspawner.service.observe.hub import Hub
+from gpuspawner.service.observe.hub import Hub, HubServer
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import AuditLine
 from gpuspawner.service.store.outputs import OutputRow
@@ -113,26 +113,26 @@ class Reclaimer:
 
     async def _stop_in_hub(self, lease: Lease) -> bool:
         """Return True once the hub has no server of this lease; otherwise see that it is told to stop it."""
-        server = await self._hub.server(lease.user, lease.key.server)
-        same_user = server is not None and server.user_created == lease.key.user_created
-        if server is None or not same_user or lease.server_started not in {"", server.started}:
-            current = self._book.get(lease.id)
-            if current is not None and current.phase is Phase.STOPPING:
-                await self._book.save(replace(current, hub_gone=True))
+        server = await self._server_of(lease)
+        if server is None:
             return True
-        now = self._clock.now()
         sent_at = lease.stop_sent_at
-        if server.pending == "stop" or (sent_at is not None and now - sent_at < self._settings.stop_retry_seconds):
+        is_sent = sent_at is not None and self._clock.now() - sent_at < self._settings.stop_retry_seconds
+        if server.pending == "stop" or is_sent:
             return False
         current = self._book.get(lease.id)
         if current is None or current.hub_gone:
             return False
         if sent_at is None and current.running_at is not None:
             await self._run_on_stop(current)
+            server = await self._server_of(lease)  # minutes may have passed: another may have its name now
+            if server is None:
+                return True
             current = self._book.get(lease.id)
             if current is None or current.hub_gone:
                 self._wrote.pop(lease.id, None)
                 return False
+        now = self._clock.now()
         # The write checks the epoch: a service that was replaced sends no stop. A start that never ran is known by its
         # server from here on: a stop that is sent again must not hit the next one.
         sent = replace(current, stop_sent_at=now, server_started=lease.server_started or server.started)
@@ -144,6 +144,17 @@ class Reclaimer:
         finally:
             self._allocator.observed.stop_answered(lease.key)
         return False
+
+    async def _server_of(self, lease: Lease) -> HubServer | None:
+        """Return the hub's server of a lease; None, which is noted, where it has none, or another in its place."""
+        server = await self._hub.server(lease.user, lease.key.server)
+        same_user = server is not None and server.user_created == lease.key.user_created
+        if server is not None and same_user and lease.server_started in {"", server.started}:
+            return server
+        current = self._book.get(lease.id)
+        if current is not None and current.phase is Phase.STOPPING:
+            await self._book.save(replace(current, hub_gone=True))
+        return None
 
     async def _run_on_stop(self, lease: Lease) -> None:
         """Run what the workspace has to do before its end, and keep what it wrote.

@@ -11,8 +11,9 @@ from tornado.web import Application, RequestHandler
 
 from gpuspawner.backends.fake import FakeBackend, fake_gpus
 from gpuspawner.catalog import HttpSchedulerAddress
+from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.queue.snapshot import Snapshot
-from gpuspawner.schedulers.http.client import Client
+from gpuspawner.schedulers.http.client import AT_ONCE, Client
 from gpuspawner.schedulers.http.scheduler import HttpScheduler
 from gpuspawner.schedulers.memory import InMemoryScheduler
 
@@ -44,7 +45,9 @@ class Odd(RequestHandler):
 
     def put(self):
         what = self._note()
-        if what != "PUT callback":
+        if "/claims/" in self.request.path and "PUT claims" in self.failing:
+            self.set_status(500)
+        elif what != "PUT callback":
             self.set_status(422)
             self.finish({"error": "unknown_kind", "words": "It has no such GPU."})
         else:
@@ -96,3 +99,12 @@ async def test_of_a_claim_that_was_turned_down_nothing_is_kept_once_it_is_gone(o
     await sync(scheduler)
     kept = scheduler._telling
     assert (kept._said, kept._turned_down, kept.mirror._numbers) == ({}, {}, {})
+
+
+async def test_where_it_stops_answering_the_first_that_fail_end_the_look(odd):
+    scheduler, asked, failing = odd
+    failing.add("PUT claims")
+    line = [a_lease(f"lease-{n}") for n in range(5 * AT_ONCE)]
+    with pytest.raises(Unavailable, match="answered 500"):
+        await sync(scheduler, *line)
+    assert sum(asked[f"PUT {lease.id}"] for lease in line) <= AT_ONCE

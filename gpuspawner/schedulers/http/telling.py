@@ -16,7 +16,7 @@ from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
 from gpuspawner.schedulers.base import SCHEDULER
 from gpuspawner.schedulers.http.answers import State
 from gpuspawner.schedulers.http.asks import Clock, is_kept, is_told, wanted
-from gpuspawner.schedulers.http.client import Client, TurnedDown
+from gpuspawner.schedulers.http.client import AT_ONCE, Client, TurnedDown
 from gpuspawner.schedulers.http.mirror import Mirror
 
 log = logging.getLogger("gpuspawner.scheduler")
@@ -96,16 +96,17 @@ class Telling:
     async def _all(self, steps: Iterable[Step], until: float) -> None:
         """Take steps together, until then or the first that fails because the scheduler does not answer."""
         failed: list[Unavailable] = []
-        clock = asyncio.get_running_loop().time
+        clock, turns = asyncio.get_running_loop().time, asyncio.Semaphore(AT_ONCE)
 
         async def one(step: Step) -> None:
-            if failed or clock() > until:
-                step.close()
-                return
-            try:
-                await step
-            except Unavailable as error:
-                failed.append(error)
+            async with turns:  # else all would have begun before the first fails
+                if failed or clock() > until:
+                    step.close()
+                    return
+                try:
+                    await step
+                except Unavailable as error:
+                    failed.append(error)
 
         await asyncio.gather(*(one(step) for step in steps))
         if failed:

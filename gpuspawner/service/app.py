@@ -262,6 +262,7 @@ class Service:
             await cancelled(tasks)
             await self.parts.sampler.close()
             await self.parts.reconciler.close()
+            await self._notices.close()
             await self.parts.allocator.syncs.close()
             await self.parts.book.settled()
             with suppress(Unavailable, Superseded):
@@ -329,9 +330,10 @@ class Service:
         await listen(server, address, lambda: self._opened_at, by_hub=not self._options.stands_by)
 
     async def _every(self, seconds: float, step: Callable[[], Awaitable[None]]) -> None:
+        name = getattr(step, "func", step).__qualname__  # a partial has none itself
         while True:
             if seconds <= LOOPS_SECONDS:
-                self.health.went_round(step.__name__.strip("_"), seconds)
+                self.health.went_round(name, seconds)
             try:
                 await step()
             except Superseded as error:

@@ -1,5 +1,7 @@
 """What the adapter to a batch scheduler makes of claims and answers, without a scheduler."""
 
+import json
+import math
 from dataclasses import replace
 from fractions import Fraction
 
@@ -7,16 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lease_builders import KINDS, NOW, a_lease, a_request, fleet, gpu, slots
+from pydantic import ValidationError
 
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.leases import lease as leases
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.queue.snapshot import claim_of
 from gpuspawner.schedulers.base import Offer
-from gpuspawner.schedulers.http.answers import Capabilities, Grant, State, Stock, written
+from gpuspawner.schedulers.http.answers import Capabilities, Grant, Offers, State, Stock, written
 from gpuspawner.schedulers.http.asks import held, is_kept, wanted
 from gpuspawner.schedulers.http.client import unfit
-from gpuspawner.schedulers.http.gives import held_by, offers_told, place_of, slots_of
+from gpuspawner.schedulers.http.gives import besides, held_by, offers_told, place_of, slots_of
 from gpuspawner.schedulers.http.mirror import Mirror
 from gpuspawner.schedulers.http.signing import Deliveries, signature
 
@@ -99,6 +102,15 @@ def test_counted_gpus_are_held_by_number_and_granted_by_number():
     assert slots_of(a_grant({"node": "n", "gpus": None, "count": 3}), KINDS["a100"], fleet(*counted), used) is None
 
 
+@pytest.mark.parametrize("name", [None, "a100-1"])
+def test_two_entries_of_a_node_are_two_gpus_and_a_gpu_that_is_named_twice_is_no_grant(name):
+    entry = {"node": "node-1", "gpus": [name] if name else None, "count": 1}
+    given = slots_of(a_grant(entry, entry), KINDS["a100"], fleet(gpu(1), gpu(2)), {})
+    assert given == (None if name else slots("a100-1", "a100-2"))
+    twice = {"node": "node-1", "gpus": ["a100-1", "a100-1"], "count": 2}
+    assert slots_of(a_grant(twice), KINDS["a100"], fleet(gpu(1), gpu(2)), {}) is None
+
+
 @pytest.mark.parametrize(("node", "name"), [("elsewhere", "a100-1"), ("node-1", "x")])
 def test_gpus_that_are_not_seen_here_are_no_grant(node, name):
     slot = {"node": node, "gpus": [name], "count": 1}
@@ -119,6 +131,20 @@ def test_unknown_is_never_zero():
     assert (told.free, told.total, told.waiting) == (None, 8, 1)
     (told,) = offers_told(mine, None, "Batch")
     assert (told.free, told.total) == (None, None)
+
+
+@pytest.mark.parametrize("field", ["as_of", "latest_start"])
+@pytest.mark.parametrize("at", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"])
+def test_a_moment_that_cannot_be_is_no_answer_rather_than_a_page_that_fails(field, at):
+    with pytest.raises(ValidationError, match="a moment is between 2000 and 2099"):
+        place_of(a_state(**{field: at}), "Batch", NOW, 0.0)
+
+
+def test_infinite_seconds_are_no_answer_rather_than_a_page_that_fails():
+    nothing = dict.fromkeys(("cost_per_hour", "earliest_start", "latest_start", "position", "reason"))
+    offer = {**nothing, "kind": "a100", "count": 1, "cluster": "east", "notice_seconds": math.inf}
+    with pytest.raises(ValidationError, match="finite number"):
+        besides(Offers.model_validate_json(json.dumps({"offers": [offer], "refused": None})).offers[0], "Batch")
 
 
 def test_a_place_is_told_in_its_owner_s_name_and_words_with_when_it_was_so():
@@ -163,4 +189,5 @@ def test_a_callback_counts_once_within_five_minutes_and_only_by_the_token_of_bot
     assert why() == ""
     assert "had before" in why()
     assert "had before" in why(sign=signature("token", 1005, body))
-    assert why("delivery-2") == ""
+    assert "had before" in why("delivery-2"), "it is the same one under another name"
+    assert why("delivery-2", sign=signature("token", 1005, body)) == ""

@@ -1,5 +1,6 @@
 """The notice file in a workspace: it says that an end is announced, and is taken away once none is."""
 
+import asyncio
 import json
 import subprocess
 from dataclasses import replace
@@ -8,6 +9,7 @@ from service_world import IDLE_FOR
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.service.tell import notices as module
 from gpuspawner.service.tell.notices import RETRY_SECONDS, Notices, write_script
 
 
@@ -62,6 +64,31 @@ async def test_a_write_that_fails_is_tried_again_after_a_while(world, monkeypatc
     await notices.look()
     told = json.loads((tmp_path / ".gpuspawner" / "notice.json").read_text())
     assert (told["kind"], told["ends_at"]) == ("expiry", round(deadline_at, 3))
+
+
+async def test_a_workspace_that_does_not_answer_holds_up_no_other_s_notice(world, monkeypatch, tmp_path):
+    ran, answered = workspace(world, monkeypatch, tmp_path), asyncio.Event()
+    silent, other = await world.up("alice"), await world.up("bob")
+    run_script = world.backend.run_script
+
+    async def run(lease_id, *how):
+        if lease_id == silent.id:
+            await answered.wait()
+        return await run_script(lease_id, *how)
+
+    monkeypatch.setattr(world.backend, "run_script", run)
+    monkeypatch.setattr(module, "NOTICES_SECONDS", 0.1)
+    notices = Notices(world.parts, world.backend)
+    await asyncio.wait_for(notices.look(), 30)
+    await world.book.save(
+        replace(world.book.get(other.id), deadline_at=world.clock.now() + 600, warned_seconds=(900.0,))
+    )
+    await asyncio.wait_for(notices.look(), 30)
+    assert ran == [(other.id, 1)] * 2
+    answered.set()
+    await notices.look()
+    assert ran[2:] == [(silent.id, 1)]
+    await notices.close()
 
 
 def test_each_named_server_has_its_own_and_no_name_or_text_is_run(tmp_path):

@@ -3,6 +3,7 @@
 from service_world import GRACE, IDLE_FOR
 
 from gpuspawner.backends.base import ProbeResult
+from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.endings import End, Reason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.api.base import Person
@@ -52,6 +53,46 @@ async def test_where_it_cannot_run_the_workspace_ends_all_the_same(world):
     await world.go_on(5, step=1)
     assert world.now_of(lease).phase is Phase.ENDED
     assert not (await output_view(world.parts, lease, Person("alice", lease.key.owner)))["there"]
+
+
+def full(_row):
+    raise Unavailable("The disk is full.")
+
+
+async def test_it_runs_once_however_long_the_store_takes_nothing(world, monkeypatch):
+    calls = noted(world, monkeypatch)
+    lease = await world.up("alice")
+    world.backend.scripts[lease.id] = ProbeResult("on-stop 0\nsaved\n")
+    await world.parts.reclaimer.mark(lease.id, End(Reason.STOPPED, "alice", "enough"))
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(world.book.store.outputs, "keep", full)
+        for _ in range(3):
+            await world.parts.reclaimer.drive(lease.id)
+    await world.go_on(5, step=1)
+    assert len(calls) == 1
+    assert world.now_of(lease).phase is Phase.ENDED
+    assert "saved" in (await output_view(world.parts, lease, Person("alice", lease.key.owner)))["text"]
+    assert world.parts.reclaimer._wrote == {}
+
+
+async def test_a_server_that_was_started_meanwhile_is_not_stopped_and_the_time_it_took_is_charged(world, monkeypatch):
+    alice, bob = await world.up("alice"), await world.up("bob")
+
+    async def run_script(lease_id, *_how):
+        world.clock.advance(60)
+        if lease_id == alice.id:
+            world.hub.forget("alice")
+            world.hub.put("alice")
+        return ProbeResult("on-stop 0\nsaved\n")
+
+    monkeypatch.setattr(world.backend, "run_script", run_script)
+    for lease in (alice, bob):
+        await world.parts.reclaimer.mark(lease.id, End(Reason.STOPPED, "root", "enough"))
+        began = world.clock.now()
+        await world.parts.reclaimer.drive(lease.id)
+    assert world.hub.calls == [("stop", "bob", bob.server_started)]
+    assert world.now_of(alice).phase is Phase.ENDED
+    assert world.now_of(bob).stop_sent_at == began + 60
 
 
 async def test_what_never_ran_and_what_is_gone_has_nothing_to_run(world, monkeypatch):

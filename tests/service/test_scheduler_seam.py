@@ -150,6 +150,17 @@ async def test_promise_1_a_scheduler_that_grants_a_gpu_twice_is_not_believed(wor
     assert [world.phase(lease) for lease in line] == [Phase.RESERVED, Phase.QUEUED]
 
 
+async def test_promise_1_a_gpu_that_is_given_twice_in_one_grant_is_no_grant(world):
+    world.late.gate.clear()
+    lease = await world.ask("alice", count=2)
+    await world.settle()
+    grant = Grant(claim_of(world.now_of(lease)), (Slot(world.backend.gpus[0].id),) * 2)
+    world.late.mode, world.late.answers[:] = "old", [Answer(world.clock.now(), lambda: (grant,), dict, dict)]
+    world.late.gate.set()
+    await world.settle()
+    assert world.phase(lease) is Phase.QUEUED
+
+
 async def test_promise_1_a_gpu_that_a_stranger_took_while_it_was_decided_is_not_granted(world):
     world.late.gate.clear()
     lease = await world.ask("alice", count=2)

@@ -20,6 +20,10 @@ def written(**options):
         ("postgresql://gpu:geheim@db/gpu", "It has a password in it"),
         ("postgresql://gpu:ge@heim@db/gpu", "It has a password in it"),
         ("postgresql://gpu@db/gpu?password=geheim", "It has a password in it"),
+        ("postgresql://gpu:ge#heim@db/gpu", "It has a password in it"),
+        ("postgresql://gpu:ge?heim@db/gpu", "It has a password in it"),
+        ("postgresql://gpu:ge/heim@db/gpu", "It has a password in it"),
+        ("postgresql://gpu@db/gpu?passwor%64=geheim", "It has a password in it"),
         (
             "postgresql://gpu@db/gpu?no_such=1",
             'It is no address of PostgreSQL (invalid URI query parameter: "no_such")',

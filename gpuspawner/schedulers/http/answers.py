@@ -6,7 +6,7 @@ from datetime import datetime, timezone
 from enum import Enum
 from typing import Annotated, Any
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, PlainSerializer
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, PlainSerializer
 
 
 def written(at: float) -> str:
@@ -14,13 +14,23 @@ def written(at: float) -> str:
     return datetime.fromtimestamp(at, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-Time = Annotated[AwareDatetime, PlainSerializer(lambda at: written(at.timestamp()))]
+YEARS = range(2000, 2100)
+"""Of moments, as the contract writes them: a clock that says nothing says the year 1 in some languages."""
+
+
+def _in_years(at: datetime) -> datetime:
+    if at.year not in YEARS:
+        raise ValueError(f"a moment is between {YEARS[0]} and {YEARS[-1]}, or null")
+    return at
+
+
+Time = Annotated[AwareDatetime, AfterValidator(_in_years), PlainSerializer(lambda at: written(at.timestamp()))]
 
 
 class Told(BaseModel):
-    """Something that the scheduler tells."""
+    """Something that the scheduler tells. Not a number, and infinite, is none of its numbers."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
 
 
 class Capabilities(Told):

@@ -27,20 +27,22 @@ def slots_of(grant: Grant, kind: GpuKind, fleet: Fleet, used: Mapping[str, Fract
 
     ``used`` is the share in use of each GPU.
     """
-    found: list[Slot] = []
+    found, used = list[Slot](), dict(used)
     for slot in grant.slots:
         here = [gpu for gpu in fleet.gpus if gpu.node == slot.node and gpu.cluster in {"", grant.cluster}]
         free = _free(here, kind, used)
         gpus = free if slot.gpus is None else _named(free, slot.gpus)
         if len(gpus) < slot.count:
             return None
-        found += [Slot(gpu.id, kind.share) for gpu in gpus[: slot.count]]
+        for gpu in gpus[: slot.count]:
+            used[gpu.id] = used.get(gpu.id, Fraction(0)) + kind.share
+            found.append(Slot(gpu.id, kind.share))
     return tuple(found) or None
 
 
 def _named(here: Iterable[Gpu], names: Iterable[str]) -> list[Gpu]:
     by_id = {gpu.id: gpu for gpu in here}
-    return [by_id[name] for name in names if name in by_id]
+    return [by_id[name] for name in dict.fromkeys(names) if name in by_id]
 
 
 def _free(here: Iterable[Gpu], kind: GpuKind, used: Mapping[str, Fraction]) -> list[Gpu]:

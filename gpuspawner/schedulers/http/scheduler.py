@@ -54,6 +54,7 @@ class HttpScheduler:
         self._ahead_seconds = 0.0
         self._as_of, self._changes = 0.0, -1
         self._poll: asyncio.Task[None] | None = None
+        self._calls_back = False
         self.callback_url = ""
         """Where the scheduler is to send what changed; "" for nowhere."""
 
@@ -208,13 +209,18 @@ class HttpScheduler:
         return await self._answer(seen)
 
     async def _call_back(self, anew: bool) -> None:
-        """Say where changes are to be sent, to one that has just started, or that is met for the first time."""
-        if not anew or not self.callback_url or self._seen is None or not self._seen.callbacks:
+        """Say where changes are to be sent, to one that has just started, or that has not heard it yet."""
+        self._calls_back &= not anew
+        if self._calls_back or not self.callback_url or self._seen is None or not self._seen.callbacks:
             return
         try:
             await self._client.callback(self.callback_url)
         except TurnedDown as error:
             log.warning("%s sends nothing to %s: %s", self._client.name, self.callback_url, error.words)
+        except Unavailable as error:  # its other answers count all the same
+            log.warning("where callbacks go is told again: %s", error)
+            return
+        self._calls_back = True
 
     async def _answer(self, seen: Snapshot) -> Answer:
         if self.mirror.changes != self._changes:
@@ -287,8 +293,9 @@ class HttpScheduler:
 
     async def _follow(self) -> None:
         """Have the scheduler hold an answer until something changes, and look at once when it does."""
+        clock = asyncio.get_running_loop().time
         while True:
-            cursor = self.mirror.cursor
+            cursor, began = self.mirror.cursor, clock()
             try:
                 told = None if cursor is None else await self._client.claims(cursor, POLL_SECONDS)
             except (Unavailable, TurnedDown):
@@ -297,6 +304,8 @@ class HttpScheduler:
             if told is None or told.claims:
                 self._telling.again()
                 await asyncio.sleep(AGAIN_SECONDS / 10)  # until the sync has heard it too
+            elif clock() - began < AGAIN_SECONDS:  # it holds no answer: it must not be flooded
+                await asyncio.sleep(AGAIN_SECONDS)
 
     def _set_clock(self, now: float) -> None:
         """Note how far the wall is before the service's clock, by which leases count."""

@@ -16,7 +16,7 @@ from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
 from gpuspawner.schedulers.base import SCHEDULER
 from gpuspawner.schedulers.http.answers import State
 from gpuspawner.schedulers.http.asks import Clock, is_kept, is_told, wanted
-from gpuspawner.schedulers.http.client import Client, TurnedDown
+from gpuspawner.schedulers.http.client import AT_ONCE, Client, TurnedDown
 from gpuspawner.schedulers.http.mirror import Mirror
 
 log = logging.getLogger("gpuspawner.scheduler")
@@ -81,6 +81,9 @@ class Telling:
         """
         leases = {lease.id: lease for lease in seen.leases if is_told(lease)}
         self.mirror.keep(leases)
+        for kept in (self._said, self._turned_down):
+            for name in kept.keys() - leases.keys():
+                del kept[name]
         until = asyncio.get_running_loop().time() + MOST_SECONDS
         gone = [name for name in self.mirror.states if name not in leases]
         await self._all((self._release(name) for name in gone), until)
@@ -93,16 +96,17 @@ class Telling:
     async def _all(self, steps: Iterable[Step], until: float) -> None:
         """Take steps together, until then or the first that fails because the scheduler does not answer."""
         failed: list[Unavailable] = []
-        clock = asyncio.get_running_loop().time
+        clock, turns = asyncio.get_running_loop().time, asyncio.Semaphore(AT_ONCE)
 
         async def one(step: Step) -> None:
-            if failed or clock() > until:
-                step.close()
-                return
-            try:
-                await step
-            except Unavailable as error:
-                failed.append(error)
+            async with turns:  # else all would have begun before the first fails
+                if failed or clock() > until:
+                    step.close()
+                    return
+                try:
+                    await step
+                except Unavailable as error:
+                    failed.append(error)
 
         await asyncio.gather(*(one(step) for step in steps))
         if failed:
@@ -117,8 +121,6 @@ class Telling:
             log.warning("%s does not release %s: %s", self._client.name, name, error.words)
             return
         self.mirror.gone(name)
-        self._said.pop(name, None)
-        self._turned_down.pop(name, None)
 
     async def _say(self, lease: Lease, fleet: Fleet, written: Clock) -> None:
         """Tell what a lease wants, where the scheduler has not heard it."""

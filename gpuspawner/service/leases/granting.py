@@ -112,7 +112,8 @@ class Granting:
         """Make a grant that still counts; None where it does not."""
         now, lease = self._clock.now(), self._as_claimed(grant.claim)
         kept = {} if lease is None else self._kept_from(lease)
-        fits = all(used.get(x.gpu, 0) + kept.get(x.gpu, 0) + x.share <= 1 for x in grant.slots)
+        asked = used_shares((), grant.slots)  # a GPU may be named twice
+        fits = all(used.get(gpu, 0) + kept.get(gpu, 0) + share <= 1 for gpu, share in asked.items())
         kind = self._observed.kinds.get(grant.kind or grant.claim.request.gpu or "")
         over = tally.bar(grant.claim, kind) is not None
         closed = _is_closed(grant, seen)

@@ -28,7 +28,7 @@ from gpuspawner.core.units import show_duration
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.allocator import Allocator
 from gpuspawner.service.leases.book import Book
-from gpuspawner.service.observe.hub import Hub
+from gpuspawner.service.observe.hub import Hub, HubServer
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import AuditLine
 from gpuspawner.service.store.outputs import OutputRow
@@ -49,6 +49,8 @@ class Reclaimer:
         self._book, self._allocator, self._hub, self._backend = book, allocator, hub, backend
         self._clock, self._settings = clock, settings
         self._driving: set[tuple[str, bool]] = set()
+        self._wrote: dict[str, str] = {}
+        """What was run before the end of those that are being stopped wrote, until that is stored with the stop."""
 
     def mark(self, lease_id: str, how: End, still: Callable[[Lease], bool] = lambda _: True) -> asyncio.Future[None]:
         """Begin a stop: record who, why and the readings behind it. ``still`` judges the newest state of the lease.
@@ -94,6 +96,7 @@ class Reclaimer:
         lease = self._book.get(lease_id)
         if lease is not None and lease.phase is Phase.STOPPING:
             await asyncio.gather(self._end(lease), self._allocator.give())
+        self._wrote.pop(lease_id, None)
 
     def _end(self, lease: Lease) -> asyncio.Future[None]:
         """End a lease. What the backend took, or its user moves, goes back in the queue in the same step.
@@ -110,29 +113,31 @@ class Reclaimer:
 
     async def _stop_in_hub(self, lease: Lease) -> bool:
         """Return True once the hub has no server of this lease; otherwise see that it is told to stop it."""
-        server = await self._hub.server(lease.user, lease.key.server)
-        same_user = server is not None and server.user_created == lease.key.user_created
-        if server is None or not same_user or lease.server_started not in {"", server.started}:
-            current = self._book.get(lease.id)
-            if current is not None and current.phase is Phase.STOPPING:
-                await self._book.save(replace(current, hub_gone=True))
+        server = await self._server_of(lease)
+        if server is None:
             return True
-        now = self._clock.now()
         sent_at = lease.stop_sent_at
-        if server.pending == "stop" or (sent_at is not None and now - sent_at < self._settings.stop_retry_seconds):
+        is_sent = sent_at is not None and self._clock.now() - sent_at < self._settings.stop_retry_seconds
+        if server.pending == "stop" or is_sent:
             return False
         current = self._book.get(lease.id)
         if current is None or current.hub_gone:
             return False
         if sent_at is None and current.running_at is not None:
             await self._run_on_stop(current)
+            server = await self._server_of(lease)  # minutes may have passed: another may have its name now
+            if server is None:
+                return True
             current = self._book.get(lease.id)
             if current is None or current.hub_gone:
+                self._wrote.pop(lease.id, None)
                 return False
+        now = self._clock.now()
         # The write checks the epoch: a service that was replaced sends no stop. A start that never ran is known by its
         # server from here on: a stop that is sent again must not hit the next one.
         sent = replace(current, stop_sent_at=now, server_started=lease.server_started or server.started)
         await self._book.save(sent)
+        self._wrote.pop(lease.id, None)
         self._allocator.observed.stop_begins(lease.key)
         try:
             await self._hub.stop(lease.user, lease.key.server)
@@ -140,11 +145,31 @@ class Reclaimer:
             self._allocator.observed.stop_answered(lease.key)
         return False
 
+    async def _server_of(self, lease: Lease) -> HubServer | None:
+        """Return the hub's server of a lease; None, which is noted, where it has none, or another in its place."""
+        server = await self._hub.server(lease.user, lease.key.server)
+        same_user = server is not None and server.user_created == lease.key.user_created
+        if server is not None and same_user and lease.server_started in {"", server.started}:
+            return server
+        current = self._book.get(lease.id)
+        if current is not None and current.phase is Phase.STOPPING:
+            await self._book.save(replace(current, hub_gone=True))
+        return None
+
     async def _run_on_stop(self, lease: Lease) -> None:
         """Run what the workspace has to do before its end, and keep what it wrote.
 
-        A service that restarts meanwhile runs it again: rather twice than a checkpoint less.
+        It runs once, however long the store takes nothing. A service that restarts meanwhile runs it again: rather
+        twice than a checkpoint less.
         """
+        if lease.id not in self._wrote:
+            self._wrote[lease.id] = await self._on_stop(lease)
+        if text := self._wrote[lease.id]:
+            row = OutputRow(lease.id, self._clock.now(), text)
+            await self._book.store.write(self._book.store.outputs.keep, row)
+
+    async def _on_stop(self, lease: Lease) -> str:
+        """Return how what was run ended, and what it wrote; "" where there was nothing to run."""
         template = self._allocator.catalog.templates.get(lease.request.template)
         command, seconds = (template.on_stop_command, template.on_stop_seconds) if template else ("", ON_STOP_SECONDS)
         reason = lease.reason.value if lease.reason else ""
@@ -154,14 +179,13 @@ class Reclaimer:
         if ran.problem:
             log.warning("what %s was to run before its end did not run: %s", lease.id, ran.problem)
         if ran.code is None:
-            return
+            return ""
         how = (
             f"ended with exit code {ran.code}"
             if ran.code != TERMINATED
             else f"was ended after {show_duration(seconds)}"
         )
-        text = shown(f"What was to run before the end {how}.\n{ran.output}", {})
-        await self._book.store.write(self._book.store.outputs.keep, OutputRow(lease.id, self._clock.now(), text))
+        return shown(f"What was to run before the end {how}.\n{ran.output}", {})
 
     async def end_attempts(self, lease: Lease) -> bool:
         """End what earlier attempts of a live lease left running. True once nothing of them is left."""

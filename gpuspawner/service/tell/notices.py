@@ -67,20 +67,29 @@ class Notices:
         self._at_once = asyncio.Semaphore(AT_ONCE)
         self._written: dict[str, dict[str, Any] | None] = {}
         self._not_before: dict[str, float] = {}
+        self._writing: dict[str, asyncio.Task[None]] = {}
+
+    async def close(self) -> None:
+        """Write no more."""
+        for task in self._writing.values():
+            task.cancel()
+        await asyncio.gather(*self._writing.values(), return_exceptions=True)
 
     async def look(self) -> None:
-        """Write, side by side, the notices that have changed."""
+        """Write, side by side, the notices that have changed. One that takes its time holds up no other."""
         parts, now = self._parts, self._parts.clock.now()
         live = {lease.id: lease for lease in parts.book if lease.phase in UP}
         self._written = {id_: notice for id_, notice in self._written.items() if id_ in live}
         self._not_before = {id_: at for id_, at in self._not_before.items() if id_ in live and at > now}
-        due = []
-        for lease in live.values():
+        for lease in (one for one in live.values() if one.id not in self._writing):
             notice = notice_of(parts, lease) if _may_end(lease) else None
             written = lease.id in self._written and _same(notice, self._written[lease.id])
             if not written and lease.id not in self._not_before:
-                due.append(self._write(lease, notice))
-        await asyncio.gather(*due)
+                self._writing[lease.id] = asyncio.create_task(self._write(lease, notice))
+        if self._writing:
+            await asyncio.wait(self._writing.values(), timeout=NOTICES_SECONDS)
+        ended = [id_ for id_, task in self._writing.items() if task.done()]
+        await asyncio.gather(*(self._writing.pop(id_) for id_ in ended))
 
     async def _write(self, lease: Lease, notice: dict[str, Any] | None) -> None:
         await self._parts.book.stored(lease.id)

@@ -16,6 +16,10 @@ from gpuspawner.service.store.databases.sqlite import Sqlite
 __all__ = ["PATIENCE_SECONDS", "Database", "database_of", "engine_to_read"]
 
 POSTGRESQL = ("postgresql", "postgres")
+IN_ADDRESS = (
+    "It has a password in it, which lists of processes and logs would show. Write it into a file that only the service "
+    "may read, and name that as the store's password file."
+)
 EXTRA = "This installation has no PostgreSQL client: pip install 'gpuspawner[postgresql]'."
 
 
@@ -39,7 +43,10 @@ def database_of(url: str, password_file: Path | None = None) -> Database:
         from gpuspawner.service.store.databases.postgresql import Postgresql  # noqa: PLC0415 - its driver is an extra
     except ImportError as error:
         raise ValueError(EXTRA) from error
-    return Postgresql(url, password_file)
+    found = Postgresql(url, password_file)
+    if found.has_password:  # its client reads addresses in ways of its own
+        raise ValueError(IN_ADDRESS)
+    return found
 
 
 def engine_to_read(url: str, password_file: Path | None = None) -> sa.Engine:
@@ -54,11 +61,9 @@ def engine_to_read(url: str, password_file: Path | None = None) -> sa.Engine:
 def _refuse_password(url: str) -> None:
     try:
         parts = urlsplit(url)
-        has_password = parts.password is not None or "password=" in parts.query.lower()
+        cut_short = "@" in parts.path + parts.fragment  # by a letter of a password, before its @
+        has_password = parts.password is not None or "password=" in parts.query.lower() or cut_short
     except ValueError:
         raise ValueError("It is no address that can be read. Write it like postgresql://USER@HOST/DATABASE.") from None
     if has_password:
-        raise ValueError(
-            "It has a password in it, which lists of processes and logs would show. Write it into a file that only the "
-            "service may read, and name that as the store's password file."
-        )
+        raise ValueError(IN_ADDRESS)

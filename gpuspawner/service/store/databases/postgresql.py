@@ -63,6 +63,8 @@ class Postgresql(Database):
             given = conninfo_to_dict(url)
         except psycopg.ProgrammingError as error:
             raise ValueError(f"It is no address of PostgreSQL ({_flat(error)}).") from error
+        self.has_password = "password" in given
+        """Whether the address has one in it."""
         self._options: dict[str, Any] = {name: value for name, value in FROM_SOCKET.items() if name not in given}
         if "," in str(given.get("host", "")) and "target_session_attrs" not in given:
             self._options["target_session_attrs"] = "read-write"

@@ -133,6 +133,7 @@ def test_all_are_checked_before_any_is_done(world):
     [
         pytest.param("stop", {"ids": ["runs"], "reason": " "}, "reason", id="no reason"),
         pytest.param("stop", {"ids": []}, "1 to 200 ids", id="nothing chosen"),
+        pytest.param("stop", {"ids": ["\ud800"]}, "1 to 200 ids", id="half of a letter"),
         pytest.param("stop", {"ids": ["runs"], "now": "yes"}, "true or false", id="no flag"),
         pytest.param("stop", {"ids": ["runs"], "until": "3d"}, "a field that does not exist", id="another's field"),
         pytest.param("extend", {"ids": ["runs"]}, "until", id="no time"),
@@ -257,7 +258,9 @@ def test_what_is_exempt_is_not_judged_and_its_grace_ends(world, whom):
         pytest.param("pause", {"node": NODE}, "does not take", id="a field of another"),
         pytest.param("hold", {"kind": "a100", "count": 1, "until": "2h"}, "either user or team", id="for nobody"),
         pytest.param("exempt", {"user": "alice"}, "until", id="without an end"),
+        pytest.param("exempt", {"user": "\ud800", "until": "2h"}, "Name one as the hub does", id="half of a letter"),
         pytest.param("break", {}, "drain, quarantine, pause, hold, exempt", id="nothing we do"),
+        pytest.param("\ud800", {}, "drain, quarantine, pause, hold, exempt", id="no text at all"),
     ],
 )
 def test_what_can_not_be_restricted_is_refused_with_what_can(world, what, body, words):

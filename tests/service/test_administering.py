@@ -1,10 +1,15 @@
 """What administrators do over HTTP: rights, a dry run that says what is done, several at once, and their audit."""
 
-import pytest
-from page_world import GPUS, NOW, api, in_grace, running, waiting
+from dataclasses import replace
+from fractions import Fraction
 
+import pytest
+from page_world import CATALOG, GPUS, NOW, api, in_grace, running, waiting
+
+from gpuspawner.catalog import load_catalog
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.rules import Budget, Per, Quota, Rate, Rules, Used, Whom
 from gpuspawner.service.tell.messages import message_of
 
 NODE = GPUS[0].node
@@ -156,6 +161,20 @@ def test_extend_moves_the_end_beyond_what_its_user_could(world):
     assert titles(world) == ["Your workspace runs longer"]
     earlier = post(world, "workspaces/extend", 409, ids=["runs"], until="1h")["error"]["message"]
     assert "Name a later time" in earlier
+
+
+def test_several_are_extended_together_by_no_more_than_a_budget_leaves(make_web_world):
+    budget = Budget(Used.GPU_HOURS, Per.MONTH, hard=Fraction(30))
+    rules = Rules(quotas=(Quota("each-user", Whom.EACH_USER, budgets=(budget,)),))
+    world = make_web_world(replace(load_catalog(CATALOG), rules=rules))
+    world.observe()
+    for number, name in enumerate(("one", "two")):  # each has 8 h set aside
+        world.save(running(name, "alice", gpus=(number,), server=name, rate=Rate(Fraction(1), Fraction(0))))
+    for dry_run in (True, False):
+        refused = post(world, "workspaces/extend", 409, ids=["one", "two"], until="17h", dry_run=dry_run)
+        assert "1 of 2 can't be extended, and nothing was done. alice: two" in refused["error"]["message"]
+    assert [world.lease(name).deadline_at for name in ("one", "two")] == [NOW + 7 * 3600] * 2
+    post(world, "workspaces/extend", ids=["one", "two"], until="14h")
 
 
 def test_a_drained_node_is_given_to_nobody_its_users_are_told_and_lifting_restores(world):

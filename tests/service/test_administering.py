@@ -10,6 +10,9 @@ from gpuspawner.catalog import load_catalog
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.rules import Budget, Per, Quota, Rate, Rules, Used, Whom
+from gpuspawner.service.tell.console.listing import read_wanted
+from gpuspawner.service.tell.console.now import GPUS as GPUS_TABLE
+from gpuspawner.service.tell.console.now import now_view
 from gpuspawner.service.tell.messages import message_of
 
 NODE = GPUS[0].node
@@ -95,6 +98,14 @@ def test_a_dry_run_says_what_is_done_then_with_notice(world, action):
 
 
 DONE = {"stop": "stopped", "move": "moved", "extend": "extended"}
+
+
+def test_what_was_announced_is_called_so_and_no_extension_promises_more(world):
+    post(world, "workspaces/stop", ids=["runs"])
+    (first, *_) = world.call(now_view, world.parts, read_wanted(GPUS_TABLE, {}), [], [])["ends"]
+    assert (first["at"], first["why"]) == (world.lease("runs").notice.at, f"announced by admin: {WHY}")
+    refused = post(world, "workspaces/extend", 409, ids=["runs"], until="3d", dry_run=True)["error"]["message"]
+    assert "as was announced" in refused
 
 
 def test_what_was_announced_ends_then_and_what_is_moved_waits_at_its_old_place(world):

@@ -143,6 +143,10 @@ class Workspaces:
         seconds = until - deadline_at
         if seconds <= 0:
             raise Conflict(f"It runs until {show_time(deadline_at, now)} already. Name a later time, or stop it.")
+        if lease.notice is not None and lease.notice.at < until:
+            raise Conflict(
+                f"It ends at {show_time(lease.notice.at, now)}, as was announced: its lifetime changes nothing."
+            )
         latest = self._parts.allocator.bounds.of_extension(lease, seconds, self._longer)
         if latest is not None and latest.at < until:
             raise Conflict(f"It {latest.words}. Grant more first, or name an earlier time.")

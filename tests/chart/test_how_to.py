@@ -7,6 +7,8 @@ import pytest
 import yaml
 from rendered import ROOT, Z2JH, with_dependencies
 
+from gpuspawner.cli.main import parser_of_all
+
 REGISTRY = "registry.example.org/"
 
 
@@ -32,6 +34,26 @@ def test_without_internet_the_services_images_are_of_the_own_registry(chart):
     assert len(found) == 2, "the service's, and a template's"
     assert all(one.startswith(REGISTRY) for one in found)
     assert text.count("imagePullSecrets") == text.count("kind: Job") + 1
+
+
+def test_the_way_to_postgresql_loses_no_file(chart):
+    page = (ROOT / "docs" / "how-to" / "postgresql.md").read_text()
+    commands = re.findall(r"^ +helm upgrade gpuspawner ((?:.*\\\n)*.*)$", page, re.MULTILINE)
+    assert all("--reset-then-reuse-values" in one for one in commands), "a release of before lacks newer values"
+    there, kept = (dict(re.findall(r"--set (\S+?)=(\S+)", one)) for one in commands)
+    claim = chart.objects({name: value == "true" for name, value in kept.items()})
+    assert claim["PersistentVolumeClaim", "gpuspawner-data"]["metadata"]["annotations"] == {
+        "helm.sh/resource-policy": "keep"
+    }, "what a release renders no more is deleted unless it says so"
+    after = chart.objects({**there, "replicas": int(there["replicas"])})
+    assert [name for kind, name in after if kind == "PersistentVolumeClaim"] == []
+    (pod,) = values_of("postgresql")
+    arguments = pod["spec"]["containers"][0]["command"]
+    asked = parser_of_all().parse_args(arguments[1:])
+    assert (asked.store, asked.data) == (there["store.postgresql.url"], "/var/lib/gpuspawner")
+    volumes = {one["name"]: one for one in pod["spec"]["volumes"]}
+    assert volumes["data"]["persistentVolumeClaim"]["claimName"] == "gpuspawner-data"
+    assert volumes["store"]["secret"]["secretName"] == there["store.postgresql.existingSecret"]
 
 
 @pytest.mark.skipif(not Z2JH, reason="GPUSPAWNER_TEST_Z2JH names no folder with the hub's chart")

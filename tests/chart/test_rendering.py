@@ -180,6 +180,23 @@ def test_on_postgresql_there_is_no_claim_and_a_second_service_may_stand_by(chart
         chart.text({"store.postgresql.url": "postgresql://gpu:geheim@db/gpu"})
 
 
+@pytest.mark.parametrize(
+    ("url", "ports"),
+    [
+        ("postgresql://gpu@db/gpu", [5432]),
+        ("postgresql://gpu@db:5433?sslmode=require", [5433]),
+        ("postgres://gpu@one:5433,two:5434,three/gpu?target_session_attrs=any", [5433, 5434, 5432]),
+        ("postgresql://one:5433,two:5433/gpu", [5433]),
+        ("postgresql://gpu@[2001:db8::5]/gpu", [5432]),
+        ("postgresql:///gpu?host=one,two&port=5433,5434&sslmode=require", [5433, 5434]),
+    ],
+)
+def test_the_service_reaches_each_server_that_its_store_s_address_names(chart, url, ports):
+    policy = chart.objects({"store.postgresql.url": url})["NetworkPolicy", "gpuspawner"]
+    allowed = [rule["ports"] for rule in policy["spec"]["egress"] if "to" not in rule]
+    assert allowed[0] == [{"port": port} for port in ports]
+
+
 def test_what_is_kept_is_neither_removed_nor_may_be(chart):
     removed, kept = chart.objects(), chart.objects({"keepOnUninstall": True})
     assert removed["Job", "gpuspawner-secret-remove"]["metadata"]["annotations"]["helm.sh/hook"] == "post-delete"

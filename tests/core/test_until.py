@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuspawner.core.calendar.until import parse_day, parse_until
+from gpuspawner.core.calendar.until import day_begins, day_ends, parse_day, parse_until
 from gpuspawner.core.units import BadValue
 
 ZURICH = ZoneInfo("Europe/Zurich")
@@ -80,3 +80,12 @@ def test_a_day_is_read():
     assert parse_day("today", NOW, ZURICH) == "2026-11-24"
     with pytest.raises(BadValue, match="is no day"):
         parse_day("yesterday", NOW, ZURICH)
+
+
+@pytest.mark.parametrize("day", ["0001-01-01", "0001-12-31", "0002-01-01", "9998-12-31", "9999-01-01", "9999-12-31"])
+def test_a_day_that_is_read_begins_and_ends(day):
+    try:
+        read = parse_day(day, NOW, ZURICH)
+    except BadValue:
+        return
+    assert day_begins(read, ZURICH) < day_ends(read, ZURICH)

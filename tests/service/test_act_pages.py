@@ -45,13 +45,15 @@ def test_what_can_not_be_done_is_told_beside_its_field_and_the_form_is_kept(worl
     assert "Nothing was done." in page.text
     assert 'id="act-node-error"' in page.text
     assert 'value="dust"' in page.text
+    many = browser.submit("console/act/hold", 400, kind="a100", count="9" * 5000, user="bob", until="2h", reason="x")
+    assert "1 to 4, as many as there are" in many.text
     conflict = browser.submit("console/act/extend", 409, ids="runs", until="1h", reason="x", step="look")
     assert "Name a later time" in conflict.text
 
 
 def test_a_gpu_is_named_by_its_node_and_number_as_the_console_shows_it(world):
     listed = Browser(world, "admin").submit("console/act/quarantine", gpu=f"{NODE}/2", reason="ECC", step="do")
-    assert f"The GPU {GPUS[2].id} is given to nobody new" in listed.text
+    assert f"The GPU {NODE}/2 is given to nobody new" in listed.text
     refused = Browser(world, "admin").submit("console/act/quarantine", 400, gpu=f"{NODE}/99", reason="ECC", step="do")
     assert "Nothing was done." in refused.text
 

@@ -1,10 +1,18 @@
 """What administrators do over HTTP: rights, a dry run that says what is done, several at once, and their audit."""
 
-import pytest
-from page_world import GPUS, NOW, api, in_grace, running, waiting
+from dataclasses import replace
+from fractions import Fraction
 
+import pytest
+from page_world import CATALOG, GPUS, NOW, api, in_grace, running, waiting
+
+from gpuspawner.catalog import load_catalog
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.rules import Budget, Per, Quota, Rate, Rules, Used, Whom
+from gpuspawner.service.tell.console.listing import read_wanted
+from gpuspawner.service.tell.console.now import GPUS as GPUS_TABLE
+from gpuspawner.service.tell.console.now import now_view
 from gpuspawner.service.tell.messages import message_of
 
 NODE = GPUS[0].node
@@ -92,6 +100,14 @@ def test_a_dry_run_says_what_is_done_then_with_notice(world, action):
 DONE = {"stop": "stopped", "move": "moved", "extend": "extended"}
 
 
+def test_what_was_announced_is_called_so_and_no_extension_promises_more(world):
+    post(world, "workspaces/stop", ids=["runs"])
+    (first, *_) = world.call(now_view, world.parts, read_wanted(GPUS_TABLE, {}), [], [])["ends"]
+    assert (first["at"], first["why"]) == (world.lease("runs").notice.at, f"announced by admin: {WHY}")
+    refused = post(world, "workspaces/extend", 409, ids=["runs"], until="3d", dry_run=True)["error"]["message"]
+    assert "as was announced" in refused
+
+
 def test_what_was_announced_ends_then_and_what_is_moved_waits_at_its_old_place(world):
     post(world, "workspaces/move", ids=["runs"])
     post(world, "workspaces/stop", ids=["other"])
@@ -133,6 +149,7 @@ def test_all_are_checked_before_any_is_done(world):
     [
         pytest.param("stop", {"ids": ["runs"], "reason": " "}, "reason", id="no reason"),
         pytest.param("stop", {"ids": []}, "1 to 200 ids", id="nothing chosen"),
+        pytest.param("stop", {"ids": ["\ud800"]}, "1 to 200 ids", id="half of a letter"),
         pytest.param("stop", {"ids": ["runs"], "now": "yes"}, "true or false", id="no flag"),
         pytest.param("stop", {"ids": ["runs"], "until": "3d"}, "a field that does not exist", id="another's field"),
         pytest.param("extend", {"ids": ["runs"]}, "until", id="no time"),
@@ -155,6 +172,20 @@ def test_extend_moves_the_end_beyond_what_its_user_could(world):
     assert titles(world) == ["Your workspace runs longer"]
     earlier = post(world, "workspaces/extend", 409, ids=["runs"], until="1h")["error"]["message"]
     assert "Name a later time" in earlier
+
+
+def test_several_are_extended_together_by_no_more_than_a_budget_leaves(make_web_world):
+    budget = Budget(Used.GPU_HOURS, Per.MONTH, hard=Fraction(30))
+    rules = Rules(quotas=(Quota("each-user", Whom.EACH_USER, budgets=(budget,)),))
+    world = make_web_world(replace(load_catalog(CATALOG), rules=rules))
+    world.observe()
+    for number, name in enumerate(("one", "two")):  # each has 8 h set aside
+        world.save(running(name, "alice", gpus=(number,), server=name, rate=Rate(Fraction(1), Fraction(0))))
+    for dry_run in (True, False):
+        refused = post(world, "workspaces/extend", 409, ids=["one", "two"], until="17h", dry_run=dry_run)
+        assert "1 of 2 can't be extended, and nothing was done. alice: two" in refused["error"]["message"]
+    assert [world.lease(name).deadline_at for name in ("one", "two")] == [NOW + 7 * 3600] * 2
+    post(world, "workspaces/extend", ids=["one", "two"], until="14h")
 
 
 def test_a_drained_node_is_given_to_nobody_its_users_are_told_and_lifting_restores(world):
@@ -257,7 +288,9 @@ def test_what_is_exempt_is_not_judged_and_its_grace_ends(world, whom):
         pytest.param("pause", {"node": NODE}, "does not take", id="a field of another"),
         pytest.param("hold", {"kind": "a100", "count": 1, "until": "2h"}, "either user or team", id="for nobody"),
         pytest.param("exempt", {"user": "alice"}, "until", id="without an end"),
+        pytest.param("exempt", {"user": "\ud800", "until": "2h"}, "Name one as the hub does", id="half of a letter"),
         pytest.param("break", {}, "drain, quarantine, pause, hold, exempt", id="nothing we do"),
+        pytest.param("\ud800", {}, "drain, quarantine, pause, hold, exempt", id="no text at all"),
     ],
 )
 def test_what_can_not_be_restricted_is_refused_with_what_can(world, what, body, words):

@@ -162,6 +162,7 @@ def test_filters(world, query, targets):
         ("what=nothing", "Choose one of them"),
         ("since=2027-01-13&until=2027-01-12", "Begin before you end"),
         ("since=someday", "2026-12-24"),
+        ("until=9999-12-31", "2026-12-24"),
         ("color=red", "does not exist"),
     ],
 )

@@ -95,6 +95,7 @@ def test_use_is_by_what_is_asked_for_and_adds_up(world):
     [
         ("by=x", "by: 'x' asked; allowed: user, team, kind, template, node, day, week"),
         ("since=yesterday", "write one like 2026-12-24"),
+        ("since=9999-12-31&until=9999-12-31", "write one like 2026-12-24"),
         ("since=2027-01-20&until=2027-01-02", "Write the earlier day as since"),
         ("since=2001-01-01", "allowed: 400 days"),
     ],

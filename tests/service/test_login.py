@@ -125,6 +125,13 @@ def test_codes_are_neither_begun_nor_tried_without_end(world):
     begin(world)
 
 
+def test_a_code_in_no_letters_of_ours_is_a_wrong_one(world):
+    begin(world)
+    bob = Browser(world, "bob")
+    for code in ("ÄÖÜß-ÄÖÜß", "БББББББB"):
+        assert "No login waits" in bob.look(f"login-code?code={code}", 404).text
+
+
 def test_administrators_alone_allow_an_administrator_s_token_and_for_a_day_s_work(world, monkeypatch, capsys):
     begun = begin(world, admin=1)
     page = Browser(world, "alice").look(f"login-code?code={begun['code']}").text

@@ -1,5 +1,7 @@
 """What runs in a workspace before the service ends it: when, with what, and who reads what it wrote."""
 
+import asyncio
+
 from service_world import GRACE, IDLE_FOR
 
 from gpuspawner.backends.base import ProbeResult
@@ -7,6 +9,7 @@ from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.endings import End, Reason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.api.base import Person
+from gpuspawner.service.leases import reclaimer
 from gpuspawner.service.tell.output import output_view
 
 
@@ -106,3 +109,54 @@ async def test_what_never_ran_and_what_is_gone_has_nothing_to_run(world, monkeyp
     await world.go_on(5, step=1)
     assert world.now_of(lease).phase is Phase.ENDED
     assert calls == []
+
+
+def slow(world, monkeypatch):
+    """Have what runs before an end go on; return what tells that it began, and what ends it."""
+    began, over = asyncio.Event(), asyncio.Event()
+
+    async def run(*_arguments):
+        began.set()
+        await over.wait()
+        return ProbeResult("on-stop 0\nsaved\n")
+
+    monkeypatch.setattr(world.backend, "run_script", run)
+    monkeypatch.setattr(reclaimer, "AT_ONCE_SECONDS", 0.01)
+    return began, over
+
+
+async def ended(world, lease):
+    """Let rounds go by until it has: what it wrote is stored beside them."""
+    for _ in range(500):
+        await world.go_on(1, step=1)
+        if world.now_of(lease).phase is Phase.ENDED:
+            return True
+        await asyncio.sleep(0.02)
+    return False
+
+
+async def test_promise_3_a_server_that_began_meanwhile_is_not_the_one_that_is_stopped(world, monkeypatch):
+    began, over = slow(world, monkeypatch)
+    lease = await world.up("alice")
+    await world.parts.reclaimer.mark(lease.id, End(Reason.STOPPED, "alice", "enough"))
+    driven = asyncio.create_task(world.parts.reclaimer.drive(lease.id))
+    await asyncio.wait_for(began.wait(), 30)
+    world.clock.at += 30
+    world.hub.forget("alice")  # its user stopped it by the hub, and started another one
+    world.hub.put("alice", ready=True)
+    over.set()
+    await driven
+    assert await ended(world, lease)
+    assert world.hub.calls == []
+
+
+async def test_nobody_waits_for_what_runs_before_another_s_end(world, monkeypatch):
+    _, over = slow(world, monkeypatch)
+    lease = await world.up("alice")
+    await world.parts.reclaimer.mark(lease.id, End(Reason.STOPPED, "alice", "enough"))
+    await asyncio.wait_for(world.parts.reclaimer.drive(lease.id), 30)
+    await world.go_on(5, step=1)
+    assert (world.now_of(lease).phase, world.hub.calls) == (Phase.STOPPING, [])
+    over.set()
+    assert await ended(world, lease)
+    assert world.hub.calls == [("stop", "alice", lease.server_started)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime, time, timedelta
+from datetime import MAXYEAR, MINYEAR, date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
 from gpuspawner.core.calendar.periods import milliseconds, period_of
@@ -64,14 +64,18 @@ def parse_day(value: object, now: float, zone: ZoneInfo) -> str:
     """Read a day: ``2026-12-24``, ``today``; returned as ISO 8601 has it.
 
     Raises:
-        BadValue: anything else.
+        BadValue: anything else, or the first or last year that there is.
     """
     if value == "today":
         return datetime.fromtimestamp(now, zone).date().isoformat()
+    right = "write one like 2026-12-24, or today"
     try:
-        return date.fromisoformat(str(value)).isoformat()
+        day = date.fromisoformat(str(value))
     except ValueError as error:
-        raise BadValue(f"{quoted(value)} is no day", "write one like 2026-12-24, or today") from error
+        raise BadValue(f"{quoted(value)} is no day", right) from error
+    if day.year in {MINYEAR, MAXYEAR}:  # a day has one before and one after it
+        raise OutOfRange(f"{quoted(value)} is too far away", right)
+    return day.isoformat()
 
 
 def day_begins(day: str, zone: ZoneInfo) -> float:

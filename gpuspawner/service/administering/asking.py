@@ -57,8 +57,8 @@ class Act:
     async def leases(self, body: Body) -> list[Lease]:
         """Return the workspaces that are asked for, each once, in that order."""
         ids = body.get("ids")
-        right = isinstance(ids, list) and 1 <= len(ids) <= MOST_AT_ONCE and all(isinstance(x, str) for x in ids)
-        if not isinstance(ids, list) or not right:
+        right = isinstance(ids, list) and 1 <= len(ids) <= MOST_AT_ONCE
+        if not isinstance(ids, list) or not right or not all(isinstance(x, str) and x.isascii() for x in ids):
             raise RequestRefused("ids", quoted(ids), f"1 to {MOST_AT_ONCE} ids of workspaces", "Choose at least one.")
         found = [(name, await self.parts.book.find(name)) for name in dict.fromkeys(ids)]
         unknown = [name[:40] for name, lease in found if lease is None]

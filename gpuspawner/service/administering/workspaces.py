@@ -43,6 +43,8 @@ class Workspaces:
         """Raise 403 where that is no administrator."""
         act.must_be_administrator()
         self._act, self._parts = act, act.parts
+        self._longer: dict[str, Lease] = {}
+        """Those that are extended together, as they will be: a budget is not given to each of them anew."""
 
     async def do(self, action: str, body: Body) -> dict[str, Any]:
         """Do one of FIELDS to all of the workspaces asked for, or say what it would do.
@@ -141,9 +143,14 @@ class Workspaces:
         seconds = until - deadline_at
         if seconds <= 0:
             raise Conflict(f"It runs until {show_time(deadline_at, now)} already. Name a later time, or stop it.")
-        latest = self._parts.allocator.bounds.of_extension(lease, seconds)
+        if lease.notice is not None and lease.notice.at < until:
+            raise Conflict(
+                f"It ends at {show_time(lease.notice.at, now)}, as was announced: its lifetime changes nothing."
+            )
+        latest = self._parts.allocator.bounds.of_extension(lease, seconds, self._longer)
         if latest is not None and latest.at < until:
             raise Conflict(f"It {latest.words}. Grant more first, or name an earlier time.")
+        self._longer[lease.id] = replace(lease, deadline_at=until)
 
         async def extend() -> None:
             await self._parts.allocator.scheduler.extend(lease, until)

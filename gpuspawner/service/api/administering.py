@@ -8,6 +8,7 @@ from tornado.web import HTTPError
 
 from gpuspawner.core.administering import acts
 from gpuspawner.core.errors import Conflict, RequestRefused
+from gpuspawner.core.leases.release import storable
 from gpuspawner.service.administering.asking import Act
 from gpuspawner.service.administering.audit import AUDIT, CURSOR, read_cursor, rows_of, sought_of
 from gpuspawner.service.administering.restricting import Restricting
@@ -34,7 +35,7 @@ class AdministratorHandler(ApiHandler):
 
 async def note_refusal(act: Act, asked: str, error: Conflict | RequestRefused) -> None:
     """Note an act that was refused."""
-    event = acts.ActRefused(f"{asked}: {error}"[:LONGEST_REFUSAL])
+    event = acts.ActRefused(storable(f"{asked}: {error}")[:LONGEST_REFUSAL])
     await act.parts.book.save(audit=[act.line("", event)])
 
 

@@ -179,7 +179,7 @@ class Granting:
 
 async def owner_of(parts: Parts, user: str) -> Owner:
     """Return who is called so now. Raises RequestRefused where the hub has nobody like that."""
-    created = await parts.hub.created(user)
+    created = await parts.hub.created(user) if user.isprintable() else None  # half of a letter stands in no address
     if created is None:
         raise RequestRefused("user", quoted(user), "users of the hub", "Name one as the hub does.")
     return Owner(parts.hub_id, created)

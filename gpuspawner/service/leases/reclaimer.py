@@ -35,6 +35,8 @@ from gpuspawner.service.store.outputs import OutputRow
 
 log = logging.getLogger("gpuspawner.reclaimer")
 
+AT_ONCE_SECONDS = 2.0
+"""What runs before an end, and is over sooner, is waited for. Arbitrary: an exec takes about a second."""
 EVIDENCE_SECONDS = 3 * 3600.0
 """Readings of at least this long before a stop are kept with it: an idle time, a grace, and what came before."""
 
@@ -51,6 +53,8 @@ class Reclaimer:
         self._driving: set[tuple[str, bool]] = set()
         self._wrote: dict[str, str] = {}
         """What was run before the end of those that are being stopped wrote, until that is stored with the stop."""
+        self._before_stops: dict[str, asyncio.Task[None]] = {}
+        """What runs in workspaces before their end, by lease id: beside all else, as it may take minutes."""
 
     def mark(self, lease_id: str, how: End, still: Callable[[Lease], bool] = lambda _: True) -> asyncio.Future[None]:
         """Begin a stop: record who, why and the readings behind it. ``still`` judges the newest state of the lease.
@@ -89,6 +93,8 @@ class Reclaimer:
             return
         if not lease.hub_gone and not await self._stop_in_hub(lease):
             return
+        if (left := self._before_stops.pop(lease_id, None)) is not None:
+            left.cancel()  # its workspace is gone
         # The hub has no server of it any more: whatever still carries the id is left over.
         if not await self._backend.end(lease_id):
             log.warning("processes of %s outlived their end; its GPUs stay taken", lease_id)
@@ -124,14 +130,15 @@ class Reclaimer:
         if current is None or current.hub_gone:
             return False
         if sent_at is None and current.running_at is not None:
-            await self._run_on_stop(current)
-            server = await self._server_of(lease)  # minutes may have passed: another may have its name now
-            if server is None:
-                return True
-            current = self._book.get(lease.id)
-            if current is None or current.hub_gone:
-                self._wrote.pop(lease.id, None)
+            before = self._before_stops.get(lease.id)
+            if before is None:
+                before = self._before_stops[lease.id] = asyncio.create_task(self._run_on_stop(current))
+                await asyncio.wait({before}, timeout=AT_ONCE_SECONDS)
+                return before.done() and await self._stop_in_hub(current)  # the server may be another by now
+            if not before.done():
                 return False
+            del self._before_stops[lease.id]
+            before.result()
         now = self._clock.now()
         # The write checks the epoch: a service that was replaced sends no stop. A start that never ran is known by its
         # server from here on: a stop that is sent again must not hit the next one.

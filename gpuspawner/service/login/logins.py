@@ -44,7 +44,7 @@ class Login:
 
 def code_of(text: str) -> str:
     """Return a code as it is kept, whatever people wrote between its letters: ``BCDF-GHJK``."""
-    letters = "".join(letter for letter in text.upper() if letter.isalpha())[:CODE_LETTERS]
+    letters = "".join(letter for letter in text.upper() if letter.isascii() and letter.isalpha())[:CODE_LETTERS]
     return f"{letters[: CODE_LETTERS // 2]}-{letters[CODE_LETTERS // 2 :]}"
 
 

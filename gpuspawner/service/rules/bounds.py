@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from gpuspawner.catalog import Catalog
 from gpuspawner.core.errors import RequestRefused
@@ -30,6 +31,8 @@ from gpuspawner.service.rules.accounts import Accounting
 from gpuspawner.service.rules.policies import policy_of
 from gpuspawner.service.store import AuditLine
 
+_AS_THEY_ARE: Mapping[str, Lease] = MappingProxyType({})
+
 
 def asker_of(lease: Lease) -> Asker:
     """Return who a lease's use is charged to."""
@@ -45,9 +48,9 @@ class Bounds:
         self._owes = False
         """Whether a grant came, and what it gives back could not be stored."""
 
-    def balances(self, without: str = "") -> Balances:
-        """Return how budgets stand now, as if the lease with an id were not there."""
-        leases = (lease for lease in self._book if lease.id != without)
+    def balances(self, without: str = "", instead: Mapping[str, Lease] = _AS_THEY_ARE) -> Balances:
+        """Return how budgets stand now, as if the lease with an id were not there, and those of ``instead`` so."""
+        leases = (instead.get(lease.id, lease) for lease in self._book if lease.id != without)
         accounting = self._accounting
         return Balances(self._clock.now(), leases, self._catalog().rules, accounting.accounts, accounting.grants)
 
@@ -133,15 +136,21 @@ class Bounds:
         told = lease.granted_at + seconds
         return bounded(lease, found if found.at >= told else replace(found, at=told))
 
-    def of_extension(self, lease: Lease, seconds: float) -> LatestEnd | None:
-        """Return the bound on the end of a lease if it is to run so much longer; None for none."""
-        verdict = self._longer(lease, seconds)
+    def of_extension(
+        self, lease: Lease, seconds: float, others: Mapping[str, Lease] = _AS_THEY_ARE
+    ) -> LatestEnd | None:
+        """Return the bound on the end of a lease if it is to run so much longer; None for none.
+
+        ``others`` are leases by their id as they will be by then.
+        """
+        verdict = self._longer(lease, seconds, others)
         return bounded(lease, verdict.latest_end).latest_end
 
-    def _longer(self, lease: Lease, seconds: float) -> Verdict:
+    def _longer(self, lease: Lease, seconds: float, others: Mapping[str, Lease] = _AS_THEY_ARE) -> Verdict:
         if lease.adopted or lease.rate is None or lease.deadline_at is None:
             return Verdict(seconds)
-        return self.balances().verdict(asker_of(lease), lease.rate, lease.deadline_at, seconds)
+        balances = self.balances(instead=others)
+        return balances.verdict(asker_of(lease), lease.rate, lease.deadline_at, seconds)
 
     def left_to_others(self, lease: Lease) -> str:
         """Return why a lease may not be extended while others wait, in a sentence; "" where it may."""

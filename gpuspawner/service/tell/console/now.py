@@ -101,7 +101,8 @@ def _next_ends(parts: Parts, live: list[Lease], now: float) -> list[dict[str, An
             continue
         at, why = lease.deadline_at, "its time is over"
         if lease.notice is not None:
-            at, why = lease.notice.at, "a stronger claim"
+            at, by = lease.notice.at, lease.notice.by
+            why = "a stronger claim" if lease.notice.preemption else f"announced by {by}: {lease.notice.why}"
         elif lease.streak.grace_left_seconds is not None and lease.phase.value == "reclaiming":
             at, why = (lease.sampled_at or now) + lease.streak.grace_left_seconds, "idle, unless it is used or kept"
         if at is not None:

@@ -27,6 +27,8 @@ WHERE = "the console"
 BACK = re.compile(r"(?:console(?:/\w+)*|workspaces/\w+|quotas)(?:\?[\w.%=&+:~-]*)?", re.ASCII)
 """Where a dialog may lead back to: pages of ours."""
 HOME = "console/restrictions"
+COUNT = re.compile("[0-9]{1,9}")
+"""How many are read as a number: of thousands of digits Python makes none, but an error."""
 
 
 class Dialog(NamedTuple):
@@ -126,7 +128,7 @@ class ActPage(ConsolePage):
         body: dict[str, Any] = {key: value for key, value in typed.items() if value} | {"dry_run": dry_run}
         if "now" in body:
             body["now"] = body["now"] == "1"
-        if str(body.get("count", "")).isdecimal():
+        if COUNT.fullmatch(body.get("count", "")):
             body["count"] = int(body["count"])
         if ids and not (name == "exempt" and body.get("user")):
             body["ids"] = ids

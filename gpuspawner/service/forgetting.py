@@ -49,6 +49,8 @@ async def _forget_presets(parts: Parts) -> None:
     """Forget the presets of users whom the hub has no more. Nobody's, where it names no user at all."""
     store, hub = parts.store, parts.hub_id
     owners = await store.read(store.presets.owners, hub)
-    there = {user.created for user in await parts.hub.all_users()} if owners else set()
-    if there and owners - there:
-        await store.write(store.presets.forget, [Owner(hub, created) for created in owners - there])
+    for _ in range(2):  # where somebody is deleted between two pages of the list, somebody else is passed over
+        there = {user.created for user in await parts.hub.all_users()} if owners else set()
+        owners = owners - there if there else frozenset()
+    if owners:
+        await store.write(store.presets.forget, [Owner(hub, created) for created in owners])

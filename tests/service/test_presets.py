@@ -1,5 +1,7 @@
 """A user's own presets over HTTP: saved, renamed and deleted by them alone, within bounds."""
 
+import re
+
 import pytest
 import requests
 from page_world import NOW, api
@@ -8,6 +10,7 @@ from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.tickets import sign_ticket
 from gpuspawner.service.api.presets import MOST
 from gpuspawner.service.forgetting import forget
+from gpuspawner.service.observe.hub import Hub
 
 NIGHTLY = {"template": "pytorch", "gpu": "a100", "count": "4", "substitutes": ["t4"], "tools": ["nlp"]}
 NAME = "my 4 \N{MULTIPLICATION SIGN} A100 for nightly?"
@@ -84,3 +87,21 @@ def test_the_presets_of_who_is_deleted_in_the_hub_are_forgotten_and_of_nobody_el
     world.created["alice"] = "alice again"
     assert names(world) == []
     assert names(world, "bob") == [NAME]
+
+
+def test_who_was_passed_over_as_another_was_deleted_keeps_theirs(world, monkeypatch):
+    save(world)
+    listed = [f"user {number}" for number in range(250)]
+    listed[200] = "alice"
+
+    async def fetch(_hub, _method, path):
+        first = int(re.search(r"offset=([0-9]+)", path)[1])
+        items = [{"name": name, "created": f"{name} born", "groups": []} for name in listed[first : first + 200]]
+        if first == 0:
+            del listed[0]  # by the hub's administrator: all others move up by one
+        following = {"offset": first + 200} if first + 200 < len(listed) else None
+        return {"items": items, "_pagination": {"next": following}}
+
+    monkeypatch.setattr(Hub, "_fetch", fetch)
+    world.call(forget, world.parts)
+    assert world.call(world.parts.store.presets.owners, "hub-1") == {"alice born"}

@@ -22,7 +22,7 @@ SLICE = "MIG-cccccccc-0000-0000-0000-000000000002"
 SIBLING = "MIG-dddddddd-0000-0000-0000-000000000003"
 POD = "node-1/nvidia.com/gpu/0"
 POLICY = IdlePolicy(soft_budget_seconds=())
-BUSY, UNKNOWN, IDLE = SampleKind.BUSY, SampleKind.UNKNOWN, SampleKind.IDLE
+BUSY, UNKNOWN, IDLE, SOFT = SampleKind.BUSY, SampleKind.UNKNOWN, SampleKind.IDLE, SampleKind.SOFT
 AT_REST, COMPUTES = 2, 3000
 """Hundredths of a second of CPU in a minute: what an idle kernel takes, and half a core."""
 
@@ -119,13 +119,13 @@ NONE = Way((), (), holds=(), minors={})
         pytest.param(
             replace(SLICED, rows=(row(A, "0"),), ticks=COMPUTES), BUSY, "processes at 0.5 cores", id="time-sliced-busy"
         ),
-        pytest.param(replace(SLICED, rows=(row(A, "100"),)), IDLE, "processes at 0", id="time-sliced-idle-neighbour"),
+        pytest.param(replace(SLICED, rows=(row(A, "100"),)), SOFT, "perhaps by others", id="time-sliced-neighbour"),
         pytest.param(replace(SLICED, holds=()), IDLE, "held by no process", id="time-sliced-idle-unheld"),
         pytest.param(
             replace(SLICED, minors={0: B}, holds=(1,)), UNKNOWN, "driver does not tell", id="time-sliced-unknown"
         ),
         pytest.param(replace(REPLICA, ticks=COMPUTES), BUSY, "processes at 0.5 cores", id="mps-busy"),
-        pytest.param(replace(REPLICA, rows=(row(A, "100"),)), IDLE, "processes at 0", id="mps-idle-neighbour"),
+        pytest.param(replace(REPLICA, rows=(row(A, "100"),)), SOFT, "perhaps by others", id="mps-neighbour"),
         pytest.param(replace(REPLICA, minors={}, holds=()), UNKNOWN, "no GPU device file", id="mps-unknown"),
         pytest.param(replace(MIG, ticks=COMPUTES), BUSY, "processes at 0.5 cores", id="mig-busy"),
         pytest.param(MIG, IDLE, "processes at 0", id="mig-idle"),

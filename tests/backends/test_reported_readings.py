@@ -81,8 +81,8 @@ def test_mig_memory_may_be_forbidden() -> None:
 
 
 def test_time_slicing_shows_the_neighbours_work() -> None:
-    """Hazards, time-slicing and MPS: a busy neighbour neither keeps an idle workspace nor hides a busy one."""
-    assert kind_of(sampled(reading(100), shared=True)) is IDLE
+    """Hazards, time-slicing and MPS: a busy neighbour keeps an idle workspace a while only, and hides no busy one."""
+    assert kind_of(sampled(reading(100), shared=True)) is SOFT
     assert kind_of(sampled(reading(0), shared=True, cpu_ticks=3000)) is BUSY
 
 

@@ -68,8 +68,13 @@ def budget(hub, user, entry):
 def refusals(hub, user, token, server="more"):
     """What form, REST API and check answer to a start that a budget leaves too little for."""
     session = hub.login(user)
-    page = unescape(hub.submit(session, user, server, template="lab").text)
-    by_form = re.search(r'class="spawn-error-msg[^>]*>(.*?)</p>', page, re.DOTALL)[1].strip().removeprefix("Error: ")
+
+    def refused():
+        """Return the form's page of the refusal; None while the hub is too busy to wait for it, and shows progress."""
+        page = unescape(hub.submit(session, user, server, template="lab").text)
+        return re.search(r'class="spawn-error-msg[^>]*>(.*?)</p>', page, re.DOTALL)
+
+    by_form = eventually(refused, what="the form says why")[1].strip().removeprefix("Error: ")
     by_rest = hub.begin(user, server, template="lab")
     by_check = gpu(hub, token, "/check", {"template": "lab", "server": server})
     assert (by_rest.status_code, by_check.status_code) == (403, 403)

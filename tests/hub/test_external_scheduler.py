@@ -108,6 +108,7 @@ def test_it_gives_shows_places_in_its_words_substitutes_preempts_with_notice_and
 
     start(hub, "carol")
     eventually(lambda: f"{NAME} says, as of " in sentence(hub, "carol"), what="its words are shown")
+    eventually(lambda: hub.lease("carol")["queue"]["place"], what="and the place that it has come to")
     carol = hub.lease("carol")
     told = batch.states(hub)[carol["id"]]
     assert (carol["queue"]["place"], carol["queue"]["of"]) == (told["position"], told["of"]) == (1, 1)

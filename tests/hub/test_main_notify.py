@@ -48,7 +48,8 @@ def test_a_warning_comes_by_mail_and_its_link_asks(new_hub, python, mailbox, not
     assert page.status_code == 200
     assert "Extend by 1 h" in page.text
     assert hub.lease("anna")["ends_at"] == ends_at, "looking changed nothing"
-    assert 'gpuspawner_notifications_total{result="sent"} 1.0' in metrics(hub)
+    sent = 'gpuspawner_notifications_total{result="sent"} 1.0'
+    eventually(lambda: sent in metrics(hub), 60, "it is counted: counters are told as they are stored")
 
 
 def metrics(hub):

@@ -30,7 +30,7 @@ STEPS_BACK = SERVE.replace(
     """
 import time
 wall = time.time
-time.time = lambda: wall() - 3600 * os.path.exists(store + ".back")
+time.time = lambda: wall() - 3600 * os.path.exists(store.removeprefix("sqlite:///") + ".back")
 asyncio.run(""",
 )
 JUMPS = pytest.mark.parametrize("jump_seconds", [HOUR, -HOUR], ids=["ahead", "back"])

@@ -127,6 +127,8 @@ def test_without_cpu_what_counts_it_is_unknown(store):
 
 def test_a_shared_gpu_is_judged_by_its_holders_again(store):
     _, steps = read(store, rows_of([99.0, 99.0], shared=True, holders_cpu_cores=0.001))
+    assert {classify(step.sample, POLICY, 0.0).kind for step in steps} == {SampleKind.SOFT}, "perhaps others'"
+    _, steps = read(store, rows_of([0.0, 0.0], shared=True, holders_cpu_cores=0.001))
     assert {classify(step.sample, POLICY, 0.0).kind for step in steps} == {SampleKind.IDLE}
 
 

@@ -5,6 +5,7 @@ import requests
 from page_world import NOW, api, running
 
 from gpuspawner.schedulers.base import Capabilities
+from gpuspawner.service.tell.metrics.scraped import keep
 
 EXTERNAL = {"kind": "a100", "external": "Training job train-77"}
 
@@ -123,6 +124,7 @@ def test_where_our_queue_alone_keeps_gpus_the_answer_says_so(world):
 def test_what_became_of_claims_is_counted(world):
     made = ask(world, **EXTERNAL)
     api(world, "admin", f"preemptions/{made['id']}", "DELETE")
+    world.call(keep, world.parts)  # as it is done every ten seconds
     headers = {"Authorization": f"token {world.token('prometheus')}"}
     text = requests.get(f"{world.home}metrics", headers=headers, timeout=20).text
     assert 'gpuspawner_preemptions_total{outcome="given up",source="claim"} 1.0' in text

@@ -1,21 +1,16 @@
 """A batch scheduler that owns the queue, on a real hub: the reference server, by the contract alone."""
 
-import os
 import platform
-import subprocess
-import sys
 import time
 
 import pytest
 import requests
-from harness import REPO, eventually
+from batch import NAME, TOKEN, Batch
+from harness import eventually
 from hub_configuration import CATALOG
 
-from demo.ports import pick_free
 from gpuspawner.schedulers.http.signing import signature
 
-TOKEN = "a-token-of-the-tests"
-NAME = "Reference scheduler"
 INVENTORY = """
 clusters:
   - {{name: east, near: true, price: {{a100: 2.0, t4: 0.5}}, nodes: {{{node}: {{a100: 2, t4: 1}}}}}}
@@ -26,49 +21,9 @@ TWO_KINDS = TWO_KINDS.replace(
 ).replace("simulated: {a100: %(gpus)d}", "simulated: {a100: %(gpus)d, t4: 1}")
 
 
-class Batch:
-    """The reference server as a process, which may be killed and started anew."""
-
-    def __init__(self, folder):
-        self.folder = folder
-        (self.port,) = pick_free(1)
-        self.url = f"http://127.0.0.1:{self.port}"
-        (folder / "token").write_text(TOKEN)
-        (folder / "inventory.yaml").write_text(INVENTORY.format(node=platform.node()))
-        self.process = None
-
-    def start(self):
-        command = [sys.executable, "-m", "demo.scheduler", "--port", str(self.port)]
-        command += ["--token-file", str(self.folder / "token"), "--inventory", str(self.folder / "inventory.yaml")]
-        command += ["--notice-seconds", "8", "--settle-seconds", "3"]
-        with (self.folder / "batch.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                command, cwd=self.folder, env={**os.environ, "PYTHONPATH": str(REPO)}, stdout=log, stderr=log
-            )
-        eventually(lambda: self.ask("GET", "/v1/capabilities").ok, what="the scheduler answers")
-
-    def kill(self):
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
-            self.process = None
-
-    def ask(self, method, path, body=None):
-        return requests.request(
-            method, f"{self.url}{path}", json=body, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=30
-        )
-
-    def states(self, hub):
-        name = (hub.folder / "gpu" / "hub-id").read_text().strip()
-        return {one["id"]: one for one in self.ask("GET", f"/v1/hubs/{name}/claims").json()["claims"]}
-
-    def train(self, **job):
-        assert self.ask("POST", "/admin/jobs", job).status_code == 204
-
-
 @pytest.fixture
 def batch(tmp_path):
-    batch = Batch(tmp_path)
+    batch = Batch(tmp_path, INVENTORY.format(node=platform.node()))
     batch.start()
     yield batch
     batch.kill()
@@ -78,8 +33,7 @@ def batch(tmp_path):
 def hub(new_hub, batch):
     hub = new_hub(gpus=2, start=False, wait=3.0, slow_spawn_timeout=0.3)
     callback = f"http://127.0.0.1:{hub.service_port}"
-    named = f"{{url: '{batch.url}', token_file: {batch.folder}/token, timeout: 3s, callback: '{callback}'}}"
-    hub.catalog.write_text(TWO_KINDS % vars(hub) + f"scheduler: {{http: {named}}}\n")
+    hub.catalog.write_text(TWO_KINDS % vars(hub) + batch.named(callback))
     return hub.start()
 
 

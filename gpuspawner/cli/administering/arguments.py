@@ -22,8 +22,8 @@ EXAMPLES = {
   gpuspawner drain node-7 --lift --reason "the driver is in"
 """,
     "quarantine": """\
-  gpuspawner quarantine GPU-5a1c --reason "ECC errors"
-  gpuspawner quarantine GPU-5a1c --lift --reason "replaced"
+  gpuspawner quarantine node-7/3 --reason "ECC errors"
+  gpuspawner quarantine node-7/3 --lift --reason "replaced"
 """,
     "pause": """\
   gpuspawner pause a100 --until 2h --reason "the network is repaired"

@@ -47,14 +47,19 @@ class _Connections(TCPClient):
     def __init__(self) -> None:
         super().__init__()
         self._opened: list[IOStream] = []
+        self._closed = False
 
     async def connect(self, *where: Any, **how: Any) -> IOStream:
         """Open a connection."""
-        self._opened.append(await super().connect(*where, **how))
-        return self._opened[-1]
+        stream = await super().connect(*where, **how)
+        if self._closed:  # it was given up meanwhile
+            stream.close()
+        self._opened.append(stream)
+        return stream
 
     def close(self) -> None:
         """Close all of them."""
+        self._closed = True
         for stream in self._opened:
             stream.close()
         super().close()

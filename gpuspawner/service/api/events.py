@@ -10,6 +10,7 @@ from tornado.iostream import StreamClosedError
 from tornado.web import HTTPError
 
 from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.leases.lease import Owner
 from gpuspawner.service.api.base import ApiHandler, Person
 from gpuspawner.service.api.rest import Query, route
 from gpuspawner.service.parts import Parts
@@ -50,9 +51,21 @@ class Events(ApiHandler):
     ``since`` is the version that the page shows: what changed before the stream was open is told at once.
     """
 
+    _who: tuple[str, Owner] | None = None
+    """Whose stream it is, as long as it is one."""
+
     def on_connection_close(self) -> None:
-        """Note that nobody listens any more."""
+        """Note that nobody listens any more. Who turns pages fast has the place for the next one at once."""
         self._over = True
+        self._leave()
+
+    def _leave(self) -> None:
+        who, self._who = self._who, None
+        if who is not None:
+            streams = self.parts.streams
+            streams[who] -= 1
+            if not streams[who]:
+                del streams[who]
 
     @route(answer="text/event-stream", query=EventsQuery, refuses=(429,))
     async def get(self) -> None:
@@ -61,16 +74,14 @@ class Events(ApiHandler):
         who = (person.name, person.owner)
         if streams[who] >= STREAMS_EACH or streams.total() >= STREAMS:
             raise HTTPError(429, reason="Too many pages listen already: ask again every half minute instead.")
-        self._over = False
+        self._over, self._who = False, who
         streams[who] += 1
         try:
             await self._tell(person)
         except StreamClosedError:
             pass  # who listened has gone
         finally:
-            streams[who] -= 1
-            if not streams[who]:
-                del streams[who]
+            self._leave()
 
     async def _tell(self, person: Person) -> None:
         self.set_header("Content-Type", "text/event-stream")

@@ -85,6 +85,9 @@ def test_a_node_that_is_not_measured_is_named_with_who_runs_there(world):
     assert '<a href="/services/gpu/workspaces/unknown">bob: default workspace</a>' in told
     world.save(page_world.running("unknown", user="bob", gpus=(0, 1)))
     assert "can&#39;t be measured" not in now_page(world)
+    young = page_world.running("unknown", user="bob", gpus=(0, 1), streak=streak, running_at=NOW - 100, sampled_at=NOW)
+    world.save(young)
+    assert "can&#39;t be measured" not in now_page(world), "it has just started"
 
 
 def test_a_template_whose_last_starts_failed_is_told_until_one_starts(world):

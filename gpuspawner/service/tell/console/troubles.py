@@ -111,7 +111,9 @@ def _is_unmeasured(parts: Parts, lease: Lease) -> bool:
     if policy is None:
         return False
     late = now - (lease.sampled_at or lease.running_at or now) >= LATE_PERIODS * policy.sample_seconds
-    return late or (kind is not None and kind.value == "unknown")
+    # What is read in its first minute is not known of any workspace: that is no trouble.
+    since_start_up = now - (lease.running_at or now) - policy.start_up_seconds
+    return late or (kind is not None and kind.value == "unknown" and since_start_up >= policy.sample_seconds)
 
 
 def _of_templates(parts: Parts, ended: Iterable[Lease]) -> Iterator[Trouble]:

@@ -46,8 +46,8 @@ from gpuspawner.service.app import Options, application, wire
 from gpuspawner.service.clock import SteadyClock
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import Store
-from gpuspawner.service.store.backups import DATABASE
-from gpuspawner.service.store.copying import copy
+from gpuspawner.service.store.copies.backups import DATABASE
+from gpuspawner.service.store.copies.copying import copy
 from gpuspawner.service.store.reports.use_sums import Amounts, Part, rows_of
 from tools.postgres import Server
 

@@ -6,7 +6,7 @@ Pure: text in, a sample out. Never raises, whatever the text: what is not unders
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import resources
 
@@ -119,15 +119,14 @@ def parse_probe(
         return Sample(leased, (), interval_seconds, age_seconds, problem=problem), processes.table or previous
     asked = asked_window(lines)
     buffers, own_seconds = _buffers(lines, seen), asked.until - asked.begin if asked else 0.0
-    followed = previous.followed if previous else None
-    monitors = read_monitors(
-        lines, processes.clock[0], followed or Followed(processes.clock[0] - interval_seconds - LATE_SECONDS)
-    )
+    followed = _followed(previous, processes.clock[0], interval_seconds)
+    monitors = read_monitors(lines, processes.clock[0], followed)
     uuids = _by_count(leased, seen, result) if result.counted else dict(result.devices)
     # A part of a device reads as all of it, if at all: its own processes judge it.
     shared |= frozenset(leased) if result.shared else frozenset(result.devices)
-    unleased = sorted(set(seen) - set(uuids.values()))
-    for gpu in dict.fromkeys((*leased, *unleased)):  # two shares of one device are one device
+    for gpu in dict.fromkeys(
+        (*leased, *sorted(set(seen) - set(uuids.values())))
+    ):  # two shares of one device are one device
         uuid = uuids.get(gpu, gpu)
         values = _with_buffer(joined(told, uuid), buffers.get(uuid), age_seconds, own_seconds)
         if gpu in result.devices:  # the memory is all of the device's, not that of the part
@@ -135,12 +134,8 @@ def parse_probe(
         stranger = (strangers or {}).get(gpu) if gpu in shared else None
         # Device files of AMD's and Intel's GPUs tell no UUID: whoever holds one may hold all of the workspace's.
         of_gpu = processes.holders_of_any() if tables else processes.holders(uuid)
-        holders, why = (None, stranger) if stranger else of_gpu
-        holders = None if holders is None else holders - monitors.keepers
-        reading = GpuReading(gpu, **vars(values))
-        count, held = None if holders is None else len(holders), _held(holders, cores)
-        problem = "; ".join(filter(None, (values.problem, why)))
-        reading = replace(reading, holders=count, holders_cpu_cores=held, shared=gpu in shared, problem=problem)
+        reading = GpuReading(gpu, **vars(values), shared=gpu in shared)
+        reading = _with_holders(reading, (None, stranger) if stranger else of_gpu, monitors.keepers, cores)
         gpus.append(replace(reading, monitor=monitors.reading(uuid, reading)))
     total = None if cores is None else sum(cores.values())
     # Without the processes' own lines nobody knows whose these would be.
@@ -179,6 +174,29 @@ def _with_buffer(values: Values, buffer: Buffer | None, age_seconds: float, own_
     if buffer.seconds <= own_seconds:
         return replace(values, utilization_percent=max(percent, buffer.max_percent))
     return replace(values, buffer_percent=buffer.max_percent)
+
+
+def _with_holders(
+    reading: GpuReading,
+    told: tuple[set[int] | None, str],
+    keepers: Collection[int],
+    cores: Mapping[int, float] | None,
+) -> GpuReading:
+    """Return the reading of a GPU with who holds it: ``told`` are their pids, or why these are unknown.
+
+    The ``keepers`` of the GPU monitor hold its device and are none.
+    """
+    holders, why = told
+    holders = None if holders is None else holders.difference(keepers)
+    problem = "; ".join(filter(None, (reading.problem, why)))
+    count = None if holders is None else len(holders)
+    return replace(reading, holders=count, holders_cpu_cores=_held(holders, cores), problem=problem)
+
+
+def _followed(previous: ProcessTable | None, clock_seconds: float, interval_seconds: float) -> Followed:
+    """Return until when the GPU monitor was followed by the probe before; of the first one, since about then."""
+    before = previous.followed if previous else None
+    return before or Followed(clock_seconds - interval_seconds - LATE_SECONDS)
 
 
 def _held(holders: set[int] | None, cores: Mapping[int, float] | None) -> float | None:

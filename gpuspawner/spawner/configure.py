@@ -87,22 +87,15 @@ def configure(
     Raises:
         SystemExit: the catalog or the configuration cannot be used, with what is wrong and how to mend it.
     """
-    loaded = _loaded(catalog, fast)
-    wrapped = _wrapped(c.JupyterHub.get("spawner_class"))
+    loaded, wrapped = _loaded(catalog, fast), _wrapped(c.JupyterHub.get("spawner_class"))
     of_store = {"store": store, "store_password_file": store_password_file}
     of_started = {"address": address, "port": None if port == PORT else port, "service_settings": service_settings}
-    others = {**of_started, **of_store, "secret_file": secret_file, "token_file": token_file}
-    service.refuse_together(service_url=service_url, **others)
-    _refuse_port(port)
-    _refuse_conflicts(c, wrapped, loaded, started=service_url is None)
-    _refuse_pods_elsewhere(wrapped, catalog, loaded)
-    data = _held(c, Path(data_dir))
-    prefix = f"{_base_url(c)}/services/{SERVICE}/"
-    if service_url is None:
-        known, url = service.started_here(data, hub_id), _address(c, wrapped, address, port, data)
-    else:
-        known = service.elsewhere(c, data, service_url, secret_file, token_file, hub_id)
-        url = known.url
+    elsewhere = {"secret_file": secret_file, "token_file": token_file}
+    service.refuse_together(service_url=service_url, **of_started, **of_store, **elsewhere)
+    _refuse(c, wrapped, catalog, loaded, started_at=port if service_url is None else None)
+    data, prefix = _held(c, Path(data_dir)), f"{_base_url(c)}/services/{SERVICE}/"
+    known = service.known(c, data, service_url, secret_file, token_file, hub_id)
+    url = known.url or _address(c, wrapped, address, port, data)
     prepare = partial(_prepared, c, wrapped, data if known.shared else None, fast, catalog)
     current, handed = followed(catalog, prepare, data)
     _set_spawner(c.GPUSpawnerMixin, current, url + prefix.rstrip("/"), prefix, known, data)
@@ -126,6 +119,16 @@ def _held(c: Any, data_dir: Path) -> Path:
 def _command(data: Path, catalog: Path, fast: float | None) -> list[str]:
     command = [sys.executable, *SERVICE_COMMAND, str(data), "--catalog", str(catalog)]
     return command if fast is None else [*command, "--fast", str(fast)]
+
+
+def _refuse(
+    c: Any, wrapped: type, source: str | Path | Mapping[str, Any], loaded: Catalog, started_at: int | None
+) -> None:
+    """End the hub's start where it can't be. ``started_at`` is the port of a service that the hub starts."""
+    if started_at is not None:
+        _refuse_port(started_at)
+    _refuse_conflicts(c, wrapped, loaded, started=started_at is not None)
+    _refuse_pods_elsewhere(wrapped, source, loaded)
 
 
 def _refuse_pods_elsewhere(wrapped: type, source: str | Path | Mapping[str, Any], loaded: Catalog) -> None:

@@ -11,7 +11,7 @@ from lease_builders import a_lease
 from gpuspawner.cli import main
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.service.store import Store, schema
-from gpuspawner.service.store.backups import DATABASE
+from gpuspawner.service.store.copies.backups import DATABASE
 from gpuspawner.spawner.hub import one_hub
 
 DONE, INVALID, REFUSED = 0, 1, 2

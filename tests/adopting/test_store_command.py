@@ -17,7 +17,7 @@ from gpuspawner.cli import main
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.store import Store
-from gpuspawner.service.store.backups import DATABASE
+from gpuspawner.service.store.copies.backups import DATABASE
 from gpuspawner.spawner.hub import one_hub
 
 DONE, INVALID, REFUSED = 0, 1, 2

@@ -17,7 +17,7 @@ from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.units import show_bytes
 from gpuspawner.service.standby import LOOK_SECONDS, SILENT_SECONDS
 from gpuspawner.service.store import Store
-from gpuspawner.service.store.backups import (
+from gpuspawner.service.store.copies.backups import (
     DATABASE,
     SECRET,
     Condition,

@@ -61,7 +61,6 @@ class Check(ApiHandler):
             raise Conflict("This workspace has been started already: you find it on the hub's page Home.")
         parts.allocator.check(request, key)
         bound = parts.allocator.bounds.check(request, key)
-        ends_at = now + request.lifetime_seconds if bound is None else bound.at
         offer = parts.queue.offer(request.gpu)
         keeps = mine is not None and mine.phase in WAITING and request.keeps_place_of(mine.request)
         asked_at = mine.asked_at if mine is not None and keeps else now
@@ -69,10 +68,7 @@ class Check(ApiHandler):
         would = await parts.queue.offers_for(claim)
         if would.kind:  # another rate, by which budgets last for another time
             bound = parts.allocator.bounds.check(request, key, would.kind)
-            ends_at = now + request.lifetime_seconds if bound is None else bound.at
-        if would.latest_end is not None and would.latest_end.at < ends_at:
-            bound = would.latest_end
-            ends_at = bound.at
+        bound, ends_at = _end_of(bound, would.latest_end, now + request.lifetime_seconds)
         place, node_seconds = would.place, would.node_seconds
         shortage = "" if would.held_back is None else would.held_back.words
         waiting = bool(shortage) or (request.gpu is not None and (place.number != 1 or place.likely_seconds != 0))
@@ -178,3 +174,9 @@ def _wait_seconds(would: Preview) -> float | None:
     if would.node_seconds is not None:
         return would.node_seconds
     return would.place.at_most_seconds if would.place.likely_seconds is None else would.place.likely_seconds
+
+
+def _end_of(bound: LatestEnd | None, granted: LatestEnd | None, asked_at: float) -> tuple[LatestEnd | None, float]:
+    """Return what bounds a start's end, and when it ends: at its own budget's, the grant's or, of neither, as asked."""
+    ends_at = asked_at if bound is None else bound.at
+    return (granted, granted.at) if granted is not None and granted.at < ends_at else (bound, ends_at)

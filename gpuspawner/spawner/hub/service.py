@@ -33,19 +33,21 @@ class Known:
     token: str = ""
 
 
-def started_here(data: Path, hub_id: str | None) -> Known:
-    """Return by what the hub knows a service that it starts itself."""
-    return Known(data / "secret", made_identity(data, hub_id)[1])
-
-
-def elsewhere(
-    c: Any, data: Path, url: str, secret_file: str | Path | None, token_file: str | Path | None, hub_id: str | None
+def known(
+    c: Any,
+    data: Path,
+    url: str | None,
+    secret_file: str | Path | None,
+    token_file: str | Path | None,
+    hub_id: str | None,
 ) -> Known:
-    """Return by what the hub knows a service that is started by others.
+    """Return by what the hub knows its service: one that it starts itself where there is no ``url``.
 
     Raises:
         SystemExit: what is given can't be used, and why.
     """
+    if url is None:
+        return Known(data / "secret", made_identity(data, hub_id)[1])
     url = _checked(url)
     if secret_file is None:
         path, shared = data / "secret", True

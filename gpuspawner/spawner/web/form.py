@@ -86,18 +86,19 @@ def render(
         teams=[{"name": name, "title": title} for name, title in teams],
         team=_team(teams, chosen, live),
         fields=_fields(catalog, template, now),
-        wrong=now.wrong,
         ticked_tools=instead.ticked(chosen.get("tools")),
         menus=form_menus.shown(catalog, template, chosen),
         data=_of_script(catalog, template, chosen, live),
-        quota=now.quota,
+        **_of_answer(now),
         whose=None if own else user,
-        sentence=now.sentence,
-        cost=now.cost,
-        refused=now.refused,
         away=live is None,
         away_sentence=AWAY,
     )
+
+
+def _of_answer(now: Live) -> dict[str, Any]:
+    """Return what the page says that Start would do."""
+    return {name: getattr(now, name) for name in ("sentence", "quota", "cost", "wrong", "refused")}
 
 
 def _of_catalog(catalog: Catalog, live: Live | None) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.service.store import schema, tables
-from gpuspawner.service.store.backups import DATABASE, copied
+from gpuspawner.service.store.copies.backups import DATABASE, copied
 from gpuspawner.service.store.databases import Database, database_of
 
 AT_ONCE = 2000

@@ -10,6 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "hub"))
 
+from editor import SERVER, USE
 from harness import REPO, RealHub
 
 from demo.ports import pick_free
@@ -17,18 +18,6 @@ from demo.ports import pick_free
 DONE, INVALID, REFUSED, AWAY = 0, 1, 2, 3
 LOST = 255
 """What ssh itself ends with where there is no connection."""
-USE = ["custom:gpu:use", "access:services!service=gpu"]
-SERVER = """
-def real_server(spawner):
-    if spawner.user_options.get("template") == "editor":
-        spawner.cmd = [sys.executable, "-m", "jupyterhub.singleuser"]
-        spawner.args = ["--allow-root"]
-
-
-c.Spawner.pre_spawn_hook = real_server
-c.Spawner.http_timeout = 120
-c.Spawner.environment["JUPYTER_CONFIG_PATH"] = {jupyter!r}
-"""
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +26,9 @@ def hub(tmp_path_factory):
     jupyter = tmp_path_factory.mktemp("jupyter")
     installed = jupyter / "jupyter_server_config.d"  # where a wheel lays it
     shutil.copytree(REPO / "gpuspawner" / "workspace" / "jupyter-config", installed)
-    hub = RealHub(tmp_path_factory.mktemp("ssh"), extra=SERVER.format(jupyter=str(jupyter)))
+    hub = RealHub(
+        tmp_path_factory.mktemp("ssh"), extra=SERVER.format(environment={"JUPYTER_CONFIG_PATH": str(jupyter)})
+    )
     editor = "  editor: {extends: cpu, opens: [lab, ssh]}\n"
     hub.catalog.write_text(hub.catalog.read_text().replace("policies:\n", f"{editor}policies:\n"))
     try:

@@ -16,22 +16,11 @@ sys.path.insert(0, str(Path(__file__).parent / "hub"))
 sys.path.insert(0, str(Path(__file__).parent / "workspace"))
 
 from a_wheel import make_wheel
+from editor import SERVER, USE
 from harness import REPO, RealHub, eventually
 
 DONE, REFUSED, AWAY = 0, 2, 3
 INTERRUPTED = 130
-USE = ["custom:gpu:use", "access:services!service=gpu"]
-SERVER = """
-def real_server(spawner):
-    if spawner.user_options.get("template") == "editor":
-        spawner.cmd = [sys.executable, "-m", "jupyterhub.singleuser"]
-        spawner.args = ["--allow-root"]
-
-
-c.Spawner.pre_spawn_hook = real_server
-c.Spawner.http_timeout = 120
-c.Spawner.environment.update({environment!r})
-"""
 
 
 @pytest.fixture(scope="module")

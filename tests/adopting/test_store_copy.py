@@ -11,7 +11,8 @@ from store_builders import FULL_LEASE, NOW, line, reading
 from gpuspawner.cli import main
 from gpuspawner.cli.keeping import copy as command
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.store import Store, copying
+from gpuspawner.service.store import Store
+from gpuspawner.service.store.copies import copying
 
 
 @pytest.fixture

@@ -12,7 +12,8 @@ import pytest
 import requests
 import schemathesis
 import yaml
-from hypothesis import HealthCheck, Phase, given, settings
+from few_examples import few
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.errors import Unsatisfiable
 from reference_claims import NOW, asking, holding
@@ -228,14 +229,7 @@ def test_a_callback_is_signed_and_sent_again_as_the_same_delivery(ask, hook):
     assert ask("PUT", "/v1/hubs/hub/callback", {"url": None}).status_code == 204
 
 
-FEW = settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
+FEW = few(EXAMPLES)
 
 
 def ask_some(url, operation, mode, answered):

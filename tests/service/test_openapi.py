@@ -5,7 +5,8 @@ import json
 import pytest
 import requests
 import schemathesis
-from hypothesis import HealthCheck, Phase, given, settings
+from few_examples import few
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.errors import Unsatisfiable
 from page_world import api, running, waiting
@@ -128,14 +129,7 @@ def test_who_was_refused_may_try_again_by_the_same_key(world):
     assert keyed(world, "one", "workspaces/runs/stop").status_code == 200
 
 
-FEW = settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
+FEW = few(EXAMPLES)
 MODES = (schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE)
 
 

@@ -64,7 +64,7 @@ from gpuspawner.catalog.rules.models import (
     TeamEntry,
 )
 from gpuspawner.catalog.rules.parsers import parse_counts, parse_currency, parse_others_wait, parse_timezone
-from gpuspawner.catalog.schedulers import SchedulerEntry
+from gpuspawner.catalog.rules.schedulers import SchedulerEntry
 from gpuspawner.core.idle.policy import Mode
 from gpuspawner.core.units import parse_bytes, parse_cpu
 

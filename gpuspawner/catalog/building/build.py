@@ -15,7 +15,7 @@ from gpuspawner.catalog.building.extends import Flat, Named, flattened
 from gpuspawner.catalog.document import Issue
 from gpuspawner.catalog.models import AlsoCountsEntry, CatalogEntry, PolicyEntry, ReadingsEntry
 from gpuspawner.catalog.rules.build import build_rules
-from gpuspawner.catalog.schedulers import KueueEntry, SchedulerEntry
+from gpuspawner.catalog.rules.schedulers import KueueEntry, SchedulerEntry
 from gpuspawner.catalog.values import Catalog, Exporter, HttpSchedulerAddress, KueueQueues, Template
 from gpuspawner.core.idle.policy import ActivityPolicy, ExtendPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy
 from gpuspawner.core.units import show_duration

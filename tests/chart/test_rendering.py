@@ -218,6 +218,15 @@ def test_the_services_rights_are_those_that_hub_config_explains_and_tests_take_a
     assert role["metadata"]["namespace"] == explained["Role"]["metadata"]["namespace"]
 
 
+def test_the_services_rights_on_kueue_are_those_that_hub_config_explains_and_are_given_on_asking(chart):
+    text = (ROOT / "hub_config" / "kubernetes-kueue-rbac.yaml").read_text()
+    explained = {part["kind"]: part["rules"] for part in yaml.safe_load_all(text) if "rules" in part}
+    without, rendered = (chart.objects({"rights.kueue": kueue}) for kueue in (False, True))
+    for kind, name in (("ClusterRole", "jhub-gpuspawner"), ("Role", "gpuspawner")):
+        more = [rule for rule in rendered[kind, name]["rules"] if rule not in without[kind, name]["rules"]]
+        assert more == explained[kind]
+
+
 def test_a_hub_without_a_chart_gets_the_rights_that_hub_config_explains(chart):
     parts = yaml.safe_load_all((ROOT / "hub_config" / "kubernetes-hub.yaml").read_text())
     explained = {part["kind"]: part for part in parts}

@@ -99,7 +99,9 @@ class KueueCluster:
         return {one["metadata"]["name"]: Workload(one) for one in self._watch.objects.values()}
 
     async def write(self, writes: Iterable[Write]) -> list[str]:
-        """Write all; what another changed meanwhile is left for the next look. Return why some were refused.
+        """Write all, new ones in their order; what another changed meanwhile is left for the next look.
+
+        Return why some were refused.
 
         Raises:
             Unavailable: no answer.
@@ -121,7 +123,11 @@ class KueueCluster:
                     failed.append(error)
                 return ""
 
-        refused = await asyncio.gather(*(one(write) for write in writes))
+        made, changed = list[Write](), list[Write]()
+        for write in writes:
+            (made if write.verb is Verb.CREATE else changed).append(write)
+        refused = [await one(write) for write in made]  # one after the other: Kueue goes by when they were made
+        refused += await asyncio.gather(*(one(write) for write in changed))
         if failed:
             raise failed[0]
         return [why for why in refused if why]

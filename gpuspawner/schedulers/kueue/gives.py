@@ -86,7 +86,7 @@ def place_of(workload: Workload | None, queue: Queue, stands: Pending | None, to
     """Return where a claim stands; ``told`` is why that is not known."""
     where = f"in the cluster's queue {queue.cluster_queue or queue.name}"
     if workload is None:
-        return Place(None, None, None, None, says=f"{TITLE} has not heard of it yet.")
+        return Place(None, None, None, None, says=f"{TITLE} has not taken it yet. {told}".rstrip())
     if workload.evicted:
         return Place(None, None, None, None, says=f"{TITLE}: what it had goes back; then it waits {where}.")
     if workload.admitted:

@@ -44,7 +44,7 @@ class KueueScheduler:
         """The names of Workloads, by lease id."""
         self._on: dict[str, dict[str, set[str]]] = {}
         self._as_of, self._stood = 0.0, object()
-        self._met = False
+        self._met, self._refused = False, ""
 
     @property
     def capabilities(self) -> Capabilities:
@@ -78,7 +78,7 @@ class KueueScheduler:
     def unseen(self) -> tuple[str, ...]:
         """Why the GPUs are not seen, and what Kueue does not tell."""
         away = self._cluster.places_away
-        return (*self._mine.unseen, *((away,) if away else ()))
+        return (*self._mine.unseen, *(words for words in (away, self._refused) if words))
 
     def use_kinds(self, kinds: Kinds) -> None:
         """Serve these kinds from now on."""
@@ -167,7 +167,8 @@ class KueueScheduler:
     async def sync(self, seen: Snapshot) -> Answer:
         """Make its side equal to the leases, and return what stands. Raises Unavailable where it does not answer."""
         await self.meet()
-        leases = {asks.name_of(x): x for x in seen.leases if x.live and x.request.gpu is not None and not x.unasked}
+        told = [x for x in seen.leases if x.live and x.request.gpu is not None and not x.unasked]
+        leases = {asks.name_of(x): x for x in sorted(told, key=lambda x: (x.asked_at, x.id))}
         names = sorted({asks.queue_of(lease.request, self._queues) for lease in leases.values()})
         self._named = {lease.id: name for name, lease in leases.items()}
         self._of = {name: await self._cluster.queue(name) for name in names}
@@ -178,7 +179,8 @@ class KueueScheduler:
         gone = [one for name, one in self._workloads.items() if name not in leases]
         writes = [one for one in (*written, *(steps.finishing(x, at) for x in gone)) if one is not None]
         if writes:
-            await self._cluster.write(writes)
+            refused = await self._cluster.write(writes)
+            self._refused = f"Kueue refuses: {refused[0]}" if refused else ""
             self._workloads = await self._cluster.workloads()
         return await self._answer(seen, leases, written=bool(writes))
 
@@ -212,8 +214,8 @@ class KueueScheduler:
         waiting = {name: lease for name, lease in leases.items() if lease.phase in WAITING}
         queue_of = {name: self._of[asks.queue_of(lease.request, self._queues)] for name, lease in waiting.items()}
         stands = dict[str, Pending]()
-        for queue in sorted({one.name for one in queue_of.values() if one.cluster_queue}):
-            stands |= await self._cluster.pending(queue, as_now=written)
+        for local in sorted({one.name for one in queue_of.values() if one.cluster_queue}):
+            stands |= await self._cluster.pending(local, as_now=written)
         grants = self._grants(seen, waiting, queue_of)
         granted = {grant.claim.id for grant in grants}
         places, held, refused = dict[str, Place](), dict[str, Any](), list[Refusal]()
@@ -222,7 +224,9 @@ class KueueScheduler:
             if queue.why_refused:
                 refused.append(Refusal(claim_of(lease), queue.why_refused))
             elif lease.id not in granted:
-                places[lease.id] = gives.place_of(workload, queue, stands.get(name), self._cluster.places_away)
+                places[lease.id] = gives.place_of(
+                    workload, queue, stands.get(name), self._refused or self._cluster.places_away
+                )
                 if workload is not None and not workload.reserved and (by := gives.held_by(workload, queue)):
                     held[lease.id] = by
         preempted = tuple(self._preempted(seen, leases))

@@ -54,14 +54,18 @@ async def act(parts: Parts, person: Person, lease: Lease, action: str, where: st
     else:
         if person.lease is not None:
             raise HTTPError(403, reason="A workspace's own token may not end it: use the hub or the workspace page.")
-        await (_move if action == "move" else _stop)(parts, person, lease, where)
+        if action == "move":
+            await _move(parts, person, lease, where)
+        else:
+            await stop(parts, person.name, lease, where)
 
 
-async def _stop(parts: Parts, person: Person, lease: Lease, where: str) -> None:
+async def stop(parts: Parts, who: str, lease: Lease, where: str) -> None:
+    """Stop a workspace for a person, or take its request back while it waits."""
     if lease.phase is Phase.STOPPING:
         return
     waits = lease.phase in WAITING
-    how = endings.withdrawn(person.name, where) if waits else endings.stopped_by(person.name, where)
+    how = endings.withdrawn(who, where) if waits else endings.stopped_by(who, where)
     await parts.reclaimer.mark(lease.id, how)
     await parts.reclaimer.drive(lease.id)
 

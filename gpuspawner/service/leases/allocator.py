@@ -67,6 +67,7 @@ class Ask:
     by: str = ""
     unattended: bool = False
     where: str = "the hub"
+    lease_id: str = ""
 
 
 def hash_token(token: str) -> str:
@@ -188,7 +189,7 @@ class Allocator:
             self._check(ask.request, ask.key)  # what has its place keeps it, also when its last node goes
         if lease is None:
             lease = Lease(
-                uuid.uuid4().hex,
+                ask.lease_id or uuid.uuid4().hex,
                 ask.key,
                 ask.user,
                 ask.request,

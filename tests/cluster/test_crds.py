@@ -2,11 +2,12 @@
 
 import copy
 import json
+import textwrap
 
 import pytest
 import yaml
 from custom import CHART, Typed, installed, manifest
-from nodes import wait_for
+from nodes import ROOT, wait_for
 
 from gpuspawner.catalog.resources.definitions import API_GROUP, KINDS, POLICY, REQUESTS, USERS
 
@@ -74,6 +75,9 @@ def test_lists_and_explanations_read_well(kubectl):
         wait_for(lambda kind=kind: "FIELDS:" in kubectl("explain", f"{kind.plural}.spec"), f"{kind.name} is explained")
     said = " ".join(kubectl("explain", "gvm.spec.lifetime").split())
     assert "Raised while it runs it extends the workspace" in said
+    shown = textwrap.indent(kubectl("explain", "devgpuvmrequests.spec"), "    ", lambda line: bool(line.strip()))
+    told = (ROOT / "docs" / "how-to" / "custom-resources.md").read_text()
+    assert "\n".join(line.rstrip() for line in shown.rstrip().splitlines()) in told
 
 
 def test_only_who_may_use_a_user_writes_their_requests_and_a_namespace_can_go(kubectl, one_machine):

@@ -103,6 +103,10 @@ KUEUE = Component(
     link=("sigs.k8s.io/kueue/pkg/version.GitVersion=v0.19.2",),
     data=("config/components", "config/default"),
 )
+KUBE_ROUTER = Component(
+    name="kube-router", module="github.com/cloudnativelabs/kube-router/v2", version="2.1.0", packages=("kube-router",)
+)
+"""Enforces network policies; the newest that the module proxy has under a name of its own."""
 GATEWAY = Component(
     name="gateway-api",
     module="sigs.k8s.io/gateway-api",
@@ -124,4 +128,4 @@ OTHERS_KINDS = (GATEWAY, PROMETHEUS)
 """Whose kinds the chart makes objects of, where a cluster has them."""
 
 CLUSTER = (ETCD, CONTAINERD, KUBERNETES)
-"""What `make cluster` builds, the quickest first; the tests build KWOK and helm besides."""
+"""What `make cluster` builds, the quickest first; the tests build KWOK, helm and kube-router besides."""

@@ -71,12 +71,27 @@ def test_start_waits_tells_its_place_and_ends_once_it_runs(world, cli, monkeypat
         (["--memory", "16 boxes"], "Memory: '16 boxes' asked; allowed: 1 GiB to 64 GiB."),
         (["--count", "9"], "GPUs: '9' asked; allowed: 1 to 4."),
         (["lost"], "Workspace: 'lost' asked; allowed: pytorch."),
+        (["--repository", "https://me:secret@example.org/a.git"], "Repository: "),
         (["--name", "a/b"], "server: 'a/b' asked; allowed: a text of at most 60 letters, without /."),
     ],
 )
 def test_what_can_not_be_started_is_refused_in_words(cli, world, arguments, words):
     assert words in cli("start", *arguments, code=2).err
     assert list(world.parts.book) == []
+
+
+def test_sizes_times_and_a_repository_are_understood_as_people_write_them(cli, world):
+    written = ["--memory", "8 GB", "--lifetime", "1h30", "--repository", "https://example.org/team/project.git"]
+    cli("start", *written, "--detach")
+    (lease,) = world.parts.book
+    assert (lease.request.memory_bytes, lease.request.lifetime_seconds) == (8 * 2**30, 5400)
+    assert lease.options["repository"] == "https://example.org/team/project.git"
+
+
+def test_every_command_that_asks_shows_examples():
+    helps = {name: parser.format_help() for name, parser in below(parser_of_all()).items()}
+    without = [name for name, text in helps.items() if "--json" in text and "examples:" not in text]
+    assert set(without) <= {"check", "logout"}
 
 
 def test_a_dry_run_says_what_start_would_do_and_asks_for_nothing(cli, world):

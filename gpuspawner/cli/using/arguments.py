@@ -21,6 +21,7 @@ def add_using(commands: Any) -> None:
     _add_start(commands)
     _add_looks(commands)
     _add_acts(commands)
+    _add_going_on(commands)
     add_quota(commands)
 
 
@@ -112,6 +113,23 @@ def _add_acts(commands: Any) -> None:
             add_reason(parser, until=name == "extend")
         options(parser)
         parser.set_defaults(run=f"{RUN}.workspaces:{name}")
+
+
+GOING_ON = {
+    "without-gpu": "go on without a GPU: the GPU goes back at once, home and files stay",
+    "with-gpu": "go on with a GPU again: asks for what the workspace had before",
+}
+
+
+def _add_going_on(commands: Any) -> None:
+    for name, text in GOING_ON.items():
+        about = f"{text[0].upper()}{text[1:]}. The workspace stops and starts again: running kernels are lost."
+        lines = f"  gpuspawner {name} train --dry-run     what it would do, and wait for\n  gpuspawner {name} train\n"
+        parser = commands.add_parser(name, help=text, description=about, **examples(lines))
+        add_name(parser)
+        parser.add_argument("--dry-run", action="store_true", help="say what it would do now, and do nothing")
+        options(parser)
+        parser.set_defaults(run=f"{RUN}.going_on:go_on", way=name)
 
 
 GRANT_HELP = """\

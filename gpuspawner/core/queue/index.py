@@ -8,7 +8,7 @@ has seen the last alone.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import TypeVar
 
@@ -19,9 +19,11 @@ from gpuspawner.core.leases.lease import HOLDING, WAITING, Lease, Phase
 from gpuspawner.core.placement.placement import beside_of
 from gpuspawner.core.placement.pools import Pools
 from gpuspawner.core.queue.ends import Ends
-from gpuspawner.core.queue.shares import Charges
+from gpuspawner.core.queue.order import Standing
+from gpuspawner.core.queue.shares import Charges, Uses
 from gpuspawner.core.queue.snapshot import Claim, Kinds, Snapshot, claim_of
-from gpuspawner.core.quotas.quotas import Holdings
+from gpuspawner.core.queue.waiting import Waiting
+from gpuspawner.core.quotas.quotas import Holdings, Tally
 from gpuspawner.core.rules import QuotaGrant, Rules
 
 NOWHERE = ""
@@ -67,11 +69,16 @@ class Index:
         """By pool; of what holds none, under NOWHERE."""
         self.denominators: Counter[int] = Counter()
         """Of the shares that are in use."""
-        self.claims: dict[str, Claim] = {}
+        self.waiting = Waiting(seen.kinds, self.holdings)
         self.starts: dict[str, Lease] = {}
         """Those that are granted and do not run yet."""
         self.ended: list[Lease] = []
         """Those that held something in the snapshot before, and are gone."""
+
+    @property
+    def claims(self) -> Mapping[str, Claim]:
+        """Who waits, by lease id."""
+        return self.waiting.claims
 
     def see(self, seen: Snapshot) -> None:
         """Take in a snapshot."""
@@ -98,6 +105,7 @@ class Index:
         if self._scaled and (gone or come or unseen != self._unseen or self._coming is None):
             self._let_come()
         self.charges.go_to(seen.now)
+        self.waiting.see(seen, Standing(seen, Tally(seen, self.holdings), Uses(seen, self.charges)))
 
     def _move(self, gone: Iterable[Gpu], come: Iterable[Gpu]) -> bool:
         """Note which GPUs there are; return whether one that is held is another now, or not seen any more."""
@@ -135,7 +143,7 @@ class Index:
     def _add(self, lease: Lease, seen: Snapshot) -> None:
         self.holdings.add(lease)
         if lease.phase in WAITING:
-            self.claims[lease.id] = claim_of(lease)
+            self.waiting.add(claim_of(lease))
         elif lease.phase in HOLDING:
             self._use(lease.slots, 1)
             self._need(lease, 1)
@@ -148,10 +156,10 @@ class Index:
                 self._unseen[lease.id] = lease
 
     def _remove(self, lease: Lease) -> None:
-        self.holdings.remove(lease)
         if lease.phase in WAITING:
-            del self.claims[lease.id]
-        elif lease.phase in HOLDING:
+            self.waiting.remove(lease.id)
+        self.holdings.remove(lease)
+        if lease.phase in HOLDING:
             self._use(lease.slots, -1)
             self._need(lease, -1)
             self.charges.remove(lease)

@@ -391,7 +391,7 @@ def test_what_was_passed_over_at_the_start_is_told_until_it_is_closed(lab, servi
     notes = page.get_by_role("region", name="Start of this workspace")
     expect(notes.get_by_role("status")).to_have_text(answers[0]["busy"], timeout=30_000)
     answers.pop(0)
-    expect(notes.get_by_role("listitem")).to_have_text(told)
+    expect(notes.get_by_role("listitem")).to_have_text(told, timeout=30_000)  # it asks every 3 s
     notes.get_by_role("button", name="Close").click()
     expect(notes).to_have_count(0)
     page.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -69,7 +68,6 @@ class ComesBack:
                 "packages": [one.words for one in self._wanted.missing],
             }
         self._callback.start()
-        atexit.register(self._keep_packages)
 
     def answer(self, how: str) -> None:
         """Do with the packages that are missing what their user says: ``once``, ``always`` or ``never``."""
@@ -92,11 +90,7 @@ class ComesBack:
         if is_fewer and seen != self._fewer:
             self._fewer = seen
             seen = self._kept.notebooks, self._kept.terminals
-        packages = await asyncio.to_thread(self._wanted.now)
-        self._write(Session(*seen, packages, self._kept.install))
-
-    def _keep_packages(self) -> None:
-        self._write(replace(self._kept, packages=self._wanted.now()))
+        self._write(Session(*seen, self._wanted.now(), self._kept.install))
 
     def _write(self, session: Session) -> None:
         if session == self._kept:

@@ -19,7 +19,7 @@ export async function tellOfStart(ask, done, answer) {
   const list = append(node, 'ul', 'gpuspawner-told');
   list.setAttribute('aria-live', 'polite');
   const question = append(node, 'p', 'gpuspawner-question');
-  question.setAttribute('role', 'status');
+  question.setAttribute('aria-live', 'polite');
   const actions = append(node, 'div', 'gpuspawner-actions');
   let answered = () => {};
   for (const [words, how] of ANSWERS) {

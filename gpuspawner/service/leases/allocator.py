@@ -227,7 +227,8 @@ class Allocator:
         lease = self.book.of_key(key)
         claim = Claim("" if lease is None else lease.id, key.user_created, request, self.clock.now(), user=request.user)
         if any(quota.limits for quota in self.catalog.rules.quotas):
-            check_quotas(claim, self.observed.snapshot())
+            seen = self.observed.snapshot()
+            check_quotas(claim, seen, self.observed.holdings(seen))
         self.bounds.check(request, key)
         self.prospects.check(request, self._offers())
 

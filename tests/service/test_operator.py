@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from service_world import Killed, Life
 
+from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.resources.resource import Resource
 from gpuspawner.service.operator.operator import Operator
@@ -202,3 +203,16 @@ async def test_a_policy_that_is_not_there_refuses_new_ones_alone(door):
     door.cluster.refusal = ""
     await door.rounds()
     assert len(leases_of(door)) == 2
+
+
+async def test_resources_that_are_not_seen_are_told_once_and_nothing_is_done(door, caplog, monkeypatch):
+    async def unseen():
+        raise Unavailable("not seen: install the chart")
+
+    door.cluster.apply("train")
+    monkeypatch.setattr(door.cluster, "requests", unseen)
+    await door.rounds()
+    assert [one.getMessage() for one in caplog.records if "not seen" in one.getMessage()] == [
+        "not seen: install the chart"
+    ]
+    assert leases_of(door) == []

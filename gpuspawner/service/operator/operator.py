@@ -43,21 +43,27 @@ class Operator:
         self._parts, self._resources = parts, resources
         self._acts = WorkQueue(AT_ONCE, parts.clock.now)
         self._refuses, self._looked_at = "", float("-inf")
+        self._said = ""
 
     async def close(self) -> None:
         """Cancel what is under way: every step can be taken again."""
         await self._acts.close()
 
     async def round(self) -> None:
-        """Decide, and have the steps taken. Where the resources are not seen, nothing is done.
+        """Decide, and have the steps taken. Where the resources are not seen, nothing is done, and once it is said.
 
         Raises:
-            Unavailable: they are not.
+            Unavailable: the cluster does not answer.
         """
         if not self._parts.reconciler.has_looked:
             return
-        resources = await self._resources.requests()
+        try:
+            resources = await self._resources.requests()
+        except Unavailable as error:
+            self._say(str(error))
+            return
         await self._look_for_policy()
+        self._say(self._refuses)
         going = any(one.deleting for one in resources) and await self._resources.going()
         decided = decide(resources, self._parts.book, accepts=self._refuses, going=going)
         for step in decided.steps:
@@ -69,10 +75,14 @@ class Operator:
 
     async def _look_for_policy(self) -> None:
         if self._parts.clock.now() - self._looked_at >= ACCEPTS_SECONDS:
-            before, self._refuses = self._refuses, await self._resources.refuses()
+            self._refuses = await self._resources.refuses()
             self._looked_at = self._parts.clock.now()
-            if self._refuses and self._refuses != before:
-                log.error(self._refuses)
+
+    def _say(self, trouble: str) -> None:
+        """Tell administrators what keeps it from its work, once."""
+        if trouble and trouble != self._said:
+            log.error(trouble)
+        self._said = trouble
 
     def _has_work(self, step: Step) -> bool:
         """Whether a step changes anything: most of them tell what was told."""

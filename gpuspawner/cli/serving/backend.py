@@ -11,6 +11,7 @@ from typing import Any
 
 from gpuspawner.backends.base import Backend
 from gpuspawner.backends.local.backend import LocalBackend
+from gpuspawner.backends.resources import Resources
 from gpuspawner.catalog import Catalog, HttpSchedulerAddress
 from gpuspawner.catalog.file import Prepared
 from gpuspawner.catalog.requests.menus import FILE, read_menus
@@ -46,6 +47,7 @@ class Chosen:
     """Makes of a later catalog what is used here; raises CatalogError where it cannot be."""
     backend: Backend
     scheduler: Scheduler | None = None
+    resources: Resources | None = None
     makes_pods: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
     close: Callable[[], Awaitable[None]] = _nothing
@@ -96,6 +98,7 @@ def _cluster(catalog: Catalog, data: Path, hub_id: str, text: str) -> Chosen:
     try:
         from gpuspawner.backends.kubernetes.backend import KubernetesBackend  # noqa: PLC0415 - an extra
         from gpuspawner.backends.kubernetes.kinds import cluster_kinds  # noqa: PLC0415
+        from gpuspawner.backends.kubernetes.resources import CustomResources  # noqa: PLC0415
         from gpuspawner.backends.kubernetes.settings import cluster_settings  # noqa: PLC0415
         from gpuspawner.core.gpus.vendors import is_gpu_resource  # noqa: PLC0415
         from gpuspawner.schedulers.kubernetes import KubernetesScheduler  # noqa: PLC0415
@@ -128,7 +131,14 @@ def _cluster(catalog: Catalog, data: Path, hub_id: str, text: str) -> Chosen:
     backend = KubernetesBackend(catalog.gpus.values(), hub_id, settings)
     times = {**CLUSTER_TIMES, "probes_at_once": settings.probes_at_once}
     scheduler = KubernetesScheduler(backend, catalog.gpus)
-    return Chosen(catalog, prepare, backend, scheduler, makes_pods=True, settings=times, close=backend.close)
+    resources = CustomResources(settings) if settings.custom_resources else None
+
+    async def close() -> None:
+        if resources is not None:
+            await resources.close()
+        await backend.close()
+
+    return Chosen(catalog, prepare, backend, scheduler, resources, makes_pods=True, settings=times, close=close)
 
 
 def _on_this_machine(simulated: Mapping[str, int], catalog: Catalog) -> Prepared:

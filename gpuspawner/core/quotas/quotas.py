@@ -36,17 +36,36 @@ class Bar(NamedTuple):
 
 @dataclass
 class _Taken:
-    """What leases take of one bucket, by lease id."""
+    """What leases take of one bucket, by lease id; and each user's, by their ``created``."""
 
     total: Amount = 0
     of: dict[str, tuple[Amount, Lease]] = field(default_factory=dict)
+    of_user: dict[str, Amount] = field(default_factory=dict)
 
     def add(self, lease: Lease, much: Amount) -> None:
-        self.total += much
         self.of[lease.id] = much, lease
+        self._count(lease, much)
 
     def remove(self, lease: Lease) -> None:
-        self.total -= self.of.pop(lease.id)[0]
+        self._count(lease, -self.of.pop(lease.id)[0])
+
+    def _count(self, lease: Lease, much: Amount) -> None:
+        self.total += much
+        user = lease.key.user_created
+        self.of_user[user] = self.of_user.get(user, 0) + much
+        if not self.of_user[user]:
+            del self.of_user[user]
+
+    def own(self, claim: Claim) -> Amount:
+        """Return what the user of a claim has beside it."""
+        return self.of_user.get(claim.user_created, 0) - self._of(claim)
+
+    def others(self, claim: Claim) -> Amount:
+        """Return what others have."""
+        return self.total - self.of_user.get(claim.user_created, 0)
+
+    def _of(self, claim: Claim) -> Amount:
+        return self.of[claim.id][0] if claim.id in self.of else 0
 
 
 _NONE = _Taken()
@@ -199,7 +218,8 @@ class Tally:
         for bound, asked in self.takes(claim, kind):
             if bound.hard is None:
                 continue
-            own, others = self._own(bound, claim), self._others(bound, claim)
+            held = self._held.get(bound.bucket, _NONE)
+            own, others = held.own(claim) + self._waiting.get(bound.bucket, _NONE).own(claim), held.others(claim)
             refused_now = not bound.entry.full_waits and own + others + asked > bound.hard
             if own + asked <= bound.hard and not refused_now:
                 continue
@@ -231,21 +251,6 @@ class Tally:
             self._more[bucket] = self._more.get(bucket, 0) - much
         return [bucket for bucket, _ in freed]
 
-    def _own(self, bound: Bound, claim: Claim) -> Amount:
-        """Return what the user of a claim has of a limit beside it."""
-        taken = (self._held.get(bound.bucket, _NONE), self._waiting.get(bound.bucket, _NONE))
-        both = (item for one in taken for item in one.of.items())
-        return sum(
-            (much for name, (much, x) in both if name != claim.id and x.key.user_created == claim.user_created), 0
-        )
-
-    def _others(self, bound: Bound, claim: Claim) -> Amount:
-        """Return what others hold of a limit."""
-        taken = self._held.get(bound.bucket, _NONE).of.items()
-        return sum(
-            (much for name, (much, x) in taken if name != claim.id and x.key.user_created != claim.user_created), 0
-        )
-
     def _frees_at(self, bucket: Bucket, short: Amount) -> float:
         """Return when so much more of a limit is free by the ends that are known; infinite where nothing tells."""
         if bucket not in self._ends:
@@ -259,9 +264,12 @@ class Tally:
         return inf
 
 
-def check_quotas(claim: Claim, seen: Snapshot) -> None:
-    """Raise RequestRefused where a request can't be had for its user's quotas, with any kind of GPU that it takes."""
-    tally = Tally(seen)
+def check_quotas(claim: Claim, seen: Snapshot, holdings: Holdings | None = None) -> None:
+    """Raise RequestRefused where a request can't be had for its user's quotas, with any kind of GPU that it takes.
+
+    ``holdings`` are those of the snapshot, where they are kept.
+    """
+    tally = Tally(seen, holdings)
     refused = [tally.refuse(claim, kind) for kind in kinds_of(claim.request, seen.kinds) or (None,)]
     if all(refused) and refused[0] is not None:
         raise refused[0]

@@ -12,7 +12,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
-from gpuspawner.backends.kubernetes.backend import KubernetesBackend
+from gpuspawner.backends.clusters import ClusterBackend
 from gpuspawner.backends.kubernetes.patches import keep_off
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Slot
@@ -50,8 +50,8 @@ class KubernetesScheduler(OwnQueue):
 
     capabilities = Capabilities(name="kubernetes", substitutes=True, keeps_from_all=False)
 
-    def __init__(self, backend: KubernetesBackend, kinds: Kinds) -> None:
-        """Serve ``kinds`` (``cluster_kinds``) from a cluster."""
+    def __init__(self, backend: ClusterBackend, kinds: Kinds) -> None:
+        """Serve ``kinds`` (``cluster_kinds``) from a cluster, or from several as one."""
         self._cluster = backend
         self._view = View(backend)
         self.kinds = kinds

@@ -51,6 +51,8 @@ class GpuKind:
     """The hub's groups whose members it exists for; none for everybody."""
     counts: Fraction | None = None
     """How much one counts in quotas and GPU hours; None for its share of a device."""
+    cluster: str = ""
+    """The cluster whose GPUs these are; "" where there is but one, or it is the hub's own."""
 
     @property
     def pool(self) -> str:

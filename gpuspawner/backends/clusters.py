@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 from gpuspawner.backends.base import Backend, ProbeResult, Running
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, NodeName, Slot
-from gpuspawner.core.gpus.names import Group, group_of
+from gpuspawner.core.gpus.names import Group, group_of, node_in
 from gpuspawner.core.quotas.limits import Room
 
 log = logging.getLogger("gpuspawner.clusters")
@@ -74,7 +74,7 @@ class ClustersBackend:
         """Match the GPUs of each cluster to its own kinds."""
         self._kinds = tuple(kinds)
         for name, one in self._clusters.items():
-            one.use_kinds([kind for kind in self._kinds if (kind.cluster or self._home) == name])
+            one.use_kinds(kinds_in("" if name == self._home else name, self._kinds))
 
     async def fleet(self) -> Fleet:
         """Return the GPUs of all clusters; of one that does not answer those seen last, which are not given.
@@ -170,15 +170,10 @@ class ClustersBackend:
         lost: dict[str, Any] = {}
         if away:
             lost = {"healthy": False, "reachable": False, "note": f"cluster {name} does not answer"}
-        gpus = tuple(replace(self._gpu_in(name, gpu), cluster=name, **lost) for gpu in fleet.gpus)
-        beside = {NodeName(name, node.node): has for node, has in fleet.beside.items()}
+        where = "" if name == self._home else name
+        gpus = tuple(replace(_gpu_in(where, gpu), cluster=name, **lost) for gpu in fleet.gpus)
+        beside = {NodeName(name, node_in(where, node.node)): has for node, has in fleet.beside.items()}
         return replace(fleet, gpus=gpus, beside=beside)
-
-    def _gpu_in(self, name: str, gpu: Gpu) -> Gpu:
-        if name == self._home or gpu.group is None:
-            return gpu
-        group = gpu.group._replace(cluster=name)
-        return replace(gpu, id=group.gpu(gpu.index), group=group)
 
     def _cluster(self, name: str) -> ClusterBackend:
         if name not in self._clusters:
@@ -203,6 +198,18 @@ class ClustersBackend:
                     return ProbeResult(problem=f"its cluster {name} does not answer: {seen.away}")
                 return await ask(self._clusters[name])
         return ProbeResult(problem="no running pod of the workspace was found in any cluster")
+
+
+def kinds_in(cluster: str, kinds: Iterable[GpuKind]) -> tuple[GpuKind, ...]:
+    """Return the kinds of one cluster; "" is the hub's own."""
+    return tuple(kind for kind in kinds if kind.cluster == cluster)
+
+
+def _gpu_in(cluster: str, gpu: Gpu) -> Gpu:
+    if not cluster or gpu.group is None:
+        return gpu
+    group = gpu.group._replace(cluster=cluster)
+    return replace(gpu, id=group.gpu(gpu.index), group=group, node=node_in(cluster, gpu.node))
 
 
 def _running_in(cluster: str, one: Running) -> Running:

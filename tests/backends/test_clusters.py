@@ -68,6 +68,7 @@ async def test_the_fleets_of_two_clusters_are_one(both):
         "us-east:node-1/nvidia.com/gpu/1",
     ]
     assert [gpu.cluster for gpu in fleet.gpus] == [HOME, HOME, AWAY, AWAY]
+    assert {gpu.node for gpu in fleet.gpus} == {"node-1", "us-east:node-1"}  # drained, or looked at, one by one
     slots = place(KINDS["a100@us-east"], 2, fleet, {})
     assert [slot.group for slot in slots] == [Group("node-1", GPU, AWAY)] * 2
     assert place(KINDS["a100"], 3, fleet, {}) is None  # GPUs of one workspace are of one cluster
@@ -131,7 +132,7 @@ async def test_one_that_hangs_delays_the_others_by_a_second(both, east):
 
 async def test_with_all_away_nothing_is_seen(both, home, east):
     home.unreachable = east.unreachable = "It is away."
-    with pytest.raises(Unavailable, match="Cluster eu-west: It is away. Cluster us-east: It is away."):
+    with pytest.raises(Unavailable, match=r"Cluster eu-west: It is away\. Cluster us-east: It is away\."):
         await both.fleet()
     with pytest.raises(Unavailable):
         await both.workspaces()

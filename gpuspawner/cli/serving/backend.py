@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from gpuspawner.backends.base import Backend
+from gpuspawner.backends.clusters import ClusterBackend, ClustersBackend, kinds_in
 from gpuspawner.backends.local.backend import LocalBackend
-from gpuspawner.catalog import Catalog, HttpSchedulerAddress
+from gpuspawner.catalog import Catalog, Cluster, HttpSchedulerAddress
 from gpuspawner.catalog.file import Prepared
 from gpuspawner.catalog.requests.menus import FILE, read_menus
 from gpuspawner.core.errors import CatalogError, Problem
@@ -84,6 +85,8 @@ def _same_scheduler(
 
 def _backend(catalog: Catalog, data: Path, hub_id: str, environment: Mapping[str, str]) -> Chosen:
     name = environment.get(BACKEND, "local")
+    if name == "local" and catalog.clusters:
+        raise BackendError("clusters: workspaces are processes of this machine here. Remove it from the catalog.")
     if name == "local":
         backend = LocalBackend(catalog.gpus.values(), catalog.simulated, data)
         return Chosen(catalog, partial(_on_this_machine, catalog.simulated), backend)
@@ -105,9 +108,12 @@ def _cluster(catalog: Catalog, data: Path, hub_id: str, text: str) -> Chosen:
         settings = cluster_settings(json.loads(text or "{}"))
     except ValueError as error:
         raise BackendError(f"{CLUSTER}: {error}.") from error
-    named = frozenset(kind.resource for kind in catalog.gpus.values())
+    named, clusters = frozenset(kind.resource for kind in catalog.gpus.values()), catalog.clusters
 
     def prepare(catalog: Catalog) -> Prepared:
+        if catalog.clusters != clusters:
+            right = "Restart the hub: until then the catalog from before holds."
+            raise CatalogError((Problem("catalog", None, "clusters", "it was changed while the hub runs", right),))
         try:
             menus = read_menus(data)
         except ValueError as error:
@@ -125,7 +131,20 @@ def _cluster(catalog: Catalog, data: Path, hub_id: str, text: str) -> Chosen:
         catalog, _ = prepare(catalog)
     except CatalogError as error:
         raise BackendError(str(error.problems[0])) from error
-    backend = KubernetesBackend(catalog.gpus.values(), hub_id, settings)
+    kinds = catalog.gpus.values()
+
+    def backend_of(cluster: Cluster) -> KubernetesBackend:
+        there = settings
+        if cluster.kubeconfig:
+            there = replace(settings, kubeconfig=cluster.kubeconfig, context=cluster.context)
+        return KubernetesBackend(kinds_in(cluster.name if cluster.kubeconfig else "", kinds), hub_id, there)
+
+    backend: ClusterBackend
+    if clusters:
+        home = next(name for name, one in clusters.items() if not one.kubeconfig)
+        backend = ClustersBackend({name: backend_of(one) for name, one in clusters.items()}, home, kinds)
+    else:
+        backend = KubernetesBackend(kinds, hub_id, settings)
     times = {**CLUSTER_TIMES, "probes_at_once": settings.probes_at_once}
     scheduler = KubernetesScheduler(backend, catalog.gpus)
     return Chosen(catalog, prepare, backend, scheduler, makes_pods=True, settings=times, close=backend.close)

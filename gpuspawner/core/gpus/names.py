@@ -8,6 +8,7 @@ fields.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -24,8 +25,7 @@ class Group(NamedTuple):
 
     def gpu(self, index: int) -> str:
         """Return the name of one of them."""
-        name = f"{self.node}/{self.resource}/{index}"
-        return f"{self.cluster}:{name}" if self.cluster else name
+        return f"{node_in(self.cluster, self.node)}/{self.resource}/{index}"
 
     @property
     def is_coming(self) -> bool:
@@ -36,6 +36,17 @@ class Group(NamedTuple):
     def coming_kind(self) -> str:
         """The kind for which the node is started, "" where it is there."""
         return self.node.removeprefix(_COMING).rpartition("-")[0] if self.is_coming else ""
+
+
+def node_in(cluster: str, node: str) -> str:
+    """Return what a node is called among those of several clusters; ``cluster`` "" is the hub's own."""
+    return f"{cluster}:{node}" if cluster else node
+
+
+def nodes_of(cluster: str, nodes: Iterable[str]) -> set[str]:
+    """Return those of these nodes that are a cluster's, as it calls them itself."""
+    parts = (node.rpartition(":") for node in nodes)
+    return {name for where, _, name in parts if where == cluster}
 
 
 def name_in(cluster: str, kind: str) -> str:

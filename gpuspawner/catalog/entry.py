@@ -7,6 +7,8 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from gpuspawner.catalog.parsers import (
+    TextOf,
+    WholeNumber,
     parse_groups,
     parse_kind,
     parse_name,
@@ -14,8 +16,6 @@ from gpuspawner.catalog.parsers import (
     parse_positive_duration,
     parse_seconds,
     range_of,
-    text_of,
-    whole_number,
 )
 from gpuspawner.core.units import parse_bytes, parse_cpu, parse_duration
 
@@ -32,16 +32,16 @@ Sections = BeforeValidator(lambda data: [] if data is None else data)
 
 Name = Annotated[str, BeforeValidator(parse_name)]
 KindName = Annotated[str, BeforeValidator(parse_kind)]
-Title = Annotated[str | None, BeforeValidator(text_of(100))]
+Title = Annotated[str | None, BeforeValidator(TextOf(100))]
 Bytes = Annotated[int | None, BeforeValidator(parse_bytes)]
 Cores = Annotated[float | None, BeforeValidator(parse_cpu)]
 Duration = Annotated[float | None, BeforeValidator(parse_duration)]
 PositiveDuration = Annotated[float | None, BeforeValidator(parse_positive_duration)]
 Seconds = Annotated[int | None, BeforeValidator(parse_seconds)]
 Lifetimes = Annotated[tuple[int, int] | None, BeforeValidator(range_of(parse_seconds))]
-GpuCount = Annotated[int, BeforeValidator(whole_number(1, 1024))]
-GpuCounts = Annotated[tuple[int, int], BeforeValidator(range_of(whole_number(1, 1024)))]
-Priority = Annotated[int | None, BeforeValidator(whole_number(-100, 100))]
+GpuCount = Annotated[int, BeforeValidator(WholeNumber(1, 1024))]
+GpuCounts = Annotated[tuple[int, int], BeforeValidator(range_of(WholeNumber(1, 1024)))]
+Priority = Annotated[int | None, BeforeValidator(WholeNumber(-100, 100))]
 Packages = Annotated[list[str], BeforeValidator(parse_packages)]
 Groups = Annotated[list[str] | None, BeforeValidator(parse_groups)]
 

@@ -33,6 +33,8 @@ from gpuspawner.catalog.entry import (
 )
 from gpuspawner.catalog.parsers import (
     LONGEST_NAME,
+    TextOf,
+    WholeNumber,
     parse_compute,
     parse_http_url,
     parse_image,
@@ -53,8 +55,6 @@ from gpuspawner.catalog.parsers import (
     parse_warnings,
     parse_yes,
     range_of,
-    text_of,
-    whole_number,
 )
 from gpuspawner.catalog.rules.models import (
     Group,
@@ -72,13 +72,13 @@ from gpuspawner.core.units import parse_bytes, parse_cpu
 class AutoscaleEntry(Entry):
     """Nodes that a cluster starts once a pod waits for one: ``max`` GPUs in all, ``each`` on one node."""
 
-    max: Annotated[int | None, BeforeValidator(whole_number(1, 1024))] = None
+    max: Annotated[int | None, BeforeValidator(WholeNumber(1, 1024))] = None
     """The most GPUs of this kind that such nodes have together."""
-    each: Annotated[int | None, BeforeValidator(whole_number(1, 1024))] = None
+    each: Annotated[int | None, BeforeValidator(WholeNumber(1, 1024))] = None
     """How many one such node has. Default: 1."""
     start: PositiveDuration = None
     """How long a node takes until its GPUs can be used."""
-    labels: Annotated[dict[str, Annotated[str, BeforeValidator(text_of(LONGEST_NAME))]], Section] = Field(
+    labels: Annotated[dict[str, Annotated[str, BeforeValidator(TextOf(LONGEST_NAME))]], Section] = Field(
         default_factory=dict
     )
     """What labels the new nodes will have. Default: nvidia.com/gpu.product, as `match` names it."""
@@ -99,7 +99,7 @@ class GpuEntry(Entry):
     """Of an hour of one. Money is shown only where a price is set."""
     of: Annotated[str | None, BeforeValidator(parse_name)] = None
     """The kind whose GPUs it divides, where it is a share."""
-    shares: Annotated[int | None, BeforeValidator(whole_number(2, 64))] = None
+    shares: Annotated[int | None, BeforeValidator(WholeNumber(2, 64))] = None
     """Into how many shares one of those GPUs is divided."""
     resource: Annotated[str | None, BeforeValidator(parse_resource)] = None
     """What nodes call it, where it is no whole GPU or no label tells its kind. Default: nvidia.com/gpu."""
@@ -127,7 +127,7 @@ class DefaultEntry(Entry):
 
     gpu: Annotated[str | None, BeforeValidator(parse_name)] = None
     """The kind of GPU; `none` is none. Default: the first of `gpus`."""
-    count: Annotated[int | None, BeforeValidator(whole_number(1, 1024))] = None
+    count: Annotated[int | None, BeforeValidator(WholeNumber(1, 1024))] = None
     """How many. Default: the least that `gpus` allows."""
     cpu: Cores = None
     """CPU cores. Default: 2."""
@@ -158,7 +158,7 @@ class NeedsEntry(Entry):
 class OnStopEntry(Entry):
     """What runs in a workspace before the service ends it, then its user's own `~/.gpuspawner/on-stop`."""
 
-    command: Annotated[str | None, BeforeValidator(text_of(2000))] = None
+    command: Annotated[str | None, BeforeValidator(TextOf(2000))] = None
     """A shell command, run in the home as the workspace's user. Default: none."""
     timeout: Annotated[float | None, BeforeValidator(parse_on_stop_timeout)] = None
     """How long both may take, up to 10m. So much later the workspace may end. Default: 60s."""
@@ -172,13 +172,13 @@ class TemplateEntry(Entry):
     """The template from which it has all that it does not write itself."""
     title: Title = None
     """What people read. Default: the template's own name."""
-    description: Annotated[str | None, BeforeValidator(text_of(2000))] = None
+    description: Annotated[str | None, BeforeValidator(TextOf(2000))] = None
     """What the form says of it."""
     image: Annotated[str | None, BeforeValidator(parse_image)] = None
     """The image of its pods. Default: the hub's own."""
     own_images: Annotated[str | None, BeforeValidator(parse_own_images)] = None
     """On Kubernetes: which images people may bring, as a pattern of whole names with the registry. Default: none."""
-    profile: Annotated[str | None, BeforeValidator(text_of(100))] = None
+    profile: Annotated[str | None, BeforeValidator(TextOf(100))] = None
     """The slug of a profile in KubeSpawner's `profile_list`, whose settings apply first."""
     opens: Annotated[list[str] | None, BeforeValidator(parse_opens)] = None
     """What its workspaces open, the default first. Default: as `c.Spawner.default_url` says."""
@@ -255,7 +255,7 @@ class ActivityEntry(Entry):
 class KeepEntry(Entry):
     """How often, and for how long each time, an idle workspace may be kept."""
 
-    times: Annotated[int | None, BeforeValidator(whole_number(0, 100))] = None
+    times: Annotated[int | None, BeforeValidator(WholeNumber(0, 100))] = None
     """How often. Default: 3."""
     each: PositiveDuration = None
     """For how long each time. Default: 2h."""
@@ -363,7 +363,7 @@ class CatalogEntry(Entry):
     """Of the file: 1. It must be written."""
     timezone: Annotated[str | None, BeforeValidator(parse_timezone)] = None
     """In which hours, days, weeks and months are meant. Default: UTC."""
-    contact: Annotated[str | None, BeforeValidator(text_of(300))] = None
+    contact: Annotated[str | None, BeforeValidator(TextOf(300))] = None
     """Whom people ask for more, as refusals tell them."""
     currency: Annotated[str | None, BeforeValidator(parse_currency)] = None
     """In which `price` and budgets of `cost` are, as it stands before an amount. Default: none is shown."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeVar
 from urllib.parse import urlsplit
 
@@ -69,31 +70,36 @@ def parse_kind(value: object) -> str:
     return name
 
 
-def text_of(longest: int) -> Callable[[object], str]:
-    """Return a reader of text of at most ``longest`` characters."""
+@dataclass(frozen=True)
+class TextOf:
+    """A reader of text of at most ``longest`` characters."""
 
-    def parse(value: object) -> str:
-        right = f"write one to {longest} characters of text; put it in quotes if it looks like something else"
+    longest: int
+
+    def __call__(self, value: object) -> str:
+        """Read it."""
+        right = f"write one to {self.longest} characters of text; put it in quotes if it looks like something else"
         if not isinstance(value, str) or not value.strip():
             raise BadValue(f"{quoted(value)} is no text", right)
-        if len(value) > longest or not all(c.isprintable() or c == "\n" for c in value):
+        if len(value) > self.longest or not all(c.isprintable() or c == "\n" for c in value):
             raise BadValue(f"{quoted(value)} is too long or has characters that cannot be shown", right)
         return value.strip()
 
-    return parse
 
+@dataclass(frozen=True)
+class WholeNumber:
+    """A reader of whole numbers from ``least`` to ``most``."""
 
-def whole_number(least: int, most: int) -> Callable[[object], int]:
-    """Return a reader of whole numbers from ``least`` to ``most``."""
+    least: int
+    most: int
 
-    def parse(value: object) -> int:
-        right = f"write a whole number from {least} to {most}"
+    def __call__(self, value: object) -> int:
+        """Read it."""
+        right = f"write a whole number from {self.least} to {self.most}"
         try:
-            return parse_count(value, least, most)
+            return parse_count(value, self.least, self.most)
         except BadValue as error:
             raise BadValue(error.wrong, right) from None
-
-    return parse
 
 
 def range_of(parse_end: Callable[[object], N]) -> Callable[[object], tuple[N, N]]:

@@ -100,6 +100,22 @@ async def test_what_hung_is_one_of_the_others_again_once_it_is_well(kubelets, ha
     assert (await asyncio.wait_for(prober.probe(well, 1, 60.0), 60)).text == "out"
 
 
+async def test_scripts_that_last_leave_connections_to_others_and_none_loses_its_time_by_waiting(kubelets):
+    prober = Prober(kubelets, ClusterSettings("jhub", scripts_at_once=2))
+    *stopped, probed = pods("node", *"abcdef")
+    kubelets.hanging.update(pod.name for pod in stopped)
+    scripts = [asyncio.create_task(prober.run_script(pod, b"", 0.3)) for pod in stopped[:2]]
+    await settled()
+    late = asyncio.create_task(prober.run_script(stopped[2], b"", NEVER_SECONDS))
+    await settled()
+    assert kubelets.running == ["a", "b"]
+    assert (await prober.probe(probed, 1, 60.0)).text == "out"
+    assert {one.problem for one in await asyncio.gather(*scripts)} == {"the script did not end within 0.3 s"}
+    await settled()
+    assert kubelets.running == ["c"], "its turn"
+    late.cancel()
+
+
 async def test_nothing_is_kept_of_pods_and_nodes_that_are_gone(kubelets):
     prober = Prober(kubelets, ClusterSettings("jhub"))
     gone, stays = pods("gone", "a")[0], pods("stays", "b")[0]

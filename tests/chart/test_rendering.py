@@ -290,3 +290,12 @@ def test_the_schema_takes_what_the_catalog_takes(chart):
     catalog = yaml.safe_load((ROOT / "hub_config" / "catalog.yaml").read_text())
     chart.text({"catalog": catalog})
     assert json.loads(chart_schema.SCHEMA.read_text())["$defs"]["TemplateEntry"]["additionalProperties"] is False
+
+
+def test_metrics_that_name_people_are_scraped_where_that_is_asked_for(chart):
+    for people, paths in (
+        (False, ["/services/gpu/metrics"]),
+        (True, ["/services/gpu/metrics", "/services/gpu/metrics/people"]),
+    ):
+        made = chart.objects({**MONITOR, "monitoring.serviceMonitor.people": people})["ServiceMonitor", "gpuspawner"]
+        assert [one["path"] for one in made["spec"]["endpoints"]] == paths

@@ -62,6 +62,32 @@ def told(world, query="by=people"):
     ]
 
 
+def test_grants_corrections_and_lifts_that_were_refused_are_there_with_what_was_wrong(world):
+    browser, grant = Browser(world, "admin"), {"user": "alice", "what": "2 GPUs", "until": "3d", "why": "a paper"}
+    made = api(world, "admin", "quota-grants", "POST", grant).json()
+    api(world, "admin", "quota-grants", "POST", {**grant, "team": "ghost"})
+    browser.submit("quotas/grants", user="alice", number="0", unit="GPUs", until="3d", why="a paper", status=400)
+    for _ in range(2):  # it is taken back once
+        api(world, "admin", f"quota-grants/{made['id']}", "DELETE", {"why": "a mistake"})
+    api(world, "admin", "usage/corrections", "POST", {"user": "alice", "amount": "much", "why": "a fault"})
+    act(world, "restrictions", what="drain", node=NODE)
+    drain = api(world, "admin", "admin/restrictions").json()["restrictions"][0]["id"]
+    api(world, "admin", f"admin/restrictions/{drain}", "DELETE", {})
+    browser.submit(f"console/restrictions/{drain}/lift", reason="", status=400)
+    lines = found(world, "what=refused")["audit"]
+    assert [(x["actor"], x["where"], x["outcome"]) for x in lines[::-1]] == [
+        ("admin", where, "refused") for where in ("the API", "the console", *("the API",) * 3, "the console")
+    ]
+    begins = [
+        "grant: Team: 'ghost' asked",
+        "grant: what: '0 GPUs'",
+        "take a grant back: admin has taken it back already",
+        "correct the use: amount: 'much'",
+    ]
+    for line, words in zip(lines[::-1], [*begins, "lift: ", "lift: "], strict=True):
+        assert line["why"].startswith(words), line["why"]
+
+
 def test_claims_are_there_from_their_making_to_their_end_and_those_refused(world):
     asked = {"kind": "a100", "external": "train-77", "key": "once"}
     made = api(world, "admin", "preemptions", "POST", asked).json()

@@ -16,6 +16,7 @@ from gpuspawner.backends.base import PodName, ProbeResult
 from gpuspawner.catalog import Exporter
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.service.observe import dcgm
 from gpuspawner.service.observe.dcgm import SOURCE, Dcgm, read
 from gpuspawner.service.observe.doubts import TOLD_SECONDS
 
@@ -32,11 +33,11 @@ def line(metric, value, **labels):
 
 @contextmanager
 def exporter(lines):
-    """Serve what the list holds at the moment."""
+    """Serve what the list holds, or what its functions return, at the moment."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
-            body = "".join(lines).encode()
+            body = "".join(one() if callable(one) else one for one in lines).encode()
             self.send_response(200)
             self.send_header("Content-Type", "text/plain; version=0.0.4")
             self.end_headers()
@@ -135,17 +136,65 @@ def test_what_is_no_answer_is_refused(body):
         read(body.encode(), 0.0)
 
 
-def test_five_thousand_workspaces_are_one_answer_of_some_megabytes():
-    result = [
-        {"metric": {"UUID": f"GPU-{i:036}", "pod": f"jupyter-{i}", "namespace": "jhub"}, "value": [1.0, str(i % 101)]}
+def eventually(seen, found):
+    """Look until it is found."""
+    until = time.monotonic() + 60
+    while not found(looked(seen)):
+        assert time.monotonic() < until, (seen.trouble, seen._seen)
+        seen._seen = {}
+        time.sleep(0.3)
+
+
+def test_series_that_are_late_frozen_missing_or_begin_anew(tmp_path, monkeypatch):
+    monkeypatch.setattr(dcgm, "WINDOW_SECONDS", 6)
+
+    def late(seconds):
+        return lambda: line(UTILIZATION, 80, UUID="GPU-late")[:-1] + f" {int((time.time() - seconds) * 1000)}\n"
+
+    frozen = line(UTILIZATION, 70, UUID="GPU-a", pod="jupyter-ada", namespace="jhub")
+    lines = [frozen, late(3)]
+    with (
+        exporter(lines) as target,
+        prometheus(tmp_path, {"job_name": "dcgm", "static_configs": [{"targets": [target]}]}) as url,
+    ):
+        seen = Dcgm(InForce(url), Clock())
+
+        def told():
+            return percents(seen, ["GPU-a", "GPU-late"], ProbeResult())
+
+        eventually(seen, lambda _: told() == [("GPU-a", 70.0), ("GPU-late", 80.0)])
+        lines[1:] = []  # its sample grows old, and that of the other stays as it is
+        eventually(seen, lambda _: told() == [("GPU-a", 70.0)])
+        lines[:] = [line(UTILIZATION, 0, UUID="GPU-a"), late(600)]  # begins anew, by other labels and at rest
+        seen._seen = {}
+        looked(seen)
+        assert told() == [("GPU-a", 70.0)], "the work of a moment ago"
+        eventually(seen, lambda _: told() == [])
+        assert seen.trouble == "", "neither what rests nor what is missing or too old is a fault"
+        lines[:] = []
+        looked(seen)
+        assert (told(), seen.trouble) == ([], "")
+
+
+def test_five_thousand_workspaces_are_one_question_and_an_answer_of_a_megabyte(tmp_path):
+    lines = [
+        line(UTILIZATION, i % 101, UUID=f"GPU-{i:036}", gpu=str(i % 8), pod=f"jupyter-{i}", namespace="jhub")
         for i in range(5000)
     ]
-    result += [{"metric": {"UUID": "GPU-x"}, "value": [1.0, text]} for text in ("NaN", "+Inf", "-5", "1e9")]
-    body = json.dumps({"status": "success", "data": {"resultType": "vector", "result": result}}).encode()
-    assert len(body) < 2**20
-    found = read(body, 5.0)
-    assert len(found) == 2 * (5000 - 50), "without those at 0"
-    assert "GPU-x" not in found
+    job = {"job_name": "dcgm", "honor_labels": True}
+    with (
+        exporter(lines) as target,
+        prometheus(tmp_path, {**job, "static_configs": [{"targets": [target]}]}) as url,
+    ):
+        seen = Dcgm(InForce(url), Clock())
+        eventually(seen, lambda _: len(seen._seen) == 2 * (5000 - 50))  # without those at 0, by GPU and by pod
+        assert len(asyncio.run(dcgm._ask(seen._in_force.catalog.exporter))) < 2 * 2**20
+        assert percents(seen, ["GPU-" + f"{4000:036}"], ProbeResult()) == [(f"GPU-{4000:036}", 4000.0 % 101)]
+
+
+def test_what_is_no_percentage_is_not_work():
+    result = [{"metric": {"UUID": "GPU-x"}, "value": [1.0, text]} for text in ("NaN", "+Inf", "-5", "1e9")]
+    assert read(json.dumps({"data": {"result": result}}).encode(), 5.0) == {}
 
 
 def by_gpu(world, percent, gpu):

@@ -222,6 +222,14 @@ class JupyterServer:
         with urllib.request.urlopen(request, timeout=10) as response:
             return response.status, json.load(response)
 
+    def post(self, path):
+        """POST with the person's token and no body; return the JSON."""
+        request = urllib.request.Request(
+            self.url + path, data=b"", headers={"Authorization": f"token {self.token}"}, method="POST"
+        )
+        with urllib.request.urlopen(request, timeout=60) as response:
+            return json.load(response)
+
     def end(self):
         self._process.terminate()
         self._process.wait(20)

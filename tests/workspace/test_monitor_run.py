@@ -190,9 +190,26 @@ async def test_a_forged_file_changes_nothing_of_what_the_probe_sees(workspace, c
     assert classify(sample, POLICY, 0.0).kind is SampleKind.BUSY
 
 
-async def test_a_real_jupyter_server_keeps_it(workspace, bare_server):
-    bare_server(**{name: value for name, value in workspace.environment.items() if name.startswith(("GPU", "LD_"))})
+async def test_a_real_jupyter_server_keeps_it_while_kernels_are_restarted_and_begins_anew_with_itself(
+    workspace, bare_server
+):
+    environment = {name: value for name, value in workspace.environment.items() if name.startswith(("GPU", "LD_"))}
+    server = bare_server(**environment)
     await workspace.eventually(follows)
+    kernel = await asyncio.to_thread(server.post, "api/kernels")
     workspace.burst()
     sample = await workspace.eventually(saw_work)
     assert (sample.gpus[0].holders, sample.opened) == (0, False)
+
+    await asyncio.to_thread(server.post, f"api/kernels/{kernel['id']}/restart")
+    workspace.burst()
+    after = await workspace.eventually(saw_work)
+    assert monitor_of(after).gapless_seconds > monitor_of(sample).gapless_seconds, "nothing was missed meanwhile"
+    server.end()
+    gone = await workspace.eventually(lambda found: not follows(found))
+    assert classify(gone, POLICY, 0.0).kind is not SampleKind.BUSY
+    bare_server(**environment)
+    again = await workspace.eventually(follows)
+    assert monitor_of(again).gapless_seconds < monitor_of(after).gapless_seconds, "it knows of nothing before"
+    workspace.burst()
+    await workspace.eventually(saw_work)

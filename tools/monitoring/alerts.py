@@ -154,6 +154,28 @@ ALERTS = (
         {'gpuspawner_notifications_total{result="failed"}': "+1"},
         {'gpuspawner_notifications_total{result="failed"}': "+0"},
     ),
+    Alert(
+        "GpuspawnerSchedulerFails",
+        "sum by (adapter, reason) (increase(gpuspawner_scheduler_errors_total[30m])) >= 3",
+        10,
+        WARNING,
+        "The scheduler {{ $labels.adapter }} failed {{ $value | humanize }} times in 30 min: {{ $labels.reason }}.",
+        "Nothing is granted while it fails. The console says since when; the service's log has each error. Is an "
+        "external scheduler up, and does it answer as its contract says?",
+        {'gpuspawner_scheduler_errors_total{adapter="http", reason="no answer"}': "+1"},
+        {'gpuspawner_scheduler_errors_total{adapter="http", reason="no answer"}': "+0"},
+    ),
+    Alert(
+        "GpuspawnerNotAsLeased",
+        "sum by (found) (increase(gpuspawner_lease_mismatches_total[1h])) > 0",
+        1,
+        WARNING,
+        "What ran was not as the leases say ({{ $labels.found }}), {{ $value | humanize }} times in the last hour.",
+        "The audit names each workspace. After an adoption, and after the loss of the store, servers without a lease "
+        "are expected; else somebody starts servers past the service, or moves them to other GPUs.",
+        {'gpuspawner_lease_mismatches_total{found="elsewhere"}': "+1"},
+        {'gpuspawner_lease_mismatches_total{found="elsewhere"}': "+0"},
+    ),
 )
 
 

@@ -22,6 +22,8 @@ TLS_END_SECONDS = 0.25
 told as an unclosed transport."""
 READ_BUFFER_BYTES = 2 * 1024 * 1024
 """Events of large objects exceed aiohttp's own: kubernetes_asyncio's figure."""
+OTHERS_AT_ONCE = 16
+"""Connections that are kept for watches, ends and all else beside execs."""
 KNOWN_SECONDS = 30.0
 """A kubeconfig's own command that takes longer for a token gives none."""
 RENEW_SECONDS = 60.0
@@ -48,7 +50,7 @@ class Connection:
             Unavailable: it is not known.
         """
         configuration = Configuration()
-        configuration.connection_pool_maxsize = 2 * settings.probes_at_once + 16
+        configuration.connection_pool_maxsize = 2 * settings.probes_at_once + settings.scripts_at_once + OTHERS_AT_ONCE
         try:
             renew = await _read(settings, configuration)
             host = str(configuration.host)

@@ -48,6 +48,7 @@ class Prober:
         self._api, self._settings = api, settings
         self._script = script()
         self._slots, self._slow_slots = _Slots(settings), _Slots(settings)
+        self._scripts = asyncio.Semaphore(settings.scripts_at_once)
         self._failed: set[str] = set()
         self._probing: set[str] = set()
 
@@ -65,9 +66,10 @@ class Prober:
         return result
 
     async def run_script(self, pod: Pod, script: bytes, deadline_seconds: float) -> ProbeResult:
-        """Run another script in a pod. Never raises, and waits for no probe."""
-        running = self._executed(pod, script, "the script")
-        return await self._bounded(running, deadline_seconds, "the script")
+        """Run another script in a pod. Never raises, waits for no probe, and takes no connection from others."""
+        async with self._scripts:
+            running = self._executed(pod, script, "the script")
+            return await self._bounded(running, deadline_seconds, "the script")
 
     def forget_but(self, pods: Iterable[Pod]) -> None:
         """Forget what is known of any pod that is none of these."""

@@ -55,6 +55,9 @@ class ClusterSettings:
     """Execs under way. 5,000 workspaces a minute are 83 begun each second, and one lasts 2.3 s, mostly asleep between
     its readings. Each is a connection to the API server. As many again may run of workspaces whose probe before failed:
     one that hangs again delays none of the others."""
+    scripts_at_once: int = 64
+    """Other execs under way: what a workspace runs before its end takes up to some minutes. More wait for these, and
+    their time begins when it is their turn."""
     probes_per_node: int = 4
     """Of these on one node, and as many again likewise: its kubelet and its processes serve the workspaces first."""
     readings: int = 3

@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 
 from gpuspawner.catalog.entry import Bytes, Cores, Entry, KindName, PositiveDuration, Priority, Section, Title
-from gpuspawner.catalog.parsers import parse_group, parse_kind, parse_name, whole_number
+from gpuspawner.catalog.parsers import WholeNumber, parse_group, parse_kind, parse_name
 from gpuspawner.catalog.rules.parsers import (
     amount_of,
     parse_date,
@@ -25,7 +25,7 @@ from gpuspawner.core.rules import Per, Window
 Gpus = Annotated[Fraction | None, BeforeValidator(amount_of("a number of GPUs", "4"))]
 Hours = Annotated[Fraction | None, BeforeValidator(amount_of("a number of hours", "40"))]
 Money = Annotated[Fraction | None, BeforeValidator(amount_of("an amount of money", "250"))]
-Count = Annotated[int | None, BeforeValidator(whole_number(0, 10_000))]
+Count = Annotated[int | None, BeforeValidator(WholeNumber(0, 10_000))]
 Group = Annotated[str, BeforeValidator(parse_group)]
 When = Annotated[Window | None, BeforeValidator(parse_when)]
 
@@ -147,7 +147,7 @@ class HoldEntry(Entry):
     """For whom."""
     gpu: Annotated[str | None, BeforeValidator(parse_kind)] = None
     """Which kind."""
-    count: Annotated[int | None, BeforeValidator(whole_number(1, 1024))] = None
+    count: Annotated[int | None, BeforeValidator(WholeNumber(1, 1024))] = None
     """How many."""
     when: When = None
     """The part of the week."""

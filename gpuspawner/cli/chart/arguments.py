@@ -17,6 +17,12 @@ VERSION is the one that the release has, as `helm list --namespace jhub` shows i
 
 To leave: the same upgrade without gpu.yaml, then helm uninstall gpuspawner. Servers that run go on.
 """
+CRD_HELP = """\
+Prints what the chart gpuspawner-crds holds: DevGPUVMRequest, DevGPUVMTemplate, DevGPUVMLifecyclePolicy and
+DevGPUVMQuota, and the policy by which nobody writes a request for others.
+
+  gpuspawner crd | kubectl apply --server-side --filename -
+"""
 
 
 def add_chart(commands: Any, raw: type) -> None:
@@ -43,3 +49,10 @@ def add_chart(commands: Any, raw: type) -> None:
     making.add_argument("action", choices=["make", "remove"])
     making.add_argument("name", metavar="NAME", help="of the Secret")
     making.set_defaults(run="gpuspawner.cli.chart.secret:kubernetes_secret")
+    crd = commands.add_parser(
+        "crd",
+        help="print the custom resources' definitions and their admission policy (Kubernetes)",
+        description=CRD_HELP,
+        formatter_class=raw,
+    )
+    crd.set_defaults(run="gpuspawner.cli.chart.crd:print_crds")

@@ -6,21 +6,19 @@ from typing import Any
 
 from tornado.web import HTTPError
 
-from gpuspawner.core.administering import acts
 from gpuspawner.core.errors import Conflict, RequestRefused
-from gpuspawner.core.leases.release import storable
 from gpuspawner.service.administering.asking import Act
 from gpuspawner.service.administering.audit import AUDIT, CURSOR, read_cursor, rows_of, sought_of
 from gpuspawner.service.administering.restricting import Restricting
 from gpuspawner.service.administering.views import restriction_view
 from gpuspawner.service.administering.workspaces import FIELDS, Workspaces
 from gpuspawner.service.api.base import ApiHandler
+from gpuspawner.service.api.granting import refusal
 from gpuspawner.service.api.rest import route
 from gpuspawner.service.api.rest.shapes import administering as shapes
 from gpuspawner.service.tell.console.listing import read_wanted
 
 LISTED = 200
-LONGEST_REFUSAL = 1000
 ACTIONS = "|".join(FIELDS)
 ADMINS = "act on workspaces and on what is given, and read the audit"
 
@@ -35,8 +33,7 @@ class AdministratorHandler(ApiHandler):
 
 async def note_refusal(act: Act, asked: str, error: Conflict | RequestRefused) -> None:
     """Note an act that was refused."""
-    event = acts.ActRefused(storable(f"{asked}: {error}")[:LONGEST_REFUSAL])
-    await act.parts.book.save(audit=[act.line("", event)])
+    await act.parts.book.save(audit=[act.line("", refusal(asked, error))])
 
 
 class OfWorkspaces(AdministratorHandler):
@@ -86,7 +83,13 @@ class OneRestriction(AdministratorHandler):
         one = await self.parts.restrictions.get(restriction)
         if one is None:
             raise HTTPError(404, reason=f"There is no restriction with the id {restriction[:40]}.")
-        self.answer(await Restricting(self.act()).lift(one, body))
+        act = self.act()
+        try:
+            lifted = await Restricting(act).lift(one, body)
+        except (Conflict, RequestRefused) as error:
+            await note_refusal(act, "lift", error)
+            raise
+        self.answer(lifted)
 
 
 class Audit(AdministratorHandler):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -12,11 +13,13 @@ from pydantic import Field
 from tornado.web import HTTPError
 
 from gpuspawner.catalog import teams_of
+from gpuspawner.core.administering.acts import ActRefused
 from gpuspawner.core.calendar.periods import HOUR_MS, day_of, milliseconds
 from gpuspawner.core.calendar.until import parse_until
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable, quoted
 from gpuspawner.core.leases import events
 from gpuspawner.core.leases.lease import Owner
+from gpuspawner.core.leases.release import storable
 from gpuspawner.core.quotas.charges import Charge, Line
 from gpuspawner.core.quotas.grant_text import Amount, amount_text, parse_correction, parse_grant
 from gpuspawner.core.rules import Account, Rate, Used
@@ -30,7 +33,7 @@ from gpuspawner.service.tell.rules.quota_view import grant_view
 
 log = logging.getLogger("gpuspawner")
 
-LONGEST_NAME, LONGEST_WHY = 255, 500
+LONGEST_NAME, LONGEST_WHY, LONGEST_REFUSAL = 255, 500, 1000
 
 Sent = Mapping[str, Any]
 
@@ -66,7 +69,7 @@ class CorrectionBody(WhyBody):
 
 
 class Granting:
-    """Does it for one administrator, who says why."""
+    """Does it for one administrator, who says why. What is refused is noted in the audit, too."""
 
     def __init__(self, parts: Parts, person: Person, where: str) -> None:
         """Raise 403 where that is no administrator. ``where`` is from where they do it, in words."""
@@ -76,6 +79,20 @@ class Granting:
 
     async def grant(self, body: Sent) -> dict[str, Any]:
         """Make a grant, which is in force at once, or from the time said."""
+        async with self._noting("grant"):
+            return await self._grant(body)
+
+    async def take_back(self, row: GrantRow, body: Sent) -> dict[str, Any]:
+        """Take a grant back. What runs goes on to its end; nothing is extended or started by it any more."""
+        async with self._noting("take a grant back"):
+            return await self._take_back(row, body)
+
+    async def correct(self, body: Sent) -> dict[str, Any]:
+        """Write a line of the ledger, which counts in the present day, week and month."""
+        async with self._noting("correct the use"):
+            return await self._correct(body)
+
+    async def _grant(self, body: Sent) -> dict[str, Any]:
         person, parts = self.person, self.parts
         account, user = await self._account(body)
         if account == Account() and body.get("everybody") is not True:
@@ -106,8 +123,7 @@ class Granting:
         await self._settle()
         return view
 
-    async def take_back(self, row: GrantRow, body: Sent) -> dict[str, Any]:
-        """Take a grant back. What runs goes on to its end; nothing is extended or started by it any more."""
+    async def _take_back(self, row: GrantRow, body: Sent) -> dict[str, Any]:
         person, parts = self.person, self.parts
         why, now = self._why(body), parts.clock.now()
         if row.taken_back_at is not None:
@@ -120,8 +136,7 @@ class Granting:
         await parts.allocator.accounting.take_back(taken, self._line(row.user or row.team, event))
         return grant_view(parts, taken)
 
-    async def correct(self, body: Sent) -> dict[str, Any]:
-        """Write a line of the ledger, which counts in the present day, week and month."""
+    async def _correct(self, body: Sent) -> dict[str, Any]:
         person, parts = self.person, self.parts
         account, user = await self._account(body)
         if not user:
@@ -140,6 +155,15 @@ class Granting:
         await self._settle()
         view = {"user": user, "team": account.team or None, "amount": float(amount.number), "limit": amount.what.value}
         return {**view, "why": why, "by": person.name, "at": now, "words": words}
+
+    @asynccontextmanager
+    async def _noting(self, asked: str) -> AsyncIterator[None]:
+        """Note what is refused in the audit."""
+        try:
+            yield
+        except (Conflict, RequestRefused) as error:
+            await self.parts.book.save(audit=[self._line("", refusal(asked, error))])
+            raise
 
     def _line(self, user: str, event: events.Event) -> AuditLine:
         """Return an audit line of no workspace."""
@@ -175,6 +199,11 @@ class Granting:
         if not user:
             return Account(team), ""
         return Account(team, (await owner_of(self.parts, user)).user_created), user
+
+
+def refusal(asked: str, error: Conflict | RequestRefused) -> ActRefused:
+    """Return what the audit says of an administrator's act that was refused."""
+    return ActRefused(storable(f"{asked}: {error}")[:LONGEST_REFUSAL])
 
 
 async def owner_of(parts: Parts, user: str) -> Owner:

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator
 
 from gpuspawner.catalog.entry import Entry, Section, Sections
 from gpuspawner.catalog.models import CatalogEntry
+from gpuspawner.catalog.parsers import TextOf, WholeNumber
 from tools.docs.reference.written import attribute_docstrings, docstring, paragraph, table
 
 HEAD = """\
@@ -90,8 +91,9 @@ def _is_reader(one: Any) -> bool:
 
 def _words(read: Any) -> str:
     """Return what a reader takes, by its docstring, or by that of the function that made it."""
-    made_by = read.__qualname__.split(".")[0]
-    held = inspect.getclosurevars(read).nonlocals
+    made_by, held = type(read).__name__, dict(vars(read))
+    if not isinstance(read, (TextOf, WholeNumber)):
+        made_by, held = read.__qualname__.split(".")[0], dict(inspect.getclosurevars(read).nonlocals)
     if made_by == "range_of":
         return f"a range or one value, each {_words(held['parse_end'])}"
     if made_by == "amount_of":
@@ -99,4 +101,6 @@ def _words(read: Any) -> str:
     text = docstring(getattr(sys.modules[read.__module__], made_by))
     for name, value in held.items():
         text = text.replace(f"`{name}`", str(value))
-    return paragraph(text.removeprefix("Read ").removeprefix("Return a reader of ").removesuffix("."))
+    return paragraph(
+        text.removeprefix("Read ").removeprefix("Return a reader of ").removeprefix("A reader of ").removesuffix(".")
+    )

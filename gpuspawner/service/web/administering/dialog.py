@@ -219,8 +219,10 @@ class LiftHere(RestrictionsPage):
         try:
             await Restricting(act).lift(one, {"reason": self.get_body_argument("reason", "")})
         except RequestRefused as error:
+            await note_refusal(act, "lift", error)
             await self.list(error.status, f"{error.remedy} Allowed: {error.limit}.")
         except Conflict as error:
+            await note_refusal(act, "lift", error)
             await self.list(409, str(error))
         else:
             self.redirect(f"{self.parts.prefix.rstrip('/')}/{HOME}", status=303)

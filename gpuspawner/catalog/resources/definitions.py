@@ -1,0 +1,219 @@
+"""The four kinds of custom resources, and the policy that lets nobody write a request for others."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuspawner.catalog.entry import Entry
+from gpuspawner.catalog.models import PolicyEntry, TemplateEntry
+from gpuspawner.catalog.requests.models import RequestEntry
+from gpuspawner.catalog.resources.schema import schema_of
+from gpuspawner.catalog.resources.status import OF_ENTRY, OF_REQUEST
+from gpuspawner.catalog.rules.models import QuotaEntry
+
+API_GROUP = "gpuspawner.io"
+API_VERSION = "v1alpha1"
+REQUESTS = "devgpuvmrequests"
+USERS = "devgpuvmusers"
+"""Of no object: who may ``use`` the resource of a user's name may ask for workspaces of theirs."""
+POLICY = f"{REQUESTS}.{API_GROUP}"
+"""The name of the ValidatingAdmissionPolicy, and of its binding."""
+FINGERPRINT = f"{API_GROUP}/schema"
+"""An annotation: which version of the schema is there."""
+FIXED = tuple(name for name in RequestEntry.model_fields if name != "lifetime")
+"""What of a request stays as it was made: another workspace is another request."""
+
+Rule = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of custom resource: its names, its schema, and what a list of them shows."""
+
+    name: str
+    short: str
+    model: type[Entry]
+    status: Mapping[str, Any]
+    columns: Sequence[tuple[str, str, str]]
+    about: str
+    rules: Sequence[Rule] = ()
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def plural(self) -> str:
+        """As paths and kubectl have it."""
+        return f"{self.name.lower()}s" if not self.name.endswith("y") else f"{self.name.lower()[:-1]}ies"
+
+
+def _rule(rule: str, message: str, path: str = "") -> Rule:
+    return {"rule": rule, "message": message} | ({"fieldPath": f".{path}"} if path else {})
+
+
+def _stays(name: str) -> Rule:
+    rule = f"has(self.{name}) == has(oldSelf.{name}) && (!has(self.{name}) || self.{name} == oldSelf.{name})"
+    message = f"{name} cannot be changed: delete this request, and make another one"
+    return {**_rule(rule, message, name), "reason": "FieldValueForbidden"}
+
+
+ENTRY_COLUMNS = (("Phase", "string", ".status.phase"), ("Reason", "string", ".status.reason"))
+KINDS = (
+    Kind(
+        "DevGPUVMRequest",
+        "gvm",
+        RequestEntry,
+        OF_REQUEST,
+        (
+            ("User", "string", ".spec.user"),
+            ("Phase", "string", ".status.phase"),
+            ("GPU", "string", ".status.allocation.summary"),
+            ("Ends", "string", ".status.endsAt"),
+            ("Reason", "string", ".status.reason"),
+        ),
+        "A workspace of a user of the hub. Applying it starts a server of the hub, deleting it stops that.",
+        (
+            *(_stays(name) for name in FIXED),
+            _rule(
+                "!has(self.gpu) || self.gpu != 'none' || !has(self.count) || self.count == 0",
+                "gpu is none, so count must be 0 or left out",
+                "count",
+            ),
+            _rule("!self.server.contains('/')", "server is the name of a workspace, without /", "server"),
+        ),
+        {"server": ""},
+    ),
+    Kind(
+        "DevGPUVMTemplate",
+        "gvmt",
+        TemplateEntry,
+        OF_ENTRY,
+        (("Title", "string", ".spec.title"), ("Policy", "string", ".spec.policy"), *ENTRY_COLUMNS),
+        "What a workspace can be: an entry of the catalog's templates, by the name of this resource.",
+        (_rule("!has(self.opens) || self.opens != ['ssh']", "ssh alone leaves nothing for the browser to open"),),
+    ),
+    Kind(
+        "DevGPUVMLifecyclePolicy",
+        "gvmp",
+        PolicyEntry,
+        OF_ENTRY,
+        (("Mode", "string", ".spec.mode"), *ENTRY_COLUMNS),
+        "What becomes of workspaces: an entry of the catalog's policies, by the name of this resource.",
+    ),
+    Kind(
+        "DevGPUVMQuota",
+        "gvmq",
+        QuotaEntry,
+        OF_ENTRY,
+        (
+            ("User", "string", ".spec.user"),
+            ("Group", "string", ".spec.group"),
+            ("GPUs", "string", ".spec.gpus.hard"),
+            *ENTRY_COLUMNS,
+        ),
+        "What is held at once, and used in a period, at most: an entry of the catalog's quotas.",
+        (
+            _rule(
+                "[has(self.each) || has(self.group), has(self.user), has(self.everybody)].filter(x, x).size() == 1",
+                "a quota is for one of: each: user, group, user, everybody: true; each and group go together",
+            ),
+        ),
+    ),
+)
+
+
+def definition(kind: Kind) -> dict[str, Any]:
+    """Return the CustomResourceDefinition of a kind."""
+    spec = schema_of(kind.model)
+    for name, value in kind.defaults.items():
+        spec["properties"][name]["default"] = value
+    if kind.rules:
+        spec["x-kubernetes-validations"] = list(kind.rules)
+    schema = {
+        "type": "object",
+        "description": kind.about,
+        "required": ["spec"],
+        "properties": {"spec": spec, "status": dict(kind.status)},
+    }
+    version = {
+        "name": API_VERSION,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+        "subresources": {"status": {}},
+        "additionalPrinterColumns": [
+            *({"name": name, "type": sort, "jsonPath": path} for name, sort, path in kind.columns),
+            {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+        ],
+    }
+    names = {
+        "kind": kind.name,
+        "listKind": f"{kind.name}List",
+        "plural": kind.plural,
+        "singular": kind.name.lower(),
+        "shortNames": [kind.short],
+        "categories": ["gpuspawner"],
+    }
+    what = {"group": API_GROUP, "scope": "Namespaced", "names": names, "versions": [version]}
+    fingerprint = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": f"{kind.plural}.{API_GROUP}",
+            # Without it helm's uninstall would take every template, policy, quota and request along.
+            "annotations": {"helm.sh/resource-policy": "keep", FINGERPRINT: fingerprint},
+        },
+        "spec": what,
+    }
+
+
+def admission() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the policy by which a request is written only by who may use its user's name, and its binding."""
+    whose = "(object != null ? object : oldObject).spec.user"
+    # Its controller deletes what is in a namespace that goes, and nothing stops for it.
+    going = "request.operation == 'DELETE' && has(namespaceObject.metadata.deletionTimestamp)"
+    may = f"authorizer.group('{API_GROUP}').resource('{USERS}').namespace(request.namespace).name({whose})"
+    policy = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": POLICY},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {
+                "resourceRules": [
+                    {
+                        "apiGroups": [API_GROUP],
+                        "apiVersions": ["*"],
+                        "operations": ["CREATE", "UPDATE", "DELETE"],
+                        "resources": [REQUESTS],
+                    }
+                ]
+            },
+            "validations": [
+                {
+                    "expression": f"({going}) || {may}.check('use').allowed()",
+                    "messageExpression": (
+                        f"'you may not ask for workspaces of ' + {whose} + ': that needs the verb use on {USERS}/' + "
+                        f"{whose} + ' of {API_GROUP} in namespace ' + request.namespace"
+                    ),
+                    "message": f"that needs the verb use on {USERS} of {API_GROUP}",
+                    "reason": "Forbidden",
+                }
+            ],
+        },
+    }
+    binding = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": POLICY},
+        "spec": {"policyName": POLICY, "validationActions": ["Deny"]},
+    }
+    return policy, binding
+
+
+def everything() -> list[dict[str, Any]]:
+    """Return all that a cluster needs before it takes custom resources: definitions, policy and binding."""
+    return [*(definition(kind) for kind in KINDS), *admission()]

@@ -1,0 +1,172 @@
+"""The custom resources on the real API server: what it takes, refuses and serves; who may write; upgrades by helm."""
+
+import copy
+import json
+import subprocess
+
+import pytest
+import yaml
+from nodes import ROOT, wait_for
+
+from gpuspawner.catalog.resources.definitions import API_GROUP, KINDS, POLICY, REQUESTS, USERS
+from tools.cluster.helm import Helm
+
+CHART = ROOT / "helm" / "gpuspawner-crds"
+GOOD = {
+    "DevGPUVMRequest": {"user": "ada", "template": "lab", "gpu": "a100", "count": 2, "cpu": "0.5", "lifetime": "8h"},
+    "DevGPUVMTemplate": {
+        "title": "Lab", "gpus": {"a100": "1-8", "t4": 1}, "bounds": {"cpu": "1-8", "memory": "1GiB-32GiB"},
+        "default": {"gpu": "a100", "cpu": 2}, "opens": ["lab", "ssh"], "tools": {"nlp": ["transformers"]},
+    },
+    "DevGPUVMLifecyclePolicy": {"mode": "warn", "idle": {"for": "30m"}, "extend": {"warn": ["1h", "10m"]}},
+    "DevGPUVMQuota": {"each": "user", "gpus": {"hard": 4}, "gpu_hours": {"per": "month", "hard": 40}},
+}  # fmt: skip
+BAD = [
+    ("DevGPUVMRequest", {"template": "lab"}, "spec.user: Required value"),
+    ("DevGPUVMRequest", {"user": "ada", "count": -1}, "spec.count in body should be greater than or equal to 0"),
+    ("DevGPUVMRequest", {"user": "ada", "gpu": "none", "count": 1}, "gpu is none, so count must be 0 or left out"),
+    ("DevGPUVMRequest", {"user": "ada", "server": "a/b"}, "server is the name of a workspace, without /"),
+    ("DevGPUVMRequest", {"user": "ada", "gpus": 1}, 'unknown field "spec.gpus"'),
+    ("DevGPUVMTemplate", {"opens": ["ssh"]}, "ssh alone leaves nothing for the browser to open"),
+    ("DevGPUVMTemplate", {"policy": "No Such"}, "spec.policy in body should match"),
+    ("DevGPUVMLifecyclePolicy", {"mode": "kill"}, 'supported values: "observe", "warn", "enforce"'),
+    ("DevGPUVMLifecyclePolicy", {"keep": {"times": 1000}}, "spec.keep.times in body should be less than or equal"),
+    ("DevGPUVMQuota", {"gpus": {"hard": 4}}, "a quota is for one of"),
+    ("DevGPUVMQuota", {"user": "ada", "everybody": True}, "a quota is for one of"),
+]  # fmt: skip
+
+
+def manifest(kind, spec, name="one"):
+    return json.dumps({"apiVersion": f"{API_GROUP}/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec})
+
+
+class Typed:
+    """kubectl in one namespace, as the administrator or as somebody else."""
+
+    def __init__(self, cluster, namespace):
+        self.command = [str(cluster.own.folder / "kubectl"), f"--namespace={namespace}"]
+
+    def __call__(self, *arguments, given=""):
+        done = self.run(*arguments, given=given)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def run(self, *arguments, given=""):
+        return subprocess.run(
+            [*self.command, *arguments], input=given, capture_output=True, text=True, check=False, timeout=60
+        )
+
+
+@pytest.fixture(scope="module")
+def helm(one_machine, tmp_path_factory):
+    """The chart's release `crds`, taken away with all that it made after the last test."""
+    helm = Helm(tmp_path_factory.mktemp("helm"), one_machine.kubeconfig)
+    helm("upgrade", "--install", "crds", CHART, "--namespace=default", "--wait")
+    names = [f"{kind.plural}.{API_GROUP}" for kind in KINDS]
+    kubectl = Typed(one_machine, "default")
+    for name in names:
+        kubectl("wait", "--for=condition=Established", f"crd/{name}", "--timeout=60s")
+    yield helm
+    helm("uninstall", "crds", "--namespace=default", "--ignore-not-found")
+    kubectl("delete", "crd", *names, "--timeout=60s")
+
+
+@pytest.fixture
+def kubectl(one_machine, helm, namespace):
+    return Typed(one_machine, namespace)
+
+
+def test_good_ones_are_taken_and_bad_ones_refused_in_words(kubectl):
+    for kind, spec in GOOD.items():
+        said = kubectl("apply", "--server-side", "--dry-run=server", "-f", "-", given=manifest(kind, spec))
+        assert "serverside-applied (server dry run)" in said
+    for kind, spec, words in BAD:
+        done = kubectl.run("create", "--dry-run=server", "--validate=strict", "-f", "-", given=manifest(kind, spec))
+        assert done.returncode == 1, (kind, spec)
+        assert words in done.stderr
+
+
+def test_the_server_fills_in_and_what_a_request_is_stays(kubectl):
+    kubectl("create", "-f", "-", given=manifest("DevGPUVMRequest", GOOD["DevGPUVMRequest"]))
+    assert json.loads(kubectl("get", "gvm", "one", "-o", "json"))["spec"]["server"] == ""
+    for name, value in {"user": "bob", "gpu": "t4", "count": 1, "cpu": 1, "memory": "1GiB", "server": "x"}.items():
+        patch = json.dumps({"spec": {name: value}})
+        done = kubectl.run("patch", "gvm", "one", "--type=merge", "--patch", patch)
+        assert f"{name} cannot be changed: delete this request, and make another one" in done.stderr
+    kubectl("patch", "gvm", "one", "--type=merge", "--patch", json.dumps({"spec": {"lifetime": "12h"}}))
+
+
+def test_lists_and_explanations_read_well(kubectl):
+    for kind, spec in GOOD.items():
+        kubectl("create", "-f", "-", given=manifest(kind, spec))
+    assert kubectl("get", "gvm").split("\n")[0].split() == ["NAME", "USER", "PHASE", "GPU", "ENDS", "REASON", "AGE"]
+    assert len(kubectl("get", "gpuspawner", "-o", "name").split()) == len(KINDS)
+    for kind in KINDS:
+        wait_for(lambda kind=kind: "FIELDS:" in kubectl("explain", f"{kind.plural}.spec"), f"{kind.name} is explained")
+    said = " ".join(kubectl("explain", "gvm.spec.lifetime").split())
+    assert "Raised while it runs it extends the workspace" in said
+
+
+def test_only_who_may_use_a_user_writes_their_requests_and_a_namespace_can_go(kubectl, one_machine):
+    editing = {"apiGroups": [API_GROUP], "resources": [REQUESTS], "verbs": ["*"]}
+    using = {"apiGroups": [API_GROUP], "resources": [USERS], "resourceNames": ["ada"], "verbs": ["use"]}
+    role = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": {"name": "ada"},
+        "rules": [editing, using],
+    }
+    kubectl("create", "-f", "-", given=json.dumps(role))
+    kubectl("create", "rolebinding", "ada", "--role=ada", "--user=ada@example.org")
+    own, others = (manifest("DevGPUVMRequest", {"user": user}, user) for user in ("ada", "bob"))
+    kubectl("create", "-f", "-", given=others)
+    wait_for(
+        lambda: "may not ask for workspaces of bob: that needs the verb use on devgpuvmusers/bob of gpuspawner.io"
+        in kubectl.run("create", "--dry-run=server", "-f", "-", "--as=ada@example.org",
+                       given=manifest("DevGPUVMRequest", {"user": "bob"}, "other")).stderr,
+        "the policy is in force",
+    )  # fmt: skip
+    kubectl("create", "-f", "-", "--as=ada@example.org", given=own)
+    for refused in (["delete", "gvm", "bob"], ["label", "gvm", "bob", "a=b"]):
+        done = kubectl.run(*refused, "--as=ada@example.org")
+        assert "may not ask for workspaces of bob" in done.stderr
+    kubectl("delete", "gvm", "ada", "--as=ada@example.org")
+    with one_machine.namespace() as going:
+        Typed(one_machine, going)("create", "-f", "-", given=others)
+    assert wait_for(lambda: going not in kubectl("get", "namespaces", "-o", "name"), "a namespace with requests goes")
+
+
+def test_the_chart_upgrades_definitions_and_what_is_stored_stays(helm, kubectl, tmp_path):
+    for kind, spec in GOOD.items():
+        kubectl("create", "-f", "-", given=manifest(kind, spec))
+    newer = tmp_path / "newer"
+    (newer / "templates").mkdir(parents=True)
+    (newer / "Chart.yaml").write_text((CHART / "Chart.yaml").read_text().replace("version: ", "version: 9", 1))
+    documents = list(yaml.safe_load_all((CHART / "templates" / "crds.yaml").read_text()))
+    changed = copy.deepcopy(documents)
+    for one in changed[: len(KINDS)]:
+        properties = one["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+        properties["added"] = {"type": "string", "default": "by the new version"}
+    (newer / "templates" / "crds.yaml").write_text(yaml.safe_dump_all(changed))
+    try:
+        helm("upgrade", "crds", newer, "--namespace=default", "--wait")
+        for kind, spec in GOOD.items():
+            found = wait_for(
+                lambda kind=kind: (
+                    (spec := json.loads(kubectl("get", kind, "one", "-o", "json"))["spec"]).get("added") and spec
+                ),
+                f"{kind} is served as the new version has it",
+            )
+            assert found.items() >= spec.items()
+    finally:
+        helm("upgrade", "crds", CHART, "--namespace=default", "--wait")
+
+
+def test_to_uninstall_the_chart_takes_no_object_and_the_policy_alone(helm, kubectl):
+    kubectl("create", "-f", "-", given=manifest("DevGPUVMQuota", GOOD["DevGPUVMQuota"]))
+    helm("uninstall", "crds", "--namespace=default", "--wait")
+    try:
+        assert kubectl("get", "gvmq", "-o", "name").split() == [f"devgpuvmquota.{API_GROUP}/one"]
+        assert "NotFound" in kubectl.run("get", "validatingadmissionpolicy", POLICY).stderr
+    finally:
+        helm("upgrade", "--install", "crds", CHART, "--namespace=default", "--wait")

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import BeforeValidator
 
 from gpuspawner.catalog.entry import Entry, Title
-from gpuspawner.catalog.parsers import LONGEST_NAME, parse_http_url, parse_kinds, parse_name, parse_path, text_of
+from gpuspawner.catalog.parsers import LONGEST_NAME, TextOf, parse_http_url, parse_kinds, parse_labels, parse_path
 from gpuspawner.core.errors import quoted
 from gpuspawner.core.units import BadValue
 
@@ -32,13 +32,6 @@ def parse_host(value: object) -> str:
     return value
 
 
-def parse_labels(value: object) -> list[str]:
-    """Read names of data."""
-    if not isinstance(value, list):
-        raise BadValue(f"{quoted(value)} is no list of names", "write for example [genomes, imagenet]")
-    return list(dict.fromkeys(parse_name(item) for item in value))
-
-
 Labels = Annotated[list[str] | None, BeforeValidator(parse_labels)]
 
 
@@ -50,7 +43,7 @@ class ClusterEntry(Entry):
     """What people read: its region, for example. Default: its own name."""
     kubeconfig: Annotated[str | None, BeforeValidator(parse_path)] = None
     """A file that says how hub and service reach it. Default: it is the hub's own cluster."""
-    context: Annotated[str | None, BeforeValidator(text_of(LONGEST_NAME))] = None
+    context: Annotated[str | None, BeforeValidator(TextOf(LONGEST_NAME))] = None
     """Of that file. Default: its current one."""
     price_factor: Annotated[float | None, BeforeValidator(parse_factor)] = None
     """By how much the prices of `gpus` are multiplied there. Default: 1."""

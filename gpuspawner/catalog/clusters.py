@@ -55,5 +55,5 @@ class ClusterEntry(Entry):
     """Where its workspaces reach the hub: what stands before the hub's base_url. It must be written but for the hub's
     own."""
     nodes: Annotated[str | None, BeforeValidator(parse_host)] = None
-    """Where the hub's proxy reaches its nodes, on a NodePort of each workspace. It must be written but for the hub's
-    own."""
+    """Where the hub's proxy reaches its nodes, on a NodePort of each workspace. Default: it reaches the pods' own
+    addresses."""

@@ -58,10 +58,9 @@ def _wrong(name: str, one: ClusterEntry, entries: CatalogEntry, named: Named, ow
     loc: Loc = ("clusters", name)
     if one.context is not None and one.kubeconfig is None:
         yield Issue((*loc, "context"), "of which kubeconfig is not said", "add kubeconfig: with its file")
-    for key, what in (("hub", "where its workspaces reach the hub"), ("nodes", "where the proxy reaches its nodes")):
-        if name not in own and getattr(one, key) is None:
-            example = "https://hub.example.org" if key == "hub" else f"nodes.{name}.example.org"
-            yield Issue(loc, f"{what} is not said", f"add {key}: with that address, for example {key}: {example}")
+    if name not in own and one.hub is None and named.knows("clusters", name, ("hub",)):
+        right = "add hub: with that address, for example hub: https://hub.example.org"
+        yield Issue(loc, "where its workspaces reach the hub is not said", right)
     for kind in one.gpus or ():
         whole = entries.gpus[kind].of if kind in entries.gpus else None
         if not named.has("gpus", kind):

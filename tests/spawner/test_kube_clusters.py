@@ -124,7 +124,6 @@ async def test_what_the_hub_saves_finds_it_again(spawner, there):
 async def test_a_cluster_whose_file_is_not_there_is_away_and_its_workspaces_are_not_over(spawner, monkeypatch):
     monkeypatch.setattr(clusters, "AGAIN_SECONDS", 0.01)
     spawner._attempt = spawner._attempt.granted(None, {"cluster": "us-east"}, 0.0)
-    spawner.log = SimpleNamespace(warning=lambda *_: None)
     with pytest.raises(Unavailable, match="kubeconfig /none"):
         await spawner._know_client()
     with pytest.raises(asyncio.TimeoutError):

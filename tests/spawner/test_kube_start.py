@@ -38,7 +38,6 @@ class Kube:
     """What of KubeSpawner a start meets. ``answers`` are what the API server says to each try to make the pod."""
 
     namespace, pod_name, _log_name = "hub", "jupyter-alice", "alice"
-    gpu_catalog = staticmethod(lambda: SimpleNamespace(clusters={}))
 
     def __init__(self, client):
         self.answers, self.reads, self.problems, self.made = [], [], [], []
@@ -95,6 +94,7 @@ class Start(PodRequests, Kube):
     def __init__(self, client):
         Kube.__init__(self, client)
         self._gpu_steps = Steps()
+        self.gpu_catalog = lambda: SimpleNamespace(clusters={})
         now = time.monotonic()
         self._attempt, self.granted = Attempt(heard_at=now, waits_until=now + 60, own_timeout_seconds=10), 0
 

@@ -144,7 +144,8 @@ async def test_promise_9_a_workspace_s_token_keeps_and_extends_its_own_lease_and
     assert (await call(token, "POST", f"/api/v1/workspaces/{lease.id}/keep"))[0] == 200
     assert (await call(token, "POST", f"/api/v1/workspaces/{lease.id}/extend"))[0] == 200
     assert (await call(token, "POST", f"/api/v1/workspaces/{lease.id}/stop"))[0] == 403
-    assert (await call(token, "POST", f"/api/v1/workspaces/{lease.id}/move"))[0] == 403
+    for action in ("move", "without-gpu", "with-gpu"):
+        assert (await call(token, "POST", f"/api/v1/workspaces/{lease.id}/{action}"))[0] == 403
     assert (await call(token, "GET", f"/api/v1/workspaces/{second.id}"))[0] == 404
     assert (await call(token, "POST", "/internal/acquire", {}))[0] == 403
     assert world.now_of(lease).phase is Phase.RUNNING
@@ -349,7 +350,10 @@ async def test_promise_10_what_a_user_gets_wrong_is_told_and_never_a_500(world, 
 
 
 UNKNOWN = [
-    *((f"/api/v1/workspaces/{{lease}}/{action}", set()) for action in ("keep", "extend", "move", "stop", "seen")),
+    *(
+        (f"/api/v1/workspaces/{{lease}}/{action}", set())
+        for action in ("keep", "extend", "move", "stop", "without-gpu")
+    ),
     *((f"/api/v1/workspaces/{{lease}}/{action}", {"sentence"}) for action in ("dispute", "answer")),
     ("/api/v1/workspaces/{lease}/extend?until=1900000000", set()),
     *((f"/internal/leases/{{lease}}/{step}?attempt=1", set()) for step in ("acknowledge", "heartbeat", "park")),

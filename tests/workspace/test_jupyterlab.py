@@ -86,6 +86,25 @@ def test_a_workspace_without_a_gpu_says_so(page, service, workspace):
     expect(page.locator(".gpuspawner-meter")).to_have_text(re.compile(r"^No GPUends in"))
 
 
+def test_it_links_to_where_one_goes_on_without_a_gpu_from_the_bar_and_the_warning(
+    page, service, workspace, idle_warning
+):
+    can = {"action": "without-gpu", "words": "It stops. Running kernels are lost.", "why": None}
+    warning = idle_warning(120, actions=["keep", "without-gpu"])
+    service.document = workspace(warning=warning, going_on=can)
+    look_again(page)
+    for name in ("Without a GPU…", "Go on without a GPU…"):
+        link = page.get_by_role("link", name=name, exact=True)
+        expect(link).to_have_attribute("href", re.compile("/services/gpu/workspaces/lease-7#go-on$"))
+    assert "kernels are lost" in page.get_by_role("link", name="Without a GPU…", exact=True).get_attribute("title")
+    service.document = workspace(gpus=[], going_on={**can, "action": "with-gpu"})
+    look_again(page)
+    expect(page.get_by_role("link", name="With a GPU…")).to_be_visible()
+    service.document = workspace(going_on={**can, "why": "It is offered no more."})
+    look_again(page)
+    expect(page.get_by_role("link", name="a GPU…")).to_have_count(0)
+
+
 def test_keep_by_mouse_reaches_the_service_and_says_what_it_brought(page, service, workspace, idle_warning):
     warn(page, service, workspace, idle_warning(120))
     countdown = page.locator(".gpuspawner-countdown")

@@ -14,7 +14,7 @@ from typing import Any
 from gpuspawner.catalog import Catalog, completed, resolve, without_lost_consent
 from gpuspawner.catalog.file import InForce
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused
-from gpuspawner.core.leases import endings, events
+from gpuspawner.core.leases import coming_back, endings, events
 from gpuspawner.core.leases import lease as leases
 from gpuspawner.core.leases.endings import ENDINGS, End, Reason, Return
 from gpuspawner.core.leases.lease import HOLDING, JOINABLE, UP, WAITING, Key, Lease, Phase
@@ -392,7 +392,8 @@ class Allocator:
         returns = ENDINGS[lease.reason or Reason.PREEMPTED].returns
         if returns is Return.BY_POLICY and not policy_of(self.catalog, lease, self.clock.now()).back_in_queue:
             return False
-        return returns is not Return.NEVER and bool(lease.request.template) and not self.offered_no_more(lease)
+        asked_by_user = returns is not Return.NEVER and bool(lease.request.template)
+        return asked_by_user and not self.offered_no_more(coming_back.as_next(lease))
 
     def line(self, lease: Lease, actor: str, event: events.Event, where: str = "") -> AuditLine:
         """Return an audit line of now."""

@@ -99,7 +99,8 @@ def test_a_hub_that_starts_again_finds_workspaces_in_both(hub, east, one_machine
     hub.start_hub()
     for user, lease in before.items():
         eventually(lambda user=user: hub.server(user)["ready"], WAIT_SECONDS, f"{user}'s server is known again")
-        assert (hub.lease(user)["id"], hub.lease(user)["phase"]) == (lease, "running")
+        found = eventually(lambda user=user: hub.lease(user), WAIT_SECONDS, f"{user}'s lease is known again")
+        assert (found["id"], found["phase"]) == (lease, "running")
     assert [len(pods(east, hub, "bob")), len(pods(one_machine, hub, "alice"))] == [1, 1]
 
 

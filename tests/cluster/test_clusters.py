@@ -121,6 +121,8 @@ def away(east):
 
 def test_one_cluster_away_its_workspaces_go_on_unknown_and_the_other_grants(hub, east, away):
     lease = hub.lease("bob")["id"]
+    # Until then it may only be slow, and what was seen last holds.
+    eventually(lambda: "cluster us-east: " in hub.log.read_text(), WAIT_SECONDS, "us-east is known to be away")
     eventually(lambda: state(hub, "bob") not in {"idle", "busy"}, WAIT_SECONDS, "bob is unknown, and not idle")
     start(hub, "carol", THERE)
     start(hub, "dave", HERE)

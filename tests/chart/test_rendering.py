@@ -8,6 +8,7 @@ from rendered import CHART, ROOT
 
 from gpuspawner import __version__
 from gpuspawner.catalog import load_catalog
+from gpuspawner.catalog.resources.definitions import API_GROUP, POLICY, USERS
 from tools import chart_schema
 from tools.progress import StepError
 
@@ -102,6 +103,7 @@ EVERYTHING = {
     **MONITOR,
     "monitoring.rules.enabled": True,
     "monitoring.dashboards.enabled": True,
+    "customResources.enabled": True,
 }
 
 
@@ -217,6 +219,17 @@ def test_the_services_rights_are_those_that_hub_config_explains_and_tests_take_a
     assert cluster["rules"] == explained["ClusterRole"]["rules"]
     assert role["rules"] == explained["Role"]["rules"]
     assert role["metadata"]["namespace"] == explained["Role"]["metadata"]["namespace"]
+
+
+def test_custom_resources_bring_their_rights_and_no_others(chart):
+    rendered = chart.objects({"customResources.enabled": True})
+    assert "custom_resources: jhub" in rendered["Secret", "gpuspawner-settings"]["stringData"]["cluster.yaml"]
+    rules = rendered["Role", "gpuspawner-requests"]["rules"]
+    assert {"apiGroups": [API_GROUP], "resources": [USERS], "verbs": ["use"]} in rules
+    cluster = rendered["ClusterRole", "jhub-gpuspawner-requests"]["rules"]
+    assert [rule["resourceNames"] for rule in cluster] == [[POLICY], ["jhub"], [POLICY]]
+    assert {verb for rule in cluster for verb in rule["verbs"]} == {"get"}
+    assert ("Role", "gpuspawner-requests") not in chart.objects()
 
 
 def test_a_hub_without_a_chart_gets_the_rights_that_hub_config_explains(chart):

@@ -1,7 +1,6 @@
 """Promises 9 and 10 over HTTP: who may do what, and how a bad request is refused."""
 
 import json
-import sqlite3
 
 import pytest
 from service_world import PREFIX, SECRET, open_door
@@ -410,13 +409,10 @@ async def test_a_lease_that_is_over_can_t_be_kept_and_says_so(world, call):
 async def test_a_store_that_is_away_is_a_503_with_the_reason(world, call):
     await world.round()
     world.parts.store._engine.dispose()
-    other = sqlite3.connect(world.url.removeprefix("sqlite:///"), isolation_level=None)
-    other.execute("BEGIN EXCLUSIVE")
     ask = {"hub": world.hub_id, "user": "alice", "user_created": "t", "server": "", "options": {}}
     ask |= {"start_id": "1", "boot_id": "b"}
-    status, answer = await call(SPAWNER, "POST", "/internal/acquire", ask)
-    other.execute("ROLLBACK")
-    other.close()
+    with world.database.connected():  # as another service that writes
+        status, answer = await call(SPAWNER, "POST", "/internal/acquire", ask)
     assert (status, "The store does not answer" in answer["error"]["message"]) == (503, True)
     assert list(world.book) == []
     assert (await call(SPAWNER, "POST", "/internal/acquire", ask))[0] == 200

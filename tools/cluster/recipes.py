@@ -94,6 +94,10 @@ HELM = Component(
     packages=("helm",),
     link=("helm.sh/helm/v4/internal/version.version=v4.2.4",),
 )
+KUBE_ROUTER = Component(
+    name="kube-router", module="github.com/cloudnativelabs/kube-router/v2", version="2.1.0", packages=("kube-router",)
+)
+"""Enforces network policies; the newest that the module proxy has under a name of its own."""
 GATEWAY = Component(
     name="gateway-api",
     module="sigs.k8s.io/gateway-api",
@@ -115,4 +119,4 @@ OTHERS_KINDS = (GATEWAY, PROMETHEUS)
 """Whose kinds the chart makes objects of, where a cluster has them."""
 
 CLUSTER = (ETCD, CONTAINERD, KUBERNETES)
-"""What `make cluster` builds, the quickest first; the tests build KWOK and helm besides."""
+"""What `make cluster` builds, the quickest first; the tests build KWOK, helm and kube-router besides."""

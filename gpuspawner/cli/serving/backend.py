@@ -7,11 +7,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpuspawner.backends.base import Backend
 from gpuspawner.backends.clusters import ClusterBackend, ClustersBackend, kinds_in
 from gpuspawner.backends.local.backend import LocalBackend
+from gpuspawner.backends.resources import Resources
 from gpuspawner.catalog import Catalog, Cluster, HttpSchedulerAddress
 from gpuspawner.catalog.file import Prepared
 from gpuspawner.catalog.requests.menus import FILE, read_menus
@@ -20,6 +21,9 @@ from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.schedulers.http.client import Client
 from gpuspawner.schedulers.http.scheduler import HttpScheduler
 from gpuspawner.schedulers.memory import InMemoryScheduler
+
+if TYPE_CHECKING:
+    from gpuspawner.backends.kubernetes.settings import ClusterSettings
 
 BACKEND = "GPUSPAWNER_BACKEND"
 """``local`` (the default) or ``kubernetes``."""
@@ -47,6 +51,7 @@ class Chosen:
     """Makes of a later catalog what is used here; raises CatalogError where it cannot be."""
     backend: Backend
     scheduler: Scheduler | None = None
+    resources: Resources | None = None
     makes_pods: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
     close: Callable[[], Awaitable[None]] = _nothing
@@ -99,6 +104,7 @@ def _cluster(catalog: Catalog, data: Path, hub_id: str, text: str) -> Chosen:
     try:
         from gpuspawner.backends.kubernetes.backend import KubernetesBackend  # noqa: PLC0415 - an extra
         from gpuspawner.backends.kubernetes.kinds import cluster_kinds  # noqa: PLC0415
+        from gpuspawner.backends.kubernetes.resources import CustomResources  # noqa: PLC0415
         from gpuspawner.backends.kubernetes.settings import cluster_settings  # noqa: PLC0415
         from gpuspawner.core.gpus.vendors import is_gpu_resource  # noqa: PLC0415
         from gpuspawner.schedulers.kubernetes import KubernetesScheduler  # noqa: PLC0415
@@ -131,23 +137,33 @@ def _cluster(catalog: Catalog, data: Path, hub_id: str, text: str) -> Chosen:
         catalog, _ = prepare(catalog)
     except CatalogError as error:
         raise BackendError(str(error.problems[0])) from error
-    kinds = catalog.gpus.values()
-
-    def backend_of(cluster: Cluster) -> KubernetesBackend:
-        there = settings
-        if cluster.kubeconfig:
-            there = replace(settings, kubeconfig=cluster.kubeconfig, context=cluster.context)
-        return KubernetesBackend(kinds_in(cluster.name if cluster.kubeconfig else "", kinds), hub_id, there)
-
-    backend: ClusterBackend
-    if clusters:
-        home = next(name for name, one in clusters.items() if not one.kubeconfig)
-        backend = ClustersBackend({name: backend_of(one) for name, one in clusters.items()}, home, kinds)
-    else:
-        backend = KubernetesBackend(kinds, hub_id, settings)
+    backend = _clusters(catalog, lambda kinds, there: KubernetesBackend(kinds, hub_id, there), settings)
     times = {**CLUSTER_TIMES, "probes_at_once": settings.probes_at_once}
     scheduler = KubernetesScheduler(backend, catalog.gpus)
-    return Chosen(catalog, prepare, backend, scheduler, makes_pods=True, settings=times, close=backend.close)
+    resources = CustomResources(settings) if settings.custom_resources else None
+
+    async def close() -> None:
+        if resources is not None:
+            await resources.close()
+        await backend.close()
+
+    return Chosen(catalog, prepare, backend, scheduler, resources, makes_pods=True, settings=times, close=close)
+
+
+def _clusters(catalog: Catalog, make: Callable[..., ClusterBackend], settings: ClusterSettings) -> ClusterBackend:
+    """Return the backend of the hub's own cluster or, where the catalog names several, of all as one."""
+    kinds, clusters = catalog.gpus.values(), catalog.clusters
+    if not clusters:
+        return make(kinds, settings)
+
+    def backend_of(cluster: Cluster) -> ClusterBackend:
+        if not cluster.kubeconfig:
+            return make(kinds_in("", kinds), settings)
+        there = replace(settings, kubeconfig=cluster.kubeconfig, context=cluster.context)
+        return make(kinds_in(cluster.name, kinds), there)
+
+    home = next(name for name, one in clusters.items() if not one.kubeconfig)
+    return ClustersBackend({name: backend_of(one) for name, one in clusters.items()}, home, kinds)
 
 
 def _on_this_machine(simulated: Mapping[str, int], catalog: Catalog) -> Prepared:

@@ -99,6 +99,6 @@ async def _meet(chosen: Chosen) -> None:
 async def _run(options: Options, chosen: Chosen, file: CatalogFile, settings: Settings) -> None:
     try:
         await _meet(chosen)
-        await Service(options, file, chosen.backend, settings, chosen.scheduler).run()
+        await Service(options, file, chosen.backend, settings, chosen.scheduler, chosen.resources).run()
     finally:
         await chosen.close()

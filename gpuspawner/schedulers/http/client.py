@@ -78,7 +78,7 @@ class Client:
         self.name = "The scheduler"
         """What pages call it; its own name once it told that."""
         self._hub = f"/v1/hubs/{quote(hub_id, safe='')}"
-        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._turns, self._forms = asyncio.Semaphore(AT_ONCE), asyncio.Semaphore(AT_ONCE // 2)
 
     async def capabilities(self) -> Capabilities:
         """Ask what it is. Raises Unfit where it is none that can be used."""
@@ -93,8 +93,9 @@ class Client:
         return await self._ask(StockList, "GET", "/v1/stock")
 
     async def offers(self, claim: Mapping[str, Any]) -> Offers:
-        """Ask what a claim would get. Raises TurnedDown."""
-        return await self._ask(Offers, "POST", "/v1/offers", claim)
+        """Ask what a claim would get. Raises TurnedDown. Many open forms take half the turns at most from claims."""
+        async with self._forms:
+            return await self._ask(Offers, "POST", "/v1/offers", claim)
 
     async def claims(self, cursor: str | None, wait_seconds: float = 0.0) -> Claims:
         """Ask what changed since a cursor, or without one, for all. Raises TurnedDown (410) for an unknown cursor."""

@@ -61,10 +61,15 @@ async def act(parts: Parts, person: Person, lease: Lease, action: str, where: st
 
 
 async def _stop(parts: Parts, person: Person, lease: Lease, where: str) -> None:
+    await stop(parts, person.name, lease, where)
+
+
+async def stop(parts: Parts, who: str, lease: Lease, where: str) -> None:
+    """Stop a workspace for a person, or take its request back while it waits."""
     if lease.phase is Phase.STOPPING:
         return
     waits = lease.phase in WAITING
-    how = endings.withdrawn(person.name, where) if waits else endings.stopped_by(person.name, where)
+    how = endings.withdrawn(who, where) if waits else endings.stopped_by(who, where)
     await parts.reclaimer.mark(lease.id, how)
     await parts.reclaimer.drive(lease.id)
 

@@ -74,7 +74,7 @@ class Granting:
         if self._observed.processes_known:
             if grants := answer.grants():
                 seen = self._observed.snapshot()
-                used, tally = dict(used_shares(seen.leases, seen.others)), Tally(seen)
+                used, tally = dict(used_shares(seen.leases, seen.others)), Tally(seen, self._observed.holdings(seen))
                 for grant in grants:
                     before = self._book.get(grant.claim.id)
                     if before is not None and (done := self._grant(grant, seen, used, tally)) is not None:

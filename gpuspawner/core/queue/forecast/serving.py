@@ -18,7 +18,7 @@ from gpuspawner.core.queue.forecast.lasting import Lasted
 from gpuspawner.core.queue.forecast.replay import Parts, Room, Whole
 from gpuspawner.core.queue.holds import held_gpus, is_member
 from gpuspawner.core.queue.index import Index
-from gpuspawner.core.queue.order import Line, Standing, policy_of
+from gpuspawner.core.queue.order import Line, Lined, Standing, policy_of
 from gpuspawner.core.queue.shares import Uses
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.core.quotas.bounds import Bucket
@@ -208,7 +208,7 @@ class Replay:
             pools = {""}
         for pool in pools:
             if pool not in self._lines:
-                self._lines[pool] = Line((), self._standing)
+                self._lines[pool] = Line(Lined(), self._standing)
             self._lines[pool].add(claim)
             self._open(pool)  # it may go before whoever waits there
         return pools
@@ -282,7 +282,7 @@ class Replay:
                 waits = True
         if held is not None and not waits:
             self._settled.clear()
-            self._gates.setdefault(held, Line((), self._standing)).add(claim)
+            self._gates.setdefault(held, Line(Lined(), self._standing)).add(claim)
             self._gate_of[claim.id] = held
             self._let_in.pop(claim.id, None)
             self._followed.discard(claim.id)

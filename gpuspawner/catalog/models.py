@@ -65,6 +65,7 @@ from gpuspawner.catalog.rules.models import (
     TeamEntry,
 )
 from gpuspawner.catalog.rules.parsers import parse_counts, parse_currency, parse_others_wait, parse_timezone
+from gpuspawner.catalog.rules.schedulers import SchedulerEntry
 from gpuspawner.core.idle.policy import Mode
 from gpuspawner.core.units import parse_bytes, parse_cpu
 
@@ -333,27 +334,6 @@ class ReadingsEntry(Entry):
     """Its metric of a MIG instance's activity, 0 to 1. Default: DCGM_FI_PROF_GR_ENGINE_ACTIVE."""
     token_file: Annotated[str | None, BeforeValidator(parse_path)] = None
     """A file with the token that Prometheus asks for. Default: it asks for none."""
-
-
-class HttpSchedulerEntry(Entry):
-    """A batch scheduler that speaks the contract of docs/scheduler.openapi.yaml."""
-
-    url: Annotated[str | None, BeforeValidator(parse_http_url)] = None
-    """Its address: what stands before /v1."""
-    token_file: Annotated[str | None, BeforeValidator(parse_path)] = None
-    """A file with the token that it asks for. Default: it asks for none."""
-    timeout: PositiveDuration = None
-    """How long an answer may take. Default: 5s."""
-    callback: Annotated[str | None, BeforeValidator(parse_http_url)] = None
-    """Where it reaches the GPU service, to tell by itself what changed: what stands before the hub's base_url. It signs
-    with the token. Default: it is asked, and holds its answer until something changes."""
-
-
-class SchedulerEntry(Entry):
-    """Who owns the queue, where that is not gpuspawner."""
-
-    http: Annotated[HttpSchedulerEntry, Section] = HttpSchedulerEntry()
-    """A batch scheduler that decides who gets which GPUs, and when."""
 
 
 class CatalogEntry(Entry):

@@ -29,6 +29,7 @@ LONGEST_PATH = 4000
 
 _METRIC = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")
+_OBJECT = re.compile(rf"{_NAME.pattern}(?:\.{_NAME.pattern})*")
 _COMPUTE = re.compile(r"[0-9]{1,2}\.[0-9]{1,2}")
 _DNS = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)+"
 _RESOURCE = re.compile(
@@ -213,6 +214,14 @@ def parse_resource(value: object) -> str:
     right = "write it as nodes show it, for example nvidia.com/gpu or nvidia.com/mig-1g.10gb"
     if not isinstance(value, str) or len(value) > LONGEST_RESOURCE or not _RESOURCE.fullmatch(value):
         raise BadValue(f"{quoted(value)} is no extended resource of Kubernetes", right)
+    return value
+
+
+def parse_object(value: object) -> str:
+    """Read the name of an object of Kubernetes, such as a LocalQueue."""
+    right = "write it as kubectl shows it: small letters, digits, dashes and dots"
+    if not isinstance(value, str) or len(value) > LONGEST_RESOURCE or not _OBJECT.fullmatch(value):
+        raise BadValue(f"{quoted(value)} is no name of an object of Kubernetes", right)
     return value
 
 

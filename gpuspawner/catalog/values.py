@@ -145,6 +145,21 @@ class Cluster:
 
 
 @dataclass(frozen=True)
+class KueueQueues:
+    """Kueue owns the queue: the LocalQueue of whom, and where.
+
+    ``queue`` is that of all that are not in ``teams`` or ``users``. ``namespace`` is where they are, "" for that of the
+    workspaces. ``priority_class`` is the WorkloadPriorityClass of all, "" for none: then templates' priorities count.
+    """
+
+    queue: str
+    teams: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    users: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    namespace: str = ""
+    priority_class: str = ""
+
+
+@dataclass(frozen=True)
 class Catalog:
     """Everything the administrator wrote. ``policies`` always has ``default``; the order of all is as written."""
 
@@ -159,7 +174,7 @@ class Catalog:
     """Teams, quotas, budgets, class holds, hours."""
     exporter: Exporter | None = None
     """Who else measures GPUs; None where nobody does."""
-    scheduler: HttpSchedulerAddress | None = None
+    scheduler: HttpSchedulerAddress | KueueQueues | None = None
     """Who owns the queue; None where that is gpuspawner."""
     clusters: Mapping[str, Cluster] = field(default_factory=lambda: MappingProxyType({}))
     """Where workspaces may start; none where the hub's own cluster is not named."""

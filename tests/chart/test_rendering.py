@@ -221,6 +221,15 @@ def test_the_services_rights_are_those_that_hub_config_explains_and_tests_take_a
     assert role["metadata"]["namespace"] == explained["Role"]["metadata"]["namespace"]
 
 
+def test_the_services_rights_on_kueue_are_those_that_hub_config_explains_and_are_given_on_asking(chart):
+    text = (ROOT / "hub_config" / "kubernetes-kueue-rbac.yaml").read_text()
+    explained = {part["kind"]: part["rules"] for part in yaml.safe_load_all(text) if "rules" in part}
+    without, rendered = (chart.objects({"rights.kueue": kueue}) for kueue in (False, True))
+    for kind, name in (("ClusterRole", "jhub-gpuspawner"), ("Role", "gpuspawner")):
+        more = [rule for rule in rendered[kind, name]["rules"] if rule not in without[kind, name]["rules"]]
+        assert more == explained[kind]
+
+
 def test_custom_resources_bring_their_rights_and_no_others(chart):
     rendered = chart.objects({"customResources.enabled": True})
     assert "custom_resources: jhub" in rendered["Secret", "gpuspawner-settings"]["stringData"]["cluster.yaml"]

@@ -242,6 +242,7 @@ def test_the_page_of_the_command_line_has_the_login_to_copy_and_leads_to_every_r
     browser = Browser(world, "alice")
     assert f"gpuspawner login --url {world.home.rstrip('/')}" in browser.look("tokens").text
     reference = browser.look("reference").text
+    assert "`" not in reference
     for path, operations in document_of_all()["paths"].items():
         assert path in reference
         assert all(operations[method]["operationId"] in reference for method in operations if method in {"get", "post"})

@@ -34,7 +34,8 @@ class Component:
 
     ``staging`` is the version of those modules that its go.mod takes from its own tree, and a wrapper must take from
     the module proxy: only Kubernetes has them. ``link`` holds the linker's ``-X`` values. ``data`` names files of the
-    module that are kept beside the programs. Of one without ``packages`` nothing is built: its files are kept.
+    module that are kept beside the programs, or folders, with their path. Of one without ``packages`` nothing is built:
+    its files are kept.
     """
 
     name: str
@@ -93,6 +94,14 @@ HELM = Component(
     version="4.2.4",
     packages=("helm",),
     link=("helm.sh/helm/v4/internal/version.version=v4.2.4",),
+)
+KUEUE = Component(
+    name="kueue",
+    module="sigs.k8s.io/kueue",
+    version="0.19.2",
+    packages=("kueue",),
+    link=("sigs.k8s.io/kueue/pkg/version.GitVersion=v0.19.2",),
+    data=("config/components", "config/default"),
 )
 KUBE_ROUTER = Component(
     name="kube-router", module="github.com/cloudnativelabs/kube-router/v2", version="2.1.0", packages=("kube-router",)

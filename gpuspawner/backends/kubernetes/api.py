@@ -1,4 +1,4 @@
-"""The API server, as little of it as is needed: get, delete, watch and exec, over kubernetes_asyncio's connection.
+"""The API server, as little of it as is needed, over kubernetes_asyncio's connection.
 
 Objects stay plain JSON: the client's own models cost ten times the time and memory of what is kept of them.
 """
@@ -69,6 +69,14 @@ class Api:
             Unavailable: no answer.
         """
         return await self._call("GET", path, query=query)
+
+    async def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Make an object; return it as it was made. Raises as :meth:`get` does: 409 is that its name is taken."""
+        return await self._call("POST", path, body=body)
+
+    async def put(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Replace the object at a path; return it as it is now. Raises as :meth:`get` does: 409 is that it changed."""
+        return await self._call("PUT", path, body=body)
 
     async def delete(self, path: str, options: Mapping[str, Any]) -> None:
         """Delete the object at a path. Raises as :meth:`get` does: 404 is gone, 409 that another has its name now."""

@@ -32,9 +32,9 @@ def build_clusters(entries: CatalogEntry, named: Named, issues: list[Issue]) -> 
             wrong = "none is the hub's own" if not own else f"{' and '.join(own)} have no kubeconfig"
             right = "let exactly one be without kubeconfig: the cluster that the hub itself uses"
             issues.append(Issue(("clusters",), wrong, right))
-        if entries.scheduler.http.url is not None:
+        if entries.scheduler.model_fields_set:
             right = "remove one of both: with several clusters the queue is gpuspawner's own"
-            issues.append(Issue(("clusters",), "an external scheduler owns the queue", right))
+            issues.append(Issue(("clusters",), "`scheduler` says that another owns the queue", right))
         for name, one in written.items():
             issues.extend(_wrong(name, one, entries, named, own))
     return MappingProxyType(

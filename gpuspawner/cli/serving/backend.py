@@ -13,7 +13,7 @@ from gpuspawner.backends.base import Backend
 from gpuspawner.backends.clusters import ClusterBackend, ClustersBackend, kinds_in
 from gpuspawner.backends.local.backend import LocalBackend
 from gpuspawner.backends.resources import Resources
-from gpuspawner.catalog import Catalog, Cluster, HttpSchedulerAddress
+from gpuspawner.catalog import Catalog, Cluster, HttpSchedulerAddress, KueueQueues
 from gpuspawner.catalog.file import Prepared
 from gpuspawner.catalog.requests.menus import FILE, read_menus
 from gpuspawner.core.errors import CatalogError, Problem
@@ -54,6 +54,8 @@ class Chosen:
     resources: Resources | None = None
     makes_pods: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
+    meet: Callable[[], Awaitable[None]] = _nothing
+    """Asks who owns the queue what it is; raises Unfit where it can't be used, Unavailable where it does not answer."""
     close: Callable[[], Awaitable[None]] = _nothing
 
 
@@ -68,6 +70,8 @@ def choose_backend(catalog: Catalog, data: Path, hub_id: str, environment: Mappi
     prepare = partial(_same_scheduler, address, chosen.prepare)
     if address is None:
         return replace(chosen, prepare=prepare)
+    if isinstance(address, KueueQueues):
+        return _with_kueue(replace(chosen, prepare=prepare), address, hub_id)
     mine = chosen.scheduler or InMemoryScheduler(chosen.backend, chosen.catalog.gpus)
     scheduler = HttpScheduler(Client(address, hub_id), mine)
 
@@ -75,11 +79,36 @@ def choose_backend(catalog: Catalog, data: Path, hub_id: str, environment: Mappi
         await scheduler.close()
         await chosen.close()
 
-    return replace(chosen, prepare=prepare, scheduler=scheduler, close=close)
+    return replace(chosen, prepare=prepare, scheduler=scheduler, meet=scheduler.meet, close=close)
+
+
+def _with_kueue(chosen: Chosen, queues: KueueQueues, hub_id: str) -> Chosen:
+    """Return where workspaces live, with Kueue as the owner of the queue."""
+    if not chosen.makes_pods:
+        raise BackendError("The catalog names Kueue's queues: they are on a Kubernetes cluster, and this hub has none.")
+    from gpuspawner.backends.kubernetes.backend import KubernetesBackend  # noqa: PLC0415 - an extra
+    from gpuspawner.schedulers.kueue.cluster import KueueCluster  # noqa: PLC0415 - likewise
+    from gpuspawner.schedulers.kueue.scheduler import KueueScheduler  # noqa: PLC0415 - likewise
+
+    backend, mine = chosen.backend, chosen.scheduler
+    assert isinstance(backend, KubernetesBackend)
+    assert mine is not None
+    if backend.settings.all_namespaces and not queues.namespace:
+        right = "add namespace: to scheduler: {kueue: ...}, where the LocalQueues are"
+        raise BackendError(f"Each user has a namespace, and the catalog names no namespace of Kueue's queues: {right}.")
+    namespace = queues.namespace or backend.settings.namespace
+    cluster = KueueCluster(backend.api, backend.settings, namespace, hub_id)
+    scheduler = KueueScheduler(cluster, mine, queues, hub_id, backend.tolerations)
+
+    async def close() -> None:
+        await scheduler.close()
+        await chosen.close()
+
+    return replace(chosen, scheduler=scheduler, meet=scheduler.meet, close=close)
 
 
 def _same_scheduler(
-    address: HttpSchedulerAddress | None, prepare: Callable[[Catalog], Prepared], catalog: Catalog
+    address: HttpSchedulerAddress | KueueQueues | None, prepare: Callable[[Catalog], Prepared], catalog: Catalog
 ) -> Prepared:
     """Return a catalog as it is used here: who owns the queue is chosen once."""
     prepared, waits = prepare(catalog)

@@ -17,6 +17,7 @@ from tornado.tcpclient import TCPClient
 
 from gpuspawner.catalog import HttpSchedulerAddress
 from gpuspawner.core.errors import GpuspawnerError, Unavailable
+from gpuspawner.schedulers.base import Unfit
 from gpuspawner.schedulers.http.answers import Capabilities, Claims, Error, Offers, State, StockList
 
 T = TypeVar("T", bound=BaseModel)
@@ -63,10 +64,6 @@ class _Connections(TCPClient):
         for stream in self._opened:
             stream.close()
         super().close()
-
-
-class Unfit(Unavailable):
-    """It answers, and can't be used as it is: the words say why, and what to do."""
 
 
 class Client:

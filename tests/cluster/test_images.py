@@ -32,9 +32,10 @@ ADDS_UP = {
 @pytest.fixture(scope="module")
 def buildah(tmp_path_factory):
     buildah = Buildah(tmp_path_factory.mktemp("images"))
-    layers = hub_image.ensure_hub_layers()
+    layers, log = hub_image.ensure_hub_layers(), buildah.folder / "history.log"
+    log.touch()  # in a folder that apt wants, and Debian's layer is made without
     for name, below, config in ((BASE, layers[:1], {}), (HUB_BASE, layers, hub_image.CONFIG)):
-        _, archive = write_image(buildah.folder, name, below, {}, config)
+        _, archive = write_image(buildah.folder, name, below, {"var/log/apt/history.log": log}, config)
         buildah.base((name, archive))
     yield buildah
     buildah.close()

@@ -200,10 +200,6 @@ def test_a_definition_that_is_deleted_stops_nothing(hub, kubectl):
 
 
 def test_a_flood_of_requests_waits_in_the_queue(hub, kubectl, record_property):
-    def note(text):
-        record_property("measured", text)
-        (hub.folder / "flood.txt").open("a").write(f"{text}\n")
-
     users = [f"flood{number}" for number in range(FLOOD)]
     assert hub.api("POST", "/users", {"usernames": users}, seconds=300).status_code == 201
     many = [
@@ -219,11 +215,13 @@ def test_a_flood_of_requests_waits_in_the_queue(hub, kubectl, record_property):
         return len(printed) == FLOOD and set(printed) <= {"Queued", "Starting", "Running"} and printed
 
     phases = wait_for(told, "each has its place", 1200)
-    note(f"{FLOOD} requests: made in {made - begun:.0f} s, told in {time.monotonic() - made:.0f} s more")
+    record_property(
+        "measured", f"{FLOOD} requests: made in {made - begun:.0f} s, told in {time.monotonic() - made:.0f} s more"
+    )
     assert phases.count("Queued") >= FLOOD - 1
     assert len(hub.workspaces()) == FLOOD
     begun = time.monotonic()
     kubectl("delete", "gvm", "--all", "--wait=false")
     wait_for(lambda: not names(kubectl), "all are gone", 1200)
-    note(f"deleted and gone in {time.monotonic() - begun:.0f} s")
+    record_property("measured", f"deleted and gone in {time.monotonic() - begun:.0f} s")
     assert not hub.workspaces()

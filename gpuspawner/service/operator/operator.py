@@ -26,8 +26,8 @@ log = logging.getLogger("gpuspawner.operator")
 ROUND_SECONDS = 2.0
 AT_ONCE = 16
 """Steps under way: each is some calls of the API server."""
-ACCEPTS_SECONDS = 10.0
-"""How often it is looked whether the admission policy is there; before each start it is looked again."""
+ACCEPTS_SECONDS = 2.0
+"""How old it may be that the admission policy was seen to be there: as each round looks, and a flood of starts does."""
 WHERE = "a custom resource"
 MADE = "ws-"
 """How the names of requests begin that the service made, for workspaces that were asked for elsewhere."""
@@ -43,25 +43,27 @@ class Operator:
         self._parts, self._resources = parts, resources
         self._acts = WorkQueue(AT_ONCE, parts.clock.now)
         self._refuses, self._looked_at = "", float("-inf")
+        self._said = ""
 
     async def close(self) -> None:
         """Cancel what is under way: every step can be taken again."""
         await self._acts.close()
 
     async def round(self) -> None:
-        """Decide, and have the steps taken. Where the resources are not seen, nothing is done.
+        """Decide, and have the steps taken. Where the resources are not seen, nothing is done, and once it is said.
 
         Raises:
-            Unavailable: they are not.
+            Unavailable: the cluster does not answer.
         """
         if not self._parts.reconciler.has_looked:
             return
-        resources = await self._resources.requests()
-        if self._parts.clock.now() - self._looked_at >= ACCEPTS_SECONDS:
-            before, self._refuses = self._refuses, await self._resources.refuses()
-            self._looked_at = self._parts.clock.now()
-            if self._refuses and self._refuses != before:
-                log.error(self._refuses)
+        try:
+            resources = await self._resources.requests()
+        except Unavailable as error:
+            self._say(str(error))
+            return
+        await self._look_for_policy()
+        self._say(self._refuses)
         going = any(one.deleting for one in resources) and await self._resources.going()
         decided = decide(resources, self._parts.book, accepts=self._refuses, going=going)
         for step in decided.steps:
@@ -70,6 +72,17 @@ class Operator:
         if not self._refuses and not going:
             for lease in decided.without:
                 self._acts.offer(("request of", lease.id), partial(self._make, lease))
+
+    async def _look_for_policy(self) -> None:
+        if self._parts.clock.now() - self._looked_at >= ACCEPTS_SECONDS:
+            self._refuses = await self._resources.refuses()
+            self._looked_at = self._parts.clock.now()
+
+    def _say(self, trouble: str) -> None:
+        """Tell administrators what keeps it from its work, once."""
+        if trouble and trouble != self._said:
+            log.error(trouble)
+        self._said = trouble
 
     def _has_work(self, step: Step) -> bool:
         """Whether a step changes anything: most of them tell what was told."""
@@ -120,8 +133,9 @@ class Operator:
     async def _start(self, resource: Resource) -> None:
         """Ask for its workspace, as a program does by the API. What cannot be is told, and not tried again."""
         parts, (user, server) = self._parts, resource.place
-        if why := await self._resources.refuses():
-            raise Unavailable(why)
+        await self._look_for_policy()
+        if self._refuses:
+            raise Unavailable(self._refuses)
         ended = await parts.book.find(resource.own_lease)
         if ended is not None:  # it was asked for, and nothing of that was told
             await self._resources.tell(resource, telling.status_of(parts, resource, ended))
@@ -170,7 +184,7 @@ class Operator:
 
     async def _make(self, lease: Lease) -> None:
         """Give a workspace that was asked for elsewhere its request."""
-        if self._parts.book.get(lease.id) is None:
+        if self._parts.book.get(lease.id) is None or await self._resources.going():
             return
         await self._parts.book.stored(lease.id)
         await self._resources.make(f"{MADE}{lease.id[:12]}", lease.id, spec_of(lease))

@@ -3,7 +3,8 @@
 The service is a process of its own with its real application, its store a file; the hub is a fake in its memory. Each
 asks once, as the spawner does, and is answered once the lease is stored: with GPUs free for all, and with one, so that
 all others wait. With STORE=postgresql the store is on a server of this machine, which writes to the disk as by default.
-SLOW_SECONDS is what each transaction takes longer, as with a database far away.
+SLOW_SECONDS is what each transaction takes longer, as with a database far away. With QUOTAS=1 the catalog has two,
+for each user and for everybody. What the service computes for each lease tells more than seconds on a busy machine.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ SLOW_SECONDS = [float(x) for x in os.environ.get("SLOW_SECONDS", "0 0.05 2").spl
 CONNECTIONS = 100
 """As many as a hub has open at once. Arbitrary: below what a port holds that wait to be accepted."""
 SECRET, PREFIX = b"s" * 32, "/services/gpu"
-CATALOG = {
+CATALOG: dict[str, object] = {
     "version": 1,
     "gpus": {"a100": {"title": "A100", "match": "*A100*", "memory": "80GiB"}},
     "templates": {
@@ -50,6 +51,17 @@ CATALOG = {
         }
     },
 }
+if os.environ.get("QUOTAS"):
+    CATALOG["quotas"] = {
+        "each": {"each": "user", "gpus": {"hard": 8}},
+        "all": {"everybody": True, "gpus": {"hard": 10 * ASKING}},
+    }
+
+
+def computed_seconds(pid: int | None) -> float:
+    """Return what a process has computed so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def serve(pipe: Connection, store: str, password_file: Path | None, gpus: int, slow_seconds: float) -> None:
@@ -103,7 +115,7 @@ def main() -> None:
     if server:
         atexit.register(server.close)
     print(f"{ASKING} ask at once, on {'PostgreSQL' if server else 'SQLite'}; seconds of one's own wait")
-    print(f"{'GPUs':>6} {'slower by':>10} {'leases/s':>9} {'p50':>7} {'p99':>7}")
+    print(f"{'GPUs':>6} {'slower by':>10} {'leases/s':>9} {'p50':>7} {'p99':>7} {'ms of CPU each':>15}")
     for slow_seconds in SLOW_SECONDS:
         for gpus in (ASKING, 1):
             with tempfile.TemporaryDirectory() as folder:
@@ -116,11 +128,14 @@ def main() -> None:
                 arguments = (theirs, store, password_file, gpus, slow_seconds)
                 service = multiprocessing.Process(target=serve, args=arguments, daemon=True)
                 service.start()
-                all_seconds, each = asyncio.run(asked_at_once(ours.recv()))
+                port, before = ours.recv(), computed_seconds(service.pid)
+                all_seconds, each = asyncio.run(asked_at_once(port))
+                each_ms = 1000 * (computed_seconds(service.pid) - before) / ASKING
                 service.kill()
                 service.join()
             p50, p99 = statistics.median(each), each[int(0.99 * (len(each) - 1))]
-            print(f"{gpus:6} {slow_seconds:10g} {ASKING / all_seconds:9.0f} {p50:7.2f} {p99:7.2f}", flush=True)
+            told = f"{gpus:6} {slow_seconds:10g} {ASKING / all_seconds:9.0f} {p50:7.2f} {p99:7.2f} {each_ms:15.1f}"
+            print(told, flush=True)
 
 
 if __name__ == "__main__":

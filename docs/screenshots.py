@@ -1,8 +1,9 @@
 """Makes docs/screenshots/: the demo of `make run FAST=1`, used by alice and bob in a real browser.
 
-    .venv/bin/python -m docs.screenshots
+    .venv/bin/python -m docs.screenshots [FOLDER]
 
-It needs what `make test` installs. Look at every picture before committing it.
+It needs what `make test` installs. Into another FOLDER go all pages and widths, to be looked at beside each other. Look
+at every picture before committing it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 from demo.ports import pick_free
 
 ROOT = Path(__file__).parents[1]
-OUT = ROOT / "docs" / "screenshots"
+OUT = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs" / "screenshots"
+KEPT = {path.name for path in (ROOT / "docs" / "screenshots").glob("*.png")}
+"""Those that are committed: into their folder no others go."""
 CHROMIUM = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 CHROMIUM += ["--disable-component-update", "--disable-sync"]
 CONSOLE = {
@@ -32,12 +35,20 @@ CONSOLE = {
     "queue": "queue",
     "people": "people",
     "person": "people/alice",
+    "ended": "ended",
+    "restrictions": "restrictions",
+    "drain": "act/drain",
+    "audit": "audit",
 }
+OWN = ("tokens", "reference", "login-code")
+"""Pages of ours for everybody, beside those of the walk."""
 LOOKS = {
     "1280-light": (1280, "light"),
     "1280-dark": (1280, "dark"),
     "390-light": (390, "light"),
     "390-dark": (390, "dark"),
+    "320-light": (320, "light"),
+    "2560-light": (2560, "light"),
 }
 
 
@@ -75,6 +86,8 @@ def picture(context: BrowserContext, url: str, name: str) -> None:
     """Photograph a page in every look."""
     page = context.new_page()
     for look, (width, scheme) in LOOKS.items():
+        if len(sys.argv) == 1 and f"{name}-{look}.png" not in KEPT:
+            continue
         page.emulate_media(color_scheme=scheme)
         page.set_viewport_size({"width": width, "height": 800})
         page.goto(url)
@@ -123,6 +136,7 @@ def alice_and_bob(alice: BrowserContext, bob: BrowserContext, url: str) -> None:
     time.sleep(4)
     waiting.screenshot(path=OUT / "queue-progress.png", full_page=True)
     picture(bob, f"{url}/services/gpu/", "home-waiting")
+    picture(bob, f"{url}/hub/spawn-pending/bob", "progress")
     lab.locator('[role="alert"]').first.wait_for(timeout=400_000)
     lab.screenshot(path=OUT / "jupyterlab-warning.png")
     picture(alice, f"{url}/hub/home", "hub-home-warning")
@@ -150,7 +164,7 @@ def message(admin: BrowserContext, url: str) -> None:
 
 def main() -> int:
     """Make all pictures."""
-    OUT.mkdir(exist_ok=True)
+    OUT.mkdir(parents=True, exist_ok=True)
     port = pick_free(1)[0]
     url = f"http://127.0.0.1:{port}"
     with tempfile.TemporaryDirectory() as data:
@@ -160,9 +174,12 @@ def main() -> int:
                 browser = playwright.chromium.launch(
                     executable_path=shutil.which("chromium-headless-shell"), args=CHROMIUM
                 )
+                picture(browser.new_context(), f"{url}/hub/login", "login")
                 alice = sign_in(browser, url, "alice", passwords["alice"])
                 bob = sign_in(browser, url, "bob", passwords["bob"])
                 admin = sign_in(browser, url, "admin", passwords["admin"])
+                for own in OWN:
+                    picture(alice, f"{url}/services/gpu/{own}", own)
                 alice_and_bob(alice, bob, url)
                 message(admin, url)
                 picture(alice, f"{url}/services/gpu/", "home")

@@ -13,6 +13,8 @@ class Cable:
         self.leads_to = port
         self.slow_seconds = 0.0
         self.is_cut = False
+        self.hangs = False
+        """What is sent is taken, and passed on once this is over."""
         self.cut_at = b""
         """Once this is sent, it is passed on, and the cable cut before the answer."""
         self.stays_cut = True
@@ -64,6 +66,8 @@ class Cable:
             while data := source.recv(65536):
                 if asks:
                     time.sleep(self.slow_seconds)
+                while self.hangs:
+                    time.sleep(0.05)
                 if asks and self.cut_at and self.cut_at in data:
                     self.cut_at = b""
                     self._unheard.add(target)

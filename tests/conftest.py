@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).parent))  # tests are no package: `from post import ...`
 
-from databases import Database, Postgres
+import databases
+from databases import Database
 from post import Mailbox, Webhook
 
 # No test is about time: this machine is noisy.
@@ -52,17 +53,21 @@ def webhook():
 @pytest.fixture(scope="session")
 def postgres():
     """A PostgreSQL server, started by the first test that asks."""
-    found = Postgres()
-    yield found
-    found.server.close()
+    return databases.postgres()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def postgres_ends():
+    """With the tests."""
+    yield
+    if databases.postgres.cache_info().currsize:
+        databases.postgres().server.close()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database(request, tmp_path):
     """A database of the test's own, with nothing in it: one of either kind."""
-    if request.param == "sqlite":
-        found = Database.sqlite(tmp_path / "service.sqlite")
-    else:
-        found = Database.postgresql(request.getfixturevalue("postgres"))
+    is_file = request.param == "sqlite"
+    found = Database.sqlite(tmp_path / "service.sqlite") if is_file else Database.postgresql()
     yield found
     found.close()

@@ -1,6 +1,7 @@
 """The databases that a store is tried on: each test's own, on SQLite and on a real PostgreSQL."""
 
 import itertools
+from functools import cache
 from pathlib import Path
 
 import psycopg
@@ -39,6 +40,12 @@ class Postgres:
         return name
 
 
+@cache
+def postgres():
+    """Return the server of this process, started by the first test that asks."""
+    return Postgres()
+
+
 class Database:
     """One test's own: its address, stores on it, and a look into it from outside."""
 
@@ -51,8 +58,16 @@ class Database:
         return cls(f"sqlite:///{path}")
 
     @classmethod
-    def postgresql(cls, postgres):
-        return cls(postgres.server.url(postgres.database()), postgres.server.password_file)
+    def postgresql(cls):
+        one = postgres()
+        return cls(one.server.url(one.database()), one.server.password_file)
+
+    of_worlds = "sqlite"
+    """Which kind a test's service keeps what it stores in, where the test does not say: its fixture ``kept_in``."""
+
+    @classmethod
+    def of_world(cls, path: Path):
+        return cls.sqlite(path) if cls.of_worlds == "sqlite" else cls.postgresql()
 
     @property
     def name(self):

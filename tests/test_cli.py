@@ -250,7 +250,7 @@ def test_without_or_with_a_wrong_token_it_is_refused(hub):
     url = f"{hub.url}/services/gpu"
     without = gpuspawner("list", url=url)
     assert without.returncode == REFUSED
-    assert without.stderr.startswith("You are not signed in: run gpuspawner login. Or set GPUSPAWNER_TOKEN")
+    assert without.stderr.startswith("You are not signed in: run gpuspawner login --url ADDRESS, as")
     wrong = gpuspawner("list", token="nobody-knows-this-0123456789", url=url)
     assert (wrong.returncode, "Traceback" in wrong.stderr) == (REFUSED, False)
     assert wrong.stderr.startswith("The hub does not know this token: it has expired or was revoked.")

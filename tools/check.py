@@ -46,9 +46,10 @@ PROGRAMS = {
     "pg_ctlcluster": ["postgresql"],
     "buildah": ["buildah"],
     "mmdebstrap": ["mmdebstrap"],
+    "ipset": ["ipset", "iptables"],
 }
 """What the tests run besides, and its packages: a browser, the smallest shell of images, SSH, a registry of images,
-Prometheus with promtool, PostgreSQL, and what builds images."""
+Prometheus with promtool, PostgreSQL, what builds images, and what kube-router enforces network policies by."""
 SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
 """Where daemons lie, which is seldom on a user's PATH."""
 KEEP_STOPPED = """

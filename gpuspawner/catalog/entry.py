@@ -12,6 +12,7 @@ from gpuspawner.catalog.parsers import (
     parse_groups,
     parse_kind,
     parse_name,
+    parse_object,
     parse_packages,
     parse_positive_duration,
     parse_seconds,
@@ -31,6 +32,7 @@ Sections = BeforeValidator(lambda data: [] if data is None else data)
 """The same of a list."""
 
 Name = Annotated[str, BeforeValidator(parse_name)]
+ObjectName = Annotated[str, BeforeValidator(parse_object)]
 KindName = Annotated[str, BeforeValidator(parse_kind)]
 Title = Annotated[str | None, BeforeValidator(TextOf(100))]
 Bytes = Annotated[int | None, BeforeValidator(parse_bytes)]

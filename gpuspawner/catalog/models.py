@@ -11,6 +11,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
+from gpuspawner.catalog.clusters import ClusterEntry, Labels
 from gpuspawner.catalog.entry import (
     Bytes,
     Cores,
@@ -64,6 +65,7 @@ from gpuspawner.catalog.rules.models import (
     TeamEntry,
 )
 from gpuspawner.catalog.rules.parsers import parse_counts, parse_currency, parse_others_wait, parse_timezone
+from gpuspawner.catalog.rules.schedulers import SchedulerEntry
 from gpuspawner.core.idle.policy import Mode
 from gpuspawner.core.units import parse_bytes, parse_cpu
 
@@ -185,6 +187,8 @@ class TemplateEntry(Entry):
     """The policy by which its workspaces are judged. Default: default."""
     gpus: Annotated[dict[KindName, GpuCounts], Section] = Field(default_factory=dict)
     """The kinds of GPU that may be asked for, and how many of each at once. Default: none."""
+    data: Labels = None
+    """The data that it works on: clusters that have all of it come first. Default: none."""
     bounds: Annotated[BoundsEntry, Section] = BoundsEntry()
     """What people may ask for."""
     default: Annotated[DefaultEntry, Section] = DefaultEntry()
@@ -332,27 +336,6 @@ class ReadingsEntry(Entry):
     """A file with the token that Prometheus asks for. Default: it asks for none."""
 
 
-class HttpSchedulerEntry(Entry):
-    """A batch scheduler that speaks the contract of docs/scheduler.openapi.yaml."""
-
-    url: Annotated[str | None, BeforeValidator(parse_http_url)] = None
-    """Its address: what stands before /v1."""
-    token_file: Annotated[str | None, BeforeValidator(parse_path)] = None
-    """A file with the token that it asks for. Default: it asks for none."""
-    timeout: PositiveDuration = None
-    """How long an answer may take. Default: 5s."""
-    callback: Annotated[str | None, BeforeValidator(parse_http_url)] = None
-    """Where it reaches the GPU service, to tell by itself what changed: what stands before the hub's base_url. It signs
-    with the token. Default: it is asked, and holds its answer until something changes."""
-
-
-class SchedulerEntry(Entry):
-    """Who owns the queue, where that is not gpuspawner."""
-
-    http: Annotated[HttpSchedulerEntry, Section] = HttpSchedulerEntry()
-    """A batch scheduler that decides who gets which GPUs, and when."""
-
-
 class CatalogEntry(Entry):
     """The whole file."""
 
@@ -366,6 +349,8 @@ class CatalogEntry(Entry):
     """In which `price` and budgets of `cost` are, as it stands before an amount. Default: none is shown."""
     gpus: Annotated[dict[KindName, Annotated[GpuEntry, Section]], Section] = Field(default_factory=dict)
     """The kinds of GPU that people may ask for."""
+    clusters: Annotated[dict[Name, Annotated[ClusterEntry, Section]], Section] = Field(default_factory=dict)
+    """The clusters in which workspaces may start, the first preselected. Default: the hub's own alone."""
     simulated: Annotated[dict[KindName, GpuCount], Section] = Field(default_factory=dict)
     """How many GPUs of which kind to simulate, where the machine has none."""
     templates: Annotated[dict[Name, Annotated[TemplateEntry, Section]], Section] = Field(default_factory=dict)

@@ -29,6 +29,7 @@ LONGEST_PATH = 4000
 
 _METRIC = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")
+_OBJECT = re.compile(rf"{_NAME.pattern}(?:\.{_NAME.pattern})*")
 _COMPUTE = re.compile(r"[0-9]{1,2}\.[0-9]{1,2}")
 _DNS = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)+"
 _RESOURCE = re.compile(
@@ -216,6 +217,14 @@ def parse_resource(value: object) -> str:
     return value
 
 
+def parse_object(value: object) -> str:
+    """Read the name of an object of Kubernetes, such as a LocalQueue."""
+    right = "write it as kubectl shows it: small letters, digits, dashes and dots"
+    if not isinstance(value, str) or len(value) > LONGEST_RESOURCE or not _OBJECT.fullmatch(value):
+        raise BadValue(f"{quoted(value)} is no name of an object of Kubernetes", right)
+    return value
+
+
 def parse_image(value: object) -> str:
     """Read the name of a container image."""
     right = "write registry, name and tag, for example registry.example.org/ml/pytorch:2.9"
@@ -304,3 +313,10 @@ def parse_kinds(value: object) -> list[str]:
     if not isinstance(value, list) or not value:
         raise BadValue(f"{quoted(value)} is no list of GPU kinds", "write for example [h100, t4]")
     return list(dict.fromkeys(parse_kind(item) for item in value))
+
+
+def parse_labels(value: object) -> list[str]:
+    """Read names of data."""
+    if not isinstance(value, list):
+        raise BadValue(f"{quoted(value)} is no list of names", "write for example [genomes, imagenet]")
+    return list(dict.fromkeys(parse_name(item) for item in value))

@@ -78,12 +78,21 @@ def _add_check(commands: Any) -> None:
     parser.set_defaults(run="gpuspawner.cli.check:check")
 
 
+PREEMPT = """\
+  gpuspawner preempt take a100 2 --external train-77 --dry-run       whom it would end
+  gpuspawner preempt take a100 2 --team vision --by 30m
+  gpuspawner preempt list
+  gpuspawner preempt give-up 3f2a
+"""
+
+
 def _add_preempt(commands: Any) -> None:
     parser = commands.add_parser(
         "preempt",
         help="claim GPUs that others use, for more important work (administrators)",
         description="Whoever is ended for a claim is warned before, and returns to the queue at the old place. What is "
         "freed is kept for the claim until it is claimed, given up, or its time is over.",
+        **examples(PREEMPT),
     )
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     taking = actions.add_parser("take", help="make a claim; with --dry-run say whom it would end")

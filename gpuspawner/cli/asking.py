@@ -18,7 +18,8 @@ from gpuspawner.cli.errors import AwayError, RefusedError
 from gpuspawner.cli.signing.credentials import kept_token
 
 TIMEOUT_SECONDS = 20.0
-NOT_FOUND = 404
+OF_OTHERS = {403, 404, 405}
+"""What a hub, a proxy or another server answers where the service is not. The service's own have words."""
 SERVER_ERROR = 500
 """HTTP's own: from here on it is not the asker's fault."""
 
@@ -49,8 +50,8 @@ def token_of(file: Path | None = None, url: str = "") -> str:
         kept = kept_token(url) if url else None
         if kept is None:
             raise RefusedError(
-                "You are not signed in: run gpuspawner login. Or set GPUSPAWNER_TOKEN to a token from the hub's page "
-                "Token."
+                "You are not signed in: run gpuspawner login --url ADDRESS, as the hub's page Command line shows it. "
+                "Or set GPUSPAWNER_TOKEN to a token from its page Token."
             )
         return _sendable(str(kept["token"]), "your login")
     try:
@@ -80,8 +81,8 @@ def _is_plain(url: str) -> bool:
 
 
 def _wordless(service: str, status: int) -> str:
-    """Return what to tell of an error without words: a 404 of the service has some, so it is another's."""
-    if status != NOT_FOUND:
+    """Return what to tell of an error without words: those of the service have some, so it is another's."""
+    if status not in OF_OTHERS:
         return f"The service answered {status}."
     return (
         f"No GPU service is at {service}: {status} was answered there. Its address ends in /services/gpu. "

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Fleet, Slot
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.request import Request
@@ -152,6 +153,10 @@ class Preview:
     beyond_share: str = ""
     kept_free: KeptFree | None = None
     says: str = ""
+
+
+class Unfit(Unavailable):
+    """A scheduler answers, and can't be used as it is: the words say why, and what to do."""
 
 
 class Scheduler(Protocol):

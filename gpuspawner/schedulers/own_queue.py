@@ -12,7 +12,7 @@ from math import inf
 from gpuspawner.backends.base import Backend
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind
-from gpuspawner.core.leases.lease import Lease
+from gpuspawner.core.leases.lease import WAITING, Lease
 from gpuspawner.core.placement.kinds import pools_of
 from gpuspawner.core.placement.placement import (
     UNKNOWN,
@@ -126,6 +126,11 @@ def answer_of(as_of: float, decided: Callable[[], Decision], places: Callable[[]
         lambda: once().held_back,
         reservations=lambda: once().reservations,
     )
+
+
+def without_gpus(seen: Snapshot) -> Snapshot:
+    """Return a snapshot in which nobody waits for a GPU: what of it is ours where another owns the queue."""
+    return replace(seen, leases=tuple(x for x in seen.leases if x.phase not in WAITING or x.request.gpu is None))
 
 
 def offers_of(seen: Snapshot) -> list[Offer]:

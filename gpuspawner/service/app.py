@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,6 +17,7 @@ from jupyterhub.services.auth import HubOAuth
 from tornado.web import Application
 
 from gpuspawner.backends.base import Backend
+from gpuspawner.backends.resources import Resources
 from gpuspawner.catalog import Catalog
 from gpuspawner.catalog.file import LOOK_SECONDS, InForce
 from gpuspawner.catalog.groups import named_groups
@@ -31,6 +32,7 @@ from gpuspawner.service.api.routes import ROUTES as API_ROUTES
 from gpuspawner.service.clock import Clock, SteadyClock, WallWatch
 from gpuspawner.service.connections import MOST_STRANGERS, PublicServer, raise_descriptor_limit
 from gpuspawner.service.door import STARTING, Door
+from gpuspawner.service.ending import cancelled
 from gpuspawner.service.forgetting import forget
 from gpuspawner.service.health import ROUTES as HEALTH_ROUTES
 from gpuspawner.service.health import Health
@@ -50,6 +52,7 @@ from gpuspawner.service.observe.members import Members
 from gpuspawner.service.observe.reconciler import Reconciler
 from gpuspawner.service.observe.sampler import Sampler
 from gpuspawner.service.observe.unmatched import unmatched, unmeasured
+from gpuspawner.service.operator.operator import ROUND_SECONDS, Operator
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.preemptions import Preemptions
 from gpuspawner.service.rules.reload import Reload
@@ -194,17 +197,6 @@ def application(parts: Parts, hub_auth: Mapping[str, Any] | None = None, health:
     )
 
 
-async def cancelled(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """End tasks for certain: before Python 3.12, ``asyncio.wait_for`` can swallow a cancellation."""
-    everything = set(tasks)
-    pending = everything
-    while pending:
-        for task in pending:
-            task.cancel()
-        _, pending = await asyncio.wait(pending, timeout=1.0)
-    await asyncio.gather(*everything, return_exceptions=True)  # so that no error of theirs counts as unseen
-
-
 class Service:
     """Runs the parts until it is stopped, superseded, or its hub is gone."""
 
@@ -215,10 +207,12 @@ class Service:
         backend: Backend,
         settings: Settings,
         scheduler: Scheduler | None = None,
+        resources: Resources | None = None,
     ) -> None:
-        """Prepare; nothing is opened before :meth:`run`."""
+        """Prepare; nothing is opened before :meth:`run`. ``resources`` are a second door, where there is one."""
         self._options, self._settings = options, settings
         self.parts = wire(options, catalog, backend, settings, SteadyClock(), scheduler=scheduler)
+        self._operator = None if resources is None else Operator(self.parts, resources)
         self._notices = Notices(self.parts, backend)
         self._reload = Reload(self.parts.in_force, self.parts.scheduler, self.parts.allocator, self.parts.lifecycle)
         self.health = Health(self._waits_for)
@@ -263,6 +257,8 @@ class Service:
             await self.parts.sampler.close()
             await self.parts.reconciler.close()
             await self._notices.close()
+            if self._operator is not None:
+                await self._operator.close()
             await self.parts.allocator.syncs.close()
             await self.parts.book.settled()
             with suppress(Unavailable, Superseded):
@@ -274,7 +270,9 @@ class Service:
 
     def _loops(self) -> list[Coroutine[Any, Any, None]]:
         period = self._settings.tick_seconds
+        operating = [] if self._operator is None else [self._every(ROUND_SECONDS, self._operator.round)]
         return [
+            *operating,
             self._every(self._settings.fleet_seconds, self._observe_fleet),
             self._every(period, self.parts.reconciler.round),
             self._every(min(period, 0.5), self._sample),

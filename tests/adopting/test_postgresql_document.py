@@ -18,7 +18,8 @@ RUN = ("createdb", "gpuspawner store", "pg_dump", "pg_restore")
 def test_its_commands_copy_back_up_and_restore_a_store(postgres, tmp_path):
     page = (REPO / "docs" / "how-to" / "postgresql.md").read_text()
     lines = [line.strip() for line in re.findall(r"^ {4,}(\S.*)$", page, re.MULTILINE) if line.strip().startswith(RUN)]
-    assert [line.split()[0] for line in lines] == ["createdb", "gpuspawner", "pg_dump", "createdb", "pg_restore"]
+    named = ["createdb", "gpuspawner", "pg_dump", "createdb", "pg_restore", "gpuspawner", "gpuspawner"]
+    assert [line.split()[0] for line in lines] == named
     (tmp_path / "store-password").write_text(PASSWORD)
     (tmp_path / "gpuspawner-data").mkdir()
     store = Store(f"sqlite:///{tmp_path}/gpuspawner-data/gpuspawner.sqlite")

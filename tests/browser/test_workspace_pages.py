@@ -157,6 +157,20 @@ def test_a_warning_appears_by_itself_and_one_key_press_keeps_it(browser, world):
     assert world.lease("mine").phase is Phase.RUNNING
 
 
+def test_a_warning_leads_to_going_on_without_a_gpu_which_says_what_is_lost_before(browser, world):
+    world.save(pages.in_grace("mine"))
+    page = open_page(browser, world, "workspaces/mine")
+    asked = page.get_by_role("button", name="Go on without a GPU", exact=True)
+    expect(asked).to_be_hidden()
+    page.get_by_role("link", name="Go on without a GPU…").click()
+    expect(page.get_by_text("Running kernels and what they hold in memory are lost: save first.")).to_be_visible()
+    expect(page.get_by_text("The GPU goes to who waits at once")).to_be_visible()
+    asked.click()
+    expect(page.get_by_text("alice goes on with no GPU, from its page.").first).to_be_visible()
+    assert world.lease("mine").goes_on.with_gpu["gpu"] == "a100"
+    assert page.problems == []
+
+
 def test_promise_5_a_home_page_in_which_somebody_clicked_warns_all_the_same(browser, world):
     world.save(pages.running("mine"))
     world.save(pages.running("second", server="second", gpus=(1,)))

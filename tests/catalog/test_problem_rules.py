@@ -56,6 +56,17 @@ RULES = {
         "readings: {prometheus: 'http://p', token_file: token}\n",
         "readings.token_file: 'token' is no path. Write it from the root, for example /run/secrets/prometheus/token.",
     ),
+    "queues of Kueue without one of all": (
+        "scheduler: {kueue: {teams: {ml: of-ml}}}\n",
+        (
+            "scheduler.kueue: the queue of all is not said. Add queue: with the name of a LocalQueue, for example "
+            "scheduler: {kueue: {queue: workspaces}}."
+        ),
+    ),
+    "two schedulers": (
+        "scheduler: {kueue: {queue: a}, http: {url: 'http://batch:8080'}}\n",
+        "scheduler: two schedulers can't own one queue. Keep one of http and kueue.",
+    ),
     "a scheduler that is nowhere": (
         "scheduler: {http: {timeout: 3s}}\n",
         (

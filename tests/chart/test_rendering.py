@@ -8,6 +8,7 @@ from rendered import CHART, ROOT
 
 from gpuspawner import __version__
 from gpuspawner.catalog import load_catalog
+from gpuspawner.catalog.resources.definitions import API_GROUP, POLICY, USERS
 from tools import chart_schema
 from tools.progress import StepError
 
@@ -29,6 +30,7 @@ OTHERS = {
     "cluster": {"placement": "required"},
     "settings": {"keep_ended_seconds": 60},
     "existingSecret": "other",
+    "clusterSecret": "gpu-clusters",
     "store.postgresql.url": "postgresql://gpu@db/gpu",
     "store.postgresql.existingSecret": "gpu-store",
     "store.postgresql.secretKey": "other",
@@ -101,6 +103,7 @@ EVERYTHING = {
     **MONITOR,
     "monitoring.rules.enabled": True,
     "monitoring.dashboards.enabled": True,
+    "customResources.enabled": True,
 }
 
 
@@ -216,6 +219,26 @@ def test_the_services_rights_are_those_that_hub_config_explains_and_tests_take_a
     assert cluster["rules"] == explained["ClusterRole"]["rules"]
     assert role["rules"] == explained["Role"]["rules"]
     assert role["metadata"]["namespace"] == explained["Role"]["metadata"]["namespace"]
+
+
+def test_the_services_rights_on_kueue_are_those_that_hub_config_explains_and_are_given_on_asking(chart):
+    text = (ROOT / "hub_config" / "kubernetes-kueue-rbac.yaml").read_text()
+    explained = {part["kind"]: part["rules"] for part in yaml.safe_load_all(text) if "rules" in part}
+    without, rendered = (chart.objects({"rights.kueue": kueue}) for kueue in (False, True))
+    for kind, name in (("ClusterRole", "jhub-gpuspawner"), ("Role", "gpuspawner")):
+        more = [rule for rule in rendered[kind, name]["rules"] if rule not in without[kind, name]["rules"]]
+        assert more == explained[kind]
+
+
+def test_custom_resources_bring_their_rights_and_no_others(chart):
+    rendered = chart.objects({"customResources.enabled": True})
+    assert "custom_resources: jhub" in rendered["Secret", "gpuspawner-settings"]["stringData"]["cluster.yaml"]
+    rules = rendered["Role", "gpuspawner-requests"]["rules"]
+    assert {"apiGroups": [API_GROUP], "resources": [USERS], "verbs": ["use"]} in rules
+    cluster = rendered["ClusterRole", "jhub-gpuspawner-requests"]["rules"]
+    assert [rule["resourceNames"] for rule in cluster] == [[POLICY], ["jhub"], [POLICY]]
+    assert {verb for rule in cluster for verb in rule["verbs"]} == {"get"}
+    assert ("Role", "gpuspawner-requests") not in chart.objects()
 
 
 def test_a_hub_without_a_chart_gets_the_rights_that_hub_config_explains(chart):

@@ -9,12 +9,14 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
+from chart_release import NAME, Release
 from harness import ADMIN_TOKEN, REPO, eventually
 from kube_hub import KubeHub
 from reach import Reach
@@ -22,7 +24,7 @@ from reach import Reach
 from tools.cluster import hub as hub_image
 from tools.cluster.layers import write_image
 
-NAME = "localhost/a-hub-of-others"
+OTHERS = "localhost/a-hub-of-others"
 LABELS = {"app": "jupyterhub", "component": "hub", "release": "jhub"}
 CONFIGURATION = """
 import os
@@ -85,7 +87,7 @@ class ChartHub(KubeHub):
         self.public = Reach(self.cluster, self.namespace, "proxy-public")
         self.url = self.public.url
         own = self.cluster.own
-        image = own.give_image(write_image(own.folder, NAME, hub_image.ensure_hub_layers(), {}, hub_image.CONFIG))
+        image = own.give_image(write_image(own.folder, OTHERS, hub_image.ensure_hub_layers(), {}, hub_image.CONFIG))
         self.image = image
         self.objects = [
             self._made("v1", "ServiceAccount"),
@@ -119,10 +121,10 @@ class ChartHub(KubeHub):
         eventually(lambda: self.api("GET", "/users").status_code == 200, 60, "the hub answers")
         return self
 
-    def use(self, name: str, service_url: str, image: str) -> None:
-        """Give it the values that the command prints for it."""
+    def use(self, name: str, service_url: str, *images: str) -> None:
+        """Give it the values that the command prints for it with ``images``, its options that name such."""
         command = [sys.executable, "-m", "gpuspawner.cli", "z2jh-values", f"--name={name}", "--values=-"]
-        command += [f"--service-url={service_url}", f"--image={image}"]
+        command += [f"--service-url={service_url}", *images]
         done = subprocess.run(
             command, input=yaml.safe_dump(self.values), cwd=REPO, capture_output=True, text=True, check=True, timeout=60
         )
@@ -155,9 +157,10 @@ class ChartHub(KubeHub):
     def _deployment(self, values: dict[str, Any]) -> dict[str, Any]:
         hub = values["hub"]
         env = {"HUB_URL": self.api_address.url, "PYTHONUNBUFFERED": "1", **hub.get("extraEnv", {})}
+        own = hub.get("image")
         container = {
             "name": "hub",
-            "image": self.image,
+            "image": f"{own['name']}:{own['tag']}" if own else self.image,
             "imagePullPolicy": "Never",
             "args": ["jupyterhub", "--config=/usr/local/etc/jupyterhub/jupyterhub_config.py", "--upgrade-db"],
             "workingDir": "/srv/jupyterhub",
@@ -202,3 +205,31 @@ class ChartHub(KubeHub):
             "selector": {"matchLabels": LABELS},
             "template": {"metadata": {"labels": LABELS}, "spec": pod},
         }
+
+
+@contextmanager
+def beside(release: Release, folder: Path, *images: str) -> Iterator[ChartHub]:
+    """Start a hub without gpuspawner, install the chart beside it, and give the hub the values printed for it.
+
+    ``images`` are options of the command that prints them; without any, the service's image brings the package.
+    """
+    release.volume("hub-db-dir")
+    release.volume(f"{NAME}-data")
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "hub-db-dir", "namespace": release.namespace},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    release.cluster.own.kubectl("apply", "--filename=-", given=json.dumps(claim))
+    hub = ChartHub(folder, cluster=release.cluster, namespace=release.namespace, claim="hub-db-dir")
+    try:
+        hub.start()
+        release.write(hub.api_address.url)
+        done = release.run("install")
+        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+        assert "gpuspawner z2jh-values --name gpuspawner" in done.stdout, "what to do next is told"
+        hub.use(NAME, release.reach.url, *(images or [f"--image={release.image}"]))
+        yield hub.start()
+    finally:
+        hub.close()

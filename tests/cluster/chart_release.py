@@ -36,12 +36,12 @@ policies:
 
 
 class Release:
-    """The release `gpuspawner` in ``namespace``, of a hub whose API is at ``hub_url``."""
+    """The release `gpuspawner` of ``chart`` in ``namespace``; its image is of this checkout where none is named."""
 
-    def __init__(self, cluster, namespace, folder):
-        self.cluster, self.namespace, self.folder = cluster, namespace, folder
+    def __init__(self, cluster, namespace, folder, image="", chart=CHART):
+        self.cluster, self.namespace, self.folder, self.chart = cluster, namespace, folder, chart
         self.helm = Helm(folder / "helm", cluster.kubeconfig)
-        self.image = cluster.own.give_image(ensure_service_image(cluster.own.folder))
+        self.image = image or cluster.own.give_image(ensure_service_image(cluster.own.folder))
         self.reach = Reach(cluster, namespace, NAME)
         self.volumes = []
         self.catalog = CATALOG
@@ -49,9 +49,7 @@ class Release:
 
     def write(self, hub_url):
         """Say what it is installed with."""
-        name, _, tag = self.image.rpartition(":")
         self.values = {
-            "image": {"name": name, "tag": tag, "pullPolicy": "Never"},
             "hub": {"url": f"{hub_url}/hub/api", "rights": {"output": True}},
             "cluster": {"devices": "/dev/nvidia-simulated/GPU-*"},
             "settings": {"hub_seconds": 1.0, "settle_seconds": 1.0},
@@ -60,11 +58,13 @@ class Release:
 
     def run(self, action, *more):
         """Run helm's ``install``, ``upgrade`` or ``template`` with the values as they are; return how it ended."""
+        name, _, tag = self.image.rpartition(":")
+        self.values["image"] = {"name": name, "tag": tag, "pullPolicy": "Never"}
         (self.folder / "values.yaml").write_text(yaml.safe_dump(self.values))
         (self.folder / "catalog.yaml").write_text(self.catalog)
         given = [f"--values={self.folder}/values.yaml", f"--set-file=catalog={self.folder}/catalog.yaml"]
         wait = [] if action == "template" else ["--wait", "--timeout=180s"]
-        return self.helm.run(action, NAME, CHART, f"--namespace={self.namespace}", *given, *wait, *more)
+        return self.helm.run(action, NAME, self.chart, f"--namespace={self.namespace}", *given, *wait, *more)
 
     def typed(self, line, folder):
         """Run in ``folder`` a line with kubectl that a page has people type; return what it prints."""

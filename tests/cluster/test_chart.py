@@ -1,6 +1,5 @@
 """The chart on a real cluster under the restricted standard, beside a hub in a pod that behaves as that of z2jh."""
 
-import json
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 import pytest
 import requests
 import yaml
-from chart_hub import ChartHub
+from chart_hub import beside
 from chart_release import CHART, NAME, Release
 from gpus import simulated
 from kube_hub import eventually
@@ -36,27 +35,8 @@ def release(one_machine, tmp_path_factory):
 @pytest.fixture(scope="module")
 def hub(release, tmp_path_factory):
     """Without gpuspawner first; then the chart is installed, and the hub has the values that are printed for it."""
-    release.volume("hub-db-dir")
-    release.volume(f"{NAME}-data")
-    claim = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": "hub-db-dir", "namespace": release.namespace},
-        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
-    }
-    release.cluster.own.kubectl("apply", "--filename=-", given=json.dumps(claim))
-    folder = tmp_path_factory.mktemp("hub")
-    hub = ChartHub(folder, cluster=release.cluster, namespace=release.namespace, claim="hub-db-dir")
-    try:
-        hub.start()
-        release.write(hub.api_address.url)
-        done = release.run("install")
-        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-        assert "gpuspawner z2jh-values --name gpuspawner" in done.stdout, "what to do next is told"
-        hub.use(NAME, release.reach.url, release.image)
-        yield hub.start()
-    finally:
-        hub.close()
+    with beside(release, tmp_path_factory.mktemp("hub")) as hub:
+        yield hub
 
 
 def offered(hub):

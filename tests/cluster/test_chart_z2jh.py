@@ -1,7 +1,8 @@
 """Hub and service with the chart of Zero to JupyterHub itself, whose source is a folder here: one release, or two.
 
-Its hub's image is the one built here, with what its configuration imports besides, and also runs its proxy. Names are
-told by hostAliases, since the cluster has no name server.
+Its hub's image is the one of the clusters, with what its configuration imports besides, and also runs its proxy. The
+package comes to it by an init container, or is in it: then it is the one of images/hub, built on that. Names are told
+by hostAliases, since the cluster has no name server.
 """
 
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from buildah import NEEDED, Buildah
 from chart_release import CATALOG, CHART, NAME, Release
 from gpus import simulated
 from harness import ADMIN_TOKEN
@@ -30,13 +32,12 @@ PORTS = {"hub": 8081, "proxy-api": 8001, "proxy-public": 80, NAME: 9470}
 SCOPES = ["admin:users", "admin:servers", "tokens", "custom:gpu:admin", "access:services"]
 
 
-def image_of_its_hub(own, folder):
-    """The hub's layers and the client that the chart's configuration asks for, without gpuspawner."""
+def image_of_its_hub(folder):
+    """The hub's layers and the client that the chart's configuration asks for, without gpuspawner: name and archive."""
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", f"--target={folder}"]
     subprocess.run([*pip, "--only-binary=:all:", f"--python-version={PYTHON}", "pycurl"], check=True)
     files = {f"{hub_image.SITE}/{one.name}": one for one in folder.iterdir()}
-    found = write_image(own.folder, "localhost/z2jh-hub", hub_image.ensure_hub_layers(), files, hub_image.CONFIG)
-    return own.give_image(found)
+    return write_image(folder.parent, "localhost/z2jh-hub", hub_image.ensure_hub_layers(), files, hub_image.CONFIG)
 
 
 def named(image, **more):
@@ -68,13 +69,14 @@ def values_of(release, hub, address):
     return {"jupyterhub": own, "gpuspawner": service}
 
 
-def as_one_release(release, folder, values):
+def as_one_release(release, folder, values, hub_image=""):
     """By the chart of both."""
-    values["jupyterhub"]["hub"]["initContainers"] = z2jh_values(Asked(image=release.image), {})["hub"]["initContainers"]
+    bringing = [] if hub_image else z2jh_values(Asked(image=release.image), {})["hub"]["initContainers"]
+    values["jupyterhub"]["hub"]["initContainers"] = bringing
     installed(release, NAME, with_dependencies(folder), folder, values)
 
 
-def as_two_releases(release, folder, values):
+def as_two_releases(release, folder, values, hub_image=""):
     """Beside a hub that runs: the service, and then the values that the command prints for the hub's release."""
     chart, theirs = with_dependencies(folder) / "charts" / "jupyterhub", values["jupyterhub"]
     before = yaml.safe_load(yaml.safe_dump(theirs))
@@ -82,7 +84,7 @@ def as_two_releases(release, folder, values):
     installed(release, "jhub", chart, folder, before)
     installed(release, NAME, CHART, folder, values["gpuspawner"])
     more = folder / "gpu.yaml"
-    more.write_text(yaml.safe_dump(z2jh_values(Asked(image=release.image), theirs)))
+    more.write_text(yaml.safe_dump(z2jh_values(Asked(image=release.image, hub_image=hub_image), theirs)))
     installed(release, "jhub", chart, folder, theirs, f"--values={more}")
 
 
@@ -93,8 +95,22 @@ def installed(release, name, chart, folder, values, *more):
     release.helm("upgrade", "--install", name, chart, *where, "--wait", "--timeout=240s")
 
 
-@pytest.fixture(params=[as_one_release, as_two_releases])
+def with_the_package(own, folder, image):
+    """The image of images/hub, on that of its hub."""
+    folder.mkdir()
+    buildah = Buildah(folder)
+    try:
+        return own.give_image(buildah.archive(buildah.built("hub", HUB_BASE=buildah.base(image))))
+    finally:
+        buildah.close()
+
+
+WAYS = [(as_one_release, False), (as_two_releases, False), (as_one_release, True), (as_two_releases, True)]
+
+
+@pytest.fixture(params=[pytest.param(way, marks=[NEEDED] if way[1] else []) for way in WAYS])
 def hub(request, one_machine, tmp_path):
+    install, has_package = request.param
     restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
     with simulated(one_machine, 2), one_machine.namespace(**restricted) as namespace:
         (tmp_path / "release").mkdir()
@@ -103,12 +119,14 @@ def hub(request, one_machine, tmp_path):
             release.volume(claim)
         ways = {name: Reach(one_machine, namespace, name, port) for name, port in PORTS.items()}
         release.write(ways["hub"].url)
-        address = one_machine.own.host_address
-        image = image_of_its_hub(one_machine.own, tmp_path / "pycurl")
+        own = one_machine.own
+        image = image_of_its_hub(tmp_path / "pycurl")
+        image = with_the_package(own, tmp_path / "images", image) if has_package else own.give_image(image)
         hub = KubeHub(tmp_path, cluster=one_machine, namespace=namespace)
         hub.url = ways["proxy-public"].url
         try:
-            request.param(release, tmp_path, values_of(release, image, address))
+            values = values_of(release, image, own.host_address)
+            install(release, tmp_path, values, image if has_package else "")
             yield hub
         finally:
             for way in ways.values():

@@ -2,16 +2,15 @@
 
 import copy
 import json
-import subprocess
+import textwrap
 
 import pytest
 import yaml
+from custom import CHART, Typed, installed, manifest
 from nodes import ROOT, wait_for
 
 from gpuspawner.catalog.resources.definitions import API_GROUP, KINDS, POLICY, REQUESTS, USERS
-from tools.cluster.helm import Helm
 
-CHART = ROOT / "helm" / "gpuspawner-crds"
 GOOD = {
     "DevGPUVMRequest": {"user": "ada", "template": "lab", "gpu": "a100", "count": 2, "cpu": "0.5", "lifetime": "8h"},
     "DevGPUVMTemplate": {
@@ -36,39 +35,10 @@ BAD = [
 ]  # fmt: skip
 
 
-def manifest(kind, spec, name="one"):
-    return json.dumps({"apiVersion": f"{API_GROUP}/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec})
-
-
-class Typed:
-    """kubectl in one namespace, as the administrator or as somebody else."""
-
-    def __init__(self, cluster, namespace):
-        self.command = [str(cluster.own.folder / "kubectl"), f"--namespace={namespace}"]
-
-    def __call__(self, *arguments, given=""):
-        done = self.run(*arguments, given=given)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def run(self, *arguments, given=""):
-        return subprocess.run(
-            [*self.command, *arguments], input=given, capture_output=True, text=True, check=False, timeout=60
-        )
-
-
 @pytest.fixture(scope="module")
 def helm(one_machine, tmp_path_factory):
-    """The chart's release `crds`, taken away with all that it made after the last test."""
-    helm = Helm(tmp_path_factory.mktemp("helm"), one_machine.kubeconfig)
-    helm("upgrade", "--install", "crds", CHART, "--namespace=default", "--wait")
-    names = [f"{kind.plural}.{API_GROUP}" for kind in KINDS]
-    kubectl = Typed(one_machine, "default")
-    for name in names:
-        kubectl("wait", "--for=condition=Established", f"crd/{name}", "--timeout=60s")
-    yield helm
-    helm("uninstall", "crds", "--namespace=default", "--ignore-not-found")
-    kubectl("delete", "crd", *names, "--timeout=60s")
+    with installed(one_machine, tmp_path_factory.mktemp("helm")) as helm:
+        yield helm
 
 
 @pytest.fixture
@@ -105,6 +75,9 @@ def test_lists_and_explanations_read_well(kubectl):
         wait_for(lambda kind=kind: "FIELDS:" in kubectl("explain", f"{kind.plural}.spec"), f"{kind.name} is explained")
     said = " ".join(kubectl("explain", "gvm.spec.lifetime").split())
     assert "Raised while it runs it extends the workspace" in said
+    shown = textwrap.indent(kubectl("explain", "devgpuvmrequests.spec"), "    ", lambda line: bool(line.strip()))
+    told = (ROOT / "docs" / "how-to" / "custom-resources.md").read_text()
+    assert "\n".join(line.rstrip() for line in shown.rstrip().splitlines()) in told
 
 
 def test_only_who_may_use_a_user_writes_their_requests_and_a_namespace_can_go(kubectl, one_machine):

@@ -21,7 +21,14 @@ def every_end():
         endings.vanished(disruption=disruption, newer_server=newer, adopted=adopted)
         for disruption, newer, adopted in product(("", "Why."), (False, True), (False, True))
     ]
-    given = {"who": "ann", "where": "its page", "unhealthy": ["GPU 0"], "why": "Why.", "stopper": "root"}
+    given = {
+        "who": "ann",
+        "gpus": "no GPU",
+        "where": "its page",
+        "unhealthy": ["GPU 0"],
+        "why": "Why.",
+        "stopper": "root",
+    }
     given |= {"measured": "Nothing was done.", "grace_seconds": 60.0, "lifetime_seconds": 60.0, "tries": 3}
     given |= {"claim_seconds": 60.0, "waited_seconds": 60.0, "words": "It is used up.", "by": "root", "group": "vision"}
     for name, make in inspect.getmembers(endings, inspect.isfunction):

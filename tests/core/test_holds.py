@@ -189,3 +189,18 @@ def test_estimates_count_no_gpu_that_is_held_for_others_before_it_is_not():
     assert wait(waiting(classes=("cs231",))) == 0
     claimed = KeptGpus("claim", slots("a100-0", "a100-1"), None, NINE + HOUR + 600)
     assert wait(waiting(), rules=Rules(), kept=(claimed,)) == 600, "a stronger claim lapses"
+
+
+def test_an_estimate_leaves_a_class_its_gpus_from_the_time_on_at_which_it_has_them():
+    line = [running(f"h{n}", f"a100-{n}", until=NINE - HOUR / 4) for n in range(2)]
+    asks = waiting(hours=8.0)
+    there = {"gpus": 2, "now": NINE - HOUR}
+
+    def told(lease, *leases, **more):
+        return queue_places(seen(*leases, lease, **there, **more))["asks"].at_most_seconds
+
+    assert told(asks, *line, holds=()) == 45 * 60, "once somebody ends"
+    assert told(asks, *line) == 3 * HOUR, "once the class is over: it would have less than its least time before it"
+    assert told(waiting(hours=8.0, classes=("cs231",)), *line) == 45 * 60, "who is in the class does not wait for it"
+    sooner = [replace(one, deadline_at=NINE - HOUR / 2) for one in line]
+    assert told(asks, *sooner) == 30 * 60, "half an hour is enough for it"

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from fractions import Fraction
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -15,11 +16,13 @@ from gpuspawner.core.idle.policy import LifecyclePolicy
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Key, Phase
 from gpuspawner.core.placement.placement import beside_left
 from gpuspawner.core.placement.pools import Pools
+from gpuspawner.core.queue import grants
 from gpuspawner.core.queue.forecast.estimates import queue_places
 from gpuspawner.core.queue.grants import decide
 from gpuspawner.core.queue.index import Index
+from gpuspawner.core.queue.order import Lined
 from gpuspawner.core.queue.shares import charge_of
-from gpuspawner.core.queue.snapshot import Snapshot
+from gpuspawner.core.queue.snapshot import Snapshot, claim_of
 from gpuspawner.core.quotas.charges import rate_of
 from gpuspawner.core.quotas.entries import accounts_of
 from gpuspawner.core.rules import Account, Limit, Lost, Quota, QuotaGrant, Rules, Team, What, Whom
@@ -162,6 +165,8 @@ def derived(index):
         "waiting": {bucket: (one.total, sorted(one.of)) for bucket, one in holdings.waiting.items() if one.of},
         "ends": {pool: found for pool, ends in index.ends.items() if (found := [x[:2] for x in ends.coming(NOW)])},
         "claims": index.claims,
+        "lined": index.waiting.lined.levels,
+        "barred": index.waiting.barred,
         "starts": sorted(index.starts),
     }
 
@@ -187,6 +192,10 @@ def test_what_is_kept_through_any_history_is_what_is_derived_anew_and_decides_th
         assert derived(kept) == derived(anew)
         assert charges_of(kept, seen) == pytest.approx(charges_of(anew, seen), abs=0.01)
         assert decide(seen, index=kept) == decide(seen)
+        with mock.patch.object(grants, "MOST_LOOKS", 0):
+            assert decide(seen, index=kept) == decide(seen, index=anew), "it ends no sooner than all are served"
+        also = claim_of(a_lease("also", asked_at=seen.now, request=a_request("bob", "a100", 1, team="vision")))
+        assert decide(seen, also=also, index=kept) == decide(seen, also=also)
         assert queue_places(seen, index=kept) == queue_places(seen)
         assert derived(kept) == derived(anew), "a pass changes nothing that is kept"
 
@@ -207,3 +216,24 @@ def test_what_is_derived_is_what_the_snapshot_says(data):
     for account, charge in charges_of(index, seen).items():
         own = (x for x in seen.leases if account in accounts_of(x.key.user_created, x.request.team))
         assert charge == pytest.approx(sum(charge_of(x, ALL_KINDS, seen.now) for x in own), abs=0.01)
+
+
+def test_of_a_long_line_those_are_judged_anew_whom_a_change_may_move():
+    history = History()
+    line = {
+        f"w{number}": a_lease(
+            f"w{number}", asked_at=NOW, user=f"user{number}", key=Key("hub", f"user{number} born", ""),
+            request=a_request(f"user{number}", "a100", 4, team="vision"),
+        )
+        for number in range(200)
+    }  # fmt: skip
+    holds = a_lease("h", Phase.RUNNING, held=slots("node-0/nvidia.com/gpu/0"), deadline_at=NOW + 900)
+    history.leases = {**line, "h": holds, "i": replace(holds, id="i", key=Key("hub", "bob born", ""))}
+    kept = Index(history.seen())
+    with mock.patch.object(Lined, "add", autospec=True, side_effect=Lined.add) as judged:
+        del history.leases["h"], history.leases["w7"]
+        kept.see(history.seen())
+        assert judged.call_count == 0, "nobody's limits came to leave another part of them enough"
+        history.now += 3100.0
+        kept.see(history.seen())
+    assert judged.call_count == 199, "all have waited too long by now"

@@ -15,7 +15,7 @@ from gpuspawner.core.placement.kinds import is_enough
 from gpuspawner.core.queue import grants
 from gpuspawner.core.queue.forecast.estimates import queue_places
 from gpuspawner.core.queue.grants import decide
-from gpuspawner.core.queue.order import Line, Standing
+from gpuspawner.core.queue.order import Line, Lined, Standing
 from gpuspawner.core.queue.shares import Uses
 from gpuspawner.core.queue.snapshot import Snapshot
 from gpuspawner.core.quotas.charges import HALF_LIFE_SECONDS
@@ -94,7 +94,10 @@ def test_the_order_is_total_and_transitive(seen):
 @given(queues(), st.data())
 def test_the_line_is_the_order_judged_anew_after_each_grant(seen, data):
     standing, tally, uses = standing_of(seen)
-    line, left = Line(seen.claims, standing), list(seen.claims)
+    lined, left = Lined(), list(seen.claims)
+    for claim in left:
+        lined.add(claim, standing)
+    line = Line(lined, standing)
     while left:
         first = min(left, key=standing.rank)
         assert line.pop() == first

@@ -12,10 +12,11 @@ from lease_builders import GIB, KINDS, NOW, a_lease, a_request, fleet, gpu, slot
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.leases.lease import Key, Phase
 from gpuspawner.core.queue.grants import decide
+from gpuspawner.core.queue.index import KeptHoldings
 from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
 from gpuspawner.core.quotas.bounds import Who
 from gpuspawner.core.quotas.quota_words import line_words
-from gpuspawner.core.quotas.quotas import Tally, check_quotas
+from gpuspawner.core.quotas.quotas import Tally, check_quotas, holdings_of
 from gpuspawner.core.rules import Account, Limit, Quota, QuotaGrant, Rules, What, Whom
 from gpuspawner.core.units import show_time
 
@@ -259,11 +260,17 @@ TEAM_LIMITS = st.builds(
 )
 
 
+def counted(holdings):
+    """All that is taken, by bucket: in all, by lease and by user."""
+    both = [(which, *one) for which in ("held", "waiting") for one in getattr(holdings, which).items()]
+    return {(which, bucket): (x.total, {**x.of}, {**x.of_user}) for which, bucket, x in both if x.of}
+
+
 @settings(deadline=None)
 @given(st.data())
 def test_no_request_is_granted_over_a_hard_limit_under_any_interleaving(data):
     """People ask, are granted, leave, and quotas change: after each pass no limit is passed by what it granted."""
-    leases, now = [], NOW
+    leases, now, kept = [], NOW, KeptHoldings()
     gpus = fleet(*(gpu(i, node=f"node-{i // 4}") for i in range(12)))
     for _ in range(data.draw(st.integers(1, 6))):
         quotas = tuple(data.draw(st.lists(st.one_of(LIMITS, TEAM_LIMITS), max_size=4, unique_by=lambda x: x.name)))
@@ -276,6 +283,7 @@ def test_no_request_is_granted_over_a_hard_limit_under_any_interleaving(data):
             leases.append(replace(has(who, team, kind, number, Phase.QUEUED), asked_at=now))
         seen = Snapshot(now, KINDS, tuple(leases), gpus, rules=Rules(quotas=quotas))
         before = Tally(seen)
+        assert counted(kept.of(seen)) == counted(holdings_of(seen)), "what is kept is what counting anew finds"
         granted = {one.claim.id: one for one in decide(seen).grants}
         leases = [
             replace(x, phase=Phase.RUNNING, slots=granted[x.id].slots, running_at=now, deadline_at=now + 3600)

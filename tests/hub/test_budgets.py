@@ -9,6 +9,7 @@ from html import unescape
 from zoneinfo import ZoneInfo
 
 import pytest
+import requests
 from groups import gpu, join, ruled_hub, token_of
 from harness import eventually
 from moved_clock import MovedClock
@@ -83,9 +84,12 @@ def refusals(hub, user, token, server="more"):
 
 
 def killed(hub):
+    """Kill the service, and wait for the next one's first look: a clock that moves before it moves what it sees."""
     before = hub.service_pids()
     hub.kill_service()
     eventually(lambda: set(hub.service_pids()) - set(before) and hub.gpu("/"), what="the next service answers")
+    ready = f"http://127.0.0.1:{hub.service_port}/readyz"
+    eventually(lambda: requests.get(ready, timeout=5).status_code == 200, 90, what="it has looked")
 
 
 def test_the_end_by_a_budget_is_told_before_start_and_set_aside_and_what_is_left_returns(hub):

@@ -8,6 +8,7 @@ import requests
 from batch import NAME, TOKEN, Batch
 from harness import eventually
 from hub_configuration import CATALOG
+from moved_clock import MovedClock
 
 from gpuspawner.schedulers.http.signing import signature
 
@@ -30,8 +31,13 @@ def batch(tmp_path):
 
 
 @pytest.fixture
-def hub(new_hub, batch):
-    hub = new_hub(gpus=2, start=False, wait=3.0, slow_spawn_timeout=0.3)
+def clock(tmp_path):
+    return MovedClock(tmp_path)
+
+
+@pytest.fixture
+def hub(new_hub, batch, clock):
+    hub = new_hub(gpus=2, start=False, wait=3.0, slow_spawn_timeout=0.3, planted=clock.planted)
     callback = f"http://127.0.0.1:{hub.service_port}"
     hub.catalog.write_text(TWO_KINDS % vars(hub) + batch.named(callback))
     return hub.start()
@@ -104,14 +110,16 @@ def test_a_callback_counts_once_and_only_signed(hub):
     assert "had before" in answers[-1].json()["words"]
 
 
-def test_while_it_is_away_who_runs_goes_on_and_after_it_forgot_all_both_agree_again(hub, batch):
+def test_while_it_is_away_who_runs_goes_on_and_after_it_forgot_all_both_agree_again(hub, batch, clock):
     start(hub, "alice", count=2)
     alice = hub.until("alice", "running")
     batch.kill()
     start(hub, "bob", gpu="t4")
     away = f"{NAME} does not answer at this moment; your place stays."
     eventually(lambda: sentence(hub, "bob") == away, what="bob reads that it is away")
-    assert hub.lease("alice")["phase"] == "running"
+    clock.move_to(clock.now() + 300)  # by the service's clock, that of its deadlines and of what it holds
+    eventually(lambda: hub.lease("bob")["phase"] == "parked", what="five minutes later he waits without his hub")
+    assert (hub.lease("alice")["phase"], sentence(hub, "bob")) == ("running", away)
     asked = ask(hub, "bob", "/check", {"template": "lab", "gpu": "t4"})
     assert (asked.status_code, f"{NAME} does not answer" in asked.text) == (503, True)
     hub.kill_service()

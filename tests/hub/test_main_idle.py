@@ -130,7 +130,7 @@ def test_an_idle_workspace_is_reclaimed_although_its_page_is_polled(hub):
     warned = hub.until("ina", "reclaiming", 90)
     assert warned["warning"]["kind"] == "idle"
     assert warned["warning"]["text"].startswith("GPU 0 has done nothing for ")
-    assert warned["warning"]["actions"] == ["keep"]
+    assert warned["warning"]["actions"] == ["keep", "without-gpu"]
     ended = hub.until_ended("ina", "idle", 60)
     poller.enough.set()
     poller.join()

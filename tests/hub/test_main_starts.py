@@ -144,6 +144,27 @@ def test_a_named_server_starts_by_form_beside_the_default_one(hub):
     assert not set(gpus_of(both[0])) & set(gpus_of(both[1]))
 
 
+def test_it_goes_on_without_a_gpu_and_back_with_the_same_home(hub):
+    hub.add_user("didi", "dirk")
+    hub.begin("didi", count=2, lifetime="1h")
+    hub.begin("dirk", count=2)
+    first = hub.until("didi", "running")
+    hub.until("dirk", "queued")
+    (hub.folder / "homes" / "didi" / "kept.txt").write_text("kept")
+    ticket = {"Authorization": f"ticket {hub.ticket('didi')}"}
+    post = f"{hub.url}/services/gpu/api/v1/workspaces/{first['id']}/without-gpu"
+    assert requests.post(post, headers=ticket, timeout=30).status_code == 200
+    hub.until("dirk", "running")
+    without = eventually(lambda: (one := hub.until("didi", "running"))["id"] != first["id"] and one)
+    assert (without["request"]["gpu"], gpus_of(without), without["request"]["lifetime_seconds"]) == (None, [], 3600)
+    assert hub.environment(without["id"])["CUDA_VISIBLE_DEVICES"] == ""
+    hub.stop("dirk")
+    hub.gpu(f"/workspaces/{without['id']}/with-gpu", "POST")
+    back = eventually(lambda: (one := hub.until("didi", "running"))["id"] != without["id"] and one)
+    assert (len(gpus_of(back)), back["request"]) == (2, first["request"])
+    assert (hub.folder / "homes" / "didi" / "kept.txt").read_text() == "kept"
+
+
 def test_a_second_tabs_start_is_told_that_it_changed_nothing(hub):
     hub.add_user("dot", "dora")
     session = hub.login("dot")

@@ -7,7 +7,7 @@ from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.queue.forecast.estimates import queue_places
 from gpuspawner.core.queue.grants import decide
 from gpuspawner.core.queue.snapshot import claim_of
-from gpuspawner.schedulers.base import Answer, Capabilities, Grant, Refusal
+from gpuspawner.schedulers.base import Answer, Capabilities, Grant, Preempted, Refusal
 from gpuspawner.schedulers.memory import InMemoryScheduler
 
 
@@ -21,6 +21,7 @@ class LateScheduler(InMemoryScheduler):
         self.granted: dict[str, Grant] = {}
         self.refuses: dict[str, str] = {}
         """Why it never grants to the claim of a lease, by lease id."""
+        self.preempts: tuple[Preempted, ...] = ()
         self.answers: list[Answer] = []
         self.held_seconds: float | None = None
         self.mode = "well"
@@ -67,4 +68,6 @@ class LateScheduler(InMemoryScheduler):
             kept[one.claim.id] = Grant(one.claim, one.slots, until, one.substitute)
         self.granted = kept
         refused = tuple(Refusal(claim_of(x), self.refuses[x.id]) for x in seen.leases if x.id in self.refuses)
-        return Answer(seen.now, lambda: tuple(kept.values()), lambda: queue_places(seen), dict, refused)
+        return Answer(
+            seen.now, lambda: tuple(kept.values()), lambda: queue_places(seen), dict, refused, preempted=self.preempts
+        )

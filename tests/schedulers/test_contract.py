@@ -12,6 +12,7 @@ from functools import partial
 import pytest
 import requests
 from cluster_objects import SHARED, a_node
+from fake_kueue import FakeKueue
 from kube_api import KubeApi
 from late_scheduler import LateScheduler
 from lease_builders import KINDS, NOW, a_lease, a_request, slots
@@ -23,7 +24,7 @@ from gpuspawner.backends.kubernetes.kinds import cluster_kinds
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.backends.local import nvidia
 from gpuspawner.backends.local.backend import LocalBackend
-from gpuspawner.catalog import HttpSchedulerAddress
+from gpuspawner.catalog import HttpSchedulerAddress, KueueQueues
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Autoscale
 from gpuspawner.core.leases import lease as leases
@@ -33,6 +34,8 @@ from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.schedulers.http.client import Client
 from gpuspawner.schedulers.http.scheduler import HttpScheduler
 from gpuspawner.schedulers.kubernetes import KubernetesScheduler
+from gpuspawner.schedulers.kueue.cluster import KueueCluster
+from gpuspawner.schedulers.kueue.scheduler import KueueScheduler
 from gpuspawner.schedulers.memory import InMemoryScheduler
 
 
@@ -187,13 +190,36 @@ async def over_http(folder, _monkeypatch):
         await scheduler.close()
 
 
+class Turns(KueueScheduler):
+    """Kueue decides after each write: what stands is asked again then."""
+
+    async def sync(self, seen):
+        for _ in range(6):  # deactivated, cleared, asked anew, and admitted
+            await super().sync(seen)
+            await asyncio.sleep(0.01)
+        return await super().sync(seen)
+
+
+@asynccontextmanager
+async def over_kueue(folder, monkeypatch):
+    async with over_kubernetes(folder, monkeypatch) as world:
+        mine = world.scheduler
+        product = {"whole": "NVIDIA-A100", "halves": "shared", "small": "t4"}
+        labels = {name: {"product": value} for name, value in product.items()}
+        kueue = FakeKueue({"whole": 3, "halves": 6, "small": 0}, labels, {"whole": ["whole"], "halves": ["halves"]})
+        cluster = KueueCluster(kueue, ClusterSettings("jhub"), "jhub", "h" * 32)
+        scheduler = Turns(cluster, mine, KueueQueues("lq"), "h" * 32)
+        yield replace(world, scheduler=scheduler, foretells=False, forget=kueue.forget, notice_seconds=300)
+        await scheduler.close()
+
+
 def over_autoscaled(folder, monkeypatch):
     """A pool scaled to zero, of which a node of two may be started."""
     return over_kubernetes(folder, monkeypatch, replace(KINDS["t4"], autoscale=Autoscale(2, 2, 240.0)), 2)
 
 
 @pytest.fixture(
-    params=[over_fake, over_simulated, over_kubernetes, over_autoscaled, over_late, over_http],
+    params=[over_fake, over_simulated, over_kubernetes, over_autoscaled, over_late, over_http, over_kueue],
     ids=[
         "in memory, fake GPUs",
         "in memory, one machine's simulated GPUs",
@@ -201,6 +227,7 @@ def over_autoscaled(folder, monkeypatch):
         "kubernetes, with a pool scaled to zero",
         "one with a side of its own, which answers late",
         "http, the reference server",
+        "Kueue, one of our own",
     ],
 )
 async def world(request, tmp_path, monkeypatch):

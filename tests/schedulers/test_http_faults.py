@@ -22,7 +22,7 @@ from gpuspawner.core.rules import Notice
 from gpuspawner.schedulers.base import SCHEDULER
 from gpuspawner.schedulers.http.answers import written
 from gpuspawner.schedulers.http.asks import asked
-from gpuspawner.schedulers.http.client import Client
+from gpuspawner.schedulers.http.client import AT_ONCE, Client
 from gpuspawner.schedulers.http.scheduler import HttpScheduler
 from gpuspawner.schedulers.memory import InMemoryScheduler
 
@@ -264,3 +264,29 @@ async def played(served, folder, steps):
     both.server.faults.coming.clear()
     await both.agree()
     await both.scheduler.close()
+
+
+async def test_a_flood_of_open_forms_takes_half_the_turns_from_claims_at_most(tmp_path):
+    """Of a scheduler that answers no form: what starts and what runs is told all the same."""
+    (tmp_path / "token").write_text(TOKEN)
+    begun, ends = [], asyncio.Event()
+
+    async def answer(reader, writer):
+        head = (await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")[0]
+        if b"/offers" in head:
+            begun.append(head)
+            await ends.wait()
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    client = Client(HttpSchedulerAddress(f"http://127.0.0.1:{port}", str(tmp_path / "token"), timeout_seconds=30), "h")
+    forms = [asyncio.create_task(client.offers({})) for _ in range(100)]
+    await asyncio.wait_for(client.release("lease-1"), 20)
+    assert 0 < len(begun) <= AT_ONCE // 2
+    for one in forms:
+        one.cancel()
+    ends.set()
+    await asyncio.gather(*forms, return_exceptions=True)
+    server.close()

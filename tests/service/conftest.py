@@ -1,11 +1,13 @@
 """Tests are no package: what they share is found beside them, and beside those of the core and the schedulers."""
 
 import asyncio
+import os
 import sys
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from databases import Database
 from pydantic import ValidationError
 
 from demo.ports import pick_free
@@ -14,6 +16,25 @@ from gpuspawner.service.api.base import BaseHandler
 from gpuspawner.service.api.rest.route import route_of
 
 sys.path[:0] = [str(Path(__file__).parents[1] / folder) for folder in ("service", "core", "schedulers")]
+
+
+KEPT_IN = os.environ.get("GPUSPAWNER_TEST_STORE", "sqlite")
+"""What the services of these tests keep what they store in, but for those of ON_BOTH: sqlite or postgresql."""
+ON_BOTH = {"adoption", "audit", "console_lists", "console_use", "disputes", "inbox", "presets", "usage_api"}
+"""Files whose tests ask most of the store run over both; all the others do too by that variable."""
+
+
+def pytest_generate_tests(metafunc):
+    """Have some run over both databases."""
+    has_store = {"make_world", "make_web_world"} & set(metafunc.fixturenames)
+    if has_store and KEPT_IN == "sqlite" and metafunc.definition.path.stem.removeprefix("test_") in ON_BOTH:
+        metafunc.parametrize("kept_in", ["sqlite", "postgresql"], indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def kept_in(request, monkeypatch):
+    """What a test's service keeps what it stores in."""
+    monkeypatch.setattr(Database, "of_worlds", getattr(request, "param", KEPT_IN))
 
 
 @pytest.fixture(autouse=True)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from urllib.parse import urlencode
 
 import requests
+from databases import Database
 from jupyterhub.services.auth import HubOAuth
 from service_world import open_door
 from tornado.httpserver import HTTPServer
@@ -110,8 +111,11 @@ class World:
         for name, value in variables.items():
             monkeypatch.setenv(f"JUPYTERHUB_{name}", value)
         HubOAuth.clear_instance()
-        store = f"sqlite:///{folder / 'service.sqlite'}"
-        options = Options(store, b"s" * 32, "hub-1", variables["API_URL"], "service", self.url, f"{PREFIX}/", None)
+        store = Database.of_world(folder / "service.sqlite")
+        options = Options(
+            store.url, b"s" * 32, "hub-1", variables["API_URL"], "service", self.url, f"{PREFIX}/", None,
+            store_password_file=store.password_file,
+        )  # fmt: skip
         self.parts = wire(options, catalog or load_catalog(CATALOG), self.backend, Settings(), self.clock)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)

@@ -5,6 +5,8 @@ import contextlib
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 
+from databases import Database
+
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import FakeBackend, fake_gpus, probe_text
 from gpuspawner.catalog import load_catalog
@@ -118,7 +120,7 @@ class World:
         self.hub = FakeHub(self.clock)
         self.catalog, self.settings = a_catalog(quota, policy, templates), Settings(**settings)
         self.backend = self.make_backend(gpus)
-        self.url, self.parts, self.probes = f"sqlite:///{store}", None, 0
+        self.database, self.parts, self.probes = Database.of_world(store), None, 0
         self.boot()
 
     def make_backend(self, gpus):
@@ -134,8 +136,8 @@ class World:
         self.crash()
         self.life = life or Life()
         options = Options(
-            self.url, self.secret, self.hub_id, "http://127.0.0.1:9/hub/api", "t", "http://127.0.0.1:9", PREFIX, None,
-            secret_made_at=self.secret_made_at,
+            self.database.url, self.secret, self.hub_id, "http://127.0.0.1:9/hub/api", "t", "http://127.0.0.1:9",
+            PREFIX, None, secret_made_at=self.secret_made_at, store_password_file=self.database.password_file,
         )  # fmt: skip
         backend = Mortal(self.backend, self.life, {"end"})
         hub = Mortal(self.hub, self.life, {"stop", "start"})

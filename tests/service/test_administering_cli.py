@@ -55,6 +55,12 @@ def test_workspaces_are_named_by_id_or_by_user_and_server_and_moved_together(wor
     assert (code, "No workspace called 'bob/none'" in err) == (2, True)
 
 
+def test_who_may_not_is_told_what_they_can_do_instead(world, run):
+    code, _, err = run("stop", "runs", "--reason", "done", name="alice")
+    assert (code, "by gpuspawner login --admin. Your own workspaces you stop and extend without" in err) == (2, True)
+    assert run("stop", "runs", name="alice")[0] == 0
+
+
 def test_stop_and_extend_with_a_reason_are_an_administrators(world, run):
     assert "ends" in run("stop", "train", "--reason", "maintenance")[1]
     assert world.lease("other").notice.why == "maintenance"

@@ -1,7 +1,6 @@
 """Promises 9 and 10 over HTTP: who may do what, and how a bad request is refused."""
 
 import json
-import sqlite3
 
 import pytest
 from service_world import PREFIX, SECRET, open_door
@@ -144,7 +143,8 @@ async def test_promise_9_a_workspace_s_token_keeps_and_extends_its_own_lease_and
     assert (await call(token, "POST", f"/api/v1/workspaces/{lease.id}/keep"))[0] == 200
     assert (await call(token, "POST", f"/api/v1/workspaces/{lease.id}/extend"))[0] == 200
     assert (await call(token, "POST", f"/api/v1/workspaces/{lease.id}/stop"))[0] == 403
-    assert (await call(token, "POST", f"/api/v1/workspaces/{lease.id}/move"))[0] == 403
+    for action in ("move", "without-gpu", "with-gpu"):
+        assert (await call(token, "POST", f"/api/v1/workspaces/{lease.id}/{action}"))[0] == 403
     assert (await call(token, "GET", f"/api/v1/workspaces/{second.id}"))[0] == 404
     assert (await call(token, "POST", "/internal/acquire", {}))[0] == 403
     assert world.now_of(lease).phase is Phase.RUNNING
@@ -349,7 +349,10 @@ async def test_promise_10_what_a_user_gets_wrong_is_told_and_never_a_500(world, 
 
 
 UNKNOWN = [
-    *((f"/api/v1/workspaces/{{lease}}/{action}", set()) for action in ("keep", "extend", "move", "stop", "seen")),
+    *(
+        (f"/api/v1/workspaces/{{lease}}/{action}", set())
+        for action in ("keep", "extend", "move", "stop", "without-gpu")
+    ),
     *((f"/api/v1/workspaces/{{lease}}/{action}", {"sentence"}) for action in ("dispute", "answer")),
     ("/api/v1/workspaces/{lease}/extend?until=1900000000", set()),
     *((f"/internal/leases/{{lease}}/{step}?attempt=1", set()) for step in ("acknowledge", "heartbeat", "park")),
@@ -406,13 +409,10 @@ async def test_a_lease_that_is_over_can_t_be_kept_and_says_so(world, call):
 async def test_a_store_that_is_away_is_a_503_with_the_reason(world, call):
     await world.round()
     world.parts.store._engine.dispose()
-    other = sqlite3.connect(world.url.removeprefix("sqlite:///"), isolation_level=None)
-    other.execute("BEGIN EXCLUSIVE")
     ask = {"hub": world.hub_id, "user": "alice", "user_created": "t", "server": "", "options": {}}
     ask |= {"start_id": "1", "boot_id": "b"}
-    status, answer = await call(SPAWNER, "POST", "/internal/acquire", ask)
-    other.execute("ROLLBACK")
-    other.close()
+    with world.database.connected():  # as another service that writes
+        status, answer = await call(SPAWNER, "POST", "/internal/acquire", ask)
     assert (status, "The store does not answer" in answer["error"]["message"]) == (503, True)
     assert list(world.book) == []
     assert (await call(SPAWNER, "POST", "/internal/acquire", ask))[0] == 200

@@ -15,7 +15,7 @@ from lease_builders import a_lease
 from service_process import SERVE, call, wait_for
 
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.app import cancelled
+from gpuspawner.service.ending import cancelled
 from gpuspawner.service.store import Store
 
 

@@ -71,12 +71,27 @@ def test_start_waits_tells_its_place_and_ends_once_it_runs(world, cli, monkeypat
         (["--memory", "16 boxes"], "Memory: '16 boxes' asked; allowed: 1 GiB to 64 GiB."),
         (["--count", "9"], "GPUs: '9' asked; allowed: 1 to 4."),
         (["lost"], "Workspace: 'lost' asked; allowed: pytorch."),
+        (["--repository", "https://me:secret@example.org/a.git"], "Repository: "),
         (["--name", "a/b"], "server: 'a/b' asked; allowed: a text of at most 60 letters, without /."),
     ],
 )
 def test_what_can_not_be_started_is_refused_in_words(cli, world, arguments, words):
     assert words in cli("start", *arguments, code=2).err
     assert list(world.parts.book) == []
+
+
+def test_sizes_times_and_a_repository_are_understood_as_people_write_them(cli, world):
+    written = ["--memory", "8 GB", "--lifetime", "1h30", "--repository", "https://example.org/team/project.git"]
+    cli("start", *written, "--detach")
+    (lease,) = world.parts.book
+    assert (lease.request.memory_bytes, lease.request.lifetime_seconds) == (8 * 2**30, 5400)
+    assert lease.options["repository"] == "https://example.org/team/project.git"
+
+
+def test_every_command_that_asks_shows_examples():
+    helps = {name: parser.format_help() for name, parser in below(parser_of_all()).items()}
+    without = [name for name, text in helps.items() if "--json" in text and "examples:" not in text]
+    assert set(without) <= {"check", "logout"}
 
 
 def test_a_dry_run_says_what_start_would_do_and_asks_for_nothing(cli, world):
@@ -100,6 +115,19 @@ def test_show_open_keep_and_extend_act_on_the_one_that_is_meant(world, cli):
     assert "bob: default workspace (waits) does not run" in cli("open", "waits", name="bob", code=2).err
 
 
+def test_without_a_gpu_is_told_before_and_done(world, cli):
+    world.servers[""] = {"name": "", "started": "then", "ready": True, "pending": None, "url": "/"}
+    world.save(running("runs"))
+    dry = cli("without-gpu", "runs", "--dry-run").out
+    assert dry.startswith("It stops, and starts again by itself without a GPU, with the same home. Running kernels")
+    assert dry.endswith(" A workspace without a GPU waits for none.\nNothing was done.\n")
+    assert world.lease("runs").phase is Phase.RUNNING
+    assert "can't go on so: Running on 1" in cli("with-gpu", "runs", "--dry-run", code=2).err
+    assert "It has a GPU now." in cli("with-gpu", "runs", code=2).err
+    assert "alice goes on with no GPU, from the command line. " in cli("without-gpu", "runs").out
+    assert (world.lease("runs").phase, world.lease("runs").goes_on.request.gpu) == (Phase.STOPPING, None)
+
+
 def test_offers_say_what_is_free_and_what_is_not_known(world, cli):
     head, a100, t4 = cli("offers").out.splitlines()[:3]
     assert head.split() == ["KIND", "WHAT", "IT", "IS", "MEMORY", "FREE", "WAITING", "PRICE", "NOTE"]
@@ -111,7 +139,15 @@ def test_offers_say_what_is_free_and_what_is_not_known(world, cli):
 
 def test_every_command_that_asks_takes_json_and_a_service_that_is_away_is_a_3(monkeypatch, capsys):
     monkeypatch.setenv("GPUSPAWNER_TOKEN", "x")
-    words = {"keep": ["x"], "extend": ["x"], "stop": ["x"], "grant": ["--list"], "correct": ["x", "1 GPU h"]}
+    words = {
+        "keep": ["x"],
+        "extend": ["x"],
+        "stop": ["x"],
+        "without-gpu": ["x"],
+        "with-gpu": ["x"],
+        "grant": ["--list"],
+        "correct": ["x", "1 GPU h"],
+    }
     why = ["--reason", "it must be"]
     words |= {"move": ["x", *why], "drain": ["n", *why], "quarantine": ["g", *why], "pause": why}
     words |= {"hold": ["a100", "1", "--user", "u", "--until", "1h", *why], "exempt": ["x", "--until", "1h", *why]}

@@ -120,7 +120,7 @@ def test_an_end_is_called_wrong_once_and_answered_once(world, gone):
 @pytest.mark.parametrize("reason", list(Reason))
 def test_only_an_end_that_others_decided_can_be_called_wrong(world, reason):
     world.save(page_world.reclaimed("gone", reason=reason))
-    may = reason not in {Reason.STOPPED, Reason.MOVED, Reason.FAILED, Reason.CANCELLED}
+    may = reason not in {Reason.STOPPED, Reason.MOVED, Reason.CHANGED, Reason.FAILED, Reason.CANCELLED}
     assert ("This was wrong" in Browser(world, "alice").look("workspaces/gone").text) is may
     answer = api(world, "alice", "workspaces/gone/dispute", "POST")
     assert answer.status_code == (200 if may else 409)

@@ -11,6 +11,7 @@ import requests
 from page_world import PEOPLE, Browser, api, running
 
 from gpuspawner.cli.main import main
+from gpuspawner.service.api.routes import document_of_all
 from gpuspawner.service.login.logins import LOGIN_SECONDS, MOST_BEGUN_EACH, MOST_TRIED_EACH
 from gpuspawner.service.login.tokens import ADMIN_SECONDS, TOKEN_SECONDS
 from gpuspawner.service.store import tables
@@ -200,7 +201,7 @@ def test_the_command_line_signs_in_lists_and_signs_out(world, monkeypatch, tmp_p
     monkeypatch.setattr("gpuspawner.service.api.programs.signing_in.ASK_SECONDS", 0.1)
     url = world.home.rstrip("/")
     assert main(["list", "--url", url]) == 2
-    assert "You are not signed in: run gpuspawner login." in capsys.readouterr().err
+    assert "You are not signed in: run gpuspawner login --url ADDRESS" in capsys.readouterr().err
     alice = Browser(world, "alice")
 
     def allow():
@@ -235,3 +236,13 @@ def test_the_command_line_signs_in_lists_and_signs_out(world, monkeypatch, tmp_p
     assert json.loads(file.read_text()) == {"tokens": {}, "last": ""}
     assert ask(world, world.token("alice"), "tokens")["tokens"] == []
     assert api(world, "alice").status_code == 200
+
+
+def test_the_page_of_the_command_line_has_the_login_to_copy_and_leads_to_every_route(world):
+    browser = Browser(world, "alice")
+    assert f"gpuspawner login --url {world.home.rstrip('/')}" in browser.look("tokens").text
+    reference = browser.look("reference").text
+    assert "`" not in reference
+    for path, operations in document_of_all()["paths"].items():
+        assert path in reference
+        assert all(operations[method]["operationId"] in reference for method in operations if method in {"get", "post"})

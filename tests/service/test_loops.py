@@ -5,7 +5,8 @@ import asyncio
 from service_world import a_catalog
 
 from gpuspawner.backends.fake import FakeBackend
-from gpuspawner.service.app import Options, Service, cancelled
+from gpuspawner.service.app import Options, Service
+from gpuspawner.service.ending import cancelled
 from gpuspawner.service.settings import Settings
 
 

@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 
 import pytest
+import sqlalchemy as sa
 from cable import Cable
 from databases import Database
 from lease_builders import a_lease
@@ -13,6 +14,8 @@ from service_process import call, wait_for
 
 from gpuspawner.core.errors import Superseded, Unavailable
 from gpuspawner.core.leases.lease import Key, Phase
+from gpuspawner.service.store import store as store_module
+from gpuspawner.service.store.databases import postgresql
 from tools.postgres import FAST, Server
 
 
@@ -151,6 +154,28 @@ def test_a_slow_way_delays_and_fails_nothing(database, cable, slow_seconds):
     assert time.monotonic() - began < 10 * slow_seconds + 5
     cable.slow_seconds = 0.0
     assert store.lease("one").phase is Phase.PARKED
+
+
+def test_a_read_that_another_program_holds_up_is_broken_off_in_words(database, direct, monkeypatch):
+    monkeypatch.setattr(postgresql, "READ_SECONDS", 0.5)
+    store, engine = database.opened(), direct.plain_engine()
+    with engine.connect() as other:
+        other.execute(sa.text("LOCK TABLE leases IN ACCESS EXCLUSIVE MODE"))
+        with pytest.raises(Unavailable, match=r"due to statement timeout\. It took longer.+pg_stat_activity shows"):
+            store.live()
+    engine.dispose()
+    assert store.live() == []
+
+
+async def test_a_server_that_hangs_lets_nobody_wait_for_ever(database, cable, monkeypatch):
+    monkeypatch.setattr(store_module, "ANSWERED_SECONDS", 0.5)
+    store = database.opened()
+    cable.hangs = True
+    with pytest.raises(Unavailable, match="does not answer: it was asked 0 s ago"):
+        await store.read(store.live)
+    cable.hangs = False
+    monkeypatch.undo()
+    assert await store.read(store.live) == []
 
 
 def test_a_commit_whose_answer_is_lost_counts_as_what_it_was(database, cable, direct):

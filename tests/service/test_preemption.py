@@ -180,7 +180,7 @@ async def test_promise_5_no_warning_hides_another_and_what_comes_first_leads(wor
         both = replace(expires, phase=Phase.RECLAIMING, unhealthy=(), streak=streak, sampled_at=now)
         told = lease_view(world.parts, both)["warning"]
         assert (told["kind"], told["ends_at"]) == (first, now + min(left_seconds, 600))
-        assert set(told["actions"]) == {"keep", "extend"}
+        assert set(told["actions"]) == {"keep", "extend", "without-gpu"}
     told = lease_view(world.parts, replace(expires, disruption=WHY, disrupted_until=now + 5000))["warning"]
     assert (told["kind"], told["text"].startswith(WHY)) == ("preempted", True)
 

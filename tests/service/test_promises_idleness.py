@@ -92,7 +92,7 @@ async def test_promise_5_idle_people_are_warned_and_one_keep_is_enough(world):
     await world.go_on(IDLE_FOR + 60)
     warning = lease_view(world.parts, world.book.get(lease.id))["warning"]
     assert warning["kind"] == "idle"
-    assert warning["actions"] == ["keep"]
+    assert warning["actions"] == ["keep", "without-gpu"]
     assert warning["text"].startswith("GPU 0 has done nothing for 5 min (highest 0 %). This workspace ends at ")
     assert GRACE - 60 <= warning["ends_at"] - world.clock.now() <= GRACE
     await world.parts.lifecycle.keep(world.book.get(lease.id), "alice")

@@ -117,7 +117,7 @@ def test_administrators_see_each_entry_by_who_uses_it(world):
     assert "bob GPUs at once 1 1 4 3" in each
     assert "team Vision GPUs at once 2 8 6" in section(page, "rule-vision")
     assert "team speech GPUs at once 0 8 8" in section(page, "rule-speech")
-    assert "vision 2.0 4.20" in section(page, "used")
+    assert "Vision 2.0 4.20" in section(page, "used")
 
 
 def test_a_grant_is_given_by_form_listed_in_force_at_once_and_taken_back_with_a_reason(world):

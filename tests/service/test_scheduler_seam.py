@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import re
 import shutil
 import tempfile
 from fractions import Fraction
@@ -19,7 +20,7 @@ from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Phase
 from gpuspawner.core.queue.snapshot import claim_of
-from gpuspawner.schedulers.base import Answer, Grant
+from gpuspawner.schedulers.base import Answer, Grant, Preempted
 from gpuspawner.service.leases.adoption import claimed_slots
 from gpuspawner.service.tell.views import lease_view
 
@@ -102,6 +103,22 @@ async def test_an_answer_to_a_claim_that_was_withdrawn_grants_nothing(world):
     world.late.gate.set()
     await world.settle()
     assert (world.phase(lease), world.phase(other)) == (Phase.ENDED, Phase.RESERVED)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        (600, r"Training goes first\. It ends at [\d:]+\."),
+        (-60, r"Training goes first\. .+ told of it when its time was over: there was no notice\. It ends now\."),
+    ],
+)
+async def test_a_preemption_is_told_and_that_there_was_no_notice_where_its_time_is_over(world, seconds, told):
+    lease = await world.up("alice")
+    world.late.preempts = (Preempted(lease.id, world.clock.now() + seconds, "Training goes first."),)
+    await world.round()
+    (warned,) = [why for _, action, why in world.audit(lease) if action == "warned of claim"]
+    assert re.fullmatch(told, warned)
+    assert ("there was no notice" in world.now_of(lease).notice.why) == (seconds < 0), "its end tells it too"
 
 
 async def test_a_lost_answer_comes_again(world):

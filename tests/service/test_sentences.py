@@ -264,7 +264,7 @@ def test_sentence_6_the_warning_says_when_it_ends_and_what_is_lost(world):
         f"GPU 0 has done nothing for 5 min (highest 1 %). This workspace ends at {show_time(now + 90, now)}. "
         "Running kernels and what they hold on the GPU would be lost; files stay."
     )
-    assert lease_view(world.parts, replace(warned, keeps_used=2))["warning"]["actions"] == []
+    assert lease_view(world.parts, replace(warned, keeps_used=2))["warning"]["actions"] == ["without-gpu"]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import sqlite3
 from dataclasses import replace
 
 import pytest
+import sqlalchemy as sa
 from lease_builders import a_lease
 from store_builders import NOW
 
@@ -53,6 +54,17 @@ def test_a_file_that_is_no_database_is_unavailable(tmp_path, content, message):
     with pytest.raises(Unavailable, match=message):
         broken.open()
     broken.close()
+
+
+@pytest.mark.parametrize("asked", [("", ""), ("ali", ""), ("", "idle")])
+def test_what_ended_is_counted_by_an_index_alone(store, path, asked):
+    seen = []
+    sa.event.listen(store._engine, "before_cursor_execute", lambda *told: seen.append((told[2], told[3])))
+    store.lookups.ended(*asked, 0, 50)
+    query, values = next(one for one in seen if "count(" in one[0])
+    with sqlite3.connect(path) as raw:
+        (plan,) = raw.execute(f"EXPLAIN QUERY PLAN {query}", values).fetchall()
+    assert "USING COVERING INDEX" in plan[-1], plan
 
 
 def test_a_damaged_row_is_unavailable_too(store, path):

@@ -86,6 +86,25 @@ def test_a_workspace_without_a_gpu_says_so(page, service, workspace):
     expect(page.locator(".gpuspawner-meter")).to_have_text(re.compile(r"^No GPUends in"))
 
 
+def test_it_links_to_where_one_goes_on_without_a_gpu_from_the_bar_and_the_warning(
+    page, service, workspace, idle_warning
+):
+    can = {"action": "without-gpu", "words": "It stops. Running kernels are lost.", "why": None}
+    warning = idle_warning(120, actions=["keep", "without-gpu"])
+    service.document = workspace(warning=warning, going_on=can)
+    look_again(page)
+    for name in ("Without a GPU…", "Go on without a GPU…"):
+        link = page.get_by_role("link", name=name, exact=True)
+        expect(link).to_have_attribute("href", re.compile("/services/gpu/workspaces/lease-7#go-on$"))
+    assert "kernels are lost" in page.get_by_role("link", name="Without a GPU…", exact=True).get_attribute("title")
+    service.document = workspace(gpus=[], going_on={**can, "action": "with-gpu"})
+    look_again(page)
+    expect(page.get_by_role("link", name="With a GPU…")).to_be_visible()
+    service.document = workspace(going_on={**can, "why": "It is offered no more."})
+    look_again(page)
+    expect(page.get_by_role("link", name="a GPU…")).to_have_count(0)
+
+
 def test_keep_by_mouse_reaches_the_service_and_says_what_it_brought(page, service, workspace, idle_warning):
     warn(page, service, workspace, idle_warning(120))
     countdown = page.locator(".gpuspawner-countdown")
@@ -372,7 +391,33 @@ def test_what_was_passed_over_at_the_start_is_told_until_it_is_closed(lab, servi
     notes = page.get_by_role("region", name="Start of this workspace")
     expect(notes.get_by_role("status")).to_have_text(answers[0]["busy"], timeout=30_000)
     answers.pop(0)
-    expect(notes.get_by_role("listitem")).to_have_text(told)
+    expect(notes.get_by_role("listitem")).to_have_text(told, timeout=30_000)  # it asks every 3 s
     notes.get_by_role("button", name="Close").click()
     expect(notes).to_have_count(0)
+    page.close()
+
+
+def test_packages_that_are_missing_are_asked_for_and_installed_once_somebody_says_so(lab, service, browser):
+    asked = {
+        "text": "In your last session you had installed, and this image does not have: x 1.0.",
+        "packages": ["x 1.0"],
+    }
+    answers = [{"busy": "", "notes": [], "ask": asked}, {"busy": "", "notes": ["Installed again: x 1.0."], "ask": None}]
+    sent = []
+
+    def home(route):
+        if route.request.method == "POST":
+            sent.append(route.request.post_data_json)
+            answers.pop(0)
+        route.fulfill(json=answers[0])
+
+    page = browser.new_page(viewport={"width": 1280, "height": 720})
+    page.route("**/gpuspawner/home", home)
+    page.goto(f"{lab.url}lab?token={lab.token}")
+    notes = page.get_by_role("region", name="Start of this workspace")
+    expect(notes.get_by_text(asked["text"])).to_be_visible(timeout=60_000)
+    notes.get_by_role("button", name="Always").click()
+    expect(notes.get_by_role("listitem")).to_have_text("Installed again: x 1.0.")
+    expect(notes.get_by_role("button")).to_have_text(["Close"])
+    assert sent == [{"install": "always"}]
     page.close()

@@ -104,7 +104,11 @@ def _build(component: Component, done: Path) -> None:
     if component.packages:
         run_with_progress(title, command, work / "build.log", env, work)
     for file in component.data:
-        shutil.copy(Path(module["Dir"]) / file, work)
+        source = Path(module["Dir"]) / file
+        if source.is_dir():
+            shutil.copytree(source, work / file)
+        else:
+            shutil.copy(source, work)
     if component.packages == ("",):
         next((work / "bin").iterdir()).rename(work / "bin" / component.name)
     seconds = round(time.monotonic() - started)

@@ -34,7 +34,8 @@ class Component:
 
     ``staging`` is the version of those modules that its go.mod takes from its own tree, and a wrapper must take from
     the module proxy: only Kubernetes has them. ``link`` holds the linker's ``-X`` values. ``data`` names files of the
-    module that are kept beside the programs. Of one without ``packages`` nothing is built: its files are kept.
+    module that are kept beside the programs, or folders, with their path. Of one without ``packages`` nothing is built:
+    its files are kept.
     """
 
     name: str
@@ -94,6 +95,18 @@ HELM = Component(
     packages=("helm",),
     link=("helm.sh/helm/v4/internal/version.version=v4.2.4",),
 )
+KUEUE = Component(
+    name="kueue",
+    module="sigs.k8s.io/kueue",
+    version="0.19.2",
+    packages=("kueue",),
+    link=("sigs.k8s.io/kueue/pkg/version.GitVersion=v0.19.2",),
+    data=("config/components", "config/default"),
+)
+KUBE_ROUTER = Component(
+    name="kube-router", module="github.com/cloudnativelabs/kube-router/v2", version="2.1.0", packages=("kube-router",)
+)
+"""Enforces network policies; the newest that the module proxy has under a name of its own."""
 GATEWAY = Component(
     name="gateway-api",
     module="sigs.k8s.io/gateway-api",
@@ -115,4 +128,4 @@ OTHERS_KINDS = (GATEWAY, PROMETHEUS)
 """Whose kinds the chart makes objects of, where a cluster has them."""
 
 CLUSTER = (ETCD, CONTAINERD, KUBERNETES)
-"""What `make cluster` builds, the quickest first; the tests build KWOK and helm besides."""
+"""What `make cluster` builds, the quickest first; the tests build KWOK, helm and kube-router besides."""

@@ -13,8 +13,10 @@ NAME = "localhost/gpuspawner/service"
 COMMAND = f'#!/bin/sh\nexec /{PREFIX}/bin/python -m gpuspawner.cli "$@"\n'
 
 
-def ensure_service_image(folder: Path) -> tuple[str, Path]:
+def ensure_service_image(folder: Path, checkout: Path = ROOT) -> tuple[str, Path]:
     """Write the image's archive in ``folder``; return its whole name, which changes with its contents, and its path.
+
+    The package is that of ``checkout``, which may be one of an earlier version.
 
     Raises:
         StepError: it could not be built.
@@ -23,5 +25,5 @@ def ensure_service_image(folder: Path) -> tuple[str, Path]:
         command = Path(made) / "gpuspawner"
         command.write_text(COMMAND)
         command.chmod(0o755)
-        files = {f"{SITE}/gpuspawner": ROOT / "gpuspawner", f"{PREFIX}/bin/gpuspawner": command}
+        files = {f"{SITE}/gpuspawner": checkout / "gpuspawner", f"{PREFIX}/bin/gpuspawner": command}
         return write_image(folder, NAME, ensure_hub_layers(), files, {**CONFIG, "Cmd": ["gpuspawner", "serve"]})

@@ -1,4 +1,4 @@
-"""The API server, as little of it as is needed: get, delete, watch and exec, over kubernetes_asyncio's connection.
+"""The API server, as little of it as is needed, over kubernetes_asyncio's connection.
 
 Objects stay plain JSON: the client's own models cost ten times the time and memory of what is kept of them.
 """
@@ -26,6 +26,8 @@ CLOSE_SECONDS = 0.5
 """How long the end of an exec that was given up is waited for."""
 LARGEST_EVENT_BYTES = 16 * 1024 * 1024
 """Objects have 1.5 MiB at most; as JSON with all their fields they can be some times larger."""
+APPLY, MERGE = "application/apply-patch+yaml", "application/merge-patch+json"
+"""Forms of a patch: JSON is YAML."""
 EXEC_PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 STDIN, STDOUT, STDERR, ERROR = range(4)
 
@@ -68,9 +70,23 @@ class Api:
         """
         return await self._call("GET", path, query=query)
 
+    async def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Make an object; return it as it was made. Raises as :meth:`get` does: 409 is that its name is taken."""
+        return await self._call("POST", path, body=body)
+
+    async def put(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Replace the object at a path; return it as it is now. Raises as :meth:`get` does: 409 is that it changed."""
+        return await self._call("PUT", path, body=body)
+
     async def delete(self, path: str, options: Mapping[str, Any]) -> None:
         """Delete the object at a path. Raises as :meth:`get` does: 404 is gone, 409 that another has its name now."""
         await self._call("DELETE", path, body=options)
+
+    async def write(
+        self, method: str, path: str, body: Mapping[str, Any], query: Mapping[str, str], form: str
+    ) -> dict[str, Any]:
+        """Make or patch an object; ``form`` is the body's content type. Raises as :meth:`get` does."""
+        return await self._call(method, path, query=query, body=body, form=form)
 
     async def watch(self, path: str, query: Mapping[str, str], silent_seconds: float) -> AsyncGenerator[dict[str, Any]]:
         """Yield the events of a watch until the server ends it; the first thing yielded is {} once it is established.
@@ -150,10 +166,16 @@ class Api:
             return self._opened
 
     async def _call(
-        self, method: str, path: str, *, query: Mapping[str, str] | None = None, body: Mapping[str, Any] | None = None
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+        form: str = "application/json",
     ) -> dict[str, Any]:
         timeout = aiohttp.ClientTimeout(total=REQUEST_SECONDS, sock_connect=CONNECT_SECONDS)
-        async with self._request(method, path, query or {}, body=body, timeout=timeout) as response:
+        async with self._request(method, path, query or {}, body=body, timeout=timeout, form=form) as response:
             content = await response.read()
             if response.status not in {200, 201, 202}:
                 raise _refusal(response.status, content, path)
@@ -168,15 +190,17 @@ class Api:
         *,
         body: Mapping[str, Any] | None = None,
         timeout: aiohttp.ClientTimeout,
+        form: str = "application/json",
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         connection = await self._connection()
+        told = {} if body is None else {"Content-Type": form}
         try:
             async with connection.session.request(
                 method,
                 connection.host + path,
                 params=query,
                 json=body,
-                headers=await connection.headers(),
+                headers={**await connection.headers(), **told},
                 timeout=timeout,
                 **connection.how,
             ) as response:

@@ -11,7 +11,7 @@ from typing import Any
 from gpuspawner.backends.base import PodName, ProbeResult, Running
 from gpuspawner.backends.kubernetes.api import Api, ApiRefused
 from gpuspawner.backends.kubernetes.names import HUB_LABEL, LEASE_LABEL
-from gpuspawner.backends.kubernetes.patches import WITH_GPUS, WITHOUT_GPUS, pod_patch
+from gpuspawner.backends.kubernetes.patches import WITH_GPUS, WITHOUT_GPUS, as_json, pod_patch
 from gpuspawner.backends.kubernetes.probes import Prober
 from gpuspawner.backends.kubernetes.reading.models import model_of
 from gpuspawner.backends.kubernetes.reading.objects import Pod, to_pod
@@ -41,11 +41,16 @@ class KubernetesBackend:
         """Take the settings; the cluster is first looked at by ``fleet`` or ``workspaces``."""
         kinds = tuple(kinds)
         self._kinds = {kind.name: kind for kind in kinds}
-        self._hub, self._settings = hub, settings
-        self._api = Api(settings)
-        self._view = ClusterView(self._api, settings, kinds, hub)
-        self._prober = Prober(self._api, settings)
+        self._hub, self.settings = hub, settings
+        self.api = Api(settings)
+        self._view = ClusterView(self.api, settings, kinds, hub)
+        self._prober = Prober(self.api, settings)
         self._gpus: tuple[Gpu, ...] = ()
+
+    @property
+    def tolerations(self) -> list[dict[str, str]]:
+        """What pods with GPUs tolerate, as Kubernetes writes it."""
+        return as_json(self.settings.tolerations)
 
     @property
     def limits(self) -> tuple[str, ...]:
@@ -98,7 +103,12 @@ class KubernetesBackend:
             return ProbeResult(problem="no running pod of the workspace was found")
         return await self._prober.run_script(pod, script, deadline_seconds)
 
-    async def end(self, lease_id: str, attempts: frozenset[int] | None = None) -> bool:
+    async def end(
+        self,
+        lease_id: str,
+        attempts: frozenset[int] | None = None,
+        slots: tuple[Slot, ...] = (),  # noqa: ARG002 - the seam's
+    ) -> bool:
         """Delete every pod of these attempts, and wait a while to see them gone.
 
         The API server is asked, not the view: a pod that was made a moment ago must not be missed.
@@ -107,7 +117,7 @@ class KubernetesBackend:
             Unavailable: the API server does not answer, or does not let the service look or delete.
         """
         asked: set[str] = set()
-        until = time.monotonic() + self._settings.gone_seconds
+        until = time.monotonic() + self.settings.gone_seconds
         while pods := await self._left(lease_id, attempts):
             for pod in pods:
                 if pod.uid not in asked:
@@ -125,8 +135,8 @@ class KubernetesBackend:
             self._view.nodes,
             self._gpus,
             self._kinds,
-            self._settings.tolerations,
-            must_be_there=self._settings.placement == "required",
+            self.settings.tolerations,
+            must_be_there=self.settings.placement == "required",
         )
         return {"environment": dict(WITH_GPUS if slots else WITHOUT_GPUS), "path_prefix": "", "pod": pod}
 
@@ -137,7 +147,7 @@ class KubernetesBackend:
     async def close(self) -> None:
         """Follow the cluster no longer, and close the connections."""
         await self._view.close()
-        await self._api.close()
+        await self.api.close()
 
     def _pod(self, lease_id: str, attempt: int) -> Pod | None:
         """Return the pod in which an attempt runs, None where none is seen."""
@@ -159,14 +169,14 @@ class KubernetesBackend:
             unhealthy=pod.unhealthy,
             ends_in_seconds=pod.grace_seconds if pod.disruption or pod.deleting else None,
             # Users may have rights in a namespace of their own: what a pod says there may be theirs.
-            kept_since=None if self._settings.all_namespaces else pod.created_at,
+            kept_since=None if self.settings.all_namespaces else pod.created_at,
         )
 
     async def _left(self, lease_id: str, attempts: frozenset[int] | None) -> Sequence[Pod]:
-        namespace = "" if self._settings.all_namespaces else f"namespaces/{self._settings.namespace}/"
+        namespace = "" if self.settings.all_namespaces else f"namespaces/{self.settings.namespace}/"
         query = {"labelSelector": f"{HUB_LABEL}={self._hub},{LEASE_LABEL}={lease_id}"}
         try:
-            listed = await self._api.get(f"/api/v1/{namespace}pods", query)
+            listed = await self.api.get(f"/api/v1/{namespace}pods", query)
         except ApiRefused as error:
             raise Unavailable(f"The cluster does not list the pods of {lease_id}: {error}.") from error
         pods = [to_pod(item) for item in listed["items"]]
@@ -174,10 +184,10 @@ class KubernetesBackend:
 
     async def _delete(self, pod: Pod) -> None:
         options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
-        if self._settings.grace_seconds is not None:
-            options["gracePeriodSeconds"] = self._settings.grace_seconds
+        if self.settings.grace_seconds is not None:
+            options["gracePeriodSeconds"] = self.settings.grace_seconds
         try:
-            await self._api.delete(f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}", options)
+            await self.api.delete(f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}", options)
         except ApiRefused as error:
             if error.status not in {NOT_FOUND, CONFLICT}:  # gone, or another pod of that name: this one is gone
                 raise Unavailable(f"The cluster does not delete the pod {pod.name}: {error}.") from error

@@ -54,7 +54,7 @@ def pod_patch(
     return {
         "container": {"resources": {"requests": resources, "limits": dict(resources)}},
         "spec": {
-            "tolerations": [_as_json(toleration) for toleration in (*GPU_TOLERATIONS, *tolerations)],
+            "tolerations": as_json(tolerations),
             "affinity": {"nodeAffinity": affinity},
         },
     }
@@ -111,7 +111,7 @@ def _terms(known: frozenset[Group], resources: frozenset[str], nodes: Mapping[st
     selectors: set[Selector] = set()
     unlabelled: list[str] = []
     for group in sorted(known):
-        name, resource = group
+        name, resource, _ = group
         if resource not in resources:
             continue
         node = nodes.get(name, Node(name))
@@ -134,6 +134,11 @@ def _in(key: str, values: list[str]) -> dict[str, Any]:
 
 def _without(key: str) -> dict[str, Any]:
     return {"key": key, "operator": "DoesNotExist"}
+
+
+def as_json(tolerations: Iterable[Toleration]) -> list[dict[str, str]]:
+    """Return what pods with GPUs tolerate: the taints of nodes with GPUs, and these."""
+    return [_as_json(toleration) for toleration in (*GPU_TOLERATIONS, *tolerations)]
 
 
 def _as_json(toleration: Toleration) -> dict[str, str]:

@@ -64,6 +64,8 @@ class ClusterSettings:
     """How many readings one probe takes. More miss fewer bursts; each costs a run of ``nvidia-smi``, 0.1 s."""
     pause_seconds: float = 1.0
     """Between them, at most: a short deadline makes it shorter."""
+    custom_resources: str = ""
+    """The namespace whose DevGPUVMRequests are workspaces; "": none are."""
     devices: str = "/dev/nvidia[0-9]*"
     """Device files of GPUs in a workspace. The pattern leaves out nvidiactl and nvidia-uvm, which all share."""
 

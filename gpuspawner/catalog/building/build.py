@@ -9,13 +9,15 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Any
 
+from gpuspawner.catalog.building.build_clusters import across, build_clusters
 from gpuspawner.catalog.building.build_gpus import build_kind, check_gpus
 from gpuspawner.catalog.building.build_template import DEFAULT_POLICY, Surroundings, build_template
 from gpuspawner.catalog.building.extends import Flat, Named, flattened
 from gpuspawner.catalog.document import Issue
-from gpuspawner.catalog.models import AlsoCountsEntry, CatalogEntry, PolicyEntry, ReadingsEntry, SchedulerEntry
+from gpuspawner.catalog.models import AlsoCountsEntry, CatalogEntry, PolicyEntry, ReadingsEntry
 from gpuspawner.catalog.rules.build import build_rules
-from gpuspawner.catalog.values import Catalog, Exporter, HttpSchedulerAddress, Template
+from gpuspawner.catalog.rules.schedulers import KueueEntry, SchedulerEntry
+from gpuspawner.catalog.values import Catalog, Exporter, HttpSchedulerAddress, KueueQueues, Template
 from gpuspawner.core.idle.policy import ActivityPolicy, ExtendPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy
 from gpuspawner.core.units import show_duration
 
@@ -49,7 +51,8 @@ def build(entries: CatalogEntry, issues: list[Issue], *, empty: bool) -> Catalog
     templates: dict[str, Template] = {}
     for name, template in flattened("templates", entries.templates, named, issues).items():
         templates[name] = build_template(name, template, around, issues)
-    return Catalog(
+    clusters = build_clusters(entries, named, issues)
+    catalog = Catalog(
         gpus=MappingProxyType(gpus),
         templates=MappingProxyType(templates),
         policies=MappingProxyType(policies),
@@ -57,7 +60,9 @@ def build(entries: CatalogEntry, issues: list[Issue], *, empty: bool) -> Catalog
         rules=rules,
         exporter=_exporter(entries.readings, named, issues),
         scheduler=_scheduler(entries.scheduler, named, issues),
+        clusters=clusters,
     )
+    return catalog if issues else across(catalog, {name: one.gpus for name, one in entries.clusters.items()})
 
 
 def _exporter(entry: ReadingsEntry, named: Named, issues: list[Issue]) -> Exporter | None:
@@ -70,8 +75,13 @@ def _exporter(entry: ReadingsEntry, named: Named, issues: list[Issue]) -> Export
     return Exporter(entry.prometheus, **more)
 
 
-def _scheduler(entry: SchedulerEntry, named: Named, issues: list[Issue]) -> HttpSchedulerAddress | None:
-    http = entry.http
+def _scheduler(entry: SchedulerEntry, named: Named, issues: list[Issue]) -> HttpSchedulerAddress | KueueQueues | None:
+    http, kueue = entry.http, entry.kueue
+    if kueue.model_fields_set:
+        if http.model_fields_set:
+            right = "keep one of http and kueue"
+            issues.append(Issue(("scheduler",), "two schedulers can't own one queue", right))
+        return _kueue(kueue, named, issues)
     if http.url is None:
         if entry.model_fields_set and not named.is_wrong("scheduler"):
             right = "add url: with its address, for example scheduler: {http: {url: http://batch:8080}}"
@@ -82,6 +92,17 @@ def _scheduler(entry: SchedulerEntry, named: Named, issues: list[Issue]) -> Http
         issues.append(Issue(("scheduler", "http", "callback"), "without a token a callback could be anybody's", right))
     more = _written(token_file=http.token_file, callback=http.callback)
     return HttpSchedulerAddress(http.url, **_written(timeout_seconds=http.timeout), **more)
+
+
+def _kueue(entry: KueueEntry, named: Named, issues: list[Issue]) -> KueueQueues | None:
+    if entry.queue is None:
+        if not named.is_wrong("scheduler"):
+            right = "add queue: with the name of a LocalQueue, for example scheduler: {kueue: {queue: workspaces}}"
+            issues.append(Issue(("scheduler", "kueue"), "the queue of all is not said", right))
+        return None
+    more = _written(namespace=entry.namespace, priority_class=entry.priority_class)
+    teams, users = MappingProxyType(dict(entry.teams)), MappingProxyType(dict(entry.users))
+    return KueueQueues(entry.queue, teams, users, **more)
 
 
 def _policy(name: str, flat: Flat[PolicyEntry], issues: list[Issue]) -> LifecyclePolicy:

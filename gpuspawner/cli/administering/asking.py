@@ -12,10 +12,20 @@ from gpuspawner.cli.output import shown
 from gpuspawner.cli.table import print_table
 from gpuspawner.core.units import show_time
 
+FORBIDDEN = 403
+INSTEAD = (
+    "An administrator signs in by gpuspawner login --admin. Your own workspaces you stop and extend without --reason."
+)
+
 
 def ask_admin(arguments: argparse.Namespace, path: str, method: str = "GET", body: Any = None) -> dict[str, Any]:
-    """Return what the API answers below ``/admin``."""
-    return ask(arguments, f"/admin{path}", method, body)
+    """Return what the API answers below ``/admin``; to whom it is forbidden, what they can do is said."""
+    try:
+        return ask(arguments, f"/admin{path}", method, body)
+    except RefusedError as error:
+        if error.status != FORBIDDEN:
+            raise
+        raise RefusedError(f"{error} {INSTEAD}", error.status) from error
 
 
 def ids_of(arguments: argparse.Namespace) -> list[str]:

@@ -6,17 +6,18 @@ import asyncio
 from collections.abc import Iterable
 
 from gpuspawner import __version__
-from gpuspawner.catalog import Catalog
+from gpuspawner.catalog import Catalog, HttpSchedulerAddress
 from gpuspawner.cli.doctor.findings import Finding, bad, good
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.schedulers.http.client import Client, TurnedDown, Unfit
+from gpuspawner.schedulers.base import Unfit
+from gpuspawner.schedulers.http.client import Client, TurnedDown
 
 CHECK = "scheduler"
 
 
 def of_scheduler(catalog: Catalog | None) -> Iterable[Finding]:
     """Yield what the catalog's scheduler answers to what it is; nothing where gpuspawner owns the queue."""
-    if catalog is None or catalog.scheduler is None:
+    if catalog is None or not isinstance(catalog.scheduler, HttpSchedulerAddress):
         return
     try:
         told = asyncio.run(Client(catalog.scheduler, "doctor").capabilities())

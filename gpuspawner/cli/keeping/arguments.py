@@ -34,7 +34,8 @@ def add_store(commands: Any) -> None:
     returning.set_defaults(run="gpuspawner.cli.keeping.store:downgrade")
     copying = actions.add_parser("copy", help="copy it to an empty PostgreSQL; hub and service have ended")
     copying.set_defaults(run="gpuspawner.cli.keeping.copy:copy")
-    add_store_address(Adder(copying))
+    for one in (checking, returning, copying):
+        add_store_address(Adder(one))
     given = os.environ.get(f"{VARIABLE}DATA", "gpuspawner-data")
     for one in (backing, restoring, checking, returning, copying):
         one.add_argument("--data", metavar="DIR", default=given, help="the service's folder (default: %(default)s)")

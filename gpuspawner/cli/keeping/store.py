@@ -17,16 +17,9 @@ from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.units import show_bytes
 from gpuspawner.service.standby import LOOK_SECONDS, SILENT_SECONDS
 from gpuspawner.service.store import Store
-from gpuspawner.service.store.copies.backups import (
-    DATABASE,
-    SECRET,
-    Condition,
-    back_up,
-    condition,
-    go_back,
-    restore,
-    undone,
-)
+from gpuspawner.service.store.copies.backups import DATABASE, SECRET, back_up, condition, go_back, restore
+from gpuspawner.service.store.copies.condition import Condition, steps_back
+from gpuspawner.service.store.copies.elsewhere import condition_elsewhere, go_back_elsewhere
 from gpuspawner.service.store.schema import newer_words
 from gpuspawner.spawner.hub.one_hub import holder
 
@@ -112,48 +105,80 @@ def used_by(data: Path) -> str:
 
 def downgrade(arguments: argparse.Namespace) -> int:
     """Take the store back to an earlier schema; say before what is lost by that."""
-    data, wanted = Path(arguments.data), arguments.schema
+    wanted, where = arguments.schema, _where(arguments)
     try:
-        steps = undone(data, wanted)
-        kept = go_back(data, wanted, partial(used_by, data)) if arguments.yes else ""
+        steps = steps_back(_condition(arguments), wanted)
+        kept = _go_back(arguments) if arguments.yes else ""
     except Conflict as error:
         print(error, file=sys.stderr)
         return REFUSED
-    except Unavailable as error:
+    except (Unavailable, ValueError) as error:
         print(error, file=sys.stderr)
         return INVALID
-    print(f"Back to schema {wanted}, {'these steps were' if kept else 'these steps are'} taken out again:")
+    print(f"Back to schema {wanted}, {'these steps were' if arguments.yes else 'these steps are'} taken out again:")
     for step in steps:
         print(f"  {step.revision}  {step.what}\n        Back: {step.back}")
-    if kept:
-        print(f"{data} has schema {wanted}. As it was, it is {kept}. Start the older version now.")
+    if arguments.yes:
+        print(f"{arguments.store or arguments.data} has schema {wanted}. {kept}Start the older version now.")
     else:
         print(
             "Leases, deadlines, places and the audit stay, with what the older version knows of them. What these steps "
-            "brought is lost.\n"
-            f"Nothing was changed. To do it: gpuspawner store downgrade {wanted} --yes --data {data}"
+            f"brought is lost.{' No copy of it is kept: back it up before, by pg_dump.' if arguments.store else ''}\n"
+            f"Nothing was changed. To do it: gpuspawner store downgrade {wanted} --yes {where}"
         )
     return 0
 
 
+def _go_back(arguments: argparse.Namespace) -> str:
+    """Do it; return in words where it lies as it was."""
+    data, wanted = Path(arguments.data), arguments.schema
+    if arguments.store:
+        go_back_elsewhere(arguments.store, _password_file(arguments), wanted)
+        return ""
+    return f"As it was, it is {go_back(data, wanted, partial(used_by, data))}. "
+
+
+def _where(arguments: argparse.Namespace) -> str:
+    """Return the options that name the same store again."""
+    if not arguments.store:
+        return f"--data {arguments.data}"
+    password = f" --store-password-file {arguments.store_password_file}" if arguments.store_password_file else ""
+    return f"--store {arguments.store}{password}"
+
+
+def _password_file(arguments: argparse.Namespace) -> Path | None:
+    return Path(arguments.store_password_file) if arguments.store_password_file else None
+
+
+def _condition(arguments: argparse.Namespace) -> Condition:
+    if arguments.store:
+        return condition_elsewhere(arguments.store, _password_file(arguments))
+    return condition(Path(arguments.data))
+
+
 def check(arguments: argparse.Namespace) -> int:
     """Say what the store is, what this version would change in it, and whether there is a way back."""
-    data = Path(arguments.data)
     try:
-        found = condition(data)
-    except Unavailable as error:
+        found = _condition(arguments)
+    except (Unavailable, ValueError) as error:
         print(error, file=sys.stderr)
         return INVALID
     if arguments.json:
-        print(json.dumps({"file": str(data / DATABASE), **asdict(found)}, indent=1))
+        named = {"store": arguments.store} if arguments.store else {"file": str(Path(arguments.data) / DATABASE)}
+        print(json.dumps({**named, **asdict(found)}, indent=1))
     else:
-        print("\n".join(_told(found, data)))
+        print("\n".join(_told(found, arguments)))
     return INVALID if found.is_newer else 0
 
 
-def _told(found: Condition, data: Path) -> list[str]:
+def _told(found: Condition, arguments: argparse.Namespace) -> list[str]:
+    store, where = arguments.store or Path(arguments.data) / DATABASE, _where(arguments)
+    backed_up = (
+        f"pg_dump --format=custom --dbname={store}" if arguments.store else f"gpuspawner store backup FILE {where}"
+    )
     held = f"{found.live} live workspaces, {found.ended} that ended, {show_bytes(found.size_bytes)}"
-    lines = [f"{data / DATABASE}: whole, schema {found.revision or 'none yet'} ({held})."]
+    is_whole = "" if arguments.store else "whole, "  # PostgreSQL's own programs tell that of its files
+    lines = [f"{store}: {is_whole}schema {found.revision or 'none yet'} ({held})."]
     if found.is_newer:
         return [*lines, newer_words(found.revision, found.newest, found.opened_by)]
     if not found.steps:
@@ -165,7 +190,7 @@ def _told(found: Condition, data: Path) -> list[str]:
     if found.revision:
         lines += [
             "All that is in it is kept. An older version does not serve the new schema. This one has a way back:",
-            f"  gpuspawner store downgrade {found.revision} --data {data}",
-            f"Back it up before: gpuspawner store backup FILE --data {data}",
+            f"  gpuspawner store downgrade {found.revision} {where}",
+            f"Back it up before: {backed_up}",
         ]
     return lines

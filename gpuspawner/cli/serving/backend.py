@@ -7,11 +7,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpuspawner.backends.base import Backend
+from gpuspawner.backends.clusters import ClusterBackend, ClustersBackend, kinds_in
 from gpuspawner.backends.local.backend import LocalBackend
-from gpuspawner.catalog import Catalog, HttpSchedulerAddress
+from gpuspawner.backends.resources import Resources
+from gpuspawner.catalog import Catalog, Cluster, HttpSchedulerAddress, KueueQueues
 from gpuspawner.catalog.file import Prepared
 from gpuspawner.catalog.requests.menus import FILE, read_menus
 from gpuspawner.core.errors import CatalogError, Problem
@@ -19,6 +21,9 @@ from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.schedulers.http.client import Client
 from gpuspawner.schedulers.http.scheduler import HttpScheduler
 from gpuspawner.schedulers.memory import InMemoryScheduler
+
+if TYPE_CHECKING:
+    from gpuspawner.backends.kubernetes.settings import ClusterSettings
 
 BACKEND = "GPUSPAWNER_BACKEND"
 """``local`` (the default) or ``kubernetes``."""
@@ -46,8 +51,11 @@ class Chosen:
     """Makes of a later catalog what is used here; raises CatalogError where it cannot be."""
     backend: Backend
     scheduler: Scheduler | None = None
+    resources: Resources | None = None
     makes_pods: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
+    meet: Callable[[], Awaitable[None]] = _nothing
+    """Asks who owns the queue what it is; raises Unfit where it can't be used, Unavailable where it does not answer."""
     close: Callable[[], Awaitable[None]] = _nothing
 
 
@@ -62,6 +70,8 @@ def choose_backend(catalog: Catalog, data: Path, hub_id: str, environment: Mappi
     prepare = partial(_same_scheduler, address, chosen.prepare)
     if address is None:
         return replace(chosen, prepare=prepare)
+    if isinstance(address, KueueQueues):
+        return _with_kueue(replace(chosen, prepare=prepare), address, hub_id)
     mine = chosen.scheduler or InMemoryScheduler(chosen.backend, chosen.catalog.gpus)
     scheduler = HttpScheduler(Client(address, hub_id), mine)
 
@@ -69,11 +79,36 @@ def choose_backend(catalog: Catalog, data: Path, hub_id: str, environment: Mappi
         await scheduler.close()
         await chosen.close()
 
-    return replace(chosen, prepare=prepare, scheduler=scheduler, close=close)
+    return replace(chosen, prepare=prepare, scheduler=scheduler, meet=scheduler.meet, close=close)
+
+
+def _with_kueue(chosen: Chosen, queues: KueueQueues, hub_id: str) -> Chosen:
+    """Return where workspaces live, with Kueue as the owner of the queue."""
+    if not chosen.makes_pods:
+        raise BackendError("The catalog names Kueue's queues: they are on a Kubernetes cluster, and this hub has none.")
+    from gpuspawner.backends.kubernetes.backend import KubernetesBackend  # noqa: PLC0415 - an extra
+    from gpuspawner.schedulers.kueue.cluster import KueueCluster  # noqa: PLC0415 - likewise
+    from gpuspawner.schedulers.kueue.scheduler import KueueScheduler  # noqa: PLC0415 - likewise
+
+    backend, mine = chosen.backend, chosen.scheduler
+    assert isinstance(backend, KubernetesBackend)
+    assert mine is not None
+    if backend.settings.all_namespaces and not queues.namespace:
+        right = "add namespace: to scheduler: {kueue: ...}, where the LocalQueues are"
+        raise BackendError(f"Each user has a namespace, and the catalog names no namespace of Kueue's queues: {right}.")
+    namespace = queues.namespace or backend.settings.namespace
+    cluster = KueueCluster(backend.api, backend.settings, namespace, hub_id)
+    scheduler = KueueScheduler(cluster, mine, queues, hub_id, backend.tolerations)
+
+    async def close() -> None:
+        await scheduler.close()
+        await chosen.close()
+
+    return replace(chosen, scheduler=scheduler, meet=scheduler.meet, close=close)
 
 
 def _same_scheduler(
-    address: HttpSchedulerAddress | None, prepare: Callable[[Catalog], Prepared], catalog: Catalog
+    address: HttpSchedulerAddress | KueueQueues | None, prepare: Callable[[Catalog], Prepared], catalog: Catalog
 ) -> Prepared:
     """Return a catalog as it is used here: who owns the queue is chosen once."""
     prepared, waits = prepare(catalog)
@@ -84,6 +119,8 @@ def _same_scheduler(
 
 def _backend(catalog: Catalog, data: Path, hub_id: str, environment: Mapping[str, str]) -> Chosen:
     name = environment.get(BACKEND, "local")
+    if name == "local" and catalog.clusters:
+        raise BackendError("clusters: workspaces are processes of this machine here. Remove it from the catalog.")
     if name == "local":
         backend = LocalBackend(catalog.gpus.values(), catalog.simulated, data)
         return Chosen(catalog, partial(_on_this_machine, catalog.simulated), backend)
@@ -96,6 +133,7 @@ def _cluster(catalog: Catalog, data: Path, hub_id: str, text: str) -> Chosen:
     try:
         from gpuspawner.backends.kubernetes.backend import KubernetesBackend  # noqa: PLC0415 - an extra
         from gpuspawner.backends.kubernetes.kinds import cluster_kinds  # noqa: PLC0415
+        from gpuspawner.backends.kubernetes.resources import CustomResources  # noqa: PLC0415
         from gpuspawner.backends.kubernetes.settings import cluster_settings  # noqa: PLC0415
         from gpuspawner.core.gpus.vendors import is_gpu_resource  # noqa: PLC0415
         from gpuspawner.schedulers.kubernetes import KubernetesScheduler  # noqa: PLC0415
@@ -105,9 +143,12 @@ def _cluster(catalog: Catalog, data: Path, hub_id: str, text: str) -> Chosen:
         settings = cluster_settings(json.loads(text or "{}"))
     except ValueError as error:
         raise BackendError(f"{CLUSTER}: {error}.") from error
-    named = frozenset(kind.resource for kind in catalog.gpus.values())
+    named, clusters = frozenset(kind.resource for kind in catalog.gpus.values()), catalog.clusters
 
     def prepare(catalog: Catalog) -> Prepared:
+        if catalog.clusters != clusters:
+            right = "Restart the hub: until then the catalog from before holds."
+            raise CatalogError((Problem("catalog", None, "clusters", "it was changed while the hub runs", right),))
         try:
             menus = read_menus(data)
         except ValueError as error:
@@ -125,10 +166,33 @@ def _cluster(catalog: Catalog, data: Path, hub_id: str, text: str) -> Chosen:
         catalog, _ = prepare(catalog)
     except CatalogError as error:
         raise BackendError(str(error.problems[0])) from error
-    backend = KubernetesBackend(catalog.gpus.values(), hub_id, settings)
+    backend = _clusters(catalog, lambda kinds, there: KubernetesBackend(kinds, hub_id, there), settings)
     times = {**CLUSTER_TIMES, "probes_at_once": settings.probes_at_once}
     scheduler = KubernetesScheduler(backend, catalog.gpus)
-    return Chosen(catalog, prepare, backend, scheduler, makes_pods=True, settings=times, close=backend.close)
+    resources = CustomResources(settings) if settings.custom_resources else None
+
+    async def close() -> None:
+        if resources is not None:
+            await resources.close()
+        await backend.close()
+
+    return Chosen(catalog, prepare, backend, scheduler, resources, makes_pods=True, settings=times, close=close)
+
+
+def _clusters(catalog: Catalog, make: Callable[..., ClusterBackend], settings: ClusterSettings) -> ClusterBackend:
+    """Return the backend of the hub's own cluster or, where the catalog names several, of all as one."""
+    kinds, clusters = catalog.gpus.values(), catalog.clusters
+    if not clusters:
+        return make(kinds, settings)
+
+    def backend_of(cluster: Cluster) -> ClusterBackend:
+        if not cluster.kubeconfig:
+            return make(kinds_in("", kinds), settings)
+        there = replace(settings, kubeconfig=cluster.kubeconfig, context=cluster.context)
+        return make(kinds_in(cluster.name, kinds), there)
+
+    home = next(name for name, one in clusters.items() if not one.kubeconfig)
+    return ClustersBackend({name: backend_of(one) for name, one in clusters.items()}, home, kinds)
 
 
 def _on_this_machine(simulated: Mapping[str, int], catalog: Catalog) -> Prepared:

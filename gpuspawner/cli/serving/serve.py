@@ -10,7 +10,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from gpuspawner.catalog import Catalog, load_catalog, scaled
+from gpuspawner.catalog import Catalog, HttpSchedulerAddress, load_catalog, scaled
 from gpuspawner.catalog.file import PROBLEM, CatalogFile, Prepared
 from gpuspawner.catalog.requests import menus
 from gpuspawner.catalog.warnings import needing_pods
@@ -18,7 +18,7 @@ from gpuspawner.cli.serving.backend import BackendError, Chosen, choose_backend
 from gpuspawner.cli.serving.started import Started, StartError, started_by_hand, started_by_hub
 from gpuspawner.cli.serving.zone import show_times_in
 from gpuspawner.core.errors import CatalogError, NoPort, Unavailable
-from gpuspawner.schedulers.http.client import Unfit
+from gpuspawner.schedulers.base import Unfit
 from gpuspawner.schedulers.http.scheduler import HttpScheduler
 from gpuspawner.service.app import Options, Service
 from gpuspawner.service.settings import Settings, SettingsError, changed
@@ -55,8 +55,9 @@ def _prepare(arguments: argparse.Namespace, started: Started, catalog: Catalog) 
     """Return where workspaces live, the catalog as it is followed, and the service's settings."""
     options, data = started.options, Path(arguments.data)
     chosen = choose_backend(_shortened(arguments.fast, catalog), data, options.hub_id, started.environment)
-    if isinstance(chosen.scheduler, HttpScheduler) and catalog.scheduler and catalog.scheduler.callback:
-        chosen.scheduler.callback_url = f"{catalog.scheduler.callback.rstrip('/')}{options.prefix}scheduler/changed"
+    address = catalog.scheduler
+    if isinstance(chosen.scheduler, HttpScheduler) and isinstance(address, HttpSchedulerAddress) and address.callback:
+        chosen.scheduler.callback_url = f"{address.callback.rstrip('/')}{options.prefix}scheduler/changed"
     file = CatalogFile(
         Path(arguments.catalog),
         partial(_prepared, arguments, chosen),
@@ -86,10 +87,8 @@ async def _meet(chosen: Chosen) -> None:
 
     Raises BackendError.
     """
-    if not isinstance(chosen.scheduler, HttpScheduler):
-        return
     try:
-        await chosen.scheduler.meet()
+        await chosen.meet()
     except Unfit as error:
         raise BackendError(str(error)) from error
     except Unavailable as error:
@@ -99,6 +98,6 @@ async def _meet(chosen: Chosen) -> None:
 async def _run(options: Options, chosen: Chosen, file: CatalogFile, settings: Settings) -> None:
     try:
         await _meet(chosen)
-        await Service(options, file, chosen.backend, settings, chosen.scheduler).run()
+        await Service(options, file, chosen.backend, settings, chosen.scheduler, chosen.resources).run()
     finally:
         await chosen.close()

@@ -21,6 +21,7 @@ def add_using(commands: Any) -> None:
     _add_start(commands)
     _add_looks(commands)
     _add_acts(commands)
+    _add_going_on(commands)
     add_quota(commands)
 
 
@@ -36,8 +37,8 @@ def _add_start(commands: Any) -> None:
     parser.add_argument("--gpu", metavar="KIND", help="a kind of GPU, as gpuspawner offers calls it; none for none")
     parser.add_argument("--count", metavar="N", help="how many GPUs")
     parser.add_argument("--cpu", metavar="CORES", help="such as 4 or 0.5")
-    parser.add_argument("--memory", metavar="SIZE", help="with its unit, such as 64GiB")
-    parser.add_argument("--lifetime", metavar="TIME", help="with its unit, such as 8h or 1h30m")
+    parser.add_argument("--memory", metavar="SIZE", help="as you write it, such as 64 or '64 GB'")
+    parser.add_argument("--lifetime", metavar="TIME", help="as you write it, such as 90 (minutes), 1h30 or '3 days'")
     parser.add_argument("--team", metavar="TEAM", help="which team is charged")
     parser.add_argument(
         "--instead", metavar="KIND", action="append", help="this kind will do, too, where it comes sooner"
@@ -45,6 +46,8 @@ def _add_start(commands: Any) -> None:
     parser.add_argument(
         "--tool", metavar="NAME", action="append", help="with this tool of the template, as a kernel of its own"
     )
+    parser.add_argument("--repository", metavar="URL", help="cloned into your home; https or ssh, without a password")
+    parser.add_argument("--own-image", metavar="IMAGE", help="an image of your own, where the template takes any")
     parser.add_argument("--name", metavar="NAME", default="", help="the workspace's name (default: the one without)")
     parser.add_argument("--detach", action="store_true", help="do not wait for it")
     parser.add_argument("--dry-run", action="store_true", help="say what it would do now, and ask for nothing")
@@ -60,9 +63,17 @@ def _add_looks(commands: Any) -> None:
     listing.add_argument("--ended", type=int, default=0, metavar="N", help="the last N that ended, too (up to 200)")
     listing.add_argument("--disputed", action="store_true", help="only ends that were called wrong and not answered")
     listing.set_defaults(run=f"{RUN}.workspaces:list_workspaces")
-    queueing = commands.add_parser("queue", help="say who waits for GPUs, at which place, for how long and why")
+    queueing = commands.add_parser(
+        "queue",
+        help="say who waits for GPUs, at which place, for how long and why",
+        **examples("  gpuspawner queue\n  gpuspawner queue --json\n"),
+    )
     queueing.set_defaults(run=f"{RUN}.queue:show_queue")
-    offering = commands.add_parser("offers", help="say what is to be had of each kind of GPU now, and what bounds you")
+    offering = commands.add_parser(
+        "offers",
+        help="say what is to be had of each kind of GPU now, and what bounds you",
+        **examples("  gpuspawner offers\n  gpuspawner offers --json\n"),
+    )
     offering.set_defaults(run=f"{RUN}.offers:offers")
     showing = commands.add_parser(
         "show",
@@ -70,7 +81,11 @@ def _add_looks(commands: Any) -> None:
         **examples("  gpuspawner show          the only one, else the one that ended last\n  gpuspawner show train\n"),
     )
     showing.set_defaults(run=f"{RUN}.workspaces:show_workspace")
-    explaining = commands.add_parser("explain", help="say what is judged of a workspace now, and why")
+    explaining = commands.add_parser(
+        "explain",
+        help="say what is judged of a workspace now, and why",
+        **examples("  gpuspawner explain train\n  gpuspawner explain -          the one without a name\n"),
+    )
     explaining.set_defaults(run=f"{RUN}.workspaces:explain")
     opening = commands.add_parser(
         "open",
@@ -100,6 +115,23 @@ def _add_acts(commands: Any) -> None:
         parser.set_defaults(run=f"{RUN}.workspaces:{name}")
 
 
+GOING_ON = {
+    "without-gpu": "go on without a GPU: the GPU goes back at once, home and files stay",
+    "with-gpu": "go on with a GPU again: asks for what the workspace had before",
+}
+
+
+def _add_going_on(commands: Any) -> None:
+    for name, text in GOING_ON.items():
+        about = f"{text[0].upper()}{text[1:]}. The workspace stops and starts again: running kernels are lost."
+        lines = f"  gpuspawner {name} train --dry-run     what it would do, and wait for\n  gpuspawner {name} train\n"
+        parser = commands.add_parser(name, help=text, description=about, **examples(lines))
+        add_name(parser)
+        parser.add_argument("--dry-run", action="store_true", help="say what it would do now, and do nothing")
+        options(parser)
+        parser.set_defaults(run=f"{RUN}.going_on:go_on", way=name)
+
+
 GRANT_HELP = """\
   gpuspawner grant alice "4 GPUs" --until Friday --why "deadline of the paper"
   gpuspawner grant --team vision "+20 GPU h" --until "this month" --why "lost a node on Monday"
@@ -112,7 +144,11 @@ that runs: nothing is started or extended by it any more.
 
 def add_quota(commands: Any) -> None:
     """Add the commands of quotas and use."""
-    own = commands.add_parser("quota", help="show what bounds you: used, set aside, left, and when it renews")
+    own = commands.add_parser(
+        "quota",
+        help="show what bounds you: used, set aside, left, and when it renews",
+        **examples("  gpuspawner quota\n  gpuspawner quota --user alice\n"),
+    )
     own.add_argument("--user", metavar="NAME", default="", help="of this user (administrators)")
     own.set_defaults(run="gpuspawner.cli.using.quota:quota")
     used = commands.add_parser(
@@ -139,7 +175,11 @@ def add_quota(commands: Any) -> None:
     granting.add_argument("--take-back", metavar="ID", help="take a grant back, by its id or the beginning of it")
     granting.add_argument("--list", action="store_true", help="list the grants, the newest first")
     granting.set_defaults(run="gpuspawner.cli.using.quota:grant")
-    correcting = commands.add_parser("correct", help="correct what somebody is charged (administrators)")
+    correcting = commands.add_parser(
+        "correct",
+        help="correct what somebody is charged (administrators)",
+        **examples('  gpuspawner correct alice "-3 GPU h" --why "node-7 was away on Monday"\n'),
+    )
     correcting.add_argument("user", metavar="USER", help="whose use")
     correcting.add_argument("amount", metavar="AMOUNT", help='such as "-3 GPU h", which gives back, or "+10 cost"')
     correcting.add_argument("--team", metavar="TEAM", default="", help="that is charged")

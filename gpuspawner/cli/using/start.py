@@ -14,7 +14,7 @@ from gpuspawner.cli.using.workspaces import address_of, tell
 from gpuspawner.core.units import show_time
 
 ASK_SECONDS = 2.0
-OPTIONS = ("template", "gpu", "count", "cpu", "memory", "lifetime", "team")
+OPTIONS = ("template", "gpu", "count", "cpu", "memory", "lifetime", "team", "repository", "own_image")
 UP = {"running", "reclaiming"}
 
 

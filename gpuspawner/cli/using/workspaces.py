@@ -77,7 +77,8 @@ def show_workspace(arguments: argparse.Namespace) -> None:
 def _print_whole(arguments: argparse.Namespace, one: dict[str, Any]) -> None:
     asked, now = one["request"], one["now"]
     gpus = f"{asked['count']} {asked['gpu']}" if asked["gpu"] else "no GPU"
-    size = f"{show_cpu(asked['cpu_cores'])} cores, {show_bytes(asked['memory_bytes'])}" if asked["memory_bytes"] else ""
+    cores = f"{show_cpu(asked['cpu_cores'])} core{'' if asked['cpu_cores'] == 1 else 's'}"
+    size = f"{cores}, {show_bytes(asked['memory_bytes'])}" if asked["memory_bytes"] else ""
     lines = [("State", one["words"]), ("Template", asked["template"]), ("Asked", ", ".join(filter(None, [gpus, size])))]
     lines += [("Team", asked["team"])] if asked["team"] else []
     lines += [(f"GPU {gpu['index']}", _gpu(gpu)) for gpu in one["gpus"]]

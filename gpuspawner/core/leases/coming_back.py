@@ -26,15 +26,26 @@ def ended_as_dropped(lease: Lease) -> bool:
     return lease.phase is Phase.ENDED and lease.ended_by == "gpuspawner" and lease.failed_starts == START_LIMIT - 1
 
 
+def as_next(lease: Lease) -> Lease:
+    """Return a lease as its user asked for what goes on in its place."""
+    after = lease.goes_on
+    return replace(lease, request=after.request, options=after.options, with_gpu=after.with_gpu) if after else lease
+
+
 def again(lease: Lease, name: str, now: float) -> Lease:
-    """Return a new lease of what the backend ended, or its user moved, parked where the old one stood in the queue."""
+    """Return a new lease of what the backend ended, or its user moved, parked where the old one stood in the queue.
+
+    What its user goes on with is asked anew, and stands behind all others.
+    """
+    asked, changed = as_next(lease), lease.goes_on is not None
     return Lease(
         id=name,
         key=lease.key,
         user=lease.user,
-        request=lease.request,
-        options=lease.options,
-        asked_at=lease.asked_at,
+        request=asked.request,
+        options=asked.options,
+        with_gpu=asked.with_gpu,
+        asked_at=now if changed else lease.asked_at,
         phase=Phase.PARKED,
         phase_since=now,
         boot_id=lease.boot_id,
@@ -42,6 +53,6 @@ def again(lease: Lease, name: str, now: float) -> Lease:
         unattended=True,
         waiting_since=now,
         tried_nodes=lease.tried_nodes if lease.reason is Reason.MOVED else (),
-        came_back=lease.reason is not Reason.MADE_ROOM,
+        came_back=lease.reason is not Reason.MADE_ROOM and not changed,
         made_room_at=now if lease.reason is Reason.MADE_ROOM else lease.made_room_at,
     )

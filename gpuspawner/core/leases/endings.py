@@ -21,6 +21,7 @@ class Reason(str, Enum):
     EXPIRED = "expired"
     PREEMPTED = "preempted"
     MOVED = "moved"
+    CHANGED = "changed"
     FAILED = "failed"
     CANCELLED = "cancelled"
     ORPHANED = "orphaned"
@@ -58,6 +59,7 @@ ENDINGS = {
     Reason.EXPIRED: Ending("Its time was over", by_others=True, decider="the lifetime it was asked with"),
     Reason.PREEMPTED: Ending("The cluster ended it", by_others=True, returns=Return.BY_POLICY),
     Reason.MOVED: Ending("It was moved to other GPUs", returns=Return.ALWAYS),
+    Reason.CHANGED: Ending("It was stopped to go on otherwise", returns=Return.ALWAYS),
     Reason.FAILED: Ending("It failed"),
     Reason.CANCELLED: Ending("Its start was cancelled"),
     Reason.ORPHANED: Ending("The hub had lost sight of it", by_others=True),
@@ -197,6 +199,12 @@ def moved(who: str, where: str, unhealthy: Sequence[str]) -> End:
         "It starts again by itself on another GPU. Your files are untouched."
     )
     return End(Reason.MOVED, who, words, where=where)
+
+
+def goes_on(who: str, where: str, gpus: str) -> End:
+    """Return the end of a workspace that goes on with other GPUs, or none, in its user's words: ``gpus``."""
+    words = f"{who} goes on with {gpus}, from {where}. It starts again by itself. Your files are untouched."
+    return End(Reason.CHANGED, who, words, where=where)
 
 
 def idle(measured: str, grace_seconds: float) -> End:

@@ -20,7 +20,7 @@ from gpuspawner.core.idle.policy import Terms
 from gpuspawner.core.leases import endings, lifetime
 from gpuspawner.core.leases.dispute import Dispute
 from gpuspawner.core.leases.endings import ENDINGS, End, Reason
-from gpuspawner.core.leases.request import Request
+from gpuspawner.core.leases.request import Next, Request
 from gpuspawner.core.rules import Estimate, HeldBack, LatestEnd, Lost, Notice, Rate
 
 
@@ -133,6 +133,8 @@ class Lease:
     reaches_into: LatestEnd | None = None  # the hold for a class that it runs into, and was told of
     arrival: Arrival | None = None  # it came while its user was away, and nobody has come to it so far
     claimed_at: float | None = None  # when somebody came to one that had come so
+    goes_on: Next | None = None  # of what its user stops to go on with or without a GPU
+    with_gpu: Mapping[str, Any] | None = None  # what its user had before they went on without a GPU, as options
 
     @property
     def kind(self) -> str | None:

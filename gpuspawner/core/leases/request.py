@@ -84,3 +84,15 @@ class Request:
         Consent to substitutes may be given and withdrawn at any time.
         """
         return self.gpu == earlier.gpu and self.count <= earlier.count and self.team == earlier.team
+
+
+@dataclass(frozen=True)
+class Next:
+    """What goes on in a workspace's place, asked anew, once that has ended.
+
+    ``with_gpu`` are the options of what had a GPU, by which its user goes back to one; None where it has one.
+    """
+
+    request: Request
+    options: Mapping[str, Any]
+    with_gpu: Mapping[str, Any] | None = None

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from heapq import merge
+from itertools import chain
 from math import inf
 from typing import NamedTuple, Protocol
 
@@ -43,6 +44,7 @@ from gpuspawner.core.queue.index import Index
 from gpuspawner.core.queue.order import Line, Standing
 from gpuspawner.core.queue.shares import Uses
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
+from gpuspawner.core.queue.waiting import stands_aside
 from gpuspawner.core.quotas.bounds import Amount, Bucket
 from gpuspawner.core.quotas.purse import Purse
 from gpuspawner.core.quotas.quota_words import behind_words
@@ -120,32 +122,33 @@ def decide(
     if not seen.processes_known:
         return Decision()
     index = index or Index(seen)
-    claims = [x for x in index.claims.values() if also is None or x.id != also.id]
-    if also is not None:
-        claims.append(also)
-    if not claims:
-        return Decision(reservations=kept_for_others(seen, ()))
-    return _Pass(seen, index, claims, limits).run()
+    with index.waiting.and_of(also):
+        if not index.claims:
+            return Decision(reservations=kept_for_others(seen, ()))
+        return _Pass(seen, index, limits).run()
 
 
-MOST_LOOKS = 4
-"""So often it is looked whether a pass is over. Arbitrary: each takes a third of what lining up all takes."""
+MOST_LOOKS = 16
+"""So often it is looked whether a pass is over. Arbitrary: where nobody asks for the same, each looks at all."""
 
 
 class _Pass:
     """One pass over those who wait."""
 
-    def __init__(self, seen: Snapshot, index: Index, claims: Sequence[Claim], limits: PlaceLimits | None) -> None:
-        self._seen, self._index, self._claims, self._limits = seen, index, claims, limits
-        self._pools = index.pools
+    def __init__(self, seen: Snapshot, index: Index, limits: PlaceLimits | None) -> None:
+        self._seen, self._index, self._limits = seen, index, limits
+        self._pools, self._waiting = index.pools, index.waiting
         self._taken: list[tuple[tuple[Slot, ...], Beside]] = []
         """What this pass takes of the pools, and gives back at its end."""
         self._tally, self._uses = Tally(seen, index.holdings), Uses(seen, index.charges)
+        self._standing = Standing(seen, self._tally, self._uses)
         self._purse = Purse(seen)
+        self._served: set[str] = set()
         self._starts = starts_under_way(index.starts.values())
         self._under_way = self._starts.total()
         self._grants: list[Given] = []
         self._held: dict[str, Held] = {}
+        claims = self._waiting.claims.values()
         self._reservations = [*kept_for_others(seen, claims), *kept_for_classes(seen, claims)]
         self._keeps = bool(self._reservations)
         """Whether the rules keep GPUs for somebody."""
@@ -162,57 +165,59 @@ class _Pass:
         self._largest = lru_cache(maxsize=None)(self._pools.largest)
 
     def run(self) -> Decision:
-        able = [claim for claim in self._claims if not self._stands_aside(claim)]
-        line, served = Line(able, Standing(self._seen, self._tally, self._uses)), set[str]()
-        looks, before = MOST_LOOKS, (0, 0)
+        line, looks, before = Line(self._waiting.lined, self._standing), MOST_LOOKS, (0, 0)
         try:
             while (claim := line.pop()) is not None:
+                if self._stands_aside(claim):
+                    continue
                 self._serve(claim)
-                served.add(claim.id)
                 now = len(self._grants), len(self._reserved)
                 if looks and now != before:
                     looks, before = looks - 1, now
-                    if self._is_over_for([one for one in able if one.id not in served]):
+                    if self._is_over():
                         break
         finally:
             for slots, needs in reversed(self._taken):
                 self._pools.give(slots, needs)
         return Decision(tuple(self._grants), self._held, tuple(self._reservations))
 
-    def _is_over_for(self, rest: Sequence[Claim]) -> bool:
-        """Whether nobody of these is granted anything, in whatever order they are served; note what holds them back.
+    def _is_over(self) -> bool:
+        """Whether nobody of the rest is granted anything, in whatever order they are served; note what holds them back.
 
-        Most of a long line find nothing left, and to put them in order is most of a pass. It matters who is behind whom
-        where a limit bars somebody, and until GPUs are reserved for the first of each pool.
+        Most of a long line find nothing left, and to put them in order is most of a pass. So one of each who ask alike
+        is looked at, and served are those alone of whom there is something to tell. It matters who is behind whom where
+        a limit bars somebody, and until GPUs are reserved for the first of each pool.
         """
-        if self._first_in:
+        seen, waiting = self._seen, self._waiting
+        without = self._served | waiting.barred_by(self._tally)
+        some = waiting.one_of_each(without, seen.now, hub_answers=seen.hub_answers)
+        named = {name for one in self._reservations for name in one.whom} - self._served  # they have GPUs of their own
+        if any(map(self._may_get, chain(some, (waiting.claims[name] for name in named)))):
             return False
-        for claim in rest:
-            if claim.request.gpu is None:
-                return False
-            for kind in kinds_of(claim.request, self._seen.kinds):
-                if claim.request.count > self._largest(kind.pool) or self._paused(kind):
-                    continue
-                if kind.pool not in self._reserved or self._tally.bar(claim, kind) is not None:
-                    return False
-                if self._fit(claim, kind) is not None:
-                    return False
-        everybody = self._keeps or self._seen.paused or self._purse.binds
-        for claim in rest:
-            if everybody or self._takes_of_promised(claim):
-                self._serve(claim)
+        short = self._first_in.keys() | waiting.short(self._tally)
+        everybody = self._keeps or seen.paused or self._purse.binds
+        rest = waiting.claims.values() if everybody else waiting.takers_of(short | self._promised.keys())
+        left = [one for one in rest if one.id not in self._served and not self._stands_aside(one)]
+        for claim in sorted(left, key=self._standing.rank) if short else left:
+            self._serve(claim)
         return True
 
-    def _takes_of_promised(self, claim: Claim) -> bool:
-        kinds = kinds_of(claim.request, self._seen.kinds) if self._promised else ()
-        return any(bound.bucket in self._promised for kind in kinds for bound, _ in self._tally.takes(claim, kind))
+    def _may_get(self, claim: Claim) -> bool:
+        """Whether a claim may be granted something, or have GPUs reserved."""
+        if claim.request.gpu is None:
+            return True
+        for kind in kinds_of(claim.request, self._seen.kinds):
+            if claim.request.count > self._largest(kind.pool) or self._paused(kind):
+                continue
+            if kind.pool not in self._reserved or self._fit(claim, kind) is not None:
+                return True
+        return False
 
     def _stands_aside(self, claim: Claim) -> bool:
-        """Whether nothing can be granted to it now, however much is free; it keeps nothing from those behind it."""
-        unheard = not (claim.attended or self._seen.hub_answers)
-        return unheard or claim.not_before > self._seen.now
+        return stands_aside(claim, self._seen.now, hub_answers=self._seen.hub_answers)
 
     def _serve(self, claim: Claim) -> None:
+        self._served.add(claim.id)
         if claim.request.gpu is None:
             self._serve_without_gpu(claim)
             return

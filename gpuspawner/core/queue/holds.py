@@ -99,6 +99,13 @@ def kept_for_classes(seen: Snapshot, claims: Iterable[Claim]) -> tuple[Reservati
     )
 
 
+def held_from(claim: Claim, held: Iterable[HeldGpus], at: float) -> frozenset[str]:
+    """Return the GPUs, by id, that are held for others before a claim would end that started ``at`` then."""
+    end = at + (claim.request.least_lifetime_seconds or claim.request.lifetime_seconds)
+    others = (x for x in held if x.opening.opens_at < end and at < x.opening.ends_at and not is_member(claim, x.hold))
+    return frozenset(slot.gpu for one in others for slot in one.slots)
+
+
 def next_opening(hold: ClassHold, seen: Snapshot) -> Opening | None:
     """Return when GPUs are held now or next; None where they are held no more."""
     if hold.window is None:

@@ -8,7 +8,7 @@ has seen the last alone.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import TypeVar
 
@@ -19,9 +19,11 @@ from gpuspawner.core.leases.lease import HOLDING, WAITING, Lease, Phase
 from gpuspawner.core.placement.placement import beside_of
 from gpuspawner.core.placement.pools import Pools
 from gpuspawner.core.queue.ends import Ends
-from gpuspawner.core.queue.shares import Charges
+from gpuspawner.core.queue.order import Standing
+from gpuspawner.core.queue.shares import Charges, Uses
 from gpuspawner.core.queue.snapshot import Claim, Kinds, Snapshot, claim_of
-from gpuspawner.core.quotas.quotas import Holdings
+from gpuspawner.core.queue.waiting import Waiting
+from gpuspawner.core.quotas.quotas import Holdings, Tally
 from gpuspawner.core.rules import QuotaGrant, Rules
 
 NOWHERE = ""
@@ -45,7 +47,7 @@ class Index:
         self.see(seen)
 
     def _begin(self, seen: Snapshot) -> None:
-        self._known_by = _known_by(seen)
+        self._known_by = known_by_of(seen)
         self._leases: tuple[Lease, ...] = ()
         self._gpus: tuple[Gpu, ...] = ()
         self._others: tuple[Slot, ...] = ()
@@ -67,17 +69,22 @@ class Index:
         """By pool; of what holds none, under NOWHERE."""
         self.denominators: Counter[int] = Counter()
         """Of the shares that are in use."""
-        self.claims: dict[str, Claim] = {}
+        self.waiting = Waiting(seen.kinds, self.holdings)
         self.starts: dict[str, Lease] = {}
         """Those that are granted and do not run yet."""
         self.ended: list[Lease] = []
         """Those that held something in the snapshot before, and are gone."""
 
+    @property
+    def claims(self) -> Mapping[str, Claim]:
+        """Who waits, by lease id."""
+        return self.waiting.claims
+
     def see(self, seen: Snapshot) -> None:
         """Take in a snapshot."""
-        if _known_by(seen) != self._known_by:
+        if known_by_of(seen) != self._known_by:
             self._begin(seen)
-        gone, come = _changes(self._gpus, seen.fleet.gpus)
+        gone, come = changes(self._gpus, seen.fleet.gpus)
         if self._move(gone, come):  # of a lease's GPUs some came or went
             self._begin(seen)
             gone, come = [], list(seen.fleet.gpus)
@@ -98,6 +105,7 @@ class Index:
         if self._scaled and (gone or come or unseen != self._unseen or self._coming is None):
             self._let_come()
         self.charges.go_to(seen.now)
+        self.waiting.see(seen, Standing(seen, Tally(seen, self.holdings), Uses(seen, self.charges)))
 
     def _move(self, gone: Iterable[Gpu], come: Iterable[Gpu]) -> bool:
         """Note which GPUs there are; return whether one that is held is another now, or not seen any more."""
@@ -119,7 +127,7 @@ class Index:
         return any(name in self.pools.used for name in before)
 
     def _take_in_leases(self, seen: Snapshot) -> None:
-        gone, come = _changes(self._leases, seen.leases)
+        gone, come = changes(self._leases, seen.leases)
         self._leases = seen.leases
         new = {lease.id: lease for lease in come}
         self.ended = [lease for lease in gone if lease.phase in HOLDING and lease.id not in new]
@@ -135,7 +143,7 @@ class Index:
     def _add(self, lease: Lease, seen: Snapshot) -> None:
         self.holdings.add(lease)
         if lease.phase in WAITING:
-            self.claims[lease.id] = claim_of(lease)
+            self.waiting.add(claim_of(lease))
         elif lease.phase in HOLDING:
             self._use(lease.slots, 1)
             self._need(lease, 1)
@@ -148,10 +156,10 @@ class Index:
                 self._unseen[lease.id] = lease
 
     def _remove(self, lease: Lease) -> None:
-        self.holdings.remove(lease)
         if lease.phase in WAITING:
-            del self.claims[lease.id]
-        elif lease.phase in HOLDING:
+            self.waiting.remove(lease.id)
+        self.holdings.remove(lease)
+        if lease.phase in HOLDING:
             self._use(lease.slots, -1)
             self._need(lease, -1)
             self.charges.remove(lease)
@@ -205,14 +213,14 @@ class Index:
         self._coming = set(on)
 
 
-def _known_by(seen: Snapshot) -> tuple[Kinds, Rules, tuple[QuotaGrant, ...]]:
+def known_by_of(seen: Snapshot) -> tuple[Kinds, Rules, tuple[QuotaGrant, ...]]:
     """Return what everything is derived by."""
     grants = tuple(one for one in seen.quota_grants if one.since <= seen.now < one.until)
     return seen.kinds, seen.rules, grants
 
 
-def _changes(before: Sequence[_T], after: Sequence[_T]) -> tuple[list[_T], list[_T]]:
-    """Return what is gone and what has come. Most are the same, in the same order.
+def changes(before: Sequence[_T], after: Sequence[_T]) -> tuple[list[_T], list[_T]]:
+    """Return what is gone and what has come, where it changed both. Most are the same, in the same order.
 
     Tuples are compared by identity first, and some hundreds at a time. Where one of another name stands in the place of
     one, one is gone or new, and the rest is compared from there on; where more than one is, the rest by name.
@@ -255,3 +263,26 @@ def _by_name(before: Sequence[_T], after: Sequence[_T], gone: list[_T], come: li
     gone += (one for name, one in old.items() if new.get(name) != one)
     come += (one for name, one in new.items() if old.get(name) != one)
     return gone, come
+
+
+class KeptHoldings:
+    """What leases hold of quotas, kept from one snapshot to the next for who asks between two decisions."""
+
+    def __init__(self) -> None:
+        """Know nothing yet."""
+        self._known_by: object = None
+        self._leases: tuple[Lease, ...] = ()
+        self._holdings: Holdings | None = None
+
+    def of(self, seen: Snapshot) -> Holdings:
+        """Return those of a snapshot."""
+        known_by = known_by_of(seen)
+        if self._holdings is None or known_by != self._known_by:
+            self._holdings, self._known_by, self._leases = Holdings(*known_by, seen.now), known_by, ()
+        gone, come = changes(self._leases, seen.leases)
+        self._leases = seen.leases
+        for lease in gone:
+            self._holdings.remove(lease)
+        for lease in come:
+            self._holdings.add(lease)
+        return self._holdings

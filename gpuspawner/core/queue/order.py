@@ -11,14 +11,16 @@
 
 The order is total and transitive. 3 and 4 are judged anew after each grant of a pass: a grant can only worsen them, of
 its user and its team alone. No request is asked anew more than once for 3; and of 4 only a team's and a user's place in
-a heap change. So a pass takes no square of the number that waits.
+a heap change. So a pass takes no square of the number that waits. What 1 to 3 say before a pass is kept between passes
+(``core.queue.waiting``), and of 4 only those teams are lined up that come to the top.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
+from math import inf
 from typing import NamedTuple
 
 from gpuspawner.core.idle.policy import LifecyclePolicy
@@ -44,7 +46,8 @@ class Standing:
 
     def __init__(self, seen: Snapshot, tally: Tally, uses: Uses) -> None:
         """Judge by the quotas and uses that a pass keeps up."""
-        self._seen, self._tally, self._uses = seen, tally, uses
+        self.tally = tally
+        self._seen, self._uses = seen, uses
         self._longest: dict[str, float] = {}
 
     def rank(self, claim: Claim) -> Rank:
@@ -66,9 +69,14 @@ class Standing:
             self._longest[policy] = policy_of(claim, self._seen).longest_wait_seconds
         return claim.waited_seconds(self._seen.now) > self._longest[policy]
 
+    def overdue_at(self, claim: Claim) -> float:
+        """Return about when a claim will have waited too long, as things are; infinite where it never will."""
+        at = claim.waiting_since + policy_of(claim, self._seen).longest_wait_seconds
+        return at if at < claim.waiting_until else inf
+
     def is_guaranteed(self, claim: Claim) -> bool:
         """Whether what a claim asks for is within the guaranteed share, by the kind that it asks for first."""
-        return self._tally.is_guaranteed(claim, self._seen.kinds.get(claim.request.gpu or ""))
+        return self.tally.is_guaranteed(claim, self._seen.kinds.get(claim.request.gpu or ""))
 
     def uses(self, claim: Claim) -> tuple[float, float]:
         """Return the use of a claim's team and of its user."""
@@ -120,13 +128,59 @@ class _Names:
 
 
 @dataclass
+class _Kept:
+    """Those of one priority, by id; who is beyond the share by team and user."""
+
+    overdue: dict[str, _Asked] = field(default_factory=dict)
+    guaranteed: dict[str, _Asked] = field(default_factory=dict)
+    beyond: dict[str, dict[str, dict[str, _Asked]]] = field(default_factory=dict)
+
+
+class Lined:
+    """Those who wait by priority, share, team and user, as they stood when each was judged last."""
+
+    def __init__(self) -> None:
+        """Hold nobody yet."""
+        self.levels: dict[int, _Kept] = {}
+        self._priority: dict[str, int] = {}
+
+    def add(self, claim: Claim, standing: Standing) -> None:
+        """Judge one more, or one anew."""
+        self.remove(claim)
+        priority = self._priority[claim.id] = standing.priority(claim)
+        level = self.levels.setdefault(priority, _Kept())
+        if standing.is_overdue(claim):
+            among = level.overdue
+        elif standing.is_guaranteed(claim):
+            among = level.guaranteed
+        else:
+            among = level.beyond.setdefault(_team_of(claim), {}).setdefault(claim.user_created, {})
+        among[claim.id] = claim.asked_at, claim.id, claim
+
+    def remove(self, claim: Claim) -> None:
+        """Hold one no more."""
+        if (priority := self._priority.pop(claim.id, None)) is None:
+            return
+        level, team, user = self.levels[priority], _team_of(claim), claim.user_created
+        if level.overdue.pop(claim.id, None) is None and level.guaranteed.pop(claim.id, None) is None:
+            users = level.beyond[team]
+            del users[user][claim.id]
+            if not users[user]:
+                del users[user]
+            if not users:
+                del level.beyond[team]
+        if level == _Kept():
+            del self.levels[priority]
+
+
+@dataclass
 class _Team:
     """Those of one team who are beyond their share: users by use, each with a heap of claims."""
 
     users: _Names = field(default_factory=_Names)
     claims: dict[str, list[_Asked]] = field(default_factory=dict)
-    new: bool = False
-    """Whether its users are not lined up yet: most teams do not come to the top before nothing is left."""
+    kept: Mapping[str, Mapping[str, _Asked]] | None = None
+    """Those who are not lined up yet: most teams do not come to the top before nothing is left."""
 
 
 @dataclass
@@ -142,19 +196,18 @@ class _Level:
 class Line:
     """Those who wait, in order, while a pass grants to them."""
 
-    def __init__(self, claims: Iterable[Claim], standing: Standing) -> None:
-        """Line up."""
+    def __init__(self, lined: Lined, standing: Standing) -> None:
+        """Line up; ``lined``, as they stand now, is not changed."""
         self._standing = standing
         self._levels: dict[int, _Level] = {}
-        self._order: list[int] = []
-        for claim in claims:
-            self._among(claim).append((claim.asked_at, claim.id, claim))
-        for level in self._levels.values():
+        self._order = sorted(lined.levels, reverse=True)
+        for priority, kept in lined.levels.items():
+            level = self._levels[priority] = _Level(list(kept.overdue.values()), list(kept.guaranteed.values()))
             heapify(level.overdue)
             heapify(level.guaranteed)
-            for name, team in level.of_team.items():
-                team.new = True
-                some = next(iter(team.claims.values()))[0][2]
+            for name, users in kept.beyond.items():
+                level.of_team[name] = _Team(kept=users)
+                *_, some = next(iter(next(iter(users.values())).values()))
                 level.teams.put(name, (standing.use_of_team(some),))  # before all keys that begin so
 
     def add(self, claim: Claim) -> None:
@@ -176,7 +229,13 @@ class Line:
             self._order = sorted(self._levels, reverse=True)
         if standing.is_overdue(claim):
             return level.overdue
-        return level.guaranteed if standing.is_guaranteed(claim) else _beyond(level, claim)
+        return level.guaranteed if standing.is_guaranteed(claim) else self._beyond(level, claim)
+
+    def _beyond(self, level: _Level, claim: Claim) -> list[_Asked]:
+        """Return the heap of a user's claims that are beyond the share."""
+        team = level.of_team.setdefault(_team_of(claim), _Team())
+        self._line_up(team)
+        return team.claims.setdefault(claim.user_created, [])
 
     def pop(self) -> Claim | None:
         """Take out the first; None where nobody is left."""
@@ -188,7 +247,7 @@ class Line:
                 claim = heappop(level.guaranteed)[2]
                 if self._standing.is_guaranteed(claim):
                     return claim
-                self._push(_beyond(level, claim), claim)
+                self._push(self._beyond(level, claim), claim)
             if (first := self._pop_beyond(level)) is not None:
                 return first
         return None
@@ -202,8 +261,7 @@ class Line:
         while (top := level.teams.first()) is not None:
             stood, name = top
             team = level.of_team[name]
-            if team.new:
-                self._line_up(team)
+            self._line_up(team)
             user, key = self._first_of(team)
             if key != stood:
                 level.teams.put(name, key)
@@ -214,10 +272,12 @@ class Line:
         return None
 
     def _line_up(self, team: _Team) -> None:
-        team.new = False
-        for user, asked in team.claims.items():
-            heapify(asked)
-            team.users.put(user, self._key_of(asked))
+        """Line up those of a team, where that is not done."""
+        kept, team.kept = team.kept or {}, None
+        for user, asked in kept.items():
+            team.claims[user] = list(asked.values())
+            heapify(team.claims[user])
+            team.users.put(user, self._key_of(team.claims[user]))
 
     def _first_of(self, team: _Team) -> tuple[str, _Key]:
         """Return the first user of a team, and the key by which it stands among the teams."""
@@ -235,8 +295,6 @@ class Line:
     def _put(self, level: _Level, name: str, user: str) -> None:
         """Let a user and its team stand by the first claim that they have; without one they leave."""
         team = level.of_team[name]
-        if team.new:
-            return
         if claims := team.claims[user]:
             team.users.put(user, self._key_of(claims))
         else:
@@ -254,9 +312,3 @@ class Line:
 
 def _team_of(claim: Claim) -> str:
     return claim.request.team or f"\0{claim.user_created}"  # no team has such a name
-
-
-def _beyond(level: _Level, claim: Claim) -> list[_Asked]:
-    """Return the heap of a user's claims that are beyond the share."""
-    team = level.of_team.setdefault(_team_of(claim), _Team())
-    return team.claims.setdefault(claim.user_created, [])

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import lru_cache
 from heapq import heappop, heappush
 from math import inf
 
@@ -119,9 +120,9 @@ class Charges:
         one = self._sums.get(account)
         if one is None:
             return 0.0
-        left = (one.ends - one.gpus * round(now * _ONE)) / (_ONE * _ONE)
-        weeks, part = divmod(now / HALF_LIFE_SECONDS, 1.0)
-        faded = _shift(one.since, -int(weeks)) / _ONE * math.pow(2.0, -part)
+        at, weeks, part = _at(now)
+        left = (one.ends - one.gpus * at) / (_ONE * _ONE)
+        faded = _shift(one.since, -weeks) / _ONE * part
         used = HALF_LIFE_SECONDS / math.log(2) * (one.gpus - faded) / _ONE
         return left + used + sum(charge_of(lease, self._kinds, now) for lease in one.others.values())
 
@@ -135,6 +136,13 @@ class Charges:
         gpus = round(lease.rate.gpus * _ONE)
         weeks, part = divmod(since / HALF_LIFE_SECONDS, 1.0)
         return gpus, gpus * round(end * _ONE), _shift(gpus * round(math.pow(2.0, part) * _ONE), int(weeks))
+
+
+@lru_cache(maxsize=4)
+def _at(now: float) -> tuple[int, int, float]:
+    """Return a time in parts of a second, how many whole half-lives it is, and what the rest leaves of one."""
+    weeks, part = divmod(now / HALF_LIFE_SECONDS, 1.0)
+    return round(now * _ONE), int(weeks), math.pow(2.0, -part)
 
 
 def _shift(number: int, bits: int) -> int:

@@ -6,7 +6,7 @@ also what waits, of a team's or everybody's only what is held. Where others have
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
@@ -36,17 +36,36 @@ class Bar(NamedTuple):
 
 @dataclass
 class _Taken:
-    """What leases take of one bucket, by lease id."""
+    """What leases take of one bucket, by lease id; and each user's, by their ``created``."""
 
     total: Amount = 0
     of: dict[str, tuple[Amount, Lease]] = field(default_factory=dict)
+    of_user: dict[str, Amount] = field(default_factory=dict)
 
     def add(self, lease: Lease, much: Amount) -> None:
-        self.total += much
         self.of[lease.id] = much, lease
+        self._count(lease, much)
 
     def remove(self, lease: Lease) -> None:
-        self.total -= self.of.pop(lease.id)[0]
+        self._count(lease, -self.of.pop(lease.id)[0])
+
+    def _count(self, lease: Lease, much: Amount) -> None:
+        self.total += much
+        user = lease.key.user_created
+        self.of_user[user] = self.of_user.get(user, 0) + much
+        if not self.of_user[user]:
+            del self.of_user[user]
+
+    def own(self, claim: Claim) -> Amount:
+        """Return what the user of a claim has beside it."""
+        return self.of_user.get(claim.user_created, 0) - self._of(claim)
+
+    def others(self, claim: Claim) -> Amount:
+        """Return what others have."""
+        return self.total - self.of_user.get(claim.user_created, 0)
+
+    def _of(self, claim: Claim) -> Amount:
+        return self.of[claim.id][0] if claim.id in self.of else 0
 
 
 _NONE = _Taken()
@@ -65,7 +84,9 @@ class Holdings:
         """Whether there is anything to count."""
         self._kinds, self._rules, self._grants, self._now = kinds, rules, grants, now
         self._bounds: dict[Who, tuple[Bound, ...]] = {}
-        self._taken_of: dict[str, list[_Taken]] = {}
+        self.changed: dict[Bucket, Amount] = {}
+        """What was held of the limits that changed since somebody cleared this."""
+        self._taken_of: dict[str, list[tuple[Bucket, _Taken]]] = {}
         self._takes: dict[str, dict[str, Takes]] = {}
 
     def add(self, lease: Lease) -> None:
@@ -78,13 +99,17 @@ class Holdings:
             much = amount(bound.limit, lease.request, kind)
             if much and (holds or not bound.of_all):
                 taken = (self.held if holds else self.waiting).setdefault(bound.bucket, _Taken())
+                if holds:
+                    self.changed.setdefault(bound.bucket, taken.total)
                 taken.add(lease, much)
-                taken_of.append(taken)
+                taken_of.append((bound.bucket, taken))
 
     def remove(self, lease: Lease) -> None:
         """Count a lease no more."""
         self._takes.pop(lease.id, None)
-        for taken in self._taken_of.pop(lease.id, ()):
+        for bucket, taken in self._taken_of.pop(lease.id, ()):
+            if taken is self.held.get(bucket):
+                self.changed.setdefault(bucket, taken.total)
             taken.remove(lease)
 
     def takes(self, claim: Claim, kind: GpuKind | None) -> Takes:
@@ -130,11 +155,17 @@ class Tally:
         self._granted: dict[str, list[tuple[Bucket, Amount]]] = {}
         self._ends: dict[Bucket, list[tuple[float, Amount]]] = {}
 
+    @property
+    def granted_of(self) -> Collection[Bucket]:
+        """The limits of which a pass granted something, or gave something back."""
+        return self._more.keys()
+
     def bounds(self, who: Who) -> tuple[Bound, ...]:
         """Return the limits in force for somebody."""
         return self._all.bounds(who)
 
-    def _total(self, bucket: Bucket) -> Amount:
+    def total(self, bucket: Bucket) -> Amount:
+        """Return what is held of a limit, with what a pass granted."""
         more = self._more.get(bucket, 0) if self._more else 0
         return self._held.get(bucket, _NONE).total + more
 
@@ -142,7 +173,7 @@ class Tally:
         """Return the limits in force for somebody, and what is taken of each: for those of users also what waits."""
         waiting = self._waiting
         return [
-            (bound, self._total(bound.bucket) + waiting.get(bound.bucket, _NONE).total) for bound in self.bounds(who)
+            (bound, self.total(bound.bucket) + waiting.get(bound.bucket, _NONE).total) for bound in self.bounds(who)
         ]
 
     def takes(self, claim: Claim, kind: GpuKind | None) -> Takes:
@@ -152,7 +183,7 @@ class Tally:
     def bar(self, claim: Claim, kind: GpuKind | None) -> Bar | None:
         """Return the hard limit that leaves too little for a claim now; None where all leave enough."""
         for bound, asked in self.takes(claim, kind):
-            held = self._total(bound.bucket)
+            held = self.total(bound.bucket)
             if bound.hard is not None and not self.leaves(bound, asked):
                 seen, next_end = self._seen, self._frees_at(bound.bucket, 0)
                 use = Use(asked, held, next_end=next_end, now=seen.now)
@@ -163,7 +194,7 @@ class Tally:
 
     def leaves(self, bound: Bound, much: Amount) -> bool:
         """Whether a hard limit leaves so much."""
-        return bound.hard is None or self._total(bound.bucket) + much <= bound.hard
+        return bound.hard is None or self.total(bound.bucket) + much <= bound.hard
 
     def is_guaranteed(self, claim: Claim, kind: GpuKind | None) -> bool:
         """Whether a claim stays within the soft limits that bind it. Where there are none, nothing is guaranteed."""
@@ -175,19 +206,20 @@ class Tally:
         """Return in a sentence which soft limit a claim goes beyond; "" for none."""
         for bound, asked in self.takes(claim, kind):
             if self._is_beyond(bound, asked):
-                held = self._total(bound.bucket)
+                held = self.total(bound.bucket)
                 return share_words(bound, Use(asked, held), self._seen.kinds)
         return ""
 
     def _is_beyond(self, bound: Bound, asked: Amount) -> bool:
-        return bound.soft is not None and asked > 0 and self._total(bound.bucket) + asked > bound.soft
+        return bound.soft is not None and asked > 0 and self.total(bound.bucket) + asked > bound.soft
 
     def refuse(self, claim: Claim, kind: GpuKind | None) -> RequestRefused | None:
         """Return the refusal of a request that its user's own workspaces leave no room for, or that may not wait."""
         for bound, asked in self.takes(claim, kind):
             if bound.hard is None:
                 continue
-            own, others = self._own(bound, claim), self._others(bound, claim)
+            held = self._held.get(bound.bucket, _NONE)
+            own, others = held.own(claim) + self._waiting.get(bound.bucket, _NONE).own(claim), held.others(claim)
             refused_now = not bound.entry.full_waits and own + others + asked > bound.hard
             if own + asked <= bound.hard and not refused_now:
                 continue
@@ -219,21 +251,6 @@ class Tally:
             self._more[bucket] = self._more.get(bucket, 0) - much
         return [bucket for bucket, _ in freed]
 
-    def _own(self, bound: Bound, claim: Claim) -> Amount:
-        """Return what the user of a claim has of a limit beside it."""
-        taken = (self._held.get(bound.bucket, _NONE), self._waiting.get(bound.bucket, _NONE))
-        both = (item for one in taken for item in one.of.items())
-        return sum(
-            (much for name, (much, x) in both if name != claim.id and x.key.user_created == claim.user_created), 0
-        )
-
-    def _others(self, bound: Bound, claim: Claim) -> Amount:
-        """Return what others hold of a limit."""
-        taken = self._held.get(bound.bucket, _NONE).of.items()
-        return sum(
-            (much for name, (much, x) in taken if name != claim.id and x.key.user_created != claim.user_created), 0
-        )
-
     def _frees_at(self, bucket: Bucket, short: Amount) -> float:
         """Return when so much more of a limit is free by the ends that are known; infinite where nothing tells."""
         if bucket not in self._ends:
@@ -247,9 +264,12 @@ class Tally:
         return inf
 
 
-def check_quotas(claim: Claim, seen: Snapshot) -> None:
-    """Raise RequestRefused where a request can't be had for its user's quotas, with any kind of GPU that it takes."""
-    tally = Tally(seen)
+def check_quotas(claim: Claim, seen: Snapshot, holdings: Holdings | None = None) -> None:
+    """Raise RequestRefused where a request can't be had for its user's quotas, with any kind of GPU that it takes.
+
+    ``holdings`` are those of the snapshot, where they are kept.
+    """
+    tally = Tally(seen, holdings)
     refused = [tally.refuse(claim, kind) for kind in kinds_of(claim.request, seen.kinds) or (None,)]
     if all(refused) and refused[0] is not None:
         raise refused[0]

@@ -17,6 +17,7 @@ from tornado.tcpclient import TCPClient
 
 from gpuspawner.catalog import HttpSchedulerAddress
 from gpuspawner.core.errors import GpuspawnerError, Unavailable
+from gpuspawner.schedulers.base import Unfit
 from gpuspawner.schedulers.http.answers import Capabilities, Claims, Error, Offers, State, StockList
 
 T = TypeVar("T", bound=BaseModel)
@@ -65,10 +66,6 @@ class _Connections(TCPClient):
         super().close()
 
 
-class Unfit(Unavailable):
-    """It answers, and can't be used as it is: the words say why, and what to do."""
-
-
 class Client:
     """The contract's requests. Each raises Unavailable where no answer comes, or none that the contract knows."""
 
@@ -78,7 +75,7 @@ class Client:
         self.name = "The scheduler"
         """What pages call it; its own name once it told that."""
         self._hub = f"/v1/hubs/{quote(hub_id, safe='')}"
-        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._turns, self._forms = asyncio.Semaphore(AT_ONCE), asyncio.Semaphore(AT_ONCE // 2)
 
     async def capabilities(self) -> Capabilities:
         """Ask what it is. Raises Unfit where it is none that can be used."""
@@ -93,8 +90,9 @@ class Client:
         return await self._ask(StockList, "GET", "/v1/stock")
 
     async def offers(self, claim: Mapping[str, Any]) -> Offers:
-        """Ask what a claim would get. Raises TurnedDown."""
-        return await self._ask(Offers, "POST", "/v1/offers", claim)
+        """Ask what a claim would get. Raises TurnedDown. Many open forms take half the turns at most from claims."""
+        async with self._forms:
+            return await self._ask(Offers, "POST", "/v1/offers", claim)
 
     async def claims(self, cursor: str | None, wait_seconds: float = 0.0) -> Claims:
         """Ask what changed since a cursor, or without one, for all. Raises TurnedDown (410) for an unknown cursor."""

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -30,6 +29,7 @@ from gpuspawner.schedulers.http.gives import besides, held_by, offers_told, plac
 from gpuspawner.schedulers.http.mirror import Mirror
 from gpuspawner.schedulers.http.signing import Deliveries
 from gpuspawner.schedulers.http.telling import Telling
+from gpuspawner.schedulers.own_queue import without_gpus
 
 log = logging.getLogger("gpuspawner.scheduler")
 
@@ -165,7 +165,7 @@ class HttpScheduler:
     async def offers(self, seen: Snapshot, claim: Claim) -> Preview:
         """Ask what a claim would get; nothing changes by it."""
         if claim.request.gpu is None:
-            return await self._mine.offers(_without_gpus(seen), claim)
+            return await self._mine.offers(without_gpus(seen), claim)
         self._set_clock(seen.now)
         name = self._client.name
         if not seen.fleet.complete:
@@ -226,7 +226,7 @@ class HttpScheduler:
         if self.mirror.changes != self._changes:
             self._changes, self._as_of = self.mirror.changes, max(seen.now, self._as_of)
             await self._look_at_stock()
-        without = await self._mine.sync(_without_gpus(seen))
+        without = await self._mine.sync(without_gpus(seen))
         waiting = [(claim_of(x), x) for x in seen.leases if x.phase in WAITING and is_told(x)]
         stands = [(claim, self._telling.state(claim)) for claim, _ in waiting]
         grants, used = list[Grant](), dict(seen.used)
@@ -318,11 +318,6 @@ class HttpScheduler:
 
     def _ours(self, at: float) -> float:
         return at - self._ahead_seconds
-
-
-def _without_gpus(seen: Snapshot) -> Snapshot:
-    """Return a snapshot in which nobody waits for a GPU."""
-    return replace(seen, leases=tuple(x for x in seen.leases if x.phase not in WAITING or x.request.gpu is None))
 
 
 def _refusals(stands: Iterable[tuple[Claim, State | None]]) -> Iterable[Refusal]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 from tornado.web import HTTPError
@@ -14,9 +15,11 @@ from gpuspawner.core.leases.times import deciding_since
 from gpuspawner.service.api.base import Person
 from gpuspawner.service.leases.reclaimer import EVIDENCE_SECONDS
 from gpuspawner.service.parts import Parts
+from gpuspawner.service.tell.rules.going_on import WITH, WITHOUT, next_of, way_of
 from gpuspawner.service.tell.rules.gpu_warnings import closed_gpus
+from gpuspawner.service.tell.sentences import gpus_asked
 
-ACTIONS = "keep|extend|move|stop|seen|share|dispute|answer|consent"
+ACTIONS = f"keep|extend|move|stop|seen|share|dispute|answer|consent|{WITHOUT}|{WITH}"
 """What :func:`act` carries out, as a route matches it."""
 
 
@@ -41,8 +44,8 @@ async def act(parts: Parts, person: Person, lease: Lease, action: str, where: st
     if action in _OF_AN_END:
         async with parts.book.of_ended:
             await _OF_AN_END[action](parts, person, await parts.book.find(lease.id) or lease, said, where)
-    elif action == "move" and lease.reason is endings.Reason.MOVED:
-        return  # a second click, in another tab: it moves already
+    elif lease.reason is not None and lease.reason is _DONE_BY.get(action):
+        return  # a second click, in another tab: it is done already
     elif not lease.live:
         raise Conflict("This workspace has ended. Start it again from the form; its files are kept.")
     elif action == "consent":
@@ -54,14 +57,19 @@ async def act(parts: Parts, person: Person, lease: Lease, action: str, where: st
     else:
         if person.lease is not None:
             raise HTTPError(403, reason="A workspace's own token may not end it: use the hub or the workspace page.")
-        await (_move if action == "move" else _stop)(parts, person, lease, where)
+        await _ENDS[action](parts, person, lease, where)
 
 
 async def _stop(parts: Parts, person: Person, lease: Lease, where: str) -> None:
+    await stop(parts, person.name, lease, where)
+
+
+async def stop(parts: Parts, who: str, lease: Lease, where: str) -> None:
+    """Stop a workspace for a person, or take its request back while it waits."""
     if lease.phase is Phase.STOPPING:
         return
     waits = lease.phase in WAITING
-    how = endings.withdrawn(person.name, where) if waits else endings.stopped_by(person.name, where)
+    how = endings.withdrawn(who, where) if waits else endings.stopped_by(who, where)
     await parts.reclaimer.mark(lease.id, how)
     await parts.reclaimer.drive(lease.id)
 
@@ -137,3 +145,38 @@ async def _move(parts: Parts, person: Person, lease: Lease, where: str) -> None:
 
 def _may_move(lease: Lease) -> bool:
     return lease.phase in UP
+
+
+async def _go_on(parts: Parts, person: Person, lease: Lease, where: str, way: str) -> None:
+    """Stop a workspace, to start again with the same home without a GPU, or with one: as any start is asked for."""
+    if lease.phase not in UP:
+        raise Conflict("It does not run: change what it asks for on the form.")
+    if lease.unasked:
+        raise Conflict("It was started without the GPU service, which could not start it again. Use the form.")
+    if way != way_of(lease):
+        raise Conflict("It has no GPU now." if way == WITHOUT else "It has a GPU now.")
+    groups = await parts.members.now(lease.user, lease.key.owner)
+    after = next_of(parts, lease, groups)
+    if after is None:
+        raise Conflict("It had no GPU before, and its template gives none by default: choose one on the form.")
+    parts.allocator.check(after.request, lease.key)
+    current = parts.book.get(lease.id)
+    if current is None or current.phase not in UP:
+        raise Conflict("This workspace has ended meanwhile.")
+    how = endings.goes_on(person.name, where, gpus_asked(after.request, parts.catalog))
+    # Without an await between, so that both are stored together.
+    noted = parts.book.save(replace(current, goes_on=after))
+    await asyncio.gather(noted, parts.reclaimer.mark(lease.id, how))
+    await parts.reclaimer.drive(lease.id)
+
+
+async def _without(parts: Parts, person: Person, lease: Lease, where: str) -> None:
+    await _go_on(parts, person, lease, where, WITHOUT)
+
+
+async def _with(parts: Parts, person: Person, lease: Lease, where: str) -> None:
+    await _go_on(parts, person, lease, where, WITH)
+
+
+_ENDS = {"stop": _stop, "move": _move, WITHOUT: _without, WITH: _with}
+_DONE_BY = {"move": endings.Reason.MOVED, WITHOUT: endings.Reason.CHANGED, WITH: endings.Reason.CHANGED}

@@ -22,6 +22,7 @@ from gpuspawner.service.inbox.views import shown_view
 from gpuspawner.service.tell.arrivals import elsewhere
 from gpuspawner.service.tell.output import output_view
 from gpuspawner.service.tell.record_views import audit_view, reading_view
+from gpuspawner.service.tell.rules.going_on import going_on_view, wait_words
 from gpuspawner.service.tell.rules.quota_view import bounds_view
 from gpuspawner.service.tell.rules.teams import teams_view
 from gpuspawner.service.tell.sentences import gpus_asked, starts_at
@@ -244,10 +245,24 @@ class Audit(ApiHandler):
         self.answer({"audit": [audit_view(line) for line in lines]})
 
 
+class GoingOn(ApiHandler):
+    """GET: whether a workspace can go on without a GPU, or with one, what that does, and what it would wait for."""
+
+    @route(answer=workspaces.GoingOnNow)
+    async def get(self, workspace: str) -> None:
+        """Answer what is to be known before it is asked for; nothing is done."""
+        lease = await self.own(workspace)
+        groups = await self.parts.members.now(lease.user, lease.key.owner)
+        can = going_on_view(self.parts, lease)
+        now = await wait_words(self.parts, lease, groups) if can and not can["why"] else ""
+        self.answer({"going_on": can, "now": now})
+
+
 class Act(ApiHandler):
     """POST: keep, extend, move, stop, seen, share; with a ``sentence`` dispute (its user), answer (administrators).
 
-    With ``substitutes``, a list, consent: to all of these kinds and no other, while it waits.
+    ``without-gpu`` and ``with-gpu`` end it, to start again so. With ``substitutes``, a list, consent: to all of these
+    kinds and no other, while it waits.
     """
 
     @route(answer=workspaces.Workspace, body=ActBody)
@@ -271,5 +286,6 @@ ROUTES: list[Any] = [
     (r"/api/v1/workspaces/([^/]+)/readings", Readings),
     (r"/api/v1/workspaces/([^/]+)/audit", Audit),
     (r"/api/v1/workspaces/([^/]+)/output", Output),
+    (r"/api/v1/workspaces/([^/]+)/going-on", GoingOn),
     (rf"/api/v1/workspaces/([^/]+)/({ACTIONS})", Act),
 ]

@@ -14,7 +14,7 @@ from typing import Any
 from gpuspawner.catalog import Catalog, completed, resolve, without_lost_consent
 from gpuspawner.catalog.file import InForce
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused
-from gpuspawner.core.leases import endings, events
+from gpuspawner.core.leases import coming_back, endings, events
 from gpuspawner.core.leases import lease as leases
 from gpuspawner.core.leases.endings import ENDINGS, End, Reason, Return
 from gpuspawner.core.leases.lease import HOLDING, JOINABLE, UP, WAITING, Key, Lease, Phase
@@ -67,6 +67,7 @@ class Ask:
     by: str = ""
     unattended: bool = False
     where: str = "the hub"
+    lease_id: str = ""
 
 
 def hash_token(token: str) -> str:
@@ -185,10 +186,10 @@ class Allocator:
         now = self.clock.now()
         lease = self.book.of_key(ask.key)
         if lease is None or lease.phase not in JOINABLE or lease.request != ask.request:
-            self._check(ask.request, ask.key)  # what has its place keeps it, also when its last node goes
+            self.check(ask.request, ask.key)  # what has its place keeps it, also when its last node goes
         if lease is None:
             lease = Lease(
-                uuid.uuid4().hex,
+                ask.lease_id or uuid.uuid4().hex,
                 ask.key,
                 ask.user,
                 ask.request,
@@ -223,13 +224,11 @@ class Allocator:
 
     def check(self, request: Request, key: Key) -> None:
         """Raise what :meth:`acquire` would raise for this request, without asking for anything."""
-        self._check(request, key)
-
-    def _check(self, request: Request, key: Key) -> None:
         lease = self.book.of_key(key)
         claim = Claim("" if lease is None else lease.id, key.user_created, request, self.clock.now(), user=request.user)
         if any(quota.limits for quota in self.catalog.rules.quotas):
-            check_quotas(claim, self.observed.snapshot())
+            seen = self.observed.snapshot()
+            check_quotas(claim, seen, self.observed.holdings(seen))
         self.bounds.check(request, key)
         self.prospects.check(request, self._offers())
 
@@ -392,7 +391,8 @@ class Allocator:
         returns = ENDINGS[lease.reason or Reason.PREEMPTED].returns
         if returns is Return.BY_POLICY and not policy_of(self.catalog, lease, self.clock.now()).back_in_queue:
             return False
-        return returns is not Return.NEVER and bool(lease.request.template) and not self.offered_no_more(lease)
+        asked_by_user = returns is not Return.NEVER and bool(lease.request.template)
+        return asked_by_user and not self.offered_no_more(coming_back.as_next(lease))
 
     def line(self, lease: Lease, actor: str, event: events.Event, where: str = "") -> AuditLine:
         """Return an audit line of now."""

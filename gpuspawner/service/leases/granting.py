@@ -74,7 +74,7 @@ class Granting:
         if self._observed.processes_known:
             if grants := answer.grants():
                 seen = self._observed.snapshot()
-                used, tally = dict(used_shares(seen.leases, seen.others)), Tally(seen)
+                used, tally = dict(used_shares(seen.leases, seen.others)), Tally(seen, self._observed.holdings(seen))
                 for grant in grants:
                     before = self._book.get(grant.claim.id)
                     if before is not None and (done := self._grant(grant, seen, used, tally)) is not None:
@@ -173,8 +173,11 @@ class Granting:
                 event: events.Event = events.ClaimGone(f"{by} does not need its GPUs any more.")
                 stored.append(self._book.save(spared, audit=[self._line(spared, event)]))
             elif one is not None and (notice is None or notice.preemption != SCHEDULER or notice.at != one.at):
-                warned = replace(lease, notice=Notice(SCHEDULER, one.at, one.why, by))
-                event = events.WarnedOfClaim(f"{one.why} It ends at {show_time(one.at, now)}.")
+                why, ends = one.why, f"It ends at {show_time(one.at, now)}."
+                if one.at <= now:
+                    why, ends = f"{why} {by} told of it when its time was over: there was no notice.", "It ends now."
+                warned = replace(lease, notice=Notice(SCHEDULER, one.at, why, by))
+                event = events.WarnedOfClaim(f"{why} {ends}")
                 stored.append(self._book.save(warned, audit=[self._line(warned, event)]))
         return stored
 

@@ -9,7 +9,9 @@ from gpuspawner.catalog import Catalog
 from gpuspawner.core.gpus.fleet import Fleet, Slot
 from gpuspawner.core.leases.lease import Key, Lease
 from gpuspawner.core.placement.placement import left_over, used_shares
+from gpuspawner.core.queue.index import KeptHoldings
 from gpuspawner.core.queue.snapshot import KeptGpus, Kinds, Snapshot
+from gpuspawner.core.quotas.quotas import Holdings
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.book import Book
@@ -43,6 +45,7 @@ class Observed:
         self.seen: frozenset[tuple[str, Slot]] = frozenset()
         """Who was last seen to run on which GPUs, by lease id."""
         self._stops: dict[Key, float] = {}
+        self._holdings = KeptHoldings()
 
     @property
     def others(self) -> tuple[Slot, ...]:
@@ -71,6 +74,10 @@ class Observed:
             kept=self.kept(),
             paused=self._restrictions.paused(),
         )
+
+    def holdings(self, seen: Snapshot) -> Holdings:
+        """Return what a snapshot's leases hold of quotas: counting all anew would be most of what asking takes."""
+        return self._holdings.of(seen)
 
     @property
     def fleet(self) -> Fleet:

@@ -42,6 +42,9 @@ from gpuspawner.service.store.rows import AuditLine, ReadingRow, lease_of, row_o
 
 WRITTEN_SECONDS, TROUBLE_SECONDS = 10.0, 2.0
 """How long ago something was written, at most: for how long a full disk may be unknown, and a mended one."""
+ANSWERED_SECONDS = 75.0
+"""For so long whoever reads waits: longer than a server is given. A disk or a server that hangs gives no answer."""
+HANGS = "The store does not answer: it was asked {seconds:.0f} s ago. It is tried again at every step."
 READERS = 8
 """Threads that read: fewer than the connections that a pool has."""
 
@@ -135,9 +138,17 @@ class Store:
         self._engine.dispose()
 
     async def read(self, step: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """Return what a method that reads returns, called beside the loop."""
+        """Return what a method that reads returns, called beside the loop.
+
+        Raises:
+            Unavailable: also where nothing was answered in time, whatever became of the thread that asked.
+        """
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._readers, partial(step, *arguments, **named))
+        asked = loop.run_in_executor(self._readers, partial(step, *arguments, **named))
+        try:
+            return await asyncio.wait_for(asked, ANSWERED_SECONDS)
+        except asyncio.TimeoutError as error:
+            raise Unavailable(HANGS.format(seconds=ANSWERED_SECONDS)) from error
 
     async def write(self, step: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Return what a method that writes returns, called beside the loop, after all writes that were asked before."""

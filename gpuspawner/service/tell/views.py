@@ -26,6 +26,7 @@ from gpuspawner.service.tell.arrivals import arrival_view, awaited_words, reach_
 from gpuspawner.service.tell.explanation import explained
 from gpuspawner.service.tell.rules.charged import charged_view, why_it_ends
 from gpuspawner.service.tell.rules.claims import notice_words, reaches_into_words
+from gpuspawner.service.tell.rules.going_on import going_on_view, ways_out
 from gpuspawner.service.tell.rules.gpu_warnings import of_gpus
 from gpuspawner.service.tell.rules.kept_free import kept_free_words
 from gpuspawner.service.tell.rules.rule_views import held_back_view, latest_end_view, policy_view
@@ -87,6 +88,7 @@ def lease_view(parts: Parts, lease: Lease) -> dict[str, Any]:
         "keep": _keep(parts, lease),
         "extend": _extend(parts, lease),
         "warning": _warning(parts, lease),
+        "going_on": going_on_view(parts, lease),
         "arrival": arrival_view(lease, parts.clock.now()),
         "charged": charged_view(parts, lease),
         "end": _end(lease),
@@ -322,10 +324,10 @@ def warnings_of(parts: Parts, lease: Lease) -> Iterator[dict[str, Any]]:
         ends_at = _grace_end(lease, grace)
         held = "Running kernels and what they hold on the GPU" if lease.slots else "Running kernels"
         text = f"{idle} This workspace ends at {show_time(ends_at, now)}. {held} would be lost; files stay."
-        yield {"kind": "idle", "text": text, "ends_at": ends_at, "actions": keep}
+        yield {"kind": "idle", "text": text, "ends_at": ends_at, "actions": [*keep, *ways_out(parts, lease)]}
     elif grace is not None and policy.mode is Mode.WARN:
         text = f"{idle} Please stop this workspace if you do not need it. Nothing is stopped for it."
-        yield {"kind": "idle", "text": text, "ends_at": None, "actions": keep}
+        yield {"kind": "idle", "text": text, "ends_at": None, "actions": [*keep, *ways_out(parts, lease)]}
     if (unclaimed := unclaimed_warning(lease, keep, now)) is not None:
         yield unclaimed
     yield from of_gpus(parts, lease)

@@ -38,11 +38,20 @@ def quota_lines_of(parts: Parts, name: str, owner: Owner, teams: Sequence[str]) 
 
 
 async def used_this_month(parts: Parts, by: str, owner: Owner | None) -> dict[str, Any]:
-    """Return what was used in this month of the catalog's clock, as ``usage_view`` does, with ``cost_words``."""
+    """Return what was used in this month of the catalog's clock, as ``usage_view`` does, with ``cost_words``.
+
+    Each row has besides a ``title``, as people read it.
+    """
     today = day_of(milliseconds(parts.clock.now()), parts.allocator.accounting.zone)
     view = await usage_view(parts, by, f"{today[:-2]}01", today, owner)
+    catalog = parts.catalog
+    titles = {
+        "kind": {name: kind.title for name, kind in catalog.gpus.items()},
+        "team": {name: team.title for name, team in catalog.rules.teams.items()},
+    }.get(by, {})
+    rows = [{**row, "title": titles.get(row["name"]) or row["name"]} for row in view["rows"]]
     cost_words = "" if view["cost"] is None else show_money(view["cost"], parts.catalog.rules.currency)
-    return {**view, "cost_words": cost_words}
+    return {**view, "rows": rows, "cost_words": cost_words}
 
 
 def ended_shown(ended: Iterable[Lease], live: Collection[str]) -> list[tuple[Lease, bool]]:

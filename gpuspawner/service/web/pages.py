@@ -19,6 +19,7 @@ from gpuspawner.service.leases.reclaimer import EVIDENCE_SECONDS
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.tell.output import output_view
 from gpuspawner.service.tell.record_views import audit_view
+from gpuspawner.service.tell.rules.going_on import going_on_view, wait_words
 from gpuspawner.service.tell.sentences import gpus_asked
 from gpuspawner.service.tell.views import (
     extension_left_seconds,
@@ -129,6 +130,8 @@ class WorkspacePage(PageHandler):
         rows = await parts.store.read(parts.store.readings, lease.id)
         lines = await parts.store.read(parts.store.audit, lease.id)
         output = await output_view(parts, lease, person)
+        going = going_on_view(parts, lease)
+        outlook = await wait_words(parts, lease, await self.groups_shown()) if going and not going["why"] else ""
         view = lease_view(parts, lease)
         self.render_page(
             "workspace.html",
@@ -154,6 +157,7 @@ class WorkspacePage(PageHandler):
             next_one=None if lease.live else parts.book.of_key(lease.key),
             again=story.start_again_links(self.hub_prefix, lease, person.name if mine else lease.user),
             output=output,
+            going_on_now=outlook,
             end=story.ended_view(lease, mine=mine) if lease.reason else None,
         )
 

@@ -131,17 +131,23 @@ async def entries_shown(parts: Parts) -> list[Entry]:
 async def near_their_end(parts: Parts, count: int) -> list[Row]:
     """Return the limits and budgets that are nearly used up, or run out before they renew: the fullest first."""
     names = await _names(parts)
-    rows = parts.queue.once("quotas near", lambda: _near(parts, names))
+    rows = parts.queue.once("quotas near", lambda: _near(parts, names, count))
     return rows[:count]
 
 
-def _near(parts: Parts, names: dict[str, str]) -> list[Row]:
+def _near(parts: Parts, names: dict[str, str], count: int) -> list[Row]:
+    """Return the fullest; of budgets, of which there may be thousands, only these are put into words."""
     seen = _Seen(parts, Tally(parts.allocator.observed.snapshot()), parts.allocator.bounds.balances(), names)
-    rows = []
+    now, rows, budgets = seen.balances.now, [], []
     for entry in parts.catalog.rules.quotas:
         for asker, who in _whom(seen, entry):
-            rows += _rows(seen, entry, asker, who, least=NEAR_SHARE)
-    return sorted(rows, key=lambda row: -(row.part or 0.0))
+            rows += [row for row in _limits(seen, entry, asker, who) if (row.part or 0.0) >= NEAR_SHARE]
+            found = [one for one in seen.balances.of(asker) if one.entry is entry]
+            near = [one for one in found if _taken(one) >= NEAR_SHARE or one.lasts_until(now) is not None]
+            budgets += [(_taken(one), one, who) for one in near]
+    budgets.sort(key=lambda found: -found[0])
+    rows += [_of_budget(parts, budget_view(parts, one, now), who) for _, one, who in budgets[:count]]
+    return sorted(rows, key=lambda row: -(row.part or 0.0))[:count]
 
 
 async def _names(parts: Parts) -> dict[str, str]:
@@ -161,22 +167,23 @@ def _entry(seen: _Seen, entry: Quota) -> Entry:
     return Entry(entry.name, rule_id(entry.name), words, rows, max(0, len(found) - USERS_SHOWN))
 
 
-def _rows(seen: _Seen, entry: Quota, asker: Asker, who: str, least: float = 0.0) -> list[Row]:
-    """Return the rows of somebody in an entry: with ``least`` those of which so much is taken, or that run out."""
+def _rows(seen: _Seen, entry: Quota, asker: Asker, who: str) -> list[Row]:
+    """Return the rows of somebody in an entry."""
     parts, now = seen.parts, seen.balances.now
+    budgets = [one for one in seen.balances.of(asker) if one.entry is entry]
+    of_budgets = [_of_budget(parts, budget_view(parts, one, now), who) for one in budgets]
+    return [*_limits(seen, entry, asker, who), *of_budgets]
+
+
+def _limits(seen: _Seen, entry: Quota, asker: Asker, who: str) -> list[Row]:
     limits = seen.tally.uses(Who(asker.user, asker.user_created, asker.team))
-    budgets = seen.balances.of(asker)
-    near = [one for one in budgets if one.entry is entry and (not least or _is_near(one, least, now))]
-    rows = [_of_limit(limit_view(parts, one, used), who) for one, used in limits if one.entry is entry]
-    return [
-        *(row for row in rows if (row.part or 0.0) >= least),
-        *(_of_budget(parts, budget_view(parts, one, now), who) for one in near),
-    ]
+    return [_of_limit(limit_view(seen.parts, one, used), who) for one, used in limits if one.entry is entry]
 
 
-def _is_near(one: Balance, least: float, now: float) -> bool:
+def _taken(one: Balance) -> float:
+    """Return how much of a budget is taken, of 1; 0 where it has no end."""
     most = one.soft if one.hard is None else one.hard
-    return bool(most and (one.used + one.set_aside) / most >= least) or one.lasts_until(now) is not None
+    return min(1.0, float((one.used + one.set_aside) / most)) if most else 0.0
 
 
 def _whom(seen: _Seen, entry: Quota) -> Iterator[tuple[Asker, str]]:

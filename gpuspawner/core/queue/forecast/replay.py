@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from fractions import Fraction
 from math import lcm
 
-from gpuspawner.core.gpus.fleet import NOTHING, Beside, NodeName
+from gpuspawner.core.gpus.fleet import NOTHING, Beside, Gpu, NodeName
 from gpuspawner.core.placement.pools import Pools
 
 Parts = Sequence[tuple[str, int]]
@@ -41,22 +41,23 @@ class Room:
         self._fits: dict[int, _Fitting] = {}
         self.largest = pools.largest(pool) if pools.complete else 0
 
-    def take(self, share: int, count: int, needs: Beside = NOTHING) -> Parts | None:
+    def take(self, share: int, count: int, needs: Beside = NOTHING, without: Collection[str] = ()) -> Parts | None:
         """Take ``count`` shares of distinct GPUs of one node, by the rules of ``placement.place`` but for the demand.
 
-        First of a node that is not known to lack CPU or memory, then where the GPUs, once taken, have the least left,
-        then of the fullest node.
+        None of those that it must do ``without``. First of a node that is not known to lack CPU or memory, then where
+        the GPUs, once taken, have the least left, then of the fullest node.
         """
         found = None
         for node in self._fitting(share).nodes(count):
+            if without and len(self._fitting_on(node, share, without)) < count:
+                continue
             if self._holds(node, needs):
                 found = node
                 break
             found = found or node
         if found is None:
             return None
-        left, gpus = self._left_on(found), self._pools.gpus(self._pool, found)
-        fitting = [gpu for gpu in gpus if left[gpu.id] >= share]
+        left, fitting = self._left_on(found), self._fitting_on(found, share, without)
         fitting.sort(key=lambda gpu: (left[gpu.id], gpu.index, gpu.id))
         parts = [(gpu.id, share) for gpu in fitting[:count]]
         self._change(found, parts, -1)
@@ -78,6 +79,10 @@ class Room:
     def fits(self, share: int, count: int) -> bool:
         """Whether a node has so many shares of distinct GPUs."""
         return self._fitting(share).has(count)
+
+    def _fitting_on(self, node: NodeName, share: int, without: Collection[str]) -> list[Gpu]:
+        left, gpus = self._left_on(node), self._pools.gpus(self._pool, node)
+        return [gpu for gpu in gpus if left[gpu.id] >= share and gpu.id not in without]
 
     def _left_on(self, node: NodeName) -> dict[str, int]:
         left = self._left.get(node)

@@ -16,9 +16,9 @@ from gpuspawner.core.placement.placement import beside_of, used_shares
 from gpuspawner.core.queue.ends import Coming, Ends
 from gpuspawner.core.queue.forecast.lasting import Lasted
 from gpuspawner.core.queue.forecast.replay import Parts, Room, Whole
-from gpuspawner.core.queue.holds import held_gpus, is_member
+from gpuspawner.core.queue.holds import HeldGpus, held_from, held_gpus, is_member
 from gpuspawner.core.queue.index import Index
-from gpuspawner.core.queue.order import Line, Standing, policy_of
+from gpuspawner.core.queue.order import Line, Lined, Standing, policy_of
 from gpuspawner.core.queue.shares import Uses
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.core.quotas.bounds import Bucket
@@ -69,7 +69,11 @@ class Replay:
         self._pools = index.pools
         self._whole = Whole([*index.denominators, *(kind.share.denominator for kind in seen.kinds.values())])
         self._parts = {kind.name: self._whole.of(kind.share) for kind in seen.kinds.values()}
-        self._kept = _kept_at(seen, claims)
+        held = held_gpus(seen)
+        self._later = [one for one in held if one.opening.opens_at > seen.now]
+        self._over = sorted(((x.opening.ends_at, seen.kinds[x.hold.kind].pool) for x in self._later), reverse=True)
+        """When which pool's GPUs are held no more."""
+        self._kept = _kept_at(seen, claims, held)
         kept = used_shares((), (slot for _, slots in self._kept for slot in slots))
         self._rooms = {pool: Room(index.pools, pool, self._whole, kept) for pool in waited_for if pool in index.pools}
         self._coming = {
@@ -127,6 +131,8 @@ class Replay:
                 opened |= self._ends_of(lease)
         while self._kept and self._kept[-1][0] <= self._at:
             self._free(self._kept.pop()[1], NOTHING)
+        while self._over and self._over[-1][0] <= self._at:
+            self._freed.add(self._over.pop()[1])
         while self._events and self._events[0][0] <= self._at:
             _, _, claim, what = heappop(self._events)
             opened |= self._happens(claim, what)
@@ -134,8 +140,8 @@ class Replay:
 
     def _next_at(self) -> float:
         own = self._events[0][0] if self._events else inf
-        kept = self._kept[-1][0] if self._kept else inf
-        return min([own, kept, *(coming.next_at for coming in self._coming.values())])
+        kept = [some[-1][0] for some in (self._kept, self._over) if some]
+        return min([own, *kept, *(coming.next_at for coming in self._coming.values())])
 
     def _ends_of(self, lease: Lease) -> set[str]:
         """Let a lease end; return the pools that those wait for who are let in."""
@@ -208,7 +214,7 @@ class Replay:
             pools = {""}
         for pool in pools:
             if pool not in self._lines:
-                self._lines[pool] = Line((), self._standing)
+                self._lines[pool] = Line(Lined(), self._standing)
             self._lines[pool].add(claim)
             self._open(pool)  # it may go before whoever waits there
         return pools
@@ -282,7 +288,7 @@ class Replay:
                 waits = True
         if held is not None and not waits:
             self._settled.clear()
-            self._gates.setdefault(held, Line((), self._standing)).add(claim)
+            self._gates.setdefault(held, Line(Lined(), self._standing)).add(claim)
             self._gate_of[claim.id] = held
             self._let_in.pop(claim.id, None)
             self._followed.discard(claim.id)
@@ -301,7 +307,9 @@ class Replay:
         if self._closed.get(kind.pool, claim.id) != claim.id or kind.pool not in self._rooms:
             return False
         needs = self._needs(claim.request)
-        parts = self._rooms[kind.pool].take(self._parts[kind.name], claim.request.count, needs)
+        parts = self._rooms[kind.pool].take(
+            self._parts[kind.name], claim.request.count, needs, held_from(claim, self._later, self._at)
+        )
         if parts is None:
             return False
         self._taken[claim.id] = kind.pool, parts
@@ -372,14 +380,14 @@ def _given_now(claim: Claim, seen: Snapshot) -> Sequence[GpuKind]:
     return [kind for kind in kinds_of(claim.request, seen.kinds) if not seen.paused_words(kind.name)]
 
 
-def _kept_at(seen: Snapshot, claims: Iterable[Claim]) -> list[tuple[float, tuple[Slot, ...]]]:
+def _kept_at(seen: Snapshot, claims: Iterable[Claim], held: Iterable[HeldGpus]) -> list[tuple[float, tuple[Slot, ...]]]:
     """Return which GPUs are kept from those who wait, and until when: for stronger claims, and for classes now.
 
     Those of a class that somebody waits of are left out: they are for them.
     """
     waiting, now = tuple(claims), seen.now
     kept = [(one.until, one.slots) for one in seen.kept]
-    open_now = (held for held in held_gpus(seen) if held.opening.opens_at <= now)
-    others = (held for held in open_now if not any(is_member(claim, held.hold) for claim in waiting))
-    kept += ((held.opening.ends_at, held.slots) for held in others)
+    open_now = (one for one in held if one.opening.opens_at <= now)
+    others = (one for one in open_now if not any(is_member(claim, one.hold) for claim in waiting))
+    kept += ((one.opening.ends_at, one.slots) for one in others)
     return sorted(kept, key=lambda one: -one[0])

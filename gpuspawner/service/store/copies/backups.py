@@ -13,40 +13,21 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 import sqlalchemy as sa
 
 from gpuspawner.core.errors import Conflict, Unavailable
-from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.store import schema
-from gpuspawner.service.store.schema import OPENED_BY, Step, known_steps, newer_words, version_of
+from gpuspawner.service.store.copies.condition import Condition, condition_of, steps_back
+from gpuspawner.service.store.schema import newer_words
 
 DATABASE, HUB_ID, SECRET = "gpuspawner.sqlite", "hub-id", "secret"
 IDENTITY = (HUB_ID, SECRET)
 LARGEST_BYTES = 64 * 2**30
 """Of a file in a backup. Arbitrary: far more than any store."""
 _EPOCH = "SELECT number FROM meta WHERE name = 'epoch'"
-
-
-@dataclass(frozen=True)
-class Condition:
-    """What a store is: its schema, this version's, and the steps between them; how much it holds.
-
-    ``revision`` is "" where no service has opened it yet. ``is_newer`` is whether this version does not know it.
-    ``opened_by`` is the version of gpuspawner that opened it last, "" where that was not noted.
-    """
-
-    revision: str
-    newest: str
-    steps: tuple[Step, ...]
-    is_newer: bool
-    live: int
-    ended: int
-    size_bytes: int
-    opened_by: str
 
 
 def condition(data: Path) -> Condition:
@@ -58,7 +39,7 @@ def condition(data: Path) -> Condition:
     path = data / DATABASE
     with _opened(path) as database:
         _check_whole(database, path)
-        return _condition(database, path.stat().st_size)
+    return _condition(path)
 
 
 def back_up(data: Path, out: IO[bytes]) -> tuple[str, ...]:
@@ -106,7 +87,7 @@ def restore(source: IO[bytes], data: Path, is_used: Callable[[], str]) -> str:
         epoch = _epoch_of(data / DATABASE)
         with _opened(found[DATABASE]) as database:
             _check_whole(database, found[DATABASE])
-            told = _condition(database, 0)
+            told = _condition(found[DATABASE])
             if told.is_newer:
                 raise Conflict(
                     f"The backup is of a later version. {newer_words(told.revision, told.newest, told.opened_by)}"
@@ -120,36 +101,15 @@ def restore(source: IO[bytes], data: Path, is_used: Callable[[], str]) -> str:
     return kept
 
 
-def undone(data: Path, revision: str) -> tuple[Step, ...]:
-    """Return the steps that a way back to a schema takes out again, the last one first.
-
-    Raises:
-        Unavailable: there is no store, or it is damaged.
-        Conflict: it is of a later version, or was never beyond that schema.
-    """
-    told = condition(data)
-    if told.is_newer:
-        raise Conflict(newer_words(told.revision, told.newest, told.opened_by))
-    known = known_steps()
-    revisions = [step.revision for step in known]
-    before = revisions[: revisions.index(told.revision)] if told.revision else []
-    if revision not in before:
-        raise Conflict(
-            f"The store has schema {told.revision or 'none yet'}, and goes back to an earlier one: "
-            f"{', '.join(before) or 'there is none'}. The older version says which it knows: gpuspawner store check."
-        )
-    return known[len(before) : revisions.index(revision) : -1]
-
-
 def go_back(data: Path, revision: str, is_used: Callable[[], str]) -> str:
     """Take a folder's store back to an earlier schema, whole or not at all; return where it lies as it was.
 
     Raises:
         Unavailable: there is no store, or it is damaged.
-        Conflict: as :func:`undone`, or the folder is in use.
+        Conflict: as :func:`steps_back`, or the folder is in use.
         OSError: it can't be written.
     """
-    undone(data, revision)
+    steps_back(condition(data), revision)
     if used := is_used():
         raise Conflict(used)
     with tempfile.TemporaryDirectory(dir=data, prefix=".downgrade-") as scratch:
@@ -165,17 +125,15 @@ def go_back(data: Path, revision: str, is_used: Callable[[], str]) -> str:
     return kept
 
 
-def _condition(database: sqlite3.Connection, size_bytes: int) -> Condition:
-    known = known_steps()
-    revision = _scalar(database, "SELECT version_num FROM alembic_version") or ""
-    revisions = [step.revision for step in known]
-    is_newer = bool(revision) and revision not in revisions
-    after = revisions.index(str(revision)) + 1 if revision in revisions else 0
-    ended = _number(database, "SELECT count(*) FROM leases WHERE phase = ?", Phase.ENDED.value)
-    every = _number(database, "SELECT count(*) FROM leases")
-    steps = () if is_newer else known[after:]
-    opened_by = version_of(_number(database, "SELECT number FROM meta WHERE name = ?", OPENED_BY))
-    return Condition(str(revision), revisions[-1], steps, is_newer, every - ended, ended, size_bytes, opened_by)
+def _condition(path: Path) -> Condition:
+    engine = sa.create_engine(f"sqlite:///{path}")
+    try:
+        with engine.connect() as connection:
+            return condition_of(connection, path.stat().st_size)
+    except sa.exc.DBAPIError as error:
+        raise Unavailable(f"{path} cannot be used ({error.orig}).") from error
+    finally:
+        engine.dispose()
 
 
 @contextlib.contextmanager

@@ -22,6 +22,8 @@ CONNECTIONS = 10
 DEAD_SECONDS = 5
 """After that, a transaction of a service that does nothing more is taken back by the server, and its lock is free:
 sooner than another service takes over. It is as long until a server counts as gone that does not answer at all."""
+READ_SECONDS = 60
+"""After that, the server breaks off a read: another program holds a table, or it reads more than anybody waits for."""
 LOCK = int.from_bytes(b"gpuspawn", "big")
 """The advisory lock of who writes: one in a database, whatever else is in it."""
 FROM_SOCKET = {
@@ -41,7 +43,8 @@ ADVICE = {
     "42P01": "The database has none of the tables that were there: it was emptied, or another one answers. Restore it, "
     "or start the service again to begin with an empty one: workspaces that run are taken on.",
     "53100": "Its disk is full.",
-    "55P03": "Another service is writing.",
+    "55P03": "Another service is writing, or another program holds its tables.",
+    "57014": f"It took longer than {READ_SECONDS} s: another program may hold its tables. pg_stat_activity shows it.",
 }
 """What to do, by SQLSTATE."""
 NO_CONNECTION = f"The service uses up to {CONNECTIONS}: raise the server's max_connections, or end other programs'."
@@ -98,7 +101,10 @@ class Postgresql(Database):
 
     def begin_to_read(self, connection: sa.Connection) -> None:
         """Also where the server takes no writes."""
-        connection.exec_driver_sql("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        connection.exec_driver_sql(
+            "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; "
+            f"SET LOCAL statement_timeout = {round(READ_SECONDS * 1000)}"
+        )
 
     def begin_to_write(self, connection: sa.Connection, patience_seconds: float) -> None:
         """Take the advisory lock until the end of the transaction: what is read after is what others wrote last."""

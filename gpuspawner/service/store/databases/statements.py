@@ -28,9 +28,27 @@ def _floor(element: Whole, compiler: Any, **how: Any) -> str:
 
 
 def take_long(connection: sa.Connection) -> None:
-    """Let a transaction live that does much between its statements, as migrations do on a busy machine."""
+    """Let a transaction live that does much between its statements, as migrations do on a busy machine.
+
+    To change a table it waits for who reads it: a service of before may, for as long as a read may take.
+    """
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = '5min'")
+        connection.exec_driver_sql("SET LOCAL lock_timeout = '2min'")
+
+
+def size_bytes(connection: sa.Connection) -> int:
+    """Return what a server says that the whole database takes on its disk."""
+    return int(connection.exec_driver_sql("SELECT pg_database_size(current_database())").scalar_one())
+
+
+def others_connected(connection: sa.Connection) -> int:
+    """Return how many other connections to a server's database give their name as this one does."""
+    named = (
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() "
+        "AND application_name = current_setting('application_name')"
+    )
+    return int(connection.exec_driver_sql(named).scalar_one())
 
 
 class Upsert:

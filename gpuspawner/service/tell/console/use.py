@@ -180,8 +180,8 @@ def series_of(sums: Mapping[str, tuple[str, Amounts]], days: Days) -> list[tuple
 
 
 def wasted(sums: Mapping[str, tuple[str, Amounts]], count: int) -> list[tuple[str, Amounts]]:
-    """Return who held GPUs idle for longest, by name."""
-    found = [one for one in sums.values() if one[1].idle > 0]
+    """Return who held GPUs idle for longest, by name; not who did for so little that 0.0 is shown of it."""
+    found = [one for one in sums.values() if round(one[1].idle, 1) > 0]
     return sorted(found, key=lambda one: (-one[1].idle, one[0]))[:count]
 
 

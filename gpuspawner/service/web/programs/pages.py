@@ -87,7 +87,7 @@ class Tokens(SignedInPage):
         """Answer the page."""
         owner: Owner = self.signed_in().owner
         rows = await self.parts.store.read(self.parts.store.tokens.of_owner, owner, self.parts.clock.now())
-        self.render_page("tokens.html", tokens=[token_view(self.parts, row) for row in rows])
+        self.render_page("tokens.html", address=self.address, tokens=[token_view(self.parts, row) for row in rows])
 
     async def post(self) -> None:
         """Do it and return to the page; one that is gone already is as it should be."""

@@ -1,3 +1,9 @@
+document.addEventListener('DOMContentLoaded', () => {
+  const tabs = document.querySelector('.gs-tabs'); // on a phone the present one may lie beyond the edge
+  const here = tabs?.querySelector('[aria-current]');
+  if (here) tabs.scrollLeft = here.offsetLeft - (tabs.clientWidth - here.offsetWidth) / 2;
+});
+
 // Takes fresh numbers into the rows of a list without moving any under its reader: a row that is no longer there stays,
 // marked; new ones are counted, with a link that shows them.
 document.addEventListener('fresh', ({detail: page}) => {

@@ -138,3 +138,10 @@ if (document.querySelector('[data-live]') && !main.dataset.shape?.startsWith('en
 }
 const unread = document.getElementById('seen');
 if (unread) markSeen(unread).catch(() => {});
+// A link from a warning, or from JupyterLab, leads to what is asked before: it is opened there.
+function openAsked() {
+  const asked = location.hash && document.getElementById(location.hash.slice(1));
+  if (asked instanceof HTMLDetailsElement) asked.open = true;
+}
+openAsked();
+addEventListener('hashchange', openAsked);

@@ -13,7 +13,12 @@ export class Meter {
     this.simulated = append(this.node, 'span', 'gpuspawner-simulated');
     this.idle = append(this.node, 'span', 'gpuspawner-idle');
     this.left = append(this.node, 'span', 'gpuspawner-left');
-    (shellNode.querySelector('#jp-top-panel, #top-panel') || document.body).append(this.node);
+    this.goOn = document.createElement('a');
+    this.goOn.className = 'gpuspawner-go-on';
+    this.goOn.target = '_blank';
+    this.goOn.rel = 'noopener';
+    this.goOn.hidden = true;
+    (shellNode.querySelector('#jp-top-panel, #top-panel') || document.body).append(this.node, this.goOn);
   }
 
   /** Show the workspace document. */
@@ -28,12 +33,24 @@ export class Meter {
     say(this.idle, counts ? `idle ${duration(idle.idle_seconds)}${needed}` : '');
     this._describe([workspace.words, ...workspace.gpus.map(details), idle ? idle.because : '']);
     this._link(page);
+    this._showGoingOn(workspace.going_on, page);
+  }
+
+  /** Link to where to go on without a GPU, or with one again: what is lost is said there before. */
+  _showGoingOn(goingOn, page) {
+    this.goOn.hidden = !goingOn || Boolean(goingOn.why) || !page; // a service of before has none
+    if (!this.goOn.hidden) {
+      say(this.goOn, goingOn.action === 'with-gpu' ? 'With a GPU…' : 'Without a GPU…');
+      this.goOn.title = goingOn.words;
+      this.goOn.href = `${page}#go-on`;
+    }
   }
 
   /** Show a sentence instead of numbers that may be old. */
   showNote(note, page, why = '') {
     say(this.note, note);
     this.gpus.replaceChildren();
+    this.goOn.hidden = true;
     for (const part of [this.simulated, this.idle, this.left]) {
       say(part, '');
     }

@@ -42,7 +42,7 @@ export class Warning {
     }
     if (!warning) {
       say(this.text, '');
-      this.keep.hidden = this.extend.hidden = true;
+      this.keep.hidden = this.extend.hidden = this.without.hidden = true;
       return;
     }
     say(this.text, warning.text);
@@ -56,6 +56,8 @@ export class Warning {
     }
     this.more.hidden = !page;
     this.more.href = page || '';
+    this.without.hidden = !page || !warning.actions.includes('without-gpu');
+    this.without.href = page ? `${page}#go-on` : '';
   }
 
   /** Show the time left, called every second: `seconds` is null where it is not known, `why` says then why. */
@@ -104,6 +106,10 @@ export class Warning {
       });
     }
     this.keep.classList.add('gpuspawner-primary');
+    // What is lost is said there before: so it is asked for there.
+    this.without = append(parent, 'a', 'gpuspawner-button', 'Go on without a GPU…');
+    this.without.target = '_blank';
+    this.without.rel = 'noopener';
     this.more = append(parent, 'a', 'gpuspawner-button', 'More');
     this.more.target = '_blank';
     this.more.rel = 'noopener';

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from gpuspawner.service.api.rest.models import Answer
 
@@ -145,6 +145,22 @@ class Extend(Answer):
     why: str | None
 
 
+class GoingOn(Answer):
+    """Going on without a GPU, or with one again: ``action`` is how that is asked for, ``why`` why it can't be."""
+
+    action: Literal["without-gpu", "with-gpu"]
+    words: str
+    """What it does, to be told before: kernels are lost; "" where it can't be."""
+    why: str | None
+
+
+class GoingOnNow(Answer):
+    """The same, with what it would wait for now."""
+
+    going_on: GoingOn | None
+    now: str
+
+
 class Warning(Answer):  # noqa: A001 - what it is called everywhere
     """What its user is to be told now, and what they can do."""
 
@@ -232,6 +248,7 @@ class Workspace(Answer):
     keep: Keep
     extend: Extend
     warning: Warning | None
+    going_on: GoingOn | None
     charged: Charged | None
     end: End | None
     explained: list[str]

@@ -1,0 +1,1 @@
+"""Workspaces as custom resources: what is to be done about each, decided from resources and leases."""

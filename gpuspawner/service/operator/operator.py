@@ -1,0 +1,197 @@
+"""Carries out what is decided about each request, and gives each workspace one."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from gpuspawner.backends.resources import Resources
+from gpuspawner.catalog import to_options
+from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable
+from gpuspawner.core.leases.lease import UP, Key, Lease
+from gpuspawner.core.resources.deciding import Do, Step, decide, has_seconds, wanted_seconds
+from gpuspawner.core.resources.resource import ENDED, LIFETIME, REFUSED, Resource
+from gpuspawner.core.units import show_duration
+from gpuspawner.service.api.actions import stop
+from gpuspawner.service.leases.allocator import Ask
+from gpuspawner.service.observe.work_queue import WorkQueue
+from gpuspawner.service.operator import telling
+from gpuspawner.service.parts import Parts
+
+log = logging.getLogger("gpuspawner.operator")
+
+ROUND_SECONDS = 2.0
+AT_ONCE = 16
+"""Steps under way: each is some calls of the API server."""
+ACCEPTS_SECONDS = 2.0
+"""How old it may be that the admission policy was seen to be there: as each round looks, and a flood of starts does."""
+WHERE = "a custom resource"
+MADE = "ws-"
+"""How the names of requests begin that the service made, for workspaces that were asked for elsewhere."""
+MOST_EXTENSIONS = 50
+"""Of one edit. Arbitrary: a month in steps of half a day and more."""
+
+
+class Operator:
+    """Level-triggered: each round decides from all requests and leases as they are."""
+
+    def __init__(self, parts: Parts, resources: Resources) -> None:
+        """Act on ``resources``. Nothing is looked at yet."""
+        self._parts, self._resources = parts, resources
+        self._acts = WorkQueue(AT_ONCE, parts.clock.now)
+        self._refuses, self._looked_at = "", float("-inf")
+        self._said = ""
+
+    async def close(self) -> None:
+        """Cancel what is under way: every step can be taken again."""
+        await self._acts.close()
+
+    async def round(self) -> None:
+        """Decide, and have the steps taken. Where the resources are not seen, nothing is done, and once it is said.
+
+        Raises:
+            Unavailable: the cluster does not answer.
+        """
+        if not self._parts.reconciler.has_looked:
+            return
+        try:
+            resources = await self._resources.requests()
+        except Unavailable as error:
+            self._say(str(error))
+            return
+        await self._look_for_policy()
+        self._say(self._refuses)
+        going = any(one.deleting for one in resources) and await self._resources.going()
+        decided = decide(resources, self._parts.book, accepts=self._refuses, going=going)
+        for step in decided.steps:
+            if self._has_work(step):
+                self._acts.offer(("request", step.resource.uid), partial(self._take, step))
+        if not self._refuses and not going:
+            for lease in decided.without:
+                self._acts.offer(("request of", lease.id), partial(self._make, lease))
+
+    async def _look_for_policy(self) -> None:
+        if self._parts.clock.now() - self._looked_at >= ACCEPTS_SECONDS:
+            self._refuses = await self._resources.refuses()
+            self._looked_at = self._parts.clock.now()
+
+    def _say(self, trouble: str) -> None:
+        """Tell administrators what keeps it from its work, once."""
+        if trouble and trouble != self._said:
+            log.error(trouble)
+        self._said = trouble
+
+    def _has_work(self, step: Step) -> bool:
+        """Whether a step changes anything: most of them tell what was told."""
+        resource = step.resource
+        if step.do is Do.TELL and step.lease is not None:
+            return telling.is_due(self._parts, resource, step.lease)
+        if step.do is Do.TELL_END:
+            return resource.phase not in {ENDED, REFUSED}
+        if step.do is Do.WAIT:
+            return (resource.phase, resource.status.get("reason")) != (
+                telling.WAITS,
+                step.why[: telling.LONGEST_REASON],
+            )
+        return step.do is not Do.RELEASE or resource.held
+
+    async def _take(self, step: Step) -> None:
+        resource, now = step.resource, self._parts.clock.now()
+        if step.do is Do.HOLD:
+            await self._resources.hold(resource)
+        elif step.do is Do.START:
+            await self._start(resource)
+        elif step.do in {Do.REFUSE, Do.WAIT}:
+            phase = REFUSED if step.do is Do.REFUSE else telling.WAITS
+            await self._resources.tell(resource, telling.refused(resource, step.why, now, phase))
+        elif step.do is Do.TELL_END:
+            ended = await self._parts.book.find(resource.told_lease)
+            told = telling.status_of(self._parts, resource, ended) if ended else telling.forgotten(resource, now)
+            await self._resources.tell(resource, told)
+        elif step.do is Do.RELEASE:
+            await self._resources.release(resource)
+        elif step.do is Do.DELETE:
+            await self._resources.delete(resource)
+        elif step.lease is not None and (lease := self._parts.book.get(step.lease.id)) is not None:
+            await self._act(step.do, resource, lease)
+
+    async def _act(self, do: Do, resource: Resource, lease: Lease) -> None:
+        """Take a step about a workspace that lives, once that is stored."""
+        await self._parts.book.stored(lease.id)
+        if do is Do.EXTEND:
+            await self._extend(resource, lease)
+        elif do is not Do.STOP:
+            await self._resources.tell(resource, telling.status_of(self._parts, resource, lease))
+        elif await self._resources.going():  # as it is now: nothing stops for it
+            await self._resources.release(resource)
+        else:
+            await stop(self._parts, lease.user, lease, WHERE)
+
+    async def _start(self, resource: Resource) -> None:
+        """Ask for its workspace, as a program does by the API. What cannot be is told, and not tried again."""
+        parts, (user, server) = self._parts, resource.place
+        await self._look_for_policy()
+        if self._refuses:
+            raise Unavailable(self._refuses)
+        ended = await parts.book.find(resource.own_lease)
+        if ended is not None:  # it was asked for, and nothing of that was told
+            await self._resources.tell(resource, telling.status_of(parts, resource, ended))
+            return
+        created = await parts.hub.created(user)
+        if created is None:
+            why = f"The hub has no user {user}. Have them log in once, and apply a new request."
+            await self._resources.tell(resource, telling.refused(resource, why, parts.clock.now()))
+            return
+        try:
+            lease = await self._asked(resource, Key(parts.hub_id, created, server))
+        except (Conflict, RequestRefused) as error:
+            await self._resources.tell(resource, telling.refused(resource, str(error), parts.clock.now()))
+        else:
+            await self._resources.tell(resource, telling.status_of(parts, resource, lease))
+
+    async def _asked(self, resource: Resource, key: Key) -> Lease:
+        """Return the lease of what it asks for. Raises RequestRefused and Conflict."""
+        parts, user, options = self._parts, resource.place[0], resource.options
+        groups = await parts.members.now(user, key.owner)
+        request = await parts.allocator.asking.request_of(key, user, options, groups)
+        if parts.book.of_key(key) is not None:
+            raise Conflict(f"{user} has a workspace of this name already.")
+        name, start = resource.own_lease, uuid.uuid4().hex
+        ask = Ask(key, user, request, options, start, "", unattended=True, where=WHERE, lease_id=name)
+        return await parts.allocator.acquire(ask)
+
+    async def _extend(self, resource: Resource, lease: Lease) -> None:
+        """Extend by the policy's steps until it has the lifetime that is written, or no more is given."""
+        wanted, why, has = wanted_seconds(resource.spec.get("lifetime")), "", has_seconds(lease)
+        if wanted is None or wanted < has:
+            why = f"A lifetime can only be raised while its workspace runs, and it has {show_duration(has)} already."
+        try:
+            for _ in range(0 if why else MOST_EXTENSIONS):
+                if wanted is None or has_seconds(lease) >= wanted or lease.phase not in UP:
+                    break
+                lease = await self._parts.lifecycle.extend(lease, lease.user, WHERE)
+        except Conflict as error:
+            why = str(error)
+        said = why or f"It has {show_duration(has_seconds(lease))} now: extensions are whole steps of its policy."
+        now, done = self._parts.clock.now(), "Refused" if why else "Extended"
+        new = telling.condition(resource, LIFETIME, now, so=not why, reason=done, message=said)
+        others = [one for one in resource.status.get("conditions") or () if one.get("type") != LIFETIME]
+        told = replace(resource, status={**resource.status, "conditions": [*others, new]})
+        await self._resources.tell(resource, telling.status_of(self._parts, told, lease))
+
+    async def _make(self, lease: Lease) -> None:
+        """Give a workspace that was asked for elsewhere its request."""
+        if self._parts.book.get(lease.id) is None or await self._resources.going():
+            return
+        await self._parts.book.stored(lease.id)
+        await self._resources.make(f"{MADE}{lease.id[:12]}", lease.id, spec_of(lease))
+
+
+def spec_of(lease: Lease) -> dict[str, Any]:
+    """Return the request of a workspace, as its resource says it."""
+    asked = to_options(lease.request) if lease.request.template else {}
+    listed: dict[str, Any] = {key: asked[key].split(",") for key in ("substitutes", "tools") if key in asked}
+    return {"user": lease.user, "server": lease.key.server, **asked, **listed}

@@ -1,0 +1,130 @@
+"""The status of a request: what pages and API say of its workspace, in the resource's shape."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from typing import Any
+
+from gpuspawner.core.leases.lease import UP, Lease, Phase
+from gpuspawner.core.resources.resource import ENDED, LIFETIME, REFUSED, Resource
+from gpuspawner.service.parts import Parts
+from gpuspawner.service.tell.views import lease_view
+
+PHASES = {
+    Phase.QUEUED: "Queued",
+    Phase.PARKED: "Queued",
+    Phase.RESERVED: "Starting",
+    Phase.STARTING: "Starting",
+    Phase.RUNNING: "Running",
+    Phase.RECLAIMING: "Idle",
+    Phase.STOPPING: "Stopping",
+    Phase.ENDED: ENDED,
+}
+WAITS = "Pending"
+"""Nothing is asked for yet."""
+MOVING_SECONDS = 60.0
+"""What only moves is written at most so often."""
+LONGEST_REASON = 1000
+MOST_GPUS = 32
+_FORM = "%Y-%m-%dT%H:%M:%SZ"
+
+
+def written_at(at: float) -> str:
+    """Return a moment as Kubernetes writes it."""
+    return datetime.fromtimestamp(at, timezone.utc).strftime(_FORM)
+
+
+def is_due(parts: Parts, resource: Resource, lease: Lease) -> bool:
+    """Whether a status is to be written: something steady changed, or what moves was written long enough ago."""
+    told = resource.status
+    if any(told.get(key) != value for key, value in steady(parts, resource, lease).items()):
+        return True
+    try:
+        since = datetime.strptime(str(told.get("measuredAt")), _FORM).replace(tzinfo=timezone.utc).timestamp()
+    except ValueError:
+        return True
+    return not 0 <= parts.clock.now() - since < MOVING_SECONDS
+
+
+def steady(parts: Parts, resource: Resource, lease: Lease) -> dict[str, Any]:
+    """Return what is written as soon as it changes."""
+    found = {
+        "observedGeneration": resource.generation,
+        "phase": PHASES[lease.phase],
+        "lease": lease.id,
+        "allocation": _allocation(parts, lease),
+        "endsAt": None if lease.deadline_at is None else written_at(lease.deadline_at),
+    }
+    return {key: value or None for key, value in found.items()}
+
+
+def _allocation(parts: Parts, lease: Lease) -> dict[str, Any]:
+    kind = lease.kind
+    if not lease.slots or kind is None:
+        return {}
+    gpus = [slot.gpu for slot in lease.slots]
+    return {
+        "summary": f"{len(gpus)} x {kind}",
+        "kind": kind,
+        "count": len(gpus),
+        "node": parts.scheduler.fleet.node_of(gpus[0]),
+        "gpus": gpus[:MOST_GPUS],
+    }
+
+
+def status_of(parts: Parts, resource: Resource, lease: Lease) -> dict[str, Any]:
+    """Return the whole status of a request whose workspace is there, or has ended."""
+    view, now = lease_view(parts, lease), parts.clock.now()
+    queue, warning, end, idle = view["queue"], view["warning"], view["end"], view["idle"]
+    why = end["why"] if end else queue["sentence"] if queue else warning["text"] if warning else view["words"]
+    used = [one["utilization_percent"] for one in view["gpus"] if one["utilization_percent"] is not None]
+    told = {
+        **steady(parts, resource, lease),
+        "reason": why[:LONGEST_REASON],
+        "page": f"{parts.public_url}/workspaces/{lease.id}",
+        "position": queue["place"] if queue else None,
+        "utilizationPercent": round(max(used)) if used else None,
+        "idleSeconds": round(idle["idle_seconds"]) if idle else None,
+        "measuredAt": written_at(now),
+    }
+    conditions = [
+        condition(resource, "Accepted", now, so=True, reason="Asked", message="A workspace was asked for."),
+        condition(resource, "Ready", now, so=lease.phase in UP, reason=PHASES[lease.phase], message=why),
+        *([dict(said)] if (said := resource.condition(LIFETIME)) else []),
+    ]
+    return {key: value for key, value in {**told, "conditions": conditions}.items() if value is not None}
+
+
+def refused(resource: Resource, why: str, now: float, phase: str = REFUSED) -> dict[str, Any]:
+    """Return the status of a request for which nothing was asked: it is refused, or waits to be accepted."""
+    accepted = condition(resource, "Accepted", now, so=False, reason=phase, message=why)
+    return {
+        "observedGeneration": resource.generation,
+        "phase": phase,
+        "reason": why[:LONGEST_REASON],
+        "conditions": [accepted],
+    }
+
+
+def forgotten(resource: Resource, now: float) -> dict[str, Any]:
+    """Return the status of a request whose workspace ended, and of which nothing is kept any more."""
+    why = "It has ended, and is not kept any more."
+    ready = condition(resource, "Ready", now, so=False, reason=ENDED, message=why)
+    told = {"observedGeneration": resource.generation, "phase": ENDED, "reason": why, "lease": resource.told_lease}
+    return {**told, "conditions": [ready]}
+
+
+def condition(resource: Resource, name: str, now: float, *, so: bool, reason: str, message: str) -> dict[str, Any]:
+    """Return a condition; it is since when it was, where it was so already."""
+    before: Mapping[str, Any] = resource.condition(name)
+    status = "True" if so else "False"
+    since = before.get("lastTransitionTime") if before.get("status") == status else None
+    return {
+        "type": name,
+        "status": status,
+        "observedGeneration": resource.generation,
+        "lastTransitionTime": since or written_at(now),
+        "reason": reason,
+        "message": message[:LONGEST_REASON],
+    }

@@ -1,0 +1,124 @@
+"""Chart and image of an earlier version, upgraded by helm, and taken back, as the page tells.
+
+One user has a workspace all the time, and one waits. The store's schema changes on the way.
+"""
+
+import json
+import re
+import subprocess
+import tarfile
+
+import pytest
+import yaml
+from chart_hub import beside
+from chart_release import CHART, NAME, Release
+from gpus import simulated
+from kube_hub import eventually
+from nodes import ROOT
+
+from gpuspawner import __version__
+from tools.cluster.service import ensure_service_image
+
+BEFORE, ITS_SCHEMA = "bec1078920d80ec55d622447953526f7b05f2b62", "0018"
+"""The last commit of that schema; none was released."""
+PAGE = (ROOT / "docs" / "how-to" / "upgrade.md").read_text()
+WAIT_SECONDS = 300
+
+
+@pytest.fixture
+def earlier(tmp_path):
+    """Its checkout."""
+    archive = subprocess.run(
+        ["git", "archive", BEFORE, "gpuspawner", "helm"], cwd=ROOT, capture_output=True, check=False
+    )
+    if archive.returncode:
+        pytest.skip(f"this checkout has no history back to {BEFORE}")
+    (tmp_path / "tar").write_bytes(archive.stdout)
+    with tarfile.open(tmp_path / "tar") as files:
+        files.extractall(tmp_path / "earlier", filter="data")
+    return tmp_path / "earlier"
+
+
+@pytest.fixture
+def release(one_machine, earlier, tmp_path):
+    restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
+    with simulated(one_machine, 2), one_machine.namespace(**restricted) as namespace:
+        own = one_machine.own
+        image = own.give_image(ensure_service_image(own.folder, earlier))
+        release = Release(one_machine, namespace, tmp_path, image, earlier / "helm" / "gpuspawner")
+        try:
+            yield release
+        finally:
+            release.close()
+
+
+def on_the_store(release, folder, *command):
+    """What the page's pod prints by this checkout's image."""
+    (pod,) = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    made = yaml.safe_load(pod)
+    (container,) = made["spec"]["containers"]
+    assert container["image"] == f"gpuspawner/service:{__version__}"
+    container |= {"image": release.image, "imagePullPolicy": "Never"}
+    if command:
+        assert f"`command: [{', '.join(command)}]`".replace(ITS_SCHEMA, '"0013"') in PAGE
+        container["command"] = list(command)
+    (folder / "store.yaml").write_text(json.dumps(made))  # as YAML its number would lose its noughts
+    lines = re.findall(r"^    (kubectl .*gpuspawner-store.*|kubectl .*store\.yaml)$", PAGE, re.MULTILINE)
+    assert len(lines) == 4
+    return "".join(release.typed(line, folder) for line in lines)
+
+
+def kept(hub):
+    """Of who has a workspace and who waits, what no upgrade may change."""
+    found = {}
+    for user in ("ada", "cem"):
+        lease = hub.lease(user)
+        found[user] = {name: lease[name] for name in ("id", "asked_at", "ends_at")}
+        found[user] |= {"gpus": [one["id"] for one in lease["gpus"]], "place": (lease["queue"] or {}).get("place")}
+    return found
+
+
+def test_an_upgrade_from_an_earlier_chart_and_the_way_back_keep_leases_places_and_deadlines(release, tmp_path):
+    older = release.image
+    release.catalog = release.catalog.replace("for: 20s", "for: 30m")
+    (tmp_path / "hub").mkdir()
+    with beside(release, tmp_path / "hub") as hub:
+        for user in ("ada", "cem"):
+            hub.add_user(user)
+            eventually(lambda user=user: hub.begin(user, template="lab", count=2).status_code in {201, 202}, 90, user)
+            eventually(lambda user=user: hub.lease(user), WAIT_SECONDS, f"{user} has a lease")
+        hub.until("ada", "running", WAIT_SECONDS)
+        before, secret, pod = kept(hub), release.secret(), hub.pod("ada").metadata.uid
+        assert before["cem"]["place"] == 1
+
+        def all_is_kept():
+            eventually(lambda: hub.gpu("/"), 90, "the service answers behind its hub")
+            eventually(lambda: kept(hub) == before, 90, f"all of it is as it was: {before}")
+            assert (hub.pod("ada").metadata.uid, release.secret()) == (pod, secret)
+
+        release.image = release.cluster.own.give_image(ensure_service_image(release.cluster.own.folder))
+        told = on_the_store(release, tmp_path)
+        assert f"gpuspawner {__version__} brings it to schema" in told
+        assert f"This one has a way back:\n  gpuspawner store downgrade {ITS_SCHEMA}" in told, told
+        (upgrade,) = re.findall(r"^ +helm (upgrade gpuspawner .*)$", PAGE, re.MULTILINE)
+        tag = release.image.rpartition(":")[2]
+        given = {"helm/gpuspawner": CHART, "jhub": release.namespace}
+        release.helm(
+            *(given.get(word, word) for word in upgrade.split()), f"--set=image.tag={tag}", "--wait", "--timeout=180s"
+        )
+        hub.use(NAME, release.reach.url, f"--image={release.image}")
+        hub.start()
+        all_is_kept()
+
+        end, gone, back = re.findall(r"^    (kubectl (?:scale|wait pod --).*|helm rollback .*)$", PAGE, re.MULTILINE)
+        release.typed(end, tmp_path)
+        release.typed(gone, tmp_path)
+        command = ["gpuspawner", "store", "downgrade", ITS_SCHEMA, "--yes", "--data", "/var/lib/gpuspawner"]
+        told = on_the_store(release, tmp_path, *command)
+        assert f"Back to schema {ITS_SCHEMA}, these steps were taken out again:" in told
+        assert back == f"helm rollback {NAME} --namespace jhub"
+        release.helm("rollback", NAME, f"--namespace={release.namespace}", "--wait", "--timeout=180s")
+        assert release.service_pod().spec.containers[0].image == older
+        hub.use(NAME, release.reach.url, f"--image={older}")
+        hub.start()
+        all_is_kept()

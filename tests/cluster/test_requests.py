@@ -1,0 +1,227 @@
+"""Workspaces as custom resources, on a real hub and cluster: applied, edited, deleted, and the service killed."""
+
+import json
+import os
+import time
+
+import pytest
+from custom import CHART, Typed, installed, manifest
+from gpus import simulated
+from kube_hub import KubeHub, eventually
+from nodes import wait_for
+
+from gpuspawner.catalog.resources.definitions import API_GROUP, REQUESTS
+from gpuspawner.cli.chart.crd import text
+
+WAIT_SECONDS = 300
+REQUEST = "DevGPUVMRequest"
+EXTRA = """
+c.KubeSpawner.cmd = ["python3", "-m", "http.server", "8888"]
+c.KubeSpawner.gpu_cluster["custom_resources"] = {namespace!r}
+"""
+FLOOD = int(os.environ.get("GPUSPAWNER_TEST_REQUESTS", "60"))
+"""How many requests come at once: 1,000 take some minutes."""
+
+
+@pytest.fixture(scope="module")
+def gpus(one_machine):
+    with simulated(one_machine, 2) as gpus:
+        yield gpus
+
+
+@pytest.fixture(scope="module")
+def hub(one_machine, gpus, tmp_path_factory):
+    with installed(one_machine, tmp_path_factory.mktemp("helm")) as helm, one_machine.namespace() as namespace:
+        extra = EXTRA.format(namespace=namespace)
+        hub = KubeHub(tmp_path_factory.mktemp("hub"), cluster=one_machine, namespace=namespace, extra=extra)
+        hub.helm = helm
+        try:
+            yield hub.start()
+        finally:
+            hub.close()
+            kubectl = Typed(one_machine, namespace)
+            for name in names(kubectl):  # nobody is there any more who would let them go
+                kubectl.run("patch", "gvm", name, "--type=merge", '--patch={"metadata":{"finalizers":null}}')
+
+
+@pytest.fixture
+def kubectl(one_machine, hub):
+    return Typed(one_machine, hub.namespace)
+
+
+def names(kubectl):
+    return kubectl("get", "gvm", "--output=jsonpath={.items[*].metadata.name}").split()
+
+
+def ask(kubectl, name, **spec):
+    kubectl("apply", "--filename=-", given=manifest(REQUEST, spec, name))
+
+
+def seen(kubectl, name):
+    return json.loads(kubectl("get", "gvm", name, "--output=json"))
+
+
+def until(kubectl, name, phase):
+    return wait_for(
+        lambda: (status := seen(kubectl, name).get("status", {})).get("phase") == phase and status,
+        f"{name} is {phase}: {kubectl('get', 'gvm')}",
+        WAIT_SECONDS,
+    )
+
+
+def gone(kubectl, name):
+    wait_for(lambda: name not in names(kubectl), f"{name} is gone", WAIT_SECONDS)
+
+
+def test_applied_it_runs_edited_it_is_extended_deleted_it_stops(hub, kubectl):
+    hub.add_user("ada")
+    ask(kubectl, "train", user="ada", server="train", template="lab", gpu="a100", count=1, lifetime="8h")
+    status = until(kubectl, "train", "Running")
+    lease = hub.lease("ada", "train")
+    assert lease["phase"] == "running"
+    assert status["lease"] == lease["id"] == seen(kubectl, "train")["metadata"]["uid"].replace("-", "")
+    assert (status["allocation"]["summary"], status["allocation"]["count"]) == ("1 x a100", 1)
+    assert status["allocation"]["gpus"] == [gpu["id"] for gpu in lease["gpus"]]
+    ready = {one["type"]: (one["status"], one["observedGeneration"]) for one in status["conditions"]}
+    assert ready == {"Accepted": ("True", 1), "Ready": ("True", 1)}
+    assert [line["actor"] for line in hub.audit(lease["id"], "asked")] == ["ada"]
+    assert len(json.dumps(status)) < 8192
+    managers = {one["manager"] for one in seen(kubectl, "train")["metadata"].get("managedFields", [])}
+    assert managers <= {"gpuspawner", "kubectl-client-side-apply"}
+    kubectl("patch", "gvm", "train", "--type=merge", '--patch={"spec":{"lifetime":"10h"}}')
+    said = wait_for(
+        lambda: [one for one in seen(kubectl, "train")["status"]["conditions"] if one["type"] == "LifetimeExtended"],
+        "what came of it",
+    )
+    assert (said[0]["status"], said[0]["observedGeneration"]) == ("True", 2), said
+    assert hub.lease("ada", "train")["ends_at"] - lease["ends_at"] == pytest.approx(4 * 3600, abs=5)
+    kubectl("patch", "gvm", "train", "--type=merge", '--patch={"spec":{"lifetime":"1h"}}')
+    wait_for(
+        lambda: any("can only be raised" in one["message"] for one in seen(kubectl, "train")["status"]["conditions"]),
+        "why it is not shortened",
+    )
+    kubectl("delete", "gvm", "train", "--wait=false")
+    gone(kubectl, "train")
+    ended = hub.until_ended("ada", "stopped", WAIT_SECONDS)
+    assert ended["id"] == lease["id"]
+    assert hub.server("ada", "train") is None
+    assert hub.pod("ada") is None
+
+
+def test_what_is_started_by_form_and_api_is_listed_alike(hub, kubectl):
+    hub.add_user("form", "program")
+    session = hub.login("form")
+    assert hub.submit(session, "form", template="lab", gpu="a100", count="1").status_code == 302
+    hub.begin("program", template="cpu")
+    asked = {}
+    for user in ("form", "program"):
+        hub.until(user, "running", WAIT_SECONDS)
+        lease = hub.lease(user)
+        name = f"ws-{lease['id'][:12]}"
+        wait_for(lambda name=name: name in names(kubectl), f"{user} has a request")
+        status = until(kubectl, name, "Running")
+        asked[user] = seen(kubectl, name)["spec"]
+        assert (status["lease"], asked[user]["user"]) == (lease["id"], user)
+        assert asked[user]["template"] == lease["request"]["template"]
+        assert status["page"].endswith(lease["page"].removeprefix("/"))
+    assert (asked["form"]["gpu"], asked["form"]["count"]) == ("a100", 1)
+    hub.stop("program")
+    hub.until_ended("program", "stopped", WAIT_SECONDS)
+    wait_for(lambda: len(names(kubectl)) == 1, "a request that nobody wrote goes with its workspace")
+    kubectl("delete", "gvm", "--all", "--wait=false")
+    hub.until_ended("form", "stopped", WAIT_SECONDS)
+    wait_for(lambda: not names(kubectl), "all are gone", WAIT_SECONDS)
+
+
+def test_what_cannot_be_is_refused_in_the_words_of_all_doors(hub, kubectl):
+    hub.add_user("bob")
+    ask(kubectl, "kind", user="bob", template="lab", gpu="t4")
+    assert "t4" in until(kubectl, "kind", "Refused")["reason"]
+    ask(kubectl, "nobody", user="nobody", template="cpu")
+    assert "The hub has no user nobody" in until(kubectl, "nobody", "Refused")["reason"]
+    ask(kubectl, "first", user="bob", template="cpu")
+    until(kubectl, "first", "Running")
+    ask(kubectl, "second", user="bob", template="cpu")
+    assert "bob has a workspace without a name already" in until(kubectl, "second", "Refused")["reason"]
+    kubectl("delete", "gvm", "--all", "--wait=false")
+    wait_for(lambda: not names(kubectl), "all are gone", WAIT_SECONDS)
+
+
+def test_without_its_policy_nothing_new_is_accepted(hub, kubectl):
+    hub.add_user("eve")
+    kubectl("delete", "validatingadmissionpolicybinding", "--all")
+    ask(kubectl, "new", user="eve", template="cpu")
+    assert "Nobody is kept from asking for others" in until(kubectl, "new", "Pending")["reason"]
+    assert all(one["user"] != "eve" for one in hub.workspaces())
+    kubectl("apply", "--server-side", "--force-conflicts", "--filename=-", given=text())
+    until(kubectl, "new", "Running")
+    kubectl("delete", "gvm", "new", "--wait=false")
+    gone(kubectl, "new")
+
+
+def test_killed_at_each_step_it_converges(hub, kubectl):
+    hub.add_user("kay")
+
+    def kill():
+        before = hub.service_pids()
+        hub.kill_service()
+        eventually(lambda: (now := hub.service_pids()) and now != before, WAIT_SECONDS, "another service is there")
+
+    ask(kubectl, "kay", user="kay", template="lab", gpu="a100", count=1)
+    uid = seen(kubectl, "kay")["metadata"]["uid"].replace("-", "")
+    kill()
+    wait_for(lambda: seen(kubectl, "kay")["metadata"].get("finalizers"), "it is held", WAIT_SECONDS)
+    kill()
+    wait_for(lambda: seen(kubectl, "kay").get("status", {}).get("lease") == uid, "it is asked for", WAIT_SECONDS)
+    kill()
+    until(kubectl, "kay", "Running")
+    assert [one["id"] for one in hub.workspaces(ended=50) if one["user"] == "kay"] == [uid], "it was asked for once"
+    kubectl("delete", "gvm", "kay", "--wait=false")
+    kill()
+    gone(kubectl, "kay")
+    assert hub.until_ended("kay", "stopped", WAIT_SECONDS)["id"] == uid
+
+
+def test_a_definition_that_is_deleted_stops_nothing(hub, kubectl):
+    hub.add_user("dora")
+    ask(kubectl, "dora", user="dora", template="cpu")
+    until(kubectl, "dora", "Running")
+    lease = hub.lease("dora")
+    kubectl("delete", "crd", f"{REQUESTS}.{API_GROUP}", "--timeout=120s")
+    time.sleep(10)  # five rounds
+    assert (hub.lease("dora")["id"], hub.lease("dora")["phase"]) == (lease["id"], "running")
+    hub.helm("upgrade", "--install", "crds", CHART, "--namespace=default", "--wait", "--force-conflicts")
+    kubectl("apply", "--server-side", "--force-conflicts", "--filename=-", given=text())
+    name = f"ws-{lease['id'][:12]}"
+    wait_for(lambda: name in kubectl.run("get", "gvm", "--output=name").stdout, "it is listed again", WAIT_SECONDS)
+    until(kubectl, name, "Running")
+    kubectl("delete", "gvm", name, "--wait=false")
+    hub.until_ended("dora", "stopped", WAIT_SECONDS)
+
+
+def test_a_flood_of_requests_waits_in_the_queue(hub, kubectl, record_property):
+    users = [f"flood{number}" for number in range(FLOOD)]
+    assert hub.api("POST", "/users", {"usernames": users}, seconds=300).status_code == 201
+    many = [
+        json.loads(manifest(REQUEST, {"user": user, "template": "lab", "gpu": "a100", "count": 2}, user))
+        for user in users
+    ]
+    begun = time.monotonic()
+    kubectl("create", "--filename=-", given=json.dumps({"apiVersion": "v1", "kind": "List", "items": many}))
+    made = time.monotonic()
+
+    def told():
+        printed = kubectl("get", "gvm", "--output=jsonpath={.items[*].status.phase}").split()
+        return len(printed) == FLOOD and set(printed) <= {"Queued", "Starting", "Running"} and printed
+
+    phases = wait_for(told, "each has its place", 1200)
+    record_property(
+        "measured", f"{FLOOD} requests: made in {made - begun:.0f} s, told in {time.monotonic() - made:.0f} s more"
+    )
+    assert phases.count("Queued") >= FLOOD - 1
+    assert len(hub.workspaces()) == FLOOD
+    begun = time.monotonic()
+    kubectl("delete", "gvm", "--all", "--wait=false")
+    wait_for(lambda: not names(kubectl), "all are gone", 1200)
+    record_property("measured", f"deleted and gone in {time.monotonic() - begun:.0f} s")
+    assert not hub.workspaces()

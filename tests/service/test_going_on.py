@@ -1,0 +1,119 @@
+"""Going on without a GPU and back: who may, what it does to leases and GPUs, and what is said before."""
+
+from dataclasses import replace
+
+import pytest
+from service_world import IDLE_FOR
+
+from gpuspawner.core.errors import Conflict, RequestRefused
+from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.lease import Phase
+from gpuspawner.service.api.actions import act
+from gpuspawner.service.api.base import Person
+from gpuspawner.service.tell.rules.going_on import wait_words
+from gpuspawner.service.tell.views import lease_view
+
+
+async def go_on(world, lease, way):
+    """Ask for it as the lease's user, and let its server end and what follows be started by the service."""
+    await act(world.parts, Person(lease.user, lease.key.owner), lease, way, "its page")
+    for _ in range(2):  # the hub stops it; then what is left of it is seen gone
+        await world.round()
+    return world.book.of_key(lease.key)
+
+
+async def goes_up(world, lease):
+    """Let the start that the service has asked the hub for be granted, created and answer."""
+    for _ in range(3):
+        await world.round()
+    lease = world.book.get(lease.id)
+    assert lease.phase is Phase.RESERVED
+    again = await world.ask(lease.user, lease.key.server, **lease.options)
+    assert again.id == lease.id, "what the service starts in the hub takes this lease"
+    await world.create(again)
+    world.hub.answer(lease.user, lease.key.server)
+    await world.round()
+    return world.book.get(lease.id)
+
+
+async def test_the_gpu_is_free_at_once_and_it_starts_again_without_one_and_back(make_world):
+    world = make_world(gpus=1)
+    lease = await world.up("alice", count=1, lifetime="2h", cpu=3)
+    waiting = await world.start("bob")
+    assert waiting.phase is Phase.QUEUED
+    after = await go_on(world, lease, "without-gpu")
+    ended = world.now_of(lease)
+    assert (ended.phase, ended.reason, ended.ended_by) == (Phase.ENDED, Reason.CHANGED, "alice")
+    assert ended.message.startswith("alice goes on with no GPU, from its page. It starts again by itself.")
+    assert world.phase(waiting) is Phase.RESERVED, "who waits has the GPU"
+    assert (after.request.gpu, after.request.count, after.request.cpu_cores) == (None, 0, 3)
+    assert after.request.lifetime_seconds == 7200
+    up = await goes_up(world, after)
+    assert (up.phase, up.slots) == (Phase.RUNNING, ())
+    assert [call[:2] for call in world.hub.calls] == [("stop", "alice"), ("start", "alice")]
+    view = lease_view(world.parts, up)["going_on"]
+    assert view["action"] == "with-gpu"
+    assert "asks for 1 A100 80 GB" in view["words"]
+    assert "Running kernels and what they hold in memory are lost" in view["words"]
+    told = await wait_words(world.parts, up, ())
+    assert told.startswith("It would wait, and this workspace ends first. The only simulated A100 80 GB is in use.")
+    assert "Start" not in told
+    back = await go_on(world, up, "with-gpu")
+    assert (back.request, back.with_gpu) == (lease.request, None)
+    assert back.asked_at > waiting.asked_at, "it stands behind who asked before"
+    for _ in range(3):
+        await world.round()
+    assert world.phase(back) is Phase.PARKED
+    await world.hub_stops(world.book.get(waiting.id))
+    assert (await goes_up(world, back)).slots == lease.slots
+
+
+async def test_a_service_that_is_killed_between_loses_no_workspace(world):
+    lease = await world.up("alice")
+    await act(world.parts, Person("alice", lease.key.owner), lease, "without-gpu", "its page")
+    if world.now_of(lease).phase is Phase.STOPPING:
+        assert world.now_of(lease).goes_on.request.gpu is None
+    world.boot()
+    for _ in range(3):
+        await world.round()
+    assert world.now_of(lease).phase is Phase.ENDED
+    assert world.book.of_key(lease.key).request.gpu is None
+
+
+async def test_quotas_hold_and_what_can_not_be_is_told_and_changes_nothing(make_world):
+    world = make_world(quota=1)
+    lease = await world.up("alice", gpu="none")
+    assert await wait_words(world.parts, lease, ()) == "What it asks for is free now."
+    await world.up("alice", "second")
+    with pytest.raises(RequestRefused, match="1"):
+        await go_on(world, lease, "with-gpu")
+    with pytest.raises(Conflict, match="It has no GPU now"):
+        await go_on(world, lease, "without-gpu")
+    assert world.phase(lease) is Phase.RUNNING
+    assert world.now_of(lease).goes_on is None
+    await world.up("bob")
+    waits = await world.start("carol")
+    with pytest.raises(Conflict, match="It does not run"):
+        await go_on(world, waits, "without-gpu")
+
+
+async def test_the_idle_warning_offers_it_and_a_second_click_is_harmless(world):
+    lease = await world.up("alice")
+    await world.go_on(IDLE_FOR + 60)
+    warned = world.book.get(lease.id)
+    assert lease_view(world.parts, warned)["warning"]["actions"] == ["keep", "without-gpu"]
+    person = Person("alice", lease.key.owner)
+    await act(world.parts, person, warned, "without-gpu", "its page")
+    await act(world.parts, person, world.now_of(lease), "without-gpu", "its page")
+    assert world.now_of(lease).reason is Reason.CHANGED
+
+
+async def test_a_gpu_that_the_catalog_has_no_more_is_no_way_back_and_the_page_says_why(make_world):
+    world = make_world(templates={"half-only": {"title": "Half", "gpus": {"half": 1}}})
+    lease = await world.up("alice", template="half-only", gpu="half")
+    up = await goes_up(world, await go_on(world, lease, "without-gpu"))
+    only = world.catalog.templates["pytorch"]
+    world.parts.in_force.catalog = replace(world.catalog, templates={"pytorch": only})
+    view = lease_view(world.parts, up)["going_on"]
+    assert view["why"]
+    assert view["words"] == ""

@@ -1,0 +1,218 @@
+"""Requests that are custom resources, over a fake cluster: asked for once whenever the service dies, told in bounds."""
+
+import asyncio
+import contextlib
+import json
+from dataclasses import replace
+
+import pytest
+from service_world import Killed, Life
+
+from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.resources.resource import Resource
+from gpuspawner.service.operator.operator import Operator
+from gpuspawner.service.operator.telling import status_of
+
+SPEC = {"user": "ada", "server": "", "template": "pytorch", "lifetime": "8h"}
+
+
+class Cluster:
+    """The seam's fake: resources by name, and how often each was told. It outlives the service."""
+
+    def __init__(self):
+        self.there, self.told, self.refusal, self.is_going = {}, [], "", False
+
+    def apply(self, name, **changes):
+        before = self.there.get(name)
+        spec = {**(before.spec if before else SPEC), **changes}
+        new = before or Resource(name, f"uid-{name}", "1", name)
+        self.there[name] = replace(new, spec=spec, generation=new.generation + bool(before))
+
+    def change(self, resource, **changes):
+        if (here := self.there.get(resource.name)) is not None and here.uid == resource.uid:
+            self.there[resource.name] = replace(here, **changes)
+            if self.there[resource.name].deleting and not self.there[resource.name].held:
+                del self.there[resource.name]
+
+    async def requests(self):
+        return tuple(self.there.values())
+
+    async def refuses(self):
+        return self.refusal
+
+    async def going(self):
+        return self.is_going
+
+    async def make(self, name, lease_id, spec):
+        self.there.setdefault(name, Resource(name, f"uid-{name}", "1", name, held=True, of_lease=lease_id, spec=spec))
+
+    async def tell(self, resource, status):
+        self.told.append(resource.name)
+        self.change(resource, status=status)
+
+    async def hold(self, resource):
+        self.change(resource, held=True)
+
+    async def release(self, resource):
+        self.change(resource, held=False)
+
+    async def delete(self, resource):
+        self.change(resource, deleting=True)
+
+
+class Door:
+    """One service's operator over a cluster; what it writes there ends with the service."""
+
+    def __init__(self, world, cluster):
+        self.world, self.cluster = world, cluster
+        self.boot()
+
+    def boot(self, life=None):
+        self.world.boot(life)
+        self.operator = Operator(self.world.parts, Dying(self.cluster, self.world))
+
+    async def rounds(self, count=6):
+        """Let rounds pass: a killed service does nothing in them."""
+        for _ in range(count):
+            with contextlib.suppress(Killed):
+                await self.world.round()
+                await self.operator.round()
+                while tasks := list(self.operator._acts._tasks.values()):
+                    await asyncio.gather(*tasks, return_exceptions=True)
+            self.world.clock.advance(2.0)
+
+    def status(self, name):
+        return self.cluster.there[name].status
+
+
+class Dying:
+    """The cluster as one service process sees it."""
+
+    def __init__(self, cluster, world):
+        self._cluster, self._life = cluster, world.life
+
+    def __getattr__(self, name):
+        async def call(*arguments):
+            if name in {"requests", "refuses", "going"}:
+                return await getattr(self._cluster, name)(*arguments)
+            return await self._life.effect(lambda: asyncio.ensure_future(getattr(self._cluster, name)(*arguments)))
+
+        return call
+
+
+@pytest.fixture
+def door(world):
+    world.hub.add("ada")
+    return Door(world, Cluster())
+
+
+def leases_of(door):
+    return [lease for lease in door.world.book if lease.user == "ada"]
+
+
+async def test_it_is_asked_for_by_the_path_of_all_and_told(door):
+    door.cluster.apply("train")
+    await door.rounds()
+    (lease,) = leases_of(door)
+    assert (lease.id, lease.unattended) == ("uidtrain", True)
+    assert door.world.did(lease)[0] == "asked"
+    assert door.status("train")["lease"] == "uidtrain"
+    assert door.world.hub.calls[0][:2] == ("start", "ada")
+
+
+@pytest.mark.parametrize("kill_at", range(5))
+@pytest.mark.parametrize("half", [False, True])
+async def test_killed_at_any_effect_it_is_asked_for_once_and_stopped_once(door, kill_at, half):
+    door.cluster.apply("train")
+    door.boot(Life(kill_at, half=half))
+    await door.rounds()
+    door.boot()
+    await door.rounds()
+    assert [lease.id for lease in leases_of(door)] == ["uidtrain"]
+    assert door.status("train")["lease"] == "uidtrain"
+    door.cluster.change(door.cluster.there["train"], deleting=True)
+    door.boot(Life(kill_at, half=half))
+    await door.rounds()
+    door.boot()
+    await door.rounds(10)
+    assert door.cluster.there == {}
+    assert leases_of(door) == []
+
+
+async def test_what_only_moves_is_told_once_a_minute(door):
+    door.cluster.apply("train")
+    await door.rounds()
+    lease = await door.world.up("bob")
+    await door.rounds()
+    door.cluster.told.clear()
+    for _ in range(30):  # two minutes
+        await door.operator.round()
+        while tasks := list(door.operator._acts._tasks.values()):
+            await asyncio.gather(*tasks)
+        door.world.clock.advance(4.0)
+    assert door.cluster.told.count(f"ws-{lease.id[:12]}") == 2
+
+
+async def test_what_others_write_there_is_overruled(door):
+    door.cluster.apply("train")
+    await door.rounds()
+    door.cluster.change(door.cluster.there["train"], status={"phase": "Ended", "lease": "another"})
+    await door.rounds(2)
+    assert door.status("train")["lease"] == "uidtrain"
+
+
+async def test_a_status_has_8_kib_at_most(door):
+    lease = await door.world.up("bob")
+    long = replace(lease, slots=lease.slots * 100, phase=Phase.STOPPING, message="no " * 5000)
+    status = status_of(door.world.parts, Resource("r", "u", "1", "then", spec=SPEC), long)
+    assert len(json.dumps(status)) < 8192
+
+
+async def test_nothing_stops_where_all_are_deleted_together(door):
+    door.cluster.apply("train")
+    await door.rounds()
+    door.cluster.is_going = True
+    door.cluster.change(door.cluster.there["train"], deleting=True)
+    await door.rounds()
+    assert door.cluster.there == {}
+    assert [lease.id for lease in leases_of(door)] == ["uidtrain"]
+
+
+async def test_refusals_are_told_and_not_tried_again(door):
+    door.cluster.apply("kind", gpu="t4")
+    door.cluster.apply("who", user="nobody")
+    await door.rounds()
+    assert (door.status("kind")["phase"], door.status("who")["phase"]) == ("Refused", "Refused")
+    assert "t4" in door.status("kind")["reason"]
+    assert "The hub has no user nobody" in door.status("who")["reason"]
+    told = len(door.cluster.told)
+    await door.rounds()
+    assert len(door.cluster.told) == told
+    assert leases_of(door) == []
+
+
+async def test_a_policy_that_is_not_there_refuses_new_ones_alone(door):
+    door.cluster.apply("old")
+    await door.rounds()
+    door.cluster.refusal = "no policy"
+    door.cluster.apply("new", server="second")
+    await door.rounds()
+    assert (door.status("new")["phase"], door.status("new")["reason"]) == ("Pending", "no policy")
+    assert [lease.id for lease in leases_of(door)] == ["uidold"]
+    door.cluster.refusal = ""
+    await door.rounds()
+    assert len(leases_of(door)) == 2
+
+
+async def test_resources_that_are_not_seen_are_told_once_and_nothing_is_done(door, caplog, monkeypatch):
+    async def unseen():
+        raise Unavailable("not seen: install the chart")
+
+    door.cluster.apply("train")
+    monkeypatch.setattr(door.cluster, "requests", unseen)
+    await door.rounds()
+    assert [one.getMessage() for one in caplog.records if "not seen" in one.getMessage()] == [
+        "not seen: install the chart"
+    ]
+    assert leases_of(door) == []

@@ -113,9 +113,10 @@ class Backend(Protocol):
         """
         ...
 
-    async def end(self, lease_id: str, attempts: frozenset[int] | None = None) -> bool:
+    async def end(self, lease_id: str, attempts: frozenset[int] | None = None, slots: tuple[Slot, ...] = ()) -> bool:
         """End all that runs for these attempts of the lease (None: all), and nothing else.
 
+        ``slots`` are what it holds: where workspaces live in several clusters, they tell in which one it may run.
         Returns True once nothing of it is left, False when something outlived every attempt to end it.
         """
         ...

@@ -126,7 +126,12 @@ class FakeBackend:
         """Return what a test says that a lease's scripts print."""
         return self.scripts.get(lease_id, ProbeResult())
 
-    async def end(self, lease_id: str, attempts: frozenset[int] | None = None) -> bool:
+    async def end(
+        self,
+        lease_id: str,
+        attempts: frozenset[int] | None = None,
+        slots: tuple[Slot, ...] = (),  # noqa: ARG002 - the seam's
+    ) -> bool:
         """Remove what runs, unless it is unkillable."""
         self._answer("end", lease_id)
         if lease_id in self.unkillable:

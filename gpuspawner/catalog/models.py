@@ -11,6 +11,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
+from gpuspawner.catalog.clusters import ClusterEntry, Labels
 from gpuspawner.catalog.entry import (
     Bytes,
     Cores,
@@ -186,6 +187,8 @@ class TemplateEntry(Entry):
     """The policy by which its workspaces are judged. Default: default."""
     gpus: Annotated[dict[KindName, GpuCounts], Section] = Field(default_factory=dict)
     """The kinds of GPU that may be asked for, and how many of each at once. Default: none."""
+    data: Labels = None
+    """The data that it works on: clusters that have all of it come first. Default: none."""
     bounds: Annotated[BoundsEntry, Section] = BoundsEntry()
     """What people may ask for."""
     default: Annotated[DefaultEntry, Section] = DefaultEntry()
@@ -346,6 +349,8 @@ class CatalogEntry(Entry):
     """In which `price` and budgets of `cost` are, as it stands before an amount. Default: none is shown."""
     gpus: Annotated[dict[KindName, Annotated[GpuEntry, Section]], Section] = Field(default_factory=dict)
     """The kinds of GPU that people may ask for."""
+    clusters: Annotated[dict[Name, Annotated[ClusterEntry, Section]], Section] = Field(default_factory=dict)
+    """The clusters in which workspaces may start, the first preselected. Default: the hub's own alone."""
     simulated: Annotated[dict[KindName, GpuCount], Section] = Field(default_factory=dict)
     """How many GPUs of which kind to simulate, where the machine has none."""
     templates: Annotated[dict[Name, Annotated[TemplateEntry, Section]], Section] = Field(default_factory=dict)

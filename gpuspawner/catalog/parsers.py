@@ -313,3 +313,10 @@ def parse_kinds(value: object) -> list[str]:
     if not isinstance(value, list) or not value:
         raise BadValue(f"{quoted(value)} is no list of GPU kinds", "write for example [h100, t4]")
     return list(dict.fromkeys(parse_kind(item) for item in value))
+
+
+def parse_labels(value: object) -> list[str]:
+    """Read names of data."""
+    if not isinstance(value, list):
+        raise BadValue(f"{quoted(value)} is no list of names", "write for example [genomes, imagenet]")
+    return list(dict.fromkeys(parse_name(item) for item in value))

@@ -92,6 +92,8 @@ class Template:
     """By kind, those that its users may take instead: each meets ``needs``."""
     needs_memory_bytes: int = 0
     needs_compute: str = ""
+    data: tuple[str, ...] = ()
+    """The data that it works on, as clusters have it."""
     tools: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
     """Packages by the name of what its users may tick."""
     on_stop_command: str = ""
@@ -127,6 +129,22 @@ class HttpSchedulerAddress:
 
 
 @dataclass(frozen=True)
+class Cluster:
+    """A cluster in which workspaces may start; ``kubeconfig`` "" is the hub's own, which needs no addresses."""
+
+    name: str
+    title: str
+    kubeconfig: str = ""
+    context: str = ""
+    price_factor: float = 1.0
+    data: frozenset[str] = frozenset()
+    hub: str = ""
+    """Where its workspaces reach the hub."""
+    nodes: str = ""
+    """Where the hub's proxy reaches its nodes."""
+
+
+@dataclass(frozen=True)
 class KueueQueues:
     """Kueue owns the queue: the LocalQueue of whom, and where.
 
@@ -158,6 +176,8 @@ class Catalog:
     """Who else measures GPUs; None where nobody does."""
     scheduler: HttpSchedulerAddress | KueueQueues | None = None
     """Who owns the queue; None where that is gpuspawner."""
+    clusters: Mapping[str, Cluster] = field(default_factory=lambda: MappingProxyType({}))
+    """Where workspaces may start; none where the hub's own cluster is not named."""
     fast: float | None = None
     """The factor by which all times were shortened (:func:`scaled`), for pages to say so; None when they were not."""
 

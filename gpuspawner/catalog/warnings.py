@@ -28,6 +28,8 @@ def needing_pods(source: Source, catalog: Catalog) -> tuple[Problem, ...]:
         for key in OF_PODS
         if getattr(template, key)
     ]
+    if catalog.clusters:
+        found.append(Issue(("clusters",), "needs KubeSpawner: other hubs do not start with it", right))
     return _located(source, found)
 
 

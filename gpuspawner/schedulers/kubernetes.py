@@ -12,11 +12,12 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
-from gpuspawner.backends.kubernetes.backend import KubernetesBackend
+from gpuspawner.backends.clusters import ClusterBackend
 from gpuspawner.backends.kubernetes.patches import keep_off
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Slot
 from gpuspawner.core.gpus.groups import unmarked
+from gpuspawner.core.gpus.names import nodes_of
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.placement.placement import grantable, place, used_shares
@@ -50,8 +51,8 @@ class KubernetesScheduler(OwnQueue):
 
     capabilities = Capabilities(name="kubernetes", substitutes=True, keeps_from_all=False)
 
-    def __init__(self, backend: KubernetesBackend, kinds: Kinds) -> None:
-        """Serve ``kinds`` (``cluster_kinds``) from a cluster."""
+    def __init__(self, backend: ClusterBackend, kinds: Kinds) -> None:
+        """Serve ``kinds`` (``cluster_kinds``) from a cluster, or from several as one."""
         self._cluster = backend
         self._view = View(backend)
         self.kinds = kinds
@@ -119,7 +120,9 @@ class KubernetesScheduler(OwnQueue):
     def patch(self, lease: Lease, off: Collection[str] = ()) -> dict[str, Any]:
         """Return the pod's patch, with ``node_seconds`` where a node is started for it."""
         own = {slot.group.node for slot in lease.slots if slot.group}
-        patch, seconds = keep_off(self._cluster.patch(lease.slots), set(off) - own), self.node_seconds(lease)
+        kind = self.kinds.get(lease.kind or "")
+        here = nodes_of(kind.cluster if kind else "", off)
+        patch, seconds = keep_off(self._cluster.patch(lease.slots), here - own), self.node_seconds(lease)
         return patch if seconds is None else {**patch, "node_seconds": seconds}
 
     def check(self, request: Request) -> None:

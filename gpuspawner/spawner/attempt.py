@@ -44,6 +44,10 @@ class Attempt:
     """What the server is made for, as the lease has it; None before the grant, and for a server that runs already."""
     patch: Mapping[str, Any] = field(default_factory=dict)
     """What the grant adds to the server."""
+    cluster: str = ""
+    """The cluster in which its pod is made; "" for the hub's own."""
+    node_port: int = 0
+    """By which the proxy reaches it in another cluster; 0 where it needs none, or has none yet."""
     heard_at: float = 0.0
     """When the service last acknowledged this start."""
     waits_until: float = 0.0
@@ -69,14 +73,16 @@ class Attempt:
         if not state.get("gpu_lease"):
             return cls()
         pod = PodAttempt(restarts=state.get("gpu_restarts"))
-        return cls(lease=state["gpu_lease"], number=state.get("gpu_attempt", 0), pod=pod).started()
+        where = {"cluster": state.get("gpu_cluster", ""), "node_port": state.get("gpu_node_port", 0)}
+        return cls(lease=state["gpu_lease"], number=state.get("gpu_attempt", 0), pod=pod, **where).started()
 
     def to_state(self) -> dict[str, Any]:
         """Return what the hub saves of it; nothing unless a server runs."""
         if not self.is_saved:
             return {}
         restarts = {} if self.pod.restarts is None else {"gpu_restarts": self.pod.restarts}
-        return {"gpu_lease": self.lease, "gpu_attempt": self.number, **restarts}
+        where = {"gpu_cluster": self.cluster, "gpu_node_port": self.node_port} if self.cluster else {}
+        return {"gpu_lease": self.lease, "gpu_attempt": self.number, **restarts, **where}
 
     @property
     def key(self) -> tuple[str, int]:
@@ -105,7 +111,11 @@ class Attempt:
 
     def granted(self, request: Request, patch: Mapping[str, Any], now: float) -> Attempt:
         """The server may be made for ``request``, with what ``patch`` adds."""
-        return replace(self, request=request, patch=patch, heard_at=now)
+        return replace(self, request=request, patch=patch, heard_at=now, cluster=patch.get("cluster", ""), node_port=0)
+
+    def reached(self, node_port: int) -> Attempt:
+        """The proxy reaches it by this port of its cluster's nodes."""
+        return replace(self, node_port=node_port)
 
     def heard(self, now: float) -> Attempt:
         """The service acknowledged a heartbeat."""
@@ -161,7 +171,7 @@ class Attempt:
 
     def with_new_pod(self, mark: str) -> Attempt:
         """Forget the last pod and make another, by a new mark."""
-        return replace(self, pod=PodAttempt(mark))
+        return replace(self, pod=PodAttempt(mark), node_port=0)
 
     def end(self, *, hub_shuts_down: bool) -> str | None:
         """Return how it ended, one of ``core.leases.release.OUTCOMES``; None for what goes on without the hub."""

@@ -11,8 +11,9 @@ from jupyter_server.base.handlers import APIHandler
 from jupyter_server.utils import url_path_join
 from tornado import web
 
+from gpuspawner.workspace.home.comes_back import ANSWERS, ComesBack
 from gpuspawner.workspace.home.notes import Notes
-from gpuspawner.workspace.home.start import begin
+from gpuspawner.workspace.home.start import LEASE_VARIABLE, begin
 from gpuspawner.workspace.kernels import watch
 from gpuspawner.workspace.service import Reply, ServiceClient
 from gpuspawner.workspace.ssh import ConnectHandler, KeysHandler
@@ -59,19 +60,34 @@ class ActHandler(APIHandler):
 
 
 class HomeHandler(APIHandler):
-    """GET what came of one's own variables, start-up script, repository and tools."""
+    """GET what came of one's own variables, start-up script, repository and tools, and of the last session.
+
+    POST ``{"install": "once"}``, ``always`` or ``never``: what is to be done with the packages that are missing.
+    """
 
     auth_resource = "gpuspawner"
     _track_activity = False
 
-    def initialize(self, notes: Notes) -> None:
-        """Keep what is told."""
-        self.notes = notes
+    def initialize(self, notes: Notes, comes_back: ComesBack | None) -> None:
+        """Keep what is told; ``comes_back`` is None in a server that is no workspace."""
+        self.notes, self.comes_back = notes, comes_back
 
     @web.authenticated
     @authorized
     async def get(self) -> None:
         """Answer with what is under way, and a sentence for each thing that was passed over."""
+        self.finish(json.dumps(self.notes.view()))
+
+    @web.authenticated
+    @authorized
+    async def post(self) -> None:
+        """Take the user's answer, and tell what is then."""
+        body = self.get_json_body()
+        how = body.get("install") if isinstance(body, dict) else None
+        if how not in ANSWERS:
+            raise web.HTTPError(400, f"install is one of {', '.join(ANSWERS)}")
+        if self.comes_back is not None:
+            self.comes_back.answer(how)
         self.finish(json.dumps(self.notes.view()))
 
 
@@ -84,6 +100,9 @@ def _load_jupyter_server_extension(server_app: Any) -> None:
     """Add the handlers to a Jupyter server, also one that ``jupyterhub-singleuser`` runs, and tell of its kernels."""
     watch(server_app)
     notes = Notes(server_app.log)
+    comes_back = ComesBack(server_app, os.environ, notes) if os.environ.get(LEASE_VARIABLE) else None
+    if comes_back is not None:
+        server_app.io_loop.add_callback(comes_back.start)
     kernel_folders = getattr(server_app.kernel_spec_manager, "kernel_dirs", None)
     server_app.io_loop.add_callback(begin, os.environ, notes, kernel_folders)
     client = ServiceClient.from_environment(os.environ, server_app.log)
@@ -93,7 +112,7 @@ def _load_jupyter_server_extension(server_app: Any) -> None:
         ".*$",
         [
             (url_path_join(base, "state"), StateHandler, {"client": client}),
-            (url_path_join(base, "home"), HomeHandler, {"notes": notes}),
+            (url_path_join(base, "home"), HomeHandler, {"notes": notes, "comes_back": comes_back}),
             (url_path_join(base, "(keep|extend)"), ActHandler, {"client": client}),
             (url_path_join(base, "ssh"), KeysHandler, {"sshd": sshd}),
             (url_path_join(base, "ssh/connect"), ConnectHandler, {"sshd": sshd}),

@@ -30,6 +30,7 @@ OTHERS = {
     "cluster": {"placement": "required"},
     "settings": {"keep_ended_seconds": 60},
     "existingSecret": "other",
+    "clusterSecret": "gpu-clusters",
     "store.postgresql.url": "postgresql://gpu@db/gpu",
     "store.postgresql.existingSecret": "gpu-store",
     "store.postgresql.secretKey": "other",

@@ -24,6 +24,7 @@ class Buildah:
 
     def __init__(self, folder: Path):
         (folder / "pip.conf").write_text("[global]\ncert = /run/ca.crt\ndefault-timeout = 180\n")
+        (folder / "npmrc").write_text("cafile=/run/ca.crt\n")
         (folder / "storage.conf").write_text(
             f'[storage]\ndriver = "overlay"\ngraphroot = "{folder}/graph"\nrunroot = "{folder}/run"\n'
         )
@@ -38,6 +39,7 @@ class Buildah:
         self._mounts = [
             "--volume=/etc/ssl/certs/ca-certificates.crt:/run/ca.crt:ro",
             f"--volume={folder}/pip.conf:/etc/pip.conf:ro",
+            f"--volume={folder}/npmrc:/root/.npmrc:ro",
         ]
 
     def __call__(self, *words: str) -> str:
@@ -71,7 +73,7 @@ class Buildah:
             cwd=ROOT,
             env={**self.environment, "IMAGES": name, "BUILDER": " ".join(words), **settings},
         )
-        assert done.returncode == 0, done.stdout[-4000:]
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
         return f"gpuspawner/{name}:{__version__}"
 
     def archive(self, image: str) -> tuple[str, Path]:

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "hub"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "core"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "schedulers"))
 sys.path.insert(0, str(Path(__file__).parent))  # tests are no package: `from nodes import ...`
 
 from nodes import ROOT, TestCluster

@@ -5,11 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from bad_store import locked, nothing_is_lost
 
 SMALL_DISK = 'mount -t tmpfs -o size=2m none "$1" && exec "$2" "$3" "$1"'
 
 
+@pytest.mark.parametrize("kept_in", ["sqlite"], indirect=True)  # its file is used
 async def test_a_locked_database_costs_nothing(machine):
     await nothing_is_lost(machine, locked(machine.folder), "database is locked")
 

@@ -67,13 +67,13 @@ class Service(RuleBasedStateMachine):
             assert "stop" in self.world.did(lease)
             await stop(user, name)
 
-        async def checked_end(lease_id, attempts=None):
+        async def checked_end(lease_id, attempts=None, slots=()):
             lease = self.world.parts.store.lease(lease_id)
             if attempts is None:
                 assert lease is None or lease.phase in {Phase.STOPPING, Phase.ENDED}
             else:
                 assert all(attempt < lease.attempt for attempt in attempts)
-            return await end(lease_id, attempts)
+            return await end(lease_id, attempts, slots)
 
         self.world.hub.stop, self.world.backend.end = checked_stop, checked_end
         self.run(self.world.round())

@@ -82,7 +82,7 @@ async def test_it_is_kept_with_the_readings_of_an_end_and_judged_again_from_them
     assert all(row.kept for row in rows)
     assert rows[0].soft == {"kernel": {"active": True, "words": "kernel train.ipynb busy"}}
     assert reading_view(rows[0])["soft"] == rows[0].soft
-    (history,) = recorded(world.url, 0.0, lambda *_: None)
+    (history,) = recorded(world.database.url, 0.0, lambda *_: None, world.database.password_file)
     assert not_recorded(history) == frozenset()
 
 
@@ -117,7 +117,9 @@ async def test_a_workspace_without_a_gpu_is_stopped_after_time_without_activity_
     rows = world.parts.store.readings(lease.id)
     assert {(row.gpu, row.kept) for row in rows} == {("", True)}
     assert rows[-1].kind == "idle"
-    assert list(recorded(world.url, 0.0, lambda *_: None)) == [], "simulate replays the use of GPUs"
+    assert list(recorded(world.database.url, 0.0, lambda *_: None, world.database.password_file)) == [], (
+        "simulate replays the use of GPUs"
+    )
 
 
 @pytest.mark.parametrize("use", ["kernel", "terminal", "ssh", "editor", "hub"])

@@ -172,6 +172,7 @@ def test_the_document_tells_every_metric_with_its_labels_and_no_other(world):
         assert all(set(sample.labels) - {"le"} == told[name] for sample in samples), name
 
 
+@pytest.mark.parametrize("kept_in", ["sqlite"], indirect=True)  # its file is used
 def test_counters_go_on_after_a_restart_and_never_fall_also_after_a_crash(make_web_world, tmp_path, monkeypatch):
     first = make_web_world()
     first.save(page_world.running("gone"))

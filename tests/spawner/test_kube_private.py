@@ -120,7 +120,7 @@ def test_every_private_method_that_is_overridden_stands_in_one_file():
     own = {owner for owner in GPUSpawner.__mro__ if owner.__module__.startswith("gpuspawner.")}
     overridden = {owner: private_methods(owner) & private_methods(KubeSpawner) for owner in own}
     assert {owner: names for owner, names in overridden.items() if names} == {
-        PodRequests: {"_start_reflector", "_make_create_pod_request", *REQUESTS}
+        PodRequests: {"_start_reflector", "_get_reflector_key", "_get_pod_url", "_make_create_pod_request", *REQUESTS}
     }
 
 

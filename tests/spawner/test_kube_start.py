@@ -94,6 +94,7 @@ class Start(PodRequests, Kube):
     def __init__(self, client):
         Kube.__init__(self, client)
         self._gpu_steps = Steps()
+        self.gpu_catalog = lambda: SimpleNamespace(clusters={})
         now = time.monotonic()
         self._attempt, self.granted = Attempt(heard_at=now, waits_until=now + 60, own_timeout_seconds=10), 0
 

@@ -164,13 +164,13 @@ class FakeHubHandler(RequestHandler):
 class JupyterServer:
     """One Jupyter server in a process of its own. ``url`` ends in a slash; ``log()`` is all that it has said."""
 
-    def __init__(self, folder, module, base_url="/", arguments=(), **environment):
+    def __init__(self, folder, module, base_url="/", arguments=(), home=None, **environment):
         self.port = pick_free(1)[0]
-        self.home = folder / "home"
+        self.home = home or folder / "home"
         self.url = f"http://127.0.0.1:{self.port}{base_url}"
         self.token = "the-persons-own-token"
         self._log_path = folder / "server.log"
-        self.home.mkdir()
+        self.home.mkdir(exist_ok=True)
         variables = {
             "PATH": os.environ["PATH"],
             "HOME": str(self.home),

@@ -44,7 +44,7 @@ def test_state_is_the_workspaces_own(lab, service):
 
 
 def test_what_came_of_the_users_own_files_is_told_to_their_page_and_no_more_once_it_is_over(lab):
-    assert lab.get("gpuspawner/home") == (200, {"busy": "", "notes": []})
+    assert lab.get("gpuspawner/home") == (200, {"busy": "", "notes": [], "ask": None})
 
 
 def test_nobody_else_may_ask(lab, service):

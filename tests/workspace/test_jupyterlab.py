@@ -391,7 +391,33 @@ def test_what_was_passed_over_at_the_start_is_told_until_it_is_closed(lab, servi
     notes = page.get_by_role("region", name="Start of this workspace")
     expect(notes.get_by_role("status")).to_have_text(answers[0]["busy"], timeout=30_000)
     answers.pop(0)
-    expect(notes.get_by_role("listitem")).to_have_text(told)
+    expect(notes.get_by_role("listitem")).to_have_text(told, timeout=30_000)  # it asks every 3 s
     notes.get_by_role("button", name="Close").click()
     expect(notes).to_have_count(0)
+    page.close()
+
+
+def test_packages_that_are_missing_are_asked_for_and_installed_once_somebody_says_so(lab, service, browser):
+    asked = {
+        "text": "In your last session you had installed, and this image does not have: x 1.0.",
+        "packages": ["x 1.0"],
+    }
+    answers = [{"busy": "", "notes": [], "ask": asked}, {"busy": "", "notes": ["Installed again: x 1.0."], "ask": None}]
+    sent = []
+
+    def home(route):
+        if route.request.method == "POST":
+            sent.append(route.request.post_data_json)
+            answers.pop(0)
+        route.fulfill(json=answers[0])
+
+    page = browser.new_page(viewport={"width": 1280, "height": 720})
+    page.route("**/gpuspawner/home", home)
+    page.goto(f"{lab.url}lab?token={lab.token}")
+    notes = page.get_by_role("region", name="Start of this workspace")
+    expect(notes.get_by_text(asked["text"])).to_be_visible(timeout=60_000)
+    notes.get_by_role("button", name="Always").click()
+    expect(notes.get_by_role("listitem")).to_have_text("Installed again: x 1.0.")
+    expect(notes.get_by_role("button")).to_have_text(["Close"])
+    assert sent == [{"install": "always"}]
     page.close()

@@ -13,7 +13,7 @@ from pathlib import Path
 from tools.cluster.build import cache, ensure_component, forget_sources, one_at_a_time
 from tools.cluster.cluster import Cluster, Programs
 from tools.cluster.hub import ensure_hub_layers
-from tools.cluster.recipes import CLUSTER, DEBIAN, HELM, KUBE_ROUTER, KUBERNETES, KWOK, Component
+from tools.cluster.recipes import CLUSTER, DEBIAN, HELM, KUBE_ROUTER, KUBERNETES, KUEUE, KWOK, Component
 from tools.cluster.workspace import ensure_image, ensure_layers
 from tools.install import LOG, ROOT
 from tools.progress import StepError, Steps, bold, report_failure, run_logged, say
@@ -89,7 +89,7 @@ def build(_folder: Path) -> None:
     """Build what a cluster and its workspaces need, and start none."""
     steps = Steps()
     _programs(steps)
-    for component in (KWOK, HELM, KUBE_ROUTER):
+    for component in (KUEUE, KWOK, HELM, KUBE_ROUTER):
         _component(steps, component)
     forget_sources()
     with steps.step("Images of hub and workspaces", streams=True):

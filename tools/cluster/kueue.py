@@ -97,9 +97,9 @@ class Kueue:
         root, authority = self.cluster.folder / NAME, Authority(self.cluster.folder / "pki")
         if not Path(authority.path(NAME)).exists():
             authority.issue(NAME, f"/CN={NAME}", ("IP:127.0.0.1", "DNS:localhost", f"IP:{self.cluster.address}"))
-        for folder in ("visibility", "webhook", "tmp"):
+        (root / "tmp").mkdir(parents=True, exist_ok=True)
+        for folder in ("visibility", "webhook", "etc/kueue/metrics/certs"):
             (root / folder).mkdir(parents=True, exist_ok=True)
-        for folder in ("visibility", "webhook"):
             shutil.copy(authority.path(NAME), root / folder / "tls.crt")
             shutil.copy(authority.path(NAME, "key"), root / folder / "tls.key")
         shutil.copy(program, root / NAME)

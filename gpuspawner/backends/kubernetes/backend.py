@@ -103,7 +103,12 @@ class KubernetesBackend:
             return ProbeResult(problem="no running pod of the workspace was found")
         return await self._prober.run_script(pod, script, deadline_seconds)
 
-    async def end(self, lease_id: str, attempts: frozenset[int] | None = None) -> bool:
+    async def end(
+        self,
+        lease_id: str,
+        attempts: frozenset[int] | None = None,
+        slots: tuple[Slot, ...] = (),  # noqa: ARG002 - the seam's
+    ) -> bool:
         """Delete every pod of these attempts, and wait a while to see them gone.
 
         The API server is asked, not the view: a pod that was made a moment ago must not be missed.

@@ -111,7 +111,7 @@ def _terms(known: frozenset[Group], resources: frozenset[str], nodes: Mapping[st
     selectors: set[Selector] = set()
     unlabelled: list[str] = []
     for group in sorted(known):
-        name, resource = group
+        name, resource, _ = group
         if resource not in resources:
             continue
         node = nodes.get(name, Node(name))

@@ -113,7 +113,12 @@ class LocalBackend:
             return ProbeResult(problem="no process of the workspace was found")
         return await run_script(own[0].pid, script, {}, deadline_seconds, "the script")
 
-    async def end(self, lease_id: str, attempts: frozenset[int] | None = None) -> bool:
+    async def end(
+        self,
+        lease_id: str,
+        attempts: frozenset[int] | None = None,
+        slots: tuple[Slot, ...] = (),  # noqa: ARG002 - the seam's
+    ) -> bool:
         """End every process of these attempts, those that left their session and ignore SIGTERM too."""
         return await processes.end(
             lambda process: process.lease_id == lease_id and (attempts is None or process.attempt in attempts),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Any
 
+from gpuspawner.catalog.building.build_clusters import across, build_clusters
 from gpuspawner.catalog.building.build_gpus import build_kind, check_gpus
 from gpuspawner.catalog.building.build_template import DEFAULT_POLICY, Surroundings, build_template
 from gpuspawner.catalog.building.extends import Flat, Named, flattened
@@ -50,7 +51,8 @@ def build(entries: CatalogEntry, issues: list[Issue], *, empty: bool) -> Catalog
     templates: dict[str, Template] = {}
     for name, template in flattened("templates", entries.templates, named, issues).items():
         templates[name] = build_template(name, template, around, issues)
-    return Catalog(
+    clusters = build_clusters(entries, named, issues)
+    catalog = Catalog(
         gpus=MappingProxyType(gpus),
         templates=MappingProxyType(templates),
         policies=MappingProxyType(policies),
@@ -58,7 +60,9 @@ def build(entries: CatalogEntry, issues: list[Issue], *, empty: bool) -> Catalog
         rules=rules,
         exporter=_exporter(entries.readings, named, issues),
         scheduler=_scheduler(entries.scheduler, named, issues),
+        clusters=clusters,
     )
+    return catalog if issues else across(catalog, {name: one.gpus for name, one in entries.clusters.items()})
 
 
 def _exporter(entry: ReadingsEntry, named: Named, issues: list[Issue]) -> Exporter | None:

@@ -86,6 +86,7 @@ def build_template(name: str, flat: Flat[TemplateEntry], around: Surroundings, i
         substitutes=build_substitutes(flat, around.kinds),
         needs_memory_bytes=entry.needs.memory or 0,
         needs_compute=entry.needs.compute or "",
+        data=tuple(entry.data or ()),
         on_stop_command=entry.on_stop.command or "",
         on_stop_seconds=entry.on_stop.timeout or ON_STOP_SECONDS,
         tools=MappingProxyType({tool: tuple(packages) for tool, packages in entry.tools.items()}),

@@ -45,6 +45,7 @@ WRITTEN: Mapping[Callable[..., Any], Schema] = {
     parsers.parse_group: OF_HUB,
     parsers.parse_groups: _list_of(OF_HUB),
     parsers.parse_kinds: _list_of(NAME),
+    parsers.parse_labels: _list_of(NAME),
     parsers.parse_packages: _list_of({"type": "string", "maxLength": 200}, MOST_PACKAGES),
     parsers.parse_opens: _list_of(_one_of(*OPENS), len(OPENS)),
     parsers.parse_warnings: _list_of(NUMBER_OR_TEXT, 5),

@@ -130,7 +130,8 @@ async def _judged(cluster: Cluster, settings: ClusterSettings, catalog: Catalog 
     nodes = await cluster.list("/api/v1/nodes")
     if nodes.ok:
         found += of_cluster.devices(nodes.body)
-        found += of_cluster.kinds_there(catalog.gpus, nodes.body) if catalog else ()
+        own = {name: kind for name, kind in catalog.gpus.items() if not kind.cluster} if catalog else {}
+        found += of_cluster.kinds_there(own, nodes.body) if catalog else ()
     else:
         found.append(unknown("GPU labels", "The nodes were not told.", "See what is said of rights."))
     pods = await cluster.list(f"/api/v1/namespaces/{namespace}/pods?labelSelector={quote(HUB_LABEL, safe='')}")

@@ -7,12 +7,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpuspawner.backends.base import Backend
+from gpuspawner.backends.clusters import ClusterBackend, ClustersBackend, kinds_in
 from gpuspawner.backends.local.backend import LocalBackend
 from gpuspawner.backends.resources import Resources
-from gpuspawner.catalog import Catalog, HttpSchedulerAddress, KueueQueues
+from gpuspawner.catalog import Catalog, Cluster, HttpSchedulerAddress, KueueQueues
 from gpuspawner.catalog.file import Prepared
 from gpuspawner.catalog.requests.menus import FILE, read_menus
 from gpuspawner.core.errors import CatalogError, Problem
@@ -20,6 +21,9 @@ from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.schedulers.http.client import Client
 from gpuspawner.schedulers.http.scheduler import HttpScheduler
 from gpuspawner.schedulers.memory import InMemoryScheduler
+
+if TYPE_CHECKING:
+    from gpuspawner.backends.kubernetes.settings import ClusterSettings
 
 BACKEND = "GPUSPAWNER_BACKEND"
 """``local`` (the default) or ``kubernetes``."""
@@ -115,6 +119,8 @@ def _same_scheduler(
 
 def _backend(catalog: Catalog, data: Path, hub_id: str, environment: Mapping[str, str]) -> Chosen:
     name = environment.get(BACKEND, "local")
+    if name == "local" and catalog.clusters:
+        raise BackendError("clusters: workspaces are processes of this machine here. Remove it from the catalog.")
     if name == "local":
         backend = LocalBackend(catalog.gpus.values(), catalog.simulated, data)
         return Chosen(catalog, partial(_on_this_machine, catalog.simulated), backend)
@@ -137,9 +143,12 @@ def _cluster(catalog: Catalog, data: Path, hub_id: str, text: str) -> Chosen:
         settings = cluster_settings(json.loads(text or "{}"))
     except ValueError as error:
         raise BackendError(f"{CLUSTER}: {error}.") from error
-    named = frozenset(kind.resource for kind in catalog.gpus.values())
+    named, clusters = frozenset(kind.resource for kind in catalog.gpus.values()), catalog.clusters
 
     def prepare(catalog: Catalog) -> Prepared:
+        if catalog.clusters != clusters:
+            right = "Restart the hub: until then the catalog from before holds."
+            raise CatalogError((Problem("catalog", None, "clusters", "it was changed while the hub runs", right),))
         try:
             menus = read_menus(data)
         except ValueError as error:
@@ -157,7 +166,7 @@ def _cluster(catalog: Catalog, data: Path, hub_id: str, text: str) -> Chosen:
         catalog, _ = prepare(catalog)
     except CatalogError as error:
         raise BackendError(str(error.problems[0])) from error
-    backend = KubernetesBackend(catalog.gpus.values(), hub_id, settings)
+    backend = _clusters(catalog, lambda kinds, there: KubernetesBackend(kinds, hub_id, there), settings)
     times = {**CLUSTER_TIMES, "probes_at_once": settings.probes_at_once}
     scheduler = KubernetesScheduler(backend, catalog.gpus)
     resources = CustomResources(settings) if settings.custom_resources else None
@@ -168,6 +177,22 @@ def _cluster(catalog: Catalog, data: Path, hub_id: str, text: str) -> Chosen:
         await backend.close()
 
     return Chosen(catalog, prepare, backend, scheduler, resources, makes_pods=True, settings=times, close=close)
+
+
+def _clusters(catalog: Catalog, make: Callable[..., ClusterBackend], settings: ClusterSettings) -> ClusterBackend:
+    """Return the backend of the hub's own cluster or, where the catalog names several, of all as one."""
+    kinds, clusters = catalog.gpus.values(), catalog.clusters
+    if not clusters:
+        return make(kinds, settings)
+
+    def backend_of(cluster: Cluster) -> ClusterBackend:
+        if not cluster.kubeconfig:
+            return make(kinds_in("", kinds), settings)
+        there = replace(settings, kubeconfig=cluster.kubeconfig, context=cluster.context)
+        return make(kinds_in(cluster.name, kinds), there)
+
+    home = next(name for name, one in clusters.items() if not one.kubeconfig)
+    return ClustersBackend({name: backend_of(one) for name, one in clusters.items()}, home, kinds)
 
 
 def _on_this_machine(simulated: Mapping[str, int], catalog: Catalog) -> Prepared:

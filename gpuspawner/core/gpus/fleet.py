@@ -51,11 +51,20 @@ class GpuKind:
     """The hub's groups whose members it exists for; none for everybody."""
     counts: Fraction | None = None
     """How much one counts in quotas and GPU hours; None for its share of a device."""
+    cluster: str = ""
+    """The cluster whose GPUs these are; "" where there is but one, or it is the hub's own."""
+    where: str = ""
+    """That cluster as people read it, with which ``title`` ends: "" where there is but one."""
 
     @property
     def pool(self) -> str:
         """The kind whose devices serve this one: all kinds of a pool compete for the same GPUs."""
         return self.of or self.name
+
+    @property
+    def title_anywhere(self) -> str:
+        """What people read of this kind in whichever cluster."""
+        return self.title.removesuffix(f" in {self.where}") if self.where else self.title
 
     @property
     def share(self) -> Fraction:

@@ -1,12 +1,14 @@
 """What GPUs are called: the one place where names are made of fields, and fields read from names.
 
 A device with a name of its own, such as a UUID, is known by that alone. Of the others only the number is known that a
-node advertises as one resource: they are ``NODE/RESOURCE/INDEX``, of the group (NODE, RESOURCE). Stored leases, pods
-and readings hold such names; decisions take the fields.
+node advertises as one resource: they are ``NODE/RESOURCE/INDEX``, of the group (NODE, RESOURCE); in a cluster that is
+not the hub's own, ``CLUSTER:NODE/RESOURCE/INDEX``. Stored leases, pods and readings hold such names; decisions take the
+fields.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -15,14 +17,15 @@ _COMING = "~"
 
 
 class Group(NamedTuple):
-    """The GPUs that a node advertises as one resource: they are only counted. A cluster will be one more field."""
+    """The GPUs that a node advertises as one resource: they are only counted. ``cluster`` "" is the hub's own."""
 
     node: str
     resource: str
+    cluster: str = ""
 
     def gpu(self, index: int) -> str:
         """Return the name of one of them."""
-        return f"{self.node}/{self.resource}/{index}"
+        return f"{node_in(self.cluster, self.node)}/{self.resource}/{index}"
 
     @property
     def is_coming(self) -> bool:
@@ -35,6 +38,27 @@ class Group(NamedTuple):
         return self.node.removeprefix(_COMING).rpartition("-")[0] if self.is_coming else ""
 
 
+def node_in(cluster: str, node: str) -> str:
+    """Return what a node is called among those of several clusters; ``cluster`` "" is the hub's own."""
+    return f"{cluster}:{node}" if cluster else node
+
+
+def nodes_of(cluster: str, nodes: Iterable[str]) -> set[str]:
+    """Return those of these nodes that are a cluster's, as it calls them itself."""
+    parts = (node.rpartition(":") for node in nodes)
+    return {name for where, _, name in parts if where == cluster}
+
+
+def name_in(cluster: str, kind: str) -> str:
+    """Return what the kind that the catalog calls so is called in a cluster that is not the first to have it."""
+    return f"{kind}@{cluster}"
+
+
+def written_name(kind: str) -> str:
+    """Return what the catalog calls a kind, whichever cluster has it."""
+    return kind.partition("@")[0]
+
+
 def coming_group(kind: str, number: int, resource: str) -> Group:
     """Return the group of a node that is coming, the ``number``-th that is started for a kind."""
     return Group(f"{_COMING}{kind}-{number}", resource)
@@ -43,6 +67,7 @@ def coming_group(kind: str, number: int, resource: str) -> Group:
 @lru_cache(maxsize=65536)
 def group_of(gpu: str) -> Group | None:
     """Return the group of a GPU, None where it has a name of its own."""
-    node, _, rest = gpu.partition("/")
+    where, _, rest = gpu.partition("/")
     resource, slash, _index = rest.rpartition("/")
-    return Group(node, resource) if slash else None
+    cluster, _, node = where.rpartition(":")
+    return Group(node, resource, cluster) if slash else None

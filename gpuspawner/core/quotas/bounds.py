@@ -12,6 +12,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from gpuspawner.core.gpus.fleet import GpuKind
+from gpuspawner.core.gpus.names import written_name
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.placement.kinds import counts_of
@@ -87,7 +88,7 @@ def amount(limit: Limit, request: Request, kind: GpuKind | None) -> Amount:
     if limit.what is What.MEMORY:
         return request.memory_bytes
     if limit.what is What.KIND:
-        return request.count if limit.kind == (kind.name if kind else request.gpu) else 0
+        return request.count if limit.kind == written_name(kind.name if kind else request.gpu or "") else 0
     if kind is None or (kind.counts is None and kind.shares == 1):
         return request.count
     return _short(counts_of(kind) * request.count)

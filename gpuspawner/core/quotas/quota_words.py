@@ -50,7 +50,7 @@ def shown(limit: Limit, amount: Amount, kinds: Kinds) -> str:
     if limit.what is What.MEMORY:
         return f"{_plain(limit, amount)} memory"
     if limit.what is What.KIND:
-        return f"{number(amount)} {kinds[limit.kind].title if limit.kind in kinds else limit.kind}"
+        return f"{number(amount)} {kinds[limit.kind].title_anywhere if limit.kind in kinds else limit.kind}"
     unit = "workspace" if limit.what is What.WORKSPACES else "GPU"
     return f"{number(amount)} {unit}{'' if amount == 1 else 's'}"
 

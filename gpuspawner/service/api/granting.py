@@ -17,6 +17,7 @@ from gpuspawner.core.administering.acts import ActRefused
 from gpuspawner.core.calendar.periods import HOUR_MS, day_of, milliseconds
 from gpuspawner.core.calendar.until import parse_until
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable, quoted
+from gpuspawner.core.gpus.names import written_name
 from gpuspawner.core.leases import events
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.leases.release import storable
@@ -98,7 +99,8 @@ class Granting:
         if account == Account() and body.get("everybody") is not True:
             raise RequestRefused("for whom", "nobody", "user, team or everybody", "Say for whom it is.")
         now, zone, why = parts.clock.now(), parts.allocator.accounting.zone, self._why(body)
-        amount: Amount = refused_as("what", parse_grant, body.get("what"), parts.scheduler.kinds)
+        kinds = tuple(dict.fromkeys(map(written_name, parts.scheduler.kinds)))  # a quota counts it in every cluster
+        amount: Amount = refused_as("what", parse_grant, body.get("what"), kinds)
         until = refused_as("until", parse_until, body.get("until"), now, zone)
         since = refused_as("since", parse_until, body["since"], now, zone) if body.get("since") else now
         if since >= until:

@@ -96,7 +96,7 @@ class Reclaimer:
         if (left := self._before_stops.pop(lease_id, None)) is not None:
             left.cancel()  # its workspace is gone
         # The hub has no server of it any more: whatever still carries the id is left over.
-        if not await self._backend.end(lease_id):
+        if not await self._backend.end(lease_id, None, lease.slots):
             log.warning("processes of %s outlived their end; its GPUs stay taken", lease_id)
             return
         lease = self._book.get(lease_id)
@@ -199,7 +199,7 @@ class Reclaimer:
         await self._book.stored(lease.id)
         running = await self._backend.workspaces()
         older = frozenset(r.attempt for r in running if r.lease_id == lease.id and r.attempt < lease.attempt)
-        return not older or await self._backend.end(lease.id, older)
+        return not older or await self._backend.end(lease.id, older, lease.slots)
 
     async def end_unknown(self, lease_id: str, user: str, why: str) -> None:
         """End what runs for a lease that is not live. The write checks the epoch before anything is ended."""

@@ -273,7 +273,7 @@ class Reconciler:
     async def _requeue(self, lease: Lease) -> None:
         """End what found no room, and only then give its place in the queue back: it would go on waiting beside it."""
         one = self._without_room(lease)
-        if one is None or not await self._backend.end(lease.id, frozenset({lease.attempt})):
+        if one is None or not await self._backend.end(lease.id, frozenset({lease.attempt}), lease.slots):
             return
         current = self._book.get(lease.id)
         if current is None or current.phase is not Phase.STARTING or current.attempt != lease.attempt:

@@ -29,9 +29,19 @@ class PodRequests(PodStart):
         Nor does a stop that takes long, after which KubeSpawner makes the watch anew: until a new one has listed, every
         pod would be taken for gone, and each start for ended. Ours never gives up.
         """
+        await self._client_known()
         own_class = WATCHES.get(kind, reflector_class)
         once = {**kwargs, "replace": False} if kind in WATCHES else kwargs
         return await asyncio.shield(super()._start_reflector(kind, own_class, *args, **once))
+
+    def _get_reflector_key(self, kind: str) -> Any:
+        """Return what a watch is kept under: each cluster has its own."""
+        key = super()._get_reflector_key(kind)
+        return key if self.gpu_in_cluster is None else (*key, self._attempt.cluster)
+
+    def _get_pod_url(self, pod: Any) -> str:
+        """Return where the proxy reaches a pod, in whichever cluster it is."""
+        return self._address(super()._get_pod_url(pod))
 
     async def _make_create_pvc_request(self, pvc: Any, request_timeout: float) -> bool:
         """Make the claim, and remember it: the scheduler may see the pod before it sees the claim."""

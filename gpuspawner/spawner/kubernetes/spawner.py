@@ -13,7 +13,7 @@ from traitlets import Bool, Dict, Enum, Float, Integer, Unicode, default
 
 from gpuspawner.backends.kubernetes.names import ANNOTATIONS, ATTEMPT_LABEL, HUB_LABEL, LEASE_LABEL
 from gpuspawner.catalog.requests.menus import choices_of
-from gpuspawner.core.errors import Conflict, RequestRefused
+from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable
 from gpuspawner.core.gpus.autoscale import PATIENCE, patience_seconds
 from gpuspawner.spawner.kubernetes.pods.end import before_restart, has_ended, outcome_of, restarts, why_ended
 from gpuspawner.spawner.kubernetes.pods.models import written_back
@@ -144,6 +144,8 @@ class KubePods(PodRequests):
             if stage.fatal or stage.shortage == "lost":
                 self._attempt = self._attempt.failed(stage.fatal or stage.words)
                 break
+            if super().is_pod_running(pod):
+                await self._find_address(pod)
             if super().is_pod_running(pod) and await self._answers(self._get_pod_url(pod)):
                 self._attempt = self._attempt.with_pod(restarts=restarts(pod)).started()
                 self.orm_spawner.state = self.get_state()
@@ -199,8 +201,9 @@ class KubePods(PodRequests):
         lease once it can, and holds its GPUs until then.
         """
         try:
+            await self._know_client()
             return await super().stop(now=False)
-        except (TimeoutError, asyncio.TimeoutError):
+        except (TimeoutError, asyncio.TimeoutError, Unavailable):
             if not self._attempt.lease:
                 raise
             self.log.warning("the pod of %s is not gone yet: the service sees to its end", self._log_name)

@@ -16,13 +16,15 @@ from tornado.httpclient import AsyncHTTPClient, HTTPClientError
 
 from gpuspawner.backends.kubernetes.names import HUB_LABEL
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
+from gpuspawner.core.gpus.names import node_in
 from gpuspawner.core.leases.output import LINES
+from gpuspawner.spawner.kubernetes.clusters import InCluster
 from gpuspawner.spawner.kubernetes.pods.end import outcome_of, restarts, why_ended
 from gpuspawner.spawner.kubernetes.pods.output import NO_RIGHT, environment_of, has_run, is_of_run_before, said
 from gpuspawner.spawner.kubernetes.pods.pod import START_MARK
 from gpuspawner.spawner.kubernetes.pods.refused import refusal, shortage
 from gpuspawner.spawner.kubernetes.pods.start import NOTEBOOK, Stage, short, stage_of
-from gpuspawner.spawner.mixin import FENCE_SECONDS, GPUSpawnerMixin
+from gpuspawner.spawner.mixin import FENCE_SECONDS
 from gpuspawner.spawner.refusals import ended_start
 from gpuspawner.spawner.server_output import listens
 
@@ -56,13 +58,19 @@ class NoRoom(Exception):
         self.why, self.node = why, node
 
 
-class PodStart(GPUSpawnerMixin):
+class PodStart(InCluster):
     """The start of a pod, over KubeSpawner's."""
 
     async def _create(self) -> Any:
         """Make the pod and watch it: tell each step, end at once on what cannot start, queue again where no room is."""
         while True:
             self._attempt = self._attempt.with_new_pod(uuid.uuid4().hex)
+            try:
+                await self._know_client()
+            except Unavailable as error:
+                raise ended_start(f"{error} Start it again.", reason="unavailable", status=503) from error
+            if self.catalog.clusters:
+                self._pvc_exists = False  # KubeSpawner remembers a volume: each cluster has another
             starting = asyncio.ensure_future(super()._create())
             try:
                 return await self._watched(starting)
@@ -100,6 +108,7 @@ class PodStart(GPUSpawnerMixin):
                 self._step(stage.progress, stage.words)
                 _end_on(stage, before, pod)
             if pod is not None and running and (self._attempt.pod.is_awaited or starting.done()):
+                await self._find_address(pod)
                 url = self._get_pod_url(pod)
                 if await self._answers(url):
                     self.pod_id = pod["metadata"]["uid"]
@@ -151,7 +160,8 @@ class PodStart(GPUSpawnerMixin):
         while time.monotonic() < until:
             try:
                 if shortage.why:
-                    await client.requeue(*self._attempt.key, shortage.why, shortage.node)
+                    node = shortage.node and node_in(self._attempt.cluster, shortage.node)
+                    await client.requeue(*self._attempt.key, shortage.why, node)
                     return
                 await client.heartbeat(*self._attempt.key)
             except Gone:

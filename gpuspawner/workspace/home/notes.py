@@ -14,6 +14,13 @@ class Notes:
         self._log = log
         self._told: list[str] = []
         self.busy = ""
+        self.ask: dict[str, Any] | None = None
+        """A question to its user: ``{"text": str, "packages": [str]}``."""
+
+    def say(self, sentence: str) -> None:
+        """Tell something that went as it should."""
+        self._log.info("%s", sentence)
+        self._told.append(sentence)
 
     def tell(self, sentence: str, printed: str = "") -> None:
         """Tell something that went wrong; ``printed`` is the last line of a program's output, for its user alone."""
@@ -22,4 +29,4 @@ class Notes:
 
     def view(self) -> dict[str, Any]:
         """Return them as JSON."""
-        return {"busy": self.busy, "notes": list(self._told)}
+        return {"busy": self.busy, "notes": list(self._told), "ask": self.ask}

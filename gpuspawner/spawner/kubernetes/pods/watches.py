@@ -29,6 +29,8 @@ class LastingWatch(ResourceReflector):
     def __init__(self, **kwargs: Any) -> None:
         """Watch as KubeSpawner says, but for what it does on failure: it ends the hub."""
         super().__init__(**{**kwargs, "on_failure": None})
+        if getattr(self.parent, "gpu_in_cluster", None) is not None:
+            self.api = self.parent.api  # KubeSpawner takes the client of the hub's own cluster
         self.trouble = ""
 
     async def start(self) -> None:

@@ -17,13 +17,14 @@ const ENDED = 'This workspace has ended, or its server cannot be reached. Files 
 const NO_ANSWER = 'Neither this workspace nor the hub answers: is this computer online? A workspace runs on without its page.';
 
 /** Ask our server extension. Resolves to {status, body}: status 0 is no answer, body null is none of its answers. */
-async function ask(baseUrl, method, path) {
+async function ask(baseUrl, method, path, sent = null) {
   const xsrf = /(?:^|; )_xsrf=([^;]*)/.exec(document.cookie);
   try {
     const response = await fetch(`${baseUrl}gpuspawner/${path}`, {
       method,
       cache: 'no-store',
       credentials: 'same-origin',
+      body: sent && JSON.stringify(sent),
       headers: { Accept: 'application/json', ...(xsrf ? { 'X-XSRFToken': xsrf[1] } : {}) },
       signal: AbortSignal.timeout(ANSWER_MILLISECONDS)
     });
@@ -217,7 +218,11 @@ export default {
     addStyle();
     const { baseUrl } = app.serviceManager.serverSettings;
     const watch = new Watch(app.shell.node, baseUrl);
-    void tellOfStart(() => ask(baseUrl, 'GET', 'home'), () => app.serviceManager.kernelspecs.refreshSpecs());
+    void tellOfStart(
+      () => ask(baseUrl, 'GET', 'home'),
+      () => app.serviceManager.kernelspecs.refreshSpecs(),
+      how => ask(baseUrl, 'POST', 'home', { install: how })
+    );
     // An editor and a terminal keep the Tab key for themselves: this leads out of them, to the warning.
     app.commands.addCommand('gpuspawner:warning', {
       label: 'Go to the GPU Workspace Warning',

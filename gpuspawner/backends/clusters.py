@@ -1,0 +1,225 @@
+"""Several clusters as one backend: their GPUs, workspaces and samples joined, known or unknown each by itself.
+
+The hub's own cluster is called as before: its GPUs and pods have no cluster in their names. One that does not answer
+stops nothing elsewhere: what was last seen there goes on, none of its GPUs is given, and what it runs is unknown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
+from typing import Any, Protocol, TypeVar
+
+from gpuspawner.backends.base import Backend, ProbeResult, Running
+from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, NodeName, Slot
+from gpuspawner.core.gpus.names import Group, group_of, node_in
+from gpuspawner.core.quotas.limits import Room
+
+log = logging.getLogger("gpuspawner.clusters")
+
+T = TypeVar("T")
+
+LOOK_SECONDS = 1.0
+"""How long a look waits for one cluster: what is followed answers at once, and another is not to wait for it."""
+
+
+class ClusterBackend(Backend, Protocol):
+    """The backend of one cluster."""
+
+    @property
+    def limits(self) -> tuple[str, ...]:
+        """What the service may not see there, each in a sentence for the administrator."""
+        ...
+
+    def room(self) -> Room:
+        """Return what quotas and limits of the workspaces' namespace say, as they were last seen."""
+        ...
+
+    async def close(self) -> None:
+        """Follow it no longer."""
+        ...
+
+
+@dataclass
+class _Seen:
+    """What a cluster last showed; ``away`` says why it shows nothing now, "" while it does."""
+
+    fleet: Fleet | None = None
+    running: tuple[Running, ...] = ()
+    away: str = ""
+
+
+class ClustersBackend:
+    """The clusters of one hub, by the catalog's names; ``home`` is the one that the hub itself uses."""
+
+    def __init__(self, clusters: Mapping[str, ClusterBackend], home: str, kinds: Iterable[GpuKind]) -> None:
+        """Look at nothing yet. Each kind is served by the cluster that it names."""
+        self._clusters, self._home = clusters, home
+        self._seen = {name: _Seen() for name in clusters}
+        self._kinds = tuple(kinds)
+
+    @property
+    def limits(self) -> tuple[str, ...]:
+        """Which clusters do not answer, and what the service may not see of the others."""
+        away = (f"Cluster {name}: {seen.away}" for name, seen in self._seen.items() if seen.away)
+        unseen = (f"Cluster {name}: {words}" for name, one in self._clusters.items() for words in one.limits)
+        return (*away, *unseen)
+
+    def use_kinds(self, kinds: Iterable[GpuKind]) -> None:
+        """Match the GPUs of each cluster to its own kinds."""
+        self._kinds = tuple(kinds)
+        for name, one in self._clusters.items():
+            one.use_kinds(kinds_in("" if name == self._home else name, self._kinds))
+
+    async def fleet(self) -> Fleet:
+        """Return the GPUs of all clusters; of one that does not answer those seen last, which are not given.
+
+        Raises:
+            Unavailable: none of them answers.
+        """
+        for name, fleet in (await self._look(lambda one: one.fleet())).items():
+            self._seen[name].fleet = fleet
+        found = [self._named(name, seen.fleet, seen.away) for name, seen in self._seen.items() if seen.fleet]
+        return Fleet(
+            tuple(chain.from_iterable(fleet.gpus for fleet in found)),
+            complete=any(fleet.complete for fleet in found),
+            observed_at=max((fleet.observed_at for fleet in found), default=0.0),
+            beside={node: has for fleet in found for node, has in fleet.beside.items()},
+        )
+
+    async def workspaces(self) -> tuple[Running, ...]:
+        """Return what runs in all clusters; what ran in one that does not answer is taken to go on.
+
+        Raises:
+            Unavailable: none of them answers.
+        """
+        for name, running in (await self._look(lambda one: one.workspaces())).items():
+            own = name == self._home
+            self._seen[name].running = running if own else tuple(map(partial(_running_in, name), running))
+        found = chain.from_iterable(seen.running for seen in self._seen.values())
+        return tuple(sorted(found, key=lambda one: (one.lease_id, one.attempt)))
+
+    async def probe(self, lease_id: str, attempt: int, leased: tuple[str, ...], deadline_seconds: float) -> ProbeResult:
+        """Run the probe where the workspace was last seen."""
+        return await self._asked(lease_id, attempt, lambda one: one.probe(lease_id, attempt, leased, deadline_seconds))
+
+    async def run_script(self, lease_id: str, attempt: int, script: bytes, deadline_seconds: float) -> ProbeResult:
+        """Run a script where the workspace was last seen."""
+        return await self._asked(
+            lease_id, attempt, lambda one: one.run_script(lease_id, attempt, script, deadline_seconds)
+        )
+
+    async def end(self, lease_id: str, attempts: frozenset[int] | None = None, slots: tuple[Slot, ...] = ()) -> bool:
+        """End it in each cluster where it holds GPUs or was seen; in the hub's own where nothing tells.
+
+        Raises:
+            Unavailable: one of these does not answer: it is not known to be gone.
+        """
+        seen = {name for name, one in self._seen.items() if any(x.lease_id == lease_id for x in one.running)}
+        where = seen | {self._cluster_of(slot) for slot in slots} or {self._home}
+        ended = [await self._cluster(name).end(lease_id, attempts, slots) for name in sorted(where)]
+        return all(ended)
+
+    def patch(self, slots: tuple[Slot, ...]) -> dict[str, Any]:
+        """Return the patch of the cluster that has these slots, with its name where it is not the hub's own."""
+        name = self._cluster_of(slots[0]) if slots else self._home
+        patch = self._cluster(name).patch(tuple(Slot(_local(slot.gpu), slot.share) for slot in slots))
+        return patch if name == self._home else {**patch, "cluster": name}
+
+    def room(self) -> Room:
+        """Return the room of the hub's own cluster, with the sizes of the nodes of all."""
+        rooms = {name: one.room() for name, one in self._clusters.items()}
+        nodes = frozenset(chain.from_iterable(room.nodes for room in rooms.values()))
+        return replace(rooms[self._home], nodes=nodes)
+
+    async def close(self) -> None:
+        """Follow none of them any longer."""
+        await asyncio.gather(*(one.close() for one in self._clusters.values()))
+
+    async def _look(self, ask: Callable[[ClusterBackend], Awaitable[T]]) -> dict[str, T]:
+        """Ask all clusters at once; return what those say that answer. Raises Unavailable where none does."""
+        answers = await asyncio.gather(*(self._within(ask(one)) for one in self._clusters.values()))
+        found: dict[str, T] = {}
+        for (name, seen), answer in zip(self._seen.items(), answers, strict=True):
+            away = str(answer) if isinstance(answer, Unavailable) else ""
+            if bool(away) != bool(seen.away):
+                log.warning("cluster %s: %s", name, away or "it is seen again")
+            seen.away = away
+            if not isinstance(answer, Unavailable):
+                found[name] = answer
+        if not found:
+            raise Unavailable(" ".join(f"Cluster {name}: {seen.away}" for name, seen in self._seen.items()))
+        return found
+
+    @staticmethod
+    async def _within(asked: Awaitable[T]) -> T | Unavailable:
+        try:
+            return await asyncio.wait_for(asked, LOOK_SECONDS)
+        except Unavailable as error:
+            return error
+        except (TimeoutError, asyncio.TimeoutError):
+            return Unavailable("It has not answered yet.")
+
+    def _named(self, name: str, fleet: Fleet, away: str) -> Fleet:
+        """Return a cluster's fleet with its name in it; without one GPU to give while it is away."""
+        lost: dict[str, Any] = {}
+        if away:
+            lost = {"healthy": False, "reachable": False, "note": f"cluster {name} does not answer"}
+        where = "" if name == self._home else name
+        gpus = tuple(replace(_gpu_in(where, gpu), cluster=name, **lost) for gpu in fleet.gpus)
+        beside = {NodeName(name, node_in(where, node.node)): has for node, has in fleet.beside.items()}
+        return replace(fleet, gpus=gpus, beside=beside)
+
+    def _cluster(self, name: str) -> ClusterBackend:
+        if name not in self._clusters:
+            raise Unavailable(f"Cluster {name} is not in the catalog any more: what runs there is not known.")
+        return self._clusters[name]
+
+    def _cluster_of(self, slot: Slot) -> str:
+        """Return the cluster of a slot; of one on a node that is coming, that of the kind it starts for."""
+        group = slot.group
+        if group is None:
+            return self._home
+        if group.is_coming:
+            return next((kind.cluster for kind in self._kinds if kind.name == group.coming_kind), "") or self._home
+        return group.cluster or self._home
+
+    async def _asked(
+        self, lease_id: str, attempt: int, ask: Callable[[ClusterBackend], Awaitable[ProbeResult]]
+    ) -> ProbeResult:
+        for name, seen in self._seen.items():
+            if any((one.lease_id, one.attempt) == (lease_id, attempt) for one in seen.running):
+                if seen.away:
+                    return ProbeResult(problem=f"its cluster {name} does not answer: {seen.away}")
+                return await ask(self._clusters[name])
+        return ProbeResult(problem="no running pod of the workspace was found in any cluster")
+
+
+def kinds_in(cluster: str, kinds: Iterable[GpuKind]) -> tuple[GpuKind, ...]:
+    """Return the kinds of one cluster; "" is the hub's own."""
+    return tuple(kind for kind in kinds if kind.cluster == cluster)
+
+
+def _gpu_in(cluster: str, gpu: Gpu) -> Gpu:
+    if not cluster or gpu.group is None:
+        return gpu
+    group = gpu.group._replace(cluster=cluster)
+    return replace(gpu, id=group.gpu(gpu.index), group=group, node=node_in(cluster, gpu.node))
+
+
+def _running_in(cluster: str, one: Running) -> Running:
+    """Return what runs in a cluster, with what it was given there by that cluster's name."""
+    if one.given is None:
+        return one
+    return replace(one, given=tuple((group._replace(cluster=cluster), count) for group, count in one.given))
+
+
+def _local(gpu: str) -> str:
+    """Return the name by which its own cluster knows a GPU."""
+    group = group_of(gpu)
+    return Group(group.node, group.resource).gpu(int(gpu.rpartition("/")[2])) if group else gpu

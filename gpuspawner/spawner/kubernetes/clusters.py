@@ -1,0 +1,144 @@
+"""A workspace in another cluster than the hub's: its own client and watches, its address, and its way to the hub.
+
+KubeSpawner shares one client and one watch among all spawners of a process. Here there is one of each for every
+cluster, and a spawner uses those of the cluster that its lease was granted in. Its home is that cluster's volume.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from aiohttp import ClientError
+from kubernetes_asyncio.client import ApiException, CoreV1Api
+
+from gpuspawner.backends.kubernetes.connection import Connection
+from gpuspawner.backends.kubernetes.names import ATTEMPT_LABEL, LEASE_LABEL
+from gpuspawner.backends.kubernetes.settings import ClusterSettings
+from gpuspawner.catalog import Cluster
+from gpuspawner.core.errors import Unavailable
+from gpuspawner.spawner.mixin import GPUSpawnerMixin
+
+AGAIN_SECONDS = 5.0
+ASK_SECONDS, ASK_AGAIN_SECONDS = 10.0, 1.0
+CONFLICT = 409
+TO_HUB = ("JUPYTERHUB_API_URL", "JUPYTERHUB_ACTIVITY_URL", "GPUSPAWNER_SERVICE_URL")
+"""By which a workspace reaches hub and service."""
+
+_clients: dict[tuple[Any, Cluster], CoreV1Api] = {}
+"""By event loop, as KubeSpawner's own."""
+
+
+class InCluster(GPUSpawnerMixin):
+    """What differs for a workspace that is not in the hub's own cluster."""
+
+    _own_api: Any = None
+
+    @property
+    def api(self) -> Any:
+        """The client of the workspace's cluster: KubeSpawner's own for the hub's."""
+        cluster = self.gpu_in_cluster
+        return self._own_api if cluster is None else _clients[asyncio.get_running_loop(), cluster]
+
+    @api.setter
+    def api(self, client: Any) -> None:
+        self._own_api = client
+
+    @property
+    def gpu_in_cluster(self) -> Cluster | None:
+        """The other cluster in which this workspace is, or is being made; None for the hub's own."""
+        return self.catalog.clusters.get(self._attempt.cluster) if self._attempt.cluster else None
+
+    async def _client_known(self) -> None:
+        """Return once there is a client of the workspace's cluster: with a file that cannot be read, that takes long.
+
+        Whoever looks for a workspace meanwhile waits: it is not known to have ended.
+        """
+        while True:
+            try:
+                return await self._know_client()
+            except Unavailable as error:
+                self.log.warning("cluster %s: %s Again in %s s.", self._attempt.cluster, error, AGAIN_SECONDS)
+            await asyncio.sleep(AGAIN_SECONDS)
+
+    async def _know_client(self) -> None:
+        """Make the client of the workspace's cluster where there is none. Raises Unavailable."""
+        cluster, loop = self.gpu_in_cluster, asyncio.get_running_loop()
+        if cluster is None:
+            if self._attempt.cluster:
+                raise Unavailable(f"The catalog has no cluster {self._attempt.cluster} any more.")
+            return
+        if (loop, cluster) in _clients:
+            return
+        settings = ClusterSettings(self.namespace, kubeconfig=cluster.kubeconfig, context=cluster.context)
+        connection = await Connection.opened(settings)
+        if (loop, cluster) in _clients:  # another start was faster
+            await connection.close()
+            return
+        connection.client.configuration.refresh_api_key_hook = lambda _configuration: connection.renew()
+        _clients[loop, cluster] = CoreV1Api(connection.client)
+        self._closing = loop.create_task(_close_at_end(loop, cluster, connection))
+
+    async def _find_address(self, pod: Mapping[str, Any]) -> None:
+        """Let the proxy reach a pod of another cluster: by a NodePort where that cluster's nodes have an address."""
+        cluster = self.gpu_in_cluster
+        if cluster is None or not cluster.nodes or self._attempt.node_port:
+            return
+        name, uid = f"workspace-{pod['metadata']['uid']}", pod["metadata"]["uid"]
+        labels = pod["metadata"]["labels"]
+        service = {
+            "metadata": {
+                "name": name,
+                "labels": {LEASE_LABEL: labels[LEASE_LABEL]},
+                "ownerReferences": [
+                    {"apiVersion": "v1", "kind": "Pod", "name": pod["metadata"]["name"], "uid": uid}
+                ],  # it goes with its pod
+            },
+            "spec": {
+                "type": "NodePort",
+                "selector": {key: labels[key] for key in (LEASE_LABEL, ATTEMPT_LABEL)},
+                "ports": [{"name": "workspace", "port": self.port}],
+            },
+        }
+        try:
+            made = await asyncio.wait_for(self._service(name, service), ASK_SECONDS)
+        except (ApiException, ClientError, OSError, asyncio.TimeoutError) as error:
+            self.log.warning("no address of %s yet: %s", self._log_name, str(error) or "time-out")
+            await asyncio.sleep(ASK_AGAIN_SECONDS)
+            return
+        self._attempt = self._attempt.reached(made.spec.ports[0].node_port)
+
+    async def _service(self, name: str, service: Mapping[str, Any]) -> Any:
+        try:
+            return await self.api.create_namespaced_service(self.namespace, service)
+        except ApiException as error:
+            if error.status != CONFLICT:
+                raise
+            return await self.api.read_namespaced_service(name, self.namespace)  # made, and not heard of
+
+    def _address(self, own: str) -> str:
+        """Return where the proxy reaches the workspace; ``own`` is where its cluster does."""
+        cluster = self.gpu_in_cluster
+        return own if cluster is None or not cluster.nodes else f"http://{cluster.nodes}:{self._attempt.node_port}"
+
+    def get_env(self) -> dict[str, str]:
+        """Return the environment, with the hub where the other cluster reaches it."""
+        return self._to_hub(super().get_env())
+
+    def _to_hub(self, environment: dict[str, str]) -> dict[str, str]:
+        cluster = self.gpu_in_cluster
+        if cluster is None:
+            return environment
+        there = {name: f"{cluster.hub}{urlsplit(environment[name]).path}" for name in TO_HUB if environment.get(name)}
+        return {**environment, **there}
+
+
+async def _close_at_end(loop: Any, cluster: Cluster, connection: Connection) -> None:
+    """Close a client when the hub ends, which cancels its tasks."""
+    try:
+        await asyncio.Event().wait()
+    finally:
+        _clients.pop((loop, cluster), None)
+        await connection.close()

@@ -1,0 +1,121 @@
+"""``clusters``: the kinds of each, what templates offer of them, and what can be wrong."""
+
+from fractions import Fraction
+
+import pytest
+
+from gpuspawner.catalog import load_text, resolve
+from gpuspawner.core.quotas.bounds import amount
+from gpuspawner.core.quotas.quota_words import shown
+from gpuspawner.core.rules import Limit, What
+
+CATALOG = """
+version: 1
+currency: CHF
+gpus:
+  a100: {title: A100, match: NVIDIA-A100*, memory: 80GiB, price: 3}
+  h100: {title: H100, match: NVIDIA-H100*, memory: 80GiB, price: 5}
+  half: {title: Half an A100, of: a100, shares: 2}
+clusters:
+  eu-west: {data: [genomes]}
+  us-east: {kubeconfig: /etc/clusters/us-east, hub: "https://hub.example.org", nodes: 10.0.0.1, price_factor: 0.8,
+    gpus: [a100, half], data: [imagenet], title: US East}
+templates:
+  lab: {gpus: {a100: 1-2, half: 1}, substitutes: {a100: [h100]}}
+  images: {extends: lab, data: [imagenet], default: {gpu: a100}}
+quotas:
+  all: {users: each, gpus: {hard: 2}}
+"""
+
+
+@pytest.fixture
+def catalog():
+    return load_text(CATALOG.replace("quotas:\n  all: {users: each, gpus: {hard: 2}}\n", ""))
+
+
+def test_a_kind_is_one_of_its_own_in_each_cluster_with_its_price(catalog):
+    assert {k.name: (k.title, k.price_per_hour, k.of, k.cluster) for k in catalog.gpus.values()} == {
+        "a100": ("A100 in eu-west", 3.0, None, ""),
+        "a100@us-east": ("A100 in US East", 2.4, None, "us-east"),
+        "h100": ("H100 in eu-west", 5.0, None, ""),
+        "half": ("Half an A100 in eu-west", 1.5, "a100", ""),
+        "half@us-east": ("Half an A100 in US East", 1.2, "a100@us-east", "us-east"),
+    }
+
+
+def test_a_template_offers_each_and_the_same_elsewhere_before_another_kind(catalog):
+    lab = catalog.templates["lab"]
+    assert list(lab.gpus) == ["a100", "a100@us-east", "half", "half@us-east"]
+    assert lab.substitutes["a100"] == ("a100@us-east", "h100")
+    assert lab.substitutes["a100@us-east"] == ("a100", "h100")
+    assert lab.default.gpu == "a100"
+
+
+def test_the_cluster_that_has_a_template_s_data_comes_first(catalog):
+    images = catalog.templates["images"]
+    assert list(images.gpus)[:2] == ["a100@us-east", "a100"]
+    assert images.default.gpu == "a100@us-east"
+
+
+def test_a_template_says_where_its_data_is_what_the_other_costs_and_whose_home_is_where(catalog):
+    homes = "Each cluster has a home of its own: what you save in one is not in the other."
+    assert catalog.templates["lab"].description == f"US East costs 20 % less than eu-west. {homes}"
+    images = "Its data is in US East. eu-west costs 25 % more than US East."
+    assert catalog.templates["images"].description == f"{images} {homes}"
+
+
+def test_a_request_picks_a_cluster_or_takes_any(catalog):
+    picked = resolve(catalog, {"template": "lab", "gpu": "a100@us-east"}, "alice")
+    assert (picked.gpu, picked.substitutes) == ("a100@us-east", ())
+    either = resolve(catalog, {"template": "lab", "gpu": "a100", "substitutes": ["a100@us-east"]}, "alice")
+    assert (either.gpu, either.substitutes) == ("a100", ("a100@us-east",))
+
+
+def test_without_clusters_a_catalog_is_as_before(catalog):
+    plain = load_text("version: 1\ngpus: {t4: {match: T4, memory: 16GiB}}\ntemplates: {lab: {gpus: {t4: 1}}}\n")
+    assert dict(plain.clusters) == {}
+    assert plain.gpus["t4"].title == "t4"
+    assert dict(plain.templates["lab"].substitutes) == {}
+
+
+THERE = "kubeconfig: /k, hub: 'http://h', nodes: n"
+WRONG = {
+    "clusters": {
+        "{one: {}, two: {}}": "clusters: one and two have no kubeconfig. Let exactly one be without",
+        f"{{one: {{{THERE}}}}}": "clusters: none is the hub's own. Let exactly one be without kubeconfig",
+    },
+    "clusters.two": {
+        "{one: {}, two: {kubeconfig: /k}}": "where its workspaces reach the hub is not said. Add hub: with",
+    },
+    "clusters.two.gpus": {
+        f"{{one: {{}}, two: {{{THERE}, gpus: [a1]}}}}": "no GPU kind is called `a1`",
+    },
+    "clusters.one.context": {
+        f"{{one: {{context: x}}, two: {{{THERE}}}}}": "of which kubeconfig is not said. Add kubeconfig:",
+    },
+    "clusters.two.price_factor": {
+        f"{{one: {{}}, two: {{{THERE}, price_factor: 0}}}}": "0 is no factor. Write a number above 0",
+    },
+    "clusters.two.nodes": {
+        "{one: {}, two: {kubeconfig: /k, hub: 'http://h', nodes: 'http://x:1'}}": "is no name or address of a host",
+    },
+    "clusters.one.scheduler": {
+        "{one: {scheduler: kueue}}": "not built yet in this version. Remove it.",
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("entry", "written", "said"), [(e, w, said) for e, found in WRONG.items() for w, said in found.items()]
+)
+def test_what_is_wrong_is_said_with_its_entry(entry, written, said, head, problems_of):
+    problem = next(found for found in problems_of(f"{head}  b: {{}}\nclusters: {written}\n") if f"{entry}: " in found)
+    assert said in problem
+
+
+def test_a_quota_of_a_kind_counts_it_in_every_cluster(catalog):
+    limit = Limit(What.KIND, "a100", hard=Fraction(2))
+    there = resolve(catalog, {"template": "lab", "gpu": "a100@us-east", "count": 2}, "alice")
+    assert amount(limit, there, catalog.gpus["a100@us-east"]) == 2
+    assert amount(limit, there, None) == 2  # its kind left the catalog
+    assert shown(limit, 2, catalog.gpus) == "2 A100"

@@ -1,0 +1,155 @@
+"""Two real clusters under one hub: each has nodes, kubelets, watches, homes and an API server of its own."""
+
+import subprocess
+import sys
+
+import pytest
+from ends import SERVER
+from gpus import simulated
+from kube_hub import KubeHub, eventually
+from nodes import ROOT, TestCluster
+
+from tools.cluster.cluster import Cluster
+
+WAIT_SECONDS = 400
+HERE, THERE = "a100", "a100@us-east"
+
+
+@pytest.fixture(scope="module")
+def east(one_machine):
+    """The other cluster, with GPUs: its node has the same name as the first cluster's."""
+    folder = one_machine.own.folder.with_name(f"{one_machine.own.folder.name}-east")
+    make = [sys.executable, "-m", "tools.cluster", "--folder", folder]
+    subprocess.run([*make, "stop"], cwd=ROOT, check=True)  # what a run that was killed left
+    subprocess.run([*make, "start"], cwd=ROOT, check=True)
+    other = TestCluster(Cluster.load(folder).kubeconfig, Cluster.load(folder))
+    try:
+        with simulated(other, 2):
+            yield other
+    finally:
+        other.api.close()
+        subprocess.run([*make, "stop"], cwd=ROOT, check=True)
+
+
+@pytest.fixture(scope="module")
+def hub(one_machine, east, tmp_path_factory):
+    assert east.image  # its node has it by now
+    extra = f"c.KubeSpawner.cmd = ['python3', '-c', {SERVER!r}]"
+    with simulated(one_machine, 2), one_machine.namespace() as namespace:
+        east.core.create_namespace({"metadata": {"name": namespace}})
+        hub = KubeHub(
+            tmp_path_factory.mktemp("hub"), cluster=one_machine, namespace=namespace, extra=extra,
+            settings={"no_room_seconds": 5.0, "no_room_wait_seconds": 2.0},
+        )  # fmt: skip
+        address = f"http://{one_machine.own.host_address}:{hub.hub_port}"
+        clusters = f"clusters:\n  eu-west: {{}}\n  us-east: {{kubeconfig: {east.kubeconfig}, hub: '{address}'}}\n"
+        hub.catalog.write_text(hub.catalog.read_text().replace("policies:\n", f"{clusters}policies:\n"))
+        try:
+            eventually(
+                lambda: east.core.list_namespaced_service_account(namespace).items,
+                WAIT_SECONDS,
+                "an account in us-east",
+            )
+            yield hub.start()
+        finally:
+            hub.close()
+
+
+def pods(cluster, hub, user):
+    """The user's pods that a cluster has."""
+    found = cluster.core.list_namespaced_pod(hub.namespace).items
+    return [pod for pod in found if (pod.metadata.annotations or {}).get("hub.jupyter.org/username") == user]
+
+
+def start(hub, user, gpu, **options):
+    hub.add_user(user)
+    hub.begin(user, template="lab", gpu=gpu, count=1, **options)
+
+
+def state(hub, user):
+    return hub.lease(user)["gpus"][0]["state"]
+
+
+def measured(hub, user):
+    return eventually(lambda: state(hub, user) in {"idle", "busy"}, WAIT_SECONDS, f"{user} is measured")
+
+
+def test_workspaces_start_in_either_cluster_and_are_measured_there(hub, east, one_machine):
+    start(hub, "alice", HERE)
+    start(hub, "bob", THERE)
+    here, there = hub.until("alice", "running", WAIT_SECONDS), hub.until("bob", "running", WAIT_SECONDS)
+    assert (here["gpu"], there["gpu"]) == (HERE, THERE)
+    assert [len(pods(cluster, hub, user)) for cluster in (one_machine, east) for user in ("alice", "bob")] == [
+        1,
+        0,
+        0,
+        1,
+    ]
+    pod = pods(east, hub, "bob")[0]
+    assert pod.metadata.labels["gpuspawner.io/lease"] == there["id"]
+    assert pod.spec.containers[0].resources.limits["nvidia.com/gpu"] == "1"
+    assert hub.server("bob")["ready"]  # reached through the hub's proxy
+    measured(hub, "alice")
+    measured(hub, "bob")
+
+
+def test_a_hub_that_starts_again_finds_workspaces_in_both(hub, east, one_machine):
+    before = {user: hub.lease(user)["id"] for user in ("alice", "bob")}
+    hub.kill_hub()
+    hub.start_hub()
+    for user, lease in before.items():
+        eventually(lambda user=user: hub.server(user)["ready"], WAIT_SECONDS, f"{user}'s server is known again")
+        found = eventually(lambda user=user: hub.lease(user), WAIT_SECONDS, f"{user}'s lease is known again")
+        assert (found["id"], found["phase"]) == (lease, "running")
+    assert [len(pods(east, hub, "bob")), len(pods(one_machine, hub, "alice"))] == [1, 1]
+
+
+@pytest.fixture
+def away(east):
+    """The other cluster's API server is away; returns what brings it back, which happens in any case."""
+    own = east.own
+    own.stop_process("kube-apiserver")
+
+    def back():
+        own.start_process("kube-apiserver")
+        own.wait_until_ready()
+
+    yield back
+    if "kube-apiserver" not in type(own).load(own.folder).processes:
+        back()
+
+
+def test_one_cluster_away_its_workspaces_go_on_unknown_and_the_other_grants(hub, east, away):
+    lease = hub.lease("bob")["id"]
+    # Until then it may only be slow, and what was seen last holds.
+    eventually(lambda: "cluster us-east: " in hub.log.read_text(), WAIT_SECONDS, "us-east is known to be away")
+    eventually(lambda: state(hub, "bob") not in {"idle", "busy"}, WAIT_SECONDS, "bob is unknown, and not idle")
+    start(hub, "carol", THERE)
+    start(hub, "dave", HERE)
+    hub.until("dave", "running", WAIT_SECONDS)
+    assert hub.lease("carol")["phase"] in {"queued", "parked"}
+    assert (hub.lease("bob")["id"], hub.lease("bob")["phase"]) == (lease, "running")
+    away()
+    hub.until("carol", "running", WAIT_SECONDS)
+    measured(hub, "bob")
+    assert len(pods(east, hub, "carol")) == 1
+    assert hub.audit(lease, "stop") == []
+
+
+def test_a_workspace_moves_to_the_other_cluster_on_asking(hub, east, one_machine):
+    hub.stop("bob")
+    hub.until_ended("bob", "stopped", WAIT_SECONDS)
+    assert pods(east, hub, "bob") == []
+    hub.stop("dave")
+    hub.until_ended("dave", "stopped", WAIT_SECONDS)
+    eventually(lambda: hub.begin("bob", template="lab", gpu=HERE, count=1).status_code < 300, WAIT_SECONDS, "asked")
+    hub.until("bob", "running", WAIT_SECONDS)
+    assert [len(pods(one_machine, hub, "bob")), len(pods(east, hub, "bob"))] == [1, 0]
+
+
+def test_who_takes_either_gets_the_one_that_is_free(hub, east):
+    # alice and bob hold both GPUs of eu-west
+    start(hub, "erin", HERE, substitutes=[THERE])
+    lease = hub.until("erin", "running", WAIT_SECONDS)
+    assert len(pods(east, hub, "erin")) == 1
+    assert lease["id"] == pods(east, hub, "erin")[0].metadata.labels["gpuspawner.io/lease"]

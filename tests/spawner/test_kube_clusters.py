@@ -1,0 +1,130 @@
+"""A workspace in another cluster than the hub's: whose client, which watch, which address."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+from kubernetes_asyncio.client import ApiException
+from test_kube_start import Kube
+
+from gpuspawner.catalog import Cluster
+from gpuspawner.core.errors import Unavailable
+from gpuspawner.spawner.attempt import Attempt
+from gpuspawner.spawner.kubernetes import clusters
+
+EAST = Cluster("us-east", "US East", kubeconfig="/none", hub="https://hub.example.org", nodes="10.9.0.1")
+POD = {
+    "metadata": {
+        "uid": "u-1", "name": "jupyter-alice", "labels": {"gpuspawner.io/lease": "l1", "gpuspawner.io/attempt": "2"}
+    }
+}  # fmt: skip
+
+
+class There:
+    """The other cluster's API server."""
+
+    def __init__(self):
+        self.made, self.taken = [], set()
+
+    async def create_namespaced_service(self, namespace, service):
+        name = service["metadata"]["name"]
+        self.made.append((namespace, service))
+        if name in self.taken:
+            raise ApiException(status=409)
+        self.taken.add(name)
+        return self._service()
+
+    async def read_namespaced_service(self, _name, _namespace):
+        return self._service()
+
+    def _service(self):
+        return SimpleNamespace(spec=SimpleNamespace(ports=[SimpleNamespace(node_port=31234)]))
+
+
+class Base(Kube):
+    port = 8888
+
+    def get_env(self):
+        return {
+            "JUPYTERHUB_API_URL": "http://10.0.0.5:8081/hub/api",
+            "JUPYTERHUB_ACTIVITY_URL": "http://10.0.0.5:8081/hub/api/users/alice/activity",
+            "GPUSPAWNER_SERVICE_URL": "http://10.0.0.5:9470/services/gpu/",
+            "HOME": "/home/alice",
+        }
+
+
+class One(clusters.InCluster, Base):
+    def __init__(self):
+        Base.__init__(self, None)
+        self._attempt = Attempt()
+
+    catalog = SimpleNamespace(clusters={"us-east": EAST, "eu-west": Cluster("eu-west", "eu-west")})
+
+
+@pytest.fixture
+def spawner():
+    return One()
+
+
+@pytest.fixture
+async def there(spawner, monkeypatch):
+    """The other cluster, whose client is known; the spawner's workspace is granted there."""
+    api = There()
+    monkeypatch.setattr(clusters, "_clients", {(asyncio.get_running_loop(), EAST): api})
+    spawner._attempt = spawner._attempt.granted(None, {"cluster": "us-east"}, 0.0)
+    return api
+
+
+async def test_in_the_hub_s_own_cluster_all_is_as_before(spawner):
+    assert spawner.api is spawner
+    assert spawner.gpu_in_cluster is None
+
+
+async def test_each_cluster_has_a_client_of_its_own(spawner, there):
+    assert spawner.api is there
+    spawner._attempt = spawner._attempt.granted(None, {}, 0.0)
+    assert spawner.api is spawner
+
+
+async def test_the_hub_is_where_the_other_cluster_reaches_it(spawner, there):
+    assert clusters.InCluster._to_hub(spawner, Base.get_env(spawner)) == {
+        "JUPYTERHUB_API_URL": "https://hub.example.org/hub/api",
+        "JUPYTERHUB_ACTIVITY_URL": "https://hub.example.org/hub/api/users/alice/activity",
+        "GPUSPAWNER_SERVICE_URL": "https://hub.example.org/services/gpu/",
+        "HOME": "/home/alice",
+    }
+
+
+async def test_the_proxy_reaches_a_pod_by_a_node_port_that_goes_with_the_pod(spawner, there):
+    await spawner._find_address(POD)
+    ((namespace, service),) = there.made
+    assert (namespace, service["spec"]["type"]) == ("hub", "NodePort")
+    assert service["spec"]["selector"] == POD["metadata"]["labels"]
+    assert service["metadata"]["ownerReferences"][0]["uid"] == "u-1"
+    assert spawner._address("http://10.244.1.7:8888") == "http://10.9.0.1:31234"
+    await spawner._find_address(POD)
+    assert len(there.made) == 1
+
+
+async def test_a_service_that_was_made_and_not_heard_of_is_found_again(spawner, there):
+    there.taken.add("workspace-u-1")
+    await spawner._find_address(POD)
+    assert spawner._attempt.node_port == 31234
+
+
+async def test_what_the_hub_saves_finds_it_again(spawner, there):
+    await spawner._find_address(POD)
+    saved = spawner._attempt.leased("l1", 2).started().to_state()
+    found = Attempt.from_state(saved)
+    assert (found.cluster, found.node_port) == ("us-east", 31234)
+    at_home = Attempt().granted(None, {}, 0.0).leased("l1", 2).started()
+    assert "gpu_cluster" not in at_home.to_state()
+
+
+async def test_a_cluster_whose_file_is_not_there_is_away_and_its_workspaces_are_not_over(spawner, monkeypatch):
+    monkeypatch.setattr(clusters, "AGAIN_SECONDS", 0.01)
+    spawner._attempt = spawner._attempt.granted(None, {"cluster": "us-east"}, 0.0)
+    with pytest.raises(Unavailable, match="kubeconfig /none"):
+        await spawner._know_client()
+    with pytest.raises(asyncio.TimeoutError):
+        await asyncio.wait_for(spawner._client_known(), 0.2)  # whoever looks for the workspace waits

@@ -1,0 +1,171 @@
+"""What comes back of the last session: a real Jupyter server twice on one home, a real venv and pip as its image."""
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+from a_wheel import make_wheel
+from conftest import ATTEMPT, LEASE, REPOSITORY, JupyterServer
+
+from gpuspawner.workspace.home.own_files import NotUsedError
+from gpuspawner.workspace.home.session import (
+    MOST_PACKAGES,
+    Package,
+    Session,
+    Terminal,
+    file_of,
+    read_session,
+    write_session,
+)
+
+KEPT = Session(("a.ipynb",), (Terminal("1", "/data"),), (Package("pip", "x", "1.0"), Package("conda", "y", "2")))
+
+
+def test_what_is_kept_is_its_users_alone_bounded_and_read_as_it_was_written(tmp_path):
+    file = file_of(tmp_path / ".gpuspawner", "")
+    assert read_session(file) == Session()
+    write_session(file, KEPT)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert read_session(file) == KEPT
+    assert file_of(file.parent, "train").name == "session-train.json"
+    write_session(file, Session(packages=tuple(Package("pip", f"p{n}", "1") for n in range(1000))))
+    assert len(read_session(file).packages) == MOST_PACKAGES
+    assert [one.name for one in file.parent.iterdir()] == ["session.json"], "nothing of a write is left over"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"notebooks": 5, "terminals": [["1"], ["1", 2], 3], "packages": [["npm", "x", "1"], ["pip", "x\\n", "1"]]}',
+        "{}",
+    ],
+)
+def test_what_is_not_as_it_is_written_is_passed_over(tmp_path, text):
+    file = tmp_path / "session.json"
+    file.write_text(text)
+    file.chmod(0o600)
+    assert read_session(file) == Session()
+
+
+def test_what_is_no_object_or_may_be_changed_by_others_is_not_used(tmp_path):
+    file = tmp_path / "session.json"
+    for text, mode in (("[" * 5000, 0o600), ("7", 0o600), ("{}", 0o644)):
+        file.write_text(text)
+        file.chmod(mode)
+        with pytest.raises(NotUsedError, match="is not used"):
+            read_session(file)
+
+
+def workspace(folder, home):
+    folder.mkdir()
+    arguments = ["--no-browser", "--ServerApp.port={port}"]
+    lease = {"GPUSPAWNER_LEASE_ID": LEASE, "GPUSPAWNER_ATTEMPT": ATTEMPT}
+    server = JupyterServer(folder, "jupyterlab", arguments=arguments, home=home, **lease)
+    server.wait("api/status")
+    return server
+
+
+def send(server, path, body):
+    headers = {"Authorization": f"token {server.token}", "Content-Type": "application/json"}
+    request = urllib.request.Request(server.url + path, json.dumps(body).encode(), headers)
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.load(answer)
+
+
+def until(look, seconds=90):
+    end = time.monotonic() + seconds
+    while not (found := look()):
+        assert time.monotonic() < end
+        time.sleep(0.2)
+    return found
+
+
+def test_terminals_are_open_again_in_their_folders_and_what_is_gone_is_told(tmp_path):
+    home = tmp_path / "home"
+    for name in ("work", "other"):
+        (home / name).mkdir(parents=True)
+    file = file_of(home / ".gpuspawner", "")
+    first = workspace(tmp_path / "first", home)
+    try:
+        assert first.get("gpuspawner/home") == (200, {"busy": "", "notes": [], "ask": None}), "nothing was there before"
+        for name in ("work", "other"):
+            send(first, "api/terminals", {"name": f"my {name}", "cwd": str(home / name)})
+        until(lambda: len(read_session(file).terminals) == 2)
+    finally:
+        first.end()
+    kept = read_session(file)
+    assert kept.terminals == (Terminal("my other", str(home / "other")), Terminal("my work", str(home / "work")))
+    (home / "here.ipynb").write_text("{}")
+    write_session(file, Session(("gone.ipynb", "here.ipynb"), kept.terminals, (Package("pip", "not-to-be-had", "1"),)))
+    (home / "other").rmdir()
+    second = workspace(tmp_path / "second", home)
+    try:
+        assert {one["name"] for one in second.get("api/terminals")[1]} == {"my work", "my other"}
+        told = second.get("gpuspawner/home")[1]
+        assert told["notes"] == [
+            "Open in your last session: here.ipynb. Their kernels begin anew: run the cells again.",
+            "Not there any more: gone.ipynb.",
+            "Terminals are open again: my work in ~/work.",
+            "Terminals are open again in your home, as their folders are gone: my other.",
+        ]
+        assert told["ask"]["packages"] == ["not-to-be-had 1"], "nothing is installed before somebody says so"
+        with pytest.raises(urllib.error.HTTPError, match="400"):
+            send(second, "gpuspawner/home", {"install": "rm -rf"})
+        assert send(second, "gpuspawner/home", {"install": "never"})["ask"] is None
+        assert read_session(file).install == "never"
+    finally:
+        second.end()
+    assert {one.name for one in read_session(file).terminals} == {"my work", "my other"}, "an end closes no terminal"
+    assert read_session(file).packages == (Package("pip", "not-to-be-had", "1"),)
+
+
+IN_THE_IMAGE = """
+import asyncio, json, sys
+from pathlib import Path
+from gpuspawner.workspace.home.packages import Image, Wanted, install
+from gpuspawner.workspace.home.session import Package
+home, last, adds = Path(sys.argv[1]), [Package(*one) for one in json.loads(sys.argv[2])], json.loads(sys.argv[3])
+image = Image(home)
+wanted = Wanted(image, last)
+failed, line = asyncio.run(install(wanted.missing, home, home / "log", __import__("os").environ))
+asyncio.run(install([Package(*one) for one in adds], home, home / "log", __import__("os").environ))
+print(json.dumps({"missing": wanted.missing, "others": wanted.others, "failed": failed, "kept": wanted.now()}))
+"""
+
+
+def test_packages_of_an_image_are_installed_again_and_one_that_is_not_to_be_had_stands_in_no_other_s_way(tmp_path):
+    image, home, wheels = tmp_path / "image", tmp_path / "home", tmp_path / "wheels"
+    home.mkdir()
+    wheels.mkdir()
+    for name, version in (("mine", "1.0"), ("images", "2.0"), ("later", "3.1")):
+        make_wheel(wheels, name, version)
+    subprocess.run([sys.executable, "-m", "venv", str(image)], check=True, timeout=300)
+    python = str(image / "bin" / "python")
+    own = next((image / "lib").glob("python3*")) / "site-packages"
+    theirs = [path for path in sys.path if path.endswith("site-packages")]
+    (own / "tests.pth").write_text("\n".join([*theirs, str(REPOSITORY)]))
+    pip = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels), "PIP_CONFIG_FILE": os.devnull}
+    environ = {"PATH": os.environ["PATH"], "HOME": str(home), **pip}
+    subprocess.run([python, "-m", "pip", "install", "-q", "images"], env=environ, check=True, timeout=300)
+
+    def session(last, adds=()):
+        command = [python, "-c", IN_THE_IMAGE, str(home), json.dumps(last), json.dumps(adds)]
+        return json.loads(subprocess.run(command, env=environ, check=True, stdout=subprocess.PIPE, timeout=300).stdout)
+
+    last = [["pip", "images", "1.0"], ["pip", "mine", "1.0"], ["pip", "not-to-be-had", "9"]]
+    told = session(last, adds=[["pip", "later", "3.1"]])
+    assert told["missing"] == last[1:]
+    assert told["others"] == last[:1], "what the image has of its own stays"
+    assert told["failed"] == last[2:]
+    assert told["kept"] == [["pip", "later", "3.1"], ["pip", "mine", "1.0"], ["pip", "not-to-be-had", "9"]]
+    assert (own / "mine.py").exists()
+    again = session(told["kept"])
+    assert again["missing"] == last[2:]
+    assert again["kept"] == told["kept"], "on a machine where they stay they stay its user's"
+    assert Path(home, "log").exists()

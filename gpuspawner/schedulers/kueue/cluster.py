@@ -144,7 +144,9 @@ class KueueCluster:
             now = await self._api.post(self._path, write.body)
         else:
             now = await self._api.put(f"{at}/status" if write.verb is Verb.STATUS else at, write.body)
-        objects[now["metadata"]["uid"]] = now  # the watch says the same a moment later
+        uid = now["metadata"]["uid"]
+        if uid not in objects or _version(objects[uid]) < _version(now):  # the watch may have said what came after it
+            objects[uid] = now
 
     async def queue(self, name: str, *, as_now: bool = False) -> Queue:
         """Return a LocalQueue with what is behind it; what is left of its quota is ``as_now``. Raises Unavailable."""
@@ -243,3 +245,8 @@ class KueueCluster:
             return await self._api.get(path, query)
         except ApiRefused as error:
             raise Unavailable(f"Kueue's objects can't be seen: {error}.") from error
+
+
+def _version(one: Json) -> int:
+    """Return the version of an object: Kubernetes 1.35 and newer says that they may be compared."""
+    return int(one["metadata"].get("resourceVersion") or 0)

@@ -54,6 +54,7 @@ from gpuspawner.service.observe.sampler import Sampler
 from gpuspawner.service.observe.unmatched import unmatched, unmeasured
 from gpuspawner.service.operator.operator import ROUND_SECONDS, Operator
 from gpuspawner.service.parts import Parts
+from gpuspawner.service.ready.rounds import READY_SECONDS, ready_round
 from gpuspawner.service.rules.preemptions import Preemptions
 from gpuspawner.service.rules.reload import Reload
 from gpuspawner.service.settings import Settings
@@ -282,6 +283,7 @@ class Service:
             self._every(GROUPS_SECONDS, self._look_for_groups),
             self._every(DCGM_SECONDS, self.parts.sampler.dcgm.look),
             self._every(THIN_SECONDS, partial(forget, self.parts)),
+            self._every(READY_SECONDS, partial(ready_round, self.parts)),
             self._every(COUNTED_SECONDS, partial(scraped.keep, self.parts)),
             self._every(LOOK_SECONDS, self._look_at_catalog),
             self.parts.notifier.run(),

@@ -9,6 +9,8 @@ from gpuspawner.core.calendar.periods import day_of, milliseconds
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.service.api.rest.keys import KEPT_SECONDS
 from gpuspawner.service.parts import Parts
+from gpuspawner.service.store.clients.wishes import Wishes
+from gpuspawner.service.store.presets import Presets
 
 THIN_AT_ONCE_SECONDS = 86400.0
 PAUSE_SECONDS = 0.05
@@ -42,15 +44,16 @@ async def forget(parts: Parts) -> None:
     await store.write(store.messages.forget, ended_before)
     await store.write(store.inbox.forget, now)
     await store.write(store.counters.forget, ended_before)
-    await _forget_presets(parts)
+    await _forget_users(parts, store.presets)
+    await _forget_users(parts, store.wishes)
 
 
-async def _forget_presets(parts: Parts) -> None:
-    """Forget the presets of users whom the hub has no more. Nobody's, where it names no user at all."""
+async def _forget_users(parts: Parts, rows: Presets | Wishes) -> None:
+    """Forget what users have whom the hub has no more. Nobody's, where it names no user at all."""
     store, hub = parts.store, parts.hub_id
-    owners = await store.read(store.presets.owners, hub)
+    owners = await store.read(rows.owners, hub)
     for _ in range(2):  # where somebody is deleted between two pages of the list, somebody else is passed over
         there = {user.created for user in await parts.hub.all_users()} if owners else set()
         owners = owners - there if there else frozenset()
     if owners:
-        await store.write(store.presets.forget, [Owner(hub, created) for created in owners])
+        await store.write(rows.forget, [Owner(hub, created) for created in owners])

@@ -20,7 +20,17 @@ sys.path[:0] = [str(Path(__file__).parents[1] / folder) for folder in ("service"
 
 KEPT_IN = os.environ.get("GPUSPAWNER_TEST_STORE", "sqlite")
 """What the services of these tests keep what they store in, but for those of ON_BOTH: sqlite or postgresql."""
-ON_BOTH = {"adoption", "audit", "console_lists", "console_use", "disputes", "inbox", "presets", "usage_api"}
+ON_BOTH = {
+    "adoption",
+    "audit",
+    "console_lists",
+    "console_use",
+    "disputes",
+    "inbox",
+    "presets",
+    "ready_api",
+    "usage_api",
+}
 """Files whose tests ask most of the store run over both; all the others do too by that variable."""
 
 

@@ -147,6 +147,7 @@ async def test_promise_9_a_workspace_s_token_keeps_and_extends_its_own_lease_and
         assert (await call(token, "POST", f"/api/v1/workspaces/{lease.id}/{action}"))[0] == 403
     assert (await call(token, "GET", f"/api/v1/workspaces/{second.id}"))[0] == 404
     assert (await call(token, "POST", "/internal/acquire", {}))[0] == 403
+    assert (await call(token, "POST", "/api/v1/ready", {"at": "8:00", "on": "daily"}))[0] == 403
     assert world.now_of(lease).phase is Phase.RUNNING
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import Any
 
 from gpuspawner.cli.administering.arguments import add_reason
@@ -19,6 +20,7 @@ START = """\
 def add_using(commands: Any) -> None:
     """Add every command."""
     _add_start(commands)
+    _add_ready(commands)
     _add_looks(commands)
     _add_acts(commands)
     _add_going_on(commands)
@@ -33,6 +35,15 @@ def _add_start(commands: Any) -> None:
         "whenever that changes. Ctrl-C, or a closed terminal, leaves it its place.",
         **examples(START),
     )
+    _add_options(parser)
+    parser.add_argument("--detach", action="store_true", help="do not wait for it")
+    parser.add_argument("--dry-run", action="store_true", help="say what it would do now, and ask for nothing")
+    parser.set_defaults(run=f"{RUN}.start:start")
+    options(parser)
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what a start may ask for."""
     parser.add_argument("template", metavar="TEMPLATE", nargs="?", help="as the catalog calls it (default: the first)")
     parser.add_argument("--gpu", metavar="KIND", help="a kind of GPU, as gpuspawner offers calls it; none for none")
     parser.add_argument("--count", metavar="N", help="how many GPUs")
@@ -49,9 +60,32 @@ def _add_start(commands: Any) -> None:
     parser.add_argument("--repository", metavar="URL", help="cloned into your home; https or ssh, without a password")
     parser.add_argument("--own-image", metavar="IMAGE", help="an image of your own, where the template takes any")
     parser.add_argument("--name", metavar="NAME", default="", help="the workspace's name (default: the one without)")
-    parser.add_argument("--detach", action="store_true", help="do not wait for it")
-    parser.add_argument("--dry-run", action="store_true", help="say what it would do now, and ask for nothing")
-    parser.set_defaults(run=f"{RUN}.start:start")
+
+
+READY = """\
+  gpuspawner ready                                         what is to be ready when
+  gpuspawner ready pytorch --gpu a100 --at 8:00 --on weekdays
+  gpuspawner ready --at 13:30 --on mon,wed --name train --lifetime 4h
+  gpuspawner ready --remove 3f2a
+  gpuspawner ready --resume 3f2a                           asked for again, after days on which you did not come
+"""
+
+
+def _add_ready(commands: Any) -> None:
+    parser = commands.add_parser(
+        "ready",
+        help="have a workspace ready at a time of some weekdays, or list what is",
+        description="Asks for a workspace early enough, by how long the queue is then, that it runs at the time. "
+        "Nobody who comes within the policy's claim: it is given back. On three days in a row: it pauses.",
+        **examples(READY),
+    )
+    parser.add_argument("--at", metavar="TIME", help="a time of day in the catalog's time zone, such as 8:00")
+    parser.add_argument("--on", metavar="DAYS", default="weekdays", help="weekdays, weekend, daily, or mon,wed")
+    doing = parser.add_mutually_exclusive_group()
+    doing.add_argument("--remove", metavar="ID", help="remove one, by its id or the beginning of it")
+    doing.add_argument("--resume", metavar="ID", help="have one asked for again that is paused")
+    _add_options(parser)
+    parser.set_defaults(run=f"{RUN}.ready:ready")
     options(parser)
 
 

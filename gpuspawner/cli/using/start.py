@@ -20,11 +20,7 @@ UP = {"running", "reclaiming"}
 
 def start(arguments: argparse.Namespace) -> None:
     """Ask, tell where it stands whenever that changes, and end once it runs; with ``--detach`` at once."""
-    options: dict[str, Any] = {name: value for name in OPTIONS if (value := getattr(arguments, name)) is not None}
-    if arguments.instead:
-        options["substitutes"] = arguments.instead
-    if arguments.tool:
-        options["tools"] = arguments.tool
+    options = asked_options(arguments)
     if arguments.dry_run:
         told = ask(arguments, "/check", "POST", {**options, "server": arguments.name})
         show(arguments, told, lambda outlook: print(shown(outlook["sentence"])))
@@ -33,6 +29,16 @@ def start(arguments: argparse.Namespace) -> None:
     if not arguments.detach:
         one = _waited(arguments, one)
     show(arguments, one, lambda told: _print(arguments, told))
+
+
+def asked_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return what a start asks for, as it was written."""
+    options: dict[str, Any] = {name: value for name in OPTIONS if (value := getattr(arguments, name)) is not None}
+    if arguments.instead:
+        options["substitutes"] = arguments.instead
+    if arguments.tool:
+        options["tools"] = arguments.tool
+    return options
 
 
 def _waited(arguments: argparse.Namespace, one: dict[str, Any]) -> dict[str, Any]:

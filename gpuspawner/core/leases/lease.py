@@ -133,6 +133,7 @@ class Lease:
     reaches_into: LatestEnd | None = None  # the hold for a class that it runs into, and was told of
     arrival: Arrival | None = None  # it came while its user was away, and nobody has come to it so far
     claimed_at: float | None = None  # when somebody came to one that had come so
+    ready_at: float | None = None  # its user wished it for then, and is not to come before
     goes_on: Next | None = None  # of what its user stops to go on with or without a GPU
     with_gpu: Mapping[str, Any] | None = None  # what its user had before they went on without a GPU, as options
 

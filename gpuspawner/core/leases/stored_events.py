@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from gpuspawner.core.administering import acts
+from gpuspawner.core.calendar import acts as calendar_acts
 from gpuspawner.core.inbox import acts as inbox_acts
 from gpuspawner.core.leases import events
 
@@ -26,7 +27,8 @@ class Other(events.Event):
 
 EVENTS: Mapping[str, type[events.Event]] = {
     kind.name: kind
-    for kind in (*vars(events).values(), *vars(acts).values(), *vars(inbox_acts).values())
+    for module in (events, acts, inbox_acts, calendar_acts)
+    for kind in vars(module).values()
     if isinstance(kind, type) and issubclass(kind, events.Event) and "name" in vars(kind)
 }
 

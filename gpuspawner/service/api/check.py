@@ -145,8 +145,8 @@ class Check(ApiHandler):
         if not kinds:
             return []
         alone = await self._preview(claim, replace(request, substitutes=())) if request.substitutes else would
-        waits_seconds = {kind: _wait_seconds(await self._preview(claim, of_kind(request, kind))) for kind in kinds}
-        return [substitute_view(catalog, request, kind, _wait_seconds(alone), waits_seconds[kind]) for kind in kinds]
+        waits_seconds = {kind: wait_seconds(await self._preview(claim, of_kind(request, kind))) for kind in kinds}
+        return [substitute_view(catalog, request, kind, wait_seconds(alone), waits_seconds[kind]) for kind in kinds]
 
     async def _preview(self, claim: Claim, request: Request) -> Preview:
         return await self.parts.queue.offers_for(claim._replace(request=request))
@@ -169,7 +169,7 @@ def of_kind(request: Request, kind: str) -> Request:
     return replace(request, gpu=kind, substitutes=())
 
 
-def _wait_seconds(would: Preview) -> float | None:
+def wait_seconds(would: Preview) -> float | None:
     """Return how long a start would take, likely; None where that is not known."""
     if would.node_seconds is not None:
         return would.node_seconds

@@ -7,7 +7,7 @@ from typing import Any
 
 from gpuspawner.service.api import administering, events, inbox, preemptions, presets, public, usage
 from gpuspawner.service.api.base import BaseHandler
-from gpuspawner.service.api.programs import signing_in, starting
+from gpuspawner.service.api.programs import ready, signing_in, starting
 from gpuspawner.service.api.rest import route
 from gpuspawner.service.api.rest.document import document
 
@@ -30,6 +30,7 @@ ROUTES: list[tuple[str, type]] = [
     *usage.ROUTES,
     *events.ROUTES,
     *inbox.ROUTES,
+    *ready.ROUTES,
     *signing_in.ROUTES,
     (r"/api/openapi.json", Document),
 ]

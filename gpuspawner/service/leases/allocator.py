@@ -55,7 +55,7 @@ class Ask:
     """One ``start()`` for ``user``: ``start_id`` is its own, ``boot_id`` the hub process that runs it.
 
     ``by`` is who asks, where that is somebody else. ``unattended``: no start waits in the hub, and the service starts
-    what is granted. ``where`` is from where it is asked, in words.
+    what is granted. ``where`` is from where it is asked, in words. Nobody is to come before ``ready_at``.
     """
 
     key: Key
@@ -68,6 +68,7 @@ class Ask:
     unattended: bool = False
     where: str = "the hub"
     lease_id: str = ""
+    ready_at: float | None = None
 
 
 def hash_token(token: str) -> str:
@@ -201,6 +202,7 @@ class Allocator:
                 heard_at=now,
                 phase=Phase.PARKED if ask.unattended else Phase.QUEUED,
                 unattended=ask.unattended,
+                ready_at=ask.ready_at,
             )
             line = self.line(lease, ask.by or ask.user, events.Asked(self._asked(ask.request)), ask.where)
             stored = self.book.save(lease, audit=[line])
@@ -248,11 +250,9 @@ class Allocator:
             self._counted_of, self._counted = sources, self.scheduler.stock(self.observed.snapshot())
         return self._counted
 
-    def _offer(self, request: Request) -> Offer | None:
-        return next((o for o in self._offers() if o.kind == request.gpu), None)
-
     def _asked(self, request: Request) -> str:
-        offer, template = self._offer(request), self.catalog.templates[request.template].title
+        offer = next((o for o in self._offers() if o.kind == request.gpu), None)
+        template = self.catalog.templates[request.template].title
         gpus = gpus_asked(request, self.catalog, simulated=offer is not None and offer.simulated)
         return f"{template}, {gpus}, {show_duration(request.lifetime_seconds)}"
 

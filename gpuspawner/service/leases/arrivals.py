@@ -38,7 +38,7 @@ class Arrivals:
         """
         if lease.arrival is None:
             return lease, [], None
-        could_come = self._allocator.observed.hub_answers
+        could_come = self._allocator.observed.hub_answers and self._clock.now() >= (lease.ready_at or 0.0)
         credit_seconds = credit_of(sample, policy) if could_come else 0.0
         sign = sign_of(sample, policy)
         arrival, turn = wait_on(lease.arrival, sign, credit_seconds, policy, mode)

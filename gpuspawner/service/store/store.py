@@ -24,6 +24,7 @@ from gpuspawner.service.store import schema, tables
 from gpuspawner.service.store.ages import Ages
 from gpuspawner.service.store.clients.answers import Answers
 from gpuspawner.service.store.clients.tokens import Tokens
+from gpuspawner.service.store.clients.wishes import Wishes
 from gpuspawner.service.store.databases import database_of
 from gpuspawner.service.store.databases.statements import Upsert
 from gpuspawner.service.store.estimates import Estimates
@@ -107,6 +108,7 @@ class Store:
         self.presets = Presets(self._transaction)
         self.answers = Answers(self._transaction)
         self.tokens = Tokens(self._transaction)
+        self.wishes = Wishes(self._transaction)
         self.counters = CounterRows(self._transaction)
 
     def open(self, after: int | None = None) -> None:

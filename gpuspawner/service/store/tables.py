@@ -175,6 +175,16 @@ presets = sa.Table(
     sa.Column("saved_at", sa.Float, nullable=False),
 )
 
+wishes = sa.Table(
+    "wishes",
+    metadata,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("hub", sa.String(64), nullable=False),
+    sa.Column("user_created", sa.String(64), nullable=False),
+    sa.Column("document", sa.JSON, nullable=False),
+    sa.Index("ix_wishes_owner", "hub", "user_created"),
+)
+
 audit = sa.Table(
     "audit",
     metadata,

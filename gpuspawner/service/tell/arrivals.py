@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gpuspawner.core.idle.arrival import Arrival
 from gpuspawner.core.idle.policy import Mode
 from gpuspawner.core.leases.lease import UP, Key, Lease, Owner
 from gpuspawner.core.units import show_duration, show_time
@@ -19,7 +18,8 @@ def claim_ends_at(lease: Lease) -> float | None:
     """Return by when somebody has to come, in seconds since the epoch; None where nobody has to."""
     if lease.arrival is None or lease.phase not in UP:
         return None
-    return (lease.sampled_at or lease.running_at or lease.phase_since) + lease.arrival.left_seconds
+    since = lease.sampled_at or lease.running_at or lease.phase_since
+    return max(since, lease.ready_at or 0.0) + lease.arrival.left_seconds
 
 
 def arrival_view(lease: Lease, now: float) -> dict[str, Any] | None:
@@ -32,9 +32,9 @@ def arrival_view(lease: Lease, now: float) -> dict[str, Any] | None:
     return {"ends_at": ends_at, "claim_seconds": lease.arrival.claim_seconds, "words": words}
 
 
-def awaited_words(arrival: Arrival, sampled_at: float | None, because: str, now: float) -> str:
+def awaited_words(lease: Lease, because: str, now: float) -> str:
     """Return where its idleness stands: it does not count before somebody came, or the time for it is over."""
-    until = show_time((now if sampled_at is None else sampled_at) + arrival.left_seconds, now)
+    until = show_time(claim_ends_at(lease) or now, now)
     words = f"idle time counts once somebody came, or from {until}"
     return f"{words}; {because}" if because else words
 
@@ -58,7 +58,9 @@ def claim_words(parts: Parts, lease: Lease) -> str:
     policy = policy_of(parts.catalog, lease, parts.clock.now())
     if not lease.slots or policy.mode is not Mode.ENFORCE:
         return ""
-    return f" {HOW} within {show_duration(policy.claim_seconds)}: else it goes to who waits next."
+    now, ready_at = parts.clock.now(), lease.ready_at or 0.0
+    since = f" of {show_time(ready_at, now)}" if ready_at > now else ""
+    return f" {HOW} within {show_duration(policy.claim_seconds)}{since}: else it goes to who waits next."
 
 
 def elsewhere(parts: Parts, lease: Lease) -> list[dict[str, Any]]:

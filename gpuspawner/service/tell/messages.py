@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from gpuspawner.core.administering import acts
+from gpuspawner.core.calendar.acts import ReadyPaused
 from gpuspawner.core.leases import events
 from gpuspawner.core.leases.endings import ENDINGS, HUB, Reason
 from gpuspawner.core.leases.events import Told
@@ -140,6 +141,10 @@ def _answered(_parts: Parts, _lease: Lease, line: AuditLine) -> _Told | None:
     return _Told("answered", "You called the end of your workspace wrong", f"{line.actor} answered: {line.event.why}")
 
 
+def _ready_paused(_parts: Parts, _lease: Lease, line: AuditLine) -> _Told | None:
+    return _Told("ready paused", "A workspace is made ready for you no more", line.event.why)
+
+
 _TEXTS: Mapping[type[events.Event], Callable[[Parts, Lease, AuditLine], _Told | None]] = {
     events.WarnedIdle: _warned_idle,
     events.WarnedOfEnd: _warned_of_end,
@@ -158,5 +163,6 @@ _TEXTS: Mapping[type[events.Event], Callable[[Parts, Lease, AuditLine], _Told | 
     events.CannotStart: _cannot_start,
     events.Disputed: _disputed,
     events.Answered: _answered,
+    ReadyPaused: _ready_paused,
 }
 """Of every event that somebody may be told."""

@@ -222,7 +222,7 @@ def _idle(parts: Parts, lease: Lease) -> dict[str, Any] | None:
     grace_ends_at = None if grace is None or mode is not Mode.ENFORCE else _grace_end(lease, grace)
     words = idle_words(seen, None if grace_ends_at is None else show_time(grace_ends_at, now))
     if lease.arrival is not None:
-        words = awaited_words(lease.arrival, lease.sampled_at, seen.because, now)
+        words = awaited_words(lease, seen.because, now)
     elif kept and kept_until is not None:
         until = f"kept until {show_time(kept_until, now)}"
         words = f"{until}; {seen.because}" if seen.because else f"{until}; not measured yet"

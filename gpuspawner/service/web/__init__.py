@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuspawner.service.api.actions import ACTIONS
-from gpuspawner.service.web import administering, console, inbox, quotas
+from gpuspawner.service.web import administering, console, inbox, quotas, ready
 from gpuspawner.service.web.base import NotFound, SignIn, Static
 from gpuspawner.service.web.pages import Act, Home, WorkspacePage
 from gpuspawner.service.web.programs import pages as programs
@@ -28,5 +28,6 @@ ROUTES: list[Any] = [
     *administering.ROUTES,
     *inbox.ROUTES,
     *programs.ROUTES,
+    *ready.ROUTES,
     (r"/oauth_callback", SignIn),
 ]

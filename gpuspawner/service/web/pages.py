@@ -17,6 +17,7 @@ from gpuspawner.service.api.actions import act
 from gpuspawner.service.inbox.views import notice_view
 from gpuspawner.service.leases.reclaimer import EVIDENCE_SECONDS
 from gpuspawner.service.parts import Parts
+from gpuspawner.service.ready.telling import wishes_of
 from gpuspawner.service.tell.output import output_view
 from gpuspawner.service.tell.record_views import audit_view
 from gpuspawner.service.tell.rules.going_on import going_on_view, wait_words
@@ -43,6 +44,7 @@ class Home(PageHandler):
         kinds = (await self.offered()).gpus
         ended = await parts.store.read(parts.store.ended, person.owner, ENDED_READ)
         teams = teams_of(parts.catalog.rules, await self.groups_shown())
+        ready = await wishes_of(parts, person.owner)
         use = await used_this_month(parts, "kind", person.owner)
         # From here on nothing is awaited: all that the page says of what lives is of one moment.
         live = sorted(parts.book, key=lambda x: (x.asked_at, x.id))
@@ -52,6 +54,7 @@ class Home(PageHandler):
             mine=[self.card(x) for x in mine],
             quota=quota_lines_of(parts, person.name, person.owner, teams),
             use=use,
+            ready=ready,
             notices=[notice_view(parts, one) for one in self.inbox.notices if _is_news(one)][:NOTICES_SHOWN],
             ended=self._ended(ended, mine),
             offers=[offer_view(offer, parts) for offer in parts.queue.offers if offer.kind in kinds],

@@ -37,7 +37,7 @@ class Workspaces(Listed):
         """
         person = self._starter()
         options = self.body()
-        server = _server(options.pop("server", ""))
+        server = read_server(options.pop("server", ""))
         parts, key = self.parts, Key(*person.owner, server)
         groups = await parts.members.now(person.name, person.owner)
         request = await parts.allocator.asking.request_of(key, person.name, options, groups)
@@ -60,7 +60,8 @@ class Workspaces(Listed):
         return person
 
 
-def _server(name: object) -> str:
+def read_server(name: object) -> str:
+    """Return the name of a workspace as it was sent. Raises RequestRefused for one that can't be."""
     good = isinstance(name, str) and len(name) <= LONGEST_NAME and name.isprintable() and "/" not in name
     if not good:
         limit = f"a text of at most {LONGEST_NAME} letters, without /"

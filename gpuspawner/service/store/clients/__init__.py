@@ -1,1 +1,1 @@
-"""What programs that act for people leave in the store: their tokens, and what was answered to their keys."""
+"""What is done for people who are away: programs' tokens and what was answered to their keys; standing wishes."""

@@ -1,0 +1,29 @@
+"""What users do about workspaces that are ready at a time, and what comes of it, as events of the audit."""
+
+from __future__ import annotations
+
+from gpuspawner.core.leases.events import Text, Told
+
+
+class ReadyWished(Text):
+    """A user wishes a workspace to be ready at a time of some days; ``text`` says when."""
+
+    name, words = "ready wished", "Wished a workspace ready"
+
+
+class ReadyResumed(Text):
+    """A user has a paused one asked for again."""
+
+    name, words = "ready resumed", "Resumed a workspace ready at a time"
+
+
+class ReadyRemoved(Text):
+    """A user wishes it no more."""
+
+    name, words = "ready removed", "Removed a workspace ready at a time"
+
+
+class ReadyPaused(Text):
+    """Nobody came on several days in a row: it is asked for no more; ``text`` says which, and on how many."""
+
+    name, words, told = "ready paused", "Paused: nobody came", Told.USER

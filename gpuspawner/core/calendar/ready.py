@@ -1,0 +1,133 @@
+"""A workspace that is to be ready at a time of some weekdays: when it is asked for, and when it is asked for no more.
+
+Times are those of the catalog's time zone, right across the changes of its clocks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from gpuspawner.core.calendar.until import DAYS
+from gpuspawner.core.calendar.windows import DAY_MINUTES, opening
+from gpuspawner.core.errors import quoted
+from gpuspawner.core.rules import Window
+from gpuspawner.core.units import BadValue, show_time
+
+LATE_MINUTES = 60
+"""So long after its time it is still asked for, where nobody could before: the service was away. Arbitrary."""
+LEAST_LEAD_SECONDS = 300.0
+"""What a start takes at most, as a rule: it is asked for so much earlier, however much is free. Arbitrary."""
+MOST_LEAD_SECONDS = 4 * 3600.0
+"""It is asked for no earlier, and so early where nothing tells how long it waits: GPUs would stand idle. Arbitrary."""
+MOST_MISSED = 3
+"""On so many days in a row nobody came: it is asked for no more until its user says so."""
+GROUPS = {"weekdays": DAYS[:5], "weekend": DAYS[5:], "daily": DAYS}
+_TIME = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a user wishes, and what came of it.
+
+    ``minute`` is of the day, ``days`` of the week: 0 is Monday. ``asked_for`` is the time for which it was last asked
+    for, ``lease`` what was asked for then: "" once it is known whether its user came. ``missed`` counts the days in a
+    row on which they did not. ``said`` is why nothing was asked for, in a sentence.
+    """
+
+    id: str
+    user: str
+    server: str
+    options: Mapping[str, Any]
+    minute: int
+    days: tuple[int, ...]
+    made_at: float
+    asked_for: float = 0.0
+    lease: str = ""
+    missed: int = 0
+    said: str = ""
+
+    @property
+    def words(self) -> str:
+        """When it is to be ready: ``weekdays 8:00``."""
+        names = [DAYS[day] for day in self.days]
+        group = next((name for name, days in GROUPS.items() if list(days) == names), "")
+        listed = group or ", ".join(name[:3].capitalize() for name in names)
+        return f"{listed} {self.minute // 60}:{self.minute % 60:02}"
+
+
+class Do(Enum):
+    """What follows for a wish now."""
+
+    ASK = "ask"
+    WAIT = "wait"
+    PAUSE = "pause"
+    """Nothing, until its user resumes it."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What to do about a wish, and in which words; ``at`` is when it is to be ready next, None where it is not."""
+
+    do: Do
+    sentence: str
+    at: float | None = None
+
+
+def decide(wish: Wish, lead_seconds: float | None, now: float, zone: ZoneInfo) -> Decision:
+    """Return what follows; ``lead_seconds`` is how long it would wait in the queue now, None: nobody knows."""
+    if wish.missed >= MOST_MISSED:
+        return Decision(Do.PAUSE, f"Paused: on {wish.missed} days in a row nobody came. Resume it to have it again.")
+    at = next_at(wish, now, zone)
+    if at is None:
+        return Decision(Do.WAIT, "It is never ready: its days have no such time.")
+    begins = at - lead_of(lead_seconds)
+    said = f" {wish.said}" if wish.said else ""
+    if now >= begins:
+        return Decision(Do.ASK, f"It is asked for now, to be ready {show_time(at, now, zone)}.{said}", at)
+    return Decision(Do.WAIT, f"Next ready {show_time(at, now, zone)}.{said}", at)
+
+
+def lead_of(wait_seconds: float | None) -> float:
+    """Return how long before its time it is asked for."""
+    if wait_seconds is None:
+        return MOST_LEAD_SECONDS
+    return min(LEAST_LEAD_SECONDS + wait_seconds, MOST_LEAD_SECONDS)
+
+
+def next_at(wish: Wish, now: float, zone: ZoneInfo) -> float | None:
+    """Return when it is to be ready next, of the times for which it was not asked for yet; None where never."""
+    window = Window(frozenset(wish.days), wish.minute, (wish.minute + LATE_MINUTES) % DAY_MINUTES)
+    done, found = max(wish.made_at, wish.asked_for), opening(window, now, zone)
+    while found is not None and found.opens_at <= done:
+        found = opening(window, found.ends_at, zone)
+    return None if found is None else found.opens_at
+
+
+def came_of(wish: Wish, *, came: bool | None) -> Wish:
+    """Return a wish once it is known what came of what was asked for: whether its user came; None says neither."""
+    missed = wish.missed if came is None else 0 if came else wish.missed + 1
+    return replace(wish, lease="", missed=missed)
+
+
+def parse_time(value: object) -> int:
+    """Read a time of day, such as ``8:00``. Return its minute of the day. Raises BadValue."""
+    found = _TIME.fullmatch(value.strip()) if isinstance(value, str) else None
+    if found is None:
+        raise BadValue(f"{quoted(value)} is no time of day", "write one like 8:00 or 17:30")
+    return int(found[1]) * 60 + int(found[2])
+
+
+def parse_days(value: object) -> tuple[int, ...]:
+    """Read days of the week: ``weekdays``, ``weekend``, ``daily``, or some like ``mon, wed``. Raises BadValue."""
+    days: set[str] = set()
+    for word in re.split(r"[\s,]+", value.strip().lower()) if isinstance(value, str) else [""]:
+        named = GROUPS.get(word) or [day for day in DAYS if word in {day, day[:3]}]
+        if not named:
+            raise BadValue(f"{quoted(value)} are no days", "write weekdays, weekend, daily, or days such as mon, wed")
+        days.update(named)
+    return tuple(number for number, day in enumerate(DAYS) if day in days)

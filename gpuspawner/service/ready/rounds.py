@@ -1,0 +1,137 @@
+"""Asks for what is to be ready by the path of all starts, and sees whether its user came."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import uuid
+from dataclasses import replace
+from typing import NamedTuple
+
+from gpuspawner.core.calendar.acts import ReadyPaused
+from gpuspawner.core.calendar.ready import (
+    LEAST_LEAD_SECONDS,
+    MOST_LEAD_SECONDS,
+    MOST_MISSED,
+    Do,
+    Wish,
+    came_of,
+    decide,
+)
+from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Superseded, Unavailable
+from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.lease import UP, Key, Lease, Owner
+from gpuspawner.core.queue.snapshot import Claim
+from gpuspawner.service.api.check import wait_seconds
+from gpuspawner.service.leases.allocator import Ask
+from gpuspawner.service.parts import Parts
+
+log = logging.getLogger("gpuspawner.ready")
+
+READY_SECONDS = 60.0
+ESTIMATES = 10
+"""So many are worked out in a round, of those that are near: each takes as long as a look at the form. Arbitrary."""
+WHERE = "a standing wish"
+
+
+class _Near(NamedTuple):
+    owner: Owner
+    wish: Wish
+    at: float
+
+
+async def ready_round(parts: Parts) -> None:
+    """See what became of what was asked for, and ask for what is due.
+
+    Raises:
+        Unavailable: the store, the hub or the scheduler does not answer: the next round goes on.
+    """
+    if not parts.reconciler.has_looked:
+        return
+    now, zone, near = parts.clock.now(), parts.allocator.accounting.zone, list[_Near]()
+    for owner, stored in await parts.store.read(parts.store.wishes.all, parts.hub_id):
+        wish = await _seen(parts, owner, stored)
+        at = decide(wish, None, now, zone).at
+        if at is not None and at - now <= MOST_LEAD_SECONDS + LEAST_LEAD_SECONDS:
+            near.append(_Near(owner, wish, at))
+    early = [one for one in near if one.at - now > LEAST_LEAD_SECONDS]
+    begin = int(now // READY_SECONDS) * ESTIMATES % len(early) if early else 0  # each has its turn
+    for one in (*(one for one in near if one.at - now <= LEAST_LEAD_SECONDS), *early[begin : begin + ESTIMATES]):
+        try:
+            if one.at - now <= LEAST_LEAD_SECONDS or await _is_due(parts, one, now):
+                await _ask(parts, one)
+        except (Superseded, Unavailable):
+            raise
+        except Exception:  # of one wish alone: the others go on
+            log.exception("what %s wishes to be ready was not asked for", one.wish.user)
+
+
+async def _seen(parts: Parts, owner: Owner, wish: Wish) -> Wish:
+    """Return a wish as it is once it is noted whether its user came to what was asked for."""
+    if not wish.lease:
+        return wish
+    lease = await parts.book.find(wish.lease)
+    if lease is not None and lease.live and (lease.phase not in UP or lease.arrival is not None):
+        return wish
+    after = came_of(wish, came=_came(lease))
+    await parts.store.write(parts.store.wishes.change, owner, after)
+    if lease is not None and after.missed >= MOST_MISSED:
+        line = parts.allocator.line(lease, "gpuspawner", ReadyPaused(f"{wish.words}: {_paused(after)}"))
+        async with parts.book.of_ended:
+            newest = await parts.book.find(lease.id)
+            await parts.book.save(newest or lease, audit=[line])
+    return after
+
+
+def _came(lease: Lease | None) -> bool | None:
+    if lease is not None and lease.reason is Reason.NOBODY_CAME:
+        return False
+    return True if lease is not None and lease.running_at is not None and lease.arrival is None else None
+
+
+def _paused(wish: Wish) -> str:
+    return f"on {wish.missed} days in a row nobody came. It is asked for no more until you resume it."
+
+
+async def _is_due(parts: Parts, one: _Near, now: float) -> bool:
+    """Whether it has to be asked for now to be ready by its time, as the queue is."""
+    key, wish = Key(*one.owner, one.wish.server), one.wish
+    try:
+        groups = await parts.members.now(wish.user, one.owner)
+        request = await parts.allocator.asking.resolve(dict(wish.options), wish.user, one.owner, groups)
+        claim = Claim("", key.user_created, request, now, user=wish.user)
+        would = await parts.queue.offers_for(claim)
+    except (Conflict, RequestRefused):
+        return False  # told once it is asked for: it may be right by then
+    waits = None if would.held_back is not None else wait_seconds(would)
+    if told := parts.allocator.foretold.words(would.place):
+        waits = max(waits or 0.0, told[1])  # by then it started, as often as such ranges were right
+    return decide(wish, waits, now, parts.allocator.accounting.zone).do is Do.ASK
+
+
+async def _ask(parts: Parts, one: _Near) -> None:
+    """Ask for it as a program of its user's does. What can't be had is told, and asked for again on the next day."""
+    owner, wish, at = one
+    user = await parts.hub.name_of(owner.user_created, wish.user)
+    if user is None:
+        return  # it is forgotten with its user
+    name = hashlib.sha256(f"{wish.id} {at:.0f}".encode()).hexdigest()[:32]
+    said, lease = "", await parts.book.find(name)
+    if lease is None:
+        try:
+            lease = await _asked(parts, Key(*owner, wish.server), user, wish, name, at)
+        except (Conflict, Gone, RequestRefused) as error:
+            said = f"Not asked for last time: {error}"
+    after = replace(wish, user=user, asked_for=at, lease="" if lease is None else lease.id, said=said)
+    await parts.store.write(parts.store.wishes.change, owner, after)
+    log.info("%s of %s: %s", wish.id, user, said or "asked for")
+
+
+async def _asked(parts: Parts, key: Key, user: str, wish: Wish, name: str, at: float) -> Lease:
+    groups, options = await parts.members.now(user, key.owner), dict(wish.options)
+    request = await parts.allocator.asking.request_of(key, user, options, groups)
+    if parts.book.of_key(key) is not None:  # nothing is awaited from here to its lease
+        raise Conflict("You had a workspace of this name already.")
+    start = uuid.uuid4().hex
+    ask = Ask(key, user, request, options, start, "", unattended=True, where=WHERE, lease_id=name, ready_at=at)
+    return await parts.allocator.acquire(ask)

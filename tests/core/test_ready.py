@@ -1,0 +1,101 @@
+"""When what a user wishes to be ready is asked for: once a day of theirs, in time, and no more after three in vain."""
+
+from dataclasses import replace
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuspawner.core.calendar.ready import (
+    LATE_MINUTES,
+    LEAST_LEAD_SECONDS,
+    MOST_LEAD_SECONDS,
+    MOST_MISSED,
+    Do,
+    Wish,
+    came_of,
+    decide,
+    parse_days,
+    parse_time,
+)
+from gpuspawner.core.units import BadValue
+
+ZURICH = ZoneInfo("Europe/Zurich")
+
+
+def at(text):
+    return datetime.fromisoformat(text).replace(tzinfo=ZURICH).timestamp()
+
+
+def a_wish(minute=480, days=(0, 1, 2, 3, 4), made_at="2026-11-25 12:00", **changes):
+    return Wish("w", "alice", "", {}, minute, days, at(made_at), **changes)
+
+
+def do(wish, now, lead=0.0):
+    return decide(wish, lead, at(now), ZURICH)
+
+
+def test_it_is_asked_for_as_early_as_the_queue_is_long_and_not_on_the_day_that_has_passed():
+    wish = a_wish()
+    assert do(wish, "2026-11-25 12:00").sentence == "Next ready Thu 26 Nov 08:00."
+    assert do(wish, "2026-11-26 07:54").do is Do.WAIT
+    assert do(wish, "2026-11-26 07:55").do is Do.ASK
+    assert (do(wish, "2026-11-26 06:54", 3600.0).do, do(wish, "2026-11-26 06:55", 3600.0).do) == (Do.WAIT, Do.ASK)
+    assert (do(wish, "2026-11-26 03:59", None).do, do(wish, "2026-11-26 04:00", None).do) == (Do.WAIT, Do.ASK)
+    assert do(wish, "2026-11-26 08:59").at == at("2026-11-26 08:00"), "the service was away"
+    assert do(wish, "2026-11-26 09:00").at == at("2026-11-27 08:00")
+    asked = replace(wish, asked_for=at("2026-11-27 08:00"), said="Not asked for last time: no.")
+    assert do(asked, "2026-11-27 08:00").sentence == "Next ready Mon 30 Nov 08:00. Not asked for last time: no."
+
+
+def test_three_days_in_vain_pause_it_and_one_on_which_its_user_came_begins_anew():
+    wish = a_wish(lease="l")
+    for came in (False, False, None):
+        wish = came_of(replace(wish, lease="l"), came=came)
+    assert (wish.missed, wish.lease, do(wish, "2026-11-26 08:00").do) == (2, "", Do.ASK)
+    assert came_of(wish, came=True).missed == 0
+    paused = do(came_of(wish, came=False), "2026-11-26 08:00")
+    assert (paused.do, paused.at) == (Do.PAUSE, None)
+    assert paused.sentence == "Paused: on 3 days in a row nobody came. Resume it to have it again."
+
+
+@given(
+    minute=st.integers(0, 1439),
+    days=st.sets(st.integers(0, 6), min_size=1),
+    lead=st.none() | st.floats(0, 1e6),
+    begin=st.integers(0, 370 * 24 * 60),
+    step=st.integers(25, LATE_MINUTES - 1),
+    missed=st.integers(0, MOST_MISSED),
+)
+def test_each_time_is_asked_for_once_and_only_near_it_and_never_while_paused(minute, days, lead, begin, step, missed):
+    now = at("2026-01-01 00:00") + 60 * begin
+    wish = replace(a_wish(minute, tuple(sorted(days))), made_at=now, missed=missed)
+    asked = []
+    for _ in range(9 * 24 * 60 // step):
+        found = decide(wish, lead, now, ZURICH)
+        if found.do is Do.ASK:
+            assert -60 * LATE_MINUTES < found.at - now <= MOST_LEAD_SECONDS
+            asked.append(found.at)
+            wish = replace(wish, asked_for=found.at)
+        now += 60 * step
+    assert asked == sorted(set(asked))
+    there = [datetime.fromtimestamp(one, ZURICH) for one in asked]
+    assert all(one.weekday() in days and one.hour * 60 + one.minute == minute for one in there if one.month != 3)
+    assert (not asked) == (missed >= MOST_MISSED)
+    assert LEAST_LEAD_SECONDS < 60 * LATE_MINUTES
+
+
+def test_times_and_days_are_read_as_people_write_them():
+    assert [parse_time(text) for text in ("8:00", "08:05", " 17:30 ", "0:00")] == [480, 485, 1050, 0]
+    assert parse_days("Weekdays") == (0, 1, 2, 3, 4)
+    assert (parse_days("wed, mon"), parse_days("daily")) == ((0, 2), tuple(range(7)))
+    assert a_wish(days=(0, 2)).words == "Mon, Wed 8:00"
+    assert a_wish(485).words == "weekdays 8:05"
+    for text in ("8", "24:00", "8:60", "", None, 8):
+        with pytest.raises(BadValue):
+            parse_time(text)
+    for text in ("", "someday", "mon,", None, 3):
+        with pytest.raises(BadValue):
+            parse_days(text)

@@ -1,0 +1,165 @@
+"""What is to be ready at a time: asked for by the path of all, waited for by its claim, paused when nobody comes."""
+
+import pytest
+from test_arrivals import MINUTE, reads
+
+from gpuspawner.core.calendar.ready import Wish
+from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.lease import Key, Owner, Phase
+from gpuspawner.service.forgetting import forget
+from gpuspawner.service.ready import telling
+from gpuspawner.service.ready.rounds import ready_round
+from gpuspawner.service.tell.messages import message_of
+from gpuspawner.service.tell.views import lease_view
+
+DAY = 24 * 60 * MINUTE
+"""Seconds. The fake clock begins at 8:00 UTC of a Friday."""
+
+
+@pytest.fixture
+def world(make_world):
+    made = make_world(policy={"claim": "30m"})
+    made.hub.add("bob")
+    return made
+
+
+def owner(world, user="bob"):
+    return Owner(world.hub_id, world.hub.add(user))
+
+
+async def wish(world, at="8:30", on="daily", user="bob", **options):
+    key = Key(*owner(world, user), "")
+    return await telling.make(world.parts, key, user, {"at": at, "on": on, **options}, "the API")
+
+
+async def listed(world, user="bob"):
+    return await telling.wishes_of(world.parts, owner(world, user))
+
+
+async def rounds(world, minutes, *, until_asked=False):
+    """Let time pass as the service does, with its rounds."""
+    for _ in range(minutes):
+        await world.round()
+        await ready_round(world.parts)
+        if until_asked and lease_of(world) is not None:
+            return
+        await world.round()
+        await world.go_on(MINUTE)
+
+
+def lease_of(world, user="bob"):
+    return next((lease for lease in world.book if lease.user == user), None)
+
+
+async def comes_up(world):
+    """Let the hub's server of bob's come up, whose start the service has asked for."""
+    for _ in range(4):
+        await world.round()
+    lease = lease_of(world)
+    assert lease.phase is Phase.RESERVED, lease.phase
+    await world.create(await world.ask("bob"))
+    world.hub.answer("bob")
+    await world.round()
+    reads(world, lease)
+    return world.now_of(lease)
+
+
+async def test_it_is_asked_for_in_time_as_any_start_and_nobody_has_to_come_before(world):
+    made = await wish(world, count=1)
+    await rounds(world, 24)
+    assert lease_of(world) is None, "nothing runs that nobody needs yet"
+    await rounds(world, 3, until_asked=True)
+    lease = lease_of(world)
+    assert (lease.key, lease.unattended, lease.request.count) == (Key(*owner(world), ""), True, 1)
+    lines = await world.parts.store.read(world.parts.store.audit, lease.id)
+    assert (lines[-1].event.name, lines[-1].where) == ("asked", "a standing wish")
+    up = await comes_up(world)
+    ready_at = up.ready_at
+    assert world.clock.now() < ready_at
+    assert lease_view(world.parts, up)["arrival"]["ends_at"] == ready_at + 30 * MINUTE
+    (told,) = await listed(world)
+    assert (told["id"], told["lease"], told["next_at"]) == (made.id, up.id, ready_at + DAY)
+    await rounds(world, 4)
+    assert world.now_of(up).arrival.passed_seconds <= MINUTE, "no time to come in passes before it is wished for"
+
+
+async def test_who_does_not_come_gives_it_back_and_after_three_days_it_pauses_and_says_so(world):
+    await wish(world)
+    began = world.clock.now()
+    for day in range(3):
+        await rounds(world, 27, until_asked=True)
+        up = await comes_up(world)
+        await rounds(world, 40)
+        assert world.now_of(up).reason is Reason.NOBODY_CAME
+        (told,) = await listed(world)
+        assert told["missed_days"] == day + 1
+        await world.hub_stops(up)
+        world.clock.advance(DAY - (world.clock.now() - began) % DAY)
+    assert told["paused"]
+    assert told["sentence"].startswith("Paused: on 3 days in a row nobody came.")
+    (line,) = [x for x in await world.parts.store.read(world.parts.store.audit) if x.event.name == "ready paused"]
+    message = message_of(world.parts, world.now_of(up), line)
+    assert message.user == "bob"
+    assert "daily 8:30: on 3 days in a row nobody came" in message.text
+    await rounds(world, 40)
+    assert lease_of(world) is None
+    resumed = await telling.resume(world.parts, owner(world), "bob", told["id"], "the API")
+    assert resumed.missed == 0
+    await rounds(world, 2)
+    assert lease_of(world) is not None, "so soon after its time it is still asked for"
+
+
+async def test_who_came_begins_anew_and_who_waits_long_is_asked_for_earlier(world):
+    holder = await world.up("holder", count=2, lifetime="1h")
+    reads(world, holder, percent=90)
+    await wish(world, at="9:03", count=1)
+    await rounds(world, 2)
+    assert lease_of(world).phase is Phase.PARKED, "an hour before its time: so long nobody else ends"
+    (told,) = await listed(world)
+    await world.hub_stops(holder)
+    up = await comes_up(world)
+    reads(world, up, opened=True)
+    await rounds(world, 3)
+    assert world.now_of(up).claimed_at is not None
+    (told,) = await listed(world)
+    assert (told["lease"], told["missed_days"]) == (None, 0)
+
+
+def away(*_arguments):
+    raise Unavailable("The database does not answer.")
+
+
+async def test_a_service_that_dies_between_asks_once_and_what_cannot_be_is_told(world):
+    await wish(world)
+    change = world.parts.store.wishes.change
+    world.parts.store.wishes.change = away
+    with pytest.raises(Unavailable):
+        await rounds(world, 30, until_asked=True)
+    lease = lease_of(world)
+    world.parts.store.wishes.change = change
+    world.boot()
+    await world.round()
+    await ready_round(world.parts)
+    assert [one.id for one in world.book if one.user == "bob"] == [lease.id]
+    assert [one["lease"] for one in await listed(world)] == [lease.id]
+    other = await wish(world, at="8:35")
+    await comes_up(world)
+    await rounds(world, 6)
+    told = {one["id"]: one for one in await listed(world)}
+    assert "You had a workspace of this name already." in told[other.id]["sentence"]
+
+
+async def test_wishes_of_who_is_deleted_are_forgotten_and_ask_for_nothing(world):
+    await wish(world)
+    await wish(world, user="carol")
+    before = owner(world)
+    world.hub.users["bob"] = "bob again"
+    await rounds(world, 30)
+    assert lease_of(world) is None
+    await forget(world.parts)
+    store = world.parts.store
+    assert await store.read(store.wishes.of, before) == []
+    ((_, left),) = await store.read(store.wishes.all, world.hub_id)
+    assert isinstance(left, Wish)
+    assert left.user == "carol"

@@ -1,0 +1,71 @@
+"""``gpuspawner ready``, the API below ``/ready`` and the home: one's own alone, bounded, audited."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from page_world import Browser, api
+from test_cli_using import cli  # noqa: F401 - a fixture
+
+from gpuspawner.core.leases.lease import Owner
+from gpuspawner.service.ready.telling import MOST
+
+
+@pytest.fixture
+def world(make_web_world):
+    made = make_web_world()
+    made.observe()
+    return made
+
+
+def alice_of(world):
+    return Owner("hub-1", "alice born")
+
+
+def test_a_terminal_lists_makes_resumes_and_removes_ones_own(world, cli):  # noqa: F811
+    assert cli("ready").out.startswith("Nothing is to be ready at a time.")
+    out = cli("ready", "pytorch", "--gpu", "a100", "--count", "2", "--at", "8:00", "--name", "train").out
+    assert out.startswith("weekdays 8:00 (")
+    assert "Next ready" in out
+    (one,) = json.loads(cli("ready", "--json").out)["ready"]
+    assert (one["server"], one["options"]) == ("train", {"template": "pytorch", "gpu": "a100", "count": "2"})
+    assert "weekdays 8:00" in cli("ready").out
+    alice = Browser(world, "alice")
+    assert "Weekdays 8:00, train: Next ready" in " ".join(alice.look("").text.split())
+    assert cli("ready", name="bob").out.startswith("Nothing")
+    for method in ("POST", "DELETE"):
+        assert api(world, "bob", f"ready/{one['id']}", method).status_code == 404
+    assert "Next ready" in cli("ready", "--resume", one["id"][:8]).out
+    paused = replace(world.call(world.parts.store.wishes.of, alice_of(world))[0], missed=3)
+    world.call(world.parts.store.wishes.change, alice_of(world), paused)
+    assert "Paused: on 3 days in a row nobody came." in alice.look("").text
+    assert "Paused" not in alice.submit("ready", id=one["id"], act="resume").text
+    assert cli("ready", "--remove", one["id"][:8]).out == f"{one['id'][:8]}: removed.\n"
+    assert "No workspace to be ready" in cli("ready", "--remove", one["id"], code=2).err
+    lines = world.call(world.parts.store.audit)
+    assert [line.event.name for line in lines] == ["ready removed", "ready resumed", "ready resumed", "ready wished"]
+    assert {line.actor for line in lines} == {"alice"}
+    assert list(world.parts.book) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--at", "25:00"], "at: '25:00' asked; allowed: one like 8:00 or 17:30."),
+        (["--at", "8:00", "--on", "someday"], "on: 'someday' asked; allowed: weekdays, weekend, daily"),
+        (["--at", "8:00", "--count", "9"], "GPUs: '9' asked; allowed: 1 to 4."),
+        (["--at", "8:00", "--name", "a/b"], "server: 'a/b' asked"),
+        (["--count", "1"], "Say when it is to be ready"),
+    ],
+)
+def test_what_can_not_be_is_refused_in_words(world, cli, arguments, words):  # noqa: F811
+    assert words in cli("ready", *arguments, code=2).err
+    assert api(world, "alice", "ready").json()["ready"] == []
+
+
+def test_there_are_at_most_some_of_each_user(world):
+    body = {"at": "8:00", "on": "daily"}
+    answers = [api(world, "alice", "ready", "POST", body) for _ in range(MOST + 1)]
+    assert [one.status_code for one in answers] == [201] * MOST + [403]
+    assert f"up to {MOST}" in answers[-1].json()["error"]["message"]
+    assert api(world, "bob", "ready", "POST", body).status_code == 201

@@ -266,6 +266,13 @@ async def played(served, folder, steps):
     await both.scheduler.close()
 
 
+async def test_who_asked_first_is_heard_first_however_slow_that_is(both):
+    names = [both.ask() for _ in range(5)]
+    both.admin("faults", kind="slow", count=1, seconds=0.3, only="PUT")
+    await both.agree()
+    assert [both.leases[name].phase for name in names] == [Phase.STARTING] * 3 + [Phase.QUEUED] * 2
+
+
 async def test_a_flood_of_open_forms_takes_half_the_turns_from_claims_at_most(tmp_path):
     """Of a scheduler that answers no form: what starts and what runs is told all the same."""
     (tmp_path / "token").write_text(TOKEN)

@@ -88,15 +88,15 @@ class Telling:
         gone = [name for name in self.mirror.states if name not in leases]
         await self._all((self._release(name) for name in gone), until)
         in_order = sorted(leases.values(), key=lambda x: (x.asked_at, x.id))
-        for holding in (True, False):
+        for holding, at_once in ((True, AT_ONCE), (False, 1)):  # who asks first is to be heard first
             line = [lease for lease in in_order if (lease.phase in HOLDING) is holding]
-            await self._all((self._say(lease, seen.fleet, written) for lease in line), until)
+            await self._all((self._say(lease, seen.fleet, written) for lease in line), until, at_once)
         await self._all((self._heard(lease) for lease in in_order), until)
 
-    async def _all(self, steps: Iterable[Step], until: float) -> None:
-        """Take steps together, until then or the first that fails because the scheduler does not answer."""
+    async def _all(self, steps: Iterable[Step], until: float, at_once: int = AT_ONCE) -> None:
+        """Take steps, so many together, until then or the first that fails because the scheduler does not answer."""
         failed: list[Unavailable] = []
-        clock, turns = asyncio.get_running_loop().time, asyncio.Semaphore(AT_ONCE)
+        clock, turns = asyncio.get_running_loop().time, asyncio.Semaphore(at_once)
 
         async def one(step: Step) -> None:
             async with turns:  # else all would have begun before the first fails

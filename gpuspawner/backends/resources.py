@@ -17,11 +17,17 @@ class Resources(Protocol):
     async def requests(self) -> tuple[Resource, ...]:
         """Return all of them, as they were last seen."""
 
+    async def entries(self) -> tuple[Resource, ...]:
+        """Return all templates, policies and quotas, as they were last seen."""
+
     async def refuses(self) -> str:
         """Return why no new request may be accepted, such as a policy that is not there; "" where they may."""
 
-    async def going(self) -> bool:
-        """Return whether their definition or their namespace is being deleted, as it is now."""
+    async def going(self, *, entries: bool = False) -> bool:
+        """Return whether their definition or their namespace is being deleted, as it is now.
+
+        Of requests or, with ``entries``, of any kind of the catalog's entries.
+        """
 
     async def make(self, name: str, lease_id: str, spec: Mapping[str, Any]) -> None:
         """Make the request of a workspace that is there, held."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gpuspawner.catalog.document import Document, read_raw
-from gpuspawner.catalog.load import load_raw
+from gpuspawner.catalog.resources.merging import Added, Judged, merge
 from gpuspawner.catalog.values import Catalog
 from gpuspawner.core.errors import CatalogError
 
@@ -36,6 +36,7 @@ class News(NamedTuple):
 
     prepared: Prepared
     raw: bytes
+    judged: Judged
 
 
 Seen = tuple[bytes, ...]
@@ -94,7 +95,10 @@ class CatalogFile(InForce):
         self._path, self._prepare, self._beside, self._told = path, prepare, beside, told
         raw, self._seen = self._look()
         self._waiting: Seen | None = None
-        catalog, waits = prepare(load_raw(raw, str(path)))
+        self.added: tuple[Added, ...] = ()
+        """What custom resources add to the file; whoever sets it has it taken in at the next look."""
+        self._merged: tuple[Added, ...] = ()
+        (catalog, waits), _, self.judged = self._made(raw, self.added)
         super().__init__(catalog)
         self.waits, self.problem, self._wrong = waits, self._others(), ""
         self.raw = _bytes(raw)
@@ -116,25 +120,40 @@ class CatalogFile(InForce):
 
     def _news(self, now: float) -> News | None:
         raw, seen = self._look()
-        if seen == self._seen:
-            self._waiting = None
-            return None
-        if seen != self._waiting and not self._is_settled(now):
-            self._waiting = seen
-            return None
-        self._waiting, self._seen = None, seen
+        added, before = self.added, self._merged
+        is_new, self._merged = self._is_new(seen, now), added
         try:
-            prepared = self._prepare(load_raw(raw, str(self._path)))
+            if is_new:
+                made, self._wrong = self._made(raw, added), ""
+                return made
         except CatalogError as error:
-            self._wrong = str(error)
-            log.error("the catalog was changed and cannot be used, the one before stays in force:\n%s", error)  # noqa: TRY400 - the message says it all
+            self._refuse(error)
+        try:
+            return None if added == before else self._made(self.raw, added)
+        except CatalogError as error:  # something beside the file is wrong
+            self._refuse(error)
             return None
-        self._wrong = ""
-        return News(prepared, _bytes(raw))
+
+    def _refuse(self, error: CatalogError) -> None:
+        self._wrong = str(error)
+        log.error("the catalog was changed and cannot be used, the one before stays in force:\n%s", error)
+
+    def _is_new(self, seen: Seen, now: float) -> bool:
+        """Whether the file was written since it was read last, and is whole."""
+        if seen == self._seen or (seen != self._waiting and not self._is_settled(now)):
+            self._waiting = None if seen == self._seen else seen
+            return False
+        self._waiting, self._seen = None, seen
+        return True
+
+    def _made(self, raw: bytes | Document, added: tuple[Added, ...]) -> News:
+        """Return what is used of the file and of what is added. Raises CatalogError where the file cannot be used."""
+        catalog, judged = merge(raw, str(self._path), added)
+        return News(self._prepare(catalog), _bytes(raw), judged)
 
     def take(self, news: News) -> bool:
         """Put a catalog in force. Return whether it is another than the one before."""
-        (catalog, self.waits), self.raw = news
+        (catalog, self.waits), self.raw, self.judged = news
         for sentence in self.waits:
             log.warning(sentence)
         if catalog == self.catalog:

@@ -56,7 +56,7 @@ from gpuspawner.service.operator.operator import ROUND_SECONDS, Operator
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.ready.rounds import READY_SECONDS, ready_round
 from gpuspawner.service.rules.preemptions import Preemptions
-from gpuspawner.service.rules.reload import Reload
+from gpuspawner.service.rules.reload import reload_of
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.standby import Heart, stand_by
 from gpuspawner.service.store import AuditLine, Store
@@ -215,7 +215,7 @@ class Service:
         self.parts = wire(options, catalog, backend, settings, SteadyClock(), scheduler=scheduler)
         self._operator = None if resources is None else Operator(self.parts, resources)
         self._notices = Notices(self.parts, backend)
-        self._reload = Reload(self.parts.in_force, self.parts.scheduler, self.parts.allocator, self.parts.lifecycle)
+        self._reload = reload_of(self.parts, resources)
         self.health = Health(self._waits_for)
         self._door = Door(application(self.parts, options.hub_auth, self.health), self.parts)
         self._heart = Heart(self.parts.store) if options.stands_by else None
@@ -298,6 +298,7 @@ class Service:
                     if self._stopped.is_set():
                         return
                     self._wait_for(STARTING)
+                await self._reload.first()
                 await self.parts.store.write(self.parts.store.open, after)
                 await load(self.parts)
             except Unavailable as error:

@@ -8,7 +8,7 @@ from rendered import CHART, ROOT
 
 from gpuspawner import __version__
 from gpuspawner.catalog import load_catalog
-from gpuspawner.catalog.resources.definitions import API_GROUP, POLICY, USERS
+from gpuspawner.catalog.resources.definitions import API_GROUP, KINDS, POLICY, USERS
 from tools import chart_schema
 from tools.progress import StepError
 
@@ -236,7 +236,12 @@ def test_custom_resources_bring_their_rights_and_no_others(chart):
     rules = rendered["Role", "gpuspawner-requests"]["rules"]
     assert {"apiGroups": [API_GROUP], "resources": [USERS], "verbs": ["use"]} in rules
     cluster = rendered["ClusterRole", "jhub-gpuspawner-requests"]["rules"]
-    assert [rule["resourceNames"] for rule in cluster] == [[POLICY], ["jhub"], [POLICY]]
+    definitions = [f"{kind.plural}.{API_GROUP}" for kind in KINDS]
+    assert [rule["resourceNames"] for rule in cluster] == [definitions, ["jhub"], [POLICY]]
+    entries = [kind.plural for kind in KINDS[1:]]
+    assert {"apiGroups": [API_GROUP], "resources": entries, "verbs": ["list", "watch"]} in rules
+    told = [f"{name}/status" for name in entries]
+    assert {"apiGroups": [API_GROUP], "resources": told, "verbs": ["patch"]} in rules
     assert {verb for rule in cluster for verb in rule["verbs"]} == {"get"}
     assert ("Role", "gpuspawner-requests") not in chart.objects()
 

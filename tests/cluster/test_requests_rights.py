@@ -9,7 +9,9 @@ from nodes import ROOT, wait_for
 
 from gpuspawner.backends.kubernetes.resources import CustomResources
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
-from gpuspawner.catalog.resources.definitions import API_GROUP, POLICY, REQUESTS
+from gpuspawner.catalog.resources.definitions import API_GROUP, KINDS, POLICY, REQUESTS
+from gpuspawner.catalog.resources.merging import Judged
+from gpuspawner.service.operator.entries import status_of
 
 OWN = ("service-rights", "custom-resources")
 
@@ -64,6 +66,33 @@ async def test_all_that_the_service_does_is_granted_and_a_changed_policy_is_seen
         assert "was changed, so no request is accepted" in await resources.refuses()
         kubectl("annotate", f"crd/{REQUESTS}.{API_GROUP}", "--overwrite", f"{API_GROUP}/schema=older")
         assert "is of another version" in await resources.refuses()
+    finally:
+        await resources.close()
+
+
+async def test_entries_of_the_catalog_are_seen_and_told_and_a_definition_that_goes_is_noticed(service):
+    settings, kubectl = service
+    spec = {"gpus": {"a100": "1-2"}, "bounds": {"lifetime": "1h-8h"}}
+    kubectl("apply", "--filename=-", given=manifest("DevGPUVMTemplate", spec, "big"))
+    kubectl("apply", "--filename=-", given=manifest("DevGPUVMLifecyclePolicy", {"mode": "warn"}, "night"))
+    quota = {"everybody": True, "gpus": {"hard": 9}}
+    kubectl("apply", "--filename=-", given=manifest("DevGPUVMQuota", quota, "all"))
+    account = f"system:serviceaccount:{settings.namespace}:gpuspawner"
+    wait_for(lambda: kubectl.run("auth", "can-i", "list", KINDS[3].plural, f"--as={account}").returncode == 0, "rights")
+    resources = CustomResources(settings)
+    try:
+        found = {one.section: one for one in await resources.entries()}
+        assert {one: found[one].name for one in found} == {"templates": "big", "policies": "night", "quotas": "all"}
+        assert (found["templates"].spec, found["quotas"].spec) == (spec, quota)
+        assert await resources.going(entries=True) is False
+        judged = Judged({found["quotas"].uid: "no"}, {one.uid: one.spec for one in found.values()})
+        for one in found.values():
+            await resources.tell(one, status_of(one, judged, 0.0))
+        path = "--output=jsonpath={.status.phase} {.status.inForce.gpus} {.status.reason}"
+        assert kubectl("get", "gvmt", "big", path) == 'InForce {"a100":"1-2"} It is part of the catalog.'
+        assert kubectl("get", "gvmq", "all", path) == 'Refused {"hard":9} The one before stays in force. no'
+        kubectl("delete", "crd", f"{KINDS[3].plural}.{API_GROUP}", "--timeout=60s")
+        assert await resources.going(entries=True) is True
     finally:
         await resources.close()
 

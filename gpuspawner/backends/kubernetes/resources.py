@@ -1,10 +1,12 @@
-"""Requests as custom resources of a Kubernetes cluster."""
+"""Custom resources of a Kubernetes cluster: requests, and entries of the catalog."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from gpuspawner.backends.kubernetes.api import APPLY, MERGE, Api, ApiRefused
@@ -17,7 +19,7 @@ from gpuspawner.catalog.resources.definitions import (
     FINGERPRINT,
     KINDS,
     POLICY,
-    REQUESTS,
+    Kind,
     admission,
     definition,
 )
@@ -33,20 +35,23 @@ CHART = "install the chart gpuspawner-crds, or gpuspawner crd | kubectl apply --
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1/validatingadmission"
 KIND = KINDS[0]
+BY_SECTION = {kind.section: kind for kind in KINDS}
+ENTRIES = tuple(kind for kind in KINDS if kind.section)
 
 
-class CustomResources:
-    """The requests in the namespace ``settings.custom_resources``; first looked at by :meth:`requests`."""
+class Followed:
+    """All objects of one kind in one namespace, followed from the first :meth:`seen` on."""
 
-    def __init__(self, settings: ClusterSettings) -> None:
-        """Take the settings."""
-        self._settings, self._api = settings, Api(settings)
-        self._path = f"/apis/{API_GROUP}/{API_VERSION}/namespaces/{settings.custom_resources}/{REQUESTS}"
-        self._watch = Watch(self._api, self._path, {}, to_resource, lambda _before, _after: None, settings)
+    def __init__(self, kind: Kind, api: Api, settings: ClusterSettings) -> None:
+        """Follow nothing yet."""
+        self._kind, self._settings = kind, settings
+        self.path = f"/apis/{API_GROUP}/{API_VERSION}/namespaces/{settings.custom_resources}/{kind.plural}"
+        trim = partial(to_resource, section=kind.section)
+        self._watch = Watch(api, self.path, {}, trim, lambda _before, _after: None, settings)
         self._task: asyncio.Task[None] | None = None
 
-    async def requests(self) -> tuple[Resource, ...]:
-        """Return all of them, as they are seen now."""
+    async def seen(self) -> tuple[Resource, ...]:
+        """Return all of them, as they are seen now. Raises Unavailable."""
         if self._task is None:
             self._task = asyncio.create_task(self._watch.run())
             with contextlib.suppress(asyncio.TimeoutError):
@@ -54,8 +59,33 @@ class CustomResources:
         if not self._watch.complete or self._watch.lost_seconds > self._settings.stale_seconds:
             where = f"in namespace {self._settings.custom_resources}"
             why = f" ({self._watch.refused})" if self._watch.refused else ""
-            raise Unavailable(f"{KIND.name}s {where} are not seen{why}. If they never were: {CHART}.")
+            raise Unavailable(f"{self._kind.name}s {where} are not seen{why}. If they never were: {CHART}.")
         return tuple(self._watch.objects.values())
+
+    async def close(self) -> None:
+        """Follow them no longer."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+
+class CustomResources:
+    """Requests and entries in the namespace ``settings.custom_resources``, each kind followed once it is asked for."""
+
+    def __init__(self, settings: ClusterSettings) -> None:
+        """Take the settings."""
+        self._settings, self._api = settings, Api(settings)
+        self._followed = {kind.section: Followed(kind, self._api, settings) for kind in KINDS}
+        self._path = self._followed[""].path
+
+    async def requests(self) -> tuple[Resource, ...]:
+        """Return all of them, as they are seen now."""
+        return await self._followed[""].seen()
+
+    async def entries(self) -> tuple[Resource, ...]:
+        """Return all of all three kinds, as they are seen now."""
+        found = await asyncio.gather(*(self._followed[kind.section].seen() for kind in ENTRIES))
+        return tuple(itertools.chain.from_iterable(found))
 
     async def refuses(self) -> str:
         """Return why no new request may be accepted: definition, policy or binding are not as they must be."""
@@ -74,12 +104,10 @@ class CustomResources:
                 return f"The {expected['kind']} {POLICY} was changed, so no request is accepted: {CHART}."
         return ""
 
-    async def going(self) -> bool:
+    async def going(self, *, entries: bool = False) -> bool:
         """Return whether definition or namespace is being deleted, or is gone."""
-        for path in (
-            f"{DEFINITIONS}/{KIND.plural}.{API_GROUP}",
-            f"/api/v1/namespaces/{self._settings.custom_resources}",
-        ):
+        definitions = [f"{DEFINITIONS}/{kind.plural}.{API_GROUP}" for kind in (ENTRIES if entries else (KIND,))]
+        for path in (*definitions, f"/api/v1/namespaces/{self._settings.custom_resources}"):
             try:
                 found = await self._api.get(path)
             except ApiRefused as error:
@@ -98,8 +126,9 @@ class CustomResources:
 
     async def tell(self, resource: Resource, status: Mapping[str, Any]) -> None:
         """Write the whole status, by server-side apply: what others wrote there is overruled."""
-        body = _body({"metadata": {"name": resource.name, "uid": resource.uid}, "status": dict(status)})
-        await self._write("PATCH", f"{self._path}/{resource.name}/status", body, APPLY)
+        metadata, path = {"name": resource.name, "uid": resource.uid}, self._followed[resource.section].path
+        body = _body({"metadata": metadata, "status": dict(status)}, BY_SECTION[resource.section])
+        await self._write("PATCH", f"{path}/{resource.name}/status", body, APPLY)
 
     async def hold(self, resource: Resource) -> None:
         """Add the finalizer."""
@@ -117,9 +146,8 @@ class CustomResources:
 
     async def close(self) -> None:
         """Follow the cluster no longer, and close the connections."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        for followed in self._followed.values():
+            await followed.close()
         await self._api.close()
 
     async def _set_finalizers(self, resource: Resource, finalizers: list[str]) -> None:
@@ -142,7 +170,7 @@ def _as_unavailable() -> Any:
             raise Unavailable(f"The cluster refused it: {error}") from error
 
 
-def to_resource(data: Mapping[str, Any]) -> Resource:
+def to_resource(data: Mapping[str, Any], section: str = "") -> Resource:
     """Trim an object to what is needed of it."""
     metadata = data["metadata"]
     finalizers = tuple(metadata.get("finalizers") or ())
@@ -155,14 +183,15 @@ def to_resource(data: Mapping[str, Any]) -> Resource:
         deleting="deletionTimestamp" in metadata,
         held=FINALIZER in finalizers,
         of_lease=(metadata.get("labels") or {}).get(LEASE_LABEL, ""),
+        section=section,
         finalizers=finalizers,
         spec=data.get("spec") or {},
         status=data.get("status") or {},
     )
 
 
-def _body(data: Mapping[str, Any]) -> dict[str, Any]:
-    return {"apiVersion": f"{API_GROUP}/{API_VERSION}", "kind": KIND.name, **data}
+def _body(data: Mapping[str, Any], kind: Kind = KIND) -> dict[str, Any]:
+    return {"apiVersion": f"{API_GROUP}/{API_VERSION}", "kind": kind.name, **data}
 
 
 def _fingerprint(found: Mapping[str, Any]) -> str:

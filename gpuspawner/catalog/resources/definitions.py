@@ -42,6 +42,8 @@ class Kind:
     about: str
     rules: Sequence[Rule] = ()
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    section: str = ""
+    """Where in the catalog an entry of this kind stands; "" where it is none."""
 
     @property
     def plural(self) -> str:
@@ -93,6 +95,7 @@ KINDS = (
         (("Title", "string", ".spec.title"), ("Policy", "string", ".spec.policy"), *ENTRY_COLUMNS),
         "What a workspace can be: an entry of the catalog's templates, by the name of this resource.",
         (_rule("!has(self.opens) || self.opens != ['ssh']", "ssh alone leaves nothing for the browser to open"),),
+        section="templates",
     ),
     Kind(
         "DevGPUVMLifecyclePolicy",
@@ -101,6 +104,7 @@ KINDS = (
         OF_ENTRY,
         (("Mode", "string", ".spec.mode"), *ENTRY_COLUMNS),
         "What becomes of workspaces: an entry of the catalog's policies, by the name of this resource.",
+        section="policies",
     ),
     Kind(
         "DevGPUVMQuota",
@@ -120,6 +124,7 @@ KINDS = (
                 "a quota is for one of: each: user, group, user, everybody: true; each and group go together",
             ),
         ),
+        section="quotas",
     ),
 )
 

@@ -81,5 +81,11 @@ OF_ENTRY: Schema = {
         **OBSERVED,
         "phase": _text("InForce or Refused.", 20),
         "reason": _text("What is wrong with it, as `gpuspawner check` says it.", 4000),
+        "inForce": {
+            "type": "object",
+            "description": "What of it is in force: its spec or, where that is refused, the last good one.",
+            "x-kubernetes-preserve-unknown-fields": True,
+            "x-kubernetes-map-type": "atomic",
+        },
     },
 }

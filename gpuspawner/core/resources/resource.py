@@ -13,7 +13,10 @@ LIFETIME = "LifetimeExtended"
 
 @dataclass(frozen=True)
 class Resource:
-    """One of them. ``held`` is whether it is kept until its workspace has ended, ``of_lease`` what its label names."""
+    """One of them. ``held`` is whether it is kept until its workspace has ended, ``of_lease`` what its label names.
+
+    ``section`` is where in the catalog it is an entry; "" for a request.
+    """
 
     name: str
     uid: str
@@ -23,6 +26,7 @@ class Resource:
     deleting: bool = False
     held: bool = False
     of_lease: str = ""
+    section: str = ""
     finalizers: tuple[str, ...] = ()
     spec: Mapping[str, Any] = field(default_factory=dict)
     status: Mapping[str, Any] = field(default_factory=dict)

@@ -1,0 +1,130 @@
+"""The catalog of two sources: its file, and the templates, policies and quotas that are custom resources.
+
+The file stands by itself, and its entries stay whatever a resource says. A resource that cannot be used is refused by
+itself: of it the last good one stays, and all others hold.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuspawner.catalog.building.build import build
+from gpuspawner.catalog.document import LARGEST_BYTES, Document, Issue, read_bytes, read_mapping
+from gpuspawner.catalog.explain import checked
+from gpuspawner.catalog.load import load_raw
+from gpuspawner.catalog.values import Catalog
+
+Spec = Mapping[str, Any]
+
+LARGEST_SPEC_BYTES = 4096
+"""Of one resource as JSON: its status repeats it, and has 8 KiB."""
+
+
+@dataclass(frozen=True)
+class Added:
+    """An entry that a custom resource adds: ``name`` in the catalog's ``section``.
+
+    ``created`` is when, as Kubernetes writes it. ``good`` is what of it was in force last, None where nothing was.
+    """
+
+    uid: str
+    section: str
+    name: str
+    spec: Spec
+    created: str = ""
+    good: Spec | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What came of those that were added, by uid: why each is refused, and what of each is in force."""
+
+    refused: Mapping[str, str] = field(default_factory=dict)
+    in_force: Mapping[str, Spec] = field(default_factory=dict)
+
+
+def merge(raw: bytes | Document, file: str, added: Iterable[Added]) -> tuple[Catalog, Judged]:
+    """Return the catalog of a file and of what is added to it.
+
+    Raises:
+        CatalogError: the file cannot be used by itself.
+    """
+    catalog, those = (
+        load_raw(raw, file),
+        {one.uid: one for one in sorted(added, key=lambda one: (one.created, one.uid))},
+    )
+    if not those or not isinstance(raw, bytes):
+        return catalog, Judged()
+    data = read_bytes(raw).data
+    refused = _refused_at_once(those.values(), data)
+    trying = {uid: one.spec for uid, one in those.items() if uid not in refused}
+    for uid in refused:
+        if (good := those[uid].good) is not None and not _is_written(those[uid], data):
+            trying[uid] = good
+    while True:
+        document = read_mapping(_together(data, those, trying))
+        found = build(checked(document), document.issues, empty=False)
+        if not document.issues:
+            return found, Judged(refused, trying)
+        for uid, issues in _whose(document.issues, those, trying).items():
+            refused.setdefault(uid, " ".join(_words(issue, those[uid]) for issue in issues))
+            good = those[uid].good
+            if good is None or trying[uid] == good:
+                del trying[uid]
+            else:
+                trying[uid] = good
+
+
+def _refused_at_once(those: Iterable[Added], data: Mapping[str, Any]) -> dict[str, str]:
+    """Return why some cannot be added, whatever they say."""
+    refused, all_bytes = dict[str, str](), 0
+    for one in those:
+        size_bytes = len(json.dumps(one.spec).encode())
+        all_bytes += size_bytes
+        if _is_written(one, data):
+            right = f"Give this resource another name, or take {one.name} out of the file."
+            refused[one.uid] = (
+                f"{one.section}.{one.name}: the catalog's file has one of this name, which stays. {right}"
+            )
+        elif size_bytes > LARGEST_SPEC_BYTES:
+            refused[one.uid] = f"spec: larger than {LARGEST_SPEC_BYTES // 1024} KiB. Write it in the catalog's file."
+        elif all_bytes > LARGEST_BYTES:
+            right = "Write some in the catalog's file, or take some away."
+            refused[one.uid] = f"spec: all resources together are larger than {LARGEST_BYTES // 1024} KiB. {right}"
+        elif "profile" in one.spec:
+            right = "Write this template in the catalog's file."
+            refused[one.uid] = f"spec.profile: the profiles of the hub are known to it alone. {right}"
+    return refused
+
+
+def _is_written(one: Added, data: Mapping[str, Any]) -> bool:
+    return one.name in (data.get(one.section) or {})
+
+
+def _together(data: Mapping[str, Any], those: Mapping[str, Added], trying: Mapping[str, Spec]) -> dict[str, Any]:
+    """Return the file's entries, and after them those that are tried."""
+    found = dict(data)
+    for uid, spec in trying.items():
+        one = those[uid]
+        found[one.section] = {**(found.get(one.section) or {}), one.name: spec}
+    return found
+
+
+def _whose(issues: Iterable[Issue], those: Mapping[str, Added], trying: Mapping[str, Spec]) -> dict[str, list[Issue]]:
+    """Return the issues by the uid of the resource they are of: where none is of one, the youngest has to go."""
+    by_place = {(those[uid].section, those[uid].name): uid for uid in trying}
+    found: dict[str, list[Issue]] = {}
+    for issue in issues:
+        if len(issue.loc) > 1 and (uid := by_place.get((str(issue.loc[0]), str(issue.loc[1])))) is not None:
+            found.setdefault(uid, []).append(issue)
+    return found or {list(trying)[-1]: list(issues)}
+
+
+def _words(issue: Issue, one: Added) -> str:
+    """Return an issue as ``gpuspawner check`` says it, by the resource's own paths."""
+    loc = ("spec", *issue.loc[2:]) if issue.loc[:2] == (one.section, one.name) else issue.loc
+    right = issue.right[:1].upper() + issue.right[1:]
+    return f"{'.'.join(map(str, loc))}: {issue.wrong}. {right}{'' if right.endswith('?') else '.'}"

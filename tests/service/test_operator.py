@@ -216,3 +216,29 @@ async def test_resources_that_are_not_seen_are_told_once_and_nothing_is_done(doo
         "not seen: install the chart"
     ]
     assert leases_of(door) == []
+
+
+async def test_what_runs_is_no_end_while_its_lease_is_rebuilt(make_world, monkeypatch):
+    """The store is lost: until all leases are rebuilt, a request that has none yet is not to go, and stop it later."""
+    old = Door(make_world(), Cluster())
+    lease = await old.world.up("bob")
+    await old.rounds()
+    new = Door(make_world(), old.cluster)
+    new.world.hub, new.world.backend = old.world.hub, old.world.backend
+    new.boot()
+    find, goes_on = new.world.book.find, asyncio.Event()
+
+    async def slow(name):
+        await goes_on.wait()
+        return await find(name)
+
+    monkeypatch.setattr(new.world.book, "find", slow)
+    looks = asyncio.ensure_future(new.world.round())
+    for _ in range(3):
+        await asyncio.sleep(0)
+        await new.operator.round()
+    goes_on.set()
+    await looks
+    await new.rounds()
+    assert new.world.book.get(lease.id).phase is Phase.RUNNING
+    assert [one.deleting for one in new.cluster.there.values()] == [False]

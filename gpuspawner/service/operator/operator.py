@@ -114,6 +114,7 @@ class Operator:
         elif step.do is Do.RELEASE:
             await self._resources.release(resource)
         elif step.do is Do.DELETE:
+            await self._resources.release(resource)  # first: what is held and goes stops a workspace that is seen again
             await self._resources.delete(resource)
         elif step.lease is not None and (lease := self._parts.book.get(step.lease.id)) is not None:
             await self._act(step.do, resource, lease)

@@ -42,7 +42,10 @@ class FakeCluster(FakeBackend):
 def a_scheduler():
     async def make(*quotas, limits=()):
         clusters = {"west": FakeCluster(HERE, Room(limits, quotas)), "east": FakeCluster(THERE, Room())}
-        scheduler = KubernetesScheduler(ClustersBackend(clusters, "west", KINDS.values()), KINDS)
+        backend = ClustersBackend(clusters, "west", KINDS.values())
+        for _ in range(2):
+            await backend.workspaces()  # nothing is given before what runs was seen
+        scheduler = KubernetesScheduler(backend, KINDS)
         await scheduler.observe(NOW)
         return scheduler
 

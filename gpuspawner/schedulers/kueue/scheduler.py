@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from gpuspawner.catalog import KueueQueues
+from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Fleet
 from gpuspawner.core.idle.policy import Terms
 from gpuspawner.core.leases.lease import UP, WAITING, Lease
@@ -93,11 +94,18 @@ class KueueScheduler:
         return self._mine.node_seconds(lease)
 
     def patch(self, lease: Lease, off: Collection[str] = ()) -> dict[str, Any]:
-        """Return what makes the cluster give a pod its GPUs, on the nodes of the flavors that it was admitted with."""
+        """Return what makes the cluster give a pod its GPUs, on the nodes of the flavors that it was admitted with.
+
+        Raises Unavailable while that is not known: before the first answer after a restart.
+        """
         patch, workload = self._mine.patch(lease, off), self._workloads.get(asks.name_of(lease))
-        if workload is None or not patch.get("pod"):
+        if not patch.get("pod"):
             return patch
-        queue = self._of.get(asks.queue_of(lease.request, self._queues), Queue(""))
+        queue = self._of.get(asks.queue_of(lease.request, self._queues))
+        if queue is None:
+            raise Unavailable(f"{gives.TITLE} has not told yet on which nodes it may run.")
+        if workload is None:
+            return patch
         flavors = [flavor for name in workload.flavors() if (flavor := queue.flavor(name)) is not None]
         beside = gives.beside(workload, flavors)
         return {**patch, "pod": {**patch["pod"], "beside": beside}} if beside else patch
@@ -171,8 +179,8 @@ class KueueScheduler:
         leases = {asks.name_of(x): x for x in sorted(told, key=lambda x: (x.asked_at, x.id))}
         names = sorted({asks.queue_of(lease.request, self._queues) for lease in leases.values()})
         self._named = {lease.id: name for name, lease in leases.items()}
-        self._of = {name: await self._cluster.queue(name) for name in names}
-        self._workloads = await self._cluster.workloads()
+        queues = {name: await self._cluster.queue(name) for name in names}
+        self._of, self._workloads = queues, await self._cluster.workloads()  # patches are made of both
         at = steps.Moment(seen.now, _wall(), seen.hub_answers)
         self._on = asks.pools_on(seen.fleet)
         written = [await self._write_of(lease, seen, at) for lease in leases.values()]

@@ -8,7 +8,9 @@ from dataclasses import replace
 import pytest
 from service_world import Killed, Life
 
+from gpuspawner.catalog.resources.status import OF_REQUEST
 from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.resources.resource import Resource
 from gpuspawner.service.operator.operator import Operator
@@ -242,3 +244,16 @@ async def test_what_runs_is_no_end_while_its_lease_is_rebuilt(make_world, monkey
     await new.rounds()
     assert new.world.book.get(lease.id).phase is Phase.RUNNING
     assert [one.deleting for one in new.cluster.there.values()] == [False]
+
+
+async def test_a_status_is_never_longer_than_the_api_server_takes(door):
+    """Else none would be written of a workspace on a node with a long name, in a cluster with one."""
+    lease = await door.world.up("bob")
+    node = "europe-west4-production:" + "node-pool-of-large-gpus." * 8 + "internal"
+    slots = tuple(Slot(f"{node}/nvidia.com/mig-1g.10gb/{n}") for n in range(2))
+    long = replace(lease, slots=slots, given="a100-80gb-sxm4-of-the-second-generation@europe-west4-production-b")
+    told = status_of(door.world.parts, Resource("r", "u", "1", "then", spec=SPEC), long)["allocation"]
+    takes = OF_REQUEST["properties"]["allocation"]["properties"]
+    assert [name for name in ("summary", "kind") if len(told[name]) > takes[name]["maxLength"]] == []
+    assert all(len(gpu) <= takes["gpus"]["items"]["maxLength"] for gpu in told["gpus"])
+    assert told["gpus"][1].endswith("internal/nvidia.com/mig-1g.10gb/1")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,6 +29,8 @@ TAKEN_IN = 2
 """Looks at what runs in a cluster, one after the other: with the second, what the first showed was taken in."""
 LOOK_SECONDS = 1.0
 """How long a look waits for one cluster: what is followed answers at once, and another is not to wait for it."""
+FIRST_SECONDS = 10.0
+"""For so long, at the start, one is waited for that was never seen: its servers are not to be taken for others' yet."""
 
 
 class ClusterBackend(Backend, Protocol):
@@ -51,13 +54,14 @@ class ClusterBackend(Backend, Protocol):
 class _Seen:
     """What a cluster last showed; ``away`` says why it shows nothing now, "" while it does.
 
-    ``looks`` counts those at what runs there since it was away.
+    ``looks`` counts those at what runs there since it was away, ``answered`` is whether it ever showed anything.
     """
 
     fleet: Fleet | None = None
     running: tuple[Running, ...] = ()
     away: str = ""
     looks: int = 0
+    answered: bool = False
 
 
 class ClustersBackend:
@@ -68,6 +72,7 @@ class ClustersBackend:
         self._clusters, self._home = clusters, home
         self._seen = {name: _Seen() for name in clusters}
         self._kinds = tuple(kinds)
+        self._first_until: float | None = None
 
     @property
     def limits(self) -> tuple[str, ...]:
@@ -152,7 +157,11 @@ class ClustersBackend:
 
     async def _look(self, ask: Callable[[ClusterBackend], Awaitable[T]]) -> dict[str, T]:
         """Ask all clusters at once; return what those say that answer. Raises Unavailable where none does."""
-        answers = await asyncio.gather(*(self._within(ask(one)) for one in self._clusters.values()))
+        now = time.monotonic()
+        self._first_until = now + FIRST_SECONDS if self._first_until is None else self._first_until
+        patience = [0.0 if seen.answered else self._first_until - now for seen in self._seen.values()]
+        asked = (ask(one) for one in self._clusters.values())
+        answers = await asyncio.gather(*map(self._within, asked, (max(LOOK_SECONDS, x) for x in patience)))
         found: dict[str, T] = {}
         for (name, seen), answer in zip(self._seen.items(), answers, strict=True):
             away = str(answer) if isinstance(answer, Unavailable) else ""
@@ -161,15 +170,15 @@ class ClustersBackend:
             seen.away = away
             seen.looks = 0 if away else seen.looks
             if not isinstance(answer, Unavailable):
-                found[name] = answer
+                seen.answered, found[name] = True, answer
         if not found:
             raise Unavailable(" ".join(f"Cluster {name}: {seen.away}" for name, seen in self._seen.items()))
         return found
 
     @staticmethod
-    async def _within(asked: Awaitable[T]) -> T | Unavailable:
+    async def _within(asked: Awaitable[T], seconds: float) -> T | Unavailable:
         try:
-            return await asyncio.wait_for(asked, LOOK_SECONDS)
+            return await asyncio.wait_for(asked, seconds)
         except Unavailable as error:
             return error
         except (TimeoutError, asyncio.TimeoutError):

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpuspawner.backends.clusters import ClustersBackend
+from gpuspawner.backends.clusters import LOOK_SECONDS, ClustersBackend
 from gpuspawner.backends.fake import FakeBackend, fake_gpus
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import GpuKind, Slot
@@ -207,3 +207,21 @@ async def test_no_gpu_is_given_before_what_runs_in_its_cluster_was_seen(unseen, 
     assert given(await unseen.fleet()) == ["a100"], "a pod may have been made there since it was last seen"
     await looked_at(unseen)
     assert given(await unseen.fleet()) == ["a100", "a100@us-east"]
+
+
+async def test_one_that_was_never_seen_is_waited_for_at_the_start(unseen, home, east, monkeypatch):
+    """Else its servers would be taken for some that have no lease, where the store was lost: lists take seconds."""
+    workspaces = east.workspaces
+
+    async def slow():
+        await asyncio.sleep(LOOK_SECONDS + 0.3)
+        return await workspaces()
+
+    home.run("here")
+    east.run("there")
+    with monkeypatch.context() as patched:
+        patched.setattr(east, "workspaces", slow)
+        assert [one.lease_id for one in await unseen.workspaces()] == ["here", "there"]
+        home.run("later")
+        assert [one.lease_id for one in await unseen.workspaces()] == ["here", "later", "there"]
+        assert unseen.limits == ("Cluster us-east: It has not answered yet.",), "and then for a second"

@@ -13,6 +13,8 @@ from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.resources.resource import Resource
+from gpuspawner.service.api.actions import act
+from gpuspawner.service.api.base import Person
 from gpuspawner.service.operator.operator import Operator
 from gpuspawner.service.operator.telling import status_of
 
@@ -257,3 +259,38 @@ async def test_a_status_is_never_longer_than_the_api_server_takes(door):
     assert [name for name in ("summary", "kind") if len(told[name]) > takes[name]["maxLength"]] == []
     assert all(len(gpu) <= takes["gpus"]["items"]["maxLength"] for gpu in told["gpus"])
     assert told["gpus"][1].endswith("internal/nvidia.com/mig-1g.10gb/1")
+
+
+@pytest.mark.parametrize("at", ["before", "between"])
+async def test_a_stop_while_it_is_extended_is_no_stop_undone(door, monkeypatch, at):
+    """What was looked at before an await is old: saved, it would let run what stops, on GPUs that go to others."""
+    world, book = door.world, door.world.book
+    door.cluster.apply("train")
+    await door.rounds()
+    lease = await world.up("ada", template="pytorch", lifetime="8h")
+    assert lease.id == "uidtrain"
+    await door.rounds()
+    stored, save = book.stored, book.save
+
+    async def stop():
+        monkeypatch.undo()
+        await act(world.parts, Person("ada", lease.key.owner), book.get(lease.id), "stop", "its page")
+
+    async def stops_before(which):
+        await stored(which)
+        await stop()
+
+    async def stops_after(*leases, **beside):
+        await save(*leases, **beside)
+        await stop()
+
+    if at == "before":
+        monkeypatch.setattr(book, "stored", stops_before)
+    else:
+        monkeypatch.setattr(book, "save", stops_after)
+    door.cluster.apply("train", lifetime="10h")
+    with contextlib.suppress(Killed):
+        await door.operator.round()
+    while tasks := list(door.operator._acts._tasks.values()):
+        await asyncio.gather(*tasks, return_exceptions=True)
+    assert world.now_of(lease).phase in {Phase.STOPPING, Phase.ENDED}

@@ -262,3 +262,15 @@ def test_who_waits_for_a_check_reads_which():
         "admissionChecks": [{"name": "nodes", "state": "Pending"}],
     }
     assert not Workload({"metadata": {"name": "w"}, "spec": {}, "status": status}).admitted
+
+
+async def test_what_kueue_refuses_is_told_to_whom_it_is_about_and_no_longer_than_it_is_so(world):
+    a, b = a_lease("a", request=a_request(count=2)), a_lease("b", asked_at=NOW + 1)
+    world.kueue.refuses, world.kueue.places_away = name_of(a), True
+    world.kueue.stop = "Hold"
+    places = (await world.sync(a, b)).places()
+    assert "is invalid" in places["a"].says
+    assert "is invalid" not in places["b"].says
+    assert any("is invalid" in words for words in world.scheduler.unseen)
+    await world.sync(b)
+    assert not any("is invalid" in words for words in world.scheduler.unseen)

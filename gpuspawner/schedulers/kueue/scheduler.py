@@ -45,7 +45,9 @@ class KueueScheduler:
         """The names of Workloads, by lease id."""
         self._on: dict[str, dict[str, set[str]]] = {}
         self._as_of, self._stood = 0.0, object()
-        self._met, self._refused = False, ""
+        self._met = False
+        self._refused: dict[str, str] = {}
+        """Why Workloads can't be as they should, by their names."""
 
     @property
     def capabilities(self) -> Capabilities:
@@ -78,8 +80,8 @@ class KueueScheduler:
     @property
     def unseen(self) -> tuple[str, ...]:
         """Why the GPUs are not seen, and what Kueue does not tell."""
-        away = self._cluster.places_away
-        return (*self._mine.unseen, *(words for words in (away, self._refused) if words))
+        told = (self._cluster.places_away, *(f"Kueue refuses: {why}" for why in [*self._refused.values()][:1]))
+        return (*self._mine.unseen, *(words for words in told if words))
 
     def use_kinds(self, kinds: Kinds) -> None:
         """Serve these kinds from now on."""
@@ -186,9 +188,8 @@ class KueueScheduler:
         written = [await self._write_of(lease, seen, at) for lease in leases.values()]
         gone = [one for name, one in self._workloads.items() if name not in leases]
         writes = [one for one in (*written, *(steps.finishing(x, at) for x in gone)) if one is not None]
+        self._refused = await self._cluster.write(writes) if writes else {}
         if writes:
-            refused = await self._cluster.write(writes)
-            self._refused = f"Kueue refuses: {refused[0]}" if refused else ""
             self._workloads = await self._cluster.workloads()
         return await self._answer(seen, leases, written=bool(writes))
 
@@ -232,9 +233,8 @@ class KueueScheduler:
             if queue.why_refused:
                 refused.append(Refusal(claim_of(lease), queue.why_refused))
             elif lease.id not in granted:
-                places[lease.id] = gives.place_of(
-                    workload, queue, stands.get(name), self._refused or self._cluster.places_away
-                )
+                told = f"Kueue refuses: {self._refused[name]}" if name in self._refused else self._cluster.places_away
+                places[lease.id] = gives.place_of(workload, queue, stands.get(name), told)
                 if workload is not None and not workload.reserved and (by := gives.held_by(workload, queue)):
                     held[lease.id] = by
         preempted = tuple(self._preempted(seen, leases))

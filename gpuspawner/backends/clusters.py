@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,8 +25,12 @@ log = logging.getLogger("gpuspawner.clusters")
 
 T = TypeVar("T")
 
+TAKEN_IN = 2
+"""Looks at what runs in a cluster, one after the other: with the second, what the first showed was taken in."""
 LOOK_SECONDS = 1.0
 """How long a look waits for one cluster: what is followed answers at once, and another is not to wait for it."""
+FIRST_SECONDS = 10.0
+"""For so long, at the start, one is waited for that was never seen: its servers are not to be taken for others' yet."""
 
 
 class ClusterBackend(Backend, Protocol):
@@ -47,11 +52,16 @@ class ClusterBackend(Backend, Protocol):
 
 @dataclass
 class _Seen:
-    """What a cluster last showed; ``away`` says why it shows nothing now, "" while it does."""
+    """What a cluster last showed; ``away`` says why it shows nothing now, "" while it does.
+
+    ``looks`` counts those at what runs there since it was away, ``answered`` is whether it ever showed anything.
+    """
 
     fleet: Fleet | None = None
     running: tuple[Running, ...] = ()
     away: str = ""
+    looks: int = 0
+    answered: bool = False
 
 
 class ClustersBackend:
@@ -62,6 +72,7 @@ class ClustersBackend:
         self._clusters, self._home = clusters, home
         self._seen = {name: _Seen() for name in clusters}
         self._kinds = tuple(kinds)
+        self._first_until: float | None = None
 
     @property
     def limits(self) -> tuple[str, ...]:
@@ -79,12 +90,14 @@ class ClustersBackend:
     async def fleet(self) -> Fleet:
         """Return the GPUs of all clusters; of one that does not answer those seen last, which are not given.
 
+        Nor are those of one that answers again, before what runs there was seen: it may run on them.
+
         Raises:
             Unavailable: none of them answers.
         """
         for name, fleet in (await self._look(lambda one: one.fleet())).items():
             self._seen[name].fleet = fleet
-        found = [self._named(name, seen.fleet, seen.away) for name, seen in self._seen.items() if seen.fleet]
+        found = [self._named(name, seen.fleet, _lost(name, seen)) for name, seen in self._seen.items() if seen.fleet]
         return Fleet(
             tuple(chain.from_iterable(fleet.gpus for fleet in found)),
             complete=any(fleet.complete for fleet in found),
@@ -100,6 +113,7 @@ class ClustersBackend:
         """
         for name, running in (await self._look(lambda one: one.workspaces())).items():
             own = name == self._home
+            self._seen[name].looks += 1
             self._seen[name].running = running if own else tuple(map(partial(_running_in, name), running))
         found = chain.from_iterable(seen.running for seen in self._seen.values())
         return tuple(sorted(found, key=lambda one: (one.lease_id, one.attempt)))
@@ -143,33 +157,35 @@ class ClustersBackend:
 
     async def _look(self, ask: Callable[[ClusterBackend], Awaitable[T]]) -> dict[str, T]:
         """Ask all clusters at once; return what those say that answer. Raises Unavailable where none does."""
-        answers = await asyncio.gather(*(self._within(ask(one)) for one in self._clusters.values()))
+        now = time.monotonic()
+        self._first_until = now + FIRST_SECONDS if self._first_until is None else self._first_until
+        patience = [0.0 if seen.answered else self._first_until - now for seen in self._seen.values()]
+        asked = (ask(one) for one in self._clusters.values())
+        answers = await asyncio.gather(*map(self._within, asked, (max(LOOK_SECONDS, x) for x in patience)))
         found: dict[str, T] = {}
         for (name, seen), answer in zip(self._seen.items(), answers, strict=True):
             away = str(answer) if isinstance(answer, Unavailable) else ""
             if bool(away) != bool(seen.away):
                 log.warning("cluster %s: %s", name, away or "it is seen again")
             seen.away = away
+            seen.looks = 0 if away else seen.looks
             if not isinstance(answer, Unavailable):
-                found[name] = answer
+                seen.answered, found[name] = True, answer
         if not found:
             raise Unavailable(" ".join(f"Cluster {name}: {seen.away}" for name, seen in self._seen.items()))
         return found
 
     @staticmethod
-    async def _within(asked: Awaitable[T]) -> T | Unavailable:
+    async def _within(asked: Awaitable[T], seconds: float) -> T | Unavailable:
         try:
-            return await asyncio.wait_for(asked, LOOK_SECONDS)
+            return await asyncio.wait_for(asked, seconds)
         except Unavailable as error:
             return error
         except (TimeoutError, asyncio.TimeoutError):
             return Unavailable("It has not answered yet.")
 
-    def _named(self, name: str, fleet: Fleet, away: str) -> Fleet:
-        """Return a cluster's fleet with its name in it; without one GPU to give while it is away."""
-        lost: dict[str, Any] = {}
-        if away:
-            lost = {"healthy": False, "reachable": False, "note": f"cluster {name} does not answer"}
+    def _named(self, name: str, fleet: Fleet, lost: Mapping[str, Any]) -> Fleet:
+        """Return a cluster's fleet with its name in it, and what is ``lost`` of its GPUs."""
         where = "" if name == self._home else name
         gpus = tuple(replace(_gpu_in(where, gpu), cluster=name, **lost) for gpu in fleet.gpus)
         beside = {NodeName(name, node_in(where, node.node)): has for node, has in fleet.beside.items()}
@@ -203,6 +219,15 @@ class ClustersBackend:
 def kinds_in(cluster: str, kinds: Iterable[GpuKind]) -> tuple[GpuKind, ...]:
     """Return the kinds of one cluster; "" is the hub's own."""
     return tuple(kind for kind in kinds if kind.cluster == cluster)
+
+
+def _lost(name: str, seen: _Seen) -> dict[str, Any]:
+    """Return what lets no GPU of a cluster be given; nothing where they may be."""
+    if seen.away:
+        return {"healthy": False, "reachable": False, "note": f"cluster {name} does not answer"}
+    if seen.looks < TAKEN_IN:
+        return {"healthy": False, "note": f"what runs in cluster {name} is not known yet"}
+    return {}
 
 
 def _gpu_in(cluster: str, gpu: Gpu) -> Gpu:

@@ -1,5 +1,7 @@
 """Plain kube-scheduler: GPUs are granted by the fleet before a pod is made, and it then places the pod.
 
+Of several clusters the quotas and limits of the hub's own namespace are seen, and bind what is in that cluster alone.
+
 What it gave is seen by the service (``service.leases.seating``); a pod without a place goes back to the queue.
 """
 
@@ -97,7 +99,7 @@ class KubernetesScheduler(OwnQueue):
         possible = tuple(x for x in seen.leases if x.phase not in WAITING or self._possible(x.request))
         able, left = replace(seen, leases=possible), _left(seen)
         bounded = _bounded(able)
-        decision = decide(bounded, _NamespaceLimits(left), index=self._view.index(bounded))
+        decision = decide(bounded, _NamespaceLimits(left, seen.kinds), index=self._view.index(bounded))
         given = {one.claim.id for one in decision.grants}
         waiting = (claim for claim in able.claims if claim.id not in given and claim.id not in decision.held_back)
         short = ((claim.id, self._short_of(seen, claim, left)) for claim in (waiting if left else ()))
@@ -108,7 +110,7 @@ class KubernetesScheduler(OwnQueue):
         kind = self.kinds.get(claim.request.gpu or "")
         if kind is not None and place(kind, claim.request.count, seen.gpus_as_held, seen.used) is None:
             return None
-        return _held_by(left, self._demand(claim.request))
+        return _held_by(_bound(kind, left), self._demand(claim.request))
 
     def node_seconds(self, lease: Lease) -> float | None:
         """Return in about how long the node is there that is started for a lease; None where none is."""
@@ -130,9 +132,9 @@ class KubernetesScheduler(OwnQueue):
 
         Where a node may be started for it, that one's size is not known.
         """
-        asked, room = self._demand(request), self.room
-        check_room(asked, room)
-        kind = self.kinds.get(request.gpu or "")
+        asked, room, kind = self._demand(request), self.room, self.kinds.get(request.gpu or "")
+        if _is_here(kind):
+            check_room(asked, room)
         if kind is not None and kind.autoscale is None:
             check_nodes(asked, kind.pool, room.nodes)
 
@@ -149,7 +151,7 @@ class KubernetesScheduler(OwnQueue):
     async def offers(self, seen: Snapshot, claim: Claim) -> Preview:
         """Return where a claim would stand, which quota it would wait for, and whether a node would start for it."""
         bounded, left = _bounded(self._view.knowing_demand(seen)), _left(seen)
-        would = self._view.preview(bounded, claim, _NamespaceLimits(left))
+        would = self._view.preview(bounded, claim, _NamespaceLimits(left, seen.kinds))
         kind, seconds = self.kinds.get(would.kind or claim.request.gpu or ""), None
         if kind is not None and kind.autoscale is not None and _comes(kind, claim.request.count, bounded):
             seconds = kind.autoscale.start_seconds
@@ -159,7 +161,8 @@ class KubernetesScheduler(OwnQueue):
 
     def _place(self, found: Place, request: Request, left: Sequence[Left]) -> Place:
         """Return a place as the quotas leave it. When others leave a quota's CPU, memory or pods, nobody knows."""
-        if found.at_most_seconds == 0 and lacking(self._demand(request), left):
+        kind = self.kinds.get(found.kind or request.gpu or "")
+        if found.at_most_seconds == 0 and lacking(self._demand(request), _bound(kind, left)):
             return replace(found, at_most_seconds=None, likely_seconds=None)
         return found
 
@@ -190,7 +193,8 @@ class KubernetesScheduler(OwnQueue):
         The most that one workspace may ever ask for is bounded by the nodes, and by what quotas and limits let through
         at best. Nodes that are cordoned, drained or not ready come back: what they have is waited for, and not refused.
         """
-        kind, room = self.kinds[offer.kind], bounded.room
+        kind = self.kinds[offer.kind]
+        left, room = _bound(kind, left), bounded.room if _is_here(kind) else Room()
         gpus = [gpu for gpu in bounded.fleet.gpus if gpu.pool == kind.pool]
         if offer.largest is None or not (gpus or kind.autoscale):
             return offer
@@ -206,6 +210,16 @@ class KubernetesScheduler(OwnQueue):
         return replace(offer, free=free, largest=min([on_one_node, *bounds]), note=note)
 
 
+def _is_here(kind: GpuKind | None) -> bool:
+    """Whether it is of the hub's own cluster, as what takes no GPU is."""
+    return kind is None or not kind.cluster
+
+
+def _bound(kind: GpuKind | None, left: Sequence[Left]) -> Sequence[Left]:
+    """Return what bounds a kind of what quotas leave."""
+    return left if _is_here(kind) else ()
+
+
 def _resource(one: Gpu | Slot) -> str:
     """Return the resource by which the cluster counts it."""
     return one.group.resource if one.group else ""
@@ -214,23 +228,25 @@ def _resource(one: Gpu | Slot) -> str:
 class _NamespaceLimits:
     """What the quotas of the namespace leave while grants are made."""
 
-    def __init__(self, left: tuple[Left, ...]) -> None:
-        self._left = left
+    def __init__(self, left: tuple[Left, ...], kinds: Kinds) -> None:
+        self._left, self._kinds = left, kinds
 
     def held_back(self, claim: Claim, slots: Sequence[Slot]) -> Held | None:
-        return _held_by(self._left, _demand_on(claim, slots))
+        return _held_by(self._left, self._demand_on(claim, slots))
 
     def take(self, claim: Claim, slots: Sequence[Slot]) -> None:
-        self._left = taken(self._left, _demand_on(claim, slots))
+        self._left = taken(self._left, self._demand_on(claim, slots))
+
+    def _demand_on(self, claim: Claim, slots: Sequence[Slot]) -> dict[str, int]:
+        group = slots[0].group if slots else None
+        coming = self._kinds.get(group.coming_kind) if group else None
+        is_here = group is None or not (group.cluster or (coming and coming.cluster))
+        return demand(claim.request, Counter(_resource(slot) for slot in slots)) if is_here else {}
 
 
 def _held_by(left: Sequence[Left], asked: Amounts) -> Held | None:
     short = lacking(asked, left)
     return None if short is None else Held(f"namespace quota {short.quota.name}", lacking_words(short, asked))
-
-
-def _demand_on(claim: Claim, slots: Sequence[Slot]) -> dict[str, int]:
-    return demand(claim.request, Counter(_resource(slot) for slot in slots))
 
 
 def _comes(kind: GpuKind, count: int, bounded: Snapshot) -> bool:
@@ -244,7 +260,9 @@ def _left(seen: Snapshot) -> tuple[Left, ...]:
     held = {
         lease.id: demand(lease.request, Counter(_resource(slot) for slot in lease.slots))
         for lease in seen.leases
-        if lease.phase in HOLDING and lease.request.template  # of what ran before us, the quotas alone know
+        if lease.phase in HOLDING
+        and lease.request.template  # of what ran before us, the quotas alone know
+        and _is_here(seen.kinds.get(lease.kind or ""))
     }
     return quotas_left(seen.room, held)
 
@@ -267,7 +285,7 @@ def _bounded(seen: Snapshot) -> Snapshot:
     used = used_shares(seen.leases, (*seen.others, *promised))
     free: dict[tuple[str, str], list[Gpu]] = {}
     for gpu in seen.gpus_as_held.gpus:
-        if grantable(gpu) and gpu.id not in used and _resource(gpu) in left:
+        if grantable(gpu) and gpu.id not in used and _resource(gpu) in left and _is_here(seen.kinds.get(gpu.pool)):
             free.setdefault((gpu.pool, _resource(gpu)), []).append(gpu)
     beyond = (slot for (_, resource), gpus in sorted(free.items()) for slot in _beyond(gpus, left[resource]))
     return replace(seen, others=(*seen.others, *promised, *beyond))

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpuspawner.backends.clusters import ClustersBackend
+from gpuspawner.backends.clusters import LOOK_SECONDS, ClustersBackend
 from gpuspawner.backends.fake import FakeBackend, fake_gpus
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import GpuKind, Slot
@@ -54,8 +54,20 @@ def east():
 
 
 @pytest.fixture
-def both(home, east):
+def unseen(home, east):
     return ClustersBackend({HOME: home, AWAY: east}, HOME, KINDS.values())
+
+
+@pytest.fixture
+async def both(unseen):
+    await looked_at(unseen)
+    return unseen
+
+
+async def looked_at(both):
+    """Have what runs seen, and taken in by the time of the next look."""
+    for _ in range(2):
+        await both.workspaces()
 
 
 async def test_the_fleets_of_two_clusters_are_one(both):
@@ -97,6 +109,7 @@ async def test_one_cluster_away_stops_no_grant_elsewhere_and_gives_none_of_its_o
     }
     assert both.limits == ("Cluster us-east: The Kubernetes API server has not answered for 12 s.",)
     east.unreachable = ""
+    await looked_at(both)
     assert place(KINDS["a100@us-east"], 1, await both.fleet(), {}) is not None
     assert both.limits == ()
 
@@ -114,7 +127,8 @@ async def test_what_runs_in_a_cluster_that_is_away_goes_on_and_is_unknown(both, 
     assert not (await both.probe("here", 1, (), 5)).problem
 
 
-async def test_nothing_is_known_of_a_cluster_before_its_first_answer(both, east):
+async def test_nothing_is_known_of_a_cluster_before_its_first_answer(unseen, east):
+    both = unseen
     east.unreachable = "It is away."
     fleet = await both.fleet()
     assert {gpu.cluster for gpu in fleet.gpus} == {HOME}
@@ -166,3 +180,48 @@ async def test_what_was_given_in_a_cluster_is_told_by_its_name(both, home, east)
 async def test_a_cluster_that_is_no_more_in_the_catalog_is_not_known_to_have_ended_anything(both):
     with pytest.raises(Unavailable, match="Cluster asia is not in the catalog any more"):
         await both.end("lease", None, (Slot("asia:node-1/nvidia.com/gpu/0"),))
+
+
+async def test_no_gpu_is_given_before_what_runs_in_its_cluster_was_seen(unseen, east, monkeypatch):
+    """At the start, and after each time that it was away: what was made there meanwhile may run on it."""
+
+    async def slow():
+        raise Unavailable("It has not answered yet.")
+
+    def given(fleet):
+        return [name for name in KINDS if place(KINDS[name], 1, fleet, {})]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(east, "workspaces", slow)
+        for _ in range(3):
+            await unseen.workspaces()
+            fleet = await unseen.fleet()
+        assert given(fleet) == ["a100"]
+    await unseen.workspaces()
+    assert given(await unseen.fleet()) == ["a100"], "what it runs is not taken in yet"
+    await unseen.workspaces()
+    assert given(await unseen.fleet()) == ["a100", "a100@us-east"]
+    east.unreachable = "It is away."
+    await unseen.fleet()
+    east.unreachable = ""
+    assert given(await unseen.fleet()) == ["a100"], "a pod may have been made there since it was last seen"
+    await looked_at(unseen)
+    assert given(await unseen.fleet()) == ["a100", "a100@us-east"]
+
+
+async def test_one_that_was_never_seen_is_waited_for_at_the_start(unseen, home, east, monkeypatch):
+    """Else its servers would be taken for some that have no lease, where the store was lost: lists take seconds."""
+    workspaces = east.workspaces
+
+    async def slow():
+        await asyncio.sleep(LOOK_SECONDS + 0.3)
+        return await workspaces()
+
+    home.run("here")
+    east.run("there")
+    with monkeypatch.context() as patched:
+        patched.setattr(east, "workspaces", slow)
+        assert [one.lease_id for one in await unseen.workspaces()] == ["here", "there"]
+        home.run("later")
+        assert [one.lease_id for one in await unseen.workspaces()] == ["here", "later", "there"]
+        assert unseen.limits == ("Cluster us-east: It has not answered yet.",), "and then for a second"

@@ -303,3 +303,24 @@ def test_a_lease_holds_what_it_was_given():
     given_half = replace(has(number=2), given="half", slots=slots("a100-0", share="1/2"))
     assert not refused(asks(number=3), [given_half], EACH4)
     assert refused(asks(number=4), [given_half], EACH4)
+
+
+@pytest.mark.parametrize("phase", [Phase.QUEUED, Phase.RUNNING])
+def test_what_is_kept_of_a_lease_and_what_it_would_be_changed_to_say_nothing_of_each_other(phase):
+    mine, kept = has(phase=phase), KeptHoldings()
+    seen = seen_by([mine], EACH4)
+    as_it_is = claim_of(mine)
+    changed = as_it_is._replace(request=replace(mine.request, count=5))
+    for _ in range(2):
+        with pytest.raises(RequestRefused):
+            check_quotas(changed, seen, kept.of(seen))
+        check_quotas(as_it_is, seen, kept.of(seen))
+
+
+def test_who_only_looks_what_more_would_mean_is_granted_what_they_wait_for():
+    mine, kept = has(phase=Phase.PARKED), KeptHoldings()
+    seen = seen_by([mine], EACH4)
+    more = claim_of(mine)._replace(request=replace(mine.request, count=5))
+    with pytest.raises(RequestRefused):
+        check_quotas(more, seen, kept.of(seen))
+    assert Tally(seen, kept.of(seen)).bar(claim_of(mine), KINDS["a100"]) is None

@@ -51,6 +51,8 @@ class FakeKueue:
         name = body["metadata"]["name"]
         if name in self.workloads:
             raise ApiRefused(409, "there is one")
+        if name == self.refuses:
+            raise ApiRefused(422, f"{name} is invalid")
         self.created += 1
         one = copy.deepcopy(body)
         one["metadata"] |= {"uid": secrets.token_hex(4), "generation": 1, "order": self.created}

@@ -74,6 +74,13 @@ class World:
         return self.kueue.workloads[name_of(lease)]
 
 
+async def again_with(world):
+    """The service starts anew."""
+    mine = OnCluster(world.scheduler._mine._view._backend, KINDS)
+    await mine.observe(NOW)
+    world.scheduler = KueueScheduler(world.cluster, mine, KueueQueues("lq"), HUB)
+
+
 @pytest.fixture
 async def world():
     world = World()
@@ -223,6 +230,12 @@ async def test_the_pod_gets_what_its_flavor_its_checks_and_its_place_in_the_topo
     assert beside["nodeSelector"] == {"product": "A100", "pool": "p", "kubernetes.io/hostname": "node-a"}
     assert beside["tolerations"] == [{"key": "k", "operator": "Exists"}]
     assert beside["annotations"] == {"request": "r"}
+    reserved = replace(lease, phase=Phase.RESERVED, slots=grant.slots)
+    await again_with(world)
+    with pytest.raises(Unavailable):
+        world.scheduler.patch(reserved)
+    await world.sync(reserved, turns=1)
+    assert world.scheduler.patch(reserved)["pod"]["beside"] == beside
 
 
 async def test_teams_and_users_have_queues_of_their_own(world):
@@ -249,3 +262,15 @@ def test_who_waits_for_a_check_reads_which():
         "admissionChecks": [{"name": "nodes", "state": "Pending"}],
     }
     assert not Workload({"metadata": {"name": "w"}, "spec": {}, "status": status}).admitted
+
+
+async def test_what_kueue_refuses_is_told_to_whom_it_is_about_and_no_longer_than_it_is_so(world):
+    a, b = a_lease("a", request=a_request(count=2)), a_lease("b", asked_at=NOW + 1)
+    world.kueue.refuses, world.kueue.places_away = name_of(a), True
+    world.kueue.stop = "Hold"
+    places = (await world.sync(a, b)).places()
+    assert "is invalid" in places["a"].says
+    assert "is invalid" not in places["b"].says
+    assert any("is invalid" in words for words in world.scheduler.unseen)
+    await world.sync(b)
+    assert not any("is invalid" in words for words in world.scheduler.unseen)

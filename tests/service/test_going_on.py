@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from service_world import IDLE_FOR
 
-from gpuspawner.core.errors import Conflict, RequestRefused
+from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.api.actions import act
@@ -117,3 +117,13 @@ async def test_a_gpu_that_the_catalog_has_no_more_is_no_way_back_and_the_page_sa
     view = lease_view(world.parts, up)["going_on"]
     assert view["why"]
     assert view["words"] == ""
+
+
+async def test_a_scheduler_that_is_away_takes_no_workspace_s_page_with_it(world, monkeypatch):
+    async def away(_claim):
+        raise Unavailable("The scheduler does not answer.")
+
+    lease = await world.up("alice", gpu="none")
+    monkeypatch.setattr(world.parts.queue, "offers_for", away)
+    told = await wait_words(world.parts, lease, ())
+    assert told.startswith("What it would wait for is not known now, and this workspace ends first. The scheduler ")

@@ -8,9 +8,13 @@ from dataclasses import replace
 import pytest
 from service_world import Killed, Life
 
+from gpuspawner.catalog.resources.status import OF_REQUEST
 from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.resources.resource import Resource
+from gpuspawner.service.api.actions import act
+from gpuspawner.service.api.base import Person
 from gpuspawner.service.operator.operator import Operator
 from gpuspawner.service.operator.telling import status_of
 
@@ -216,3 +220,77 @@ async def test_resources_that_are_not_seen_are_told_once_and_nothing_is_done(doo
         "not seen: install the chart"
     ]
     assert leases_of(door) == []
+
+
+async def test_what_runs_is_no_end_while_its_lease_is_rebuilt(make_world, monkeypatch):
+    """The store is lost: until all leases are rebuilt, a request that has none yet is not to go, and stop it later."""
+    old = Door(make_world(), Cluster())
+    lease = await old.world.up("bob")
+    await old.rounds()
+    new = Door(make_world(), old.cluster)
+    new.world.hub, new.world.backend = old.world.hub, old.world.backend
+    new.boot()
+    find, goes_on = new.world.book.find, asyncio.Event()
+
+    async def slow(name):
+        await goes_on.wait()
+        return await find(name)
+
+    monkeypatch.setattr(new.world.book, "find", slow)
+    looks = asyncio.ensure_future(new.world.round())
+    for _ in range(3):
+        await asyncio.sleep(0)
+        await new.operator.round()
+    goes_on.set()
+    await looks
+    await new.rounds()
+    assert new.world.book.get(lease.id).phase is Phase.RUNNING
+    assert [one.deleting for one in new.cluster.there.values()] == [False]
+
+
+async def test_a_status_is_never_longer_than_the_api_server_takes(door):
+    """Else none would be written of a workspace on a node with a long name, in a cluster with one."""
+    lease = await door.world.up("bob")
+    node = "europe-west4-production:" + "node-pool-of-large-gpus." * 8 + "internal"
+    slots = tuple(Slot(f"{node}/nvidia.com/mig-1g.10gb/{n}") for n in range(2))
+    long = replace(lease, slots=slots, given="a100-80gb-sxm4-of-the-second-generation@europe-west4-production-b")
+    told = status_of(door.world.parts, Resource("r", "u", "1", "then", spec=SPEC), long)["allocation"]
+    takes = OF_REQUEST["properties"]["allocation"]["properties"]
+    assert [name for name in ("summary", "kind") if len(told[name]) > takes[name]["maxLength"]] == []
+    assert all(len(gpu) <= takes["gpus"]["items"]["maxLength"] for gpu in told["gpus"])
+    assert told["gpus"][1].endswith("internal/nvidia.com/mig-1g.10gb/1")
+
+
+@pytest.mark.parametrize("at", ["before", "between"])
+async def test_a_stop_while_it_is_extended_is_no_stop_undone(door, monkeypatch, at):
+    """What was looked at before an await is old: saved, it would let run what stops, on GPUs that go to others."""
+    world, book = door.world, door.world.book
+    door.cluster.apply("train")
+    await door.rounds()
+    lease = await world.up("ada", template="pytorch", lifetime="8h")
+    assert lease.id == "uidtrain"
+    await door.rounds()
+    stored, save = book.stored, book.save
+
+    async def stop():
+        monkeypatch.undo()
+        await act(world.parts, Person("ada", lease.key.owner), book.get(lease.id), "stop", "its page")
+
+    async def stops_before(which):
+        await stored(which)
+        await stop()
+
+    async def stops_after(*leases, **beside):
+        await save(*leases, **beside)
+        await stop()
+
+    if at == "before":
+        monkeypatch.setattr(book, "stored", stops_before)
+    else:
+        monkeypatch.setattr(book, "save", stops_after)
+    door.cluster.apply("train", lifetime="10h")
+    with contextlib.suppress(Killed):
+        await door.operator.round()
+    while tasks := list(door.operator._acts._tasks.values()):
+        await asyncio.gather(*tasks, return_exceptions=True)
+    assert world.now_of(lease).phase in {Phase.STOPPING, Phase.ENDED}

@@ -1,6 +1,8 @@
 """What comes back of the last session: a real Jupyter server twice on one home, a real venv and pip as its image."""
 
+import errno
 import json
+import logging
 import os
 import stat
 import subprocess
@@ -8,11 +10,15 @@ import sys
 import time
 import urllib.request
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from a_wheel import make_wheel
 from conftest import ATTEMPT, LEASE, REPOSITORY, JupyterServer
 
+from gpuspawner.workspace.home import comes_back
+from gpuspawner.workspace.home.comes_back import ComesBack
+from gpuspawner.workspace.home.notes import Notes
 from gpuspawner.workspace.home.own_files import NotUsedError
 from gpuspawner.workspace.home.session import (
     MOST_PACKAGES,
@@ -60,6 +66,24 @@ def test_what_is_no_object_or_may_be_changed_by_others_is_not_used(tmp_path):
         file.chmod(mode)
         with pytest.raises(NotUsedError, match="is not used"):
             read_session(file)
+
+
+async def test_what_a_full_home_did_not_take_is_kept_once_it_does(tmp_path, monkeypatch):
+    class Sessions:
+        async def list_sessions(self):
+            return [{"type": "notebook", "path": "a.ipynb"}]
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    log = logging.getLogger("test")
+    server = SimpleNamespace(session_manager=Sessions(), web_app=SimpleNamespace(settings={}), log=log)
+    one = ComesBack(server, {"HOME": str(tmp_path)}, Notes(log))
+    with monkeypatch.context() as patched:
+        patched.setattr(comes_back, "write_session", full)
+        await one.keep()
+    await one.keep()
+    assert read_session(file_of(tmp_path / ".gpuspawner", "")).notebooks == ("a.ipynb",)
 
 
 def workspace(folder, home):

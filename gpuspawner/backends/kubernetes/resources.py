@@ -205,6 +205,8 @@ def _is_as_strict(there: Mapping[str, Any], expected: Mapping[str, Any]) -> bool
     narrower = narrower or any(
         matches.get(key) for key in ("excludeResourceRules", "namespaceSelector", "objectSelector")
     )
+    rules = matches.get("resourceRules") or ()
+    narrower = narrower or any(one.get("resourceNames") or one.get("scope", "*") != "*" for one in rules)
     return not narrower and _holds(there, expected)
 
 

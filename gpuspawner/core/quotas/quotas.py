@@ -14,6 +14,7 @@ from typing import NamedTuple
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.leases.lease import HOLDING, Lease
+from gpuspawner.core.leases.request import Request
 from gpuspawner.core.placement.kinds import kinds_of
 from gpuspawner.core.queue.ends import end_at
 from gpuspawner.core.queue.snapshot import Claim, Kinds, Snapshot
@@ -87,7 +88,8 @@ class Holdings:
         self.changed: dict[Bucket, Amount] = {}
         """What was held of the limits that changed since somebody cleared this."""
         self._taken_of: dict[str, list[tuple[Bucket, _Taken]]] = {}
-        self._takes: dict[str, dict[str, Takes]] = {}
+        self._takes: dict[str, tuple[Request, dict[str, Takes]]] = {}
+        """What each lease takes as it asks, by kind."""
 
     def add(self, lease: Lease) -> None:
         """Count one more lease."""
@@ -95,6 +97,7 @@ class Holdings:
             return
         kind, holds = self._kinds.get(lease.kind or ""), lease.phase in HOLDING
         taken_of = self._taken_of[lease.id] = []
+        self._takes[lease.id] = lease.request, {}
         for bound in self.bounds(who_of(lease)):
             much = amount(bound.limit, lease.request, kind)
             if much and (holds or not bound.of_all):
@@ -113,10 +116,12 @@ class Holdings:
             taken.remove(lease)
 
     def takes(self, claim: Claim, kind: GpuKind | None) -> Takes:
-        """Return of which limits a claim takes, and how much: worked out once for each that waits."""
+        """Return of which limits a claim takes, and how much: worked out once for each that asks as its lease does."""
         if not self.counts:
             return ()
-        known = self._takes.setdefault(claim.id, {}) if claim.id in self._taken_of else {}
+        request, known = self._takes.get(claim.id, (None, {}))
+        if request is not claim.request:
+            known = {}
         name = kind.name if kind else ""
         if name not in known:
             found = ((bound, amount(bound.limit, claim.request, kind)) for bound in self.bounds(who_of(claim)))

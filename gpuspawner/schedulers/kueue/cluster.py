@@ -98,39 +98,39 @@ class KueueCluster:
             raise Unavailable("Kueue's Workloads are not seen now: the API server does not answer.")
         return {one["metadata"]["name"]: Workload(one) for one in self._watch.objects.values()}
 
-    async def write(self, writes: Iterable[Write]) -> list[str]:
+    async def write(self, writes: Iterable[Write]) -> dict[str, str]:
         """Write all, new ones in their order; what another changed meanwhile is left for the next look.
 
-        Return why some were refused.
+        Return why some were refused, by the name of the Workload.
 
         Raises:
             Unavailable: no answer.
         """
-        turns, failed = asyncio.Semaphore(AT_ONCE), list[Unavailable]()
+        turns, failed, refused = asyncio.Semaphore(AT_ONCE), list[Unavailable](), dict[str, str]()
 
-        async def one(write: Write) -> str:
+        async def one(write: Write) -> None:
             async with turns:  # else all would have begun before the first fails
                 if failed:
-                    return ""
+                    return
                 try:
                     await self._write(write)
                 except ApiRefused as error:
-                    if error.status in {NOT_FOUND, CONFLICT}:
-                        return ""
-                    log.warning("Kueue: %s of %s: %s", write.verb.value, write.body["metadata"]["name"], error)
-                    return str(error)
+                    if error.status not in {NOT_FOUND, CONFLICT}:
+                        name = write.body["metadata"]["name"]
+                        log.warning("Kueue: %s of %s: %s", write.verb.value, name, error)
+                        refused[name] = str(error)
                 except Unavailable as error:
                     failed.append(error)
-                return ""
 
         made, changed = list[Write](), list[Write]()
         for write in writes:
             (made if write.verb is Verb.CREATE else changed).append(write)
-        refused = [await one(write) for write in made]  # one after the other: Kueue goes by when they were made
-        refused += await asyncio.gather(*(one(write) for write in changed))
+        for write in made:
+            await one(write)  # one after the other: Kueue goes by when they were made
+        await asyncio.gather(*map(one, changed))
         if failed:
             raise failed[0]
-        return [why for why in refused if why]
+        return refused
 
     async def _write(self, write: Write) -> None:
         metadata, objects = write.body["metadata"], self._watch.objects

@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from gpuspawner.catalog import KueueQueues
+from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Fleet
 from gpuspawner.core.idle.policy import Terms
 from gpuspawner.core.leases.lease import UP, WAITING, Lease
@@ -44,7 +45,9 @@ class KueueScheduler:
         """The names of Workloads, by lease id."""
         self._on: dict[str, dict[str, set[str]]] = {}
         self._as_of, self._stood = 0.0, object()
-        self._met, self._refused = False, ""
+        self._met = False
+        self._refused: dict[str, str] = {}
+        """Why Workloads can't be as they should, by their names."""
 
     @property
     def capabilities(self) -> Capabilities:
@@ -77,8 +80,8 @@ class KueueScheduler:
     @property
     def unseen(self) -> tuple[str, ...]:
         """Why the GPUs are not seen, and what Kueue does not tell."""
-        away = self._cluster.places_away
-        return (*self._mine.unseen, *(words for words in (away, self._refused) if words))
+        told = (self._cluster.places_away, *(f"Kueue refuses: {why}" for why in [*self._refused.values()][:1]))
+        return (*self._mine.unseen, *(words for words in told if words))
 
     def use_kinds(self, kinds: Kinds) -> None:
         """Serve these kinds from now on."""
@@ -93,11 +96,18 @@ class KueueScheduler:
         return self._mine.node_seconds(lease)
 
     def patch(self, lease: Lease, off: Collection[str] = ()) -> dict[str, Any]:
-        """Return what makes the cluster give a pod its GPUs, on the nodes of the flavors that it was admitted with."""
+        """Return what makes the cluster give a pod its GPUs, on the nodes of the flavors that it was admitted with.
+
+        Raises Unavailable while that is not known: before the first answer after a restart.
+        """
         patch, workload = self._mine.patch(lease, off), self._workloads.get(asks.name_of(lease))
-        if workload is None or not patch.get("pod"):
+        if not patch.get("pod"):
             return patch
-        queue = self._of.get(asks.queue_of(lease.request, self._queues), Queue(""))
+        queue = self._of.get(asks.queue_of(lease.request, self._queues))
+        if queue is None:
+            raise Unavailable(f"{gives.TITLE} has not told yet on which nodes it may run.")
+        if workload is None:
+            return patch
         flavors = [flavor for name in workload.flavors() if (flavor := queue.flavor(name)) is not None]
         beside = gives.beside(workload, flavors)
         return {**patch, "pod": {**patch["pod"], "beside": beside}} if beside else patch
@@ -171,16 +181,15 @@ class KueueScheduler:
         leases = {asks.name_of(x): x for x in sorted(told, key=lambda x: (x.asked_at, x.id))}
         names = sorted({asks.queue_of(lease.request, self._queues) for lease in leases.values()})
         self._named = {lease.id: name for name, lease in leases.items()}
-        self._of = {name: await self._cluster.queue(name) for name in names}
-        self._workloads = await self._cluster.workloads()
+        queues = {name: await self._cluster.queue(name) for name in names}
+        self._of, self._workloads = queues, await self._cluster.workloads()  # patches are made of both
         at = steps.Moment(seen.now, _wall(), seen.hub_answers)
         self._on = asks.pools_on(seen.fleet)
         written = [await self._write_of(lease, seen, at) for lease in leases.values()]
         gone = [one for name, one in self._workloads.items() if name not in leases]
         writes = [one for one in (*written, *(steps.finishing(x, at) for x in gone)) if one is not None]
+        self._refused = await self._cluster.write(writes) if writes else {}
         if writes:
-            refused = await self._cluster.write(writes)
-            self._refused = f"Kueue refuses: {refused[0]}" if refused else ""
             self._workloads = await self._cluster.workloads()
         return await self._answer(seen, leases, written=bool(writes))
 
@@ -224,9 +233,8 @@ class KueueScheduler:
             if queue.why_refused:
                 refused.append(Refusal(claim_of(lease), queue.why_refused))
             elif lease.id not in granted:
-                places[lease.id] = gives.place_of(
-                    workload, queue, stands.get(name), self._refused or self._cluster.places_away
-                )
+                told = f"Kueue refuses: {self._refused[name]}" if name in self._refused else self._cluster.places_away
+                places[lease.id] = gives.place_of(workload, queue, stands.get(name), told)
                 if workload is not None and not workload.reserved and (by := gives.held_by(workload, queue)):
                     held[lease.id] = by
         preempted = tuple(self._preempted(seen, leases))

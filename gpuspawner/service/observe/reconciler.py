@@ -71,6 +71,8 @@ class Reconciler:
         self._running: tuple[Running, ...] = ()
         self._running_of: dict[str, list[Running]] = {}
         self._looked_at = 0.0
+        self.has_looked = False
+        """Whether it has seen what runs, and all that runs has its lease again."""
         self._gone_since: dict[str, float] = {}
         self._started: set[tuple[str, float | None]] = set()
         self._failed_gpus: frozenset[str] = frozenset()
@@ -88,11 +90,6 @@ class Reconciler:
     async def _once_stored(self, lease: Lease, step: Callable[[Lease], Coroutine[Any, Any, None]]) -> None:
         await self._book.stored(lease.id)
         await step(lease)
-
-    @property
-    def has_looked(self) -> bool:
-        """Whether it has seen what runs."""
-        return self._looked_at > 0
 
     async def close(self) -> None:
         """Cancel what runs beside the rounds: every step of it can be taken again."""
@@ -116,6 +113,7 @@ class Reconciler:
         for one in self._running:
             self._running_of.setdefault(one.lease_id, []).append(one)
         await self._adopting.rebuild(self._running)
+        self.has_looked = True
         found = seated(self._running, self._book)
         self._allocator.observed.see(((one.lease_id, slot) for one, slots in found for slot in slots), given_back)
         await self._correct(corrected(found, self._book))

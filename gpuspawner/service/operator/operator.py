@@ -114,21 +114,23 @@ class Operator:
         elif step.do is Do.RELEASE:
             await self._resources.release(resource)
         elif step.do is Do.DELETE:
+            await self._resources.release(resource)  # first: what is held and goes stops a workspace that is seen again
             await self._resources.delete(resource)
         elif step.lease is not None and (lease := self._parts.book.get(step.lease.id)) is not None:
             await self._act(step.do, resource, lease)
 
     async def _act(self, do: Do, resource: Resource, lease: Lease) -> None:
-        """Take a step about a workspace that lives, once that is stored."""
-        await self._parts.book.stored(lease.id)
+        """Take a step about a workspace that lives, once that is stored: as it is after each ``await``."""
+        book = self._parts.book
+        await book.stored(lease.id)
         if do is Do.EXTEND:
-            await self._extend(resource, lease)
+            await self._extend(resource, book.get(lease.id) or lease)
         elif do is not Do.STOP:
-            await self._resources.tell(resource, telling.status_of(self._parts, resource, lease))
+            await self._resources.tell(resource, telling.status_of(self._parts, resource, book.get(lease.id) or lease))
         elif await self._resources.going():  # as it is now: nothing stops for it
             await self._resources.release(resource)
-        else:
-            await stop(self._parts, lease.user, lease, WHERE)
+        elif (newest := book.get(lease.id)) is not None:
+            await stop(self._parts, newest.user, newest, WHERE)
 
     async def _start(self, resource: Resource) -> None:
         """Ask for its workspace, as a program does by the API. What cannot be is told, and not tried again."""
@@ -170,9 +172,10 @@ class Operator:
             why = f"A lifetime can only be raised while its workspace runs, and it has {show_duration(has)} already."
         try:
             for _ in range(0 if why else MOST_EXTENSIONS):
-                if wanted is None or has_seconds(lease) >= wanted or lease.phase not in UP:
+                newest = self._parts.book.get(lease.id)  # what was saved may have changed: it would be undone
+                if newest is None or wanted is None or has_seconds(newest) >= wanted or newest.phase not in UP:
                     break
-                lease = await self._parts.lifecycle.extend(lease, lease.user, WHERE)
+                lease = await self._parts.lifecycle.extend(newest, newest.user, WHERE)
         except Conflict as error:
             why = str(error)
         said = why or f"It has {show_duration(has_seconds(lease))} now: extensions are whole steps of its policy."
@@ -180,7 +183,8 @@ class Operator:
         new = telling.condition(resource, LIFETIME, now, so=not why, reason=done, message=said)
         others = [one for one in resource.status.get("conditions") or () if one.get("type") != LIFETIME]
         told = replace(resource, status={**resource.status, "conditions": [*others, new]})
-        await self._resources.tell(resource, telling.status_of(self._parts, told, lease))
+        newest = self._parts.book.get(lease.id) or lease
+        await self._resources.tell(resource, telling.status_of(self._parts, told, newest))
 
     async def _make(self, lease: Lease) -> None:
         """Give a workspace that was asked for elsewhere its request."""

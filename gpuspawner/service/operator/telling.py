@@ -27,6 +27,8 @@ MOVING_SECONDS = 60.0
 """What only moves is written at most so often."""
 LONGEST_REASON = 1000
 MOST_GPUS = 32
+LONGEST_KIND, LONGEST_NODE, LONGEST_GPU = 63, 253, 100
+"""As the schema has them: a status with more is refused whole. Of nodes and GPUs the last part tells them apart."""
 _FORM = "%Y-%m-%dT%H:%M:%SZ"
 
 
@@ -65,11 +67,11 @@ def _allocation(parts: Parts, lease: Lease) -> dict[str, Any]:
         return {}
     gpus = [slot.gpu for slot in lease.slots]
     return {
-        "summary": f"{len(gpus)} x {kind}",
-        "kind": kind,
+        "summary": f"{len(gpus)} x {kind[:LONGEST_KIND]}",
+        "kind": kind[:LONGEST_KIND],
         "count": len(gpus),
-        "node": parts.scheduler.fleet.node_of(gpus[0]),
-        "gpus": gpus[:MOST_GPUS],
+        "node": parts.scheduler.fleet.node_of(gpus[0])[-LONGEST_NODE:],
+        "gpus": [gpu[-LONGEST_GPU:] for gpu in gpus[:MOST_GPUS]],
     }
 
 

@@ -50,7 +50,7 @@ class ComesBack:
             self._last = Session()
         self._image = Image(self._own.parent)
         self._wanted = Wanted(self._image, self._last.packages)
-        self._kept = self._last
+        self._kept, self._trouble = self._last, False
         self._fewer: tuple[object, object] | None = None
         self.installing: asyncio.Task[None] | None = None
         self._callback = PeriodicCallback(self.keep, EVERY_SECONDS * 1000)
@@ -93,12 +93,16 @@ class ComesBack:
         self._write(Session(*seen, self._wanted.now(), self._kept.install))
 
     def _write(self, session: Session) -> None:
-        if session == self._kept:
+        if session == self._kept and not self._trouble:
             return
         try:
             write_session(self._file, session)
-        except OSError as error:  # a full home, for example: what was kept before stays
-            self._server.log.warning("What this session has is not kept: %s", error.strerror)
+        except OSError as error:  # a full home, for example: what was kept before stays, until it takes more
+            if not self._trouble:
+                self._server.log.warning("What this session has is not kept: %s", error.strerror)
+            self._trouble = True
+        else:
+            self._trouble = False
         self._kept = session
 
     def _manager(self) -> Any:

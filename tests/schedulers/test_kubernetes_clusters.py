@@ -1,0 +1,97 @@
+"""What the adapter of plain kube-scheduler does with several clusters: each namespace's quotas bound its own."""
+
+from dataclasses import replace
+
+import pytest
+from lease_builders import GIB, NOW, a_lease, a_request, slots
+
+from gpuspawner.backends.clusters import ClustersBackend
+from gpuspawner.backends.fake import FakeBackend, fake_gpus
+from gpuspawner.core.errors import RequestRefused
+from gpuspawner.core.gpus.fleet import GpuKind
+from gpuspawner.core.gpus.names import Group
+from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.queue.snapshot import Snapshot, claim_of
+from gpuspawner.core.quotas.limits import NamespaceLimit, NamespaceQuota, Room
+from gpuspawner.schedulers.kubernetes import KubernetesScheduler
+
+GPU = "nvidia.com/gpu"
+HERE, THERE = "a100", "a100@east"
+KINDS = {
+    HERE: GpuKind(HERE, "A100 in west", 80 * GIB),
+    THERE: GpuKind(THERE, "A100 in east", 80 * GIB, cluster="east"),
+}
+
+
+class FakeCluster(FakeBackend):
+    """One node in memory, whose GPUs are only counted."""
+
+    limits = ()
+
+    def __init__(self, pool, room):
+        group = Group("node", GPU)
+        gpus = (replace(gpu, id=group.gpu(gpu.index), group=group, node="node") for gpu in fake_gpus(pool, 4))
+        super().__init__(tuple(gpus))
+        self._room = room
+
+    def room(self):
+        return self._room
+
+
+@pytest.fixture
+def a_scheduler():
+    async def make(*quotas, limits=()):
+        clusters = {"west": FakeCluster(HERE, Room(limits, quotas)), "east": FakeCluster(THERE, Room())}
+        backend = ClustersBackend(clusters, "west", KINDS.values())
+        for _ in range(2):
+            await backend.workspaces()  # nothing is given before what runs was seen
+        scheduler = KubernetesScheduler(backend, KINDS)
+        await scheduler.observe(NOW)
+        return scheduler
+
+    return make
+
+
+def seen_by(scheduler, *leases):
+    return Snapshot(NOW, scheduler.kinds, leases, scheduler.fleet, room=scheduler.room)
+
+
+def waits(name, gpu, count=1):
+    return a_lease(name, asked_at=NOW + len(name), request=a_request(gpu=gpu, count=count))
+
+
+def runs(name, gpu, *held):
+    return a_lease(name, Phase.RUNNING, request=a_request(gpu=gpu, count=len(held)), held=slots(*held))
+
+
+FULL = NamespaceQuota("gpus", GPU, 1, 1)
+PODS = NamespaceQuota("team", "pods", 1, 1)
+
+
+@pytest.mark.parametrize("full", [FULL, PODS])
+async def test_a_quota_of_the_hubs_own_namespace_holds_nobody_back_in_another_cluster(a_scheduler, full):
+    scheduler = await a_scheduler(full)
+    here, there = waits("here", HERE), waits("there", THERE, 4)
+    seen = seen_by(scheduler, here, there)
+    answer = await scheduler.sync(seen)
+    assert [(one.claim.id, len(one.slots)) for one in answer.grants()] == [("there", 4)]
+    assert list(answer.held_back()) == ["here"]
+    assert {one.kind: (one.free, one.largest) for one in scheduler.stock(seen)}[THERE] == (4, 4)
+    preview = await scheduler.offers(seen_by(scheduler, here), claim_of(there))
+    assert (preview.place.likely_seconds, preview.held_back) == (0.0, None)
+    assert answer.places()["there"].likely_seconds == 0
+
+
+async def test_what_runs_in_another_cluster_takes_nothing_of_the_hubs_own_namespace(a_scheduler):
+    scheduler = await a_scheduler(NamespaceQuota("gpus", GPU, 2), NamespaceQuota("team", "pods", 2))
+    there = runs("there", THERE, *(f"east:node/{GPU}/{n}" for n in range(4)))
+    here = waits("here", HERE, 2)
+    answer = await scheduler.sync(seen_by(scheduler, there, here))
+    assert [one.claim.id for one in answer.grants()] == ["here"]
+
+
+async def test_limits_of_the_hubs_own_namespace_refuse_nothing_in_another_cluster(a_scheduler):
+    scheduler = await a_scheduler(NamespaceQuota("gpus", GPU, 2), limits=(NamespaceLimit("each", GPU, most=1),))
+    with pytest.raises(RequestRefused):
+        scheduler.check(a_request(gpu=HERE, count=2))
+    scheduler.check(a_request(gpu=THERE, count=4))

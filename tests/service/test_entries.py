@@ -13,6 +13,7 @@ from gpuspawner.catalog.file import CatalogFile
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.resources.resource import Resource
+from gpuspawner.service.operator import entries
 from gpuspawner.service.rules.reload import reload_of
 
 FILE = {
@@ -61,8 +62,8 @@ class Service:
         self.world.boot()
         self.reload = reload_of(world.parts, self.cluster)
 
-    def write(self, entries):
-        self.path.write_text(yaml.safe_dump(entries, sort_keys=False))
+    def write(self, catalog):
+        self.path.write_text(yaml.safe_dump(catalog, sort_keys=False))
         at = time.time() - 60
         os.utime(self.path, (at, at))
 
@@ -80,7 +81,8 @@ class Service:
 
 
 @pytest.fixture
-def service(make_world, tmp_path):
+def service(make_world, tmp_path, monkeypatch):
+    monkeypatch.setattr(entries, "TAKEN", {"templates", "policies", "quotas"})  # as once the hub knows them, too
     return Service(make_world(), tmp_path / "catalog.yaml")
 
 
@@ -97,6 +99,17 @@ async def test_applied_it_is_in_force_and_told_once(service):
     service.world.clock.advance(100.0)
     assert not await service.reload.look()
     assert service.cluster.told == 2
+
+
+async def test_a_template_is_refused_as_long_as_the_hub_does_not_know_it(service, monkeypatch):
+    monkeypatch.undo()
+    service.cluster.apply("big", BIG)
+    service.cluster.apply("all", {"everybody": True, "gpus": {"hard": 1}}, "quotas")
+    await service.reload.look()
+    assert service.templates == ["pytorch"]
+    assert service.cluster.status("big")["phase"] == "Refused"
+    assert "templates of the catalog's file alone" in service.cluster.status("big")["reason"]
+    assert [one.name for one in service.world.parts.catalog.rules.quotas] == ["all"]
 
 
 async def test_one_that_became_wrong_says_why_and_the_one_before_stays_also_over_a_restart(service):

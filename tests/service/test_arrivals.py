@@ -71,6 +71,8 @@ async def test_who_does_not_come_is_warned_halfway_then_it_is_given_back_and_ask
     await world.go_on(15 * MINUTE)
     ended = world.now_of(lease)
     assert (ended.phase, ended.reason, ended.ended_by) == (Phase.ENDED, Reason.NOBODY_CAME, "gpuspawner")
+    told = "In the 30 min since it was ready nobody opened it, connected to it or used its GPU, so it goes to who waits"
+    assert ended.message.startswith(told), "true also of who pressed Start, or ran the command, a moment before"
     assert "Asking again joins the end of the queue." in lease_view(world.parts, ended)["end"]["why"]
     assert world.did(lease)[-2:] == ["warned nobody came", "stop"]
     again = await world.ask("bob")

@@ -75,7 +75,8 @@ def offer(free=0, total=4, kind="a100", *, simulated=False, away=0):
         pytest.param(offer(away=4), None, "All 4 A100 80 GB are out of service", id="its node is closed"),
         pytest.param(offer(total=1, away=1), None, "The only A100 80 GB is out of service", id="the only one"),
         pytest.param(offer(away=1), None, "All 4 A100 80 GB are in use or out of service", id="one is broken"),
-        pytest.param(offer(free=1, away=1), None, "1 of 4 A100 80 GB are free", id="not enough"),
+        pytest.param(offer(free=1), None, "1 of 4 A100 80 GB are free", id="not enough"),
+        pytest.param(offer(free=1, away=1), None, "1 of 4 A100 80 GB are free, 1 out of service", id="never enough"),
         pytest.param(offer(total=0), None, "No A100 80 GB is there now", id="its nodes are gone"),
         pytest.param(
             offer(total=0),

@@ -145,7 +145,8 @@ def waits(
 def _how_free(title: str, offer: Offer, kind: GpuKind | None) -> str:
     """Return what becomes of the GPUs that somebody waits for, as the beginning of a sentence."""
     if offer.free:
-        return f"{offer.free} of {offer.total} {title} are free"
+        closed = f", {offer.away} out of service" if offer.away else ""
+        return f"{offer.free} of {offer.total} {title} are free{closed}"
     if not offer.total:
         comes = kind is not None and kind.autoscale is not None
         return f"No {title} is there now{', and all that may come are taken' if comes else ''}"

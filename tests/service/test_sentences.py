@@ -339,7 +339,14 @@ def test_every_phase_and_every_reason_has_words():
     words = {phase: phase_words(a_lease(phase=phase), CATALOG) for phase in Phase}
     assert len(set(words.values())) == len(Phase)
     assert words[Phase.RUNNING] == "Running on 1 A100 80 GB"
-    assert phase_words(a_lease(phase=Phase.RUNNING, request=a_request(gpu=None)), CATALOG) == "Running without a GPU"
+    without = a_request(gpu=None)
+    for phase, told in {
+        Phase.QUEUED: "Waiting to start without a GPU",
+        Phase.PARKED: "Waiting to start without a GPU; it starts by itself",
+        Phase.RESERVED: "Starts now without a GPU",
+        Phase.RUNNING: "Running without a GPU",
+    }.items():
+        assert phase_words(a_lease(phase=phase, request=without), CATALOG) == told
     assert set(ENDINGS) == set(Reason)
     assert gpus_asked(a_request(gpu=None), CATALOG) == "no GPU"
 

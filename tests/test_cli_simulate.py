@@ -80,7 +80,7 @@ def test_the_history_tells_whom_when_and_whether_rightly(draft, data, capsys):
     code, out, _ = run(capsys, draft, "--data", data)
     assert code == DONE
     assert "2 workspaces held GPUs for 4.0 GPU hours." in out
-    assert "It would have warned 1 times and stopped 1 of them, in 1 stops: 0 while in use." in out
+    assert "It would have warned 1 times and stopped 1 of the workspaces, in 1 stops: 0 while in use." in out
     assert "GPU hours won: 1.3, 100.0 % of the 1.3" in out
     (row,) = [line for line in out.splitlines() if line.startswith("ada")]
     assert re.fullmatch(r"ada-leas +ada +1 +2027-01-15 \d\d:\d\d +2027-01-15 \d\d:\d\d +yes +1\.3", row)
@@ -170,7 +170,7 @@ def test_who_is_only_warned_is_named_with_when_and_what_followed(draft, data, cl
     path = tmp_path / "report.html"
     code, out, _ = run(capsys, draft, "--data", data, "--html", str(path))
     assert code == DONE
-    assert "It would have warned 2 times and stopped 1 of them, in 1 stops" in out
+    assert "It would have warned 2 times and stopped 1 of the workspaces, in 1 stops" in out
     assert "Only warned: 1 times, 0 while in use. What followed: used again 1." in out
     (row,) = [line for line in out.splitlines() if line.startswith("cleo")]
     assert re.fullmatch(r"cleo-lea +cleo +1 +2027-01-15 \d\d:\d\d +yes +used again after 6 min", row)
@@ -187,7 +187,7 @@ def test_a_policy_that_warns_stops_nobody(draft, data, cleo, tmp_path, capsys):
     path = tmp_path / "report.html"
     _, out, _ = run(capsys, draft, "--data", data, "--policy", "told", "--html", str(path))
     assert "mode warn as it is, others as if they enforced; nothing is changed." in out
-    assert "It would have warned 2 times and stopped 0 of them" in out
+    assert "It would have warned 2 times and stopped 0 of the workspaces" in out
     assert re.search(r"^ada-leas +ada +1 +2027-01-15 \d\d:\d\d +yes +left idle$", out, re.MULTILINE)
     assert "Nothing would have been stopped." in path.read_text()
     assert "<td>ada</td>" in path.read_text()
@@ -241,7 +241,7 @@ def test_generated_sessions(draft, tmp_path, capsys):
 def test_nothing_stopped_is_said(draft, data, tmp_path, capsys):
     code, out, _ = run(capsys, draft, "--data", data, "--days", "0.01", "--html", str(tmp_path / "r.html"))
     assert code == DONE
-    assert "stopped 0 of them" in out
+    assert "stopped 0 of the workspaces" in out
     assert "Nothing would have been stopped." in (tmp_path / "r.html").read_text()
 
 
@@ -333,6 +333,6 @@ def test_what_each_source_was_worth_is_told(capsys, draft, data):
     store.close()
     code, printed, _ = run(capsys, draft, "--data", data)
     assert code == DONE
-    assert "It would have warned 1 times and stopped 1 of them, in 1 stops: 0 while in use." in printed
+    assert "It would have warned 1 times and stopped 1 of the workspaces, in 1 stops: 0 while in use." in printed
     assert "Without the workspaces' own monitors it would have been 2 stops, 1 while in use." in printed
     assert "DCGM exporter" not in printed, "none was recorded"

@@ -207,7 +207,7 @@ class KubernetesScheduler(OwnQueue):
         if free == 0 and kind.autoscale is not None and not note and _comes(kind, 1, bounded):
             running = "" if gpus else "none running, "
             note = f"{running}a node starts in about {show_duration(kind.autoscale.start_seconds)}"
-        return replace(offer, free=free, largest=min([on_one_node, *bounds]), note=note)
+        return replace(offer, free=free, largest=min([on_one_node, *bounds]), note=note or offer.note)
 
 
 def _is_here(kind: GpuKind | None) -> bool:

@@ -156,8 +156,10 @@ def offers_of(seen: Snapshot) -> list[Offer]:
 
 
 def _note(kind: GpuKind, fleet: Fleet, seen: Snapshot, used: Mapping[str, Fraction]) -> str:
-    """Return what is to be known beside the numbers: that none is there, or how many are kept for a stronger claim."""
+    """Return what is to be known beside the numbers: none is there or given, or some are kept for a stronger claim."""
     if not count_all(kind, fleet):
         return "none is there now"
+    if seen.paused_words(kind.name):
+        return "paused, none is given now"
     kept = 0 if used is seen.used else count_free(kind, fleet, seen.used) - count_free(kind, fleet, used)
     return f"{kept} kept for a stronger claim" if kept else ""

@@ -54,8 +54,8 @@ def test_a_gpu_is_named_by_node_resource_and_number():
     seen = fleet(a_node(gpus={"nvidia.com/gpu": 2}))
     assert seen.complete
     assert [(gpu.id, gpu.node, gpu.index, gpu.group) for gpu in seen.gpus] == [
-        ("gpu-1/nvidia.com/gpu/0", "gpu-1", 0, ("gpu-1", "nvidia.com/gpu")),
-        ("gpu-1/nvidia.com/gpu/1", "gpu-1", 1, ("gpu-1", "nvidia.com/gpu")),
+        ("gpu-1/nvidia.com/gpu/0", "gpu-1", 0, ("gpu-1", "nvidia.com/gpu", "")),
+        ("gpu-1/nvidia.com/gpu/1", "gpu-1", 1, ("gpu-1", "nvidia.com/gpu", "")),
     ]
     assert {(gpu.model, gpu.memory_bytes) for gpu in seen.gpus} == {("NVIDIA-A100-SXM4-80GB", 80 * GIB)}
 

@@ -93,6 +93,11 @@ def test_start_while_one_runs_offers_to_open_it_or_a_second_one_by_name(hub, pag
     expect(page.locator("h1.h3")).to_have_text("Your workspace runs")
     expect(page.locator("#gs-second")).to_contain_text("Running on 1 simulated A100")
     assert_accessible(page)
+    size = page.viewport_size
+    page.set_viewport_size({"width": 390, "height": 800})
+    upper, lower = (page.get_by_text(text).bounding_box() for text in ("Open it", "Start a second one, workspace-2"))
+    assert lower["y"] - upper["y"] - upper["height"] >= 4, "on a phone they stand apart"
+    page.set_viewport_size(size)
     page.click("text=Start a second one, workspace-2")
     page.wait_for_url(f"**/hub/spawn/{user}/workspace-2?kind=a100")
     expect(page.locator("button[type=submit]")).to_be_visible()

@@ -57,11 +57,19 @@ RULES = {
         "readings.token_file: 'token' is no path. Write it from the root, for example /run/secrets/prometheus/token.",
     ),
     "queues of Kueue without one of all": (
-        "scheduler: {kueue: {teams: {ml: of-ml}}}\n",
+        "teams: {ml: {}}\nscheduler: {kueue: {teams: {ml: of-ml}}}\n",
         (
-            "scheduler.kueue: the queue of all is not said. Add queue: with the name of a LocalQueue, for example "
+            "8 scheduler.kueue: the queue of all is not said. Add queue: with the name of a LocalQueue, for example "
             "scheduler: {kueue: {queue: workspaces}}."
         ),
+    ),
+    "a queue of Kueue for a team that is none": (
+        "teams: {vision: {}}\nscheduler: {kueue: {queue: a, teams: {visoin: of-vision}}}\n",
+        "8 scheduler.kueue.teams.visoin: no team is called `visoin`. Did you mean `vision`?",
+    ),
+    "a queue of Kueue for a team where there are none": (
+        "scheduler: {kueue: {queue: a, teams: {ml: of-ml}}}\n",
+        "scheduler.kueue.teams.ml: no team is called `ml`. None is defined; define one, or remove this.",
     ),
     "two schedulers": (
         "scheduler: {kueue: {queue: a}, http: {url: 'http://batch:8080'}}\n",

@@ -184,15 +184,15 @@ def test_a_grant_raises_the_limits_of_whom_it_is_for_while_it_lasts(given_to, ra
 @pytest.mark.parametrize(
     ("bound", "words"),
     [
-        (quota(Whom.EACH_USER, hard=4), "3 of 4 GPUs"),
-        (quota(Whom.EACH_USER, soft=2, hard=4), "3 of 2 GPUs (up to 4 while free)"),
-        (quota(Whom.EACH_USER, soft=4, hard=4), "3 of 4 GPUs"),
-        (quota(Whom.EACH_USER, soft=2), "3 of 2 GPUs (more while free)"),
+        (quota(Whom.EACH_USER, hard=4), "2 of 4 GPUs, 1 waited for"),
+        (quota(Whom.EACH_USER, soft=2, hard=4), "2 of 2 GPUs (up to 4 while free), 1 waited for"),
+        (quota(Whom.EACH_USER, soft=4, hard=4), "2 of 4 GPUs, 1 waited for"),
+        (quota(Whom.EACH_USER, soft=2), "2 of 2 GPUs (more while free), 1 waited for"),
         (quota(Whom.EACH_USER), ""),
         (quota(Whom.EACH_OF_TEAM, "vision", hard=4), "2 of 4 GPUs for team vision"),
         (quota(Whom.TEAM, "vision", hard=16), "team vision: 5 of 16 GPUs"),
         (quota(Whom.EVERYBODY, soft=8, hard=9), "all together: 5 of 8 GPUs (up to 9 while free)"),
-        (quota(Whom.EACH_USER, what=What.MEMORY, hard=64 * GIB), "3 GiB of 64 GiB memory"),
+        (quota(Whom.EACH_USER, what=What.MEMORY, hard=64 * GIB), "2 GiB of 64 GiB memory, 1 GiB waited for"),
         (quota(Whom.TEAM, "speech", hard=1), None),
     ],
 )
@@ -205,7 +205,7 @@ def test_a_line_says_what_is_used_of_a_limit_and_what_may_be(bound, words):
         has("bob", "vision", phase=Phase.QUEUED),
     ]
     lines = Tally(seen_by(leases, bound)).uses(Who("alice", "alice born", "vision"))
-    assert [line_words(one, used, KINDS) for one, used in lines] == ([] if words is None else [words])
+    assert [line_words(*one, KINDS) for one in lines] == ([] if words is None else [words])
 
 
 def test_soft_limits_are_a_share_that_is_told_and_passed():

@@ -94,6 +94,8 @@ def test_the_audit_is_a_table_csv_and_json_of_the_same_lines(world, run):
     assert "Put a GPU in quarantine" in run("audit", "--by", "people")[1]
     table = list(csv.DictReader(io.StringIO(run("audit", "--by", "people", "--csv")[1])))
     assert [x["target"] for x in table] == [GPUS[3].id]
+    run("drain", "nowhere", "--reason", "x")
+    assert "  Refused  " in run("audit", "--what", "refused")[1]
     assert run("audit", "--who", "nobody")[1] == "Nothing matches.\n"
     assert run("audit", "--limit", "0")[0] == 1
     assert run("audit", name="alice")[0] == 2

@@ -6,14 +6,17 @@ import pytest
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
+from gpuspawner.core.administering.acts import Exempted
+from gpuspawner.core.administering.restrictions import Measure, Restriction
 from gpuspawner.core.leases import events
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.service.store import AuditLine
 from gpuspawner.service.tell.arrivals import elsewhere, reach_words
 from gpuspawner.service.tell.messages import message_of
 from gpuspawner.service.tell.views import lease_view
 
-MINUTE = 60.0
+MINUTE, HOUR = 60.0, 3600.0
 SSH, EDITOR = "ssh 200", "editor 300"
 
 
@@ -68,6 +71,8 @@ async def test_who_does_not_come_is_warned_halfway_then_it_is_given_back_and_ask
     await world.go_on(15 * MINUTE)
     ended = world.now_of(lease)
     assert (ended.phase, ended.reason, ended.ended_by) == (Phase.ENDED, Reason.NOBODY_CAME, "gpuspawner")
+    told = "In the 30 min since it was ready nobody opened it, connected to it or used its GPU, so it goes to who waits"
+    assert ended.message.startswith(told), "true also of who pressed Start, or ran the command, a moment before"
     assert "Asking again joins the end of the queue." in lease_view(world.parts, ended)["end"]["why"]
     assert world.did(lease)[-2:] == ["warned nobody came", "stop"]
     again = await world.ask("bob")
@@ -132,6 +137,22 @@ async def test_keep_is_an_answer_and_lasts_as_every_keep(world):
     await world.go_on(55 * MINUTE)
     kept = world.now_of(lease)
     assert (kept.phase, kept.arrival, kept.keeps_used) == (Phase.RUNNING, None, 1)
+
+
+@pytest.mark.parametrize("after", [0, 20])
+async def test_what_an_administrator_exempts_nobody_has_to_come_to(world, after):
+    lease = await came_while_away(world)
+    await world.go_on(after * MINUTE)
+    now = world.clock.now()
+    one = Restriction("r-1", Measure.EXEMPT, lease.id, "A long download", "admin", now, now + 2 * HOUR)
+    made = AuditLine(now, lease.id, "bob", "admin", Exempted("A long download"))
+    await world.parts.restrictions.add(one, made)
+    await world.go_on(HOUR)
+    exempt = world.now_of(lease)
+    assert (exempt.phase, exempt.arrival, exempt.claimed_at) == (Phase.RUNNING, None, None)
+    assert lease_view(world.parts, exempt)["warning"] is None
+    assert world.did(lease).count("nobody came yet") == 1
+    assert ("warned nobody came" in world.did(lease)) == bool(after)
 
 
 async def test_a_service_or_a_hub_that_was_away_takes_nothing_from_the_time_to_come(world):

@@ -12,6 +12,7 @@ import pytest
 import requests
 from page_world import NOW
 
+from gpuspawner.catalog import load_catalog
 from gpuspawner.cli.main import main
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Phase
@@ -33,6 +34,13 @@ def world(make_web_world):
     made.save(replace(stopped, phase=Phase.ENDED, ended_at=NOW))
     made.save(page_world.running("other", user="erin", gpus=(3,), rate=one, minutes=10))
     return made
+
+
+def test_the_currency_stands_before_the_cost_as_everywhere(make_web_world):
+    world = make_web_world(load_catalog({**page_world.CATALOG, "currency": "EUR"}))
+    world.observe()
+    facts = asked(world, "console/use").text.partition('id="use-facts"')[2].partition("</dl>")[0]
+    assert '<dt>Cost</dt><dd><span class="gs-quiet">EUR</span> 0.00</dd>' in facts
 
 
 def asked(world, path, who="admin"):

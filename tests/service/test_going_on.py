@@ -93,8 +93,17 @@ async def test_quotas_hold_and_what_can_not_be_is_told_and_changes_nothing(make_
     assert world.now_of(lease).goes_on is None
     await world.up("bob")
     waits = await world.start("carol")
-    with pytest.raises(Conflict, match="It does not run"):
+    with pytest.raises(Conflict, match="It does not run: change what it asks for on the form"):
         await go_on(world, waits, "without-gpu")
+
+
+async def test_what_starts_goes_on_otherwise_once_it_runs(make_world):
+    world = make_world()
+    starts = await world.start("alice")
+    await world.round()
+    assert world.phase(starts) is Phase.RESERVED
+    with pytest.raises(Conflict, match="It does not run yet: try again once it runs"):
+        await go_on(world, world.now_of(starts), "without-gpu")
 
 
 async def test_the_idle_warning_offers_it_and_a_second_click_is_harmless(world):

@@ -85,6 +85,18 @@ def test_home_links_each_line_to_its_rule_and_tells_the_team_of_a_workspace(worl
     assert '<span class="gs-tag">Vision</span>' in text
 
 
+def test_what_is_waited_for_is_told_beside_what_is_used(world):
+    world.save(waiting("bobs", "bob", count=3))
+    browser = Browser(world, "bob")
+    line = "0 of 1 GPU (up to 4 while free), 3 waited for"
+    assert f'<a href="/services/gpu/quota#rule-each-user">{line}</a>' in browser.home.text
+    page = browser.look("quota").text
+    assert '<td data-label="Waited for">3</td>' in page
+    assert "you GPUs at once 0 3 1 4 1" in section(page, "have")
+    (limit,) = (one for one in api(world, "bob", "quota").json()["limits"] if one["entry"] == "each-user")
+    assert (limit["used"], limit["waiting"], limit["left"], limit["words"]) == (0, 3, 1, line)
+
+
 def test_who_is_bound_by_nothing_is_told_so(make_web_world):
     world = make_web_world()
     assert "No quota bounds you" in Browser(world, "alice").look("quota").text
@@ -114,7 +126,7 @@ def test_administrators_see_each_entry_by_who_uses_it(world):
     page = Browser(world, "admin").look("quotas").text
     each = section(page, "rule-each-user")
     assert "alice GPUs at once 2 over the share 1 4 2" in each
-    assert "bob GPUs at once 1 1 4 3" in each
+    assert "bob GPUs at once 0 1 1 4 3" in each
     assert "team Vision GPUs at once 2 8 6" in section(page, "rule-vision")
     assert "team speech GPUs at once 0 8 8" in section(page, "rule-speech")
     assert "Vision 2.0 4.20" in section(page, "used")

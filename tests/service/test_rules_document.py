@@ -85,7 +85,8 @@ def of_quotas(catalog):
     rules, kinds, contact = catalog.rules, catalog.gpus, catalog.rules.contact
     (own, *_) = bounds_of(Who("alice", "alice born", ""), rules, (), WEDNESDAY)
     team = next(one for one in bounds_of(Who("alice", "alice born", "vision"), rules, (), WEDNESDAY) if one.of_all)
-    yield line_words(own, Fraction(1), kinds)
+    yield line_words(own, Fraction(1), Fraction(0), kinds)
+    yield line_words(own, Fraction(0), Fraction(3), kinds)
     yield share_words(own, Use(Fraction(1), Fraction(2)), kinds)
     yield str(refusal(own, Use(Fraction(3), Fraction(2)), 3, kinds, contact))
     at = WEDNESDAY + 6 * 3600 + 1200

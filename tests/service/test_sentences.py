@@ -75,7 +75,8 @@ def offer(free=0, total=4, kind="a100", *, simulated=False, away=0):
         pytest.param(offer(away=4), None, "All 4 A100 80 GB are out of service", id="its node is closed"),
         pytest.param(offer(total=1, away=1), None, "The only A100 80 GB is out of service", id="the only one"),
         pytest.param(offer(away=1), None, "All 4 A100 80 GB are in use or out of service", id="one is broken"),
-        pytest.param(offer(free=1, away=1), None, "1 of 4 A100 80 GB are free", id="not enough"),
+        pytest.param(offer(free=1), None, "1 of 4 A100 80 GB are free", id="not enough"),
+        pytest.param(offer(free=1, away=1), None, "1 of 4 A100 80 GB are free, 1 out of service", id="never enough"),
         pytest.param(offer(total=0), None, "No A100 80 GB is there now", id="its nodes are gone"),
         pytest.param(
             offer(total=0),
@@ -338,7 +339,14 @@ def test_every_phase_and_every_reason_has_words():
     words = {phase: phase_words(a_lease(phase=phase), CATALOG) for phase in Phase}
     assert len(set(words.values())) == len(Phase)
     assert words[Phase.RUNNING] == "Running on 1 A100 80 GB"
-    assert phase_words(a_lease(phase=Phase.RUNNING, request=a_request(gpu=None)), CATALOG) == "Running without a GPU"
+    without = a_request(gpu=None)
+    for phase, told in {
+        Phase.QUEUED: "Waiting to start without a GPU",
+        Phase.PARKED: "Waiting to start without a GPU; it starts by itself",
+        Phase.RESERVED: "Starts now without a GPU",
+        Phase.RUNNING: "Running without a GPU",
+    }.items():
+        assert phase_words(a_lease(phase=phase, request=without), CATALOG) == told
     assert set(ENDINGS) == set(Reason)
     assert gpus_asked(a_request(gpu=None), CATALOG) == "no GPU"
 

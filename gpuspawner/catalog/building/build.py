@@ -6,6 +6,7 @@ One rule for all that ``extends`` brings: what an entry writes itself must fit; 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from types import MappingProxyType
 from typing import Any
 
@@ -15,8 +16,10 @@ from gpuspawner.catalog.building.build_template import DEFAULT_POLICY, Surroundi
 from gpuspawner.catalog.building.extends import Flat, Named, flattened
 from gpuspawner.catalog.document import Issue
 from gpuspawner.catalog.models import AlsoCountsEntry, CatalogEntry, PolicyEntry, ReadingsEntry
+from gpuspawner.catalog.names import did_you_mean
 from gpuspawner.catalog.rules.build import build_rules
 from gpuspawner.catalog.rules.schedulers import KueueEntry, SchedulerEntry
+from gpuspawner.catalog.rules.visible import charging_teams
 from gpuspawner.catalog.values import Catalog, Exporter, HttpSchedulerAddress, KueueQueues, Template
 from gpuspawner.core.idle.policy import ActivityPolicy, ExtendPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy
 from gpuspawner.core.units import show_duration
@@ -59,7 +62,7 @@ def build(entries: CatalogEntry, issues: list[Issue], *, empty: bool) -> Catalog
         simulated=MappingProxyType(dict(entries.simulated)),
         rules=rules,
         exporter=_exporter(entries.readings, named, issues),
-        scheduler=_scheduler(entries.scheduler, named, issues),
+        scheduler=_scheduler(entries.scheduler, named, charging_teams(rules), issues),
         clusters=clusters,
     )
     return catalog if issues else across(catalog, {name: one.gpus for name, one in entries.clusters.items()})
@@ -75,13 +78,15 @@ def _exporter(entry: ReadingsEntry, named: Named, issues: list[Issue]) -> Export
     return Exporter(entry.prometheus, **more)
 
 
-def _scheduler(entry: SchedulerEntry, named: Named, issues: list[Issue]) -> HttpSchedulerAddress | KueueQueues | None:
+def _scheduler(
+    entry: SchedulerEntry, named: Named, known_teams: Collection[str], issues: list[Issue]
+) -> HttpSchedulerAddress | KueueQueues | None:
     http, kueue = entry.http, entry.kueue
     if kueue.model_fields_set:
         if http.model_fields_set:
             right = "keep one of http and kueue"
             issues.append(Issue(("scheduler",), "two schedulers can't own one queue", right))
-        return _kueue(kueue, named, issues)
+        return _kueue(kueue, named, known_teams, issues)
     if http.url is None:
         if entry.model_fields_set and not named.is_wrong("scheduler"):
             right = "add url: with its address, for example scheduler: {http: {url: http://batch:8080}}"
@@ -94,7 +99,11 @@ def _scheduler(entry: SchedulerEntry, named: Named, issues: list[Issue]) -> Http
     return HttpSchedulerAddress(http.url, **_written(timeout_seconds=http.timeout), **more)
 
 
-def _kueue(entry: KueueEntry, named: Named, issues: list[Issue]) -> KueueQueues | None:
+def _kueue(entry: KueueEntry, named: Named, known_teams: Collection[str], issues: list[Issue]) -> KueueQueues | None:
+    for team in entry.teams:
+        if team not in known_teams and not (named.is_wrong("teams") or named.is_wrong("quotas")):
+            wrong = f"no team is called `{team}`"
+            issues.append(Issue(("scheduler", "kueue", "teams", team), wrong, did_you_mean(team, known_teams)))
     if entry.queue is None:
         if not named.is_wrong("scheduler"):
             right = "add queue: with the name of a LocalQueue, for example scheduler: {kueue: {queue: workspaces}}"

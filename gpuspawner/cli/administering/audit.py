@@ -53,10 +53,9 @@ def _lines(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], float]:
 
 
 def _row(line: dict[str, Any], now: float) -> tuple[str, ...]:
-    what = line["what"] + (" (refused)" if line["outcome"] == "refused" else "")
     target = line["target"][:ID_LETTERS] if line["page"] else line["target"]
     at, where, user = show_time(line["at"], now), line["where"] or "-", line["user"] or "-"
-    return at, line["actor"], where, what, user, target or "-", line["why"]
+    return at, line["actor"], where, line["what"], user, target or "-", line["why"]
 
 
 def _cell(value: Any) -> Any:

@@ -155,7 +155,7 @@ def policy_sentence(policy: dict[str, Any]) -> str:
 def sentences(report: dict[str, Any]) -> list[str]:
     """Return what it comes to, in words."""
     freed = report["freed_after_seconds"]
-    stopped = f"stopped {report['workspaces_stopped']} of them, in {report['stopped']} stops"
+    stopped = f"stopped {report['workspaces_stopped']} of the workspaces, in {report['stopped']} stops"
     winnable = f"{report['gpu_hours_winnable']:.1f} that its idle time and grace leave to win"
     said = [
         f"{report['workspaces']} workspaces held GPUs for {report['gpu_hours']:.1f} GPU hours.",

@@ -216,9 +216,8 @@ def idle(measured: str, grace_seconds: float) -> End:
 def nobody_came(claim_seconds: float) -> End:
     """Return the end of a workspace that came while its user was away, and to which nobody came."""
     words = (
-        f"Its turn came while you were away, and in {show_duration(claim_seconds)} nobody opened it, connected to it "
-        "or used its GPU, so it goes to who waits next. Asking again joins the end of the queue. Your files are "
-        "untouched."
+        f"In the {show_duration(claim_seconds)} since it was ready nobody opened it, connected to it or used its GPU, "
+        "so it goes to who waits next. Asking again joins the end of the queue. Your files are untouched."
     )
     return End(Reason.NOBODY_CAME, GPUSPAWNER, words)
 

@@ -110,8 +110,8 @@ def share_words(bound: Bound, use: Use, kinds: Kinds) -> str:
     return f"With this you would have {shown(limit, held + use.asked, kinds)}; your share is {_plain(limit, soft)}."
 
 
-def line_words(bound: Bound, used: Amount, kinds: Kinds) -> str:
-    """Return what is used of a limit, as a form shows it: ``1 of 2 GPUs (up to 4 while free)``.
+def line_words(bound: Bound, held: Amount, waiting: Amount, kinds: Kinds) -> str:
+    """Return what is held of a limit, as a form shows it: ``1 of 2 GPUs (up to 4 while free), 3 waited for``.
 
     A limit for users is told to its user, who knows whose it is.
     """
@@ -124,7 +124,8 @@ def line_words(bound: Bound, used: Amount, kinds: Kinds) -> str:
         more = f" (up to {_plain(limit, hard)} while free)"
     whose = LINES.get(bound.entry.whom, "").format(bound.entry.subject)
     in_team = f" for team {bound.entry.subject}" if bound.entry.whom is Whom.EACH_OF_TEAM else ""
-    return f"{whose}{_plain(limit, used)} of {shown(limit, most, kinds)}{in_team}{more}"
+    line = f"{whose}{_plain(limit, held)} of {shown(limit, most, kinds)}{in_team}{more}"
+    return f"{line}, {_plain(limit, waiting)} waited for" if waiting else line
 
 
 def _plain(limit: Limit, amount: Amount) -> str:

@@ -23,6 +23,14 @@ from gpuspawner.core.quotas.quota_words import Use, held_back_words, refusal, sh
 from gpuspawner.core.rules import QuotaGrant, Rules
 
 
+class Taken(NamedTuple):
+    """What is taken of a limit: ``held``, and what its user waits for, which counts for limits of users alone."""
+
+    bound: Bound
+    held: Amount
+    waiting: Amount
+
+
 class Bar(NamedTuple):
     """What holds a request back: ``rule`` names it, ``words`` is the sentence for its user.
 
@@ -174,11 +182,11 @@ class Tally:
         more = self._more.get(bucket, 0) if self._more else 0
         return self._held.get(bucket, _NONE).total + more
 
-    def uses(self, who: Who) -> list[tuple[Bound, Amount]]:
-        """Return the limits in force for somebody, and what is taken of each: for those of users also what waits."""
+    def uses(self, who: Who) -> list[Taken]:
+        """Return the limits in force for somebody, and what is taken of each."""
         waiting = self._waiting
         return [
-            (bound, self.total(bound.bucket) + waiting.get(bound.bucket, _NONE).total) for bound in self.bounds(who)
+            Taken(bound, self.total(bound.bucket), waiting.get(bound.bucket, _NONE).total) for bound in self.bounds(who)
         ]
 
     def takes(self, claim: Claim, kind: GpuKind | None) -> Takes:

@@ -10,7 +10,7 @@ from tornado.web import HTTPError
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.leases import disputing, endings, events
 from gpuspawner.core.leases.dispute import written
-from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
+from gpuspawner.core.leases.lease import JOINABLE, UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.times import deciding_since
 from gpuspawner.service.api.base import Person
 from gpuspawner.service.leases.reclaimer import EVIDENCE_SECONDS
@@ -150,7 +150,9 @@ def _may_move(lease: Lease) -> bool:
 async def _go_on(parts: Parts, person: Person, lease: Lease, where: str, way: str) -> None:
     """Stop a workspace, to start again with the same home without a GPU, or with one: as any start is asked for."""
     if lease.phase not in UP:
-        raise Conflict("It does not run: change what it asks for on the form.")
+        starts = lease.phase in JOINABLE - WAITING
+        then = "try again once it runs" if starts else "change what it asks for on the form"
+        raise Conflict(f"It does not run{' yet' if starts else ''}: {then}.")
     if lease.unasked:
         raise Conflict("It was started without the GPU service, which could not start it again. Use the form.")
     if way != way_of(lease):

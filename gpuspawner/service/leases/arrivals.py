@@ -49,6 +49,9 @@ class Arrivals:
                 [self._line(after, events.Came(sign.words))],
                 turn,
             )
+        if self._allocator.restrictions.exempt_until(lease) is not None:
+            words = "An administrator exempts it from idleness: nobody has to come."
+            return self._anew(after), [self._line(after, events.NobodyCameYet(words))], Turn.OVER
         if turn is Turn.OVER:
             words = f"Within {show_duration(arrival.claim_seconds)} nobody was seen. Idle time counts from here on."
             return self._anew(after), [self._line(after, events.NobodyCameYet(words))], turn

@@ -145,7 +145,8 @@ def waits(
 def _how_free(title: str, offer: Offer, kind: GpuKind | None) -> str:
     """Return what becomes of the GPUs that somebody waits for, as the beginning of a sentence."""
     if offer.free:
-        return f"{offer.free} of {offer.total} {title} are free"
+        closed = f", {offer.away} out of service" if offer.away else ""
+        return f"{offer.free} of {offer.total} {title} are free{closed}"
     if not offer.total:
         comes = kind is not None and kind.autoscale is not None
         return f"No {title} is there now{', and all that may come are taken' if comes else ''}"
@@ -217,10 +218,11 @@ def phase_words(lease: Lease, catalog: Catalog, *, simulated: bool = False) -> s
     if lease.given and request.gpu is not None:
         gpus += given_instead(catalog, request.gpu, lease.given, simulated=simulated)
     on = "without a GPU" if request.gpu is None else f"on {gpus}"
+    what = "to start without a GPU" if request.gpu is None else f"for {gpus}"
     return {
-        Phase.QUEUED: f"Waiting for {gpus}",
-        Phase.PARKED: f"Waiting for {gpus}; it starts by itself",
-        Phase.RESERVED: f"Got {gpus}; starting",
+        Phase.QUEUED: f"Waiting {what}",
+        Phase.PARKED: f"Waiting {what}; it starts by itself",
+        Phase.RESERVED: "Starts now without a GPU" if request.gpu is None else f"Got {gpus}; starting",
         Phase.STARTING: f"Starting {on}",
         Phase.RUNNING: f"Running {on}",
         Phase.RECLAIMING: f"Idle {on}: ends soon",

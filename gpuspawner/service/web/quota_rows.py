@@ -33,6 +33,7 @@ class Row:
     what: str
     used: str
     aside: str
+    waits: str
     share: str
     most: str
     left: str
@@ -54,10 +55,10 @@ def rows_of(parts: Parts, view: dict[str, Any]) -> list[Row]:
 
 def _of_limit(one: dict[str, Any], who: str) -> Row:
     shown = {name: text or "" for name, text in one["shown"].items()}
-    what = f"{one['unit']} at once"
+    what, waits = f"{one['unit']} at once", shown["waiting"] if one["waiting"] else ""
     return Row(
-        one["entry"], rule_id(one["entry"]), who, what, shown["used"], "", shown["soft"], shown["hard"], shown["left"],
-        "", "", part_of(one["used"], one), _tag(one["used"], one),
+        one["entry"], rule_id(one["entry"]), who, what, shown["used"], "", waits, shown["soft"], shown["hard"],
+        shown["left"], "", "", part_of(one["used"], one), _tag(one["used"], one),
     )  # fmt: skip
 
 
@@ -78,6 +79,7 @@ def _of_budget(parts: Parts, one: dict[str, Any], who: str) -> Row:
         what,
         much("used"),
         much("set_aside"),
+        "",
         much("soft"),
         much("hard"),
         much("left"),
@@ -177,7 +179,7 @@ def _rows(seen: _Seen, entry: Quota, asker: Asker, who: str) -> list[Row]:
 
 def _limits(seen: _Seen, entry: Quota, asker: Asker, who: str) -> list[Row]:
     limits = seen.tally.uses(Who(asker.user, asker.user_created, asker.team))
-    return [_of_limit(limit_view(seen.parts, one, used), who) for one, used in limits if one.entry is entry]
+    return [_of_limit(limit_view(seen.parts, one), who) for one in limits if one.bound.entry is entry]
 
 
 def _taken(one: Balance) -> float:

@@ -7,9 +7,9 @@ from typing import Any
 
 from gpuspawner.catalog import Catalog
 from gpuspawner.catalog.groups import team_title
-from gpuspawner.core.quotas.bounds import Amount, Bound, Who
+from gpuspawner.core.quotas.bounds import Amount, Who
 from gpuspawner.core.quotas.quota_words import line_words
-from gpuspawner.core.quotas.quotas import Tally
+from gpuspawner.core.quotas.quotas import Taken, Tally
 from gpuspawner.core.rules import Account, Limit, Quota, What, Whom
 from gpuspawner.core.units import show_bytes
 from gpuspawner.service.parts import Parts
@@ -19,16 +19,17 @@ from gpuspawner.service.tell.sentences import gpu_title
 def quota_lines(parts: Parts, askers: Iterable[Who]) -> list[dict[str, Any]]:
     """Return every limit that binds somebody, for each team that they may charge: what is used of it, and in words."""
     tally = Tally(parts.allocator.observed.snapshot())
-    uses = {bound.bucket: (bound, used) for who in askers for bound, used in tally.uses(who)}
-    lines = (limit_view(parts, bound, used) for bound, used in uses.values())
+    uses = {one.bound.bucket: one for who in askers for one in tally.uses(who)}
+    lines = (limit_view(parts, one) for one in uses.values())
     return [line for line in lines if line["words"]]
 
 
-def limit_view(parts: Parts, bound: Bound, used: Amount) -> dict[str, Any]:
-    """Return one limit: what is used of it now, and in words. Memory is in bytes."""
+def limit_view(parts: Parts, taken: Taken) -> dict[str, Any]:
+    """Return one limit: what is used of it now, what is waited for, and in words. Memory is in bytes."""
+    bound, held, waiting = taken
     limit, catalog = bound.limit, parts.catalog
-    left = None if bound.hard is None else max(0, bound.hard - used)
-    numbers = {"soft": bound.soft, "hard": bound.hard, "used": used, "left": left}
+    left = None if bound.hard is None else max(0, bound.hard - held - waiting)
+    numbers = {"soft": bound.soft, "hard": bound.hard, "used": held, "waiting": waiting, "left": left}
     return {
         "entry": bound.entry.name,
         "whose": whose(bound.entry, bound.bucket.account, catalog),
@@ -37,7 +38,7 @@ def limit_view(parts: Parts, bound: Bound, used: Amount) -> dict[str, Any]:
         "unit": unit(limit, catalog),
         **{name: None if value is None else float(value) for name, value in numbers.items()},
         "shown": {name: None if value is None else amount(limit, value) for name, value in numbers.items()},
-        "words": line_words(bound, used, catalog.gpus),
+        "words": line_words(bound, held, waiting, catalog.gpus),
     }
 
 

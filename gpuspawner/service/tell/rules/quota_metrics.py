@@ -28,9 +28,9 @@ def used_ratios(parts: Parts) -> dict[tuple[str, str], float]:
             found[entry, limit] = max(found.get((entry, limit), Fraction(0)), Fraction(taken) / most)
 
     for who in set(_whos(parts)):
-        for bound, used in tally.uses(who):
+        for bound, held, waiting in tally.uses(who):
             limit = bound.limit.kind or bound.limit.what.value
-            note(bound.entry.name, limit, used, bound.soft if bound.hard is None else bound.hard)
+            note(bound.entry.name, limit, held + waiting, bound.soft if bound.hard is None else bound.hard)
         for one in balances.of(Asker(*who)) if balances.bind else ():
             limit = f"{one.budget.what.value}/{one.budget.per.value}"
             note(one.entry.name, limit, one.used + one.set_aside, one.soft if one.hard is None else one.hard)

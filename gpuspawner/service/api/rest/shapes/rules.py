@@ -13,11 +13,12 @@ class Shown(Answer):
     soft: str | None
     hard: str | None
     used: str | None
+    waiting: str | None
     left: str | None
 
 
 class Limit(Answer):
-    """How much at one time. Memory is in bytes."""
+    """How much at one time. What its user waits for is not used, but no longer left. Memory is in bytes."""
 
     entry: str
     whose: str
@@ -27,6 +28,7 @@ class Limit(Answer):
     soft: float | None
     hard: float | None
     used: float
+    waiting: float
     left: float | None
     shown: Shown
     words: str

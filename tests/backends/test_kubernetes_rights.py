@@ -26,7 +26,7 @@ async def test_pods_of_others_that_may_not_be_seen_are_told_as_a_limit(api, a_vi
     api.put(a_workspace())
     backend = a_view()
     assert await free(backend)() == 4
-    assert await running(backend)() == [("a", 1, ((("gpu-1", "nvidia.com/gpu"), 1),))]
+    assert await running(backend)() == [("a", 1, ((("gpu-1", "nvidia.com/gpu", ""), 1),))]
     (limit,) = backend.limits
     assert "outside namespace jhub" in limit
     assert "is tried again. If that is not meant, give the service a ClusterRole" in limit
@@ -43,12 +43,12 @@ async def test_the_right_to_see_pods_of_others_is_used_once_it_is_given(api, a_v
     api.remove(first)
     await eventually(running(backend), [])
     second = api.put(a_workspace("two", "b" * 32))
-    await eventually(running(backend), [("b", 1, ((("gpu-1", "nvidia.com/gpu"), 1),))])
+    await eventually(running(backend), [("b", 1, ((("gpu-1", "nvidia.com/gpu", ""), 1),))])
     assert lists(api, "/api/v1/namespaces/jhub/pods") == 1, "it is followed on, not listed anew"
     api.refused.clear()
     await eventually(free(backend), 2)
     assert backend.limits == ()
-    assert await running(backend)() == [("b", 1, ((("gpu-1", "nvidia.com/gpu"), 1),))]
+    assert await running(backend)() == [("b", 1, ((("gpu-1", "nvidia.com/gpu", ""), 1),))]
     api.remove(training)
     api.remove(second)
     await eventually(free(backend), 4)

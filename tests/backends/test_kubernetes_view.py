@@ -205,7 +205,7 @@ async def test_workspaces_are_this_hubs_pods_until_they_are_gone(api, a_view):
     api.put(a_pod())
     seen = await backend.workspaces()
     assert [(r.lease_id[0], r.attempt, r.given, r.ending) for r in seen] == [
-        ("a", 1, ((("gpu-1", "nvidia.com/gpu"), 2),), True),
+        ("a", 1, ((("gpu-1", "nvidia.com/gpu", ""), 2),), True),
         ("a", 2, None, False),
     ]
     assert seen[0].environment["GPUSPAWNER_HUB_ID"] == HUB
@@ -237,7 +237,7 @@ async def test_a_pod_that_finds_no_place_says_why_and_for_how_long(api, a_view):
     (seen,) = await backend.workspaces()
     assert 0.1 <= seen.waiting_seconds < 5, "counted here: the cluster's clock may be another"
     api.put({**pod, "spec": {**pod["spec"], "nodeName": "gpu-1"}, "status": {"phase": "Running"}})
-    await eventually(running(backend), [("a", 1, ((("gpu-1", "nvidia.com/gpu"), 1),))])
+    await eventually(running(backend), [("a", 1, ((("gpu-1", "nvidia.com/gpu", ""), 1),))])
     (seen,) = await backend.workspaces()
     assert (seen.waiting_seconds, seen.waiting) == (0.0, "")
 
@@ -296,5 +296,5 @@ async def test_of_many_pods_only_those_that_count_are_kept(api, a_view):
     for number in range(300):
         api.put(a_pod(f"web-{number}", gpus={}))
     api.put(a_workspace())
-    await eventually(running(backend), [("a", 1, ((("gpu-1", "nvidia.com/gpu"), 1),))])
+    await eventually(running(backend), [("a", 1, ((("gpu-1", "nvidia.com/gpu", ""), 1),))])
     assert len(backend._view._pods.objects) == 1

@@ -30,6 +30,10 @@ from tools.progress import StepError
 
 START_SECONDS = 120
 """Ten times what it takes on two idle cores: a busy machine is no failure."""
+WATCHES = Path("/proc/sys/fs/inotify/max_user_instances")
+WATCHES_AT_LEAST = 1024
+"""Linux allows 128 to each user, and the kubelet and containerd of one cluster take some dozens: of a third one the
+kubelet ended."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -108,6 +112,7 @@ class Cluster:
             StepError: a part did not start, with its log.
         """
         try:
+            allow_watching()
             self._make_walls(programs)
             authority = self._make_certificates()
             settings.write(self.folder, self.address, self.number, self.link)
@@ -280,3 +285,9 @@ class Cluster:
             if time.monotonic() > deadline:
                 raise StepError(f"After {START_SECONDS} s {otherwise}.", self.log(name))
             time.sleep(0.1)
+
+
+def allow_watching() -> None:
+    """Let this machine's users watch as many files as several clusters need; it is never made less."""
+    if int(WATCHES.read_text(encoding="ascii")) < WATCHES_AT_LEAST:
+        WATCHES.write_text(str(WATCHES_AT_LEAST), encoding="ascii")

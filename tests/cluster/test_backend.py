@@ -103,7 +103,7 @@ async def test_the_fleet_is_what_the_device_plugin_offers_and_what_pods_take_of_
     start(one_machine, namespace, "jupyter-alice", A)
     await is_free(backend, 2)
     one = await one_of(backend, A)
-    assert one.given == (((NODE, "nvidia.com/gpu"), 1),)
+    assert one.given == (((NODE, "nvidia.com/gpu", ""), 1),)
     one_machine.core.delete_namespaced_pod("train", namespace)
     await is_free(backend, 4)
 
@@ -253,7 +253,7 @@ async def test_shares_and_slices_are_kinds_of_their_own(one_machine, namespace, 
                 resource="nvidia.com/mig-1g.10gb",
                 affinity=patch["pod"]["spec"]["affinity"],
             )
-            assert (await one_of(backend, B)).given in {None, (((NODE, "nvidia.com/mig-1g.10gb"), 1),)}
+            assert (await one_of(backend, B)).given in {None, (((NODE, "nvidia.com/mig-1g.10gb", ""), 1),)}
             assert await backend.end(B)
     finally:
         gpus.start()

@@ -137,7 +137,7 @@ def test_keep_ends_the_grace_as_often_as_the_policy_lets_it(hub):
     assert refused.json()["error"]["message"] == (
         "Keep: one more asked; 2 of 2 are used. Compute on the GPU, or save your work and stop; files are kept."
     )
-    assert hub.lease("keeper")["warning"]["actions"] == []
+    assert hub.lease("keeper")["warning"]["actions"] == ["without-gpu"]
     hub.stop("keeper")
     hub.until_ended("keeper", "stopped")
     eventually(lambda: hub.last_end("keeper")["end"]["by"] == "the service tests", what="who stopped it is told")

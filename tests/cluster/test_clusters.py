@@ -70,6 +70,10 @@ def state(hub, user):
     return hub.lease(user)["gpus"][0]["state"]
 
 
+def free(hub, kind):
+    return next(offer["free"] for offer in hub.gpu("/offers")["offers"] if offer["kind"] == kind)
+
+
 def measured(hub, user):
     return eventually(lambda: state(hub, user) in {"idle", "busy"}, WAIT_SECONDS, f"{user} is measured")
 
@@ -105,24 +109,27 @@ def test_a_hub_that_starts_again_finds_workspaces_in_both(hub, east, one_machine
 
 
 @pytest.fixture
-def away(east):
-    """The other cluster's API server is away; returns what brings it back, which happens in any case."""
-    own = east.own
-    own.stop_process("kube-apiserver")
+def away(hub, east):
+    """The other cluster's API server is away, and nothing is given there; returns what brings it back."""
+    own, told = east.own, len(hub.log.read_text())
 
     def back():
         own.start_process("kube-apiserver")
         own.wait_until_ready()
 
-    yield back
-    if "kube-apiserver" not in type(own).load(own.folder).processes:
-        back()
+    own.stop_process("kube-apiserver")
+    try:
+        # Until then it may only be slow, and what was seen last holds.
+        eventually(lambda: "cluster us-east: " in hub.log.read_text()[told:], WAIT_SECONDS, "us-east is away")
+        eventually(lambda: free(hub, THERE) == 0, WAIT_SECONDS, "no GPU is given in us-east")
+        yield back
+    finally:
+        if "kube-apiserver" not in type(own).load(own.folder).processes:
+            back()
 
 
 def test_one_cluster_away_its_workspaces_go_on_unknown_and_the_other_grants(hub, east, away):
     lease = hub.lease("bob")["id"]
-    # Until then it may only be slow, and what was seen last holds.
-    eventually(lambda: "cluster us-east: " in hub.log.read_text(), WAIT_SECONDS, "us-east is known to be away")
     eventually(lambda: state(hub, "bob") not in {"idle", "busy"}, WAIT_SECONDS, "bob is unknown, and not idle")
     start(hub, "carol", THERE)
     start(hub, "dave", HERE)

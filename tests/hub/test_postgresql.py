@@ -3,8 +3,8 @@
 from databases import Database
 
 
-def test_a_workspace_starts_is_warned_and_stopped_though_the_service_is_killed_between(new_hub, postgres):
-    database = Database.postgresql(postgres)
+def test_a_workspace_starts_is_warned_and_stopped_though_the_service_is_killed_between(new_hub):
+    database = Database.postgresql()
     store = {"store": database.url, "store_password_file": str(database.password_file)}
     hub = new_hub(gpus=1, idle="2m", grace="10m", sample="20s", fast=20, service_poll=0.3, given=store)
     hub.add_user("ada")

@@ -46,6 +46,8 @@ def main() -> int:
     except Asked:
         return 0
     except StepError as error:
+        if isinstance(error.__context__, StepError):  # what was started could not be cleared away after it either
+            report_failure(error.__context__)
         report_failure(error)
     return 1
 

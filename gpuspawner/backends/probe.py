@@ -119,14 +119,12 @@ def parse_probe(
         return Sample(leased, (), interval_seconds, age_seconds, problem=problem), processes.table or previous
     asked = asked_window(lines)
     buffers, own_seconds = _buffers(lines, seen), asked.until - asked.begin if asked else 0.0
-    followed = _followed(previous, processes.clock[0], interval_seconds)
-    monitors = read_monitors(lines, processes.clock[0], followed)
+    monitors = read_monitors(lines, processes.clock[0], _followed(previous, processes.clock[0], interval_seconds))
     uuids = _by_count(leased, seen, result) if result.counted else dict(result.devices)
     # A part of a device reads as all of it, if at all: its own processes judge it.
     shared |= frozenset(leased) if result.shared else frozenset(result.devices)
-    for gpu in dict.fromkeys(
-        (*leased, *sorted(set(seen) - set(uuids.values())))
-    ):  # two shares of one device are one device
+    others = sorted(set(seen) - set(uuids.values()))
+    for gpu in dict.fromkeys((*leased, *others)):  # two shares of one device are one device
         uuid = uuids.get(gpu, gpu)
         values = _with_buffer(joined(told, uuid), buffers.get(uuid), age_seconds, own_seconds)
         if gpu in result.devices:  # the memory is all of the device's, not that of the part

@@ -377,8 +377,7 @@ class Service:
 
     async def _watch(self) -> None:
         self._look_for_hub()
-        back_seconds = self._wall.set_back_seconds()
-        if back_seconds:
+        if back_seconds := self._wall.set_back_seconds():
             log.warning(SET_BACK, show_duration(back_seconds))
         if self._opened_at is not None:
             await self.parts.store.read(self.parts.store.check_epoch)

@@ -1,15 +1,18 @@
 """Going on without a GPU and back: who may, what it does to leases and GPUs, and what is said before."""
 
+import asyncio
 from dataclasses import replace
 
 import pytest
 from service_world import IDLE_FOR
 
+from gpuspawner.backends.base import ProbeResult
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.api.actions import act
 from gpuspawner.service.api.base import Person
+from gpuspawner.service.leases import reclaimer
 from gpuspawner.service.tell.rules.going_on import wait_words
 from gpuspawner.service.tell.views import lease_view
 
@@ -136,3 +139,59 @@ async def test_a_scheduler_that_is_away_takes_no_workspace_s_page_with_it(world,
     monkeypatch.setattr(world.parts.queue, "offers_for", away)
     told = await wait_words(world.parts, lease, ())
     assert told.startswith("What it would wait for is not known now, and this workspace ends first. The scheduler ")
+
+
+async def held_back(world, monkeypatch, lease, way="without-gpu"):
+    """Ask for it while something is run before the end, until what is returned is set."""
+    saved = asyncio.Event()
+
+    async def run_script(*_how):
+        await saved.wait()
+        return ProbeResult("on-stop 0\nsaved\n")
+
+    monkeypatch.setattr(world.backend, "run_script", run_script)
+    monkeypatch.setattr(reclaimer, "AT_ONCE_SECONDS", 0.01)
+    await act(world.parts, Person(lease.user, lease.key.owner), lease, way, "its page")
+    assert world.phase(lease) is Phase.STOPPING
+    return saved
+
+
+async def test_a_stop_while_it_is_under_way_ends_it_for_good(world, monkeypatch):
+    lease = await world.up("alice")
+    saved = await held_back(world, monkeypatch, lease)
+    person = Person("alice", lease.key.owner)
+    for _ in range(2):
+        await act(world.parts, person, world.now_of(lease), "stop", "its page")
+    saved.set()
+    await asyncio.gather(*world.parts.reclaimer._before_stops.values())
+    await world.go_on(5, step=1)
+    ended = world.now_of(lease)
+    assert (ended.phase, ended.reason, ended.message) == (
+        Phase.ENDED,
+        Reason.STOPPED,
+        "It was stopped by alice, from its page.",
+    )
+    assert world.book.of_key(lease.key) is None
+    lines = [line.event.name for line in await world.parts.store.read(world.parts.store.audit, lease.id)]
+    assert lines.count("stop") == 2, "what was to go on, and once that it was stopped for good"
+
+
+async def test_a_stop_in_the_hub_while_it_is_under_way_ends_it_for_good(world, monkeypatch):
+    lease = await world.up("alice")
+    await held_back(world, monkeypatch, lease)
+    world.hub.forget("alice")
+    await world.allocator.release(lease.id, lease.attempt, "stopped", "")
+    await world.allocator.stoppers.name(lease.key, "root")
+    await world.go_on(5, step=1)
+    ended = world.now_of(lease)
+    assert (ended.phase, ended.reason, ended.ended_by) == (Phase.ENDED, Reason.STOPPED, "root")
+    assert world.book.of_key(lease.key) is None
+
+
+async def test_the_other_way_in_an_old_tab_is_refused(world):
+    lease = await world.up("alice")
+    await go_on(world, lease, "without-gpu")
+    person = Person("alice", lease.key.owner)
+    with pytest.raises(Conflict, match="This workspace has ended"):
+        await act(world.parts, person, world.now_of(lease), "with-gpu", "its page")
+    await act(world.parts, person, world.now_of(lease), "without-gpu", "its page")

@@ -160,3 +160,27 @@ async def test_nobody_waits_for_what_runs_before_another_s_end(world, monkeypatc
     over.set()
     assert await ended(world, lease)
     assert world.hub.calls == [("stop", "alice", lease.server_started)]
+
+
+async def test_a_user_s_many_hold_up_nobody_else_s(world, monkeypatch):
+    running, saved = [], asyncio.Event()
+
+    async def run_script(lease_id, *_how):
+        running.append(lease_id)
+        await saved.wait()
+        return ProbeResult("on-stop 0\nsaved\n")
+
+    monkeypatch.setattr(reclaimer, "ON_STOP_OF_A_USER", 2)
+    monkeypatch.setattr(reclaimer, "AT_ONCE_SECONDS", 0.01)
+    monkeypatch.setattr(world.backend, "run_script", run_script)
+    alices = [await world.up("alice", name, gpu="none") for name in ("one", "two", "three")]
+    bobs = await world.up("bob", gpu="none")
+    for lease in (*alices, bobs):
+        await world.parts.reclaimer.mark(lease.id, End(Reason.STOPPED, lease.user, "enough"))
+        await world.parts.reclaimer.drive(lease.id)
+    assert running == [alices[0].id, alices[1].id, bobs.id]
+    saved.set()
+    await asyncio.gather(*world.parts.reclaimer._before_stops.values())
+    await world.go_on(5, step=1)
+    assert {world.phase(lease) for lease in (*alices, bobs)} == {Phase.ENDED}
+    assert running.count(alices[2].id) == 1, "its turn came"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpuspawner.core.gpus.fleet import Slot
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases import endings
+from gpuspawner.core.leases.endings import ENDINGS, End, Reason, Return
 from gpuspawner.core.leases.lease import START_LIMIT, WAITING, Lease, Phase, require_phase, run, to_phase
 
 
@@ -24,6 +25,26 @@ def found(lease: Lease, server_started: str, attempt: int, slots: tuple[Slot, ..
 def ended_as_dropped(lease: Lease) -> bool:
     """Whether it ended because its starts were dropped: nobody saw a server of it, which may have come up unseen."""
     return lease.phase is Phase.ENDED and lease.ended_by == "gpuspawner" and lease.failed_starts == START_LIMIT - 1
+
+
+def stops_to_start_again(lease: Lease) -> bool:
+    """Whether it stops because its user has it start again: moved, or changed."""
+    if lease.phase is not Phase.STOPPING or lease.reason is None:
+        return False
+    return ENDINGS[lease.reason].returns is Return.ALWAYS
+
+
+def end_for_good(lease: Lease, how: End) -> Lease:
+    """Let what stops to start again end ``how``, and start no more: it was stopped meanwhile."""
+    if not stops_to_start_again(lease):
+        return lease
+    return replace(lease, reason=how.reason, ended_by=how.by, message=how.message, goes_on=None)
+
+
+def stopped_in_hub(lease: Lease, outcome: str) -> Lease:
+    """Return a lease whose server ended by ``outcome``: a stop in the hub, before ours was sent, was somebody's."""
+    by_hub = outcome == "stopped" and lease.stop_sent_at is None
+    return end_for_good(lease, endings.stopped_from_hub("")) if by_hub else lease
 
 
 def as_next(lease: Lease) -> Lease:

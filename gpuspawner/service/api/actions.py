@@ -44,8 +44,8 @@ async def act(parts: Parts, person: Person, lease: Lease, action: str, where: st
     if action in _OF_AN_END:
         async with parts.book.of_ended:
             await _OF_AN_END[action](parts, person, await parts.book.find(lease.id) or lease, said, where)
-    elif lease.reason is not None and lease.reason is _DONE_BY.get(action):
-        return  # a second click, in another tab: it is done already
+    elif _is_done(lease, action):
+        return  # a second click, in another tab
     elif not lease.live:
         raise Conflict("This workspace has ended. Start it again from the form; its files are kept.")
     elif action == "consent":
@@ -60,16 +60,23 @@ async def act(parts: Parts, person: Person, lease: Lease, action: str, where: st
         await _ENDS[action](parts, person, lease, where)
 
 
+def _is_done(lease: Lease, action: str) -> bool:
+    """Whether a workspace ended, or ends, by this very action: of the two ways, by its own."""
+    done = lease.reason is not None and lease.reason is _DONE_BY.get(action)
+    return done and (action not in {WITHOUT, WITH} or action == way_of(lease))
+
+
 async def _stop(parts: Parts, person: Person, lease: Lease, where: str) -> None:
     await stop(parts, person.name, lease, where)
 
 
 async def stop(parts: Parts, who: str, lease: Lease, where: str) -> None:
-    """Stop a workspace for a person, or take its request back while it waits."""
-    if lease.phase is Phase.STOPPING:
-        return
+    """Stop a workspace for a person, or take its request back while it waits. What stops starts no more."""
     waits = lease.phase in WAITING
     how = endings.withdrawn(who, where) if waits else endings.stopped_by(who, where)
+    if lease.phase is Phase.STOPPING:
+        await parts.reclaimer.end_for_good(lease, how)
+        return
     await parts.reclaimer.mark(lease.id, how)
     await parts.reclaimer.drive(lease.id)
 

@@ -346,6 +346,7 @@ class Allocator:
             self.observed.give_back(lease)
             await stored
             return
+        lease = coming_back.stopped_in_hub(lease, outcome)
         up = lease.phase in UP
         stopper = self.stoppers.of(lease) if outcome == "stopped" and up else ""
         how = endings.released(outcome, user=lease.user, up=up, disruption=lease.disruption, stopper=stopper)

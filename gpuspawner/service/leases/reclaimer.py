@@ -7,6 +7,7 @@ import logging
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
+from weakref import WeakValueDictionary
 
 from gpuspawner.backends.base import Backend
 from gpuspawner.backends.on_stop import (
@@ -22,7 +23,7 @@ from gpuspawner.core.leases import coming_back
 from gpuspawner.core.leases import lease as leases
 from gpuspawner.core.leases.endings import End, Reason
 from gpuspawner.core.leases.events import Returned, Stopped
-from gpuspawner.core.leases.lease import Lease, Phase
+from gpuspawner.core.leases.lease import Lease, Owner, Phase
 from gpuspawner.core.leases.output import shown
 from gpuspawner.core.units import show_duration
 from gpuspawner.service.clock import Clock
@@ -37,6 +38,9 @@ log = logging.getLogger("gpuspawner.reclaimer")
 
 AT_ONCE_SECONDS = 2.0
 """What runs before an end, and is over sooner, is waited for. Arbitrary: an exec takes about a second."""
+ON_STOP_OF_A_USER = 16
+"""So many workspaces of one user run at once what is to run before their end: a backend runs a bounded number of all
+users' at once, 64 on Kubernetes, and whoever stops a hundred must not hold up others. Arbitrary: a quarter of them."""
 EVIDENCE_SECONDS = 3 * 3600.0
 """Readings of at least this long before a stop are kept with it: an idle time, a grace, and what came before."""
 
@@ -55,6 +59,7 @@ class Reclaimer:
         """What was run before the end of those that are being stopped wrote, until that is stored with the stop."""
         self._before_stops: dict[str, asyncio.Task[None]] = {}
         """What runs in workspaces before their end, by lease id: beside all else, as it may take minutes."""
+        self._turns: WeakValueDictionary[Owner, asyncio.Semaphore] = WeakValueDictionary()
 
     def mark(self, lease_id: str, how: End, still: Callable[[Lease], bool] = lambda _: True) -> asyncio.Future[None]:
         """Begin a stop: record who, why and the readings behind it. ``still`` judges the newest state of the lease.
@@ -70,6 +75,13 @@ class Reclaimer:
         since = self._clock.now() - max(EVIDENCE_SECONDS, 2 * lease.streak.observed_seconds)
         log.info("stopping %s of %s (%s, by %s): %s", lease.id, lease.user, how.reason.value, how.by, how.message)
         return self._allocator.finish(lease, how, kept_since=None if how.reason is Reason.STOPPED else since)
+
+    async def end_for_good(self, lease: Lease, how: End) -> None:
+        """Let what stops, to start again as its user asked, start no more: they stopped it meanwhile. Or do nothing."""
+        current = self._book.get(lease.id)
+        if current is not None and (after := coming_back.end_for_good(current, how)) is not current:
+            line = self._allocator.line(current, how.by, Stopped(how.reason.value, how.message), how.where)
+            await self._book.save(after, audit=[line])
 
     async def drive(self, lease_id: str) -> None:
         """Take a stopping lease one step further. Called again and again until it has ended; no step twice at once."""
@@ -170,7 +182,8 @@ class Reclaimer:
         twice than a checkpoint less.
         """
         if lease.id not in self._wrote:
-            self._wrote[lease.id] = await self._on_stop(lease)
+            async with self._turns.setdefault(lease.key.owner, asyncio.Semaphore(ON_STOP_OF_A_USER)):
+                self._wrote[lease.id] = await self._on_stop(lease)
         if text := self._wrote[lease.id]:
             row = OutputRow(lease.id, self._clock.now(), text)
             await self._book.store.write(self._book.store.outputs.keep, row)

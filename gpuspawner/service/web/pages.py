@@ -10,6 +10,7 @@ from markupsafe import Markup
 from gpuspawner.catalog import SSH, teams_of
 from gpuspawner.core.errors import Conflict, RequestRefused
 from gpuspawner.core.inbox.notices import Notice
+from gpuspawner.core.leases.coming_back import stops_to_start_again
 from gpuspawner.core.leases.dispute import LONGEST_CHARACTERS
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.times import deciding_since
@@ -152,6 +153,7 @@ class WorkspacePage(PageHandler):
             deciding_since=deciding_since(lease, EVIDENCE_SECONDS) if lease.disputable else None,
             mine=mine,
             up=lease.phase in UP,
+            starts_again=stops_to_start_again(lease),
             waiting=lease.phase in WAITING,
             starting=lease.phase in {Phase.RESERVED, Phase.STARTING},
             open_links=story.open_links(self.hub_prefix, lease, view["opens"]),

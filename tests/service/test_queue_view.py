@@ -119,6 +119,25 @@ async def test_places_that_take_long_are_shown_as_of_before_for_most_of_the_time
     assert queue.version > version + 1, "who was shown those of before looks again"
 
 
+async def test_what_takes_long_to_make_for_all_who_look_is_made_seldom(world, monkeypatch):
+    monkeypatch.setattr(queue_view, "time", times := Times())
+    await world.up("anna")
+    waits, queue = await world.ask("bob", lifetime="1h"), world.parts.queue
+    made = iter(range(9))
+    queue.held_back(waits)
+    assert queue.seldom("number", lambda: next(made)) == 0
+    world.computed.clear()
+    await world.ask("carla", lifetime="1h")
+    times.now = 19.9  # a second was used of it
+    queue.held_back(waits)
+    assert (queue.seldom("number", lambda: next(made)), world.computed["held_back"]) == (0, 0)
+    times.now = 20.1
+    queue.held_back(waits)
+    assert (queue.seldom("number", lambda: next(made)), world.computed["held_back"]) == (1, 1)
+    times.now = 99
+    assert queue.seldom("number", lambda: next(made)) == 1, "where nothing changed"
+
+
 async def test_who_was_shown_places_of_before_is_told_once_there_is_time_for_others(world, monkeypatch):
     monkeypatch.setattr(queue_view, "time", times := Times())
     await world.up("anna")

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.placement.placement import beside_of
+from gpuspawner.core.queue.backfill import Reservation
 from gpuspawner.core.queue.ends import LEAST_WAIT_SECONDS
 from gpuspawner.core.queue.forecast.estimates import Place
 from gpuspawner.core.queue.grants import Held
@@ -47,7 +48,6 @@ class _Computed:
     until: float
     offers: list[Offer]
     answer: Answer | None = None
-    held_back: Mapping[str, Held] | None = None
     made: dict[str, Any] = field(default_factory=dict)
 
 
@@ -60,18 +60,12 @@ def _asked(one: Lease | Claim) -> _Asked:
 
 
 @dataclass
-class _Pass:
-    """The places of all who waited at a time; ``seconds`` of CPU were spent on it until ``ended_at``."""
+class _Made:
+    """What was made of ``of``, when something else was: ``seconds`` of CPU were spent on it until ``ended_at``."""
 
     of: _Computed
-    as_of: float
-    places: Mapping[str, Place]
-    asked: Mapping[str, _Asked]
     seconds: float
     ended_at: float
-    made: dict[str, Any] = field(default_factory=dict)
-    is_old: bool = False
-    """Whether it was shown though something had changed since."""
 
     def is_due(self, part: float) -> bool:
         """Whether another may be made, so that no more than this part of the time goes into them."""
@@ -80,6 +74,25 @@ class _Pass:
     def due_seconds(self, part: float) -> float:
         """Return in how many seconds another may be made."""
         return max(0.0, self.ended_at + self.seconds / part - time.monotonic())
+
+
+@dataclass
+class _Seldom(_Made):
+    """What all who look share."""
+
+    value: Any
+
+
+@dataclass
+class _Pass(_Made):
+    """The places of all who waited at a time."""
+
+    as_of: float
+    places: Mapping[str, Place]
+    asked: Mapping[str, _Asked]
+    made: dict[str, Any] = field(default_factory=dict)
+    is_old: bool = False
+    """Whether it was shown though something had changed since."""
 
     def knows(self, lease: Lease) -> bool:
         """Whether a lease waits as it did then."""
@@ -96,6 +109,7 @@ class QueueView:
         self._changes = PlaceChanges()
         self._computed: _Computed | None = None
         self._pass: _Pass | None = None
+        self._seldom: dict[str, _Seldom] = {}
         self._sources: tuple[Any, ...] = ()
         self._known: tuple[Any, ...] = ()
         self._version = 0
@@ -180,7 +194,7 @@ class QueueView:
             self._changes.see(numbers, self._book, self._scheduler.kinds, answer.as_of)
         asked = {claim.id: _asked(claim) for claim in computed.seen.claims if claim.id in places}
         as_of = computed.seen.now if answer is None else answer.as_of
-        return _Pass(computed, as_of, places, asked, time.thread_time() - began, time.monotonic())
+        return _Pass(computed, time.thread_time() - began, time.monotonic(), as_of, places, asked)
 
     def change(self, lease: Lease) -> str:
         """Return in a sentence how a place changed last, and why; "" where it did not since this service started."""
@@ -188,22 +202,21 @@ class QueueView:
         return self._changes.words(lease.id, self._clock.now())
 
     def held_back(self, lease: Lease) -> Held | None:
-        """Return which rule holds a waiting lease back: what but free GPUs it waits for."""
-        computed = self._now()
-        if computed.held_back is None:
-            answer = self._standing(computed)
-            computed.held_back = {} if answer is None else answer.held_back()
-        return computed.held_back.get(lease.id)
+        """Return which rule holds a waiting lease back: what but free GPUs it waits for. As of a moment ago."""
+        held_back, _ = self.seldom("decided", self._decided)
+        return held_back.get(lease.id)
 
     def kept_free(self, lease: Lease) -> KeptFree | None:
         """Return what is free and kept from a waiting lease for one that goes first: once for all that ask alike."""
-        computed, request = self._now(), lease.request
-        answer = self._standing(computed)
-        reserved = () if answer is None else tuple(answer.reservations())
-        claim = claim_of(lease)
+        computed, request, claim = self._now(), lease.request, claim_of(lease)
+        _, reserved = self.seldom("decided", self._decided)
         whose = tuple(number for number, one in enumerate(reserved) if lease.id in one.whom)
         alike = f"kept free {request.gpu} {request.count} {beside_of(request)} {claim.tried_nodes} {whose}"
         return self.once(alike, lambda: kept_free(claim, computed.seen, reserved))
+
+    def _decided(self) -> tuple[Mapping[str, Held], tuple[Reservation, ...]]:
+        answer = self._standing(self._now())
+        return ({}, ()) if answer is None else (answer.held_back(), tuple(answer.reservations()))
 
     async def offers_for(self, claim: Claim) -> Preview:
         """Return what a claim would get if it were made now, in the place of the one with its id.
@@ -221,6 +234,18 @@ class QueueView:
     def once(self, name: str, make: Callable[[], T]) -> T:
         """Return what is made of the queue for all who look: the same as before, where nothing changed since."""
         return self._once(self._now().made, name, make)
+
+    def seldom(self, name: str, make: Callable[[], T]) -> T:
+        """Return what is made for all who look, of now; what takes long to make, of some seconds ago.
+
+        At most ``PART`` of the time goes into it. ``name`` is one of a few that stand in the code.
+        """
+        computed, last = self._now(), self._seldom.get(name)
+        if last is None or (last.of is not computed and last.is_due(PART)):
+            began, value = time.thread_time(), make()
+            last = self._seldom[name] = _Seldom(computed, time.thread_time() - began, time.monotonic(), value)
+        result: T = last.value
+        return result
 
     @staticmethod
     def _once(made: dict[str, Any], name: str, make: Callable[[], T]) -> T:

@@ -133,7 +133,7 @@ async def entries_shown(parts: Parts) -> list[Entry]:
 async def near_their_end(parts: Parts, count: int) -> list[Row]:
     """Return the limits and budgets that are nearly used up, or run out before they renew: the fullest first."""
     names = await _names(parts)
-    rows = parts.queue.once("quotas near", lambda: _near(parts, names, count))
+    rows = parts.queue.seldom("quotas near", lambda: _near(parts, names, count))
     return rows[:count]
 
 

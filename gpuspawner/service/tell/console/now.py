@@ -82,7 +82,7 @@ def now_view(parts: Parts, wanted: Wanted, ended: list[Lease], disputed: list[Le
         "ends": _next_ends(parts, live, now),
         "queue": sorted(queue_rows(parts, line[:FIRST]), key=lambda row: (row["place"] is None, row["place"] or 0)),
         "waiting": len(line),
-        "borrowing": parts.queue.once("borrowing", lambda: _borrowing(parts)),
+        "borrowing": parts.queue.seldom("borrowing", lambda: _borrowing(parts)),
         "facts": _facts(parts, live, now, found_troubles),
     }
 

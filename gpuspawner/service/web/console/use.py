@@ -113,16 +113,16 @@ class UsePage(ConsolePage):
 def running_parts(parts: Parts) -> list[Part]:
     """Return what runs has used so far, which the ledger and its sums get at the end.
 
-    It is counted once in some seconds for all who look, and anew when a workspace ends: what ended is told once.
+    It is counted once in some seconds for all who look. What has ended meanwhile is left out: it is told once.
     """
-    return parts.queue.once("running parts", lambda: _running_parts(parts))
+    counted = parts.queue.seldom("running parts", lambda: _running_parts(parts))
+    return [part for lease in parts.book for part in counted.get(lease.id, ())]
 
 
-def _running_parts(parts: Parts) -> list[Part]:
-    now, zone = parts.clock.now(), parts.allocator.accounting.zone
-    live = {lease.id: lease for lease in parts.book}
-    lines = (line for lease in live.values() for line in lines_until(lease, now, zone))
-    return list(parts_of_lines(lines, live, parts.scheduler.fleet.node_of))
+def _running_parts(parts: Parts) -> dict[str, list[Part]]:
+    """Return them by the id of their lease."""
+    now, zone, node_of = parts.clock.now(), parts.allocator.accounting.zone, parts.scheduler.fleet.node_of
+    return {x.id: list(parts_of_lines(lines_until(x, now, zone), {x.id: x}, node_of)) for x in parts.book}
 
 
 def _of_all(total: Amounts) -> dict[str, Any]:

@@ -139,9 +139,11 @@ class World:
         return [self.leases[lease.key] for lease in leases]
 
     def borrowed(self):
+        """How much our queue has borrowed of the first flavor; "" while Kueue has not told it yet."""
         group, version = API.split("/")
         queue = self.objects.get_cluster_custom_object(group, version, "clusterqueues", "ours")
-        return queue["status"]["flavorsUsage"][0]["resources"][0]["borrowed"]
+        usage = queue.get("status", {}).get("flavorsUsage")
+        return usage[0]["resources"][0].get("borrowed", "") if usage else ""
 
     def workloads(self):
         group, version = API.split("/")

@@ -12,11 +12,9 @@ from typing import Any
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.gpus.fleet import Fleet
 from gpuspawner.core.leases.lease import UP, WAITING, Lease
-from gpuspawner.core.leases.request import Request
 from gpuspawner.core.placement.kinds import kinds_of
 from gpuspawner.core.queue.forecast.estimates import Place
-from gpuspawner.core.queue.snapshot import Claim, Kinds, Snapshot, claim_of
-from gpuspawner.core.quotas.limits import Room
+from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
 from gpuspawner.core.rules import LatestEnd
 from gpuspawner.core.units import show_time
 from gpuspawner.schedulers.base import SCHEDULER, Answer, Capabilities, Grant, Offer, Preempted, Preview, Refusal
@@ -30,6 +28,7 @@ from gpuspawner.schedulers.http.mirror import Mirror
 from gpuspawner.schedulers.http.signing import Deliveries
 from gpuspawner.schedulers.http.telling import Telling
 from gpuspawner.schedulers.own_queue import without_gpus
+from gpuspawner.schedulers.passing_on import PassingOn
 
 log = logging.getLogger("gpuspawner.scheduler")
 
@@ -42,12 +41,13 @@ SAME_CLOCK_SECONDS = 60.0
 """Clocks that differ by less are taken for the same."""
 
 
-class HttpScheduler:
+class HttpScheduler(PassingOn):
     """Asks a batch scheduler; ``mine`` is who sees the GPUs, and grants what takes none."""
 
     def __init__(self, client: Client, mine: Seam, wall: Callable[[], float] = time.time) -> None:
         """Ask nothing yet."""
-        self._client, self._mine, self._wall = client, mine, wall
+        super().__init__(mine)
+        self._client, self._wall = client, wall
         self._telling, self._deliveries = Telling(client), Deliveries()
         self._seen: Told | None = None
         self._stock: StockList | None = None
@@ -77,38 +77,6 @@ class HttpScheduler:
             title=self._client.name,
             version="" if seen is None else seen.version,
         )
-
-    @property
-    def kinds(self) -> Kinds:
-        """The GPU kinds as they are served here."""
-        return self._mine.kinds
-
-    @property
-    def fleet(self) -> Fleet:
-        """The last view that was observed."""
-        return self._mine.fleet
-
-    @property
-    def room(self) -> Room:
-        """What the backend allows beside its GPUs."""
-        return self._mine.room
-
-    @property
-    def unseen(self) -> tuple[str, ...]:
-        """Why the GPUs are not seen."""
-        return self._mine.unseen
-
-    def use_kinds(self, kinds: Kinds) -> None:
-        """Serve these kinds from now on."""
-        self._mine.use_kinds(kinds)
-
-    def check(self, request: Request) -> None:
-        """Raise RequestRefused for what the backend never allows."""
-        self._mine.check(request)
-
-    def node_seconds(self, lease: Lease) -> float | None:
-        """Return in about how long the node is there that is started for a lease."""
-        return self._mine.node_seconds(lease)
 
     def patch(self, lease: Lease, off: Collection[str] = ()) -> dict[str, Any]:
         """Return what shows the workspace its GPUs, and what the scheduler wants its pod to have beside."""

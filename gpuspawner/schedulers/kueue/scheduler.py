@@ -15,17 +15,17 @@ from gpuspawner.core.leases.lease import UP, WAITING, Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.placement.kinds import kinds_of
 from gpuspawner.core.queue.forecast.estimates import Place
-from gpuspawner.core.queue.snapshot import Claim, Kinds, Snapshot, claim_of
-from gpuspawner.core.quotas.limits import Room
+from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
 from gpuspawner.schedulers.base import SCHEDULER, Answer, Capabilities, Grant, Offer, Preempted, Preview, Refusal
 from gpuspawner.schedulers.base import Scheduler as Seam
 from gpuspawner.schedulers.kueue import asks, gives, steps
 from gpuspawner.schedulers.kueue.cluster import KueueCluster
 from gpuspawner.schedulers.kueue.objects import VERSION, Pending, Queue, Workload
 from gpuspawner.schedulers.own_queue import without_gpus
+from gpuspawner.schedulers.passing_on import PassingOn
 
 
-class KueueScheduler:
+class KueueScheduler(PassingOn):
     """Makes Workloads of leases, and grants what Kueue admits; ``mine`` sees the GPUs, and grants what takes none."""
 
     def __init__(
@@ -37,7 +37,8 @@ class KueueScheduler:
         tolerations: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         """Ask nothing yet. ``tolerations`` are those of workspaces' pods."""
-        self._cluster, self._mine, self._queues, self._hub = cluster, mine, queues, hub
+        super().__init__(mine)
+        self._cluster, self._queues, self._hub = cluster, queues, hub
         self._tolerations = tolerations
         self._workloads: dict[str, Workload] = {}
         self._of: dict[str, Queue] = {}
@@ -63,37 +64,10 @@ class KueueScheduler:
         )
 
     @property
-    def kinds(self) -> Kinds:
-        """The GPU kinds as they are served here."""
-        return self._mine.kinds
-
-    @property
-    def fleet(self) -> Fleet:
-        """The last view that was observed."""
-        return self._mine.fleet
-
-    @property
-    def room(self) -> Room:
-        """What the backend allows beside its GPUs."""
-        return self._mine.room
-
-    @property
     def unseen(self) -> tuple[str, ...]:
         """Why the GPUs are not seen, and what Kueue does not tell."""
         told = (self._cluster.places_away, *(f"Kueue refuses: {why}" for why in [*self._refused.values()][:1]))
-        return (*self._mine.unseen, *(words for words in told if words))
-
-    def use_kinds(self, kinds: Kinds) -> None:
-        """Serve these kinds from now on."""
-        self._mine.use_kinds(kinds)
-
-    def check(self, request: Request) -> None:
-        """Raise RequestRefused for what the backend never allows."""
-        self._mine.check(request)
-
-    def node_seconds(self, lease: Lease) -> float | None:
-        """Return in about how long the node is there that is started for a lease."""
-        return self._mine.node_seconds(lease)
+        return (*super().unseen, *(words for words in told if words))
 
     def patch(self, lease: Lease, off: Collection[str] = ()) -> dict[str, Any]:
         """Return what makes the cluster give a pod its GPUs, on the nodes of the flavors that it was admitted with.

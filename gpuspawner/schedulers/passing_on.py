@@ -1,0 +1,50 @@
+"""What a scheduler that owns the queue leaves to ours, which sees the GPUs."""
+
+from __future__ import annotations
+
+from gpuspawner.core.gpus.fleet import Fleet
+from gpuspawner.core.leases.lease import Lease
+from gpuspawner.core.leases.request import Request
+from gpuspawner.core.queue.snapshot import Kinds
+from gpuspawner.core.quotas.limits import Room
+from gpuspawner.schedulers.base import Scheduler
+
+
+class PassingOn:
+    """Passes on to ``mine`` what is about GPUs, and not about who gets them."""
+
+    def __init__(self, mine: Scheduler) -> None:
+        """Pass on to ``mine``."""
+        self._mine = mine
+
+    @property
+    def kinds(self) -> Kinds:
+        """The GPU kinds as they are served here."""
+        return self._mine.kinds
+
+    @property
+    def fleet(self) -> Fleet:
+        """The last view that was observed."""
+        return self._mine.fleet
+
+    @property
+    def room(self) -> Room:
+        """What the backend allows beside its GPUs."""
+        return self._mine.room
+
+    @property
+    def unseen(self) -> tuple[str, ...]:
+        """Why the GPUs are not seen."""
+        return self._mine.unseen
+
+    def use_kinds(self, kinds: Kinds) -> None:
+        """Serve these kinds from now on."""
+        self._mine.use_kinds(kinds)
+
+    def check(self, request: Request) -> None:
+        """Raise RequestRefused for what the backend never allows."""
+        self._mine.check(request)
+
+    def node_seconds(self, lease: Lease) -> float | None:
+        """Return in about how long the node is there that is started for a lease."""
+        return self._mine.node_seconds(lease)

@@ -11,6 +11,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
+from gpuspawner.catalog.claims import ClaimEntry
 from gpuspawner.catalog.clusters import ClusterEntry, Labels
 from gpuspawner.catalog.entry import (
     Bytes,
@@ -86,7 +87,10 @@ class AutoscaleEntry(Entry):
 
 
 class GpuEntry(Entry):
-    """A kind of GPU. A share has ``of`` and ``shares``; any other has ``memory``."""
+    """A kind of GPU. A share has ``of`` and ``shares``; any other has ``memory``.
+
+    Pods ask for a resource, or they claim devices: never both.
+    """
 
     title: Title = None
     """What people read. Default: the kind's own name."""
@@ -104,6 +108,8 @@ class GpuEntry(Entry):
     """Into how many shares one of those GPUs is divided."""
     resource: Annotated[str | None, BeforeValidator(parse_resource)] = None
     """What nodes call it, where it is no whole GPU or no label tells its kind. Default: nvidia.com/gpu."""
+    claim: Annotated[ClaimEntry, Section] = ClaimEntry()
+    """How pods claim it (dynamic resource allocation), in place of match and resource. Default: they do not."""
     autoscale: Annotated[AutoscaleEntry, Section] = AutoscaleEntry()
     """The nodes that the cluster's autoscaler starts for it."""
     groups: Groups = None

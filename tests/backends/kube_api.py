@@ -9,6 +9,9 @@ from aiohttp import WSMsgType, web
 VERSION = "resourceVersion"
 
 
+COLLECTIONS = {"ResourceSlice": "resourceslices", "DeviceClass": "deviceclasses", "ResourceClaim": "resourceclaims"}
+
+
 class KubeApi:
     """``objects`` are by path (``/api/v1/nodes``) and uid. Everything a client asked stands in ``asked``.
 
@@ -63,6 +66,8 @@ class KubeApi:
         return str(path)
 
     def _paths(self, item):
+        if (collection := COLLECTIONS.get(item.get("kind"))) is not None:
+            return f"/apis/resource.k8s.io/v1/{collection}"
         if "nodeName" in item["spec"] or "containers" in item["spec"]:
             return "/api/v1/pods"
         if "limits" in item["spec"]:

@@ -230,6 +230,17 @@ def test_the_services_rights_on_kueue_are_those_that_hub_config_explains_and_are
         assert more == explained[kind]
 
 
+def test_rights_on_claims_are_those_that_hub_config_explains_and_are_given_on_asking(chart):
+    text = (ROOT / "hub_config" / "kubernetes-claims-rbac.yaml").read_text()
+    explained = {part["kind"]: part["rules"] for part in yaml.safe_load_all(text) if "rules" in part}
+    without, rendered = (chart.objects({"rights.claims": claims}) for claims in (False, True))
+    cluster = rendered["ClusterRole", "jhub-gpuspawner"]["rules"]
+    before = without["ClusterRole", "jhub-gpuspawner"]["rules"]
+    assert [rule for rule in cluster if rule not in before] == explained["ClusterRole"]
+    assert rendered["Role", "gpuspawner-hub"]["rules"] == explained["Role"]
+    assert rendered["Role", "gpuspawner"]["rules"] == without["Role", "gpuspawner"]["rules"]
+
+
 def test_custom_resources_bring_their_rights_and_no_others(chart):
     rendered = chart.objects({"customResources.enabled": True})
     assert "custom_resources: jhub" in rendered["Secret", "gpuspawner-settings"]["stringData"]["cluster.yaml"]

@@ -7,6 +7,7 @@ import pytest
 from service_world import a_catalog
 
 from gpuspawner.backends.fake import FakeBackend, fake_gpus
+from gpuspawner.core.gpus.claims import DeviceClaim
 from gpuspawner.core.gpus.fleet import Autoscale, Fleet, Gpu, GpuKind
 from gpuspawner.core.gpus.names import Group
 from gpuspawner.service.app import Options, Service
@@ -75,3 +76,13 @@ async def test_the_service_logs_it_once_at_its_first_complete_view(tmp_path, mon
         backend.complete = complete
         await service._observe_fleet()
         assert caplog.text.count("No GPU matches the kind a100 (match: *A100*)") == complete
+
+
+def test_a_kind_that_no_device_serves_is_told_with_its_class_and_selectors():
+    claim = DeviceClaim("gpu.nvidia.com", ("device.driver == 'gpu.nvidia.com'",))
+    kind = GpuKind("h100", "H100", 80 * 2**30, resource=claim.counted_as("h100"), claim=claim)
+    (sentence,) = unmatched([kind], Fleet(complete=True))
+    assert sentence.startswith(
+        "No GPU matches the kind h100 (no device of a ResourceSlice meets the class gpu.nvidia.com and "
+        "device.driver == 'gpu.nvidia.com'). "
+    )

@@ -13,7 +13,6 @@ from gpuspawner.backends.kubernetes.api import Api, ApiRefused
 from gpuspawner.backends.kubernetes.names import HUB_LABEL, LEASE_LABEL
 from gpuspawner.backends.kubernetes.patches import WITH_GPUS, WITHOUT_GPUS, as_json, pod_patch
 from gpuspawner.backends.kubernetes.probes import Prober
-from gpuspawner.backends.kubernetes.reading.models import model_of
 from gpuspawner.backends.kubernetes.reading.objects import Pod, to_pod
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.backends.kubernetes.view import ClusterView
@@ -88,10 +87,10 @@ class KubernetesBackend:
             why = "no running pod of the workspace was found" if self._view.seen else "the cluster is not seen yet"
             return ProbeResult(problem=why)
         result = await self._prober.probe(pod, len(leased), deadline_seconds)
-        node = self._view.nodes.get(pod.node)
+        node = self._view.node(pod.node)
         if result.problem and node is not None and not node.ready:
             result = replace(result, problem=f"its node {pod.node} is not ready{_next(pod)}: {result.problem}")
-        models = [model_of(node.labels, resource) for resource in pod.requests] if node else []
+        models = [node.model(resource) for resource in pod.requests] if node else []
         divided = any(model.is_divided for model in models)
         shared = divided or any(model.profile for model in models)  # replicas, and slices of one device
         return replace(result, counted=True, shared=shared, divided=divided, pod=PodName(pod.namespace, pod.name))
@@ -166,7 +165,7 @@ class KubernetesBackend:
             waiting=pod.refusal,
             ending=pod.deleting,
             disruption=pod.disruption,
-            unhealthy=pod.unhealthy,
+            unhealthy=tuple(sorted({*pod.unhealthy, *self._view.devices.unhealthy(pod)})),
             ends_in_seconds=pod.grace_seconds if pod.disruption or pod.deleting else None,
             # Users may have rights in a namespace of their own: what a pod says there may be theirs.
             kept_since=None if self.settings.all_namespaces else pod.created_at,

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from gpuspawner.backends.kubernetes.kinds import kind_of
-from gpuspawner.backends.kubernetes.reading.models import Model, model_of
+from gpuspawner.backends.kubernetes.reading.models import Model
 from gpuspawner.backends.kubernetes.reading.objects import Node, Pod, Taint
 from gpuspawner.core.gpus.fleet import Beside, Gpu, GpuKind
 from gpuspawner.core.gpus.names import Group
@@ -55,7 +55,7 @@ def gpus_of_node(
                 foreign.setdefault(resource, []).append(pod)
     gpus: list[Gpu] = []
     for resource, total in sorted(node.capacity.items()):
-        model = model_of(node.labels, resource)
+        model = node.model(resource)
         gpus += _gpus(node, resource, total, model, kind_of(model, resource, kinds), foreign.get(resource, ()), away)
     return tuple(gpus)
 
@@ -103,7 +103,8 @@ def _gpus(
         if is_foreign:
             note = f"used by namespace {namespaces}"
         elif is_sick:
-            note = f"{sick} of {total} on {node.name} are reported unhealthy"
+            why = f"tainted {node.taints_of[resource]}" if resource in node.taints_of else "reported unhealthy"
+            note = f"{sick} of {total} on {node.name} are {why}"
         gpus.append(
             Gpu(
                 id=group.gpu(index),

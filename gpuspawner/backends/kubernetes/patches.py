@@ -8,7 +8,7 @@ from typing import Any
 
 from gpuspawner.backends.kubernetes.fleet import GPU_TOLERATIONS, Toleration
 from gpuspawner.backends.kubernetes.kinds import absent_on_new_nodes
-from gpuspawner.backends.kubernetes.reading.models import HOSTNAME, Selector, model_of
+from gpuspawner.backends.kubernetes.reading.models import HOSTNAME, Selector
 from gpuspawner.backends.kubernetes.reading.objects import Node
 from gpuspawner.core.gpus.fleet import Gpu, GpuKind, Slot
 from gpuspawner.core.gpus.names import Group
@@ -115,7 +115,7 @@ def _terms(known: frozenset[Group], resources: frozenset[str], nodes: Mapping[st
         if resource not in resources:
             continue
         node = nodes.get(name, Node(name))
-        if selector := model_of(node.labels, resource).selector:
+        if selector := node.model(resource).selector:
             selectors.add(selector)
         else:
             unlabelled.append(node.labels.get(HOSTNAME, name))

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from gpuspawner.backends.kubernetes.api import Api
+from gpuspawner.backends.kubernetes.devices.view import DeviceView
 from gpuspawner.backends.kubernetes.fleet import beside_on_node, gpus_of_node
 from gpuspawner.backends.kubernetes.reading.limits import to_limits, to_quota
 from gpuspawner.backends.kubernetes.reading.objects import Node, Pod, to_node, to_pod
@@ -63,12 +64,14 @@ class ClusterView:
         self._pods_here = self._pods_at(f"/api/v1/namespaces/{settings.namespace}/pods")
         self._quotas: Watch[tuple[NamespaceQuota, ...]] = self._rules("resourcequotas", to_quota)
         self._limits: Watch[tuple[NamespaceLimit, ...]] = self._rules("limitranges", to_limits)
+        self.devices = DeviceView(api, settings, self._kinds, self._dirty.add)
         self._told: dict[Watch[Any], str] = {}
 
     @property
     def limits(self) -> tuple[str, ...]:
         """What the service may not see, each in a sentence for the administrator."""
-        return tuple(sentence for watch, sentence in self._told.items() if not watch.complete)
+        told = (sentence for watch, sentence in self._told.items() if not watch.complete)
+        return tuple(dict.fromkeys((*told, *self.devices.limits)))
 
     async def gpus(self) -> tuple[Gpu, ...]:
         """Return every GPU of every node.
@@ -93,11 +96,12 @@ class ClusterView:
     async def own_pods(self) -> Sequence[Pod]:
         """Return the pods of this hub's workspaces, those that have ended included. Raises as :meth:`gpus` does."""
         await self._seen(self._pods)
-        return tuple(self._own.values())
+        return tuple(self.devices.pod(pod) for pod in self._own.values())
 
     def use_kinds(self, kinds: Iterable[GpuKind]) -> None:
         """Match the GPUs of all nodes to these kinds at the next look."""
         self._kinds = tuple(kinds)
+        self.devices.use_kinds(self._kinds)
         self._dirty.update(self._node_names)
 
     def of_other_hubs(self) -> Sequence[Pod]:
@@ -106,7 +110,7 @@ class ClusterView:
 
     def of_lease(self, lease_id: str) -> Sequence[Pod]:
         """Return the pods of one lease as they were last seen."""
-        return tuple(self._own_of.get(lease_id, {}).values())
+        return tuple(self.devices.pod(pod) for pod in self._own_of.get(lease_id, {}).values())
 
     def refused_seconds(self, pod: Pod) -> float:
         """Return for how long no place was found for a pod, by this machine's clock: the cluster's may be another."""
@@ -122,6 +126,11 @@ class ClusterView:
     def nodes(self) -> Mapping[str, Node]:
         """The nodes as they were last seen, by name."""
         return self._node_names
+
+    def node(self, name: str) -> Node | None:
+        """Return a node with the devices that are claimed there, None where it is not seen."""
+        node = self._node_names.get(name)
+        return self.devices.node(node) if node else None
 
     def room(self) -> Room:
         """Return the rules of the workspaces' namespace: those that may not be seen are not in it."""
@@ -149,6 +158,7 @@ class ClusterView:
                 asyncio.create_task(self._nodes.run()),
                 asyncio.create_task(self._follow_pods()),
                 *(asyncio.create_task(self._follow_rules(*rules)) for rules in self._rule_watches()),
+                *(asyncio.create_task(following) for following in self.devices.follow()),
             ]
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._first_look(), FIRST_LOOK_SECONDS)
@@ -160,13 +170,23 @@ class ClusterView:
                 )
             if not watch.complete:
                 raise Unavailable("The cluster has not been seen yet.")
-            if watch.lost_seconds > self._settings.stale_seconds:
-                raise Unavailable(f"The Kubernetes API server has not answered for {watch.lost_seconds:.0f} s.")
+            self._check_heard(watch)
+        for device_watch in self.devices.watches:
+            if not device_watch.answered.is_set():
+                raise Unavailable("The cluster's devices have not been seen yet.")
+            if device_watch.complete:
+                self._check_heard(device_watch)
+
+    def _check_heard(self, watch: Watch[Any]) -> None:
+        if watch.lost_seconds > self._settings.stale_seconds:
+            raise Unavailable(f"The Kubernetes API server has not answered for {watch.lost_seconds:.0f} s.")
 
     async def _first_look(self) -> None:
         await self._nodes.answered.wait()
         while not (pods := self._pods).answered.is_set():  # it gives way to another where it is refused
             await pods.answered.wait()
+        for watch in self.devices.watches:
+            await watch.answered.wait()
 
     def _current(self, watches: Sequence[Watch[Node] | Watch[Pod]]) -> list[Watch[Node] | Watch[Pod]]:
         """Return the watches with that of the pods as it is by now: it may have given way to one that sees less."""
@@ -180,7 +200,7 @@ class ClusterView:
         pod = to_pod(data, self._named)
         if pod is None or self._settings.all_namespaces or pod.namespace == self._settings.namespace:
             return pod
-        return replace(pod, hub="", variables={}) if pod.requests else None
+        return replace(pod, hub="", variables={}) if pod.requests or pod.claims else None
 
     @property
     def _pods(self) -> Watch[Pod]:
@@ -274,9 +294,9 @@ class ClusterView:
             self._pods_on.pop(before.node, None)
 
     def _count(self, name: str) -> None:
-        node = self._node_names.get(name)
-        pods = self._pods_on.get(name, {}).values()
+        node, seen = self.node(name), self._pods_on.get(name, {})
         self._beside.pop(NodeName("", name), None)
+        pods = [*map(self.devices.pod, seen.values()), *self.devices.others(name, seen)]
         gpus = gpus_of_node(node, pods, self._kinds, self._hub, self._settings.tolerations) if node else ()
         if gpus and node:
             self._gpus_of[name] = gpus

@@ -20,8 +20,8 @@ log = logging.getLogger("gpuspawner.kubernetes")
 T = TypeVar("T")
 
 GONE = 410
-UNKNOWN, FORBIDDEN = 401, 403
-"""Who asks is not known, whatever it asks: that passes. Or this is not for who asks."""
+UNKNOWN, FORBIDDEN, NOT_THERE = 401, 403, 404
+"""Who asks is not known, whatever it asks: that passes. Or this is not for who asks, or the cluster has none of it."""
 REFUSED_SECONDS = 15.0
 """A refusal that lasts as long is meant. An API server that starts refuses everybody whose roles it has not read yet: a
 service that believed it would see less of the cluster. What is refused for long is asked for again as often: the right
@@ -89,7 +89,7 @@ class Watch(Generic[T]):
                 if error.status == UNKNOWN:
                     self.refused, self._refused_at = str(error), math.inf
                     self.answered.set()
-                if error.status == FORBIDDEN and self._gives_up(error, until_refused=until_refused):
+                if error.status in {FORBIDDEN, NOT_THERE} and self._gives_up(error, until_refused=until_refused):
                     return
                 if error.status == GONE:
                     self._version = ""

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from gpuspawner.catalog.building.extends import Named
+from gpuspawner.catalog.claims import build_claim, check_claim
 from gpuspawner.catalog.document import Issue
 from gpuspawner.catalog.models import CatalogEntry, GpuEntry
 from gpuspawner.catalog.names import did_you_mean
 from gpuspawner.core.errors import quoted
+from gpuspawner.core.gpus.claims import DeviceClaim
 from gpuspawner.core.gpus.fleet import Autoscale, GpuKind
 from gpuspawner.core.gpus.vendors import NVIDIA, VENDORS
 from gpuspawner.core.units import show_bytes
@@ -32,6 +34,7 @@ def build_kind(name: str, kinds: Mapping[str, GpuEntry]) -> GpuKind:
     counts = entry.counts
     if counts is None and whole.counts is not None:
         counts = whole.counts / shares
+    claim = build_claim(entry.claim)
     return GpuKind(
         name=name,
         title=entry.title or name,
@@ -41,10 +44,11 @@ def build_kind(name: str, kinds: Mapping[str, GpuEntry]) -> GpuKind:
         price_per_hour=price,
         of=entry.of,
         shares=shares,
-        resource=entry.resource or whole.resource or "",
+        resource=claim.counted_as(name) if claim else entry.resource or whole.resource or "",
         autoscale=_autoscale(entry),
         groups=frozenset((entry.groups if entry.groups is not None else whole.groups) or ()),
         counts=counts,
+        claim=claim,
     )
 
 
@@ -59,19 +63,22 @@ def _autoscale(entry: GpuEntry) -> Autoscale | None:
 
 def check_gpus(entries: CatalogEntry, named: Named) -> Iterator[Issue]:
     """Yield what is wrong with the kinds that passed the schema, and with ``simulated``."""
-    matches: dict[tuple[str | None, str | None], str] = {}
+    matches: dict[tuple[str | None, str | None, DeviceClaim | None], str] = {}
     for name, entry in entries.gpus.items():
         yield from _check_autoscale(name, entry, named)
+        if entry.claim.model_fields_set and named.knows("gpus", name, ("claim", "device_class")):
+            beside = [key for key in ("match", "resource", "of") if getattr(entry, key) is not None]
+            yield from check_claim(("gpus", name, "claim"), entry.claim, beside, named.is_wrong)
         if not named.knows("gpus", name, ("of",), ("shares",)):
             continue  # whether it is a share, and of what, is not known
         if entry.of or entry.shares:
             yield from _check_share(name, entry, entries, named)
             continue
         yield from _check_whole(name, entry, entries, named)
-        matched = entry.match, entry.resource
-        if matched != (None, None) and matches.setdefault(matched, name) != name:
+        matched = entry.match, entry.resource, build_claim(entry.claim)
+        if any(matched) and matches.setdefault(matched, name) != name:
             wrong = f"the same as that of `{matches[matched]}`"
-            key = "match" if entry.match else "resource"
+            key = "match" if entry.match else "resource" if entry.resource else "claim"
             yield Issue(("gpus", name, key), wrong, "let each GPU match one kind; divide a kind by of and shares")
     for name in entries.simulated:
         kind = entries.gpus.get(name)
@@ -86,7 +93,8 @@ def _check_whole(name: str, entry: GpuEntry, entries: CatalogEntry, named: Named
     if entry.memory is None and named.knows("gpus", name, ("memory",)):
         yield Issue(("gpus", name), "memory is missing", "add the memory of one GPU, for example memory: 80GiB")
     found = entry.match is not None or entry.resource is not None or name in entries.simulated
-    known = named.knows("gpus", name, ("match",), ("resource",)) and not named.is_wrong("simulated", name)
+    found = found or bool(entry.claim.model_fields_set)
+    known = named.knows("gpus", name, ("match",), ("resource",), ("claim",)) and not named.is_wrong("simulated", name)
     if not found and known:
         right = "add match: with the name nvidia-smi shows, for example match: NVIDIA A100*"
         yield Issue(("gpus", name), "without match, no GPU is ever of this kind", right)
@@ -111,7 +119,7 @@ def _check_autoscale(name: str, entry: GpuEntry, named: Named) -> Iterator[Issue
     if written.max is not None and written.each is not None and written.each > written.max:
         yield Issue((*loc, "each"), f"{written.each} on one node are more than {written.max} in all", "raise max")
     others = [label for label in written.labels or () if label.startswith(_OTHER_VENDORS)]
-    if others and entry.resource is None and named.knows("gpus", name, ("resource",)):
+    if others and entry.resource is None and not entry.claim.device_class and named.knows("gpus", name, ("resource",)):
         right = "add resource: with what its nodes call their GPUs, for example resource: amd.com/gpu"
         yield Issue(loc, f"`{others[0]}` is no NVIDIA node's, and its pods would ask for NVIDIA's GPUs", right)
     if entry.match and not written.labels and knows("labels") and set(entry.match) & set("*?["):
@@ -123,6 +131,9 @@ def _check_share(name: str, entry: GpuEntry, entries: CatalogEntry, named: Named
     loc = ("gpus", name)
     if entry.match is not None:
         yield Issue((*loc, "match"), "a share has the GPUs of the kind it divides", "remove match")
+    if entry.of in entries.gpus and entries.gpus[entry.of].claim.model_fields_set:
+        right = "give this kind a claim of its own, with the capacity of its part"
+        yield Issue((*loc, "of"), f"`{entry.of}` is served by claims, which no share divides", right)
     if entry.of is None:
         yield Issue((*loc, "shares"), "of which kind is not said", "add of: with the kind whose GPUs are divided")
         return

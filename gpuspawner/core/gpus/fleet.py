@@ -8,6 +8,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import NamedTuple
 
+from gpuspawner.core.gpus.claims import DeviceClaim
 from gpuspawner.core.gpus.names import Group, group_of
 
 
@@ -42,7 +43,10 @@ class GpuKind:
     of: str | None = None
     shares: int = 1
     resource: str = ""
-    """What a Kubernetes node calls these GPUs and a pod asks for; "" for any whole GPU, and for local processes."""
+    """What a Kubernetes node calls these GPUs and a pod asks for; "" for any whole GPU, and for local processes.
+
+    Where ``claim`` says that they are claimed, it is what they are counted as, and no pod asks for it.
+    """
     replicas: int = 1
     """Into how many the cluster divides the devices that serve it: time-slicing, MPS."""
     autoscale: Autoscale | None = None
@@ -53,6 +57,8 @@ class GpuKind:
     """How much one counts in quotas and GPU hours; None for its share of a device."""
     cluster: str = ""
     """The cluster whose GPUs these are; "" where there is but one, or it is the hub's own."""
+    claim: DeviceClaim | None = None
+    """How pods claim these GPUs; None where they ask for a resource."""
     where: str = ""
     """That cluster as people read it, with which ``title`` ends: "" where there is but one."""
 

@@ -116,8 +116,12 @@ def reaches_gpus(name: str, named: frozenset[str] = frozenset()) -> bool:
 
 
 def vendor_of(resource: str) -> Vendor | None:
-    """Return whose GPUs a resource counts, by its domain; None of a vendor that is not known here."""
-    return _BY_DOMAIN.get(resource.partition("/")[0])
+    """Return whose GPUs a resource counts, by its domain; None of a vendor that is not known here.
+
+    Classes of devices that are claimed have a name before that: ``mig.nvidia.com``.
+    """
+    domain = resource.partition("/")[0]
+    return next((vendor for name, vendor in _BY_DOMAIN.items() if domain == name or domain.endswith(f".{name}")), None)
 
 
 def how_measured(resource: str) -> str:

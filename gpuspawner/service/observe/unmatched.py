@@ -41,6 +41,9 @@ def resource_of(kind: GpuKind, fleet: Fleet) -> str:
 
 
 def _looked_for(kind: GpuKind) -> str:
+    if kind.claim is not None:
+        wanted = " and ".join((f"the class {kind.claim.device_class}", *kind.claim.selectors))
+        return f"no device of a ResourceSlice meets {wanted}"
     parts = [f"{name}: {value}" for name, value in (("match", kind.match), ("resource", kind.resource)) if value]
     return ", ".join(parts) or "simulated alone"
 

@@ -15,7 +15,7 @@ from typing import Any
 from gpuspawner.backends.base import ATTEMPT, LEASE_ID
 from gpuspawner.backends.kubernetes.names import HUB_LABEL, variables_of
 from gpuspawner.backends.kubernetes.reading.holders import holder_of
-from gpuspawner.backends.kubernetes.reading.models import is_kept_label
+from gpuspawner.backends.kubernetes.reading.models import Model, is_kept_label, model_of
 from gpuspawner.backends.kubernetes.reading.quantities import amount_of
 from gpuspawner.core.gpus.fleet import NOTHING, Beside
 from gpuspawner.core.gpus.vendors import is_gpu_resource
@@ -41,6 +41,7 @@ class Node:
     """One node: ``capacity`` counts the devices of each GPU resource, ``allocatable`` the healthy ones of them.
 
     ``cpu`` (in thousandths of a core) and ``memory_bytes`` are what it has for pods, 0 where it does not tell.
+    Of devices that pods claim ``models`` say what they are, by resource, and ``taints_of`` what keeps pods off some.
     """
 
     name: str
@@ -52,11 +53,17 @@ class Node:
     allocatable: Mapping[str, int] = field(default_factory=dict)
     cpu: int = 0
     memory_bytes: int = 0
+    models: Mapping[str, Model] = field(default_factory=dict)
+    taints_of: Mapping[str, str] = field(default_factory=dict)
+
+    def model(self, resource: str) -> Model:
+        """Return what stands behind one of its resources: as its devices say, else its labels."""
+        return self.models.get(resource) or model_of(self.labels, resource)
 
 
 @dataclass(frozen=True)
 class Pod:
-    """One pod that counts: it requests GPUs, or carries a hub's label.
+    """One pod that counts: it requests GPUs, claims devices, or carries a hub's label.
 
     ``node`` is "" before it is bound; ``refusal`` is what the scheduler says that finds no place for it, else "": a
     volume that it waits for is no want of place.
@@ -65,6 +72,7 @@ class Pod:
     away before it does, None where for ever. ``unhealthy`` are the ids of its devices that the kubelet calls so.
     ``variables`` rebuild its lease. ``created_at`` is in seconds since the epoch.
     ``beside`` is the CPU and memory that the node keeps for it; ``holder`` is whose it is, in words.
+    ``extended_claim`` is the claim that the scheduler made for what it requests of ``extended_resources``.
     """
 
     uid: str
@@ -84,6 +92,9 @@ class Pod:
     unhealthy: tuple[str, ...] = ()
     beside: Beside = NOTHING
     holder: str = ""
+    claims: bool = False
+    extended_claim: str = ""
+    extended_resources: tuple[str, ...] = ()
 
     @property
     def lease(self) -> str:
@@ -119,13 +130,15 @@ def to_node(data: Mapping[str, Any], named: frozenset[str] = frozenset()) -> Nod
 
 
 def to_pod(data: Mapping[str, Any], named: frozenset[str] = frozenset()) -> Pod | None:
-    """Return a pod of the API, or None for one that neither requests GPUs nor carries a hub's label."""
+    """Return a pod of the API, or None for one that neither has GPUs or claims nor carries a hub's label."""
     metadata, spec, status = data["metadata"], data.get("spec") or {}, data.get("status") or {}
     labels = metadata.get("labels") or {}
     hub = labels.get(HUB_LABEL, "")
     requests = requested(spec, named)
-    if not hub and not requests:
+    claims = bool(spec.get("resourceClaims"))
+    if not hub and not requests and not claims:
         return None
+    extended = status.get("extendedResourceClaimStatus") or {}
     conditions = {c["type"]: c for c in status.get("conditions") or ()}
     scheduled = conditions.get("PodScheduled", {})
     message = str(scheduled.get("message") or "no place was found for it")
@@ -149,6 +162,9 @@ def to_pod(data: Mapping[str, Any], named: frozenset[str] = frozenset()) -> Pod 
         lost_seconds=_lost_seconds(spec),
         beside=beside_gpus(spec),
         holder=holder_of(metadata),
+        claims=claims,
+        extended_claim=extended.get("resourceClaimName") or "",
+        extended_resources=tuple(sorted({one["resourceName"] for one in extended.get("requestMappings") or ()})),
     )
 
 

@@ -1,0 +1,143 @@
+"""CEL expressions over a device, judged as Kubernetes' scheduler judges them.
+
+The scheduler stops at an expression that fails for a device; here such a device is none of the kind's.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable
+from functools import cache, lru_cache
+from typing import Any
+
+from celpy import Environment
+from celpy.celtypes import BoolType, IntType, MapType, StringType
+from celpy.evaluation import CELEvalError, CELFunction
+
+from gpuspawner.backends.kubernetes.devices.objects import Device
+from gpuspawner.backends.kubernetes.reading.quantities import amount_of
+
+log = logging.getLogger("gpuspawner.kubernetes")
+
+_LOOPS = re.compile(r"\.(all|exists|exists_one|filter|map)\(")
+_PARTS = 3
+
+
+class _Version(StringType):
+    """A semantic version; what stands behind the patch is not compared."""
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        return tuple(int(part) for part in re.findall(r"[0-9]+", str(self))[:_PARTS])
+
+
+class _Domains(MapType):
+    """Attributes or capacities by domain: a domain of which a device has none is empty."""
+
+    def __missing__(self, _key: object) -> MapType:
+        return MapType()
+
+
+def fits(device: Device, selectors: Iterable[str]) -> bool:
+    """Whether all these expressions hold for a device."""
+    return all(_holds(expression, _as_seen(device, expression)) for expression in selectors)
+
+
+def _as_seen(device: Device, expression: str) -> Device:
+    """Return a device with no more than what an expression may look at: equal ones are judged once."""
+    if _LOOPS.search(expression):
+        return device
+    attributes = tuple(one for one in device.attributes if one[0][1] in expression)
+    capacity = tuple(one for one in device.capacity if one[0][1] in expression)
+    name = device.name._replace(pool="", device="")
+    return Device(name, attributes, device.versions, capacity, is_shared=device.is_shared)
+
+
+@lru_cache(maxsize=65536)
+def _holds(expression: str, device: Device) -> bool:
+    program = _program(expression)
+    if program is None:
+        return False
+    try:
+        return bool(program.evaluate({"device": _in_cel(device)}) == BoolType(source=True))
+    except (CELEvalError, ValueError, TypeError) as error:
+        log.debug("%s does not hold for %s: %s", expression, device.name, error)
+        return False
+
+
+@cache
+def _environment() -> Environment:
+    return Environment()
+
+
+@lru_cache(maxsize=1024)
+def _program(expression: str) -> Any:
+    """Return an expression ready to be judged; None of one that is not understood: a class may be any cluster's."""
+    try:
+        return _environment().program(_environment().compile(expression), functions=FUNCTIONS)
+    except Exception as error:  # noqa: BLE001 - the library's parser raises what it wants
+        log.warning("a selector of devices is not understood, so it fits none: %s (%s)", expression, error)
+        return None
+
+
+def _in_cel(device: Device) -> MapType:
+    attributes, capacity = _Domains(), _Domains()
+    for (domain, name), value in device.attributes:
+        made: object = StringType(value) if isinstance(value, str) else IntType(value)
+        if (domain, name) in device.versions:
+            made = _Version(str(value))
+        elif isinstance(value, bool):
+            made = BoolType(value)
+        _put(attributes, domain, name, made)
+    for (domain, name), shared in device.capacity:
+        _put(capacity, domain, name, IntType(shared.amount))
+    return MapType(
+        {
+            StringType("driver"): StringType(device.name.driver),
+            StringType("attributes"): attributes,
+            StringType("capacity"): capacity,
+            StringType("allowMultipleAllocations"): BoolType(device.is_shared),
+        }
+    )
+
+
+def _put(domains: _Domains, domain: str, name: str, value: object) -> None:
+    if StringType(domain) not in domains:
+        domains[StringType(domain)] = MapType()
+    domains[StringType(domain)][StringType(name)] = value
+
+
+def _key(value: object) -> Any:
+    return value.parts if isinstance(value, _Version) else int(str(value))
+
+
+def _compared(one: object, other: object) -> int:
+    return int(_key(one) > _key(other)) - int(_key(one) < _key(other))
+
+
+def _quantity(text: object) -> IntType:
+    amount = amount_of("", text)
+    if amount is None:
+        raise ValueError(f"{text} is no quantity")
+    return IntType(amount)
+
+
+FUNCTIONS: dict[str, CELFunction] = {
+    "quantity": _quantity,
+    "semver": lambda text, *_: _Version(text),
+    "isQuantity": lambda text: BoolType(amount_of("", text) is not None),
+    "isSemver": lambda text, *_: BoolType(re.fullmatch(r"[0-9]+\.[0-9]+\.[0-9]+([-+].*)?", str(text)) is not None),
+    "compareTo": lambda one, other: IntType(_compared(one, other)),
+    "isGreaterThan": lambda one, other: BoolType(_compared(one, other) > 0),
+    "isLessThan": lambda one, other: BoolType(_compared(one, other) < 0),
+    "asInteger": lambda one: IntType(int(one)),
+    "major": lambda one: IntType(one.parts[0]),
+    "minor": lambda one: IntType(one.parts[1]),
+    "patch": lambda one: IntType(one.parts[2]),
+    "lowerAscii": lambda text: StringType(str(text).lower()),
+    "upperAscii": lambda text: StringType(str(text).upper()),
+    "trim": lambda text: StringType(str(text).strip()),
+    "replace": lambda text, old, new: StringType(str(text).replace(old, new)),
+}
+"""Kubernetes' own beside CEL's: quantities, semantic versions, and text."""

@@ -6,6 +6,7 @@ checked by :mod:`gpuspawner.catalog.building.build`. A null is no value: ``hard:
 
 from __future__ import annotations
 
+import datetime as dt
 from fractions import Fraction
 from typing import Annotated
 
@@ -65,7 +66,13 @@ from gpuspawner.catalog.rules.models import (
     QuotaEntry,
     TeamEntry,
 )
-from gpuspawner.catalog.rules.parsers import parse_counts, parse_currency, parse_others_wait, parse_timezone
+from gpuspawner.catalog.rules.parsers import (
+    parse_closed,
+    parse_counts,
+    parse_currency,
+    parse_others_wait,
+    parse_timezone,
+)
 from gpuspawner.catalog.rules.schedulers import SchedulerEntry
 from gpuspawner.core.idle.policy import Mode
 from gpuspawner.core.units import parse_bytes, parse_cpu
@@ -369,6 +376,8 @@ class CatalogEntry(Entry):
     """What is held at once, and used in a period, at most. Without one there is no limit."""
     hours: Annotated[list[HoursEntry], Sections] = Field(default_factory=list)
     """Which policy judges at which hours of the week."""
+    closed: Annotated[list[dt.date], BeforeValidator(parse_closed)] = Field(default_factory=list)
+    """Days, such as holidays, on which no workspace is made ready at a time."""
     holds: Annotated[list[HoldEntry], Sections] = Field(default_factory=list)
     """GPUs that are kept free for a group at some hours of the week."""
     make_room: Annotated[MakeRoomEntry, Section] = MakeRoomEntry()

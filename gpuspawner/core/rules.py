@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import date
 from enum import Enum
 from fractions import Fraction
 from types import MappingProxyType
@@ -183,6 +184,8 @@ class Rules:
     quotas: tuple[Quota, ...] = ()
     holds: tuple[ClassHold, ...] = ()
     hours: tuple[Hours, ...] = ()
+    closed: frozenset[date] = frozenset()
+    """Days in ``timezone`` on which no workspace is made ready at a time."""
     make_room: MakeRoom | None = None
     timezone: str = "UTC"
     contact: str = ""

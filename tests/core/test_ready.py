@@ -1,7 +1,7 @@
 """When what a user wishes to be ready is asked for: once a day of theirs, in time, and no more after three in vain."""
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import date, datetime
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -39,7 +39,11 @@ def do(wish, now, lead=0.0):
 
 def test_it_is_asked_for_as_early_as_the_queue_is_long_and_not_on_the_day_that_has_passed():
     wish = a_wish()
-    assert do(wish, "2026-11-25 12:00").sentence == "Next ready Thu 26 Nov 08:00."
+    told = do(wish, "2026-11-25 12:00")
+    words = "Next ready Thu 26 Nov 08:00. It is asked for about Thu 26 Nov 07:55, as the queue is now."
+    assert (told.sentence, told.begins) == (words, at("2026-11-26 07:55"))
+    unknown = "Next ready 08:00. It is asked for about 04:00, as nobody can tell how long it will wait."
+    assert do(wish, "2026-11-26 03:00", None).sentence == unknown
     assert do(wish, "2026-11-26 07:54").do is Do.WAIT
     assert do(wish, "2026-11-26 07:55").do is Do.ASK
     assert (do(wish, "2026-11-26 06:54", 3600.0).do, do(wish, "2026-11-26 06:55", 3600.0).do) == (Do.WAIT, Do.ASK)
@@ -47,7 +51,9 @@ def test_it_is_asked_for_as_early_as_the_queue_is_long_and_not_on_the_day_that_h
     assert do(wish, "2026-11-26 08:59").at == at("2026-11-26 08:00"), "the service was away"
     assert do(wish, "2026-11-26 09:00").at == at("2026-11-27 08:00")
     asked = replace(wish, asked_for=at("2026-11-27 08:00"), said="Not asked for last time: no.")
-    assert do(asked, "2026-11-27 08:00").sentence == "Next ready Mon 30 Nov 08:00. Not asked for last time: no."
+    sentence = do(asked, "2026-11-27 08:00").sentence
+    assert sentence.startswith("Next ready Mon 30 Nov 08:00. It is asked for about Mon 30 Nov 07:55")
+    assert sentence.endswith("now. Not asked for last time: no.")
 
 
 def test_three_days_in_vain_pause_it_and_one_on_which_its_user_came_begins_anew():
@@ -85,6 +91,28 @@ def test_each_time_is_asked_for_once_and_only_near_it_and_never_while_paused(min
     assert all(one.weekday() in days and one.hour * 60 + one.minute == minute for one in there if one.month != 3)
     assert (not asked) == (missed >= MOST_MISSED)
     assert LEAST_LEAD_SECONDS < 60 * LATE_MINUTES
+
+
+def test_one_that_takes_long_to_start_as_where_its_image_is_pulled_is_asked_for_earlier():
+    slow = a_wish(start_seconds=900.0)
+    assert (do(slow, "2026-11-26 07:44").do, do(slow, "2026-11-26 07:45").do) == (Do.WAIT, Do.ASK)
+    assert do(slow, "2026-11-26 07:30", 900.0).do is Do.ASK
+    assert do(a_wish(start_seconds=9.0), "2026-11-26 07:54").do is Do.WAIT
+
+
+def test_on_a_closed_day_it_is_not_ready_and_that_is_said():
+    closed = frozenset({date(2026, 12, 24), date(2026, 12, 25), *(date(2027, 1, day) for day in range(1, 29))})
+    told = decide(a_wish(), 0.0, at("2026-12-23 09:00"), ZURICH, closed)
+    assert told.at == at("2026-12-28 08:00")
+    assert told.sentence.startswith("Next ready Mon 28 Dec 08:00. Not Thu 24 Dec 08:00: that day is closed. It is ")
+    assert decide(a_wish(), 0.0, at("2026-12-25 08:00"), ZURICH, closed).do is Do.WAIT
+    told = decide(a_wish(made_at="2026-12-31 09:00"), None, at("2026-12-31 09:00"), ZURICH, closed)
+    assert told.at == at("2027-01-29 08:00"), "a month of them is no end"
+
+
+def test_paused_by_its_user_it_is_not_asked_for():
+    told = do(replace(a_wish(), paused=True), "2026-11-26 08:00")
+    assert (told.do, told.at, told.sentence) == (Do.PAUSE, None, "Paused. Resume it to have it again.")
 
 
 def test_times_and_days_are_read_as_people_write_them():

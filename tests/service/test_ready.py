@@ -1,5 +1,8 @@
 """What is to be ready at a time: asked for by the path of all, waited for by its claim, paused when nobody comes."""
 
+from dataclasses import replace
+from datetime import datetime, timezone
+
 import pytest
 from test_arrivals import MINUTE, reads
 
@@ -104,7 +107,7 @@ async def test_who_does_not_come_gives_it_back_and_after_three_days_it_pauses_an
     assert "daily 8:30: on 3 days in a row nobody came" in message.text
     await rounds(world, 40)
     assert lease_of(world) is None
-    resumed = await telling.resume(world.parts, owner(world), "bob", told["id"], "the API")
+    resumed = await telling.change(world.parts, owner(world), "bob", told["id"], {"paused": False}, "the API")
     assert resumed.missed == 0
     await rounds(world, 2)
     assert lease_of(world) is not None, "so soon after its time it is still asked for"
@@ -124,6 +127,8 @@ async def test_who_came_begins_anew_and_who_waits_long_is_asked_for_earlier(worl
     assert world.now_of(up).claimed_at is not None
     (told,) = await listed(world)
     assert (told["lease"], told["missed_days"]) == (None, 0)
+    ((_, stored),) = await world.parts.store.read(world.parts.store.wishes.all, world.hub_id)
+    assert stored.start_seconds == world.now_of(up).running_at - up.granted_at > 0
 
 
 def away(*_arguments):
@@ -163,3 +168,15 @@ async def test_wishes_of_who_is_deleted_are_forgotten_and_ask_for_nothing(world)
     ((_, left),) = await store.read(store.wishes.all, world.hub_id)
     assert isinstance(left, Wish)
     assert left.user == "carol"
+
+
+async def test_on_a_closed_day_nothing_is_asked_for(make_world):
+    world = make_world(policy={"claim": "30m"})
+    world.hub.add("bob")
+    today = datetime.fromtimestamp(world.clock.now(), timezone.utc).date()
+    rules = replace(world.catalog.rules, closed=frozenset({today}))
+    world.parts.in_force.catalog = replace(world.catalog, rules=rules)
+    await wish(world)
+    await rounds(world, 40)
+    assert lease_of(world) is None
+    assert "that day is closed" in (await listed(world))[0]["sentence"]

@@ -31,10 +31,10 @@ def test_a_terminal_lists_makes_resumes_and_removes_ones_own(world, cli):  # noq
     assert (one["server"], one["options"]) == ("train", {"template": "pytorch", "gpu": "a100", "count": "2"})
     assert "weekdays 8:00" in cli("ready").out
     alice = Browser(world, "alice")
-    assert "Weekdays 8:00, train: Next ready" in " ".join(alice.look("").text.split())
+    assert "<b>Weekdays 8:00</b>, train (pytorch, a100): Next ready" in " ".join(alice.look("").text.split())
     assert cli("ready", name="bob").out.startswith("Nothing")
-    for method in ("POST", "DELETE"):
-        assert api(world, "bob", f"ready/{one['id']}", method).status_code == 404
+    for method, body in (("POST", {"paused": True}), ("DELETE", None)):
+        assert api(world, "bob", f"ready/{one['id']}", method, body).status_code == 404
     assert "Next ready" in cli("ready", "--resume", one["id"][:8]).out
     paused = replace(world.call(world.parts.store.wishes.of, alice_of(world))[0], missed=3)
     world.call(world.parts.store.wishes.change, alice_of(world), paused)
@@ -69,3 +69,39 @@ def test_there_are_at_most_some_of_each_user(world):
     assert [one.status_code for one in answers] == [201] * MOST + [403]
     assert f"up to {MOST}" in answers[-1].json()["error"]["message"]
     assert api(world, "bob", "ready", "POST", body).status_code == 201
+
+
+def test_one_is_changed_paused_and_resumed_by_command_api_and_page(world, cli):  # noqa: F811
+    one = api(world, "alice", "ready", "POST", {"at": "8:00", "on": "daily"}).json()
+    assert one["asked_for_at"] == one["next_at"] - 300
+    assert "as the queue is now" in one["sentence"]
+    assert cli("ready", "--change", one["id"], "--at", "9:30", "--on", "wed,mon").out.startswith("Mon, Wed 9:30 (")
+    assert "Say what to change" in cli("ready", "--change", one["id"], code=2).err
+    assert "Paused. Resume it to have it again." in cli("ready", "--pause", one["id"][:6]).out
+    alice = Browser(world, "alice")
+    assert "Resume" in alice.look("").text
+    page = alice.submit("ready", id=one["id"], act="resume").text
+    assert ">Pause<" in page
+    page = alice.submit("ready", id=one["id"], act="change", at="07:15", on=["sunday"]).text
+    assert "<b>Sun 7:15</b>, the default workspace" in page
+    assert "Paused. Resume" in alice.submit("ready", id=one["id"], act="pause").text
+    (after,) = api(world, "alice", "ready").json()["ready"]
+    assert (after["at"], after["days"], after["paused"], after["next_at"]) == ("07:15", ["sunday"], True, None)
+    for body, words in (
+        ({}, "true or false"),
+        ({"paused": "yes"}, "true or false"),
+        ({"at": "25:00"}, "one like 8:00"),
+        ({"when": "now"}, "a field that does not exist"),
+    ):
+        answer = api(world, "alice", f"ready/{one['id']}", "POST", body)
+        assert answer.status_code == 400
+        assert words in answer.json()["error"]["message"]
+    alice.submit("ready", 400, id=one["id"], act="change", at="soon")
+
+
+def test_what_would_be_refused_by_now_is_told_before_its_time(world):
+    api(world, "alice", "ready", "POST", {"at": "8:00", "on": "daily", "count": 2})
+    stored = world.call(world.parts.store.wishes.of, alice_of(world))[0]
+    world.call(world.parts.store.wishes.change, alice_of(world), replace(stored, options={"template": "gone"}))
+    (told,) = api(world, "alice", "ready").json()["ready"]
+    assert " As things are it would be refused: " in told["sentence"]

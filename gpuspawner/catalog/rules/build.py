@@ -35,6 +35,7 @@ def build_rules(entries: CatalogEntry, named: Named, policies: Collection[str], 
             for one in entries.hours
             if one.when is not None and one.policy is not None and one.instead_of is not None
         ),
+        closed=frozenset(entries.closed),
         make_room=None if after is None else MakeRoom(after),
         timezone=zone,
         contact=entries.contact or "",

@@ -21,6 +21,8 @@ YEARS = range(2000, 2200)
 
 _AMOUNT = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,3})?")
 _PART = re.compile(r"([0-9]{1,4}) ?/ ?([1-9][0-9]{0,3})")
+MOST_CLOSED = 366
+"""Days in a list. Arbitrary: of a year, and more than holidays take."""
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _WHEN = re.compile(r"([A-Za-z, -]+?) +([0-9]{1,2}):([0-9]{2}) ?- ?([0-9]{1,2}):([0-9]{2})")
 _WHEN_RIGHT = "write days and times, for example Mon-Fri 20:00-07:00 or Sat,Sun 00:00-24:00"
@@ -132,6 +134,15 @@ def parse_date(value: object) -> dt.date:
     if day.year not in YEARS:
         raise BadValue(f"{quoted(value)} is not from {YEARS[0]} to {YEARS[-1]}", right)
     return day
+
+
+def parse_closed(value: object) -> list[dt.date]:
+    """Read days on which nothing is made ready, the earliest first."""
+    if not isinstance(value, list) or len(value) > MOST_CLOSED:
+        raise BadValue(
+            f"{quoted(value)} is no list of at most {MOST_CLOSED} days", "write for example [2026-12-25, 2026-12-26]"
+        )
+    return sorted({parse_date(item) for item in value})
 
 
 def parse_when(value: object) -> Window:

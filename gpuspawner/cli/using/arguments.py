@@ -66,6 +66,8 @@ READY = """\
   gpuspawner ready                                         what is to be ready when
   gpuspawner ready pytorch --gpu a100 --at 8:00 --on weekdays
   gpuspawner ready --at 13:30 --on mon,wed --name train --lifetime 4h
+  gpuspawner ready --change 3f2a --at 9:00
+  gpuspawner ready --pause 3f2a
   gpuspawner ready --remove 3f2a
   gpuspawner ready --resume 3f2a                           asked for again, after days on which you did not come
 """
@@ -80,9 +82,11 @@ def _add_ready(commands: Any) -> None:
         **examples(READY),
     )
     parser.add_argument("--at", metavar="TIME", help="a time of day in the catalog's time zone, such as 8:00")
-    parser.add_argument("--on", metavar="DAYS", default="weekdays", help="weekdays, weekend, daily, or mon,wed")
+    parser.add_argument("--on", metavar="DAYS", help="weekdays (if left out), weekend, daily, or mon,wed")
     doing = parser.add_mutually_exclusive_group()
     doing.add_argument("--remove", metavar="ID", help="remove one, by its id or the beginning of it")
+    doing.add_argument("--change", metavar="ID", help="change when one is to be ready, to --at, --on or both")
+    doing.add_argument("--pause", metavar="ID", help="have one asked for no more until you resume it")
     doing.add_argument("--resume", metavar="ID", help="have one asked for again that is paused")
     _add_options(parser)
     parser.set_defaults(run=f"{RUN}.ready:ready")

@@ -13,22 +13,31 @@ from gpuspawner.cli.using.start import asked_options
 
 
 def ready(arguments: argparse.Namespace) -> None:
-    """Have one made ready, remove or resume one, or list them."""
-    name, options = arguments.remove or arguments.resume, asked_options(arguments)
-    if name:
+    """Have one made ready; change, pause, resume or remove one; or list them."""
+    options = asked_options(arguments)
+    if name := arguments.change or arguments.pause or arguments.resume or arguments.remove:
         listed = ask(arguments, "/ready")["ready"]
         path = f"/ready/{one_begins(listed, name, 'workspace to be ready', 'gpuspawner ready')['id']}"
         if arguments.remove:
             show(arguments, ask(arguments, path, "DELETE"), lambda told: print(f"{told['id'][:ID_LETTERS]}: removed."))
         else:
-            show(arguments, ask(arguments, path, "POST"), _print)
+            show(arguments, ask(arguments, path, "POST", _change(arguments)), _print)
     elif arguments.at:
-        body = {**options, "server": arguments.name, "at": arguments.at, "on": arguments.on}
+        body = {**options, "server": arguments.name, "at": arguments.at, "on": arguments.on or "weekdays"}
         show(arguments, ask(arguments, "/ready", "POST", body), _print)
     elif options or arguments.name:
         raise RefusedError("Say when it is to be ready, such as --at 8:00.")
     else:
         show(arguments, ask(arguments, "/ready"), _print_list)
+
+
+def _change(arguments: argparse.Namespace) -> dict[str, Any]:
+    if not arguments.change:
+        return {"paused": bool(arguments.pause)}
+    when = {name: value for name in ("at", "on") if (value := getattr(arguments, name))}
+    if not when:
+        raise RefusedError("Say what to change: --at 9:00, --on mon,wed, or both.")
+    return when
 
 
 def _print(one: dict[str, Any]) -> None:

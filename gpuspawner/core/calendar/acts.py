@@ -17,6 +17,12 @@ class ReadyResumed(Text):
     name, words = "ready resumed", "Resumed a workspace ready at a time"
 
 
+class ReadyHalted(Text):
+    """A user has one asked for no more until they resume it."""
+
+    name, words = "ready halted", "Paused a workspace ready at a time"
+
+
 class ReadyRemoved(Text):
     """A user wishes it no more."""
 

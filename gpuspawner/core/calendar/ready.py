@@ -6,14 +6,15 @@ Times are those of the catalog's time zone, right across the changes of its cloc
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from datetime import date, datetime
 from enum import Enum
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from gpuspawner.core.calendar.until import DAYS
-from gpuspawner.core.calendar.windows import DAY_MINUTES, opening
+from gpuspawner.core.calendar.windows import DAY_MINUTES, Opening, opening
 from gpuspawner.core.errors import quoted
 from gpuspawner.core.rules import Window
 from gpuspawner.core.units import BadValue, show_time
@@ -21,7 +22,9 @@ from gpuspawner.core.units import BadValue, show_time
 LATE_MINUTES = 60
 """So long after its time it is still asked for, where nobody could before: the service was away. Arbitrary."""
 LEAST_LEAD_SECONDS = 300.0
-"""What a start takes at most, as a rule: it is asked for so much earlier, however much is free. Arbitrary."""
+"""What a start takes at most, as a rule: it is asked for so much earlier, however much is free. Arbitrary.
+
+One whose last start took longer, as a node without its image pulls it, is asked for so much earlier."""
 MOST_LEAD_SECONDS = 4 * 3600.0
 """It is asked for no earlier, and so early where nothing tells how long it waits: GPUs would stand idle. Arbitrary."""
 MOST_MISSED = 3
@@ -36,7 +39,8 @@ class Wish:
 
     ``minute`` is of the day, ``days`` of the week: 0 is Monday. ``asked_for`` is the time for which it was last asked
     for, ``lease`` what was asked for then: "" once it is known whether its user came. ``missed`` counts the days in a
-    row on which they did not. ``said`` is why nothing was asked for, in a sentence.
+    row on which they did not. ``said`` is why nothing was asked for, in a sentence. ``paused``: by its user.
+    ``start_seconds`` is how long its last start took, from the grant on.
     """
 
     id: str
@@ -50,6 +54,8 @@ class Wish:
     lease: str = ""
     missed: int = 0
     said: str = ""
+    paused: bool = False
+    start_seconds: float = 0.0
 
     @property
     def words(self) -> str:
@@ -71,41 +77,66 @@ class Do(Enum):
 
 @dataclass(frozen=True)
 class Decision:
-    """What to do about a wish, and in which words; ``at`` is when it is to be ready next, None where it is not."""
+    """What to do about a wish, and in which words; ``at`` is when it is to be ready next, None where it is not.
+
+    ``begins`` is when it is asked for, as far as is known now; None where it is asked for already, or is not.
+    """
 
     do: Do
     sentence: str
     at: float | None = None
+    begins: float | None = None
 
 
-def decide(wish: Wish, lead_seconds: float | None, now: float, zone: ZoneInfo) -> Decision:
-    """Return what follows; ``lead_seconds`` is how long it would wait in the queue now, None: nobody knows."""
+def decide(
+    wish: Wish, lead_seconds: float | None, now: float, zone: ZoneInfo, closed: Collection[date] = ()
+) -> Decision:
+    """Return what follows; ``lead_seconds`` is how long it would wait in the queue now, None: nobody knows.
+
+    On a ``closed`` day it is not ready.
+    """
+    if wish.paused:
+        return Decision(Do.PAUSE, "Paused. Resume it to have it again.")
     if wish.missed >= MOST_MISSED:
         return Decision(Do.PAUSE, f"Paused: on {wish.missed} days in a row nobody came. Resume it to have it again.")
-    at = next_at(wish, now, zone)
+    at, left_out = next_at(wish, now, zone, closed)
     if at is None:
         return Decision(Do.WAIT, "It is never ready: its days have no such time.")
-    begins = at - lead_of(lead_seconds)
+    begins = at - lead_of(lead_seconds, wish.start_seconds)
+    ready = show_time(at, now, zone)
     said = f" {wish.said}" if wish.said else ""
     if now >= begins:
-        return Decision(Do.ASK, f"It is asked for now, to be ready {show_time(at, now, zone)}.{said}", at)
-    return Decision(Do.WAIT, f"Next ready {show_time(at, now, zone)}.{said}", at)
+        return Decision(Do.ASK, f"It is asked for now, to be ready {ready}.{said}", at)
+    skipped = f" Not {show_time(left_out, now, zone)}: that day is closed." if left_out is not None else ""
+    unknown = ", as nobody can tell how long it will wait" if lead_seconds is None else ", as the queue is now"
+    joins = f" It is asked for about {show_time(begins, now, zone)}{unknown}."
+    return Decision(Do.WAIT, f"Next ready {ready}.{skipped}{joins}{said}", at, begins)
 
 
-def lead_of(wait_seconds: float | None) -> float:
-    """Return how long before its time it is asked for."""
+def lead_of(wait_seconds: float | None, start_seconds: float = 0.0) -> float:
+    """Return how long before its time it is asked for: its last start took ``start_seconds``."""
     if wait_seconds is None:
         return MOST_LEAD_SECONDS
-    return min(LEAST_LEAD_SECONDS + wait_seconds, MOST_LEAD_SECONDS)
+    return min(max(LEAST_LEAD_SECONDS, start_seconds) + wait_seconds, MOST_LEAD_SECONDS)
 
 
-def next_at(wish: Wish, now: float, zone: ZoneInfo) -> float | None:
-    """Return when it is to be ready next, of the times for which it was not asked for yet; None where never."""
+def next_at(wish: Wish, now: float, zone: ZoneInfo, closed: Collection[date] = ()) -> tuple[float | None, float | None]:
+    """Return when it is to be ready next, of the times for which it was not asked for yet; None where never.
+
+    With it the first time before that which falls on a ``closed`` day; None where none does.
+    """
     window = Window(frozenset(wish.days), wish.minute, (wish.minute + LATE_MINUTES) % DAY_MINUTES)
     done, found = max(wish.made_at, wish.asked_for), opening(window, now, zone)
-    while found is not None and found.opens_at <= done:
+    left_out: float | None = None
+    while found is not None and (found.opens_at <= done or _is_closed(found, zone, closed)):
+        if found.opens_at > done and left_out is None:
+            left_out = found.opens_at
         found = opening(window, found.ends_at, zone)
-    return None if found is None else found.opens_at
+    return None if found is None else found.opens_at, left_out
+
+
+def _is_closed(one: Opening, zone: ZoneInfo, closed: Collection[date]) -> bool:
+    return datetime.fromtimestamp(one.opens_at, zone).date() in closed
 
 
 def came_of(wish: Wish, *, came: bool | None) -> Wish:

@@ -16,15 +16,13 @@ from gpuspawner.core.calendar.ready import (
     Do,
     Wish,
     came_of,
-    decide,
 )
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Superseded, Unavailable
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import UP, Key, Lease, Owner
-from gpuspawner.core.queue.snapshot import Claim
-from gpuspawner.service.api.check import wait_seconds
 from gpuspawner.service.leases.allocator import Ask
 from gpuspawner.service.parts import Parts
+from gpuspawner.service.ready.estimates import decided, estimate
 
 log = logging.getLogger("gpuspawner.ready")
 
@@ -48,17 +46,17 @@ async def ready_round(parts: Parts) -> None:
     """
     if not parts.reconciler.has_looked:
         return
-    now, zone, near = parts.clock.now(), parts.allocator.accounting.zone, list[_Near]()
+    now, near = parts.clock.now(), list[_Near]()
     for owner, stored in await parts.store.read(parts.store.wishes.all, parts.hub_id):
         wish = await _seen(parts, owner, stored)
-        at = decide(wish, None, now, zone).at
+        at = decided(parts, wish, None).at
         if at is not None and at - now <= MOST_LEAD_SECONDS + LEAST_LEAD_SECONDS:
             near.append(_Near(owner, wish, at))
     early = [one for one in near if one.at - now > LEAST_LEAD_SECONDS]
     begin = int(now // READY_SECONDS) * ESTIMATES % len(early) if early else 0  # each has its turn
     for one in (*(one for one in near if one.at - now <= LEAST_LEAD_SECONDS), *early[begin : begin + ESTIMATES]):
         try:
-            if one.at - now <= LEAST_LEAD_SECONDS or await _is_due(parts, one, now):
+            if one.at - now <= LEAST_LEAD_SECONDS or await _is_due(parts, one):
                 await _ask(parts, one)
         except (Superseded, Unavailable):
             raise
@@ -73,7 +71,7 @@ async def _seen(parts: Parts, owner: Owner, wish: Wish) -> Wish:
     lease = await parts.book.find(wish.lease)
     if lease is not None and lease.live and (lease.phase not in UP or lease.arrival is not None):
         return wish
-    after = came_of(wish, came=_came(lease))
+    after = came_of(replace(wish, start_seconds=_start_seconds(lease) or wish.start_seconds), came=_came(lease))
     await parts.store.write(parts.store.wishes.change, owner, after)
     if lease is not None and after.missed >= MOST_MISSED:
         line = parts.allocator.line(lease, "gpuspawner", ReadyPaused(f"{wish.words}: {_paused(after)}"))
@@ -81,6 +79,13 @@ async def _seen(parts: Parts, owner: Owner, wish: Wish) -> Wish:
             newest = await parts.book.find(lease.id)
             await parts.book.save(newest or lease, audit=[line])
     return after
+
+
+def _start_seconds(lease: Lease | None) -> float:
+    """Return how long it took from the grant until it ran; 0 where it did not run."""
+    if lease is None or lease.running_at is None or lease.granted_at is None:
+        return 0.0
+    return lease.running_at - lease.granted_at
 
 
 def _came(lease: Lease | None) -> bool | None:
@@ -93,20 +98,13 @@ def _paused(wish: Wish) -> str:
     return f"on {wish.missed} days in a row nobody came. It is asked for no more until you resume it."
 
 
-async def _is_due(parts: Parts, one: _Near, now: float) -> bool:
-    """Whether it has to be asked for now to be ready by its time, as the queue is."""
-    key, wish = Key(*one.owner, one.wish.server), one.wish
-    try:
-        groups = await parts.members.now(wish.user, one.owner)
-        request = await parts.allocator.asking.resolve(dict(wish.options), wish.user, one.owner, groups)
-        claim = Claim("", key.user_created, request, now, user=wish.user)
-        would = await parts.queue.offers_for(claim)
-    except (Conflict, RequestRefused):
-        return False  # told once it is asked for: it may be right by then
-    waits = None if would.held_back is not None else wait_seconds(would)
-    if told := parts.allocator.foretold.words(would.place):
-        waits = max(waits or 0.0, told[1])  # by then it started, as often as such ranges were right
-    return decide(wish, waits, now, parts.allocator.accounting.zone).do is Do.ASK
+async def _is_due(parts: Parts, one: _Near) -> bool:
+    """Whether it has to be asked for now to be ready by its time, as the queue is.
+
+    What would be refused is not: it may be right by its time, and is told then.
+    """
+    found = await estimate(parts, one.owner, one.wish)
+    return not found.refused and decided(parts, one.wish, found.seconds).do is Do.ASK
 
 
 async def _ask(parts: Parts, one: _Near) -> None:

@@ -8,39 +8,45 @@ from dataclasses import replace
 from typing import Any
 
 from gpuspawner.core.calendar import acts
-from gpuspawner.core.calendar.ready import Do, Wish, decide, parse_days, parse_time
-from gpuspawner.core.errors import RequestRefused
+from gpuspawner.core.calendar.ready import Do, Wish, parse_days, parse_time
+from gpuspawner.core.calendar.until import DAYS
+from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.core.leases.events import Event
 from gpuspawner.core.leases.lease import Key, Owner
 from gpuspawner.service.api.granting import refused_as
 from gpuspawner.service.parts import Parts
+from gpuspawner.service.ready.estimates import decided, estimate
 from gpuspawner.service.store import AuditLine
 
 MOST = 5
 """Of one user. Arbitrary: each may keep GPUs from others for its claim's time."""
 
 
-def wish_view(parts: Parts, one: Wish) -> dict[str, Any]:
-    """Return a wish as JSON."""
-    now = parts.clock.now()
-    decided = decide(one, 0.0, now, parts.allocator.accounting.zone)
+async def wish_view(parts: Parts, owner: Owner, one: Wish) -> dict[str, Any]:
+    """Return a user's wish as JSON."""
+    found = await estimate(parts, owner, one)
+    told = decided(parts, one, found.seconds)
+    is_refused = found.refused and told.do is not Do.PAUSE
     return {
         "id": one.id,
         "words": one.words,
         "server": one.server,
         "options": dict(one.options),
-        "next_at": decided.at,
-        "paused": decided.do is Do.PAUSE,
+        "at": f"{one.minute // 60:02}:{one.minute % 60:02}",
+        "days": [DAYS[day] for day in one.days],
+        "next_at": told.at,
+        "asked_for_at": told.begins,
+        "paused": told.do is Do.PAUSE,
         "missed_days": one.missed,
-        "sentence": decided.sentence,
+        "sentence": told.sentence + (f" As things are it would be refused: {found.refused}" if is_refused else ""),
         "lease": one.lease or None,
-        "now": now,
+        "now": parts.clock.now(),
     }
 
 
 async def wishes_of(parts: Parts, owner: Owner) -> list[dict[str, Any]]:
     """Return a user's, the oldest first."""
-    return [wish_view(parts, one) for one in await parts.store.read(parts.store.wishes.of, owner)]
+    return [await wish_view(parts, owner, one) for one in await parts.store.read(parts.store.wishes.of, owner)]
 
 
 async def make(parts: Parts, key: Key, user: str, said: Mapping[str, Any], where: str) -> Wish:
@@ -67,15 +73,34 @@ async def remove(parts: Parts, owner: Owner, user: str, name: str, where: str) -
     return await parts.store.write(parts.store.wishes.remove, owner, name, line)
 
 
-async def resume(parts: Parts, owner: Owner, user: str, name: str, where: str) -> Wish | None:
-    """Have a user's wish asked for again from its next time on, by its id; None where there is none."""
-    found = [one for one in await parts.store.read(parts.store.wishes.of, owner) if one.id == name]
-    for one in found:
-        after = replace(one, missed=0, said="")
-        line = _line(parts, user, acts.ReadyResumed(one.words), where, name)
-        if await parts.store.write(parts.store.wishes.change, owner, after, line):
+async def change(parts: Parts, owner: Owner, user: str, name: str, said: Mapping[str, Any], where: str) -> Wish | None:
+    """Change a user's wish by its id; None where there is none. What was asked for by it goes on.
+
+    ``said`` may have ``paused``, and ``at`` and ``on`` as for :func:`make`. ``paused`` false has it asked for again
+    from its next time on, also where nobody came for days.
+
+    Raises:
+        RequestRefused: it is no time, or no days; ``paused`` is neither true nor false; or nothing is said.
+    """
+    for one in [one for one in await parts.store.read(parts.store.wishes.of, owner) if one.id == name]:
+        after, event = _changed(one, said)
+        if await parts.store.write(parts.store.wishes.change, owner, after, _line(parts, user, event, where, name)):
             return after
     return None
+
+
+def _changed(one: Wish, said: Mapping[str, Any]) -> tuple[Wish, Event]:
+    paused = said.get("paused", one.paused)
+    if not isinstance(paused, bool) or not said:
+        raise RequestRefused("paused", quoted(paused) if said else "nothing", "true or false", "Or send at and on.")
+    minute = refused_as("at", parse_time, said["at"]) if "at" in said else one.minute
+    days = refused_as("on", parse_days, said["on"]) if "on" in said else one.days
+    after = replace(one, paused=paused, minute=minute, days=days)
+    if "paused" not in said:
+        return after, acts.ReadyWished(after.words)
+    if paused:
+        return after, acts.ReadyHalted(after.words)
+    return replace(after, missed=0, said=""), acts.ReadyResumed(after.words)
 
 
 def _line(parts: Parts, user: str, event: Event, where: str, name: str) -> AuditLine:

@@ -43,21 +43,20 @@ class ReadyList(ReadyHandler):
         person, said = self.user(), self.body()
         key = Key(*person.owner, read_server(said.pop("server", "")))
         one = await telling.make(self.parts, key, person.name, said, self.where)
-        self.answer(telling.wish_view(self.parts, one), 201)
+        self.answer(await telling.wish_view(self.parts, person.owner, one), 201)
 
 
 class OneReady(ReadyHandler):
     """One of one's own."""
 
-    @route(answer=shapes.Ready)
+    @route(answer=shapes.Ready, body=shapes.ReadyChange)
     async def post(self, name: str) -> None:
-        """Resume it: it is asked for again, though its user did not come for days."""
-        person = self.user()
-        self.fields()
-        one = await telling.resume(self.parts, person.owner, person.name, name, self.where)
+        """Pause it, resume it, or change when it is to be ready."""
+        person, said = self.user(), self.fields("paused", "at", "on")
+        one = await telling.change(self.parts, person.owner, person.name, name, said, self.where)
         if one is None:
             raise self.missing(name)
-        self.answer(telling.wish_view(self.parts, one))
+        self.answer(await telling.wish_view(self.parts, person.owner, one))
 
     @route(answer=shapes.Removed)
     async def delete(self, name: str) -> None:

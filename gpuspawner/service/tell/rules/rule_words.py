@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from fractions import Fraction
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -193,6 +194,10 @@ def rules_of(catalog: Catalog, quotas: tuple[Quota, ...], now: float) -> Iterato
     yield RuleWords("claims", "Stronger claims", tuple(filter(None, claims)))
     if rules.hours:
         yield RuleWords("hours", "Hours", tuple(hours_words(one, rules.timezone) for one in rules.hours))
+    today = datetime.fromtimestamp(now, ZoneInfo(rules.timezone)).date()
+    if coming := [day for day in sorted(rules.closed) if day >= today]:
+        days = ", ".join(f"{day:%a} {day.day} {day:%b %Y}" for day in coming)
+        yield RuleWords("closed", "Closed days", (f"{days}: no workspace is made ready at a time.",))
     holds = [one for one in rules.holds if one.kind in catalog.gpus and (one.until is None or one.until > now)]
     if holds:
         yield RuleWords("holds", "Classes", tuple(hold_words(one, catalog, now) for one in holds))

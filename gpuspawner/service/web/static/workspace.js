@@ -20,7 +20,7 @@ function patch(old, fresh) {
   } else if (old.nodeType !== Node.ELEMENT_NODE) {
     old.data = fresh.data;
   } else {
-    for (const {name} of [...old.attributes]) if (!fresh.hasAttribute(name)) old.removeAttribute(name);
+    for (const {name} of [...old.attributes]) if (!fresh.hasAttribute(name) && name !== 'open') old.removeAttribute(name); // what somebody opened stays
     for (const {name, value} of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
     const [before, after] = [[...old.childNodes], [...fresh.childNodes]];
     after.forEach((node, i) => (i < before.length ? patch(before[i], node) : old.append(node)));

@@ -271,7 +271,7 @@
     changed();
     return gone.length ? `Not offered any more: ${gone.join(", ")}. The rest is filled in.` : "";
   };
-  window.gpuspawner.form = { here, options, take };
+  window.gpuspawner.form = { here, options, server, take };
 
   for (const node of root.querySelectorAll(".gs-script")) node.hidden = false;
   for (const node of root.querySelectorAll(".gs-plain")) node.hidden = true;

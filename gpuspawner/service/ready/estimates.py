@@ -1,0 +1,42 @@
+"""How long what is to be ready would wait in the queue, as it is now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpuspawner.core.calendar.ready import Decision, Wish, decide
+from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable
+from gpuspawner.core.leases.lease import Owner
+from gpuspawner.core.queue.snapshot import Claim
+from gpuspawner.service.api.check import wait_seconds
+from gpuspawner.service.parts import Parts
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """``seconds`` is None where nobody knows; ``refused`` is why it would not be taken as things are, "" otherwise."""
+
+    seconds: float | None
+    refused: str = ""
+
+
+async def estimate(parts: Parts, owner: Owner, wish: Wish) -> Estimate:
+    """Return how long it would wait if it were asked for now. It takes as long as a look at the form."""
+    try:
+        groups = await parts.members.now(wish.user, owner)
+        request = await parts.allocator.asking.resolve(dict(wish.options), wish.user, owner, groups)
+        would = await parts.queue.offers_for(Claim("", owner.user_created, request, parts.clock.now(), user=wish.user))
+    except (Conflict, RequestRefused) as error:
+        return Estimate(None, str(error))
+    except Unavailable:
+        return Estimate(None)
+    waits = None if would.held_back is not None else wait_seconds(would)
+    if told := parts.allocator.foretold.words(would.place):
+        waits = max(waits or 0.0, told[1])  # by then it started, as often as such ranges were right
+    return Estimate(waits)
+
+
+def decided(parts: Parts, wish: Wish, seconds: float | None) -> Decision:
+    """Return what follows for a wish now, by the catalog's clock and closed days, if it would wait so long."""
+    accounting, closed = parts.allocator.accounting, parts.catalog.rules.closed
+    return decide(wish, seconds, parts.clock.now(), accounting.zone, closed)

@@ -138,6 +138,9 @@ class Backend(Protocol):
               }
             }
 
+        GPUs that pods claim (dynamic resource allocation) stand in ``"claim"`` in place of ``"container"``: the spec of
+        the ResourceClaim that the spawner makes for the pod.
+
         The spawner merges it into the manifest, after profiles and the administrator's own settings: resources by
         name, ours last; tolerations and preferred terms appended where they are not there; required terms joined with
         those that are there so that both hold (terms are alternatives: each of theirs with each of ours, their

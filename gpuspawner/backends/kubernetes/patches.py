@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from gpuspawner.backends.kubernetes.devices.asks import claim_spec
 from gpuspawner.backends.kubernetes.fleet import GPU_TOLERATIONS, Toleration
 from gpuspawner.backends.kubernetes.kinds import absent_on_new_nodes
 from gpuspawner.backends.kubernetes.reading.models import HOSTNAME, Selector
@@ -33,7 +34,7 @@ def pod_patch(
 
     The pod asks for the number of its GPUs of each resource. It may only be placed where such GPUs are of its kind;
     on the node that was granted by preference or, where it ``must_be_there``, nowhere else. A node that is coming is
-    asked for by the labels that it will have.
+    asked for by the labels that it will have. GPUs that are claimed stand in ``claim``, the spec of a ResourceClaim.
     """
     counts = Counter(slot.group for slot in slots if slot.group)
     if not counts:
@@ -51,13 +52,11 @@ def pod_patch(
         affinity[PREFERRED] = [{"weight": 100, "preference": {"matchExpressions": [here]}}]
         if terms := _alike(frozenset(counts), nodes, fleet, kinds):
             affinity[REQUIRED] = {"nodeSelectorTerms": terms}
-    return {
-        "container": {"resources": {"requests": resources, "limits": dict(resources)}},
-        "spec": {
-            "tolerations": as_json(tolerations),
-            "affinity": {"nodeAffinity": affinity},
-        },
-    }
+    spec = {"tolerations": as_json(tolerations), "affinity": {"nodeAffinity": affinity}}
+    claimed = [kind for kind in kinds.values() if kind.claim is not None and kind.resource in resources]
+    if claimed:
+        return {"claim": claim_spec(claimed, sum(counts.values())), "spec": spec}
+    return {"container": {"resources": {"requests": resources, "limits": dict(resources)}}, "spec": spec}
 
 
 def keep_off(patch: dict[str, Any], nodes: Iterable[str]) -> dict[str, Any]:
@@ -101,6 +100,8 @@ def _alike(
     if not pool:  # the node is gone, or shows no kind now: GPUs of no kind are not alike
         return _terms(groups, resources, nodes)
     others = frozenset(gpu.group for gpu in fleet if gpu.group and gpu.pool != pool)
+    if kind and kind.claim is not None:
+        return []  # a claim finds its nodes
     if kind and kind.resource and not kind.match and not any(group.resource in resources for group in others):
         return []
     return _terms(frozenset(gpu.group for gpu in fleet if gpu.group and gpu.pool == pool) | groups, resources, nodes)

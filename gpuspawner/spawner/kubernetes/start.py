@@ -11,7 +11,7 @@ from typing import Any
 
 from aiohttp import ClientError
 from jupyterhub.utils import url_path_join
-from kubernetes_asyncio.client import ApiException
+from kubernetes_asyncio.client import ApiException, CustomObjectsApi
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError
 
 from gpuspawner.backends.kubernetes.names import HUB_LABEL
@@ -19,6 +19,7 @@ from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
 from gpuspawner.core.gpus.names import node_in
 from gpuspawner.core.leases.output import LINES
 from gpuspawner.spawner.kubernetes.clusters import InCluster
+from gpuspawner.spawner.kubernetes.pods.claims import CLAIM_API, claim_of, owned
 from gpuspawner.spawner.kubernetes.pods.end import outcome_of, restarts, why_ended
 from gpuspawner.spawner.kubernetes.pods.output import NO_RIGHT, environment_of, has_run, is_of_run_before, said
 from gpuspawner.spawner.kubernetes.pods.pod import START_MARK
@@ -41,7 +42,7 @@ ANSWER_SECONDS = 1.0
 LOG_SECONDS = 2.0
 """How long to wait for the output of a server that failed: its end is told without, rather than late."""
 LOG_BYTES = 65536
-FORBIDDEN = 403
+FORBIDDEN, CONFLICT = 403, 409
 SERVER_ERROR = 500
 
 
@@ -197,7 +198,7 @@ class PodStart(InCluster):
             self._step(52, "The GPU service is away; the pod is made once it answers.")
             return False
         try:
-            await asyncio.wait_for(self.api.create_namespaced_pod(self.namespace, pod), request_timeout)
+            made = await asyncio.wait_for(self.api.create_namespaced_pod(self.namespace, pod), request_timeout)
         except (ClientError, OSError, asyncio.TimeoutError) as error:
             self._step(52, f"The cluster does not answer ({str(error) or 'time-out'}); asking it again.")
             return False
@@ -211,7 +212,31 @@ class PodStart(InCluster):
                 raise
             self._step(52, f"The cluster does not take the pod now ({error.status} {error.reason}); asking it again.")
             return False
+        await self._claim(self.as_json(made))
         return True
+
+    async def _claim(self, pod: Mapping[str, Any]) -> None:
+        """Make what a pod claims, that it waits for. It owns the claim: the cluster deletes that with it."""
+        claim = claim_of(self._attempt.patch, self._attempt.pod.mark)
+        if not claim:
+            return
+        group, _, version = CLAIM_API.partition("/")
+        objects = CustomObjectsApi(self.api.api_client)
+        make = objects.create_namespaced_custom_object
+        try:
+            await self._asked(make, group, version, self.namespace, "resourceclaims", owned(claim, pod))
+        except ApiException as error:
+            if error.status == CONFLICT:  # the same claim: an answer was lost
+                return
+            said = short(message_of(error))
+            raise ended_start(
+                f"Its GPU cannot be claimed: {said} Your administrator must give the hub the rights of "
+                "hub_config/kubernetes-claims-rbac.yaml; nothing was charged."
+                if error.status == FORBIDDEN
+                else f"Its GPU cannot be claimed: {said} Tell your administrator; nothing was charged.",
+                reason="cannot-start",
+                status=409,
+            ) from error
 
     async def _is_mine_or_ends(self) -> bool:
         """A pod of this name is there: made by a request of ours that was not answered, or left from before."""
@@ -222,6 +247,7 @@ class PodStart(InCluster):
                 return False
             raise
         if pod["metadata"].get("annotations", {}).get(START_MARK) == self._attempt.pod.mark:
+            await self._claim(pod)
             return True
         hub = pod["metadata"].get("labels", {}).get(HUB_LABEL, self.gpu_hub_id)
         if hub != self.gpu_hub_id:

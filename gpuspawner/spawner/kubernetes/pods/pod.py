@@ -15,6 +15,7 @@ from gpuspawner.backends.kubernetes.names import carried
 from gpuspawner.backends.kubernetes.reading.objects import requested
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.gpus.vendors import reaches_gpus
+from gpuspawner.spawner.kubernetes.pods.claims import claim_of, name_claim, without_claim
 from gpuspawner.spawner.kubernetes.pods.devices import (
     VISIBLE,
     faults_of_annotations,
@@ -73,7 +74,7 @@ def with_lease(manifest: Mapping[str, Any], patch: Mapping[str, Any], settings: 
     """
     pod: Json = deepcopy(dict(manifest))
     spec, server = pod["spec"], container(pod)
-    gpus = _gpus(patch)
+    gpus, claim = _gpus(patch), claim_of(patch, mark)
     _refuse_own_gpus(server, gpus)
     _resources(server, gpus, settings)
     if more := _beyond(spec, gpus):
@@ -81,7 +82,7 @@ def with_lease(manifest: Mapping[str, Any], patch: Mapping[str, Any], settings: 
             f"A container of c.KubeSpawner.extra_containers, init_containers or extra_pod_config (or of a profile's) "
             f"{more} Let it ask for none: GPUs come from the lease alone."
         )
-    for fault in _faults("c.KubeSpawner (or a profile)", pod, server, gpus):
+    for fault in _faults("c.KubeSpawner (or a profile)", pod, server, has_gpus=bool(gpus or claim)):
         raise Conflict(fault)
     _identity(pod, patch, mark)
     _hide_gpus(spec, server)
@@ -92,7 +93,8 @@ def with_lease(manifest: Mapping[str, Any], patch: Mapping[str, Any], settings: 
     if ours.get("affinity"):
         _node_affinity(spec, ours["affinity"]["nodeAffinity"])
     _beside(pod, patch.get("pod", {}).get("beside", {}))
-    if gpus and settings.runtime_class:
+    name_claim(spec, server, claim)
+    if (gpus or claim) and settings.runtime_class:
         spec.setdefault("runtimeClassName", settings.runtime_class)
     if not spec.get("serviceAccountName"):  # who names one wants its token; no workspace gets one by chance
         spec.setdefault("automountServiceAccountToken", False)
@@ -127,10 +129,11 @@ def contradiction(pod: Mapping[str, Any], patch: Mapping[str, Any], mark: str) -
         if str(limits.get(name, "0")) != count:
             given = limits.get(name, "none")
             return f"{hook} changes {name} to {given}; the lease is for {count}. GPUs come from the lease alone."
-    more = _beyond(pod["spec"], _gpus(patch))
-    if more:
-        return f"{hook} {more} GPUs come from the lease alone."
-    return next(_faults(hook, pod, server, _gpus(patch)), "")
+    claim, more = claim_of(patch, mark), _beyond(pod["spec"], _gpus(patch))
+    rest = without_claim(pod, server, claim)
+    if more or rest is None:
+        return f"{hook} {more or 'changes what the pod claims.'} GPUs come from the lease alone."
+    return next(_faults(hook, *rest, has_gpus=bool(_gpus(patch) or claim)), "")
 
 
 def container(pod: Mapping[str, Any]) -> Json:
@@ -160,9 +163,9 @@ def _refuse_own_gpus(server: Json, gpus: Mapping[str, str]) -> None:
             )
 
 
-def _faults(where: str, pod: Mapping[str, Any], server: Json, gpus: Mapping[str, str]) -> Iterator[str]:
+def _faults(where: str, pod: Mapping[str, Any], server: Json, *, has_gpus: bool) -> Iterator[str]:
     """Yield what reaches GPUs by other ways than the resources that are asked for, which are counted all together."""
-    yield from (faults_of_server if gpus else faults_of_container)(f"{where}: the server", server)
+    yield from (faults_of_server if has_gpus else faults_of_container)(f"{where}: the server", server)
     yield from faults_of_pod(where, pod["spec"], server=NOTEBOOK)
     yield from faults_of_annotations(where, pod.get("metadata", {}).get("annotations"))
 

@@ -71,7 +71,13 @@ def stage_of(
         found = _container(container, events)
         if found is not None:
             return found
-    return _over(pod) or _sandbox(events) or _mounting(status, events, seconds) or _under_way(pod, events)
+    return (
+        _over(pod)
+        or _sandbox(events)
+        or _preparing(events)
+        or _mounting(status, events, seconds)
+        or _under_way(pod, events)
+    )
 
 
 def _scheduling(scheduled: Json, events: Sequence[Json], seconds: float, own_claim: str, node_seconds: float) -> Stage:
@@ -240,6 +246,15 @@ def _sandbox(events: Sequence[Json]) -> Stage | None:
         )
         return Stage(60, fatal, fatal)
     return Stage(60, f"Its node cannot begin it yet: {short(cause)} The cluster keeps trying.")
+
+
+def _preparing(events: Sequence[Json]) -> Stage | None:
+    """Tell of a node whose driver does not give the devices that the pod claims: it is asked again and again."""
+    begun = {"FailedPrepareDynamicResources", "Pulling", "Pulled", "Created", "Started"}
+    last = next((e for e in reversed(events) if e.get("reason") in begun), {})
+    if last.get("reason") != "FailedPrepareDynamicResources":
+        return None
+    return Stage(60, f"Its node cannot give it its GPU yet: {short(str(last.get('message', '')))} It keeps trying.")
 
 
 def _mounting(status: Json, events: Sequence[Json], seconds: float) -> Stage | None:

@@ -1,0 +1,79 @@
+"""The claim that a start makes for its pod, against an API server that says what a test says."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+from kubernetes_asyncio.client import ApiException
+
+from gpuspawner.spawner.attempt import Attempt
+from gpuspawner.spawner.kubernetes import start as kube_start
+from gpuspawner.spawner.kubernetes.start import PodStart
+
+POD = {"metadata": {"name": "jupyter-alice", "uid": "u"}}
+OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "jupyter-alice", "uid": "u", "controller": True}
+
+
+def refused(status, message=""):
+    error = ApiException(status=status, reason="Because")
+    error.body = json.dumps({"message": message})
+    return error
+
+
+class Start:
+    """What of a start the making of its claim meets. ``answers`` are those of the API server, one after the other."""
+
+    namespace = "hub"
+    _claim, _asked = PodStart._claim, PodStart._asked
+
+    def __init__(self, answers):
+        self.answers, self.made, self.told = answers, [], []
+        self.api = SimpleNamespace(api_client=self)
+        self._attempt = Attempt(patch={"pod": {"claim": {"devices": {}}}}).with_new_pod("m1")
+
+    def _step(self, _progress, words):
+        self.told.append(words)
+
+    async def create_namespaced_custom_object(self, *arguments):
+        if self.answers and (answer := self.answers.pop(0)) is not None:
+            raise answer
+        self.made.append(arguments)
+
+
+@pytest.fixture(autouse=True)
+def quickly(monkeypatch):
+    monkeypatch.setattr(kube_start, "ASK_SECONDS", 0.01)
+    monkeypatch.setattr(kube_start, "CustomObjectsApi", lambda client: client)
+
+
+async def test_a_pod_that_is_made_gets_its_claim_and_owns_it():
+    start = Start([])
+    await start._claim(POD)
+    ((group, version, namespace, plural, claim),) = start.made
+    assert (group, version, namespace, plural) == ("resource.k8s.io", "v1", "hub", "resourceclaims")
+    assert (claim["metadata"]["name"], claim["metadata"]["ownerReferences"]) == ("gpuspawner-m1", [OWNER])
+
+
+async def test_what_may_pass_is_asked_again_and_the_same_claim_is_not_made_twice():
+    start = Start([refused(503), TimeoutError(), refused(409, "already exists")])
+    await start._claim(POD)
+    assert start.made == []
+    assert start.answers == []
+    assert start.told[-1] == "The cluster does not answer (time-out); asking it again."
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [(403, "must give the hub the rights of hub_config/kubernetes-claims-rbac.yaml"), (422, "Tell your administrator")],
+)
+async def test_a_claim_that_is_refused_ends_the_start_with_the_remedy(status, told):
+    with pytest.raises(Exception, match="Its GPU cannot be claimed: no. ") as error:
+        await Start([refused(status, "no")])._claim(POD)
+    assert told in str(error.value)
+
+
+async def test_a_pod_that_claims_nothing_gets_no_claim():
+    start = Start([])
+    start._attempt = Attempt().with_new_pod("m1")
+    await start._claim(POD)
+    assert start.made == []

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from gpuspawner.core.leases.request import Request
+from gpuspawner.spawner.kubernetes.pods.homes import Holder
 
 Outcome = Literal["", "in flight", "parked", "gone", "cancelled", "failed", "started"]
 """``parked``: it waits in the queue without the hub. ``gone``: its lease is withdrawn, nothing is left to release."""
@@ -23,6 +24,10 @@ class PodAttempt:
     """The pod's annotation, which no other pod has."""
     claim: str = ""
     """The claim that this start made, or found made when it would have."""
+    holder: Holder | None = None
+    """What mounts a volume for which the pod is not made yet; None where it waits for none."""
+    blocked_at: float | None = None
+    """Since when it waits for that; None where it never did."""
     made_at: float | None = None
     is_awaited: bool = False
     """Whether KubeSpawner has nothing left to make, and waits for the pod."""

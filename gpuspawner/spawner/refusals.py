@@ -76,7 +76,10 @@ def log_in_one_line(log: logging.Logger) -> None:
 
 def ended_start(message: str, *, reason: str, status: int, link: str = "", link_text: str = "") -> Any:
     """Return the error of a start that ended; with a link, pages show it behind the message."""
-    html = escape(message)
-    if link:
-        html += f' <a href="{escape(link)}">{escape(link_text)}</a>'
+    html = linked(message, link, link_text) if link else escape(message)
     return StartEnded(message, reason=reason, status=status, message_html=html)
+
+
+def linked(message: str, link: str, link_text: str) -> str:
+    """Return a message with a link behind it, as HTML."""
+    return f'{escape(message)} <a href="{escape(link)}">{escape(link_text)}</a>'

@@ -16,12 +16,16 @@ class Steps:
         self.over = False
         self._changed = asyncio.Event()
 
-    def tell(self, progress: int, message: str) -> None:
-        """Add a step, unless it repeats the last one. ``progress`` is in percent; the bar never goes back."""
+    def tell(self, progress: int, message: str, html: str = "") -> None:
+        """Add a step, unless it repeats the last one. ``progress`` is in percent; the bar never goes back.
+
+        ``html`` is the message with links, where it has any.
+        """
         if self.told and self.told[-1]["message"] == message:
             return
         reached = self.told[-1]["progress"] if self.told else 0
-        self.told.append({"progress": max(progress, reached), "message": message})
+        linked = {"html_message": html} if html else {}
+        self.told.append({"progress": max(progress, reached), "message": message, **linked})
         self._wake()
 
     def end(self) -> None:

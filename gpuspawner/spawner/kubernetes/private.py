@@ -58,9 +58,11 @@ class PodRequests(PodStart):
         An existing pod is never killed with grace 0, as KubeSpawner would: its container could outlive it unseen,
         on the GPU that this start was granted.
         """
-        lost = contradiction(self.as_json(pod), self._attempt.patch, self._attempt.pod.mark)
+        manifest = self.as_json(pod)
+        lost = contradiction(manifest, self._attempt.patch, self._attempt.pod.mark)
         if lost:
             raise ended_start(f"This hub is set up wrongly: {lost}", reason="conflict", status=409)
+        await self._until_home_is_free(manifest)
         while not await self._is_made(pod, request_timeout):  # noqa: ASYNC110 - the cluster is asked, nobody tells
             await asyncio.sleep(ASK_SECONDS)
         self._attempt = self._attempt.with_pod(made_at=time.monotonic())

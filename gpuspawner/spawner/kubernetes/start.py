@@ -18,7 +18,7 @@ from gpuspawner.backends.kubernetes.names import HUB_LABEL
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
 from gpuspawner.core.gpus.names import node_in
 from gpuspawner.core.leases.output import LINES
-from gpuspawner.spawner.kubernetes.clusters import InCluster
+from gpuspawner.spawner.kubernetes.homes import HomeWaits
 from gpuspawner.spawner.kubernetes.pods.claims import CLAIM_API, claim_of, owned
 from gpuspawner.spawner.kubernetes.pods.end import outcome_of, restarts, why_ended
 from gpuspawner.spawner.kubernetes.pods.output import NO_RIGHT, environment_of, has_run, is_of_run_before, said
@@ -26,7 +26,7 @@ from gpuspawner.spawner.kubernetes.pods.pod import START_MARK
 from gpuspawner.spawner.kubernetes.pods.refused import refusal, shortage
 from gpuspawner.spawner.kubernetes.pods.start import NOTEBOOK, Stage, short, stage_of
 from gpuspawner.spawner.mixin import FENCE_SECONDS
-from gpuspawner.spawner.refusals import ended_start
+from gpuspawner.spawner.refusals import ended_start, linked
 from gpuspawner.spawner.server_output import listens
 
 LOOK_SECONDS = 0.025
@@ -59,7 +59,7 @@ class NoRoom(Exception):
         self.why, self.node = why, node
 
 
-class PodStart(InCluster):
+class PodStart(HomeWaits):
     """The start of a pod, over KubeSpawner's."""
 
     async def _create(self) -> Any:
@@ -106,7 +106,8 @@ class PodStart(InCluster):
                 before, seen, looked_at = stage, version, now
                 self._attempt = self._attempt.with_pod(last_seen=pod)
                 stage = self._stage(pod, now - (self._attempt.pod.made_at or now), node_seconds)
-                self._step(stage.progress, stage.words)
+                html = linked(stage.words, stage.link, stage.link_text) if stage.link else ""
+                self._step(stage.progress, stage.words, html)
                 _end_on(stage, before, pod)
             if pod is not None and running and (self._attempt.pod.is_awaited or starting.done()):
                 await self._find_address(pod)
@@ -124,6 +125,8 @@ class PodStart(InCluster):
         events = self._events_of(pod)
         if pod is not None and _is_deleted(pod) and outcome_of(pod, events) == "preempted":
             return Stage(55, why_ended(pod, events), shortage="lost")
+        if (blocked := self._blocked(pod, events, seconds)) is not None:
+            return blocked
         return stage_of(pod, events, seconds, self._attempt.pod.claim, node_seconds)
 
     def _end_without_pod(self, pod: Mapping[str, Any] | None, stage: Stage) -> None:
@@ -351,7 +354,7 @@ def _end_on(stage: Stage, before: Stage, pod: Mapping[str, Any] | None) -> None:
     if before.shortage and pod is not None and _is_deleted(pod):
         raise NoRoom  # the service deletes a pod that finds no room, and that is no failure
     if stage.fatal:
-        raise ended_start(stage.fatal, reason="cannot-start", status=409)
+        raise ended_start(stage.fatal, reason="cannot-start", status=409, link=stage.link, link_text=stage.link_text)
 
 
 async def _cancelled(task: asyncio.Future[Any]) -> None:

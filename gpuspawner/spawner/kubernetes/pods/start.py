@@ -42,6 +42,9 @@ class Stage:
     words: str
     fatal: str = ""
     shortage: Literal["", "waiting", "lost"] = ""
+    link: str = ""
+    """Where its user can mend it, "" where nowhere; ``link_text`` calls it."""
+    link_text: str = ""
 
 
 def stage_of(

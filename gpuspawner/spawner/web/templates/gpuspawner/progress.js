@@ -157,7 +157,8 @@
     const events = new EventSource(root.dataset.events);
     events.addEventListener("message", ({ data }) => {
       const event = JSON.parse(data);
-      if (event.message) log.append(element("li", { textContent: event.message }));
+      // What has links is HTML of the spawner's own, escaped: the hub's page shows it likewise.
+      if (event.message) log.append(element("li", event.html_message ? { innerHTML: event.html_message } : { textContent: event.message }));
       if (event.ready || event.failed) {
         events.close();
         // The hub then shows the server, or why there is none: to somebody who looks. A hidden tab that opens it would

@@ -21,6 +21,7 @@ class FakeKueue:
         self.flavors, self.labels, self.nodes = flavors, labels, nodes
         self.workloads, self.version, self.created = {}, 0, 0
         self.stop, self.checks, self.away, self.places_away = "None", {}, False, False
+        self.serves, self.gates, self.lets_make_pods = ("v1beta1", "v1beta2"), False, True
         self.refuses, self.writes, self._heard = "", [], asyncio.Event()
 
     # what the adapter calls
@@ -28,7 +29,9 @@ class FakeKueue:
     async def get(self, path, query=None):
         self._answers()
         if path == "/apis/kueue.x-k8s.io":
-            return {"versions": [{"version": "v1beta2"}]}
+            if not self.serves:
+                raise ApiRefused(404, "there is none")
+            return {"versions": [{"version": version} for version in self.serves]}
         if path.startswith("/api/v1/nodes"):
             asked = dict(part.split("=") for part in query["labelSelector"].split(","))
             found = [name for flavor, names in self.nodes.items() if self.labels[flavor] == asked for name in names]
@@ -59,6 +62,14 @@ class FakeKueue:
         self.writes.append(("create", name))
         self.workloads[name] = one
         return self._changed(one)
+
+    async def write(self, _method, path, body, query, _form):
+        self._answers()
+        assert (path, query) == ("/api/v1/namespaces/jhub/pods", {"dryRun": "All"})
+        if not self.lets_make_pods:
+            raise ApiRefused(403, "pods is forbidden: it may not create them")
+        gates = {"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]} if self.gates else {}
+        return {**body, "spec": {**body["spec"], **gates}}
 
     async def put(self, path, body):
         self._answers()

@@ -17,10 +17,11 @@ from gpuspawner.backends.kubernetes.api import Api, ApiRefused
 from gpuspawner.backends.kubernetes.connection import Connection
 from gpuspawner.backends.kubernetes.names import HUB_LABEL
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
-from gpuspawner.catalog import Catalog
+from gpuspawner.catalog import Catalog, KueueQueues
 from gpuspawner.cli.adopting.cluster import settings_of
-from gpuspawner.cli.doctor import of_cluster, of_hub
+from gpuspawner.cli.doctor import asking_kueue, of_cluster, of_hub
 from gpuspawner.cli.doctor.asking import TIMEOUT_SECONDS, seconds_of, too_long
+from gpuspawner.cli.doctor.asking_kueue import REVIEWS
 from gpuspawner.cli.doctor.findings import Answer, Finding, unknown
 from gpuspawner.core.errors import Unavailable
 
@@ -124,9 +125,10 @@ async def examined(arguments: argparse.Namespace, catalog: Catalog | None) -> tu
 
 async def _judged(cluster: Cluster, settings: ClusterSettings, catalog: Catalog | None, port: int) -> list[Finding]:
     namespace = quote(settings.namespace, safe="")
-    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-    answers = {one: await cluster.ask(path, of_cluster.review_of(one, namespace)) for one in of_cluster.RIGHTS}
+    answers = {one: await cluster.ask(REVIEWS, of_cluster.review_of(one, namespace)) for one in of_cluster.RIGHTS}
     found = [*of_cluster.rights(answers, namespace)]
+    if catalog is not None and isinstance(catalog.scheduler, KueueQueues):
+        found += await asking_kueue.judged(cluster, settings.namespace, catalog.scheduler)
     nodes = await cluster.list("/api/v1/nodes")
     if nodes.ok:
         found += of_cluster.devices(nodes.body)

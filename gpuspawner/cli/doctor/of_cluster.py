@@ -31,20 +31,22 @@ class Right:
     everywhere: bool
     without: str
     """What does not work without it."""
+    group: str = ""
 
 
-def _rights(resource: str, verbs: str, without: str, *, everywhere: bool = False) -> list[Right]:
-    return [Right(verb, resource, everywhere, without) for verb in verbs.split()]
+def rights_to(resource: str, verbs: str, without: str, *, everywhere: bool = False, group: str = "") -> list[Right]:
+    """Return the rights to do ``verbs`` with a resource."""
+    return [Right(verb, resource, everywhere, without, group) for verb in verbs.split()]
 
 
 RIGHTS = (
-    *_rights("nodes", "list watch", "no GPU is seen, and none is given", everywhere=True),
-    *_rights("pods", "list watch", "GPUs that others use are called free", everywhere=True),
-    *_rights("pods", "list watch", "workspaces are not seen"),
-    *_rights("pods", "delete", "what is left of a workspace is not ended"),
-    *_rights("pods/exec", "get create", "no GPU is measured: nothing is ever idle"),
-    *_rights("resourcequotas", "list watch", "the cluster refuses what people were told would start"),
-    *_rights("limitranges", "list watch", "the cluster refuses what people were told would start"),
+    *rights_to("nodes", "list watch", "no GPU is seen, and none is given", everywhere=True),
+    *rights_to("pods", "list watch", "GPUs that others use are called free", everywhere=True),
+    *rights_to("pods", "list watch", "workspaces are not seen"),
+    *rights_to("pods", "delete", "what is left of a workspace is not ended"),
+    *rights_to("pods/exec", "get create", "no GPU is measured: nothing is ever idle"),
+    *rights_to("resourcequotas", "list watch", "the cluster refuses what people were told would start"),
+    *rights_to("limitranges", "list watch", "the cluster refuses what people were told would start"),
 )
 """Those of hub_config/kubernetes-service-rbac.yaml, and no others: a test compares them."""
 
@@ -52,25 +54,27 @@ RIGHTS = (
 def review_of(right: Right, namespace: str) -> dict[str, Any]:
     """Return the SelfSubjectAccessReview that asks the API server for a right."""
     resource, _, subresource = right.resource.partition("/")
-    asked = {"verb": right.verb, "resource": resource, "subresource": subresource}
+    asked = {"verb": right.verb, "group": right.group, "resource": resource, "subresource": subresource}
     attributes = asked if right.everywhere else {**asked, "namespace": namespace}
     kind = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
     return {**kind, "spec": {"resourceAttributes": attributes}}
 
 
-def rights(answers: Mapping[Right, Answer], namespace: str) -> Iterable[Finding]:
-    """Yield each right that is missing."""
+def rights(
+    answers: Mapping[Right, Answer], namespace: str, check: str = "rights", manifest: str = MANIFEST
+) -> Iterable[Finding]:
+    """Yield each right that is missing, of those that a manifest in hub_config gives."""
     found = []
     for right, answer in answers.items():
         status = answer.body.get("status") if answer.ok and isinstance(answer.body, dict) else None
         if status is None:
             words = f"The API server does not say what is allowed ({answer.problem or answer.status})."
-            return [unknown("rights", words, "Mend what is said of the API server first.")]
+            return [unknown(check, words, "Mend what is said of the API server first.")]
         if not status.get("allowed"):
             where = "in all namespaces" if right.everywhere else f"in namespace {namespace}"
             words = f"The right to {right.verb} {right.resource} {where} is missing: {right.without}."
-            found.append(bad("rights", words, f"Apply hub_config/{MANIFEST}, with your namespaces and account."))
-    return found or [good("rights", f"The account has the {len(RIGHTS)} rights that the service needs.")]
+            found.append(bad(check, words, f"Apply hub_config/{manifest}, with your namespaces and account."))
+    return found or [good(check, f"The account has the {len(answers)} rights that the service needs.")]
 
 
 def reached(answer: Answer) -> Finding:

@@ -16,6 +16,7 @@ from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.backends.kubernetes.watches import Watch
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.schedulers.base import Unfit
+from gpuspawner.schedulers.kueue import fits
 from gpuspawner.schedulers.kueue.objects import (
     GROUP,
     VERSION,
@@ -68,19 +69,28 @@ class KueueCluster:
         self.changed()
 
     async def meet(self) -> None:
-        """See that Kueue is there. Raises Unfit where it is not, or too old; Unavailable where nobody answers."""
+        """See that Kueue is there, and leaves workspaces' pods alone. Raises Unfit, or Unavailable: nobody answers."""
         try:
-            told = await self._api.get(f"/apis/{GROUP}")
+            told = await self._one(f"/apis/{GROUP}")
+        except Unavailable as error:
+            raise Unavailable(f"The cluster does not tell whether it has Kueue: {error}") from error
+        if why := fits.why_unfit(told):
+            raise Unfit(why)
+        if not self._settings.all_namespaces:  # else it is only known at each start in which one its pod is
+            await self._try_a_pod(self._settings.namespace)
+
+    async def _try_a_pod(self, namespace: str) -> None:
+        """Raise Unfit where Kueue would hold back a workspace's pod; an account that may make none can't tell."""
+        path = f"/api/v1/namespaces/{namespace}/pods"
+        try:
+            made = await self._api.write("POST", path, fits.trial(), fits.DRY_RUN, "application/json")
         except ApiRefused as error:
-            if error.status != NOT_FOUND:
-                raise Unavailable(f"The cluster does not tell whether it has Kueue: {error}.") from error
-            raise Unfit(
-                "The catalog names Kueue's queues, and the cluster has no Kueue: install 0.19 or newer."
-            ) from error
-        served = [one["version"] for one in told.get("versions") or ()]
-        if VERSION not in served:
-            has = ", ".join(served)
-            raise Unfit(f"The cluster's Kueue speaks {has}, and gpuspawner needs {VERSION}: install 0.19 or newer.")
+            log.info(
+                "whether Kueue holds back pods of %s was not tried (`gpuspawner doctor` does): %s", namespace, error
+            )
+            return
+        if why := fits.why_gated(made, namespace):
+            raise Unfit(why)
 
     async def workloads(self) -> dict[str, Workload]:
         """Return the Workloads of this hub, by name. Raises Unavailable while they are not seen as they are now."""

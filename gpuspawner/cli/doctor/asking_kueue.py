@@ -1,0 +1,56 @@
+"""What a cluster is asked about Kueue."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+from urllib.parse import quote
+
+from gpuspawner.catalog import KueueQueues
+from gpuspawner.cli.doctor import of_cluster, of_kueue
+from gpuspawner.cli.doctor.findings import Answer, Finding, bad
+from gpuspawner.schedulers.kueue.cluster import API, NOT_FOUND, PLACES
+from gpuspawner.schedulers.kueue.fits import DRY_RUN, trial, why_unfit
+from gpuspawner.schedulers.kueue.objects import GROUP, to_queue
+
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+
+class Asked(Protocol):
+    """An API server, asked as the service's account."""
+
+    async def ask(self, path: str, body: Any = None) -> Answer:
+        """Return what is answered to a GET, or to a POST of ``body``. Never raises."""
+        ...
+
+
+async def judged(cluster: Asked, workspaces: str, queues: KueueQueues) -> list[Finding]:
+    """Return what is found of Kueue; ``workspaces`` is their namespace."""
+    group = await cluster.ask(f"/apis/{GROUP}")
+    if why := why_unfit(group.body if group.ok else None):
+        return [bad(of_kueue.CHECK, why, of_kueue.UPGRADE)]
+    found = [*of_kueue.served(await cluster.ask(API), await cluster.ask(f"/openapi/v3{API}"))]
+    namespace = quote(queues.namespace or workspaces, safe="")
+    answers = {right: await cluster.ask(REVIEWS, of_cluster.review_of(right, namespace)) for right in of_kueue.RIGHTS}
+    found += of_cluster.rights(answers, namespace, "Kueue's rights", of_kueue.MANIFEST)
+    for name in sorted({queues.queue, *queues.teams.values(), *queues.users.values()}):
+        found += await _queue(cluster, namespace, name)
+    if queues.priority_class:
+        answer = await cluster.ask(f"{API}/workloadpriorityclasses/{quote(queues.priority_class)}")
+        found.append(of_kueue.priority_class(queues.priority_class, answer))
+    path = f"{PLACES}/namespaces/{namespace}/localqueues/{quote(queues.queue)}/pendingworkloads?limit=1"
+    found.append(of_kueue.places(await cluster.ask(path)))
+    query = "&".join(f"{name}={value}" for name, value in DRY_RUN.items())
+    path = f"/api/v1/namespaces/{quote(workspaces, safe='')}/pods?{query}"
+    found.append(of_kueue.pods(await cluster.ask(path, trial()), workspaces))
+    return found
+
+
+async def _queue(cluster: Asked, namespace: str, name: str) -> list[Finding]:
+    local = await cluster.ask(f"{API}/namespaces/{namespace}/localqueues/{quote(name)}")
+    behind = str(local.body["spec"].get("clusterQueue") or "") if local.ok else ""
+    answer = await cluster.ask(f"{API}/clusterqueues/{quote(behind)}") if behind else Answer(NOT_FOUND)
+    one = answer.body if answer.ok else None
+    rules = (((one or {}).get("spec") or {}).get("admissionChecksStrategy") or {}).get("admissionChecks") or ()
+    checks = [await cluster.ask(f"{API}/admissionchecks/{quote(rule['name'])}") for rule in rules]
+    queue = to_queue(name, local.body if local.ok else None, one, {}, [x.body for x in checks if x.ok])
+    return [*of_kueue.queue(queue, one, namespace)]

@@ -1,0 +1,169 @@
+"""``gpuspawner doctor`` on a Kueue that is broken, each time in one way: it is found, with its remedy."""
+
+import copy
+
+import pytest
+import yaml
+from harness import REPO
+
+from gpuspawner.catalog import KueueQueues
+from gpuspawner.cli.doctor.asking_kueue import REVIEWS, judged
+from gpuspawner.cli.doctor.findings import Answer, State
+from gpuspawner.cli.doctor.of_kueue import KINDS, RIGHTS
+
+API = "/apis/kueue.x-k8s.io/v1beta2"
+PLACES = "/apis/visibility.kueue.x-k8s.io/v1beta2/namespaces/jhub/localqueues/lq/pendingworkloads?limit=1"
+PODS = "/api/v1/namespaces/jhub/pods?dryRun=All"
+CLUSTER_QUEUE = f"{API}/clusterqueues/cq"
+QUEUES = KueueQueues("lq", {"ml": "of-ml"}, priority_class="high")
+
+
+def local(name):
+    return {"metadata": {"name": name}, "spec": {"clusterQueue": "cq"}}
+
+
+def schema(most):
+    spec = {"properties": {"podSets": {"maxItems": most}}}
+    return {"components": {"schemas": {"io.x-k8s.kueue.v1beta2.Workload": {"properties": {"spec": spec}}}}}
+
+
+class Cluster:
+    """An API server with a Kueue on which all is well; ``answers`` are by path, ``missing`` are (verb, resource)."""
+
+    def __init__(self):
+        self.missing = set()
+        self.answers = {
+            "/apis/kueue.x-k8s.io": {"versions": [{"version": "v1beta2"}]},
+            API: {"resources": [{"name": name} for name in KINDS]},
+            f"/openapi/v3{API}": schema(18),
+            **{f"{API}/namespaces/jhub/localqueues/{name}": local(name) for name in ("lq", "of-ml")},
+            CLUSTER_QUEUE: {
+                "metadata": {"name": "cq"},
+                "spec": {},
+                "status": {"conditions": [{"type": "Active", "status": "True"}]},
+            },
+            f"{API}/admissionchecks/far": {"spec": {"controllerName": "kueue.x-k8s.io/multikueue"}},
+            f"{API}/workloadpriorityclasses/high": {"value": 7},
+            PLACES: {"items": []},
+            PODS: {"spec": {}},
+        }
+
+    async def ask(self, path, body=None):
+        if path == REVIEWS:
+            asked = body["spec"]["resourceAttributes"]
+            resource = "/".join(filter(None, (asked["resource"], asked["subresource"])))
+            assert "kueue.x-k8s.io" in asked["group"]
+            return Answer(201, {"status": {"allowed": (asked["verb"], resource) not in self.missing}})
+        found = self.answers.get(path)
+        return Answer(404, {"message": "not found"}) if found is None else Answer(200, copy.deepcopy(found))
+
+
+def no_kueue(one):
+    del one.answers["/apis/kueue.x-k8s.io"]
+
+
+def old(one):
+    one.answers[f"/openapi/v3{API}"] = schema(10)
+
+
+def kind_missing(one):
+    one.answers[API] = {"resources": [{"name": "workloads"}]}
+
+
+def right_missing(one):
+    one.missing = {("update", "workloads/status")}
+
+
+def no_local_queue(one):
+    del one.answers[f"{API}/namespaces/jhub/localqueues/of-ml"]
+
+
+def no_cluster_queue(one):
+    del one.answers[CLUSTER_QUEUE]
+
+
+def inactive(one):
+    conditions = [{"type": "Active", "status": "False", "message": "it references missing ResourceFlavor(s): x"}]
+    one.answers[CLUSTER_QUEUE]["status"]["conditions"] = conditions
+
+
+def elsewhere(one):
+    one.answers[CLUSTER_QUEUE]["spec"] = {"admissionChecksStrategy": {"admissionChecks": [{"name": "far"}]}}
+
+
+def moves(one):
+    one.answers[CLUSTER_QUEUE]["spec"] = {"concurrentAdmissionPolicy": {"migration": {}}}
+
+
+def on_hold(one):
+    one.answers[CLUSTER_QUEUE]["spec"] = {"stopPolicy": "Hold"}
+
+
+def no_class(one):
+    del one.answers[f"{API}/workloadpriorityclasses/high"]
+
+
+def no_places(one):
+    del one.answers[PLACES]
+
+
+def gated(one):
+    one.answers[PODS] = {"spec": {"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]}}
+
+
+async def test_where_all_is_well_each_check_says_so():
+    found = await judged(Cluster(), "jhub", QUEUES)
+    assert {one.state for one in found} == {State.GOOD}
+    assert [one.check for one in found] == [
+        "Kueue", "Kueue's rights", "queue lq", "queue of-ml", "priority class", "places", "pods",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("broken", "checks", "words", "remedy"),
+    [
+        (no_kueue, {"Kueue"}, "the cluster has no Kueue", "0.19"),
+        (old, {"Kueue"}, "older than 0.19", "0.19"),
+        (kind_missing, {"Kueue"}, "does not serve Kueue's admissionchecks, clusterqueues", "0.19"),
+        (right_missing, {"Kueue's rights"}, "The right to update workloads/status in namespace jhub", "kueue-rbac"),
+        (no_local_queue, {"queue of-ml"}, "There is no LocalQueue of-ml in namespace jhub", "Make both"),
+        (no_cluster_queue, {"queue lq", "queue of-ml"}, "ClusterQueue behind it", "Make both"),
+        (inactive, {"queue lq", "queue of-ml"}, "is not active: it references missing", "describe clusterqueue"),
+        (elsewhere, {"queue lq", "queue of-ml"}, "MultiKueue", "Name another"),
+        (moves, {"queue lq", "queue of-ml"}, "ConcurrentAdmission", "Name another"),
+        (on_hold, {"queue lq", "queue of-ml"}, "stopPolicy is Hold", "stopPolicy: None"),
+        (no_class, {"priority class"}, "There is no WorkloadPriorityClass high", "priority_class"),
+        (no_places, {"places"}, "visibility API does not answer (404)", "APIService"),
+        (gated, {"pods"}, "holds back the pods of namespace jhub itself", "managedJobsNamespaceSelector"),
+    ],
+)
+async def test_what_is_broken_is_found_with_its_remedy(broken, checks, words, remedy):
+    cluster = Cluster()
+    broken(cluster)
+    found = [one for one in await judged(cluster, "jhub", QUEUES) if one.state is not State.GOOD]
+    assert {one.check for one in found} == checks
+    assert {one.state for one in found} == {State.BAD}
+    assert all(words in one.words and remedy in one.remedy for one in found), found
+
+
+async def test_what_can_not_be_asked_is_no_fault():
+    cluster = Cluster()
+    for path in (API, PODS):
+        del cluster.answers[path]
+    found = {one.check: one for one in await judged(cluster, "jhub", QUEUES) if one.state is not State.GOOD}
+    assert {name: one.state for name, one in found.items()} == {"Kueue": State.UNKNOWN, "pods": State.UNKNOWN}
+    assert "--as" in found["pods"].remedy
+
+
+def test_the_rights_that_are_asked_for_are_exactly_those_of_the_manifest():
+    parts = yaml.safe_load_all((REPO / "hub_config" / "kubernetes-kueue-rbac.yaml").read_text())
+    written = {
+        (verb, resource, part["kind"] == "ClusterRole", group)
+        for part in parts
+        for rule in part.get("rules", ())
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert {(one.verb, one.resource, one.everywhere, one.group) for one in RIGHTS} == written
+    assert len(RIGHTS) == len(written)

@@ -146,12 +146,13 @@ class Pools:
     def _change(self, slots: Iterable[Slot], sign: int, needs: Beside) -> None:
         touched: dict[NodeName, None] = {}
         for slot in slots:
-            used, share = self.used.get(slot.gpu), slot.share if sign > 0 else -slot.share
-            after = share if used is None else used + share
-            if after:
-                self.used[slot.gpu] = after
+            used, share = self.used.get(slot.gpu), slot.share
+            if sign < 0 and used == share:
+                del self.used[slot.gpu]  # most are whole: fractions are slow
+            elif sign > 0 and used is None:
+                self.used[slot.gpu] = share
             else:
-                self.used.pop(slot.gpu, None)
+                self.used[slot.gpu] = (used or Fraction(0)) + sign * share
             if (where := self._where.get(slot.gpu)) is not None:
                 touched[where[1]] = None
         for node in touched:
@@ -203,12 +204,14 @@ class Pools:
         return tuple(Slot(gpu.id, kind.share) for gpu in devices(gpus, self._used_with(kept, gpus), best.taken))
 
     def _used_with(self, kept: Mapping[str, Fraction], gpus: Iterable[Gpu]) -> dict[str, Fraction]:
-        nothing = Fraction(0)
-        return {
-            gpu.id: self.used.get(gpu.id, nothing) + kept.get(gpu.id, nothing)
-            for gpu in gpus
-            if gpu.id in self.used or gpu.id in kept
-        }
+        found: dict[str, Fraction] = {}
+        for gpu in gpus:
+            used, more = self.used.get(gpu.id), kept.get(gpu.id)
+            if used is not None:
+                found[gpu.id] = used if more is None else used + more  # few are both: fractions are slow
+            elif more is not None:
+                found[gpu.id] = more
+        return found
 
 
 def _least(best: Rank | None, rank: Rank | None, node: NodeName) -> Rank | None:

@@ -255,5 +255,5 @@ def _shares(reservations: Iterable[Reservation]) -> dict[str, Fraction]:
     kept: dict[str, Fraction] = {}
     for one in reservations:
         for slot in one.slots:
-            kept[slot.gpu] = kept.get(slot.gpu, Fraction(0)) + slot.share
+            kept[slot.gpu] = kept[slot.gpu] + slot.share if slot.gpu in kept else slot.share
     return kept

@@ -48,6 +48,8 @@ class Standing:
         """Judge by the quotas and uses that a pass keeps up."""
         self.tally = tally
         self._seen, self._uses = seen, uses
+        self.use_of_user = uses.of_user
+        """Returns the use of a claim's user for its team: asked for so often that a call more counts."""
         self._longest: dict[str, float] = {}
 
     def rank(self, claim: Claim) -> Rank:
@@ -82,10 +84,6 @@ class Standing:
         """Return the use of a claim's team and of its user."""
         return self._uses.of_team(claim), self._uses.of_user(claim)
 
-    def use_of_user(self, claim: Claim) -> float:
-        """Return the use of a claim's user for its team."""
-        return self._uses.of_user(claim)
-
     def use_of_team(self, claim: Claim) -> float:
         """Return the use of a claim's team."""
         return self._uses.of_team(claim)
@@ -114,6 +112,12 @@ class _Names:
         if self._key_of.get(name) != key:
             self._key_of[name] = key
             heappush(self._heap, (key, name))
+
+    def put_all(self, keys: dict[str, _Key]) -> None:
+        """Take these for all."""
+        self._key_of = keys
+        self._heap = [(key, name) for name, key in keys.items()]
+        heapify(self._heap)
 
     def remove(self, name: str) -> None:
         self._key_of.pop(name, None)
@@ -273,11 +277,13 @@ class Line:
 
     def _line_up(self, team: _Team) -> None:
         """Line up those of a team, where that is not done."""
-        kept, team.kept = team.kept or {}, None
+        kept, team.kept = team.kept, None
+        if kept is None:
+            return
         for user, asked in kept.items():
-            team.claims[user] = list(asked.values())
-            heapify(team.claims[user])
-            team.users.put(user, self._key_of(team.claims[user]))
+            team.claims[user] = claims = list(asked.values())
+            heapify(claims)
+        team.users.put_all({user: self._key_of(claims) for user, claims in team.claims.items()})
 
     def _first_of(self, team: _Team) -> tuple[str, _Key]:
         """Return the first user of a team, and the key by which it stands among the teams."""

@@ -28,6 +28,9 @@ from gpuspawner.core.rules import Account
 _BITS = 40
 """Amounts are summed as whole numbers of 2**-40: so a sum is the same in any order, whatever was taken away."""
 _ONE = 1 << _BITS
+_SQUARE = _ONE * _ONE
+_LASTS_SECONDS = HALF_LIFE_SECONDS / math.log(2)
+"""What is used for ever fades to as much as this long."""
 
 
 def charge_of(lease: Lease, kinds: Kinds, now: float) -> float:
@@ -121,10 +124,14 @@ class Charges:
         if one is None:
             return 0.0
         at, weeks, part = _at(now)
-        left = (one.ends - one.gpus * at) / (_ONE * _ONE)
-        faded = _shift(one.since, -weeks) / _ONE * part
-        used = HALF_LIFE_SECONDS / math.log(2) * (one.gpus - faded) / _ONE
-        return left + used + sum(charge_of(lease, self._kinds, now) for lease in one.others.values())
+        if one.gpus:
+            faded = _shift(one.since, -weeks) / _ONE * part
+            found = (one.ends - one.gpus * at) / _SQUARE + _LASTS_SECONDS * (one.gpus - faded) / _ONE
+        else:
+            found = 0.0
+        if one.others:
+            found += sum(charge_of(lease, self._kinds, now) for lease in one.others.values())
+        return found
 
     def _parts(self, lease: Lease, now: float) -> tuple[int, int, int] | None:
         """Return what a lease adds to the sums of its accounts; None where no sum can tell its charge at all times."""
@@ -155,7 +162,7 @@ class Uses:
     def __init__(self, seen: Snapshot, charges: Charges | None = None) -> None:
         """Take the leases of a snapshot, beside what ended. ``charges`` are its own, where they are kept."""
         self._seen, self._rules = seen, seen.rules
-        self._charges = charges
+        self._charges, self._used = charges, seen.accounts.decayed_gpu_seconds
         self._granted: dict[Account, float] = {}
         self._known: dict[Account, float] = {}
         self._teams: dict[str, float] = {}
@@ -168,9 +175,9 @@ class Uses:
         if known is None:
             if self._charges is None:
                 self._charges = charges_of(self._seen)
-            used = self._seen.accounts.decayed_gpu_seconds.get(account, 0.0)
+            used = self._used.get(account, 0.0) if self._used else 0.0
             known = self._known[account] = used + self._charges.of(account, self._seen.now)
-        return known + self._granted.get(account, 0.0)
+        return known + self._granted[account] if account in self._granted else known
 
     def of_team(self, claim: Claim) -> float:
         """Return the use of a claim's team, divided by its weight; its user's where it is charged to no team."""

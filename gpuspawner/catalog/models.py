@@ -122,7 +122,7 @@ class GpuEntry(Entry):
     groups: Groups = None
     """The groups of the hub that alone see it; for others it does not exist. Default: everybody."""
     counts: Annotated[Fraction | None, BeforeValidator(parse_counts)] = None
-    """How much one counts in quotas and GPU hours. Default: 1; of a share, its part."""
+    """How much one counts in quotas and GPU hours. Default: 1; of a share, its part; of MIG, its slices of seven."""
 
 
 class BoundsEntry(Entry):

@@ -33,7 +33,11 @@ gpus:
   a100: {match: A100, memory: 80GiB, compute: 8.0, price: 2, counts: 2, groups: [vision, Speech Lab]}
   half: {of: a100, shares: 2}
   open-half: {of: a100, shares: 2, groups: [], counts: 0.25}
-  slice: {resource: nvidia.com/mig-1g.10gb, memory: 10GiB, counts: 1/7}
+  slice: {resource: nvidia.com/mig-1g.10gb, memory: 10GiB}
+  slices: {match: NVIDIA H100*MIG 3g.40gb, memory: 40GiB, counts: 1/2}
+  product: {match: NVIDIA-A100-SXM4-80GB-MIG-3g.40gb, memory: 40GiB}
+  product-half: {of: product, shares: 2}
+  all-of-it: {resource: nvidia.com/mig-7g.80gb, memory: 80GiB}
   t4: {match: T4, memory: 16GiB}
 templates:
   lab: {gpus: {a100: 1-4, t4: 1}, priority: 5, groups: [vision]}
@@ -127,13 +131,17 @@ def test_teams_that_are_charged_are_those_written_and_those_with_a_quota(catalog
     assert teams_of(catalog.rules, None) == charging_teams(catalog.rules)
 
 
-def test_a_share_takes_groups_and_counts_from_its_whole_unless_it_says_its_own(catalog):
+def test_a_share_counts_as_part_of_its_whole_and_mig_by_its_slices_unless_it_says_its_own(catalog):
     both = frozenset({"vision", "Speech Lab"})
     assert {name: (kind.groups, kind.counts) for name, kind in catalog.gpus.items()} == {
         "a100": (both, Fraction(2)),
         "half": (both, Fraction(1)),
         "open-half": (frozenset(), Fraction(1, 4)),
         "slice": (frozenset(), Fraction(1, 7)),
+        "slices": (frozenset(), Fraction(1, 2)),
+        "product": (frozenset(), Fraction(3, 7)),
+        "product-half": (frozenset(), Fraction(3, 14)),
+        "all-of-it": (frozenset(), None),
         "t4": (frozenset(), None),
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from fractions import Fraction
 
 from gpuspawner.catalog.building.extends import Named
 from gpuspawner.catalog.claims import build_claim, check_claim
@@ -12,6 +13,7 @@ from gpuspawner.catalog.names import did_you_mean
 from gpuspawner.core.errors import quoted
 from gpuspawner.core.gpus.claims import DeviceClaim
 from gpuspawner.core.gpus.fleet import Autoscale, GpuKind
+from gpuspawner.core.gpus.names import mig_part
 from gpuspawner.core.gpus.vendors import NVIDIA, VENDORS
 from gpuspawner.core.units import show_bytes
 
@@ -31,9 +33,9 @@ def build_kind(name: str, kinds: Mapping[str, GpuEntry]) -> GpuKind:
     price = entry.price
     if price is None and whole.price is not None:
         price = whole.price / shares
-    counts = entry.counts
-    if counts is None and whole.counts is not None:
-        counts = whole.counts / shares
+    counts = _counts(entry)
+    if counts is None and (of_whole := _counts(whole)) is not None:
+        counts = of_whole / shares
     claim = build_claim(entry.claim)
     return GpuKind(
         name=name,
@@ -50,6 +52,12 @@ def build_kind(name: str, kinds: Mapping[str, GpuEntry]) -> GpuKind:
         counts=counts,
         claim=claim,
     )
+
+
+def _counts(entry: GpuEntry) -> Fraction | None:
+    """Return how much one counts by what is written, or by its MIG profile; None where neither tells."""
+    part = mig_part(entry.resource or "", entry.match or "")
+    return part if entry.counts is None and part < 1 else entry.counts
 
 
 def _autoscale(entry: GpuEntry) -> Autoscale | None:

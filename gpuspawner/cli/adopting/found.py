@@ -10,10 +10,9 @@ from typing import Any
 from gpuspawner.catalog.values import ANY_GPU, NO_GPU
 from gpuspawner.cli.adopting.draft import MOST_GPUS, Draft, Entry, named
 from gpuspawner.cli.adopting.models import compute_of, memory_of, short_name, title_of, written_memory
+from gpuspawner.core.gpus.names import mig_part
 
 KnownBy = tuple[str, str, int]
-SLICES = 7
-"""Compute slices of a GPU in MIG mode; a profile begins with how many it has: 3g.40gb."""
 UNKNOWN_MEMORY = "1GiB"
 MEMORY_NOTE = (
     "Decide: what memory one has nothing told; 1GiB stands here until you write it. Templates with needs: go by it."
@@ -114,8 +113,8 @@ def _kind(found: FoundGpus, taken: Sequence[str]) -> Entry:
     if compute := compute_of(found.product):
         values["compute"] = float(compute)
     notes = () if memory else (MEMORY_NOTE,)
-    if (slices := re.match(r"([1-6])g\.", found.profile)) is not None:
-        values["counts"] = f"{slices[1]}/{SLICES}"
+    if (part := mig_part(f"MIG {found.profile}")) < 1:
+        values["counts"] = str(part)
         notes = (*notes, f"{SLICE_NOTE} {ONE_NOTE}")
     return Entry(named(name, [*taken, NO_GPU, ANY_GPU], "gpu"), values, notes)
 

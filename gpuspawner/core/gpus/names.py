@@ -8,10 +8,15 @@ fields.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
+_MIG_PROFILE = re.compile(r"\bmig[- ]([1-7])g\.[0-9]+gb", re.IGNORECASE)
+_MIG_SLICES = 7
+"""Compute slices of a GPU in MIG mode (NVIDIA's MIG user guide): a profile begins with how many it has, as 3g.40gb."""
 _COMING = "~"
 """Begins the name of a node that is coming, which is made up: no real one can have it."""
 
@@ -71,3 +76,12 @@ def group_of(gpu: str) -> Group | None:
     resource, slash, _index = rest.rpartition("/")
     cluster, _, node = where.rpartition(":")
     return Group(node, resource, cluster) if slash else None
+
+
+def mig_part(*names: str) -> Fraction:
+    """Return how much of a GPU a MIG device is by its compute slices, as its profile in a name says; 1 for others.
+
+    Names are a resource (``nvidia.com/mig-1g.10gb``), or a product (``NVIDIA H100 80GB HBM3 MIG 3g.40gb``).
+    """
+    found = next((one for name in names if (one := _MIG_PROFILE.search(name)) is not None), None)
+    return Fraction(1) if found is None else Fraction(int(found[1]), _MIG_SLICES)

@@ -37,6 +37,7 @@ class News(NamedTuple):
     prepared: Prepared
     raw: bytes
     judged: Judged
+    used: tuple[Added, ...]
 
 
 Seen = tuple[bytes, ...]
@@ -52,6 +53,8 @@ class InForce:
         """All that is wrong with what was written since; "" where the catalog in force is what is written."""
         self.waits: tuple[str, ...] = ()
         """Sentences on what of the catalog in force only a restart can change."""
+        self.used: tuple[Added, ...] = ()
+        """What of the catalog in force custom resources added, whether or not they say so still."""
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -98,7 +101,7 @@ class CatalogFile(InForce):
         self.added: tuple[Added, ...] = ()
         """What custom resources add to the file; whoever sets it has it taken in at the next look."""
         self._merged: tuple[Added, ...] = ()
-        (catalog, waits), _, self.judged = self._made(raw, self.added)
+        (catalog, waits), _, self.judged, _ = self._made(raw, self.added)
         super().__init__(catalog)
         self.waits, self.problem, self._wrong = waits, self._others(), ""
         self.raw = _bytes(raw)
@@ -149,11 +152,11 @@ class CatalogFile(InForce):
     def _made(self, raw: bytes | Document, added: tuple[Added, ...]) -> News:
         """Return what is used of the file and of what is added. Raises CatalogError where the file cannot be used."""
         catalog, judged = merge(raw, str(self._path), added)
-        return News(self._prepare(catalog), _bytes(raw), judged)
+        return News(self._prepare(catalog), _bytes(raw), judged, judged.used(added))
 
     def take(self, news: News) -> bool:
         """Put a catalog in force. Return whether it is another than the one before."""
-        (catalog, self.waits), self.raw, self.judged = news
+        (catalog, self.waits), self.raw, self.judged, self.used = news
         for sentence in self.waits:
             log.warning(sentence)
         if catalog == self.catalog:

@@ -75,6 +75,10 @@ class LeaseClient:
         """Tell that the hub deletes the server of a key (``hub``, ``user_created``, ``server``)."""
         await self._call("POST", "/internal/forget", body=key, seconds=STOP_PATH_SECONDS)
 
+    async def added(self, known: str) -> dict[str, Any]:
+        """Return what custom resources add to the catalog, where that is of another ``version`` than is known."""
+        return await self._call("POST", "/internal/added", body={"known": known}, seconds=STOP_PATH_SECONDS)
+
     async def name_stopper(self, told: Mapping[str, str]) -> None:
         """Tell whose request (``by``) stopped the server of a key, before or after its end is released."""
         await self._call("POST", "/internal/stopper", body=told)

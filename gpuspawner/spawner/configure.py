@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import entry_points
@@ -26,7 +26,7 @@ from gpuspawner.core.errors import CatalogError
 from gpuspawner.spawner.hub import one_hub, service, service_port, stoppers
 from gpuspawner.spawner.hub.cullers import CONFIG_FOLDERS, other_cullers
 from gpuspawner.spawner.hub.data_folder import data_folder
-from gpuspawner.spawner.hub.following import followed, refuse
+from gpuspawner.spawner.hub.following import Follower, followed, refuse
 from gpuspawner.spawner.hub.roles import add_roles
 from gpuspawner.spawner.hub.service import SERVICE, Known
 from gpuspawner.spawner.hub.written import written_in
@@ -97,11 +97,11 @@ def configure(
     known = service.known(c, data, service_url, secret_file, token_file, hub_id)
     url = known.url or _address(c, wrapped, address, port, data)
     prepare = partial(_prepared, c, wrapped, data if known.shared else None, fast, catalog)
-    current, handed = followed(catalog, prepare, data)
-    _set_spawner(c.GPUSpawnerMixin, current, url + prefix.rstrip("/"), prefix, known, data)
+    follower = followed(catalog, prepare, data)
+    _set_spawner(c.GPUSpawnerMixin, follower, url + prefix.rstrip("/"), prefix, known, data)
     if service_url is None:
         variables = _service_variables(c, wrapped, service_settings, of_store)
-        service.add_started(c, url, _command(data, handed, fast), variables)
+        service.add_started(c, url, _command(data, follower.handed, fast), variables)
     else:
         service.add_elsewhere(c, known)
     add_roles(c, service_settings or {})
@@ -206,9 +206,11 @@ def _address(c: Any, wrapped: type, address: str | None, port: int, data: Path) 
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _set_spawner(spawner: Any, current: Callable[[], Catalog], url: str, prefix: str, known: Known, data: Path) -> None:
+def _set_spawner(spawner: Any, follower: Follower, url: str, prefix: str, known: Known, data: Path) -> None:
     """Tell every spawner of the catalog and of its service, which both know the secret."""
-    spawner.gpu_catalog = current
+    # Traitlets copies values, methods with what they are of. A function is not copied.
+    spawner.gpu_catalog = lambda: follower.current()  # noqa: PLW0108
+    spawner.gpu_take_added = lambda client: follower.take_added(client)  # noqa: PLW0108
     spawner.gpu_service_url = url
     spawner.gpu_service_prefix = prefix
     spawner.gpu_hub_id = known.hub_id

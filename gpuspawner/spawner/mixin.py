@@ -88,6 +88,7 @@ class GPUSpawnerMixin(ServerOutput):
     async def run_pre_spawn_hook(self) -> None:
         """Validate before anything else, and give the start the time to wait; then the administrator's own hook."""
         self._begin_attempt()
+        await self.gpu_follow_catalog()
         try:
             self._request()
         except RequestRefused as error:

@@ -89,14 +89,14 @@ def test_each_workspace_is_of_one_the_oldest():
     assert decided(second, first, leases=[its()])[0] == [(Do.DELETE, None), (Do.TELL, "u1")]
 
 
-@pytest.mark.parametrize("changes", [{"came_back": True}, {"made_room_at": 5.0}])
-def test_what_came_back_to_the_queue_stays_its_own(changes):
-    told = a_resource(status={"lease": "u1", "phase": "Running"})
-    assert decided(told, leases=[its(Phase.PARKED, "new", **changes)]) == ([(Do.TELL, "new")], [])
-    ended = a_resource(status={"lease": "u1", "phase": "Ended"})
-    assert decided(ended, leases=[its(Phase.PARKED, "new", **changes)])[1] == ["new"], "its end was told"
-    other = its(Phase.PARKED, "new")
-    assert decided(told, leases=[other])[1] == ["new"], "somebody asked anew"
+def test_what_came_back_to_the_queue_or_goes_on_otherwise_stays_its_own():
+    after = its(Phase.PARKED, "new", follows="u1")
+    for phase in ("Running", "Ended"):
+        told = a_resource(status={"lease": "u1", "phase": phase})
+        assert decided(told, leases=[after]) == ([(Do.TELL, "new")], [])
+    made = a_resource(uid="made", of_lease="u1")
+    assert decided(made, leases=[after]) == ([(Do.TELL, "new")], []), "also before anything of it was told"
+    assert decided(told, leases=[its(Phase.PARKED, "new")])[1] == ["new"], "somebody asked anew"
 
 
 @pytest.mark.parametrize(

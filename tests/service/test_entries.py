@@ -13,7 +13,6 @@ from gpuspawner.catalog.file import CatalogFile
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.resources.resource import Resource
-from gpuspawner.service.operator import entries
 from gpuspawner.service.rules.reload import reload_of
 
 FILE = {
@@ -81,8 +80,7 @@ class Service:
 
 
 @pytest.fixture
-def service(make_world, tmp_path, monkeypatch):
-    monkeypatch.setattr(entries, "TAKEN", {"templates", "policies", "quotas"})  # as once the hub knows them, too
+def service(make_world, tmp_path):
     return Service(make_world(), tmp_path / "catalog.yaml")
 
 
@@ -101,15 +99,14 @@ async def test_applied_it_is_in_force_and_told_once(service):
     assert service.cluster.told == 2
 
 
-async def test_a_template_is_refused_as_long_as_the_hub_does_not_know_it(service, monkeypatch):
-    monkeypatch.undo()
+async def test_what_is_in_force_is_handed_on_and_of_one_that_became_wrong_the_one_before(service):
     service.cluster.apply("big", BIG)
-    service.cluster.apply("all", {"everybody": True, "gpus": {"hard": 1}}, "quotas")
+    service.cluster.apply("bad", {"gpus": {"a10": 1}})
     await service.reload.look()
-    assert service.templates == ["pytorch"]
-    assert service.cluster.status("big")["phase"] == "Refused"
-    assert "templates of the catalog's file alone" in service.cluster.status("big")["reason"]
-    assert [one.name for one in service.world.parts.catalog.rules.quotas] == ["all"]
+    service.cluster.apply("big", {"gpus": {"a10": 1}})
+    await service.reload.look()
+    (used,) = service.world.parts.in_force.used
+    assert (used.section, used.name, used.spec) == ("templates", "big", BIG)
 
 
 async def test_one_that_became_wrong_says_why_and_the_one_before_stays_also_over_a_restart(service):

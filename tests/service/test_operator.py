@@ -183,6 +183,33 @@ async def test_nothing_stops_where_all_are_deleted_together(door):
     assert [lease.id for lease in leases_of(door)] == ["uidtrain"]
 
 
+async def test_what_goes_on_without_a_gpu_and_back_stays_its_requests_and_a_delete_stops_it(door):
+    """``kubectl get`` lists the workspace as it goes on, under the request by which it was asked for."""
+    door.cluster.apply("train", gpu="a100", count=1)
+    await door.rounds()
+    lease = await door.world.up("ada", **{key: value for key, value in SPEC.items() if key not in {"user", "server"}},
+                                gpu="a100", count=1)  # fmt: skip
+    assert lease.id == "uidtrain"
+    for way, kinds in (("without-gpu", None), ("with-gpu", "a100")):
+        await act(door.world.parts, Person("ada", lease.key.owner), lease, way, "its page")
+        await door.rounds()
+        after = door.world.book.of_key(lease.key)
+        assert (after.follows, after.request.gpu) == (lease.id, kinds)
+        assert list(door.cluster.there) == ["train"]
+        assert door.status("train")["lease"] == after.id
+        assert door.status("train")["phase"] in {"Queued", "Starting"}
+        if way == "without-gpu":
+            again = await door.world.ask("ada", "", **after.options)
+            await door.world.create(again)
+            door.world.hub.answer("ada", "")
+            await door.rounds(1)
+            lease = door.world.book.get(after.id)
+    door.cluster.change(door.cluster.there["train"], deleting=True)
+    await door.rounds(10)
+    assert door.cluster.there == {}
+    assert leases_of(door) == []
+
+
 async def test_refusals_are_told_and_not_tried_again(door):
     door.cluster.apply("kind", gpu="t4")
     door.cluster.apply("who", user="nobody")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpuspawner.catalog.building.build import build
@@ -44,6 +44,10 @@ class Judged:
 
     refused: Mapping[str, str] = field(default_factory=dict)
     in_force: Mapping[str, Spec] = field(default_factory=dict)
+
+    def used(self, added: Iterable[Added]) -> tuple[Added, ...]:
+        """Return those that are in force, as they are."""
+        return tuple(replace(one, spec=self.in_force[one.uid]) for one in added if one.uid in self.in_force)
 
 
 def merge(raw: bytes | Document, file: str, added: Iterable[Added]) -> tuple[Catalog, Judged]:

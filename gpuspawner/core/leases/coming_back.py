@@ -61,6 +61,7 @@ def again(lease: Lease, name: str, now: float) -> Lease:
     asked, changed = as_next(lease), lease.goes_on is not None
     return Lease(
         id=name,
+        follows=lease.id,
         key=lease.key,
         user=lease.user,
         request=asked.request,

@@ -135,6 +135,7 @@ class Lease:
     claimed_at: float | None = None  # when somebody came to one that had come so
     ready_at: float | None = None  # its user wished it for then, and is not to come before
     goes_on: Next | None = None  # of what its user stops to go on with or without a GPU
+    follows: str = ""  # the lease that it goes on from: its user did not ask for it anew
     with_gpu: Mapping[str, Any] | None = None  # what its user had before they went on without a GPU, as options
 
     @property

@@ -8,7 +8,7 @@ from enum import Enum
 
 from gpuspawner.core.as_written import read_duration
 from gpuspawner.core.leases.lease import UP, Lease, Phase
-from gpuspawner.core.resources.resource import ENDED, LIFETIME, REFUSED, Resource
+from gpuspawner.core.resources.resource import LIFETIME, REFUSED, Resource
 from gpuspawner.core.units import BadValue
 
 
@@ -56,7 +56,7 @@ def decide(resources: Collection[Resource], leases: Iterable[Lease], *, accepts:
     """
     live = {lease.id: lease for lease in leases}
     places = {(lease.user, lease.key.server): lease for lease in live.values()}
-    bound = _bound(resources, live, places)
+    bound = _bound(resources, live)
     steps = [
         Step(resource, do, bound.get(resource.uid), why)
         for resource in resources
@@ -66,31 +66,21 @@ def decide(resources: Collection[Resource], leases: Iterable[Lease], *, accepts:
     return Decided(tuple(steps), tuple(lease for lease in live.values() if lease.id not in taken))
 
 
-def _bound(
-    resources: Collection[Resource], live: Mapping[str, Lease], places: Mapping[tuple[str, str], Lease]
-) -> dict[str, Lease]:
+def _bound(resources: Collection[Resource], live: Mapping[str, Lease]) -> dict[str, Lease]:
     """Return the live lease of each resource, by uid: each lease is of one, the oldest that has it.
 
-    A label or a status that names another's workspace is not believed. A workspace that came back to the queue has a
-    new lease: it stays its resource's.
+    A label or a status that names another's workspace is not believed. What came back to the queue, or goes on with or
+    without a GPU, has a new lease: it stays its resource's.
     """
     bound: dict[str, Lease] = {}
-    taken = set()
-    in_order = sorted(resources, key=lambda one: (one.created, one.uid))
-    for resource in in_order:
+    after, taken = {lease.follows: lease for lease in live.values() if lease.follows}, set()
+    for resource in sorted(resources, key=lambda one: (one.created, one.uid)):
         for name in (resource.told_lease, resource.of_lease, resource.own_lease):
-            lease = live.get(name)
+            lease = live.get(name) or after.get(name)
             if lease is not None and lease.id not in taken and (lease.user, lease.key.server) == resource.place:
                 bound[resource.uid] = lease
                 taken.add(lease.id)
                 break
-    for resource in in_order:
-        back = places.get(resource.place)
-        if resource.uid in bound or back is None or back.id in taken or resource.phase in {"", ENDED, REFUSED}:
-            continue
-        if resource.told_lease and (back.came_back or back.made_room_at is not None):
-            bound[resource.uid] = back
-            taken.add(back.id)
     return bound
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from dataclasses import asdict
+from hashlib import sha256
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -230,7 +232,19 @@ class Stopper(SpawnerHandler):
         self.answer({})
 
 
+class Added(SpawnerHandler):
+    """POST: what custom resources add to the catalog in force, by which the hub judges its starts too."""
+
+    async def post(self) -> None:
+        """Answer it and its version; of the version that the hub knows, nothing more."""
+        added = [asdict(one) for one in self.parts.in_force.used]
+        version = sha256(json.dumps(added, sort_keys=True).encode()).hexdigest()
+        known = self.fields("known").get("known")
+        self.answer({"version": version, "added": None if known == version else added})
+
+
 ROUTES = [
+    (r"/internal/added", Added),
     (r"/internal/acquire", Acquire),
     (r"/internal/forget", Forget),
     (r"/internal/stopper", Stopper),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from gpuspawner.backends.resources import Resources
@@ -22,9 +21,6 @@ FIRST_LOOKS, FIRST_SECONDS = 20, 3.0
 """How often at most, and how far apart, the service looks before it goes on by the file alone: a minute in all."""
 IN_FORCE = "InForce"
 """The phase of an entry that can be used, and the condition that tells whether anything of it is in force."""
-TAKEN = frozenset({"policies", "quotas"})
-"""The hub judges a start by its file alone: a template that it does not know would be granted, and then not start."""
-NOT_TAKEN = "spec: the hub starts the templates of the catalog's file alone. Write it there."
 THE_ONE_BEFORE = "The one before stays in force. "
 
 
@@ -60,7 +56,7 @@ class Entries:
             self._say(f"{error} The catalog stays as it is.")
             return False
         self._seen = seen
-        self._file.added = tuple(self._added(one) for one in seen if one.section in TAKEN)
+        self._file.added = tuple(self._added(one) for one in seen)
         return True
 
     def _added(self, one: Resource) -> Added:
@@ -79,8 +75,6 @@ class Entries:
 
     async def _tell(self) -> None:
         judged = self._file.judged
-        not_taken = {one.uid: NOT_TAKEN for one in self._seen if one.section not in TAKEN}
-        judged = replace(judged, refused={**judged.refused, **not_taken})
         for resource in self._seen:
             if resource.uid not in judged.refused.keys() | judged.in_force.keys():
                 continue  # it is judged at the next look

@@ -17,6 +17,7 @@ from gpuspawner.catalog.groups import named_groups, team_title
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.tickets import sign_ticket
+from gpuspawner.spawner.client import LeaseClient
 from gpuspawner.spawner.refusals import ended_start
 from gpuspawner.spawner.web import form
 from gpuspawner.spawner.web.live import ServiceView
@@ -31,6 +32,9 @@ class FormOptions(_Base):
     """The part of the mixin that JupyterHub's spawn page meets."""
 
     gpu_catalog = Callable(help="Gives the loaded catalog. Set by configure().").tag(config=True)
+    gpu_take_added = Callable(
+        None, allow_none=True, help="Takes in what custom resources add to it. Set by configure()."
+    ).tag(config=True)
     gpu_service_prefix = Unicode("/services/gpu/", help="Where browsers find the service. Set by configure().").tag(
         config=True
     )
@@ -50,6 +54,11 @@ class FormOptions(_Base):
         """The loaded catalog."""
         catalog: Catalog = self.gpu_catalog()
         return catalog
+
+    async def gpu_follow_catalog(self) -> None:
+        """Take in what custom resources add to the catalog; while the service is away, what they added before stays."""
+        if self.gpu_take_added is not None:
+            await self.gpu_take_added(LeaseClient(self.gpu_service_url, bytes.fromhex(self.gpu_secret())))
 
     def gpu_groups(self) -> frozenset[str]:
         """Return the hub's groups that the user is in now, where the catalog names any."""
@@ -114,6 +123,7 @@ class FormOptions(_Base):
 
     async def render_form(self) -> str:
         """Return the form as a hub page shows it, with the service's numbers of this moment."""
+        await self.gpu_follow_catalog()
         catalog, groups = self.catalog, self.gpu_groups()
         offered = visible(catalog, groups)
         chosen, notes = self._filled_in(offered)

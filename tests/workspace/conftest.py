@@ -236,7 +236,11 @@ class JupyterServer:
 
 
 def install(folder):
-    """Lay the data files where a wheel lays them (pyproject.toml, shared-data), and keep JupyterLab off the network."""
+    """Lay the data files where a wheel lays them (pyproject.toml, shared-data), and keep JupyterLab off the network.
+
+    jupyter-lsp runs `npm prefix -g` in a thread when a server starts, and Python waits for that thread when it ends: a
+    server that ends soon after its start took 20 s on a busy machine.
+    """
     source = REPOSITORY / "gpuspawner" / "workspace"
     shutil.copytree(source / "labextension", folder / "share" / "jupyter" / "labextensions" / "gpuspawner")
     shutil.copytree(source / "jupyter-config", folder / "etc" / "jupyter" / "jupyter_server_config.d")
@@ -246,7 +250,9 @@ def install(folder):
         "extension_manager": "readonly",
     }
     configuration = folder / "etc" / "jupyter"
-    (configuration / "jupyter_lab_config.json").write_text(json.dumps({"LabApp": lab}))
+    (configuration / "jupyter_lab_config.json").write_text(
+        json.dumps({"LabApp": lab, "LanguageServerManager": {"autodetect": False}})
+    )
     page = {"disabledExtensions": {"@jupyterlab/apputils-extension:announcements": True}}
     (configuration / "labconfig").mkdir()
     (configuration / "labconfig" / "page_config.json").write_text(json.dumps(page))

@@ -121,8 +121,10 @@ class Backend(Protocol):
         """
         ...
 
-    def patch(self, slots: tuple[Slot, ...]) -> dict[str, Any]:
+    def patch(self, slots: tuple[Slot, ...], instead: tuple[GpuKind, ...] = ()) -> dict[str, Any]:
         """Return what the spawner applies so that a workspace gets these slots and no other GPU: plain JSON.
+
+        Where GPUs are claimed, as many of a kind of ``instead`` may be given in their place, the first that is free.
 
         Every backend gives ``"environment": {name: value}`` and ``"path_prefix": folder or ""``. Kubernetes adds
         ``"pod"``, in the API's own names, where a part that has nothing to say is absent::

@@ -139,10 +139,10 @@ class ClustersBackend:
         ended = [await self._cluster(name).end(lease_id, attempts, slots) for name in sorted(where)]
         return all(ended)
 
-    def patch(self, slots: tuple[Slot, ...]) -> dict[str, Any]:
+    def patch(self, slots: tuple[Slot, ...], instead: tuple[GpuKind, ...] = ()) -> dict[str, Any]:
         """Return the patch of the cluster that has these slots, with its name where it is not the hub's own."""
         name = self._cluster_of(slots[0]) if slots else self._home
-        patch = self._cluster(name).patch(tuple(Slot(_local(slot.gpu), slot.share) for slot in slots))
+        patch = self._cluster(name).patch(tuple(Slot(_local(slot.gpu), slot.share) for slot in slots), instead)
         return patch if name == self._home else {**patch, "cluster": name}
 
     def room(self) -> Room:

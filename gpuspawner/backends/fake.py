@@ -140,7 +140,11 @@ class FakeBackend:
         self.running = {key: value for key, value in self.running.items() if key not in ended}
         return True
 
-    def patch(self, slots: tuple[Slot, ...]) -> dict[str, Any]:
+    def patch(
+        self,
+        slots: tuple[Slot, ...],
+        instead: tuple[GpuKind, ...] = (),  # noqa: ARG002 - the seam's
+    ) -> dict[str, Any]:
         """Return the GPUs as the local backend names them."""
         uuids = ",".join(slot.gpu for slot in slots)
         return {"environment": {"CUDA_VISIBLE_DEVICES": uuids, "GPUSPAWNER_GPUS": uuids}, "path_prefix": ""}

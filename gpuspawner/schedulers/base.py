@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.gpus.fleet import Fleet, Slot
+from gpuspawner.core.gpus.fleet import Fleet, GpuKind, Slot
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.backfill import Reservation
@@ -232,10 +232,11 @@ class Scheduler(Protocol):
         """Return in about how long the node is there that is started for a lease; None where none is."""
         ...
 
-    def patch(self, lease: Lease, off: Collection[str] = ()) -> dict[str, Any]:
+    def patch(self, lease: Lease, off: Collection[str] = (), instead: Sequence[GpuKind] = ()) -> dict[str, Any]:
         """Return, as JSON, what the spawner applies to the workspace of a lease that holds its slots.
 
-        It is started on none of the nodes ``off``, by name, unless its slots are there.
+        It is started on none of the nodes ``off``, by name, unless its slots are there. A scheduler that decides before
+        the pod exists may let the cluster give a kind of ``instead``, where another pod was faster.
 
         On one machine ``{"environment": {...}, "path_prefix": str}``; on Kubernetes the pod's patch, and as
         ``"node_seconds"`` in about how long the node is there that is started for it, where one is.

@@ -119,12 +119,15 @@ class KubernetesScheduler(OwnQueue):
             return None
         return kind.autoscale.start_seconds
 
-    def patch(self, lease: Lease, off: Collection[str] = ()) -> dict[str, Any]:
+    def patch(self, lease: Lease, off: Collection[str] = (), instead: Sequence[GpuKind] = ()) -> dict[str, Any]:
         """Return the pod's patch, with ``node_seconds`` where a node is started for it."""
         own = {slot.group.node for slot in lease.slots if slot.group}
         kind = self.kinds.get(lease.kind or "")
         here = nodes_of(kind.cluster if kind else "", off)
-        patch, seconds = keep_off(self._cluster.patch(lease.slots), here - own), self.node_seconds(lease)
+        patch, seconds = (
+            keep_off(self._cluster.patch(lease.slots, tuple(instead)), here - own),
+            self.node_seconds(lease),
+        )
         return patch if seconds is None else {**patch, "node_seconds": seconds}
 
     def check(self, request: Request) -> None:

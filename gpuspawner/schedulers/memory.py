@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
 from gpuspawner.backends.base import Backend
-from gpuspawner.core.gpus.fleet import Fleet
+from gpuspawner.core.gpus.fleet import Fleet, GpuKind
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.grants import decide
@@ -72,7 +72,12 @@ class InMemoryScheduler(OwnQueue):
         """Return None: there is one machine, and it is there."""
         return None
 
-    def patch(self, lease: Lease, off: Collection[str] = ()) -> dict[str, Any]:  # noqa: ARG002 - the seam's
+    def patch(
+        self,
+        lease: Lease,
+        off: Collection[str] = (),  # noqa: ARG002 - the seam's
+        instead: Sequence[GpuKind] = (),  # noqa: ARG002 - the seam's
+    ) -> dict[str, Any]:
         """Return what shows the workspace its GPUs, and no others."""
         return self._backend.patch(lease.slots)
 

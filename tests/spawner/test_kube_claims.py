@@ -67,7 +67,7 @@ async def test_what_may_pass_is_asked_again_and_the_same_claim_is_not_made_twice
     [(403, "must give the hub the rights of hub_config/kubernetes-claims-rbac.yaml"), (422, "Tell your administrator")],
 )
 async def test_a_claim_that_is_refused_ends_the_start_with_the_remedy(status, told):
-    with pytest.raises(Exception, match="Its GPU cannot be claimed: no. ") as error:
+    with pytest.raises(Exception, match="Its GPU cannot be claimed: no") as error:
         await Start([refused(status, "no")])._claim(POD)
     assert told in str(error.value)
 

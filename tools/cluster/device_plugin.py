@@ -44,25 +44,26 @@ MESSAGES: dict[str, list[tuple[int, str, str]]] = {
 }
 
 
-def define_messages() -> dict[str, Any]:
+def define_messages(messages: dict[str, list[tuple[int, str, str]]], package: str) -> dict[str, Any]:
     """Return the class of each message by its name."""
     field = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(name="device_plugin.proto", package="v1beta1", syntax="proto3")
-    for name, fields in MESSAGES.items():
+    file = descriptor_pb2.FileDescriptorProto(name=f"{package}.proto", package=package, syntax="proto3")
+    for name, fields in messages.items():
         message = file.message_type.add(name=name)
         for number, label, kind in fields:
             added = message.field.add(name=label, number=number)
             added.label = field.LABEL_REPEATED if kind.startswith("*") else field.LABEL_OPTIONAL
-            if (kind := kind.removeprefix("*")) in MESSAGES:
-                added.type, added.type_name = field.TYPE_MESSAGE, f".v1beta1.{kind}"
+            if (kind := kind.removeprefix("*")) in messages:
+                added.type, added.type_name = field.TYPE_MESSAGE, f".{package}.{kind}"
             else:
                 added.type = {"string": field.TYPE_STRING, "bool": field.TYPE_BOOL}[kind]
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"v1beta1.{name}")) for name in MESSAGES}
+    found = {name: pool.FindMessageTypeByName(f"{package}.{name}") for name in messages}
+    return {name: message_factory.GetMessageClass(kind) for name, kind in found.items()}
 
 
-TYPES = define_messages()
+TYPES = define_messages(MESSAGES, "v1beta1")
 
 
 class Plugin:

@@ -127,7 +127,7 @@ class KubernetesBackend:
             await asyncio.sleep(LOOK_SECONDS)
         return True
 
-    def patch(self, slots: tuple[Slot, ...]) -> dict[str, Any]:
+    def patch(self, slots: tuple[Slot, ...], instead: tuple[GpuKind, ...] = ()) -> dict[str, Any]:
         """Return what makes the cluster give a pod as many GPUs of that kind, on that node if it can."""
         pod = pod_patch(
             slots,
@@ -136,6 +136,7 @@ class KubernetesBackend:
             self._kinds,
             self.settings.tolerations,
             must_be_there=self.settings.placement == "required",
+            instead=instead,
         )
         return {"environment": dict(WITH_GPUS if slots else WITHOUT_GPUS), "path_prefix": "", "pod": pod}
 

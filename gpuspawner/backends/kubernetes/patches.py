@@ -29,6 +29,7 @@ def pod_patch(
     tolerations: Iterable[Toleration],
     *,
     must_be_there: bool,
+    instead: Sequence[GpuKind] = (),
 ) -> dict[str, Any]:
     """Return the ``pod`` part of a patch (see ``backends.base``): {} for a workspace without GPUs.
 
@@ -55,7 +56,7 @@ def pod_patch(
     spec = {"tolerations": as_json(tolerations), "affinity": {"nodeAffinity": affinity}}
     claimed = [kind for kind in kinds.values() if kind.claim is not None and kind.resource in resources]
     if claimed:
-        return {"claim": claim_spec(claimed, sum(counts.values())), "spec": spec}
+        return {"claim": claim_spec([*claimed, *instead], sum(counts.values())), "spec": spec}
     return {"container": {"resources": {"requests": resources, "limits": dict(resources)}}, "spec": spec}
 
 

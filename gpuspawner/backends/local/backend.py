@@ -125,7 +125,11 @@ class LocalBackend:
             self._grace_seconds,
         )
 
-    def patch(self, slots: tuple[Slot, ...]) -> dict[str, Any]:
+    def patch(
+        self,
+        slots: tuple[Slot, ...],
+        instead: tuple[GpuKind, ...] = (),  # noqa: ARG002 - the seam's
+    ) -> dict[str, Any]:
         """Return the variables that show a workspace its GPUs and no other, and where the stand-in goes on its PATH."""
         uuids = ",".join(dict.fromkeys(slot.gpu for slot in slots))
         environment = {

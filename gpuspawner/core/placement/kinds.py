@@ -13,6 +13,7 @@ from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.leases.lease import WAITING, Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.snapshot import Claim, Kinds
+from gpuspawner.core.rules import Quota
 
 
 def kinds_of(request: Request, kinds: Kinds) -> tuple[GpuKind, ...]:
@@ -30,6 +31,27 @@ def is_enough(kind: GpuKind, request: Request) -> bool:
     """Whether GPUs of a kind have the memory and the compute capability that a request needs."""
     return kind.memory_bytes >= request.needs_memory_bytes and (
         not request.needs_compute or _version(kind.compute) >= _version(request.needs_compute)
+    )
+
+
+def also_given(lease: Lease, kinds: Kinds, quotas: Iterable[Quota]) -> tuple[GpuKind, ...]:
+    """Return the kinds that the cluster may give a granted lease, where its own was taken a moment before.
+
+    They are claimed as the granted one is, in the same cluster, and its user takes them. They count and cost no more,
+    and no quota names them: what the grant was bound by has room for them.
+    """
+    own = kinds.get(lease.kind or "")
+    if own is None or own.claim is None:
+        return ()
+    named = {limit.kind for quota in quotas for limit in quota.limits if limit.kind}
+    return tuple(
+        kind
+        for kind in kinds_of(lease.request, kinds)
+        if kind.claim is not None
+        and kind.cluster == own.cluster
+        and kind.name not in named | {own.name}
+        and (kind.counts or kind.share) <= (own.counts or own.share)
+        and (kind.price_per_hour or 0.0) <= (own.price_per_hour or 0.0)
     )
 
 

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 from gpuspawner.core.errors import Conflict, Unavailable
-from gpuspawner.core.gpus.fleet import Fleet
+from gpuspawner.core.gpus.fleet import Fleet, GpuKind
 from gpuspawner.core.leases.lease import UP, WAITING, Lease
 from gpuspawner.core.placement.kinds import kinds_of
 from gpuspawner.core.queue.forecast.estimates import Place
@@ -78,7 +78,12 @@ class HttpScheduler(PassingOn):
             version="" if seen is None else seen.version,
         )
 
-    def patch(self, lease: Lease, off: Collection[str] = ()) -> dict[str, Any]:
+    def patch(
+        self,
+        lease: Lease,
+        off: Collection[str] = (),
+        instead: Sequence[GpuKind] = (),  # noqa: ARG002 - which kind it gives, that scheduler decides
+    ) -> dict[str, Any]:
         """Return what shows the workspace its GPUs, and what the scheduler wants its pod to have beside."""
         patch, state = self._mine.patch(lease, off), self.mirror.states.get(lease.id)
         if state is None or state.grant is None or state.grant.patch is None or "pod" not in patch:

@@ -9,7 +9,7 @@ from typing import Any
 
 from gpuspawner.catalog import KueueQueues
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.gpus.fleet import Fleet
+from gpuspawner.core.gpus.fleet import Fleet, GpuKind
 from gpuspawner.core.idle.policy import Terms
 from gpuspawner.core.leases.lease import UP, WAITING, Lease
 from gpuspawner.core.leases.request import Request
@@ -69,7 +69,12 @@ class KueueScheduler(PassingOn):
         told = (self._cluster.places_away, *(f"Kueue refuses: {why}" for why in [*self._refused.values()][:1]))
         return (*super().unseen, *(words for words in told if words))
 
-    def patch(self, lease: Lease, off: Collection[str] = ()) -> dict[str, Any]:
+    def patch(
+        self,
+        lease: Lease,
+        off: Collection[str] = (),
+        instead: Sequence[GpuKind] = (),  # noqa: ARG002 - which kind it gives, that scheduler decides
+    ) -> dict[str, Any]:
         """Return what makes the cluster give a pod its GPUs, on the nodes of the flavors that it was admitted with.
 
         Raises Unavailable while that is not known: before the first answer after a restart.

@@ -14,6 +14,7 @@ from tornado.web import HTTPError
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import WAITING, Key, Lease
 from gpuspawner.core.leases.release import OUTCOMES
+from gpuspawner.core.placement.kinds import also_given
 from gpuspawner.core.proof import DIGEST, digest
 from gpuspawner.service.api.base import ApiHandler, is_spawner
 from gpuspawner.service.leases.adoption import lease_variables
@@ -153,7 +154,9 @@ class Acknowledge(SpawnerHandler):
         groups = await self.parts.members.now(lease.user, lease.key.owner)
         await allocator.asking.must_be_allowed(await allocator.current(lease_id, attempt), groups)
         lease, token = await allocator.acknowledge(lease_id, attempt)
-        patch = self.parts.scheduler.patch(lease, self.parts.restrictions.drained())
+        catalog = self.parts.catalog
+        instead = also_given(lease, catalog.gpus, catalog.rules.quotas)
+        patch = self.parts.scheduler.patch(lease, self.parts.restrictions.drained(), instead)
         variables = {
             **patch.get("environment", {}),
             **lease_variables(lease, self.parts.secret),

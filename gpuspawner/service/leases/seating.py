@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from gpuspawner.backends.base import Running
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.gpus.groups import Occupant, seats
+from gpuspawner.core.gpus.names import Group
 from gpuspawner.core.leases.lease import HOLDING, UP, Lease, Phase
 from gpuspawner.service.leases.adoption import claimed_slots
 
@@ -30,14 +31,27 @@ def seated(running: Sequence[Running], leases: Iterable[Lease]) -> list[tuple[Ru
     return list(zip(running, seats(occupants, reserved), strict=True))
 
 
-def corrected(found: Iterable[tuple[Running, tuple[Slot, ...]]], leases: Iterable[Lease]) -> list[Lease]:
-    """Return the leases that hold other GPUs than were given, with those that were."""
+def corrected(
+    found: Iterable[tuple[Running, tuple[Slot, ...]]], leases: Iterable[Lease], pools: Mapping[Group, str]
+) -> list[Lease]:
+    """Return the leases that hold other GPUs than were given, with those that were.
+
+    ``pools`` are the kinds of the fleet's groups: a lease that was given one that its user takes instead is of it.
+    """
     known = {lease.id: lease for lease in leases if lease.phase in CORRECTABLE}
     return [
-        replace(lease, slots=slots)
+        _given(replace(lease, slots=slots), pools)
         for one, slots in found
         if one.given is not None
         and (lease := known.get(one.lease_id)) is not None
         and lease.attempt == one.attempt
         and set(slots) != set(lease.slots)
     ]
+
+
+def _given(lease: Lease, pools: Mapping[Group, str]) -> Lease:
+    """Return a lease with the kind that its slots are of; where it had another, without a rate: that is another too."""
+    kind = next((pools.get(slot.group, "") for slot in lease.slots if slot.group), "")
+    if kind == lease.kind or kind not in {lease.request.gpu, *lease.request.substitutes}:
+        return lease
+    return replace(lease, given="" if kind == lease.request.gpu else kind, rate=None)

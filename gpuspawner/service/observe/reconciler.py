@@ -116,7 +116,8 @@ class Reconciler:
         self.has_looked = True
         found = seated(self._running, self._book)
         self._allocator.observed.see(((one.lease_id, slot) for one, slots in found for slot in slots), given_back)
-        await self._correct(corrected(found, self._book))
+        pools = {gpu.group: gpu.pool for gpu in gpus if gpu.group}
+        await self._correct([self._allocator.bounds.rated(x) for x in corrected(found, self._book, pools)])
         if self._view.is_due():
             self._acts.offer("the list of the hub's servers", self._list_servers)
         await self._allocator.end_what_is_not_offered()

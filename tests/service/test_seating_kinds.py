@@ -1,0 +1,71 @@
+"""Kinds of GPU that a cluster may give in place of the one granted, and the lease that follows what it gave."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from lease_builders import A100, GIB, T4, a_lease, a_request, slots
+
+from gpuspawner.backends.base import Running
+from gpuspawner.core.gpus.claims import DeviceClaim
+from gpuspawner.core.gpus.fleet import Slot
+from gpuspawner.core.gpus.names import Group
+from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.placement.kinds import also_given
+from gpuspawner.core.rules import Limit, Quota, Rate, What, Whom
+from gpuspawner.service.leases.seating import corrected, seated
+
+
+def claimed(kind, **changes):
+    claim = DeviceClaim(f"{kind.name}.example.org")
+    return replace(kind, claim=claim, resource=claim.counted_as(kind.name), price_per_hour=2.0, **changes)
+
+
+OWN, OTHER = claimed(A100), claimed(T4, memory_bytes=80 * GIB)
+LEASE = a_lease(request=a_request(substitutes=("t4",)))
+OF_T4 = Quota("few", Whom.EVERYBODY, limits=(Limit(What.KIND, "t4", hard=Fraction(1)),))
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "lease", "quotas", "given"),
+    [
+        pytest.param(OWN, OTHER, LEASE, (), ["t4"], id="consented"),
+        pytest.param(OWN, OTHER, a_lease(), (), [], id="not consented"),
+        pytest.param(A100, OTHER, LEASE, (), [], id="a resource, not a claim"),
+        pytest.param(OWN, T4, LEASE, (), [], id="the other is a resource"),
+        pytest.param(OWN, replace(OTHER, cluster="east"), LEASE, (), [], id="another cluster"),
+        pytest.param(OWN, replace(OTHER, price_per_hour=2.1), LEASE, (), [], id="costs more"),
+        pytest.param(OWN, replace(OTHER, counts=Fraction(2)), LEASE, (), [], id="counts more"),
+        pytest.param(OWN, OTHER, LEASE, (OF_T4,), [], id="a quota names it"),
+    ],
+)
+def test_a_cluster_may_give_instead_what_the_user_takes_and_the_grant_has_room_for(own, other, lease, quotas, given):
+    kinds = {"a100": own, "t4": other}
+    assert [kind.name for kind in also_given(lease, kinds, quotas)] == given
+
+
+GRANTED, GAVE = Group("one", OWN.resource), Group("two", OTHER.resource)
+POOLS = {GRANTED: "a100", GAVE: "t4"}
+
+
+def followed(request, given=((GAVE, 1),), pools=POOLS, **changes):
+    """The lease as it is once that was given; none where nothing changes."""
+    held = slots(GRANTED.gpu(0))
+    lease = a_lease(phase=Phase.STARTING, held=held, request=request, rate=Rate(Fraction(1)), **changes)
+    running = Running("one", lease.attempt, given=given)
+    return corrected(seated([running], [lease]), [lease], pools)
+
+
+def test_a_lease_is_of_the_kind_that_was_given():
+    (lease,) = followed(a_request(substitutes=("t4",)))
+    assert (lease.slots, lease.kind, lease.given, lease.rate) == ((Slot(GAVE.gpu(0)),), "t4", "t4", None)
+
+
+def test_a_lease_that_got_what_was_asked_after_all_has_no_other():
+    (lease,) = followed(a_request(gpu="t4", substitutes=("a100",)), given=((GAVE, 1),))
+    assert (lease.kind, lease.given) == ("t4", "")
+
+
+def test_what_its_user_does_not_take_is_no_kind_of_a_lease():
+    (lease,) = followed(a_request())
+    assert (lease.slots[0].group, lease.kind, lease.rate) == (GAVE, "a100", Rate(Fraction(1)))

@@ -1,0 +1,214 @@
+"""Simulated GPUs on the real node that pods claim: a DRA driver, its DeviceClasses and ResourceSlices.
+
+Names, attributes and taints are those of NVIDIA's driver (kubernetes-sigs/dra-driver-nvidia-gpu, August 2026).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuspawner.backends.local.records import MIB, SimulatedGpu
+from gpuspawner.backends.local.simulated import create
+from tools.cluster.cluster import Cluster
+from tools.cluster.gpus import DEVICES, HERE, NVIDIA_SMI, PACKAGE
+from tools.cluster.settings import NODE
+from tools.install import ROOT
+from tools.progress import StepError
+
+PROCESS = "dra-driver"
+DRIVER = "gpu.nvidia.com"
+API = "resource.k8s.io/v1"
+REGISTERED_SECONDS = 90
+MIG_MEMORY_MIB = {"1g.10gb": 9_728, "3g.40gb": 40_192}
+MULTIPROCESSORS, OF_SLICE = 98, 14
+Json = dict[str, Any]
+
+
+@dataclass
+class Board:
+    """One GPU: ``parts`` are MIG devices that may be made of it, as (profile, first memory slice, how many slices).
+
+    ``shares`` is by how many claims it may be shared; 0: by one alone.
+    """
+
+    product: str = "NVIDIA A100-SXM4-80GB"
+    memory_mib: int = 81_920
+    parts: Sequence[tuple[str, int, int]] = ()
+    shares: int = 0
+    taints: list[Json] = field(default_factory=list)
+    gpu: SimulatedGpu = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Make it."""
+        self.gpu = SimulatedGpu(f"GPU-{uuid.uuid4()}", self.product, self.memory_mib * MIB, "8.0")
+
+
+class ClaimedGpus:
+    """The node's GPUs that are claimed."""
+
+    def __init__(self, cluster: Cluster, boards: Sequence[Board], *, extended: str = "") -> None:
+        """Take them; ``extended`` is the resource by which pods may ask for whole ones as well."""
+        self.cluster, self.boards, self.extended = cluster, list(boards), extended
+        self.folder = cluster.folder / "claimed-gpus"
+        self.generation = 1
+        self.log = cluster.log(PROCESS)
+
+    def start(self) -> None:
+        """Start the driver and, once the kubelet knows it, tell the cluster of its devices.
+
+        Raises:
+            StepError: the kubelet does not know it in time, with its log.
+        """
+        self._end_driver()
+        create(self.folder / "devices", [board.gpu for board in self.boards])
+        tool = self.folder / "nvidia-smi"
+        tool.write_text(NVIDIA_SMI)
+        tool.chmod(0o755)
+        self._write()
+        module = [sys.executable, "-m", "tools.cluster.dra_driver", str(self.folder / "settings.json")]
+        self.cluster.start_process(PROCESS, ["/usr/bin/env", f"PYTHONPATH={ROOT}", *module])
+        self._apply(*self._classes())
+        deadline = time.monotonic() + REGISTERED_SECONDS
+        while "registered: True" not in (self.log.read_text() if self.log.exists() else ""):
+            if time.monotonic() > deadline:
+                raise StepError("The kubelet does not know the DRA driver.", self.log)
+            time.sleep(0.1)
+        self.publish()
+
+    def publish(self) -> None:
+        """Tell the cluster of the devices as they are now: a new generation of the pool."""
+        self._write()
+        before, self.generation = self.generation, self.generation + 1
+        counters = [found for number, board in enumerate(self.boards) if (found := _counters(number, board))]
+        devices = [device for number, board in enumerate(self.boards) for device in _devices(number, board)]
+        parts: list[Json] = [{"devices": devices}, *([{"sharedCounters": counters}] if counters else [])]
+        self._apply(*(self._slice(at, part, of=len(parts)) for at, part in enumerate(parts)))
+        names = [f"{NODE}-{DRIVER}-{before}-{at}" for at in range(2)]
+        self.cluster.kubectl("delete", "resourceslice", "--ignore-not-found", *names)
+
+    def taint(self, board: int, key: str = "gpu.nvidia.com/xid", effect: str = "NoSchedule") -> None:
+        """Let a GPU fail."""
+        self.boards[board].taints = [{"key": key, "effect": effect}]
+        self.publish()
+
+    def mend(self, board: int) -> None:
+        """Let it work again."""
+        self.boards[board].taints = []
+        self.publish()
+
+    def stop(self) -> None:
+        """Take them away again."""
+        self.cluster.kubectl("delete", "resourceslice", "--all", "--ignore-not-found")
+        self.cluster.kubectl("delete", "deviceclass", "--all", "--ignore-not-found")
+        self._end_driver()
+
+    def _slice(self, at: int, part: Json, of: int) -> Json:
+        pool = {"name": NODE, "generation": self.generation, "resourceSliceCount": of}
+        metadata = {"name": f"{NODE}-{DRIVER}-{self.generation}-{at}"}
+        spec = {"driver": DRIVER, "nodeName": NODE, "pool": pool, **part}
+        return {"apiVersion": API, "kind": "ResourceSlice", "metadata": metadata, "spec": spec}
+
+    def _classes(self) -> list[Json]:
+        classes = []
+        for name, kind in ((DRIVER, "gpu"), ("mig.nvidia.com", "mig")):
+            is_of = f"device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].type == '{kind}'"
+            spec: Json = {"selectors": [{"cel": {"expression": is_of}}]}
+            if kind == "gpu" and self.extended:
+                spec["extendedResourceName"] = self.extended
+            classes.append({"apiVersion": API, "kind": "DeviceClass", "metadata": {"name": name}, "spec": spec})
+        return classes
+
+    def _apply(self, *objects: Json) -> None:
+        file = self.folder / "objects.json"
+        file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
+        self.cluster.kubectl("apply", f"--filename={file}")
+
+    def _write(self) -> None:
+        devices = {}
+        for number, board in enumerate(self.boards):
+            devices[f"gpu-{number}"] = {"board": board.gpu.uuid, "id": board.gpu.uuid, "mig": ""}
+            for part in board.parts:
+                made = uuid.uuid5(uuid.NAMESPACE_OID, f"{board.gpu.uuid}/{part}")
+                devices[_part_name(number, *part)] = {"board": board.gpu.uuid, "id": f"MIG-{made}", "mig": part[0]}
+        settings = {
+            "driver": DRIVER,
+            "kubectl": str(self.cluster.folder / "kubectl"),
+            "devices": devices,
+            "gpus": str(self.folder / "devices"),
+            "files": DEVICES,
+            "mounts": {
+                "/usr/bin/nvidia-smi": str(self.folder / "nvidia-smi"),
+                f"{PACKAGE}/gpuspawner": str(ROOT / "gpuspawner"),
+                f"{PACKAGE}/mig_smi.py": str(HERE / "mig_smi.py"),
+            },
+        }
+        partial = self.folder / "settings.partial"
+        partial.write_text(json.dumps(settings))
+        partial.rename(self.folder / "settings.json")
+
+    def _end_driver(self) -> None:
+        known = Cluster.load(self.cluster.folder)
+        if known and PROCESS in known.processes:
+            self.cluster.stop_process(PROCESS)
+        self.log.unlink(missing_ok=True)
+
+
+def _devices(number: int, board: Board) -> list[Json]:
+    common = {
+        "productName": {"string": board.product},
+        "brand": {"string": "Nvidia"},
+        "architecture": {"string": "Ampere"},
+        "cudaComputeCapability": {"version": "8.0.0"},
+        "driverVersion": {"version": "580.65.6"},
+        "cudaDriverVersion": {"version": "13.0.0"},
+    }
+    whole: Json = {
+        "name": f"gpu-{number}",
+        "attributes": {**common, "type": {"string": "gpu"}, "uuid": {"string": board.gpu.uuid}},
+        "capacity": {"memory": {"value": f"{board.memory_mib}Mi"}},
+        **({"taints": board.taints} if board.taints else {}),
+    }
+    if board.parts:
+        whole["consumesCounters"] = [_takes(number, MULTIPROCESSORS, range(8))]
+    if board.shares:
+        memory = {"min": "0", "max": f"{board.memory_mib}Mi", "step": "1Mi"}
+        shares = {"min": "1", "max": str(board.shares), "step": "1"}
+        whole["allowMultipleAllocations"] = True
+        whole["capacity"]["memory"]["requestPolicy"] = {"default": "0", "validRange": memory}
+        policy = {"default": "1", "validRange": shares}
+        whole["capacity"]["shares"] = {"value": str(board.shares), "requestPolicy": policy}
+    own = {**common, "type": {"string": "mig"}, "parentUUID": {"string": board.gpu.uuid}}
+    return [whole, *(_part(number, board, own, *part) for part in board.parts)]
+
+
+def _part(number: int, board: Board, attributes: Json, profile: str, start: int, size: int) -> Json:
+    return {
+        "name": _part_name(number, profile, start, size),
+        "attributes": {**attributes, "profile": {"string": profile}},
+        "capacity": {"memory": {"value": f"{MIG_MEMORY_MIB[profile]}Mi"}},
+        "consumesCounters": [_takes(number, OF_SLICE * int(profile[0]), range(start, start + size))],
+        **({"taints": board.taints} if board.taints else {}),
+    }
+
+
+def _part_name(number: int, profile: str, start: int, size: int) -> str:
+    return f"gpu-{number}-mig-{profile.replace('.', '')}-{start}-{size}"
+
+
+def _takes(number: int, multiprocessors: int, slices: range) -> Json:
+    memory = {f"memory-slice-{at}": {"value": "1"} for at in slices}
+    counters = {"multiprocessors": {"value": str(multiprocessors)}, **memory}
+    return {"counterSet": f"gpu-{number}-counter-set", "counters": counters}
+
+
+def _counters(number: int, board: Board) -> Json | None:
+    if not board.parts:
+        return None
+    taken = _takes(number, MULTIPROCESSORS, range(8))
+    return {"name": taken["counterSet"], "counters": taken["counters"]}
